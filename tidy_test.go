@@ -40,6 +40,7 @@ var layers = map[string]int{
 // owners says which package may use which outside module.
 var owners = map[string][]string{
 	"github.com/hashicorp/":             {"internal/raftlog"},
+	"github.com/cespare/xxhash":         {"internal/state", "pkg/accounting"},
 	"go.etcd.io/bbolt":                  {"internal/archive", "internal/taskdb", "internal/raftlog"},
 	"github.com/containerd/":            {"internal/runtime/containerd", "internal/image", "internal/shim/service"},
 	"github.com/opencontainers/":        {"internal/runtime/containerd", "internal/image"},

@@ -23,7 +23,6 @@ import (
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/schedule"
 	"github.com/greylag/greylag/internal/server"
-	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -70,8 +69,7 @@ func newBank(t testing.TB, dir string, now time.Time) (*bank, error) {
 	})
 	policy := cluster.DefaultPolicy()
 	policy.Cluster = "page"
-	err = b.do(&command.Init{ClusterID: "page-1", Policy: policy})
-	return b, errors.Join(err, b.do(&command.Tick{Form: accounting.Form}))
+	return b, b.do(&command.Init{ClusterID: "page-1", Policy: policy})
 }
 
 func (b *bank) clock() time.Time {

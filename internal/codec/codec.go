@@ -6,10 +6,11 @@
 // what it reads: a length beyond the end of the input is an error before anything
 // is allocated, and memory is at most a small multiple of the input.
 //
-// A record is a length and its fields in order. A later version appends fields,
-// each after [Coder.Added]: reading an older record, which ends there, leaves them
-// zero; reading a newer one skips what follows the known fields. Fields are never
-// removed, moved or given another meaning.
+// A record is a length and its fields in order. A later form appends fields, each
+// after [Coder.Added]: reading an older record, which ends there, leaves them zero;
+// reading a newer one skips what follows the known fields. Fields are never removed,
+// moved or given another meaning. A record that stands alone begins with its form
+// ([FormByte]).
 //
 //	unsigned  uvarint          bool    one byte, 0 or 1
 //	signed    zigzag varint    string  uvarint length, bytes
@@ -24,8 +25,31 @@ import (
 	"math/bits"
 )
 
-// ErrMalformed is wrapped by every error of this package.
+// ErrMalformed is wrapped by every error of this package, except ErrEarlier.
 var ErrMalformed = errors.New("malformed record")
+
+// ErrEarlier is wrapped by the errors for data that a development version wrote before the
+// first form of its format. No version reads it.
+var ErrEarlier = errors.New("written by an earlier development version of greylag")
+
+// formBase is what a form byte adds to the number of the form, which is at most lastForm.
+// Development versions wrote the number alone, up to earlierForms.
+const formBase, lastForm, earlierForms = 0x40, 0x3f, 6
+
+// FormByte returns the byte that begins a record of a form, 1 or more.
+func FormByte(form uint8) byte { return formBase + form }
+
+// FormOf returns the form that a form byte stands for. The error wraps [ErrEarlier] or
+// [ErrMalformed].
+func FormOf(b byte) (form uint8, err error) {
+	switch {
+	case b > formBase && b <= formBase+lastForm:
+		return b - formBase, nil
+	case b > 0 && b <= earlierForms:
+		return 0, ErrEarlier
+	}
+	return 0, fmt.Errorf("%w: no form", ErrMalformed)
+}
 
 // Coder passes over fields, in one of two directions. A Coder from [Writer]
 // appends them, one from [Reader] fills them in. After the first error a reader

@@ -68,9 +68,7 @@ func accountEditFields(c *codec.Coder, x *AccountEdit) {
 	codec.Optional(c, &x.DefaultQOS, codec.String)
 	codec.List(c, &x.Set, limitFields)
 	codec.List(c, &x.Unset, limitFields)
-	if c.Added() {
-		codec.String(c, &x.Partition)
-	}
+	codec.String(c, &x.Partition)
 }
 
 func wordList(c *codec.Coder, x *[]string) { codec.List(c, x, codec.String) }
@@ -101,22 +99,14 @@ func AssociationFields(c *codec.Coder, x *cluster.Association) {
 	codec.List(c, &x.QOS, codec.String)
 	codec.String(c, &x.DefaultQOS)
 	codec.List(c, &x.Limits, limitFields)
-	if c.Added() {
-		codec.String(c, &x.Partition)
-	}
-	if c.Added() {
-		codec.List(c, &x.Ceilings, limitFields)
-	}
-	if c.Added() {
-		codec.Bool(c, &x.Delegated)
-	}
+	codec.List(c, &x.Ceilings, limitFields)
+	codec.Bool(c, &x.Delegated)
 }
 
-// associationKey is without the partition, which came later: it is the last field of
-// each record that has it.
 func associationKey(c *codec.Coder, x *cluster.AssociationKey) {
 	codec.String(c, &x.Account)
 	codec.String(c, &x.User)
+	codec.String(c, &x.Partition)
 }
 
 // UsageFields are those of what a user of an account has used.
@@ -124,9 +114,6 @@ func UsageFields(c *codec.Coder, x *cluster.AccountUsage) {
 	associationKey(c, &x.AssociationKey)
 	usage(c, &x.Billed)
 	codec.List(c, &x.Raw, resourceUsage)
-	if c.Added() {
-		codec.String(c, &x.Partition)
-	}
 }
 
 func usage(c *codec.Coder, x *cluster.Usage) {
@@ -147,9 +134,6 @@ func ChargeFields(c *codec.Coder, x *cluster.Charge) {
 	codec.String(c, &x.QOS)
 	codec.Int(c, &x.Rate)
 	codec.List(c, &x.Amounts, amount)
-	if c.Added() {
-		codec.String(c, &x.Partition)
-	}
 }
 
 func amount(c *codec.Coder, x *cluster.Amount) {

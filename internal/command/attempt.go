@@ -15,15 +15,8 @@ func attemptFields(c *codec.Coder, x *cluster.AttemptRecord) {
 	codec.Uint(c, &x.Outcome)
 	codec.List(c, &x.TRES, amount)
 	codec.Int(c, &x.CPUTime)
-	if !c.Added() { // what versions before did not note
-		return
-	}
 	codec.String(c, &x.Account)
 	codec.String(c, &x.QOS)
-	if c.Added() {
-		gpuUse(c, &x.GPU)
-	}
-	if c.Added() {
-		codec.Int(c, &x.User)
-	}
+	gpuUse(c, &x.GPU)
+	codec.Int(c, &x.User)
 }

@@ -45,13 +45,12 @@ type AuditEntry struct {
 func (e *AuditEntry) Sum() AuditHash {
 	c := codec.Writer(make([]byte, 0, 256))
 	codec.Fixed(&c, e.Prev[:])
-	auditFields(&c, e)
+	_ = auditFields(&c, e) // only reading fails
 	return sha256.Sum256(c.Written())
 }
 
-func auditFields(c *codec.Coder, e *AuditEntry) {
-	version := uint8(format)
-	codec.Uint(c, &version)
+func auditFields(c *codec.Coder, e *AuditEntry) error {
+	err := formField(c)
 	codec.Uint(c, &e.Seq)
 	codec.Uint(c, &e.Index)
 	codec.Int(c, &e.At)
@@ -61,19 +60,20 @@ func auditFields(c *codec.Coder, e *AuditEntry) {
 	codec.String(c, &e.Kind)
 	codec.String(c, &e.Text)
 	codec.Uint(c, &e.Code)
+	return err
 }
 
 // EncodeAudit writes an entry for the archive.
 func EncodeAudit(e *AuditEntry) []byte {
 	c := codec.Writer(make([]byte, 0, 256))
-	auditRecord(&c, e)
+	_ = auditRecord(&c, e) // only reading fails
 	return c.Written()
 }
 
-func auditRecord(c *codec.Coder, e *AuditEntry) {
+func auditRecord(c *codec.Coder, e *AuditEntry) error {
 	codec.Fixed(c, e.Prev[:])
 	codec.Fixed(c, e.Hash[:])
-	auditFields(c, e)
+	return auditFields(c, e)
 }
 
 // DecodeAudit reads what EncodeAudit wrote, under the promises of [Decode]. It does not
@@ -81,7 +81,9 @@ func auditRecord(c *codec.Coder, e *AuditEntry) {
 func DecodeAudit(data []byte) (AuditEntry, error) {
 	var e AuditEntry
 	c := codec.Reader(data)
-	auditRecord(&c, &e)
+	if err := auditRecord(&c, &e); err != nil {
+		return AuditEntry{}, fmt.Errorf("audit entry: %w", err)
+	}
 	if err := c.Err(); err != nil {
 		return AuditEntry{}, fmt.Errorf("audit entry: %w: %w", ErrMalformed, err)
 	}

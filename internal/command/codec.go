@@ -16,8 +16,8 @@ var ErrMalformed = errors.New("malformed")
 // newer version of Greylag wrote and this one must not guess at.
 var ErrUnsupported = errors.New("written by a newer version of greylag")
 
-// format is the first byte of everything encoded here. It changes only when a
-// record can no longer be read by appending fields.
+// format is the form of everything encoded here, which its first byte says. It changes only
+// when a record can no longer be read by appending fields.
 const format = 1
 
 // Encode writes a command for the log: the format, the kind, the fields. Equal
@@ -81,16 +81,26 @@ func DecodeJob(data []byte) (*cluster.Job, error) {
 
 // head is the format and a kind: of command, of result, or 0.
 func head(c *codec.Coder, k *kind) error {
-	version := uint8(format)
-	codec.Uint(c, &version)
+	err := formField(c)
 	codec.Uint(c, k)
+	return err
+}
+
+// formField is the form of what follows. The error wraps ErrMalformed, ErrUnsupported or
+// codec.ErrEarlier.
+func formField(c *codec.Coder) error {
+	first := [1]byte{codec.FormByte(format)}
+	codec.Fixed(c, first[:])
+	form, err := codec.FormOf(first[0])
 	switch {
 	case !c.Reading():
 		return nil
-	case version > format:
-		return fmt.Errorf("%w: format %d", ErrUnsupported, version)
-	case version < format:
-		return fmt.Errorf("%w: format %d", ErrMalformed, version)
+	case errors.Is(err, codec.ErrEarlier):
+		return err
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrMalformed, err)
+	case form > format:
+		return fmt.Errorf("%w: format %d", ErrUnsupported, form)
 	}
 	return nil
 }

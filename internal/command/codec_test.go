@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -163,7 +164,7 @@ func TestDamage(t *testing.T) {
 			t.Errorf("%T with a byte too many: %v", c, err)
 		}
 	}
-	for _, data := range []string{"\x02\x02\x00", "\x01\x7f\x00"} {
+	for _, data := range []string{"\x42\x02\x00", "\x41\x7f\x00"} {
 		if _, err := Decode([]byte(data)); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("%x: %v", data, err)
 		}
@@ -232,4 +233,19 @@ func BenchmarkSubmit(b *testing.B) {
 			}
 		}
 	})
+}
+
+// TestEarlierVersions: what a development version wrote before form 1 is refused as such.
+func TestEarlierVersions(t *testing.T) {
+	for name, decode := range map[string]func([]byte) error{
+		"command": func(b []byte) error { _, err := Decode(b); return err },
+		"result":  func(b []byte) error { _, err := DecodeResult(b); return err },
+		"job":     func(b []byte) error { _, err := DecodeJob(b); return err },
+		"audit":   func(b []byte) error { _, err := DecodeAudit(append(make([]byte, 64), b...)); return err },
+	} {
+		// A tick, an answer, a job and an audit entry began alike.
+		if err := decode([]byte{1, 10, 1, 6}); !errors.Is(err, codec.ErrEarlier) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

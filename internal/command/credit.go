@@ -100,10 +100,8 @@ func changeCreditsFields(c *codec.Coder, x *ChangeCredits) {
 	codec.Uint(c, &x.Attempt)
 	codec.Uint(c, &x.Corrects)
 	codec.String(c, &x.Period)
-	if c.Added() {
-		codec.String(c, &x.Key)
-		codec.String(c, &x.Note)
-	}
+	codec.String(c, &x.Key)
+	codec.String(c, &x.Note)
 }
 
 func scopeFields(c *codec.Coder, x *accounting.Scope) {

@@ -7,8 +7,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// The fields of each command, in the order in which they were introduced. The
-// package codec says how they may grow.
+// The fields of each command. The package codec says how they may grow.
 
 func initFields(c *codec.Coder, x *Init) {
 	codec.String(c, &x.ClusterID)
@@ -69,12 +68,7 @@ func updateFields(c *codec.Coder, x *UpdateJobs) {
 	codec.Optional(c, &x.Nice, codec.Int[int32])
 	codec.Optional(c, &x.Comment, codec.String)
 	codec.Optional(c, &x.ArrayLimit, codec.Int[int32])
-	if c.Added() {
-		codec.Optional(c, &x.Account, codec.String)
-	}
-	if !c.Added() {
-		return
-	}
+	codec.Optional(c, &x.Account, codec.String)
 	codec.Optional(c, &x.Begin, codec.Int[cluster.Instant])
 	codec.Optional(c, &x.Deadline, codec.Int[cluster.Instant])
 	codec.Optional(c, &x.Depends, func(c *codec.Coder, list *[]cluster.Dependency) { codec.List(c, list, dependencyFields) })
@@ -82,17 +76,6 @@ func updateFields(c *codec.Coder, x *UpdateJobs) {
 	codec.Optional(c, &x.Nodes, codec.Int[int32])
 	codec.Optional(c, &x.GPUsPerNode, codec.Int[int32])
 	codec.Optional(c, &x.GPUs, codec.Int[int32])
-	if !c.Added() {
-		return
-	}
-	var depends []cluster.Dependency
-	if x.Depends != nil {
-		depends = *x.Depends
-	}
-	delayFields(c, depends)
-	if !c.Added() {
-		return
-	}
 	codec.Int(c, &x.TimeLimitBy)
 	for _, memory := range [...]**cluster.Bytes{&x.MemPerNode, &x.MemPerCPU, &x.MemPerGPU} {
 		codec.Optional(c, memory, codec.Int[cluster.Bytes])
@@ -104,9 +87,6 @@ func updateFields(c *codec.Coder, x *UpdateJobs) {
 
 func registerFields(c *codec.Coder, x *RegisterNode) {
 	codec.Record(c, &x.Node, NodeFields)
-	if !c.Added() {
-		return
-	}
 	codec.Int(c, &x.Issued)
 }
 
@@ -131,13 +111,7 @@ func taskReportFields(c *codec.Coder, x *TaskReport) {
 	codec.Uint(c, &x.Job)
 	codec.Uint(c, &x.Attempt)
 	codec.Record(c, &x.Task, taskFields)
-	if !c.Added() {
-		return
-	}
 	codec.Int(c, &x.Ran)
-	if !c.Added() {
-		return
-	}
 	codec.Uint(c, &x.Granted)
 }
 
@@ -162,22 +136,14 @@ func updateNodesFields(c *codec.Coder, x *UpdateNodes) {
 	codec.List(c, &x.Names, codec.String)
 	codec.Uint(c, &x.Action)
 	codec.String(c, &x.Reason)
-	if c.Added() {
-		codec.Bool(c, &x.Force)
-	}
+	codec.Bool(c, &x.Force)
 }
 
 func planFields(c *codec.Coder, x *CommitPlan) {
 	codec.Uint(c, &x.Plan.Index)
 	codec.List(c, &x.Plan.Starts, plannedStart)
 	codec.List(c, &x.Plan.Verdicts, verdict)
-	if !c.Added() {
-		return
-	}
 	codec.Uint(c, &x.Plan.Policy)
-	if !c.Added() {
-		return
-	}
 	codec.List(c, &x.Plan.Evictions, eviction)
 }
 
@@ -197,9 +163,6 @@ func plannedStartFields(c *codec.Coder, x *cluster.PlannedStart) {
 	codec.Uint(c, &x.Job)
 	codec.Uint(c, &x.Attempt)
 	allocationFields(c, &x.Placement)
-	if !c.Added() {
-		return
-	}
 	codec.String(c, &x.Partition)
 }
 
@@ -210,17 +173,12 @@ func verdictFields(c *codec.Coder, x *cluster.Verdict) {
 	codec.Uint(c, &x.Reason)
 	codec.String(c, &x.Detail)
 	codec.Int(c, &x.Planned)
-	if !c.Added() {
-		return
-	}
 	codec.Optional(c, &x.Promise, promiseFields)
 	codec.String(c, &x.Broken)
 }
 
 func tickFields(c *codec.Coder, x *Tick) {
-	if c.Added() {
-		codec.Uint(c, &x.Form)
-	}
+	codec.Uint(c, &x.Form)
 }
 
 func applyFields(c *codec.Coder, x *ApplyPolicy) {
@@ -236,9 +194,6 @@ func createTokenFields(c *codec.Coder, x *CreateToken) {
 	codec.Fixed(c, x.Hash[:])
 	codec.Uint(c, &x.Kind)
 	codec.Int(c, &x.Expires)
-	if !c.Added() {
-		return
-	}
 	codec.String(c, &x.Name)
 	codec.Bool(c, &x.Replace)
 }
@@ -247,9 +202,6 @@ func useTokenFields(c *codec.Coder, x *UseToken) {
 	codec.Fixed(c, x.Hash[:])
 	codec.Uint(c, &x.Kind)
 	codec.String(c, &x.Name)
-	if !c.Added() {
-		return
-	}
 	codec.Record(c, &x.Certificate, CertificateFields)
 }
 

@@ -1,9 +1,6 @@
 package command
 
 import (
-	"slices"
-	"time"
-
 	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -34,34 +31,13 @@ func JobFields(c *codec.Coder, x *cluster.Job) {
 	codec.Bool(c, &x.Warned)
 	codec.Uint(c, &x.Granted)
 	codec.Uint(c, &x.Version)
-	if !c.Added() {
-		return
-	}
 	codec.Optional(c, &x.Promise, promiseFields)
-	if !c.Added() {
-		return
-	}
 	codec.List(c, &x.History, note)
-	if !c.Added() {
-		return
-	}
 	codec.Int(c, &x.Charged)
-	if !c.Added() {
-		return
-	}
 	codec.String(c, &x.Partition)
-	if !c.Added() {
-		return
-	}
 	codec.List(c, &x.TRES, amount)
 	codec.List(c, &x.Attempts, attemptRecord)
-	if !c.Added() {
-		return
-	}
 	codec.String(c, &x.Canceller)
-	if !c.Added() {
-		return
-	}
 	codec.Int(c, &x.Causes.NodeFailed)
 	codec.Int(c, &x.Causes.TaskFailed)
 	codec.Int(c, &x.Causes.Preempted)
@@ -111,22 +87,9 @@ func SpecFields(c *codec.Coder, x *cluster.JobSpec) {
 	codec.Int(c, &x.Signal.Before)
 	codec.Bool(c, &x.Signal.BatchOnly)
 	codec.Bool(c, &x.EveryNode)
-	if !c.Added() {
-		return
-	}
 	codec.List(c, &x.Others, codec.String)
 	codec.String(c, &x.Reservation)
-	if !c.Added() {
-		return
-	}
-	delayFields(c, x.Depends)
-	if !c.Added() {
-		return
-	}
 	codec.Bool(c, &x.QOSByOperator)
-	if !c.Added() {
-		return
-	}
 	codec.String(c, &x.Command)
 }
 
@@ -144,22 +107,13 @@ func requestFields(c *codec.Coder, x *cluster.Request) {
 	codec.List(c, &x.NodeList, codec.String)
 	codec.List(c, &x.Exclude, codec.String)
 	codec.Bool(c, &x.Exclusive)
-	if !c.Added() {
-		return
-	}
 	codec.Int(c, &x.GPUMemory)
 	codec.Uint(c, &x.Connect)
 	codec.Int(c, &x.Switches)
 	codec.Int(c, &x.SwitchWait)
 	codec.List(c, &x.Licences, licenceFields)
-	if !c.Added() {
-		return
-	}
 	codec.Int(c, &x.MaxPrice)
 	codec.List(c, &x.Regions, codec.String)
-	if !c.Added() {
-		return
-	}
 	codec.Uint(c, &x.MemFrom)
 }
 
@@ -179,21 +133,7 @@ func refFields(c *codec.Coder, x *cluster.JobRef) {
 func dependencyFields(c *codec.Coder, x *cluster.Dependency) {
 	codec.Uint(c, &x.Kind)
 	refFields(c, &x.Job)
-}
-
-// delayFields are the delays of dependencies, which these have no room for; none when none
-// has one.
-func delayFields(c *codec.Coder, list []cluster.Dependency) {
-	var delays []time.Duration
-	if !c.Reading() && slices.ContainsFunc(list, func(d cluster.Dependency) bool { return d.Delay != 0 }) {
-		for i := range list {
-			delays = append(delays, list[i].Delay)
-		}
-	}
-	codec.List(c, &delays, codec.Int[time.Duration])
-	for i := range min(len(delays), len(list)) {
-		list[i].Delay = delays[i]
-	}
+	codec.Int(c, &x.Delay)
 }
 
 func exitFields(c *codec.Coder, x *cluster.Exit) {
@@ -228,15 +168,9 @@ func taskFields(c *codec.Coder, x *cluster.Task) {
 	codec.Int(c, &x.Ended)
 	codec.Int(c, &x.Memory)
 	codec.Int(c, &x.CPUTime)
-	if c.Added() {
-		gpuUse(c, &x.GPU)
-	}
-	if c.Added() {
-		codec.Int(c, &x.Ran)
-	}
-	if c.Added() {
-		codec.Int(c, &x.User)
-	}
+	gpuUse(c, &x.GPU)
+	codec.Int(c, &x.Ran)
+	codec.Int(c, &x.User)
 }
 
 func gpuUse(c *codec.Coder, x *cluster.GPUUse) { codec.Record(c, x, gpuUseFields) }
@@ -270,9 +204,6 @@ func NodeFields(c *codec.Coder, x *cluster.Node) {
 	codec.Int(c, &x.Orphans)
 	codec.Int(c, &x.Registered)
 	codec.Uint(c, &x.Changed)
-	if !c.Added() {
-		return
-	}
 	codec.String(c, &x.Region)
 }
 
@@ -304,20 +235,8 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.Int(c, &x.MaxJobs)
 	codec.Int(c, &x.MaxRestarts)
 	codec.Bool(c, &x.Private)
-	if !c.Added() {
-		x.Scheduling, x.Credits = cluster.DefaultScheduling(), cluster.DefaultCreditPolicy()
-		return
-	}
 	codec.Record(c, &x.Scheduling, schedulingFields)
-	if !c.Added() {
-		x.Credits = cluster.DefaultCreditPolicy()
-		return
-	}
 	codec.Bool(c, &x.RequireAccount)
-	if !c.Added() {
-		x.Credits = cluster.DefaultCreditPolicy()
-		return
-	}
 	codec.Record(c, &x.Credits, creditPolicyFields)
 }
 
@@ -333,9 +252,6 @@ func schedulingFields(c *codec.Coder, x *cluster.Scheduling) {
 	codec.List(c, &x.Reservations, reservation)
 	codec.List(c, &x.Licences, licenceFields)
 	codec.Int(c, &x.MaxSwitchWait)
-	if !c.Added() {
-		return
-	}
 	codec.Bool(c, &x.Packed)
 }
 
@@ -395,9 +311,6 @@ func partitionFields(c *codec.Coder, x *cluster.Partition) {
 	codec.List(c, &x.AllowAccounts, codec.String)
 	codec.Int(c, &x.Priority)
 	codec.Int(c, &x.MemPerCPU)
-	if !c.Added() {
-		return
-	}
 	codec.Int(c, &x.MemPerGPU)
 }
 
@@ -408,21 +321,9 @@ func qosFields(c *codec.Coder, x *cluster.QOS) {
 	codec.Int(c, &x.Tier)
 	codec.Int(c, &x.Priority)
 	codec.Int(c, &x.MaxTime)
-	if !c.Added() {
-		x.Open = true
-		return
-	}
 	codec.Int(c, &x.UsageExtra)
 	codec.List(c, &x.Limits, limitFields)
-	if !c.Added() {
-		x.Open = true
-		return
-	}
 	codec.List(c, &x.Preempts, codec.String)
 	codec.Uint(c, &x.PreemptMode)
-	if !c.Added() {
-		x.Open = true
-		return
-	}
 	codec.Bool(c, &x.Open)
 }

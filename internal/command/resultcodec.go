@@ -102,9 +102,7 @@ func refusalFields(c *codec.Coder, x *Refusal) {
 
 func doneFields(c *codec.Coder, x *Done) {
 	codec.Uint(c, &x.Version)
-	if len(x.Notes) > 0 || c.Reading() && c.Added() {
-		codec.List(c, &x.Notes, codec.String)
-	}
+	codec.List(c, &x.Notes, codec.String)
 }
 
 // Again is not remembered: it is what the repetition adds.
@@ -113,9 +111,6 @@ func submittedFields(c *codec.Coder, x *Submitted) {
 	codec.List(c, &x.First, codec.Uint)
 	codec.List(c, &x.Counts, codec.Int)
 	codec.Uint(c, &x.Index)
-	if !c.Added() {
-		return
-	}
 	codec.Int(c, &x.SetAside)
 	codec.List(c, &x.Over, warningFields)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -86,19 +87,21 @@ func (discard) Sync() error { return nil }
 // simulate runs f against a leading controller in simulated time.
 func simulate(t *testing.T, f func(*rig, *soloLog)) {
 	t.Helper()
-	simulated(t, false, f)
+	simulated(t, accounting.Form, f)
 }
 
-// simulated is simulate with a member that may run another version.
-func simulated(t *testing.T, other bool, f func(*rig, *soloLog)) {
+// simulated is simulate, where this version writes a form of the journal that another member
+// does not know, unless that is the first.
+func simulated(t *testing.T, newest uint8, f func(*rig, *soloLog)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		replica := NewReplica(discard{}, slog.New(slog.DiscardHandler))
+		replica.newest = newest
 		log := &soloLog{replica: replica, leads: make(chan bool, 1), turn: make(chan struct{}, 1), took: time.Millisecond, entries: map[string]int{}}
 		r := &rig{t: t, replica: replica, Controller: New(Config{
 			Replica: replica, Log: log, Logger: slog.New(slog.DiscardHandler), ClusterID: "solo", Policy: cluster.DefaultPolicy(),
 		})}
-		log.other.Store(other)
+		log.other.Store(newest > 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); r.Run(ctx) }()

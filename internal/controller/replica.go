@@ -33,6 +33,7 @@ type Replica struct {
 	archive Archive
 	log     *slog.Logger
 	hub     hub
+	newest  uint8 // form of the journal of credits that this version writes
 
 	mu    sync.Mutex
 	state *state.State
@@ -43,7 +44,7 @@ type Replica struct {
 
 // NewReplica is a replica of a cluster to which nothing has happened.
 func NewReplica(a Archive, log *slog.Logger) *Replica {
-	return &Replica{archive: a, log: log, state: state.New(), restored: make(chan struct{}, 1)}
+	return &Replica{archive: a, log: log, newest: accounting.Form, state: state.New(), restored: make(chan struct{}, 1)}
 }
 
 // View is the state after the newest entry that was applied. It never changes. O(1).
@@ -75,7 +76,7 @@ func (r *Replica) Apply(index uint64, at int64, commands [][]byte) []any {
 	restored := false
 	r.mu.Lock()
 	for i, data := range commands {
-		c, err := decoded(data)
+		c, err := r.decode(data)
 		if errors.Is(err, command.ErrUnsupported) {
 			results[i] = fmt.Errorf("%w: %w", raftlog.ErrNewer, err)
 			continue
@@ -109,10 +110,10 @@ func (r *Replica) startHistory(v *state.View) error {
 		r.archive.StartRowsAt(archive.AuditJournal, h.Audit+1))
 }
 
-// decoded is a command that this version can carry out.
-func decoded(data []byte) (command.Command, error) {
+// decode reads a command that this version can carry out.
+func (r *Replica) decode(data []byte) (command.Command, error) {
 	c, err := command.Decode(data)
-	if t, is := c.(*command.Tick); is && t.Form > accounting.Form {
+	if t, is := c.(*command.Tick); is && t.Form > r.newest {
 		return nil, fmt.Errorf("command: %w: form %d of the journal of credits", command.ErrUnsupported, t.Form)
 	}
 	return c, err

@@ -5,7 +5,6 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state"
-	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -44,14 +43,14 @@ func (t *term) ticks() {
 	}
 }
 
-// renew has the journal of credits written in the newest form as soon as every member knows
-// it, or those of an older version would write another journal. It asks beside the ticks: a
-// member that is away lets each question wait.
+// renew proposes the newest form of the journal of credits as soon as every member knows it:
+// members of an older version would write another journal. It runs in parallel to the ticks,
+// since each question waits for a member that is away.
 func (t *term) renew() {
-	for t.replica.View().Credits().Writes() < accounting.Form {
+	for t.replica.View().Credits().Writes() < t.replica.newest {
 		wait := alikeSpacing
 		if t.cfg.Log.AllCompatible(t.ctx) {
-			_, _, err := t.Propose(t.ctx, &command.Tick{Form: accounting.Form})
+			_, _, err := t.Propose(t.ctx, &command.Tick{Form: t.replica.newest})
 			if err == nil {
 				return
 			}

@@ -14,7 +14,6 @@ import (
 	"github.com/greylag/greylag/internal/schedule"
 	"github.com/greylag/greylag/internal/schedule/order"
 	"github.com/greylag/greylag/internal/state"
-	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -43,7 +42,6 @@ func TestAccountsAtWork(t *testing.T) {
 			}
 			x := &site{t: t, s: state.New(), now: 1, plan: schedule.NewPlanner()}
 			x.apply(&command.Init{ClusterID: "test", Policy: openPolicy()})
-			x.apply(&command.Tick{Form: accounting.Form})
 			var out strings.Builder
 			for line := range strings.Lines(string(data)) {
 				line = strings.TrimRight(line, "\n")

@@ -72,7 +72,7 @@ func (d *draft) edit(e *command.AccountEdit) *command.Refusal {
 	if err := a.Validate(); err != nil {
 		return wrongAccount(err)
 	}
-	if !known || e.Description != nil && (a.Description != old.Description || !d.since(loadsForm)) { // a dump that is loaded says what it was
+	if !known || e.Description != nil {
 		if refusal := d.showable("of account "+sanitize(a.Name), a.Name, a.Description); refusal != nil {
 			return refusal
 		}
@@ -131,14 +131,12 @@ func (d *draft) dropAccount(name string) *command.Refusal {
 	if refusal := d.owns(accounting.PayerID(name)); refusal != nil {
 		return refusal
 	}
-	if d.credits != nil {
-		for id := range d.credits.NodesFrom(accounting.PayerID(name + "/")) { // users of former days too
-			if !strings.HasPrefix(string(id), name+"/") {
-				break
-			}
-			if refusal := d.owns(id); refusal != nil {
-				return refusal
-			}
+	for id := range d.credits.NodesFrom(accounting.PayerID(name + "/")) { // deleted users too
+		if !strings.HasPrefix(string(id), name+"/") {
+			break
+		}
+		if refusal := d.owns(id); refusal != nil {
+			return refusal
 		}
 	}
 	d.partAccount(a, users)

@@ -144,7 +144,7 @@ func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 		return nil
 	}
 	s.rebuildPartitionIndex()
-	models := s.models()
+	models := s.rooms.models
 	for _, b := range s.bounds(spec) {
 		asked, hint := int64(0), ""
 		if asked, short := b.Short(spec, models); short {
@@ -183,7 +183,7 @@ func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 		}
 		if asked > b.Value {
 			where := "gctl account list " + spec.Account
-			if b.Of.QOS != "" && s.since(wordsForm) {
+			if b.Of.QOS != "" {
 				where = "gctl show policy"
 			}
 			return hinting(refuse(command.Exhausted, b.Exceeded(-1, asked), ""), "%s; %s shows the limits", hint, where)

@@ -12,9 +12,6 @@ import (
 // owns refuses to let go of who has credits or debts, or may come to have some by a bill
 // that changes: the next one of that name would have them.
 func (d *draft) owns(id accounting.PayerID) *command.Refusal {
-	if d.credits == nil {
-		return nil
-	}
 	var left accounting.Credits
 	for b := range d.credits.BucketsOf(id) {
 		left += b.Avail
@@ -63,15 +60,13 @@ func (d *draft) partAccount(a *cluster.Account, users []cluster.AssociationKey) 
 		with = append(with, l.String())
 	}
 	with = append(with, d.leave(accounting.PayerID(a.Name))...)
-	if d.credits != nil {
-		for id := range d.credits.NodesFrom(accounting.PayerID(a.Name + "/")) {
-			if !strings.HasPrefix(string(id), a.Name+"/") {
-				break
-			}
-			budget := d.leave(id)
-			if _, user := PayerOf(id); len(budget) > 0 && d.since(wordsForm) {
-				with = append(with, budget[0]+" of "+user)
-			}
+	for id := range d.credits.NodesFrom(accounting.PayerID(a.Name + "/")) {
+		if !strings.HasPrefix(string(id), a.Name+"/") {
+			break
+		}
+		budget := d.leave(id)
+		if _, user := PayerOf(id); len(budget) > 0 {
+			with = append(with, budget[0]+" of "+user)
 		}
 	}
 	d.part("account "+a.Name, with)
@@ -104,9 +99,6 @@ func (d *draft) part(who string, with []string) {
 // leave ends the budget of a payer who goes: the next of that name would have it. It says
 // what it was.
 func (d *draft) leave(id accounting.PayerID) []string {
-	if d.credits == nil {
-		return nil
-	}
 	d.left = append(d.left, id)
 	b := d.credits.Payer(id).Budget
 	if b.Limit == 0 {

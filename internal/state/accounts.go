@@ -190,7 +190,7 @@ func (s *State) adopt(d *draft) {
 	}
 	usages, fading := s.usages, s.fading
 	version := max(s.accountsAt+1, s.index)
-	s.digest ^= mix(s.accountsAt, mix1) ^ mix(version, mix1)
+	s.digest ^= s.hashAccountsAt(s.accountsAt) ^ s.hashAccountsAt(version)
 	s.sharing = d.sharing
 	s.usages, s.fading, s.tree, s.accountsAt = usages, fading, nil, version
 	if d.moved {

@@ -12,9 +12,6 @@ import (
 
 // lienOf is the lien of a job's attempt, if it is open.
 func (s *State) lienOf(job cluster.JobID, attempt cluster.Attempt) (accounting.Lien, bool) {
-	if s.credits == nil {
-		return accounting.Lien{}, false
-	}
 	n, found := s.credits.Lien(accounting.LienID{Job: job, Attempt: attempt})
 	return n, found && n.State == accounting.Open
 }
@@ -46,7 +43,7 @@ func (s *State) granted(j *cluster.Job) (all []accounting.GPUs) {
 			continue
 		}
 		for i := range n.GPUs {
-			if slices.Contains(a.GPUs, int32(i)) || j.Spec.Request.Exclusive && (n.GPUs[i].Fault == "" || !s.since(wholeForm)) {
+			if slices.Contains(a.GPUs, int32(i)) || j.Spec.Request.Exclusive && n.GPUs[i].Fault == "" {
 				all = withGPU(all, n.GPUs[i].Type)
 			}
 		}
@@ -132,9 +129,6 @@ const tardy = time.Minute
 // nodes could not even begin, or never had, costs nothing.
 func (s *State) billableTime(j *cluster.Job, n *accounting.Lien) time.Duration {
 	interval := j.Ended.Sub(j.Started)
-	if !s.since(countsForm) {
-		return interval
-	}
 	if j.Outcome == cluster.NodeFailed && !begun(j) {
 		return 0
 	}

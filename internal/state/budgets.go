@@ -34,7 +34,7 @@ func (s *State) findSoft() {
 // jobs that are charged to them, or below them, go last. A user in an account is
 // "account/user". O(soft budgets × log n).
 func (t *tables) overBudget() []string {
-	if !t.policy.Credits.On || t.credits == nil {
+	if !t.policy.Credits.On {
 		return nil
 	}
 	var over []string

@@ -248,7 +248,7 @@ func (s *State) putHolder(h *CertificateHolder) {
 }
 
 func (s *State) hashHolder(h *CertificateHolder) uint64 {
-	return hashRecord(&s.hashes, seed(hashHolders, 0), h, holderFields)
+	return hashRecord(s.hashes.of(hashHolders), h, holderFields)
 }
 
 // expireCertificates drops, once a day, what has expired. O(holders).

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/greylag/greylag/internal/command"
@@ -59,7 +58,7 @@ func (s *State) carryOut(c *command.ChangeCredits) (accounting.Receipt, error) {
 	if err := s.sayable(c); err != nil {
 		return accounting.Receipt{}, err
 	}
-	l, stamp := s.ledger(), s.stampOf(c)
+	l, stamp := s.credits, s.stampOf(c)
 	if r, before, err := l.Recall(stamp); before {
 		return r, err
 	}
@@ -116,13 +115,8 @@ func (s *State) sayable(c *command.ChangeCredits) error {
 		what, text string
 		most       int
 	}
-	words, harmful := []word{{"key", c.Key, maxCreditKey}, {"note", c.Note, maxCreditNote}}, unicode.IsControl
-	if s.covers() {
-		words = append(words, word{"code", c.Code, maxCreditNote}, word{"period", c.Period, maxCreditNote})
-		harmful = cluster.UnsafeToDisplay
-	}
-	for _, x := range words {
-		if len(x.text) > x.most || !utf8.ValidString(x.text) || strings.ContainsFunc(x.text, harmful) {
+	for _, x := range []word{{"key", c.Key, maxCreditKey}, {"note", c.Note, maxCreditNote}, {"code", c.Code, maxCreditNote}, {"period", c.Period, maxCreditNote}} {
+		if len(x.text) > x.most || !utf8.ValidString(x.text) || strings.ContainsFunc(x.text, cluster.UnsafeToDisplay) {
 			return fmt.Errorf("%w: a %s is one line of at most %d bytes, without control characters", accounting.ErrInvalid, x.what, x.most)
 		}
 	}
@@ -131,21 +125,19 @@ func (s *State) sayable(c *command.ChangeCredits) error {
 
 // stampOf is by what the ledger knows a change again: by the key that it was given, which
 // is one in the cluster for each action, whichever administrator asks, and each coordinator's
-// own; else by its request. A key of the
-// days when keys were each caller's own is known as it was then, and so are all as long as
-// a member may be of those days.
+// own; else by its request.
 func (s *State) stampOf(c *command.ChangeCredits) accounting.Stamp {
 	stamp := accounting.Stamp{At: s.now, Key: hex.EncodeToString(c.Request.Key[:]), Asked: c.Request.Payload, By: c.Actor.Identity.User, Note: c.Note}
 	if c.Request == (command.RequestID{}) {
 		stamp.Key = fmt.Sprintf("entry %d", s.index)
 	}
-	if l := s.ledger(); c.Key != "" && l.Named() && !l.Knows(stamp.Key) {
+	if c.Key != "" {
 		whose := ""
-		if l.Covers() && c.Action == command.SetBudget && !allowed(c.Actor, command.RoleAdmin) { // a coordinator: he cannot know what others called theirs
+		if c.Action == command.SetBudget && !allowed(c.Actor, command.RoleAdmin) { // a coordinator: he cannot know what others called theirs
 			whose = " by " + stamp.By
 		}
 		word := actionWords()[c.Action]
-		if len(word+whose+":"+c.Key) > accounting.MaxKey && s.since(namesForm) {
+		if len(word+whose+":"+c.Key) > accounting.MaxKey {
 			sum := sha256.Sum256([]byte(stamp.By))
 			whose = " by " + hex.EncodeToString(sum[:16])
 		}
@@ -237,9 +229,6 @@ const maxSamples = 100_000
 func (s *State) meterJobs(c *command.MeterJobs) command.Result {
 	if len(c.Samples) > maxSamples {
 		return refusef(command.InvalidArgument, "%d samples, at most %d", len(c.Samples), maxSamples)
-	}
-	if s.credits == nil {
-		return &command.Done{Version: s.index}
 	}
 	for i := range c.Samples {
 		x := &c.Samples[i]

@@ -82,10 +82,9 @@ func (x *script) givenBack(t *testing.T, seed uint64, prices []accounting.Credit
 	return sum
 }
 
-// TestKeysBeforeAllMembersKnowThem: as long as the journal has an older form, a change is
-// known by its request alone, as members of an older version know it; a name that nobody
-// gave a request for is known all the same afterwards.
-func TestKeysBeforeAllMembersKnowThem(t *testing.T) {
+// TestKeysOfAnyRequest: a change with a key is known by it, whatever request brings it, and
+// without one.
+func TestKeysOfAnyRequest(t *testing.T) {
 	s := newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000})
 	apply := func(c command.Command) command.Result {
 		r := s.Apply(s.index+1, cluster.Instant(s.index+1), c)
@@ -106,24 +105,18 @@ func TestKeysBeforeAllMembersKnowThem(t *testing.T) {
 	}
 	apply(&command.Init{ClusterID: "test"})
 	apply(&command.EditAccounts{Actor: command.Actor{Role: command.RoleAdmin}, Edits: []command.AccountEdit{{Action: command.PutAccount, Account: "ml"}}})
-	if grant(1) || !grant(1) || grant(2) || s.credits.Knows("grant:x") {
-		t.Error("a name is known that older members do not know")
-	}
-	apply(&command.Tick{Form: accounting.Form})
-	if !grant(2) || grant(3) || !grant(4) || !s.credits.Knows("grant:x") {
-		t.Error("requests are known by their name, or were forgotten")
+	if grant(1) || !grant(1) || !grant(2) || !s.credits.Knows("grant:x") {
+		t.Error("a key is not known again")
 	}
 	if c := (&command.ChangeCredits{Action: command.GrantCredits, Key: "x"}); s.stampOf(c).Key != "grant:x" {
 		t.Error("a name without a request is not known")
 	}
 }
 
-// TestKeysOfLongNames: from form 6 on a coordinator's key of any length is known, and is his
+// TestKeysOfLongNames: a coordinator's key of any length is known, and is his
 // own, however long his name is.
 func TestKeysOfLongNames(t *testing.T) {
 	x := newScript(t)
-	x.s.credits = accounting.NewBare()
-	x.s.credits.Write(namesForm - 1)
 	long := strings.Repeat("n", 254)
 	for _, line := range []string{"policy root", "account op add uni coordinators=" + long + "a," + long + "b + add ml parent=uni"} {
 		x.run(line)
@@ -133,10 +126,6 @@ func TestKeysOfLongNames(t *testing.T) {
 		c.Request = command.RequestID{Key: [16]byte{who[0]}, Payload: [16]byte{9}}
 		return x.apply(c)
 	}
-	if got := budget("a"); !strings.Contains(got, "a key has 1 to 192 bytes") {
-		t.Errorf("before form 6: %s", got)
-	}
-	x.apply(&command.Tick{Form: namesForm})
 	for _, who := range []string{"a", "b"} {
 		if got := budget(who); got != "done" {
 			t.Errorf("the key of %s: %s", who, got)

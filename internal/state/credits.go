@@ -12,48 +12,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ledger is the credits, to be written. There are none before the first use, which is
-// that a leader agrees on the form of their journal.
-func (s *State) ledger() *accounting.Ledger {
-	if s.credits == nil {
-		s.credits = accounting.NewBare()
-	}
-	return s.credits
-}
-
-// covers reports whether the rules of form 5 hold: all replicas go over to them at once, so
-// that what a log or a snapshot has from before means what it did.
-func (s *State) covers() bool { return s.credits != nil && s.credits.Covers() }
-
-// limitsForm is the form of the journal from which on limits on types of GPU hold only where
-// there are such GPUs, and there are the limits that are [cluster.LimitKind.Later].
-const limitsForm = 6
-
-// countsForm is the one from which on what nodes counted is billed where the log heard late of
-// an end.
-const countsForm = 6
-
-// loadsForm is the one from which on an account may be given the description that it has,
-// which may be older than what is asked of new ones.
-const loadsForm = 6
-
-// wholeForm is the one from which on an exclusive job is allocated all CPUs and GPUs of its
-// nodes, and not only what it asked for.
-const wholeForm = 6
-
-// namesForm is the one from which on a coordinator's key is known however long his name is.
-const namesForm = 6
-
-// wordsForm is the one from which on a refusal by a limit of a QOS says where those are, and
-// a deleted account tells of its budgets below it.
-const wordsForm = 6
-
-// since reports whether all replicas have gone over to a form of the journal.
-func (t *tables) since(form uint8) bool { return t.credits != nil && t.credits.Writes() >= form }
-
 // ledgerNow is the ledger's time: of several commands of one instant it tells which was
 // first.
-func (s *State) ledgerNow() cluster.Instant { return max(s.now, s.ledger().Now()) }
+func (s *State) ledgerNow() cluster.Instant { return max(s.now, s.credits.Now()) }
 
 // logStamp is the stamp of what the log itself does once: a job's lien is placed,
 // dispatched and settled by the entries that submit, start and end the job.
@@ -150,7 +111,7 @@ func (s *State) dearestFirst(partitions []string) []string {
 	slices.Sort(types)
 	types = slices.Compact(types)
 	price := func(t string) accounting.Credits {
-		p, err := s.ledger().Price(t, s.ledgerNow())
+		p, err := s.credits.Price(t, s.ledgerNow())
 		if err != nil {
 			return -1
 		}
@@ -182,7 +143,7 @@ func (s *State) claimIn(spec *cluster.JobSpec, partitions []string) (*accounting
 	if refusal != nil {
 		return nil, refusal
 	}
-	q, err := s.ledger().Quote(order, s.ledgerNow())
+	q, err := s.credits.Quote(order, s.ledgerNow())
 	if err != nil {
 		return nil, s.unpaid(err)
 	}
@@ -226,7 +187,7 @@ func (s *State) reserve(jobs []accepted, answer *command.Submitted) *command.Ref
 	if !s.policy.Credits.On {
 		return nil
 	}
-	before := s.ledger().Clone()
+	before := s.credits.Clone()
 	id := s.nextJob
 	for _, a := range jobs {
 		claim, refusal := s.claimOf(a.spec)
@@ -294,7 +255,7 @@ func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusa
 			return nil
 		}
 		amount := scaled(n.Amount, spec.TimeLimit, old.Spec.TimeLimit)
-		if n.Floating && s.covers() && spec.TimeLimit > 0 { // without a limit it is stretched
+		if n.Floating && spec.TimeLimit > 0 { // without a limit it is stretched
 			amount = max(1, n.Amount+s.credits.Lacks(&n, old.Started.Add(spec.TimeLimit)))
 		}
 		_, err := s.credits.Resize(s.logStamp(), n.ID, amount)
@@ -312,7 +273,7 @@ func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusa
 	if !held && (old.Hold != cluster.NotHeld || !s.charged(spec)) {
 		return nil // funded when it is released, or for free
 	}
-	before := s.ledger().Clone()
+	before := s.credits.Clone()
 	s.withdrawLien(old)
 	claim, refusal := s.claimOf(spec)
 	if claim != nil {
@@ -335,9 +296,6 @@ func scaled(c accounting.Credits, to, from time.Duration) accounting.Credits {
 
 // checkCredits compares liens with jobs.
 func (x *checking) checkCredits() {
-	if x.credits == nil {
-		return
-	}
 	x.checkSoft()
 	if err := x.credits.Check(); err != nil {
 		x.fault("credits: %w", err)
@@ -367,9 +325,6 @@ func (x *checking) checkCredits() {
 // moveCredits hangs accounts of the ledger where they hang now, all at once: in between
 // they are no tree. The accounts at the top are below root while that is defined.
 func (s *State) moveCredits(d *draft) {
-	if s.credits == nil {
-		return
-	}
 	moved := maps.Clone(d.touched)
 	if _, root := moved[cluster.RootAccount]; root {
 		for name, a := range s.accounts.All() {
@@ -390,9 +345,4 @@ func (s *State) moveCredits(d *draft) {
 }
 
 // Credits is the ledger as it is in the view; nobody may write to it. O(1).
-func (v *View) Credits() *accounting.Ledger {
-	if v.credits == nil {
-		return accounting.NewBare()
-	}
-	return v.credits
-}
+func (v *View) Credits() *accounting.Ledger { return v.credits }

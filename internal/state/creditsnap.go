@@ -2,15 +2,11 @@ package state
 
 import (
 	"github.com/greylag/greylag/internal/codec"
-	"github.com/greylag/greylag/pkg/accounting"
 )
 
-// encodeCredits writes the ledger, if there ever was one: a frame for each chunk.
+// encodeCredits writes the ledger, a frame for each chunk.
 func (v *View) encodeCredits(f *frames) {
 	f.of(frameCredits)
-	if v.credits == nil {
-		return
-	}
 	err := v.credits.Encode(func(chunk []byte) error {
 		codec.Bytes(&f.c, &chunk)
 		f.flush()
@@ -31,22 +27,16 @@ func (x *restoring) readCredits(c *codec.Coder) {
 	if c.Failed() {
 		return
 	}
-	if x.ledger == nil {
-		x.ledger = new(accounting.Decoder)
-	}
 	if err := x.ledger.Add(chunk); err != nil {
-		c.Fail("credits: %v", err)
+		c.Fail("credits: %w", err)
 	}
 }
 
 // endCredits takes over the ledger; false, and a failure of c, when it is not whole.
 func (x *restoring) endCredits(c *codec.Coder) bool {
-	if x.ledger == nil {
-		return true
-	}
 	l, err := x.ledger.Ledger()
 	if err != nil {
-		c.Fail("credits: %v", err)
+		c.Fail("credits: %w", err)
 		return false
 	}
 	x.credits = l

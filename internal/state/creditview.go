@@ -139,7 +139,7 @@ func (s *State) atLimit(spec *cluster.JobSpec, claim *accounting.Claim) (account
 	if order.Millis = spec.TimeLimit.Milliseconds(); spec.TimeLimit <= ahead {
 		ahead = 0
 	}
-	whole, err := s.ledger().Quote(order, s.ledgerNow())
+	whole, err := s.credits.Quote(order, s.ledgerNow())
 	if err != nil {
 		return 0, ahead
 	}

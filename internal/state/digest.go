@@ -2,7 +2,8 @@ package state
 
 import (
 	"encoding/binary"
-	"math/bits"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/command"
@@ -10,9 +11,9 @@ import (
 )
 
 // The digest is the XOR of one hash for each object, so that a change costs two
-// hashes whatever the size of the state. Each hash covers the object's kind and
-// key, so that equal objects do not cancel out. It tells replicas apart that
-// differ by accident; it is no proof against someone who constructs states.
+// hashes whatever the size of the state. Each hash is XXH64 of the object's kind, its
+// key and its encoding, so that equal objects do not cancel out. It tells replicas
+// apart that differ by accident; it is no proof against someone who constructs states.
 //
 // A job has two: one of what changes, one of its specification, which is larger
 // and stays when the job ends.
@@ -21,7 +22,7 @@ import (
 // every change of either: another encoding of what a digest covers (TestDigestVersion tells),
 // another rule (TestRules tells). Replicas of two versions, in the middle of an upgrade, then
 // do not compare their digests.
-const DigestVersion = 9
+const DigestVersion = 1
 
 const (
 	hashMeta byte = iota + 1
@@ -47,31 +48,9 @@ const (
 	hashHistory
 	hashHolders
 	hashRotation
+	hashOneSpec
+	hashCredits
 )
-
-// Odd constants with about as many ones as zeros, from wyhash by Wang Yi (public
-// domain).
-const (
-	mix1 = 0xa0761d6478bd642f
-	mix2 = 0xe7037ed1a0b428db
-	mix3 = 0x8ebc6af09c88c6e3
-)
-
-func mix(a, b uint64) uint64 {
-	hi, lo := bits.Mul64(a, b)
-	return hi ^ lo
-}
-
-// hash64 is a 64-bit hash in the manner of wyhash, eight bytes at a time.
-func hash64(seed uint64, data []byte) uint64 {
-	h := mix(seed^mix1, uint64(len(data))^mix2)
-	for ; len(data) >= 8; data = data[8:] {
-		h = mix(h^mix1, binary.LittleEndian.Uint64(data)^mix2)
-	}
-	var last [8]byte
-	copy(last[:], data)
-	return mix(h^mix3, binary.LittleEndian.Uint64(last[:])^mix2)
-}
 
 // hasher is memory that hashing reuses.
 type hasher struct {
@@ -83,86 +62,100 @@ type hasher struct {
 	off    bool // nobody asks for digests
 }
 
-// hashRecord hashes a value's encoding.
-func hashRecord[T any](h *hasher, seed uint64, v *T, fields func(*codec.Coder, *T)) uint64 {
+// of begins the hash of an object: its kind, and its key of numbers.
+func (h *hasher) of(kind byte, key ...uint64) *hasher {
+	b := append(h.c.Written()[:0], kind)
+	for _, x := range key {
+		b = binary.LittleEndian.AppendUint64(b, x)
+	}
+	h.c = codec.Writer(b)
+	return h
+}
+
+// named begins the hash of an object whose key has a name, too.
+func (h *hasher) named(kind byte, name string, key ...uint64) *hasher {
+	codec.String(&h.of(kind, key...).c, &name)
+	return h
+}
+
+// sum is the hash of what was begun.
+func (h *hasher) sum() uint64 {
 	if h.off {
 		return 0
 	}
-	h.c = codec.Writer(h.c.Written()[:0])
-	fields(&h.c, v)
-	return hash64(seed, h.c.Written())
+	return xxhash.Sum64(h.c.Written())
 }
 
-// seed starts the hash of an object of a kind with a numeric key.
-func seed(kind byte, key uint64) uint64 { return mix(uint64(kind)^mix3, key^mix1) }
+// hashRecord is the hash of what was begun and a value's encoding.
+func hashRecord[T any](h *hasher, v *T, fields func(*codec.Coder, *T)) uint64 {
+	if h.off {
+		return 0
+	}
+	fields(&h.c, v)
+	return h.sum()
+}
 
 func (s *State) hashJob(j *cluster.Job) uint64 {
-	return hashRecord(&s.hashes, seed(hashJobBody, uint64(j.ID)), j, command.JobFields)
+	return hashRecord(s.hashes.of(hashJobBody, uint64(j.ID)), j, command.JobFields)
 }
 
 func (s *State) hashTail(seq uint64, j *cluster.Job) uint64 {
-	return hashRecord(&s.hashes, seed(hashTailBody, seq), j, command.JobFields)
+	return hashRecord(s.hashes.of(hashTailBody, seq), j, command.JobFields)
 }
 
 // hashSpecOf is the part of a job's hash that its specification makes.
 func (s *State) hashSpecOf(j *cluster.Job) uint64 {
 	if h := &s.hashes; h.spec != j.Spec {
-		h.spec, h.known = j.Spec, hashRecord(h, seed(hashSpec, 0), j.Spec, command.SpecFields)
+		h.spec, h.known = j.Spec, hashRecord(h.of(hashSpec), j.Spec, command.SpecFields)
 	}
-	return mix(s.hashes.known^mix3, seed(hashSpec, uint64(j.ID)))
+	return s.hashes.of(hashOneSpec, uint64(j.ID), s.hashes.known).sum()
 }
 
 func (s *State) hashNode(n *cluster.Node) uint64 {
-	return hashRecord(&s.hashes, seed(hashNodes, 0), n, command.NodeFields)
+	return hashRecord(s.hashes.of(hashNodes), n, command.NodeFields)
 }
 
 func (s *State) hashArray(id cluster.JobID, a array) uint64 {
-	return hashRecord(&s.hashes, seed(hashArrays, uint64(id)), &a, arrayFields)
+	return hashRecord(s.hashes.of(hashArrays, uint64(id)), &a, arrayFields)
 }
 
 func (s *State) hashSignals(id cluster.JobID, list []Signal) uint64 {
 	if len(list) == 0 {
 		return 0
 	}
-	return hashRecord(&s.hashes, seed(hashSignals, uint64(id)), &list, signalsFields)
+	return hashRecord(s.hashes.of(hashSignals, uint64(id)), &list, signalsFields)
 }
 
 func (s *State) hashRequest(number uint64, r request) uint64 {
-	return hashRecord(&s.hashes, seed(hashRequests, number), &r, requestRecord)
+	return hashRecord(s.hashes.of(hashRequests, number), &r, requestRecord)
 }
 
 func (s *State) hashBlob(d cluster.Digest, u blobUse) uint64 {
-	return hash64(seed(hashBlobs, uint64(u.idle)), d[:])
+	return s.hashes.named(hashBlobs, string(d[:]), uint64(u.idle)).sum()
 }
 
 func (s *State) hashToken(d cluster.Digest, t token) uint64 {
-	key := hash64(seed(hashTokens, 0), d[:])
-	return hashRecord(&s.hashes, key, &t, tokenFields)
+	return hashRecord(s.hashes.named(hashTokens, string(d[:])), &t, tokenFields)
 }
 
 // hashUpload covers the parts by the sum that grows with them.
 func (s *State) hashUpload(d cluster.Digest, u upload) uint64 {
-	key := hash64(seed(hashUploads, u.sum), d[:])
-	return mix(key^uint64(u.at), mix(uint64(u.size)^mix1, uint64(u.got)^mix2))
+	return s.hashes.named(hashUploads, string(d[:]), uint64(u.size), uint64(u.at), uint64(u.got), u.sum).sum()
 }
 
 func (s *State) hashPolicy() uint64 {
-	return hashRecord(&s.hashes, seed(hashMeta, 1), s.policy, command.PolicyFields)
+	return hashRecord(s.hashes.of(hashMeta, 1), s.policy, command.PolicyFields)
 }
 
 func (s *State) hashFabric() uint64 {
-	return hashRecord(&s.hashes, seed(hashMeta, 2), s.fabric, fabricFields)
+	return hashRecord(s.hashes.of(hashMeta, 2), s.fabric, fabricFields)
 }
 
 // Digest is a fingerprint of all that a snapshot holds: equal states have equal
 // digests, states that differ have different ones but for one chance in 2^64. O(1).
 func (s *State) Digest() uint64 {
 	m := s.metaOf()
-	credits := uint64(0)
-	if s.credits != nil {
-		credits = mix(s.credits.Digest()^mix2, mix3)
-	}
-	return credits ^ s.digest ^ s.hashes.policy ^ s.hashes.fabric ^ hashRecord(&s.hashes, seed(hashMeta, 0), &m, metaFields)
+	return s.hashes.of(hashCredits, s.credits.Digest()).sum() ^ s.digest ^ s.hashes.policy ^ s.hashes.fabric ^ hashRecord(s.hashes.of(hashMeta, 0), &m, metaFields)
 }
 
 // recount is the incremental part of the digest from scratch. O(state).

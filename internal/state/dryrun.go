@@ -39,9 +39,7 @@ func (v *View) TryAccounts(c *command.EditAccounts) *command.Refusal {
 func (v *View) onTrial() *State {
 	s := newState(defaultLimits())
 	s.tables = v.tables // clones, so that nobody else sees what is written
-	if v.credits != nil {
-		s.credits = v.credits.Clone()
-	}
+	s.credits = v.credits.Clone()
 	s.recountQueued()
 	return s
 }

@@ -126,19 +126,13 @@ func (s *State) fleetChanged(before, after []part) {
 	if slices.Equal(before, after) {
 		return
 	}
-	if s.fleet.levels.Len() == 0 { // of a snapshot from before levels were kept
-		for resource, c := range s.fleet.present.All() {
-			s.putLevel(level{s.now, resource}, c)
-		}
-	}
-	all := !s.covers() // before form 5, of what stayed too
 	for _, p := range before {
-		if all || !slices.Contains(after, p) {
+		if !slices.Contains(after, p) {
 			s.fleetGrows(p.resource, Capacity{}.plus(p.Capacity, -1))
 		}
 	}
 	for _, p := range after {
-		if all || !slices.Contains(before, p) {
+		if !slices.Contains(before, p) {
 			s.fleetGrows(p.resource, p.Capacity)
 		}
 	}
@@ -236,7 +230,7 @@ func (v *View) CapacityTimes(bounds []cluster.Instant, until cluster.Instant) (a
 }
 
 func (s *State) hashLevel(k level, c Capacity) uint64 {
-	return hashRecord(&s.hashes, hash64(seed(hashFleet, uint64(k.at)), []byte(k.resource)), &c, capacityFields)
+	return hashRecord(s.hashes.named(hashFleet, k.resource, uint64(k.at)), &c, capacityFields)
 }
 
 // encodeFleet writes the levels.
@@ -278,7 +272,7 @@ func (x *checking) checkFleet() {
 	}
 	for resource, got := range x.fleet.present.All() {
 		is, _ := want.Get(resource)
-		if got != is || len(last) > 0 && last[resource] != is {
+		if got != is || last[resource] != is {
 			x.fault("of %s there is %+v, the last level is %+v, want %+v", resource, got, last[resource], is)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
-	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -71,7 +70,6 @@ func TestFleetForgets(t *testing.T) {
 // TestFleetOfWhatChanged: a GPU that fails is a change of its type, and of nothing else.
 func TestFleetOfWhatChanged(t *testing.T) {
 	s := newState(defaultLimits())
-	s.ledger().Write(accounting.Form) // before form 5 it is one of all that the node has
 	n := cluster.Node{Name: "n1", BootID: "b", CPUs: 4, GPUs: []cluster.GPU{{Type: "h100"}, {Index: 1, Type: "h100"}, {Index: 2, Type: "a100"}}}
 	s.Apply(1, 1, &command.RegisterNode{Node: n})
 	n.GPUs = append([]cluster.GPU(nil), n.GPUs...)

@@ -132,11 +132,7 @@ func (s *State) blockersOf(err error, spec *cluster.JobSpec) (lacks []blocker) {
 
 // unblockFreed has those looked at for whom the present command freed something.
 func (s *State) unblockFreed() {
-	var freed []accounting.Freed
-	if s.credits != nil {
-		freed = s.credits.Freed()
-	}
-	for _, f := range freed {
+	for _, f := range s.credits.Freed() {
 		switch {
 		case f.Node == "":
 			s.retryAll = true
@@ -191,7 +187,7 @@ func (v *View) nextFundingTime() cluster.Instant {
 // advanceLedger moves the ledger's time on where buckets or prices begin or end by now, or jobs wait
 // for what it may bring.
 func (s *State) advanceLedger() {
-	if s.unfunded.Len() > 0 || s.credits != nil && s.credits.Ticks() && s.credits.NextDue() <= s.now {
-		s.ledger().Advance(s.now)
+	if s.unfunded.Len() > 0 || s.credits.NextDue() <= s.now {
+		s.credits.Advance(s.now)
 	}
 }

@@ -250,11 +250,11 @@ func circleFields(c *codec.Coder, x *roundRobin) {
 }
 
 func (s *State) hashWait(payer accounting.PayerID, causes []blocker) uint64 {
-	return hashRecord(&s.hashes, hash64(seed(hashWaits, 0), []byte(payer)), &causes, waitFields)
+	return hashRecord(s.hashes.named(hashWaits, string(payer)), &causes, waitFields)
 }
 
 func (s *State) hashCircle(c blocker, x roundRobin) uint64 {
-	return hashRecord(&s.hashes, hash64(seed(hashCircles, uint64(c.kind)), []byte(c.node)), &x, circleFields)
+	return hashRecord(s.hashes.named(hashCircles, string(c.node), uint64(c.kind)), &x, circleFields)
 }
 
 func (v *View) encodeTurns(f *frames) {
@@ -294,14 +294,15 @@ func (x *restoring) readCircle(c *codec.Coder) {
 	x.putCircle(of, at)
 }
 
-// endTurns has those looked at of whom a snapshot does not say what they wait for: older
-// ones did not.
-func (x *restoring) endTurns() {
+// queuedForCredits reports whether a snapshot says what each payer of jobs that wait for
+// credits waits for.
+func (x *restoring) queuedForCredits() bool {
 	for k := range x.unfunded.All() {
 		if !x.waits.Has(k.payer) {
-			x.enqueuePayer(k.payer)
+			return false
 		}
 	}
+	return true
 }
 
 // checkTurns compares the tables of who waits for credits with the jobs that do, and tries
@@ -322,7 +323,7 @@ func (x *checking) checkTurns() {
 		x.fault("%d circles are under way, %d in the queue", under, x.queue.Len())
 	}
 	ledger := x.credits
-	if ledger != nil && ledger.NextDue() <= x.now {
+	if ledger.NextDue() <= x.now {
 		return // a price or a bucket has begun: the tick that is due has them looked at
 	}
 	defer func() { x.credits = ledger }()

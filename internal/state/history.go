@@ -55,9 +55,7 @@ func (s *State) restored(c *command.Restored) command.Result {
 		if s.finished == 0 || h.FirstJob == 1 { // nothing is missing
 			h.FirstJob, h.JobsSince = 0, 0
 		}
-		if s.credits != nil {
-			h.Credits, h.CreditsHead = s.credits.Head()
-		}
+		h.Credits, h.CreditsHead = s.credits.Head()
 		h.Audit, h.AuditHead = s.audited.seq, s.audited.head
 	}
 	s.putHistory(h)
@@ -76,7 +74,7 @@ func (s *State) hashHistory() uint64 {
 	if s.history == (History{}) {
 		return 0
 	}
-	return hashRecord(&s.hashes, seed(hashHistory, 0), &s.history, historyFields)
+	return hashRecord(s.hashes.of(hashHistory), &s.history, historyFields)
 }
 
 func (v *View) encodeHistory(f *frames) {

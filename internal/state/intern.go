@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"math/bits"
 
 	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/command"
@@ -26,10 +27,22 @@ type cachedSpec struct {
 	spec        *cluster.JobSpec // checked, with its defaults filled in; nil in a free slot
 }
 
+// Odd constants with about as many ones as zeros, from wyhash by Wang Yi (public domain).
+const (
+	mix1 = 0xa0761d6478bd642f
+	mix2 = 0xe7037ed1a0b428db
+	mix3 = 0x8ebc6af09c88c6e3
+)
+
+func mix(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
+}
+
 // fingerprint is equal for equal specifications and mostly different for others.
 // It is cheap, because most submissions are like no other.
 func fingerprint(s *cluster.JobSpec) uint64 {
-	h := seed(hashSpec, uint64(s.Owner.UID))
+	h := mix(mix3, uint64(s.Owner.UID)^mix1)
 	for _, w := range [...]string{s.Name, s.WorkDir, s.Partition, s.Output} {
 		h = hashWord(h, w)
 	}
@@ -39,7 +52,7 @@ func fingerprint(s *cluster.JobSpec) uint64 {
 	h = mix(h^uint64(s.TimeLimit), mix1^uint64(s.ArraySize))
 	h = mix(h^uint64(s.Request.GPUsPerNode), mix2^uint64(s.Request.Nodes))
 	h = mix(h^uint64(s.Request.GPUs), mix3^(uint64(s.Request.TasksPerNode)<<32|uint64(uint32(s.Request.CPUsPerTask))))
-	return hash64(h, s.Script[:8])
+	return hashWord(h, string(s.Script[:8]))
 }
 
 func hashWord(h uint64, w string) uint64 {

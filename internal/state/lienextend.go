@@ -77,18 +77,10 @@ func (s *State) lacks(n *accounting.Lien, window time.Duration, limit cluster.In
 		}
 		return max(limit, s.now)
 	}
-	if s.covers() {
-		if s.credits.Lacks(n, within(window/2)) <= 0 {
-			return 0
-		}
-		return s.credits.Lacks(n, within(window))
-	}
-	until := n.CountedUntil(s.now)
-	if window > 0 && until.Sub(s.now) >= window/2 || limit > 0 && until.Sub(limit) > -time.Second {
+	if s.credits.Lacks(n, within(window/2)) <= 0 {
 		return 0
 	}
-	g := &n.Segments[len(n.Segments)-1]
-	return g.Ran(within(window).Sub(s.now)) + n.Accrued() - n.Holds()
+	return s.credits.Lacks(n, within(window))
 }
 
 // stretchSome sets aside what there is, where that is less than was asked for: first a budget
@@ -99,8 +91,7 @@ func (s *State) stretchSome(n *accounting.Lien, err error) {
 		if !is || short.Available <= 0 {
 			return
 		}
-		_, err = s.credits.Resize(s.logStamp(), n.ID, n.Amount+short.Available)
-		if err == nil || !s.covers() {
+		if _, err = s.credits.Resize(s.logStamp(), n.ID, n.Amount+short.Available); err == nil {
 			return
 		}
 	}
@@ -109,8 +100,5 @@ func (s *State) stretchSome(n *accounting.Lien, err error) {
 // lasts reports whether a lien pays for more than what its job has had until now.
 func (s *State) lasts(id accounting.LienID) bool {
 	n, _ := s.credits.Lien(id)
-	if s.covers() {
-		return s.credits.Lacks(&n, s.now.Add(time.Millisecond)) <= 0
-	}
-	return n.CountedUntil(s.now) > s.now
+	return s.credits.Lacks(&n, s.now.Add(time.Millisecond)) <= 0
 }

@@ -101,7 +101,7 @@ func (s *State) putMember(id string, m Member) {
 }
 
 func (s *State) hashMember(id string, m Member) uint64 {
-	return hashRecord(&s.hashes, hash64(seed(hashMembers, 0), []byte(id)), &m, memberFields)
+	return hashRecord(s.hashes.named(hashMembers, id), &m, memberFields)
 }
 
 func memberFields(c *codec.Coder, m *Member) {

@@ -13,7 +13,6 @@ import (
 // paidFarm is a state with jobs of a day that run on one GPU each, at the prices of the day.
 func paidFarm(b *testing.B, jobs int) *State {
 	s := New()
-	s.Apply(1, 1, &command.Tick{Form: accounting.Form})
 	p := cluster.DefaultPolicy()
 	p.Credits.On, p.Credits.Floating = true, true
 	s.Apply(1, 1, &command.ApplyPolicy{Actor: actor("root"), Policy: p})

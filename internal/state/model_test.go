@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
-	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -235,7 +234,7 @@ func (x *chaos) next() command.Command {
 	case n < 90:
 		return &command.CancelJobs{Request: x.request(), Actor: x.actor(), Jobs: x.refs(), Signal: int32(x.pick(2) * x.pick(70))}
 	case n < 94:
-		return &command.Tick{Form: uint8(max(0, x.pick(30)-30+int(accounting.Form)+1))} // mostly none
+		return &command.Tick{}
 	case n < 95:
 		return x.editAccounts()
 	case n < 96 && x.pick(2) == 0:

@@ -11,7 +11,7 @@ import (
 // credits go: when that is for free, when the job is, and when what is set aside for the
 // job pays there. O(log n).
 func (t *tables) paidIn(j *cluster.Job, partition string) bool {
-	if t.credits == nil || len(j.Spec.Others) == 0 || !t.policy.Credits.Charges(partition) {
+	if len(j.Spec.Others) == 0 || !t.policy.Credits.Charges(partition) {
 		return true
 	}
 	n, found := t.credits.Lien(accounting.LienID{Job: j.ID, Attempt: j.Attempt + 1})
@@ -21,7 +21,7 @@ func (t *tables) paidIn(j *cluster.Job, partition string) bool {
 // paidView is a job that waits as passes see it: without the partitions that it is not
 // paid for in. The job itself when that is all of them, or none.
 func (t *tables) paidView(j *cluster.Job) *cluster.Job {
-	if t.credits == nil || len(j.Spec.Others) == 0 || !t.policy.Credits.On {
+	if len(j.Spec.Others) == 0 || !t.policy.Credits.On {
 		return j
 	}
 	all := partitionsOf(j.Spec)

@@ -129,15 +129,6 @@ func (r *nodeSet) models() (models []cluster.NodeModel) {
 	return models
 }
 
-// models is what each partition's nodes have; nil as long as limits hold for jobs whatever
-// there is. It wants rooms sorted.
-func (t *tables) models() map[string][]cluster.NodeModel {
-	if !t.since(limitsForm) {
-		return nil
-	}
-	return t.rooms.models
-}
-
 // shapeOf is what a node has, whether it may be used now or not.
 func shapeOf(n *cluster.Node) shape {
 	s := shape{nodes: 1, cpus: n.CPUs, memory: n.Memory, features: slices.Clone(n.Features), sample: n}

@@ -55,7 +55,7 @@ func (s *State) start(p *cluster.PlannedStart) {
 	s.step(&j, cluster.Start)
 	j.Attempt, j.Partition = p.Attempt, s.partitionOf(old, p)
 	j.Alloc = &cluster.Allocation{Nodes: p.Placement.Nodes}
-	if j.Spec.Request.Exclusive && s.since(wholeForm) {
+	if j.Spec.Request.Exclusive {
 		j.Alloc.Nodes = s.whole(p.Placement.Nodes)
 	}
 	j.Tasks = make([]cluster.Task, len(j.Alloc.Nodes))

@@ -86,11 +86,16 @@ func (v *View) NoSuchLimits(limits []cluster.Limit) (warnings []string) {
 	return slices.Compact(warnings)
 }
 
-// CheckSupported refuses limits of kinds that members of older builds do not know, as long as one of
-// the cluster may be of these: it would make something else of them.
+// CheckSupported refuses limits of kinds that only members of a newer form of the journal of credits
+// know, until every member writes that form: an older member would make another state of them.
 func (v *View) CheckSupported(limits []cluster.Limit) *command.Refusal {
+	return v.checkSupported(limits, cluster.LimitKind.Form)
+}
+
+// checkSupported is CheckSupported, where formOf returns the form from which on a kind of limit is known.
+func (v *View) checkSupported(limits []cluster.Limit, formOf func(cluster.LimitKind) uint8) *command.Refusal {
 	for _, l := range limits {
-		if l.Kind.Later() && !v.since(limitsForm) {
+		if formOf(l.Kind) > v.credits.Writes() {
 			return hinting(refusef(command.Conflict, "%s: not every controller knows this limit yet", l.Kind), "gctl cluster status says which are to be updated")
 		}
 	}
@@ -277,9 +282,7 @@ func (d *policyChecker) prices() {
 	}
 	var without []string
 	for _, kind := range slices.Sorted(maps.Keys(d.types)) {
-		if d.credits == nil {
-			without = append(without, kind)
-		} else if _, err := d.credits.Price(kind, d.now); errors.Is(err, accounting.ErrNoPrice) {
+		if _, err := d.credits.Price(kind, d.now); errors.Is(err, accounting.ErrNoPrice) {
 			without = append(without, kind)
 		}
 	}

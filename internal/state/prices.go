@@ -5,9 +5,6 @@ import "github.com/greylag/greylag/pkg/cluster"
 // prices is what an hour of each type of GPU costs now and will cost, by type, the latest
 // first. O(prices that were ever set).
 func (t *tables) prices() []cluster.Price {
-	if t.credits == nil {
-		return nil
-	}
 	var all []cluster.Price
 	now := ""                           // the type whose present price has been met
 	for p := range t.credits.Prices() { // by type, the newest first
@@ -24,9 +21,6 @@ func (t *tables) prices() []cluster.Price {
 
 // priceOf is what an hour of a GPU of a type costs now; 0 when nobody has said.
 func (t *tables) priceOf(kind string) int64 {
-	if t.credits == nil {
-		return 0
-	}
 	p, err := t.credits.Price(kind, t.now)
 	if err != nil {
 		return 0

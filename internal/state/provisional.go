@@ -36,9 +36,6 @@ func unprovenFields(c *codec.Coder, x *provisionalBill) {
 	codec.List(c, &x.nodes, codec.String)
 	codec.Int(c, &x.ran)
 	codec.Int(c, &x.forgive)
-	if !c.Added() {
-		return
-	}
 	codec.Uint(c, &x.granted)
 }
 
@@ -118,9 +115,6 @@ func (s *State) amend(id accounting.LienID, u *provisionalBill) {
 // closeBills makes provisional bills final whose day is over, and forgets the oldest
 // final ones. O(most × log n).
 func (s *State) closeBills(most int) {
-	if s.credits == nil {
-		return
-	}
 	for range most {
 		id, ended, found := s.credits.OldestProvisional()
 		if !found || s.now.Sub(ended) <= amendable {
@@ -152,7 +146,7 @@ func (s *State) putUnproven(id accounting.LienID, u *provisionalBill) {
 }
 
 func (s *State) hashUnproven(id accounting.LienID, u *provisionalBill) uint64 {
-	return hashRecord(&s.hashes, seed(hashUnproven, uint64(id.Job))^uint64(id.Attempt), u, unprovenFields)
+	return hashRecord(s.hashes.of(hashUnproven, uint64(id.Job), uint64(id.Attempt)), u, unprovenFields)
 }
 
 func (x *restoring) readUnproven(c *codec.Coder) {

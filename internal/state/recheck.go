@@ -229,7 +229,7 @@ func (l *limitChecker) changed() bool {
 			return true
 		}
 	}
-	return l.s.since(limitsForm) && l.others()
+	return l.others()
 }
 
 // others reports whether a node of the plan's starts is another since: its GPUs may be of a
@@ -255,7 +255,7 @@ func (l *limitChecker) take(j *cluster.Job) {
 // sharingNow is what limits are checked against: the part of a snapshot that they need.
 func (s *State) sharingNow() *cluster.Snapshot {
 	s.rebuildPartitionIndex()
-	shot := &cluster.Snapshot{Index: s.index, Now: s.now, Policy: s.policy, Models: s.models()}
+	shot := &cluster.Snapshot{Index: s.index, Now: s.now, Policy: s.policy, Models: s.rooms.models}
 	s.shared()
 	shot.Accounts = (&View{tables: s.clone()}).accountView()
 	for _, j := range s.holding.All() {

@@ -31,9 +31,6 @@ func metaFields(c *codec.Coder, m *meta) {
 	codec.Uint(c, &m.nextJob)
 	codec.Uint(c, &m.finished)
 	codec.Uint(c, &m.nextRequest)
-	if !c.Added() {
-		return
-	}
 	codec.Uint(c, &m.audited.seq)
 	codec.Fixed(c, m.audited.head[:])
 }
@@ -61,9 +58,6 @@ func tokenFields(c *codec.Coder, t *token) {
 	codec.Uint(c, &t.kind)
 	codec.Int(c, &t.expires)
 	codec.String(c, &t.usedBy)
-	if !c.Added() {
-		return
-	}
 	codec.String(c, &t.name)
 	codec.Bool(c, &t.replace)
 	codec.String(c, &t.by)

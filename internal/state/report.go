@@ -166,9 +166,7 @@ func (s *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (clus
 	t.GPU = s.used(j, rank, r)
 	if t.Phase < cluster.TaskEnded {
 		t.Cause, t.Exit, t.Message = r.Cause, r.Exit, sanitize(r.Message)
-		if s.since(countsForm) {
-			t.Ran = max(0, said.Ran)
-		}
+		t.Ran = max(0, said.Ran)
 	}
 	if t.Started == 0 {
 		t.Started = r.Started
@@ -177,9 +175,7 @@ func (s *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (clus
 		t.Ended = r.Ended
 	}
 	t.Memory, t.CPUTime = max(t.Memory, r.Memory), max(t.CPUTime, r.CPUTime)
-	if s.since(countsForm) {
-		t.User = max(t.User, r.User)
-	}
+	t.User = max(t.User, r.User)
 	never := t.Phase == cluster.TaskWanted && r.Phase >= cluster.TaskClean && r.Cause == cluster.NoCause
 	t.Phase = min(r.Phase, cluster.TaskClean)
 	switch {

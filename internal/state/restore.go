@@ -15,7 +15,7 @@ import (
 )
 
 // Decode reads what [View.Encode] wrote, and nothing that follows it. Its errors
-// wrap [ErrDamaged], [ErrUnsupported] or those of r. Hostile input gives an error,
+// wrap [ErrDamaged], [ErrUnsupported], codec.ErrEarlier or those of r. Hostile input gives an error,
 // and never more memory than a small multiple of its length. O(state).
 func Decode(r io.Reader) (*State, error) { return decode(r, defaultLimits()) }
 
@@ -26,8 +26,10 @@ func decode(r io.Reader, l limits) (*State, error) {
 	}
 	version := binary.LittleEndian.Uint32(head[len(snapshotMark):])
 	switch {
+	case string(head[:len(snapshotMark)]) == earlierMark:
+		return nil, fmt.Errorf("the state is %w", codec.ErrEarlier)
 	case string(head[:len(snapshotMark)]) != snapshotMark || version == 0:
-		return nil, fmt.Errorf("%w: no backup header", ErrDamaged)
+		return nil, fmt.Errorf("%w: no state", ErrDamaged)
 	case version > snapshotVersion:
 		return nil, fmt.Errorf("%w: version %d", ErrUnsupported, version)
 	}
@@ -37,7 +39,7 @@ func decode(r io.Reader, l limits) (*State, error) {
 		if err != nil {
 			return nil, err
 		}
-		if next < kind && next != frameEnd {
+		if next < kind {
 			return nil, fmt.Errorf("%w: frame %d after %d", ErrDamaged, next, kind)
 		}
 		kind = next
@@ -52,7 +54,7 @@ func decode(r io.Reader, l limits) (*State, error) {
 // restoring is a state being read.
 type restoring struct {
 	*State
-	ledger *accounting.Decoder // nil while there were no credits
+	ledger accounting.Decoder
 	body   *bytes.Buffer
 	specs  specWindow
 }
@@ -106,7 +108,11 @@ func (x *restoring) section(kind byte, body []byte) error {
 	for c.Remaining() > 0 {
 		read(&c)
 	}
-	if err := c.Err(); err != nil {
+	err := c.Err()
+	switch {
+	case errors.Is(err, accounting.ErrNewer):
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
+	case err != nil:
 		return fmt.Errorf("%w: frame %d: %w", ErrDamaged, kind, err)
 	}
 	return nil
@@ -324,7 +330,10 @@ func (x *restoring) readEnd(c *codec.Coder) {
 	if !x.endCredits(c) {
 		return
 	}
-	x.endTurns()
+	if !x.queuedForCredits() {
+		c.Fail("a job waits for credits, and nothing says for which")
+		return
+	}
 	x.fleet.present = x.recountFleet()
 	x.digest = x.recount()
 	if end.version != DigestVersion { // of another release: all else must hold

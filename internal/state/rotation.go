@@ -158,7 +158,7 @@ func (s *State) hashRotation() uint64 {
 	if s.rotation.Phase == NoRotation {
 		return 0
 	}
-	return hashRecord(&s.hashes, seed(hashRotation, 0), &s.rotation, rotationFields)
+	return hashRecord(s.hashes.of(hashRotation), &s.rotation, rotationFields)
 }
 
 func rotationFields(c *codec.Coder, r *Rotation) {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/hostlist"
-	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/test/scenario"
 )
@@ -187,7 +186,6 @@ func TestScripts(t *testing.T) {
 // newScript is a scenario before its first line.
 func newScript(t *testing.T) *script {
 	x := &script{t: t, s: newState(scripted), now: 1}
-	x.s.ledger().Write(accounting.Form)
 	x.apply(&command.Init{ClusterID: "test"})
 	return x
 }

@@ -8,12 +8,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// showable refuses a text that is new and would change how the text of others is shown. It
-// is a rule of form 5: what a log or a snapshot has from before stays as it was accepted.
+// showable refuses a new text that would change how other text is shown.
 func (s *State) showable(what string, texts ...string) *command.Refusal {
-	if !s.covers() {
-		return nil
-	}
 	for _, text := range texts {
 		if !utf8.ValidString(text) {
 			return refusef(command.InvalidArgument, "%s %q is not valid UTF-8", what, text)

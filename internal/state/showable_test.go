@@ -13,45 +13,26 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestTurnedBefore: texts that were accepted before form 5 make the same of a log, and a
-// snapshot that has them is restored; from form 5 on they are refused.
-func TestTurnedBefore(t *testing.T) {
+// TestTextsThatMislead: a text with a control character is refused where it is new, whatever it
+// describes, and a job that changes keeps its name.
+func TestTextsThatMislead(t *testing.T) {
 	const turned = "\u05e0\u05d9\u05e1\u05d5\u05d9\u200f (1)" // a mark that keeps the bracket on its side
 	x := newScript(t)
-	x.s.credits = accounting.NewBare()
-	x.s.credits.Write(4)
-	for line := range strings.Lines("at 1h\nnode n1 gpus=8:h100 cpus=64\npolicy root\naccount op add ml + add ml user=ada\n") {
+	for line := range strings.Lines("at 1h\nnode n1 gpus=8:h100 cpus=64\npolicy root\naccount op add ml + add ml user=ada\nsubmit ada account=ml\n") {
 		x.run(strings.TrimSpace(line))
 	}
 	text := "two\nlines, " + turned
-	describe := &command.EditAccounts{Actor: actor("op"), Edits: []command.AccountEdit{{Action: command.ModifyAccount, Account: "ml", Description: &text}}}
-	grant := &command.ChangeCredits{Actor: actor("root"), Action: command.GrantCredits, Account: "ml", Amount: accounting.One, Class: accounting.Purchase, Note: turned}
-	submit := func() command.Command {
-		return &command.SubmitJobs{Actor: actor("ada"), Jobs: []command.Submission{{Spec: cluster.JobSpec{Name: turned, Account: "ml", Owner: actor("ada").Identity, TimeLimit: time.Hour}}}}
-	}
-	for _, c := range []command.Command{describe, grant, submit()} {
-		if got := x.apply(c); strings.Contains(got, "refused") {
-			t.Errorf("before form 5: %s", got)
-		}
-	}
-	restore(t, encode(t, x.s), x.s.Digest())
-	x.apply(&command.Tick{Form: 5})
-	if got := x.run("set ada 1 comment=fine"); strings.Contains(got, "refused") {
-		t.Errorf("what a job had before: %s", got)
-	}
-	for _, c := range []command.Command{describe, grant, submit()} {
+	for name, c := range map[string]command.Command{
+		"description": &command.EditAccounts{Actor: actor("op"), Edits: []command.AccountEdit{{Action: command.ModifyAccount, Account: "ml", Description: &text}}},
+		"note":        &command.ChangeCredits{Actor: actor("root"), Action: command.GrantCredits, Account: "ml", Amount: accounting.One, Class: accounting.Purchase, Note: turned},
+		"job":         &command.SubmitJobs{Actor: actor("ada"), Jobs: []command.Submission{{Spec: cluster.JobSpec{Name: turned, Account: "ml", Owner: actor("ada").Identity, TimeLimit: time.Hour}}}},
+	} {
 		if got := x.apply(c); !strings.Contains(got, "refused") {
-			t.Errorf("in form 5: %s", got)
+			t.Errorf("a %s: %s", name, got)
 		}
 	}
-	x.apply(&command.Tick{Form: 6})
-	if got := x.apply(describe); strings.Contains(got, "refused") {
-		t.Errorf("the description that the account had before: %s", got)
-	}
-	other := text + "\u200f"
-	describe.Edits[0].Description = &other
-	if got := x.apply(describe); !strings.Contains(got, "refused") {
-		t.Errorf("in form 6: %s", got)
+	if got := x.run("set ada 1 comment=fine"); strings.Contains(got, "refused") {
+		t.Errorf("a comment without such characters: %s", got)
 	}
 }
 

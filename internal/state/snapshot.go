@@ -24,11 +24,11 @@ var ErrUnsupported = errors.New("snapshot was written by a newer version of grey
 //
 //	kind, 1 byte | length, 4 bytes LE | records | CRC-32C of all before, 4 bytes LE
 //
-// Kinds ascend, but for the last; a table takes as many frames of its kind as it needs. Records are
-// sorted by key, so equal states write equal bytes. The last frame is the digest,
-// and how it is made.
+// Kinds ascend; a table takes as many frames of its kind as it needs. Records are sorted by
+// key, so equal states write equal bytes. The last frame is the digest, and how it is made.
 const (
-	snapshotMark    = "GREYLAG state\n"
+	snapshotMark    = "Greylag state\n"
+	earlierMark     = "GREYLAG state\n" // of development versions
 	snapshotVersion = 1
 	frameBytes      = 128 << 10 // a frame ends with the record that passes this
 	maxFrame        = 1 << 30
@@ -54,7 +54,6 @@ const (
 	frameCharges
 	frameCredits
 	frameUnproven
-	frameEnd // the last frame, after those that were added later
 	frameWaits
 	frameCircles
 	frameFleet
@@ -63,6 +62,9 @@ const (
 	frameHolders
 	frameRotation
 )
+
+// frameEnd is the last frame, after those that a later version may add.
+const frameEnd byte = 255
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) // never written
 
@@ -166,14 +168,11 @@ func (v *View) Encode(w io.Writer) error {
 // closing is the last frame.
 type closing struct {
 	digest  uint64
-	version uint16 // 0 before there were versions
+	version uint16
 }
 
 func closingFields(c *codec.Coder, x *closing) {
 	codec.Uint(c, &x.digest)
-	if !c.Added() {
-		return
-	}
 	codec.Uint(c, &x.version)
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/test/scenario"
 )
@@ -205,5 +206,29 @@ func TestArraysShareTheirSpec(t *testing.T) {
 	}
 	if len(specs) != 1 {
 		t.Errorf("%d copies of one specification after restoring", len(specs))
+	}
+}
+
+// TestHash: the hash of digests is XXH64, by the vectors of cespare/xxhash and of its specification.
+func TestHash(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"":    0xef46db3751d8e999,
+		"a":   0xd24ec4f1a98c6e5b,
+		"as":  0x1c330fb2d66be179,
+		"abc": 0x44bc2cf5ad770999,
+		"Call me Ishmael. Some years ago--never mind how long precisely-": 0x02a2e85470d6fd96,
+	} {
+		h := hasher{c: codec.Writer([]byte(text))}
+		if got := h.sum(); got != want {
+			t.Errorf("XXH64 of %q is %016x, want %016x", text, got, want)
+		}
+	}
+}
+
+// TestEarlierSnapshot: the state of a development version is refused as such.
+func TestEarlierSnapshot(t *testing.T) {
+	_, err := Decode(strings.NewReader("GREYLAG state\n\x01\x00\x00\x00\x01"))
+	if !errors.Is(err, codec.ErrEarlier) {
+		t.Errorf("answered %v", err)
 	}
 }

@@ -69,7 +69,7 @@ func NewUnwatched() *State {
 
 func newState(l limits) *State {
 	s := &State{tables: newTables(), limits: l, requestOf: map[[16]byte]uint64{}, queued: map[cluster.Scope]int64{}, dependents: map[cluster.JobID]int{}, ties: map[string]*localityIndex{}}
-	s.hashes.policy, s.hashes.fabric = s.hashPolicy(), s.hashFabric()
+	s.hashes.policy, s.hashes.fabric, s.digest = s.hashPolicy(), s.hashFabric(), s.recount()
 	return s
 }
 
@@ -81,9 +81,7 @@ func (s *State) Apply(index uint64, at cluster.Instant, c command.Command) comma
 	s.view = nil
 	last := s.now
 	s.index, s.now = max(index, s.index), max(at, s.now, 1) // 0 means "not set"
-	if s.credits != nil {
-		s.credits.Watch(s.waits.Len() > 0)
-	}
+	s.credits.Watch(s.waits.Len() > 0)
 	s.forget(forgetAtOnce)
 	s.isRetry = false
 	before := s.policy
@@ -181,9 +179,7 @@ func (s *State) Peek() *View {
 // Effects returns what has to be done outside because of the commands applied
 // since the last call, and forgets it.
 func (s *State) Effects() Effects {
-	if s.credits != nil {
-		s.effects.Entries = s.credits.Drain()
-	}
+	s.effects.Entries = s.credits.Drain()
 	e := s.effects
 	s.effects = Effects{}
 	return e

@@ -66,7 +66,7 @@ type tables struct {
 	holders  holderTable
 
 	sharing
-	credits  *accounting.Ledger // nil until they are first used
+	credits  *accounting.Ledger
 	unproven cow.Map[accounting.LienID, *provisionalBill]
 	fundingQueue
 	fleet fleet
@@ -91,6 +91,7 @@ func newTables() tables {
 	return tables{
 		policy:      &policy,
 		fabric:      &fabric{},
+		credits:     accounting.New(),
 		nextJob:     1,
 		nextRequest: 1,
 		pending:     cow.New[cluster.JobID, *cluster.Job](cmp.Compare[cluster.JobID]),
@@ -156,9 +157,7 @@ func (t *tables) clone() tables {
 	c.soft, c.fleet = t.soft.Clone(), t.fleet.clone()
 	c.narrow, c.controllers = t.narrow.Clone(), t.controllers.Clone()
 	c.holders = t.holders.Clone()
-	if t.credits != nil {
-		c.credits = t.credits.Clone()
-	}
+	c.credits = t.credits.Clone()
 	return c
 }
 

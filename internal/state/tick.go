@@ -14,9 +14,7 @@ const (
 // tick does what has fallen due: limits, deadlines, signals before the end, begin
 // times, retentions, usage that has faded. O((what is due) log n).
 func (s *State) tick(c *command.Tick) command.Result {
-	if c.Form > 0 {
-		s.ledger().Write(c.Form)
-	}
+	s.credits.Write(c.Form)
 	s.forget(tickForget)
 	s.dropTokens()
 	s.dropUploads()

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -30,7 +32,9 @@ type upload struct {
 func (u upload) with(part []byte, at cluster.Instant) upload {
 	u.parts = append(u.parts[:len(u.parts):len(u.parts)], part)
 	u.got += int64(len(part))
-	u.sum = hash64(u.sum, part)
+	d := xxhash.NewWithSeed(u.sum)
+	_, _ = d.Write(part) // never fails
+	u.sum = d.Sum64()
 	u.at = at
 	return u
 }

@@ -8,24 +8,27 @@ import (
 // The parts of the digest.
 
 func (s *State) hashAccount(a *cluster.Account) uint64 {
-	return hashRecord(&s.hashes, seed(hashAccounts, 0), a, command.AccountFields)
+	return hashRecord(s.hashes.of(hashAccounts), a, command.AccountFields)
 }
 
+// hashAccountsAt covers the version of the accounts.
+func (s *State) hashAccountsAt(version uint64) uint64 { return s.hashes.of(hashMeta, 3, version).sum() }
+
 func (s *State) hashAssociation(a *cluster.Association) uint64 {
-	return hashRecord(&s.hashes, seed(hashAssociations, 0), a, command.AssociationFields)
+	return hashRecord(s.hashes.of(hashAssociations), a, command.AssociationFields)
 }
 
 func (s *State) hashUsage(u *cluster.AccountUsage) uint64 {
-	return hashRecord(&s.hashes, seed(hashUsages, 0), u, command.UsageFields)
+	return hashRecord(s.hashes.of(hashUsages), u, command.UsageFields)
 }
 
 func (s *State) hashCharge(id cluster.JobID, c *cluster.Charge) uint64 {
-	return hashRecord(&s.hashes, seed(hashCharges, uint64(id)), c, command.ChargeFields)
+	return hashRecord(s.hashes.of(hashCharges, uint64(id)), c, command.ChargeFields)
 }
 
 // recountSharing is the part of the digest that accounts and usage make. O(n).
 func (s *State) recountSharing() uint64 {
-	d := mix(s.accountsAt, mix1)
+	d := s.hashAccountsAt(s.accountsAt)
 	for _, a := range s.accounts.All() {
 		d ^= s.hashAccount(a)
 	}

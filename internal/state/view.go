@@ -168,7 +168,7 @@ func (v *View) Snapshot() *cluster.Snapshot {
 	shot := &cluster.Snapshot{
 		Index: v.index, Now: v.now, Policy: v.policy, Switches: v.fabric.switches, Accounts: v.accountView(), Prices: v.prices(),
 		OverBudget: v.overBudget(),
-		Models:     v.models(),
+		Models:     v.rooms.models,
 		Nodes:      make([]*cluster.Node, 0, v.nodes.Len()),
 		Active:     make([]*cluster.Job, 0, v.holding.Len()),
 		Pending:    make([]*cluster.Job, 0, v.pending.Len()),
@@ -232,10 +232,7 @@ func (v *View) NextDue() cluster.Instant {
 	if _, ended, found := l.OldestProvisional(); found {
 		due = min(due, ended.Add(amendable+1))
 	}
-	if l.Ticks() {
-		due = min(due, l.NextDue())
-	}
-	return min(due, v.nextFundingTime())
+	return min(due, l.NextDue(), v.nextFundingTime())
 }
 
 // NothingNew reports whether applying the report would change nothing, so that it

@@ -24,12 +24,10 @@ type Audit struct {
 	liens   map[LienID]*auditedLien // those that hold something, or may be charged
 	puts    map[putKey]Credits      // what buckets put into liens that they pay only so much of
 	outside map[AccountKind]Credits
-	owed    Credits       // ever
-	bare    cluster.JobID // the newest in an entry without grounds
+	owed    Credits // ever
 	owes    owing
-	prices  *Ledger         // nil: prices are believed
-	floats  cluster.Instant // of the first entry of form 3 or more; 0 before it
-	coder   codec.Coder     // memory that hashing reuses
+	prices  *Ledger     // nil: prices are believed
+	coder   codec.Coder // memory that hashing reuses
 }
 
 // auditedBucket is what a journal says of a bucket.
@@ -65,9 +63,6 @@ func (a *Audit) Add(e *Entry) error {
 	if a.buckets == nil {
 		a.buckets, a.nodes, a.liens = map[BucketID]*auditedBucket{}, map[PayerID]*auditedNode{}, map[LienID]*auditedLien{}
 		a.outside, a.puts = map[AccountKind]Credits{}, map[putKey]Credits{}
-	}
-	if a.floats == 0 && e.Form >= formFloating {
-		a.floats = e.At
 	}
 	if what := a.move(e); what != "" {
 		return fault(what)
@@ -164,7 +159,7 @@ func (a *Audit) move(e *Entry) string {
 	if what == "" {
 		what = a.judge(e, b)
 	}
-	if lien.held == 0 && (lien.counted == 0 || lien.final || e.Lien.Job <= a.bare) {
+	if lien.held == 0 && (lien.counted == 0 || lien.final) {
 		delete(a.liens, e.Lien)
 	}
 	return what
@@ -184,7 +179,7 @@ func (a *Audit) lien(e *Entry) *auditedLien {
 	case SetAside:
 		n.held += x
 		if e.For != nil {
-			n.quotedBy(e, a.floats)
+			n.quotedBy(e)
 		}
 	case Captured, Released:
 		n.held -= x

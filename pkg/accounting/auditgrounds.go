@@ -18,13 +18,12 @@ type auditedLien struct {
 	final   bool    // nothing more is counted
 }
 
-// quotedBy takes over which prices bind. What was placed before prices were followed, from
-// the instant that is given on, is believed.
-func (n *auditedLien) quotedBy(e *Entry, floats cluster.Instant) {
+// quotedBy takes over which prices bind.
+func (n *auditedLien) quotedBy(e *Entry) {
 	switch {
 	case !e.For.Floating:
 		n.rates = e.For.Rates
-	case e.Form >= formFloating && e.For.Since >= floats && len(e.For.Rates) > 0:
+	case len(e.For.Rates) > 0:
 		n.wanted = e.For.Rates[0].GPUType
 	}
 }
@@ -41,16 +40,10 @@ type owing struct {
 	left Credits
 }
 
-// judge compares an entry with what it says it was allowed by. What an entry of the first
-// form, or one about a bucket or lien of that time, does not say is believed. The answer is
-// what is wrong.
+// judge compares an entry with what it says it was allowed by. The answer is what is wrong.
 func (a *Audit) judge(e *Entry, b *auditedBucket) string {
 	if a.owes.left > 0 && !a.full() && (e.Lien != a.owes.lien || e.Bill == nil) {
 		return fmt.Sprintf("%s of what lien %s is charged are missing before it", a.owes.left, a.owes.lien)
-	}
-	if e.Form == formBare {
-		a.bare = max(a.bare, e.Lien.Job)
-		return ""
 	}
 	begins := e.Kind == Granted || e.Kind == Refunded && b != nil && b.amount == e.Amount && b.terms == nil && e.Terms != nil
 	switch {
@@ -99,11 +92,10 @@ func (a *Audit) allowed(e *Entry, b *auditedBucket) string {
 	if len(x.Chain) == 0 || x.Chain[0] != e.Node {
 		return fmt.Sprintf("it is not %s who pays", e.Node)
 	}
-	if g == nil {
-		return ""
-	}
 	id := e.Debit.Bucket
 	switch {
+	case g == nil:
+		return fmt.Sprintf("bucket %d pays, and no entry says its terms", id)
 	case !slices.Contains(x.Chain, g.Owner[0]):
 		return fmt.Sprintf("bucket %d of %s does not pay for %s", id, g.Owner[0], e.Node)
 	case e.At < g.Effective:
@@ -169,9 +161,6 @@ func (a *Audit) billed(e *Entry) string {
 		if what := b.Segments[i].possible(end); what != "" {
 			return what
 		}
-	}
-	if e.Lien.Job <= a.bare {
-		return "" // of before bills were written down
 	}
 	var counted Credits
 	if n != nil {

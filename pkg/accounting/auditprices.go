@@ -8,14 +8,13 @@ import (
 )
 
 // NewAudit is an Audit that also compares prices, those of quotes and those that follow
-// the day, with all that a ledger ever had. What was booked before the third form of
-// entries is believed.
+// the day, with all that a ledger ever had.
 func NewAudit(prices *Ledger) *Audit { return &Audit{prices: prices} }
 
 // quotes says which price of a quote was not in force when it was made. Prices are quoted
 // just before the lien is placed.
 func (a *Audit) quotes(e *Entry) string {
-	if a.prices == nil || e.Form < formFloating {
+	if a.prices == nil {
 		return ""
 	}
 	for _, r := range e.For.Rates {

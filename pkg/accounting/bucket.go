@@ -58,7 +58,7 @@ type Bucket struct {
 	swept  bool    // its expiry was booked
 	listed bool    // in the order of spending
 	usable Credits // of Avail, when last noted: what has begun
-	terms  hasher  // of Grant
+	terms  uint64  // hash of Grant
 	epoch  uint64  // of the ledger, when it was put
 	hashed uint64  // in the digest
 }

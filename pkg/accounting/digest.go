@@ -1,26 +1,31 @@
 package accounting
 
-import "math/bits"
+import (
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+)
 
 // The digest is the sum of one hash for each record, so that a change costs two hashes
-// whatever the size of the ledger, and the order of records does not matter. The hashes
-// are of what the fields say, not of an encoding: they stay when an encoding changes.
+// whatever the size of the ledger, and the order of records does not matter. Each is XXH64
+// of what the fields say, not of an encoding: it stays when an encoding changes.
 // It tells replicas apart that differ by accident; against intent stands the journal's
 // chain, whose head it covers.
 
-// Odd constants with about as many ones as zeros, from wyhash by Wang Yi (public
-// domain).
-const (
-	mix1 = 0xa0761d6478bd642f
-	mix2 = 0xe7037ed1a0b428db
-)
+// hasher collects what is hashed: numbers of eight bytes, and texts.
+type hasher []byte
 
-// hasher takes in numbers and texts one after the other.
-type hasher uint64
+// hashBuffer is memory for the numbers and texts of most records.
+type hashBuffer [384]byte
+
+// of begins the hash of a record of a kind.
+func (b *hashBuffer) of(kind uint64) hasher { return hasher(b[:0]).word(kind) }
+
+func (h hasher) sum() uint64 { return xxhash.Sum64(h) }
 
 // The kinds of records, which begin their hashes.
 const (
-	hashNode hasher = iota + 1
+	hashNode uint64 = iota + 1
 	hashBucket
 	hashLien
 	hashPrices
@@ -28,12 +33,11 @@ const (
 	hashKeys
 	hashClosing
 	hashMeta
+	hashTerms
+	hashClaim
 )
 
-func (h hasher) word(x uint64) hasher {
-	hi, lo := bits.Mul64(uint64(h)^mix1, x^mix2)
-	return hasher(hi ^ lo)
-}
+func (h hasher) word(x uint64) hasher { return binary.LittleEndian.AppendUint64(h, x) }
 
 func (h hasher) credits(all ...Credits) hasher {
 	for _, c := range all {
@@ -49,18 +53,7 @@ func (h hasher) flag(x bool) hasher {
 	return h.word(0)
 }
 
-func (h hasher) text(s string) hasher {
-	h = h.word(uint64(len(s)))
-	for ; len(s) >= 8; s = s[8:] {
-		h = h.word(uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
-			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56)
-	}
-	var last uint64
-	for i := len(s) - 1; i >= 0; i-- {
-		last = last<<8 | uint64(s[i])
-	}
-	return h.word(last)
-}
+func (h hasher) text(s string) hasher { return append(h.word(uint64(len(s))), s...) }
 
 func texts[T ~string](h hasher, all []T) hasher {
 	h = h.word(uint64(len(all)))
@@ -71,29 +64,33 @@ func texts[T ~string](h hasher, all []T) hasher {
 }
 
 func (n *Payer) hash(id PayerID) uint64 {
-	h := hashNode.text(string(id)).text(string(n.Parent)).flag(n.Budget.Hard).word(uint64(n.Budget.Window)).word(uint64(n.Start))
-	return uint64(h.credits(n.Budget.Limit, n.Held, n.Spent, n.Debt, n.Day, n.Month, n.Owes, n.Own))
+	var buf hashBuffer
+	h := buf.of(hashNode).text(string(id)).text(string(n.Parent)).flag(n.Budget.Hard).word(uint64(n.Budget.Window)).word(uint64(n.Start))
+	return h.credits(n.Budget.Limit, n.Held, n.Spent, n.Debt, n.Day, n.Month, n.Owes, n.Own).sum()
 }
 
 func (b *Bucket) hash() uint64 {
 	if b.terms == 0 {
 		b.terms = b.Grant.hash()
 	}
-	h := hashBucket.word(uint64(b.ID)).word(uint64(b.terms)).flag(b.Voided).flag(b.waits).flag(b.swept)
-	return uint64(h.credits(b.Avail, b.Held, b.Spent, b.Expired, b.Void))
+	var buf hashBuffer
+	h := buf.of(hashBucket).word(uint64(b.ID)).word(b.terms).flag(b.Voided).flag(b.waits).flag(b.swept)
+	return h.credits(b.Avail, b.Held, b.Spent, b.Expired, b.Void).sum()
 }
 
-func (g *Grant) hash() hasher {
-	h := texts(hashBucket, g.Owner).word(uint64(g.Class)).word(uint64(g.Effective)).word(uint64(g.Expires))
+func (g *Grant) hash() uint64 {
+	var buf hashBuffer
+	h := texts(buf.of(hashTerms), g.Owner).word(uint64(g.Class)).word(uint64(g.Effective)).word(uint64(g.Expires))
 	h = h.word(uint64(g.Priority)).flag(g.Cutoff).text(g.Code).word(uint64(g.Redeems)).word(uint64(g.Scope.Permille))
-	return texts(texts(texts(h, g.Scope.GPUTypes), g.Scope.Partitions), g.Scope.QOS).credits(g.Amount, g.Scope.PerJob)
+	return texts(texts(texts(h, g.Scope.GPUTypes), g.Scope.Partitions), g.Scope.QOS).credits(g.Amount, g.Scope.PerJob).sum()
 }
 
 func (n *Lien) hash() uint64 {
 	if n.terms == 0 {
 		n.terms = n.Claim.hash()
 	}
-	h := n.terms.word(uint64(n.State)).word(uint64(n.Since)).word(uint64(n.Ended)).flag(n.Unproven).flag(n.CutShort).credits(n.Amount, n.Adjusted, n.Day, n.Month).word(uint64(n.Start))
+	var buf hashBuffer
+	h := buf.of(hashLien).word(n.terms).word(uint64(n.State)).word(uint64(n.Since)).word(uint64(n.Ended)).flag(n.Unproven).flag(n.CutShort).credits(n.Amount, n.Adjusted, n.Day, n.Month).word(uint64(n.Start))
 	h = h.word(uint64(len(n.Parts)))
 	for i := range n.Parts {
 		p := &n.Parts[i]
@@ -104,53 +101,58 @@ func (n *Lien) hash() uint64 {
 		g := &n.Segments[i]
 		h = h.text(g.GPUType).word(uint64(g.GPUs)).word(uint64(g.Price)).word(uint64(g.Since)).word(uint64(g.Base))
 		h = h.word(uint64(g.Count)).word(g.Epoch).word(g.Sample).word(uint64(g.Seen)).word(uint64(g.Excess)).flag(g.Ended)
+		h = h.word(uint64(len(g.Mix)))
 		for _, x := range g.Mix {
 			h = h.text(x.Type).word(uint64(x.Count)).credits(x.Price)
 		}
+		h = h.word(uint64(len(g.Past)))
 		for _, p := range g.Past {
-			h = h.word(uint64(p.Until))
+			h = h.word(uint64(p.Until)).word(uint64(len(p.Shares)))
 			for _, x := range p.Shares {
 				h = h.text(x.Type).word(uint64(x.Count)).credits(x.Price)
 			}
 		}
 	}
-	return uint64(h)
+	return h.sum()
 }
 
 // hash is of what never changes of a claim: not of its amount.
-func (c *Claim) hash() hasher {
-	h := texts(hashLien.word(uint64(c.ID.Job)).word(uint64(c.ID.Attempt)), c.Chain).text(c.Partition).text(c.QOS)
+func (c *Claim) hash() uint64 {
+	var buf hashBuffer
+	h := texts(buf.of(hashClaim).word(uint64(c.ID.Job)).word(uint64(c.ID.Attempt)), c.Chain).text(c.Partition).text(c.QOS)
+	h = h.word(uint64(len(c.Rates)))
 	for _, r := range c.Rates {
 		h = h.text(r.GPUType).word(uint64(r.Price))
 	}
-	if h = h.flag(c.Floating); len(c.Partitions) > 0 {
-		h = texts(h, c.Partitions)
-	}
-	return h
+	return texts(h.flag(c.Floating), c.Partitions).sum()
 }
 
 func hashPrice(k priceKey, price Credits) uint64 {
-	return uint64(hashPrices.text(k.gpuType).word(uint64(k.before)).word(uint64(price)))
+	var buf hashBuffer
+	return buf.of(hashPrices).text(k.gpuType).word(uint64(k.before)).word(uint64(price)).sum()
 }
 
 func hashCode(code string, redeemed int64) uint64 {
-	return uint64(hashCodes.text(code).word(uint64(redeemed)))
+	var buf hashBuffer
+	return buf.of(hashCodes).text(code).word(uint64(redeemed)).sum()
 }
 
-func hashKey(key, record string) uint64 { return uint64(hashKeys.text(key).text(record)) }
+func hashKey(key, record string) uint64 {
+	var buf hashBuffer
+	return buf.of(hashKeys).text(key).text(record).sum()
+}
 
 func (c *Closing) hash() uint64 {
-	return uint64(hashClosing.text(c.Name).word(uint64(c.End)).word(c.Seq).text(string(c.Head[:])))
+	var buf hashBuffer
+	return buf.of(hashClosing).text(c.Name).word(uint64(c.End)).word(c.Seq).text(string(c.Head[:])).sum()
 }
 
 // Digest is a fingerprint of all that an encoded ledger holds: equal ledgers have equal
 // ones, ledgers that differ have different ones but for one chance in 2^64. O(1).
 func (l *Ledger) Digest() uint64 {
-	h := hashMeta.word(uint64(l.now)).word(l.seq).text(string(l.head[:])).word(uint64(l.closed))
-	if l.floats != 0 { // of a ledger that was there before
-		h = h.word(uint64(l.floats))
-	}
-	return l.digest + uint64(h.word(uint64(l.bucket)).word(uint64(l.total)))
+	var buf hashBuffer
+	h := buf.of(hashMeta).word(uint64(l.now)).word(l.seq).text(string(l.head[:])).word(uint64(l.closed))
+	return l.digest + h.word(uint64(l.bucket)).word(uint64(l.total)).word(uint64(l.form)).sum()
 }
 
 // recount is the part of the digest that grows with the records, from scratch.

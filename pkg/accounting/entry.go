@@ -2,6 +2,7 @@ package accounting
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 
 	"github.com/greylag/greylag/internal/codec"
@@ -70,50 +71,33 @@ type Hash [sha256.Size]byte
 // Entry is one movement: Amount leaves Debit and arrives in Credit, so that entries
 // sum to zero by their form. Entries are never changed; a correction is another one.
 type Entry struct {
-	Seq           uint64 // 1 for the first, without gaps
-	At            cluster.Instant
-	Effective     cluster.Instant // what it is about; differs for late facts
-	Kind          EntryKind
-	Debit         BookAccount
-	Credit        BookAccount
-	Amount        Credits
-	Node          PayerID // the account that it is about: who pays, is granted or loses
-	Lien          LienID
-	Corrects      uint64 // sequence number; 0 for none
-	Late          bool   // effective in a closed period, booked after it
-	Key           string
-	Note          string // from form 4 on
-	Form          uint8  // of the encoding
-	Justification        // from form 2 on
-	Prev          Hash
-	Hash          Hash
+	Seq       uint64 // 1 for the first, without gaps
+	At        cluster.Instant
+	Effective cluster.Instant // what it is about; differs for late facts
+	Kind      EntryKind
+	Debit     BookAccount
+	Credit    BookAccount
+	Amount    Credits
+	Node      PayerID // the account that it is about: who pays, is granted or loses
+	Lien      LienID
+	Corrects  uint64 // sequence number; 0 for none
+	Late      bool   // effective in a closed period, booked after it
+	Key       string
+	Note      string
+	Form      uint8 // of the encoding, and the rules by which the entry was made
+	Justification
+	Prev Hash
+	Hash Hash
 }
 
-// The forms of entries: one of the first says nothing of its grounds, and before the third
-// what floats is charged at the price of its start; those of the fourth have notes; from the fifth on
-// as much is set aside as the bill will come to, where before it was what the counters came to and the
-// rest of the time, and what expires is booked at once. In the sixth they are as in the fifth: from
-// it on it is remembered what was given back in vain, accounts have other limits, and ends of which the log
-// hears late are billed as nodes counted (internal/state). A ledger writes the newest that it was told to, so that all replicas write, and
-// charge, the same (Write).
-const (
-	formBare     = 1
-	formFloating = 3
-	formNoted    = 4
-	formCovered  = 5
-	formLost     = 6
-	// Form is the newest.
-	Form = 6
-)
+// Form is the newest form of entries. A ledger writes the first until [Ledger.Write], so that
+// all replicas write, and charge, the same. A rule that moves money otherwise holds from a
+// later form on (docs/adr/0014).
+const Form = 1
 
-// Write has entries written in a form from now on; never in an older one than before. What
-// floats and runs follows the prices that change from now on: what it was charged stays.
-func (l *Ledger) Write(form uint8) {
-	if l.form < formFloating && form >= formFloating {
-		l.floats = l.now
-	}
-	l.form = max(l.form, min(form, Form))
-}
+// Write makes the ledger write entries in a form, and follow its rules, from now on; never in
+// an older one than before.
+func (l *Ledger) Write(form uint8) { l.form = max(l.form, form) }
 
 // Writes is the form in which entries are written.
 func (l *Ledger) Writes() uint8 { return l.form }
@@ -132,15 +116,8 @@ func entryFields(c *codec.Coder, e *Entry) {
 	codec.Uint(c, &e.Corrects)
 	codec.Bool(c, &e.Late)
 	codec.String(c, &e.Key)
-	if e.Form > formBare {
-		groundsFields(c, &e.Justification)
-	}
-	if e.Form >= formFloating && e.For != nil {
-		codec.Int(c, &e.For.Since)
-	}
-	if e.Form >= formNoted {
-		codec.String(c, &e.Note)
-	}
+	groundsFields(c, &e.Justification)
+	codec.String(c, &e.Note)
 }
 
 func bookAccount(c *codec.Coder, a *BookAccount) {
@@ -149,44 +126,59 @@ func bookAccount(c *codec.Coder, a *BookAccount) {
 	nodeID(c, &a.Node)
 }
 
-// Sum is the hash that the entry must carry: of Prev, the version of the encoding and
-// the encoded fields.
+// Sum is the hash that the entry must carry: of Prev, the form and the encoded fields.
 func (e *Entry) Sum() Hash { return e.sum(new(codec.Coder)) }
 
 // sum is Sum with memory that is used again.
 func (e *Entry) sum(c *codec.Coder) Hash {
-	*c = codec.Writer(append(append(c.Written()[:0], e.Prev[:]...), e.Form))
+	*c = codec.Writer(append(append(c.Written()[:0], e.Prev[:]...), codec.FormByte(e.Form)))
 	entryFields(c, e)
 	return sha256.Sum256(c.Written())
 }
 
 // AppendRow appends the entry as it is kept in a journal: Hash and what it is of.
 func (e *Entry) AppendRow(b []byte) []byte {
-	c := codec.Writer(append(append(append(b, e.Hash[:]...), e.Prev[:]...), e.Form))
+	c := codec.Writer(append(append(append(b, e.Hash[:]...), e.Prev[:]...), codec.FormByte(e.Form)))
 	entryFields(&c, e)
 	return c.Written()
 }
 
 // ReadRow reads what AppendRow wrote, and nothing that follows it. It does not compare
-// the hashes, which Audit does. Errors wrap ErrDamaged or ErrNewer.
+// the hashes, which Audit does. Errors wrap ErrDamaged, ErrNewer or codec.ErrEarlier.
 func ReadRow(row []byte) (Entry, error) {
 	var e Entry
 	const head = 2 * len(e.Hash)
-	switch {
-	case len(row) <= head || row[head] == 0:
+	if len(row) <= head {
 		return Entry{}, fmt.Errorf("%w: %d bytes are no entry", ErrDamaged, len(row))
-	case row[head] > Form:
-		return Entry{}, fmt.Errorf("%w: entry of version %d", ErrNewer, row[head])
+	}
+	form, err := readForm(row[head], Form)
+	if err != nil {
+		return Entry{}, fmt.Errorf("entry: %w", err)
 	}
 	copy(e.Hash[:], row)
 	copy(e.Prev[:], row[len(e.Hash):])
-	e.Form = row[head]
+	e.Form = form
 	c := codec.Reader(row[head+1:])
 	entryFields(&c, &e)
 	if err := c.Err(); err != nil {
 		return Entry{}, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return e, nil
+}
+
+// readForm returns the form that a form byte says, up to the newest. The error wraps
+// ErrDamaged, ErrNewer or codec.ErrEarlier.
+func readForm(b byte, newest uint8) (uint8, error) {
+	form, err := codec.FormOf(b)
+	switch {
+	case errors.Is(err, codec.ErrEarlier):
+		return 0, err
+	case err != nil:
+		return 0, fmt.Errorf("%w: %w", ErrDamaged, err)
+	case form > newest:
+		return 0, fmt.Errorf("%w: form %d", ErrNewer, form)
+	}
+	return form, nil
 }
 
 // book writes an entry that needs no grounds.
@@ -205,15 +197,10 @@ func (l *Ledger) bookBy(kind EntryKind, from, to BookAccount, amount Credits, by
 	}
 	l.entries = append(l.entries, Entry{
 		Seq: l.seq, At: l.now, Effective: l.now, Kind: kind, Debit: from, Credit: to, Amount: amount,
-		Node: l.about.node, Lien: l.about.lien, Corrects: l.about.corrects, Key: l.about.key, Form: l.form, Prev: l.head,
+		Node: l.about.node, Lien: l.about.lien, Corrects: l.about.corrects, Key: l.about.key,
+		Note: l.about.note, Form: l.form, Justification: by, Prev: l.head,
 	})
 	e := &l.entries[len(l.entries)-1]
-	if l.form > formBare {
-		e.Justification = by
-	}
-	if l.form >= formNoted {
-		e.Note = l.about.note
-	}
 	if l.about.effective != 0 {
 		e.Effective = l.about.effective
 	}

@@ -11,8 +11,8 @@ const (
 	maxList = 256  // entries of a list
 )
 
-// The fields of payloads and records, in their canonical order. What is new goes at the
-// end of a record, behind Added.
+// The fields of payloads and records, in their canonical order. The package codec says how
+// they may grow.
 
 func nodeID(c *codec.Coder, x *PayerID) { codec.String(c, (*string)(x)) }
 
@@ -63,9 +63,7 @@ func claimFields(c *codec.Coder, x *Claim) {
 	codec.List(c, &x.Rates, rate)
 	codec.Int(c, &x.Amount)
 	codec.Bool(c, &x.Floating)
-	if c.Added() { // what was set aside before for the first of several
-		codec.List(c, &x.Partitions, codec.String)
-	}
+	codec.List(c, &x.Partitions, codec.String)
 }
 
 func settlementFields(c *codec.Coder, x *Settlement) {
@@ -101,12 +99,8 @@ func receiptFields(c *codec.Coder, x *Receipt) {
 		codec.Int(c, sum)
 	}
 	codec.List(c, &x.Warnings, warning)
-	if x.By != "" || x.Lost != 0 || c.Reading() && c.Added() { // without, as before there was one
-		codec.String(c, &x.By)
-	}
-	if x.Lost != 0 || c.Reading() && c.Added() {
-		codec.Int(c, &x.Lost)
-	}
+	codec.String(c, &x.By)
+	codec.Int(c, &x.Lost)
 }
 
 func refusalFields(c *codec.Coder, x *refusal) {
@@ -127,28 +121,16 @@ func outcomeFields(c *codec.Coder, x *outcome) {
 	codec.Int(c, &x.at)
 	codec.Record(c, &x.receipt, receiptFields)
 	codec.Optional(c, &x.refusal, refusalFields)
-	if x.lasting || c.Reading() && c.Added() {
-		codec.Bool(c, &x.lasting)
-	}
+	codec.Bool(c, &x.lasting)
 }
 
 func nodeFields(c *codec.Coder, x *Payer) {
 	nodeID(c, &x.Parent)
 	budgetFields(c, &x.Budget)
-	var period Credits // once what was spent in the budget's window, which began at Start
-	for _, sum := range [...]*Credits{&x.Held, &x.Spent, &x.Debt, &period, &x.Owes, &x.Own} {
+	for _, sum := range [...]*Credits{&x.Held, &x.Spent, &x.Debt, &x.Owes, &x.Own} {
 		codec.Int(c, sum)
 	}
 	codec.Int(c, &x.Start)
-	if !c.Added() {
-		if x.Month = period; x.Budget.Window == Daily {
-			x.Day = period
-		}
-		return
-	}
-	if period != 0 {
-		c.Fail("an account says twice what it spent lately")
-	}
 	codec.Int(c, &x.Day)
 	codec.Int(c, &x.Month)
 }
@@ -184,12 +166,8 @@ func segmentFields(c *codec.Coder, x *Segment) {
 	codec.Int(c, &x.Seen)
 	codec.Int(c, &x.Excess)
 	codec.Bool(c, &x.Ended)
-	if c.Added() { // what a version before charged at one price
-		codec.List(c, &x.Mix, priced)
-	}
-	if c.Added() { // what a version before charged at the prices of its start
-		codec.List(c, &x.Past, past)
-	}
+	codec.List(c, &x.Mix, priced)
+	codec.List(c, &x.Past, past)
 }
 
 func gpusFields(c *codec.Coder, x *GPUs) {
@@ -216,13 +194,8 @@ func lienFields(c *codec.Coder, x *Lien) {
 	codec.List(c, &x.Segments, segment)
 	codec.Int(c, &x.Adjusted)
 	codec.Bool(c, &x.Unproven)
-	if !c.Added() {
-		return
-	}
 	codec.Int(c, &x.Start)
 	codec.Int(c, &x.Day)
 	codec.Int(c, &x.Month)
-	if c.Added() {
-		codec.Bool(c, &x.CutShort)
-	}
+	codec.Bool(c, &x.CutShort)
 }

@@ -24,11 +24,11 @@ func (l *Ledger) follow(n *Lien) { l.followTo(n, l.now) }
 // followTo gives it the prices of an instant: of one to come, those that are set by now.
 func (l *Ledger) followTo(n *Lien, until cluster.Instant) {
 	last := len(n.Segments) - 1
-	if !n.Floating || last < 0 || l.form < formFloating {
+	if !n.Floating || last < 0 {
 		return
 	}
 	g := &n.Segments[last]
-	since := max(g.Since, l.floats)
+	since := g.Since
 	if past := len(g.Past); past > 0 {
 		since = g.Past[past-1].Until
 	}

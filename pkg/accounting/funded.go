@@ -1,7 +1,6 @@
 package accounting
 
 import (
-	"math"
 	"sort"
 	"time"
 
@@ -46,38 +45,6 @@ func (l *Ledger) Lacks(n *Lien, until cluster.Instant) Credits {
 	x := l.outlook(n, until)
 	const ms = cluster.Instant(time.Millisecond)
 	return x.cost(int64((max(0, until-x.Segments[last].Since)+ms-1)/ms)) - x.covered
-}
-
-// Covers reports whether what is set aside follows Lacks: from form 5 on, which all replicas
-// go over to at once. Before, it was what CountedUntil says.
-func (l *Ledger) Covers() bool { return l.form >= formCovered }
-
-// Ticks reports whether time alone moves it: from form 5 on what expires is booked within
-// about a second, by a tick, and not with the next command that concerns credits.
-func (l *Ledger) Ticks() bool { return l.form >= formCovered }
-
-// CountedUntil is until when what a lien holds lasts at the present price of its last segment
-// after what its counter has come to, as if that were all that was had; now where nothing is
-// left, Never when nothing runs or it costs nothing.
-func (n *Lien) CountedUntil(now cluster.Instant) cluster.Instant {
-	if len(n.Segments) == 0 {
-		return cluster.Never
-	}
-	g := &n.Segments[len(n.Segments)-1]
-	held, _, _ := n.sum()
-	left := held - n.Accrued()
-	rate := g.Ran(time.Hour)
-	if rate == 0 {
-		return cluster.Never
-	}
-	if left <= 0 {
-		return now
-	}
-	ms := int64(Cost(left, int64(time.Hour/time.Millisecond)*msPerHour) / rate)
-	if ms > math.MaxInt64/int64(time.Millisecond) {
-		return cluster.Never
-	}
-	return max(now, g.Seen).Add(time.Duration(ms) * time.Millisecond)
 }
 
 // FundedUntil is until when what a lien holds pays for what it runs on, to the millisecond, at

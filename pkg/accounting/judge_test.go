@@ -119,35 +119,6 @@ func firstWrong(journal []Entry) string {
 	return ""
 }
 
-// TestBareEntries: what was written without grounds reads and verifies as it did, and what
-// follows is judged as far as it can be.
-func TestBareEntries(t *testing.T) {
-	p := newPlay(t)
-	p.l = NewBare()
-	p.run("price H100 2\ngrant Q 100 to=o\nplace 1.1 by=o/ana types=H100 gpus=1 limit=2h\ndispatch 1.1 H100 1\nat 1h\nmeter 1.1 n=1 ran=1h\nroll 1.1")
-	restored, err := decoded(encoded(p, p.l))
-	if err != nil || restored.Writes() != formBare {
-		t.Fatalf("restored, it writes form %d: %v", restored.Writes(), err)
-	}
-	p.l.Write(Form)
-	p.run("at 2h\nsettle 1.1 ran=2h\nplace 2.1 by=o/ana types=H100 gpus=1 limit=2h\ndispatch 2.1 H100 1\nat 3h\nsettle 2.1 ran=1h")
-	forms := map[uint8]int{}
-	for i := range p.journal {
-		again, err := ReadRow(p.journal[i].AppendRow(nil))
-		if err != nil || again.Sum() != p.journal[i].Hash {
-			t.Fatalf("entry %d reads as %+v: %v", i+1, again, err)
-		}
-		forms[again.Form]++
-	}
-	if forms[formBare] != 3 || forms[Form] < 4 {
-		t.Fatalf("entries by their form: %v", forms)
-	}
-	last := slices.IndexFunc(p.journal, func(e Entry) bool { return e.Kind == Captured && e.Lien.Job == 2 })
-	if got := firstWrong(forged(p.journal, last, func(e *Entry) { e.Bill.Segments[0].Shares[0].Price-- })); !strings.Contains(got, "was quoted") {
-		t.Errorf("a wrong price: %q", got)
-	}
-}
-
 // TestJudgedPrices: a price that was not in force, in a quote or in a bill that follows the
 // prices, is found by who has the list of them.
 func TestJudgedPrices(t *testing.T) {

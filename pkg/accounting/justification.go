@@ -26,7 +26,7 @@ type Cause struct {
 	Floating   bool            // they bind nobody
 	On         []string        // types of the GPUs that it runs on, or ran
 	Amount     Credits         // of the lien: what shares of it are of
-	Since      cluster.Instant // when it was placed; from form 3 on, of a lien
+	Since      cluster.Instant // when the lien was placed; 0 for other causes
 }
 
 // BillKind is why something was charged or given back.
@@ -129,6 +129,7 @@ func causeFields(c *codec.Coder, x *Cause) {
 	codec.Bool(c, &x.Floating)
 	codec.List(c, &x.On, codec.String)
 	codec.Int(c, &x.Amount)
+	codec.Int(c, &x.Since)
 }
 
 func billFields(c *codec.Coder, x *Bill) {
@@ -146,10 +147,7 @@ func billed(c *codec.Coder, x *BillSegment) {
 
 // cause is what buckets pay for a lien.
 func (l *Ledger) cause(n *Lien) *Cause {
-	x := &Cause{Chain: l.above(n.payer()), Partitions: n.places(), QOS: n.QOS, Rates: n.Rates, Floating: n.Floating, Amount: n.Amount}
-	if l.form >= formFloating {
-		x.Since = n.Since
-	}
+	x := &Cause{Chain: l.above(n.payer()), Partitions: n.places(), QOS: n.QOS, Rates: n.Rates, Floating: n.Floating, Amount: n.Amount, Since: n.Since}
 	for i := range n.Segments {
 		for _, p := range n.Segments[i].Shares() {
 			if !slices.Contains(x.On, p.Type) {

@@ -33,7 +33,7 @@ type Stamp struct {
 	Asked Fingerprint
 
 	By      string // who asked
-	Note    string // why, in their words: of the entries, from form 4 on
+	Note    string // why, in their words
 	Lasting bool   // its outcome is remembered for ever, if it was done
 }
 
@@ -138,19 +138,10 @@ func (l *Ledger) once(s Stamp, p Fingerprint, do func() (Receipt, error)) (Recei
 		return r, err
 	}
 	kept := r
-	if l.Named() {
-		kept.By = s.By
-	}
-	if l.form < formLost {
-		kept.Lost = 0
-	}
-	l.remember(s.Key, &outcome{p, l.now, kept, refusalOf(err), s.Lasting && l.Named() && err == nil})
+	kept.By = s.By
+	l.remember(s.Key, &outcome{p, l.now, kept, refusalOf(err), s.Lasting && err == nil})
 	return r, err
 }
-
-// Named reports whether it is remembered who used a key, and keys may last: from form 4 on,
-// or a replica of an older version would remember something else.
-func (l *Ledger) Named() bool { return l.form >= formNoted }
 
 // Knows reports whether the outcome of a key is remembered. O(log n).
 func (l *Ledger) Knows(key string) bool { return l.keys.Has(key) }
@@ -163,7 +154,7 @@ func (l *Ledger) Recall(s Stamp) (r Receipt, before bool, err error) {
 		return Receipt{}, false, nil
 	}
 	if r, err = recall(&s, Fingerprint{}, record); errors.Is(err, ErrKey) {
-		return Receipt{}, false, nil // or of the days when the commands themselves were compared
+		return Receipt{}, false, nil // the first caller may have sent no fingerprint: once compares the commands
 	}
 	return r, true, err
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"testing"
 	"time"
-
-	"github.com/greylag/greylag/internal/codec"
 )
 
 // TestLastingKeys asks for a grant again years later, on the ledger itself and on one that
@@ -34,42 +32,6 @@ func TestLastingKeys(t *testing.T) {
 		if l.Knows(refused.Key) {
 			t.Error("a refusal is remembered for ever")
 		}
-	}
-}
-
-// TestKeysOfOlderForms: before form 4 a key is remembered as replicas of older versions do,
-// to the byte; they are compared once all are of one version.
-func TestKeysOfOlderForms(t *testing.T) {
-	l := NewBare()
-	l.Write(formFloating)
-	s := Stamp{At: base, Key: "grant:invoice", By: "ann", Note: "half", Lasting: true}
-	if _, err := l.Grant(s, Grant{Owner: chainOf("o"), Class: Purchase, Amount: One}); err != nil {
-		t.Fatal(err)
-	}
-	record, _ := l.keys.Get(s.Key)
-	was, err := readOutcome(record)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := codec.Writer(nil)
-	codec.Fixed(&c, was.payload[:])
-	codec.Int(&c, &was.at)
-	codec.Record(&c, &was.receipt, func(c *codec.Coder, x *Receipt) {
-		codec.Uint(c, &x.Bucket)
-		lienID(c, &x.Lien)
-		var none Credits
-		for range 6 {
-			codec.Int(c, &none)
-		}
-		codec.List(c, &x.Warnings, warning)
-	})
-	codec.Optional(&c, &was.refusal, refusalFields)
-	if record != string(c.Written()) {
-		t.Errorf("remembered as\n%x, older versions do as\n%x", record, c.Written())
-	}
-	l.Advance(base.Add(keyRetention + time.Hour))
-	if l.Knows(s.Key) {
-		t.Error("it is remembered for ever")
 	}
 }
 

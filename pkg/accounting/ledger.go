@@ -22,7 +22,6 @@ type Ledger struct {
 	digest  uint64          // of the records
 	epoch   uint64          // of the records that no clone sees
 	form    uint8           // of the entries that are written
-	floats  cluster.Instant // from when on what floats follows the prices: before form 3 it did not
 	entries []Entry         // of the commands since Drain
 	watched bool
 	freed   []Freed // since it was asked for
@@ -31,12 +30,8 @@ type Ledger struct {
 	tables
 }
 
-// New is a ledger without anything.
-func New() *Ledger { return &Ledger{tables: newTables(), form: Form} }
-
-// NewBare is one that writes entries without grounds until it is told otherwise, as the
-// first ledgers did.
-func NewBare() *Ledger { return &Ledger{tables: newTables(), form: formBare} }
+// New returns an empty ledger that writes the first form of entries.
+func New() *Ledger { return &Ledger{tables: newTables(), form: 1} }
 
 // Clone is the ledger as it is now; neither sees what is done to the other. O(1), but
 // for entries that were not drained.

@@ -103,7 +103,7 @@ type Lien struct {
 
 	Recent // of what the parts spent, but for debt
 
-	terms  hasher // of Claim
+	terms  uint64 // hash of Claim
 	hashed uint64 // in the digest
 }
 

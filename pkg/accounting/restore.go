@@ -13,12 +13,11 @@ type Decoder struct {
 	l      *Ledger
 	table  byte
 	rooted bool // the accounts are a tree
-	old    bool // written when digests were made otherwise
 	err    error
 }
 
 // Add takes the next chunk, which may be reused afterwards. What is not a ledger gives
-// an error that wraps ErrDamaged or ErrNewer, never a panic, and memory in proportion
+// an error that wraps ErrDamaged, ErrNewer or codec.ErrEarlier, never a panic, and memory in proportion
 // to the input. After an error it takes nothing.
 func (d *Decoder) Add(chunk []byte) error {
 	if d.err == nil {
@@ -40,12 +39,13 @@ func (d *Decoder) Ledger() (*Ledger, error) {
 }
 
 func (d *Decoder) add(chunk []byte) error {
-	switch {
-	case len(chunk) < 3 || len(chunk) > maxChunk || chunk[0] == 0:
+	if len(chunk) < 3 || len(chunk) > maxChunk {
 		return fmt.Errorf("%w: a chunk of %d bytes", ErrDamaged, len(chunk))
-	case chunk[0] > encodingVersion:
-		return fmt.Errorf("%w: version %d", ErrNewer, chunk[0])
-	case chunk[1] < d.table || chunk[1] > tableEnd || d.table == tableEnd || d.table == 0 && chunk[1] != tableMeta:
+	}
+	if _, err := readForm(chunk[0], chunkForm); err != nil {
+		return err
+	}
+	if chunk[1] < d.table || chunk[1] > tableEnd || d.table == tableEnd || d.table == 0 && chunk[1] != tableMeta {
 		return fmt.Errorf("%w: table %d after %d", ErrDamaged, chunk[1], d.table)
 	}
 	if d.l == nil {
@@ -53,7 +53,7 @@ func (d *Decoder) add(chunk []byte) error {
 	} else if chunk[1] == tableMeta {
 		return fmt.Errorf("%w: it begins twice", ErrDamaged)
 	}
-	if d.table, d.old = chunk[1], chunk[0] < encodingVersion; d.table > tableNodes && !d.rooted {
+	if d.table = chunk[1]; d.table > tableNodes && !d.rooted {
 		d.rooted = true
 		if err := d.l.rooted(); err != nil {
 			return err
@@ -66,6 +66,9 @@ func (d *Decoder) add(chunk []byte) error {
 	if err := c.Err(); err != nil {
 		return fmt.Errorf("%w: table %d: %w", ErrDamaged, d.table, err)
 	}
+	if d.l.form > Form {
+		return fmt.Errorf("%w: it writes entries in form %d", ErrNewer, d.l.form)
+	}
 	return nil
 }
 
@@ -75,7 +78,7 @@ func (d *Decoder) record(c *codec.Coder) {
 	switch d.table {
 	case tableMeta:
 		codec.Record(c, l, metaFields)
-		if l.now < 0 || l.now > latest || l.total < 0 || l.total > maxTotal || l.form < formBare || l.form > Form || l.floats < 0 || l.floats > l.now {
+		if l.now < 0 || l.now > latest || l.total < 0 || l.total > maxTotal || l.form == 0 {
 			c.Fail("its time or its total is impossible")
 		}
 		l.today, l.month = Daily.start(l.now), Monthly.start(l.now)
@@ -155,7 +158,7 @@ func (l *Ledger) restoreBucket(c *codec.Coder, b *Bucket) {
 
 func (l *Ledger) restoreLien(c *codec.Coder, n *Lien) {
 	_, err := n.sound()
-	possible := err == nil && n.State <= Unused && !l.liens.Has(n.ID) && len(n.Rates) > 0 && len(n.Chain) > 0 && l.nodes.Has(n.Chain[0])
+	possible := err == nil && n.State <= Unused && !l.liens.Has(n.ID) && len(n.Rates) > 0 && len(n.Chain) == 1 && l.nodes.Has(n.Chain[0])
 	for i := range n.Segments {
 		g := &n.Segments[i]
 		possible = possible && g.GPUs > 0 && g.GPUs <= maxGPUs && g.Base >= 0 && g.Count >= 0 && g.Base <= math.MaxInt64-g.Count
@@ -175,7 +178,6 @@ func (l *Ledger) restoreLien(c *codec.Coder, n *Lien) {
 	if accept(c, possible, "a lien"); c.Failed() {
 		return
 	}
-	n.Chain = n.Chain[:1:1] // in former days those above it, too
 	if n.State != Open {
 		l.ended.Set(n.endedKey(), none{})
 	}
@@ -223,7 +225,7 @@ func (d *Decoder) end(c *codec.Coder) {
 	if codec.Record(c, &digest, digestRecord); c.Failed() {
 		return
 	}
-	if digest != d.l.Digest() && !d.old {
+	if digest != d.l.Digest() {
 		c.Fail("the ledger is not the one that was written")
 	}
 }

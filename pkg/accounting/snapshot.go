@@ -8,14 +8,14 @@ import (
 
 // An encoded ledger is a sequence of chunks, each
 //
-//	version, 1 byte | table, 1 byte | records, each a length and its fields
+//	form, 1 byte | table, 1 byte | records, each a length and its fields
 //
 // with the tables in the order below, a table in as many chunks as it needs, and its
 // records by key, so that equal ledgers give equal bytes. The last chunk is the digest.
 const (
-	encodingVersion = 2
-	chunkBytes      = 256 << 10 // a chunk ends with the record that passes this
-	maxChunk        = 1 << 20
+	chunkForm  = 1
+	chunkBytes = 256 << 10 // a chunk ends with the record that passes this
+	maxChunk   = 1 << 20
 )
 
 // The tables, in the order of their chunks.
@@ -44,15 +44,7 @@ func metaFields(c *codec.Coder, l *Ledger) {
 	codec.Int(c, &l.closed)
 	codec.Uint(c, &l.bucket)
 	codec.Int(c, &l.total)
-	if c.Reading() {
-		l.form = formBare
-	}
-	if c.Added() {
-		codec.Uint(c, &l.form)
-	}
-	if c.Added() {
-		codec.Int(c, &l.floats)
-	}
+	codec.Uint(c, &l.form)
 }
 
 func nodeRecord(c *codec.Coder, x *keyed[PayerID, Payer]) {
@@ -75,9 +67,7 @@ func priceRecord(c *codec.Coder, x *pricing) {
 	codec.String(c, &x.key.gpuType)
 	codec.Int(c, &x.key.before)
 	codec.Int(c, &x.value)
-	if x.behind || c.Reading() && c.Added() { // without, as before it was told
-		codec.Bool(c, &x.behind)
-	}
+	codec.Bool(c, &x.behind)
 }
 
 func codeRecord(c *codec.Coder, x *keyed[string, int64]) {
@@ -102,7 +92,7 @@ type chunks struct {
 // table begins the chunks of a table.
 func (x *chunks) table(kind byte) {
 	x.flush(kind)
-	x.coder = codec.Writer(append(x.coder.Written()[:0], encodingVersion, kind))
+	x.coder = codec.Writer(append(x.coder.Written()[:0], codec.FormByte(chunkForm), kind))
 }
 
 // flush hands on what was collected, if anything, and goes on with the same table.
@@ -113,7 +103,7 @@ func (x *chunks) flush(kind byte) {
 			x.err = fmt.Errorf("write the ledger: %w", err)
 		}
 	}
-	x.coder = codec.Writer(append(body[:0], encodingVersion, kind))
+	x.coder = codec.Writer(append(body[:0], codec.FormByte(chunkForm), kind))
 }
 
 func put[T any](x *chunks, kind byte, v *T, fields func(*codec.Coder, *T)) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -210,4 +211,32 @@ func FuzzReadRow(f *testing.F) {
 			t.Errorf("%x reads as %+v", row, e)
 		}
 	})
+}
+
+// TestOtherForms: a ledger and an entry of a newer form are refused as such, and so is what a
+// development version wrote before form 1.
+func TestOtherForms(t *testing.T) {
+	l := New()
+	l.Write(Form + 1)
+	if _, err := l.Grant(Stamp{At: base, Key: "k"}, Grant{Owner: chainOf("o"), Class: Purchase, Amount: One}); err != nil {
+		t.Fatal(err)
+	}
+	e := l.Drain()[0]
+	row := e.AppendRow(nil)
+	if _, err := ReadRow(row); !errors.Is(err, ErrNewer) {
+		t.Errorf("an entry of form %d: %v", e.Form, err)
+	}
+	if _, err := decoded(encoded(t, l)); !errors.Is(err, ErrNewer) {
+		t.Errorf("a ledger that writes form %d: %v", e.Form, err)
+	}
+	chunk := encoded(t, New())
+	for form := range byte(6) {
+		chunk[4], row[2*len(e.Hash)] = form+1, form+1
+		if _, err := decoded(chunk); !errors.Is(err, codec.ErrEarlier) {
+			t.Errorf("a ledger of the earlier form %d: %v", form+1, err)
+		}
+		if _, err := ReadRow(row); !errors.Is(err, codec.ErrEarlier) {
+			t.Errorf("an entry of the earlier form %d: %v", form+1, err)
+		}
+	}
 }

@@ -109,9 +109,8 @@ func (k LimitKind) String() string {
 	return limitKinds[k].name
 }
 
-// Later reports whether the kind came after the first release of limits: members of older
-// builds do not know it.
-func (k LimitKind) Later() bool { return k > MaxTRESPerAccount }
+// Form returns the form of the journal of credits from which on all members know the kind.
+func (k LimitKind) Form() uint8 { return 1 }
 
 // OfResource reports whether each limit of the kind is on one resource.
 func (k LimitKind) OfResource() bool { return limitKinds[k].unit >= tresUnit }

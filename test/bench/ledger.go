@@ -41,7 +41,6 @@ func newBooks(ctx context.Context, nodes int, charging bool) (*books, error) {
 	policy.Credits.On = charging
 	parent := "org"
 	commands := []command.Command{
-		&command.Tick{Form: accounting.Form}, // entries that say their grounds
 		&command.ApplyPolicy{Actor: steward, Policy: policy},
 		&command.EditAccounts{Actor: steward, Edits: []command.AccountEdit{
 			{Action: command.PutAccount, Account: "org"}, {Action: command.PutAccount, Account: "project", Parent: &parent},

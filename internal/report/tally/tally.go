@@ -102,9 +102,6 @@ func Fields(c *codec.Coder, t *Tally) {
 		codec.String(c, &x.Why)
 		codec.Int(c, &x.Count)
 	})
-	if !c.Added() { // of before it was known
-		return
-	}
 	codec.Int(c, &t.GPUBusy)
 	codec.Int(c, &t.GPUKnown)
 }

@@ -25,9 +25,6 @@ func (x *faultSim) open(f *sim.Machine) error {
 	if len(x.Prices) == 0 {
 		return nil
 	}
-	if err := x.Must(&command.Tick{Form: accounting.Form}); err != nil {
-		return err
-	}
 	types := map[string]bool{}
 	for i := range f.Nodes {
 		for _, g := range f.Nodes[i].GPUs {

@@ -10,8 +10,11 @@ import (
 	"time"
 )
 
-// A row is the entry's SHA-256, the one before it, a version, and the fields. The hash covers the
-// previous hash, the version and the fields: numbers as varints, text after its length.
+// A row is the entry's SHA-256, the one before it, a byte for the form, and the fields. The hash
+// covers everything after it. Numbers are varints, text follows its length.
+
+// formOne is the byte of the only form.
+const formOne = 0x41
 
 // Kinds of entries and of book accounts, as numbered in rows.
 const (
@@ -54,7 +57,6 @@ type Entry struct {
 	corrects      uint64
 	late          bool
 	key           string
-	bare          bool // it states no justification
 	justification
 }
 
@@ -107,23 +109,16 @@ func readRow(row, before []byte) (e Entry, hash []byte, err error) {
 		return e, nil, errors.New("it does not follow the one before")
 	case sha256.Sum256(row[sum:]) != [sum]byte(row):
 		return e, nil, errors.New("its hash is wrong")
-	case row[2*sum] < 1 || row[2*sum] > 6:
-		return e, nil, fmt.Errorf("version %d", row[2*sum])
+	case row[2*sum] != formOne:
+		return e, nil, fmt.Errorf("form %d", row[2*sum])
 	}
 	r := rowReader{rest: row[2*sum+1:]}
 	e = Entry{
 		seq: r.unsigned(), at: r.signed(), effective: r.signed(), kind: r.unsigned(), from: r.side(), to: r.side(),
 		amount: r.signed(), node: r.text(), of: Attempt{r.unsigned(), r.unsigned()}, corrects: r.unsigned(), late: r.unsigned() == 1, key: r.text(),
 	}
-	if e.bare = row[2*sum] == 1; !e.bare {
-		e.justification = r.justification()
-	}
-	if row[2*sum] >= 3 && e.cause.there {
-		e.cause.since = r.signed()
-	}
-	if row[2*sum] >= 4 {
-		r.text() // why; it moves nothing
-	}
+	e.justification = r.justification()
+	r.text() // the note, which moves nothing
 	if r.bad || len(r.rest) > 0 {
 		return e, nil, errors.New("it cannot be read")
 	}
@@ -145,7 +140,6 @@ type Bill struct {
 	Captured, Overshot int64 // charged: of what was reserved, and beyond
 	Returned           int64 // refunded of the charge
 	GivenBack          int64 // of that, refunded for a fault or by an administrator
-	bare               bool
 	counted            int64 // charged for metered time, less the refunds of it
 	rates              []rate
 	stretches          []stretch        // of the last bill

@@ -91,7 +91,7 @@ func (r *rowReader) justification() (g justification) {
 		for n := r.unsigned(); n > 0 && !r.bad; n-- {
 			x.rates = append(x.rates, rate{r.text(), r.signed()})
 		}
-		x.floating, x.on, x.amount = r.yes(), r.texts(), r.signed()
+		x.floating, x.on, x.amount, x.since = r.yes(), r.texts(), r.signed(), r.signed()
 	}
 	if g.charge.there = r.yes(); g.charge.there {
 		r.unsigned()
@@ -122,10 +122,6 @@ func (b *Book) check(e *Entry) error {
 	var bill *Bill
 	if e.of.Job != 0 {
 		bill = b.billOf(e)
-		bill.bare = bill.bare || e.bare
-	}
-	if e.bare {
-		return nil
 	}
 	if e.terms.there {
 		b.terms[e.to.bucket] = &e.terms
@@ -153,8 +149,8 @@ func (b *Book) mayPay(e *Entry, of *Bill) error {
 	switch {
 	case !x.there || len(x.chain) == 0 || x.chain[0] != e.node:
 		return fmt.Errorf("it does not say for whom bucket %d pays", e.from.bucket)
-	case t == nil: // of a previous journal
-		return nil
+	case t == nil:
+		return fmt.Errorf("bucket %d pays, and no entry states its terms", e.from.bucket)
 	case !slices.Contains(x.chain, t.owner[0]):
 		return fmt.Errorf("bucket %d of %s pays for %s", e.from.bucket, t.owner[0], e.node)
 	case e.at < t.effective || t.expires != 0 && e.at >= t.expires:
@@ -197,7 +193,7 @@ func (b *Bill) recount(e *Entry) error {
 	case c.kind == givenBack && e.kind == refunded:
 		b.GivenBack += e.amount
 		return nil
-	case c.kind != counted || b.bare:
+	case c.kind != counted:
 		return nil
 	}
 	if err := b.goesOn(c.stretches); err != nil {
