@@ -292,7 +292,7 @@ func TestRegistryAway(t *testing.T) {
 	ref := "docker://" + registry.Listener.Addr().String() + "/team/big:latest"
 	n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.Image = ref })
 	end := n.settled(at(1, 1))
-	if begin := "not started within 2s (launch_timeout): image " + ref + ": its registry cannot serve it now: "; end.GetCause() != "node" ||
+	if begin := "not started within 2s (launch_timeout): image " + ref + ": the registry cannot serve it at present: "; end.GetCause() != "node" ||
 		!strings.HasPrefix(end.GetMessage(), begin) || !strings.HasSuffix(end.GetMessage(), "connection refused") {
 		t.Errorf("report: %v", end)
 	}

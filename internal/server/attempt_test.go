@@ -131,7 +131,7 @@ func TestCommandsInAJobHaveNoRole(t *testing.T) {
 		_, err := c.Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{})
 		denied(t, user.User+" makes a token", err, "may not make join tokens: requires role admin")
 		_, err = c.Cluster().UpdateNodes(t.Context(), &greylagv1.UpdateNodesRequest{RequestId: client.NewRequestID()})
-		denied(t, user.User+" drains", err, "may not drain")
+		denied(t, user.User+" drains", err, "may not change nodes: requires role operator")
 		_, err = c.Jobs().Script(t.Context(), &greylagv1.ScriptRequest{Job: others})
 		denied(t, user.User+" reads a script", err, "belongs to bob")
 		_, err = c.Node().Register(t.Context(), &greylagv1.RegisterRequest{BootId: "boot"})

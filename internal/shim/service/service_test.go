@@ -221,7 +221,7 @@ func TestHangs(t *testing.T) {
 			works(t)(os.ReadFile(up)) // returns when it is written
 			works(t)(s.Delete(context.Background(), &task.DeleteRequest{ID: s.id}))
 		}
-		if err := <-started; err == nil || !strings.Contains(err.Error(), "did not come to an end") {
+		if err := <-started; err == nil || !strings.Contains(err.Error(), "did not end and was killed") {
 			t.Errorf("bounded %v: %v", bounded, err)
 		}
 		if bounded {
