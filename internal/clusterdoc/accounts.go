@@ -13,7 +13,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// accounts is all accounts and their users as a file, for gctl account dump and load.
+// accounts is a file of all accounts and their users, for gctl account dump and load.
 type accounts struct {
 	Accounts []account     `toml:"account"`
 	Users    []association `toml:"user"`
@@ -33,15 +33,15 @@ type account struct {
 type association struct {
 	Name       string    `toml:"name"`
 	Account    string    `toml:"account"`
-	Partition  string    `toml:"partition"` // "": wherever there is none for the partition
-	Default    bool      `toml:"default"`   // the account of jobs that name none
+	Partition  string    `toml:"partition"` // "": where no other association is for the partition
+	Default    bool      `toml:"default"`   // the account of jobs without one
 	Shares     share     `toml:"shares"`
 	QOS        []string  `toml:"qos"`
 	DefaultQOS string    `toml:"default_qos"`
 	Limits     limitList `toml:"limits"`
 }
 
-// share is a number of shares, or "parent"; one that is not set is 1.
+// share is a number of shares, or "parent"; it is 1 if not set.
 type share struct {
 	n   int64
 	set bool
@@ -59,7 +59,7 @@ func (s *share) Read(d *strict.Decoder, path string, value any) {
 	}
 }
 
-// shareOfParent is the word for no shares of one's own.
+// shareOfParent is the word for the shares of the account above.
 const shareOfParent = "parent"
 
 func (s share) Write() any {
@@ -76,7 +76,7 @@ func (s share) count() int64 {
 	return s.n
 }
 
-// limitList is limits as gctl account takes them, such as "GrpTRES=gpu=64,cpu=512".
+// limitList is limits in the form of gctl account, such as "GrpTRES=gpu=64,cpu=512".
 type limitList []cluster.Limit
 
 func (l *limitList) Read(d *strict.Decoder, path string, value any) {
@@ -104,8 +104,8 @@ func (l limitList) Write() any {
 	return words
 }
 
-// ReadAccounts reads a file of accounts; name stands for it in faults. The error is
-// strict.Faults. Whether the accounts make a tree is for the state to say.
+// ReadAccounts reads a file of accounts; faults contain name. The error is strict.Faults. The state
+// checks that the accounts make a tree.
 func ReadAccounts(name string, text []byte) ([]cluster.Account, []cluster.Association, error) {
 	var file accounts
 	var all []cluster.Account
@@ -141,8 +141,8 @@ func ReadAccounts(name string, text []byte) ([]cluster.Account, []cluster.Associ
 	return all, users, nil
 }
 
-// WriteAccounts writes accounts and their users as a file that ReadAccounts reads, in
-// the order given. What is as it is at first is left out, so that the file is short.
+// WriteAccounts writes accounts and their users as a file that ReadAccounts reads, in the order
+// given. It leaves out defaults, so that the file is short.
 func WriteAccounts(all []cluster.Account, users []cluster.Association) ([]byte, error) {
 	var out strings.Builder
 	table := func(kind string, v any) error {
@@ -179,7 +179,7 @@ func WriteAccounts(all []cluster.Account, users []cluster.Association) ([]byte, 
 	return []byte(out.String()), nil
 }
 
-// brief is a struct with the keys of another whose values are not those at first.
+// brief returns a struct with the keys of another whose values are not the defaults.
 func brief(v reflect.Value) any {
 	var fields []reflect.StructField
 	var values []reflect.Value

@@ -9,9 +9,9 @@ import (
 	"github.com/greylag/greylag/internal/config/strict"
 )
 
-// KindOf is what a file's text is for, by the keys that it sets: gctld, gnoded, gauthd,
-// client or policy, the one that knows most of them. It is "" where several know as many,
-// and for text that is no TOML.
+// KindOf returns the kind of a file by the keys that it sets: gctld, gnoded, gauthd, client or
+// policy, the one that has most of them. It returns "" if several have as many, and for text that
+// is not TOML.
 func KindOf(text []byte) string {
 	values := make(map[string]any)
 	if err := toml.Unmarshal(text, &values); err != nil {

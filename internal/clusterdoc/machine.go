@@ -9,40 +9,40 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// fleet is a file that describes nodes to a simulation. Real nodes describe themselves.
-type fleet struct {
-	Topology string      `toml:"topology"` // file of the fabric, beside this one; "": one switch
-	Nodes    []fleetNode `toml:"node"`
+// machine is a file that describes the nodes of a simulation. Real nodes describe themselves.
+type machine struct {
+	Topology string      `toml:"topology"` // topology file, relative to this one; "": one switch
+	Nodes    []nodeGroup `toml:"node"`
 }
 
-// fleetNode is nodes that are alike.
-type fleetNode struct {
+// nodeGroup is nodes with the same hardware.
+type nodeGroup struct {
 	Names     []string      `toml:"names"` // host lists
 	CPUs      int           `toml:"cpus"`
 	Memory    cluster.Bytes `toml:"memory"`
 	GPUs      int           `toml:"gpus"`
 	GPUType   string        `toml:"gpu_type"`
 	GPUMemory cluster.Bytes `toml:"gpu_memory"` // of each
-	// NVLinkDomains is into how many NVLink domains the GPUs of a node are divided: 1
-	// unless set, 0 for none.
+	// NVLinkDomains is the number of NVLink domains of a node, each with an equal part of its GPUs:
+	// 1 unless set, 0 for none.
 	NVLinkDomains int `toml:"nvlink_domains"`
-	// NVLinkDomain names one domain that all GPUs of all these nodes are in.
+	// NVLinkDomain is the name of one domain of all GPUs of all these nodes.
 	NVLinkDomain string   `toml:"nvlink_domain"`
 	Features     []string `toml:"features"`
 	Region       string   `toml:"region"`
 }
 
-// maxFleetNodes bounds a fleet, maxFleetGPUs the GPUs of one of its nodes.
+// maxMachineNodes is the most nodes of a machine, maxNodeGPUs the most GPUs of one.
 const (
-	maxFleetNodes = 1 << 17
-	maxFleetGPUs  = 256
+	maxMachineNodes = 1 << 17
+	maxNodeGPUs     = 256
 )
 
-// ReadMachine reads the text of a file that describes nodes to a simulation, in the
-// order of the file; name stands for it in faults. topology is the file of the fabric,
-// as written. The error is strict.Faults.
+// ReadMachine reads the text of a file that describes the nodes of a simulation, in the order of
+// the file; faults contain name. topology is the topology file, as written. The error is
+// strict.Faults.
 func ReadMachine(name string, text []byte) (nodes []cluster.Node, topology string, err error) {
-	var f fleet
+	var f machine
 	faults := strict.Decode(name, []strict.Source{{Name: name, Text: text}}, &f, func(c *strict.Checker) {
 		seen := map[string]bool{}
 		for i := range f.Nodes {
@@ -50,7 +50,7 @@ func ReadMachine(name string, text []byte) (nodes []cluster.Node, topology strin
 			nodes = f.Nodes[i].add(c, at, c.IsSet(at+".nvlink_domains"), seen, nodes)
 		}
 		if len(nodes) == 0 && c.Count() == 0 {
-			c.Fault("node", `names no node; write [[node]] with names = ["gpu[001-128]"]`)
+			c.Fault("node", `contains no node; write [[node]] with names = ["gpu[001-128]"]`)
 		}
 	})
 	if len(faults) > 0 {
@@ -59,11 +59,11 @@ func ReadMachine(name string, text []byte) (nodes []cluster.Node, topology strin
 	return nodes, f.Topology, nil
 }
 
-// add checks a group of nodes and makes them.
-func (n *fleetNode) add(c *strict.Checker, at string, divided bool, seen map[string]bool, nodes []cluster.Node) []cluster.Node {
+// add checks a group of nodes and adds them.
+func (n *nodeGroup) add(c *strict.Checker, at string, divided bool, seen map[string]bool, nodes []cluster.Node) []cluster.Node {
 	before := c.Count()
 	c.Between(at+".cpus", n.CPUs, 1, 1<<16)
-	c.Between(at+".gpus", n.GPUs, 0, maxFleetGPUs)
+	c.Between(at+".gpus", n.GPUs, 0, maxNodeGPUs)
 	if !divided {
 		n.NVLinkDomains = 1
 	}
@@ -82,8 +82,8 @@ func (n *fleetNode) add(c *strict.Checker, at string, divided bool, seen map[str
 			switch {
 			case seen[name]:
 				c.Fault(key, "node %s is described twice", name)
-			case len(nodes) == maxFleetNodes:
-				c.Fault(key, "more than %d nodes", maxFleetNodes)
+			case len(nodes) == maxMachineNodes:
+				c.Fault(key, "more than %d nodes", maxMachineNodes)
 				return nodes
 			case c.Count() == before:
 				nodes = append(nodes, n.node(name))
@@ -92,12 +92,12 @@ func (n *fleetNode) add(c *strict.Checker, at string, divided bool, seen map[str
 		}
 	}
 	if len(n.Names) == 0 {
-		c.Fault(at+".names", "names no node")
+		c.Fault(at+".names", "contains no node")
 	}
 	return nodes
 }
 
-func (n *fleetNode) node(name string) cluster.Node {
+func (n *nodeGroup) node(name string) cluster.Node {
 	out := cluster.Node{Name: name, BootID: "simulated", CPUs: int32(n.CPUs), Memory: n.Memory, Features: n.Features, Region: n.Region}
 	for g := range n.GPUs {
 		domain := n.NVLinkDomain

@@ -18,8 +18,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// policy is the cluster's policy as a file. It is not read from any host: gctl apply
-// sends it to the controllers, which replicate it.
+// policy is the cluster's policy as a file. No host reads it: gctl apply sends it to the
+// controllers, which replicate it.
 type policy struct {
 	Cluster     string        `toml:"cluster"`
 	Admins      []string      `toml:"admins"`    // user names; "root" is uid 0
@@ -31,7 +31,7 @@ type policy struct {
 	MaxJobs     int           `toml:"max_jobs" was:"max_pending"`
 	MaxRestarts int           `toml:"max_restarts"`
 	Private     bool          `toml:"private"`
-	// Jobs without an account are refused, once there are accounts.
+	// RequireAccount refuses jobs without an account once there are accounts.
 	RequireAccount bool `toml:"require_account"`
 
 	Partitions []partition `toml:"partition"`
@@ -41,7 +41,7 @@ type policy struct {
 	Topology     nearness      `toml:"topology"`
 	FairShare    fairShare     `toml:"fair_share"`
 	Credits      creditRules   `toml:"credits"`
-	Licences     counts        `toml:"licences" empty:"omit"` // how many there are of each
+	Licences     counts        `toml:"licences" empty:"omit"` // number of each
 	Reservations []reservation `toml:"reservation" empty:"omit"`
 }
 
@@ -62,22 +62,22 @@ type partition struct {
 type qos struct {
 	Name     string        `toml:"name"`
 	Tier     int           `toml:"tier"`
-	Open     bool          `toml:"open"` // any user may use it; else it must be granted
+	Open     bool          `toml:"open"` // any user may use it; otherwise it must be granted
 	Priority int           `toml:"priority"`
 	MaxTime  time.Duration `toml:"max_time"`
-	// How much more its jobs count as usage, in percent; -100: nothing.
+	// UsageExtra changes the usage of its jobs, in percent; -100: none.
 	UsageExtra int       `toml:"usage_extra"`
 	Limits     limitList `toml:"limits"`
-	// QOS of lower tiers whose jobs may be ended for one of this that cannot start
-	// otherwise, and what becomes of a job of this one when that happens to it.
+	// Preempts lists the QOS of lower tiers whose jobs may be ended for one of this QOS that cannot
+	// start otherwise. PreemptMode is what happens to a job of this QOS that is ended.
 	Preempts    []string `toml:"preempts"`
 	PreemptMode string   `toml:"preempt_mode" one:"off,requeue,cancel"`
 }
 
-// ReadPolicy reads a policy file's text; name stands for it in faults. What the text
-// does not set is as in [cluster.DefaultPolicy]; a list that it sets is set whole.
-// The error is strict.Faults: all there are, of the text and of what it says. What is read
-// without one is what the state takes.
+// ReadPolicy reads the text of a policy file; faults contain name. Keys that the text does not set
+// are as in [cluster.DefaultPolicy]; a list that it sets is replaced whole. The error is
+// strict.Faults: all faults of the text and of the policy. The state accepts every policy that is
+// returned without one.
 func ReadPolicy(name string, text []byte) (cluster.Policy, error) {
 	standard := cluster.DefaultPolicy()
 	p := fileOf(&standard)
@@ -100,13 +100,13 @@ func report(c *strict.Checker, list []cluster.PolicyFault) {
 	}
 }
 
-// PlacePolicy says where in a policy file's text, which ReadPolicy has read, is what
-// the faults speak of.
+// PlacePolicy returns faults of a policy with their lines in a file's text, which ReadPolicy has
+// read.
 func PlacePolicy(name string, text []byte, list []cluster.PolicyFault) strict.Faults {
 	return strict.Locate(strict.Source{Name: name, Text: text}, func(c *strict.Checker) { report(c, list) })
 }
 
-// check keeps numbers within the types of the policy.
+// check requires numbers within the types of the policy.
 func (p *policy) check(c *strict.Checker) {
 	const most = math.MaxInt32
 	c.Between("max_array", p.MaxArray, 0, most)
@@ -161,7 +161,7 @@ func (p *policy) policy() cluster.Policy {
 	return out
 }
 
-// preemptMode reads a word that has been checked; none is off.
+// preemptMode reads a word that has been checked; off for "".
 func preemptMode(word string) cluster.PreemptMode {
 	mode, _ := cluster.ParsePreemptMode(word)
 	return mode
@@ -190,8 +190,8 @@ func fileOf(p *cluster.Policy) policy {
 	return out
 }
 
-// WritePolicy writes the policy as a file that ReadPolicy reads: every key, in one
-// order, so that two of them can be compared line by line.
+// WritePolicy writes the policy as a file that ReadPolicy reads: every key, in one order, so that
+// two of them can be compared line by line.
 func WritePolicy(p *cluster.Policy) ([]byte, error) {
 	text, err := toml.Marshal(strict.EncodeTable(reflect.ValueOf(fileOf(p))).Interface())
 	if err != nil {

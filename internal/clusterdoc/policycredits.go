@@ -9,10 +9,10 @@ import (
 // creditRules is the table [credits] of the policy.
 type creditRules struct {
 	Enabled     bool          `toml:"enabled" was:"on"`
-	Partitions  []string      `toml:"partitions"`              // whose jobs are paid for; empty: all
-	LienWindow  time.Duration `toml:"lien_window"`             // "0s": the whole time limit is set aside
-	Prices      string        `toml:"prices" one:"quoted,day"` // of when it was submitted, or of each day
-	FaultRefund time.Duration `toml:"fault_refund"`            // most work that is given back after a fault
+	Partitions  []string      `toml:"partitions"`              // whose jobs are charged; empty: all
+	LienWindow  time.Duration `toml:"lien_window"`             // "0s": the whole time limit is reserved
+	Prices      string        `toml:"prices" one:"quoted,day"` // of the time of submission, or of each day
+	FaultRefund time.Duration `toml:"fault_refund"`            // most work that is refunded after a fault
 }
 
 func (p *policy) credits() cluster.CreditPolicy {
@@ -29,7 +29,7 @@ func (p *policy) creditsOf(x *cluster.CreditPolicy) {
 	}
 }
 
-// orNone is a list, or nil for one without elements.
+// orNone returns a list, or nil for one without elements.
 func orNone(list []string) []string {
 	if len(list) == 0 {
 		return nil

@@ -19,11 +19,11 @@ type booking struct {
 	all   bool
 }
 
-// apart wants no node to be in two reservations at the same time, each of which would
-// promise it to others. A maintenance window may lie over anything: nobody runs there.
-// Of each reservation that begins while others have its nodes one is named. O(nodes of each).
+// apart reports nodes that are in two reservations at the same time, since each would promise them
+// to others. A maintenance window may overlap any, since no job runs in it. Each reservation is
+// reported with one earlier reservation at most. O(nodes of each).
 func (p *policy) apart(c *strict.Checker) {
-	var last, everywhere *booking // of all, and of those of all nodes, that ends last
+	var last, everywhere *booking // the ones that end last: of all reservations, and of those of all nodes
 	on := map[string]*booking{}   // the same, by node
 	for _, b := range p.bookings() {
 		clash := everywhere
@@ -45,7 +45,7 @@ func (p *policy) apart(c *strict.Checker) {
 	}
 }
 
-// bookings are the ordinary reservations that are well formed, as they begin.
+// bookings returns the valid ordinary reservations, in order of their starts.
 func (p *policy) bookings() []*booking {
 	var list []*booking
 	for i := range p.Reservations {
@@ -55,7 +55,7 @@ func (p *policy) bookings() []*booking {
 		}
 		b := &booking{reservation: r, place: i}
 		for _, expr := range r.Nodes {
-			names, _ := hostlist.Expand(expr) // a faulty one is told as such
+			names, _ := hostlist.Expand(expr) // the fault is reported elsewhere
 			b.nodes, b.all = append(b.nodes, names...), b.all || expr == "ALL"
 		}
 		if slices.Sort(b.nodes); b.all {
@@ -68,7 +68,7 @@ func (p *policy) bookings() []*booking {
 	return list
 }
 
-// later is the one that ends last; a may be nil.
+// later returns the one that ends last; a may be nil.
 func later(a, b *booking) *booking {
 	if a == nil || b.End > a.End {
 		return b
@@ -76,7 +76,7 @@ func later(a, b *booking) *booking {
 	return a
 }
 
-// fault says what two reservations share, of the one that stands lower in the file.
+// fault reports what two reservations share, at the one that stands lower in the file.
 func (b *booking) fault(c *strict.Checker, o *booking) {
 	if o.place > b.place {
 		b, o = o, b

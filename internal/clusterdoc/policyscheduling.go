@@ -8,8 +8,8 @@ import (
 
 // scheduling is the part of the policy that the scheduling pass reads.
 type scheduling struct {
-	Depth          depth         `toml:"depth"`           // planned starts that are kept
-	Window         time.Duration `toml:"window"`          // how far ahead; "0s": without end
+	Depth          depth         `toml:"depth"`           // number of planned starts that are kept
+	Window         time.Duration `toml:"window"`          // "0s": unlimited
 	PromiseHorizon horizon       `toml:"promise_horizon"` // "0s": no promises
 	Replan         time.Duration `toml:"replan"`
 	MaxSwitchWait  time.Duration `toml:"max_switch_wait"`
@@ -25,13 +25,12 @@ type weights struct {
 	MaxAge    time.Duration `toml:"max_age"`
 }
 
-// nearness is what comes first where a job on several nodes asks for neither.
+// nearness is the placement of a job on several nodes that requests none.
 type nearness struct {
 	Prefer string `toml:"prefer" one:"narrowest,tightest"`
 }
 
-// The words for what comes first: the narrowest domain that has room, or the nodes
-// that are left the fullest.
+// The words for the first criterion: the narrowest domain that fits, or the fewest GPUs stranded.
 const (
 	narrowest = "narrowest"
 	tightest  = "tightest"
@@ -39,7 +38,7 @@ const (
 
 type fairShare struct {
 	Algorithm string        `toml:"algorithm" one:"fair-tree,classic"`
-	HalfLife  time.Duration `toml:"half_life"` // "0s": usage is never forgotten
+	HalfLife  time.Duration `toml:"half_life"` // "0s": no decay
 	Billing   thousandths   `toml:"billing"`
 }
 
@@ -53,13 +52,13 @@ type reservation struct {
 	Reason   string   `toml:"reason" was:"why"`
 }
 
-// The words for what fair share is computed by.
+// The words for the fair-share algorithm.
 const (
 	fairTree = "fair-tree"
 	classic  = "classic"
 )
 
-// scheduling is what the file says, as the cluster knows it.
+// scheduling converts the file's settings to those of the cluster.
 func (p *policy) scheduling() cluster.Scheduling {
 	s, w, f := &p.Scheduling, &p.Scheduling.Weights, &p.FairShare
 	out := cluster.Scheduling{

@@ -44,7 +44,7 @@ func references() map[string]*configtest.Page {
 	pages := map[string]*configtest.Page{
 		"policy":   document(fileOf(&standard), func(text []byte) error { _, err := ReadPolicy("policy.toml", text); return err }),
 		"accounts": document(accounts{}, func(text []byte) error { _, _, err := ReadAccounts("accounts.toml", text); return err }),
-		"machine":  document(fleet{}, func(text []byte) error { _, _, err := ReadMachine("machine.toml", text); return err }),
+		"machine":  document(machine{}, func(text []byte) error { _, _, err := ReadMachine("machine.toml", text); return err }),
 	}
 	for _, p := range pages {
 		p.Write, p.Types = writeValue, ownTypes

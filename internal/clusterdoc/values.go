@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// without is the word for no end.
+// without is the word for no limit.
 const without = "unlimited"
 
 // depth is a count, or "unlimited".
@@ -22,7 +22,7 @@ func (n *depth) Read(d *strict.Decoder, path string, value any) {
 	case value == without:
 		*n = cluster.Unlimited
 	case !isNumber:
-		d.Fault(path, `want a whole number or %q, found %s`, without, strict.Describe(value))
+		d.Fault(path, `want an integer or %q, found %s`, without, strict.Describe(value))
 	case v < 0 || v > math.MaxInt32:
 		d.Fault(path, "%d is out of range, 0 to %d, or %q", v, math.MaxInt32, without)
 	default:
@@ -48,7 +48,7 @@ func (h *horizon) Read(d *strict.Decoder, path string, value any) {
 	span := time.Duration(*h)
 	d.Duration(path, value, &span)
 	if span < 0 && span != time.Duration(*h) {
-		d.Fault(path, "%s is before now", span)
+		d.Fault(path, "%s is negative", span)
 		return
 	}
 	*h = horizon(span)
@@ -127,7 +127,7 @@ func (t thousandths) Write() any {
 	return table
 }
 
-// counts is a table of names with whole numbers.
+// counts is a table of names with integers.
 type counts []cluster.Licence
 
 func (n *counts) Read(d *strict.Decoder, path string, value any) {
@@ -141,7 +141,7 @@ func (n *counts) Read(d *strict.Decoder, path string, value any) {
 		v, isNumber := table[name].(int64)
 		switch {
 		case !isNumber:
-			d.Fault(strict.Join(path, name), "want a whole number, found %s", strict.Describe(table[name]))
+			d.Fault(strict.Join(path, name), "want an integer, found %s", strict.Describe(table[name]))
 		case v < 0 || v >= math.MaxInt32:
 			d.Fault(strict.Join(path, name), "%d is out of range, 0 to %d", v, math.MaxInt32-1)
 		default:

@@ -6,18 +6,18 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Archive bounds what a controller keeps of jobs that have ended, beside their records.
+// Archive limits what a controller keeps of finished jobs besides their records.
 type Archive struct {
-	ScriptsKeep time.Duration `toml:"scripts_keep"` // since no job needs a script or environment; 0: for ever
-	ScriptsSize cluster.Bytes `toml:"scripts_size"` // of all scripts and environments; 0: no bound
+	ScriptsKeep time.Duration `toml:"scripts_keep"` // since no job needs a script or environment; 0: permanently
+	ScriptsSize cluster.Bytes `toml:"scripts_size"` // of all scripts and environments; 0: no limit
 }
 
-// Limits bound what one user may ask of a controller.
+// Limits limit the requests of one user to a controller.
 type Limits struct {
-	Requests    int           `toml:"requests"`                    // a second
+	Requests    int           `toml:"requests"`                    // per second
 	Burst       int           `toml:"burst"`                       // at once
-	Streams     int           `toml:"streams"`                     // open at once: watches, logs
-	ReadTimeout time.Duration `toml:"read_timeout" was:"patience"` // how long anybody's request may take to arrive
+	Streams     int           `toml:"streams"`                     // open at the same time: watches, logs
+	ReadTimeout time.Duration `toml:"read_timeout" was:"patience"` // how long a request may take to arrive
 }
 
 func defaultArchive() Archive {
@@ -33,7 +33,7 @@ func (a *Archive) check(c *checker) {
 		c.AtLeast("archive.scripts_keep", a.ScriptsKeep, time.Hour)
 	}
 	if a.ScriptsSize != 0 && (a.ScriptsSize < cluster.MiB || a.ScriptsSize > 1024*cluster.TiB) {
-		c.Fault("archive.scripts_size", "%v is out of range, 1M to 1024T, or 0 for no bound", a.ScriptsSize)
+		c.Fault("archive.scripts_size", "%v is out of range, 1M to 1024T, or 0 for no limit", a.ScriptsSize)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/hostlist"
 )
 
-// DefaultPort is where controllers listen: API and raft on one port.
+// DefaultPort is the port of controllers, for the API and for Raft.
 const DefaultPort = "7117"
 
 // checker checks the files of daemons and of commands.
@@ -34,7 +34,7 @@ func (c *checker) address(key, addr string, listen bool) {
 // addresses expands host lists such as ctl[1-3] or ctl[1-3]:7117 into HOST:PORT each.
 func (c *checker) addresses(key string, list []string) []string {
 	if len(list) == 0 {
-		c.Fault(key, "names no controller")
+		c.Fault(key, "contains no controller")
 	}
 	var all []string
 	for i, text := range list {

@@ -1,16 +1,16 @@
-// Package config reads the one file that each daemon and the client have, and the drop-ins beside it.
+// Package config reads the one file that each daemon and the commands have, and its drop-ins.
 //
-// It decides, from the files' text and nothing else, what every setting is, and finds every fault in
-// them at once, each with its file and line: wrong syntax, unknown keys, values of the wrong kind,
-// values that make no sense together. It never opens what a setting names, never dials, and holds no
-// policy of the cluster: partitions, limits and timeouts that all controllers must agree on are
-// replicated state, not files. The only file that it writes by itself is the drop-in that names the
-// controllers to the commands.
+// It decides the value of every setting from the text of the files alone, and finds all faults at
+// once, each with its file and line: wrong syntax, unknown keys, values of the wrong kind, values
+// that contradict each other. It never opens what a setting names, never dials, and holds no policy
+// of the cluster: partitions, limits and timeouts that all controllers must agree on are replicated
+// state, not files. The only file that it writes by itself is the drop-in with the controllers for
+// the commands.
 //
-// Every key has a default, so an absent file is a valid one. NAME.toml may have a folder NAME.d beside
-// it; its *.toml files are read in the order of their names, and a later file's value replaces an
-// earlier one's, key by key; lists are replaced whole. Durations are written "90s", "5m", "7d", sizes
-// "64GiB".
+// Every key has a default, so an absent file is valid. NAME.toml may have a directory NAME.d next
+// to it. Its *.toml files are read in the order of their names. A value of a later file replaces
+// that of an earlier one, key by key; lists are replaced whole. Durations are written "90s", "5m",
+// "7d", sizes "64GiB".
 package config
 
 import (
@@ -24,17 +24,18 @@ import (
 	"github.com/greylag/greylag/internal/config/strict"
 )
 
-// maxFile bounds a file; a real one has a few KiB.
+// maxFile is the largest size of a file; a real one has a few KiB.
 const maxFile = 256 << 10
 
-// settings is what each kind of file decodes into.
+// settings is the target of each kind of file.
 type settings interface {
-	// check reports values that make no sense, and fills in what follows from the host.
+	// check reports invalid values, and sets what follows from the host.
 	check(*checker)
 }
 
-// load reads path and its drop-ins into cfg, which holds the defaults. Only an optional main file may
-// be absent. Faults come back as strict.Faults; other errors mean that a file could not be read.
+// load reads path and its drop-ins into cfg, which holds the defaults. Only an optional main file
+// may be absent. Faults are returned as strict.Faults; other errors mean that a file could not be
+// read.
 func load(path string, optional bool, cfg settings) error {
 	files, err := filesOf(path, optional)
 	if err != nil {
@@ -55,7 +56,7 @@ func load(path string, optional bool, cfg settings) error {
 	return nil
 }
 
-// filesOf lists the file and its drop-ins in the order in which they count.
+// filesOf returns the file and its drop-ins, the last one with priority.
 func filesOf(path string, optional bool) ([]string, error) {
 	var files []string
 	switch _, err := os.Stat(path); {
@@ -77,7 +78,7 @@ func filesOf(path string, optional bool) ([]string, error) {
 	return files, nil
 }
 
-// dropIns returns the folder of a file's drop-ins.
+// dropIns returns the directory of a file's drop-ins.
 func dropIns(path string) string { return strings.TrimSuffix(path, ".toml") + ".d" }
 
 func readFile(path string) ([]byte, error) {
@@ -92,7 +93,7 @@ func readFile(path string) ([]byte, error) {
 	return text, nil
 }
 
-// pick returns the path to read and whether it may be absent: one that somebody named may not.
+// pick returns the path to read and whether it may be absent: only the standard one may.
 func pick(path, standard string) (string, bool) {
 	if path == "" {
 		return standard, true

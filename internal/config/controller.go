@@ -7,15 +7,15 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ControllerPath is where gctld looks when no file is named.
+// ControllerPath is the standard path of gctld's file.
 const ControllerPath = "/etc/greylag/gctld.toml"
 
-// Controller is gctld's file. Who the other controllers are is not in it: raft's membership says.
+// Controller is gctld's file. The other controllers are not in it, but in Raft's membership.
 type Controller struct {
 	Name      string `toml:"name"`      // default: the host's name up to the first dot
 	Listen    string `toml:"listen"`    // HOST:PORT, HOST may be empty
 	Advertise string `toml:"advertise"` // HOST:PORT that others dial; default: the host's name and Listen's port
-	DataDir   string `toml:"data_dir"`  // raft log, snapshots, archive
+	DataDir   string `toml:"data_dir"`  // Raft log, snapshots, archive
 	PKIDir    string `toml:"pki_dir"`   // the cluster's CA and this controller's certificate
 	Dev       bool   `toml:"dev"`       // controller, node and gauthd in one process
 	Raft      Raft   `toml:"raft"`
@@ -25,18 +25,18 @@ type Controller struct {
 	Log     Log     `toml:"log"`
 }
 
-// Raft is how controllers agree.
+// Raft configures the replication of the log.
 type Raft struct {
 	Profile           string        `toml:"profile" one:"fast-lan,wan"`
 	SnapshotThreshold int           `toml:"snapshot_threshold"` // log entries since the last snapshot
-	SnapshotInterval  time.Duration `toml:"snapshot_interval"`  // how often the threshold is looked at
+	SnapshotInterval  time.Duration `toml:"snapshot_interval"`  // how often the threshold is checked
 	SnapshotsKept     int           `toml:"snapshots_kept"`
 	TrailingLogs      int           `toml:"trailing_logs"` // entries kept behind a snapshot for slow followers
-	Reserve           cluster.Bytes `toml:"reserve"`       // disk space set aside for a full disk
+	Reserve           cluster.Bytes `toml:"reserve"`       // disk space reserved for a full disk
 }
 
-// DefaultController is what gctld runs with where its file is silent; Name and Advertise, empty here,
-// are filled in by LoadController.
+// DefaultController returns the defaults of gctld. LoadController sets Name and Advertise, which
+// are empty here.
 func DefaultController() Controller {
 	return Controller{
 		Listen:  ":" + DefaultPort,

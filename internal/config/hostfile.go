@@ -13,8 +13,8 @@ import (
 	"github.com/greylag/greylag/internal/config/strict"
 )
 
-// WriteFile atomically replaces a file that any user may read. It creates missing folders with mode
-// 0755, regardless of the umask.
+// WriteFile atomically replaces a file that any user may read. It creates missing directories with
+// mode 0755, regardless of the umask.
 func WriteFile(path, text string) error {
 	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return err
@@ -23,7 +23,7 @@ func WriteFile(path, text string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // fails once it is renamed, as it should
+	defer os.Remove(f.Name()) // it fails after the rename, as it should
 	_, err = f.WriteString(text)
 	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
 		return err
@@ -31,7 +31,7 @@ func WriteFile(path, text string) error {
 	return os.Rename(f.Name(), path)
 }
 
-// makeFolder creates a folder that any user may read; an existing one does not change.
+// makeFolder creates a directory that any user may read; an existing one does not change.
 func makeFolder(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -52,14 +52,14 @@ func List(words []string) string {
 // host name the cluster's controllers.
 func ControllersPath(client string) string { return filepath.Join(dropIns(client), "controllers.toml") }
 
-const controllersHead = `# Written by gctl and, whenever the cluster's controllers change, by the daemons of this host: do
-# not edit. To name other controllers to the commands, set controllers in client.toml; this file
-# is then removed.
+const controllersHead = `# Written by gctl, and by the daemons of this host when the controllers change: do not edit.
+# To set other controllers for the commands, set controllers in client.toml; this file is then
+# removed.
 `
 
-// WriteControllers names the controllers, HOST:PORT each, to the commands that read the client's
-// file at client, in the drop-in at ControllersPath. Where the file itself or another drop-in sets
-// controllers, that setting stays in force and the drop-in is removed. It writes only changes.
+// WriteControllers writes the controllers, HOST:PORT each, for the commands that read the client's
+// file at client, to the drop-in at ControllersPath. If the file itself or another drop-in sets
+// controllers, that setting remains in force and the drop-in is removed. It writes only changes.
 func WriteControllers(client string, controllers []string) error {
 	path := ControllersPath(client)
 	set, err := setsControllers(client)

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// Log is what a daemon writes to standard error.
+// Log configures what a daemon writes to standard error.
 type Log struct {
 	Level  string `toml:"level" one:"debug,info,warn,error"`
 	Format string `toml:"format" one:"text,json"`
@@ -13,7 +13,7 @@ type Log struct {
 
 func defaultLog() Log { return Log{Level: "info", Format: "text"} }
 
-// Logger makes the logger that these settings ask for.
+// Logger returns a logger with these settings.
 func (l Log) Logger(w io.Writer) *slog.Logger {
 	level := map[string]slog.Level{"debug": slog.LevelDebug, "warn": slog.LevelWarn, "error": slog.LevelError}[l.Level] // else 0, info
 	options := &slog.HandlerOptions{Level: level}

@@ -10,21 +10,21 @@ import (
 	"github.com/greylag/greylag/internal/config/strict"
 )
 
-// Where gauthd and the commands look when no file is named, and where they meet.
+// The standard paths of gauthd's and the commands' files, and of the socket between them.
 const (
 	AuthPath   = "/etc/greylag/gauthd.toml"
 	ClientPath = "/etc/greylag/client.toml"
-	// ClientEnv names another file than ClientPath, for the client only.
+	// ClientEnv is the variable with the path of another file than ClientPath.
 	ClientEnv = "GREYLAG_CONFIG"
-	// SocketEnv is the variable with the path of the task's socket inside a job. The commands use it and
-	// ignore controllers, ca_file and auth_socket of the file.
+	// SocketEnv is the variable with the path of the task's socket inside a job. The commands use
+	// it and ignore controllers, ca_file and auth_socket of the file.
 	SocketEnv  = "GREYLAG_SOCKET"
 	AuthSocket = "/run/greylag/auth.sock"
-	// CAFile is the CA certificate that gctl join leaves for the commands of a host.
+	// CAFile is the CA certificate that gctl join writes for the commands of a host.
 	CAFile = "/etc/greylag/ca.pem"
 )
 
-// Auth is gauthd's file. Its host's name is that of its certificate.
+// Auth is gauthd's file. The name of its host is that of its certificate.
 type Auth struct {
 	Socket      string   `toml:"socket"`
 	PKIDir      string   `toml:"pki_dir"`
@@ -32,7 +32,7 @@ type Auth struct {
 	Log         Log      `toml:"log"`
 }
 
-// DefaultAuth is what gauthd runs with where its file is silent.
+// DefaultAuth returns the defaults of gauthd.
 func DefaultAuth() Auth {
 	return Auth{
 		Socket:      AuthSocket,
@@ -66,7 +66,7 @@ func (cfg *Auth) check(c *checker) {
 	cfg.Controllers = c.addresses("controllers", cfg.Controllers)
 }
 
-// Client is what gsubmit, gqueue, gcancel and gctl read.
+// Client is the file of gsubmit, gqueue, gcancel and gctl.
 type Client struct {
 	Controllers []string      `toml:"controllers"` // after loading: HOST:PORT each
 	CAFile      string        `toml:"ca_file"`
@@ -75,10 +75,10 @@ type Client struct {
 	Color       string        `toml:"color" one:"auto,always,never"`
 	Timeout     time.Duration `toml:"timeout"` // of one command, over all its attempts
 	Direct      bool          `toml:"-"`       // not through gauthd, which chooses the controller
-	JobSocket   string        `toml:"-"`       // by SocketEnv; "" outside jobs
+	JobSocket   string        `toml:"-"`       // from SocketEnv; "" outside jobs
 }
 
-// DefaultClient is what the commands run with where their file is silent.
+// DefaultClient returns the defaults of the commands.
 func DefaultClient() Client {
 	return Client{
 		Controllers: []string{"localhost:" + DefaultPort},
@@ -90,7 +90,7 @@ func DefaultClient() Client {
 	}
 }
 
-// AskOnly lets commands ask one controller, HOST or HOST:PORT, and no other.
+// AskOnly has commands use one controller, HOST or HOST:PORT, and no other.
 func (cfg *Client) AskOnly(controller string) error {
 	var named []string
 	faults := strict.Locate(strict.Source{}, func(c *strict.Checker) {
@@ -100,14 +100,14 @@ func (cfg *Client) AskOnly(controller string) error {
 	case len(faults) > 0:
 		return errors.New(faults[0].Problem)
 	case len(named) > 1:
-		return fmt.Errorf("%q names %d controllers", controller, len(named))
+		return fmt.Errorf("%q stands for %d controllers", controller, len(named))
 	}
 	cfg.Controllers, cfg.Direct = named, true
 	return nil
 }
 
-// LoadClient reads the commands' file and drop-ins. "" is the file that ClientEnv names or else
-// ClientPath, and only the latter may be absent.
+// LoadClient reads the commands' file and drop-ins. "" is the file that ClientEnv names, or
+// ClientPath; only the latter may be absent.
 func LoadClient(path string) (Client, error) {
 	if path == "" {
 		path = os.Getenv(ClientEnv)
@@ -129,12 +129,12 @@ func (cfg *Client) check(c *checker) {
 	c.AtLeast("timeout", cfg.Timeout, time.Second)
 }
 
-// maxSocket is the longest path that fits into a Unix socket's address (unix(7)).
+// maxSocket is the longest path of a Unix socket (unix(7)).
 const maxSocket = 107
 
 func (c *checker) socket(key, path string) {
 	c.Absolute(key, path)
 	if len(path) > maxSocket {
-		c.Fault(key, "a socket's path has at most %d characters, this one has %d", maxSocket, len(path))
+		c.Fault(key, "the path of a socket has at most %d characters, this one has %d", maxSocket, len(path))
 	}
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// NodePath is where gnoded looks when no file is named.
+// NodePath is the standard path of gnoded's file.
 const NodePath = "/etc/greylag/gnoded.toml"
 
-// Node is gnoded's file. What the host has (CPUs, memory, GPUs, links) is discovered; what stands here
-// replaces what was found.
+// Node is gnoded's file. The hardware of the host (CPUs, memory, GPUs, links) is discovered;
+// settings here replace what was found.
 type Node struct {
 	Name          string          `toml:"name"`        // default: the host's name up to the first dot
 	Controllers   []string        `toml:"controllers"` // after loading: HOST:PORT each
-	DataDir       string          `toml:"data_dir"`    // what must outlive a reboot
-	StateDir      string          `toml:"state_dir"`   // what need not: tasks' run files
+	DataDir       string          `toml:"data_dir"`    // data that must survive a reboot
+	StateDir      string          `toml:"state_dir"`   // data that need not: tasks' run files
 	PKIDir        string          `toml:"pki_dir"`
 	CDIDir        string          `toml:"cdi_dir"` // the node's own CDI specifications
 	Runtime       string          `toml:"runtime" one:"containerd,process"`
@@ -25,22 +25,22 @@ type Node struct {
 	Images        Images          `toml:"images"`
 	CPUs          int             `toml:"cpus"`           // 0: those of the host
 	Memory        cluster.Bytes   `toml:"memory"`         // 0: that of the host
-	Features      []string        `toml:"features"`       // words that jobs can ask for
-	Region        string          `toml:"region"`         // where it is: a word that jobs can ask for
+	Features      []string        `toml:"features"`       // words that jobs can request
+	Region        string          `toml:"region"`         // a word that jobs can request
 	Prolog        string          `toml:"prolog"`         // program run as root before each task; "": none
-	Epilog        string          `toml:"epilog"`         // and after each
+	Epilog        string          `toml:"epilog"`         // the same after each task
 	HookTimeout   time.Duration   `toml:"hook_timeout"`   // of either
-	LaunchTimeout time.Duration   `toml:"launch_timeout"` // of all that comes before a task's start
-	Poll          Poll            `toml:"poll"`           // how often things are looked at
-	SimulatedGPUs []SimulatedGPUs `toml:"simulated_gpus"` // instead of those that the host has
-	// SimulatedGPUOffset is how many simulated devices of this machine other nodes on it have, so that
-	// the kernel tells the nodes' GPUs apart.
+	LaunchTimeout time.Duration   `toml:"launch_timeout"` // of everything before a task's start
+	Poll          Poll            `toml:"poll"`           // intervals of checks
+	SimulatedGPUs []SimulatedGPUs `toml:"simulated_gpus"` // instead of those of the host
+	// SimulatedGPUOffset is the number of simulated devices that other nodes on this host have, so
+	// that the kernel distinguishes the nodes' GPUs.
 	SimulatedGPUOffset int `toml:"simulated_gpu_offset" was:"simulated_gpus_after"`
 
 	Log Log `toml:"log"`
 }
 
-// Containerd is where the container daemon is and how it runs tasks.
+// Containerd configures the container daemon and how it runs tasks.
 type Containerd struct {
 	Socket     string `toml:"socket"`
 	Namespace  string `toml:"namespace"`
@@ -48,26 +48,25 @@ type Containerd struct {
 	Shim       string `toml:"shim" one:"gshim,containerd"`
 }
 
-// Poll is how often gnoded looks.
+// Poll is the intervals of gnoded's checks.
 type Poll struct {
-	Report time.Duration `toml:"report"` // a full report although nothing changed; the sign of life
-	Health time.Duration `toml:"health"` // which GPUs there are, their health, memory and NVLink domains
-	Meter  time.Duration `toml:"meter"`  // how busy the GPUs of tasks are
+	Report time.Duration `toml:"report"` // of full reports without a change, which show that the node is alive
+	Health time.Duration `toml:"health"` // of GPUs: presence, health, memory and NVLink domains
+	Meter  time.Duration `toml:"meter"`  // of the utilisation of tasks' GPUs
 }
 
-// SimulatedGPUs is a group of GPUs that do not exist: character devices stand in for them, so that
-// everything but computing on them works.
+// SimulatedGPUs is a group of GPUs that do not exist. Character devices replace them, so that
+// everything except computing works.
 type SimulatedGPUs struct {
 	Count  int           `toml:"count"`
 	Type   string        `toml:"type"`
 	Memory cluster.Bytes `toml:"memory"` // of each
-	// NVLinkDomain names the domain they are all in; nodes that use the same name share one, as in a
-	// rack. "" makes them a domain of this host alone.
+	// NVLinkDomain is the name of the domain of all of them; nodes with the same name share one, as
+	// in a rack. "" is a domain of this host alone.
 	NVLinkDomain string `toml:"nvlink_domain"`
 }
 
-// DefaultNode is what gnoded runs with where its file is silent; Name, empty here, is filled in by
-// LoadNode.
+// DefaultNode returns the defaults of gnoded. LoadNode sets Name, which is empty here.
 func DefaultNode() Node {
 	return Node{
 		Controllers: []string{"localhost:" + DefaultPort},
@@ -137,14 +136,14 @@ func (cfg *Node) check(c *checker) {
 	c.AtLeast("launch_timeout", cfg.LaunchTimeout, 10*time.Second)
 	c.AtLeast("poll.report", cfg.Poll.Report, 100*time.Millisecond)
 	if cfg.Poll.Report > 10*time.Second {
-		c.Fault("poll.report", "%v is too long: a node that is silent for 20s counts as UNKNOWN, at most 10s", cfg.Poll.Report)
+		c.Fault("poll.report", "%v is too long, at most 10s: a node that is silent for 20s counts as UNKNOWN", cfg.Poll.Report)
 	}
 	c.AtLeast("poll.health", cfg.Poll.Health, time.Second)
 	c.AtLeast("poll.meter", cfg.Poll.Meter, time.Second)
 	cfg.checkGPUs(c)
 }
 
-// maxGPUs is how many devices one node may have, simulated or not.
+// maxGPUs is the most devices of one node, simulated or not.
 const maxGPUs = 64
 
 func (cfg *Node) checkGPUs(c *checker) {
@@ -163,6 +162,6 @@ func (cfg *Node) checkGPUs(c *checker) {
 		total += g.Count
 	}
 	if total > maxGPUs {
-		c.Fault("simulated_gpus", "%d in all, at most %d", total, maxGPUs)
+		c.Fault("simulated_gpus", "%d in total, at most %d", total, maxGPUs)
 	}
 }

@@ -6,16 +6,16 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Registries are how a node gets at images.
+// Registries configure the access of a node to images.
 type Registries struct {
-	AuthFile string `toml:"auth_file"` // logins for all jobs, of root alone; "": users' own only
+	AuthFile string `toml:"auth_file"` // logins for all jobs, readable by root alone; "": only users' own
 	HostsDir string `toml:"hosts_dir"` // hosts.toml files; "": none
 }
 
-// Images bound the images that a node keeps.
+// Images limit the images that a node keeps.
 type Images struct {
-	Keep time.Duration `toml:"keep"` // since one was last wanted; 0: for ever
-	Size cluster.Bytes `toml:"size"` // of all, downloaded and unpacked; 0: no bound
+	Keep time.Duration `toml:"keep"` // since the last use; 0: permanently
+	Size cluster.Bytes `toml:"size"` // of all, downloaded and unpacked; 0: no limit
 }
 
 func defaultRegistries() Registries { return Registries{HostsDir: "/etc/containerd/certs.d"} }
@@ -36,6 +36,6 @@ func (i *Images) check(c *checker) {
 		c.AtLeast("images.keep", i.Keep, time.Hour)
 	}
 	if i.Size != 0 && (i.Size < 64*cluster.MiB || i.Size > 1024*cluster.TiB) {
-		c.Fault("images.size", "%v is out of range, 64M to 1024T, or 0 for no bound", i.Size)
+		c.Fault("images.size", "%v is out of range, 64M to 1024T, or 0 for no limit", i.Size)
 	}
 }

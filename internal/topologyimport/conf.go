@@ -8,8 +8,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// conf reads Slurm's topology.conf: lines of KEY=VALUE words whose keys are not case
-// sensitive, "#" to the end of the line, a backslash that goes on with the next one.
+// conf reads Slurm's topology.conf: lines of KEY=VALUE words whose keys are not case sensitive, "#"
+// to the end of the line, a backslash that continues a line.
 func (r *fabricReader) conf(text string) {
 	line, start, whole := 0, 0, ""
 	for raw := range strings.Lines(text) {
@@ -55,7 +55,7 @@ func (r *fabricReader) confLine(line int, text string) {
 		case "linkspeed":
 			s.Speed = r.speed(line, value)
 		case "blocksizes":
-			r.warn(line, "BlockSizes is not used: a block is an NVLink domain, and nothing is planned in groups of blocks")
+			r.warn(line, "BlockSizes is not used: a block is an NVLink domain, and groups of blocks are not scheduled")
 			kind = key
 		default:
 			r.fault(line, "unknown key %q; known here: SwitchName, Switches, Nodes, LinkSpeed, BlockName, BlockSizes", said)
@@ -67,13 +67,13 @@ func (r *fabricReader) confLine(line int, text string) {
 	case kind != "switchname" && kind != "blockname":
 		r.fault(line, "neither SwitchName nor BlockName is given")
 	case s.Block && seen["switches"]:
-		r.fault(line, "block %q has switches: a block has nodes alone", s.Name)
+		r.fault(line, "block %q has switches: a block has only nodes", s.Name)
 	default:
 		r.add(s, line)
 	}
 }
 
-// Write writes a fabric in the form of topology.conf that Read reads.
+// Write returns a fabric in the form of topology.conf that Read reads.
 func Write(switches []cluster.Switch) string {
 	var out strings.Builder
 	for _, s := range switches {

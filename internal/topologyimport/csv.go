@@ -18,12 +18,12 @@ type csvRow struct {
 	line int
 }
 
-// csv reads a table: the first column is the node, the others are the switches it hangs
-// on from the top down. A switch that hangs on several in the table is told apart by the
-// names above it.
+// csv reads a table. The first column is the node, the others are the switches above it from the
+// top down. A switch with several parents in the table becomes several switches, named with the
+// switches above.
 func (r *fabricReader) csv(text string) {
 	rows := r.csvRows(text)
-	above := map[string]map[string]bool{} // of a switch at a level: what it hangs on
+	above := map[string]map[string]bool{} // the parents of a switch at a level
 	spot := func(path []string) string { return fmt.Sprintf("%d %s", len(path), path[len(path)-1]) }
 	for _, row := range rows {
 		for i := range row.path {
@@ -69,7 +69,7 @@ func (r *fabricReader) csvRows(text string) []csvRow {
 	table := csv.NewReader(strings.NewReader(text))
 	head, err := table.Read()
 	if err != nil || len(head) < 2 {
-		r.fault(1, "want a heading with the node and at least one level, such as ip,DSW,PSW,ASW")
+		r.fault(1, "want a header with the node and at least one level, such as ip,DSW,PSW,ASW")
 		return nil
 	}
 	var rows []csvRow
@@ -93,13 +93,13 @@ func (r *fabricReader) csvRows(text string) []csvRow {
 		case slices.Contains(fields, ""):
 			r.fault(line, "a field is empty")
 		case twice:
-			r.fault(line, "node %q stands on line %d already", fields[0], before)
+			r.fault(line, "node %q is on line %d already", fields[0], before)
 		default:
 			seen[fields[0]] = line
 			rows = append(rows, csvRow{fields[0], fields[1:], line})
 		}
-		if r.hung++; r.hung > maxHung {
-			r.fault(line, "more than %d nodes", maxHung)
+		if r.attached++; r.attached > maxAttached {
+			r.fault(line, "more than %d nodes", maxAttached)
 			return nil
 		}
 	}

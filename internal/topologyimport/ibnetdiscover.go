@@ -9,11 +9,10 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ReadIBNetDiscover makes a fabric of what ibnetdiscover printed; name stands for the
-// text in faults. Switches with hosts are leaves. Above them, switches that leaves share
-// cannot be told apart by where a job is placed, so those that have a leaf in common
-// become one: spine-1, spine-2, then core-1 above those, and so on. A host is the first
-// word of its adapter's description up to the first dot. O(links).
+// ReadIBNetDiscover converts the output of ibnetdiscover to a fabric; faults contain name. Switches
+// with hosts are leaves. Above them, switches that share a leaf are equivalent for placement and
+// become one: spine-1, spine-2, then core-1 above those, and so on. A host is the first word of its
+// adapter's description up to the first dot. O(links).
 func ReadIBNetDiscover(name string, text []byte) (Topology, error) {
 	d := &discovery{fabricReader: &fabricReader{file: name, at: map[string]int{}, measured: true}, byGUID: map[string]*ibSwitch{}}
 	line := 0
@@ -22,7 +21,7 @@ func ReadIBNetDiscover(name string, text []byte) (Topology, error) {
 		d.line(line, strings.TrimSpace(raw))
 	}
 	if len(d.order) == 0 && len(d.faults) == 0 {
-		d.fault(0, "names no switch: is it what ibnetdiscover printed?")
+		d.fault(0, "contains no switch: is it the output of ibnetdiscover?")
 	}
 	if len(d.faults) == 0 {
 		d.name()
@@ -31,7 +30,7 @@ func ReadIBNetDiscover(name string, text []byte) (Topology, error) {
 	return d.finish()
 }
 
-// ibSwitch is one switch that was discovered.
+// ibSwitch is one discovered switch.
 type ibSwitch struct {
 	guid, said, name string
 	line             int
@@ -45,7 +44,7 @@ type discovery struct {
 	*fabricReader
 	byGUID map[string]*ibSwitch
 	order  []*ibSwitch
-	now    *ibSwitch // whose ports are being listed
+	now    *ibSwitch // the switch whose ports are being listed
 }
 
 // line reads one line of the listing.
@@ -116,7 +115,7 @@ func (d *discovery) port(number int, text string) {
 	}
 }
 
-// quotes are the parts of a line in double quotes.
+// quotes returns the parts of a line in double quotes.
 func quotes(text string) []string {
 	parts := strings.Split(text, `"`)
 	var all []string
@@ -126,8 +125,8 @@ func quotes(text string) []string {
 	return all
 }
 
-// ibSpeed is what a width and a rate such as 4xNDR carry, in Gb/s as their makers count;
-// 0 when it is neither.
+// ibSpeed returns the speed of a width and a rate such as 4xNDR, in nominal Gb/s; 0 if it is
+// neither.
 func ibSpeed(word string) int64 {
 	width, rate, _ := strings.Cut(word, "x")
 	lanes, err := strconv.ParseInt(width, 10, 8)
@@ -145,8 +144,7 @@ func slower(a, b int64) int64 {
 	return a
 }
 
-// name gives each switch the name it says of itself, and its GUID where that is no name
-// or another's too.
+// name gives each switch its own name, or its GUID if that is not a valid name or not unique.
 func (d *discovery) name() {
 	count := map[string]int{}
 	for _, s := range d.order {
@@ -161,7 +159,7 @@ func (d *discovery) name() {
 	slices.SortFunc(d.order, func(a, b *ibSwitch) int { return strings.Compare(a.name, b.name) })
 }
 
-// ownName reads "MF0;leaf01:MQM9700/U1" and "leaf01"; "" for what is no single word.
+// ownName reads "MF0;leaf01:MQM9700/U1" and "leaf01"; "" if it is not a single word.
 func ownName(said string) string {
 	if _, rest, is := strings.Cut(said, ";"); is {
 		said, _, _ = strings.Cut(rest, ":")
@@ -178,7 +176,7 @@ func (d *discovery) build() {
 	for _, s := range left {
 		d.warn(s.line, "switch %q leads to no host and is left out", s.name)
 	}
-	groups := map[string]*placedSwitch{} // by GUID: what stands for the switch in the tree
+	groups := map[string]*placedSwitch{} // by GUID: the switch of the tree
 	top := 0
 	for _, s := range d.order {
 		top = max(top, s.level)
@@ -201,8 +199,8 @@ func (d *discovery) build() {
 	}
 }
 
-// levelled gives each switch its distance from the nearest one with hosts, and returns
-// those that are near none.
+// levelled sets each switch's distance to the nearest switch with hosts, and returns the switches
+// that have none.
 func (d *discovery) levelled() []*ibSwitch {
 	var at, left []*ibSwitch
 	for _, s := range d.order {
@@ -231,10 +229,10 @@ func (d *discovery) levelled() []*ibSwitch {
 	return left
 }
 
-// merge makes one switch of those of a level that share one below, transitively, and
-// hangs what is below them under it.
+// merge joins the switches of a level that share one below, transitively, and makes those below
+// their children.
 func (d *discovery) merge(level int, groups map[string]*placedSwitch) []*placedSwitch {
-	under := map[*placedSwitch]*placedSwitch{} // what is below, to what it hangs on
+	under := map[*placedSwitch]*placedSwitch{} // parents by child
 	var made []*placedSwitch
 	for _, s := range d.order {
 		if s.level != level {
@@ -250,7 +248,7 @@ func (d *discovery) merge(level int, groups map[string]*placedSwitch) []*placedS
 			}
 			below := groups[p.guid]
 			other := under[below]
-			if other != nil && other != into { // one below in common: they are one
+			if other != nil && other != into { // a common child: they are one
 				for child, parent := range under {
 					if parent == other {
 						under[child] = into
@@ -279,7 +277,7 @@ func (d *discovery) merge(level int, groups map[string]*placedSwitch) []*placedS
 	return made
 }
 
-// levelName is what switches so far above the leaves are called.
+// levelName returns the name of switches at a level above the leaves.
 func levelName(level int) string {
 	switch level {
 	case 1:
@@ -290,7 +288,7 @@ func levelName(level int) string {
 	return "level" + strconv.Itoa(level)
 }
 
-// fresh is a name that no switch has.
+// fresh returns a name that no switch has.
 func (d *discovery) fresh(stem string, n int) string {
 	name := fmt.Sprintf("%s-%d", stem, n)
 	for slices.ContainsFunc(d.order, func(s *ibSwitch) bool { return s.name == name }) {
@@ -299,8 +297,7 @@ func (d *discovery) fresh(stem string, n int) string {
 	return name
 }
 
-// joinRoots hangs switches under one more that are cabled to each other and have
-// nothing above them in common, as in a fabric without spines.
+// joinRoots adds a switch above roots that are cabled to each other, as in a fabric without spines.
 func (d *discovery) joinRoots(all []*placedSwitch, groups map[string]*placedSwitch) []*placedSwitch {
 	parent := map[string]string{}
 	for _, s := range all {

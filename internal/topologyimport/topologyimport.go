@@ -1,5 +1,5 @@
-// Package topologyimport reads the switches of a fabric from files of others: Slurm's topology.yaml
-// and topology.conf, CSV, and the output of ibnetdiscover.
+// Package topologyimport reads the switches of a fabric from files of other programs: Slurm's
+// topology.yaml and topology.conf, CSV, and the output of ibnetdiscover.
 package topologyimport
 
 import (
@@ -14,25 +14,25 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Topology is the fabric as a file describes it.
+// Topology is the fabric that a file describes.
 type Topology struct {
 	Switches []cluster.Switch // nodes and children by name
-	Warnings []strict.Fault   // what was understood and left out, or looks odd
-	Lines    map[string]int   // where a node was named first, for those who know which exist
+	Warnings []strict.Fault   // settings that were left out, or look wrong
+	Lines    map[string]int   // the first line of each node
 	Name     string           // of the file
 }
 
-// MaxSize bounds a topology file in bytes.
+// MaxSize is the largest size of a topology file in bytes.
 const MaxSize = 64 << 20
 
-// maxHung is how many nodes on switches a file may name in all: every node of a very
-// large cluster on sixteen rails.
-const maxHung = 2_000_000
+// maxAttached is the most nodes on switches in a file: every node of a very large cluster on
+// sixteen rails.
+const maxAttached = 2_000_000
 
-// Read reads the fabric from a file's text; name stands for it in faults and
-// says by its ending what it is: Slurm's topology.yaml (.yaml, .yml), a table with a
-// column for the node and one for each level from the top down (.csv), and else Slurm's
-// topology.conf. The error is strict.Faults: all of them, with their lines. O(size).
+// Read reads the fabric from a file's text; faults contain name. The ending of name gives the form:
+// Slurm's topology.yaml (.yaml, .yml), a table with a column for the node and one for each level
+// from the top down (.csv), otherwise Slurm's topology.conf. The error is strict.Faults, with
+// lines. O(size).
 func Read(name string, text []byte) (Topology, error) {
 	r := &fabricReader{file: name, at: map[string]int{}}
 	switch filepath.Ext(name) {
@@ -46,13 +46,13 @@ func Read(name string, text []byte) (Topology, error) {
 	return r.finish()
 }
 
-// fabricReader gathers switches and what is wrong with them.
+// fabricReader collects switches and faults.
 type fabricReader struct {
 	file     string
 	switches []placedSwitch
-	at       map[string]int // name to its place in switches
-	hung     int
-	measured bool // not written by hand: what looks like a slip is the state of the cables
+	at       map[string]int // name to index in switches
+	attached int
+	measured bool // not written by hand: an inconsistency is the state of the cables
 	faults   []strict.Fault
 	warnings []strict.Fault
 }
@@ -71,12 +71,12 @@ func (r *fabricReader) warn(line int, format string, args ...any) {
 	r.warnings = append(r.warnings, strict.Fault{File: r.file, Line: line, Problem: fmt.Sprintf(format, args...)})
 }
 
-// names expands a host list, or notes what is wrong with it.
+// names expands a host list, or reports its fault.
 func (r *fabricReader) names(line int, what, expr string) []string {
 	list, err := hostlist.Expand(expr)
-	if r.hung += len(list); err != nil || r.hung > maxHung {
+	if r.attached += len(list); err != nil || r.attached > maxAttached {
 		if err == nil {
-			err = fmt.Errorf("more than %d nodes in all", maxHung)
+			err = fmt.Errorf("more than %d nodes in total", maxAttached)
 		}
 		r.fault(line, "%s: %v", what, err)
 		return nil
@@ -93,8 +93,8 @@ func (r *fabricReader) speed(line int, word string) int64 {
 	return n
 }
 
-// doubt is a fault in what was written, and a warning in what was measured.
-func (r *fabricReader) doubt(line int, format string, args ...any) {
+// inconsistent reports a fault of a written file, and a warning of a measured one.
+func (r *fabricReader) inconsistent(line int, format string, args ...any) {
 	if r.measured {
 		r.warn(line, format, args...)
 		return
@@ -102,18 +102,18 @@ func (r *fabricReader) doubt(line int, format string, args ...any) {
 	r.fault(line, format, args...)
 }
 
-// add notes a switch.
+// add adds a switch.
 func (r *fabricReader) add(s cluster.Switch, line int) {
 	what := "switch"
 	if s.Block {
 		what = "block"
 	}
 	if before, twice := r.at[s.Name]; twice {
-		r.fault(line, "%s %q stands on line %d already", what, s.Name, r.switches[before].line)
+		r.fault(line, "%s %q is on line %d already", what, s.Name, r.switches[before].line)
 		return
 	}
 	if s.Name == "" || strings.ContainsAny(s.Name, ", []") {
-		r.fault(line, "%q is no name for a %s", s.Name, what)
+		r.fault(line, "%q is not a name for a %s", s.Name, what)
 		return
 	}
 	for _, list := range []struct {
@@ -129,16 +129,16 @@ func (r *fabricReader) add(s cluster.Switch, line int) {
 		*list.names = slices.Compact(sorted)
 	}
 	if len(s.Nodes) == 0 && len(s.Children) == 0 {
-		r.fault(line, "%s %q has nothing below it", what, s.Name)
+		r.fault(line, "%s %q has no nodes and no children", what, s.Name)
 	}
 	r.at[s.Name] = len(r.switches)
 	r.switches = append(r.switches, placedSwitch{s, line})
 }
 
-// finish checks the whole and returns it.
+// finish checks the fabric and returns it.
 func (r *fabricReader) finish() (Topology, error) {
 	if len(r.switches) == 0 && len(r.faults) == 0 {
-		r.fault(0, "names no switch and no block")
+		r.fault(0, "contains no switch and no block")
 	}
 	parents := r.checkChildren()
 	r.checkCycles(parents)
@@ -158,7 +158,7 @@ func (r *fabricReader) finish() (Topology, error) {
 			}
 		}
 	}
-	if err := cluster.CheckFabric(t.Switches); err != nil { // what only the cluster minds
+	if err := cluster.CheckFabric(t.Switches); err != nil { // faults that only the cluster knows
 		return Topology{}, strict.Faults{{File: r.file, Problem: err.Error()}}
 	}
 	return t, nil
@@ -173,13 +173,13 @@ func (r *fabricReader) checkChildren() map[string]string {
 			other, taken := parents[child]
 			switch {
 			case !known:
-				r.fault(s.line, "switch %q has the child %q, which no line names", s.Name, child)
+				r.fault(s.line, "switch %q has the child %q, which no line defines", s.Name, child)
 				continue
 			case r.switches[at].Block:
 				r.fault(s.line, "switch %q has the child %q, which is a block", s.Name, child)
 				continue
 			case taken && other != s.Name:
-				r.fault(s.line, "switch %q is below %q and below %q", child, other, s.Name)
+				r.fault(s.line, "switch %q is a child of %q and of %q", child, other, s.Name)
 				continue
 			}
 			parents[child] = s.Name
@@ -188,7 +188,7 @@ func (r *fabricReader) checkChildren() map[string]string {
 	return parents
 }
 
-// checkCycles finds switches below themselves. O(switches).
+// checkCycles finds switches that are their own ancestors. O(switches).
 func (r *fabricReader) checkCycles(parents map[string]string) {
 	done := map[string]bool{}
 	for _, s := range r.switches {
@@ -203,7 +203,7 @@ func (r *fabricReader) checkCycles(parents map[string]string) {
 		if from := slices.Index(path, name); from >= 0 {
 			cycle := append(path[from:], name)
 			slices.Reverse(cycle)
-			r.fault(r.switches[r.at[name]].line, "switch %q is below itself: %s", name, strings.Join(cycle, " > "))
+			r.fault(r.switches[r.at[name]].line, "switch %q is its own ancestor: %s", name, strings.Join(cycle, " > "))
 		}
 		for _, p := range path {
 			done[p] = true
@@ -211,21 +211,21 @@ func (r *fabricReader) checkCycles(parents map[string]string) {
 	}
 }
 
-// checkOrphans finds switches with nodes alone that hang on nothing while others hang
-// on something: a line was forgotten.
+// checkOrphans finds switches with only nodes that have no parent while others have one: a line was
+// forgotten.
 func (r *fabricReader) checkOrphans(parents map[string]string) {
 	if len(parents) == 0 {
 		return
 	}
 	for _, s := range r.switches {
 		if parents[s.Name] == "" && len(s.Children) == 0 && !s.Block {
-			r.doubt(s.line, "switch %q is an orphan: no switch has it below", s.Name)
+			r.inconsistent(s.line, "switch %q is an orphan: it is a child of no switch", s.Name)
 		}
 	}
 }
 
-// checkNodes finds nodes under two switches that do not share the same nodes (those
-// that do are rails), and nodes in two blocks. O(nodes × rails).
+// checkNodes finds nodes under two switches that do not share the same nodes (those that do are
+// rails), and nodes in two blocks. O(nodes × rails).
 func (r *fabricReader) checkNodes() {
 	type pair struct{ a, b string }
 	told := map[pair]bool{}
@@ -252,7 +252,7 @@ func (r *fabricReader) checkNodes() {
 				r.fault(s.line, "node %q is in block %q, and in block %q of line %d", n, s.Name, other.Name, other.line)
 				continue
 			}
-			r.doubt(s.line, "node %q is under switch %q, and under switch %q of line %d, which does not share the same nodes", n, s.Name, other.Name, other.line)
+			r.inconsistent(s.line, "node %q is under switch %q, and under switch %q of line %d, which does not share the same nodes", n, s.Name, other.Name, other.line)
 		}
 	}
 }

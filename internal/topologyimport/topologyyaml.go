@@ -6,9 +6,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// yaml reads Slurm's topology.yaml: a list of topologies, each a tree, blocks or flat.
-// The cluster's one of a kind is taken: that with cluster_default, else the first. A
-// tree and blocks together are both taken, blocks as NVLink domains.
+// yaml reads Slurm's topology.yaml: a list of topologies, each a tree, blocks or flat. It takes the
+// cluster's topology of each kind: the one with cluster_default, otherwise the first. A tree and
+// blocks are taken together, blocks as NVLink domains.
 func (r *fabricReader) yaml(text string) {
 	doc := readYAML(text, r.fault)
 	if doc == nil {
@@ -41,13 +41,13 @@ func (r *fabricReader) yaml(text string) {
 	}
 	if t := chosen["block"]; t != nil {
 		if sizes := t.field("block").field("block_sizes"); sizes != nil {
-			r.warn(sizes.line, "block_sizes is not used: a block is an NVLink domain, and nothing is planned in groups of blocks")
+			r.warn(sizes.line, "block_sizes is not used: a block is an NVLink domain, and groups of blocks are not scheduled")
 		}
 		r.yamlSwitches(t.field("block"), "blocks", "block")
 	}
 }
 
-// yamlKind is what a topology is; "" when it is nothing that can be read.
+// yamlKind returns the kind of a topology; "" if it is none.
 func (r *fabricReader) yamlKind(t *yamlNode) string {
 	if t.fields == nil {
 		r.fault(t.line, "want topology: NAME with tree:, block: or flat: true")
@@ -73,7 +73,7 @@ func (r *fabricReader) yamlKind(t *yamlNode) string {
 	case t.word("topology") == "":
 		r.fault(t.line, "a topology has no name: it begins with - topology: NAME")
 	case kind == "":
-		r.fault(t.line, "topology %q is none of tree, block and flat", t.word("topology"))
+		r.fault(t.line, "topology %q is not tree, block or flat", t.word("topology"))
 	case kind == "flat":
 		return ""
 	}
@@ -115,7 +115,7 @@ func (r *fabricReader) yamlSwitches(in *yamlNode, key, noun string) {
 	}
 }
 
-// joined is a scalar, or the scalars of a list as one host list.
+// joined returns a scalar, or the scalars of a list as one host list.
 func (n *yamlNode) joined() string {
 	if n.list == nil {
 		return n.text

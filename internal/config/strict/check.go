@@ -21,7 +21,7 @@ type Checker struct {
 func (c *Checker) Fault(key, format string, args ...any) {
 	at, set := c.doc.places[key]
 	if element := strings.LastIndexByte(key, ']') + 1; !set {
-		at, set = c.doc.places[key[:element]] // a key that is missing in a list's table
+		at, set = c.doc.places[key[:element]] // the key is missing in a table of a list
 	}
 	if !set {
 		at.file = c.main
@@ -32,7 +32,7 @@ func (c *Checker) Fault(key, format string, args ...any) {
 // Absolute requires an absolute path.
 func (c *Checker) Absolute(key, path string) {
 	if !filepath.IsAbs(path) {
-		c.Fault(key, "%q is not a path from the root", path)
+		c.Fault(key, "%q is not an absolute path", path)
 	}
 }
 
@@ -58,7 +58,7 @@ func (c *Checker) HostName(key, name string) {
 	}
 	for _, r := range []byte(name) {
 		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.IndexByte(".-_", r) >= 0) {
-			c.Fault(key, "%q is not a host name: %q cannot stand in one", name, r)
+			c.Fault(key, "%q is not a host name: it contains %q", name, r)
 			return
 		}
 	}

@@ -14,12 +14,11 @@ import (
 
 // Value is a type that decodes itself.
 type Value interface {
-	// Read takes the value of a key, or reports a fault and leaves the default.
+	// Read stores the value of a key, or reports a fault and keeps the default.
 	Read(d *Decoder, path string, value any)
 }
 
-// Decoder puts a document's values into a struct whose fields carry the tags toml:"key" and, for
-// words out of a fixed set, one:"a,b,c". It notes what does not fit and goes on.
+// Decoder stores a document's values in a struct, and reports those that do not fit.
 type Decoder struct {
 	doc    *document
 	faults []Fault
@@ -46,7 +45,7 @@ func (d *Decoder) table(path string, values map[string]any, into reflect.Value) 
 	}
 }
 
-// Keys maps keys to the fields of a struct.
+// Keys maps the keys of a struct to its fields.
 func Keys(t reflect.Type) map[string]int {
 	fields := make(map[string]int)
 	for i := range t.NumField() {
@@ -64,8 +63,8 @@ func (d *Decoder) oneOf(path, words string, value any) {
 	}
 }
 
-// value decodes one value, or notes that it is of the wrong kind and leaves the default. The cases are
-// the kinds that the structs of this package have.
+// value decodes one value, or reports that it is of the wrong kind and keeps the default. The cases
+// are the kinds of fields that structs of files have.
 func (d *Decoder) value(path string, value any, into reflect.Value) {
 	switch target := into.Addr().Interface().(type) {
 	case Value:
@@ -99,17 +98,17 @@ func (d *Decoder) value(path string, value any, into reflect.Value) {
 	case reflect.Slice:
 		d.List(path, value, into)
 	default:
-		d.Fault(path, "cannot be set from a file") // a field of a kind that no case above knows
+		d.Fault(path, "cannot be set in a file") // a field of a kind without a case above
 	}
 }
 
-// Assign takes a value of exactly the wanted kind.
+// Assign stores a value of exactly the required kind.
 func Assign[T string | bool | int64](d *Decoder, path string, value any, into *T) {
 	if v, ok := value.(T); ok {
 		*into = v
 		return
 	}
-	wanted := map[reflect.Kind]string{reflect.String: "text in quotes", reflect.Bool: "true or false", reflect.Int64: "a whole number"}
+	wanted := map[reflect.Kind]string{reflect.String: "a string in quotes", reflect.Bool: "true or false", reflect.Int64: "an integer"}
 	d.Fault(path, "want %s, found %s", wanted[reflect.TypeFor[T]().Kind()], Describe(value))
 }
 
@@ -179,11 +178,11 @@ func (d *Decoder) bytes(path string, value any, into *cluster.Bytes) {
 	*into = v
 }
 
-// Describe names a value's kind for people.
+// Describe returns the kind of a value for messages.
 func Describe(value any) string {
 	switch v := value.(type) {
 	case string:
-		return fmt.Sprintf("the text %q", v)
+		return fmt.Sprintf("the string %q", v)
 	case int64:
 		return fmt.Sprintf("the number %d", v)
 	case float64:
@@ -198,8 +197,8 @@ func Describe(value any) string {
 	return fmt.Sprintf("the date or time %v", value)
 }
 
-// suggest names the key that was probably meant: one whose field has the tag was:"KEY", or a key at
-// most two edits away.
+// suggest returns the key that was probably meant: one whose field has the tag was:"KEY", or a key
+// with at most two edits.
 func suggest(key string, t reflect.Type) string {
 	known := slices.Sorted(maps.Keys(Keys(t)))
 	best, least := "", 3
@@ -219,7 +218,7 @@ func suggest(key string, t reflect.Type) string {
 	return "; did you mean " + best + "?"
 }
 
-// distance is Levenshtein's, on bytes. Keys longer than 64 bytes are as far as can be. O(len²).
+// distance is Levenshtein's distance in bytes; 64 if a key is longer than that. O(len²).
 func distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return 64

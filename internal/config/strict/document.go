@@ -17,7 +17,7 @@ type place struct {
 	line int
 }
 
-// document is all files merged: the values, and where each came from by its dotted path. Elements of
+// document is all files merged: the values, and where each was set by its dotted path. Elements of
 // lists have paths like simulated_gpus[0].count.
 type document struct {
 	values map[string]any
@@ -29,7 +29,7 @@ func newDocument() *document {
 	return &document{values: make(map[string]any), places: make(map[string]place)}
 }
 
-// add merges one file over what is there. A file with wrong syntax adds its fault and no values.
+// add merges one file into the document. A file with wrong syntax adds its fault and no values.
 func (d *document) add(file string, text []byte) {
 	values := make(map[string]any)
 	if err := toml.Unmarshal(text, &values); err != nil {
@@ -58,14 +58,14 @@ func merge(into, from map[string]any) {
 	}
 }
 
-// walker notes the line of every key of one file.
+// walker records the line of every key of one file.
 type walker struct {
 	file   string
 	text   []byte
 	places map[string]place
 	counts map[string]int // elements seen of each [[list]]
 	prefix string
-	offset int // the line counted so far is that of this byte
+	offset int // line is the line of this byte
 	line   int
 	parser unstable.Parser
 }
@@ -91,7 +91,7 @@ func (w *walker) keyValue(prefix string, kv *unstable.Node) {
 	w.value(w.path(prefix, kv.Key()), kv.Value())
 }
 
-// value notes the keys inside a value: inline tables, and lists of them.
+// value records the keys inside a value: inline tables, and lists of them.
 func (w *walker) value(path string, v *unstable.Node) {
 	n := 0
 	for it := v.Children(); (v.Kind == unstable.InlineTable || v.Kind == unstable.Array) && it.Next(); {
@@ -108,8 +108,8 @@ func (w *walker) value(path string, v *unstable.Node) {
 	}
 }
 
-// path notes the line of each part of a key and returns the whole as a path. A part that names a
-// [[list]] means that list's last element.
+// path records the line of each part of a key and returns the whole as a path. A part that names a
+// [[list]] stands for the list's last element.
 func (w *walker) path(prefix string, keys unstable.Iterator) string {
 	for keys.Next() {
 		if n := w.counts[prefix]; n > 0 {

@@ -12,9 +12,9 @@ import (
 // Shown is a type that is written in another form than TOML would.
 type Shown interface{ Write() any }
 
-// EncodeTable is a struct with the same keys whose durations and sizes are EncodeValue as the
-// decoder reads them: in quotes, with a unit. Tables that are left out when they are empty
-// can be added below by hand, which TOML refuses after "reservation = []".
+// EncodeTable returns a struct with the same keys whose durations and sizes are in quotes, with a
+// unit. It leaves out empty tables with the tag empty:"omit", so that they can be added below by
+// hand, which TOML refuses after "reservation = []".
 func EncodeTable(v reflect.Value) reflect.Value {
 	var fields []reflect.StructField
 	var values []reflect.Value
@@ -43,7 +43,7 @@ func EncodeValue(v reflect.Value) reflect.Value {
 	case cluster.Bytes:
 		return reflect.ValueOf(formatBytes(x))
 	case []string:
-		return reflect.ValueOf(append([]string{}, x...)) // a list without elements is EncodeValue too
+		return reflect.ValueOf(append([]string{}, x...)) // a list without elements is written too
 	}
 	if v.Kind() == reflect.Struct {
 		return EncodeTable(v)
@@ -58,7 +58,7 @@ func EncodeValue(v reflect.Value) reflect.Value {
 	return reflect.ValueOf(tables)
 }
 
-// FormatDuration is the form that parseDuration reads, days first.
+// FormatDuration writes a duration as parseDuration reads it, days first.
 func FormatDuration(d time.Duration) string {
 	const day = 24 * time.Hour
 	days := ""
@@ -78,7 +78,7 @@ func FormatDuration(d time.Duration) string {
 	return days + text
 }
 
-// formatBytes is the form that the decoder reads: always with a unit.
+// formatBytes writes a size as the decoder reads it, always with a unit.
 func formatBytes(b cluster.Bytes) string {
 	text := b.String()
 	if b != 0 && strings.Trim(text, "0123456789") == "" {

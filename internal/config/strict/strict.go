@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// Fault is one thing that is wrong in a file. Line is 0 where no line is to blame, as when a default
-// clashes with what was set.
+// Fault is one problem of a file. Line is 0 if no line caused it, as when a default contradicts a
+// setting.
 type Fault struct {
 	File    string
 	Line    int
@@ -23,7 +23,7 @@ type Fault struct {
 	Problem string
 }
 
-// String is "file:line: key: problem".
+// String returns "file:line: key: problem".
 func (f Fault) String() string {
 	where := f.File
 	if f.Line > 0 {
@@ -35,11 +35,11 @@ func (f Fault) String() string {
 	return where + ": " + f.Problem
 }
 
-// Faults is the error for files that were read but are wrong: all faults, in the order of files and
-// lines.
+// Faults is the error of files that were read but are invalid: all faults, in the order of files
+// and lines.
 type Faults []Fault
 
-// Error is one fault a line.
+// Error returns one fault per line.
 func (f Faults) Error() string {
 	lines := make([]string, len(f))
 	for i, fault := range f {
@@ -54,10 +54,10 @@ type Source struct {
 	Text []byte
 }
 
-// Decode merges sources, puts their values into the struct that target points to, and has check
-// look for what single values do not show. A value of a later source replaces that of an earlier
-// one, key by key; lists are replaced whole. Decode returns all faults, in the order of sources and
-// lines; main is the file of those that no line caused.
+// Decode merges sources, stores their values in the struct that target points to, and calls check
+// for what single values do not show. A value of a later source replaces that of an earlier one,
+// key by key; lists are replaced whole. Decode returns all faults, in the order of sources and
+// lines. main is the file of faults that no line caused.
 func Decode(main string, sources []Source, target any, check func(*Checker)) Faults {
 	doc := newDocument()
 	files := make([]string, len(sources))
@@ -92,7 +92,7 @@ func Sets(sources []Source, key string) (bool, Faults) {
 	return set, doc.faults
 }
 
-// inOrder sorts faults by file and line, and removes a second one of the same place and key.
+// inOrder sorts faults by file and line, and removes repeated ones of a place and key.
 func inOrder(files []string, faults []Fault) Faults {
 	order := func(file string) int { return slices.Index(files, file) }
 	slices.SortStableFunc(faults, func(a, b Fault) int {
@@ -101,7 +101,7 @@ func inOrder(files []string, faults []Fault) Faults {
 		}
 		return a.Line - b.Line
 	})
-	// A list's element that could not be decoded is empty, which check may well dislike too.
+	// An element of a list that could not be decoded is empty, and check may report it again.
 	type what struct {
 		file, key string
 		line      int
