@@ -47,7 +47,7 @@ cpus = 1
 	if !errors.As(err, &faults) || len(faults) != 6 {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"described twice", "x[", "cpus", "nvlink_domains", "unknown key", "names no node"} {
+	for i, want := range []string{"described twice", "x[", "cpus", "nvlink_domains", "unknown key", "contains no node"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("fault %d: no %q in\n%s", i, want, err)
 		}
