@@ -162,23 +162,6 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// TestTalliesOfBefore: what was kept before it was known how busy GPUs were is read as
-// nothing known, and added to.
-func TestTalliesOfBefore(t *testing.T) {
-	now := Tally{GPU: 5, CPUHeld: 7, Causes: []Cause{{"x", 2}}}
-	now.Wait.Count(time.Hour)
-	data := now.Encode() // ends with the two that came later, both 0, of a byte each
-	before := append([]byte{data[0] - 2}, data[1:len(data)-2]...)
-	old, err := Decode(before)
-	if err != nil || !reflect.DeepEqual(*old, now) {
-		t.Fatalf("%+v, want %+v, %v", old, now, err)
-	}
-	old.Add(&Tally{GPUBusy: 3, GPUKnown: 4})
-	if again, err := Decode(old.Encode()); err != nil || again.GPUBusy != 3 || again.GPUKnown != 4 {
-		t.Errorf("added to: %+v, %v", again, err)
-	}
-}
-
 func FuzzDecode(f *testing.F) {
 	t := Tally{GPU: 5, Causes: []Cause{{"x", 2}}}
 	t.Wait.Count(time.Hour)
