@@ -57,6 +57,7 @@ var owners = map[string][]string{
 	"github.com/rogpeppe/go-internal":   {"internal/cli"},
 	"github.com/parquet-go/":            {"internal/report/parquet"},
 	"github.com/anishathalye/porcupine": {"test"},
+	"go.yaml.in/yaml":                   {"internal/topologyimport"},
 	"github.com/cockroachdb/datadriven": {"test/scenario"},
 }
 

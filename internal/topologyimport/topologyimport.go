@@ -37,7 +37,7 @@ func Read(name string, text []byte) (Topology, error) {
 	r := &fabricReader{file: name, at: map[string]int{}}
 	switch filepath.Ext(name) {
 	case ".yaml", ".yml":
-		r.yaml(string(text))
+		r.yaml(text)
 	case ".csv":
 		r.csv(string(text))
 	default:

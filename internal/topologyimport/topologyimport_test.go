@@ -2,7 +2,6 @@ package topologyimport
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,15 +11,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/datadriven"
+
 	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/topology/*.out")
-
-// told is all that a reader made of a file.
-func told(t Topology, err error) string {
+// describe formats all that a reader returned for a file.
+func describe(t Topology, err error) string {
 	var out strings.Builder
 	var faults strict.Faults
 	if errors.As(err, &faults) {
@@ -35,33 +34,23 @@ func told(t Topology, err error) string {
 	return out.String()
 }
 
-// TestTopologyFiles reads each file of testdata/topology and compares with FILE.out.
+// TestTopologyFiles reads each file of testdata/topology.
 func TestTopologyFiles(t *testing.T) {
-	files, err := filepath.Glob("testdata/topology/*")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no files: %v", err)
-	}
-	for _, path := range files {
-		if strings.HasSuffix(path, ".out") {
-			continue
-		}
-		text, err := os.ReadFile(path)
+	seen := 0
+	datadriven.RunTest(t, "testdata/topology.txt", func(t *testing.T, d *datadriven.TestData) string {
+		name := d.CmdArgs[0].Key
+		text, err := os.ReadFile(filepath.Join("testdata/topology", name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		read := Read
-		if strings.HasSuffix(path, ".ib") {
-			read = ReadIBNetDiscover
+		seen++
+		if filepath.Ext(name) == ".ib" {
+			return describe(ReadIBNetDiscover(name, text))
 		}
-		got := told(read(filepath.Base(path), text))
-		if *update {
-			if err := os.WriteFile(path+".out", []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if want, _ := os.ReadFile(path + ".out"); string(want) != got {
-			t.Errorf("%s is read as\n%s\nwant\n%s", path, got, want)
-		}
+		return describe(Read(name, text))
+	})
+	if files, err := filepath.Glob("testdata/topology/*"); err != nil || len(files) != seen {
+		t.Errorf("topology.txt reads %d of %d files, %v", seen, len(files), err)
 	}
 }
 
@@ -147,7 +136,7 @@ func FuzzTopology(f *testing.F) {
 		f.Fatal(err)
 	}
 	for _, path := range files {
-		if text, err := os.ReadFile(path); err == nil && !strings.HasSuffix(path, ".out") {
+		if text, err := os.ReadFile(path); err == nil {
 			f.Add(filepath.Ext(path), string(text))
 		}
 	}

@@ -1,252 +1,223 @@
 package topologyimport
 
 import (
+	"bytes"
+	"errors"
+	"io"
+	"iter"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// yamlNode is one value: fields, a list, or else text.
-type yamlNode struct {
-	line   int
-	text   string
-	list   []*yamlNode
-	fields []yamlField
+// yamlErrorLine matches the line in an error of the YAML module.
+var yamlErrorLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+// readYAML reads one document; nil after a fault.
+func (r *fabricReader) readYAML(text []byte) *yaml.Node {
+	var doc, next yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	err := decoder.Decode(&doc)
+	if errors.Is(err, io.EOF) {
+		r.fault(0, "the file is empty")
+		return nil
+	}
+	if err == nil {
+		if err = decoder.Decode(&next); err == nil {
+			r.fault(next.Line, "a second document begins: want one")
+			return nil
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		where := yamlErrorLine.FindStringSubmatch(err.Error())
+		line, _ := strconv.Atoi(where[1])
+		problem := strings.TrimPrefix(err.Error(), where[0])
+		if strings.HasPrefix(problem, "did not find expected") {
+			line++ // the parser counts lines from 0, the scanner from 1
+		}
+		r.fault(line, "%s", problem)
+		return nil
+	}
+	if !r.checkYAML(&doc) {
+		return nil
+	}
+	return doc.Content[0]
 }
 
-type yamlField struct {
-	key  string
-	node *yamlNode
-}
-
-// field is the value of a key; nil when it is not there, or n is nil.
-func (n *yamlNode) field(key string) *yamlNode {
-	if n != nil {
-		for _, f := range n.fields {
-			if f.key == key {
-				return f.node
+// checkYAML finds keys that are given twice, and aliases.
+func (r *fabricReader) checkYAML(n *yaml.Node) bool {
+	ok := n.Kind != yaml.AliasNode
+	if !ok {
+		r.fault(n.Line, "alias *%s: aliases are not supported", n.Value)
+	}
+	seen := map[string]bool{}
+	for i, child := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			if seen[child.Value] {
+				r.fault(child.Line, "key %q is given twice", child.Value)
+				ok = false
 			}
+			seen[child.Value] = true
+		}
+		ok = r.checkYAML(child) && ok
+	}
+	return ok
+}
+
+// yamlFields returns the keys and values of a map; none of anything else.
+func yamlFields(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
+	return func(yield func(key, value *yaml.Node) bool) {
+		if n == nil || n.Kind != yaml.MappingNode {
+			return
+		}
+		for pair := range slices.Chunk(n.Content, 2) {
+			if !yield(pair[0], pair[1]) {
+				return
+			}
+		}
+	}
+}
+
+// yamlField returns the value of a key; nil when it is absent.
+func yamlField(n *yaml.Node, name string) *yaml.Node {
+	for key, value := range yamlFields(n) {
+		if key.Value == name {
+			return value
 		}
 	}
 	return nil
 }
 
-// word is the text of a key's value; "" when there is none.
-func (n *yamlNode) word(key string) string {
-	if f := n.field(key); f != nil {
-		return f.text
+// yamlWord returns the scalar of a key; "" when there is none.
+func yamlWord(n *yaml.Node, name string) string {
+	if value := yamlField(n, name); value != nil {
+		return value.Value
 	}
 	return ""
 }
 
-// yamlLine is a line that is not blank.
-type yamlLine struct {
-	number, indent int
-	text           string
-}
-
-// yamlReader reads the part of YAML that Slurm's files are written in: block lists and
-// block maps, plain and quoted words, lists in brackets, comments, one document. Anchors,
-// tags, maps in braces and text over several lines are faults. A module for the whole of
-// YAML would be this package's second outside technology.
-type yamlReader struct {
-	lines []yamlLine
-	at    int
-	fault func(line int, format string, args ...any)
-	wrong bool
-}
-
-// deepest bounds how far values nest.
-const deepest = 16
-
-// readYAML reads one document; nil after a fault.
-func readYAML(text string, fault func(int, string, ...any)) *yamlNode {
-	r := &yamlReader{}
-	r.fault = func(line int, format string, args ...any) {
-		r.wrong = true
-		fault(line, format, args...)
+// yaml reads Slurm's topology.yaml: a list of topologies, each a tree, blocks or flat. It takes the
+// cluster's topology of each kind: the one with cluster_default, otherwise the first. A tree and
+// blocks are taken together, blocks as NVLink domains.
+func (r *fabricReader) yaml(text []byte) {
+	doc := r.readYAML(text)
+	if doc == nil {
+		return
 	}
-	number := 0
-	for raw := range strings.Lines(text) {
-		number++
-		line := strings.TrimRight(uncommented(raw), " \t\r\n")
-		body := strings.TrimLeft(line, " ")
+	if doc.Kind != yaml.SequenceNode {
+		r.fault(doc.Line, "want a list of topologies, each beginning with - topology: NAME")
+		return
+	}
+	chosen := map[string]*yaml.Node{}
+	for _, t := range doc.Content {
+		kind := r.yamlKind(t)
+		if kind == "" {
+			continue
+		}
+		other := chosen[kind]
+		isDefault := yamlWord(t, "cluster_default") == "true"
 		switch {
-		case body == "" || line == "---" && len(r.lines) == 0 || line == "...":
-		case line == "---":
-			r.fault(number, "a second document begins: want one")
-			return nil
-		case body[0] == '\t':
-			r.fault(number, "the line is indented with a tab: YAML wants blanks")
-			return nil
+		case other == nil:
+			chosen[kind] = t
+		case isDefault && yamlWord(other, "cluster_default") != "true":
+			r.warn(other.Line, "topology %q is not used: another %s is the cluster's", yamlWord(other, "topology"), kind)
+			chosen[kind] = t
 		default:
-			r.lines = append(r.lines, yamlLine{number, len(line) - len(body), body})
+			r.warn(t.Line, "topology %q is not used: another %s is the cluster's", yamlWord(t, "topology"), kind)
 		}
 	}
-	if len(r.lines) == 0 {
-		fault(0, "the file is empty")
-		return nil
+	if t := chosen["tree"]; t != nil {
+		r.yamlSwitches(yamlField(t, "tree"), "switches", "switch")
 	}
-	doc := r.value(r.lines[0].indent, 0)
-	if !r.wrong && r.at < len(r.lines) {
-		r.fault(r.lines[r.at].number, "the line is indented less than the first one")
+	if t := chosen["block"]; t != nil {
+		if sizes := yamlField(yamlField(t, "block"), "block_sizes"); sizes != nil {
+			r.warn(sizes.Line, "block_sizes is not used: a block is an NVLink domain, and groups of blocks are not scheduled")
+		}
+		r.yamlSwitches(yamlField(t, "block"), "blocks", "block")
 	}
-	if r.wrong {
-		return nil
-	}
-	return doc
 }
 
-// uncommented cuts a comment that is not inside quotes.
-func uncommented(line string) string {
-	quote := byte(0)
-	for i := range len(line) {
-		switch c := line[i]; {
-		case quote != 0:
-			if c == quote {
-				quote = 0
+// yamlKind returns the kind of a topology; "" if it is none.
+func (r *fabricReader) yamlKind(t *yaml.Node) string {
+	if t.Kind != yaml.MappingNode {
+		r.fault(t.Line, "want topology: NAME with tree:, block: or flat: true")
+		return ""
+	}
+	kind := ""
+	for key := range yamlFields(t) {
+		switch key.Value {
+		case "topology", "cluster_default":
+		case "tree", "block", "flat":
+			if kind != "" {
+				r.fault(key.Line, "a topology is one of tree, block and flat, not both %s and %s", kind, key.Value)
 			}
-		case c == '"' || c == '\'':
-			quote = c
-		case c == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t'):
-			return line[:i]
-		}
-	}
-	return line
-}
-
-// value reads what begins at the present line, indented so far.
-func (r *yamlReader) value(indent, depth int) *yamlNode {
-	first := r.lines[r.at]
-	n := &yamlNode{line: first.number}
-	if depth > deepest {
-		r.fault(first.number, "values are nested too deeply")
-		return n
-	}
-	for !r.wrong && r.at < len(r.lines) && r.lines[r.at].indent >= indent {
-		line := &r.lines[r.at]
-		if line.indent > indent {
-			r.fault(line.number, "the line is indented more than the one before it")
-			break
-		}
-		dash := line.text == "-" || strings.HasPrefix(line.text, "- ")
-		switch {
-		case dash && n.fields == nil:
-			n.list = append(n.list, r.item(line, depth))
-		case dash || n.list != nil:
-			r.fault(line.number, "a list and keys are mixed")
+			kind = key.Value
+		case "ring", "torus3d":
+			r.fault(key.Line, "a topology of kind %s is not supported: describe its switches as a tree", key.Value)
+			return ""
 		default:
-			r.key(n, line, depth)
+			r.fault(key.Line, "unknown key %q; known here: topology, cluster_default, tree, block, flat", key.Value)
 		}
 	}
-	return n
-}
-
-// item reads one element of a list.
-func (r *yamlReader) item(line *yamlLine, depth int) *yamlNode {
-	rest := strings.TrimLeft(strings.TrimPrefix(line.text, "-"), " ")
-	if rest == "" {
-		return r.below(line, depth)
-	}
-	if _, _, isKey := cutKey(rest); !isKey {
-		r.at++
-		return r.scalar(line.number, rest)
-	}
-	line.indent += len(line.text) - len(rest) // the keys stand below the first one
-	line.text = rest
-	return r.value(line.indent, depth+1)
-}
-
-// key reads one key with its value.
-func (r *yamlReader) key(n *yamlNode, line *yamlLine, depth int) {
-	key, rest, isKey := cutKey(line.text)
 	switch {
-	case !isKey:
-		r.fault(line.number, "%q is not KEY: VALUE", line.text)
+	case yamlWord(t, "topology") == "":
+		r.fault(t.Line, "a topology has no name: it begins with - topology: NAME")
+	case kind == "":
+		r.fault(t.Line, "topology %q is not tree, block or flat", yamlWord(t, "topology"))
+	case kind == "flat":
+		return ""
+	}
+	return kind
+}
+
+// yamlSwitches reads the list under a key, whose elements begin with noun: NAME.
+func (r *fabricReader) yamlSwitches(in *yaml.Node, key, noun string) {
+	list := yamlField(in, key)
+	if list == nil || list.Kind != yaml.SequenceNode {
+		r.fault(in.Line, "want %s: and a list of - %s: NAME", key, noun)
 		return
-	case n.field(key) != nil:
-		r.fault(line.number, "key %q is given twice", key)
-		return
 	}
-	var v *yamlNode
-	if rest == "" {
-		v = r.below(line, depth)
-	} else {
-		r.at++
-		v = r.scalar(line.number, rest)
-	}
-	n.fields = append(n.fields, yamlField{key, v})
-}
-
-// below reads what is indented under a line; nothing there is an empty text. A list may
-// stand as far left as its key.
-func (r *yamlReader) below(line *yamlLine, depth int) *yamlNode {
-	r.at++
-	if r.at == len(r.lines) {
-		return &yamlNode{line: line.number}
-	}
-	next := r.lines[r.at]
-	if next.indent > line.indent || next.indent == line.indent && line.text != "-" && !strings.HasPrefix(line.text, "- ") && strings.HasPrefix(next.text, "- ") {
-		return r.value(next.indent, depth+1)
-	}
-	return &yamlNode{line: line.number}
-}
-
-// cutKey splits KEY: VALUE.
-func cutKey(text string) (key, rest string, ok bool) {
-	key, rest, ok = strings.Cut(text, ":")
-	if !ok || rest != "" && rest[0] != ' ' || strings.ContainsAny(key, " \"'[]{},") || key == "" {
-		return "", "", false
-	}
-	return key, strings.TrimLeft(rest, " "), true
-}
-
-// scalar reads a word, plain or quoted, or a list in brackets.
-func (r *yamlReader) scalar(line int, text string) *yamlNode {
-	n := &yamlNode{line: line, text: text}
-	last := text[len(text)-1]
-	switch text[0] {
-	case '"', '\'':
-		if len(text) < 2 || last != text[0] || strings.IndexByte(text[1:], text[0]) != len(text)-2 || strings.Contains(text, "\\") {
-			r.fault(line, "%s is not one quoted word", text)
-			return n
+	for k := range yamlFields(in) {
+		if k.Value != key && k.Value != "block_sizes" {
+			r.fault(k.Line, "unknown key %q; known here: %s", k.Value, key)
 		}
-		n.text = text[1 : len(text)-1]
-	case '[':
-		if last != ']' {
-			r.fault(line, "%q: a list in brackets must end on its line", text)
-			return n
+	}
+	for _, item := range list.Content {
+		s := cluster.Switch{Name: yamlWord(item, noun), Block: noun == "block"}
+		if s.Name == "" {
+			r.fault(item.Line, "want - %s: NAME", noun)
+			continue
 		}
-		n.text, n.list = "", []*yamlNode{}
-		if inside := strings.TrimSpace(text[1 : len(text)-1]); inside != "" {
-			for _, word := range splitOutside(inside) {
-				if word = strings.TrimSpace(word); word == "" || word[0] == '[' {
-					r.fault(line, "%q: an element is empty, or a list again", text)
-					return n
-				}
-				n.list = append(n.list, r.scalar(line, word))
+		for key, value := range yamlFields(item) {
+			switch {
+			case key.Value == noun:
+			case key.Value == "nodes":
+				s.Nodes = r.names(key.Line, "nodes", yamlHosts(value))
+			case key.Value == "children" && !s.Block:
+				s.Children = r.names(key.Line, "children", yamlHosts(value))
+			case key.Value == "link_speed" && !s.Block:
+				s.Speed = r.speed(key.Line, value.Value)
+			default:
+				r.fault(key.Line, "unknown key %q; known here: %s, nodes, children, link_speed", key.Value, noun)
 			}
 		}
-	case '{', '&', '*', '!', '|', '>', '%', '@', '`':
-		r.fault(line, "%q: this part of YAML is not read here", text)
+		r.add(s, item.Line)
 	}
-	return n
 }
 
-// splitOutside cuts at commas that are not in brackets, so that n[1,3] stays whole.
-func splitOutside(text string) []string {
-	var parts []string
-	depth, start := 0, 0
-	for i := range len(text) {
-		switch text[i] {
-		case '[':
-			depth++
-		case ']':
-			depth--
-		case ',':
-			if depth == 0 {
-				parts = append(parts, text[start:i])
-				start = i + 1
-			}
-		}
+// yamlHosts returns a scalar, or the scalars of a list as one host list.
+func yamlHosts(n *yaml.Node) string {
+	if n.Kind != yaml.SequenceNode {
+		return n.Value
 	}
-	return append(parts, text[start:])
+	var words []string
+	for _, item := range n.Content {
+		words = append(words, item.Value)
+	}
+	return strings.Join(words, ",")
 }
