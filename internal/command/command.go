@@ -7,6 +7,7 @@
 package command
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
@@ -234,6 +235,19 @@ const (
 	ControllerToken
 	AuthToken
 )
+
+// String returns the role that the token gives, as certificates name it.
+func (k TokenKind) String() string {
+	switch k {
+	case NodeToken:
+		return "node"
+	case ControllerToken:
+		return "controller"
+	case AuthToken:
+		return "auth"
+	}
+	return fmt.Sprintf("kind %d", uint8(k))
+}
 
 // CreateToken stores the hash of a one-time join token.
 type CreateToken struct {

@@ -20,6 +20,15 @@ const (
 	CloseCredits              // close a period
 )
 
+// String names the action as keys and the audit journal do; "" for an unknown one.
+func (a CreditAction) String() string {
+	names := [...]string{GrantCredits: "grant", VoidBucket: "void", SetPrice: "price", SetBudget: "budget", RefundJob: "refund", CorrectJob: "correct", CloseCredits: "close"}
+	if int(a) >= len(names) {
+		return ""
+	}
+	return names[a]
+}
+
 // ChangeCredits is one change of credits by a person or their program. Which fields
 // count depends on the action; Account with User "" is the account itself.
 type ChangeCredits struct {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/audit"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/schedule/order"
 	"github.com/greylag/greylag/internal/state"
@@ -91,7 +92,7 @@ func (s *accountService) EditAccounts(ctx context.Context, p *greylagv1.EditAcco
 	if err != nil {
 		return nil, err
 	}
-	return &greylagv1.EditAccountsResponse{Version: done.Version, Notes: done.Notes, Warnings: s.cfg.State.View().NoSuchLimits(limitsIn(edits))}, nil
+	return &greylagv1.EditAccountsResponse{Version: done.Version, Notes: done.Notes, Warnings: audit.GPUTypesOf(s.cfg.State.View()).MissingIn(limitsIn(edits))}, nil
 }
 
 // limitsIn is all limits that edits set.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/audit"
 	"github.com/greylag/greylag/internal/clusterdoc"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state"
@@ -102,7 +103,7 @@ func (s *accountService) LoadAccounts(ctx context.Context, p *greylagv1.LoadAcco
 	if refusal := v.CheckSupported(limitsIn(edits)); refusal != nil {
 		return nil, refusal
 	}
-	out.Warnings = v.NoSuchLimits(limitsIn(edits))
+	out.Warnings = audit.GPUTypesOf(v).MissingIn(limitsIn(edits))
 	if p.GetDryRun() {
 		return out, s.tryAccounts(ctx, v, &command.EditAccounts{Actor: c.actor(), Edits: edits})
 	}

@@ -14,6 +14,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/archive"
+	"github.com/greylag/greylag/internal/audit"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
@@ -57,7 +58,7 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 	case command.GrantCredits:
 		warnings = missing(s.cfg.State.View(), &cmd.Scope)
 	case command.SetPrice:
-		if why := s.cfg.State.View().NoSuchGPU(cmd.GPUType); why != "" {
+		if why := audit.GPUTypesOf(s.cfg.State.View()).Missing(cmd.GPUType); why != "" {
 			warnings = []string{why}
 		}
 	case command.RefundJob:
@@ -106,13 +107,13 @@ func (s *creditService) billed(ctx context.Context, c *caller, p *greylagv1.Chan
 // missing says which names in a scope mean nothing in the cluster, and whether a bucket of
 // that scope can pay for anything.
 func missing(v *state.View, scope *accounting.Scope) (warnings []string) {
-	types := v.TypesOfGPU()
+	types := audit.GPUTypesOf(v)
 	for _, list := range []struct {
 		names []string
 		what  string
 		known func(name string) bool
 	}{
-		{scope.GPUTypes, "no node has a GPU of type %s", func(name string) bool { return types[name] }},
+		{scope.GPUTypes, "no node has a GPU of type %s", types.Has},
 		{scope.Partitions, "there is no partition %s", func(name string) bool { _, known := v.Policy().Partition(name); return known }},
 		{scope.QOS, "there is no qos %s", func(name string) bool { _, known := v.Policy().QOSNamed(name); return known }},
 	} {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/audit"
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/clusterdoc"
 	"github.com/greylag/greylag/internal/command"
@@ -64,7 +65,7 @@ func (s *clusterService) Apply(ctx context.Context, p *greylagv1.ApplyRequest) (
 		return nil, err
 	}
 	response := &greylagv1.ApplyResponse{Diff: diff(string(before), string(after)), Version: now.Version}
-	for _, w := range clusterdoc.PlacePolicy(name, []byte(p.GetToml()), v.PolicyWarnings(&next)) {
+	for _, w := range clusterdoc.PlacePolicy(name, []byte(p.GetToml()), audit.PolicyWarnings(v, &next)) {
 		response.Warnings = append(response.Warnings, w.String())
 	}
 	if p.GetExpectVersion() != 0 && p.GetExpectVersion() != now.Version {

@@ -149,7 +149,7 @@ func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 		asked, hint := int64(0), ""
 		if asked, short := b.Short(spec, models); short {
 			of := ""
-			if kind := typeOf(b.Resource); kind != "" {
+			if kind, typed := cluster.GPUTypeOf(b.Resource); typed {
 				of = " GPUs of type " + kind + " and no other"
 			}
 			return hinting(refuse(command.Exhausted, b.Exceeded(-1, asked), ""), "ask for at least %s%s, or choose another qos: gctl show policy has their limits", b.Amount(b.Value), of)
@@ -242,5 +242,21 @@ func (q tally) add(s *State, spec *cluster.JobSpec, n int64) *command.Refusal {
 		}
 	}
 	s.shared().Scopes(spec, func(scope cluster.Scope) { q[scope] += n })
+	return nil
+}
+
+// CheckSupported refuses limits of kinds that only a newer form of the credit journal knows,
+// until every controller writes that form: an older one would compute another state.
+func (v *View) CheckSupported(limits []cluster.Limit) *command.Refusal {
+	return v.checkSupported(limits, cluster.LimitKind.Form)
+}
+
+// checkSupported is CheckSupported, where formOf returns the first form that knows a kind of limit.
+func (v *View) checkSupported(limits []cluster.Limit, formOf func(cluster.LimitKind) uint8) *command.Refusal {
+	for _, l := range limits {
+		if formOf(l.Kind) > v.credits.Writes() {
+			return hinting(refusef(command.Conflict, "%s: not every controller knows this limit yet", l.Kind), "gctl cluster status lists the controllers to update")
+		}
+	}
 	return nil
 }

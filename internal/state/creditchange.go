@@ -95,14 +95,6 @@ func (s *State) carryOut(c *command.ChangeCredits) (accounting.Receipt, error) {
 	return accounting.Receipt{}, fmt.Errorf("%w: unknown action %d on credits", accounting.ErrInvalid, c.Action)
 }
 
-// actionWords name the actions, in keys and in the audit journal.
-func actionWords() map[command.CreditAction]string {
-	return map[command.CreditAction]string{
-		command.GrantCredits: "grant", command.VoidBucket: "void", command.SetPrice: "price", command.SetBudget: "budget",
-		command.RefundJob: "refund", command.CorrectJob: "correct", command.CloseCredits: "close",
-	}
-}
-
 // Bounds of what a change is called and why it is made, in bytes.
 const (
 	maxCreditKey  = 128
@@ -136,7 +128,7 @@ func (s *State) stampOf(c *command.ChangeCredits) accounting.Stamp {
 		if c.Action == command.SetBudget && !allowed(c.Actor, command.RoleAdmin) { // a coordinator: he cannot know what others called theirs
 			whose = " by " + stamp.By
 		}
-		word := actionWords()[c.Action]
+		word := c.Action.String()
 		if len(word+whose+":"+c.Key) > accounting.MaxKey {
 			sum := sha256.Sum256([]byte(stamp.By))
 			whose = " by " + hex.EncodeToString(sum[:16])

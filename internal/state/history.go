@@ -1,8 +1,6 @@
 package state
 
 import (
-	"fmt"
-
 	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/accounting"
@@ -90,13 +88,4 @@ func (x *restoring) readHistory(c *codec.Coder) {
 	if !c.Failed() && (h.Restored == 0 || h.FirstJob > x.finished+1 || h.Audit > x.audited.seq) {
 		c.Fail("the history is not well formed")
 	}
-}
-
-// restoredDeed describes a restore for the audit journal.
-func restoredDeed(c *command.Restored) string {
-	with := "without history"
-	if c.History {
-		with = "with history"
-	}
-	return fmt.Sprintf("from the backup of %s, %s", c.Taken.Time().UTC().Format("2006-01-02T15:04:05Z"), with)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/greylag/greylag/internal/audit"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -68,7 +69,7 @@ func (s *State) applyPolicy(c *command.ApplyPolicy) command.Result {
 	case c.Expect != 0 && c.Expect != s.policy.Version:
 		return s.remember(c.Request, hinting(refusef(command.Conflict, "the policy has version %d, not %d: somebody changed it", s.policy.Version, c.Expect), "edit the present one, gctl show policy, or put yours over it: gctl apply --force"))
 	}
-	if !samePolicy(&policy, s.policy) {
+	if !audit.SamePolicy(&policy, s.policy) {
 		s.setPolicy(&policy)
 	}
 	return s.remember(c.Request, &command.Done{Version: s.policy.Version})

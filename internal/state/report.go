@@ -3,7 +3,6 @@ package state
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
@@ -265,20 +264,8 @@ func (s *State) loseTasks(node, why string) {
 	}
 }
 
-// sanitize is a node's sentence as one line of bounded length. What it replaces is a rule of
-// DigestVersion alone and of no form: it moves no money, and members of builds with another
-// rule tell each other so and do not compare their states (docs/adr/0014; TestCharacters).
-func sanitize(s string) string {
-	if len(s) > maxMessage {
-		s = s[:maxMessage]
-	}
-	return strings.Map(func(r rune) rune {
-		if cluster.UnsafeToDisplay(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
-}
+// sanitize returns a text of a node or user as one line of bounded length.
+func sanitize(s string) string { return cluster.Sanitize(s, maxMessage) }
 
 // gpuFault says what is wrong with a list of GPUs; "" when nothing is.
 func gpuFault(gpus []cluster.GPU) string {

@@ -184,24 +184,3 @@ func (x *restoring) readRotation(c *codec.Coder) {
 		c.Fail("the rotation of the CA is not well formed")
 	}
 }
-
-// rotationDeed describes a step for the audit journal.
-func rotationDeed(c *command.RotateCA) string {
-	switch c.Step {
-	case command.BeginRotation:
-		return fmt.Sprintf("begin: CA %x replaces %x", short(c.New), short(c.Old))
-	case command.CancelRotation:
-		return "cancel"
-	case command.FinishRotation:
-		return map[bool]string{false: "finish", true: "finish by force"}[c.Force]
-	case command.CompleteRotation:
-		return "complete: the old CA is no longer accepted"
-	}
-	return ""
-}
-
-// short is the first bytes of a CA's fingerprint.
-func short(der []byte) []byte {
-	sum := sha256.Sum256(der)
-	return sum[:8]
-}

@@ -47,8 +47,8 @@ func (s *State) createToken(c *command.CreateToken) command.Result {
 	case s.tokens.Has(c.Hash):
 		return s.remember(c.Request, refuse(command.Conflict, "this join token exists already", "make another one"))
 	}
-	if use := s.nameInUse(tokenWord(c.Kind), c.Name); use != "" && !c.Replace {
-		return s.remember(c.Request, inUse(tokenWord(c.Kind), c.Name, use))
+	if use := s.nameInUse(c.Kind.String(), c.Name); use != "" && !c.Replace {
+		return s.remember(c.Request, inUse(c.Kind.String(), c.Name, use))
 	}
 	s.putToken(c.Hash, token{kind: c.Kind, expires: c.Expires, name: c.Name, replace: c.Replace, by: c.Actor.Identity.User})
 	return s.remember(c.Request, &command.Done{Version: s.index})
@@ -105,7 +105,7 @@ func (s *State) joinName(t token, c *command.Certificate) *command.Refusal {
 	if *c == (command.Certificate{}) {
 		return nil // a token that was used before certificates were recorded
 	}
-	if c.Role != tokenWord(t.kind) {
+	if c.Role != t.kind.String() {
 		return refusef(command.InvalidArgument, "the join token is for another role")
 	}
 	if refusal := s.checkCertificate(c); refusal != nil {

@@ -46,6 +46,15 @@ func ParseResource(word string) (string, error) {
 	return "", fmt.Errorf("%w: %q is no resource (want gpu, gpu:TYPE, cpu, mem, node or licence:NAME)", ErrBadLimit, word)
 }
 
+// GPUTypeOf returns the GPU type that a resource such as gpu:h100 counts.
+func GPUTypeOf(resource string) (name string, typed bool) {
+	name, typed = strings.CutPrefix(resource, gpuPrefix)
+	if !typed {
+		name = ""
+	}
+	return name, typed
+}
+
 // Asked is how much of a resource a job takes at least when it starts. Of a type of
 // GPU it is all GPUs of the job when it might be given that type: it names it, among
 // others perhaps, or names none. O(types named).

@@ -227,6 +227,17 @@ func UnsafeToDisplay(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }
 
+// Sanitize cuts a text to max bytes, and replaces what is unsafe to display by spaces. A
+// change of this rule changes the digest of the state but no form (docs/adr/0014).
+func Sanitize(text string, max int) string {
+	return strings.Map(func(r rune) rune {
+		if UnsafeToDisplay(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text[:min(len(text), max)], "?"))
+}
+
 func checkName(fault func(string, ...any), what, text string, most int) {
 	switch {
 	case len(text) > most:

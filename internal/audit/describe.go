@@ -1,0 +1,280 @@
+// Package audit says in words what a command did, for the audit journal, and what is
+// questionable about a policy.
+//
+// It decides the kind and the text of an audit entry, and which warnings a policy gets.
+// It never decides whether a command is allowed.
+package audit
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+const (
+	maxFields   = 200 // bytes about the values of one command
+	maxWord     = 512 // bytes of one text of a user
+	maxJobs     = 100 // jobs of one entry
+	maxAccounts = 20  // edits of one entry
+)
+
+// State is what a description needs of the state after the command.
+type State interface {
+	// ActiveJob finds a job that has not ended.
+	ActiveJob(id cluster.JobID) (*cluster.Job, bool)
+	// LastJob is the newest job ID.
+	LastJob() cluster.JobID
+	// ControllerName names a controller, removed or not; "" for an unknown one.
+	ControllerName(id string) string
+	Policy() *cluster.Policy
+}
+
+// Description says who did what. Kind is one of [command.AuditKinds], or "" for a
+// command that is not recorded.
+type Description struct {
+	Kind string
+	By   command.Actor
+	Text string
+}
+
+// Describe describes a command by its result. before is the policy that was in force
+// before the command, s the state after it. What nodes report, and what only falls due,
+// is a fact and no decision, and is not recorded.
+func Describe(c command.Command, r command.Result, before *cluster.Policy, s State) Description {
+	switch c := c.(type) {
+	case *command.Init:
+		return Description{Kind: "init", Text: "cluster " + c.ClusterID}
+	case *command.SubmitJobs:
+		return describeSubmit(c, r, s)
+	case *command.CancelJobs:
+		kind := "cancel"
+		if c.Signal != 0 {
+			kind = fmt.Sprintf("signal %d", c.Signal)
+		}
+		return describeOutcomes(kind, c.Actor, c.Jobs, "", r)
+	case *command.UpdateJobs:
+		kinds := map[command.UpdateAction]string{
+			command.SetFields: "update", command.HoldJobs: "hold", command.ReleaseJobs: "release", command.RequeueJobs: "requeue",
+		}
+		return describeOutcomes(kinds[c.Action], c.Actor, c.Jobs, updateFields(c), r)
+	case *command.UpdateNodes:
+		return describeNodes(c)
+	case *command.CommitPlan:
+		return describePlan(c, r, s)
+	case *command.ApplyPolicy:
+		return describePolicy(c, r, before, s.Policy())
+	case *command.EditAccounts:
+		return Description{"accounts", c.Actor, accountEdits(c, r)}
+	case *command.SetTopology:
+		return Description{"topology", c.Actor, fmt.Sprintf("%d switches", len(c.Switches))}
+	case *command.CreateToken:
+		return Description{"token", c.Actor, c.Kind.String() + " until " + date(c.Expires)}
+	case *command.UseToken:
+		return Description{Kind: "join", Text: sanitize(c.Name)}
+	case *command.RecordMember:
+		return Description{"controller add", c.Actor, strings.TrimSpace(sanitize(c.ID) + " " + sanitize(c.Name))}
+	case *command.RetireMember:
+		return Description{"controller remove", c.Actor, strings.TrimSpace(sanitize(c.ID) + " " + s.ControllerName(c.ID))}
+	case *command.RevokeCertificates:
+		return Description{"revoke", c.Actor, sanitize(c.Role + "/" + c.Name + ": " + c.Reason)}
+	case *command.RotateCA:
+		return Description{"rotate", c.Actor, rotationStep(c)}
+	case *command.ChangeCredits:
+		return describeCredits(c, r)
+	case *command.SetLiveness:
+		return describeLiveness(c)
+	case *command.Restored:
+		history := map[bool]string{false: "without history", true: "with history"}[c.History]
+		return Description{Kind: "restore", Text: "from the backup of " + date(c.Taken) + ", " + history}
+	}
+	return Description{}
+}
+
+func describeSubmit(c *command.SubmitJobs, r command.Result, s State) Description {
+	done, ok := r.(*command.Submitted)
+	if !ok {
+		return Description{"submit", c.Actor, fmt.Sprintf("%d jobs", len(c.Jobs))}
+	}
+	if done.Again || len(done.First) == 0 {
+		return Description{}
+	}
+	text := done.First[0].String()
+	if len(done.First) == 1 && done.Counts[0] > 0 {
+		text += fmt.Sprintf(", an array of %d", done.Counts[0])
+	} else if last := s.LastJob(); last != done.First[0] {
+		text += " to " + last.String()
+	}
+	if done.SetAside > 0 {
+		text += ", " + done.SetAside.String() + " credits set aside"
+	}
+	return Description{"submit", c.Actor, text}
+}
+
+// describeOutcomes lists the jobs, the fields that were set, the number of refusals and
+// the first of them.
+func describeOutcomes(kind string, by command.Actor, refs []cluster.JobRef, set string, r command.Result) Description {
+	var words []string
+	for i, ref := range refs {
+		if i == maxJobs {
+			words = append(words, fmt.Sprintf("and %d more", len(refs)-i))
+			break
+		}
+		words = append(words, ref.String())
+	}
+	text := strings.TrimSuffix(strings.Join(words, " ")+": "+set, ": ")
+	if done, ok := r.(*command.Outcomes); ok {
+		if done.Again || len(done.Jobs) == 0 {
+			return Description{}
+		}
+		refused, first := 0, ""
+		for i := range done.Jobs {
+			if refusal := done.Jobs[i].Refused; refusal != nil {
+				if refused++; refused == 1 {
+					first = shorten(strings.ReplaceAll(refusal.Error(), "\n", "; "))
+				}
+			}
+		}
+		if refused > 0 {
+			text += fmt.Sprintf("; %d of %d refused: %s", refused, len(done.Jobs), first)
+		}
+	}
+	return Description{kind, by, text}
+}
+
+func describeNodes(c *command.UpdateNodes) Description {
+	kinds := map[command.NodeAction]string{command.DrainNodes: "drain", command.ResumeNodes: "resume", command.RemoveNodes: "remove"}
+	names := hostlist.Compress(c.Names)
+	if c.Force {
+		names += " by force"
+	}
+	return Description{"nodes " + kinds[c.Action], c.Actor, strings.TrimSuffix(names+": "+sanitize(c.Reason), ": ")}
+}
+
+// describePlan lists starts, broken promises with their causes, and preemptions.
+func describePlan(c *command.CommitPlan, r command.Result, s State) Description {
+	done, ok := r.(*command.Committed)
+	if !ok {
+		return Description{}
+	}
+	var words []string
+	for _, id := range done.Started {
+		j, found := s.ActiveJob(id)
+		if !found {
+			continue
+		}
+		names := make([]string, len(j.Alloc.Nodes))
+		for i := range j.Alloc.Nodes {
+			names[i] = j.Alloc.Nodes[i].Node
+		}
+		attempt := ""
+		if j.Attempt > 1 {
+			attempt = fmt.Sprintf(" (attempt %d)", j.Attempt)
+		}
+		words = append(words, fmt.Sprintf("start %s%s on %s", j.Ref(), attempt, hostlist.Compress(names)))
+	}
+	ref := func(id cluster.JobID) string { // 92_11 for element 103
+		if j, found := s.ActiveJob(id); found {
+			return j.Ref().String()
+		}
+		return id.String()
+	}
+	for i := range c.Plan.Verdicts {
+		if v := &c.Plan.Verdicts[i]; v.Broken != "" {
+			words = append(words, fmt.Sprintf("promise of %s broken: %s", ref(v.Job), sanitize(v.Broken)))
+		}
+	}
+	for _, e := range c.Plan.Evictions {
+		words = append(words, fmt.Sprintf("preempt %s for %s", ref(e.Job), ref(e.For)))
+	}
+	if len(words) == 0 {
+		return Description{}
+	}
+	return Description{Kind: "plan", Text: strings.Join(words, "; ")}
+}
+
+// describePolicy lists the changed parts. A policy equal to the one in force is not recorded.
+func describePolicy(c *command.ApplyPolicy, r command.Result, before, after *cluster.Policy) Description {
+	text := fmt.Sprintf("version %d", after.Version)
+	if before != after {
+		return Description{"policy", c.Actor, text + ": " + policyDiff(before, after)}
+	}
+	if _, refused := r.(*command.Refusal); refused {
+		return Description{"policy", c.Actor, text}
+	}
+	return Description{}
+}
+
+func describeCredits(c *command.ChangeCredits, r command.Result) Description {
+	done, ok := r.(*command.Credited)
+	if ok && done.Again {
+		return Description{}
+	}
+	text := c.Amount.String()
+	switch {
+	case ok && c.Action == command.VoidBucket:
+		text = done.Released.String()
+	case c.Action == command.VoidBucket || c.Action == command.CloseCredits: // without an amount
+		text = ""
+	}
+	for _, part := range []string{c.Account, c.User, c.GPUType, c.Period} {
+		if part != "" {
+			text += " " + sanitize(part)
+		}
+	}
+	if c.Job != 0 {
+		text += " job " + c.Job.String()
+	}
+	if c.Bucket != 0 {
+		text += fmt.Sprintf(" bucket %d", c.Bucket)
+	}
+	return Description{"credit " + c.Action.String(), c.Actor, strings.TrimSpace(text + creditTerms(c))}
+}
+
+// describeLiveness records nodes that are dead: their tasks end.
+func describeLiveness(c *command.SetLiveness) Description {
+	var dead []string
+	for i := range c.Nodes {
+		if c.Nodes[i].Liveness == cluster.Dead {
+			dead = append(dead, c.Nodes[i].Node)
+		}
+	}
+	if len(dead) == 0 {
+		return Description{}
+	}
+	return Description{Kind: "nodes dead", Text: hostlist.Compress(dead)}
+}
+
+func rotationStep(c *command.RotateCA) string {
+	fingerprint := func(der []byte) []byte {
+		sum := sha256.Sum256(der)
+		return sum[:8]
+	}
+	switch c.Step {
+	case command.BeginRotation:
+		return fmt.Sprintf("begin: CA %x replaces %x", fingerprint(c.New), fingerprint(c.Old))
+	case command.CancelRotation:
+		return "cancel"
+	case command.FinishRotation:
+		return map[bool]string{false: "finish", true: "finish by force"}[c.Force]
+	case command.CompleteRotation:
+		return "complete: the old CA is no longer accepted"
+	}
+	return ""
+}
+
+func date(at cluster.Instant) string { return at.Time().UTC().Format(time.RFC3339) }
+
+func sanitize(text string) string { return cluster.Sanitize(text, maxWord) }
+
+// shorten cuts a text to maxFields bytes, and shows that it did.
+func shorten(text string) string {
+	if len(text) <= maxFields {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxFields], "") + "..."
+}

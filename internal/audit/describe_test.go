@@ -1,0 +1,199 @@
+package audit
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// fixedState has the running array element 7_3, which is job 10, and version 2 of a policy.
+type fixedState struct{ policy *cluster.Policy }
+
+func (fixedState) ActiveJob(id cluster.JobID) (*cluster.Job, bool) {
+	if id != 10 {
+		return nil, false
+	}
+	j := &cluster.Job{ID: 10, Array: 7, Index: 3, Attempt: 2}
+	j.Alloc = &cluster.Allocation{Nodes: []cluster.NodeAllocation{{Node: "n1"}, {Node: "n2"}}}
+	return j, true
+}
+
+func (fixedState) LastJob() cluster.JobID          { return 12 }
+func (fixedState) ControllerName(id string) string { return "host of " + id }
+func (s fixedState) Policy() *cluster.Policy       { return s.policy }
+
+var (
+	root    = command.Actor{Identity: cluster.Identity{User: "root"}, Role: command.RoleAdmin, Source: "10.0.0.1"}
+	before  = &cluster.Policy{Version: 1}
+	after   = &cluster.Policy{Version: 2, Admins: []string{"root"}, Partitions: []cluster.Partition{{Name: "main"}}}
+	second  = cluster.Instant(time.Second)
+	refusal = &command.Refusal{Code: command.Denied, Message: "not\nallowed"}
+	refs    = []cluster.JobRef{{ID: 7, Index: 3}, {ID: 9, Index: cluster.NoIndex}}
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// descriptions has at least one command of each type; want "" is not recorded.
+var descriptions = []struct {
+	command command.Command
+	result  command.Result
+	want    string
+}{
+	{&command.Init{ClusterID: "c1"}, &command.Done{}, "init: cluster c1"},
+	{&command.SubmitJobs{Actor: root}, &command.Submitted{First: []cluster.JobID{7}, Counts: []int32{4}}, "submit: 7, an array of 4"},
+	{&command.SubmitJobs{Actor: root}, &command.Submitted{First: []cluster.JobID{11, 12}, Counts: []int32{0, 0}, SetAside: 1_500_000}, "submit: 11 to 12, 1.500000 credits set aside"},
+	{&command.SubmitJobs{Actor: root}, &command.Submitted{First: []cluster.JobID{11}, Counts: []int32{0}, Again: true}, ""},
+	{&command.SubmitJobs{Actor: root, Jobs: make([]command.Submission, 3)}, refusal, "submit: 3 jobs"},
+	{&command.CancelJobs{Actor: root, Jobs: refs}, &command.Outcomes{Jobs: make([]command.Outcome, 2)}, "cancel: 7_3 9"},
+	{&command.CancelJobs{Actor: root, Jobs: refs, Signal: 10}, &command.Outcomes{Jobs: []command.Outcome{{}, {Refused: refusal}}}, "signal 10: 7_3 9; 1 of 2 refused: not; allowed"},
+	{&command.CancelJobs{Actor: root, Jobs: refs}, &command.Outcomes{Jobs: make([]command.Outcome, 2), Again: true}, ""},
+	{&command.UpdateJobs{Actor: root, Jobs: refs[:1], Action: command.HoldJobs}, refusal, "hold: 7_3"},
+	{&command.UpdateJobs{Actor: root, Jobs: refs[:1], Action: command.ReleaseJobs}, refusal, "release: 7_3"},
+	{&command.UpdateJobs{Actor: root, Jobs: refs[:1], Action: command.RequeueJobs}, refusal, "requeue: 7_3"},
+	{&command.UpdateJobs{Actor: root, Jobs: refs[:1], Action: command.SetFields, Nice: ptr[int32](5), Name: ptr("a\tb"), Begin: ptr(cluster.Instant(0)), Deadline: &second},
+		refusal, `update: 7_3: name "a b", nice 5, no begin, deadline 1970-01-01T00:00:01Z`},
+	{&command.UpdateJobs{Actor: root, Jobs: slices.Repeat(refs[:1], 101), Action: command.SetFields, Comment: ptr(strings.Repeat("x", 300))},
+		refusal, "update: " + strings.Repeat("7_3 ", 100) + `and 1 more: comment "` + strings.Repeat("x", 191) + "..."},
+	{&command.RegisterNode{}, &command.Registered{}, ""},
+	{&command.ReportTasks{}, &command.Done{}, ""},
+	{&command.SetLiveness{Nodes: []command.NodeLiveness{{Node: "n1", Liveness: cluster.Dead}, {Node: "n2", Liveness: cluster.Dead}, {Node: "n3"}}}, &command.Done{}, "nodes dead: n[1-2]"},
+	{&command.SetLiveness{Nodes: []command.NodeLiveness{{Node: "n3"}}}, &command.Done{}, ""},
+	{&command.UpdateNodes{Actor: root, Names: []string{"n1", "n2"}, Action: command.DrainNodes, Reason: "fan"}, &command.Named{}, "nodes drain: n[1-2]: fan"},
+	{&command.UpdateNodes{Actor: root, Names: []string{"n1"}, Action: command.ResumeNodes}, &command.Named{}, "nodes resume: n1"},
+	{&command.UpdateNodes{Actor: root, Names: []string{"n1"}, Action: command.RemoveNodes, Force: true}, &command.Named{}, "nodes remove: n1 by force"},
+	{&command.CommitPlan{Plan: cluster.Plan{
+		Verdicts: []cluster.Verdict{{Job: 11, Broken: "node lost"}, {Job: 12}}, Evictions: []cluster.Eviction{{Job: 10, For: 11}},
+	}}, &command.Committed{Started: []cluster.JobID{10, 99}}, "plan: start 7_3 (attempt 2) on n[1-2]; promise of 11 broken: node lost; preempt 7_3 for 11"},
+	{&command.CommitPlan{}, &command.Committed{}, ""},
+	{&command.CommitPlan{}, refusal, ""},
+	{&command.Tick{}, &command.Done{}, ""},
+	{&command.ApplyPolicy{Actor: root}, &command.Done{}, `policy: version 2: admins, partition "main" added`},
+	{&command.EditAccounts{Actor: root, Edits: []command.AccountEdit{
+		{Action: command.AddAccount, Account: "ml", Shares: ptr[int64](5), Unset: []cluster.Limit{{Kind: cluster.MaxJobs}}},
+		{Action: command.ModifyAccount, Account: "ml", User: "ada", Default: ptr(true), QOS: ptr([]string{"batch", "standard"})},
+		{Action: command.DeleteAccount, Account: "old"}, {Action: command.PutAccount, Account: "new", Parent: ptr("ml")},
+	}}, &command.Done{}, `accounts: add ml (shares 5, no MaxJobs), modify ml/ada (default true, qos "batch,standard"), delete old, put new (parent "ml")`},
+	{&command.EditAccounts{Actor: root, Edits: slices.Repeat([]command.AccountEdit{{Action: command.DeleteAccount, Account: "a", Shares: ptr[int64](1)}}, 22)},
+		refusal, "accounts: " + strings.Repeat("delete a, ", 20) + "and 2 more"},
+	{&command.SetTopology{Actor: root, Switches: make([]cluster.Switch, 3)}, &command.Done{}, "topology: 3 switches"},
+	{&command.CreateToken{Actor: root, Kind: command.AuthToken, Expires: second}, &command.Done{}, "token: auth until 1970-01-01T00:00:01Z"},
+	{&command.UseToken{Name: "n1"}, &command.Done{}, "join: n1"},
+	{&command.PutBlob{}, &command.Done{}, ""},
+	{&command.RecordMember{Actor: root, ID: "m1", Name: "ctl1"}, &command.Done{}, "controller add: m1 ctl1"},
+	{&command.RetireMember{Actor: root, ID: "m1"}, &command.Done{}, "controller remove: m1 host of m1"},
+	{&command.RecordCertificate{}, &command.Done{}, ""},
+	{&command.RevokeCertificates{Actor: root, Role: "node", Name: "n1", Reason: "lost"}, &command.Done{}, "revoke: node/n1: lost"},
+	{&command.RotateCA{Actor: root, Step: command.BeginRotation, Old: []byte("old"), New: []byte("new")}, &command.Done{}, "rotate: begin: CA 11507a0e2f5e69d5 replaces cba06b5736faf67e"},
+	{&command.RotateCA{Actor: root, Step: command.FinishRotation, Force: true}, &command.Done{}, "rotate: finish by force"},
+	{&command.RotateCA{Actor: root, Step: command.CancelRotation}, &command.Done{}, "rotate: cancel"},
+	{&command.RotateCA{Actor: root, Step: command.CompleteRotation}, &command.Done{}, "rotate: complete: the old CA is no longer accepted"},
+	{&command.ChangeCredits{Actor: root, Action: command.GrantCredits, Account: "ml", Amount: 2_000_000, Class: accounting.Promo, Scope: accounting.Scope{QOS: []string{"batch"}}, Note: "start"},
+		&command.Credited{}, "credit grant: 2.000000 ml class=promo qos=batch note=start"},
+	{&command.ChangeCredits{Actor: root, Action: command.VoidBucket, Bucket: 4}, &command.Credited{Receipt: accounting.Receipt{Released: 1_000_000}}, "credit void: 1.000000 bucket 4"},
+	{&command.ChangeCredits{Actor: root, Action: command.VoidBucket, Bucket: 4}, refusal, "credit void: bucket 4"},
+	{&command.ChangeCredits{Actor: root, Action: command.SetPrice, GPUType: "h100", Amount: 1, Effective: second}, &command.Credited{}, "credit price: 0.000001 h100 from=1970-01-01T00:00:01Z"},
+	{&command.ChangeCredits{Actor: root, Action: command.SetBudget, Account: "ml", User: "ada", Window: accounting.Daily}, &command.Credited{}, "credit budget: 0.000000 ml ada window=day hard=false"},
+	{&command.ChangeCredits{Actor: root, Action: command.RefundJob, Job: 9}, &command.Credited{}, "credit refund: 0.000000 job 9"},
+	{&command.ChangeCredits{Actor: root, Action: command.CorrectJob, Job: 9, Key: "k"}, &command.Credited{}, "credit correct: 0.000000 job 9 key=k"},
+	{&command.ChangeCredits{Actor: root, Action: command.CloseCredits, Period: "2026-10"}, &command.Credited{}, "credit close: 2026-10"},
+	{&command.ChangeCredits{Actor: root, Action: command.CloseCredits}, &command.Credited{Receipt: accounting.Receipt{Again: true}}, ""},
+	{&command.MeterJobs{}, &command.Done{}, ""},
+	{&command.Restored{Taken: second, History: true}, &command.Done{}, "restore: from the backup of 1970-01-01T00:00:01Z, with history"},
+}
+
+func TestDescribe(t *testing.T) {
+	types, kinds := map[string]bool{}, map[string]bool{}
+	for _, x := range descriptions {
+		types[reflect.TypeOf(x.command).Elem().Name()] = true
+		d := Describe(x.command, x.result, before, fixedState{after})
+		got := d.Kind + ": " + d.Text
+		if d == (Description{}) {
+			got = ""
+		}
+		if got != x.want {
+			t.Errorf("%T %+v\n got %s\nwant %s", x.command, x.result, got, x.want)
+		}
+		if field := reflect.ValueOf(x.command).Elem().FieldByName("Actor"); got != "" && field.IsValid() && d.By != root {
+			t.Errorf("%T: by %+v", x.command, d.By)
+		}
+		kind, _, _ := strings.Cut(d.Kind, " 1") // signal 10
+		kinds[kind] = true
+	}
+	for _, name := range commandTypes(t) {
+		if !types[name] {
+			t.Errorf("no entry describes command.%s", name)
+		}
+	}
+	for _, kind := range command.AuditKinds() {
+		if !kinds[kind] {
+			t.Errorf("no entry has the kind %q", kind)
+		}
+		delete(kinds, kind)
+	}
+	if delete(kinds, ""); len(kinds) > 0 {
+		t.Errorf("kinds that command.AuditKinds does not list: %v", kinds)
+	}
+}
+
+// commandTypes lists the types of package command that are commands.
+func commandTypes(t *testing.T) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob("../command/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func \(\*(\w+)\) kind\(\)`).FindAllStringSubmatch(string(text), -1) {
+			names = append(names, m[1])
+		}
+	}
+	if len(names) < 20 {
+		t.Fatalf("found only the commands %v", names)
+	}
+	return names
+}
+
+// TestUpdateFields sets each field of an update alone: the audit journal names it.
+func TestUpdateFields(t *testing.T) {
+	typ := reflect.TypeFor[command.UpdateJobs]()
+	for i := range typ.NumField() {
+		switch typ.Field(i).Name {
+		case "Request", "Actor", "Jobs", "Action":
+			continue
+		}
+		var c command.UpdateJobs
+		field := reflect.ValueOf(&c).Elem().Field(i)
+		if field.Kind() == reflect.Pointer {
+			field.Set(reflect.New(field.Type().Elem()))
+		} else {
+			field.SetInt(int64(time.Minute))
+		}
+		if updateFields(&c) == "" {
+			t.Errorf("nothing says that an update sets %s", typ.Field(i).Name)
+		}
+	}
+}
+
+// TestUnchangedPolicy: a policy equal to the one in force is not recorded, a refused one is.
+func TestUnchangedPolicy(t *testing.T) {
+	c := &command.ApplyPolicy{Actor: root}
+	if d := Describe(c, &command.Done{}, after, fixedState{after}); d.Kind != "" {
+		t.Errorf("an unchanged policy: %+v", d)
+	}
+	if d := Describe(c, refusal, after, fixedState{after}); d.Text != "version 2" {
+		t.Errorf("a refused policy: %+v", d)
+	}
+}
