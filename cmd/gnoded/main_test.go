@@ -34,8 +34,8 @@ type leader struct {
 	version  uint64
 	tasks    []*greylagv1.WantedTask
 	script   []byte
-	register *greylagv1.RegisterRequest
-	report   *greylagv1.ReportRequest
+	register *greylagv1.RegisterNodeRequest
+	report   *greylagv1.ReportTasksRequest
 }
 
 func (l *leader) change(fn func()) {
@@ -47,15 +47,15 @@ func (l *leader) change(fn func()) {
 	l.changed = make(chan struct{})
 }
 
-func (l *leader) Register(_ context.Context, r *greylagv1.RegisterRequest) (*greylagv1.RegisterResponse, error) {
+func (l *leader) RegisterNode(_ context.Context, r *greylagv1.RegisterNodeRequest) (*greylagv1.RegisterNodeResponse, error) {
 	l.change(func() { l.register = r })
-	return &greylagv1.RegisterResponse{Epoch: 1, Cluster: "c1"}, nil
+	return &greylagv1.RegisterNodeResponse{Epoch: 1, Cluster: "c1"}, nil
 }
 
-func (l *leader) Wanted(ctx context.Context, _ *greylagv1.WantedRequest, stream *connect.ServerStream[greylagv1.WantedResponse]) error {
+func (l *leader) WatchTasks(ctx context.Context, _ *greylagv1.WatchTasksRequest, stream *connect.ServerStream[greylagv1.WatchTasksResponse]) error {
 	for {
 		l.mu.Lock()
-		message, changed := &greylagv1.WantedResponse{Version: l.version, Tasks: l.tasks}, l.changed
+		message, changed := &greylagv1.WatchTasksResponse{Version: l.version, Tasks: l.tasks}, l.changed
 		l.mu.Unlock()
 		if err := stream.Send(message); err != nil {
 			return err
@@ -68,15 +68,15 @@ func (l *leader) Wanted(ctx context.Context, _ *greylagv1.WantedRequest, stream 
 	}
 }
 
-func (l *leader) Report(_ context.Context, r *greylagv1.ReportRequest) (*greylagv1.ReportResponse, error) {
+func (l *leader) ReportTasks(_ context.Context, r *greylagv1.ReportTasksRequest) (*greylagv1.ReportTasksResponse, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.report = r
-	return &greylagv1.ReportResponse{Index: l.version}, nil
+	return &greylagv1.ReportTasksResponse{Index: l.version}, nil
 }
 
-func (l *leader) Fetch(context.Context, *greylagv1.FetchRequest) (*greylagv1.FetchResponse, error) {
-	return &greylagv1.FetchResponse{Content: l.script}, nil
+func (l *leader) GetContent(context.Context, *greylagv1.GetContentRequest) (*greylagv1.GetContentResponse, error) {
+	return &greylagv1.GetContentResponse{Content: l.script}, nil
 }
 
 // until waits for what the last messages must say.

@@ -120,7 +120,7 @@ type state struct {
 	listed  bool               // the runtime has listed its tasks
 	refused time.Time          // since when only old sets arrived; zero: they did not
 	// unadmitted is the newest set of this session if it was not admitted.
-	unadmitted *greylagv1.WantedResponse
+	unadmitted *greylagv1.WatchTasksResponse
 	logs       map[string]context.CancelFunc
 	asked      []*greylagv1.LogRequest
 	served     []string // log requests already answered, oldest first

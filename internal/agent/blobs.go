@@ -68,7 +68,7 @@ func (a *Agent) blob(ctx context.Context, digest []byte) ([]byte, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	response, err := a.session.Fetch(limited, &greylagv1.FetchRequest{Digest: digest})
+	response, err := a.session.Fetch(limited, &greylagv1.GetContentRequest{Digest: digest})
 	if lost := (*connect.Error)(nil); errors.As(err, &lost) && lost.Code() == connect.CodeDataLoss {
 		return nil, failed(cluster.LaunchFailed, "%s", lost.Message())
 	}

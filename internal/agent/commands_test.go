@@ -37,7 +37,7 @@ func (n *node) call(attempt string) (status int, text string, err error) {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
-	_, _ = io.WriteString(conn, "POST /greylag.v1.JobService/List HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+	_, _ = io.WriteString(conn, "POST /greylag.v1.JobService/ListJobs HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		return 0, "", err

@@ -43,10 +43,10 @@ type controller struct {
 	lost     string // its answer about contents that it does not have
 	lives    int    // a change ends all streams
 	boots    []string
-	registry []*greylagv1.RegisterRequest
-	reports  []*greylagv1.ReportRequest
+	registry []*greylagv1.RegisterNodeRequest
+	reports  []*greylagv1.ReportTasksRequest
 	pushed   map[string][]*greylagv1.PushLogRequest
-	injected []*greylagv1.WantedResponse // sent unchanged
+	injected []*greylagv1.WatchTasksResponse // sent unchanged
 }
 
 func newController(t testing.TB) *controller {
@@ -87,7 +87,7 @@ func (c *controller) until(what string, condition func() bool) {
 		case <-deadline:
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			var last *greylagv1.ReportRequest
+			var last *greylagv1.ReportTasksRequest
 			if len(c.reports) > 0 {
 				last = c.reports[len(c.reports)-1]
 			}
@@ -127,8 +127,8 @@ func (c *controller) settled(id reconcile.ID) *greylagv1.ReportedTask {
 	return task
 }
 
-func (c *controller) set() *greylagv1.WantedResponse {
-	message := &greylagv1.WantedResponse{Version: c.version}
+func (c *controller) set() *greylagv1.WatchTasksResponse {
+	message := &greylagv1.WatchTasksResponse{Version: c.version}
 	for _, id := range slices.SortedFunc(maps.Keys(c.wanted), reconcile.ID.Compare) {
 		message.Tasks = append(message.Tasks, proto.Clone(c.wanted[id]).(*greylagv1.WantedTask))
 	}
@@ -160,7 +160,7 @@ func (c *controller) want(id reconcile.ID, script string, edit func(*greylagv1.W
 	})
 }
 
-func (c *controller) Register(_ context.Context, r *greylagv1.RegisterRequest) (*greylagv1.RegisterResponse, error) {
+func (c *controller) Register(_ context.Context, r *greylagv1.RegisterNodeRequest) (*greylagv1.RegisterNodeResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.down {
@@ -173,10 +173,10 @@ func (c *controller) Register(_ context.Context, r *greylagv1.RegisterRequest) (
 	}
 	c.registry = append(c.registry, r)
 	c.signalChange()
-	return &greylagv1.RegisterResponse{Epoch: uint64(epoch), Cluster: c.name}, nil
+	return &greylagv1.RegisterNodeResponse{Epoch: uint64(epoch), Cluster: c.name}, nil
 }
 
-func (c *controller) Wanted(ctx context.Context, _ *greylagv1.WantedRequest, receive func(*greylagv1.WantedResponse) error) error {
+func (c *controller) Wanted(ctx context.Context, _ *greylagv1.WatchTasksRequest, receive func(*greylagv1.WatchTasksResponse) error) error {
 	c.mu.Lock()
 	life := c.lives
 	c.mu.Unlock()
@@ -202,7 +202,7 @@ func (c *controller) Wanted(ctx context.Context, _ *greylagv1.WantedRequest, rec
 	}
 }
 
-func (c *controller) Report(_ context.Context, r *greylagv1.ReportRequest) (*greylagv1.ReportResponse, error) {
+func (c *controller) Report(_ context.Context, r *greylagv1.ReportTasksRequest) (*greylagv1.ReportTasksResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.down {
@@ -210,10 +210,10 @@ func (c *controller) Report(_ context.Context, r *greylagv1.ReportRequest) (*gre
 	}
 	c.reports = append(c.reports, r)
 	c.signalChange()
-	return &greylagv1.ReportResponse{Index: c.version}, nil
+	return &greylagv1.ReportTasksResponse{Index: c.version}, nil
 }
 
-func (c *controller) Fetch(_ context.Context, r *greylagv1.FetchRequest) (*greylagv1.FetchResponse, error) {
+func (c *controller) Fetch(_ context.Context, r *greylagv1.GetContentRequest) (*greylagv1.GetContentResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	content, ok := c.blobs[[sha256.Size]byte(r.GetDigest())]
@@ -223,7 +223,7 @@ func (c *controller) Fetch(_ context.Context, r *greylagv1.FetchRequest) (*greyl
 	if c.down || !ok {
 		return nil, errDown
 	}
-	return &greylagv1.FetchResponse{Content: content}, nil
+	return &greylagv1.GetContentResponse{Content: content}, nil
 }
 
 func (c *controller) PushLog(_ context.Context, r *greylagv1.PushLogRequest) (*greylagv1.PushLogResponse, error) {

@@ -89,8 +89,8 @@ func TestReportsSayWhatAStartWaitsFor(t *testing.T) {
 func TestLogWasCutBack(t *testing.T) {
 	a := &Agent{log: slog.New(slog.DiscardHandler)}
 	a.floor = 100
-	heartbeat := &greylagv1.WantedResponse{Heartbeat: true}
-	a.handleMessage(&greylagv1.WantedResponse{Version: 3})
+	heartbeat := &greylagv1.WatchTasksResponse{Heartbeat: true}
+	a.handleMessage(&greylagv1.WatchTasksResponse{Version: 3})
 	a.handleMessage(heartbeat)
 	if a.set != nil {
 		t.Fatal("an old set was followed at once")

@@ -22,11 +22,11 @@ import (
 // Session is the node's side of NodeService; it finds the leader. A failed call ends the session; a
 // new one begins with Register.
 type Session interface {
-	Register(context.Context, *greylagv1.RegisterRequest) (*greylagv1.RegisterResponse, error)
+	Register(context.Context, *greylagv1.RegisterNodeRequest) (*greylagv1.RegisterNodeResponse, error)
 	// Wanted calls receive for every message until the stream ends or receive returns an error.
-	Wanted(ctx context.Context, request *greylagv1.WantedRequest, receive func(*greylagv1.WantedResponse) error) error
-	Report(context.Context, *greylagv1.ReportRequest) (*greylagv1.ReportResponse, error)
-	Fetch(context.Context, *greylagv1.FetchRequest) (*greylagv1.FetchResponse, error)
+	Wanted(ctx context.Context, request *greylagv1.WatchTasksRequest, receive func(*greylagv1.WatchTasksResponse) error) error
+	Report(context.Context, *greylagv1.ReportTasksRequest) (*greylagv1.ReportTasksResponse, error)
+	Fetch(context.Context, *greylagv1.GetContentRequest) (*greylagv1.GetContentResponse, error)
 	PushLog(context.Context, *greylagv1.PushLogRequest) (*greylagv1.PushLogResponse, error)
 }
 
@@ -113,7 +113,7 @@ func (a *Agent) serveSession(ctx context.Context) error {
 // register describes the node and stores its epoch. sent is the count of device changes that the
 // description includes.
 func (a *Agent) register(ctx context.Context) (epoch, told uint64, err error) {
-	request := &greylagv1.RegisterRequest{}
+	request := &greylagv1.RegisterNodeRequest{}
 	if err := a.ask(ctx, func() { a.describe(request); told = a.badSince }); err != nil {
 		return 0, 0, err
 	}
@@ -153,7 +153,7 @@ func clockOffset(asked, answered, at time.Time) time.Duration {
 	return 0
 }
 
-func (a *Agent) describe(request *greylagv1.RegisterRequest) {
+func (a *Agent) describe(request *greylagv1.RegisterNodeRequest) {
 	request.BootId = a.boot()
 	request.Cpus = int32(a.host.cpus)
 	request.Memory = int64(a.host.memory)
@@ -171,7 +171,7 @@ func (a *Agent) describe(request *greylagv1.RegisterRequest) {
 
 // registered stores the node's identity. Tasks of another cluster are orphans: their numbers mean
 // other jobs here.
-func (a *Agent) registered(response *greylagv1.RegisterResponse) error {
+func (a *Agent) registered(response *greylagv1.RegisterNodeResponse) error {
 	a.unadmitted = nil // of an earlier session
 	id := a.identity
 	if id.Cluster != "" && id.Cluster != response.GetCluster() {
@@ -196,7 +196,7 @@ func (a *Agent) listen(ctx context.Context, epoch uint64) error {
 	defer cancel(nil)
 	watchdog := time.AfterFunc(silence, func() { cancel(errSilent) })
 	defer watchdog.Stop()
-	err := a.session.Wanted(ctx, &greylagv1.WantedRequest{Epoch: epoch}, func(message *greylagv1.WantedResponse) error {
+	err := a.session.Wanted(ctx, &greylagv1.WatchTasksRequest{Epoch: epoch}, func(message *greylagv1.WatchTasksResponse) error {
 		watchdog.Reset(silence)
 		return a.ask(ctx, func() { a.handleMessage(message) })
 	})
@@ -215,7 +215,7 @@ func orElse(err, otherwise error) error {
 }
 
 // handleMessage handles one message. It runs in the loop.
-func (a *Agent) handleMessage(message *greylagv1.WantedResponse) {
+func (a *Agent) handleMessage(message *greylagv1.WatchTasksResponse) {
 	if !message.GetHeartbeat() {
 		a.unadmitted = message
 	}
@@ -239,7 +239,7 @@ func (a *Agent) reportAll(ctx context.Context, epoch, told uint64) error {
 		case <-a.reports:
 		case <-ticker.C:
 		}
-		request, devices := &greylagv1.ReportRequest{Epoch: epoch}, told
+		request, devices := &greylagv1.ReportTasksRequest{Epoch: epoch}, told
 		if err := a.ask(ctx, func() { devices = a.report(request, told) }); err != nil {
 			return err
 		}
@@ -255,7 +255,7 @@ func (a *Agent) reportAll(ctx context.Context, epoch, told uint64) error {
 
 // report fills in the state of the node, in the loop. It lists the devices if they changed since
 // sent.
-func (a *Agent) report(request *greylagv1.ReportRequest, told uint64) uint64 {
+func (a *Agent) report(request *greylagv1.ReportTasksRequest, told uint64) uint64 {
 	request.Fault, request.Seen = a.fault(), a.acted
 	if told != a.badSince {
 		request.Gpus = a.devices()

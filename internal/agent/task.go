@@ -104,7 +104,7 @@ func (a *Agent) end(t *task, how cluster.Task) {
 }
 
 // wantedSet converts a message to reconcile's form.
-func wantedSet(message *greylagv1.WantedResponse) (*reconcile.Set, wantedTasks) {
+func wantedSet(message *greylagv1.WatchTasksResponse) (*reconcile.Set, wantedTasks) {
 	set := &reconcile.Set{Version: message.GetVersion()}
 	specs := wantedTasks{}
 	for _, spec := range message.GetTasks() {

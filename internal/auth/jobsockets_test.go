@@ -60,7 +60,7 @@ func dial(t *testing.T, path string) net.Conn {
 	return conn
 }
 
-const anyCall = "POST /greylag.v1.JobService/List HTTP/1.1"
+const anyCall = "POST /greylag.v1.JobService/ListJobs HTTP/1.1"
 
 func TestJobSocketNamesTheAttempt(t *testing.T) {
 	_, path := jobSockets(t, t.TempDir(), uint32(os.Getuid()))
@@ -73,7 +73,7 @@ func TestJobSocketNamesTheAttempt(t *testing.T) {
 	}
 	for head, want := range map[string]int{
 		"POST /metrics HTTP/1.1":                         http.StatusNotFound,
-		"GET /greylag.v1.JobService/List HTTP/1.1":       http.StatusNotFound,
+		"GET /greylag.v1.JobService/ListJobs HTTP/1.1":   http.StatusNotFound,
 		anyCall + "\r\nAuthorization: Bearer some-token": http.StatusBadRequest,
 	} {
 		if status, attempt, _ := called(t, dial(t, path), head); status != want || attempt != "" {

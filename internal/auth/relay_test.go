@@ -39,7 +39,7 @@ func TestRelaySaysWhoCalls(t *testing.T) {
 	client := through(path)
 	first := ""
 	for _, text := range []string{"one", strings.Repeat("x", 100_000), ""} {
-		response, err := client.Post("http://gauthd/greylag.v1.JobService/Submit", "application/proto", strings.NewReader(text))
+		response, err := client.Post("http://gauthd/greylag.v1.JobService/SubmitJobs", "application/proto", strings.NewReader(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestRelayRefuses(t *testing.T) {
 	startDaemon(t, testSigner(t, ca, "login1"), path)
 	for name, request := range map[string]string{
 		"another path":       "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
-		"a token of its own": "POST /greylag.v1.JobService/Submit HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer abc\r\nContent-Length: 0\r\n\r\n",
+		"a token of its own": "POST /greylag.v1.JobService/SubmitJobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer abc\r\nContent-Length: 0\r\n\r\n",
 	} {
 		conn, err := net.Dial("unix", path)
 		if err != nil {
@@ -94,7 +94,7 @@ func TestRelayRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_, _ = io.WriteString(conn, "GET /greylag.v1.JobService/Submit HTTP/1.1\r\n\r\n")
+	_, _ = io.WriteString(conn, "GET /greylag.v1.JobService/SubmitJobs HTTP/1.1\r\n\r\n")
 	if answer, _ := io.ReadAll(conn); !strings.HasPrefix(string(answer), "error "+codeBadRequest) {
 		t.Errorf("GET: %q", answer)
 	}
@@ -113,11 +113,11 @@ func TestRelayOutlivesTheSlow(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		text := "POST /greylag.v1.JobService/Submit HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nslow"
+		text := "POST /greylag.v1.JobService/SubmitJobs HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nslow"
 		_, _ = io.WriteString(conn, text[:len(text)-i%60])
 		slow = append(slow, conn)
 	}
-	response, err := through(path).Post("http://gauthd/greylag.v1.JobService/Submit", "application/proto", strings.NewReader("x"))
+	response, err := through(path).Post("http://gauthd/greylag.v1.JobService/SubmitJobs", "application/proto", strings.NewReader("x"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,15 +11,15 @@ import (
 type accountBook struct {
 	greylagv1connect.UnimplementedAccountServiceHandler
 	w          *world
-	accounts   greylagv1.AccountsResponse
-	shares     greylagv1.SharesResponse
-	priorities greylagv1.PrioritiesResponse
+	accounts   greylagv1.ListAccountsResponse
+	shares     greylagv1.ListSharesResponse
+	priorities greylagv1.ListPrioritiesResponse
 	file       string
 }
 
-func (b *accountBook) Accounts(_ context.Context, r *greylagv1.AccountsRequest) (*greylagv1.AccountsResponse, error) {
+func (b *accountBook) ListAccounts(_ context.Context, r *greylagv1.ListAccountsRequest) (*greylagv1.ListAccountsResponse, error) {
 	b.w.note(r)
-	out := &greylagv1.AccountsResponse{Accounts: b.accounts.Accounts, Version: 7}
+	out := &greylagv1.ListAccountsResponse{Accounts: b.accounts.Accounts, Version: 7}
 	for _, u := range b.accounts.Users {
 		if r.Users && (r.User == "" || r.User == u.User) {
 			out.Users = append(out.Users, u)
@@ -28,32 +28,32 @@ func (b *accountBook) Accounts(_ context.Context, r *greylagv1.AccountsRequest) 
 	return out, nil
 }
 
-func (b *accountBook) EditAccounts(_ context.Context, r *greylagv1.EditAccountsRequest) (*greylagv1.EditAccountsResponse, error) {
+func (b *accountBook) UpdateAccounts(_ context.Context, r *greylagv1.UpdateAccountsRequest) (*greylagv1.UpdateAccountsResponse, error) {
 	b.w.note(r)
-	return &greylagv1.EditAccountsResponse{Version: 8}, nil
+	return &greylagv1.UpdateAccountsResponse{Version: 8}, nil
 }
 
-func (b *accountBook) DumpAccounts(context.Context, *greylagv1.DumpAccountsRequest) (*greylagv1.DumpAccountsResponse, error) {
-	return &greylagv1.DumpAccountsResponse{Toml: b.file, Version: 7}, nil
+func (b *accountBook) ExportAccounts(context.Context, *greylagv1.ExportAccountsRequest) (*greylagv1.ExportAccountsResponse, error) {
+	return &greylagv1.ExportAccountsResponse{Toml: b.file, Version: 7}, nil
 }
 
-func (b *accountBook) LoadAccounts(_ context.Context, r *greylagv1.LoadAccountsRequest) (*greylagv1.LoadAccountsResponse, error) {
+func (b *accountBook) ImportAccounts(_ context.Context, r *greylagv1.ImportAccountsRequest) (*greylagv1.ImportAccountsResponse, error) {
 	if r.Toml == b.file {
-		return &greylagv1.LoadAccountsResponse{Version: 7}, nil
+		return &greylagv1.ImportAccountsResponse{Version: 7}, nil
 	}
 	diff := "-" + b.file + "+" + r.Toml
 	if !r.DryRun {
 		b.file = r.Toml
 	}
-	return &greylagv1.LoadAccountsResponse{Version: 8, Diff: diff}, nil
+	return &greylagv1.ImportAccountsResponse{Version: 8, Diff: diff}, nil
 }
 
-func (b *accountBook) Shares(_ context.Context, r *greylagv1.SharesRequest) (*greylagv1.SharesResponse, error) {
+func (b *accountBook) ListShares(_ context.Context, r *greylagv1.ListSharesRequest) (*greylagv1.ListSharesResponse, error) {
 	b.w.note(r)
 	return &b.shares, nil
 }
 
-func (b *accountBook) Priorities(_ context.Context, r *greylagv1.PrioritiesRequest) (*greylagv1.PrioritiesResponse, error) {
+func (b *accountBook) ListPriorities(_ context.Context, r *greylagv1.ListPrioritiesRequest) (*greylagv1.ListPrioritiesResponse, error) {
 	b.w.note(r)
 	return &b.priorities, nil
 }

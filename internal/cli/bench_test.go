@@ -102,11 +102,11 @@ func BenchmarkQueue(b *testing.B) {
 }
 
 // pendingPages are the answers about jobs as they wait on a busy cluster.
-func pendingPages(jobs, each int) []*greylagv1.ListResponse {
-	var all []*greylagv1.ListResponse
+func pendingPages(jobs, each int) []*greylagv1.ListJobsResponse {
+	var all []*greylagv1.ListJobsResponse
 	for i := range jobs {
 		if i%each == 0 {
-			all = append(all, &greylagv1.ListResponse{AsOf: &greylagv1.AsOf{Index: 7}})
+			all = append(all, &greylagv1.ListJobsResponse{AsOf: &greylagv1.AsOf{Index: 7}})
 		}
 		page := all[len(all)-1]
 		page.Jobs = append(page.Jobs, &greylagv1.Job{

@@ -29,8 +29,8 @@ type memory struct {
 	next   uint64
 	asked  proto.Message // the last change asked for
 	bodies map[uint64][]byte
-	pages  []*greylagv1.ListResponse // what Stream answers, if set
-	broke  bool                      // the stream of output that breaks off once
+	pages  []*greylagv1.ListJobsResponse // what Stream answers, if set
+	broke  bool                          // the stream of output that breaks off once
 }
 
 // breaksOnce is the rank whose output breaks off every other time, as where a node's daemon is
@@ -53,7 +53,7 @@ func refuse(code connect.Code, hint, format string, args ...any) error {
 }
 
 // Submit implements JobServiceHandler.
-func (m *memory) Submit(_ context.Context, r *greylagv1.SubmitRequest) (*greylagv1.SubmitResponse, error) {
+func (m *memory) SubmitJobs(_ context.Context, r *greylagv1.SubmitJobsRequest) (*greylagv1.SubmitJobsResponse, error) {
 	m.note(r)
 	if r.RequestId == "" || len(r.Jobs) != 1 {
 		return nil, refuse(connect.CodeInvalidArgument, "", "no request id, or not one job")
@@ -83,7 +83,7 @@ func (m *memory) Submit(_ context.Context, r *greylagv1.SubmitRequest) (*greylag
 		m.jobs = append(m.jobs, j)
 		m.bodies[j.Id] = s.Script
 	}
-	answer := &greylagv1.SubmitResponse{Jobs: []*greylagv1.Submitted{{Id: first}}, Index: 7}
+	answer := &greylagv1.SubmitJobsResponse{Jobs: []*greylagv1.Submitted{{Id: first}}, Index: 7}
 	if s.Array != "" {
 		answer.Jobs[0].ArraySize = int32(size)
 	}
@@ -122,12 +122,12 @@ func (m *memory) find(f *greylagv1.Filter) []*greylagv1.Job {
 }
 
 // List implements JobServiceHandler.
-func (m *memory) List(_ context.Context, r *greylagv1.ListRequest) (*greylagv1.ListResponse, error) {
-	return &greylagv1.ListResponse{Jobs: m.find(r.Filter)}, nil
+func (m *memory) ListJobs(_ context.Context, r *greylagv1.ListJobsRequest) (*greylagv1.ListJobsResponse, error) {
+	return &greylagv1.ListJobsResponse{Jobs: m.find(r.Filter)}, nil
 }
 
 // Stream implements JobServiceHandler, two jobs a page.
-func (m *memory) Stream(_ context.Context, r *greylagv1.ListRequest, s *connect.ServerStream[greylagv1.ListResponse]) error {
+func (m *memory) StreamJobs(_ context.Context, r *greylagv1.ListJobsRequest, s *connect.ServerStream[greylagv1.ListJobsResponse]) error {
 	for _, page := range m.pages {
 		if err := s.Send(page); err != nil {
 			return err
@@ -135,7 +135,7 @@ func (m *memory) Stream(_ context.Context, r *greylagv1.ListRequest, s *connect.
 	}
 	asOf := &greylagv1.AsOf{Index: 7, Time: timestamppb.New(time.Date(2026, 11, 21, 11, 58, 30, 0, time.UTC)), Controller: "ctl-2", Stale: r.Read.GetStale()}
 	for part := range slices.Chunk(m.find(r.Filter), 2) {
-		if err := s.Send(&greylagv1.ListResponse{Jobs: part, AsOf: asOf}); err != nil {
+		if err := s.Send(&greylagv1.ListJobsResponse{Jobs: part, AsOf: asOf}); err != nil {
 			return err
 		}
 		asOf = nil // only the first message says so
@@ -144,7 +144,7 @@ func (m *memory) Stream(_ context.Context, r *greylagv1.ListRequest, s *connect.
 }
 
 // Get implements JobServiceHandler.
-func (m *memory) Get(_ context.Context, r *greylagv1.GetRequest) (*greylagv1.GetResponse, error) {
+func (m *memory) GetJob(_ context.Context, r *greylagv1.GetJobRequest) (*greylagv1.GetJobResponse, error) {
 	if strings.HasPrefix(r.Job, "77") { // while no controller leads
 		return nil, connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("nobody tells of job %s", r.Job))
 	}
@@ -152,14 +152,14 @@ func (m *memory) Get(_ context.Context, r *greylagv1.GetRequest) (*greylagv1.Get
 	if len(found) == 0 {
 		return nil, refuse(connect.CodeNotFound, "gqueue lists the jobs", "no job %s", r.Job)
 	}
-	return &greylagv1.GetResponse{Jobs: found}, nil
+	return &greylagv1.GetJobResponse{Jobs: found}, nil
 }
 
 // Watch implements JobServiceHandler: every job runs at once and ends as its name
 // says: exit-3, signal-9, cancelled, unseen, vain (its dependency never holds); others end well.
-func (m *memory) Watch(_ context.Context, r *greylagv1.WatchRequest, s *connect.ServerStream[greylagv1.WatchResponse]) error {
+func (m *memory) WatchJobs(_ context.Context, r *greylagv1.WatchJobsRequest, s *connect.ServerStream[greylagv1.WatchJobsResponse]) error {
 	jobs := m.find(r.Filter)
-	if err := s.Send(&greylagv1.WatchResponse{Jobs: jobs, CaughtUp: true}); err != nil || !r.UntilEnded {
+	if err := s.Send(&greylagv1.WatchJobsResponse{Jobs: jobs, CaughtUp: true}); err != nil || !r.UntilEnded {
 		return err
 	}
 	var shown []*greylagv1.Job
@@ -169,7 +169,7 @@ func (m *memory) Watch(_ context.Context, r *greylagv1.WatchRequest, s *connect.
 		if kind == "vain" {
 			waits := proto.CloneOf(j)
 			waits.Reason, waits.Detail = "DependencyNeverSatisfied", "dependency afterok:7 can never be satisfied"
-			if err := s.Send(&greylagv1.WatchResponse{Jobs: []*greylagv1.Job{waits, waits}}); err != nil {
+			if err := s.Send(&greylagv1.WatchJobsResponse{Jobs: []*greylagv1.Job{waits, waits}}); err != nil {
 				return err
 			}
 		}
@@ -189,7 +189,7 @@ func (m *memory) Watch(_ context.Context, r *greylagv1.WatchRequest, s *connect.
 		}
 		m.ended(j)
 	}
-	return s.Send(&greylagv1.WatchResponse{Jobs: shown})
+	return s.Send(&greylagv1.WatchJobsResponse{Jobs: shown})
 }
 
 // ended remembers the end of a job that was watched.
@@ -204,15 +204,15 @@ func (m *memory) ended(j *greylagv1.Job) {
 }
 
 // Cancel implements JobServiceHandler.
-func (m *memory) Cancel(_ context.Context, r *greylagv1.CancelRequest) (*greylagv1.CancelResponse, error) {
+func (m *memory) CancelJobs(_ context.Context, r *greylagv1.CancelJobsRequest) (*greylagv1.CancelJobsResponse, error) {
 	m.note(r)
-	return &greylagv1.CancelResponse{Outcomes: m.outcomes(r.Filter, "CANCELLED")}, nil
+	return &greylagv1.CancelJobsResponse{Outcomes: m.outcomes(r.Filter, "CANCELLED")}, nil
 }
 
 // Update implements JobServiceHandler.
-func (m *memory) Update(_ context.Context, r *greylagv1.UpdateRequest) (*greylagv1.UpdateResponse, error) {
+func (m *memory) UpdateJobs(_ context.Context, r *greylagv1.UpdateJobsRequest) (*greylagv1.UpdateJobsResponse, error) {
 	m.note(r)
-	return &greylagv1.UpdateResponse{Outcomes: m.outcomes(r.Filter, "PENDING")}, nil
+	return &greylagv1.UpdateJobsResponse{Outcomes: m.outcomes(r.Filter, "PENDING")}, nil
 }
 
 func (m *memory) outcomes(f *greylagv1.Filter, state string) []*greylagv1.Outcome {
@@ -240,18 +240,18 @@ func (m *memory) outcomes(f *greylagv1.Filter, state string) []*greylagv1.Outcom
 }
 
 // Script implements JobServiceHandler.
-func (m *memory) Script(_ context.Context, r *greylagv1.ScriptRequest) (*greylagv1.ScriptResponse, error) {
+func (m *memory) GetScript(_ context.Context, r *greylagv1.GetScriptRequest) (*greylagv1.GetScriptResponse, error) {
 	id, err := strconv.ParseUint(r.Job, 10, 64)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil || m.bodies[id] == nil {
 		return nil, refuse(connect.CodeNotFound, "gqueue lists the jobs", "no job %s", r.Job)
 	}
-	return &greylagv1.ScriptResponse{Script: m.bodies[id]}, nil
+	return &greylagv1.GetScriptResponse{Script: m.bodies[id]}, nil
 }
 
 // Logs implements JobServiceHandler.
-func (m *memory) Logs(_ context.Context, r *greylagv1.LogsRequest, s *connect.ServerStream[greylagv1.LogsResponse]) error {
+func (m *memory) StreamLogs(_ context.Context, r *greylagv1.StreamLogsRequest, s *connect.ServerStream[greylagv1.StreamLogsResponse]) error {
 	for _, j := range m.find(&greylagv1.Filter{Jobs: []string{r.Job}, States: []string{"PENDING"}}) {
 		return refuse(connect.CodeFailedPrecondition, "gctl logs -f waits for its start", "job %s has no output yet: it has not started", j.Ref)
 	}
@@ -264,12 +264,12 @@ func (m *memory) Logs(_ context.Context, r *greylagv1.LogsRequest, s *connect.Se
 		next = 4096
 	}
 	if breaks {
-		return cmp.Or(s.Send(&greylagv1.LogsResponse{Data: []byte("job 1"), Next: next}), error(connect.NewError(connect.CodeAborted, errors.New("the session with node n1 ended"))))
+		return cmp.Or(s.Send(&greylagv1.StreamLogsResponse{Data: []byte("job 1"), Next: next}), error(connect.NewError(connect.CodeAborted, errors.New("the session with node n1 ended"))))
 	}
 	if r.From > 0 {
-		return s.Send(&greylagv1.LogsResponse{Data: fmt.Appendf(nil, "00 from byte %d\n", r.From), Next: next + 20})
+		return s.Send(&greylagv1.StreamLogsResponse{Data: fmt.Appendf(nil, "00 from byte %d\n", r.From), Next: next + 20})
 	}
 	return errors.Join(
-		s.Send(&greylagv1.LogsResponse{Data: fmt.Appendf(nil, "job %s rank %d error %t follow %t lines %d bytes %d\n", r.Job, r.Rank, r.Error, r.Follow, r.TailLines, r.Tail)}),
-		s.Send(&greylagv1.LogsResponse{Data: []byte("done\n")}))
+		s.Send(&greylagv1.StreamLogsResponse{Data: fmt.Appendf(nil, "job %s rank %d error %t follow %t lines %d bytes %d\n", r.Job, r.Rank, r.Error, r.Follow, r.TailLines, r.Tail)}),
+		s.Send(&greylagv1.StreamLogsResponse{Data: []byte("done\n")}))
 }

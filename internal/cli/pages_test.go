@@ -152,7 +152,7 @@ func load(ts *testscript.TestScript, _ bool, args []string) {
 	var err error
 	switch args[0] {
 	case "jobs":
-		var list greylagv1.ListResponse
+		var list greylagv1.ListJobsResponse
 		err = protojson.Unmarshal(text, &list)
 		w.mu.Lock()
 		w.jobs = list.Jobs
@@ -166,7 +166,7 @@ func load(ts *testscript.TestScript, _ bool, args []string) {
 	case "priorities":
 		err = protojson.Unmarshal(text, &w.book.priorities)
 	case "why":
-		x := &greylagv1.WhyResponse{}
+		x := &greylagv1.ExplainJobResponse{}
 		err = protojson.Unmarshal(text, x)
 		w.reasons = append(w.reasons, x)
 	case "plan":

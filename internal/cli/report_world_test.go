@@ -15,14 +15,14 @@ import (
 type rowBook struct {
 	greylagv1connect.UnimplementedReportServiceHandler
 	w        *world
-	usage    greylagv1.PeriodUsageResponse
-	ended    greylagv1.PeriodEndedResponse
-	credits  greylagv1.PeriodCreditsResponse
-	standing greylagv1.StandingResponse
-	capacity greylagv1.CapacityResponse
+	usage    greylagv1.StreamUsageResponse
+	ended    greylagv1.StreamEndedJobsResponse
+	credits  greylagv1.StreamCreditsResponse
+	standing greylagv1.GetStandingResponse
+	capacity greylagv1.GetCapacityResponse
 }
 
-func (b *rowBook) Usage(_ context.Context, r *greylagv1.PeriodsRequest, s *connect.ServerStream[greylagv1.PeriodUsageResponse]) error {
+func (b *rowBook) StreamUsage(_ context.Context, r *greylagv1.StreamUsageRequest, s *connect.ServerStream[greylagv1.StreamUsageResponse]) error {
 	b.w.note(r)
 	if b.usage.Head == nil {
 		return connect.NewError(connect.CodeUnavailable, context.DeadlineExceeded)
@@ -30,12 +30,12 @@ func (b *rowBook) Usage(_ context.Context, r *greylagv1.PeriodsRequest, s *conne
 	return s.Send(&b.usage)
 }
 
-func (b *rowBook) Ended(_ context.Context, r *greylagv1.PeriodsRequest, s *connect.ServerStream[greylagv1.PeriodEndedResponse]) error {
+func (b *rowBook) StreamEndedJobs(_ context.Context, r *greylagv1.StreamEndedJobsRequest, s *connect.ServerStream[greylagv1.StreamEndedJobsResponse]) error {
 	b.w.note(r)
 	return s.Send(&b.ended)
 }
 
-func (b *rowBook) Credits(_ context.Context, r *greylagv1.PeriodsRequest, s *connect.ServerStream[greylagv1.PeriodCreditsResponse]) error {
+func (b *rowBook) StreamCredits(_ context.Context, r *greylagv1.StreamCreditsRequest, s *connect.ServerStream[greylagv1.StreamCreditsResponse]) error {
 	b.w.note(r)
 	if b.credits.Head == nil {
 		return connect.NewError(connect.CodeDataLoss, errors.New("entry 7 of the journal of credits cannot be read here"))
@@ -43,11 +43,11 @@ func (b *rowBook) Credits(_ context.Context, r *greylagv1.PeriodsRequest, s *con
 	return s.Send(&b.credits)
 }
 
-func (b *rowBook) Capacity(_ context.Context, r *greylagv1.PeriodsRequest) (*greylagv1.CapacityResponse, error) {
+func (b *rowBook) GetCapacity(_ context.Context, r *greylagv1.GetCapacityRequest) (*greylagv1.GetCapacityResponse, error) {
 	b.w.note(r)
 	return &b.capacity, nil
 }
 
-func (b *rowBook) Standing(context.Context, *greylagv1.StandingRequest) (*greylagv1.StandingResponse, error) {
+func (b *rowBook) GetStanding(context.Context, *greylagv1.GetStandingRequest) (*greylagv1.GetStandingResponse, error) {
 	return &b.standing, nil
 }

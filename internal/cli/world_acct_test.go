@@ -14,20 +14,20 @@ import (
 type past struct {
 	greylagv1connect.UnimplementedHistoryServiceHandler
 	w    *world
-	jobs greylagv1.HistoryResponse
+	jobs greylagv1.StreamHistoryResponse
 }
 
 // Jobs sends the jobs that are named, or all, one a message.
-func (p *past) Jobs(_ context.Context, r *greylagv1.HistoryRequest, s *connect.ServerStream[greylagv1.HistoryResponse]) error {
+func (p *past) StreamHistory(_ context.Context, r *greylagv1.StreamHistoryRequest, s *connect.ServerStream[greylagv1.StreamHistoryResponse]) error {
 	p.w.note(r)
-	if err := s.Send(&greylagv1.HistoryResponse{AsOf: p.jobs.AsOf, Finished: p.jobs.Finished}); err != nil {
+	if err := s.Send(&greylagv1.StreamHistoryResponse{AsOf: p.jobs.AsOf, Finished: p.jobs.Finished}); err != nil {
 		return err
 	}
 	for _, j := range p.jobs.Jobs {
 		if ids := r.Filter.GetJobs(); len(ids) > 0 && !slices.Contains(ids, j.Job.Ref) {
 			continue
 		}
-		if err := s.Send(&greylagv1.HistoryResponse{Jobs: []*greylagv1.PastJob{j}}); err != nil {
+		if err := s.Send(&greylagv1.StreamHistoryResponse{Jobs: []*greylagv1.PastJob{j}}); err != nil {
 			return err
 		}
 	}

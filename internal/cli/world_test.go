@@ -24,16 +24,16 @@ type world struct {
 	greylagv1connect.UnimplementedClusterServiceHandler
 	ca      *pki.CA
 	address string
-	nodes   *greylagv1.NodesResponse
-	info    *greylagv1.InfoResponse
+	nodes   *greylagv1.ListNodesResponse
+	info    *greylagv1.GetInfoResponse
 	policy  string
 	version uint64
 	fabric  []*greylagv1.Switch
 	book    *accountBook
 	past    *past
 	rows    *rowBook
-	reasons []*greylagv1.WhyResponse
-	planned greylagv1.PlanResponse
+	reasons []*greylagv1.ExplainJobResponse
+	planned greylagv1.GetPlanResponse
 
 	rotating string // the phase of a rotation of the CA; "" for none
 	t        testing.TB
@@ -43,7 +43,7 @@ type world struct {
 func newWorld(ca *pki.CA, address string) *world {
 	w := &world{
 		memory: &memory{next: 100, bodies: make(map[uint64][]byte)}, ca: ca, address: address,
-		nodes: &greylagv1.NodesResponse{}, info: &greylagv1.InfoResponse{}, policy: "cluster = \"page\"\n", version: 3,
+		nodes: &greylagv1.ListNodesResponse{}, info: &greylagv1.GetInfoResponse{}, policy: "cluster = \"page\"\n", version: 3,
 	}
 	w.book = &accountBook{w: w, file: "[[account]]\nname = 'uni'\n"}
 	w.past = &past{w: w}
@@ -67,8 +67,8 @@ func (w *world) authenticated(next http.Handler) http.Handler {
 	})
 }
 
-func (w *world) Status(context.Context, *greylagv1.StatusRequest) (*greylagv1.StatusResponse, error) {
-	return &greylagv1.StatusResponse{
+func (w *world) GetStatus(context.Context, *greylagv1.GetStatusRequest) (*greylagv1.GetStatusResponse, error) {
+	return &greylagv1.GetStatusResponse{
 		Cluster: "page", ClusterId: "page-1", Id: "ctl-1", Leader: "ctl-1", LeaderAddress: "ctl1:7117", Term: 3, CommitIndex: 120, AppliedIndex: 120,
 		Version: "v1", Digest: "beef", ActiveJobs: 5, FinishedJobs: 7,
 		Members: []*greylagv1.Member{
@@ -79,12 +79,12 @@ func (w *world) Status(context.Context, *greylagv1.StatusRequest) (*greylagv1.St
 	}, nil
 }
 
-func (w *world) Info(context.Context, *greylagv1.InfoRequest) (*greylagv1.InfoResponse, error) {
+func (w *world) GetInfo(context.Context, *greylagv1.GetInfoRequest) (*greylagv1.GetInfoResponse, error) {
 	return w.info, nil
 }
 
-func (w *world) Nodes(_ context.Context, r *greylagv1.NodesRequest) (*greylagv1.NodesResponse, error) {
-	out := &greylagv1.NodesResponse{}
+func (w *world) ListNodes(_ context.Context, r *greylagv1.ListNodesRequest) (*greylagv1.ListNodesResponse, error) {
+	out := &greylagv1.ListNodesResponse{}
 	for _, n := range w.nodes.Nodes {
 		if len(r.Names) == 0 || r.Names[0] == n.Name {
 			out.Nodes = append(out.Nodes, n)
@@ -124,7 +124,7 @@ func (w *world) Join(_ context.Context, r *greylagv1.JoinRequest) (*greylagv1.Jo
 }
 
 // Certificates are those of a node whose older one was revoked, and of a login host.
-func (w *world) Certificates(context.Context, *greylagv1.CertificatesRequest) (*greylagv1.CertificatesResponse, error) {
+func (w *world) ListCertificates(context.Context, *greylagv1.ListCertificatesRequest) (*greylagv1.ListCertificatesResponse, error) {
 	day := func(n int) *timestamppb.Timestamp {
 		return timestamppb.New(time.Date(2026, 3, n, 8, 0, 0, 0, time.UTC))
 	}
@@ -135,7 +135,7 @@ func (w *world) Certificates(context.Context, *greylagv1.CertificatesRequest) (*
 	}
 	node := holder("node", "n1", "0a1b2c3d4e5f60718293a4b5c6d7e8f9", "1122334455667788")
 	node.Certificates[0].Revoked, node.Revoked, node.RevokedBy, node.Reason = true, day(3), "root", "stolen"
-	answer := &greylagv1.CertificatesResponse{Holders: []*greylagv1.CertificateHolder{
+	answer := &greylagv1.ListCertificatesResponse{Holders: []*greylagv1.CertificateHolder{
 		holder("auth", "login1", "f00dfeed0000000000000000deadbeef", "1122334455667788"), node, {Role: "node", Name: "n2", Revoked: day(4), RevokedBy: "root"},
 	}}
 	if w.rotating != "" {
@@ -144,15 +144,15 @@ func (w *world) Certificates(context.Context, *greylagv1.CertificatesRequest) (*
 	return answer, nil
 }
 
-func (w *world) Rotate(_ context.Context, r *greylagv1.RotateRequest) (*greylagv1.RotateResponse, error) {
+func (w *world) RotateAuthority(_ context.Context, r *greylagv1.RotateAuthorityRequest) (*greylagv1.RotateAuthorityResponse, error) {
 	w.note(r)
 	w.rotating = map[string]string{"begin": "renewing", "finish": "finishing", "cancel": "renewing"}[r.Step]
-	return &greylagv1.RotateResponse{}, nil
+	return &greylagv1.RotateAuthorityResponse{}, nil
 }
 
-func (w *world) Revoke(_ context.Context, r *greylagv1.RevokeRequest) (*greylagv1.RevokeResponse, error) {
+func (w *world) RevokeCertificates(_ context.Context, r *greylagv1.RevokeCertificatesRequest) (*greylagv1.RevokeCertificatesResponse, error) {
 	w.note(r)
-	return &greylagv1.RevokeResponse{}, nil
+	return &greylagv1.RevokeCertificatesResponse{}, nil
 }
 
 func (w *world) AddMember(_ context.Context, r *greylagv1.AddMemberRequest) (*greylagv1.AddMemberResponse, error) {
@@ -165,16 +165,16 @@ func (w *world) RemoveMember(_ context.Context, r *greylagv1.RemoveMemberRequest
 	return &greylagv1.RemoveMemberResponse{}, nil
 }
 
-func (w *world) Transfer(_ context.Context, r *greylagv1.TransferRequest) (*greylagv1.TransferResponse, error) {
+func (w *world) TransferLeadership(_ context.Context, r *greylagv1.TransferLeadershipRequest) (*greylagv1.TransferLeadershipResponse, error) {
 	w.note(r)
-	return &greylagv1.TransferResponse{Leader: "ctl-2"}, nil
+	return &greylagv1.TransferLeadershipResponse{Leader: "ctl-2"}, nil
 }
 
-func (w *world) Policy(context.Context, *greylagv1.PolicyRequest) (*greylagv1.PolicyResponse, error) {
-	return &greylagv1.PolicyResponse{Toml: w.policy, Version: w.version}, nil
+func (w *world) GetPolicy(context.Context, *greylagv1.GetPolicyRequest) (*greylagv1.GetPolicyResponse, error) {
+	return &greylagv1.GetPolicyResponse{Toml: w.policy, Version: w.version}, nil
 }
 
-func (w *world) Apply(_ context.Context, r *greylagv1.ApplyRequest) (*greylagv1.ApplyResponse, error) {
+func (w *world) SetPolicy(_ context.Context, r *greylagv1.SetPolicyRequest) (*greylagv1.SetPolicyResponse, error) {
 	w.note(r)
 	if r.ExpectVersion != 0 && r.ExpectVersion != w.version {
 		return nil, refuse(connect.CodeAborted, "gctl apply --force", "the policy is at version %d, not %d", w.version, r.ExpectVersion)
@@ -186,16 +186,16 @@ func (w *world) Apply(_ context.Context, r *greylagv1.ApplyRequest) (*greylagv1.
 	if !r.DryRun {
 		w.policy, w.version = r.Toml, w.version+1
 	}
-	answer := &greylagv1.ApplyResponse{Diff: diff, Version: w.version}
+	answer := &greylagv1.SetPolicyResponse{Diff: diff, Version: w.version}
 	if line := strings.Index(r.Toml, "nowhere"); line >= 0 {
 		answer.Warnings = []string{r.Name + ":" + strconv.Itoa(1+strings.Count(r.Toml[:line], "\n")) + ": nodes: \"nowhere\" matches no node"}
 	}
 	return answer, nil
 }
 
-func (w *world) Snapshot(_ context.Context, _ *greylagv1.SnapshotRequest, s *connect.ServerStream[greylagv1.SnapshotResponse]) error {
+func (w *world) StreamSnapshot(_ context.Context, _ *greylagv1.StreamSnapshotRequest, s *connect.ServerStream[greylagv1.StreamSnapshotResponse]) error {
 	for _, part := range []string{"one ", "two\n"} {
-		if err := s.Send(&greylagv1.SnapshotResponse{Data: []byte(part)}); err != nil {
+		if err := s.Send(&greylagv1.StreamSnapshotResponse{Data: []byte(part)}); err != nil {
 			return err
 		}
 	}

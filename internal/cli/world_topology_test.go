@@ -39,9 +39,9 @@ func (w *world) SetTopology(_ context.Context, r *greylagv1.SetTopologyRequest) 
 	return &greylagv1.SetTopologyResponse{Version: 1, Disagreements: all}, err
 }
 
-func (w *world) Topology(context.Context, *greylagv1.TopologyRequest) (*greylagv1.TopologyResponse, error) {
+func (w *world) GetTopology(context.Context, *greylagv1.GetTopologyRequest) (*greylagv1.GetTopologyResponse, error) {
 	all, err := w.disagreements(w.fabric)
-	return &greylagv1.TopologyResponse{
+	return &greylagv1.GetTopologyResponse{
 		Switches: w.fabric, Version: 1, By: "root", Disagreements: all,
 		Since: timestamppb.New(time.Date(2026, 11, 21, 11, 0, 0, 0, time.UTC)),
 	}, err

@@ -9,7 +9,7 @@ import (
 )
 
 // Why answers what the page loaded, for the job it is about.
-func (w *world) Why(_ context.Context, r *greylagv1.WhyRequest) (*greylagv1.WhyResponse, error) {
+func (w *world) ExplainJob(_ context.Context, r *greylagv1.ExplainJobRequest) (*greylagv1.ExplainJobResponse, error) {
 	for _, x := range w.reasons {
 		if x.Job.Ref == r.Job {
 			return x, nil
@@ -19,8 +19,8 @@ func (w *world) Why(_ context.Context, r *greylagv1.WhyRequest) (*greylagv1.WhyR
 }
 
 // Plan answers what the page loaded.
-func (w *world) Plan(_ context.Context, r *greylagv1.PlanRequest) (*greylagv1.PlanResponse, error) {
-	out := &greylagv1.PlanResponse{}
+func (w *world) GetPlan(_ context.Context, r *greylagv1.GetPlanRequest) (*greylagv1.GetPlanResponse, error) {
+	out := &greylagv1.GetPlanResponse{}
 	for _, j := range w.planned.Jobs {
 		if r.Partition == "" || r.Partition == j.Partition {
 			out.Jobs = append(out.Jobs, j)

@@ -41,26 +41,26 @@ func (h *host) note(text string) error {
 	return h.say(len(h.seen))
 }
 
-func (h *host) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*greylagv1.SubmitResponse, error) {
+func (h *host) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequest) (*greylagv1.SubmitJobsResponse, error) {
 	if err := h.note(p.GetRequestId()); err != nil {
 		return nil, err
 	}
-	return &greylagv1.SubmitResponse{Index: 1}, nil
+	return &greylagv1.SubmitJobsResponse{Index: 1}, nil
 }
 
-func (h *host) List(context.Context, *greylagv1.ListRequest) (*greylagv1.ListResponse, error) {
-	return &greylagv1.ListResponse{}, h.note("list")
+func (h *host) ListJobs(context.Context, *greylagv1.ListJobsRequest) (*greylagv1.ListJobsResponse, error) {
+	return &greylagv1.ListJobsResponse{}, h.note("list")
 }
 
-func (h *host) Status(context.Context, *greylagv1.StatusRequest) (*greylagv1.StatusResponse, error) {
-	return &greylagv1.StatusResponse{Id: "ctl", Leader: h.leads, Members: h.members}, nil
+func (h *host) GetStatus(context.Context, *greylagv1.GetStatusRequest) (*greylagv1.GetStatusResponse, error) {
+	return &greylagv1.GetStatusResponse{Id: "ctl", Leader: h.leads, Members: h.members}, nil
 }
 
-func (h *host) Watch(ctx context.Context, p *greylagv1.WatchRequest, stream *connect.ServerStream[greylagv1.WatchResponse]) error {
+func (h *host) WatchJobs(ctx context.Context, p *greylagv1.WatchJobsRequest, stream *connect.ServerStream[greylagv1.WatchJobsResponse]) error {
 	if err := h.note("watch"); err != nil {
 		return err
 	}
-	return stream.Send(&greylagv1.WatchResponse{Index: 5})
+	return stream.Send(&greylagv1.WatchJobsResponse{Index: 5})
 }
 
 // cluster is a CA with controllers that answer as told; a nil answer is yes.
@@ -121,7 +121,7 @@ func coded(code connect.Code, header ...string) error {
 
 func submit(c *client.Client, ctx context.Context) (string, error) {
 	id := client.NewRequestID()
-	_, err := c.Jobs().Submit(ctx, &greylagv1.SubmitRequest{RequestId: id})
+	_, err := c.Jobs().SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: id})
 	return id, err
 }
 
@@ -129,7 +129,7 @@ func submit(c *client.Client, ctx context.Context) (string, error) {
 func TestNoRequestThatCannotBeWritten(t *testing.T) {
 	trust, all := cluster(t, yes)
 	c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil)})
-	_, err := c.Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{RequestId: "caf\xe9"})
+	_, err := c.Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{RequestId: "caf\xe9"})
 	if connect.CodeOf(err) != connect.CodeInvalidArgument || len(all[0].seen) > 0 {
 		t.Errorf("%v; the controller was asked %q", err, all[0].seen)
 	}
@@ -193,12 +193,12 @@ func TestAStreamThatHasNotBegunIsOpenedAgain(t *testing.T) {
 	trust, all := cluster(t, until(3, coded(connect.CodeUnavailable)))
 	c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil)})
 	var got uint64
-	must(t, c.Watch(t.Context(), &greylagv1.WatchRequest{}, func(m *greylagv1.WatchResponse) error { got = m.GetIndex(); return nil }))
+	must(t, c.Watch(t.Context(), &greylagv1.WatchJobsRequest{}, func(m *greylagv1.WatchJobsResponse) error { got = m.GetIndex(); return nil }))
 	if got != 5 || len(all[0].seen) != 3 {
 		t.Errorf("received %d after %d attempts", got, len(all[0].seen))
 	}
 	stop := errors.New("enough")
-	if err := c.Watch(t.Context(), &greylagv1.WatchRequest{}, func(*greylagv1.WatchResponse) error { return stop }); !errors.Is(err, stop) {
+	if err := c.Watch(t.Context(), &greylagv1.WatchJobsRequest{}, func(*greylagv1.WatchJobsResponse) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("stopped with %v", err)
 	}
 }

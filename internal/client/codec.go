@@ -30,7 +30,7 @@ func (codec) MarshalAppend(to []byte, message any) ([]byte, error) {
 // Unmarshal implements connect.Codec.
 func (codec) Unmarshal(data []byte, message any) error {
 	switch m := message.(type) {
-	case *greylagv1.ListResponse:
+	case *greylagv1.ListJobsResponse:
 		return wire.ReadList(data, m)
 	case proto.Message:
 		return proto.Unmarshal(data, m)

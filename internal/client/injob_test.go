@@ -103,7 +103,7 @@ func TestInsideAJob(t *testing.T) {
 			t.Errorf("request %s became %s", id, seen)
 		}
 	}
-	_, err = c.Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{{Script: make([]byte, 4<<20)}}})
+	_, err = c.Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{Jobs: []*greylagv1.JobSpec{{Script: make([]byte, 4<<20)}}})
 	must(t, err)
 	n.config.Direct = true
 	if _, err := client.DialOnce(n.config); client.Hint(err) == "" {
@@ -115,7 +115,7 @@ func TestInsideAJob(t *testing.T) {
 func TestInsideAJobWithoutControllers(t *testing.T) {
 	n := newCompute(t, newTestCA(t), "127.0.0.1:1", "127.0.0.1:2")
 	began := time.Now()
-	_, err := n.dial(t).Jobs().List(t.Context(), &greylagv1.ListRequest{})
+	_, err := n.dial(t).Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{})
 	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "no controller answers: 127.0.0.1:1 refuses connections; 127.0.0.1:2 refuses connections") || client.Hint(err) == "" {
 		t.Errorf("%v, hint %q", err, client.Hint(err))
 	}

@@ -219,7 +219,7 @@ func (c *Client) Directory(ctx context.Context) (Directory, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
-	answer, err := c.Cluster().Authorities(ctx, &greylagv1.AuthoritiesRequest{})
+	answer, err := c.Cluster().ListAuthorities(ctx, &greylagv1.ListAuthoritiesRequest{})
 	return Directory{controllers, answer.GetCa()}, err
 }
 
@@ -233,11 +233,11 @@ func join(all []error) error {
 }
 
 // StatusOf asks the controller at an address, and no other, for its status.
-func (c *Client) StatusOf(ctx context.Context, address string) (*greylagv1.StatusResponse, error) {
+func (c *Client) StatusOf(ctx context.Context, address string) (*greylagv1.GetStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, statusTime)
 	defer cancel()
 	calls := greylagv1connect.NewClusterServiceClient(straight{c.calls, address}, "https://"+address)
-	status, err := calls.Status(ctx, &greylagv1.StatusRequest{})
+	status, err := calls.GetStatus(ctx, &greylagv1.GetStatusRequest{})
 	if lost, is := errors.AsType[*unreachable](err); is {
 		return nil, lost
 	}
@@ -248,12 +248,12 @@ func (c *Client) StatusOf(ctx context.Context, address string) (*greylagv1.Statu
 }
 
 // IsMember reports whether the controller that answered is a member of the cluster.
-func IsMember(s *greylagv1.StatusResponse) bool {
+func IsMember(s *greylagv1.GetStatusResponse) bool {
 	return slices.ContainsFunc(s.Members, func(m *greylagv1.Member) bool { return m.Id == s.Id })
 }
 
 // voters returns the addresses of the members that vote.
-func voters(s *greylagv1.StatusResponse) []string {
+func voters(s *greylagv1.GetStatusResponse) []string {
 	var list []string
 	for _, m := range s.Members {
 		if m.Voter {

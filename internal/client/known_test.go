@@ -84,7 +84,7 @@ func TestCallsReachControllersLearnedSince(t *testing.T) {
 	go known.Follow(ctx, trust, func(context.Context) (client.Directory, error) {
 		return client.Directory{Controllers: []string{hosts[0].addr}, Authorities: trust.DERs()}, nil
 	}, slog.New(slog.DiscardHandler))
-	if _, err := c.Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{RequestId: "x"}); err != nil {
+	if _, err := c.Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{RequestId: "x"}); err != nil {
 		t.Error(err)
 	}
 }
@@ -100,7 +100,7 @@ func TestCallsThatEndByTheirDeadlineNameTheControllers(t *testing.T) {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	_, err = c.Node().Register(ctx, &greylagv1.RegisterRequest{})
+	_, err = c.Node().Register(ctx, &greylagv1.RegisterNodeRequest{})
 	for _, want := range []string{"no controller answers", nobody + " refuses connections", silent.Addr().String() + " does not answer"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: no %q in it", err, want)

@@ -20,7 +20,7 @@ import (
 
 // call has the forwarder of a node pass a call on for a job of a user, and returns the status.
 func call(ctx context.Context, f *client.Forwarder, uid uint32, body io.Reader) int {
-	request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/greylag.v1.JobService/Submit", body)
+	request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/greylag.v1.JobService/SubmitJobs", body)
 	request.Header.Set("Content-Type", "application/proto")
 	answer := httptest.NewRecorder()
 	f.ForwardFor(answer, request, auth.Attempt{Job: 12, Number: 1}, uid)
@@ -48,7 +48,7 @@ func TestLargeRequestsOfOneUserKeepNoOtherWaiting(t *testing.T) {
 			ended <- struct{}{}
 		}()
 	}
-	body, err := proto.Marshal(&greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{{Script: make([]byte, 1<<20)}}})
+	body, err := proto.Marshal(&greylagv1.SubmitJobsRequest{Jobs: []*greylagv1.JobSpec{{Script: make([]byte, 1<<20)}}})
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

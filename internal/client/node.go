@@ -14,15 +14,15 @@ type NodeSession struct {
 }
 
 // Register describes the node.
-func (s *NodeSession) Register(ctx context.Context, request *greylagv1.RegisterRequest) (*greylagv1.RegisterResponse, error) {
-	return s.service.Register(ctx, request)
+func (s *NodeSession) Register(ctx context.Context, request *greylagv1.RegisterNodeRequest) (*greylagv1.RegisterNodeResponse, error) {
+	return s.service.RegisterNode(ctx, request)
 }
 
 // Wanted calls receive for every message, until receive returns an error or the
 // stream ends. It ends when the controller no longer leads; nil means that it
 // ended in order.
-func (s *NodeSession) Wanted(ctx context.Context, request *greylagv1.WantedRequest, receive func(*greylagv1.WantedResponse) error) error {
-	stream, err := s.service.Wanted(ctx, request)
+func (s *NodeSession) Wanted(ctx context.Context, request *greylagv1.WatchTasksRequest, receive func(*greylagv1.WatchTasksResponse) error) error {
+	stream, err := s.service.WatchTasks(ctx, request)
 	if err != nil {
 		return err
 	}
@@ -36,13 +36,13 @@ func (s *NodeSession) Wanted(ctx context.Context, request *greylagv1.WantedReque
 }
 
 // Report tells the full set of tasks on the node.
-func (s *NodeSession) Report(ctx context.Context, request *greylagv1.ReportRequest) (*greylagv1.ReportResponse, error) {
-	return s.service.Report(ctx, request)
+func (s *NodeSession) Report(ctx context.Context, request *greylagv1.ReportTasksRequest) (*greylagv1.ReportTasksResponse, error) {
+	return s.service.ReportTasks(ctx, request)
 }
 
 // Fetch returns a script or an environment of one of the node's tasks.
-func (s *NodeSession) Fetch(ctx context.Context, request *greylagv1.FetchRequest) (*greylagv1.FetchResponse, error) {
-	return s.service.Fetch(ctx, request)
+func (s *NodeSession) Fetch(ctx context.Context, request *greylagv1.GetContentRequest) (*greylagv1.GetContentResponse, error) {
+	return s.service.GetContent(ctx, request)
 }
 
 // PushLog answers a log request with one piece of output. It takes as long as the

@@ -58,7 +58,7 @@ const peerTimeout = 10 * time.Second
 func (p *Peers) ReadIndex(ctx context.Context, addr string) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
-	answer, err := p.at(addr).ReadIndex(ctx, &greylagv1.ReadIndexRequest{})
+	answer, err := p.at(addr).GetReadIndex(ctx, &greylagv1.GetReadIndexRequest{})
 	return answer.GetIndex(), err
 }
 
@@ -66,7 +66,7 @@ func (p *Peers) ReadIndex(ctx context.Context, addr string) (uint64, error) {
 func (p *Peers) Authority(ctx context.Context, addr string) (ca [][]byte, keys []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
-	answer, err := p.at(addr).Authority(ctx, &greylagv1.AuthorityRequest{})
+	answer, err := p.at(addr).GetAuthority(ctx, &greylagv1.GetAuthorityRequest{})
 	return answer.GetCa(), answer.GetCaKey(), err
 }
 
@@ -75,7 +75,7 @@ func (p *Peers) Authority(ctx context.Context, addr string) (ca [][]byte, keys [
 func (p *Peers) Finished(ctx context.Context, addr string, from uint64, limit int) ([][]byte, uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
-	answer, err := p.at(addr).Finished(ctx, &greylagv1.FinishedRequest{From: from, Limit: int32(limit)})
+	answer, err := p.at(addr).ListFinishedJobs(ctx, &greylagv1.ListFinishedJobsRequest{From: from, Limit: int32(limit)})
 	return answer.GetRecords(), answer.GetNext(), err
 }
 
@@ -84,7 +84,7 @@ func (p *Peers) Finished(ctx context.Context, addr string, from uint64, limit in
 func (p *Peers) Rows(ctx context.Context, addr string, journal uint32, from uint64, limit int) ([][]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
-	answer, err := p.at(addr).Rows(ctx, &greylagv1.RowsRequest{Journal: journal, From: from, Limit: int32(limit)})
+	answer, err := p.at(addr).ListJournalRows(ctx, &greylagv1.ListJournalRowsRequest{Journal: journal, From: from, Limit: int32(limit)})
 	return answer.GetRows(), err
 }
 
@@ -93,11 +93,11 @@ func (p *Peers) Rows(ctx context.Context, addr string, journal uint32, from uint
 func (p *Peers) Blobs(ctx context.Context, addr string, digests []cluster.Digest) ([][]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
 	defer cancel()
-	request := &greylagv1.BlobRequest{}
+	request := &greylagv1.GetBlobsRequest{}
 	for _, d := range digests {
 		request.Digests = append(request.Digests, d[:])
 	}
-	answer, err := p.at(addr).Blob(ctx, request)
+	answer, err := p.at(addr).GetBlobs(ctx, request)
 	contents := answer.GetContents()
 	for i := range contents {
 		if len(contents[i]) == 0 {

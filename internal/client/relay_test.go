@@ -171,7 +171,7 @@ func TestDirectlyWhereGauthdCannot(t *testing.T) {
 	c, err = client.DialOnce(large.config)
 	must(t, err)
 	defer c.Close()
-	_, err = c.Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{{Script: make([]byte, 300<<10)}}})
+	_, err = c.Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{Jobs: []*greylagv1.JobSpec{{Script: make([]byte, 300<<10)}}})
 	must(t, err)
 	large.config.AuthSocket = filepath.Join(t.TempDir(), "absent")
 	if c, err = client.DialOnce(large.config); err != nil {

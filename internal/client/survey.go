@@ -99,7 +99,7 @@ type standing struct {
 
 func (f *failover) ask(ctx context.Context, target string) standing {
 	calls := greylagv1connect.NewClusterServiceClient(straight{f, target}, "https://"+target)
-	s, err := calls.Status(ctx, &greylagv1.StatusRequest{})
+	s, err := calls.GetStatus(ctx, &greylagv1.GetStatusRequest{})
 	var lost *unreachable
 	switch {
 	case errors.As(err, &lost):

@@ -23,7 +23,7 @@ func TestAReaderIsToldSoonThatNobodyLeads(t *testing.T) {
 	gone := nobody
 	c := client.New(client.Config{Controllers: []string{gone, all[0].addr}, TLS: pki.ClientTLS(trust, nil), Timeout: 10 * time.Minute})
 	began := time.Now()
-	_, err := c.Jobs().List(t.Context(), &greylagv1.ListRequest{})
+	_, err := c.Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{})
 	const want = "no controller leads: "
 	told := gone + " refuses connections; " + all[0].addr + " (ctl) answers and knows no leader"
 	if took := time.Since(began); connect.CodeOf(err) != connect.CodeUnavailable || !strings.HasSuffix(err.Error(), want+told) || took > 2*time.Minute {
@@ -46,7 +46,7 @@ func TestAReaderWaitsForALeader(t *testing.T) {
 	})
 	all[0].leads = "ctl"
 	c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil), Timeout: time.Minute})
-	_, err := c.Jobs().List(t.Context(), &greylagv1.ListRequest{})
+	_, err := c.Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{})
 	must(t, err)
 }
 

@@ -14,10 +14,10 @@ import (
 // chosen job has ended. A stream that breaks is opened again, which begins with
 // the present state again; the returned error is that of a stream that could not
 // be opened within the client's timeout.
-func (c *Client) Watch(ctx context.Context, request *greylagv1.WatchRequest, receive func(*greylagv1.WatchResponse) error) error {
+func (c *Client) Watch(ctx context.Context, request *greylagv1.WatchJobsRequest, receive func(*greylagv1.WatchJobsResponse) error) error {
 	for {
 		began := time.Now()
-		stream, err := c.jobs().Watch(ctx, request)
+		stream, err := c.jobs().WatchJobs(ctx, request)
 		if err != nil {
 			return err
 		}

@@ -172,7 +172,7 @@ func TestAControllersLife(t *testing.T) {
 	must(t, err)
 	c := client.New(client.Config{Controllers: []string{addr}, TLS: pki.ClientTLS(trust, id)})
 	defer c.Close()
-	answer, err := c.Cluster().Status(t.Context(), &greylagv1.StatusRequest{})
+	answer, err := c.Cluster().GetStatus(t.Context(), &greylagv1.GetStatusRequest{})
 	if err != nil || answer.ClusterId != "test" || answer.Leader != answer.Id || len(answer.Members) != 1 {
 		t.Fatal(answer, err)
 	}

@@ -15,7 +15,7 @@ import (
 
 // renewPath is the API's ClusterService.Renew. It is called in the API's JSON form, so that gauthd,
 // which calls nothing else, needs no generated client.
-const renewPath = procedure.Prefix + "ClusterService/Renew"
+const renewPath = procedure.Prefix + "ClusterService/RenewCertificate"
 
 // maxAnswer bounds what is read; a certificate has about 500 bytes.
 const maxAnswer = 64 << 10

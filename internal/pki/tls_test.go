@@ -210,7 +210,7 @@ type renewer struct {
 
 type peerKey struct{}
 
-func (r renewer) Renew(ctx context.Context, request *greylagv1.RenewRequest) (*greylagv1.RenewResponse, error) {
+func (r renewer) RenewCertificate(ctx context.Context, request *greylagv1.RenewCertificateRequest) (*greylagv1.RenewCertificateResponse, error) {
 	peer, ok := ctx.Value(peerKey{}).(Peer)
 	if !ok || peer.Name == "n9" {
 		return nil, connect.NewError(connect.CodePermissionDenied, errors.New("node n9 was removed from the cluster"))
@@ -219,7 +219,7 @@ func (r renewer) Renew(ctx context.Context, request *greylagv1.RenewRequest) (*g
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
-	return &greylagv1.RenewResponse{Certificate: cert}, nil
+	return &greylagv1.RenewCertificateResponse{Certificate: cert}, nil
 }
 
 func TestRenewThroughTheAPI(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 const Prefix = "/greylag.v1."
 
 // Name is the name of a procedure as the path of its URL has it after Prefix, such as
-// "JobService/Submit".
+// "JobService/SubmitJobs".
 type Name string
 
 // Role is the minimum role of a user for a call.

@@ -65,7 +65,7 @@ func TestRowsAreConsistent(t *testing.T) {
 		switch streams := method.IsStreamingServer(); {
 		case p.Mutation && !slices.Contains(leads, p.Route):
 			t.Errorf("%s changes the cluster, and another controller than the leader answers it", p.Name)
-		case method.Input().Fields().ByName("request_id") != nil && !p.Mutation && p.Name != "JobService/Forecast": // which has Submit's request
+		case method.Input().Fields().ByName("request_id") != nil && !p.Mutation:
 			t.Errorf("%s has a request ID and is no mutation", p.Name)
 		case p.Mutation && streams:
 			t.Errorf("%s changes the cluster and answers with a stream", p.Name)
@@ -82,7 +82,7 @@ func TestRowsAreConsistent(t *testing.T) {
 }
 
 func TestUnknownNamesAreDenied(t *testing.T) {
-	for _, name := range []procedure.Name{"", "JobService/NoSuch", "JobService/Update ", "jobservice/list"} {
+	for _, name := range []procedure.Name{"", "JobService/NoSuch", "JobService/UpdateJobs ", "jobservice/list"} {
 		if p := procedure.Of(name); p.Known() || p.Own != procedure.NoUser || p.Others != procedure.NoUser || p.Programs != 0 || p.Public {
 			t.Errorf("%q has the row %+v", name, *p)
 		}
@@ -97,8 +97,8 @@ func TestRefusal(t *testing.T) {
 	}{
 		{"ClusterService/UpdateNodes", procedure.Operator, "ann may not change nodes: requires role operator"},
 		{"ClusterService/SetTopology", procedure.Admin, "ann may not change the topology: requires role admin"},
-		{"JobService/Submit", procedure.NoUser, "ann may not call JobService/Submit"},
-		{"JobService/List", procedure.User, "ann may not call JobService/List"},
+		{"JobService/SubmitJobs", procedure.NoUser, "ann may not call JobService/SubmitJobs"},
+		{"JobService/ListJobs", procedure.User, "ann may not call JobService/ListJobs"},
 	} {
 		if got := procedure.Of(x.name).Refusal("ann", x.required); got != x.want {
 			t.Errorf("%s: %q, want %q", x.name, got, x.want)

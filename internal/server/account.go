@@ -22,12 +22,12 @@ type accountService struct{ *Server }
 const maxPriorities = 100_000
 
 // Accounts lists accounts and their users.
-func (s *accountService) Accounts(ctx context.Context, p *greylagv1.AccountsRequest) (*greylagv1.AccountsResponse, error) {
+func (s *accountService) ListAccounts(ctx context.Context, p *greylagv1.ListAccountsRequest) (*greylagv1.ListAccountsResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
-	out := &greylagv1.AccountsResponse{Version: v.AccountsVersion(), AsOf: asOf}
+	out := &greylagv1.ListAccountsResponse{Version: v.AccountsVersion(), AsOf: asOf}
 	tree := v.Accounts().Tree
 	if tree == nil {
 		return out, nil
@@ -71,7 +71,7 @@ func sees(c *caller, v *state.View, key cluster.AssociationKey) bool {
 }
 
 // EditAccounts changes accounts and users.
-func (s *accountService) EditAccounts(ctx context.Context, p *greylagv1.EditAccountsRequest) (*greylagv1.EditAccountsResponse, error) {
+func (s *accountService) UpdateAccounts(ctx context.Context, p *greylagv1.UpdateAccountsRequest) (*greylagv1.UpdateAccountsResponse, error) {
 	edits, err := wire.ReadAccountEdits(p.GetEdits())
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (s *accountService) EditAccounts(ctx context.Context, p *greylagv1.EditAcco
 	if err != nil {
 		return nil, err
 	}
-	return &greylagv1.EditAccountsResponse{Version: done.Version, Notes: done.Notes, Warnings: audit.GPUTypesOf(s.cfg.State.View()).MissingIn(limitsIn(edits))}, nil
+	return &greylagv1.UpdateAccountsResponse{Version: done.Version, Notes: done.Notes, Warnings: audit.GPUTypesOf(s.cfg.State.View()).MissingIn(limitsIn(edits))}, nil
 }
 
 // limitsIn is all limits that edits set.
@@ -104,14 +104,14 @@ func limitsIn(edits []command.AccountEdit) (limits []cluster.Limit) {
 }
 
 // Shares tells what everybody used of their shares.
-func (s *accountService) Shares(ctx context.Context, p *greylagv1.SharesRequest) (*greylagv1.SharesResponse, error) {
+func (s *accountService) ListShares(ctx context.Context, p *greylagv1.ListSharesRequest) (*greylagv1.ListSharesResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
 	view, rules := v.Accounts(), &v.Policy().Scheduling.FairShare
 	now := max(v.Now(), cluster.InstantOf(s.cfg.Clock()))
-	out := &greylagv1.SharesResponse{Classic: rules.Classic, AsOf: asOf}
+	out := &greylagv1.ListSharesResponse{Classic: rules.Classic, AsOf: asOf}
 	c := callerOf(ctx)
 	all := order.ShareRows(view, rules, now)
 	var shown []bool
@@ -143,7 +143,7 @@ func (s *accountService) Shares(ctx context.Context, p *greylagv1.SharesRequest)
 }
 
 // Priorities tells what the priorities of waiting jobs are made of.
-func (s *accountService) Priorities(ctx context.Context, p *greylagv1.PrioritiesRequest) (*greylagv1.PrioritiesResponse, error) {
+func (s *accountService) ListPriorities(ctx context.Context, p *greylagv1.ListPrioritiesRequest) (*greylagv1.ListPrioritiesResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (s *accountService) Priorities(ctx context.Context, p *greylagv1.Priorities
 	snap := v.Snapshot()
 	snap.Now = max(snap.Now, cluster.InstantOf(s.cfg.Clock()))
 	parts, c := order.PartsOf(snap), callerOf(ctx)
-	out := &greylagv1.PrioritiesResponse{AsOf: asOf}
+	out := &greylagv1.ListPrioritiesResponse{AsOf: asOf}
 	tiers := order.Tiers(snap)
 	for _, j := range snap.Pending {
 		spec := j.Spec

@@ -28,13 +28,13 @@ account = 'physics'
 default = true
 `
 
-func load(w *world, who cluster.Identity, text string, dry bool) (*greylagv1.LoadAccountsResponse, error) {
-	return w.as(who).Accounts().LoadAccounts(context.Background(), &greylagv1.LoadAccountsRequest{Toml: text, DryRun: dry})
+func load(w *world, who cluster.Identity, text string, dry bool) (*greylagv1.ImportAccountsResponse, error) {
+	return w.as(who).Accounts().ImportAccounts(context.Background(), &greylagv1.ImportAccountsRequest{Toml: text, DryRun: dry})
 }
 
 func dump(w *world, who cluster.Identity) string {
 	w.t.Helper()
-	out, err := w.as(who).Accounts().DumpAccounts(context.Background(), &greylagv1.DumpAccountsRequest{})
+	out, err := w.as(who).Accounts().ExportAccounts(context.Background(), &greylagv1.ExportAccountsRequest{})
 	must(w.t, err)
 	return out.Toml
 }
@@ -104,7 +104,7 @@ func TestAccountsAtWork(t *testing.T) {
 	must(t, err)
 	ctx := context.Background()
 	edit := func(who cluster.Identity, e *greylagv1.AccountEdit) error {
-		_, err := w.as(who).Accounts().EditAccounts(ctx, &greylagv1.EditAccountsRequest{Edits: []*greylagv1.AccountEdit{e}, RequestId: "r" + fmt.Sprint(e)})
+		_, err := w.as(who).Accounts().UpdateAccounts(ctx, &greylagv1.UpdateAccountsRequest{Edits: []*greylagv1.AccountEdit{e}, RequestId: "r" + fmt.Sprint(e)})
 		return err
 	}
 	must(t, edit(bob, &greylagv1.AccountEdit{Action: "add", Account: "physics", User: "bob", Limits: []string{"MaxJobs=2"}}))
@@ -117,21 +117,21 @@ func TestAccountsAtWork(t *testing.T) {
 	for range 3 {
 		w.submit(w.as(ann), job("train"))
 	}
-	_, err = w.as(bob).Jobs().Submit(ctx, &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{job("one too many")}})
+	_, err = w.as(bob).Jobs().SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{Jobs: []*greylagv1.JobSpec{job("one too many")}})
 	if err == nil || !strings.Contains(err.Error(), "GrpSubmitJobs of account uni is 3: 3 used, the job asks for 1") {
 		t.Errorf("over the limit: %v", err)
 	}
-	shares, err := w.as(ann).Accounts().Shares(ctx, &greylagv1.SharesRequest{Accounts: []string{"physics"}})
+	shares, err := w.as(ann).Accounts().ListShares(ctx, &greylagv1.ListSharesRequest{Accounts: []string{"physics"}})
 	must(t, err)
 	if n := len(shares.Shares); n != 2 || shares.Shares[0].User != "" || shares.Shares[1].User != "ann" || shares.Shares[1].FairShare != 1 {
 		t.Errorf("ann sees %v", shares.Shares)
 	}
-	list, err := w.as(bob).Accounts().Accounts(ctx, &greylagv1.AccountsRequest{Users: true})
+	list, err := w.as(bob).Accounts().ListAccounts(ctx, &greylagv1.ListAccountsRequest{Users: true})
 	must(t, err)
 	if len(list.Accounts) != 3 || len(list.Users) != 2 || list.Accounts[2].Depth != 2 {
 		t.Errorf("the coordinator sees %v", list)
 	}
-	jobs, err := w.as(olga).Accounts().Priorities(ctx, &greylagv1.PrioritiesRequest{User: "ann"})
+	jobs, err := w.as(olga).Accounts().ListPriorities(ctx, &greylagv1.ListPrioritiesRequest{User: "ann"})
 	must(t, err)
 	if len(jobs.Jobs) != 3 || jobs.Jobs[0].Account != "physics" || jobs.Jobs[0].FairShare != 10_000 {
 		t.Errorf("priorities %v", jobs.Jobs)

@@ -47,7 +47,7 @@ func bookOf(v *state.View) book {
 }
 
 // DumpAccounts returns all accounts as a file.
-func (s *accountService) DumpAccounts(ctx context.Context, p *greylagv1.DumpAccountsRequest) (*greylagv1.DumpAccountsResponse, error) {
+func (s *accountService) ExportAccounts(ctx context.Context, p *greylagv1.ExportAccountsRequest) (*greylagv1.ExportAccountsResponse, error) {
 	v, _, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
@@ -60,12 +60,12 @@ func (s *accountService) DumpAccounts(ctx context.Context, p *greylagv1.DumpAcco
 	if err != nil {
 		return nil, err
 	}
-	return &greylagv1.DumpAccountsResponse{Toml: string(text), Version: v.AccountsVersion()}, nil
+	return &greylagv1.ExportAccountsResponse{Toml: string(text), Version: v.AccountsVersion()}, nil
 }
 
 // LoadAccounts makes the accounts those of a file. Only what differs is changed, in
 // one step as long as that is no more than maxEditsAtOnce changes.
-func (s *accountService) LoadAccounts(ctx context.Context, p *greylagv1.LoadAccountsRequest) (*greylagv1.LoadAccountsResponse, error) {
+func (s *accountService) ImportAccounts(ctx context.Context, p *greylagv1.ImportAccountsRequest) (*greylagv1.ImportAccountsResponse, error) {
 	if len(p.GetToml()) > maxAccountsFile {
 		return nil, refused(command.InvalidArgument, "", "the accounts have %d bytes: at most %d", len(p.GetToml()), maxAccountsFile)
 	}
@@ -98,7 +98,7 @@ func (s *accountService) LoadAccounts(ctx context.Context, p *greylagv1.LoadAcco
 	if err != nil {
 		return nil, err
 	}
-	out := &greylagv1.LoadAccountsResponse{Diff: diff(string(before), string(after)), Version: v.AccountsVersion()}
+	out := &greylagv1.ImportAccountsResponse{Diff: diff(string(before), string(after)), Version: v.AccountsVersion()}
 	edits := editsFrom(now, next)
 	if refusal := v.CheckSupported(limitsIn(edits)); refusal != nil {
 		return nil, refusal

@@ -36,19 +36,19 @@ type pastJobs struct {
 	finished     uint64 // how many jobs have ended, by the view
 	since, until cluster.Instant
 	atTheTime    bool
-	send         func(*greylagv1.HistoryResponse) error
-	message      *greylagv1.HistoryResponse // not sent yet
+	send         func(*greylagv1.StreamHistoryResponse) error
+	message      *greylagv1.StreamHistoryResponse // not sent yet
 	weight       int
 }
 
 // Jobs sends the chosen jobs. It reads on only when the caller has taken what was sent,
 // and ends when the caller goes away.
-func (s *historyService) Jobs(ctx context.Context, p *greylagv1.HistoryRequest, stream *connect.ServerStream[greylagv1.HistoryResponse]) error {
+func (s *historyService) StreamHistory(ctx context.Context, p *greylagv1.StreamHistoryRequest, stream *connect.ServerStream[greylagv1.StreamHistoryResponse]) error {
 	h, err := s.newPastJobs(ctx, p)
 	if err != nil {
 		return err
 	}
-	h.send = func(m *greylagv1.HistoryResponse) error {
+	h.send = func(m *greylagv1.StreamHistoryResponse) error {
 		if err := stream.Send(m); err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (s *historyService) Jobs(ctx context.Context, p *greylagv1.HistoryRequest, 
 	return h.flush()
 }
 
-func (s *historyService) newPastJobs(ctx context.Context, p *greylagv1.HistoryRequest) (*pastJobs, error) {
+func (s *historyService) newPastJobs(ctx context.Context, p *greylagv1.StreamHistoryRequest) (*pastJobs, error) {
 	c := callerOf(ctx)
 	q, err := readFilter(p.GetFilter(), c)
 	if err != nil {
@@ -91,14 +91,14 @@ func (s *historyService) newPastJobs(ctx context.Context, p *greylagv1.HistoryRe
 		q.users = set([]string{c.User.User})
 	}
 	h.finished = v.FinishedSeq()
-	h.message = &greylagv1.HistoryResponse{AsOf: asOf, Finished: h.finished}
+	h.message = &greylagv1.StreamHistoryResponse{AsOf: asOf, Finished: h.finished}
 	return h, nil
 }
 
 // flush sends what there is.
 func (h *pastJobs) flush() error {
 	m := h.message
-	h.message, h.weight = &greylagv1.HistoryResponse{}, 0
+	h.message, h.weight = &greylagv1.StreamHistoryResponse{}, 0
 	return h.send(m)
 }
 

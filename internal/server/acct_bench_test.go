@@ -123,12 +123,12 @@ func BenchmarkHistory(b *testing.B) {
 					archive: a, view: state.New().View(), q: &c.q, finished: uint64(n), since: c.since, until: c.until,
 					eye: &visibility{caller: auth.Caller{Machine: pki.Peer{Role: pki.RoleController}}, policy: &cluster.Policy{}},
 				}
-				h.send = func(m *greylagv1.HistoryResponse) error {
+				h.send = func(m *greylagv1.StreamHistoryResponse) error {
 					text, err := proto.Marshal(m)
 					jobs, size = jobs+len(m.Jobs), size+len(text)
 					return err
 				}
-				h.message = &greylagv1.HistoryResponse{}
+				h.message = &greylagv1.StreamHistoryResponse{}
 				if err := h.all(context.Background()); err != nil {
 					b.Fatal(err)
 				}

@@ -17,12 +17,12 @@ import (
 )
 
 // history asks and returns the whole answer, with the first message's heading.
-func (w *world) history(c *client.Client, r *greylagv1.HistoryRequest) (*greylagv1.HistoryResponse, error) {
+func (w *world) history(c *client.Client, r *greylagv1.StreamHistoryRequest) (*greylagv1.StreamHistoryResponse, error) {
 	w.t.Helper()
-	stream, err := c.History().Jobs(w.t.Context(), r)
+	stream, err := c.History().StreamHistory(w.t.Context(), r)
 	must(w.t, err)
 	defer stream.Close()
-	var whole *greylagv1.HistoryResponse
+	var whole *greylagv1.StreamHistoryResponse
 	for stream.Receive() {
 		m := stream.Msg()
 		if whole == nil {
@@ -49,7 +49,7 @@ func names(jobs []*greylagv1.PastJob) string {
 // end cancels a job and waits until the archives have it.
 func (w *world) end(c *client.Client, id uint64) {
 	w.t.Helper()
-	_, err := c.Jobs().Cancel(w.t.Context(), &greylagv1.CancelRequest{
+	_, err := c.Jobs().CancelJobs(w.t.Context(), &greylagv1.CancelJobsRequest{
 		RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}},
 	})
 	must(w.t, err)
@@ -68,20 +68,20 @@ func TestHistoryOfAllTimes(t *testing.T) {
 	w.end(other, w.submit(other, job("his")))
 	now := time.Now()
 	for what, one := range map[string]struct {
-		r    *greylagv1.HistoryRequest
+		r    *greylagv1.StreamHistoryRequest
 		want string
 	}{
-		"mine":             {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{Mine: true}}, "ann:cancelled ann:cancelled ann:pending"},
-		"all":              {&greylagv1.HistoryRequest{}, "ann:cancelled ann:cancelled bob:cancelled ann:pending"},
-		"ended":            {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{States: []string{"CA", "F"}}}, "ann:cancelled ann:cancelled bob:cancelled"},
-		"waiting":          {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{States: []string{"PD"}}}, "ann:pending"},
-		"waiting then":     {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{States: []string{"PD"}}, AtTheTime: true, Since: timestamppb.New(now.Add(-time.Hour))}, "ann:cancelled ann:cancelled bob:cancelled ann:pending"},
-		"named":            {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{Jobs: []string{"3", "1", "999"}}}, "ann:cancelled ann:pending"},
-		"by name":          {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{Names: []string{"old"}, Mine: true}}, "ann:cancelled ann:cancelled"},
-		"two users":        {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{Users: []string{"bob", "carol"}}}, "bob:cancelled"},
-		"before all":       {&greylagv1.HistoryRequest{Until: timestamppb.New(now.Add(-time.Hour))}, ""},
-		"after all":        {&greylagv1.HistoryRequest{Since: timestamppb.New(now.Add(time.Hour))}, "ann:pending"},
-		"ended after that": {&greylagv1.HistoryRequest{Filter: &greylagv1.Filter{States: []string{"CA"}}, Since: timestamppb.New(now.Add(time.Hour))}, ""},
+		"mine":             {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Mine: true}}, "ann:cancelled ann:cancelled ann:pending"},
+		"all":              {&greylagv1.StreamHistoryRequest{}, "ann:cancelled ann:cancelled bob:cancelled ann:pending"},
+		"ended":            {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []string{"CA", "F"}}}, "ann:cancelled ann:cancelled bob:cancelled"},
+		"waiting":          {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []string{"PD"}}}, "ann:pending"},
+		"waiting then":     {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []string{"PD"}}, AtTheTime: true, Since: timestamppb.New(now.Add(-time.Hour))}, "ann:cancelled ann:cancelled bob:cancelled ann:pending"},
+		"named":            {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Jobs: []string{"3", "1", "999"}}}, "ann:cancelled ann:pending"},
+		"by name":          {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Names: []string{"old"}, Mine: true}}, "ann:cancelled ann:cancelled"},
+		"two users":        {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Users: []string{"bob", "carol"}}}, "bob:cancelled"},
+		"before all":       {&greylagv1.StreamHistoryRequest{Until: timestamppb.New(now.Add(-time.Hour))}, ""},
+		"after all":        {&greylagv1.StreamHistoryRequest{Since: timestamppb.New(now.Add(time.Hour))}, "ann:pending"},
+		"ended after that": {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []string{"CA"}}, Since: timestamppb.New(now.Add(time.Hour))}, ""},
 	} {
 		answer, err := w.history(c, one.r)
 		must(t, err)
@@ -89,7 +89,7 @@ func TestHistoryOfAllTimes(t *testing.T) {
 			t.Errorf("%s: %q, %d finished; want %q", what, got, answer.Finished, one.want)
 		}
 	}
-	_, err := w.history(c, &greylagv1.HistoryRequest{Since: timestamppb.New(now), Until: timestamppb.New(now.Add(-time.Second))})
+	_, err := w.history(c, &greylagv1.StreamHistoryRequest{Since: timestamppb.New(now), Until: timestamppb.New(now.Add(-time.Second))})
 	if connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("an interval that ends before it begins: %v", err)
 	}
@@ -104,9 +104,9 @@ func TestHistoryShowsOfOthersWhatThePolicySays(t *testing.T) {
 			id := w.submit(w.as(bob), secret)
 			w.end(w.as(bob), id)
 			w.end(w.as(ann), w.submit(w.as(ann), job("own")))
-			named := &greylagv1.HistoryRequest{Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}}}
-			his := &greylagv1.HistoryRequest{Filter: &greylagv1.Filter{Users: []string{"bob"}}}
-			for _, r := range []*greylagv1.HistoryRequest{named, his} {
+			named := &greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}}}
+			his := &greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Users: []string{"bob"}}}
+			for _, r := range []*greylagv1.StreamHistoryRequest{named, his} {
 				answer, err := w.history(w.as(ann), r)
 				must(t, err)
 				if want := map[bool]int{false: 1, true: 0}[private]; len(answer.Jobs) != want {
@@ -121,7 +121,7 @@ func TestHistoryShowsOfOthersWhatThePolicySays(t *testing.T) {
 					t.Fatalf("the operator sees %v, %v", answer, err)
 				}
 			}
-			answer, err := w.history(w.as(ann), &greylagv1.HistoryRequest{})
+			answer, err := w.history(w.as(ann), &greylagv1.StreamHistoryRequest{})
 			must(t, err)
 			if want := map[bool]string{false: "bob:cancelled ann:cancelled", true: "ann:cancelled"}[private]; names(answer.Jobs) != want {
 				t.Fatalf("ann sees %q, want %q", names(answer.Jobs), want)
@@ -138,7 +138,7 @@ func TestHistoryIsAnsweredByAnyController(t *testing.T) {
 	}
 	var whole []string
 	for _, host := range w.all {
-		answer, err := w.history(w.as(ann, host), &greylagv1.HistoryRequest{})
+		answer, err := w.history(w.as(ann, host), &greylagv1.StreamHistoryRequest{})
 		must(t, err)
 		if answer.AsOf.Controller != host.log.Status().ID || answer.Finished != 5 {
 			t.Errorf("controller %s answered as %s, with %d finished", host.log.Status().ID, answer.AsOf.Controller, answer.Finished)
@@ -165,7 +165,7 @@ func TestHistoryEndsWithItsReader(t *testing.T) {
 	long.Comment, long.Array = strings.Repeat("x", 250), "0-19999"
 	w.submit(c, long)
 	ctx, leave := context.WithCancel(t.Context())
-	stream, err := c.History().Jobs(ctx, &greylagv1.HistoryRequest{})
+	stream, err := c.History().StreamHistory(ctx, &greylagv1.StreamHistoryRequest{})
 	must(t, err)
 	began, goesOn := stream.Receive(), stream.Receive()
 	if !began || !goesOn || len(stream.Msg().Jobs) == 0 {
@@ -174,7 +174,7 @@ func TestHistoryEndsWithItsReader(t *testing.T) {
 	second := func() bool { // whether there is room for another stream; the client would try for long
 		limited, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer stop()
-		other, err := w.as(ann).History().Jobs(limited, &greylagv1.HistoryRequest{Filter: &greylagv1.Filter{Jobs: []string{"1"}}})
+		other, err := w.as(ann).History().StreamHistory(limited, &greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Jobs: []string{"1"}}})
 		if err != nil {
 			return false
 		}

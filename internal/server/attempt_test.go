@@ -90,27 +90,27 @@ func TestCommandsInAJobActForItsOwner(t *testing.T) {
 	n := newNode(w, "n1")
 	a := w.running(n, ann, "outer")
 	c := w.inside("n1", a)
-	got, err := c.Jobs().Get(t.Context(), &greylagv1.GetRequest{Job: refOf(a)})
+	got, err := c.Jobs().GetJob(t.Context(), &greylagv1.GetJobRequest{Job: refOf(a)})
 	if must(t, err); got.GetJobs()[0].GetWorkDir() == "" {
 		t.Error("a job does not see all of itself")
 	}
 	spec := job("inner")
 	spec.Hold = true
 	inner := w.submit(c, spec)
-	shown, err := w.as(olga).Jobs().Get(t.Context(), &greylagv1.GetRequest{Job: refOf(auth.Attempt{Job: cluster.JobID(inner)})})
+	shown, err := w.as(olga).Jobs().GetJob(t.Context(), &greylagv1.GetJobRequest{Job: refOf(auth.Attempt{Job: cluster.JobID(inner)})})
 	if must(t, err); shown.GetJobs()[0].GetUser() != "ann" {
 		t.Errorf("a job that ann's job submitted is of %s", shown.GetJobs()[0].GetUser())
 	}
 	others := w.submit(w.as(bob), job("bob's"))
 	for id, want := range map[uint64]string{inner: "", others: "permission_denied"} {
-		answer, err := c.Jobs().Cancel(t.Context(), &greylagv1.CancelRequest{
+		answer, err := c.Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{
 			RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(auth.Attempt{Job: cluster.JobID(id)})}},
 		})
 		if must(t, err); answer.GetOutcomes()[0].GetCode() != want {
 			t.Errorf("cancel job %d: %v, want %q", id, answer.GetOutcomes()[0], want)
 		}
 	}
-	audit, err := w.as(root).Cluster().Audit(t.Context(), &greylagv1.AuditRequest{User: "ann", Kind: "submit"})
+	audit, err := w.as(root).Cluster().StreamAudit(t.Context(), &greylagv1.StreamAuditRequest{User: "ann", Kind: "submit"})
 	must(t, err)
 	var sources []string
 	for audit.Receive() {
@@ -132,9 +132,9 @@ func TestCommandsInAJobHaveNoRole(t *testing.T) {
 		denied(t, user.User+" makes a token", err, "may not make join tokens: requires role admin")
 		_, err = c.Cluster().UpdateNodes(t.Context(), &greylagv1.UpdateNodesRequest{RequestId: client.NewRequestID()})
 		denied(t, user.User+" drains", err, "may not change nodes: requires role operator")
-		_, err = c.Jobs().Script(t.Context(), &greylagv1.ScriptRequest{Job: others})
+		_, err = c.Jobs().GetScript(t.Context(), &greylagv1.GetScriptRequest{Job: others})
 		denied(t, user.User+" reads a script", err, "belongs to bob")
-		_, err = c.Node().Register(t.Context(), &greylagv1.RegisterRequest{BootId: "boot"})
+		_, err = c.Node().Register(t.Context(), &greylagv1.RegisterNodeRequest{BootId: "boot"})
 		denied(t, user.User+" speaks as a node", err, "may not call")
 	}
 }
@@ -149,7 +149,7 @@ func TestAnIdentityEndsWithItsAttempt(t *testing.T) {
 	waiting.Hold = true
 	held := auth.Attempt{Job: cluster.JobID(w.submit(w.as(ann), waiting)), Number: 1}
 	ask := func(node string, a auth.Attempt) error {
-		_, err := w.inside(node, a).Cluster().Info(t.Context(), &greylagv1.InfoRequest{})
+		_, err := w.inside(node, a).Cluster().GetInfo(t.Context(), &greylagv1.GetInfoRequest{})
 		return err
 	}
 	must(t, ask("n1", a))
@@ -159,7 +159,7 @@ func TestAnIdentityEndsWithItsAttempt(t *testing.T) {
 	denied(t, "a job that waits", ask("n1", held), "has had 0 attempts")
 	denied(t, "a job that is none", ask("n1", auth.Attempt{Job: 4711, Number: 1}), "attempt 1 of job 4711 has ended; its identity is no longer valid")
 
-	_, err := w.inside("n1", a).Jobs().Update(t.Context(), &greylagv1.UpdateRequest{
+	_, err := w.inside("n1", a).Jobs().UpdateJobs(t.Context(), &greylagv1.UpdateJobsRequest{
 		RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(a)}}, Action: "requeue",
 	})
 	must(t, err)
@@ -178,7 +178,7 @@ func TestOnlyNodesNameAnAttempt(t *testing.T) {
 	n := newNode(w, "n1")
 	a := w.running(n, ann, "work")
 	for _, p := range w.everyone() {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+w.all[0].addr+"/greylag.v1.ClusterService/Info", strings.NewReader("{}"))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+w.all[0].addr+"/greylag.v1.ClusterService/GetInfo", strings.NewReader("{}"))
 		must(t, err)
 		request.Header.Set("Content-Type", "application/json")
 		request.Header.Set(auth.AttemptHeader, a.String())
@@ -214,9 +214,9 @@ func TestCommandsInAJobByWayOfAFollower(t *testing.T) {
 	a := w.running(n, ann, "work")
 	c := w.inside("n1", a, w.follower())
 	w.submit(c, job("inner"))
-	_, err := c.Cluster().Info(t.Context(), &greylagv1.InfoRequest{})
+	_, err := c.Cluster().GetInfo(t.Context(), &greylagv1.GetInfoRequest{})
 	must(t, err)
-	_, err = w.inside("n2", a, w.follower()).Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{job("forged")}})
+	_, err = w.inside("n2", a, w.follower()).Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{job("forged")}})
 	denied(t, "another node by way of a follower", err, "does not run on node n2")
 }
 
@@ -232,13 +232,13 @@ func TestAStreamEndsWithItsAttempt(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	go func() {
-		ended <- w.inside("n1", a).Watch(ctx, &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{watched}}}, func(*greylagv1.WatchResponse) error {
+		ended <- w.inside("n1", a).Watch(ctx, &greylagv1.WatchJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{watched}}}, func(*greylagv1.WatchJobsResponse) error {
 			open <- struct{}{}
 			return nil
 		})
 	}()
 	<-open
-	_, err := w.as(ann).Jobs().Cancel(t.Context(), &greylagv1.CancelRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(a)}}})
+	_, err := w.as(ann).Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(a)}}})
 	must(t, err)
 	n.until(uint64(a.Job), func(task *greylagv1.WantedTask) bool { return task.GetStop() })
 	denied(t, "the watch", <-ended, "its identity is no longer valid")
@@ -253,11 +253,11 @@ func TestAnIdentityEndsWhereTheNodeNeverSaysSo(t *testing.T) {
 	a := w.running(n, ann, "work")
 	c := w.inside("n1", a)
 	ask := func() error {
-		_, err := c.Cluster().Info(t.Context(), &greylagv1.InfoRequest{})
+		_, err := c.Cluster().GetInfo(t.Context(), &greylagv1.GetInfoRequest{})
 		return err
 	}
 	must(t, ask())
-	_, err := w.as(ann).Jobs().Cancel(t.Context(), &greylagv1.CancelRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(a)}}})
+	_, err := w.as(ann).Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(a)}}})
 	must(t, err)
 	must(t, ask()) // its processes may still end in order
 	clock.by.Store(int64(62 * time.Second))
@@ -270,7 +270,7 @@ func TestOneUserLeavesOutputsToOthers(t *testing.T) {
 	n := newNode(w, "n1")
 	jobs := map[cluster.Identity]auth.Attempt{ann: w.running(n, ann, "ann's"), bob: w.running(n, bob, "bob's")}
 	open := func(user cluster.Identity, of auth.Attempt) error {
-		stream, err := w.as(user).Jobs().Logs(t.Context(), &greylagv1.LogsRequest{Job: refOf(of), Follow: true})
+		stream, err := w.as(user).Jobs().StreamLogs(t.Context(), &greylagv1.StreamLogsRequest{Job: refOf(of), Follow: true})
 		must(t, err)
 		t.Cleanup(func() { _ = stream.Close() })
 		stream.Receive() // the answer begins

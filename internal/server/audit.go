@@ -18,7 +18,7 @@ import (
 )
 
 // Audit streams the audit journal of this controller.
-func (s *clusterService) Audit(ctx context.Context, p *greylagv1.AuditRequest, stream *connect.ServerStream[greylagv1.AuditResponse]) error {
+func (s *clusterService) StreamAudit(ctx context.Context, p *greylagv1.StreamAuditRequest, stream *connect.ServerStream[greylagv1.StreamAuditResponse]) error {
 	from, before := cluster.Instant(0), cluster.Never
 	if p.GetFrom() != nil {
 		from = cluster.InstantOf(p.GetFrom().AsTime())
@@ -40,7 +40,7 @@ func (s *clusterService) Audit(ctx context.Context, p *greylagv1.AuditRequest, s
 			!strings.Contains(e.Text, p.GetWord()):
 			return nil
 		}
-		return stream.Send(&greylagv1.AuditResponse{
+		return stream.Send(&greylagv1.StreamAuditResponse{
 			Seq: e.Seq, Index: e.Index, At: wire.Timestamp(e.At), User: e.User, Role: roleWord(e.Role), Source: e.Source,
 			Kind: e.Kind, Text: e.Text, Refused: e.Code != 0, Hash: e.Hash[:],
 		})

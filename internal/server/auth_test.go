@@ -27,12 +27,12 @@ var update = flag.Bool("update", false, "rewrite the files in testdata")
 
 // bodies are requests about job %d; all other procedures get an empty one.
 var bodies = map[string]string{
-	"JobService/Submit": `{"jobs":[{"script":"IyEvYmluL3NoCg=="}]}`,
-	"JobService/Get":    `{"job":"%d"}`, "JobService/Script": `{"job":"%d"}`, "JobService/Logs": `{"job":"%d"}`,
-	"JobService/Cancel": `{"filter":{"jobs":["%d"]}}`, "JobService/Update": `{"filter":{"jobs":["%d"]},"action":"hold"}`,
-	"ClusterService/Apply":        `{"dryRun":true}`,
-	"AccountService/EditAccounts": `{"requestId":"e","edits":[{"action":"add","account":"lab","parent":"root"}]}`,
-	"CreditService/ChangeCredits": `{"requestId":"c","action":"price","gpuType":"h100","amount":"1000000"}`,
+	"JobService/SubmitJobs": `{"jobs":[{"script":"IyEvYmluL3NoCg=="}]}`,
+	"JobService/GetJob":     `{"job":"%d"}`, "JobService/GetScript": `{"job":"%d"}`, "JobService/StreamLogs": `{"job":"%d"}`,
+	"JobService/CancelJobs": `{"filter":{"jobs":["%d"]}}`, "JobService/UpdateJobs": `{"filter":{"jobs":["%d"]},"action":"hold"}`,
+	"ClusterService/SetPolicy":      `{"dryRun":true}`,
+	"AccountService/UpdateAccounts": `{"requestId":"e","edits":[{"action":"add","account":"lab","parent":"root"}]}`,
+	"CreditService/ChangeCredits":   `{"requestId":"c","action":"price","gpuType":"h100","amount":"1000000"}`,
 }
 
 // someone is a column of the table.

@@ -16,12 +16,12 @@ func fill(b *testing.B, w *world, n int) {
 	b.Helper()
 	c := w.as(root)
 	for n > 0 {
-		request := &greylagv1.SubmitRequest{RequestId: client.NewRequestID()}
+		request := &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID()}
 		for range min(n, 2000) {
 			request.Jobs = append(request.Jobs, job("train"))
 		}
 		n -= len(request.Jobs)
-		_, err := c.Jobs().Submit(context.Background(), request)
+		_, err := c.Jobs().SubmitJobs(context.Background(), request)
 		must(b, err)
 	}
 }
@@ -34,7 +34,7 @@ func BenchmarkQueue(b *testing.B) {
 	fill(b, w, jobs)
 	c := w.as(ann)
 	for b.Loop() {
-		stream, err := c.Jobs().Stream(context.Background(), &greylagv1.ListRequest{Brief: true})
+		stream, err := c.Jobs().StreamJobs(context.Background(), &greylagv1.ListJobsRequest{Brief: true})
 		must(b, err)
 		n := 0
 		for stream.Receive() {
@@ -63,7 +63,7 @@ func BenchmarkSubmit(b *testing.B) {
 					c := w.as(root, leader)
 					go func() {
 						for left.Add(-1) >= 0 {
-							if _, err := c.Jobs().Submit(context.Background(), &greylagv1.SubmitRequest{
+							if _, err := c.Jobs().SubmitJobs(context.Background(), &greylagv1.SubmitJobsRequest{
 								RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{job("bench")},
 							}); err != nil {
 								done <- err

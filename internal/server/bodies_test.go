@@ -65,7 +65,7 @@ func TestUnfinishedBodiesWithoutProof(t *testing.T) {
 	w := newWorld(serial{t}, options{})
 	other := w.as(root)
 	status := func() error {
-		_, err := other.Cluster().Status(t.Context(), &greylagv1.StatusRequest{})
+		_, err := other.Cluster().GetStatus(t.Context(), &greylagv1.GetStatusRequest{})
 		return err
 	}
 	for kind, length := range map[string]string{"with length": fmt.Sprint("Content-Length: ", 2*size), "chunked": "Transfer-Encoding: chunked"} {
@@ -126,7 +126,7 @@ func TestHeldBodiesWithoutProof(t *testing.T) {
 		t.Errorf("retry after %q, hint %q", after, response.Header.Get("Greylag-Hint"))
 	}
 	w.submit(w.as(ann), job("not refused"))
-	if _, err := w.program(pki.RoleNode, "n1").Node().Register(t.Context(), &greylagv1.RegisterRequest{BootId: "b", Cpus: 1}); err != nil {
+	if _, err := w.program(pki.RoleNode, "n1").Node().Register(t.Context(), &greylagv1.RegisterNodeRequest{BootId: "b", Cpus: 1}); err != nil {
 		t.Errorf("a node: %v", err)
 	}
 }
@@ -139,7 +139,7 @@ func TestTooLargeBodiesAreAnswered(t *testing.T) {
 		for what, body := range map[string]io.Reader{
 			"with length": bytes.NewReader(make([]byte, 20<<20)), "without": io.LimitReader(endless{}, 20<<20),
 		} {
-			response, text := w.post(c, ann, "JobService/Submit", "application/proto", body)
+			response, text := w.post(c, ann, "JobService/SubmitJobs", "application/proto", body)
 			if response.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(text, "larger than 16777216 bytes") {
 				t.Errorf("%s %s: %s %.200s", name, what, response.Status, text)
 			}

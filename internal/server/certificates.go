@@ -250,12 +250,12 @@ func (o *openStreams) recheck(check func(*caller) error) {
 }
 
 // Certificates lists what the state has recorded of certificates.
-func (s *clusterService) Certificates(ctx context.Context, p *greylagv1.CertificatesRequest) (*greylagv1.CertificatesResponse, error) {
+func (s *clusterService) ListCertificates(ctx context.Context, p *greylagv1.ListCertificatesRequest) (*greylagv1.ListCertificatesResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
-	response := &greylagv1.CertificatesResponse{AsOf: asOf, Rotation: s.rotationOf(v)}
+	response := &greylagv1.ListCertificatesResponse{AsOf: asOf, Rotation: s.rotationOf(v)}
 	for h := range v.CertificateHolders() {
 		holder := &greylagv1.CertificateHolder{Role: h.Role, Name: h.Name, RevokedBy: h.RevokedBy, Reason: h.Reason}
 		if h.RevokedAt != 0 {
@@ -276,7 +276,7 @@ func (s *clusterService) Certificates(ctx context.Context, p *greylagv1.Certific
 }
 
 // Revoke revokes every certificate of a holder that was issued until now.
-func (s *clusterService) Revoke(ctx context.Context, p *greylagv1.RevokeRequest) (*greylagv1.RevokeResponse, error) {
+func (s *clusterService) RevokeCertificates(ctx context.Context, p *greylagv1.RevokeCertificatesRequest) (*greylagv1.RevokeCertificatesResponse, error) {
 	c := callerOf(ctx)
 	payload, err := payloadOf(p)
 	if err != nil {
@@ -295,7 +295,7 @@ func (s *clusterService) Revoke(ctx context.Context, p *greylagv1.RevokeRequest)
 		return nil, err
 	}
 	s.log.Warn("certificates revoked", "role", p.GetRole(), "name", p.GetName(), "by", c.User.User, "reason", p.GetReason())
-	return &greylagv1.RevokeResponse{}, nil
+	return &greylagv1.RevokeCertificatesResponse{}, nil
 }
 
 // maxKnown is how many names a refusal lists.
@@ -303,7 +303,7 @@ const maxKnown = 8
 
 // checkRevocation refuses names that hold no certificate, and a revocation that would take the
 // quorum away.
-func (s *clusterService) checkRevocation(p *greylagv1.RevokeRequest) error {
+func (s *clusterService) checkRevocation(p *greylagv1.RevokeCertificatesRequest) error {
 	v := s.cfg.State.View()
 	var known []string
 	found := false

@@ -18,7 +18,7 @@ import (
 
 func (w *world) revoke(c *client.Client, role pki.Role, name string) {
 	w.t.Helper()
-	_, err := c.Cluster().Revoke(w.t.Context(), &greylagv1.RevokeRequest{Role: string(role), Name: name, Reason: "stolen", Force: true})
+	_, err := c.Cluster().RevokeCertificates(w.t.Context(), &greylagv1.RevokeCertificatesRequest{Role: string(role), Name: name, Reason: "stolen", Force: true})
 	must(w.t, err)
 }
 
@@ -68,7 +68,7 @@ func TestARevokedNodeIsRefusedOnOpenConnections(t *testing.T) {
 	n := newNode(w, "n1")
 	n.next()
 	w.revoke(w.as(root), pki.RoleNode, "n1")
-	_, err := n.session.Report(t.Context(), &greylagv1.ReportRequest{Epoch: n.epoch})
+	_, err := n.session.Report(t.Context(), &greylagv1.ReportTasksRequest{Epoch: n.epoch})
 	says(t, "report", err, "certificate was revoked", "by root: stolen", "gctl cluster token --node")
 	select {
 	case err := <-n.ended:
@@ -80,7 +80,7 @@ func TestARevokedNodeIsRefusedOnOpenConnections(t *testing.T) {
 	_, err = w.joinIn(w.token(pki.RoleNode, "", false), "n1", w.pkiDir(pki.RoleNode, "n1"))
 	must(t, err)
 	w.until("the daemon shows its new certificate", func() bool {
-		_, err = n.session.Register(t.Context(), &greylagv1.RegisterRequest{BootId: "boot", Cpus: 8, Memory: 32 << 30})
+		_, err = n.session.Register(t.Context(), &greylagv1.RegisterNodeRequest{BootId: "boot", Cpus: 8, Memory: 32 << 30})
 		return err == nil
 	})
 }
@@ -108,11 +108,11 @@ func TestTokensOfARevokedLoginHostAreRefused(t *testing.T) {
 	w.signer = signer
 	w.revoke(w.as(root), pki.RoleAuth, "login1")
 	for what, c := range map[string]*client.Client{"a user": user, "an administrator": admin} {
-		_, err := c.Cluster().Info(t.Context(), &greylagv1.InfoRequest{})
+		_, err := c.Cluster().GetInfo(t.Context(), &greylagv1.GetInfoRequest{})
 		says(t, what+" with a remembered token", err, "certificate was revoked", "auth login1")
 	}
 	w.signer = stolen
-	_, err = w.as(ann).Cluster().Info(t.Context(), &greylagv1.InfoRequest{})
+	_, err = w.as(ann).Cluster().GetInfo(t.Context(), &greylagv1.GetInfoRequest{})
 	says(t, "a new token", err, "certificate was revoked")
 	w.signer = signer
 	w.submit(w.as(ann), job("after"))
@@ -124,7 +124,7 @@ func TestARemovedNodeJoinsWithANewToken(t *testing.T) {
 	n.next()
 	_, err := w.as(olga).Cluster().UpdateNodes(t.Context(), &greylagv1.UpdateNodesRequest{Names: []string{"n1"}, Action: "remove"})
 	must(t, err)
-	_, err = n.session.Register(t.Context(), &greylagv1.RegisterRequest{BootId: "boot", Cpus: 8, Memory: 32 << 30})
+	_, err = n.session.Register(t.Context(), &greylagv1.RegisterNodeRequest{BootId: "boot", Cpus: 8, Memory: 32 << 30})
 	says(t, "register", err, "the node was removed", "gctl cluster token --node")
 	_, err = w.join(w.token(pki.RoleNode, "", false), "n1")
 	must(t, err)
@@ -196,7 +196,7 @@ func TestOneOfManyHostsWinsAJoinToken(t *testing.T) {
 func TestRevocationsThatAreRefused(t *testing.T) {
 	w := newWorld(t, options{controllers: 3})
 	ask := func(c *client.Client, role, name string, force bool) error {
-		_, err := c.Cluster().Revoke(t.Context(), &greylagv1.RevokeRequest{Role: role, Name: name, Reason: "x", Force: force})
+		_, err := c.Cluster().RevokeCertificates(t.Context(), &greylagv1.RevokeCertificatesRequest{Role: role, Name: name, Reason: "x", Force: force})
 		return err
 	}
 	_, err := w.join(w.token(pki.RoleNode, "", false), "n1")
@@ -208,10 +208,10 @@ func TestRevocationsThatAreRefused(t *testing.T) {
 	}
 	w.until("the controllers' certificates to be recorded", func() bool {
 		for _, c := range w.all { // a follower asks the leader, and shows its certificate
-			_, err := w.as(root, c).Cluster().Info(t.Context(), &greylagv1.InfoRequest{})
+			_, err := w.as(root, c).Cluster().GetInfo(t.Context(), &greylagv1.GetInfoRequest{})
 			must(t, err)
 		}
-		list, err := w.as(root).Cluster().Certificates(t.Context(), &greylagv1.CertificatesRequest{})
+		list, err := w.as(root).Cluster().ListCertificates(t.Context(), &greylagv1.ListCertificatesRequest{})
 		must(t, err)
 		return len(list.GetHolders()) == 5 // three controllers, login1, n1
 	})
@@ -239,7 +239,7 @@ func TestMadeUpTokensLeaveNoTrace(t *testing.T) {
 			t.Errorf("a made-up token: %v", err)
 		}
 	}
-	audit, err := w.as(root).Cluster().Audit(t.Context(), &greylagv1.AuditRequest{Kind: "join"})
+	audit, err := w.as(root).Cluster().StreamAudit(t.Context(), &greylagv1.StreamAuditRequest{Kind: "join"})
 	must(t, err)
 	for audit.Receive() {
 		t.Errorf("the audit journal holds %v", audit.Msg())

@@ -62,7 +62,7 @@ func activeOf(v *state.View, ids []cluster.JobID) (active []*cluster.Job) {
 }
 
 // Cancel ends or signals jobs.
-func (s *jobService) Cancel(ctx context.Context, p *greylagv1.CancelRequest) (*greylagv1.CancelResponse, error) {
+func (s *jobService) CancelJobs(ctx context.Context, p *greylagv1.CancelJobsRequest) (*greylagv1.CancelJobsResponse, error) {
 	if p.GetSignal() < 0 || p.GetSignal() > cluster.MaxSignal {
 		return nil, refused(command.InvalidArgument, "", "signal %d: want 0 to %d", p.GetSignal(), cluster.MaxSignal)
 	}
@@ -73,11 +73,11 @@ func (s *jobService) Cancel(ctx context.Context, p *greylagv1.CancelRequest) (*g
 	if err != nil {
 		return nil, err
 	}
-	return &greylagv1.CancelResponse{Outcomes: outcomes, Index: index}, nil
+	return &greylagv1.CancelJobsResponse{Outcomes: outcomes, Index: index}, nil
 }
 
 // Update changes, holds, releases or requeues jobs.
-func (s *jobService) Update(ctx context.Context, p *greylagv1.UpdateRequest) (*greylagv1.UpdateResponse, error) {
+func (s *jobService) UpdateJobs(ctx context.Context, p *greylagv1.UpdateJobsRequest) (*greylagv1.UpdateJobsResponse, error) {
 	c := callerOf(ctx)
 	change, err := wire.ReadUpdate(p)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *jobService) Update(ctx context.Context, p *greylagv1.UpdateRequest) (*g
 			o.Note = atStake(before, after, cluster.JobID(o.Id))
 		}
 	}
-	return &greylagv1.UpdateResponse{Outcomes: outcomes, Index: index}, nil
+	return &greylagv1.UpdateJobsResponse{Outcomes: outcomes, Index: index}, nil
 }
 
 // atStake says of a job that was promised a start that a change may cost it that; "" of one

@@ -31,13 +31,13 @@ type clusterService struct{ *Server }
 
 // Status tells how the controllers are, from what this one knows. It waits for
 // nothing. Of the others only the leader knows: the answer's header names it.
-func (s *clusterService) Status(ctx context.Context, _ *greylagv1.StatusRequest) (*greylagv1.StatusResponse, error) {
+func (s *clusterService) GetStatus(ctx context.Context, _ *greylagv1.GetStatusRequest) (*greylagv1.GetStatusResponse, error) {
 	st, v := s.cfg.Members.Status(), s.cfg.State.View()
 	if info, ok := connect.CallInfoForHandlerContext(ctx); ok && st.LeaderAddr != "" && st.LeaderID != st.ID {
 		info.ResponseHeader().Set(leaderHeader, st.LeaderAddr)
 	}
 	counts := v.Counts()
-	p := &greylagv1.StatusResponse{
+	p := &greylagv1.GetStatusResponse{
 		Cluster: v.Policy().Cluster, ClusterId: s.cfg.Trust.ClusterID(), Id: st.ID, Leader: st.LeaderID, LeaderAddress: st.LeaderAddr,
 		Term: st.Term, CommitIndex: st.CommitIndex, AppliedIndex: v.Index(), Version: version.Version, DiskLow: st.DiskLow,
 		Digest: fmt.Sprintf("%016x", v.Digest()), ActiveJobs: int64(counts.Active), FinishedJobs: int64(counts.Finished),
@@ -79,7 +79,7 @@ func writeRestored(h state.History) *greylagv1.Restored {
 }
 
 // Info counts nodes and GPUs by partition and state.
-func (s *clusterService) Info(ctx context.Context, p *greylagv1.InfoRequest) (*greylagv1.InfoResponse, error) {
+func (s *clusterService) GetInfo(ctx context.Context, p *greylagv1.GetInfoRequest) (*greylagv1.GetInfoResponse, error) {
 	names, err := wire.ReadNames(p.GetNodes())
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (s *clusterService) Info(ctx context.Context, p *greylagv1.InfoRequest) (*g
 	if err := known(v, p.GetPartitions(), names); err != nil {
 		return nil, err
 	}
-	response := &greylagv1.InfoResponse{AsOf: asOf}
+	response := &greylagv1.GetInfoResponse{AsOf: asOf}
 	reserved := reservedNow(v)
 	for _, part := range v.Policy().Partitions {
 		if only := p.GetPartitions(); len(only) > 0 && !slices.Contains(only, part.Name) {
@@ -181,7 +181,7 @@ func shape(n *cluster.Node) string {
 }
 
 // Nodes lists nodes.
-func (s *clusterService) Nodes(ctx context.Context, p *greylagv1.NodesRequest) (*greylagv1.NodesResponse, error) {
+func (s *clusterService) ListNodes(ctx context.Context, p *greylagv1.ListNodesRequest) (*greylagv1.ListNodesResponse, error) {
 	names, err := wire.ReadNames(p.GetNames())
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (s *clusterService) Nodes(ctx context.Context, p *greylagv1.NodesRequest) (
 			in[name] = append(in[name], part.Name)
 		}
 	}
-	response := &greylagv1.NodesResponse{AsOf: asOf}
+	response := &greylagv1.ListNodesResponse{AsOf: asOf}
 	reserved := reservedNow(v)
 	add := func(n *cluster.Node) {
 		p := wire.WriteNode(n, v.Use(n.Name), in[n.Name])
@@ -251,7 +251,7 @@ func (s *clusterService) UpdateNodes(ctx context.Context, p *greylagv1.UpdateNod
 }
 
 // Transfer hands leadership over, and answers who leads then.
-func (s *clusterService) Transfer(ctx context.Context, p *greylagv1.TransferRequest) (*greylagv1.TransferResponse, error) {
+func (s *clusterService) TransferLeadership(ctx context.Context, p *greylagv1.TransferLeadershipRequest) (*greylagv1.TransferLeadershipResponse, error) {
 	if err := s.cfg.Members.Transfer(ctx, p.GetId()); err != nil {
 		return nil, s.memberError(ctx, err)
 	}
@@ -259,7 +259,7 @@ func (s *clusterService) Transfer(ctx context.Context, p *greylagv1.TransferRequ
 	defer cancel()
 	for {
 		if id, _ := s.cfg.Log.Leader(); id != "" && id != s.cfg.ID {
-			return &greylagv1.TransferResponse{Leader: id}, nil
+			return &greylagv1.TransferLeadershipResponse{Leader: id}, nil
 		}
 		if !pause(ctx, leaderPause) {
 			return nil, errNoLeader
@@ -269,7 +269,7 @@ func (s *clusterService) Transfer(ctx context.Context, p *greylagv1.TransferRequ
 
 // Snapshot streams a backup: the state, every script and environment that jobs may need,
 // and on request the history.
-func (s *clusterService) Snapshot(ctx context.Context, p *greylagv1.SnapshotRequest, stream *connect.ServerStream[greylagv1.SnapshotResponse]) error {
+func (s *clusterService) StreamSnapshot(ctx context.Context, p *greylagv1.StreamSnapshotRequest, stream *connect.ServerStream[greylagv1.StreamSnapshotResponse]) error {
 	if err := s.catchUp(ctx); err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func (s *clusterService) Snapshot(ctx context.Context, p *greylagv1.SnapshotRequ
 	if err != nil {
 		return err
 	}
-	return stream.Send(&greylagv1.SnapshotResponse{MissingContents: uint32(missing)})
+	return stream.Send(&greylagv1.StreamSnapshotResponse{MissingContents: uint32(missing)})
 }
 
 // wholeHistory refuses a backup with history if this controller lacks part of the history.
@@ -308,14 +308,14 @@ func (s *clusterService) wholeHistory() error {
 
 // pieces sends what is written to it.
 type pieces struct {
-	stream *connect.ServerStream[greylagv1.SnapshotResponse]
+	stream *connect.ServerStream[greylagv1.StreamSnapshotResponse]
 }
 
 // Write sends data in messages of at most 256 KiB.
 func (p pieces) Write(data []byte) (int, error) {
 	const most = 256 << 10
 	for sent := 0; sent < len(data); sent += most {
-		if err := p.stream.Send(&greylagv1.SnapshotResponse{Data: data[sent:min(sent+most, len(data))]}); err != nil {
+		if err := p.stream.Send(&greylagv1.StreamSnapshotResponse{Data: data[sent:min(sent+most, len(data))]}); err != nil {
 			return sent, err
 		}
 	}

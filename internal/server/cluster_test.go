@@ -72,7 +72,7 @@ func TestBeforeThePolicy(t *testing.T) {
 	if _, err := hasty.Cluster().CreateToken(t.Context(), ask); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("without a policy: %v", err)
 	}
-	if status, err := hasty.Cluster().Status(t.Context(), &greylagv1.StatusRequest{}); err != nil || status.GetLeader() == "" {
+	if status, err := hasty.Cluster().GetStatus(t.Context(), &greylagv1.GetStatusRequest{}); err != nil || status.GetLeader() == "" {
 		t.Errorf("status: %v, %v", status, err)
 	}
 	w.all[0].wake()
@@ -112,7 +112,7 @@ func TestNodesAndInfo(t *testing.T) {
 	if must(t, err); strings.Join(drained.GetNames(), " ") != "n2 n3" {
 		t.Errorf("drained %v", drained)
 	}
-	info, err := c.Info(t.Context(), &greylagv1.InfoRequest{})
+	info, err := c.GetInfo(t.Context(), &greylagv1.GetInfoRequest{})
 	must(t, err)
 	var lines []string
 	for _, g := range info.GetPartitions()[0].GetGroups() {
@@ -121,22 +121,22 @@ func TestNodesAndInfo(t *testing.T) {
 	if got := strings.Join(lines, ", "); got != "IDLE n1 h100:2, DRAINED n[2-3] h100:2" {
 		t.Errorf("info: %s", got)
 	}
-	info, err = c.Info(t.Context(), &greylagv1.InfoRequest{Partitions: []string{"main"}, Nodes: []string{"n[1-2]"}})
+	info, err = c.GetInfo(t.Context(), &greylagv1.GetInfoRequest{Partitions: []string{"main"}, Nodes: []string{"n[1-2]"}})
 	must(t, err)
 	if g := info.GetPartitions()[0].GetGroups(); len(info.GetPartitions()) != 1 || len(g) != 2 || g[1].GetList() != "n2" || g[1].GetGpusTotal() != 2 {
 		t.Errorf("info of two nodes: %v", info)
 	}
-	for _, none := range []*greylagv1.InfoRequest{{Partitions: []string{"gone"}}, {Nodes: []string{"n9"}}} {
-		if _, err := c.Info(t.Context(), none); connect.CodeOf(err) != connect.CodeNotFound {
+	for _, none := range []*greylagv1.GetInfoRequest{{Partitions: []string{"gone"}}, {Nodes: []string{"n9"}}} {
+		if _, err := c.GetInfo(t.Context(), none); connect.CodeOf(err) != connect.CodeNotFound {
 			t.Errorf("%v: %v", none, err)
 		}
 	}
-	nodes, err := c.Nodes(t.Context(), &greylagv1.NodesRequest{Names: []string{"n2"}})
+	nodes, err := c.ListNodes(t.Context(), &greylagv1.ListNodesRequest{Names: []string{"n2"}})
 	must(t, err)
 	if n := nodes.GetNodes()[0]; !n.GetDrain() || n.GetReason() != "new fans" || n.GetReasonBy() != "olga" || !n.GetSince().AsTime().Equal(n.GetReasonSince().AsTime()) || len(n.GetPartitions()) != 1 || len(n.GetGpus()) != 2 {
 		t.Errorf("node: %v", n)
 	}
-	if _, err := c.Nodes(t.Context(), &greylagv1.NodesRequest{Names: []string{"n9"}}); connect.CodeOf(err) != connect.CodeNotFound {
+	if _, err := c.ListNodes(t.Context(), &greylagv1.ListNodesRequest{Names: []string{"n9"}}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("no such node: %v", err)
 	}
 	if _, err := c.UpdateNodes(t.Context(), &greylagv1.UpdateNodesRequest{Names: []string{"n1"}, Action: "drain"}); connect.CodeOf(err) != connect.CodeInvalidArgument {
@@ -147,38 +147,38 @@ func TestNodesAndInfo(t *testing.T) {
 func TestPolicy(t *testing.T) {
 	w := newWorld(t, options{})
 	c := w.as(root).Cluster()
-	now, err := c.Policy(t.Context(), &greylagv1.PolicyRequest{})
+	now, err := c.GetPolicy(t.Context(), &greylagv1.GetPolicyRequest{})
 	must(t, err)
 	text := strings.Replace(now.GetToml(), "private = false", "private = true", 1)
-	dry, err := c.Apply(t.Context(), &greylagv1.ApplyRequest{Toml: text, DryRun: true})
+	dry, err := c.SetPolicy(t.Context(), &greylagv1.SetPolicyRequest{Toml: text, DryRun: true})
 	if must(t, err); dry.GetDiff() != "-private = false\n+private = true\n" || dry.GetVersion() != now.GetVersion() {
 		t.Errorf("dry run: %q of version %d", dry.GetDiff(), dry.GetVersion())
 	}
-	done, err := c.Apply(t.Context(), &greylagv1.ApplyRequest{RequestId: client.NewRequestID(), Toml: text, ExpectVersion: now.GetVersion()})
+	done, err := c.SetPolicy(t.Context(), &greylagv1.SetPolicyRequest{RequestId: client.NewRequestID(), Toml: text, ExpectVersion: now.GetVersion()})
 	if must(t, err); done.GetVersion() == now.GetVersion() {
 		t.Errorf("applied: %v", done)
 	}
-	then, err := c.Policy(t.Context(), &greylagv1.PolicyRequest{})
+	then, err := c.GetPolicy(t.Context(), &greylagv1.GetPolicyRequest{})
 	if must(t, err); then.GetToml() != text || then.GetVersion() != done.GetVersion() {
 		t.Errorf("version %d: %s", then.GetVersion(), then.GetToml())
 	}
 	for what, x := range map[string]struct {
-		request *greylagv1.ApplyRequest
+		request *greylagv1.SetPolicyRequest
 		want    string
 	}{
-		"stale":     {&greylagv1.ApplyRequest{Toml: text, ExpectVersion: now.GetVersion()}, "version"},
-		"unknown":   {&greylagv1.ApplyRequest{Toml: "partitons = 1\n"}, "policy:1: partitons: unknown key"},
-		"named":     {&greylagv1.ApplyRequest{Name: "mine.toml", Toml: "\ndefault_qos = \"gold\"\n"}, "mine.toml:2: default_qos: the default qos \"gold\" does not exist"},
-		"empty":     {&greylagv1.ApplyRequest{Toml: " \n"}, "empty"},
-		"mine":      {&greylagv1.ApplyRequest{Toml: strings.Replace(text, "admins = ['root']", "admins = ['olga']", 1)}, "root would be no administrator"},
-		"not text":  {&greylagv1.ApplyRequest{Toml: text + "# caf\xe9\n"}, "UTF-8"},
-		"senseless": {&greylagv1.ApplyRequest{Toml: "[[partition]]\nname = \"a\"\n[[partition]]\nname = \"a\"\n"}, "a"},
+		"stale":     {&greylagv1.SetPolicyRequest{Toml: text, ExpectVersion: now.GetVersion()}, "version"},
+		"unknown":   {&greylagv1.SetPolicyRequest{Toml: "partitons = 1\n"}, "policy:1: partitons: unknown key"},
+		"named":     {&greylagv1.SetPolicyRequest{Name: "mine.toml", Toml: "\ndefault_qos = \"gold\"\n"}, "mine.toml:2: default_qos: the default qos \"gold\" does not exist"},
+		"empty":     {&greylagv1.SetPolicyRequest{Toml: " \n"}, "empty"},
+		"mine":      {&greylagv1.SetPolicyRequest{Toml: strings.Replace(text, "admins = ['root']", "admins = ['olga']", 1)}, "root would be no administrator"},
+		"not text":  {&greylagv1.SetPolicyRequest{Toml: text + "# caf\xe9\n"}, "UTF-8"},
+		"senseless": {&greylagv1.SetPolicyRequest{Toml: "[[partition]]\nname = \"a\"\n[[partition]]\nname = \"a\"\n"}, "a"},
 	} {
-		if _, err := c.Apply(t.Context(), x.request); err == nil || !strings.Contains(err.Error(), x.want) || connect.CodeOf(err) == connect.CodeInternal {
+		if _, err := c.SetPolicy(t.Context(), x.request); err == nil || !strings.Contains(err.Error(), x.want) || connect.CodeOf(err) == connect.CodeInternal {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if then, err = c.Policy(t.Context(), &greylagv1.PolicyRequest{}); err != nil || then.GetVersion() != done.GetVersion() {
+	if then, err = c.GetPolicy(t.Context(), &greylagv1.GetPolicyRequest{}); err != nil || then.GetVersion() != done.GetVersion() {
 		t.Errorf("refused, and yet version %d, %v", then.GetVersion(), err)
 	}
 }
@@ -186,7 +186,7 @@ func TestPolicy(t *testing.T) {
 func TestSnapshotStreams(t *testing.T) {
 	w := newWorld(t, options{})
 	w.submit(w.as(ann), job("saved"))
-	stream, err := w.as(root).Cluster().Snapshot(t.Context(), &greylagv1.SnapshotRequest{})
+	stream, err := w.as(root).Cluster().StreamSnapshot(t.Context(), &greylagv1.StreamSnapshotRequest{})
 	must(t, err)
 	var data bytes.Buffer
 	for stream.Receive() {
@@ -201,7 +201,7 @@ func TestPeersFillEachOthersArchive(t *testing.T) {
 	w := newWorld(t, options{})
 	c := w.as(ann)
 	id := w.submit(c, job("ended"))
-	_, err := c.Jobs().Cancel(t.Context(), &greylagv1.CancelRequest{Filter: &greylagv1.Filter{Mine: true}})
+	_, err := c.Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{Filter: &greylagv1.Filter{Mine: true}})
 	must(t, err)
 	peers := client.NewPeers(pki.ClientTLS(w.ca.Trust(), w.identity(pki.RoleController, "c1")))
 	defer peers.Close()
@@ -229,13 +229,13 @@ func TestLicences(t *testing.T) {
 	w.submit(w.as(bob), asking)
 	n.busy()
 	asking.Hold = true
-	x, err := w.as(bob).Cluster().Why(t.Context(), &greylagv1.WhyRequest{Job: cluster.JobID(w.submit(w.as(bob), asking)).String()})
+	x, err := w.as(bob).Cluster().ExplainJob(t.Context(), &greylagv1.ExplainJobRequest{Job: cluster.JobID(w.submit(w.as(bob), asking)).String()})
 	must(t, err)
 	if l, h := x.GetLicences(), x.GetHolders(); len(l) != 1 || l[0].GetName() != "matlab" || l[0].GetUsed() != 2 || len(h) != 1 || h[0].GetLicences()[0].GetCount() != 2 {
 		t.Errorf("why: %v, held by %v", l, h)
 	}
 	for _, asked := range []bool{true, false} {
-		info, err := w.as(bob).Cluster().Info(t.Context(), &greylagv1.InfoRequest{Licences: asked})
+		info, err := w.as(bob).Cluster().GetInfo(t.Context(), &greylagv1.GetInfoRequest{Licences: asked})
 		must(t, err)
 		got := ""
 		for _, l := range info.GetLicences() {
@@ -261,7 +261,7 @@ func TestReservations(t *testing.T) {
 	within := job("work")
 	within.Reservation, within.Hold, within.TimeLimit = "course", true, durationpb.New(time.Hour)
 	id := w.submit(w.as(bob), within)
-	info, err := w.as(bob).Cluster().Info(t.Context(), &greylagv1.InfoRequest{Reservations: true})
+	info, err := w.as(bob).Cluster().GetInfo(t.Context(), &greylagv1.GetInfoRequest{Reservations: true})
 	must(t, err)
 	if len(info.GetReservations()) != 2 {
 		t.Fatal(info)
@@ -281,7 +281,7 @@ func TestReservations(t *testing.T) {
 	if len(groups) != 2 || groups["RESERVED"] != "n1" || groups["IDLE"] != "n2" {
 		t.Errorf("groups: %v", groups)
 	}
-	nodes, err := w.as(bob).Cluster().Nodes(t.Context(), &greylagv1.NodesRequest{})
+	nodes, err := w.as(bob).Cluster().ListNodes(t.Context(), &greylagv1.ListNodesRequest{})
 	if must(t, err); len(nodes.GetNodes()[0].GetReservations()) != 1 || len(nodes.GetNodes()[1].GetReservations()) != 0 {
 		t.Errorf("nodes: %v", nodes)
 	}

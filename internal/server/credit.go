@@ -131,7 +131,7 @@ func missing(v *state.View, scope *accounting.Scope) (warnings []string) {
 }
 
 // Balances tells what accounts have.
-func (s *creditService) Balances(ctx context.Context, p *greylagv1.BalancesRequest) (*greylagv1.BalancesResponse, error) {
+func (s *creditService) ListBalances(ctx context.Context, p *greylagv1.ListBalancesRequest) (*greylagv1.ListBalancesResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (s *creditService) Balances(ctx context.Context, p *greylagv1.BalancesReque
 	l, c := v.Credits(), callerOf(ctx)
 	now := max(v.Now(), cluster.InstantOf(s.cfg.Clock()))
 	seq, _ := l.Head()
-	out := &greylagv1.BalancesResponse{Entries: seq, Charging: v.Policy().Credits.On, AsOf: asOf}
+	out := &greylagv1.ListBalancesResponse{Entries: seq, Charging: v.Policy().Credits.On, AsOf: asOf}
 	for _, name := range p.GetAccounts() {
 		if t := v.Accounts().Tree; (t == nil || t.Account(name) < 0) && l.Payer(accounting.PayerID(name)) == (accounting.Payer{}) {
 			return nil, refused(command.NotFound, "gctl account list shows all", "there is no account %s", name)
@@ -253,7 +253,7 @@ func within(l *accounting.Ledger, id, top accounting.PayerID) bool {
 }
 
 // Statement streams what moved in an account, with the balances before and after.
-func (s *creditService) Statement(ctx context.Context, p *greylagv1.StatementRequest, stream *connect.ServerStream[greylagv1.StatementResponse]) error {
+func (s *creditService) StreamStatement(ctx context.Context, p *greylagv1.StreamStatementRequest, stream *connect.ServerStream[greylagv1.StreamStatementResponse]) error {
 	top := accounting.PayerID(p.GetAccount())
 	if p.GetUser() != "" {
 		top += accounting.PayerID("/" + p.GetUser())
@@ -287,7 +287,7 @@ func (s *creditService) Statement(ctx context.Context, p *greylagv1.StatementReq
 	begun := false
 	tell := func() error {
 		begun = true
-		return stream.Send(&greylagv1.StatementResponse{Line: &greylagv1.StatementResponse_Balance{Balance: int64(balance)}})
+		return stream.Send(&greylagv1.StreamStatementResponse{Line: &greylagv1.StreamStatementResponse_Balance{Balance: int64(balance)}})
 	}
 	own := ownership(l, top)
 	err = s.eachEntry(ctx, func(e *accounting.Entry) error {
@@ -303,7 +303,7 @@ func (s *creditService) Statement(ctx context.Context, p *greylagv1.StatementReq
 		if balance += amount; e.At < from || amount == 0 && !own.in(e.Node) {
 			return nil
 		}
-		return stream.Send(&greylagv1.StatementResponse{Line: &greylagv1.StatementResponse_Entry{Entry: wire.JournalEntry(e, amount)}})
+		return stream.Send(&greylagv1.StreamStatementResponse{Line: &greylagv1.StreamStatementResponse_Entry{Entry: wire.JournalEntry(e, amount)}})
 	})
 	if err != nil {
 		return err
@@ -372,12 +372,12 @@ func (s *Server) eachEntry(ctx context.Context, f func(*accounting.Entry) error)
 }
 
 // Prices lists what GPU types cost.
-func (s *creditService) Prices(ctx context.Context, p *greylagv1.PricesRequest) (*greylagv1.PricesResponse, error) {
+func (s *creditService) ListPrices(ctx context.Context, p *greylagv1.ListPricesRequest) (*greylagv1.ListPricesResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
-	out := &greylagv1.PricesResponse{AsOf: asOf}
+	out := &greylagv1.ListPricesResponse{AsOf: asOf}
 	now := max(v.Now(), cluster.InstantOf(s.cfg.Clock()))
 	last := ""
 	for price := range v.Credits().Prices() {
@@ -395,9 +395,9 @@ func (s *creditService) Prices(ctx context.Context, p *greylagv1.PricesRequest) 
 }
 
 // Quote tells what jobs would set aside.
-func (s *creditService) Quote(ctx context.Context, p *greylagv1.QuoteRequest) (*greylagv1.QuoteResponse, error) {
+func (s *creditService) QuoteJobs(ctx context.Context, p *greylagv1.QuoteJobsRequest) (*greylagv1.QuoteJobsResponse, error) {
 	c := callerOf(ctx)
-	jobs := p.GetJobs().GetJobs()
+	jobs := p.GetJobs()
 	if n := len(jobs); n == 0 || n > maxSubmit {
 		return nil, refused(command.InvalidArgument, "", "%d jobs to quote: want 1 to %d in one request", n, maxSubmit)
 	}
@@ -417,7 +417,7 @@ func (s *creditService) Quote(ctx context.Context, p *greylagv1.QuoteRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	out := &greylagv1.QuoteResponse{Amount: int64(q.Amount), Usable: int64(q.Usable), Free: q.Claim == nil && q.Refused == nil, PaidIn: q.PaidIn, AtLimit: int64(q.AtLimit)}
+	out := &greylagv1.QuoteJobsResponse{Amount: int64(q.Amount), Usable: int64(q.Usable), Free: q.Claim == nil && q.Refused == nil, PaidIn: q.PaidIn, AtLimit: int64(q.AtLimit)}
 	if q.Ahead > 0 {
 		out.Ahead = durationpb.New(q.Ahead)
 	}

@@ -72,7 +72,7 @@ func change(w *world, who cluster.Identity, x *greylagv1.ChangeCreditsRequest) (
 // balance is what one payer has; the empty one where the caller sees none.
 func balance(w *world, who cluster.Identity, account, user string) *greylagv1.Balance {
 	w.t.Helper()
-	all, err := w.as(who).Credits().Balances(w.t.Context(), &greylagv1.BalancesRequest{Buckets: true})
+	all, err := w.as(who).Credits().ListBalances(w.t.Context(), &greylagv1.ListBalancesRequest{Buckets: true})
 	must(w.t, err)
 	for _, b := range all.Balances {
 		if b.Account == account && b.User == user {
@@ -85,23 +85,23 @@ func balance(w *world, who cluster.Identity, account, user string) *greylagv1.Ba
 // books is all that anybody can see of the credits.
 func books(w *world) string {
 	w.t.Helper()
-	all, err := w.as(root).Credits().Balances(w.t.Context(), &greylagv1.BalancesRequest{Buckets: true})
+	all, err := w.as(root).Credits().ListBalances(w.t.Context(), &greylagv1.ListBalancesRequest{Buckets: true})
 	must(w.t, err)
-	prices, err := w.as(root).Credits().Prices(w.t.Context(), &greylagv1.PricesRequest{History: true})
+	prices, err := w.as(root).Credits().ListPrices(w.t.Context(), &greylagv1.ListPricesRequest{History: true})
 	must(w.t, err)
 	return fmt.Sprint(all.Entries, all.Balances, prices.Prices)
 }
 
 // statement is the lines of a statement: the balance before, what moved, the one after.
-func statement(w *world, who cluster.Identity, p *greylagv1.StatementRequest) (before, after int64, entries []*greylagv1.JournalEntry, err error) {
-	stream, err := w.as(who).Credits().Statement(w.t.Context(), p)
+func statement(w *world, who cluster.Identity, p *greylagv1.StreamStatementRequest) (before, after int64, entries []*greylagv1.JournalEntry, err error) {
+	stream, err := w.as(who).Credits().StreamStatement(w.t.Context(), p)
 	must(w.t, err)
 	defer stream.Close()
 	for n := 0; stream.Receive(); n++ {
 		switch line := stream.Msg().Line.(type) {
-		case *greylagv1.StatementResponse_Entry:
+		case *greylagv1.StreamStatementResponse_Entry:
 			entries = append(entries, line.Entry)
-		case *greylagv1.StatementResponse_Balance:
+		case *greylagv1.StreamStatementResponse_Balance:
 			if after = line.Balance; n == 0 {
 				before = after
 			}
@@ -156,7 +156,7 @@ func TestCreditChanges(t *testing.T) {
 	if uni := balance(w, ann, "uni", ""); uni.Window != "month" || uni.Limit != 90*credit || uni.Usable != 0 {
 		t.Errorf("uni has %v", uni)
 	}
-	if _, err := w.as(ann).Credits().Balances(t.Context(), &greylagv1.BalancesRequest{Accounts: []string{"nowhere"}}); connect.CodeOf(err) != connect.CodeNotFound {
+	if _, err := w.as(ann).Credits().ListBalances(t.Context(), &greylagv1.ListBalancesRequest{Accounts: []string{"nowhere"}}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("balances of an account that is not there: %v", err)
 	}
 }
@@ -195,12 +195,12 @@ func TestCreditsMalformed(t *testing.T) {
 			t.Errorf("row %d, %v: %v", i, x, err)
 		}
 	}
-	for _, p := range []*greylagv1.QuoteRequest{{}, {Jobs: &greylagv1.SubmitRequest{}}, {Jobs: &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{{Name: "no script"}}}}} {
-		if _, err := w.as(ann).Credits().Quote(t.Context(), p); connect.CodeOf(err) != connect.CodeInvalidArgument {
+	for _, p := range []*greylagv1.QuoteJobsRequest{{}, {Jobs: []*greylagv1.JobSpec{{Name: "no script"}}}} {
+		if _, err := w.as(ann).Credits().QuoteJobs(t.Context(), p); connect.CodeOf(err) != connect.CodeInvalidArgument {
 			t.Errorf("quote of %v: %v", p, err)
 		}
 	}
-	if _, _, _, err := statement(w, root, &greylagv1.StatementRequest{}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+	if _, _, _, err := statement(w, root, &greylagv1.StreamStatementRequest{}); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("a statement of nothing: %v", err)
 	}
 	if after := books(w); after != before {
@@ -269,16 +269,16 @@ func TestCreditsOneRequestID(t *testing.T) {
 		t.Errorf("maths has %v", has)
 	}
 	// What was refused stays refused, also when there is enough.
-	poor := &greylagv1.SubmitRequest{RequestId: "once", Jobs: []*greylagv1.JobSpec{paidJob("dear", 4)}}
+	poor := &greylagv1.SubmitJobsRequest{RequestId: "once", Jobs: []*greylagv1.JobSpec{paidJob("dear", 4)}}
 	for range 2 {
-		if _, err := w.as(eve).Jobs().Submit(t.Context(), poor); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "needs 8.000000, has 5.000000") {
+		if _, err := w.as(eve).Jobs().SubmitJobs(t.Context(), poor); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "needs 8.000000, has 5.000000") {
 			t.Errorf("eight credits of five: %v", err)
 		}
 		_, err := change(w, root, &greylagv1.ChangeCreditsRequest{RequestId: "more", Action: "grant", Account: "maths", Amount: 5 * credit})
 		must(t, err)
 	}
 	poor.RequestId = "again"
-	if _, err := w.as(eve).Jobs().Submit(t.Context(), poor); err != nil {
+	if _, err := w.as(eve).Jobs().SubmitJobs(t.Context(), poor); err != nil {
 		t.Errorf("eight credits of ten: %v", err)
 	}
 }
@@ -287,8 +287,8 @@ func TestCreditsOneRequestID(t *testing.T) {
 func TestCreditsOfAJob(t *testing.T) {
 	w := newTill(t, false)
 	n, c := newNode(w, "n1"), w.as(ann)
-	quote := func(spec *greylagv1.JobSpec) *greylagv1.QuoteResponse {
-		q, err := c.Credits().Quote(t.Context(), &greylagv1.QuoteRequest{Jobs: &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}}})
+	quote := func(spec *greylagv1.JobSpec) *greylagv1.QuoteJobsResponse {
+		q, err := c.Credits().QuoteJobs(t.Context(), &greylagv1.QuoteJobsRequest{Jobs: []*greylagv1.JobSpec{spec}})
 		must(t, err)
 		return q
 	}
@@ -303,10 +303,10 @@ func TestCreditsOfAJob(t *testing.T) {
 	if q := quote(dear); q.Amount != 104*credit || !strings.Contains(q.Refusal, "needs 104.000000, has 100.000000") || q.Hint == "" {
 		t.Errorf("quote beyond what there is: %v", q)
 	}
-	answer, err := c.Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{RequestId: "work", Jobs: []*greylagv1.JobSpec{paidJob("work", 2)}})
+	answer, err := c.Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{RequestId: "work", Jobs: []*greylagv1.JobSpec{paidJob("work", 2)}})
 	must(t, err)
 	id := answer.Jobs[0].Id
-	got, err := c.Jobs().Get(t.Context(), &greylagv1.GetRequest{Job: fmt.Sprint(id)})
+	got, err := c.Jobs().GetJob(t.Context(), &greylagv1.GetJobRequest{Job: fmt.Sprint(id)})
 	must(t, err)
 	if answer.SetAside != 4*credit || got.Jobs[0].SetAside != 4*credit {
 		t.Errorf("set aside %d, the job says %d", answer.SetAside, got.Jobs[0].SetAside)
@@ -342,7 +342,7 @@ func (w *world) runs(n *node, id uint64) int64 {
 		}
 		n.report(set.GetVersion(), tell)
 	}
-	got, err := w.as(root).Jobs().Get(w.t.Context(), &greylagv1.GetRequest{Job: fmt.Sprint(id)})
+	got, err := w.as(root).Jobs().GetJob(w.t.Context(), &greylagv1.GetJobRequest{Job: fmt.Sprint(id)})
 	must(w.t, err)
 	j := got.Jobs[0]
 	ran := j.Ended.AsTime().Sub(j.Started.AsTime())
@@ -362,7 +362,7 @@ func TestStatementOfMany(t *testing.T) {
 		_, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "maths", User: "eve", Amount: i + 1})
 		must(t, err)
 	}
-	before, after, all, err := statement(w, eve, &greylagv1.StatementRequest{Account: "uni"})
+	before, after, all, err := statement(w, eve, &greylagv1.StreamStatementRequest{Account: "uni"})
 	must(t, err)
 	sum := int64(0)
 	for _, e := range all {
@@ -372,18 +372,18 @@ func TestStatementOfMany(t *testing.T) {
 	if len(all) != many+1 || before != 0 || sum != after || after != 100*credit+many*(many+1)/2 {
 		t.Fatalf("%d lines from %d to %d, their sum is %d", len(all), before, after, sum)
 	}
-	before, after, some, err := statement(w, eve, &greylagv1.StatementRequest{Account: "maths", User: "eve", From: stamps[101], Before: stamps[201]})
+	before, after, some, err := statement(w, eve, &greylagv1.StreamStatementRequest{Account: "maths", User: "eve", From: stamps[101], Before: stamps[201]})
 	must(t, err)
 	if len(some) != 100 || some[0].Amount != 101 || before != 100*101/2 || after != 200*201/2 || some[0].User != "eve" || some[0].Kind != "grant" {
 		t.Errorf("%d lines from %d to %d, first %v", len(some), before, after, some[0])
 	}
-	if before, after, none, err := statement(w, eve, &greylagv1.StatementRequest{Account: "maths", From: timestamppb.New(time.Now().Add(time.Hour))}); err != nil || before != after || len(none) != 0 || after != many*(many+1)/2 {
+	if before, after, none, err := statement(w, eve, &greylagv1.StreamStatementRequest{Account: "maths", From: timestamppb.New(time.Now().Add(time.Hour))}); err != nil || before != after || len(none) != 0 || after != many*(many+1)/2 {
 		t.Errorf("of tomorrow: %d lines from %d to %d, %v", len(none), before, after, err)
 	}
-	if _, _, _, err := statement(w, eve, &greylagv1.StatementRequest{Account: "nowhere"}); connect.CodeOf(err) != connect.CodeNotFound {
+	if _, _, _, err := statement(w, eve, &greylagv1.StreamStatementRequest{Account: "nowhere"}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("of nobody: %v", err)
 	}
-	prices, err := w.as(eve).Credits().Prices(t.Context(), &greylagv1.PricesRequest{History: true})
+	prices, err := w.as(eve).Credits().ListPrices(t.Context(), &greylagv1.ListPricesRequest{History: true})
 	if err != nil || len(prices.Prices) != 1 || prices.Prices[0].GpuType != "h100" {
 		t.Errorf("prices: %v, %v", prices, err)
 	}
@@ -410,12 +410,12 @@ func TestWhoSeesCredits(t *testing.T) {
 		if got := balance(w, row.who, account, row.user).Available == credit; got != row.sees {
 			t.Errorf("%s sees the balance of %s: %t", row.who.User, row.user, got)
 		}
-		_, _, _, err := statement(w, row.who, &greylagv1.StatementRequest{Account: account, User: row.user})
+		_, _, _, err := statement(w, row.who, &greylagv1.StreamStatementRequest{Account: account, User: row.user})
 		if got := err == nil; got != row.sees || !got && connect.CodeOf(err) != connect.CodePermissionDenied {
 			t.Errorf("%s sees the statement of %s: %v", row.who.User, row.user, err)
 		}
 		// That of an account tells of all its users.
-		_, _, _, err = statement(w, row.who, &greylagv1.StatementRequest{Account: account})
+		_, _, _, err = statement(w, row.who, &greylagv1.StreamStatementRequest{Account: account})
 		if got, may := err == nil, row.sees && row.who.User != row.user; got != may {
 			t.Errorf("%s sees the statement of %s: %v", row.who.User, account, err)
 		}

@@ -32,7 +32,7 @@ func TestDependencyOnArchivedJobs(t *testing.T) {
 	} {
 		spec := job("next")
 		spec.Depends = []*greylagv1.Dependency{{Kind: x.kind, Job: x.job}}
-		_, err := w.as(ann).Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
+		_, err := w.as(ann).Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
 		if err != nil && connect.CodeOf(err) != x.want || err == nil && x.want != 0 {
 			t.Errorf("%s:%s: %v, want code %v", x.kind, x.job, err, x.want)
 		}
@@ -46,7 +46,7 @@ func TestDependencyOnAnotherUsersJob(t *testing.T) {
 	depend := func(on uint64) string {
 		spec := job("next")
 		spec.Depends = []*greylagv1.Dependency{{Kind: "afterok", Job: cluster.JobID(on).String()}}
-		_, err := w.as(ann).Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
+		_, err := w.as(ann).Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
 		return connect.CodeOf(err).String()
 	}
 	if hidden, absent := depend(theirs), depend(theirs+1000); hidden != absent || hidden != "not_found" {

@@ -28,7 +28,7 @@ func TestACertificateEndsOnOpenConnections(t *testing.T) {
 	_, csr, err := pki.NewRequest(pki.RoleNode)
 	must(t, err)
 	clock.by.Store(int64(pki.Lifetime + time.Minute))
-	_, err = n.session.Report(t.Context(), &greylagv1.ReportRequest{Epoch: n.epoch})
+	_, err = n.session.Report(t.Context(), &greylagv1.ReportTasksRequest{Epoch: n.epoch})
 	says(t, "report", err, "the certificate of node n1 ended on", "gctl cluster token --node")
 	_, err = renewal(t.Context(), csr)
 	says(t, "renew", err, "ended on")
@@ -58,7 +58,7 @@ func TestConnectionsTakeUpRenewedCertificates(t *testing.T) {
 	config.ClientSessionCache = nil // a resumed session has the certificate of the first, until that ends by the real clock
 	session := w.client(client.Config{TLS: config}, nil).Node()
 	register := func() {
-		_, err := session.Register(t.Context(), &greylagv1.RegisterRequest{BootId: "boot", Cpus: 8, Memory: 32 << 30})
+		_, err := session.Register(t.Context(), &greylagv1.RegisterNodeRequest{BootId: "boot", Cpus: 8, Memory: 32 << 30})
 		must(t, err)
 	}
 	register()

@@ -21,7 +21,7 @@ func TestPlainly(t *testing.T) {
 	w := newWorld(t, options{})
 	c := w.browser()
 	ask := func(body []byte, headers ...string) (*http.Response, []byte) {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+w.all[0].addr+"/greylag.v1.JobService/Submit", bytes.NewReader(body))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+w.all[0].addr+"/greylag.v1.JobService/SubmitJobs", bytes.NewReader(body))
 		must(t, err)
 		token, err := w.signer.Token(ann, time.Now())
 		must(t, err)
@@ -38,7 +38,7 @@ func TestPlainly(t *testing.T) {
 		return response, answer
 	}
 	encoded := func(id string, jobs ...*greylagv1.JobSpec) []byte {
-		data, err := proto.Marshal(&greylagv1.SubmitRequest{RequestId: id, Jobs: jobs})
+		data, err := proto.Marshal(&greylagv1.SubmitJobsRequest{RequestId: id, Jobs: jobs})
 		must(t, err)
 		return data
 	}
@@ -74,7 +74,7 @@ func TestPlainly(t *testing.T) {
 // FuzzPlainly: whatever is submitted, plainly and in Connect's way, is answered alike.
 func FuzzPlainly(f *testing.F) {
 	for _, jobs := range [][]*greylagv1.JobSpec{nil, {job("a")}, {job("b"), {}}, {{Name: "\n"}}} {
-		data, err := proto.Marshal(&greylagv1.SubmitRequest{Jobs: jobs})
+		data, err := proto.Marshal(&greylagv1.SubmitJobsRequest{Jobs: jobs})
 		must(f, err)
 		f.Add(data, "", "", "", "")
 		f.Add(data, "1", "gzip", "identity", "gzip")
@@ -87,13 +87,13 @@ func FuzzPlainly(f *testing.F) {
 	requests := 0
 	f.Fuzz(func(t *testing.T, data []byte, version, accept, encoding, acceptEncoding string) {
 		requests++ // the second asks with the id of the first, and hears the same
-		if p := (&greylagv1.SubmitRequest{}); proto.Unmarshal(data, p) == nil {
+		if p := (&greylagv1.SubmitJobsRequest{}); proto.Unmarshal(data, p) == nil {
 			data = append(slices.Clone(data), 10)
 			id := "request " + strconv.Itoa(requests)
 			data = append(append(data, byte(len(id))), id...)
 		}
 		ask := func(kind string) *httptest.ResponseRecorder {
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/greylag.v1.JobService/Submit", bytes.NewReader(data))
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/greylag.v1.JobService/SubmitJobs", bytes.NewReader(data))
 			r.Header.Set("Authorization", "Bearer "+token)
 			for name, value := range map[string]string{
 				"Content-Type": kind, "Connect-Protocol-Version": version, "Connect-Accept-Encoding": accept,

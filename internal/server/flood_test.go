@@ -72,7 +72,7 @@ func (w *world) unharmed(what string, flood func()) {
 	var took []time.Duration
 	for range 20 {
 		begun := time.Now()
-		_, err := other.Cluster().Status(w.t.Context(), &greylagv1.StatusRequest{})
+		_, err := other.Cluster().GetStatus(w.t.Context(), &greylagv1.GetStatusRequest{})
 		must(w.t, err)
 		took = append(took, time.Since(begun))
 	}

@@ -12,12 +12,9 @@ import (
 
 // Forecast says when and where a job would start, and submits nothing. It is refused
 // for what a submission would be. Like explanations they are made one at a time.
-func (s *jobService) Forecast(ctx context.Context, p *greylagv1.SubmitRequest) (*greylagv1.ForecastResponse, error) {
+func (s *jobService) ForecastJob(ctx context.Context, p *greylagv1.ForecastJobRequest) (*greylagv1.ForecastJobResponse, error) {
 	c := callerOf(ctx)
-	if n := len(p.GetJobs()); n != 1 {
-		return nil, refused(command.InvalidArgument, "", "%d jobs to foresee: want one", n)
-	}
-	sub, err := readSubmission(p.GetJobs()[0], c.User.Identity)
+	sub, err := readSubmission(p.GetJob(), c.User.Identity)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +36,7 @@ func (s *jobService) Forecast(ctx context.Context, p *greylagv1.SubmitRequest) (
 	}
 	t.Snapshot.Now = max(t.Snapshot.Now, cluster.InstantOf(s.cfg.Clock()))
 	f := explain.ForecastStart(t.Snapshot, t.Job)
-	return &greylagv1.ForecastResponse{
+	return &greylagv1.ForecastJobResponse{
 		Start: wire.Timestamp(f.Start), Now: f.Now, Partition: f.Partition, Nodes: f.Nodes, Detail: f.Detail, Reason: reasonWord(f.Reason),
 		SetAside: int64(t.Answer.SetAside), Warnings: overBudget(t.Answer.Over), AsOf: asOf,
 	}, nil

@@ -23,7 +23,7 @@ func TestForecast(t *testing.T) {
 	spec := job("work")
 	spec.Script, spec.TimeLimit = []byte("#!/bin/sh\n"), durationpb.New(time.Hour)
 	spec.Request = &greylagv1.Request{GpusPerNode: 2}
-	f, err := c.Forecast(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}})
+	f, err := c.ForecastJob(t.Context(), &greylagv1.ForecastJobRequest{Job: spec})
 	must(t, err)
 	if f.GetNow() || f.GetPartition() != "main" || len(f.GetNodes()) != 1 || f.GetNodes()[0] != "n1" || f.GetReason() != "Resources" {
 		t.Errorf("behind two: %v", f)
@@ -33,25 +33,25 @@ func TestForecast(t *testing.T) {
 		t.Errorf("the next job has the id %s after %s", id, second)
 	}
 	w.until("it is planned", func() bool {
-		answer, err := c.Get(t.Context(), &greylagv1.GetRequest{Job: id})
+		answer, err := c.GetJob(t.Context(), &greylagv1.GetJobRequest{Job: id})
 		must(t, err)
 		p := answer.GetJobs()[0].GetPlanned()
 		return p != nil && p.AsTime().Sub(f.GetStart().AsTime()).Abs() < time.Minute
 	})
 	spec.Request = &greylagv1.Request{CpusPerTask: 1, MemPerNode: 64 << 20}
-	f, err = c.Forecast(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}})
+	f, err = c.ForecastJob(t.Context(), &greylagv1.ForecastJobRequest{Job: spec})
 	if must(t, err); !f.GetNow() || f.GetReason() != "" || f.GetStart() == nil {
 		t.Errorf("of a job that fits beside: %v", f)
 	}
 	begin := time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC)
 	spec.Begin = timestamppb.New(begin)
-	f, err = c.Forecast(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}})
+	f, err = c.ForecastJob(t.Context(), &greylagv1.ForecastJobRequest{Job: spec})
 	if must(t, err); !f.GetStart().AsTime().Equal(begin) || strings.Join(f.GetNodes(), " ") != "n1" || f.GetReason() != "BeginTime" || f.GetDetail() != "it is not to start before 2099-01-02T03:04:05Z" {
 		t.Errorf("of a job that is not to start yet: %v", f)
 	}
 	soon := time.Now().Add(time.Minute)
 	spec.Begin, spec.Request = timestamppb.New(soon), &greylagv1.Request{GpusPerNode: 2}
-	f, err = c.Forecast(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}})
+	f, err = c.ForecastJob(t.Context(), &greylagv1.ForecastJobRequest{Job: spec})
 	if must(t, err); !f.GetStart().AsTime().After(soon.Add(20 * time.Minute)) {
 		t.Errorf("of a job whose nodes are taken when it may start: %v", f)
 	}
@@ -65,17 +65,14 @@ func TestForecastRefusals(t *testing.T) {
 	large.Request = &greylagv1.Request{GpusPerNode: 99}
 	bad := proto.CloneOf(large)
 	bad.Name = "a\x00b"
-	for name, r := range map[string]*greylagv1.SubmitRequest{
-		"none": {}, "two": {Jobs: []*greylagv1.JobSpec{job("a"), job("b")}}, "too large": {Jobs: []*greylagv1.JobSpec{large}},
-		"malformed": {Jobs: []*greylagv1.JobSpec{bad}}, "nothing": {Jobs: []*greylagv1.JobSpec{nil}},
-	} {
-		_, asked := c.Forecast(t.Context(), r)
+	for name, spec := range map[string]*greylagv1.JobSpec{"none": nil, "too large": large, "malformed": bad} {
+		_, asked := c.ForecastJob(t.Context(), &greylagv1.ForecastJobRequest{Job: spec})
 		if asked == nil {
 			t.Errorf("%s: foreseen", name)
 			continue
 		}
-		_, submitted := c.Submit(t.Context(), r)
-		if connect.CodeOf(asked) != connect.CodeOf(submitted) && len(r.GetJobs()) == 1 {
+		_, submitted := c.SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{Jobs: []*greylagv1.JobSpec{spec}})
+		if connect.CodeOf(asked) != connect.CodeOf(submitted) {
 			t.Errorf("%s: %v to foresee, %v to submit", name, asked, submitted)
 		}
 	}

@@ -25,13 +25,13 @@ var procedures = []struct {
 	rpc    string
 	stream bool
 }{
-	{"JobService/Submit", false}, {"JobService/List", false}, {"JobService/Stream", true}, {"JobService/Get", false},
-	{"JobService/Watch", true}, {"JobService/Cancel", false}, {"JobService/Update", false}, {"JobService/Script", false},
-	{"JobService/Logs", true}, {"NodeService/Register", false}, {"NodeService/Wanted", true}, {"NodeService/Report", false},
-	{"NodeService/Fetch", false}, {"NodeService/PushLog", false}, {"ClusterService/Info", false}, {"ClusterService/Nodes", false},
+	{"JobService/SubmitJobs", false}, {"JobService/ListJobs", false}, {"JobService/StreamJobs", true}, {"JobService/GetJob", false},
+	{"JobService/WatchJobs", true}, {"JobService/CancelJobs", false}, {"JobService/UpdateJobs", false}, {"JobService/GetScript", false},
+	{"JobService/StreamLogs", true}, {"NodeService/RegisterNode", false}, {"NodeService/WatchTasks", true}, {"NodeService/ReportTasks", false},
+	{"NodeService/GetContent", false}, {"NodeService/PushLog", false}, {"ClusterService/GetInfo", false}, {"ClusterService/ListNodes", false},
 	{"ClusterService/UpdateNodes", false}, {"ClusterService/CreateToken", false}, {"ClusterService/Join", false},
-	{"ClusterService/Renew", false}, {"ClusterService/Policy", false}, {"ClusterService/Apply", false},
-	{"PeerService/Finished", false}, {"PeerService/Blob", false},
+	{"ClusterService/RenewCertificate", false}, {"ClusterService/GetPolicy", false}, {"ClusterService/SetPolicy", false},
+	{"PeerService/ListFinishedJobs", false}, {"PeerService/GetBlobs", false},
 }
 
 // FuzzHandlers sends any bytes to any procedure, as those who may call it, in each of
@@ -44,13 +44,13 @@ func FuzzHandlers(f *testing.F) {
 	}
 	array := job("a")
 	array.Array, array.Depends = "1-9:2%3", []*greylagv1.Dependency{{Kind: "afterok", Job: "1"}}
-	seed(0, &greylagv1.SubmitRequest{RequestId: "x", Jobs: []*greylagv1.JobSpec{job("b"), array}})
-	seed(1, &greylagv1.ListRequest{Filter: &greylagv1.Filter{Jobs: []string{"1_2"}, States: []string{"all"}, Nodes: []string{"n[1-2]"}}, PageToken: "f1.2"})
-	seed(5, &greylagv1.CancelRequest{Filter: &greylagv1.Filter{Names: []string{"a"}}, Signal: 9})
-	seed(6, &greylagv1.UpdateRequest{Filter: &greylagv1.Filter{Jobs: []string{"1"}}, Action: "requeue"})
-	seed(9, &greylagv1.RegisterRequest{BootId: "b", Cpus: 2, Gpus: []*greylagv1.GPU{{Type: "h100"}}})
-	seed(11, &greylagv1.ReportRequest{Epoch: 9, Seen: 9, Tasks: []*greylagv1.ReportedTask{{Job: 1, Attempt: 1, Phase: "ended", Cause: "exited"}}})
-	seed(21, &greylagv1.ApplyRequest{Toml: "private = true\n[[partition]]\nname = \"a\"\n"})
+	seed(0, &greylagv1.SubmitJobsRequest{RequestId: "x", Jobs: []*greylagv1.JobSpec{job("b"), array}})
+	seed(1, &greylagv1.ListJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{"1_2"}, States: []string{"all"}, Nodes: []string{"n[1-2]"}}, PageToken: "f1.2"})
+	seed(5, &greylagv1.CancelJobsRequest{Filter: &greylagv1.Filter{Names: []string{"a"}}, Signal: 9})
+	seed(6, &greylagv1.UpdateJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{"1"}}, Action: "requeue"})
+	seed(9, &greylagv1.RegisterNodeRequest{BootId: "b", Cpus: 2, Gpus: []*greylagv1.GPU{{Type: "h100"}}})
+	seed(11, &greylagv1.ReportTasksRequest{Epoch: 9, Seen: 9, Tasks: []*greylagv1.ReportedTask{{Job: 1, Attempt: 1, Phase: "ended", Cause: "exited"}}})
+	seed(21, &greylagv1.SetPolicyRequest{Toml: "private = true\n[[partition]]\nname = \"a\"\n"})
 	f.Add(uint8(0), uint8(1), []byte(`{"jobs":[{"script":"IyEK","timeLimit":"3600s"}]}`))
 	w := newWorld(f, options{})
 	people := map[string]*http.Request{}

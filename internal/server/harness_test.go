@@ -95,7 +95,7 @@ func newWorld(t testing.TB, o options) *world {
 	}
 	w.until("a leader", func() bool { return w.leader() != nil })
 	w.until("the cluster's name", func() bool {
-		status, err := w.as(root).Cluster().Status(context.Background(), &greylagv1.StatusRequest{})
+		status, err := w.as(root).Cluster().GetStatus(context.Background(), &greylagv1.GetStatusRequest{})
 		return err == nil && status.GetAppliedIndex() > 0 && status.GetCluster() == "testing"
 	})
 	return w
@@ -281,7 +281,7 @@ func job(name string) *greylagv1.JobSpec {
 // submit submits one job and returns its id.
 func (w *world) submit(c *client.Client, spec *greylagv1.JobSpec) uint64 {
 	w.t.Helper()
-	answer, err := c.Jobs().Submit(w.t.Context(), &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
+	answer, err := c.Jobs().SubmitJobs(w.t.Context(), &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
 	must(w.t, err)
 	return answer.GetJobs()[0].GetId()
 }

@@ -55,18 +55,18 @@ func TestPlainJSON(t *testing.T) {
 	w := newWorld(t, options{})
 	c := w.browser()
 	submit := `{"requestId":"abc","jobs":[{"name":"hello","script":"IyEvYmluL3NoCg==","futureField":{"x":1}}]}`
-	response, text := w.post(c, ann, "JobService/Submit", "application/json", strings.NewReader(submit))
+	response, text := w.post(c, ann, "JobService/SubmitJobs", "application/json", strings.NewReader(submit))
 	var answer struct {
 		Jobs []struct{ ID json.Number }
 	}
 	if err := json.Unmarshal([]byte(text), &answer); err != nil || response.StatusCode != 200 || len(answer.Jobs) != 1 || response.ProtoMajor != 1 {
 		t.Fatalf("%s %s %s: %v", response.Proto, response.Status, text, err)
 	}
-	response, text = w.post(c, ann, "JobService/Submit", "application/json", strings.NewReader(strings.Replace(submit, "hello", "other", 1)))
+	response, text = w.post(c, ann, "JobService/SubmitJobs", "application/json", strings.NewReader(strings.Replace(submit, "hello", "other", 1)))
 	if response.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(text, `"code":"invalid_argument"`) || response.Header.Get("Greylag-Hint") == "" {
 		t.Errorf("a request id used twice: %s %s", response.Status, text)
 	}
-	response, text = w.post(c, ann, "JobService/Get", "application/json", strings.NewReader(`{"job":"77"}`))
+	response, text = w.post(c, ann, "JobService/GetJob", "application/json", strings.NewReader(`{"job":"77"}`))
 	if response.StatusCode != http.StatusNotFound || !strings.Contains(text, "no such job: 77") {
 		t.Errorf("no such job: %s %s", response.Status, text)
 	}
@@ -81,7 +81,7 @@ func TestExactJSON(t *testing.T) {
 		if response.StatusCode != http.StatusBadRequest || !strings.Contains(text, `unknown field \"expire\"`) {
 			t.Errorf("%s: %s %s", kind, response.Status, text)
 		}
-		response, text = w.post(w.browser(), root, "CreditService/Prices", kind, strings.NewReader(`{"future":1}`))
+		response, text = w.post(w.browser(), root, "CreditService/ListPrices", kind, strings.NewReader(`{"future":1}`))
 		if response.StatusCode != http.StatusOK || !strings.Contains(text, "h100") {
 			t.Errorf("%s: prices: %s %s", kind, response.Status, text)
 		}
@@ -101,10 +101,10 @@ func TestGRPC(t *testing.T) {
 		token, err := w.signer.Token(ann, time.Now())
 		must(t, err)
 		info.RequestHeader().Set("Authorization", "Bearer "+token)
-		if _, err := c.Submit(ctx, &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{job("grpc")}}); err != nil {
+		if _, err := c.SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{Jobs: []*greylagv1.JobSpec{job("grpc")}}); err != nil {
 			t.Errorf("gRPC at %s: %v", at.addr, err)
 		}
-		if _, err := c.Submit(ctx, &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{{}}}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		if _, err := c.SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{Jobs: []*greylagv1.JobSpec{{}}}); connect.CodeOf(err) != connect.CodeInvalidArgument {
 			t.Errorf("gRPC at %s, without a script: %v", at.addr, err)
 		}
 	}
@@ -127,7 +127,7 @@ func TestMalformedRequests(t *testing.T) {
 		{"17 MiB", "application/proto", io.LimitReader(endless{}, 17<<20), 413},
 		{"17 MiB of a large message", "application/proto", io.MultiReader(strings.NewReader("\x0a\xff\xff\xff\x0f"), io.LimitReader(endless{}, 17<<20)), 413},
 	} {
-		response, text := w.post(c, ann, "JobService/Submit", x.kind, x.body)
+		response, text := w.post(c, ann, "JobService/SubmitJobs", x.kind, x.body)
 		if response.StatusCode != x.want || len(text) > 1000 {
 			t.Errorf("%s: %s %.200s, want %d", x.what, response.Status, text, x.want)
 		}
@@ -151,8 +151,8 @@ func TestASlowRequestIsCutOff(t *testing.T) {
 	config := pki.ClientTLS(w.ca.Trust(), nil)
 	config.NextProtos = []string{"http/1.1"}
 	for what, head := range map[string]string{
-		"no head": "POST /greylag.v1.JobService/Submit HTTP/1.1\r\nHost: x\r\n",
-		"no body": "POST /greylag.v1.JobService/Submit HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\nAuthorization: Bearer " + token + "\r\n\r\n{",
+		"no head": "POST /greylag.v1.JobService/SubmitJobs HTTP/1.1\r\nHost: x\r\n",
+		"no body": "POST /greylag.v1.JobService/SubmitJobs HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\nAuthorization: Bearer " + token + "\r\n\r\n{",
 	} {
 		conn, err := tls.Dial("tcp", w.all[0].addr, config)
 		must(t, err)
@@ -170,7 +170,7 @@ func TestTooManyRequests(t *testing.T) {
 	w := newWorld(t, options{limits: server.Limits{Rate: 0.01, Burst: 3, Streams: 2}})
 	c := w.browser()
 	for i := range 4 {
-		response, text := w.post(c, ann, "ClusterService/Status", "application/json", strings.NewReader("{}"))
+		response, text := w.post(c, ann, "ClusterService/GetStatus", "application/json", strings.NewReader("{}"))
 		if want := map[bool]int{true: 200, false: 429}[i < 3]; response.StatusCode != want {
 			t.Errorf("request %d: %s %s", i+1, response.Status, text)
 		}
@@ -183,18 +183,18 @@ func TestTooManyRequests(t *testing.T) {
 	}
 	for range 10 { // neither others, nor an operator, nor a node
 		for _, who := range []cluster.Identity{root, olga} {
-			if response, text := w.post(c, who, "ClusterService/Status", "application/json", strings.NewReader("{}")); response.StatusCode != 200 {
+			if response, text := w.post(c, who, "ClusterService/GetStatus", "application/json", strings.NewReader("{}")); response.StatusCode != 200 {
 				t.Errorf("%s: %s %s", who.User, response.Status, text)
 			}
 		}
-		if _, err := w.program(pki.RoleNode, "n1").Node().Register(t.Context(), &greylagv1.RegisterRequest{BootId: "b", Cpus: 1}); err != nil {
+		if _, err := w.program(pki.RoleNode, "n1").Node().Register(t.Context(), &greylagv1.RegisterNodeRequest{BootId: "b", Cpus: 1}); err != nil {
 			t.Errorf("a node: %v", err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for i := range 3 {
-		stream, err := w.as(bob).Jobs().Watch(ctx, &greylagv1.WatchRequest{})
+		stream, err := w.as(bob).Jobs().WatchJobs(ctx, &greylagv1.WatchJobsRequest{})
 		if err == nil {
 			stream.Receive()
 			err = stream.Err()

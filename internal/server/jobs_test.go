@@ -24,7 +24,7 @@ func TestSubmitAndGet(t *testing.T) {
 	spec := job("first")
 	spec.Command, spec.Args, spec.Comment, spec.Nice = "/home/ann/x.sh", []string{"a", "b c"}, "hello", 5
 	id := w.submit(c, spec)
-	got, err := c.Jobs().Get(t.Context(), &greylagv1.GetRequest{Job: fmt.Sprint(id)})
+	got, err := c.Jobs().GetJob(t.Context(), &greylagv1.GetJobRequest{Job: fmt.Sprint(id)})
 	must(t, err)
 	j := got.GetJobs()[0]
 	if j.GetName() != "first" || j.GetState() != "PENDING" || j.GetUser() != "ann" || j.GetUid() != 1001 ||
@@ -34,7 +34,7 @@ func TestSubmitAndGet(t *testing.T) {
 	if got.GetAsOf().GetIndex() < j.GetVersion() || got.GetAsOf().GetStale() {
 		t.Errorf("as of %v, the job is of %d", got.GetAsOf(), j.GetVersion())
 	}
-	text, err := c.Jobs().Script(t.Context(), &greylagv1.ScriptRequest{Job: fmt.Sprint(id)})
+	text, err := c.Jobs().GetScript(t.Context(), &greylagv1.GetScriptRequest{Job: fmt.Sprint(id)})
 	must(t, err)
 	if string(text.GetScript()) != script || !slices.Equal(text.GetEnvironment(), spec.GetEnvironment()) {
 		t.Errorf("script %q, environment %q", text.GetScript(), text.GetEnvironment())
@@ -56,7 +56,7 @@ func TestTooLittleMemory(t *testing.T) {
 		spec := job(what)
 		spec.Request = &greylagv1.Request{Nodes: 1, CpusPerTask: 1}
 		x.change(spec.Request)
-		_, err := c.Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
+		_, err := c.Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
 		if x.refused != (connect.CodeOf(err) == connect.CodeInvalidArgument && strings.Contains(err.Error(), "too little to start a task")) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -66,22 +66,22 @@ func TestTooLittleMemory(t *testing.T) {
 func TestSubmitTwiceWithOneRequestID(t *testing.T) {
 	w := newWorld(t, options{})
 	c := w.as(ann)
-	request := &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{job("a"), job("b")}}
-	first, err := c.Jobs().Submit(t.Context(), request)
+	request := &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{job("a"), job("b")}}
+	first, err := c.Jobs().SubmitJobs(t.Context(), request)
 	must(t, err)
-	again, err := c.Jobs().Submit(t.Context(), request)
+	again, err := c.Jobs().SubmitJobs(t.Context(), request)
 	must(t, err)
 	if !proto.Equal(first, again) {
 		t.Errorf("first %v, then %v", first, again)
 	}
 	// Another user's request with that id is another request.
-	other, err := w.as(bob).Jobs().Submit(t.Context(), request)
+	other, err := w.as(bob).Jobs().SubmitJobs(t.Context(), request)
 	must(t, err)
 	if other.GetJobs()[0].GetId() == first.GetJobs()[0].GetId() {
 		t.Error("two users share a request id")
 	}
 	request.Jobs[1].Name = "c"
-	_, err = c.Jobs().Submit(t.Context(), request)
+	_, err = c.Jobs().SubmitJobs(t.Context(), request)
 	var refused *connect.Error
 	if !errors.As(err, &refused) || refused.Code() != connect.CodeInvalidArgument || refused.Meta().Get("Greylag-Code") != "mismatch" {
 		t.Errorf("the same id for another request: %v", err)
@@ -120,12 +120,12 @@ func TestSubmitRefusals(t *testing.T) {
 	} {
 		spec := job(x.what)
 		x.with(spec)
-		_, err := c.Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}})
+		_, err := c.Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{Jobs: []*greylagv1.JobSpec{spec}})
 		if err == nil || !strings.Contains(err.Error(), x.want) || !strings.Contains(client.Hint(err), x.hint) || connect.CodeOf(err) == connect.CodeInternal {
 			t.Errorf("%s: %v (hint %q), want %q (hint %q)", x.what, err, client.Hint(err), x.want, x.hint)
 		}
 	}
-	list, err := c.Jobs().List(t.Context(), &greylagv1.ListRequest{})
+	list, err := c.Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{})
 	if must(t, err); len(list.GetJobs()) > 0 {
 		t.Errorf("stored %v", list.GetJobs())
 	}
@@ -136,7 +136,7 @@ func TestLargeScripts(t *testing.T) {
 	c := w.as(ann)
 	spec := job("large")
 	spec.Script = []byte("#!/bin/sh\n" + strings.Repeat("# a line of text that is long\n", 130_000))
-	request := &greylagv1.SubmitRequest{RequestId: client.NewRequestID()}
+	request := &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID()}
 	for i := range 5 {
 		one := proto.CloneOf(spec)
 		if one.Script = spec.Script; i > 0 {
@@ -147,10 +147,10 @@ func TestLargeScripts(t *testing.T) {
 		}
 		request.Jobs = append(request.Jobs, one)
 	}
-	answer, err := c.Jobs().Submit(t.Context(), request)
+	answer, err := c.Jobs().SubmitJobs(t.Context(), request)
 	must(t, err)
 	for i, j := range answer.GetJobs() {
-		got, err := c.Jobs().Script(t.Context(), &greylagv1.ScriptRequest{Job: fmt.Sprint(j.GetId())})
+		got, err := c.Jobs().GetScript(t.Context(), &greylagv1.GetScriptRequest{Job: fmt.Sprint(j.GetId())})
 		must(t, err)
 		if string(got.GetScript()) != string(request.Jobs[i].Script) {
 			t.Errorf("script %d came back with %d bytes", i, len(got.GetScript()))
@@ -161,20 +161,20 @@ func TestLargeScripts(t *testing.T) {
 func TestListFiltersAndPages(t *testing.T) {
 	w := newWorld(t, options{})
 	a, b := w.as(ann), w.as(bob)
-	var request greylagv1.SubmitRequest
+	var request greylagv1.SubmitJobsRequest
 	for i := range 25 {
 		request.Jobs = append(request.Jobs, job(fmt.Sprintf("n%d", i%5)))
 	}
-	_, err := a.Jobs().Submit(t.Context(), &request)
+	_, err := a.Jobs().SubmitJobs(t.Context(), &request)
 	must(t, err)
 	spec := job("theirs")
 	spec.Array, spec.Hold = "0-9:3%2", true
 	array := w.submit(b, spec)
 	list := func(f *greylagv1.Filter) []string {
 		var refs []string
-		request := &greylagv1.ListRequest{Filter: f, PageSize: 4}
+		request := &greylagv1.ListJobsRequest{Filter: f, PageSize: 4}
 		for {
-			answer, err := a.Jobs().List(t.Context(), request)
+			answer, err := a.Jobs().ListJobs(t.Context(), request)
 			must(t, err)
 			for _, j := range answer.GetJobs() {
 				refs = append(refs, j.GetRef())
@@ -199,7 +199,7 @@ func TestListFiltersAndPages(t *testing.T) {
 			t.Errorf("%v: %d jobs, want %d: %v", x.f, len(got), x.want, got)
 		}
 	}
-	stream, err := a.Jobs().Stream(t.Context(), &greylagv1.ListRequest{Brief: true, PageSize: 7})
+	stream, err := a.Jobs().StreamJobs(t.Context(), &greylagv1.ListJobsRequest{Brief: true, PageSize: 7})
 	must(t, err)
 	n := 0
 	for stream.Receive() {
@@ -214,7 +214,7 @@ func TestCancelAndHistory(t *testing.T) {
 	w := newWorld(t, options{})
 	a, b := w.as(ann), w.as(bob)
 	mine, theirs := w.submit(a, job("mine")), w.submit(b, job("theirs"))
-	answer, err := a.Jobs().Cancel(t.Context(), &greylagv1.CancelRequest{
+	answer, err := a.Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{
 		RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(mine), fmt.Sprint(theirs), "999"}},
 	})
 	must(t, err)
@@ -225,21 +225,21 @@ func TestCancelAndHistory(t *testing.T) {
 	if want := []string{" CANCELLED", "permission_denied PENDING", "not_found "}; !slices.Equal(codes, want) {
 		t.Errorf("outcomes %q, want %q", codes, want)
 	}
-	list, err := a.Jobs().List(t.Context(), &greylagv1.ListRequest{Filter: &greylagv1.Filter{States: []string{"all"}}})
+	list, err := a.Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{Filter: &greylagv1.Filter{States: []string{"all"}}})
 	must(t, err)
 	if got := list.GetJobs(); len(got) != 2 || got[0].GetId() != theirs || got[1].GetId() != mine || got[1].GetRequester() != "ann" {
 		t.Errorf("history: %v", got)
 	}
-	if _, err := a.Jobs().Cancel(t.Context(), &greylagv1.CancelRequest{}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+	if _, err := a.Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{}); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("cancelling nothing in particular: %v", err)
 	}
 	// A state alone means one's own for a user, everybody's for an operator.
 	w.submit(a, job("again"))
-	answer, err = a.Jobs().Cancel(t.Context(), &greylagv1.CancelRequest{Filter: &greylagv1.Filter{States: []string{"PENDING"}}})
+	answer, err = a.Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{Filter: &greylagv1.Filter{States: []string{"PENDING"}}})
 	if must(t, err); len(answer.GetOutcomes()) != 1 || answer.GetOutcomes()[0].GetError() != "" {
 		t.Errorf("own pending jobs: %v", answer)
 	}
-	answer, err = w.as(olga).Jobs().Cancel(t.Context(), &greylagv1.CancelRequest{Filter: &greylagv1.Filter{States: []string{"PENDING"}}})
+	answer, err = w.as(olga).Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{Filter: &greylagv1.Filter{States: []string{"PENDING"}}})
 	if must(t, err); len(answer.GetOutcomes()) != 1 || answer.GetOutcomes()[0].GetId() != theirs {
 		t.Errorf("all pending jobs: %v", answer)
 	}
@@ -254,14 +254,14 @@ func TestWatch(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	states := map[string]string{}
-	err := c.Watch(ctx, &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}}, UntilEnded: true}, func(m *greylagv1.WatchResponse) error {
+	err := c.Watch(ctx, &greylagv1.WatchJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}}, UntilEnded: true}, func(m *greylagv1.WatchJobsResponse) error {
 		for _, j := range m.GetJobs() {
 			if !strings.HasSuffix(states[j.GetRef()], j.GetState()) { // the reason may have changed
 				states[j.GetRef()] += " " + j.GetState()
 			}
 		}
 		if m.GetCaughtUp() && len(states) == 3 && !strings.Contains(fmt.Sprint(states), "CANCELLED") {
-			_, err := c.Jobs().Cancel(ctx, &greylagv1.CancelRequest{Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}}})
+			_, err := c.Jobs().CancelJobs(ctx, &greylagv1.CancelJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}}})
 			return err
 		}
 		return nil
@@ -274,14 +274,14 @@ func TestWatch(t *testing.T) {
 	}
 	// One that has ended is told as it ended, and that is all.
 	n := 0
-	must(t, c.Watch(ctx, &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}}, UntilEnded: true}, func(m *greylagv1.WatchResponse) error {
+	must(t, c.Watch(ctx, &greylagv1.WatchJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}}, UntilEnded: true}, func(m *greylagv1.WatchJobsResponse) error {
 		n += len(m.GetJobs())
 		return nil
 	}))
 	if n != 3 {
 		t.Errorf("%d jobs told after the end", n)
 	}
-	err = c.Watch(ctx, &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{"777"}}}, func(*greylagv1.WatchResponse) error { return io.EOF })
+	err = c.Watch(ctx, &greylagv1.WatchJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{"777"}}}, func(*greylagv1.WatchJobsResponse) error { return io.EOF })
 	if connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("watching no job: %v", err)
 	}
@@ -293,15 +293,15 @@ func TestOthersJobsAreSummaries(t *testing.T) {
 	spec.Comment, spec.Command, spec.Args = "secret", "secret", []string{"secret"}
 	spec.Output, spec.WorkDir = "/secret/%j", "/secret"
 	id := fmt.Sprint(w.submit(w.as(ann), spec))
-	got, err := w.as(bob).Jobs().Get(t.Context(), &greylagv1.GetRequest{Job: id})
+	got, err := w.as(bob).Jobs().GetJob(t.Context(), &greylagv1.GetJobRequest{Job: id})
 	must(t, err)
 	if text := got.String(); strings.Contains(text, "secret") || got.GetJobs()[0].GetUser() != "ann" {
 		t.Errorf("bob sees %s", text)
 	}
-	if _, err := w.as(bob).Jobs().Script(t.Context(), &greylagv1.ScriptRequest{Job: id}); connect.CodeOf(err) != connect.CodePermissionDenied {
+	if _, err := w.as(bob).Jobs().GetScript(t.Context(), &greylagv1.GetScriptRequest{Job: id}); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("bob reads the script: %v", err)
 	}
-	if _, err := w.as(olga).Jobs().Script(t.Context(), &greylagv1.ScriptRequest{Job: id}); err != nil {
+	if _, err := w.as(olga).Jobs().GetScript(t.Context(), &greylagv1.GetScriptRequest{Job: id}); err != nil {
 		t.Errorf("an operator does not: %v", err)
 	}
 }
@@ -311,18 +311,18 @@ func TestPrivateJobsDoNotExistForOthers(t *testing.T) {
 	id := fmt.Sprint(w.submit(w.as(ann), job("hidden")))
 	b := w.as(bob).Jobs()
 	filter := &greylagv1.Filter{Jobs: []string{id}}
-	_, err := b.Get(t.Context(), &greylagv1.GetRequest{Job: id})
+	_, err := b.GetJob(t.Context(), &greylagv1.GetJobRequest{Job: id})
 	if connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("get: %v", err)
 	}
-	if _, err = b.Script(t.Context(), &greylagv1.ScriptRequest{Job: id}); connect.CodeOf(err) != connect.CodeNotFound {
+	if _, err = b.GetScript(t.Context(), &greylagv1.GetScriptRequest{Job: id}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("script: %v", err)
 	}
-	cancelled, err := b.Cancel(t.Context(), &greylagv1.CancelRequest{Filter: filter})
+	cancelled, err := b.CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{Filter: filter})
 	if must(t, err); cancelled.GetOutcomes()[0].GetCode() != "not_found" || cancelled.GetOutcomes()[0].GetState() != "" {
 		t.Errorf("cancel: %v", cancelled)
 	}
-	list, err := b.List(t.Context(), &greylagv1.ListRequest{Filter: filter})
+	list, err := b.ListJobs(t.Context(), &greylagv1.ListJobsRequest{Filter: filter})
 	if must(t, err); len(list.GetJobs()) != 0 {
 		t.Errorf("list: %v", list)
 	}

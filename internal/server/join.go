@@ -146,7 +146,7 @@ func hostsOf(advertise string) []string {
 }
 
 // Renew exchanges a certificate that is still valid for a newer one of the same holder.
-func (s *clusterService) Renew(ctx context.Context, p *greylagv1.RenewRequest) (*greylagv1.RenewResponse, error) {
+func (s *clusterService) RenewCertificate(ctx context.Context, p *greylagv1.RenewCertificateRequest) (*greylagv1.RenewCertificateResponse, error) {
 	c := callerOf(ctx)
 	if c.leaf == nil {
 		return nil, refused(command.InvalidArgument, "", "a certificate is renewed over a connection that shows it")
@@ -161,7 +161,7 @@ func (s *clusterService) Renew(ctx context.Context, p *greylagv1.RenewRequest) (
 		return nil, err
 	}
 	s.log.Info("certificate renewed", "role", c.Machine.Role, "name", c.Machine.Name)
-	return &greylagv1.RenewResponse{Certificate: certificate}, nil
+	return &greylagv1.RenewCertificateResponse{Certificate: certificate}, nil
 }
 
 // hosts are the names and addresses in the certificate that the caller showed.

@@ -23,7 +23,7 @@ func (w *world) array(user cluster.Identity, size int) string {
 // cancel cancels jobs and returns how many outcomes there are without an error.
 func (w *world) cancel(user cluster.Identity, jobs ...string) (done int) {
 	w.t.Helper()
-	answer, err := w.as(user).Jobs().Cancel(w.t.Context(), &greylagv1.CancelRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: jobs}})
+	answer, err := w.as(user).Jobs().CancelJobs(w.t.Context(), &greylagv1.CancelJobsRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: jobs}})
 	must(w.t, err)
 	for _, o := range answer.GetOutcomes() {
 		if o.GetError() == "" {
@@ -44,13 +44,13 @@ func TestAnArrayThatIsNamedOftenIsReadOnce(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	_, err := w.as(ann).Jobs().List(ctx, &greylagv1.ListRequest{Filter: &greylagv1.Filter{Jobs: often}, PageSize: 1})
+	_, err := w.as(ann).Jobs().ListJobs(ctx, &greylagv1.ListJobsRequest{Filter: &greylagv1.Filter{Jobs: often}, PageSize: 1})
 	must(t, err)
 	spec := job("waits")
 	for range 1000 {
 		spec.Depends = append(spec.Depends, &greylagv1.Dependency{Kind: "afterany", Job: id})
 	}
-	_, err = w.as(ann).Jobs().Submit(ctx, &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
+	_, err = w.as(ann).Jobs().SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
 	must(t, err)
 }
 
@@ -63,7 +63,7 @@ func TestManyJobsWaitForOneArray(t *testing.T) {
 		specs[i] = job(fmt.Sprint("waits ", i))
 		specs[i].Hold = true
 	}
-	answer, err := w.as(ann).Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: specs})
+	answer, err := w.as(ann).Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: specs})
 	must(t, err)
 	var jobs []string
 	for _, j := range answer.GetJobs() {
@@ -74,7 +74,7 @@ func TestManyJobsWaitForOneArray(t *testing.T) {
 		for _, id := range on {
 			all = append(all, &greylagv1.Dependency{Kind: "afterany", Job: id})
 		}
-		answer, err := w.as(ann).Jobs().Update(t.Context(), &greylagv1.UpdateRequest{
+		answer, err := w.as(ann).Jobs().UpdateJobs(t.Context(), &greylagv1.UpdateJobsRequest{
 			RequestId: client.NewRequestID(), Action: "set", Filter: &greylagv1.Filter{Jobs: jobs}, Depends: &greylagv1.Dependencies{All: all},
 		})
 		must(t, err)
@@ -94,7 +94,7 @@ func TestManyJobsWaitForOneArray(t *testing.T) {
 func TestLargeCancellationsAreSplit(t *testing.T) {
 	w := newWorld(t, options{policy: func(p *cluster.Policy) { p.MaxArray = 140_000 }})
 	commands := func() (n int) {
-		audit, err := w.as(root).Cluster().Audit(t.Context(), &greylagv1.AuditRequest{Kind: "cancel"})
+		audit, err := w.as(root).Cluster().StreamAudit(t.Context(), &greylagv1.StreamAuditRequest{Kind: "cancel"})
 		must(t, err)
 		for audit.Receive() {
 			n++
@@ -115,7 +115,7 @@ func TestLargeCancellationsAreSplit(t *testing.T) {
 	if done := w.cancel(ann, large); done != 0 {
 		t.Errorf("%d jobs are cancelled twice", done)
 	}
-	active, err := w.as(ann).Jobs().List(t.Context(), &greylagv1.ListRequest{PageSize: 1})
+	active, err := w.as(ann).Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{PageSize: 1})
 	if must(t, err); len(active.GetJobs()) != 0 {
 		t.Errorf("not cancelled: %v", active.GetJobs())
 	}
@@ -133,6 +133,6 @@ func TestManyDelaysAfterOneArray(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	_, err := w.as(ann).Jobs().Submit(ctx, &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
+	_, err := w.as(ann).Jobs().SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
 	must(t, err)
 }

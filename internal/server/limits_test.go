@@ -40,12 +40,12 @@ func admitted(t *testing.T, l *limits, c *caller, n int, at time.Time) (in int) 
 func TestJobsAreLimitedAsTheirOwners(t *testing.T) {
 	l := newLimits(Limits{Rate: 10, Burst: 20})
 	now := time.Unix(1_800_000_000, 0)
-	inside := by("ann", command.RoleUser, "JobService/Get")
+	inside := by("ann", command.RoleUser, "JobService/GetJob")
 	inside.Machine, inside.attempt = pki.Peer{Role: pki.RoleNode, Name: "n1"}, &auth.Attempt{Job: 12, Number: 1}
 	if n := admitted(t, l, inside, 15, now); n != 15 {
 		t.Errorf("%d of 15 were let in", n)
 	}
-	if n := admitted(t, l, by("ann", command.RoleUser, "JobService/Get"), 15, now); n != 5 {
+	if n := admitted(t, l, by("ann", command.RoleUser, "JobService/GetJob"), 15, now); n != 5 {
 		t.Errorf("%d of 15 were let in after 15 from inside a job, want 5", n)
 	}
 }
@@ -54,7 +54,7 @@ func TestJobsAreLimitedAsTheirOwners(t *testing.T) {
 func TestLargeArrayDelaysTheNextCallBriefly(t *testing.T) {
 	l := newLimits(Limits{Rate: 500, Burst: 2000})
 	now := time.Unix(1_800_000_000, 0)
-	ann := by("ann", command.RoleUser, "JobService/Submit")
+	ann := by("ann", command.RoleUser, "JobService/SubmitJobs")
 	admitted(t, l, ann, 1, now)
 	l.jobs(ann, 100_000, now)
 	if n := admitted(t, l, ann, 1, now.Add(500*time.Millisecond)); n != 0 {
@@ -69,18 +69,18 @@ func TestLargeArrayDelaysTheNextCallBriefly(t *testing.T) {
 func TestTenASecond(t *testing.T) {
 	l := newLimits(Limits{Rate: 10, Burst: 20})
 	now := time.Unix(1_800_000_000, 0)
-	ann := by("ann", command.RoleUser, "JobService/Submit")
+	ann := by("ann", command.RoleUser, "JobService/SubmitJobs")
 	if n := admitted(t, l, ann, 25, now); n != 20 {
 		t.Errorf("%d of 25 at once, want 20", n)
 	}
 	for who, c := range map[string]*caller{
-		"another user": by("bob", command.RoleUser, "JobService/Submit"), "an operator": by("olga", command.RoleOperator, "JobService/Submit"),
+		"another user": by("bob", command.RoleUser, "JobService/SubmitJobs"), "an operator": by("olga", command.RoleOperator, "JobService/SubmitJobs"),
 	} {
 		if n := admitted(t, l, c, 20, now); n != 20 {
 			t.Errorf("%s: %d of 20", who, n)
 		}
 	}
-	node := &caller{rpc: procedure.Of("NodeService/Report")} // which brings heartbeats, and the ends that are settled
+	node := &caller{rpc: procedure.Of("NodeService/ReportTasks")} // which brings heartbeats, and the ends that are settled
 	node.Machine = pki.Peer{ClusterID: "c", Role: pki.RoleNode, Name: "n1"}
 	if n := admitted(t, l, node, 10_000, now); n != 10_000 {
 		t.Errorf("a node: %d of 10,000", n)
@@ -104,8 +104,8 @@ func TestCostsOfCalls(t *testing.T) {
 		jobs int
 		want int // plain calls that are let in after it
 	}{
-		{"ClusterService/Status", 1, 19}, {"ClusterService/Why", 1, 10}, {"CreditService/Statement", 1, 0}, {"ReportService/Capacity", 1, 0},
-		{"JobService/Submit", 101, 9}, {"JobService/Submit", 100_001, 0},
+		{"ClusterService/GetStatus", 1, 19}, {"ClusterService/ExplainJob", 1, 10}, {"CreditService/StreamStatement", 1, 0}, {"ReportService/GetCapacity", 1, 0},
+		{"JobService/SubmitJobs", 101, 9}, {"JobService/SubmitJobs", 100_001, 0},
 	} {
 		l := newLimits(Limits{Rate: 10, Burst: 20})
 		c := by("ann", command.RoleUser, x.rpc)
@@ -113,7 +113,7 @@ func TestCostsOfCalls(t *testing.T) {
 			t.Errorf("%s is not let in", x.rpc)
 		}
 		l.jobs(c, x.jobs, now)
-		if n := admitted(t, l, by("ann", command.RoleUser, "ClusterService/Status"), 100, now); n != x.want {
+		if n := admitted(t, l, by("ann", command.RoleUser, "ClusterService/GetStatus"), 100, now); n != x.want {
 			t.Errorf("after %s with %d jobs %d are let in, want %d", x.rpc, x.jobs, n, x.want)
 		}
 		if n := admitted(t, l, c, 1, now.Add(1000*time.Second)); n != 1 {
@@ -121,7 +121,7 @@ func TestCostsOfCalls(t *testing.T) {
 		}
 	}
 	l := newLimits(Limits{Rate: 10, Burst: 20})
-	root := by("root", command.RoleAdmin, "JobService/Submit")
+	root := by("root", command.RoleAdmin, "JobService/SubmitJobs")
 	if l.jobs(root, 1_000_000, now); l.admit(root, now) != nil {
 		t.Error("an administrator is limited")
 	}
@@ -132,12 +132,12 @@ func TestCostsOfCalls(t *testing.T) {
 func TestManyCallers(t *testing.T) {
 	l := newLimits(Limits{Rate: 10, Burst: 20})
 	now := time.Unix(1_800_000_000, 0)
-	status := func(i int) *caller { return by(fmt.Sprint("user", i), command.RoleUser, "ClusterService/Status") }
+	status := func(i int) *caller { return by(fmt.Sprint("user", i), command.RoleUser, "ClusterService/GetStatus") }
 	for i := range maxLimiters - 1 {
 		admitted(t, l, status(i), 1, now)
 	}
 	now = now.Add(time.Second) // all are as if they were new
-	ann := by("ann", command.RoleUser, "ClusterService/Status")
+	ann := by("ann", command.RoleUser, "ClusterService/GetStatus")
 	admitted(t, l, ann, 20, now)
 	admitted(t, l, status(maxLimiters), 1, now)
 	if len(l.limiters) != 2 || admitted(t, l, ann, 1, now) != 0 {

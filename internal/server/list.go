@@ -77,7 +77,7 @@ type listing struct {
 }
 
 // newListing prepares to list what p asks for.
-func (s *jobService) newListing(ctx context.Context, p *greylagv1.ListRequest) (*listing, *greylagv1.AsOf, error) {
+func (s *jobService) newListing(ctx context.Context, p *greylagv1.ListJobsRequest) (*listing, *greylagv1.AsOf, error) {
 	c := callerOf(ctx)
 	q, err := readFilter(p.GetFilter(), c)
 	if err != nil {
@@ -193,8 +193,8 @@ func write(jobs []*cluster.Job) []*greylagv1.Job {
 
 // answer writes a page. Brief jobs for a reader of the binary form are encoded at
 // once: as unknown fields they pass through the generated code as they are.
-func (l *listing) answer(ctx context.Context, jobs []*cluster.Job, brief bool) *greylagv1.ListResponse {
-	p := &greylagv1.ListResponse{}
+func (l *listing) answer(ctx context.Context, jobs []*cluster.Job, brief bool) *greylagv1.ListJobsResponse {
+	p := &greylagv1.ListJobsResponse{}
 	switch {
 	case !brief:
 		p.Jobs = write(jobs)
@@ -217,7 +217,7 @@ func binaryForm(ctx context.Context) bool {
 }
 
 // List returns one page of jobs.
-func (s *jobService) List(ctx context.Context, p *greylagv1.ListRequest) (*greylagv1.ListResponse, error) {
+func (s *jobService) ListJobs(ctx context.Context, p *greylagv1.ListJobsRequest) (*greylagv1.ListJobsResponse, error) {
 	size, err := pageSize(p, defaultPage)
 	if err != nil {
 		return nil, err
@@ -238,7 +238,7 @@ func (s *jobService) List(ctx context.Context, p *greylagv1.ListRequest) (*greyl
 	return response, nil
 }
 
-func pageSize(p *greylagv1.ListRequest, usual int) (int, error) {
+func pageSize(p *greylagv1.ListJobsRequest, usual int) (int, error) {
 	size := int(p.GetPageSize())
 	if size < 0 || size > maxPage {
 		return 0, refused(command.InvalidArgument, "", "page size %d: want 0 to %d", size, maxPage)
@@ -250,7 +250,7 @@ func pageSize(p *greylagv1.ListRequest, usual int) (int, error) {
 }
 
 // Stream returns all pages, one after the other. The first message always comes.
-func (s *jobService) Stream(ctx context.Context, p *greylagv1.ListRequest, stream *connect.ServerStream[greylagv1.ListResponse]) error {
+func (s *jobService) StreamJobs(ctx context.Context, p *greylagv1.ListJobsRequest, stream *connect.ServerStream[greylagv1.ListJobsResponse]) error {
 	size, err := pageSize(p, streamPage)
 	if err != nil {
 		return err
@@ -278,12 +278,12 @@ func (s *jobService) Stream(ctx context.Context, p *greylagv1.ListRequest, strea
 }
 
 // Get returns one job, or all elements of an array.
-func (s *jobService) Get(ctx context.Context, p *greylagv1.GetRequest) (*greylagv1.GetResponse, error) {
+func (s *jobService) GetJob(ctx context.Context, p *greylagv1.GetJobRequest) (*greylagv1.GetJobResponse, error) {
 	ref, err := wire.ReadRef(p.GetJob())
 	if err != nil {
 		return nil, err
 	}
-	l, asOf, err := s.newListing(ctx, &greylagv1.ListRequest{
+	l, asOf, err := s.newListing(ctx, &greylagv1.ListJobsRequest{
 		Read: p.GetRead(), Filter: &greylagv1.Filter{Jobs: []string{ref.String()}, States: []string{"all"}},
 	})
 	if err != nil {
@@ -296,7 +296,7 @@ func (s *jobService) Get(ctx context.Context, p *greylagv1.GetRequest) (*greylag
 	if len(jobs) == 0 {
 		return nil, noSuchJob(ref)
 	}
-	answer := &greylagv1.GetResponse{Jobs: write(jobs), AsOf: asOf}
+	answer := &greylagv1.GetJobResponse{Jobs: write(jobs), AsOf: asOf}
 	for i, j := range jobs {
 		if l.eye.full(j) {
 			s.setAside(j, answer.Jobs[i])

@@ -147,7 +147,7 @@ func (l *logBroker) reader(id, node string) *reader {
 }
 
 // Logs returns a job's output from the node that writes it, and follows it.
-func (s *jobService) Logs(ctx context.Context, p *greylagv1.LogsRequest, stream *connect.ServerStream[greylagv1.LogsResponse]) error {
+func (s *jobService) StreamLogs(ctx context.Context, p *greylagv1.StreamLogsRequest, stream *connect.ServerStream[greylagv1.StreamLogsResponse]) error {
 	j, err := s.private(ctx, p.GetJob())
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (s *jobService) Logs(ctx context.Context, p *greylagv1.LogsRequest, stream 
 	return err
 }
 
-func (s *Server) logRequest(j *cluster.Job, rank int, p *greylagv1.LogsRequest) *greylagv1.LogRequest {
+func (s *Server) logRequest(j *cluster.Job, rank int, p *greylagv1.StreamLogsRequest) *greylagv1.LogRequest {
 	request := &greylagv1.LogRequest{
 		Job: uint64(j.ID), Attempt: uint32(j.Attempt), Error: p.GetError(), Tail: p.GetTail(), TailLines: p.GetTailLines(), Follow: p.GetFollow(),
 		Task: wire.WriteWanted(j, rank, command.IndexRange{}, s.cfg.State.View().Policy().KillWait, nil),
@@ -204,8 +204,8 @@ func (s *Server) logRequest(j *cluster.Job, rank int, p *greylagv1.LogsRequest) 
 }
 
 // pump sends what the node pushes until it has sent all.
-func (r *reader) pump(ctx context.Context, stream *connect.ServerStream[greylagv1.LogsResponse]) error {
-	if err := stream.Send(&greylagv1.LogsResponse{}); err != nil { // the answer begins
+func (r *reader) pump(ctx context.Context, stream *connect.ServerStream[greylagv1.StreamLogsResponse]) error {
+	if err := stream.Send(&greylagv1.StreamLogsResponse{}); err != nil { // the answer begins
 		return err
 	}
 	silence := time.NewTimer(firstPiece)
@@ -221,7 +221,7 @@ func (r *reader) pump(ctx context.Context, stream *connect.ServerStream[greylagv
 		case p := <-r.pieces:
 			silence.Stop() // a quiet job is no fault
 			if len(p.data) > 0 {
-				if err := stream.Send(&greylagv1.LogsResponse{Data: p.data, Next: p.next}); err != nil {
+				if err := stream.Send(&greylagv1.StreamLogsResponse{Data: p.data, Next: p.next}); err != nil {
 					return err
 				}
 			}
@@ -235,7 +235,7 @@ func (r *reader) pump(ctx context.Context, stream *connect.ServerStream[greylagv
 	}
 }
 
-// PushLog answers a log request that came with WantedResponse.
+// PushLog answers a log request that came with WatchTasksResponse.
 func (s *nodeService) PushLog(ctx context.Context, p *greylagv1.PushLogRequest) (*greylagv1.PushLogResponse, error) {
 	node, err := s.node(ctx)
 	if err != nil {

@@ -25,24 +25,24 @@ func TestAnyControllerAnswers(t *testing.T) {
 		// A read on another controller sees what was just written through the first.
 		ids = append(ids, fmt.Sprint(w.submit(c, job(fmt.Sprint("j", i)))))
 		for _, at := range w.all {
-			list, err := w.as(bob, at).Jobs().List(t.Context(), &greylagv1.ListRequest{})
+			list, err := w.as(bob, at).Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{})
 			must(t, err)
 			if len(list.GetJobs()) != i+1 || list.GetAsOf().GetController() != at.log.Status().ID {
 				t.Fatalf("controller %s shows %d jobs, want %d", at.addr, len(list.GetJobs()), i+1)
 			}
 		}
 	}
-	stale, err := w.as(bob, follower).Jobs().List(t.Context(), &greylagv1.ListRequest{Read: &greylagv1.Read{Stale: true}})
+	stale, err := w.as(bob, follower).Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{Read: &greylagv1.Read{Stale: true}})
 	if must(t, err); !stale.GetAsOf().GetStale() {
 		t.Errorf("a stale answer says it is fresh: %v", stale.GetAsOf())
 	}
-	text, err := w.as(ann, follower).Jobs().Script(t.Context(), &greylagv1.ScriptRequest{Job: ids[0]})
+	text, err := w.as(ann, follower).Jobs().GetScript(t.Context(), &greylagv1.GetScriptRequest{Job: ids[0]})
 	if must(t, err); string(text.GetScript()) != script {
 		t.Errorf("a follower's script: %v", text)
 	}
 	// A node that dials a follower finds the leader.
 	n := &node{w: w, session: w.program(pki.RoleNode, "n1", follower).Node()}
-	if _, err := n.session.Register(t.Context(), &greylagv1.RegisterRequest{BootId: "b", Cpus: 1}); err != nil {
+	if _, err := n.session.Register(t.Context(), &greylagv1.RegisterNodeRequest{BootId: "b", Cpus: 1}); err != nil {
 		t.Errorf("register through a follower: %v", err)
 	}
 }
@@ -58,7 +58,7 @@ func TestTheLeaderIsLost(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
-		_ = w.as(ann, old).Watch(ctx, &greylagv1.WatchRequest{}, func(*greylagv1.WatchResponse) error { return nil })
+		_ = w.as(ann, old).Watch(ctx, &greylagv1.WatchJobsRequest{}, func(*greylagv1.WatchJobsResponse) error { return nil })
 	}()
 	old.stop()
 	id := w.submit(c, job("after"))
@@ -87,7 +87,7 @@ func TestAControllerWithoutHistory(t *testing.T) {
 	w := newWorld(t, options{controllers: 2, complete: func() bool { return false }})
 	c := w.as(ann, w.follower())
 	id := w.submit(c, job("first"))
-	list, err := c.Jobs().List(t.Context(), &greylagv1.ListRequest{})
+	list, err := c.Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{})
 	must(t, err)
 	if len(list.GetJobs()) != 1 || list.GetAsOf().GetController() != w.leader().log.Status().ID || stateOf(t, c, id) != "PENDING" {
 		t.Errorf("the follower answers itself: %v", list)
@@ -98,23 +98,23 @@ func TestNoLeader(t *testing.T) {
 	w := newWorld(t, options{controllers: 2})
 	w.submit(w.as(ann), job("one"))
 	lone := w.follower()
-	read := &greylagv1.ListRequest{Read: &greylagv1.Read{Stale: true}}
+	read := &greylagv1.ListJobsRequest{Read: &greylagv1.Read{Stale: true}}
 	w.until("the follower's copy", func() bool {
-		list, err := w.as(ann, lone).Jobs().List(t.Context(), read)
+		list, err := w.as(ann, lone).Jobs().ListJobs(t.Context(), read)
 		return err == nil && len(list.GetJobs()) == 1
 	})
 	w.leader().stop()
 	w.until("no leader", func() bool { id, _ := lone.log.Leader(); return id == "" })
 	c := w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), nil), Tokens: w.tokens(ann), Timeout: time.Second}, []*controllerHost{lone})
-	_, err := c.Jobs().Submit(t.Context(), &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{job("two")}})
+	_, err := c.Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{Jobs: []*greylagv1.JobSpec{job("two")}})
 	if connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("submit without a leader: %v", err)
 	}
-	list, err := c.Jobs().List(t.Context(), read)
+	list, err := c.Jobs().ListJobs(t.Context(), read)
 	if must(t, err); len(list.GetJobs()) != 1 {
 		t.Errorf("a stale read shows %v", list)
 	}
-	status, err := c.Cluster().Status(t.Context(), &greylagv1.StatusRequest{})
+	status, err := c.Cluster().GetStatus(t.Context(), &greylagv1.GetStatusRequest{})
 	if must(t, err); status.GetLeader() != "" || len(status.GetMembers()) != 2 {
 		t.Errorf("status: %v", status)
 	}
@@ -197,13 +197,13 @@ func TestALostAnswerIsNotASecondJob(t *testing.T) {
 	go func() { ids <- w.submit(c, job("once")) }()
 	direct := w.as(ann)
 	w.until("the job", func() bool {
-		list, err := direct.Jobs().List(t.Context(), &greylagv1.ListRequest{})
+		list, err := direct.Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{})
 		return err == nil && len(list.GetJobs()) == 2
 	})
 	l.silence(false)
 	l.cut()
 	id := <-ids
-	list, err := direct.Jobs().List(t.Context(), &greylagv1.ListRequest{})
+	list, err := direct.Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{})
 	if must(t, err); len(list.GetJobs()) != 2 || id != first+1 {
 		t.Errorf("job %d, and the queue is %v", id, list.GetJobs())
 	}

@@ -31,7 +31,7 @@ func (w *world) remove(id string, at ...*controllerHost) error {
 
 // names is the host names of the members, as the leader shows them.
 func (w *world) names() string {
-	status, err := w.as(root, w.leader()).Cluster().Status(w.t.Context(), &greylagv1.StatusRequest{})
+	status, err := w.as(root, w.leader()).Cluster().GetStatus(w.t.Context(), &greylagv1.GetStatusRequest{})
 	must(w.t, err)
 	var names []string
 	for _, m := range status.GetMembers() {
@@ -144,15 +144,15 @@ func TestControllerThatIsNoMemberServesNobody(t *testing.T) {
 	new := w.start(1, options{})
 	hasty := client.Config{TLS: pki.ClientTLS(w.ca.Trust(), nil), Tokens: w.tokens(root), Timeout: time.Second}
 	at := w.client(hasty, []*controllerHost{new})
-	_, err := at.Cluster().Info(t.Context(), &greylagv1.InfoRequest{Read: &greylagv1.Read{Stale: true}})
+	_, err := at.Cluster().GetInfo(t.Context(), &greylagv1.GetInfoRequest{Read: &greylagv1.Read{Stale: true}})
 	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "not a member") {
 		t.Errorf("stale information: %v", err)
 	}
-	if status, err := at.Cluster().Status(t.Context(), &greylagv1.StatusRequest{}); err != nil || status.GetId() != new.id() {
+	if status, err := at.Cluster().GetStatus(t.Context(), &greylagv1.GetStatusRequest{}); err != nil || status.GetId() != new.id() {
 		t.Errorf("status: %v, %v", status, err)
 	}
 	both := w.client(hasty, []*controllerHost{new, w.all[0]})
-	if _, err := both.Cluster().Info(t.Context(), &greylagv1.InfoRequest{}); err != nil {
+	if _, err := both.Cluster().GetInfo(t.Context(), &greylagv1.GetInfoRequest{}); err != nil {
 		t.Errorf("a client that knows a member as well: %v", err)
 	}
 }
@@ -182,6 +182,6 @@ func TestTheOnlyControllerKeepsItsPlace(t *testing.T) {
 	asked := w.as(root).Cluster()
 	_, err := asked.RemoveMember(t.Context(), &greylagv1.RemoveMemberRequest{Id: "ctl1"})
 	says(t, "a host's name", err, "no such member", "in the column MEMBER")
-	_, err = asked.Transfer(t.Context(), &greylagv1.TransferRequest{})
+	_, err = asked.TransferLeadership(t.Context(), &greylagv1.TransferLeadershipRequest{})
 	says(t, "a transfer", err, "no other voting member", "gctl cluster token --controller")
 }

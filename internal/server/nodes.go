@@ -37,7 +37,7 @@ func (s *nodeService) node(ctx context.Context) (string, error) {
 }
 
 // Register describes the node.
-func (s *nodeService) Register(ctx context.Context, p *greylagv1.RegisterRequest) (*greylagv1.RegisterResponse, error) {
+func (s *nodeService) RegisterNode(ctx context.Context, p *greylagv1.RegisterNodeRequest) (*greylagv1.RegisterNodeResponse, error) {
 	name, err := s.node(ctx)
 	if err != nil {
 		return nil, err
@@ -65,12 +65,12 @@ func (s *nodeService) Register(ctx context.Context, p *greylagv1.RegisterRequest
 		return nil, err
 	}
 	s.cfg.Leader.RecordHeartbeat(name, answer.Epoch)
-	return &greylagv1.RegisterResponse{Epoch: answer.Epoch, Cluster: s.cfg.State.View().ClusterID(), Clock: timestamppb.New(s.cfg.Clock())}, nil
+	return &greylagv1.RegisterNodeResponse{Epoch: answer.Epoch, Cluster: s.cfg.State.View().ClusterID(), Clock: timestamppb.New(s.cfg.Clock())}, nil
 }
 
 // Report tells the full set of tasks that are on the node. A report that tells
 // nothing new is not proposed: what it repeats is durable already.
-func (s *nodeService) Report(ctx context.Context, p *greylagv1.ReportRequest) (*greylagv1.ReportResponse, error) {
+func (s *nodeService) ReportTasks(ctx context.Context, p *greylagv1.ReportTasksRequest) (*greylagv1.ReportTasksResponse, error) {
 	name, err := s.node(ctx)
 	if err != nil {
 		return nil, err
@@ -90,18 +90,18 @@ func (s *nodeService) Report(ctx context.Context, p *greylagv1.ReportRequest) (*
 			s.cfg.Leader.Ran(name, p.GetCounting(), r.Job, r.Attempt, time.Duration(t.GetRanMs())*time.Millisecond, r.Task.Phase >= cluster.TaskEnded)
 		}
 		if v.NothingNew(report) {
-			return &greylagv1.ReportResponse{Index: v.Index()}, nil
+			return &greylagv1.ReportTasksResponse{Index: v.Index()}, nil
 		}
 	}
 	_, index, err := propose[*command.Done](ctx, s.Server, report)
 	if err != nil {
 		return nil, err
 	}
-	return &greylagv1.ReportResponse{Index: index}, nil
+	return &greylagv1.ReportTasksResponse{Index: index}, nil
 }
 
 // Fetch returns a script or an environment of one of the node's tasks.
-func (s *nodeService) Fetch(ctx context.Context, p *greylagv1.FetchRequest) (*greylagv1.FetchResponse, error) {
+func (s *nodeService) GetContent(ctx context.Context, p *greylagv1.GetContentRequest) (*greylagv1.GetContentResponse, error) {
 	name, err := s.node(ctx)
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (s *nodeService) Fetch(ctx context.Context, p *greylagv1.FetchRequest) (*gr
 				}
 				err = connect.NewError(connect.CodeDataLoss, fmt.Errorf("its %s is on no controller: submit the job again", what))
 			}
-			return &greylagv1.FetchResponse{Content: content}, err
+			return &greylagv1.GetContentResponse{Content: content}, err
 		}
 	}
 	return nil, refused(command.NotFound, "", "no task of node %s needs %s", name, d)
@@ -128,7 +128,7 @@ func (s *nodeService) Fetch(ctx context.Context, p *greylagv1.FetchRequest) (*gr
 
 // Wanted sends the full set of tasks that should be on the node, now and after each
 // change, until this controller no longer leads or the node registers anew.
-func (s *nodeService) Wanted(ctx context.Context, p *greylagv1.WantedRequest, stream *connect.ServerStream[greylagv1.WantedResponse]) error {
+func (s *nodeService) WatchTasks(ctx context.Context, p *greylagv1.WatchTasksRequest, stream *connect.ServerStream[greylagv1.WatchTasksResponse]) error {
 	name, err := s.node(ctx)
 	if err != nil {
 		return err
@@ -157,9 +157,9 @@ func (s *nodeService) Wanted(ctx context.Context, p *greylagv1.WantedRequest, st
 		case <-leading.Done():
 			return raftlog.ErrNotLeader
 		case <-ticker.C:
-			err = stream.Send(&greylagv1.WantedResponse{Heartbeat: true})
+			err = stream.Send(&greylagv1.WatchTasksResponse{Heartbeat: true})
 		case request := <-d.requests:
-			err = stream.Send(&greylagv1.WantedResponse{Heartbeat: true, Logs: []*greylagv1.LogRequest{request}})
+			err = stream.Send(&greylagv1.WatchTasksResponse{Heartbeat: true, Logs: []*greylagv1.LogRequest{request}})
 		case <-changes.C():
 			changes.Take() // the whole set is looked at
 			err = w.tell(s.cfg.State.View())
@@ -177,7 +177,7 @@ type wanted struct {
 	seed  maphash.Seed
 	told  uint64 // fingerprint of the set that was sent last
 	begun bool
-	send  func(*greylagv1.WantedResponse) error
+	send  func(*greylagv1.WatchTasksResponse) error
 }
 
 // tell sends the set when it is another than the last one.
@@ -203,7 +203,7 @@ func (w *wanted) tell(v *state.View) error {
 		return nil
 	}
 	w.begun, w.told = true, print
-	return w.send(&greylagv1.WantedResponse{Version: v.Index(), Tasks: tasks})
+	return w.send(&greylagv1.WatchTasksResponse{Version: v.Index(), Tasks: tasks})
 }
 
 func signalsOf(v *state.View, id cluster.JobID) []*greylagv1.Signal {

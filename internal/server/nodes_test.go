@@ -22,14 +22,14 @@ type node struct {
 	w       *world
 	session *client.NodeSession
 	epoch   uint64
-	sets    chan *greylagv1.WantedResponse
+	sets    chan *greylagv1.WatchTasksResponse
 	ended   chan error
 }
 
 // newNode registers a node with two GPUs and opens its stream.
 func newNode(w *world, name string) *node {
-	n := &node{w: w, session: w.program(pki.RoleNode, name).Node(), sets: make(chan *greylagv1.WantedResponse, 100), ended: make(chan error, 1)}
-	answer, err := n.session.Register(w.t.Context(), &greylagv1.RegisterRequest{
+	n := &node{w: w, session: w.program(pki.RoleNode, name).Node(), sets: make(chan *greylagv1.WatchTasksResponse, 100), ended: make(chan error, 1)}
+	answer, err := n.session.Register(w.t.Context(), &greylagv1.RegisterNodeRequest{
 		BootId: "boot", Cpus: 8, Memory: 32 << 30,
 		Gpus: []*greylagv1.GPU{{Uuid: "u0", Type: "h100", Memory: 80 << 30}, {Index: 1, Uuid: "u1", Type: "h100", Memory: 80 << 30}},
 	})
@@ -43,7 +43,7 @@ func newNode(w *world, name string) *node {
 
 func (n *node) listen() {
 	go func() {
-		n.ended <- n.session.Wanted(n.w.t.Context(), &greylagv1.WantedRequest{Epoch: n.epoch}, func(m *greylagv1.WantedResponse) error {
+		n.ended <- n.session.Wanted(n.w.t.Context(), &greylagv1.WatchTasksRequest{Epoch: n.epoch}, func(m *greylagv1.WatchTasksResponse) error {
 			n.sets <- m
 			return nil
 		})
@@ -51,7 +51,7 @@ func (n *node) listen() {
 }
 
 // next is the next message that is more than a sign of life.
-func (n *node) next() *greylagv1.WantedResponse {
+func (n *node) next() *greylagv1.WatchTasksResponse {
 	n.w.t.Helper()
 	late := time.After(2 * time.Minute)
 	for {
@@ -69,7 +69,7 @@ func (n *node) next() *greylagv1.WantedResponse {
 }
 
 // busy is the next set that is not empty.
-func (n *node) busy() *greylagv1.WantedResponse {
+func (n *node) busy() *greylagv1.WatchTasksResponse {
 	n.w.t.Helper()
 	for {
 		if set := n.next(); len(set.GetTasks()) > 0 {
@@ -80,7 +80,7 @@ func (n *node) busy() *greylagv1.WantedResponse {
 
 func (n *node) report(seen uint64, tasks ...*greylagv1.ReportedTask) {
 	n.w.t.Helper()
-	_, err := n.session.Report(n.w.t.Context(), &greylagv1.ReportRequest{Epoch: n.epoch, Seen: seen, Tasks: tasks})
+	_, err := n.session.Report(n.w.t.Context(), &greylagv1.ReportTasksRequest{Epoch: n.epoch, Seen: seen, Tasks: tasks})
 	must(n.w.t, err)
 }
 
@@ -101,12 +101,12 @@ func TestANodeRunsAJob(t *testing.T) {
 		len(task.GetNodes()[0].GetGpus()) != 1 || task.GetStop() || task.GetIdle() {
 		t.Fatalf("wanted %v", task)
 	}
-	content, err := n.session.Fetch(t.Context(), &greylagv1.FetchRequest{Digest: task.GetScript()})
+	content, err := n.session.Fetch(t.Context(), &greylagv1.GetContentRequest{Digest: task.GetScript()})
 	if must(t, err); string(content.GetContent()) != script {
 		t.Errorf("fetched %q", content.GetContent())
 	}
 	other := sha256.Sum256([]byte("another"))
-	if _, err := n.session.Fetch(t.Context(), &greylagv1.FetchRequest{Digest: other[:]}); connect.CodeOf(err) != connect.CodeNotFound {
+	if _, err := n.session.Fetch(t.Context(), &greylagv1.GetContentRequest{Digest: other[:]}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("fetched what is none of the node's business: %v", err)
 	}
 	tell := &greylagv1.ReportedTask{Job: id, Attempt: 1, Phase: "started"}
@@ -131,7 +131,7 @@ func TestANodeRunsAJob(t *testing.T) {
 
 func stateOf(t *testing.T, c *client.Client, id uint64) string {
 	t.Helper()
-	got, err := c.Jobs().Get(t.Context(), &greylagv1.GetRequest{Job: fmt.Sprint(id)})
+	got, err := c.Jobs().GetJob(t.Context(), &greylagv1.GetJobRequest{Job: fmt.Sprint(id)})
 	must(t, err)
 	return got.GetJobs()[0].GetState()
 }
@@ -140,14 +140,14 @@ func TestANodeThatIsNotOne(t *testing.T) {
 	w := newWorld(t, options{})
 	newNode(w, "n1").next()
 	session := w.program(pki.RoleNode, "n2").Node()
-	if _, err := session.Report(t.Context(), &greylagv1.ReportRequest{Epoch: 1}); connect.CodeOf(err) == connect.CodeInternal || err == nil {
+	if _, err := session.Report(t.Context(), &greylagv1.ReportTasksRequest{Epoch: 1}); connect.CodeOf(err) == connect.CodeInternal || err == nil {
 		t.Errorf("a node that never registered reports: %v", err)
 	}
-	err := session.Wanted(t.Context(), &greylagv1.WantedRequest{Epoch: 7}, func(*greylagv1.WantedResponse) error { return nil })
+	err := session.Wanted(t.Context(), &greylagv1.WatchTasksRequest{Epoch: 7}, func(*greylagv1.WatchTasksResponse) error { return nil })
 	if connect.CodeOf(err) != connect.CodeFailedPrecondition {
 		t.Errorf("and listens: %v", err)
 	}
-	if _, err = session.Register(t.Context(), &greylagv1.RegisterRequest{BootId: "b", Cpus: -4}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+	if _, err = session.Register(t.Context(), &greylagv1.RegisterNodeRequest{BootId: "b", Cpus: -4}); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("and has -4 CPUs: %v", err)
 	}
 }
@@ -162,7 +162,7 @@ func TestLogs(t *testing.T) {
 	id := w.submit(c, spec)
 	n.next()
 	ctx, cancel := context.WithCancel(t.Context())
-	stream, err := c.Jobs().Logs(ctx, &greylagv1.LogsRequest{Job: fmt.Sprint(id), Follow: true, TailLines: 100})
+	stream, err := c.Jobs().StreamLogs(ctx, &greylagv1.StreamLogsRequest{Job: fmt.Sprint(id), Follow: true, TailLines: 100})
 	must(t, err)
 	request := n.next().GetLogs()[0]
 	if request.GetJob() != id || request.GetTailLines() != 100 || request.GetOffset() != -1 || !request.GetFollow() || request.GetTask().GetOutput() != "/tmp/talk" {
@@ -198,7 +198,7 @@ func TestLogs(t *testing.T) {
 	}
 	stream.Close()
 	again, stop := context.WithCancel(t.Context()) // goes on where that one broke off
-	stream, err = c.Jobs().Logs(again, &greylagv1.LogsRequest{Job: fmt.Sprint(id), Follow: true, TailLines: 100, From: 411})
+	stream, err = c.Jobs().StreamLogs(again, &greylagv1.StreamLogsRequest{Job: fmt.Sprint(id), Follow: true, TailLines: 100, From: 411})
 	must(t, err)
 	if request := n.next().GetLogs()[0]; request.GetOffset() != 411 || request.GetTailLines() != 0 {
 		t.Errorf("the node is asked for %v", request)
@@ -210,8 +210,8 @@ func TestLogs(t *testing.T) {
 func TestLogsThatCannotBeRead(t *testing.T) {
 	w := newWorld(t, options{})
 	c := w.as(ann)
-	logs := func(c *client.Client, request *greylagv1.LogsRequest) error {
-		stream, err := c.Jobs().Logs(t.Context(), request)
+	logs := func(c *client.Client, request *greylagv1.StreamLogsRequest) error {
+		stream, err := c.Jobs().StreamLogs(t.Context(), request)
 		if err != nil {
 			return err
 		}
@@ -223,14 +223,14 @@ func TestLogsThatCannotBeRead(t *testing.T) {
 	id := w.submit(c, job("waits"))
 	for _, x := range []struct {
 		c       *client.Client
-		request *greylagv1.LogsRequest
+		request *greylagv1.StreamLogsRequest
 		want    connect.Code
 		says    string
 	}{
-		{c, &greylagv1.LogsRequest{Job: fmt.Sprint(id)}, connect.CodeFailedPrecondition, "has no output yet: it has not started"},
-		{c, &greylagv1.LogsRequest{Job: "99"}, connect.CodeNotFound, "99"},
-		{c, &greylagv1.LogsRequest{Job: "what"}, connect.CodeInvalidArgument, "what"},
-		{w.as(bob), &greylagv1.LogsRequest{Job: fmt.Sprint(id)}, connect.CodePermissionDenied, fmt.Sprintf("job %d belongs to ann", id)},
+		{c, &greylagv1.StreamLogsRequest{Job: fmt.Sprint(id)}, connect.CodeFailedPrecondition, "has no output yet: it has not started"},
+		{c, &greylagv1.StreamLogsRequest{Job: "99"}, connect.CodeNotFound, "99"},
+		{c, &greylagv1.StreamLogsRequest{Job: "what"}, connect.CodeInvalidArgument, "what"},
+		{w.as(bob), &greylagv1.StreamLogsRequest{Job: fmt.Sprint(id)}, connect.CodePermissionDenied, fmt.Sprintf("job %d belongs to ann", id)},
 	} {
 		if err := logs(x.c, x.request); connect.CodeOf(err) != x.want || !strings.Contains(err.Error(), x.says) {
 			t.Errorf("%v: %v, want %v, %q", x.request, err, x.want, x.says)
@@ -238,14 +238,14 @@ func TestLogsThatCannotBeRead(t *testing.T) {
 	}
 	n := newNode(w, "n1")
 	n.busy()
-	if err := logs(c, &greylagv1.LogsRequest{Job: fmt.Sprint(id), Rank: 1}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+	if err := logs(c, &greylagv1.StreamLogsRequest{Job: fmt.Sprint(id), Rank: 1}); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("rank 1 of 1 node: %v", err)
 	}
 	go func() {
 		request := n.next().GetLogs()[0]
 		_, _ = n.session.PushLog(context.WithoutCancel(t.Context()), &greylagv1.PushLogRequest{Id: request.GetId(), Error: "no such file", Eof: true})
 	}()
-	err := logs(c, &greylagv1.LogsRequest{Job: fmt.Sprint(id)})
+	err := logs(c, &greylagv1.StreamLogsRequest{Job: fmt.Sprint(id)})
 	var told *connect.Error
 	if !errors.As(err, &told) || told.Message() != "job 1 has no output yet: its nodes have not begun it (node n1: no such file)" {
 		t.Errorf("the node's error came as %v", err)
@@ -256,7 +256,7 @@ func TestLogsThatCannotBeRead(t *testing.T) {
 func TestTwoHostsOfOneName(t *testing.T) {
 	w := newWorld(t, options{})
 	register := func(session *client.NodeSession, boot string) (uint64, error) {
-		answer, err := session.Register(t.Context(), &greylagv1.RegisterRequest{BootId: boot, Cpus: 8, Memory: 32 << 30})
+		answer, err := session.Register(t.Context(), &greylagv1.RegisterNodeRequest{BootId: boot, Cpus: 8, Memory: 32 << 30})
 		return answer.GetEpoch(), err
 	}
 	first, copied := w.program(pki.RoleNode, "n1").Node(), w.program(pki.RoleNode, "n1").Node()
@@ -264,7 +264,7 @@ func TestTwoHostsOfOneName(t *testing.T) {
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	begun, once := make(chan struct{}), sync.Once{}
-	go first.Wanted(ctx, &greylagv1.WantedRequest{Epoch: epoch}, func(*greylagv1.WantedResponse) error { once.Do(func() { close(begun) }); return nil })
+	go first.Wanted(ctx, &greylagv1.WatchTasksRequest{Epoch: epoch}, func(*greylagv1.WatchTasksResponse) error { once.Do(func() { close(begun) }); return nil })
 	<-begun
 	if _, err := register(copied, "other"); connect.CodeOf(err) != connect.CodeFailedPrecondition {
 		t.Errorf("another host of the same name: %v", err)

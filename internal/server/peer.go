@@ -17,21 +17,21 @@ type peerService struct{ *Server }
 const maxRecords, maxBlobs, maxPeerBytes = 4096, 256, 8 << 20
 
 // ReadIndex confirms leadership and returns the log index a read must wait for.
-func (s *peerService) ReadIndex(ctx context.Context, _ *greylagv1.ReadIndexRequest) (*greylagv1.ReadIndexResponse, error) {
+func (s *peerService) GetReadIndex(ctx context.Context, _ *greylagv1.GetReadIndexRequest) (*greylagv1.GetReadIndexResponse, error) {
 	if !s.leads() {
 		return nil, raftlog.ErrNotLeader
 	}
 	index, err := s.cfg.Log.ReadIndex(ctx)
-	return &greylagv1.ReadIndexResponse{Index: index}, err
+	return &greylagv1.GetReadIndexResponse{Index: index}, err
 }
 
 // Finished returns archived jobs by sequence number, without a gap.
-func (s *peerService) Finished(_ context.Context, p *greylagv1.FinishedRequest) (*greylagv1.FinishedResponse, error) {
+func (s *peerService) ListFinishedJobs(_ context.Context, p *greylagv1.ListFinishedJobsRequest) (*greylagv1.ListFinishedJobsResponse, error) {
 	records, err := s.cfg.Archive.Between(p.GetFrom(), min(max(int(p.GetLimit()), 0), maxRecords))
 	if err != nil {
 		return nil, err
 	}
-	response := &greylagv1.FinishedResponse{Next: p.GetFrom()}
+	response := &greylagv1.ListFinishedJobsResponse{Next: p.GetFrom()}
 	size := 0
 	for _, r := range records {
 		size += len(r.Data)
@@ -46,11 +46,11 @@ func (s *peerService) Finished(_ context.Context, p *greylagv1.FinishedRequest) 
 
 // Blob returns scripts and environments by digest; beyond 8 MiB they come empty, to
 // be asked for again.
-func (s *peerService) Blob(_ context.Context, p *greylagv1.BlobRequest) (*greylagv1.BlobResponse, error) {
+func (s *peerService) GetBlobs(_ context.Context, p *greylagv1.GetBlobsRequest) (*greylagv1.GetBlobsResponse, error) {
 	if len(p.GetDigests()) > maxBlobs {
 		return nil, refused(command.InvalidArgument, "", "%d digests: at most %d", len(p.GetDigests()), maxBlobs)
 	}
-	response := &greylagv1.BlobResponse{Contents: make([][]byte, len(p.GetDigests()))}
+	response := &greylagv1.GetBlobsResponse{Contents: make([][]byte, len(p.GetDigests()))}
 	size := 0
 	for i, digest := range p.GetDigests() {
 		var d cluster.Digest
@@ -71,7 +71,7 @@ func (s *peerService) Blob(_ context.Context, p *greylagv1.BlobRequest) (*greyla
 }
 
 // Rows returns entries of a journal by number, without a gap.
-func (s *peerService) Rows(_ context.Context, p *greylagv1.RowsRequest) (*greylagv1.RowsResponse, error) {
+func (s *peerService) ListJournalRows(_ context.Context, p *greylagv1.ListJournalRowsRequest) (*greylagv1.ListJournalRowsResponse, error) {
 	j, known := archive.JournalOf(p.GetJournal())
 	if !known {
 		return nil, refused(command.InvalidArgument, "", "there is no journal %d", p.GetJournal())
@@ -80,7 +80,7 @@ func (s *peerService) Rows(_ context.Context, p *greylagv1.RowsRequest) (*greyla
 	if err != nil {
 		return nil, err
 	}
-	response, size := &greylagv1.RowsResponse{}, 0
+	response, size := &greylagv1.ListJournalRowsResponse{}, 0
 	for i, r := range rows {
 		if size += len(r.Data); r.Seq != p.GetFrom()+uint64(i) || size > maxPeerBytes && i > 0 {
 			break

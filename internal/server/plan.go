@@ -16,7 +16,7 @@ import (
 
 // Plan lists what runs and what is planned, as far as the caller may see it.
 // O(jobs log jobs), and a pass now and then where expected starts are asked for.
-func (s *clusterService) Plan(ctx context.Context, p *greylagv1.PlanRequest) (*greylagv1.PlanResponse, error) {
+func (s *clusterService) GetPlan(ctx context.Context, p *greylagv1.GetPlanRequest) (*greylagv1.GetPlanResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (s *clusterService) Plan(ctx context.Context, p *greylagv1.PlanRequest) (*g
 	slices.SortFunc(jobs, func(a, b *cluster.Job) int {
 		return cmp.Or(cmp.Compare(begins(a), begins(b)), cmp.Compare(a.ID, b.ID))
 	})
-	response, now := &greylagv1.PlanResponse{AsOf: asOf}, cluster.InstantOf(s.cfg.Clock())
+	response, now := &greylagv1.GetPlanResponse{AsOf: asOf}, cluster.InstantOf(s.cfg.Clock())
 	for _, j := range jobs {
 		planned := wire.WritePlanned(j)
 		planned.Expected = wire.Timestamp(explain.ExpectedAt(expected[j.ID], j, now))

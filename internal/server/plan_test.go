@@ -14,7 +14,7 @@ func TestPlanOfWhatWaits(t *testing.T) {
 	_, waiting := queueOfTwo(w)
 	c := w.as(bob).Cluster()
 	for range 2 {
-		plan, err := c.Plan(t.Context(), &greylagv1.PlanRequest{Waiting: true, Expected: true})
+		plan, err := c.GetPlan(t.Context(), &greylagv1.GetPlanRequest{Waiting: true, Expected: true})
 		must(t, err)
 		if len(plan.GetJobs()) != 1 || plan.GetJobs()[0].GetJob() != waiting {
 			t.Fatalf("plan: %v", plan)
@@ -27,7 +27,7 @@ func TestPlanOfWhatWaits(t *testing.T) {
 			t.Errorf("promised on %v", j)
 		}
 	}
-	plan, err := c.Plan(t.Context(), &greylagv1.PlanRequest{})
+	plan, err := c.GetPlan(t.Context(), &greylagv1.GetPlanRequest{})
 	must(t, err)
 	for _, j := range plan.GetJobs() {
 		if j.GetExpected() != nil {

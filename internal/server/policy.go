@@ -16,7 +16,7 @@ import (
 const maxPolicy = 256 << 10
 
 // Policy returns the policy in force as a file that Apply takes.
-func (s *clusterService) Policy(ctx context.Context, p *greylagv1.PolicyRequest) (*greylagv1.PolicyResponse, error) {
+func (s *clusterService) GetPolicy(ctx context.Context, p *greylagv1.GetPolicyRequest) (*greylagv1.GetPolicyResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
@@ -25,11 +25,11 @@ func (s *clusterService) Policy(ctx context.Context, p *greylagv1.PolicyRequest)
 	if err != nil {
 		return nil, err
 	}
-	return &greylagv1.PolicyResponse{Toml: string(text), Version: v.Policy().Version, AsOf: asOf}, nil
+	return &greylagv1.GetPolicyResponse{Toml: string(text), Version: v.Policy().Version, AsOf: asOf}, nil
 }
 
 // Apply replaces the policy, or with DryRun only says what would change.
-func (s *clusterService) Apply(ctx context.Context, p *greylagv1.ApplyRequest) (*greylagv1.ApplyResponse, error) {
+func (s *clusterService) SetPolicy(ctx context.Context, p *greylagv1.SetPolicyRequest) (*greylagv1.SetPolicyResponse, error) {
 	c := callerOf(ctx)
 	if len(p.GetToml()) > maxPolicy {
 		return nil, refused(command.InvalidArgument, "", "the policy has %d bytes: at most %d", len(p.GetToml()), maxPolicy)
@@ -64,7 +64,7 @@ func (s *clusterService) Apply(ctx context.Context, p *greylagv1.ApplyRequest) (
 	if err != nil {
 		return nil, err
 	}
-	response := &greylagv1.ApplyResponse{Diff: diff(string(before), string(after)), Version: now.Version}
+	response := &greylagv1.SetPolicyResponse{Diff: diff(string(before), string(after)), Version: now.Version}
 	for _, w := range clusterdoc.PlacePolicy(name, []byte(p.GetToml()), audit.PolicyWarnings(v, &next)) {
 		response.Warnings = append(response.Warnings, w.String())
 	}

@@ -42,7 +42,7 @@ type asking struct {
 	view   *state.View
 }
 
-func (s *reportService) ask(ctx context.Context, p *greylagv1.PeriodsRequest) (*asking, error) {
+func (s *reportService) ask(ctx context.Context, p *greylagv1.Periods) (*asking, error) {
 	bounds, grace, err := wire.ReadBounds(p)
 	if err != nil {
 		return nil, err
@@ -168,8 +168,8 @@ func (q *asking) sees(account, user string) bool {
 
 // Usage streams what jobs came to in periods: those that have ended by the archive's
 // sums, those that have not up to now.
-func (s *reportService) Usage(ctx context.Context, p *greylagv1.PeriodsRequest, stream *connect.ServerStream[greylagv1.PeriodUsageResponse]) error {
-	q, err := s.ask(ctx, p)
+func (s *reportService) StreamUsage(ctx context.Context, p *greylagv1.StreamUsageRequest, stream *connect.ServerStream[greylagv1.StreamUsageResponse]) error {
+	q, err := s.ask(ctx, p.GetPeriods())
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (s *reportService) Usage(ctx context.Context, p *greylagv1.PeriodsRequest, 
 	if err != nil {
 		return err
 	}
-	message := &greylagv1.PeriodUsageResponse{Head: head}
+	message := &greylagv1.StreamUsageResponse{Head: head}
 	for _, at := range usageOrder(rows) {
 		if !q.sees(at.key.Account, at.key.User) {
 			continue
@@ -191,7 +191,7 @@ func (s *reportService) Usage(ctx context.Context, p *greylagv1.PeriodsRequest, 
 			if err := stream.Send(message); err != nil {
 				return err
 			}
-			message = &greylagv1.PeriodUsageResponse{}
+			message = &greylagv1.StreamUsageResponse{}
 		}
 	}
 	return stream.Send(message)
@@ -215,7 +215,7 @@ func usageOrder(rows map[usagePlace]*tally.Tally) []usagePlace {
 }
 
 // begin is ask with the head of an answer that is made of the archive alone.
-func (s *reportService) begin(ctx context.Context, p *greylagv1.PeriodsRequest) (*asking, *greylagv1.ReportHead, error) {
+func (s *reportService) begin(ctx context.Context, p *greylagv1.Periods) (*asking, *greylagv1.ReportHead, error) {
 	q, err := s.ask(ctx, p)
 	if err != nil {
 		return nil, nil, err
@@ -229,12 +229,12 @@ func (s *reportService) begin(ctx context.Context, p *greylagv1.PeriodsRequest) 
 }
 
 // Ended streams the jobs that ended in a period.
-func (s *reportService) Ended(ctx context.Context, p *greylagv1.PeriodsRequest, stream *connect.ServerStream[greylagv1.PeriodEndedResponse]) error {
-	q, head, err := s.begin(ctx, p)
+func (s *reportService) StreamEndedJobs(ctx context.Context, p *greylagv1.StreamEndedJobsRequest, stream *connect.ServerStream[greylagv1.StreamEndedJobsResponse]) error {
+	q, head, err := s.begin(ctx, p.GetPeriods())
 	if err != nil {
 		return err
 	}
-	message := &greylagv1.PeriodEndedResponse{Head: head}
+	message := &greylagv1.StreamEndedJobsResponse{Head: head}
 	var at archive.Position
 	for {
 		var records []archive.Record
@@ -254,6 +254,6 @@ func (s *reportService) Ended(ctx context.Context, p *greylagv1.PeriodsRequest, 
 		if err := stream.Send(message); err != nil || len(records) < reportPage {
 			return err
 		}
-		message = &greylagv1.PeriodEndedResponse{}
+		message = &greylagv1.StreamEndedJobsResponse{}
 	}
 }

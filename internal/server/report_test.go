@@ -74,8 +74,8 @@ func feed(t *testing.T, w *world, batch func() int) {
 }
 
 // periods is a request for a period, or for each of several.
-func periods(bounds ...time.Time) *greylagv1.PeriodsRequest {
-	p := &greylagv1.PeriodsRequest{Grace: durationpb.New(time.Hour)}
+func periods(bounds ...time.Time) *greylagv1.Periods {
+	p := &greylagv1.Periods{Grace: durationpb.New(time.Hour)}
 	for _, b := range bounds {
 		p.Bounds = append(p.Bounds, timestamppb.New(b))
 	}
@@ -83,9 +83,9 @@ func periods(bounds ...time.Time) *greylagv1.PeriodsRequest {
 }
 
 // usageOf is all reports of the rows that a caller gets, as CSV.
-func usageOf(t *testing.T, w *world, who cluster.Identity, p *greylagv1.PeriodsRequest) (string, *greylagv1.ReportHead) {
+func usageOf(t *testing.T, w *world, who cluster.Identity, p *greylagv1.Periods) (string, *greylagv1.ReportHead) {
 	t.Helper()
-	stream, err := w.as(who).Reports().Usage(context.Background(), p)
+	stream, err := w.as(who).Reports().StreamUsage(context.Background(), &greylagv1.StreamUsageRequest{Periods: p})
 	must(t, err)
 	defer stream.Close()
 	all := make([][]report.Row, len(p.Bounds)-1)
@@ -141,7 +141,7 @@ func TestReportsOfTwoControllersAreEqual(t *testing.T) {
 func TestReportUsageAddsUp(t *testing.T) {
 	w := newWorld(t, options{})
 	feed(t, w, func() int { return 300 })
-	stream, err := w.as(olga).Reports().Usage(context.Background(), periods(reportDay.AddDate(0, 0, -30), reportDay.AddDate(0, 0, 30)))
+	stream, err := w.as(olga).Reports().StreamUsage(context.Background(), &greylagv1.StreamUsageRequest{Periods: periods(reportDay.AddDate(0, 0, -30), reportDay.AddDate(0, 0, 30))})
 	must(t, err)
 	defer stream.Close()
 	var gpu, cpu, jobs, attempts, fault int64
@@ -183,10 +183,10 @@ func TestReportRights(t *testing.T) {
 	if own, _ := usageOf(t, w, ann, p); !bytes.Contains([]byte(own), []byte("physics,ann")) || bytes.Contains([]byte(own), []byte("bob")) {
 		t.Error("ann sees", own)
 	}
-	for what, bad := range map[string]*greylagv1.PeriodsRequest{
+	for what, bad := range map[string]*greylagv1.Periods{
 		"no bounds": periods(), "bounds that descend": periods(reportDay, reportDay.Add(-time.Hour)), "a bound that is no whole second": periods(reportDay, reportDay.Add(time.Millisecond)),
 	} {
-		stream, err := w.as(olga).Reports().Usage(context.Background(), bad)
+		stream, err := w.as(olga).Reports().StreamUsage(context.Background(), &greylagv1.StreamUsageRequest{Periods: bad})
 		if err == nil {
 			stream.Receive()
 			err = stream.Err()
@@ -205,7 +205,7 @@ func TestReportRights(t *testing.T) {
 func TestReportCredits(t *testing.T) {
 	w := newWorld(t, options{})
 	feed(t, w, func() int { return 500 })
-	stream, err := w.as(olga).Reports().Credits(context.Background(), periods(reportDay, reportDay.AddDate(0, 0, 1)))
+	stream, err := w.as(olga).Reports().StreamCredits(context.Background(), &greylagv1.StreamCreditsRequest{Periods: periods(reportDay, reportDay.AddDate(0, 0, 1))})
 	must(t, err)
 	defer stream.Close()
 	got := ""
@@ -225,7 +225,7 @@ func TestReportCredits(t *testing.T) {
 func TestReportEnded(t *testing.T) {
 	w := newWorld(t, options{})
 	feed(t, w, func() int { return 500 })
-	stream, err := w.as(olga).Reports().Ended(context.Background(), periods(reportDay, reportDay.AddDate(0, 0, 1)))
+	stream, err := w.as(olga).Reports().StreamEndedJobs(context.Background(), &greylagv1.StreamEndedJobsRequest{Periods: periods(reportDay, reportDay.AddDate(0, 0, 1))})
 	must(t, err)
 	defer stream.Close()
 	n := uint64(0)

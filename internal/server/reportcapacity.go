@@ -13,8 +13,8 @@ import (
 
 // Capacity tells what nodes there were in periods and how much of them jobs had, to
 // everybody: it names nobody.
-func (s *reportService) Capacity(ctx context.Context, p *greylagv1.PeriodsRequest) (*greylagv1.CapacityResponse, error) {
-	q, err := s.ask(ctx, p)
+func (s *reportService) GetCapacity(ctx context.Context, p *greylagv1.GetCapacityRequest) (*greylagv1.GetCapacityResponse, error) {
+	q, err := s.ask(ctx, p.GetPeriods())
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (s *reportService) Capacity(ctx context.Context, p *greylagv1.PeriodsReques
 			rows.of(at.period, cluster.ResourceCPU).Allocated += t.CPU
 		}
 	}
-	return &greylagv1.CapacityResponse{Head: head, Rows: rows.sorted(), Since: wire.Timestamp(since)}, nil
+	return &greylagv1.GetCapacityResponse{Head: head, Rows: rows.sorted(), Since: wire.Timestamp(since)}, nil
 }
 
 // capacityPlace is where a row of capacity stands.

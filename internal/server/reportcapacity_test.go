@@ -13,8 +13,8 @@ func TestReportCapacity(t *testing.T) {
 	w := newWorld(t, options{})
 	feed(t, w, func() int { return 400 })
 	day := reportDay.AddDate(0, 0, 1)
-	ask := func(from, to time.Time) (map[string]*greylagv1.CapacityRow, *greylagv1.CapacityResponse) {
-		answer, err := w.as(ann).Reports().Capacity(t.Context(), periods(from, to))
+	ask := func(from, to time.Time) (map[string]*greylagv1.CapacityRow, *greylagv1.GetCapacityResponse) {
+		answer, err := w.as(ann).Reports().GetCapacity(t.Context(), &greylagv1.GetCapacityRequest{Periods: periods(from, to)})
 		must(t, err)
 		rows := map[string]*greylagv1.CapacityRow{}
 		for _, r := range answer.Rows {

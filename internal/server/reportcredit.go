@@ -109,8 +109,8 @@ type creditSum struct{ amount, entries int64 }
 
 // Credits streams what moved in the journal of credits in periods. An entry counts when
 // it was booked.
-func (s *reportService) Credits(ctx context.Context, p *greylagv1.PeriodsRequest, stream *connect.ServerStream[greylagv1.PeriodCreditsResponse]) error {
-	q, head, err := s.begin(ctx, p)
+func (s *reportService) StreamCredits(ctx context.Context, p *greylagv1.StreamCreditsRequest, stream *connect.ServerStream[greylagv1.StreamCreditsResponse]) error {
+	q, head, err := s.begin(ctx, p.GetPeriods())
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (s *reportService) Credits(ctx context.Context, p *greylagv1.PeriodsRequest
 		order = append(order, at)
 	}
 	slices.SortFunc(order, creditPlace.compare)
-	message := &greylagv1.PeriodCreditsResponse{Head: head}
+	message := &greylagv1.StreamCreditsResponse{Head: head}
 	for _, at := range order {
 		if !q.seesNode(at.node) {
 			continue
@@ -136,7 +136,7 @@ func (s *reportService) Credits(ctx context.Context, p *greylagv1.PeriodsRequest
 			if err := stream.Send(message); err != nil {
 				return err
 			}
-			message = &greylagv1.PeriodCreditsResponse{}
+			message = &greylagv1.StreamCreditsResponse{}
 		}
 	}
 	return stream.Send(message)
@@ -223,14 +223,14 @@ func (q *asking) placeOf(e *accounting.Entry, types map[accounting.LienID]string
 }
 
 // Standing tells which budgets, expiries and debts there are.
-func (s *reportService) Standing(ctx context.Context, p *greylagv1.StandingRequest) (*greylagv1.StandingResponse, error) {
+func (s *reportService) GetStanding(ctx context.Context, p *greylagv1.GetStandingRequest) (*greylagv1.GetStandingResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
 	q := &asking{server: s.Server, caller: callerOf(ctx), view: v}
 	now, ledger := q.now(), v.Credits()
-	out := &greylagv1.StandingResponse{AsOf: asOf}
+	out := &greylagv1.GetStandingResponse{AsOf: asOf}
 	for id, n := range ledger.Nodes() {
 		if !q.seesNode(string(id)) {
 			continue

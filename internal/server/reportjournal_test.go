@@ -130,7 +130,7 @@ func book(sums *[9]int64, e *accounting.Entry) {
 // creditTotals are the sums of the columns of a credits report.
 func creditTotals(t *testing.T, w *world, from, to time.Time) (sums [9]int64) {
 	t.Helper()
-	stream, err := w.as(olga).Reports().Credits(context.Background(), periods(from, to))
+	stream, err := w.as(olga).Reports().StreamCredits(context.Background(), &greylagv1.StreamCreditsRequest{Periods: periods(from, to)})
 	must(t, err)
 	defer stream.Close()
 	var rows []report.Credit

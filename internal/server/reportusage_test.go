@@ -54,7 +54,7 @@ func recounted(t *testing.T, from, to time.Time) (c came) {
 // counted is what a report says of each period.
 func counted(t *testing.T, w *world, bounds []time.Time) []came {
 	t.Helper()
-	stream, err := w.as(olga).Reports().Usage(context.Background(), periods(bounds...))
+	stream, err := w.as(olga).Reports().StreamUsage(context.Background(), &greylagv1.StreamUsageRequest{Periods: periods(bounds...)})
 	must(t, err)
 	defer stream.Close()
 	out := make([]came, len(bounds)-1)
@@ -111,7 +111,7 @@ func TestReportWithAGap(t *testing.T) {
 	p := periods(reportDay, reportDay.AddDate(0, 0, 1))
 	heads := func() (list []*greylagv1.ReportHead) {
 		_, head := usageOf(t, w, olga, p)
-		ended, err := w.as(olga).Reports().Ended(context.Background(), p)
+		ended, err := w.as(olga).Reports().StreamEndedJobs(context.Background(), &greylagv1.StreamEndedJobsRequest{Periods: p})
 		must(t, err)
 		defer ended.Close()
 		ended.Receive()
@@ -131,7 +131,7 @@ func TestReportWithAGap(t *testing.T) {
 		}
 	}
 	must(t, store.AppendRows(3, archive.CreditJournal, []archive.Row{{Seq: 1, Data: []byte("no entry")}}))
-	damaged, err := w.as(olga).Reports().Credits(context.Background(), p)
+	damaged, err := w.as(olga).Reports().StreamCredits(context.Background(), &greylagv1.StreamCreditsRequest{Periods: p})
 	must(t, err)
 	defer damaged.Close()
 	if damaged.Receive() || connect.CodeOf(damaged.Err()) != connect.CodeDataLoss {

@@ -36,12 +36,12 @@ func TestScriptThatTheArchiveLost(t *testing.T) {
 	if must(t, err); swept.Deleted == 0 {
 		t.Fatal("nothing was deleted")
 	}
-	_, err = n.session.Fetch(t.Context(), &greylagv1.FetchRequest{Digest: digest})
+	_, err = n.session.Fetch(t.Context(), &greylagv1.GetContentRequest{Digest: digest})
 	if connect.CodeOf(err) != connect.CodeDataLoss || !strings.Contains(err.Error(), "submit the job again") {
 		t.Fatalf("a script that is nowhere: %v", err)
 	}
 	submit()
-	got, err := n.session.Fetch(t.Context(), &greylagv1.FetchRequest{Digest: digest})
+	got, err := n.session.Fetch(t.Context(), &greylagv1.GetContentRequest{Digest: digest})
 	if must(t, err); sha256.Sum256(got.GetContent()) != [32]byte(digest) {
 		t.Errorf("fetched %q", got.GetContent())
 	}

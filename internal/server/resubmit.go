@@ -19,7 +19,7 @@ const maxResubmit, resubmitPart = 100, 1 << 20
 // options, and replaces their outcomes with the new jobs'. Dependencies are left out: they were
 // satisfied when the job ran. Only the owner may resubmit a job, since it runs as the user who
 // submits it. Elements of an array are resubmitted as single jobs if the request names them.
-func (s *jobService) resubmitEnded(ctx context.Context, p *greylagv1.UpdateRequest, outcomes []*greylagv1.Outcome) error {
+func (s *jobService) resubmitEnded(ctx context.Context, p *greylagv1.UpdateJobsRequest, outcomes []*greylagv1.Outcome) error {
 	part := 0
 	for _, o := range outcomes {
 		named := p.GetFilter().GetJobs()

@@ -11,7 +11,7 @@ import (
 // requeue requeues one job with a request id.
 func requeue(t *testing.T, c *client.Client, job uint64, id string) *greylagv1.Outcome {
 	t.Helper()
-	answer, err := c.Jobs().Update(t.Context(), &greylagv1.UpdateRequest{
+	answer, err := c.Jobs().UpdateJobs(t.Context(), &greylagv1.UpdateJobsRequest{
 		RequestId: id, Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(job)}}, Action: "requeue",
 	})
 	must(t, err)
@@ -25,7 +25,7 @@ func TestRequeueOfAnEndedJob(t *testing.T) {
 	spec := job("again")
 	spec.Script, spec.Environment = []byte("#!/bin/sh\necho 1\n"), []string{"A=b"}
 	id := w.submit(mine, spec)
-	_, err := mine.Jobs().Cancel(t.Context(), &greylagv1.CancelRequest{
+	_, err := mine.Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{
 		RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}},
 	})
 	must(t, err)
@@ -38,7 +38,7 @@ func TestRequeueOfAnEndedJob(t *testing.T) {
 	if second := requeue(t, mine, id, request); second.GetId() != first.GetId() {
 		t.Errorf("the repeated request submitted job %d, the first %d", second.GetId(), first.GetId())
 	}
-	script, err := mine.Jobs().Script(t.Context(), &greylagv1.ScriptRequest{Job: fmt.Sprint(first.GetId())})
+	script, err := mine.Jobs().GetScript(t.Context(), &greylagv1.GetScriptRequest{Job: fmt.Sprint(first.GetId())})
 	must(t, err)
 	if string(script.GetScript()) != "#!/bin/sh\necho 1\n" || len(script.GetEnvironment()) != 1 {
 		t.Errorf("the new job has the script %q and the environment %q", script.GetScript(), script.GetEnvironment())

@@ -24,24 +24,24 @@ func (s *Server) authorities(role pki.Role) [][]byte {
 }
 
 // Authorities returns the CA certificates that the caller's host must accept.
-func (s *clusterService) Authorities(ctx context.Context, _ *greylagv1.AuthoritiesRequest) (*greylagv1.AuthoritiesResponse, error) {
+func (s *clusterService) ListAuthorities(ctx context.Context, _ *greylagv1.ListAuthoritiesRequest) (*greylagv1.ListAuthoritiesResponse, error) {
 	if _, _, err := s.fresh(ctx, nil); err != nil {
 		return nil, err
 	}
-	return &greylagv1.AuthoritiesResponse{Ca: s.authorities(callerOf(ctx).Machine.Role)}, nil
+	return &greylagv1.ListAuthoritiesResponse{Ca: s.authorities(callerOf(ctx).Machine.Role)}, nil
 }
 
 // Authority returns the CAs of this controller and the private keys that it has.
-func (s *peerService) Authority(context.Context, *greylagv1.AuthorityRequest) (*greylagv1.AuthorityResponse, error) {
+func (s *peerService) GetAuthority(context.Context, *greylagv1.GetAuthorityRequest) (*greylagv1.GetAuthorityResponse, error) {
 	keys, err := s.cfg.CA.KeyPEM()
 	if err != nil {
 		return nil, err
 	}
-	return &greylagv1.AuthorityResponse{Ca: s.cfg.Trust.DERs(), CaKey: keys}, nil
+	return &greylagv1.GetAuthorityResponse{Ca: s.cfg.Trust.DERs(), CaKey: keys}, nil
 }
 
 // Rotate carries out one step of a rotation of the CA.
-func (s *clusterService) Rotate(ctx context.Context, p *greylagv1.RotateRequest) (*greylagv1.RotateResponse, error) {
+func (s *clusterService) RotateAuthority(ctx context.Context, p *greylagv1.RotateAuthorityRequest) (*greylagv1.RotateAuthorityResponse, error) {
 	c := callerOf(ctx)
 	payload, err := payloadOf(p)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *clusterService) Rotate(ctx context.Context, p *greylagv1.RotateRequest)
 		return nil, err
 	}
 	s.log.Warn("rotation of the CA", "step", p.GetStep(), "by", c.User.User)
-	return &greylagv1.RotateResponse{}, nil
+	return &greylagv1.RotateAuthorityResponse{}, nil
 }
 
 // nextCA makes the CA that replaces the present one, and keeps its key. A controller that accepts two

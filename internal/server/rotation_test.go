@@ -14,7 +14,7 @@ import (
 // rotate carries out one step of a rotation, and has every controller take it up.
 func (w *world) rotate(step string, force bool) error {
 	w.t.Helper()
-	_, err := w.as(root).Cluster().Rotate(w.t.Context(), &greylagv1.RotateRequest{Step: step, Force: force})
+	_, err := w.as(root).Cluster().RotateAuthority(w.t.Context(), &greylagv1.RotateAuthorityRequest{Step: step, Force: force})
 	if err != nil {
 		return err
 	}
@@ -25,7 +25,7 @@ func (w *world) rotate(step string, force bool) error {
 // authorities returns the CAs that a host is told.
 func (w *world) authorities(id *pki.Identity) [][]byte {
 	w.t.Helper()
-	answer, err := w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), id)}, nil).Cluster().Authorities(w.t.Context(), &greylagv1.AuthoritiesRequest{})
+	answer, err := w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), id)}, nil).Cluster().ListAuthorities(w.t.Context(), &greylagv1.ListAuthoritiesRequest{})
 	must(w.t, err)
 	return answer.GetCa()
 }
@@ -93,9 +93,9 @@ func TestRotationOfTheCA(t *testing.T) {
 func TestADaemonLeavesTheConnectionOfTheOldCA(t *testing.T) {
 	w := newWorld(t, options{})
 	id := w.identity(pki.RoleNode, "n1")
-	n := &node{w: w, session: w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), id)}, nil).Node(), sets: make(chan *greylagv1.WantedResponse, 100), ended: make(chan error, 1)}
+	n := &node{w: w, session: w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), id)}, nil).Node(), sets: make(chan *greylagv1.WatchTasksResponse, 100), ended: make(chan error, 1)}
 	register := func() error {
-		answer, err := n.session.Register(t.Context(), &greylagv1.RegisterRequest{BootId: "boot", Cpus: 8, Memory: 32 << 30})
+		answer, err := n.session.Register(t.Context(), &greylagv1.RegisterNodeRequest{BootId: "boot", Cpus: 8, Memory: 32 << 30})
 		n.epoch = answer.GetEpoch()
 		return err
 	}

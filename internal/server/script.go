@@ -43,7 +43,7 @@ func (s *jobService) private(ctx context.Context, word string) (*cluster.Job, er
 }
 
 // Script returns the batch script of a job as it was submitted.
-func (s *jobService) Script(ctx context.Context, p *greylagv1.ScriptRequest) (*greylagv1.ScriptResponse, error) {
+func (s *jobService) GetScript(ctx context.Context, p *greylagv1.GetScriptRequest) (*greylagv1.GetScriptResponse, error) {
 	j, err := s.private(ctx, p.GetJob())
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func (s *jobService) Script(ctx context.Context, p *greylagv1.ScriptRequest) (*g
 	if err != nil {
 		return nil, err
 	}
-	return &greylagv1.ScriptResponse{Script: script, Environment: wire.Environment(environment)}, nil
+	return &greylagv1.GetScriptResponse{Script: script, Environment: wire.Environment(environment)}, nil
 }
 
 // blob is a script or an environment; nil for the zero digest.

@@ -220,7 +220,7 @@ func New(cfg Config) *Server {
 	jobs := &jobService{s}
 	path, connects := greylagv1connect.NewJobServiceHandler(jobs, options)
 	s.mux.Handle(path, connects)
-	s.mux.Handle(greylagv1connect.JobServiceSubmitProcedure, fastUnary(s, jobs.Submit, connects))
+	s.mux.Handle(greylagv1connect.JobServiceSubmitJobsProcedure, fastUnary(s, jobs.SubmitJobs, connects))
 	s.mux.Handle(greylagv1connect.NewNodeServiceHandler(&nodeService{s}, options))
 	s.mux.Handle(greylagv1connect.NewClusterServiceHandler(&clusterService{s}, options))
 	s.mux.Handle(greylagv1connect.NewAccountServiceHandler(&accountService{s}, options))

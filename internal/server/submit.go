@@ -22,7 +22,7 @@ type jobService struct{ *Server }
 const maxSubmit = 10_000
 
 // Submit stores jobs, all of them or none.
-func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*greylagv1.SubmitResponse, error) {
+func (s *jobService) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequest) (*greylagv1.SubmitJobsResponse, error) {
 	c := callerOf(ctx)
 	if n := len(p.GetJobs()); n == 0 || n > maxSubmit {
 		return nil, refused(command.InvalidArgument, "", "%d jobs to submit: want 1 to %d in one request", n, maxSubmit)
@@ -50,7 +50,7 @@ func (s *jobService) Submit(ctx context.Context, p *greylagv1.SubmitRequest) (*g
 		return nil, s.unpaidArray(ctx, c, cmd.Jobs, err)
 	}
 	s.limits.jobs(c, jobsIn(answer), s.cfg.Clock())
-	response := &greylagv1.SubmitResponse{Index: answer.Index, SetAside: int64(answer.SetAside), Warnings: overBudget(answer.Over)}
+	response := &greylagv1.SubmitJobsResponse{Index: answer.Index, SetAside: int64(answer.SetAside), Warnings: overBudget(answer.Over)}
 	response.Warnings = append(response.Warnings, s.unchecked(subs)...)
 	response.Warnings = append(response.Warnings, s.unpaidPlaces(subs, answer)...)
 	response.Warnings = append(response.Warnings, warnMaxPrice(s.cfg.State.View(), cluster.InstantOf(s.cfg.Clock()), cmd.Jobs)...)

@@ -11,13 +11,13 @@ import (
 )
 
 // Topology returns the fabric, and where nodes disagree with it.
-func (s *clusterService) Topology(ctx context.Context, p *greylagv1.TopologyRequest) (*greylagv1.TopologyResponse, error) {
+func (s *clusterService) GetTopology(ctx context.Context, p *greylagv1.GetTopologyRequest) (*greylagv1.GetTopologyResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
 	switches, version, since, by := v.Topology()
-	return &greylagv1.TopologyResponse{
+	return &greylagv1.GetTopologyResponse{
 		Switches: wire.WriteSwitches(switches), Version: version, Since: wire.Timestamp(since), By: by,
 		Disagreements: wire.WriteDisagreements(v.Fabric().Disagreements(slices.Collect(v.Nodes()))), AsOf: asOf,
 	}, nil

@@ -33,7 +33,7 @@ func TestTopology(t *testing.T) {
 			t.Errorf("done: %v", done)
 		}
 	}
-	now, err := w.as(olga).Cluster().Topology(t.Context(), &greylagv1.TopologyRequest{})
+	now, err := w.as(olga).Cluster().GetTopology(t.Context(), &greylagv1.GetTopologyRequest{})
 	must(t, err)
 	var told []string
 	for _, d := range now.GetDisagreements() {

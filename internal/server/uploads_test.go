@@ -17,7 +17,7 @@ func TestAbandonedUploadsKeepNoPlace(t *testing.T) {
 	submit := func(ctx context.Context, c *client.Client, name string) error {
 		spec := job(name)
 		spec.Script = []byte("#!/bin/sh\n# " + name + "\n" + strings.Repeat("# much text\n", 340_000))
-		_, err := c.Jobs().Submit(ctx, &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
+		_, err := c.Jobs().SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
 		return err
 	}
 	c, applied := w.as(ann), func() uint64 { return w.all[0].log.Status().AppliedIndex }

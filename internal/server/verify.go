@@ -15,9 +15,9 @@ import (
 
 // Verify recomputes the journals from their first entries, and compares what comes out
 // with the state. Nothing is believed but the hashes that the state holds.
-func (s *creditService) Verify(ctx context.Context, _ *greylagv1.VerifyRequest) (*greylagv1.VerifyResponse, error) {
+func (s *creditService) VerifyJournals(ctx context.Context, _ *greylagv1.VerifyJournalsRequest) (*greylagv1.VerifyJournalsResponse, error) {
 	v := s.cfg.State.View()
-	out := &greylagv1.VerifyResponse{Controller: s.cfg.ID}
+	out := &greylagv1.VerifyJournalsResponse{Controller: s.cfg.ID}
 	for _, verify := range []func(context.Context, *state.View) (*greylagv1.VerifiedJournal, error){s.verifyCredits, s.verifyAudit} {
 		j, err := verify(ctx, v)
 		if err != nil {

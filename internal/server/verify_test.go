@@ -21,7 +21,7 @@ func TestVerifyNamesTheEntry(t *testing.T) {
 		must(t, err)
 	}
 	verify := func() *greylagv1.VerifiedJournal {
-		got, err := w.as(root).Credits().Verify(t.Context(), &greylagv1.VerifyRequest{})
+		got, err := w.as(root).Credits().VerifyJournals(t.Context(), &greylagv1.VerifyJournalsRequest{})
 		must(t, err)
 		if got.Journals[0].Name != "credits" || got.Journals[1].Name != "audit" || got.Journals[1].Fault != "" || got.Controller != w.all[0].log.Status().ID {
 			t.Fatalf("verified %v", got.Journals)
@@ -66,7 +66,7 @@ func TestVerifyNamesTheEntry(t *testing.T) {
 func TestAuditKinds(t *testing.T) {
 	w := newTill(t, false)
 	seqs := func(kind string) (n int, err error) {
-		stream, err := w.as(root).Cluster().Audit(t.Context(), &greylagv1.AuditRequest{Kind: kind})
+		stream, err := w.as(root).Cluster().StreamAudit(t.Context(), &greylagv1.StreamAuditRequest{Kind: kind})
 		must(t, err)
 		defer stream.Close()
 		for stream.Receive() {

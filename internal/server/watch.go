@@ -20,17 +20,17 @@ type watcher struct {
 	q       *selection
 	ids     []cluster.JobID // of the selection's refs, ascending
 	eye     *visibility
-	send    func(*greylagv1.WatchResponse) error
+	send    func(*greylagv1.WatchJobsResponse) error
 	open    map[cluster.JobID]bool // sent, and not final then
 	index   uint64                 // of the view that was presented last
 }
 
 // Watch sends each change of the chosen jobs, first the present state of each.
-func (s *jobService) Watch(ctx context.Context, p *greylagv1.WatchRequest, stream *connect.ServerStream[greylagv1.WatchResponse]) error {
+func (s *jobService) WatchJobs(ctx context.Context, p *greylagv1.WatchJobsRequest, stream *connect.ServerStream[greylagv1.WatchJobsResponse]) error {
 	c := callerOf(ctx)
 	changes := s.cfg.Subscribe("") // before the first view: nothing is missed between
 	defer changes.Close()
-	l, _, err := s.newListing(ctx, &greylagv1.ListRequest{Filter: p.GetFilter()})
+	l, _, err := s.newListing(ctx, &greylagv1.ListJobsRequest{Filter: p.GetFilter()})
 	if err != nil {
 		return err
 	}
@@ -156,5 +156,5 @@ func (w *watcher) tell(v *state.View, jobs []*cluster.Job, caughtUp bool) error 
 			w.open[j.ID] = true
 		}
 	}
-	return w.send(&greylagv1.WatchResponse{Jobs: write(jobs), Index: v.Index(), CaughtUp: caughtUp})
+	return w.send(&greylagv1.WatchJobsResponse{Jobs: write(jobs), Index: v.Index(), CaughtUp: caughtUp})
 }

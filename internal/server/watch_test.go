@@ -30,7 +30,7 @@ func TestWatchSendsWhatItsViewHadAlready(t *testing.T) {
 	var sent []*greylagv1.Job
 	w := &watcher{
 		index: 1, q: &selection{}, eye: &visibility{policy: s.View().Policy(), caller: auth.Caller{User: auth.Identity{Identity: spec.Owner}, Role: command.RoleAdmin}}, open: map[cluster.JobID]bool{},
-		send: func(m *greylagv1.WatchResponse) error { sent = append(sent, m.Jobs...); return nil },
+		send: func(m *greylagv1.WatchJobsResponse) error { sent = append(sent, m.Jobs...); return nil },
 	}
 	if err := w.changes(s.View(), nil); err != nil {
 		t.Fatal(err)

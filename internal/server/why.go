@@ -13,7 +13,7 @@ import (
 
 // Why explains one job from this controller's own state. At most one explanation is
 // made at a time, since each may cost a pass; others wait for their turn.
-func (s *clusterService) Why(ctx context.Context, p *greylagv1.WhyRequest) (*greylagv1.WhyResponse, error) {
+func (s *clusterService) ExplainJob(ctx context.Context, p *greylagv1.ExplainJobRequest) (*greylagv1.ExplainJobResponse, error) {
 	ref, err := wire.ReadRef(p.GetJob())
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (s *clusterService) Why(ctx context.Context, p *greylagv1.WhyRequest) (*gre
 	if job == nil || eye.see(job) == nil {
 		return nil, noSuchJob(ref)
 	}
-	response := &greylagv1.WhyResponse{}
+	response := &greylagv1.ExplainJobResponse{}
 	if job.State == cluster.Pending {
 		if response, job, err = s.why(ctx, v, job, eye); err != nil {
 			return nil, err
@@ -44,7 +44,7 @@ func (s *clusterService) Why(ctx context.Context, p *greylagv1.WhyRequest) (*gre
 }
 
 // why explains a job that waits. The job it returns has the reason of now.
-func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Job, eye *visibility) (*greylagv1.WhyResponse, *cluster.Job, error) {
+func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Job, eye *visibility) (*greylagv1.ExplainJobResponse, *cluster.Job, error) {
 	expected, err := s.expectations(ctx, v)
 	if err != nil {
 		return nil, nil, err

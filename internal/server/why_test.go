@@ -25,7 +25,7 @@ func queueOfTwo(w *world) (running, waiting string) {
 	b := w.submit(w.as(bob), whole)
 	running, waiting = cluster.JobID(a).String(), cluster.JobID(b).String()
 	w.until("the second job has a planned start", func() bool {
-		answer, err := w.as(bob).Jobs().Get(w.t.Context(), &greylagv1.GetRequest{Job: waiting})
+		answer, err := w.as(bob).Jobs().GetJob(w.t.Context(), &greylagv1.GetJobRequest{Job: waiting})
 		must(w.t, err)
 		return answer.GetJobs()[0].GetPlanned() != nil
 	})
@@ -36,7 +36,7 @@ func TestWhyAndPlan(t *testing.T) {
 	w := newWorld(t, options{})
 	running, waiting := queueOfTwo(w)
 	c := w.as(bob).Cluster()
-	x, err := c.Why(t.Context(), &greylagv1.WhyRequest{Job: waiting})
+	x, err := c.ExplainJob(t.Context(), &greylagv1.ExplainJobRequest{Job: waiting})
 	must(t, err)
 	if x.GetNodes() != 1 || x.GetCould() != 1 || x.GetFree() != 0 || len(x.GetRuled()) != 1 || x.GetRuled()[0].GetSays() != "fewer than 2 GPUs free" {
 		t.Errorf("nodes: %v", x)
@@ -52,25 +52,25 @@ func TestWhyAndPlan(t *testing.T) {
 	}
 	after := job("after")
 	after.Depends = []*greylagv1.Dependency{{Kind: "afterok", Job: waiting}}
-	x, err = c.Why(t.Context(), &greylagv1.WhyRequest{Job: cluster.JobID(w.submit(w.as(bob), after)).String()})
+	x, err = c.ExplainJob(t.Context(), &greylagv1.ExplainJobRequest{Job: cluster.JobID(w.submit(w.as(bob), after)).String()})
 	if u := x.GetUnmet(); err != nil || len(u) != 1 || u[0].GetJob() != waiting || u[0].GetUser() != "bob" || u[0].GetState() != "PENDING" || u[0].GetDependency() != "afterok:"+waiting {
 		t.Errorf("a dependency: %v, %v", u, err)
 	}
-	x, err = c.Why(t.Context(), &greylagv1.WhyRequest{Job: running})
+	x, err = c.ExplainJob(t.Context(), &greylagv1.ExplainJobRequest{Job: running})
 	if must(t, err); x.GetNeeds() != "" || x.GetJob().GetName() != "" {
 		t.Errorf("of another's job that runs: %v", x)
 	}
-	plan, err := c.Plan(t.Context(), &greylagv1.PlanRequest{})
+	plan, err := c.GetPlan(t.Context(), &greylagv1.GetPlanRequest{})
 	must(t, err)
 	if p := plan.GetJobs(); len(p) != 2 || p[0].GetJob() != running || p[0].GetGpus() != 2 || p[1].GetJob() != waiting || p[1].GetEnd() == nil {
 		t.Errorf("plan: %v", p)
 	}
-	none, err := c.Plan(t.Context(), &greylagv1.PlanRequest{Partition: "absent"})
+	none, err := c.GetPlan(t.Context(), &greylagv1.GetPlanRequest{Partition: "absent"})
 	if must(t, err); len(none.GetJobs()) != 0 {
 		t.Errorf("plan of no partition: %v", none)
 	}
 	for job, code := range map[string]connect.Code{"999": connect.CodeNotFound, "x": connect.CodeInvalidArgument} {
-		if _, err := c.Why(t.Context(), &greylagv1.WhyRequest{Job: job}); connect.CodeOf(err) != code {
+		if _, err := c.ExplainJob(t.Context(), &greylagv1.ExplainJobRequest{Job: job}); connect.CodeOf(err) != code {
 			t.Errorf("job %q: %v", job, err)
 		}
 	}
@@ -80,14 +80,14 @@ func TestWhyHidesWhatPolicyHides(t *testing.T) {
 	w := newWorld(t, options{policy: func(p *cluster.Policy) { p.Private = true }})
 	running, waiting := queueOfTwo(w)
 	c := w.as(bob).Cluster()
-	x, err := c.Why(t.Context(), &greylagv1.WhyRequest{Job: waiting})
+	x, err := c.ExplainJob(t.Context(), &greylagv1.ExplainJobRequest{Job: waiting})
 	if must(t, err); len(x.GetHolders()) != 0 || strings.Contains(x.String(), `"ann"`) {
 		t.Errorf("another's job shows: %v", x)
 	}
-	if _, err := c.Why(t.Context(), &greylagv1.WhyRequest{Job: running}); connect.CodeOf(err) != connect.CodeNotFound {
+	if _, err := c.ExplainJob(t.Context(), &greylagv1.ExplainJobRequest{Job: running}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("another's job is explained: %v", err)
 	}
-	plan, err := c.Plan(t.Context(), &greylagv1.PlanRequest{})
+	plan, err := c.GetPlan(t.Context(), &greylagv1.GetPlanRequest{})
 	if must(t, err); len(plan.GetJobs()) != 1 || plan.GetJobs()[0].GetJob() != waiting {
 		t.Errorf("plan: %v", plan)
 	}
@@ -98,25 +98,25 @@ func TestAChangedPromise(t *testing.T) {
 	w := newWorld(t, options{})
 	_, waiting := queueOfTwo(w)
 	c := w.as(bob)
-	note := func(r *greylagv1.UpdateRequest) string {
+	note := func(r *greylagv1.UpdateJobsRequest) string {
 		t.Helper()
 		r.RequestId, r.Filter = client.NewRequestID(), &greylagv1.Filter{Jobs: []string{waiting}}
 		w.until("the start is promised", func() bool {
-			answer, err := c.Jobs().Get(t.Context(), &greylagv1.GetRequest{Job: waiting})
+			answer, err := c.Jobs().GetJob(t.Context(), &greylagv1.GetJobRequest{Job: waiting})
 			must(t, err)
 			return answer.GetJobs()[0].GetPromised()
 		})
-		answer, err := c.Jobs().Update(t.Context(), r)
+		answer, err := c.Jobs().UpdateJobs(t.Context(), r)
 		must(t, err)
 		return answer.GetOutcomes()[0].GetNote()
 	}
-	if n := note(&greylagv1.UpdateRequest{Action: "set", TimeLimit: durationpb.New(10 * time.Minute)}); n != "" {
+	if n := note(&greylagv1.UpdateJobsRequest{Action: "set", TimeLimit: durationpb.New(10 * time.Minute)}); n != "" {
 		t.Errorf("of a shorter limit: %q", n)
 	}
-	if n := note(&greylagv1.UpdateRequest{Action: "set", TimeLimit: durationpb.New(20 * time.Minute)}); !strings.Contains(n, "gctl why "+waiting) {
+	if n := note(&greylagv1.UpdateJobsRequest{Action: "set", TimeLimit: durationpb.New(20 * time.Minute)}); !strings.Contains(n, "gctl why "+waiting) {
 		t.Errorf("of a longer limit: %q", n)
 	}
-	if n := note(&greylagv1.UpdateRequest{Action: "hold"}); !strings.Contains(n, "no longer") {
+	if n := note(&greylagv1.UpdateJobsRequest{Action: "hold"}); !strings.Contains(n, "no longer") {
 		t.Errorf("of a hold: %q", n)
 	}
 }

@@ -47,7 +47,7 @@ func writeTRES(amounts []cluster.Amount) []*greylagv1.Tres {
 }
 
 // ReadInterval reads the bounds of a question; 0 is none.
-func ReadInterval(p *greylagv1.HistoryRequest) (since, until cluster.Instant, err error) {
+func ReadInterval(p *greylagv1.StreamHistoryRequest) (since, until cluster.Instant, err error) {
 	if since, err = instant("since", p.GetSince()); err != nil {
 		return 0, 0, err
 	}

@@ -13,7 +13,7 @@ import (
 // it makes a message of 44 fields to carry 15. AppendBrief writes the same bytes
 // without it, four times as fast; that they say the same is tested.
 
-// Numbers of the fields of ListResponse and Job that a brief listing has.
+// Numbers of the fields of ListJobsResponse and Job that a brief listing has.
 const (
 	listJobs = 1
 
@@ -27,7 +27,7 @@ const (
 	nodeName = 1
 )
 
-// AppendBrief appends the jobs as the field jobs of an encoded ListResponse: what
+// AppendBrief appends the jobs as the field jobs of an encoded ListJobsResponse: what
 // WriteBrief writes. About 400 ns a job.
 func AppendBrief(b []byte, jobs []*cluster.Job) []byte {
 	var e briefEncoder

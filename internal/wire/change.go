@@ -10,7 +10,7 @@ import (
 
 // ReadUpdate reads what an update changes; which jobs, by whom and under which id
 // is the caller's to fill in. The errors are refusals.
-func ReadUpdate(p *greylagv1.UpdateRequest) (*command.UpdateJobs, error) {
+func ReadUpdate(p *greylagv1.UpdateJobsRequest) (*command.UpdateJobs, error) {
 	c := &command.UpdateJobs{
 		Partition: p.Partition, QOS: p.Qos, Name: p.Name, Nice: p.Nice, Comment: p.Comment, ArrayLimit: p.ArrayLimit, Account: p.Account,
 	}
@@ -66,7 +66,7 @@ func ReadUpdate(p *greylagv1.UpdateRequest) (*command.UpdateJobs, error) {
 }
 
 // readPlacement reads the changes of memory, nodes and features.
-func readPlacement(p *greylagv1.UpdateRequest, c *command.UpdateJobs) error {
+func readPlacement(p *greylagv1.UpdateJobsRequest, c *command.UpdateJobs) error {
 	for _, x := range []struct {
 		what  string
 		bytes *int64

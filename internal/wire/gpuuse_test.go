@@ -25,7 +25,7 @@ func TestReportsOfGPUUse(t *testing.T) {
 		{-1, -9, n(-7), cluster.GPUUse{MemoryKnown: true}},
 		{math.MinInt64, math.MaxInt64, n(math.MaxInt64), cluster.GPUUse{KnownMs: maxGPUs * maxRanMs, MemoryPeak: maxHeld, MemoryKnown: true}},
 	} {
-		r, err := ReadReport(&greylagv1.ReportRequest{Tasks: []*greylagv1.ReportedTask{
+		r, err := ReadReport(&greylagv1.ReportTasksRequest{Tasks: []*greylagv1.ReportedTask{
 			{Job: 1, Attempt: 1, Phase: "started", GpuBusyMs: c.busy, GpuKnownMs: c.known, GpuMemoryPeakBytes: c.peak},
 		}}, "n1")
 		if err != nil || r.Tasks[0].Task.GPU != c.want {

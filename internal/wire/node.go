@@ -22,7 +22,7 @@ const (
 
 // ReadRegistration reads what a node says of itself. Its name and address come
 // from the connection. The errors are refusals.
-func ReadRegistration(p *greylagv1.RegisterRequest, name, address string) (*command.RegisterNode, error) {
+func ReadRegistration(p *greylagv1.RegisterNodeRequest, name, address string) (*command.RegisterNode, error) {
 	gpus, err := ReadGPUs(p.GetGpus())
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func WriteGPUs(list []cluster.GPU) []*greylagv1.GPU {
 }
 
 // ReadReport reads what a node says of its tasks. The errors are refusals.
-func ReadReport(p *greylagv1.ReportRequest, node string) (*command.ReportTasks, error) {
+func ReadReport(p *greylagv1.ReportTasksRequest, node string) (*command.ReportTasks, error) {
 	if len(p.GetTasks()) > maxTasks {
 		return nil, refuse("%d tasks are reported: at most %d", len(p.GetTasks()), maxTasks)
 	}

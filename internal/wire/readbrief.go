@@ -17,10 +17,10 @@ import (
 // a page side by side and gives what is the same in one job after the other to both.
 // That it reads what generated code reads is tested.
 
-// ReadList is proto.Unmarshal into an empty ListResponse, several times as fast where
+// ReadList is proto.Unmarshal into an empty ListJobsResponse, several times as fast where
 // jobs have the fields of a brief listing only. What it makes is to be read and not
 // changed: jobs share messages, and texts one piece of memory. O(size).
-func ReadList(data []byte, p *greylagv1.ListResponse) error {
+func ReadList(data []byte, p *greylagv1.ListJobsResponse) error {
 	var jobs []span
 	var rest []byte // of the fields that are not jobs
 	for at := 0; at < len(data); {

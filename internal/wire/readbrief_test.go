@@ -14,11 +14,11 @@ func FuzzReadList(f *testing.F) {
 	jobs := queue(12)
 	brief := AppendBrief(nil, jobs)
 	f.Add(brief)
-	whole := &greylagv1.ListResponse{NextPageToken: "a7", AsOf: &greylagv1.AsOf{Index: 3}}
+	whole := &greylagv1.ListJobsResponse{NextPageToken: "a7", AsOf: &greylagv1.AsOf{Index: 3}}
 	for _, j := range jobs {
 		whole.Jobs = append(whole.Jobs, WriteJob(j))
 	}
-	for _, m := range []*greylagv1.ListResponse{
+	for _, m := range []*greylagv1.ListJobsResponse{
 		whole, {NextPageToken: "b"},
 		{Jobs: []*greylagv1.Job{{Id: 1, Name: "é", Request: &greylagv1.Request{}}, {Promised: true, TimeLimit: durationpb.New(-1)}, {Request: &greylagv1.Request{Nodes: 1}}}},
 	} {
@@ -30,7 +30,7 @@ func FuzzReadList(f *testing.F) {
 	f.Add([]byte("\x0a\x06\x8a\x01\x00\x8a\x01\x00")) // a request twice, which generated code puts together
 	f.Add([]byte("\x0a\x03\x2a\x01\xff"))             // a name that is not UTF-8
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var got, want greylagv1.ListResponse
+		var got, want greylagv1.ListJobsResponse
 		failed, fails := ReadList(bytes.Clone(data), &got), proto.Unmarshal(data, &want)
 		if (failed != nil) != (fails != nil) {
 			t.Fatalf("%v, generated code: %v", failed, fails)
@@ -48,8 +48,8 @@ func TestJobsOfAListShare(t *testing.T) {
 		j.Submitted, j.Spec = 1e18, jobs[0].Spec
 	}
 	data := AppendBrief(nil, jobs)
-	generated := testing.AllocsPerRun(5, func() { must(t, proto.Unmarshal(data, &greylagv1.ListResponse{})) })
-	ours := testing.AllocsPerRun(5, func() { must(t, ReadList(data, &greylagv1.ListResponse{})) })
+	generated := testing.AllocsPerRun(5, func() { must(t, proto.Unmarshal(data, &greylagv1.ListJobsResponse{})) })
+	ours := testing.AllocsPerRun(5, func() { must(t, ReadList(data, &greylagv1.ListJobsResponse{})) })
 	if ours*2 > generated {
 		t.Errorf("%v pieces of memory, generated code makes %v", ours, generated)
 	}

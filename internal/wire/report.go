@@ -13,7 +13,7 @@ import (
 const maxBounds = 1 << 10
 
 // ReadBounds reads the bounds of periods: at least two, ascending, whole seconds.
-func ReadBounds(p *greylagv1.PeriodsRequest) (bounds []cluster.Instant, grace time.Duration, err error) {
+func ReadBounds(p *greylagv1.Periods) (bounds []cluster.Instant, grace time.Duration, err error) {
 	if n := len(p.GetBounds()); n < 2 || n > maxBounds {
 		return nil, 0, refuse("%d bounds of periods, want 2 to %d", n, maxBounds)
 	}

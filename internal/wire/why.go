@@ -12,8 +12,8 @@ import (
 
 // WriteWhy writes an explanation of a job, which the caller may see. Of the jobs that
 // have what it waits for only those are written that see does not hide.
-func WriteWhy(x *explain.Explanation, see func(*cluster.Job) *cluster.Job) *greylagv1.WhyResponse {
-	p := &greylagv1.WhyResponse{
+func WriteWhy(x *explain.Explanation, see func(*cluster.Job) *cluster.Job) *greylagv1.ExplainJobResponse {
+	p := &greylagv1.ExplainJobResponse{
 		Causes: x.Causes, Needs: x.Needs, Changes: x.Changes, Notes: x.Notes,
 		Nodes: int32(x.Nodes), Could: int32(x.Suitable), Free: int32(x.Free), Ahead: int32(x.Ahead),
 		ClearUp: durationpb.New(x.CleanUp), Alone: Timestamp(x.Alone),

@@ -144,10 +144,10 @@ func FuzzNode(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	add(&greylagv1.RegisterRequest{BootId: "b", Cpus: 4, Gpus: []*greylagv1.GPU{{Uuid: "u"}}})
-	add(&greylagv1.ReportRequest{Epoch: 3, Seen: 9, Tasks: []*greylagv1.ReportedTask{{Job: 1, Attempt: 1, Phase: "ended", Cause: "exited", ExitCode: 1}}})
+	add(&greylagv1.RegisterNodeRequest{BootId: "b", Cpus: 4, Gpus: []*greylagv1.GPU{{Uuid: "u"}}})
+	add(&greylagv1.ReportTasksRequest{Epoch: 3, Seen: 9, Tasks: []*greylagv1.ReportedTask{{Job: 1, Attempt: 1, Phase: "ended", Cause: "exited", ExitCode: 1}}})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		register := &greylagv1.RegisterRequest{}
+		register := &greylagv1.RegisterNodeRequest{}
 		if proto.Unmarshal(data, register) == nil {
 			c, err := ReadRegistration(register, "n1", "10.0.0.1")
 			if err != nil {
@@ -156,7 +156,7 @@ func FuzzNode(f *testing.F) {
 				checkNode(t, c)
 			}
 		}
-		report := &greylagv1.ReportRequest{}
+		report := &greylagv1.ReportTasksRequest{}
 		if proto.Unmarshal(data, report) != nil {
 			return
 		}
@@ -238,7 +238,7 @@ func queue(n int) []*cluster.Job {
 
 func TestAppendBriefSaysWhatWriteBriefSays(t *testing.T) {
 	jobs := queue(300)
-	var got, want greylagv1.ListResponse
+	var got, want greylagv1.ListJobsResponse
 	must(t, proto.Unmarshal(AppendBrief(nil, jobs), &got))
 	want.Jobs = WriteBrief(jobs)
 	if !proto.Equal(&got, &want) {
@@ -268,7 +268,7 @@ func BenchmarkBrief(b *testing.B) {
 	})
 	b.Run("generated", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := proto.Marshal(&greylagv1.ListResponse{Jobs: WriteBrief(jobs)}); err != nil {
+			if _, err := proto.Marshal(&greylagv1.ListJobsResponse{Jobs: WriteBrief(jobs)}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -276,13 +276,13 @@ func BenchmarkBrief(b *testing.B) {
 	})
 	b.Run("read generated", func(b *testing.B) {
 		for b.Loop() {
-			must(b, proto.Unmarshal(data, &greylagv1.ListResponse{}))
+			must(b, proto.Unmarshal(data, &greylagv1.ListJobsResponse{}))
 		}
 		perJob(b, len(jobs))
 	})
 	b.Run("read", func(b *testing.B) {
 		for b.Loop() {
-			must(b, ReadList(data, &greylagv1.ListResponse{}))
+			must(b, ReadList(data, &greylagv1.ListJobsResponse{}))
 		}
 		perJob(b, len(jobs))
 	})

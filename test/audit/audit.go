@@ -61,7 +61,7 @@ func (a Audit) allJobs(ctx context.Context) ([]*greylagv1.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	stream, err := a.Cluster.Controller(leader).Jobs().Stream(ctx, &greylagv1.ListRequest{
+	stream, err := a.Cluster.Controller(leader).Jobs().StreamJobs(ctx, &greylagv1.ListJobsRequest{
 		Filter: &greylagv1.Filter{States: []string{"all"}}, PageSize: 5000,
 	})
 	if err != nil {

@@ -36,7 +36,7 @@ func Failover(ctx context.Context, c *cluster.Cluster, submit Submitter, told *T
 // Probe submits one job that is held, and notes that it was acknowledged.
 func Probe(ctx context.Context, submit Submitter, told *Told) error {
 	name := "probe-" + hex.EncodeToString(random(8))
-	answer, err := submit.Submit(ctx, &greylagv1.SubmitRequest{RequestId: name, Jobs: []*greylagv1.JobSpec{Waiting(name)}})
+	answer, err := submit.SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: name, Jobs: []*greylagv1.JobSpec{Waiting(name)}})
 	if err != nil {
 		told.Unknown(name)
 		return fmt.Errorf("submit a probe: %w", err)

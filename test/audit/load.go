@@ -14,7 +14,7 @@ import (
 // Submitter is what load needs of a cluster's client. It repeats a request, with
 // the same id, until the outcome is known or the context ends.
 type Submitter interface {
-	Submit(context.Context, *greylagv1.SubmitRequest) (*greylagv1.SubmitResponse, error)
+	SubmitJobs(context.Context, *greylagv1.SubmitJobsRequest) (*greylagv1.SubmitJobsResponse, error)
 }
 
 // Load submits jobs from many clients at once.
@@ -60,7 +60,7 @@ func (l Load) client(ctx context.Context, client int) error {
 		}
 		last, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(ctx, func() { time.AfterFunc(10*time.Second, cancel) })
-		answer, err := l.Submit.Submit(last, &greylagv1.SubmitRequest{RequestId: name, Jobs: []*greylagv1.JobSpec{spec}})
+		answer, err := l.Submit.SubmitJobs(last, &greylagv1.SubmitJobsRequest{RequestId: name, Jobs: []*greylagv1.JobSpec{spec}})
 		stop()
 		cancel()
 		switch {

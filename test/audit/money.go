@@ -83,13 +83,13 @@ func (m Money) Check(ctx context.Context) error {
 // Book reads the journals of all controllers that run, which must be one and the same
 // and go as far as the balances do; those of a controller that has just started may
 // need a moment.
-func (m Money) Book(ctx context.Context) (read *journalcheck.Book, balances *greylagv1.BalancesResponse, err error) {
+func (m Money) Book(ctx context.Context) (read *journalcheck.Book, balances *greylagv1.ListBalancesResponse, err error) {
 	leader, err := m.Cluster.Leader(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	err = cluster.Until(ctx, "all journals are whole", func() (bool, error) {
-		balances, err = m.Cluster.Controller(leader).Credits().Balances(ctx, &greylagv1.BalancesRequest{Buckets: true})
+		balances, err = m.Cluster.Controller(leader).Credits().ListBalances(ctx, &greylagv1.ListBalancesRequest{Buckets: true})
 		if err != nil {
 			return false, err
 		}
@@ -126,7 +126,7 @@ func (m Money) history(ctx context.Context) (jobs []*greylagv1.PastJob, err erro
 		return nil, err
 	}
 	defer c.Close()
-	stream, err := c.History().Jobs(ctx, &greylagv1.HistoryRequest{})
+	stream, err := c.History().StreamHistory(ctx, &greylagv1.StreamHistoryRequest{})
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (m Money) history(ctx context.Context) (jobs []*greylagv1.PastJob, err erro
 }
 
 // balanced compares what the journal comes to with what the cluster says.
-func balanced(b *journalcheck.Book, told *greylagv1.BalancesResponse) error {
+func balanced(b *journalcheck.Book, told *greylagv1.ListBalancesResponse) error {
 	var found []string
 	if sum := b.Total(); sum != 0 {
 		found = append(found, fmt.Sprintf("all accounts together have %d", sum))

@@ -19,12 +19,12 @@ const patience = 300 * time.Millisecond
 
 // Submit sends the same request to one controller after another until one
 // answers it or ctx ends.
-func (s Spread) Submit(ctx context.Context, request *greylagv1.SubmitRequest) (*greylagv1.SubmitResponse, error) {
+func (s Spread) SubmitJobs(ctx context.Context, request *greylagv1.SubmitJobsRequest) (*greylagv1.SubmitJobsResponse, error) {
 	controllers := s.Cluster.Controllers()
 	for {
 		ctl := controllers[rand.IntN(len(controllers))]
 		once, cancel := context.WithTimeout(ctx, patience)
-		answer, err := ctl.Jobs().Submit(once, request)
+		answer, err := ctl.Jobs().SubmitJobs(once, request)
 		cancel()
 		if err == nil || ctx.Err() != nil {
 			return answer, err

@@ -55,14 +55,14 @@ func dialLeader(ctx context.Context, c *cluster.Cluster) (*caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	head := "POST /greylag.v1.JobService/Submit HTTP/1.1\r\nHost: " + at + "\r\nContent-Type: application/proto\r\n" +
+	head := "POST /greylag.v1.JobService/SubmitJobs HTTP/1.1\r\nHost: " + at + "\r\nContent-Type: application/proto\r\n" +
 		"Connect-Protocol-Version: 1\r\nAuthorization: Bearer " + token + "\r\nContent-Length: "
 	conn := tls.Client(plain, kind)
 	return &caller{conn: conn, read: bufio.NewReader(conn), head: head}, nil
 }
 
 // submit is answered when the jobs are durable.
-func (c *caller) submit(request *greylagv1.SubmitRequest) error {
+func (c *caller) submit(request *greylagv1.SubmitJobsRequest) error {
 	c.wrote = append(c.wrote[:0], c.head...)
 	c.wrote = strconv.AppendInt(c.wrote, int64(proto.Size(request)), 10)
 	c.wrote = append(c.wrote, "\r\n\r\n"...)
@@ -85,7 +85,7 @@ func (c *caller) submit(request *greylagv1.SubmitRequest) error {
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("submit: %s: %s", response.Status, body)
 	}
-	var answer greylagv1.SubmitResponse
+	var answer greylagv1.SubmitJobsResponse
 	if err := proto.Unmarshal(body, &answer); err != nil {
 		return err
 	}

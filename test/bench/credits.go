@@ -67,13 +67,13 @@ func grantOne(ctx context.Context, c *client.Client) (int, error) {
 
 func submitPaid(many int) asking {
 	return func(ctx context.Context, c *client.Client) (int, error) {
-		r := &greylagv1.SubmitRequest{RequestId: client.NewRequestID()}
+		r := &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID()}
 		for range many {
 			s := spec()
 			s.Account, s.Request.GpuTypes = "project", []string{"h100"}
 			r.Jobs = append(r.Jobs, s)
 		}
-		answer, err := c.Jobs().Submit(ctx, r)
+		answer, err := c.Jobs().SubmitJobs(ctx, r)
 		if err == nil && answer.SetAside == 0 {
 			err = errors.New("nothing was set aside")
 		}
@@ -82,7 +82,7 @@ func submitPaid(many int) asking {
 }
 
 func readBalance(ctx context.Context, c *client.Client) (int, error) {
-	answer, err := c.Credits().Balances(ctx, &greylagv1.BalancesRequest{Accounts: []string{"project"}, User: "root"})
+	answer, err := c.Credits().ListBalances(ctx, &greylagv1.ListBalancesRequest{Accounts: []string{"project"}, User: "root"})
 	if err == nil && len(answer.Balances) != 1 {
 		err = fmt.Errorf("%d balances", len(answer.Balances))
 	}

@@ -30,7 +30,7 @@ func failover(ctx context.Context, out *paper) error {
 		}
 		load.Go(func() {
 			for busy.Err() == nil {
-				if _, err := client.Jobs().Submit(busy, &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec()}}); err != nil {
+				if _, err := client.Jobs().SubmitJobs(busy, &greylagv1.SubmitJobsRequest{Jobs: []*greylagv1.JobSpec{spec()}}); err != nil {
 					continue
 				}
 				select {
@@ -73,7 +73,7 @@ func outage(acks <-chan struct{}, killed time.Time) time.Duration {
 }
 
 // caughtUp waits until a restarted controller follows a leader.
-func caughtUp(ctx context.Context, ask func(context.Context) (*greylagv1.StatusResponse, error)) error {
+func caughtUp(ctx context.Context, ask func(context.Context) (*greylagv1.GetStatusResponse, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for {

@@ -21,11 +21,11 @@ func fill(ctx context.Context, c *cluster.Cluster, n int) error {
 	}
 	defer client.Close()
 	for n > 0 {
-		request := &greylagv1.SubmitRequest{}
+		request := &greylagv1.SubmitJobsRequest{}
 		for range min(n, 500) {
 			request.Jobs = append(request.Jobs, spec())
 		}
-		if _, err := client.Jobs().Submit(ctx, request); err != nil {
+		if _, err := client.Jobs().SubmitJobs(ctx, request); err != nil {
 			return err
 		}
 		n -= len(request.Jobs)

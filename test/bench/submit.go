@@ -81,7 +81,7 @@ func flood(ctx context.Context, c *cluster.Cluster, clients, many int, length ti
 		all.Go(func() {
 			defer caller.conn.Close()
 			for time.Now().Before(end) && ctx.Err() == nil {
-				request := &greylagv1.SubmitRequest{RequestId: client.NewRequestID()}
+				request := &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID()}
 				for range many {
 					request.Jobs = append(request.Jobs, spec())
 				}

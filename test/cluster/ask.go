@@ -87,7 +87,7 @@ func (ctl *Controller) Cluster() greylagv1connect.ClusterServiceClient { return 
 
 // Status is what a controller says of itself. It is asked until it answers, has ended, or
 // did not answer for a minute.
-func (ctl *Controller) Status(ctx context.Context) (answer *greylagv1.StatusResponse, err error) {
+func (ctl *Controller) Status(ctx context.Context) (answer *greylagv1.GetStatusResponse, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	waited := Until(ctx, ctl.Name+" answers", func() (bool, error) {
@@ -98,10 +98,10 @@ func (ctl *Controller) Status(ctx context.Context) (answer *greylagv1.StatusResp
 }
 
 // status asks once, for two seconds.
-func (ctl *Controller) status(ctx context.Context) (*greylagv1.StatusResponse, error) {
+func (ctl *Controller) status(ctx context.Context) (*greylagv1.GetStatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	return ctl.api.cluster.Status(ctx, &greylagv1.StatusRequest{})
+	return ctl.api.cluster.GetStatus(ctx, &greylagv1.GetStatusRequest{})
 }
 
 // Leader waits, at most two minutes, until one of the controllers leads, and
@@ -170,7 +170,7 @@ func (c *Cluster) NodeInfo(ctx context.Context, name string) (*greylagv1.Node, e
 	err := c.any(func(ctl *Controller) error {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		answer, err := ctl.api.cluster.Nodes(ctx, &greylagv1.NodesRequest{Names: []string{name}})
+		answer, err := ctl.api.cluster.ListNodes(ctx, &greylagv1.ListNodesRequest{Names: []string{name}})
 		if err == nil && len(answer.Nodes) == 1 {
 			found = answer.Nodes[0]
 		}

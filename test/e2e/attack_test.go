@@ -131,7 +131,7 @@ func forgedProofs(s *site) {
 		{"Authorization": "Bearer "}, {"Authorization": "Bearer x.y.z"}, {"Authorization": "bearer " + strings.Repeat("A", 2000)},
 		{"Authorization": "Basic cm9vdDpyb290"}, {"Cookie": "user=root"},
 	} {
-		for _, method := range []string{"JobService/List", "JobService/Cancel", "ClusterService/CreateToken", "ClusterService/RemoveMember", "PeerService/Blob", "NodeService/Register"} {
+		for _, method := range []string{"JobService/ListJobs", "JobService/CancelJobs", "ClusterService/CreateToken", "ClusterService/RemoveMember", "PeerService/GetBlobs", "NodeService/RegisterNode"} {
 			if got := s.post(client, method, strings.NewReader("{}"), header); got != 401 && got != 403 {
 				s.t.Errorf("%s with %v: status %d", method, header, got)
 			}

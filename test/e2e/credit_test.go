@@ -41,7 +41,7 @@ func newBank(t testing.TB, options cluster.Options, rules string) *bank {
 	ctx := limited(t, 4*hang)
 	self, err := user.Current()
 	b.must(err)
-	_, err = b.client.Accounts().LoadAccounts(ctx, &greylagv1.LoadAccountsRequest{Toml: fmt.Sprintf(
+	_, err = b.client.Accounts().ImportAccounts(ctx, &greylagv1.ImportAccountsRequest{Toml: fmt.Sprintf(
 		"[[account]]\nname = 'uni'\n\n[[account]]\nname = 'ml'\nparent = 'uni'\n\n[[user]]\nname = %q\naccount = 'ml'\ndefault = true\n", self.Username)})
 	b.must(err)
 	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{Action: "price", GpuType: "h100", Amount: price}))
@@ -72,7 +72,7 @@ func (b *bank) gpuJob(name, body string) *greylagv1.JobSpec {
 
 // spend submits a job and notes what was set aside for it.
 func (b *bank) spend(ctx context.Context, job *greylagv1.JobSpec) (uint64, error) {
-	answer, err := audit.Spread{Cluster: b.Cluster}.Submit(ctx, &greylagv1.SubmitRequest{RequestId: job.Name, Jobs: []*greylagv1.JobSpec{job}})
+	answer, err := audit.Spread{Cluster: b.Cluster}.SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: job.Name, Jobs: []*greylagv1.JobSpec{job}})
 	if err != nil {
 		b.told.Unknown(job.Name)
 		return 0, err
@@ -173,10 +173,10 @@ func (c *customer) act(ctx context.Context) error {
 	case dice < 15 && len(c.waiting) > 0:
 		id := c.waiting[0]
 		c.waiting = c.waiting[1:]
-		_, err := c.client.Jobs().Cancel(ctx, &greylagv1.CancelRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}})
+		_, err := c.client.Jobs().CancelJobs(ctx, &greylagv1.CancelJobsRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}})
 		return err
 	case dice < 17 && len(c.waiting) > 0:
-		_, err := c.client.Jobs().Update(ctx, &greylagv1.UpdateRequest{
+		_, err := c.client.Jobs().UpdateJobs(ctx, &greylagv1.UpdateJobsRequest{
 			RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{ref(c.waiting[0])}}, Action: "set",
 			TimeLimit: durationpb.New(time.Duration(10+c.random.IntN(50)) * time.Minute),
 		})

@@ -114,7 +114,7 @@ func (b *bank) comeBack(ctx context.Context, killed *cluster.Controller, id uint
 // which. watched is called when the follower begins to show.
 func (b *bank) killWhen(ctx context.Context, leader *cluster.Controller, id uint64, states []string, watched func()) string {
 	b.t.Helper()
-	stream, err := b.others(leader)[0].Jobs().Watch(ctx, &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}})
+	stream, err := b.others(leader)[0].Jobs().WatchJobs(ctx, &greylagv1.WatchJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}})
 	b.must(err)
 	defer stream.Close()
 	for first := true; stream.Receive(); first = false {
@@ -183,7 +183,7 @@ func TestCreditsWithoutQuorum(t *testing.T) {
 	}
 	refused := b.gpuJob("nobody agrees", "exit 0")
 	once, cancel := context.WithTimeout(ctx, 3*time.Second)
-	_, err = leader.Jobs().Submit(once, &greylagv1.SubmitRequest{RequestId: refused.Name, Jobs: []*greylagv1.JobSpec{refused}})
+	_, err = leader.Jobs().SubmitJobs(once, &greylagv1.SubmitJobsRequest{RequestId: refused.Name, Jobs: []*greylagv1.JobSpec{refused}})
 	cancel()
 	if code := connect.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeDeadlineExceeded {
 		t.Errorf("a submission without a quorum: %v", err)
@@ -362,7 +362,7 @@ func TestCreditsNodesLost(t *testing.T) {
 	_, err := audit.Failover(ctx, b.Cluster, b.client.Jobs(), b.told)
 	b.must(err)
 	for _, id := range jobs[8:] { // some of which are on the node that is gone
-		done, err := b.client.Jobs().Update(ctx, &greylagv1.UpdateRequest{RequestId: "again " + ref(id), Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}, Action: "requeue"})
+		done, err := b.client.Jobs().UpdateJobs(ctx, &greylagv1.UpdateJobsRequest{RequestId: "again " + ref(id), Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}, Action: "requeue"})
 		if err != nil || len(done.Outcomes) != 1 || done.Outcomes[0].Error != "" {
 			t.Fatalf("requeue job %d: %v, %v", id, done, err)
 		}

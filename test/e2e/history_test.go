@@ -142,19 +142,19 @@ func (r *recorder) once(ctx context.Context, ctl *cluster.Controller, op operati
 	filter := &greylagv1.Filter{Jobs: []string{job}}
 	switch op.kind {
 	case opSubmit:
-		done, err := ctl.Jobs().Submit(ctx, &greylagv1.SubmitRequest{RequestId: op.key, Jobs: []*greylagv1.JobSpec{audit.Waiting(op.key)}})
+		done, err := ctl.Jobs().SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: op.key, Jobs: []*greylagv1.JobSpec{audit.Waiting(op.key)}})
 		if err != nil {
 			return answer{}, err
 		}
 		return answer{id: done.Jobs[0].Id}, nil
 	case opSet:
-		done, err := ctl.Jobs().Update(ctx, &greylagv1.UpdateRequest{RequestId: request, Filter: filter, Action: "set", Comment: &op.text})
+		done, err := ctl.Jobs().UpdateJobs(ctx, &greylagv1.UpdateJobsRequest{RequestId: request, Filter: filter, Action: "set", Comment: &op.text})
 		return refusal(done.GetOutcomes(), err)
 	case opCancel:
-		done, err := ctl.Jobs().Cancel(ctx, &greylagv1.CancelRequest{RequestId: request, Filter: filter})
+		done, err := ctl.Jobs().CancelJobs(ctx, &greylagv1.CancelJobsRequest{RequestId: request, Filter: filter})
 		return refusal(done.GetOutcomes(), err)
 	default:
-		found, err := ctl.Jobs().Get(ctx, &greylagv1.GetRequest{Job: job})
+		found, err := ctl.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: job})
 		if connect.CodeOf(err) == connect.CodeNotFound && err != nil {
 			return answer{missing: true}, nil
 		}

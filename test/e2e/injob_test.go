@@ -162,7 +162,7 @@ func socketOfAnother(s *site) {
 func ask(conn net.Conn) (int, error) {
 	_ = conn.SetDeadline(time.Now().Add(hang))
 	const body = "{}"
-	if _, err := fmt.Fprintf(conn, "POST /greylag.v1.ClusterService/Info HTTP/1.1\r\nHost: gnoded\r\n"+
+	if _, err := fmt.Fprintf(conn, "POST /greylag.v1.ClusterService/GetInfo HTTP/1.1\r\nHost: gnoded\r\n"+
 		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
 		return 0, err
 	}

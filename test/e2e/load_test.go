@@ -79,7 +79,7 @@ func (s *site) job(name, body string) *greylagv1.JobSpec {
 // submit submits one job and returns its id.
 func (s *site) submit(ctx context.Context, job *greylagv1.JobSpec) uint64 {
 	s.t.Helper()
-	answer, err := s.client.Jobs().Submit(ctx, &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{job}})
+	answer, err := s.client.Jobs().SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{job}})
 	if err != nil {
 		s.t.Fatalf("submit %s: %v", job.Name, err)
 	}
@@ -89,7 +89,7 @@ func (s *site) submit(ctx context.Context, job *greylagv1.JobSpec) uint64 {
 
 // get is a job as it is now.
 func (s *site) get(ctx context.Context, id uint64) (*greylagv1.Job, error) {
-	answer, err := s.client.Jobs().Get(ctx, &greylagv1.GetRequest{Job: fmt.Sprint(id)})
+	answer, err := s.client.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: fmt.Sprint(id)})
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func contains(list []string, word string) bool {
 func (s *site) idle(ctx context.Context) {
 	s.t.Helper()
 	err := cluster.Until(ctx, "the last job ends", func() (bool, error) {
-		answer, err := s.client.Jobs().List(ctx, &greylagv1.ListRequest{Filter: &greylagv1.Filter{Qos: []string{realQOS}}, PageSize: 10})
+		answer, err := s.client.Jobs().ListJobs(ctx, &greylagv1.ListJobsRequest{Filter: &greylagv1.Filter{Qos: []string{realQOS}}, PageSize: 10})
 		if err != nil || len(answer.Jobs) == 0 {
 			return err == nil, err
 		}
@@ -222,7 +222,7 @@ func ref(id uint64) string { return fmt.Sprint(id) }
 // cancel ends a job.
 func (s *site) cancel(ctx context.Context, id uint64) {
 	s.t.Helper()
-	answer, err := s.client.Jobs().Cancel(ctx, &greylagv1.CancelRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}})
+	answer, err := s.client.Jobs().CancelJobs(ctx, &greylagv1.CancelJobsRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}})
 	if err != nil || len(answer.Outcomes) != 1 || answer.Outcomes[0].Error != "" {
 		s.t.Fatalf("cancel job %d: %v, %v", id, answer, err)
 	}

@@ -23,7 +23,7 @@ func (s *site) submitWaiting(ctx context.Context, n int, name string) {
 	for i := range n {
 		jobs = append(jobs, audit.Waiting(fmt.Sprint(name, i)))
 	}
-	answer, err := s.client.Jobs().Submit(ctx, &greylagv1.SubmitRequest{RequestId: client.NewRequestID(), Jobs: jobs})
+	answer, err := s.client.Jobs().SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: jobs})
 	s.must(err)
 	for i, job := range answer.Jobs {
 		s.told.Acknowledged(jobs[i].Name, job.Id)

@@ -20,7 +20,7 @@ func (s *site) refuses(ctx context.Context, ctl *cluster.Controller, job uint64)
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	name := "to " + ctl.Name
-	_, err := ctl.Jobs().Submit(ctx, &greylagv1.SubmitRequest{RequestId: name + s.t.Name(), Jobs: []*greylagv1.JobSpec{audit.Waiting(name)}})
+	_, err := ctl.Jobs().SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: name + s.t.Name(), Jobs: []*greylagv1.JobSpec{audit.Waiting(name)}})
 	if err == nil {
 		s.t.Errorf("%s, which has no majority, acknowledged a submission", ctl.Name)
 	}
@@ -32,7 +32,7 @@ func (s *site) refuses(ctx context.Context, ctl *cluster.Controller, job uint64)
 }
 
 func (s *site) read(ctx context.Context, ctl *cluster.Controller, job uint64) (*greylagv1.Job, error) {
-	answer, err := ctl.Jobs().List(ctx, &greylagv1.ListRequest{Filter: &greylagv1.Filter{Jobs: []string{ref(job)}, States: []string{"all"}}})
+	answer, err := ctl.Jobs().ListJobs(ctx, &greylagv1.ListJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{ref(job)}, States: []string{"all"}}})
 	if err != nil {
 		return nil, err
 	}

@@ -172,8 +172,8 @@ func (b *bank) addUp(ctx context.Context, p period) {
 	b.t.Helper()
 	var used, charged, jobs, spent, had, bill int64
 	var told, counted [2]int64 // for how long GPUs were busy, of how long
-	request := &greylagv1.PeriodsRequest{Bounds: []*timestamppb.Timestamp{timestamppb.New(p.from), timestamppb.New(p.to)}}
-	usage, err := b.client.Reports().Usage(ctx, request)
+	request := &greylagv1.Periods{Bounds: []*timestamppb.Timestamp{timestamppb.New(p.from), timestamppb.New(p.to)}}
+	usage, err := b.client.Reports().StreamUsage(ctx, &greylagv1.StreamUsageRequest{Periods: request})
 	b.must(err)
 	defer usage.Close()
 	for usage.Receive() {
@@ -186,7 +186,7 @@ func (b *bank) addUp(ctx context.Context, p period) {
 		}
 	}
 	b.must(usage.Err())
-	credits, err := b.client.Reports().Credits(ctx, request)
+	credits, err := b.client.Reports().StreamCredits(ctx, &greylagv1.StreamCreditsRequest{Periods: request})
 	b.must(err)
 	defer credits.Close()
 	for credits.Receive() {
@@ -195,7 +195,7 @@ func (b *bank) addUp(ctx context.Context, p period) {
 		}
 	}
 	b.must(credits.Err())
-	past, err := b.client.History().Jobs(ctx, &greylagv1.HistoryRequest{Filter: &greylagv1.Filter{Qos: []string{realQOS}}, Since: request.Bounds[0], Until: request.Bounds[1]})
+	past, err := b.client.History().StreamHistory(ctx, &greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Qos: []string{realQOS}}, Since: request.Bounds[0], Until: request.Bounds[1]})
 	b.must(err)
 	defer past.Close()
 	count := int64(0)

@@ -41,9 +41,9 @@ api() {
 }
 
 script=$(printf '#!/bin/sh\nhostname\n' | base64 -w0)
-api JobService/Submit '{"requestId": "'$(date +%s%N)'", "jobs": [{"name": "hello", "script": "'$script'", "timeLimit": "600s"}]}'
-api JobService/List '{"filter": {"mine": true}}'
-api JobService/Cancel '{"filter": {"names": ["hello"], "mine": true}}'
+api JobService/SubmitJobs '{"requestId": "'$(date +%s%N)'", "jobs": [{"name": "hello", "script": "'$script'", "timeLimit": "600s"}]}'
+api JobService/ListJobs '{"filter": {"mine": true}}'
+api JobService/CancelJobs '{"filter": {"names": ["hello"], "mine": true}}'
 ` + "```" + `
 
 In JSON, 64-bit integers are strings, bytes are base64, durations are seconds such as ` + "`\"600s\"`" + `, times are
@@ -145,6 +145,9 @@ func comment(d protoreflect.Descriptor) string {
 	}
 	var lines []string
 	for line := range strings.Lines(text) {
+		if strings.Contains(line, "buf:lint:ignore") {
+			continue
+		}
 		lines = append(lines, strings.TrimSpace(line)+"\n")
 	}
 	return strings.Join(lines, "")

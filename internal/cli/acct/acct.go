@@ -70,7 +70,7 @@ func Print(ctx context.Context, p *ui.Process, c ui.Cluster, q Question, s Style
 		in.since, in.until = q.Since, q.Until
 	}
 	if len(q.Clusters) > 0 || slices.ContainsFunc(columns, func(f field) bool { return f.name == "Cluster" }) {
-		status, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
+		status, err := c.Cluster().GetStatus(ctx, &greylagv1.GetStatusRequest{})
 		if err != nil {
 			return 0, err
 		}
@@ -79,8 +79,8 @@ func Print(ctx context.Context, p *ui.Process, c ui.Cluster, q Question, s Style
 			return 0, &ui.UsageError{Problem: "no such cluster: " + strings.Join(q.Clusters, ","), Advice: "leave --clusters out: this is the cluster " + in.cluster}
 		}
 	}
-	request := &greylagv1.HistoryRequest{Filter: q.Filter, AtTheTime: q.AtTheTime, Since: stamp(q.Since), Until: stamp(q.Until)}
-	stream, err := c.History().Jobs(ctx, request)
+	request := &greylagv1.StreamHistoryRequest{Filter: q.Filter, AtTheTime: q.AtTheTime, Since: stamp(q.Since), Until: stamp(q.Until)}
+	stream, err := c.History().StreamHistory(ctx, request)
 	if err != nil {
 		return 0, err
 	}
@@ -172,7 +172,7 @@ func (w *writer) print(text string) {
 }
 
 // begin prints what stands above the lines, once.
-func (w *writer) begin(m *greylagv1.HistoryResponse) {
+func (w *writer) begin(m *greylagv1.StreamHistoryResponse) {
 	if w.begun {
 		return
 	}

@@ -46,7 +46,7 @@ func tresJSON(list []*greylagv1.Tres) map[string]int64 {
 }
 
 // head begins {"as_of":{...},"jobs":[...]}.
-func (w *writer) head(m *greylagv1.HistoryResponse) {
+func (w *writer) head(m *greylagv1.StreamHistoryResponse) {
 	w.print(`{"as_of":`)
 	w.value(asOfJSON{ui.WriteAsOf(m.GetAsOf()), m.Finished})
 	w.print(`,"jobs":[`)

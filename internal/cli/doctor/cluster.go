@@ -68,7 +68,7 @@ func (x *exam) commands(ctx context.Context) {
 }
 
 // agreement checks that the controllers have a leader and that the others follow it.
-func (x *exam) agreement(status *greylagv1.StatusResponse) {
+func (x *exam) agreement(status *greylagv1.GetStatusResponse) {
 	bad := len(x.findings)
 	if status.Leader == "" {
 		x.note(Fault, "cluster", "a leader needs a majority of the members: see gctl cluster status which of them run", "no controller leads")
@@ -116,7 +116,7 @@ func hostText(m *greylagv1.Member) string {
 
 // HeldUp says what an upgrade of the controllers waits for, as far as their leader knows, and
 // how to go on; nothing when all of them are through with it.
-func HeldUp(s *greylagv1.StatusResponse) (problem, advice string) {
+func HeldUp(s *greylagv1.GetStatusResponse) (problem, advice string) {
 	if s.JournalForm >= s.NewestForm || s.Leader == "" || s.Id != s.Leader {
 		return "", ""
 	}

@@ -161,7 +161,7 @@ func (x *exam) shim(whose string) {
 
 // registered checks what the cluster holds of this node.
 func (x *exam) registered(ctx context.Context, c *client.Client, name string) {
-	answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: []string{name}})
+	answer, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{Names: []string{name}})
 	if x.failed("gnoded", "start it: systemctl start gnoded; its log says why it does not register", err) {
 		return
 	}

@@ -18,7 +18,7 @@ func (x *exam) insideJob(ctx context.Context, cfg config.Client) {
 	}
 	defer c.Close()
 	x.good("socket", "inside a job: calls go through %s", cfg.JobSocket)
-	status, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
+	status, err := c.Cluster().GetStatus(ctx, &greylagv1.GetStatusRequest{})
 	if x.failed("cluster", "see gctl cluster status", err) {
 		return
 	}

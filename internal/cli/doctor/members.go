@@ -12,7 +12,7 @@ import (
 // controllerStatus is the answer of the controller at an address; status is nil if it did not answer.
 type controllerStatus struct {
 	address string
-	status  *greylagv1.StatusResponse
+	status  *greylagv1.GetStatusResponse
 }
 
 // statuses asks every controller for its status, all at once.
@@ -35,9 +35,9 @@ func statuses(ctx context.Context, c *client.Client, addresses []string) []contr
 // members returns the status that the cluster checks use: the leader's, or that of any member if no
 // leader is known; nil if no member answers. A controller that is not a member is noted, and its
 // status is ignored. named is the list of controllers in the host's file.
-func (x *exam) members(ctx context.Context, c *client.Client, named []string) *greylagv1.StatusResponse {
+func (x *exam) members(ctx context.Context, c *client.Client, named []string) *greylagv1.GetStatusResponse {
 	all := statuses(ctx, c, named)
-	var best *greylagv1.StatusResponse
+	var best *greylagv1.GetStatusResponse
 	for _, a := range all {
 		switch {
 		case a.status == nil:
@@ -64,7 +64,7 @@ func (x *exam) members(ctx context.Context, c *client.Client, named []string) *g
 }
 
 // leaderOf returns the status of the leader that a member reported; nil if it does not answer.
-func leaderOf(ctx context.Context, c *client.Client, named *greylagv1.StatusResponse, all []controllerStatus) *greylagv1.StatusResponse {
+func leaderOf(ctx context.Context, c *client.Client, named *greylagv1.GetStatusResponse, all []controllerStatus) *greylagv1.GetStatusResponse {
 	for _, a := range all {
 		if a.status.GetId() == named.Leader {
 			return a.status
@@ -82,7 +82,7 @@ func leaderOf(ctx context.Context, c *client.Client, named *greylagv1.StatusResp
 // compare notes the voting members that no address in the host's file reaches. It compares members
 // by id, since a file may use other names for their addresses. If an address that is not a member's
 // does not answer, it may be such a name, and nothing is noted.
-func (x *exam) compare(status *greylagv1.StatusResponse, all []controllerStatus) {
+func (x *exam) compare(status *greylagv1.GetStatusResponse, all []controllerStatus) {
 	var missing []string
 	voters := 0
 	for _, m := range status.Members {
@@ -104,7 +104,7 @@ func (x *exam) compare(status *greylagv1.StatusResponse, all []controllerStatus)
 }
 
 // others returns the addresses of the members that did not answer at another address.
-func others(status *greylagv1.StatusResponse, all []controllerStatus) []string {
+func others(status *greylagv1.GetStatusResponse, all []controllerStatus) []string {
 	var list []string
 	for _, m := range status.Members {
 		if !slices.ContainsFunc(all, func(a controllerStatus) bool { return a.status.GetId() == m.Id || a.address == m.Address }) {

@@ -35,7 +35,7 @@ type world struct {
 	address  string
 	server   *http.Server
 	stopAuth func()
-	status   *greylagv1.StatusResponse
+	status   *greylagv1.GetStatusResponse
 	node     *greylagv1.Node
 	refusal  error         // of questions about nodes
 	clock    time.Duration // the controller's, ahead of the host's
@@ -59,7 +59,7 @@ func newWorld(t *testing.T) *world {
 	w.serve()
 	w.vouch()
 	w.configure()
-	w.status = &greylagv1.StatusResponse{
+	w.status = &greylagv1.GetStatusResponse{
 		Id: "ctl-1", Leader: "ctl-1", Version: version.Version, CommitIndex: 100_000,
 		Members: []*greylagv1.Member{{Id: "ctl-1", Address: w.address, Voter: true, Leader: true}, {Id: "ctl-2", LastContact: durationpb.New(time.Millisecond), MatchIndex: 99_999}},
 	}
@@ -111,18 +111,18 @@ func (w *world) serve() {
 	w.t.Cleanup(func() { w.server.Close() })
 }
 
-func (w *world) Status(context.Context, *greylagv1.StatusRequest) (*greylagv1.StatusResponse, error) {
+func (w *world) GetStatus(context.Context, *greylagv1.GetStatusRequest) (*greylagv1.GetStatusResponse, error) {
 	return w.status, nil
 }
 
-func (w *world) Nodes(context.Context, *greylagv1.NodesRequest) (*greylagv1.NodesResponse, error) {
+func (w *world) ListNodes(context.Context, *greylagv1.ListNodesRequest) (*greylagv1.ListNodesResponse, error) {
 	if w.refusal != nil {
 		return nil, w.refusal
 	}
 	if w.node == nil {
-		return &greylagv1.NodesResponse{}, nil
+		return &greylagv1.ListNodesResponse{}, nil
 	}
-	return &greylagv1.NodesResponse{Nodes: []*greylagv1.Node{w.node}}, nil
+	return &greylagv1.ListNodesResponse{Nodes: []*greylagv1.Node{w.node}}, nil
 }
 
 // vouch is a real gauthd.

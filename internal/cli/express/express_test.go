@@ -22,7 +22,7 @@ import (
 
 // answering serves a socket as gauthd does, with one answer, and names it in the
 // configuration of commands. Requests come out of the channel.
-func answering(t *testing.T, answer http.HandlerFunc) <-chan *greylagv1.SubmitRequest {
+func answering(t *testing.T, answer http.HandlerFunc) <-chan *greylagv1.SubmitJobsRequest {
 	t.Helper()
 	dir := t.TempDir()
 	socket, file := filepath.Join(dir, "s"), filepath.Join(dir, "client.toml")
@@ -34,11 +34,11 @@ func answering(t *testing.T, answer http.HandlerFunc) <-chan *greylagv1.SubmitRe
 	if err != nil {
 		t.Fatal(err)
 	}
-	requests := make(chan *greylagv1.SubmitRequest, 10)
+	requests := make(chan *greylagv1.SubmitJobsRequest, 10)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		request := &greylagv1.SubmitRequest{}
-		if err != nil || proto.Unmarshal(body, request) != nil || r.URL.Path != "/greylag.v1.JobService/Submit" {
+		request := &greylagv1.SubmitJobsRequest{}
+		if err != nil || proto.Unmarshal(body, request) != nil || r.URL.Path != "/greylag.v1.JobService/SubmitJobs" {
 			t.Errorf("%s: %d bytes, %v", r.URL.Path, len(body), err)
 		}
 		requests <- request
@@ -51,7 +51,7 @@ func answering(t *testing.T, answer http.HandlerFunc) <-chan *greylagv1.SubmitRe
 
 // stored answers that job 7 is stored.
 func stored(w http.ResponseWriter, _ *http.Request) {
-	body, _ := proto.Marshal(&greylagv1.SubmitResponse{Index: 3, Jobs: []*greylagv1.Submitted{{Id: 7}}})
+	body, _ := proto.Marshal(&greylagv1.SubmitJobsResponse{Index: 3, Jobs: []*greylagv1.Submitted{{Id: 7}}})
 	w.Header().Set("Content-Type", "application/proto")
 	_, _ = w.Write(body)
 }
@@ -97,7 +97,7 @@ func TestPlainSubmissions(t *testing.T) {
 // TestTellsWhatWasSetAside: on the other stream, but for --quiet.
 func TestTellsWhatWasSetAside(t *testing.T) {
 	answering(t, func(w http.ResponseWriter, _ *http.Request) {
-		body, _ := proto.Marshal(&greylagv1.SubmitResponse{Index: 3, Jobs: []*greylagv1.Submitted{{Id: 7}}, SetAside: 80_500_000})
+		body, _ := proto.Marshal(&greylagv1.SubmitJobsResponse{Index: 3, Jobs: []*greylagv1.Submitted{{Id: 7}}, SetAside: 80_500_000})
 		w.Header().Set("Content-Type", "application/proto")
 		_, _ = w.Write(body)
 	})
@@ -148,7 +148,7 @@ func TestLeavesWhatWentWrong(t *testing.T) {
 			stored(w, r)
 		},
 		"warned": func(w http.ResponseWriter, _ *http.Request) {
-			body, _ := proto.Marshal(&greylagv1.SubmitResponse{Jobs: []*greylagv1.Submitted{{Id: 7}}, Warnings: []string{"w"}})
+			body, _ := proto.Marshal(&greylagv1.SubmitJobsResponse{Jobs: []*greylagv1.Submitted{{Id: 7}}, Warnings: []string{"w"}})
 			w.Header().Set("Content-Type", "application/proto")
 			_, _ = w.Write(body)
 		},

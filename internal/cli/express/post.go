@@ -35,7 +35,7 @@ func post(socket string, request []byte) ([]byte, error) {
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err
 	}
-	message := append(make([]byte, 0, 256+len(request)), "POST /greylag.v1.JobService/Submit HTTP/1.1\r\n"+
+	message := append(make([]byte, 0, 256+len(request)), "POST /greylag.v1.JobService/SubmitJobs HTTP/1.1\r\n"+
 		"Host: gauthd\r\nUser-Agent: gsubmit\r\nAccept-Encoding: identity\r\nConnect-Protocol-Version: 1\r\n"+
 		"Content-Type: application/proto\r\nConnection: close\r\nContent-Length: "...)
 	message = append(strconv.AppendInt(message, int64(len(request)), 10), "\r\n\r\n"...)

@@ -83,7 +83,7 @@ func (p command) run(ctx context.Context) error {
 		}
 		c.filter = &greylagv1.Filter{Jobs: c.filter.Jobs}
 	}
-	answer, err := cluster.Jobs().Cancel(ctx, &greylagv1.CancelRequest{
+	answer, err := cluster.Jobs().CancelJobs(ctx, &greylagv1.CancelJobsRequest{
 		RequestId: client.NewRequestID(), Filter: c.filter, Signal: c.signal, BatchOnly: c.batch,
 	})
 	if err != nil {
@@ -154,7 +154,7 @@ func chooses(f *greylagv1.Filter) bool {
 
 // confirm asks about each job that is chosen and returns those that were affirmed.
 func (p command) confirm(ctx context.Context, c ui.Cluster, asked cancellation) ([]string, error) {
-	jobs, _, err := ui.FetchJobs(ctx, c, &greylagv1.ListRequest{Filter: asked.filter, Brief: true})
+	jobs, _, err := ui.FetchJobs(ctx, c, &greylagv1.ListJobsRequest{Filter: asked.filter, Brief: true})
 	if err != nil {
 		return nil, err
 	}

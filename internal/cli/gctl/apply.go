@@ -17,7 +17,7 @@ import (
 func (t commands) apply() *cobra.Command {
 	var path string
 	var force bool
-	request := &greylagv1.ApplyRequest{}
+	request := &greylagv1.SetPolicyRequest{}
 	c := &cobra.Command{
 		Use: "apply -f FILE", Short: "Replace the policy: partitions, priority classes, limits", GroupID: tool.GroupCluster, Args: cobra.NoArgs,
 		Long: `Replaces the cluster's policy by that of a file, and prints what changes.
@@ -32,7 +32,7 @@ file with that head is refused when another version is in force by now.`,
 				request.ExpectVersion = headVersion(text)
 			}
 			request.Toml, request.Name, request.RequestId = text, tool.FileLabel(path), client.NewRequestID()
-			answer, err := c.Cluster().Apply(ctx, request)
+			answer, err := c.Cluster().SetPolicy(ctx, request)
 			if err != nil {
 				return err
 			}
@@ -81,7 +81,7 @@ func (t commands) checkPolicy(ctx context.Context, path string, offline bool) er
 		return err
 	}
 	defer c.Close()
-	answer, err := c.Cluster().Apply(ctx, &greylagv1.ApplyRequest{Toml: text, Name: tool.FileLabel(path), DryRun: true})
+	answer, err := c.Cluster().SetPolicy(ctx, &greylagv1.SetPolicyRequest{Toml: text, Name: tool.FileLabel(path), DryRun: true})
 	if err != nil {
 		return ui.Unanswered(err, "gctl config check --offline looks at the file alone")
 	}

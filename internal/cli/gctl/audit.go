@@ -29,7 +29,7 @@ type auditJSON struct {
 
 func (t commands) audit() *cobra.Command {
 	var from, to string
-	request := &greylagv1.AuditRequest{}
+	request := &greylagv1.StreamAuditRequest{}
 	c := &cobra.Command{
 		Use: "audit", Short: "Who changed what, and what the scheduler decided", Args: cobra.NoArgs, GroupID: tool.GroupCluster,
 		Long: `Prints the audit journal, oldest first: what users and administrators asked for, whether
@@ -54,8 +54,8 @@ nobody touched the journal, gctl verify shows.`,
 	return c
 }
 
-func (t commands) printAudit(ctx context.Context, c ui.Cluster, request *greylagv1.AuditRequest) error {
-	stream, err := c.Cluster().Audit(ctx, request)
+func (t commands) printAudit(ctx context.Context, c ui.Cluster, request *greylagv1.StreamAuditRequest) error {
+	stream, err := c.Cluster().StreamAudit(ctx, request)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func (t commands) cert() *cobra.Command {
 		Long: "Lists certificates that have not expired, and revocations. A renewed certificate does not end\nthe previous one, which stays valid until it expires.",
 		RunE: t.On(t.listCertificates),
 	}
-	var request greylagv1.RevokeRequest
+	var request greylagv1.RevokeCertificatesRequest
 	revoke := &cobra.Command{
 		Use: "revoke ROLE/NAME", Short: "Refuse all certificates of a host", Args: cobra.ExactArgs(1),
 		Long: `Revokes every certificate of node/NAME, controller/NAME or auth/NAME (a login host) that was
@@ -35,7 +35,7 @@ only by gctl join with a new token.`,
 				return &ui.UsageError{Problem: "not node/NAME, controller/NAME or auth/NAME: " + args[0], Advice: "gctl cert list shows the names"}
 			}
 			request.RequestId, request.Role, request.Name = client.NewRequestID(), role, name
-			_, err := c.Cluster().Revoke(ctx, &request)
+			_, err := c.Cluster().RevokeCertificates(ctx, &request)
 			return t.Printed(err, "revoked the certificates of %s", args[0])
 		}),
 	}
@@ -71,7 +71,7 @@ func (t commands) rotate() *cobra.Command {
 			case cancel:
 				step, done = "cancel", "hosts renew under the old CA; gctl cert rotate --finish then ends the rotation"
 			}
-			_, err := c.Cluster().Rotate(ctx, &greylagv1.RotateRequest{RequestId: client.NewRequestID(), Step: step, Force: force})
+			_, err := c.Cluster().RotateAuthority(ctx, &greylagv1.RotateAuthorityRequest{RequestId: client.NewRequestID(), Step: step, Force: force})
 			return t.Printed(err, "%s", done)
 		}),
 	}
@@ -132,7 +132,7 @@ func rotationOf(r *greylagv1.Rotation) *rotationRow {
 }
 
 func (t commands) listCertificates(ctx context.Context, c ui.Cluster, _ []string) error {
-	answer, err := c.Cluster().Certificates(ctx, &greylagv1.CertificatesRequest{})
+	answer, err := c.Cluster().ListCertificates(ctx, &greylagv1.ListCertificatesRequest{})
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (t commands) clusterCommand() *cobra.Command {
 		&cobra.Command{
 			Use: "transfer [ID]", Short: "Let another controller lead", Args: cobra.MaximumNArgs(1),
 			RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
-				answer, err := c.Cluster().Transfer(ctx, &greylagv1.TransferRequest{Id: first(args)})
+				answer, err := c.Cluster().TransferLeadership(ctx, &greylagv1.TransferLeadershipRequest{Id: first(args)})
 				return t.Printed(err, "leader %s", answer.GetLeader())
 			}),
 		},
@@ -73,7 +73,7 @@ With --controller that one tells how far it has come itself.`,
 }
 
 func (t commands) status(ctx context.Context, c ui.Cluster, _ []string) error {
-	s, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
+	s, err := c.Cluster().GetStatus(ctx, &greylagv1.GetStatusRequest{})
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (t commands) status(ctx context.Context, c ui.Cluster, _ []string) error {
 }
 
 // memberText is the host name and the id of a member.
-func memberText(s *greylagv1.StatusResponse, id string) string {
+func memberText(s *greylagv1.GetStatusResponse, id string) string {
 	for _, m := range s.Members {
 		if m.Id == id && m.Name != "" {
 			return m.Name + " " + id
@@ -134,10 +134,12 @@ func memberText(s *greylagv1.StatusResponse, id string) string {
 
 // nothingApplied reports whether the controller that answers has applied nothing of its log: it has just started,
 // and learns only from a leader which entries count.
-func nothingApplied(s *greylagv1.StatusResponse) bool { return s.Leader == "" && s.AppliedIndex == 0 }
+func nothingApplied(s *greylagv1.GetStatusResponse) bool {
+	return s.Leader == "" && s.AppliedIndex == 0
+}
 
 // indexOf returns the commit and applied index of the controller that answers.
-func indexOf(s *greylagv1.StatusResponse) string {
+func indexOf(s *greylagv1.GetStatusResponse) string {
 	if nothingApplied(s) {
 		return "unknown until a leader is elected"
 	}
@@ -145,7 +147,7 @@ func indexOf(s *greylagv1.StatusResponse) string {
 }
 
 // stateOf is the digest of its state.
-func stateOf(s *greylagv1.StatusResponse) string {
+func stateOf(s *greylagv1.GetStatusResponse) string {
 	if nothingApplied(s) {
 		return ""
 	}
@@ -153,7 +155,7 @@ func stateOf(s *greylagv1.StatusResponse) string {
 }
 
 // jobsOf counts the jobs that the controller that answers knows.
-func jobsOf(s *greylagv1.StatusResponse) string {
+func jobsOf(s *greylagv1.GetStatusResponse) string {
 	if nothingApplied(s) {
 		return "unknown until a leader is elected"
 	}
@@ -165,20 +167,20 @@ const leaderTime = 2 * time.Second
 
 // leaderSays is the leader's answer where another controller gave one that names it,
 // as the client then asks it next; the other's where the leader has none.
-func leaderSays(ctx context.Context, c ui.Cluster, s *greylagv1.StatusResponse) *greylagv1.StatusResponse {
+func leaderSays(ctx context.Context, c ui.Cluster, s *greylagv1.GetStatusResponse) *greylagv1.GetStatusResponse {
 	if s.Leader == "" || s.Leader == s.Id {
 		return s
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaderTime)
 	defer cancel()
-	if told, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{}); err == nil && told.Id == told.Leader {
+	if told, err := c.Cluster().GetStatus(ctx, &greylagv1.GetStatusRequest{}); err == nil && told.Id == told.Leader {
 		return told
 	}
 	return s
 }
 
 // heard is how long ago a member answered the leader; only that knows.
-func heard(m *greylagv1.Member, s *greylagv1.StatusResponse) string {
+func heard(m *greylagv1.Member, s *greylagv1.GetStatusResponse) string {
 	switch {
 	case m.Leader || s.Id != s.Leader:
 		return "-"
@@ -237,7 +239,7 @@ func (t commands) mint(ctx context.Context, c ui.Cluster, request *greylagv1.Cre
 	if err != nil {
 		return err
 	}
-	status, err := c.Cluster().Status(ctx, &greylagv1.StatusRequest{})
+	status, err := c.Cluster().GetStatus(ctx, &greylagv1.GetStatusRequest{})
 	if err != nil {
 		return err
 	}
@@ -255,7 +257,7 @@ func (t commands) mint(ctx context.Context, c ui.Cluster, request *greylagv1.Cre
 
 // doorOf is the address at which a host joins: the leader's, and while controllers elect one
 // that of any that has a vote, since all of them can be asked.
-func doorOf(status *greylagv1.StatusResponse) string {
+func doorOf(status *greylagv1.GetStatusResponse) string {
 	if status.LeaderAddress != "" {
 		return status.LeaderAddress
 	}
@@ -268,7 +270,7 @@ func doorOf(status *greylagv1.StatusResponse) string {
 }
 
 // restored says when the cluster was restored from a backup; "" for never.
-func restored(s *greylagv1.StatusResponse) string {
+func restored(s *greylagv1.GetStatusResponse) string {
 	if s.Restored == nil {
 		return ""
 	}
@@ -338,7 +340,7 @@ type saved struct {
 }
 
 func pump(ctx context.Context, c ui.Cluster, w io.Writer, history bool) (got saved, err error) {
-	stream, err := c.Cluster().Snapshot(ctx, &greylagv1.SnapshotRequest{History: history})
+	stream, err := c.Cluster().StreamSnapshot(ctx, &greylagv1.StreamSnapshotRequest{History: history})
 	if err != nil {
 		return got, err
 	}

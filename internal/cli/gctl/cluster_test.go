@@ -13,7 +13,7 @@ import (
 
 // TestDoorOf: the argument of gctl join names a controller also while they elect a leader.
 func TestDoorOf(t *testing.T) {
-	status := &greylagv1.StatusResponse{Members: []*greylagv1.Member{{Address: "new:7117"}, {Address: "ctl2:7117", Voter: true}, {Address: "ctl3:7117", Voter: true}}}
+	status := &greylagv1.GetStatusResponse{Members: []*greylagv1.Member{{Address: "new:7117"}, {Address: "ctl2:7117", Voter: true}, {Address: "ctl3:7117", Voter: true}}}
 	if got := doorOf(status); got != "ctl2:7117" {
 		t.Errorf("without a leader: %s", got)
 	}
@@ -25,7 +25,7 @@ func TestDoorOf(t *testing.T) {
 // TestStatusOfAControllerThatHasReadNothing: a controller that started alone knows neither jobs nor
 // entries, and states none.
 func TestStatusOfAControllerThatHasReadNothing(t *testing.T) {
-	s := &greylagv1.StatusResponse{CommitIndex: 0, Digest: "0123"}
+	s := &greylagv1.GetStatusResponse{CommitIndex: 0, Digest: "0123"}
 	if got := indexOf(s) + jobsOf(s) + stateOf(s); strings.ContainsAny(got, "0123456789") || !strings.Contains(got, "unknown") {
 		t.Errorf("without a leader: %q", got)
 	}
@@ -44,7 +44,7 @@ func TestStatusOfAControllerThatHasReadNothing(t *testing.T) {
 // TestStatusNamesTheRestore: --json has what the text says of a restore from a backup.
 func TestStatusNamesTheRestore(t *testing.T) {
 	at := time.Date(2026, 11, 2, 9, 30, 0, 0, time.UTC)
-	s := &greylagv1.StatusResponse{Leader: "ctl-1", ArchiveMissing: "3 jobs", Restored: &greylagv1.Restored{
+	s := &greylagv1.GetStatusResponse{Leader: "ctl-1", ArchiveMissing: "3 jobs", Restored: &greylagv1.Restored{
 		At: timestamppb.New(at), Backup: timestamppb.New(at.Add(-time.Hour)), FirstJob: 7, AuditLeftOut: 5,
 	}}
 	var got struct {
@@ -70,7 +70,7 @@ func TestStatusNamesTheRestore(t *testing.T) {
 }
 
 // asJSON is a status as gctl cluster status --json prints it, in one line.
-func asJSON(t *testing.T, s *greylagv1.StatusResponse) string {
+func asJSON(t *testing.T, s *greylagv1.GetStatusResponse) string {
 	t.Helper()
 	text, err := json.Marshal(statusOf(s))
 	if err != nil {

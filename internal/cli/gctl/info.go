@@ -26,7 +26,7 @@ func (t commands) info() *cobra.Command {
 					return badNodes(list)
 				}
 			}
-			answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Read: t.Read(), Partitions: partitions, Nodes: nodes})
+			answer, err := c.Cluster().GetInfo(ctx, &greylagv1.GetInfoRequest{Read: t.Read(), Partitions: partitions, Nodes: nodes})
 			if err != nil {
 				return err
 			}
@@ -46,7 +46,7 @@ func (t commands) info() *cobra.Command {
 	return c
 }
 
-func infoTable(answer *greylagv1.InfoResponse) ui.Table {
+func infoTable(answer *greylagv1.GetInfoResponse) ui.Table {
 	table := ui.Table{
 		Head:  []string{"PARTITION", "AVAIL", "TIMELIMIT", "NODES", "STATE", "GPUS", "USED", "CPUS", "USED", "NODELIST"},
 		Right: "lllrllrrrl", Wide: []int{5, 0},
@@ -133,7 +133,7 @@ func (t commands) show() *cobra.Command {
 }
 
 func (t commands) showPartition(ctx context.Context, c ui.Cluster, args []string) error {
-	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Read: t.Read()})
+	answer, err := c.Cluster().GetInfo(ctx, &greylagv1.GetInfoRequest{Read: t.Read()})
 	if err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func yes(b bool) string {
 }
 
 func (t commands) showPolicy(ctx context.Context, c ui.Cluster, _ []string) error {
-	answer, err := c.Cluster().Policy(ctx, &greylagv1.PolicyRequest{Read: t.Read()})
+	answer, err := c.Cluster().GetPolicy(ctx, &greylagv1.GetPolicyRequest{Read: t.Read()})
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ var otherNames = map[string]string{
 }
 
 // setField puts one field into a request, by any of its names.
-func setField(r *greylagv1.UpdateRequest, name, value string, now time.Time) error {
+func setField(r *greylagv1.UpdateJobsRequest, name, value string, now time.Time) error {
 	if usual, known := otherNames[name]; known {
 		name = usual
 	}
@@ -98,7 +98,7 @@ func setField(r *greylagv1.UpdateRequest, name, value string, now time.Time) err
 }
 
 // setWords puts a list of nodes or features into a request; an empty value asks for any.
-func setWords(r *greylagv1.UpdateRequest, name, value string, bad func(string) error) error {
+func setWords(r *greylagv1.UpdateJobsRequest, name, value string, bad func(string) error) error {
 	list, err := []string(nil), error(nil)
 	switch {
 	case value == "":
@@ -119,7 +119,7 @@ func setWords(r *greylagv1.UpdateRequest, name, value string, bad func(string) e
 	return nil
 }
 
-func setDependency(r *greylagv1.UpdateRequest, value string, bad func(string) error) error {
+func setDependency(r *greylagv1.UpdateJobsRequest, value string, bad func(string) error) error {
 	r.Depends = &greylagv1.Dependencies{}
 	if value == "" {
 		return nil

@@ -42,7 +42,7 @@ func (t commands) simple(verb, short, done string) *cobra.Command {
 					return err
 				}
 			}
-			return t.send(ctx, c, done, &greylagv1.UpdateRequest{Filter: &greylagv1.Filter{Jobs: refs}, Action: verb})
+			return t.send(ctx, c, done, &greylagv1.UpdateJobsRequest{Filter: &greylagv1.Filter{Jobs: refs}, Action: verb})
 		}),
 	}
 }
@@ -50,7 +50,7 @@ func (t commands) simple(verb, short, done string) *cobra.Command {
 // tellFree notes which of the jobs that are to be released nobody holds: that is no
 // failure, but perhaps not what was meant.
 func (t commands) tellFree(ctx context.Context, c ui.Cluster, refs []string) error {
-	stream, err := c.Jobs().Stream(ctx, &greylagv1.ListRequest{Filter: &greylagv1.Filter{Jobs: refs, States: []string{cluster.Pending.String()}}})
+	stream, err := c.Jobs().StreamJobs(ctx, &greylagv1.ListJobsRequest{Filter: &greylagv1.Filter{Jobs: refs, States: []string{cluster.Pending.String()}}})
 	if err != nil {
 		return err
 	}
@@ -65,9 +65,9 @@ func (t commands) tellFree(ctx context.Context, c ui.Cluster, refs []string) err
 	return stream.Err()
 }
 
-func (t commands) send(ctx context.Context, c ui.Cluster, done string, request *greylagv1.UpdateRequest) error {
+func (t commands) send(ctx context.Context, c ui.Cluster, done string, request *greylagv1.UpdateJobsRequest) error {
 	request.RequestId = client.NewRequestID()
-	answer, err := c.Jobs().Update(ctx, request)
+	answer, err := c.Jobs().UpdateJobs(ctx, request)
 	if err != nil {
 		return err
 	}
@@ -110,11 +110,11 @@ func (t commands) update() *cobra.Command {
 }
 
 // updateOf reads "job 123 timelimit=60" and "JobId=123 TimeLimit=60".
-func (t commands) updateOf(words []string) (*greylagv1.UpdateRequest, error) {
+func (t commands) updateOf(words []string) (*greylagv1.UpdateJobsRequest, error) {
 	if err := nodeUpdate(words); err != nil {
 		return nil, err
 	}
-	r := &greylagv1.UpdateRequest{Action: "set", Filter: &greylagv1.Filter{}}
+	r := &greylagv1.UpdateJobsRequest{Action: "set", Filter: &greylagv1.Filter{}}
 	changes, now := 0, t.Now()
 	for i, word := range words {
 		name, value, assigned := strings.Cut(word, "=")
@@ -148,7 +148,7 @@ func (t commands) updateOf(words []string) (*greylagv1.UpdateRequest, error) {
 }
 
 func (t commands) logs() *cobra.Command {
-	request := &greylagv1.LogsRequest{}
+	request := &greylagv1.StreamLogsRequest{}
 	c := &cobra.Command{
 		Use: "logs JOB", Short: "Print a job's output, from wherever it is written", GroupID: tool.GroupInspect, Args: cobra.ExactArgs(1),
 		ValidArgsFunction: t.CompleteArgs(ui.JobNames),
@@ -176,7 +176,7 @@ func (t commands) script() *cobra.Command {
 		Use: "script JOB", Short: "Print a job's batch script", GroupID: tool.GroupInspect, Args: cobra.ExactArgs(1),
 		ValidArgsFunction: t.CompleteArgs(ui.JobNames),
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
-			answer, err := c.Jobs().Script(ctx, &greylagv1.ScriptRequest{Job: args[0]})
+			answer, err := c.Jobs().GetScript(ctx, &greylagv1.GetScriptRequest{Job: args[0]})
 			if err != nil {
 				return err
 			}

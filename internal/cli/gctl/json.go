@@ -33,7 +33,7 @@ type groupJSON struct {
 	CPUsUsed  int32  `json:"cpus_used"`
 }
 
-func infoOf(answer *greylagv1.InfoResponse) infoJSON {
+func infoOf(answer *greylagv1.GetInfoResponse) infoJSON {
 	out := infoJSON{Partitions: []partitionJSON{}}
 	for _, p := range answer.Partitions {
 		part := partitionJSON{Name: p.Name, Default: p.Default, Down: p.Down, Groups: []groupJSON{}}
@@ -151,7 +151,7 @@ type memberJSON struct {
 	Name        string  `json:"name"` // of its host; "" if unknown
 }
 
-func statusOf(s *greylagv1.StatusResponse) statusJSON {
+func statusOf(s *greylagv1.GetStatusResponse) statusJSON {
 	out := statusJSON{
 		s.Cluster, s.ClusterId, s.Id, s.Leader, s.LeaderAddress, s.Term, &s.CommitIndex, &s.AppliedIndex,
 		s.Digest, s.DiskLow, s.Version, &s.ActiveJobs, &s.FinishedJobs, s.JournalForm, s.NewestForm, s.ArchiveMissing, nil, s.CaRotation, []memberJSON{},

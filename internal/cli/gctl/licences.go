@@ -18,7 +18,7 @@ type licenceJSON struct {
 
 // showLicences prints all licences, or the one that is named.
 func (t commands) showLicences(ctx context.Context, c ui.Cluster, args []string) error {
-	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Licences: true, Read: t.Read()})
+	answer, err := c.Cluster().GetInfo(ctx, &greylagv1.GetInfoRequest{Licences: true, Read: t.Read()})
 	if err != nil {
 		return err
 	}

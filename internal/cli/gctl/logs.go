@@ -18,7 +18,7 @@ import (
 
 // stream prints a job's output. Where it is to be followed and has not begun, it is
 // waited for.
-func (t commands) stream(ctx context.Context, c ui.Cluster, request *greylagv1.LogsRequest) error {
+func (t commands) stream(ctx context.Context, c ui.Cluster, request *greylagv1.StreamLogsRequest) error {
 	if _, err := cluster.ParseJobRef(request.Job); err != nil || request.Rank < 0 {
 		return &ui.UsageError{Problem: fmt.Sprintf("not a job id, or a negative rank: %q", request.Job), Advice: "write gctl logs 123, or 123_4 for an element of an array"}
 	}
@@ -41,7 +41,7 @@ func (t commands) stream(ctx context.Context, c ui.Cluster, request *greylagv1.L
 
 // tellElement says whose output it is, where an array is named.
 func (t commands) tellElement(ctx context.Context, c ui.Cluster, job string) error {
-	answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: job})
+	answer, err := c.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: job})
 	if err != nil || len(answer.Jobs) < 2 {
 		return err
 	}
@@ -64,7 +64,7 @@ var errPrint = errors.New("cannot print the output")
 // pour prints a job's output. One that is followed goes on where the stream breaks off,
 // since a controller or the node's daemon was ended: behind what has been printed, and at
 // the first byte where the job runs anew. It reports whether there was any output.
-func (t commands) pour(ctx context.Context, c ui.Cluster, request *greylagv1.LogsRequest) (some bool, err error) {
+func (t commands) pour(ctx context.Context, c ui.Cluster, request *greylagv1.StreamLogsRequest) (some bool, err error) {
 	run, err := attempt(ctx, c, request)
 	if err != nil {
 		return false, err
@@ -112,11 +112,11 @@ type position struct {
 }
 
 // attempt is which run of its job a request means, as far as it is followed.
-func attempt(ctx context.Context, c ui.Cluster, request *greylagv1.LogsRequest) (uint32, error) {
+func attempt(ctx context.Context, c ui.Cluster, request *greylagv1.StreamLogsRequest) (uint32, error) {
 	if !request.Follow {
 		return 0, nil
 	}
-	answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: request.Job})
+	answer, err := c.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: request.Job})
 	if err != nil || len(answer.Jobs) == 0 {
 		return 0, err
 	}
@@ -132,10 +132,10 @@ func brokeOff(err error) bool {
 
 // pourFrom prints output as it is, from a position on: it is the caller's own. It
 // moves the position behind what it printed.
-func (t commands) pourFrom(ctx context.Context, c ui.Cluster, request *greylagv1.LogsRequest, at *position) error {
+func (t commands) pourFrom(ctx context.Context, c ui.Cluster, request *greylagv1.StreamLogsRequest, at *position) error {
 	request = proto.CloneOf(request)
 	request.From = at.next
-	stream, err := c.Jobs().Logs(ctx, request)
+	stream, err := c.Jobs().StreamLogs(ctx, request)
 	if err != nil {
 		return err
 	}
@@ -165,18 +165,18 @@ var errStarted = errors.New("the job has started")
 // awaitStart waits until the job of a request runs or has ended. It reports whether
 // there was anything to wait for. Of an array it is the first element, as the
 // cluster takes it.
-func (t commands) awaitStart(ctx context.Context, c ui.Cluster, request *greylagv1.LogsRequest) (waited bool, err error) {
+func (t commands) awaitStart(ctx context.Context, c ui.Cluster, request *greylagv1.StreamLogsRequest) (waited bool, err error) {
 	before := func(j *greylagv1.Job) bool {
 		return j.State == cluster.Pending.String() || j.State == cluster.Configuring.String()
 	}
-	answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: request.Job})
+	answer, err := c.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: request.Job})
 	if err != nil || len(answer.Jobs) == 0 || !before(answer.Jobs[0]) {
 		return false, err
 	}
 	request.Job = answer.Jobs[0].Ref
 	t.Note("job %s has not started (%s): its output follows when it has", request.Job, cmp.Or(answer.Jobs[0].Reason, answer.Jobs[0].State))
-	watch := &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{request.Job}}, UntilEnded: true}
-	err = c.Watch(ctx, watch, func(m *greylagv1.WatchResponse) error {
+	watch := &greylagv1.WatchJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{request.Job}}, UntilEnded: true}
+	err = c.Watch(ctx, watch, func(m *greylagv1.WatchJobsResponse) error {
 		for _, j := range m.Jobs {
 			if !before(j) {
 				return errStarted

@@ -39,7 +39,7 @@ func (t commands) askNodes(ctx context.Context, c ui.Cluster, args []string) ([]
 			return nil, badNodes(arg)
 		}
 	}
-	answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: args, Read: t.Read()})
+	answer, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{Names: args, Read: t.Read()})
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +251,7 @@ func (t commands) toRemove(ctx context.Context, c ui.Cluster, request *greylagv1
 	if request.Action != "remove" {
 		return nil
 	}
-	answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: request.Names})
+	answer, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{Names: request.Names})
 	if err != nil {
 		return nil
 	}
@@ -262,7 +262,7 @@ func (t commands) toRemove(ctx context.Context, c ui.Cluster, request *greylagv1
 // known, the nodes are called drained: nothing new is placed on them.
 func (t commands) tellDrained(ctx context.Context, c ui.Cluster, names []string) error {
 	busy := make(map[string]bool)
-	if answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: names}); err == nil {
+	if answer, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{Names: names}); err == nil {
 		for _, n := range answer.Nodes {
 			busy[n.Name] = n.Jobs > 0
 		}

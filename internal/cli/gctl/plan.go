@@ -15,14 +15,14 @@ import (
 )
 
 func (t commands) plan() *cobra.Command {
-	request := &greylagv1.PlanRequest{}
+	request := &greylagv1.GetPlanRequest{}
 	chart, drawing := false, ""
 	c := &cobra.Command{
 		Use: "plan", Short: "What runs, and when what waits is planned to start", GroupID: tool.GroupInspect, Args: cobra.NoArgs,
 		Long: "Prints what runs and every planned start, the first to start first. A promised\nstart is kept; on which nodes may still change until then. With --chart every job is\na bar over time. --svg FILE draws the same for each GPU, and how much of all is in use.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			request.Read = t.Read()
-			answer, err := c.Cluster().Plan(ctx, request)
+			answer, err := c.Cluster().GetPlan(ctx, request)
 			t.TellStale(answer.GetAsOf())
 			switch {
 			case err != nil:
@@ -49,7 +49,7 @@ func (t commands) plan() *cobra.Command {
 	return c
 }
 
-func (t commands) planTable(a *greylagv1.PlanResponse) ui.Table {
+func (t commands) planTable(a *greylagv1.GetPlanResponse) ui.Table {
 	table := ui.Table{Head: []string{"JOBID", "USER", "PARTITION", "ST", "START", "END", "PROMISED", "GPUS", "NODES"}, Right: "rllllllrl", Wide: []int{1, 2}}
 	for _, j := range a.Jobs {
 		end := "-"
@@ -67,7 +67,7 @@ func (t commands) planTable(a *greylagv1.PlanResponse) ui.Table {
 const chartWidth = 48
 
 // planChart draws what runs with =, promised starts with # and others with -.
-func (t commands) planChart(a *greylagv1.PlanResponse) ui.Table {
+func (t commands) planChart(a *greylagv1.GetPlanResponse) ui.Table {
 	now := t.Now()
 	last := now.Add(time.Minute)
 	for _, j := range a.Jobs {

@@ -18,8 +18,8 @@ import (
 const mostDrawn = 20_000
 
 // drawPlan writes a picture of the plan: who has which GPU when.
-func (t commands) drawPlan(ctx context.Context, c ui.Cluster, a *greylagv1.PlanResponse, name string) error {
-	nodes, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Read: t.Read()})
+func (t commands) drawPlan(ctx context.Context, c ui.Cluster, a *greylagv1.GetPlanResponse, name string) error {
+	nodes, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{Read: t.Read()})
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (t commands) drawPlan(ctx context.Context, c ui.Cluster, a *greylagv1.PlanR
 
 // picturePlan makes bars of jobs, the first to start first, from now on. A job without
 // a time limit lasts to the edge.
-func (t commands) picturePlan(a *greylagv1.PlanResponse, l *lanes) *picture.Jobs {
+func (t commands) picturePlan(a *greylagv1.GetPlanResponse, l *lanes) *picture.Jobs {
 	now := t.Now()
 	jobs := slices.SortedStableFunc(slices.Values(a.Jobs), func(a, b *greylagv1.PlannedJob) int {
 		return a.Start.AsTime().Compare(b.Start.AsTime())

@@ -35,7 +35,7 @@ type reservedJobJSON struct {
 
 // showReservations prints all reservations as a table, or all about the one that is named.
 func (t commands) showReservations(ctx context.Context, c ui.Cluster, args []string) error {
-	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Reservations: true, Read: t.Read()})
+	answer, err := c.Cluster().GetInfo(ctx, &greylagv1.GetInfoRequest{Reservations: true, Read: t.Read()})
 	if err != nil {
 		return err
 	}

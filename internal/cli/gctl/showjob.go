@@ -25,7 +25,7 @@ func (t commands) showJobs(ctx context.Context, c ui.Cluster, args []string) err
 	var asOf *greylagv1.AsOf // of the last answer
 	var missing error
 	for _, ref := range refs {
-		answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: ref, Read: t.Read()})
+		answer, err := c.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: ref, Read: t.Read()})
 		if err != nil {
 			if len(refs) == 1 {
 				return err

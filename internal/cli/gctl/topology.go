@@ -137,7 +137,7 @@ func (t commands) warnOf(ctx context.Context, c ui.Cluster, made topologyimport.
 	for _, w := range made.Warnings {
 		t.Warn(w.String())
 	}
-	answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{})
+	answer, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{})
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (t commands) setTopology(ctx context.Context, c ui.Cluster, request *greyla
 }
 
 func (t commands) checkTopology(ctx context.Context, c ui.Cluster, _ []string) error {
-	answer, err := c.Cluster().Topology(ctx, &greylagv1.TopologyRequest{})
+	answer, err := c.Cluster().GetTopology(ctx, &greylagv1.GetTopologyRequest{})
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func disagreementsOf(list []*greylagv1.Disagreement) []disagreementJSON {
 	return all
 }
 
-func topologyOf(answer *greylagv1.TopologyResponse) topologyJSON {
+func topologyOf(answer *greylagv1.GetTopologyResponse) topologyJSON {
 	out := topologyJSON{
 		Version: answer.Version, Since: tool.Timestamp(answer.Since), By: answer.By, Switches: []switchJSON{},
 		Disagreements: disagreementsOf(answer.Disagreements),

@@ -15,7 +15,7 @@ import (
 )
 
 func (t commands) showTopology(ctx context.Context, c ui.Cluster, conf bool) error {
-	answer, err := c.Cluster().Topology(ctx, &greylagv1.TopologyRequest{})
+	answer, err := c.Cluster().GetTopology(ctx, &greylagv1.GetTopologyRequest{})
 	if err != nil {
 		return err
 	}

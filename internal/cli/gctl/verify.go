@@ -22,7 +22,7 @@ every hash, every sum, every balance, from the first entry, and compares what co
 with the state, and says which controller that is. The first wrong entry is named, and the
 status is then 4.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
-			a, err := c.Credits().Verify(ctx, &greylagv1.VerifyRequest{})
+			a, err := c.Credits().VerifyJournals(ctx, &greylagv1.VerifyJournalsRequest{})
 			if err != nil {
 				return err
 			}
@@ -41,7 +41,7 @@ func checkedFrom(first uint64) string {
 	return fmt.Sprintf(", checked from entry %d on: a backup without history was restored", first)
 }
 
-func (t commands) verified(a *greylagv1.VerifyResponse) error {
+func (t commands) verified(a *greylagv1.VerifyJournalsResponse) error {
 	type journalJSON struct {
 		Controller string `json:"controller"`
 		Name       string `json:"name"`

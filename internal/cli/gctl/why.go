@@ -27,7 +27,7 @@ func (t commands) why() *cobra.Command {
 			if len(refs) > 1 {
 				return &ui.UsageError{Problem: fmt.Sprintf("%s names %d jobs, and one is explained at a time", args[0], len(refs)), Advice: "write gctl why " + refs[0]}
 			}
-			answer, err := c.Cluster().Why(ctx, &greylagv1.WhyRequest{Job: refs[0], Read: t.Read()})
+			answer, err := c.Cluster().ExplainJob(ctx, &greylagv1.ExplainJobRequest{Job: refs[0], Read: t.Read()})
 			t.TellStale(answer.GetAsOf())
 			switch {
 			case err != nil:
@@ -50,7 +50,7 @@ func (t commands) why() *cobra.Command {
 }
 
 // printWhy prints an explanation, what matters most first.
-func (t commands) printWhy(a *greylagv1.WhyResponse) error {
+func (t commands) printWhy(a *greylagv1.ExplainJobResponse) error {
 	j := a.Job
 	if j.State != "PENDING" {
 		facts := [][2]string{{"state", t.stateText(j)}, {"started", t.FormatTime(j.Started)}, {"ended", t.FormatTime(j.Ended)}}
@@ -122,7 +122,7 @@ func heldBy(h *greylagv1.Holder) (words []string) {
 }
 
 // ahead tells which jobs are served first, by what, and which of them it would delay.
-func (t commands) ahead(a *greylagv1.WhyResponse) (facts [][2]string) {
+func (t commands) ahead(a *greylagv1.ExplainJobResponse) (facts [][2]string) {
 	for i, x := range a.First {
 		text := fmt.Sprintf("job %s of %s: %s", x.Job, x.User, x.Why)
 		if i == 0 {
@@ -154,7 +154,7 @@ const mostDelayed = 10
 
 // awaited tells which nodes have yet to confirm that a job begins or ends, or do not answer
 // while it runs, and what becomes of it if they never do.
-func (t commands) awaited(a *greylagv1.WhyResponse) [][2]string {
+func (t commands) awaited(a *greylagv1.ExplainJobResponse) [][2]string {
 	step, then := "its part of the job has begun", "the job ends as NODE_FAIL"
 	if a.RunsAgain {
 		then = "the job runs again"
@@ -182,7 +182,7 @@ func (t commands) awaited(a *greylagv1.WhyResponse) [][2]string {
 }
 
 // plannedStart is the planned start of a job, and how sure it is.
-func (t commands) plannedStart(a *greylagv1.WhyResponse) string {
+func (t commands) plannedStart(a *greylagv1.ExplainJobResponse) string {
 	switch {
 	case a.Job.Planned == nil:
 		return "none yet"

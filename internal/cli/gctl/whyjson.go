@@ -115,7 +115,7 @@ func hostSharesOf(shares []*greylagv1.NodeShare) []hostShareJSON {
 	return list
 }
 
-func whyOf(a *greylagv1.WhyResponse) whyJSON {
+func whyOf(a *greylagv1.ExplainJobResponse) whyJSON {
 	x := whyJSON{
 		Job: ui.JobOf(a.Job), Expected: tool.Timestamp(a.Expected), Causes: some(a.Causes), Needs: a.Needs, Nodes: a.Nodes, Could: a.Could, Free: a.Free,
 		Ruled: []ruledJSON{}, Holders: []holderJSON{}, Ahead: a.Ahead, First: []string{}, Alone: tool.Timestamp(a.Alone), Delays: []rivalJSON{}, ClearUp: a.ClearUp.AsDuration().Seconds(), Changes: some(a.Changes),
@@ -156,7 +156,7 @@ func whyOf(a *greylagv1.WhyResponse) whyJSON {
 	return x
 }
 
-func planOf(a *greylagv1.PlanResponse) any {
+func planOf(a *greylagv1.GetPlanResponse) any {
 	list := make([]plannedJSON, len(a.Jobs))
 	for i, j := range a.Jobs {
 		list[i] = plannedJSON{j.Job, j.User, j.Partition, j.State, tool.Timestamp(j.Start), tool.Timestamp(j.End), j.Promised, j.Gpus, hostSharesOf(j.Hosts)}

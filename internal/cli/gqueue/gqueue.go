@@ -193,7 +193,7 @@ func parseSeconds(word string) (time.Duration, error) {
 
 // fetch returns the chosen jobs, in the order of their IDs.
 func (l listing) fetch(ctx context.Context, c ui.Cluster) ([]*greylagv1.Job, *greylagv1.AsOf, error) {
-	return ui.FetchJobs(ctx, c, &greylagv1.ListRequest{
+	return ui.FetchJobs(ctx, c, &greylagv1.ListJobsRequest{
 		Filter: l.filter, Brief: !l.json && l.format == "" && !l.why && !l.start, Read: &greylagv1.Read{Stale: l.stale},
 	})
 }
@@ -280,9 +280,9 @@ func (p command) iterate(ctx context.Context, cfg config.Client, c ui.Cluster, l
 		return p.repaint(ctx, cfg, l, c, changes{complete, failed})
 	}
 	go func() { // ends with ctx, or when the watch does
-		request := &greylagv1.WatchRequest{Filter: l.filter}
+		request := &greylagv1.WatchJobsRequest{Filter: l.filter}
 		present := false
-		failed <- c.Watch(ctx, request, func(m *greylagv1.WatchResponse) error {
+		failed <- c.Watch(ctx, request, func(m *greylagv1.WatchJobsResponse) error {
 			for _, j := range m.Jobs {
 				note(active, j, l.filter)
 			}

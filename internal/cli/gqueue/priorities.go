@@ -25,7 +25,7 @@ func (l *listing) priorities(ctx context.Context, c ui.Cluster) (map[uint64]int6
 	if !asked {
 		return nil, nil
 	}
-	answer, err := c.Accounts().Priorities(ctx, &greylagv1.PrioritiesRequest{Read: &greylagv1.Read{Stale: l.stale}})
+	answer, err := c.Accounts().ListPriorities(ctx, &greylagv1.ListPrioritiesRequest{Read: &greylagv1.Read{Stale: l.stale}})
 	if err != nil {
 		return nil, fmt.Errorf("ask for priorities: %w", err)
 	}

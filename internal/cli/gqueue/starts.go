@@ -20,7 +20,7 @@ func (l *listing) starts(ctx context.Context, c ui.Cluster) (starts, error) {
 	if !l.start && !usesStarts(l.format) {
 		return nil, nil
 	}
-	answer, err := c.Cluster().Plan(ctx, &greylagv1.PlanRequest{Waiting: true, Expected: true, Read: &greylagv1.Read{Stale: l.stale}})
+	answer, err := c.Cluster().GetPlan(ctx, &greylagv1.GetPlanRequest{Waiting: true, Expected: true, Read: &greylagv1.Read{Stale: l.stale}})
 	if err != nil {
 		return nil, fmt.Errorf("ask for the plan: %w", err)
 	}

@@ -64,7 +64,7 @@ func (t *tool) snapshot() *cobra.Command {
 }
 
 func pump(ctx context.Context, c ui.Cluster) ([]byte, error) {
-	stream, err := c.Cluster().Snapshot(ctx, &greylagv1.SnapshotRequest{})
+	stream, err := c.Cluster().StreamSnapshot(ctx, &greylagv1.StreamSnapshotRequest{})
 	if err != nil {
 		return nil, err
 	}

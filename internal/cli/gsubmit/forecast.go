@@ -27,7 +27,7 @@ type forecastJSON struct {
 // forecast prints when and where a job would start, and submits nothing. What would be
 // refused is refused.
 func (p command) forecast(ctx context.Context, c ui.Cluster, spec *greylagv1.JobSpec, asJSON bool) error {
-	a, err := c.Jobs().Forecast(ctx, &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}})
+	a, err := c.Jobs().ForecastJob(ctx, &greylagv1.ForecastJobRequest{Job: spec})
 	if err != nil {
 		return err
 	}

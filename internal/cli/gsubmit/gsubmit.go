@@ -75,11 +75,11 @@ func (p command) run(ctx context.Context) error {
 	if options.TestOnly {
 		return p.forecast(ctx, cluster, spec, options.JSON || cfg.Output == "json")
 	}
-	request := &greylagv1.SubmitRequest{RequestId: p.Request, Jobs: []*greylagv1.JobSpec{spec}}
+	request := &greylagv1.SubmitJobsRequest{RequestId: p.Request, Jobs: []*greylagv1.JobSpec{spec}}
 	if request.RequestId == "" {
 		request.RequestId = client.NewRequestID()
 	}
-	answer, err := cluster.Jobs().Submit(ctx, request)
+	answer, err := cluster.Jobs().SubmitJobs(ctx, request)
 	if ui.IsInterrupted(ctx) {
 		p.Note("it is not known whether the job was submitted: see gqueue --me")
 		return ui.Exit(ui.Interrupted)
@@ -126,7 +126,7 @@ func (p command) script(line jobscript.Line) (jobscript.Script, []string, error)
 	return script, nil, err
 }
 
-func (p command) printSubmitted(o jobscript.Options, answer *greylagv1.SubmitResponse) error {
+func (p command) printSubmitted(o jobscript.Options, answer *greylagv1.SubmitJobsResponse) error {
 	job := answer.Jobs[0]
 	if !o.Quiet {
 		for _, w := range answer.Warnings {

@@ -36,7 +36,7 @@ type priceJSON struct {
 // quote prints what a job would set aside, and submits nothing. The status is that of a
 // refusal when it would not be taken.
 func (p command) quote(ctx context.Context, c ui.Cluster, spec *greylagv1.JobSpec, asJSON bool) error {
-	a, err := c.Credits().Quote(ctx, &greylagv1.QuoteRequest{Jobs: &greylagv1.SubmitRequest{Jobs: []*greylagv1.JobSpec{spec}}})
+	a, err := c.Credits().QuoteJobs(ctx, &greylagv1.QuoteJobsRequest{Jobs: []*greylagv1.JobSpec{spec}})
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (p command) quote(ctx context.Context, c ui.Cluster, spec *greylagv1.JobSpe
 	return err
 }
 
-func (p command) printQuote(a *greylagv1.QuoteResponse) error {
+func (p command) printQuote(a *greylagv1.QuoteJobsResponse) error {
 	switch {
 	case a.Free:
 		_, err := fmt.Fprintln(p.Stdout, "it costs nothing")
@@ -97,7 +97,7 @@ func (p command) printQuote(a *greylagv1.QuoteResponse) error {
 }
 
 // printBound says what it comes to, and what of that is set aside at once.
-func (p command) printBound(a *greylagv1.QuoteResponse) error {
+func (p command) printBound(a *greylagv1.QuoteJobsResponse) error {
 	bound := "at most"
 	if a.Floating {
 		bound = "at the prices of now"

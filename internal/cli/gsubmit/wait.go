@@ -19,7 +19,7 @@ func (p command) wait(ctx context.Context, c ui.Cluster, job *greylagv1.Submitte
 	ref := fmt.Sprint(job.Id)
 	worst := ui.OK
 	ended, inVain := make(map[uint64]bool), false
-	err := c.Watch(ctx, &greylagv1.WatchRequest{Filter: &greylagv1.Filter{Jobs: []string{ref}}, UntilEnded: true}, func(m *greylagv1.WatchResponse) error {
+	err := c.Watch(ctx, &greylagv1.WatchJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{ref}}, UntilEnded: true}, func(m *greylagv1.WatchJobsResponse) error {
 		for _, j := range m.Jobs {
 			if status, final := endStatus(j); final && !ended[j.Id] {
 				ended[j.Id] = true
@@ -50,7 +50,7 @@ func (p command) wait(ctx context.Context, c ui.Cluster, job *greylagv1.Submitte
 // ended while it was broken. told are those that it showed.
 func (p command) endLater(ctx context.Context, c ui.Cluster, job *greylagv1.Submitted, told map[uint64]bool) error {
 	ref := fmt.Sprint(job.Id)
-	answer, err := c.Jobs().Get(ctx, &greylagv1.GetRequest{Job: ref})
+	answer, err := c.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: ref})
 	if err != nil {
 		return err
 	}

@@ -187,17 +187,17 @@ func TestRequestAndAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request := &greylagv1.SubmitRequest{}
+	request := &greylagv1.SubmitJobsRequest{}
 	if err := proto.Unmarshal(jobspec.SubmitRequest("id", spec), request); err != nil || request.RequestId != "id" || len(request.Jobs) != 1 || request.Jobs[0].Name != "name" {
 		t.Errorf("%v, %v", request, err)
 	}
 	for _, c := range []struct {
-		answer *greylagv1.SubmitResponse
+		answer *greylagv1.SubmitJobsResponse
 		want   jobspec.Submitted
 		line   string
 	}{
-		{&greylagv1.SubmitResponse{Index: 9, Jobs: []*greylagv1.Submitted{{Id: 7}}}, jobspec.Submitted{ID: 7}, "submitted job 7\n"},
-		{&greylagv1.SubmitResponse{Jobs: []*greylagv1.Submitted{{Id: 1 << 40, ArraySize: 3}}, Warnings: []string{"w"}},
+		{&greylagv1.SubmitJobsResponse{Index: 9, Jobs: []*greylagv1.Submitted{{Id: 7}}}, jobspec.Submitted{ID: 7}, "submitted job 7\n"},
+		{&greylagv1.SubmitJobsResponse{Jobs: []*greylagv1.Submitted{{Id: 1 << 40, ArraySize: 3}}, Warnings: []string{"w"}},
 			jobspec.Submitted{ID: 1 << 40, ArraySize: 3, Warnings: true}, "submitted array 1099511627776 (3 elements)\n"},
 	} {
 		message, err := proto.Marshal(c.answer)
@@ -208,7 +208,7 @@ func TestRequestAndAnswer(t *testing.T) {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
-	two, _ := proto.Marshal(&greylagv1.SubmitResponse{Jobs: []*greylagv1.Submitted{{Id: 7}, {Id: 8}}})
+	two, _ := proto.Marshal(&greylagv1.SubmitJobsResponse{Jobs: []*greylagv1.Submitted{{Id: 7}, {Id: 8}}})
 	for _, bad := range [][]byte{nil, two, {0xff}, {1 << 3}} {
 		if _, err := jobspec.ReadAnswer(bad); err == nil {
 			t.Errorf("%x is an answer", bad)
@@ -219,12 +219,12 @@ func TestRequestAndAnswer(t *testing.T) {
 // FuzzReadAnswer: what the library reads as the answer for one job is read the same,
 // and nothing crashes.
 func FuzzReadAnswer(f *testing.F) {
-	good, _ := proto.Marshal(&greylagv1.SubmitResponse{Index: 9, Jobs: []*greylagv1.Submitted{{Id: 7, ArraySize: 2}}, Warnings: []string{"w"}})
+	good, _ := proto.Marshal(&greylagv1.SubmitJobsResponse{Index: 9, Jobs: []*greylagv1.Submitted{{Id: 7, ArraySize: 2}}, Warnings: []string{"w"}})
 	f.Add(good)
 	f.Add([]byte{0x0a, 0x02, 0x08, 0x07})
 	f.Fuzz(func(t *testing.T, message []byte) {
 		got, err := jobspec.ReadAnswer(message)
-		answer := &greylagv1.SubmitResponse{}
+		answer := &greylagv1.SubmitJobsResponse{}
 		if proto.Unmarshal(message, answer) != nil || len(answer.Jobs) != 1 || answer.Jobs[0].Id == 0 || err != nil {
 			return
 		}

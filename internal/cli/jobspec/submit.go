@@ -9,7 +9,7 @@ import (
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
-// SubmitRequest is a greylag.v1.SubmitRequest for one job.
+// SubmitRequest is a greylag.v1.SubmitJobsRequest for one job.
 func SubmitRequest(id string, spec []byte) []byte {
 	m := make(message, 0, len(spec)+len(id)+16)
 	m.text(1, id)
@@ -49,7 +49,7 @@ func (s Submitted) Line(parsable bool) string {
 // errAnswer marks bytes that are no answer to the submission of one job.
 var errAnswer = errors.New("not an answer to the submission of one job")
 
-// ReadAnswer reads a greylag.v1.SubmitResponse.
+// ReadAnswer reads a greylag.v1.SubmitJobsResponse.
 func ReadAnswer(answer []byte) (Submitted, error) {
 	var s Submitted
 	jobs := 0

@@ -140,7 +140,7 @@ func withPrefix(prefix string, values []string, begun string) []string {
 }
 
 func partitionNames(ctx context.Context, c Cluster) []string {
-	answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{Read: &greylagv1.Read{Stale: true}})
+	answer, err := c.Cluster().GetInfo(ctx, &greylagv1.GetInfoRequest{Read: &greylagv1.Read{Stale: true}})
 	if err != nil {
 		return nil
 	}
@@ -156,7 +156,7 @@ const mostNames = 200
 
 // JobNames are the caller's own active jobs, for completion: id, tab, name.
 func JobNames(ctx context.Context, c Cluster) []string {
-	answer, err := c.Jobs().List(ctx, &greylagv1.ListRequest{
+	answer, err := c.Jobs().ListJobs(ctx, &greylagv1.ListJobsRequest{
 		Filter: &greylagv1.Filter{Mine: true}, PageSize: mostNames, Brief: true, Read: &greylagv1.Read{Stale: true},
 	})
 	if err != nil {
@@ -171,7 +171,7 @@ func JobNames(ctx context.Context, c Cluster) []string {
 
 // NodeNames are the cluster's nodes, for completion: name, tab, state.
 func NodeNames(ctx context.Context, c Cluster) []string {
-	answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Read: &greylagv1.Read{Stale: true}})
+	answer, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{Read: &greylagv1.Read{Stale: true}})
 	if err != nil {
 		return nil
 	}

@@ -12,9 +12,9 @@ const page = 5000
 
 // FetchJobs returns the jobs that a request chooses, in the order of their IDs, and how recent the
 // answer is. It sets the page size.
-func FetchJobs(ctx context.Context, c Cluster, request *greylagv1.ListRequest) ([]*greylagv1.Job, *greylagv1.AsOf, error) {
+func FetchJobs(ctx context.Context, c Cluster, request *greylagv1.ListJobsRequest) ([]*greylagv1.Job, *greylagv1.AsOf, error) {
 	request.PageSize = page
-	stream, err := c.Jobs().Stream(ctx, request)
+	stream, err := c.Jobs().StreamJobs(ctx, request)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -34,7 +34,7 @@ type Cluster interface {
 	History() greylagv1connect.HistoryServiceClient
 	Credits() greylagv1connect.CreditServiceClient
 	// Watch calls receive for the present state of jobs and then for each change.
-	Watch(ctx context.Context, request *greylagv1.WatchRequest, receive func(*greylagv1.WatchResponse) error) error
+	Watch(ctx context.Context, request *greylagv1.WatchJobsRequest, receive func(*greylagv1.WatchJobsResponse) error) error
 	// OnRetry is told of each call that has to be made again, for how long it has been
 	// tried, and for how long it will be.
 	OnRetry(func(err error, tried, left time.Duration))

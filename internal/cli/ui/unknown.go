@@ -19,7 +19,7 @@ import (
 // an empty queue otherwise.
 func (p *Process) UnknownNames(ctx context.Context, c Cluster, f *greylagv1.Filter) error {
 	if len(f.Partitions) > 0 {
-		answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{})
+		answer, err := c.Cluster().GetInfo(ctx, &greylagv1.GetInfoRequest{})
 		if err != nil {
 			return err
 		}
@@ -33,7 +33,7 @@ func (p *Process) UnknownNames(ctx context.Context, c Cluster, f *greylagv1.Filt
 		}
 	}
 	if len(f.Nodes) > 0 {
-		answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{Names: f.Nodes})
+		answer, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{Names: f.Nodes})
 		if err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (p *Process) WarnUnknown(ctx context.Context, c Cluster, f *greylagv1.Filte
 		}
 	}
 	if len(f.Partitions) > 0 {
-		if answer, err := c.Cluster().Info(ctx, &greylagv1.InfoRequest{}); err == nil {
+		if answer, err := c.Cluster().GetInfo(ctx, &greylagv1.GetInfoRequest{}); err == nil {
 			var known []string
 			for _, part := range answer.Partitions {
 				known = append(known, part.Name)
@@ -77,7 +77,7 @@ func (p *Process) WarnUnknown(ctx context.Context, c Cluster, f *greylagv1.Filte
 		}
 	}
 	if len(f.Accounts)+len(f.Users) > 0 {
-		if answer, err := c.Accounts().Accounts(ctx, &greylagv1.AccountsRequest{Users: true}); err == nil {
+		if answer, err := c.Accounts().ListAccounts(ctx, &greylagv1.ListAccountsRequest{Users: true}); err == nil {
 			var accounts, users []string
 			for _, a := range answer.Accounts {
 				accounts = append(accounts, a.Name)
@@ -91,7 +91,7 @@ func (p *Process) WarnUnknown(ctx context.Context, c Cluster, f *greylagv1.Filte
 		}
 	}
 	if len(f.Nodes) > 0 {
-		if answer, err := c.Cluster().Nodes(ctx, &greylagv1.NodesRequest{}); err == nil {
+		if answer, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{}); err == nil {
 			var known []string
 			for _, n := range answer.Nodes {
 				known = append(known, n.Name)
@@ -140,7 +140,7 @@ func OpenQOS(ctx context.Context, c Cluster) (names []string) {
 
 // policyQOS returns the QOS of the policy in force.
 func policyQOS(ctx context.Context, c Cluster) []cluster.QOS {
-	answer, err := c.Cluster().Policy(ctx, &greylagv1.PolicyRequest{})
+	answer, err := c.Cluster().GetPolicy(ctx, &greylagv1.GetPolicyRequest{})
 	if err != nil {
 		return nil
 	}

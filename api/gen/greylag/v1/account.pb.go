@@ -231,7 +231,7 @@ func (x *AccountUser) GetPartition() string {
 	return ""
 }
 
-type AccountsRequest struct {
+type ListAccountsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`  // these accounts and all below them; empty means all
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`    // only this user's
@@ -241,20 +241,20 @@ type AccountsRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AccountsRequest) Reset() {
-	*x = AccountsRequest{}
+func (x *ListAccountsRequest) Reset() {
+	*x = ListAccountsRequest{}
 	mi := &file_greylag_v1_account_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AccountsRequest) String() string {
+func (x *ListAccountsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AccountsRequest) ProtoMessage() {}
+func (*ListAccountsRequest) ProtoMessage() {}
 
-func (x *AccountsRequest) ProtoReflect() protoreflect.Message {
+func (x *ListAccountsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_account_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -266,40 +266,40 @@ func (x *AccountsRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AccountsRequest.ProtoReflect.Descriptor instead.
-func (*AccountsRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListAccountsRequest.ProtoReflect.Descriptor instead.
+func (*ListAccountsRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_account_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *AccountsRequest) GetNames() []string {
+func (x *ListAccountsRequest) GetNames() []string {
 	if x != nil {
 		return x.Names
 	}
 	return nil
 }
 
-func (x *AccountsRequest) GetUser() string {
+func (x *ListAccountsRequest) GetUser() string {
 	if x != nil {
 		return x.User
 	}
 	return ""
 }
 
-func (x *AccountsRequest) GetUsers() bool {
+func (x *ListAccountsRequest) GetUsers() bool {
 	if x != nil {
 		return x.Users
 	}
 	return false
 }
 
-func (x *AccountsRequest) GetRead() *Read {
+func (x *ListAccountsRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
 	return nil
 }
 
-type AccountsResponse struct {
+type ListAccountsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Accounts      []*Account             `protobuf:"bytes,1,rep,name=accounts,proto3" json:"accounts,omitempty"` // each after its parent, siblings by name
 	Users         []*AccountUser         `protobuf:"bytes,2,rep,name=users,proto3" json:"users,omitempty"`
@@ -309,20 +309,20 @@ type AccountsResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AccountsResponse) Reset() {
-	*x = AccountsResponse{}
+func (x *ListAccountsResponse) Reset() {
+	*x = ListAccountsResponse{}
 	mi := &file_greylag_v1_account_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AccountsResponse) String() string {
+func (x *ListAccountsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AccountsResponse) ProtoMessage() {}
+func (*ListAccountsResponse) ProtoMessage() {}
 
-func (x *AccountsResponse) ProtoReflect() protoreflect.Message {
+func (x *ListAccountsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_account_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -334,33 +334,33 @@ func (x *AccountsResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AccountsResponse.ProtoReflect.Descriptor instead.
-func (*AccountsResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListAccountsResponse.ProtoReflect.Descriptor instead.
+func (*ListAccountsResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_account_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *AccountsResponse) GetAccounts() []*Account {
+func (x *ListAccountsResponse) GetAccounts() []*Account {
 	if x != nil {
 		return x.Accounts
 	}
 	return nil
 }
 
-func (x *AccountsResponse) GetUsers() []*AccountUser {
+func (x *ListAccountsResponse) GetUsers() []*AccountUser {
 	if x != nil {
 		return x.Users
 	}
 	return nil
 }
 
-func (x *AccountsResponse) GetVersion() uint64 {
+func (x *ListAccountsResponse) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
 	}
 	return 0
 }
 
-func (x *AccountsResponse) GetAsOf() *AsOf {
+func (x *ListAccountsResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
@@ -543,7 +543,7 @@ func (x *AccountEdit) GetPartition() string {
 	return ""
 }
 
-type EditAccountsRequest struct {
+type UpdateAccountsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	Edits         []*AccountEdit         `protobuf:"bytes,2,rep,name=edits,proto3" json:"edits,omitempty"`
@@ -552,20 +552,20 @@ type EditAccountsRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *EditAccountsRequest) Reset() {
-	*x = EditAccountsRequest{}
+func (x *UpdateAccountsRequest) Reset() {
+	*x = UpdateAccountsRequest{}
 	mi := &file_greylag_v1_account_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *EditAccountsRequest) String() string {
+func (x *UpdateAccountsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*EditAccountsRequest) ProtoMessage() {}
+func (*UpdateAccountsRequest) ProtoMessage() {}
 
-func (x *EditAccountsRequest) ProtoReflect() protoreflect.Message {
+func (x *UpdateAccountsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_account_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -577,33 +577,33 @@ func (x *EditAccountsRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use EditAccountsRequest.ProtoReflect.Descriptor instead.
-func (*EditAccountsRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use UpdateAccountsRequest.ProtoReflect.Descriptor instead.
+func (*UpdateAccountsRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_account_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *EditAccountsRequest) GetRequestId() string {
+func (x *UpdateAccountsRequest) GetRequestId() string {
 	if x != nil {
 		return x.RequestId
 	}
 	return ""
 }
 
-func (x *EditAccountsRequest) GetEdits() []*AccountEdit {
+func (x *UpdateAccountsRequest) GetEdits() []*AccountEdit {
 	if x != nil {
 		return x.Edits
 	}
 	return nil
 }
 
-func (x *EditAccountsRequest) GetExpectVersion() uint64 {
+func (x *UpdateAccountsRequest) GetExpectVersion() uint64 {
 	if x != nil {
 		return x.ExpectVersion
 	}
 	return 0
 }
 
-type EditAccountsResponse struct {
+type UpdateAccountsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	Notes         []string               `protobuf:"bytes,2,rep,name=notes,proto3" json:"notes,omitempty"`       // what went with accounts and users that were deleted
@@ -612,20 +612,20 @@ type EditAccountsResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *EditAccountsResponse) Reset() {
-	*x = EditAccountsResponse{}
+func (x *UpdateAccountsResponse) Reset() {
+	*x = UpdateAccountsResponse{}
 	mi := &file_greylag_v1_account_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *EditAccountsResponse) String() string {
+func (x *UpdateAccountsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*EditAccountsResponse) ProtoMessage() {}
+func (*UpdateAccountsResponse) ProtoMessage() {}
 
-func (x *EditAccountsResponse) ProtoReflect() protoreflect.Message {
+func (x *UpdateAccountsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_account_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -637,53 +637,53 @@ func (x *EditAccountsResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use EditAccountsResponse.ProtoReflect.Descriptor instead.
-func (*EditAccountsResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use UpdateAccountsResponse.ProtoReflect.Descriptor instead.
+func (*UpdateAccountsResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_account_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *EditAccountsResponse) GetVersion() uint64 {
+func (x *UpdateAccountsResponse) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
 	}
 	return 0
 }
 
-func (x *EditAccountsResponse) GetNotes() []string {
+func (x *UpdateAccountsResponse) GetNotes() []string {
 	if x != nil {
 		return x.Notes
 	}
 	return nil
 }
 
-func (x *EditAccountsResponse) GetWarnings() []string {
+func (x *UpdateAccountsResponse) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
 	}
 	return nil
 }
 
-type DumpAccountsRequest struct {
+type ExportAccountsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Read          *Read                  `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *DumpAccountsRequest) Reset() {
-	*x = DumpAccountsRequest{}
+func (x *ExportAccountsRequest) Reset() {
+	*x = ExportAccountsRequest{}
 	mi := &file_greylag_v1_account_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *DumpAccountsRequest) String() string {
+func (x *ExportAccountsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*DumpAccountsRequest) ProtoMessage() {}
+func (*ExportAccountsRequest) ProtoMessage() {}
 
-func (x *DumpAccountsRequest) ProtoReflect() protoreflect.Message {
+func (x *ExportAccountsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_account_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -695,19 +695,19 @@ func (x *DumpAccountsRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use DumpAccountsRequest.ProtoReflect.Descriptor instead.
-func (*DumpAccountsRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ExportAccountsRequest.ProtoReflect.Descriptor instead.
+func (*ExportAccountsRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_account_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *DumpAccountsRequest) GetRead() *Read {
+func (x *ExportAccountsRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
 	return nil
 }
 
-type DumpAccountsResponse struct {
+type ExportAccountsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Toml          string                 `protobuf:"bytes,1,opt,name=toml,proto3" json:"toml,omitempty"`
 	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
@@ -715,20 +715,20 @@ type DumpAccountsResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *DumpAccountsResponse) Reset() {
-	*x = DumpAccountsResponse{}
+func (x *ExportAccountsResponse) Reset() {
+	*x = ExportAccountsResponse{}
 	mi := &file_greylag_v1_account_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *DumpAccountsResponse) String() string {
+func (x *ExportAccountsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*DumpAccountsResponse) ProtoMessage() {}
+func (*ExportAccountsResponse) ProtoMessage() {}
 
-func (x *DumpAccountsResponse) ProtoReflect() protoreflect.Message {
+func (x *ExportAccountsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_account_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -740,26 +740,26 @@ func (x *DumpAccountsResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use DumpAccountsResponse.ProtoReflect.Descriptor instead.
-func (*DumpAccountsResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ExportAccountsResponse.ProtoReflect.Descriptor instead.
+func (*ExportAccountsResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_account_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *DumpAccountsResponse) GetToml() string {
+func (x *ExportAccountsResponse) GetToml() string {
 	if x != nil {
 		return x.Toml
 	}
 	return ""
 }
 
-func (x *DumpAccountsResponse) GetVersion() uint64 {
+func (x *ExportAccountsResponse) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
 	}
 	return 0
 }
 
-type LoadAccountsRequest struct {
+type ImportAccountsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Toml          string                 `protobuf:"bytes,1,opt,name=toml,proto3" json:"toml,omitempty"`
 	DryRun        bool                   `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
@@ -768,20 +768,20 @@ type LoadAccountsRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *LoadAccountsRequest) Reset() {
-	*x = LoadAccountsRequest{}
+func (x *ImportAccountsRequest) Reset() {
+	*x = ImportAccountsRequest{}
 	mi := &file_greylag_v1_account_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *LoadAccountsRequest) String() string {
+func (x *ImportAccountsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*LoadAccountsRequest) ProtoMessage() {}
+func (*ImportAccountsRequest) ProtoMessage() {}
 
-func (x *LoadAccountsRequest) ProtoReflect() protoreflect.Message {
+func (x *ImportAccountsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_account_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -793,33 +793,33 @@ func (x *LoadAccountsRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use LoadAccountsRequest.ProtoReflect.Descriptor instead.
-func (*LoadAccountsRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ImportAccountsRequest.ProtoReflect.Descriptor instead.
+func (*ImportAccountsRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_account_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *LoadAccountsRequest) GetToml() string {
+func (x *ImportAccountsRequest) GetToml() string {
 	if x != nil {
 		return x.Toml
 	}
 	return ""
 }
 
-func (x *LoadAccountsRequest) GetDryRun() bool {
+func (x *ImportAccountsRequest) GetDryRun() bool {
 	if x != nil {
 		return x.DryRun
 	}
 	return false
 }
 
-func (x *LoadAccountsRequest) GetName() string {
+func (x *ImportAccountsRequest) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-type LoadAccountsResponse struct {
+type ImportAccountsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Diff          string                 `protobuf:"bytes,1,opt,name=diff,proto3" json:"diff,omitempty"`
 	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
@@ -828,20 +828,20 @@ type LoadAccountsResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *LoadAccountsResponse) Reset() {
-	*x = LoadAccountsResponse{}
+func (x *ImportAccountsResponse) Reset() {
+	*x = ImportAccountsResponse{}
 	mi := &file_greylag_v1_account_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *LoadAccountsResponse) String() string {
+func (x *ImportAccountsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*LoadAccountsResponse) ProtoMessage() {}
+func (*ImportAccountsResponse) ProtoMessage() {}
 
-func (x *LoadAccountsResponse) ProtoReflect() protoreflect.Message {
+func (x *ImportAccountsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_account_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -853,33 +853,33 @@ func (x *LoadAccountsResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use LoadAccountsResponse.ProtoReflect.Descriptor instead.
-func (*LoadAccountsResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ImportAccountsResponse.ProtoReflect.Descriptor instead.
+func (*ImportAccountsResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_account_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *LoadAccountsResponse) GetDiff() string {
+func (x *ImportAccountsResponse) GetDiff() string {
 	if x != nil {
 		return x.Diff
 	}
 	return ""
 }
 
-func (x *LoadAccountsResponse) GetVersion() uint64 {
+func (x *ImportAccountsResponse) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
 	}
 	return 0
 }
 
-func (x *LoadAccountsResponse) GetWarnings() []string {
+func (x *ImportAccountsResponse) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
 	}
 	return nil
 }
 
-type SharesRequest struct {
+type ListSharesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Accounts      []string               `protobuf:"bytes,1,rep,name=accounts,proto3" json:"accounts,omitempty"` // these and all below them; empty means all
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
@@ -888,20 +888,20 @@ type SharesRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SharesRequest) Reset() {
-	*x = SharesRequest{}
+func (x *ListSharesRequest) Reset() {
+	*x = ListSharesRequest{}
 	mi := &file_greylag_v1_account_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SharesRequest) String() string {
+func (x *ListSharesRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SharesRequest) ProtoMessage() {}
+func (*ListSharesRequest) ProtoMessage() {}
 
-func (x *SharesRequest) ProtoReflect() protoreflect.Message {
+func (x *ListSharesRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_account_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -913,26 +913,26 @@ func (x *SharesRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SharesRequest.ProtoReflect.Descriptor instead.
-func (*SharesRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListSharesRequest.ProtoReflect.Descriptor instead.
+func (*ListSharesRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_account_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *SharesRequest) GetAccounts() []string {
+func (x *ListSharesRequest) GetAccounts() []string {
 	if x != nil {
 		return x.Accounts
 	}
 	return nil
 }
 
-func (x *SharesRequest) GetUser() string {
+func (x *ListSharesRequest) GetUser() string {
 	if x != nil {
 		return x.User
 	}
 	return ""
 }
 
-func (x *SharesRequest) GetRead() *Read {
+func (x *ListSharesRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
@@ -1063,7 +1063,7 @@ func (x *Share) GetPartition() string {
 	return ""
 }
 
-type SharesResponse struct {
+type ListSharesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Shares        []*Share               `protobuf:"bytes,1,rep,name=shares,proto3" json:"shares,omitempty"`
 	Classic       bool                   `protobuf:"varint,2,opt,name=classic,proto3" json:"classic,omitempty"`
@@ -1072,20 +1072,20 @@ type SharesResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SharesResponse) Reset() {
-	*x = SharesResponse{}
+func (x *ListSharesResponse) Reset() {
+	*x = ListSharesResponse{}
 	mi := &file_greylag_v1_account_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SharesResponse) String() string {
+func (x *ListSharesResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SharesResponse) ProtoMessage() {}
+func (*ListSharesResponse) ProtoMessage() {}
 
-func (x *SharesResponse) ProtoReflect() protoreflect.Message {
+func (x *ListSharesResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_account_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1097,33 +1097,33 @@ func (x *SharesResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SharesResponse.ProtoReflect.Descriptor instead.
-func (*SharesResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListSharesResponse.ProtoReflect.Descriptor instead.
+func (*ListSharesResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_account_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *SharesResponse) GetShares() []*Share {
+func (x *ListSharesResponse) GetShares() []*Share {
 	if x != nil {
 		return x.Shares
 	}
 	return nil
 }
 
-func (x *SharesResponse) GetClassic() bool {
+func (x *ListSharesResponse) GetClassic() bool {
 	if x != nil {
 		return x.Classic
 	}
 	return false
 }
 
-func (x *SharesResponse) GetAsOf() *AsOf {
+func (x *ListSharesResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
 	return nil
 }
 
-type PrioritiesRequest struct {
+type ListPrioritiesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Jobs          []uint64               `protobuf:"varint,1,rep,packed,name=jobs,proto3" json:"jobs,omitempty"` // empty means all that wait
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
@@ -1133,20 +1133,20 @@ type PrioritiesRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PrioritiesRequest) Reset() {
-	*x = PrioritiesRequest{}
+func (x *ListPrioritiesRequest) Reset() {
+	*x = ListPrioritiesRequest{}
 	mi := &file_greylag_v1_account_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PrioritiesRequest) String() string {
+func (x *ListPrioritiesRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PrioritiesRequest) ProtoMessage() {}
+func (*ListPrioritiesRequest) ProtoMessage() {}
 
-func (x *PrioritiesRequest) ProtoReflect() protoreflect.Message {
+func (x *ListPrioritiesRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_account_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1158,33 +1158,33 @@ func (x *PrioritiesRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PrioritiesRequest.ProtoReflect.Descriptor instead.
-func (*PrioritiesRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListPrioritiesRequest.ProtoReflect.Descriptor instead.
+func (*ListPrioritiesRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_account_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *PrioritiesRequest) GetJobs() []uint64 {
+func (x *ListPrioritiesRequest) GetJobs() []uint64 {
 	if x != nil {
 		return x.Jobs
 	}
 	return nil
 }
 
-func (x *PrioritiesRequest) GetUser() string {
+func (x *ListPrioritiesRequest) GetUser() string {
 	if x != nil {
 		return x.User
 	}
 	return ""
 }
 
-func (x *PrioritiesRequest) GetAccount() string {
+func (x *ListPrioritiesRequest) GetAccount() string {
 	if x != nil {
 		return x.Account
 	}
 	return ""
 }
 
-func (x *PrioritiesRequest) GetRead() *Read {
+func (x *ListPrioritiesRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
@@ -1347,7 +1347,7 @@ func (x *Priority) GetOverBudget() string {
 	return ""
 }
 
-type PrioritiesResponse struct {
+type ListPrioritiesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Jobs          []*Priority            `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"` // in the order of the queue
 	AsOf          *AsOf                  `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
@@ -1355,20 +1355,20 @@ type PrioritiesResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PrioritiesResponse) Reset() {
-	*x = PrioritiesResponse{}
+func (x *ListPrioritiesResponse) Reset() {
+	*x = ListPrioritiesResponse{}
 	mi := &file_greylag_v1_account_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PrioritiesResponse) String() string {
+func (x *ListPrioritiesResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PrioritiesResponse) ProtoMessage() {}
+func (*ListPrioritiesResponse) ProtoMessage() {}
 
-func (x *PrioritiesResponse) ProtoReflect() protoreflect.Message {
+func (x *ListPrioritiesResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_account_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1380,19 +1380,19 @@ func (x *PrioritiesResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PrioritiesResponse.ProtoReflect.Descriptor instead.
-func (*PrioritiesResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListPrioritiesResponse.ProtoReflect.Descriptor instead.
+func (*ListPrioritiesResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_account_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *PrioritiesResponse) GetJobs() []*Priority {
+func (x *ListPrioritiesResponse) GetJobs() []*Priority {
 	if x != nil {
 		return x.Jobs
 	}
 	return nil
 }
 
-func (x *PrioritiesResponse) GetAsOf() *AsOf {
+func (x *ListPrioritiesResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
@@ -1425,13 +1425,13 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\vdefault_qos\x18\x06 \x01(\tR\n" +
 	"defaultQos\x12\x16\n" +
 	"\x06limits\x18\a \x03(\tR\x06limits\x12\x1c\n" +
-	"\tpartition\x18\b \x01(\tR\tpartition\"w\n" +
-	"\x0fAccountsRequest\x12\x14\n" +
+	"\tpartition\x18\b \x01(\tR\tpartition\"{\n" +
+	"\x13ListAccountsRequest\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
 	"\x05users\x18\x03 \x01(\bR\x05users\x12$\n" +
-	"\x04read\x18\x04 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xb3\x01\n" +
-	"\x10AccountsResponse\x12/\n" +
+	"\x04read\x18\x04 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xb7\x01\n" +
+	"\x14ListAccountsResponse\x12/\n" +
 	"\baccounts\x18\x01 \x03(\v2\x13.greylag.v1.AccountR\baccounts\x12-\n" +
 	"\x05users\x18\x02 \x03(\v2\x17.greylag.v1.AccountUserR\x05users\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12%\n" +
@@ -1458,30 +1458,30 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\a_sharesB\n" +
 	"\n" +
 	"\b_defaultB\x0e\n" +
-	"\f_default_qos\"\x8a\x01\n" +
-	"\x13EditAccountsRequest\x12\x1d\n" +
+	"\f_default_qos\"\x8c\x01\n" +
+	"\x15UpdateAccountsRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12-\n" +
 	"\x05edits\x18\x02 \x03(\v2\x17.greylag.v1.AccountEditR\x05edits\x12%\n" +
-	"\x0eexpect_version\x18\x03 \x01(\x04R\rexpectVersion\"b\n" +
-	"\x14EditAccountsResponse\x12\x18\n" +
+	"\x0eexpect_version\x18\x03 \x01(\x04R\rexpectVersion\"d\n" +
+	"\x16UpdateAccountsResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x14\n" +
 	"\x05notes\x18\x02 \x03(\tR\x05notes\x12\x1a\n" +
-	"\bwarnings\x18\x03 \x03(\tR\bwarnings\";\n" +
-	"\x13DumpAccountsRequest\x12$\n" +
-	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"D\n" +
-	"\x14DumpAccountsResponse\x12\x12\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"=\n" +
+	"\x15ExportAccountsRequest\x12$\n" +
+	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"F\n" +
+	"\x16ExportAccountsResponse\x12\x12\n" +
 	"\x04toml\x18\x01 \x01(\tR\x04toml\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x04R\aversion\"V\n" +
-	"\x13LoadAccountsRequest\x12\x12\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"X\n" +
+	"\x15ImportAccountsRequest\x12\x12\n" +
 	"\x04toml\x18\x01 \x01(\tR\x04toml\x12\x17\n" +
 	"\adry_run\x18\x02 \x01(\bR\x06dryRun\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"`\n" +
-	"\x14LoadAccountsResponse\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"b\n" +
+	"\x16ImportAccountsResponse\x12\x12\n" +
 	"\x04diff\x18\x01 \x01(\tR\x04diff\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1a\n" +
-	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"e\n" +
-	"\rSharesRequest\x12\x1a\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"i\n" +
+	"\x11ListSharesRequest\x12\x1a\n" +
 	"\baccounts\x18\x01 \x03(\tR\baccounts\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12$\n" +
 	"\x04read\x18\x03 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xba\x02\n" +
@@ -1500,12 +1500,12 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"fair_share\x18\t \x01(\x01R\tfairShare\x12\x19\n" +
 	"\blevel_fs\x18\n" +
 	" \x01(\x01R\alevelFs\x12\x1c\n" +
-	"\tpartition\x18\v \x01(\tR\tpartition\"|\n" +
-	"\x0eSharesResponse\x12)\n" +
+	"\tpartition\x18\v \x01(\tR\tpartition\"\x80\x01\n" +
+	"\x12ListSharesResponse\x12)\n" +
 	"\x06shares\x18\x01 \x03(\v2\x11.greylag.v1.ShareR\x06shares\x12\x18\n" +
 	"\aclassic\x18\x02 \x01(\bR\aclassic\x12%\n" +
-	"\x05as_of\x18\x03 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"{\n" +
-	"\x11PrioritiesRequest\x12\x12\n" +
+	"\x05as_of\x18\x03 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\x7f\n" +
+	"\x15ListPrioritiesRequest\x12\x12\n" +
 	"\x04jobs\x18\x01 \x03(\x04R\x04jobs\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
 	"\aaccount\x18\x03 \x01(\tR\aaccount\x12$\n" +
@@ -1528,18 +1528,18 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\bqos_part\x18\r \x01(\x03R\aqosPart\x12\x12\n" +
 	"\x04nice\x18\x0e \x01(\x03R\x04nice\x12\x1f\n" +
 	"\vover_budget\x18\x0f \x01(\tR\n" +
-	"overBudget\"e\n" +
-	"\x12PrioritiesResponse\x12(\n" +
+	"overBudget\"i\n" +
+	"\x16ListPrioritiesResponse\x12(\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x14.greylag.v1.PriorityR\x04jobs\x12%\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf2\xde\x03\n" +
-	"\x0eAccountService\x12E\n" +
-	"\bAccounts\x12\x1b.greylag.v1.AccountsRequest\x1a\x1c.greylag.v1.AccountsResponse\x12Q\n" +
-	"\fEditAccounts\x12\x1f.greylag.v1.EditAccountsRequest\x1a .greylag.v1.EditAccountsResponse\x12Q\n" +
-	"\fDumpAccounts\x12\x1f.greylag.v1.DumpAccountsRequest\x1a .greylag.v1.DumpAccountsResponse\x12Q\n" +
-	"\fLoadAccounts\x12\x1f.greylag.v1.LoadAccountsRequest\x1a .greylag.v1.LoadAccountsResponse\x12?\n" +
-	"\x06Shares\x12\x19.greylag.v1.SharesRequest\x1a\x1a.greylag.v1.SharesResponse\x12K\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf2\x94\x04\n" +
+	"\x0eAccountService\x12Q\n" +
+	"\fListAccounts\x12\x1f.greylag.v1.ListAccountsRequest\x1a .greylag.v1.ListAccountsResponse\x12W\n" +
+	"\x0eUpdateAccounts\x12!.greylag.v1.UpdateAccountsRequest\x1a\".greylag.v1.UpdateAccountsResponse\x12W\n" +
+	"\x0eExportAccounts\x12!.greylag.v1.ExportAccountsRequest\x1a\".greylag.v1.ExportAccountsResponse\x12W\n" +
+	"\x0eImportAccounts\x12!.greylag.v1.ImportAccountsRequest\x1a\".greylag.v1.ImportAccountsResponse\x12K\n" +
 	"\n" +
-	"Priorities\x12\x1d.greylag.v1.PrioritiesRequest\x1a\x1e.greylag.v1.PrioritiesResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
+	"ListShares\x12\x1d.greylag.v1.ListSharesRequest\x1a\x1e.greylag.v1.ListSharesResponse\x12W\n" +
+	"\x0eListPriorities\x12!.greylag.v1.ListPrioritiesRequest\x1a\".greylag.v1.ListPrioritiesResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
 	file_greylag_v1_account_proto_rawDescOnce sync.Once
@@ -1555,54 +1555,54 @@ func file_greylag_v1_account_proto_rawDescGZIP() []byte {
 
 var file_greylag_v1_account_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_greylag_v1_account_proto_goTypes = []any{
-	(*Account)(nil),              // 0: greylag.v1.Account
-	(*AccountUser)(nil),          // 1: greylag.v1.AccountUser
-	(*AccountsRequest)(nil),      // 2: greylag.v1.AccountsRequest
-	(*AccountsResponse)(nil),     // 3: greylag.v1.AccountsResponse
-	(*WordList)(nil),             // 4: greylag.v1.WordList
-	(*AccountEdit)(nil),          // 5: greylag.v1.AccountEdit
-	(*EditAccountsRequest)(nil),  // 6: greylag.v1.EditAccountsRequest
-	(*EditAccountsResponse)(nil), // 7: greylag.v1.EditAccountsResponse
-	(*DumpAccountsRequest)(nil),  // 8: greylag.v1.DumpAccountsRequest
-	(*DumpAccountsResponse)(nil), // 9: greylag.v1.DumpAccountsResponse
-	(*LoadAccountsRequest)(nil),  // 10: greylag.v1.LoadAccountsRequest
-	(*LoadAccountsResponse)(nil), // 11: greylag.v1.LoadAccountsResponse
-	(*SharesRequest)(nil),        // 12: greylag.v1.SharesRequest
-	(*Share)(nil),                // 13: greylag.v1.Share
-	(*SharesResponse)(nil),       // 14: greylag.v1.SharesResponse
-	(*PrioritiesRequest)(nil),    // 15: greylag.v1.PrioritiesRequest
-	(*Priority)(nil),             // 16: greylag.v1.Priority
-	(*PrioritiesResponse)(nil),   // 17: greylag.v1.PrioritiesResponse
-	(*Read)(nil),                 // 18: greylag.v1.Read
-	(*AsOf)(nil),                 // 19: greylag.v1.AsOf
+	(*Account)(nil),                // 0: greylag.v1.Account
+	(*AccountUser)(nil),            // 1: greylag.v1.AccountUser
+	(*ListAccountsRequest)(nil),    // 2: greylag.v1.ListAccountsRequest
+	(*ListAccountsResponse)(nil),   // 3: greylag.v1.ListAccountsResponse
+	(*WordList)(nil),               // 4: greylag.v1.WordList
+	(*AccountEdit)(nil),            // 5: greylag.v1.AccountEdit
+	(*UpdateAccountsRequest)(nil),  // 6: greylag.v1.UpdateAccountsRequest
+	(*UpdateAccountsResponse)(nil), // 7: greylag.v1.UpdateAccountsResponse
+	(*ExportAccountsRequest)(nil),  // 8: greylag.v1.ExportAccountsRequest
+	(*ExportAccountsResponse)(nil), // 9: greylag.v1.ExportAccountsResponse
+	(*ImportAccountsRequest)(nil),  // 10: greylag.v1.ImportAccountsRequest
+	(*ImportAccountsResponse)(nil), // 11: greylag.v1.ImportAccountsResponse
+	(*ListSharesRequest)(nil),      // 12: greylag.v1.ListSharesRequest
+	(*Share)(nil),                  // 13: greylag.v1.Share
+	(*ListSharesResponse)(nil),     // 14: greylag.v1.ListSharesResponse
+	(*ListPrioritiesRequest)(nil),  // 15: greylag.v1.ListPrioritiesRequest
+	(*Priority)(nil),               // 16: greylag.v1.Priority
+	(*ListPrioritiesResponse)(nil), // 17: greylag.v1.ListPrioritiesResponse
+	(*Read)(nil),                   // 18: greylag.v1.Read
+	(*AsOf)(nil),                   // 19: greylag.v1.AsOf
 }
 var file_greylag_v1_account_proto_depIdxs = []int32{
-	18, // 0: greylag.v1.AccountsRequest.read:type_name -> greylag.v1.Read
-	0,  // 1: greylag.v1.AccountsResponse.accounts:type_name -> greylag.v1.Account
-	1,  // 2: greylag.v1.AccountsResponse.users:type_name -> greylag.v1.AccountUser
-	19, // 3: greylag.v1.AccountsResponse.as_of:type_name -> greylag.v1.AsOf
+	18, // 0: greylag.v1.ListAccountsRequest.read:type_name -> greylag.v1.Read
+	0,  // 1: greylag.v1.ListAccountsResponse.accounts:type_name -> greylag.v1.Account
+	1,  // 2: greylag.v1.ListAccountsResponse.users:type_name -> greylag.v1.AccountUser
+	19, // 3: greylag.v1.ListAccountsResponse.as_of:type_name -> greylag.v1.AsOf
 	4,  // 4: greylag.v1.AccountEdit.coordinators:type_name -> greylag.v1.WordList
 	4,  // 5: greylag.v1.AccountEdit.qos:type_name -> greylag.v1.WordList
-	5,  // 6: greylag.v1.EditAccountsRequest.edits:type_name -> greylag.v1.AccountEdit
-	18, // 7: greylag.v1.DumpAccountsRequest.read:type_name -> greylag.v1.Read
-	18, // 8: greylag.v1.SharesRequest.read:type_name -> greylag.v1.Read
-	13, // 9: greylag.v1.SharesResponse.shares:type_name -> greylag.v1.Share
-	19, // 10: greylag.v1.SharesResponse.as_of:type_name -> greylag.v1.AsOf
-	18, // 11: greylag.v1.PrioritiesRequest.read:type_name -> greylag.v1.Read
-	16, // 12: greylag.v1.PrioritiesResponse.jobs:type_name -> greylag.v1.Priority
-	19, // 13: greylag.v1.PrioritiesResponse.as_of:type_name -> greylag.v1.AsOf
-	2,  // 14: greylag.v1.AccountService.Accounts:input_type -> greylag.v1.AccountsRequest
-	6,  // 15: greylag.v1.AccountService.EditAccounts:input_type -> greylag.v1.EditAccountsRequest
-	8,  // 16: greylag.v1.AccountService.DumpAccounts:input_type -> greylag.v1.DumpAccountsRequest
-	10, // 17: greylag.v1.AccountService.LoadAccounts:input_type -> greylag.v1.LoadAccountsRequest
-	12, // 18: greylag.v1.AccountService.Shares:input_type -> greylag.v1.SharesRequest
-	15, // 19: greylag.v1.AccountService.Priorities:input_type -> greylag.v1.PrioritiesRequest
-	3,  // 20: greylag.v1.AccountService.Accounts:output_type -> greylag.v1.AccountsResponse
-	7,  // 21: greylag.v1.AccountService.EditAccounts:output_type -> greylag.v1.EditAccountsResponse
-	9,  // 22: greylag.v1.AccountService.DumpAccounts:output_type -> greylag.v1.DumpAccountsResponse
-	11, // 23: greylag.v1.AccountService.LoadAccounts:output_type -> greylag.v1.LoadAccountsResponse
-	14, // 24: greylag.v1.AccountService.Shares:output_type -> greylag.v1.SharesResponse
-	17, // 25: greylag.v1.AccountService.Priorities:output_type -> greylag.v1.PrioritiesResponse
+	5,  // 6: greylag.v1.UpdateAccountsRequest.edits:type_name -> greylag.v1.AccountEdit
+	18, // 7: greylag.v1.ExportAccountsRequest.read:type_name -> greylag.v1.Read
+	18, // 8: greylag.v1.ListSharesRequest.read:type_name -> greylag.v1.Read
+	13, // 9: greylag.v1.ListSharesResponse.shares:type_name -> greylag.v1.Share
+	19, // 10: greylag.v1.ListSharesResponse.as_of:type_name -> greylag.v1.AsOf
+	18, // 11: greylag.v1.ListPrioritiesRequest.read:type_name -> greylag.v1.Read
+	16, // 12: greylag.v1.ListPrioritiesResponse.jobs:type_name -> greylag.v1.Priority
+	19, // 13: greylag.v1.ListPrioritiesResponse.as_of:type_name -> greylag.v1.AsOf
+	2,  // 14: greylag.v1.AccountService.ListAccounts:input_type -> greylag.v1.ListAccountsRequest
+	6,  // 15: greylag.v1.AccountService.UpdateAccounts:input_type -> greylag.v1.UpdateAccountsRequest
+	8,  // 16: greylag.v1.AccountService.ExportAccounts:input_type -> greylag.v1.ExportAccountsRequest
+	10, // 17: greylag.v1.AccountService.ImportAccounts:input_type -> greylag.v1.ImportAccountsRequest
+	12, // 18: greylag.v1.AccountService.ListShares:input_type -> greylag.v1.ListSharesRequest
+	15, // 19: greylag.v1.AccountService.ListPriorities:input_type -> greylag.v1.ListPrioritiesRequest
+	3,  // 20: greylag.v1.AccountService.ListAccounts:output_type -> greylag.v1.ListAccountsResponse
+	7,  // 21: greylag.v1.AccountService.UpdateAccounts:output_type -> greylag.v1.UpdateAccountsResponse
+	9,  // 22: greylag.v1.AccountService.ExportAccounts:output_type -> greylag.v1.ExportAccountsResponse
+	11, // 23: greylag.v1.AccountService.ImportAccounts:output_type -> greylag.v1.ImportAccountsResponse
+	14, // 24: greylag.v1.AccountService.ListShares:output_type -> greylag.v1.ListSharesResponse
+	17, // 25: greylag.v1.AccountService.ListPriorities:output_type -> greylag.v1.ListPrioritiesResponse
 	20, // [20:26] is the sub-list for method output_type
 	14, // [14:20] is the sub-list for method input_type
 	14, // [14:14] is the sub-list for extension type_name

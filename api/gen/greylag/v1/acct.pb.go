@@ -25,7 +25,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-type HistoryRequest struct {
+type StreamHistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Which jobs; no states: any state.
 	Filter *Filter `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
@@ -41,20 +41,20 @@ type HistoryRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *HistoryRequest) Reset() {
-	*x = HistoryRequest{}
+func (x *StreamHistoryRequest) Reset() {
+	*x = StreamHistoryRequest{}
 	mi := &file_greylag_v1_acct_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *HistoryRequest) String() string {
+func (x *StreamHistoryRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*HistoryRequest) ProtoMessage() {}
+func (*StreamHistoryRequest) ProtoMessage() {}
 
-func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
+func (x *StreamHistoryRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_acct_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -66,47 +66,47 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
-func (*HistoryRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use StreamHistoryRequest.ProtoReflect.Descriptor instead.
+func (*StreamHistoryRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_acct_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *HistoryRequest) GetFilter() *Filter {
+func (x *StreamHistoryRequest) GetFilter() *Filter {
 	if x != nil {
 		return x.Filter
 	}
 	return nil
 }
 
-func (x *HistoryRequest) GetSince() *timestamppb.Timestamp {
+func (x *StreamHistoryRequest) GetSince() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Since
 	}
 	return nil
 }
 
-func (x *HistoryRequest) GetUntil() *timestamppb.Timestamp {
+func (x *StreamHistoryRequest) GetUntil() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Until
 	}
 	return nil
 }
 
-func (x *HistoryRequest) GetAtTheTime() bool {
+func (x *StreamHistoryRequest) GetAtTheTime() bool {
 	if x != nil {
 		return x.AtTheTime
 	}
 	return false
 }
 
-func (x *HistoryRequest) GetRead() *Read {
+func (x *StreamHistoryRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
 	return nil
 }
 
-type HistoryResponse struct {
+type StreamHistoryResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Jobs          []*PastJob             `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	AsOf          *AsOf                  `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"` // in the first message, which always comes
@@ -115,20 +115,20 @@ type HistoryResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *HistoryResponse) Reset() {
-	*x = HistoryResponse{}
+func (x *StreamHistoryResponse) Reset() {
+	*x = StreamHistoryResponse{}
 	mi := &file_greylag_v1_acct_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *HistoryResponse) String() string {
+func (x *StreamHistoryResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*HistoryResponse) ProtoMessage() {}
+func (*StreamHistoryResponse) ProtoMessage() {}
 
-func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
+func (x *StreamHistoryResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_acct_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -140,26 +140,26 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
-func (*HistoryResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use StreamHistoryResponse.ProtoReflect.Descriptor instead.
+func (*StreamHistoryResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_acct_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *HistoryResponse) GetJobs() []*PastJob {
+func (x *StreamHistoryResponse) GetJobs() []*PastJob {
 	if x != nil {
 		return x.Jobs
 	}
 	return nil
 }
 
-func (x *HistoryResponse) GetAsOf() *AsOf {
+func (x *StreamHistoryResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
 	return nil
 }
 
-func (x *HistoryResponse) GetFinished() uint64 {
+func (x *StreamHistoryResponse) GetFinished() uint64 {
 	if x != nil {
 		return x.Finished
 	}
@@ -434,14 +434,14 @@ var File_greylag_v1_acct_proto protoreflect.FileDescriptor
 const file_greylag_v1_acct_proto_rawDesc = "" +
 	"\n" +
 	"\x15greylag/v1/acct.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14greylag/v1/job.proto\"\xe6\x01\n" +
-	"\x0eHistoryRequest\x12*\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14greylag/v1/job.proto\"\xec\x01\n" +
+	"\x14StreamHistoryRequest\x12*\n" +
 	"\x06filter\x18\x01 \x01(\v2\x12.greylag.v1.FilterR\x06filter\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
 	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1e\n" +
 	"\vat_the_time\x18\x04 \x01(\bR\tatTheTime\x12$\n" +
-	"\x04read\x18\x05 \x01(\v2\x10.greylag.v1.ReadR\x04read\"}\n" +
-	"\x0fHistoryResponse\x12'\n" +
+	"\x04read\x18\x05 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\x83\x01\n" +
+	"\x15StreamHistoryResponse\x12'\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x13.greylag.v1.PastJobR\x04jobs\x12%\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x12\x1a\n" +
 	"\bfinished\x18\x03 \x01(\x04R\bfinished\"\xb2\x01\n" +
@@ -471,9 +471,9 @@ const file_greylag_v1_acct_proto_rawDesc = "" +
 	"gpuKnownMs\x126\n" +
 	"\x15gpu_memory_peak_bytes\x18\f \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01\x126\n" +
 	"\tuser_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\buserTimeB\x18\n" +
-	"\x16_gpu_memory_peak_bytes2S\n" +
-	"\x0eHistoryService\x12A\n" +
-	"\x04Jobs\x12\x1a.greylag.v1.HistoryRequest\x1a\x1b.greylag.v1.HistoryResponse0\x01B9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
+	"\x16_gpu_memory_peak_bytes2h\n" +
+	"\x0eHistoryService\x12V\n" +
+	"\rStreamHistory\x12 .greylag.v1.StreamHistoryRequest\x1a!.greylag.v1.StreamHistoryResponse0\x01B9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
 	file_greylag_v1_acct_proto_rawDescOnce sync.Once
@@ -489,8 +489,8 @@ func file_greylag_v1_acct_proto_rawDescGZIP() []byte {
 
 var file_greylag_v1_acct_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_greylag_v1_acct_proto_goTypes = []any{
-	(*HistoryRequest)(nil),        // 0: greylag.v1.HistoryRequest
-	(*HistoryResponse)(nil),       // 1: greylag.v1.HistoryResponse
+	(*StreamHistoryRequest)(nil),  // 0: greylag.v1.StreamHistoryRequest
+	(*StreamHistoryResponse)(nil), // 1: greylag.v1.StreamHistoryResponse
 	(*PastJob)(nil),               // 2: greylag.v1.PastJob
 	(*Tres)(nil),                  // 3: greylag.v1.Tres
 	(*PastAttempt)(nil),           // 4: greylag.v1.PastAttempt
@@ -502,12 +502,12 @@ var file_greylag_v1_acct_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),   // 10: google.protobuf.Duration
 }
 var file_greylag_v1_acct_proto_depIdxs = []int32{
-	5,  // 0: greylag.v1.HistoryRequest.filter:type_name -> greylag.v1.Filter
-	6,  // 1: greylag.v1.HistoryRequest.since:type_name -> google.protobuf.Timestamp
-	6,  // 2: greylag.v1.HistoryRequest.until:type_name -> google.protobuf.Timestamp
-	7,  // 3: greylag.v1.HistoryRequest.read:type_name -> greylag.v1.Read
-	2,  // 4: greylag.v1.HistoryResponse.jobs:type_name -> greylag.v1.PastJob
-	8,  // 5: greylag.v1.HistoryResponse.as_of:type_name -> greylag.v1.AsOf
+	5,  // 0: greylag.v1.StreamHistoryRequest.filter:type_name -> greylag.v1.Filter
+	6,  // 1: greylag.v1.StreamHistoryRequest.since:type_name -> google.protobuf.Timestamp
+	6,  // 2: greylag.v1.StreamHistoryRequest.until:type_name -> google.protobuf.Timestamp
+	7,  // 3: greylag.v1.StreamHistoryRequest.read:type_name -> greylag.v1.Read
+	2,  // 4: greylag.v1.StreamHistoryResponse.jobs:type_name -> greylag.v1.PastJob
+	8,  // 5: greylag.v1.StreamHistoryResponse.as_of:type_name -> greylag.v1.AsOf
 	9,  // 6: greylag.v1.PastJob.job:type_name -> greylag.v1.Job
 	3,  // 7: greylag.v1.PastJob.tres:type_name -> greylag.v1.Tres
 	4,  // 8: greylag.v1.PastJob.attempts:type_name -> greylag.v1.PastAttempt
@@ -516,8 +516,8 @@ var file_greylag_v1_acct_proto_depIdxs = []int32{
 	3,  // 11: greylag.v1.PastAttempt.tres:type_name -> greylag.v1.Tres
 	10, // 12: greylag.v1.PastAttempt.cpu_time:type_name -> google.protobuf.Duration
 	10, // 13: greylag.v1.PastAttempt.user_time:type_name -> google.protobuf.Duration
-	0,  // 14: greylag.v1.HistoryService.Jobs:input_type -> greylag.v1.HistoryRequest
-	1,  // 15: greylag.v1.HistoryService.Jobs:output_type -> greylag.v1.HistoryResponse
+	0,  // 14: greylag.v1.HistoryService.StreamHistory:input_type -> greylag.v1.StreamHistoryRequest
+	1,  // 15: greylag.v1.HistoryService.StreamHistory:output_type -> greylag.v1.StreamHistoryResponse
 	15, // [15:16] is the sub-list for method output_type
 	14, // [14:15] is the sub-list for method input_type
 	14, // [14:14] is the sub-list for extension type_name

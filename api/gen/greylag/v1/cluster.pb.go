@@ -25,7 +25,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-type AuditRequest struct {
+type StreamAuditRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"` // only what this user did
 	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"` // only this, such as "submit"
@@ -36,20 +36,20 @@ type AuditRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AuditRequest) Reset() {
-	*x = AuditRequest{}
+func (x *StreamAuditRequest) Reset() {
+	*x = StreamAuditRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AuditRequest) String() string {
+func (x *StreamAuditRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AuditRequest) ProtoMessage() {}
+func (*StreamAuditRequest) ProtoMessage() {}
 
-func (x *AuditRequest) ProtoReflect() protoreflect.Message {
+func (x *StreamAuditRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -61,47 +61,47 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
-func (*AuditRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use StreamAuditRequest.ProtoReflect.Descriptor instead.
+func (*StreamAuditRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *AuditRequest) GetUser() string {
+func (x *StreamAuditRequest) GetUser() string {
 	if x != nil {
 		return x.User
 	}
 	return ""
 }
 
-func (x *AuditRequest) GetKind() string {
+func (x *StreamAuditRequest) GetKind() string {
 	if x != nil {
 		return x.Kind
 	}
 	return ""
 }
 
-func (x *AuditRequest) GetWord() string {
+func (x *StreamAuditRequest) GetWord() string {
 	if x != nil {
 		return x.Word
 	}
 	return ""
 }
 
-func (x *AuditRequest) GetFrom() *timestamppb.Timestamp {
+func (x *StreamAuditRequest) GetFrom() *timestamppb.Timestamp {
 	if x != nil {
 		return x.From
 	}
 	return nil
 }
 
-func (x *AuditRequest) GetBefore() *timestamppb.Timestamp {
+func (x *StreamAuditRequest) GetBefore() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Before
 	}
 	return nil
 }
 
-type AuditResponse struct {
+type StreamAuditResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // of the log entry
@@ -117,20 +117,20 @@ type AuditResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AuditResponse) Reset() {
-	*x = AuditResponse{}
+func (x *StreamAuditResponse) Reset() {
+	*x = StreamAuditResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AuditResponse) String() string {
+func (x *StreamAuditResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AuditResponse) ProtoMessage() {}
+func (*StreamAuditResponse) ProtoMessage() {}
 
-func (x *AuditResponse) ProtoReflect() protoreflect.Message {
+func (x *StreamAuditResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -142,101 +142,101 @@ func (x *AuditResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AuditResponse.ProtoReflect.Descriptor instead.
-func (*AuditResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use StreamAuditResponse.ProtoReflect.Descriptor instead.
+func (*StreamAuditResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *AuditResponse) GetSeq() uint64 {
+func (x *StreamAuditResponse) GetSeq() uint64 {
 	if x != nil {
 		return x.Seq
 	}
 	return 0
 }
 
-func (x *AuditResponse) GetIndex() uint64 {
+func (x *StreamAuditResponse) GetIndex() uint64 {
 	if x != nil {
 		return x.Index
 	}
 	return 0
 }
 
-func (x *AuditResponse) GetAt() *timestamppb.Timestamp {
+func (x *StreamAuditResponse) GetAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.At
 	}
 	return nil
 }
 
-func (x *AuditResponse) GetUser() string {
+func (x *StreamAuditResponse) GetUser() string {
 	if x != nil {
 		return x.User
 	}
 	return ""
 }
 
-func (x *AuditResponse) GetRole() string {
+func (x *StreamAuditResponse) GetRole() string {
 	if x != nil {
 		return x.Role
 	}
 	return ""
 }
 
-func (x *AuditResponse) GetSource() string {
+func (x *StreamAuditResponse) GetSource() string {
 	if x != nil {
 		return x.Source
 	}
 	return ""
 }
 
-func (x *AuditResponse) GetKind() string {
+func (x *StreamAuditResponse) GetKind() string {
 	if x != nil {
 		return x.Kind
 	}
 	return ""
 }
 
-func (x *AuditResponse) GetText() string {
+func (x *StreamAuditResponse) GetText() string {
 	if x != nil {
 		return x.Text
 	}
 	return ""
 }
 
-func (x *AuditResponse) GetRefused() bool {
+func (x *StreamAuditResponse) GetRefused() bool {
 	if x != nil {
 		return x.Refused
 	}
 	return false
 }
 
-func (x *AuditResponse) GetHash() []byte {
+func (x *StreamAuditResponse) GetHash() []byte {
 	if x != nil {
 		return x.Hash
 	}
 	return nil
 }
 
-type StatusRequest struct {
+type GetStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StatusRequest) Reset() {
-	*x = StatusRequest{}
+func (x *GetStatusRequest) Reset() {
+	*x = GetStatusRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StatusRequest) String() string {
+func (x *GetStatusRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StatusRequest) ProtoMessage() {}
+func (*GetStatusRequest) ProtoMessage() {}
 
-func (x *StatusRequest) ProtoReflect() protoreflect.Message {
+func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -248,12 +248,12 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
-func (*StatusRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
+func (*GetStatusRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{2}
 }
 
-type StatusResponse struct {
+type GetStatusResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Cluster        string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	ClusterId      string                 `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
@@ -278,20 +278,20 @@ type StatusResponse struct {
 	sizeCache      protoimpl.SizeCache
 }
 
-func (x *StatusResponse) Reset() {
-	*x = StatusResponse{}
+func (x *GetStatusResponse) Reset() {
+	*x = GetStatusResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StatusResponse) String() string {
+func (x *GetStatusResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StatusResponse) ProtoMessage() {}
+func (*GetStatusResponse) ProtoMessage() {}
 
-func (x *StatusResponse) ProtoReflect() protoreflect.Message {
+func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -303,138 +303,138 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
-func (*StatusResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
+func (*GetStatusResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *StatusResponse) GetCluster() string {
+func (x *GetStatusResponse) GetCluster() string {
 	if x != nil {
 		return x.Cluster
 	}
 	return ""
 }
 
-func (x *StatusResponse) GetClusterId() string {
+func (x *GetStatusResponse) GetClusterId() string {
 	if x != nil {
 		return x.ClusterId
 	}
 	return ""
 }
 
-func (x *StatusResponse) GetId() string {
+func (x *GetStatusResponse) GetId() string {
 	if x != nil {
 		return x.Id
 	}
 	return ""
 }
 
-func (x *StatusResponse) GetLeader() string {
+func (x *GetStatusResponse) GetLeader() string {
 	if x != nil {
 		return x.Leader
 	}
 	return ""
 }
 
-func (x *StatusResponse) GetLeaderAddress() string {
+func (x *GetStatusResponse) GetLeaderAddress() string {
 	if x != nil {
 		return x.LeaderAddress
 	}
 	return ""
 }
 
-func (x *StatusResponse) GetTerm() uint64 {
+func (x *GetStatusResponse) GetTerm() uint64 {
 	if x != nil {
 		return x.Term
 	}
 	return 0
 }
 
-func (x *StatusResponse) GetCommitIndex() uint64 {
+func (x *GetStatusResponse) GetCommitIndex() uint64 {
 	if x != nil {
 		return x.CommitIndex
 	}
 	return 0
 }
 
-func (x *StatusResponse) GetAppliedIndex() uint64 {
+func (x *GetStatusResponse) GetAppliedIndex() uint64 {
 	if x != nil {
 		return x.AppliedIndex
 	}
 	return 0
 }
 
-func (x *StatusResponse) GetMembers() []*Member {
+func (x *GetStatusResponse) GetMembers() []*Member {
 	if x != nil {
 		return x.Members
 	}
 	return nil
 }
 
-func (x *StatusResponse) GetVersion() string {
+func (x *GetStatusResponse) GetVersion() string {
 	if x != nil {
 		return x.Version
 	}
 	return ""
 }
 
-func (x *StatusResponse) GetDiskLow() bool {
+func (x *GetStatusResponse) GetDiskLow() bool {
 	if x != nil {
 		return x.DiskLow
 	}
 	return false
 }
 
-func (x *StatusResponse) GetDigest() string {
+func (x *GetStatusResponse) GetDigest() string {
 	if x != nil {
 		return x.Digest
 	}
 	return ""
 }
 
-func (x *StatusResponse) GetActiveJobs() int64 {
+func (x *GetStatusResponse) GetActiveJobs() int64 {
 	if x != nil {
 		return x.ActiveJobs
 	}
 	return 0
 }
 
-func (x *StatusResponse) GetFinishedJobs() int64 {
+func (x *GetStatusResponse) GetFinishedJobs() int64 {
 	if x != nil {
 		return x.FinishedJobs
 	}
 	return 0
 }
 
-func (x *StatusResponse) GetJournalForm() uint32 {
+func (x *GetStatusResponse) GetJournalForm() uint32 {
 	if x != nil {
 		return x.JournalForm
 	}
 	return 0
 }
 
-func (x *StatusResponse) GetNewestForm() uint32 {
+func (x *GetStatusResponse) GetNewestForm() uint32 {
 	if x != nil {
 		return x.NewestForm
 	}
 	return 0
 }
 
-func (x *StatusResponse) GetRestored() *Restored {
+func (x *GetStatusResponse) GetRestored() *Restored {
 	if x != nil {
 		return x.Restored
 	}
 	return nil
 }
 
-func (x *StatusResponse) GetArchiveMissing() string {
+func (x *GetStatusResponse) GetArchiveMissing() string {
 	if x != nil {
 		return x.ArchiveMissing
 	}
 	return ""
 }
 
-func (x *StatusResponse) GetCaRotation() string {
+func (x *GetStatusResponse) GetCaRotation() string {
 	if x != nil {
 		return x.CaRotation
 	}
@@ -619,7 +619,7 @@ func (x *Member) GetName() string {
 	return ""
 }
 
-type InfoRequest struct {
+type GetInfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Read          *Read                  `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
 	Reservations  bool                   `protobuf:"varint,2,opt,name=reservations,proto3" json:"reservations,omitempty"` // tell reservations as well, with the jobs that name them
@@ -630,20 +630,20 @@ type InfoRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *InfoRequest) Reset() {
-	*x = InfoRequest{}
+func (x *GetInfoRequest) Reset() {
+	*x = GetInfoRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *InfoRequest) String() string {
+func (x *GetInfoRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*InfoRequest) ProtoMessage() {}
+func (*GetInfoRequest) ProtoMessage() {}
 
-func (x *InfoRequest) ProtoReflect() protoreflect.Message {
+func (x *GetInfoRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -655,47 +655,47 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
-func (*InfoRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetInfoRequest.ProtoReflect.Descriptor instead.
+func (*GetInfoRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *InfoRequest) GetRead() *Read {
+func (x *GetInfoRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
 	return nil
 }
 
-func (x *InfoRequest) GetReservations() bool {
+func (x *GetInfoRequest) GetReservations() bool {
 	if x != nil {
 		return x.Reservations
 	}
 	return false
 }
 
-func (x *InfoRequest) GetLicences() bool {
+func (x *GetInfoRequest) GetLicences() bool {
 	if x != nil {
 		return x.Licences
 	}
 	return false
 }
 
-func (x *InfoRequest) GetPartitions() []string {
+func (x *GetInfoRequest) GetPartitions() []string {
 	if x != nil {
 		return x.Partitions
 	}
 	return nil
 }
 
-func (x *InfoRequest) GetNodes() []string {
+func (x *GetInfoRequest) GetNodes() []string {
 	if x != nil {
 		return x.Nodes
 	}
 	return nil
 }
 
-type InfoResponse struct {
+type GetInfoResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Partitions    []*PartitionInfo       `protobuf:"bytes,1,rep,name=partitions,proto3" json:"partitions,omitempty"`
 	AsOf          *AsOf                  `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
@@ -705,20 +705,20 @@ type InfoResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *InfoResponse) Reset() {
-	*x = InfoResponse{}
+func (x *GetInfoResponse) Reset() {
+	*x = GetInfoResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *InfoResponse) String() string {
+func (x *GetInfoResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*InfoResponse) ProtoMessage() {}
+func (*GetInfoResponse) ProtoMessage() {}
 
-func (x *InfoResponse) ProtoReflect() protoreflect.Message {
+func (x *GetInfoResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -730,33 +730,33 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
-func (*InfoResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetInfoResponse.ProtoReflect.Descriptor instead.
+func (*GetInfoResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *InfoResponse) GetPartitions() []*PartitionInfo {
+func (x *GetInfoResponse) GetPartitions() []*PartitionInfo {
 	if x != nil {
 		return x.Partitions
 	}
 	return nil
 }
 
-func (x *InfoResponse) GetAsOf() *AsOf {
+func (x *GetInfoResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
 	return nil
 }
 
-func (x *InfoResponse) GetReservations() []*ReservationInfo {
+func (x *GetInfoResponse) GetReservations() []*ReservationInfo {
 	if x != nil {
 		return x.Reservations
 	}
 	return nil
 }
 
-func (x *InfoResponse) GetLicences() []*LicenceInfo {
+func (x *GetInfoResponse) GetLicences() []*LicenceInfo {
 	if x != nil {
 		return x.Licences
 	}
@@ -1368,7 +1368,7 @@ func (x *Node) GetReservations() []string {
 	return nil
 }
 
-type NodesRequest struct {
+type ListNodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"` // hostlist expressions; empty means all
 	Read          *Read                  `protobuf:"bytes,2,opt,name=read,proto3" json:"read,omitempty"`
@@ -1376,20 +1376,20 @@ type NodesRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *NodesRequest) Reset() {
-	*x = NodesRequest{}
+func (x *ListNodesRequest) Reset() {
+	*x = ListNodesRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *NodesRequest) String() string {
+func (x *ListNodesRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*NodesRequest) ProtoMessage() {}
+func (*ListNodesRequest) ProtoMessage() {}
 
-func (x *NodesRequest) ProtoReflect() protoreflect.Message {
+func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1401,26 +1401,26 @@ func (x *NodesRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use NodesRequest.ProtoReflect.Descriptor instead.
-func (*NodesRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
+func (*ListNodesRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *NodesRequest) GetNames() []string {
+func (x *ListNodesRequest) GetNames() []string {
 	if x != nil {
 		return x.Names
 	}
 	return nil
 }
 
-func (x *NodesRequest) GetRead() *Read {
+func (x *ListNodesRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
 	return nil
 }
 
-type NodesResponse struct {
+type ListNodesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Nodes         []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	AsOf          *AsOf                  `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
@@ -1428,20 +1428,20 @@ type NodesResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *NodesResponse) Reset() {
-	*x = NodesResponse{}
+func (x *ListNodesResponse) Reset() {
+	*x = ListNodesResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *NodesResponse) String() string {
+func (x *ListNodesResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*NodesResponse) ProtoMessage() {}
+func (*ListNodesResponse) ProtoMessage() {}
 
-func (x *NodesResponse) ProtoReflect() protoreflect.Message {
+func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1453,19 +1453,19 @@ func (x *NodesResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use NodesResponse.ProtoReflect.Descriptor instead.
-func (*NodesResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
+func (*ListNodesResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *NodesResponse) GetNodes() []*Node {
+func (x *ListNodesResponse) GetNodes() []*Node {
 	if x != nil {
 		return x.Nodes
 	}
 	return nil
 }
 
-func (x *NodesResponse) GetAsOf() *AsOf {
+func (x *ListNodesResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
@@ -1880,27 +1880,27 @@ func (x *JoinResponse) GetCaKey() []byte {
 	return nil
 }
 
-type RenewRequest struct {
+type RenewCertificateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Csr           []byte                 `protobuf:"bytes,1,opt,name=csr,proto3" json:"csr,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RenewRequest) Reset() {
-	*x = RenewRequest{}
+func (x *RenewCertificateRequest) Reset() {
+	*x = RenewCertificateRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RenewRequest) String() string {
+func (x *RenewCertificateRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RenewRequest) ProtoMessage() {}
+func (*RenewCertificateRequest) ProtoMessage() {}
 
-func (x *RenewRequest) ProtoReflect() protoreflect.Message {
+func (x *RenewCertificateRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1912,39 +1912,39 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
-func (*RenewRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use RenewCertificateRequest.ProtoReflect.Descriptor instead.
+func (*RenewCertificateRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
-func (x *RenewRequest) GetCsr() []byte {
+func (x *RenewCertificateRequest) GetCsr() []byte {
 	if x != nil {
 		return x.Csr
 	}
 	return nil
 }
 
-type RenewResponse struct {
+type RenewCertificateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RenewResponse) Reset() {
-	*x = RenewResponse{}
+func (x *RenewCertificateResponse) Reset() {
+	*x = RenewCertificateResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RenewResponse) String() string {
+func (x *RenewCertificateResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RenewResponse) ProtoMessage() {}
+func (*RenewCertificateResponse) ProtoMessage() {}
 
-func (x *RenewResponse) ProtoReflect() protoreflect.Message {
+func (x *RenewCertificateResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1956,39 +1956,39 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
-func (*RenewResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use RenewCertificateResponse.ProtoReflect.Descriptor instead.
+func (*RenewCertificateResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
-func (x *RenewResponse) GetCertificate() []byte {
+func (x *RenewCertificateResponse) GetCertificate() []byte {
 	if x != nil {
 		return x.Certificate
 	}
 	return nil
 }
 
-type CertificatesRequest struct {
+type ListCertificatesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Read          *Read                  `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CertificatesRequest) Reset() {
-	*x = CertificatesRequest{}
+func (x *ListCertificatesRequest) Reset() {
+	*x = ListCertificatesRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CertificatesRequest) String() string {
+func (x *ListCertificatesRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CertificatesRequest) ProtoMessage() {}
+func (*ListCertificatesRequest) ProtoMessage() {}
 
-func (x *CertificatesRequest) ProtoReflect() protoreflect.Message {
+func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2000,19 +2000,19 @@ func (x *CertificatesRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CertificatesRequest.ProtoReflect.Descriptor instead.
-func (*CertificatesRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListCertificatesRequest.ProtoReflect.Descriptor instead.
+func (*ListCertificatesRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
-func (x *CertificatesRequest) GetRead() *Read {
+func (x *ListCertificatesRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
 	return nil
 }
 
-type CertificatesResponse struct {
+type ListCertificatesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AsOf          *AsOf                  `protobuf:"bytes,1,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	Holders       []*CertificateHolder   `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`   // by role and name
@@ -2021,20 +2021,20 @@ type CertificatesResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CertificatesResponse) Reset() {
-	*x = CertificatesResponse{}
+func (x *ListCertificatesResponse) Reset() {
+	*x = ListCertificatesResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CertificatesResponse) String() string {
+func (x *ListCertificatesResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CertificatesResponse) ProtoMessage() {}
+func (*ListCertificatesResponse) ProtoMessage() {}
 
-func (x *CertificatesResponse) ProtoReflect() protoreflect.Message {
+func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2046,26 +2046,26 @@ func (x *CertificatesResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CertificatesResponse.ProtoReflect.Descriptor instead.
-func (*CertificatesResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListCertificatesResponse.ProtoReflect.Descriptor instead.
+func (*ListCertificatesResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
-func (x *CertificatesResponse) GetAsOf() *AsOf {
+func (x *ListCertificatesResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
 	return nil
 }
 
-func (x *CertificatesResponse) GetHolders() []*CertificateHolder {
+func (x *ListCertificatesResponse) GetHolders() []*CertificateHolder {
 	if x != nil {
 		return x.Holders
 	}
 	return nil
 }
 
-func (x *CertificatesResponse) GetRotation() *Rotation {
+func (x *ListCertificatesResponse) GetRotation() *Rotation {
 	if x != nil {
 		return x.Rotation
 	}
@@ -2157,26 +2157,26 @@ func (x *Rotation) GetWaitsFor() []string {
 	return nil
 }
 
-type AuthoritiesRequest struct {
+type ListAuthoritiesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AuthoritiesRequest) Reset() {
-	*x = AuthoritiesRequest{}
+func (x *ListAuthoritiesRequest) Reset() {
+	*x = ListAuthoritiesRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AuthoritiesRequest) String() string {
+func (x *ListAuthoritiesRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AuthoritiesRequest) ProtoMessage() {}
+func (*ListAuthoritiesRequest) ProtoMessage() {}
 
-func (x *AuthoritiesRequest) ProtoReflect() protoreflect.Message {
+func (x *ListAuthoritiesRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2188,32 +2188,32 @@ func (x *AuthoritiesRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AuthoritiesRequest.ProtoReflect.Descriptor instead.
-func (*AuthoritiesRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListAuthoritiesRequest.ProtoReflect.Descriptor instead.
+func (*ListAuthoritiesRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
-type AuthoritiesResponse struct {
+type ListAuthoritiesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ca            [][]byte               `protobuf:"bytes,1,rep,name=ca,proto3" json:"ca,omitempty"` // DER; the first one signs the host's next certificate
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AuthoritiesResponse) Reset() {
-	*x = AuthoritiesResponse{}
+func (x *ListAuthoritiesResponse) Reset() {
+	*x = ListAuthoritiesResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AuthoritiesResponse) String() string {
+func (x *ListAuthoritiesResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AuthoritiesResponse) ProtoMessage() {}
+func (*ListAuthoritiesResponse) ProtoMessage() {}
 
-func (x *AuthoritiesResponse) ProtoReflect() protoreflect.Message {
+func (x *ListAuthoritiesResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2225,19 +2225,19 @@ func (x *AuthoritiesResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AuthoritiesResponse.ProtoReflect.Descriptor instead.
-func (*AuthoritiesResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListAuthoritiesResponse.ProtoReflect.Descriptor instead.
+func (*ListAuthoritiesResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
-func (x *AuthoritiesResponse) GetCa() [][]byte {
+func (x *ListAuthoritiesResponse) GetCa() [][]byte {
 	if x != nil {
 		return x.Ca
 	}
 	return nil
 }
 
-type RotateRequest struct {
+type RotateAuthorityRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	Step          string                 `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`    // begin finish cancel
@@ -2246,20 +2246,20 @@ type RotateRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RotateRequest) Reset() {
-	*x = RotateRequest{}
+func (x *RotateAuthorityRequest) Reset() {
+	*x = RotateAuthorityRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RotateRequest) String() string {
+func (x *RotateAuthorityRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RotateRequest) ProtoMessage() {}
+func (*RotateAuthorityRequest) ProtoMessage() {}
 
-func (x *RotateRequest) ProtoReflect() protoreflect.Message {
+func (x *RotateAuthorityRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2271,52 +2271,52 @@ func (x *RotateRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RotateRequest.ProtoReflect.Descriptor instead.
-func (*RotateRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use RotateAuthorityRequest.ProtoReflect.Descriptor instead.
+func (*RotateAuthorityRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
-func (x *RotateRequest) GetRequestId() string {
+func (x *RotateAuthorityRequest) GetRequestId() string {
 	if x != nil {
 		return x.RequestId
 	}
 	return ""
 }
 
-func (x *RotateRequest) GetStep() string {
+func (x *RotateAuthorityRequest) GetStep() string {
 	if x != nil {
 		return x.Step
 	}
 	return ""
 }
 
-func (x *RotateRequest) GetForce() bool {
+func (x *RotateAuthorityRequest) GetForce() bool {
 	if x != nil {
 		return x.Force
 	}
 	return false
 }
 
-type RotateResponse struct {
+type RotateAuthorityResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RotateResponse) Reset() {
-	*x = RotateResponse{}
+func (x *RotateAuthorityResponse) Reset() {
+	*x = RotateAuthorityResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RotateResponse) String() string {
+func (x *RotateAuthorityResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RotateResponse) ProtoMessage() {}
+func (*RotateAuthorityResponse) ProtoMessage() {}
 
-func (x *RotateResponse) ProtoReflect() protoreflect.Message {
+func (x *RotateAuthorityResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2328,31 +2328,31 @@ func (x *RotateResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RotateResponse.ProtoReflect.Descriptor instead.
-func (*RotateResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use RotateAuthorityResponse.ProtoReflect.Descriptor instead.
+func (*RotateAuthorityResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
-type AuthorityRequest struct {
+type GetAuthorityRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AuthorityRequest) Reset() {
-	*x = AuthorityRequest{}
+func (x *GetAuthorityRequest) Reset() {
+	*x = GetAuthorityRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AuthorityRequest) String() string {
+func (x *GetAuthorityRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AuthorityRequest) ProtoMessage() {}
+func (*GetAuthorityRequest) ProtoMessage() {}
 
-func (x *AuthorityRequest) ProtoReflect() protoreflect.Message {
+func (x *GetAuthorityRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2364,12 +2364,12 @@ func (x *AuthorityRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AuthorityRequest.ProtoReflect.Descriptor instead.
-func (*AuthorityRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetAuthorityRequest.ProtoReflect.Descriptor instead.
+func (*GetAuthorityRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
-type AuthorityResponse struct {
+type GetAuthorityResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ca            [][]byte               `protobuf:"bytes,1,rep,name=ca,proto3" json:"ca,omitempty"`                    // DER
 	CaKey         []byte                 `protobuf:"bytes,2,opt,name=ca_key,json=caKey,proto3" json:"ca_key,omitempty"` // PEM
@@ -2377,20 +2377,20 @@ type AuthorityResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AuthorityResponse) Reset() {
-	*x = AuthorityResponse{}
+func (x *GetAuthorityResponse) Reset() {
+	*x = GetAuthorityResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AuthorityResponse) String() string {
+func (x *GetAuthorityResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AuthorityResponse) ProtoMessage() {}
+func (*GetAuthorityResponse) ProtoMessage() {}
 
-func (x *AuthorityResponse) ProtoReflect() protoreflect.Message {
+func (x *GetAuthorityResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2402,19 +2402,19 @@ func (x *AuthorityResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AuthorityResponse.ProtoReflect.Descriptor instead.
-func (*AuthorityResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetAuthorityResponse.ProtoReflect.Descriptor instead.
+func (*GetAuthorityResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
-func (x *AuthorityResponse) GetCa() [][]byte {
+func (x *GetAuthorityResponse) GetCa() [][]byte {
 	if x != nil {
 		return x.Ca
 	}
 	return nil
 }
 
-func (x *AuthorityResponse) GetCaKey() []byte {
+func (x *GetAuthorityResponse) GetCaKey() []byte {
 	if x != nil {
 		return x.CaKey
 	}
@@ -2598,7 +2598,7 @@ func (x *Certificate) GetCa() string {
 	return ""
 }
 
-type RevokeRequest struct {
+type RevokeCertificatesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
@@ -2609,20 +2609,20 @@ type RevokeRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RevokeRequest) Reset() {
-	*x = RevokeRequest{}
+func (x *RevokeCertificatesRequest) Reset() {
+	*x = RevokeCertificatesRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RevokeRequest) String() string {
+func (x *RevokeCertificatesRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RevokeRequest) ProtoMessage() {}
+func (*RevokeCertificatesRequest) ProtoMessage() {}
 
-func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
+func (x *RevokeCertificatesRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2634,66 +2634,66 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
-func (*RevokeRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use RevokeCertificatesRequest.ProtoReflect.Descriptor instead.
+func (*RevokeCertificatesRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
-func (x *RevokeRequest) GetRequestId() string {
+func (x *RevokeCertificatesRequest) GetRequestId() string {
 	if x != nil {
 		return x.RequestId
 	}
 	return ""
 }
 
-func (x *RevokeRequest) GetRole() string {
+func (x *RevokeCertificatesRequest) GetRole() string {
 	if x != nil {
 		return x.Role
 	}
 	return ""
 }
 
-func (x *RevokeRequest) GetName() string {
+func (x *RevokeCertificatesRequest) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-func (x *RevokeRequest) GetReason() string {
+func (x *RevokeCertificatesRequest) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
 	return ""
 }
 
-func (x *RevokeRequest) GetForce() bool {
+func (x *RevokeCertificatesRequest) GetForce() bool {
 	if x != nil {
 		return x.Force
 	}
 	return false
 }
 
-type RevokeResponse struct {
+type RevokeCertificatesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RevokeResponse) Reset() {
-	*x = RevokeResponse{}
+func (x *RevokeCertificatesResponse) Reset() {
+	*x = RevokeCertificatesResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RevokeResponse) String() string {
+func (x *RevokeCertificatesResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RevokeResponse) ProtoMessage() {}
+func (*RevokeCertificatesResponse) ProtoMessage() {}
 
-func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
+func (x *RevokeCertificatesResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2705,8 +2705,8 @@ func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RevokeResponse.ProtoReflect.Descriptor instead.
-func (*RevokeResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use RevokeCertificatesResponse.ProtoReflect.Descriptor instead.
+func (*RevokeCertificatesResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
@@ -2878,27 +2878,27 @@ func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
-type TransferRequest struct {
+type TransferLeadershipRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // empty: whoever is most up to date
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *TransferRequest) Reset() {
-	*x = TransferRequest{}
+func (x *TransferLeadershipRequest) Reset() {
+	*x = TransferLeadershipRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *TransferRequest) String() string {
+func (x *TransferLeadershipRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*TransferRequest) ProtoMessage() {}
+func (*TransferLeadershipRequest) ProtoMessage() {}
 
-func (x *TransferRequest) ProtoReflect() protoreflect.Message {
+func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2910,39 +2910,39 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
-func (*TransferRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
+func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
-func (x *TransferRequest) GetId() string {
+func (x *TransferLeadershipRequest) GetId() string {
 	if x != nil {
 		return x.Id
 	}
 	return ""
 }
 
-type TransferResponse struct {
+type TransferLeadershipResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Leader        string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *TransferResponse) Reset() {
-	*x = TransferResponse{}
+func (x *TransferLeadershipResponse) Reset() {
+	*x = TransferLeadershipResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *TransferResponse) String() string {
+func (x *TransferLeadershipResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*TransferResponse) ProtoMessage() {}
+func (*TransferLeadershipResponse) ProtoMessage() {}
 
-func (x *TransferResponse) ProtoReflect() protoreflect.Message {
+func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2954,39 +2954,39 @@ func (x *TransferResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
-func (*TransferResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
+func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
-func (x *TransferResponse) GetLeader() string {
+func (x *TransferLeadershipResponse) GetLeader() string {
 	if x != nil {
 		return x.Leader
 	}
 	return ""
 }
 
-type PolicyRequest struct {
+type GetPolicyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Read          *Read                  `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PolicyRequest) Reset() {
-	*x = PolicyRequest{}
+func (x *GetPolicyRequest) Reset() {
+	*x = GetPolicyRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PolicyRequest) String() string {
+func (x *GetPolicyRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PolicyRequest) ProtoMessage() {}
+func (*GetPolicyRequest) ProtoMessage() {}
 
-func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
+func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2998,19 +2998,19 @@ func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PolicyRequest.ProtoReflect.Descriptor instead.
-func (*PolicyRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
+func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
-func (x *PolicyRequest) GetRead() *Read {
+func (x *GetPolicyRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
 	return nil
 }
 
-type PolicyResponse struct {
+type GetPolicyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Toml          string                 `protobuf:"bytes,1,opt,name=toml,proto3" json:"toml,omitempty"`
 	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
@@ -3019,20 +3019,20 @@ type PolicyResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PolicyResponse) Reset() {
-	*x = PolicyResponse{}
+func (x *GetPolicyResponse) Reset() {
+	*x = GetPolicyResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PolicyResponse) String() string {
+func (x *GetPolicyResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PolicyResponse) ProtoMessage() {}
+func (*GetPolicyResponse) ProtoMessage() {}
 
-func (x *PolicyResponse) ProtoReflect() protoreflect.Message {
+func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3044,33 +3044,33 @@ func (x *PolicyResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PolicyResponse.ProtoReflect.Descriptor instead.
-func (*PolicyResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
+func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
-func (x *PolicyResponse) GetToml() string {
+func (x *GetPolicyResponse) GetToml() string {
 	if x != nil {
 		return x.Toml
 	}
 	return ""
 }
 
-func (x *PolicyResponse) GetVersion() uint64 {
+func (x *GetPolicyResponse) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
 	}
 	return 0
 }
 
-func (x *PolicyResponse) GetAsOf() *AsOf {
+func (x *GetPolicyResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
 	return nil
 }
 
-type ApplyRequest struct {
+type SetPolicyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	Toml          string                 `protobuf:"bytes,2,opt,name=toml,proto3" json:"toml,omitempty"`
@@ -3081,20 +3081,20 @@ type ApplyRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ApplyRequest) Reset() {
-	*x = ApplyRequest{}
+func (x *SetPolicyRequest) Reset() {
+	*x = SetPolicyRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ApplyRequest) String() string {
+func (x *SetPolicyRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ApplyRequest) ProtoMessage() {}
+func (*SetPolicyRequest) ProtoMessage() {}
 
-func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
+func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3106,47 +3106,47 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
-func (*ApplyRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
+func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
-func (x *ApplyRequest) GetRequestId() string {
+func (x *SetPolicyRequest) GetRequestId() string {
 	if x != nil {
 		return x.RequestId
 	}
 	return ""
 }
 
-func (x *ApplyRequest) GetToml() string {
+func (x *SetPolicyRequest) GetToml() string {
 	if x != nil {
 		return x.Toml
 	}
 	return ""
 }
 
-func (x *ApplyRequest) GetDryRun() bool {
+func (x *SetPolicyRequest) GetDryRun() bool {
 	if x != nil {
 		return x.DryRun
 	}
 	return false
 }
 
-func (x *ApplyRequest) GetExpectVersion() uint64 {
+func (x *SetPolicyRequest) GetExpectVersion() uint64 {
 	if x != nil {
 		return x.ExpectVersion
 	}
 	return 0
 }
 
-func (x *ApplyRequest) GetName() string {
+func (x *SetPolicyRequest) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-type ApplyResponse struct {
+type SetPolicyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Diff          string                 `protobuf:"bytes,1,opt,name=diff,proto3" json:"diff,omitempty"`
 	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
@@ -3155,20 +3155,20 @@ type ApplyResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ApplyResponse) Reset() {
-	*x = ApplyResponse{}
+func (x *SetPolicyResponse) Reset() {
+	*x = SetPolicyResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ApplyResponse) String() string {
+func (x *SetPolicyResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ApplyResponse) ProtoMessage() {}
+func (*SetPolicyResponse) ProtoMessage() {}
 
-func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
+func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3180,53 +3180,53 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
-func (*ApplyResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
+func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
-func (x *ApplyResponse) GetDiff() string {
+func (x *SetPolicyResponse) GetDiff() string {
 	if x != nil {
 		return x.Diff
 	}
 	return ""
 }
 
-func (x *ApplyResponse) GetVersion() uint64 {
+func (x *SetPolicyResponse) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
 	}
 	return 0
 }
 
-func (x *ApplyResponse) GetWarnings() []string {
+func (x *SetPolicyResponse) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
 	}
 	return nil
 }
 
-type SnapshotRequest struct {
+type StreamSnapshotRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	History       bool                   `protobuf:"varint,1,opt,name=history,proto3" json:"history,omitempty"` // with finished jobs, their scripts, and the journals
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SnapshotRequest) Reset() {
-	*x = SnapshotRequest{}
+func (x *StreamSnapshotRequest) Reset() {
+	*x = StreamSnapshotRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SnapshotRequest) String() string {
+func (x *StreamSnapshotRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SnapshotRequest) ProtoMessage() {}
+func (*StreamSnapshotRequest) ProtoMessage() {}
 
-func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
+func (x *StreamSnapshotRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3238,19 +3238,19 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
-func (*SnapshotRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use StreamSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*StreamSnapshotRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
-func (x *SnapshotRequest) GetHistory() bool {
+func (x *StreamSnapshotRequest) GetHistory() bool {
 	if x != nil {
 		return x.History
 	}
 	return false
 }
 
-type SnapshotResponse struct {
+type StreamSnapshotResponse struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Data            []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
 	MissingContents uint32                 `protobuf:"varint,2,opt,name=missing_contents,json=missingContents,proto3" json:"missing_contents,omitempty"` // in the last message: scripts and environments of jobs that no controller has
@@ -3258,20 +3258,20 @@ type SnapshotResponse struct {
 	sizeCache       protoimpl.SizeCache
 }
 
-func (x *SnapshotResponse) Reset() {
-	*x = SnapshotResponse{}
+func (x *StreamSnapshotResponse) Reset() {
+	*x = StreamSnapshotResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SnapshotResponse) String() string {
+func (x *StreamSnapshotResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SnapshotResponse) ProtoMessage() {}
+func (*StreamSnapshotResponse) ProtoMessage() {}
 
-func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
+func (x *StreamSnapshotResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3283,45 +3283,45 @@ func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
-func (*SnapshotResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use StreamSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*StreamSnapshotResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
-func (x *SnapshotResponse) GetData() []byte {
+func (x *StreamSnapshotResponse) GetData() []byte {
 	if x != nil {
 		return x.Data
 	}
 	return nil
 }
 
-func (x *SnapshotResponse) GetMissingContents() uint32 {
+func (x *StreamSnapshotResponse) GetMissingContents() uint32 {
 	if x != nil {
 		return x.MissingContents
 	}
 	return 0
 }
 
-type ReadIndexRequest struct {
+type GetReadIndexRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ReadIndexRequest) Reset() {
-	*x = ReadIndexRequest{}
+func (x *GetReadIndexRequest) Reset() {
+	*x = GetReadIndexRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ReadIndexRequest) String() string {
+func (x *GetReadIndexRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ReadIndexRequest) ProtoMessage() {}
+func (*GetReadIndexRequest) ProtoMessage() {}
 
-func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
+func (x *GetReadIndexRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3333,32 +3333,32 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
-func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetReadIndexRequest.ProtoReflect.Descriptor instead.
+func (*GetReadIndexRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
-type ReadIndexResponse struct {
+type GetReadIndexResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ReadIndexResponse) Reset() {
-	*x = ReadIndexResponse{}
+func (x *GetReadIndexResponse) Reset() {
+	*x = GetReadIndexResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ReadIndexResponse) String() string {
+func (x *GetReadIndexResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ReadIndexResponse) ProtoMessage() {}
+func (*GetReadIndexResponse) ProtoMessage() {}
 
-func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
+func (x *GetReadIndexResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3370,19 +3370,19 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
-func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetReadIndexResponse.ProtoReflect.Descriptor instead.
+func (*GetReadIndexResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
-func (x *ReadIndexResponse) GetIndex() uint64 {
+func (x *GetReadIndexResponse) GetIndex() uint64 {
 	if x != nil {
 		return x.Index
 	}
 	return 0
 }
 
-type FinishedRequest struct {
+type ListFinishedJobsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	From          uint64                 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"` // sequence number
 	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
@@ -3390,20 +3390,20 @@ type FinishedRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *FinishedRequest) Reset() {
-	*x = FinishedRequest{}
+func (x *ListFinishedJobsRequest) Reset() {
+	*x = ListFinishedJobsRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *FinishedRequest) String() string {
+func (x *ListFinishedJobsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*FinishedRequest) ProtoMessage() {}
+func (*ListFinishedJobsRequest) ProtoMessage() {}
 
-func (x *FinishedRequest) ProtoReflect() protoreflect.Message {
+func (x *ListFinishedJobsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3415,26 +3415,26 @@ func (x *FinishedRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use FinishedRequest.ProtoReflect.Descriptor instead.
-func (*FinishedRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListFinishedJobsRequest.ProtoReflect.Descriptor instead.
+func (*ListFinishedJobsRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
-func (x *FinishedRequest) GetFrom() uint64 {
+func (x *ListFinishedJobsRequest) GetFrom() uint64 {
 	if x != nil {
 		return x.From
 	}
 	return 0
 }
 
-func (x *FinishedRequest) GetLimit() int32 {
+func (x *ListFinishedJobsRequest) GetLimit() int32 {
 	if x != nil {
 		return x.Limit
 	}
 	return 0
 }
 
-type FinishedResponse struct {
+type ListFinishedJobsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Records       [][]byte               `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"` // as archived
 	Next          uint64                 `protobuf:"varint,2,opt,name=next,proto3" json:"next,omitempty"`      // the first sequence number not included
@@ -3442,20 +3442,20 @@ type FinishedResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *FinishedResponse) Reset() {
-	*x = FinishedResponse{}
+func (x *ListFinishedJobsResponse) Reset() {
+	*x = ListFinishedJobsResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *FinishedResponse) String() string {
+func (x *ListFinishedJobsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*FinishedResponse) ProtoMessage() {}
+func (*ListFinishedJobsResponse) ProtoMessage() {}
 
-func (x *FinishedResponse) ProtoReflect() protoreflect.Message {
+func (x *ListFinishedJobsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3467,26 +3467,26 @@ func (x *FinishedResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use FinishedResponse.ProtoReflect.Descriptor instead.
-func (*FinishedResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListFinishedJobsResponse.ProtoReflect.Descriptor instead.
+func (*ListFinishedJobsResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
-func (x *FinishedResponse) GetRecords() [][]byte {
+func (x *ListFinishedJobsResponse) GetRecords() [][]byte {
 	if x != nil {
 		return x.Records
 	}
 	return nil
 }
 
-func (x *FinishedResponse) GetNext() uint64 {
+func (x *ListFinishedJobsResponse) GetNext() uint64 {
 	if x != nil {
 		return x.Next
 	}
 	return 0
 }
 
-type RowsRequest struct {
+type ListJournalRowsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Journal       uint32                 `protobuf:"varint,1,opt,name=journal,proto3" json:"journal,omitempty"`
 	From          uint64                 `protobuf:"varint,2,opt,name=from,proto3" json:"from,omitempty"`
@@ -3495,20 +3495,20 @@ type RowsRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RowsRequest) Reset() {
-	*x = RowsRequest{}
+func (x *ListJournalRowsRequest) Reset() {
+	*x = ListJournalRowsRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RowsRequest) String() string {
+func (x *ListJournalRowsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RowsRequest) ProtoMessage() {}
+func (*ListJournalRowsRequest) ProtoMessage() {}
 
-func (x *RowsRequest) ProtoReflect() protoreflect.Message {
+func (x *ListJournalRowsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3520,53 +3520,53 @@ func (x *RowsRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RowsRequest.ProtoReflect.Descriptor instead.
-func (*RowsRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListJournalRowsRequest.ProtoReflect.Descriptor instead.
+func (*ListJournalRowsRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
-func (x *RowsRequest) GetJournal() uint32 {
+func (x *ListJournalRowsRequest) GetJournal() uint32 {
 	if x != nil {
 		return x.Journal
 	}
 	return 0
 }
 
-func (x *RowsRequest) GetFrom() uint64 {
+func (x *ListJournalRowsRequest) GetFrom() uint64 {
 	if x != nil {
 		return x.From
 	}
 	return 0
 }
 
-func (x *RowsRequest) GetLimit() int32 {
+func (x *ListJournalRowsRequest) GetLimit() int32 {
 	if x != nil {
 		return x.Limit
 	}
 	return 0
 }
 
-type RowsResponse struct {
+type ListJournalRowsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Rows          [][]byte               `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"` // as archived, without a gap
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RowsResponse) Reset() {
-	*x = RowsResponse{}
+func (x *ListJournalRowsResponse) Reset() {
+	*x = ListJournalRowsResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RowsResponse) String() string {
+func (x *ListJournalRowsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RowsResponse) ProtoMessage() {}
+func (*ListJournalRowsResponse) ProtoMessage() {}
 
-func (x *RowsResponse) ProtoReflect() protoreflect.Message {
+func (x *ListJournalRowsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3578,39 +3578,39 @@ func (x *RowsResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RowsResponse.ProtoReflect.Descriptor instead.
-func (*RowsResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListJournalRowsResponse.ProtoReflect.Descriptor instead.
+func (*ListJournalRowsResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
-func (x *RowsResponse) GetRows() [][]byte {
+func (x *ListJournalRowsResponse) GetRows() [][]byte {
 	if x != nil {
 		return x.Rows
 	}
 	return nil
 }
 
-type BlobRequest struct {
+type GetBlobsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Digests       [][]byte               `protobuf:"bytes,1,rep,name=digests,proto3" json:"digests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *BlobRequest) Reset() {
-	*x = BlobRequest{}
+func (x *GetBlobsRequest) Reset() {
+	*x = GetBlobsRequest{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *BlobRequest) String() string {
+func (x *GetBlobsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*BlobRequest) ProtoMessage() {}
+func (*GetBlobsRequest) ProtoMessage() {}
 
-func (x *BlobRequest) ProtoReflect() protoreflect.Message {
+func (x *GetBlobsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3622,39 +3622,39 @@ func (x *BlobRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use BlobRequest.ProtoReflect.Descriptor instead.
-func (*BlobRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetBlobsRequest.ProtoReflect.Descriptor instead.
+func (*GetBlobsRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
-func (x *BlobRequest) GetDigests() [][]byte {
+func (x *GetBlobsRequest) GetDigests() [][]byte {
 	if x != nil {
 		return x.Digests
 	}
 	return nil
 }
 
-type BlobResponse struct {
+type GetBlobsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Contents      [][]byte               `protobuf:"bytes,1,rep,name=contents,proto3" json:"contents,omitempty"` // in the order asked; empty when unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *BlobResponse) Reset() {
-	*x = BlobResponse{}
+func (x *GetBlobsResponse) Reset() {
+	*x = GetBlobsResponse{}
 	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *BlobResponse) String() string {
+func (x *GetBlobsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*BlobResponse) ProtoMessage() {}
+func (*GetBlobsResponse) ProtoMessage() {}
 
-func (x *BlobResponse) ProtoReflect() protoreflect.Message {
+func (x *GetBlobsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3666,12 +3666,12 @@ func (x *BlobResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use BlobResponse.ProtoReflect.Descriptor instead.
-func (*BlobResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetBlobsResponse.ProtoReflect.Descriptor instead.
+func (*GetBlobsResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
-func (x *BlobResponse) GetContents() [][]byte {
+func (x *GetBlobsResponse) GetContents() [][]byte {
 	if x != nil {
 		return x.Contents
 	}
@@ -3683,14 +3683,14 @@ var File_greylag_v1_cluster_proto protoreflect.FileDescriptor
 const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x18greylag/v1/cluster.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18greylag/v1/explain.proto\x1a\x15greylag/v1/node.proto\x1a\x14greylag/v1/job.proto\x1a\x19greylag/v1/topology.proto\"\xae\x01\n" +
-	"\fAuditRequest\x12\x12\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18greylag/v1/explain.proto\x1a\x15greylag/v1/node.proto\x1a\x14greylag/v1/job.proto\x1a\x19greylag/v1/topology.proto\"\xb4\x01\n" +
+	"\x12StreamAuditRequest\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04word\x18\x03 \x01(\tR\x04word\x12.\n" +
 	"\x04from\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x122\n" +
-	"\x06before\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\"\xf9\x01\n" +
-	"\rAuditResponse\x12\x10\n" +
+	"\x06before\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\"\xff\x01\n" +
+	"\x13StreamAuditResponse\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12*\n" +
 	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
@@ -3701,9 +3701,9 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x04text\x18\b \x01(\tR\x04text\x12\x18\n" +
 	"\arefused\x18\t \x01(\bR\arefused\x12\x12\n" +
 	"\x04hash\x18\n" +
-	" \x01(\fR\x04hash\"\x0f\n" +
-	"\rStatusRequest\"\xf5\x04\n" +
-	"\x0eStatusResponse\x12\x18\n" +
+	" \x01(\fR\x04hash\"\x12\n" +
+	"\x10GetStatusRequest\"\xf8\x04\n" +
+	"\x11GetStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x02 \x01(\tR\tclusterId\x12\x0e\n" +
@@ -3744,16 +3744,16 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\flast_contact\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\vlastContact\x12\x1f\n" +
 	"\vmatch_index\x18\x06 \x01(\x04R\n" +
 	"matchIndex\x12\x12\n" +
-	"\x04name\x18\a \x01(\tR\x04name\"\xa9\x01\n" +
-	"\vInfoRequest\x12$\n" +
+	"\x04name\x18\a \x01(\tR\x04name\"\xac\x01\n" +
+	"\x0eGetInfoRequest\x12$\n" +
 	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\x12\"\n" +
 	"\freservations\x18\x02 \x01(\bR\freservations\x12\x1a\n" +
 	"\blicences\x18\x03 \x01(\bR\blicences\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x04 \x03(\tR\n" +
 	"partitions\x12\x14\n" +
-	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"\xe6\x01\n" +
-	"\fInfoResponse\x129\n" +
+	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"\xe9\x01\n" +
+	"\x0fGetInfoResponse\x129\n" +
 	"\n" +
 	"partitions\x18\x01 \x03(\v2\x19.greylag.v1.PartitionInfoR\n" +
 	"partitions\x12%\n" +
@@ -3826,11 +3826,11 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x05since\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
 	"\x05epoch\x18\x16 \x01(\x04R\x05epoch\x12\x16\n" +
 	"\x06region\x18\x17 \x01(\tR\x06region\x12\"\n" +
-	"\freservations\x18\x18 \x03(\tR\freservations\"J\n" +
-	"\fNodesRequest\x12\x14\n" +
+	"\freservations\x18\x18 \x03(\tR\freservations\"N\n" +
+	"\x10ListNodesRequest\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12$\n" +
-	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"^\n" +
-	"\rNodesResponse\x12&\n" +
+	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"b\n" +
+	"\x11ListNodesResponse\x12&\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x10.greylag.v1.NodeR\x05nodes\x12%\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\x8f\x01\n" +
 	"\x12UpdateNodesRequest\x12\x1d\n" +
@@ -3865,14 +3865,14 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12 \n" +
 	"\vcontrollers\x18\x05 \x03(\tR\vcontrollers\x12\x15\n" +
-	"\x06ca_key\x18\x06 \x01(\fR\x05caKeyJ\x04\b\a\x10\b\" \n" +
-	"\fRenewRequest\x12\x10\n" +
-	"\x03csr\x18\x01 \x01(\fR\x03csr\"1\n" +
-	"\rRenewResponse\x12 \n" +
-	"\vcertificate\x18\x01 \x01(\fR\vcertificate\";\n" +
-	"\x13CertificatesRequest\x12$\n" +
-	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xa8\x01\n" +
-	"\x14CertificatesResponse\x12%\n" +
+	"\x06ca_key\x18\x06 \x01(\fR\x05caKeyJ\x04\b\a\x10\b\"+\n" +
+	"\x17RenewCertificateRequest\x12\x10\n" +
+	"\x03csr\x18\x01 \x01(\fR\x03csr\"<\n" +
+	"\x18RenewCertificateResponse\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\"?\n" +
+	"\x17ListCertificatesRequest\x12$\n" +
+	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xac\x01\n" +
+	"\x18ListCertificatesResponse\x12%\n" +
 	"\x05as_of\x18\x01 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x127\n" +
 	"\aholders\x18\x02 \x03(\v2\x1d.greylag.v1.CertificateHolderR\aholders\x120\n" +
 	"\brotation\x18\x03 \x01(\v2\x14.greylag.v1.RotationR\brotation\"\xb1\x01\n" +
@@ -3882,18 +3882,18 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x06new_ca\x18\x03 \x01(\tR\x05newCa\x124\n" +
 	"\astarted\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12\x0e\n" +
 	"\x02by\x18\x05 \x01(\tR\x02by\x12\x1b\n" +
-	"\twaits_for\x18\x06 \x03(\tR\bwaitsFor\"\x14\n" +
-	"\x12AuthoritiesRequest\"%\n" +
-	"\x13AuthoritiesResponse\x12\x0e\n" +
-	"\x02ca\x18\x01 \x03(\fR\x02ca\"X\n" +
-	"\rRotateRequest\x12\x1d\n" +
+	"\twaits_for\x18\x06 \x03(\tR\bwaitsFor\"\x18\n" +
+	"\x16ListAuthoritiesRequest\")\n" +
+	"\x17ListAuthoritiesResponse\x12\x0e\n" +
+	"\x02ca\x18\x01 \x03(\fR\x02ca\"a\n" +
+	"\x16RotateAuthorityRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
 	"\x04step\x18\x02 \x01(\tR\x04step\x12\x14\n" +
-	"\x05force\x18\x03 \x01(\bR\x05force\"\x10\n" +
-	"\x0eRotateResponse\"\x12\n" +
-	"\x10AuthorityRequest\":\n" +
-	"\x11AuthorityResponse\x12\x0e\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\"\x19\n" +
+	"\x17RotateAuthorityResponse\"\x15\n" +
+	"\x13GetAuthorityRequest\"=\n" +
+	"\x14GetAuthorityResponse\x12\x0e\n" +
 	"\x02ca\x18\x01 \x03(\fR\x02ca\x12\x15\n" +
 	"\x06ca_key\x18\x02 \x01(\fR\x05caKey\"\xe5\x01\n" +
 	"\x11CertificateHolder\x12\x12\n" +
@@ -3911,96 +3911,97 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x06origin\x18\x04 \x01(\tR\x06origin\x12\x14\n" +
 	"\x05token\x18\x05 \x01(\tR\x05token\x12\x18\n" +
 	"\arevoked\x18\x06 \x01(\bR\arevoked\x12\x0e\n" +
-	"\x02ca\x18\a \x01(\tR\x02ca\"\x84\x01\n" +
-	"\rRevokeRequest\x12\x1d\n" +
+	"\x02ca\x18\a \x01(\tR\x02ca\"\x90\x01\n" +
+	"\x19RevokeCertificatesRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05force\x18\x05 \x01(\bR\x05force\"\x10\n" +
-	"\x0eRevokeResponse\"<\n" +
+	"\x05force\x18\x05 \x01(\bR\x05force\"\x1c\n" +
+	"\x1aRevokeCertificatesResponse\"<\n" +
 	"\x10AddMemberRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x13\n" +
 	"\x11AddMemberResponse\"%\n" +
 	"\x13RemoveMemberRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x16\n" +
-	"\x14RemoveMemberResponse\"!\n" +
-	"\x0fTransferRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"*\n" +
-	"\x10TransferResponse\x12\x16\n" +
-	"\x06leader\x18\x01 \x01(\tR\x06leader\"5\n" +
-	"\rPolicyRequest\x12$\n" +
-	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"e\n" +
-	"\x0ePolicyResponse\x12\x12\n" +
+	"\x14RemoveMemberResponse\"+\n" +
+	"\x19TransferLeadershipRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"4\n" +
+	"\x1aTransferLeadershipResponse\x12\x16\n" +
+	"\x06leader\x18\x01 \x01(\tR\x06leader\"8\n" +
+	"\x10GetPolicyRequest\x12$\n" +
+	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"h\n" +
+	"\x11GetPolicyResponse\x12\x12\n" +
 	"\x04toml\x18\x01 \x01(\tR\x04toml\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12%\n" +
-	"\x05as_of\x18\x03 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\x95\x01\n" +
-	"\fApplyRequest\x12\x1d\n" +
+	"\x05as_of\x18\x03 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\x99\x01\n" +
+	"\x10SetPolicyRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
 	"\x04toml\x18\x02 \x01(\tR\x04toml\x12\x17\n" +
 	"\adry_run\x18\x03 \x01(\bR\x06dryRun\x12%\n" +
 	"\x0eexpect_version\x18\x04 \x01(\x04R\rexpectVersion\x12\x12\n" +
-	"\x04name\x18\x05 \x01(\tR\x04name\"Y\n" +
-	"\rApplyResponse\x12\x12\n" +
+	"\x04name\x18\x05 \x01(\tR\x04name\"]\n" +
+	"\x11SetPolicyResponse\x12\x12\n" +
 	"\x04diff\x18\x01 \x01(\tR\x04diff\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1a\n" +
-	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"+\n" +
-	"\x0fSnapshotRequest\x12\x18\n" +
-	"\ahistory\x18\x01 \x01(\bR\ahistory\"Q\n" +
-	"\x10SnapshotResponse\x12\x12\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"1\n" +
+	"\x15StreamSnapshotRequest\x12\x18\n" +
+	"\ahistory\x18\x01 \x01(\bR\ahistory\"W\n" +
+	"\x16StreamSnapshotResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12)\n" +
-	"\x10missing_contents\x18\x02 \x01(\rR\x0fmissingContents\"\x12\n" +
-	"\x10ReadIndexRequest\")\n" +
-	"\x11ReadIndexResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\";\n" +
-	"\x0fFinishedRequest\x12\x12\n" +
+	"\x10missing_contents\x18\x02 \x01(\rR\x0fmissingContents\"\x15\n" +
+	"\x13GetReadIndexRequest\",\n" +
+	"\x14GetReadIndexResponse\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"C\n" +
+	"\x17ListFinishedJobsRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\x05R\x05limit\"@\n" +
-	"\x10FinishedResponse\x12\x18\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limit\"H\n" +
+	"\x18ListFinishedJobsResponse\x12\x18\n" +
 	"\arecords\x18\x01 \x03(\fR\arecords\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\x04R\x04next\"Q\n" +
-	"\vRowsRequest\x12\x18\n" +
+	"\x04next\x18\x02 \x01(\x04R\x04next\"\\\n" +
+	"\x16ListJournalRowsRequest\x12\x18\n" +
 	"\ajournal\x18\x01 \x01(\rR\ajournal\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x05R\x05limit\"\"\n" +
-	"\fRowsResponse\x12\x12\n" +
-	"\x04rows\x18\x01 \x03(\fR\x04rows\"'\n" +
-	"\vBlobRequest\x12\x18\n" +
-	"\adigests\x18\x01 \x03(\fR\adigests\"*\n" +
-	"\fBlobResponse\x12\x1a\n" +
-	"\bcontents\x18\x01 \x03(\fR\bcontents2\xfe\v\n" +
-	"\x0eClusterService\x12?\n" +
-	"\x06Status\x12\x19.greylag.v1.StatusRequest\x1a\x1a.greylag.v1.StatusResponse\x129\n" +
-	"\x04Info\x12\x17.greylag.v1.InfoRequest\x1a\x18.greylag.v1.InfoResponse\x12<\n" +
-	"\x05Nodes\x12\x18.greylag.v1.NodesRequest\x1a\x19.greylag.v1.NodesResponse\x12N\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\"-\n" +
+	"\x17ListJournalRowsResponse\x12\x12\n" +
+	"\x04rows\x18\x01 \x03(\fR\x04rows\"+\n" +
+	"\x0fGetBlobsRequest\x12\x18\n" +
+	"\adigests\x18\x01 \x03(\fR\adigests\".\n" +
+	"\x10GetBlobsResponse\x12\x1a\n" +
+	"\bcontents\x18\x01 \x03(\fR\bcontents2\x92\x0e\n" +
+	"\x0eClusterService\x12H\n" +
+	"\tGetStatus\x12\x1c.greylag.v1.GetStatusRequest\x1a\x1d.greylag.v1.GetStatusResponse\x12B\n" +
+	"\aGetInfo\x12\x1a.greylag.v1.GetInfoRequest\x1a\x1b.greylag.v1.GetInfoResponse\x12H\n" +
+	"\tListNodes\x12\x1c.greylag.v1.ListNodesRequest\x1a\x1d.greylag.v1.ListNodesResponse\x12N\n" +
 	"\vUpdateNodes\x12\x1e.greylag.v1.UpdateNodesRequest\x1a\x1f.greylag.v1.UpdateNodesResponse\x12N\n" +
 	"\vCreateToken\x12\x1e.greylag.v1.CreateTokenRequest\x1a\x1f.greylag.v1.CreateTokenResponse\x129\n" +
-	"\x04Join\x12\x17.greylag.v1.JoinRequest\x1a\x18.greylag.v1.JoinResponse\x12<\n" +
-	"\x05Renew\x12\x18.greylag.v1.RenewRequest\x1a\x19.greylag.v1.RenewResponse\x12Q\n" +
-	"\fCertificates\x12\x1f.greylag.v1.CertificatesRequest\x1a .greylag.v1.CertificatesResponse\x12?\n" +
-	"\x06Revoke\x12\x19.greylag.v1.RevokeRequest\x1a\x1a.greylag.v1.RevokeResponse\x12N\n" +
-	"\vAuthorities\x12\x1e.greylag.v1.AuthoritiesRequest\x1a\x1f.greylag.v1.AuthoritiesResponse\x12?\n" +
-	"\x06Rotate\x12\x19.greylag.v1.RotateRequest\x1a\x1a.greylag.v1.RotateResponse\x12H\n" +
+	"\x04Join\x12\x17.greylag.v1.JoinRequest\x1a\x18.greylag.v1.JoinResponse\x12]\n" +
+	"\x10RenewCertificate\x12#.greylag.v1.RenewCertificateRequest\x1a$.greylag.v1.RenewCertificateResponse\x12]\n" +
+	"\x10ListCertificates\x12#.greylag.v1.ListCertificatesRequest\x1a$.greylag.v1.ListCertificatesResponse\x12c\n" +
+	"\x12RevokeCertificates\x12%.greylag.v1.RevokeCertificatesRequest\x1a&.greylag.v1.RevokeCertificatesResponse\x12Z\n" +
+	"\x0fListAuthorities\x12\".greylag.v1.ListAuthoritiesRequest\x1a#.greylag.v1.ListAuthoritiesResponse\x12Z\n" +
+	"\x0fRotateAuthority\x12\".greylag.v1.RotateAuthorityRequest\x1a#.greylag.v1.RotateAuthorityResponse\x12H\n" +
 	"\tAddMember\x12\x1c.greylag.v1.AddMemberRequest\x1a\x1d.greylag.v1.AddMemberResponse\x12Q\n" +
-	"\fRemoveMember\x12\x1f.greylag.v1.RemoveMemberRequest\x1a .greylag.v1.RemoveMemberResponse\x12E\n" +
-	"\bTransfer\x12\x1b.greylag.v1.TransferRequest\x1a\x1c.greylag.v1.TransferResponse\x12?\n" +
-	"\x06Policy\x12\x19.greylag.v1.PolicyRequest\x1a\x1a.greylag.v1.PolicyResponse\x12<\n" +
-	"\x05Apply\x12\x18.greylag.v1.ApplyRequest\x1a\x19.greylag.v1.ApplyResponse\x12E\n" +
-	"\bTopology\x12\x1b.greylag.v1.TopologyRequest\x1a\x1c.greylag.v1.TopologyResponse\x12N\n" +
-	"\vSetTopology\x12\x1e.greylag.v1.SetTopologyRequest\x1a\x1f.greylag.v1.SetTopologyResponse\x126\n" +
-	"\x03Why\x12\x16.greylag.v1.WhyRequest\x1a\x17.greylag.v1.WhyResponse\x129\n" +
-	"\x04Plan\x12\x17.greylag.v1.PlanRequest\x1a\x18.greylag.v1.PlanResponse\x12G\n" +
-	"\bSnapshot\x12\x1b.greylag.v1.SnapshotRequest\x1a\x1c.greylag.v1.SnapshotResponse0\x01\x12>\n" +
-	"\x05Audit\x12\x18.greylag.v1.AuditRequest\x1a\x19.greylag.v1.AuditResponse0\x012\xde\x02\n" +
-	"\vPeerService\x12H\n" +
-	"\tReadIndex\x12\x1c.greylag.v1.ReadIndexRequest\x1a\x1d.greylag.v1.ReadIndexResponse\x12E\n" +
-	"\bFinished\x12\x1b.greylag.v1.FinishedRequest\x1a\x1c.greylag.v1.FinishedResponse\x129\n" +
-	"\x04Blob\x12\x17.greylag.v1.BlobRequest\x1a\x18.greylag.v1.BlobResponse\x129\n" +
-	"\x04Rows\x12\x17.greylag.v1.RowsRequest\x1a\x18.greylag.v1.RowsResponse\x12H\n" +
-	"\tAuthority\x12\x1c.greylag.v1.AuthorityRequest\x1a\x1d.greylag.v1.AuthorityResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
+	"\fRemoveMember\x12\x1f.greylag.v1.RemoveMemberRequest\x1a .greylag.v1.RemoveMemberResponse\x12c\n" +
+	"\x12TransferLeadership\x12%.greylag.v1.TransferLeadershipRequest\x1a&.greylag.v1.TransferLeadershipResponse\x12H\n" +
+	"\tGetPolicy\x12\x1c.greylag.v1.GetPolicyRequest\x1a\x1d.greylag.v1.GetPolicyResponse\x12H\n" +
+	"\tSetPolicy\x12\x1c.greylag.v1.SetPolicyRequest\x1a\x1d.greylag.v1.SetPolicyResponse\x12N\n" +
+	"\vGetTopology\x12\x1e.greylag.v1.GetTopologyRequest\x1a\x1f.greylag.v1.GetTopologyResponse\x12N\n" +
+	"\vSetTopology\x12\x1e.greylag.v1.SetTopologyRequest\x1a\x1f.greylag.v1.SetTopologyResponse\x12K\n" +
+	"\n" +
+	"ExplainJob\x12\x1d.greylag.v1.ExplainJobRequest\x1a\x1e.greylag.v1.ExplainJobResponse\x12B\n" +
+	"\aGetPlan\x12\x1a.greylag.v1.GetPlanRequest\x1a\x1b.greylag.v1.GetPlanResponse\x12Y\n" +
+	"\x0eStreamSnapshot\x12!.greylag.v1.StreamSnapshotRequest\x1a\".greylag.v1.StreamSnapshotResponse0\x01\x12P\n" +
+	"\vStreamAudit\x12\x1e.greylag.v1.StreamAuditRequest\x1a\x1f.greylag.v1.StreamAuditResponse0\x012\xb5\x03\n" +
+	"\vPeerService\x12Q\n" +
+	"\fGetReadIndex\x12\x1f.greylag.v1.GetReadIndexRequest\x1a .greylag.v1.GetReadIndexResponse\x12]\n" +
+	"\x10ListFinishedJobs\x12#.greylag.v1.ListFinishedJobsRequest\x1a$.greylag.v1.ListFinishedJobsResponse\x12E\n" +
+	"\bGetBlobs\x12\x1b.greylag.v1.GetBlobsRequest\x1a\x1c.greylag.v1.GetBlobsResponse\x12Z\n" +
+	"\x0fListJournalRows\x12\".greylag.v1.ListJournalRowsRequest\x1a#.greylag.v1.ListJournalRowsResponse\x12Q\n" +
+	"\fGetAuthority\x12\x1f.greylag.v1.GetAuthorityRequest\x1a .greylag.v1.GetAuthorityResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
 	file_greylag_v1_cluster_proto_rawDescOnce sync.Once
@@ -4016,92 +4017,92 @@ func file_greylag_v1_cluster_proto_rawDescGZIP() []byte {
 
 var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_greylag_v1_cluster_proto_goTypes = []any{
-	(*AuditRequest)(nil),          // 0: greylag.v1.AuditRequest
-	(*AuditResponse)(nil),         // 1: greylag.v1.AuditResponse
-	(*StatusRequest)(nil),         // 2: greylag.v1.StatusRequest
-	(*StatusResponse)(nil),        // 3: greylag.v1.StatusResponse
-	(*Restored)(nil),              // 4: greylag.v1.Restored
-	(*Member)(nil),                // 5: greylag.v1.Member
-	(*InfoRequest)(nil),           // 6: greylag.v1.InfoRequest
-	(*InfoResponse)(nil),          // 7: greylag.v1.InfoResponse
-	(*ReservationInfo)(nil),       // 8: greylag.v1.ReservationInfo
-	(*ReservedJob)(nil),           // 9: greylag.v1.ReservedJob
-	(*PartitionInfo)(nil),         // 10: greylag.v1.PartitionInfo
-	(*NodeGroup)(nil),             // 11: greylag.v1.NodeGroup
-	(*Node)(nil),                  // 12: greylag.v1.Node
-	(*NodesRequest)(nil),          // 13: greylag.v1.NodesRequest
-	(*NodesResponse)(nil),         // 14: greylag.v1.NodesResponse
-	(*UpdateNodesRequest)(nil),    // 15: greylag.v1.UpdateNodesRequest
-	(*UpdateNodesResponse)(nil),   // 16: greylag.v1.UpdateNodesResponse
-	(*CreateTokenRequest)(nil),    // 17: greylag.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),   // 18: greylag.v1.CreateTokenResponse
-	(*JoinRequest)(nil),           // 19: greylag.v1.JoinRequest
-	(*JoinResponse)(nil),          // 20: greylag.v1.JoinResponse
-	(*RenewRequest)(nil),          // 21: greylag.v1.RenewRequest
-	(*RenewResponse)(nil),         // 22: greylag.v1.RenewResponse
-	(*CertificatesRequest)(nil),   // 23: greylag.v1.CertificatesRequest
-	(*CertificatesResponse)(nil),  // 24: greylag.v1.CertificatesResponse
-	(*Rotation)(nil),              // 25: greylag.v1.Rotation
-	(*AuthoritiesRequest)(nil),    // 26: greylag.v1.AuthoritiesRequest
-	(*AuthoritiesResponse)(nil),   // 27: greylag.v1.AuthoritiesResponse
-	(*RotateRequest)(nil),         // 28: greylag.v1.RotateRequest
-	(*RotateResponse)(nil),        // 29: greylag.v1.RotateResponse
-	(*AuthorityRequest)(nil),      // 30: greylag.v1.AuthorityRequest
-	(*AuthorityResponse)(nil),     // 31: greylag.v1.AuthorityResponse
-	(*CertificateHolder)(nil),     // 32: greylag.v1.CertificateHolder
-	(*Certificate)(nil),           // 33: greylag.v1.Certificate
-	(*RevokeRequest)(nil),         // 34: greylag.v1.RevokeRequest
-	(*RevokeResponse)(nil),        // 35: greylag.v1.RevokeResponse
-	(*AddMemberRequest)(nil),      // 36: greylag.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),     // 37: greylag.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),   // 38: greylag.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),  // 39: greylag.v1.RemoveMemberResponse
-	(*TransferRequest)(nil),       // 40: greylag.v1.TransferRequest
-	(*TransferResponse)(nil),      // 41: greylag.v1.TransferResponse
-	(*PolicyRequest)(nil),         // 42: greylag.v1.PolicyRequest
-	(*PolicyResponse)(nil),        // 43: greylag.v1.PolicyResponse
-	(*ApplyRequest)(nil),          // 44: greylag.v1.ApplyRequest
-	(*ApplyResponse)(nil),         // 45: greylag.v1.ApplyResponse
-	(*SnapshotRequest)(nil),       // 46: greylag.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),      // 47: greylag.v1.SnapshotResponse
-	(*ReadIndexRequest)(nil),      // 48: greylag.v1.ReadIndexRequest
-	(*ReadIndexResponse)(nil),     // 49: greylag.v1.ReadIndexResponse
-	(*FinishedRequest)(nil),       // 50: greylag.v1.FinishedRequest
-	(*FinishedResponse)(nil),      // 51: greylag.v1.FinishedResponse
-	(*RowsRequest)(nil),           // 52: greylag.v1.RowsRequest
-	(*RowsResponse)(nil),          // 53: greylag.v1.RowsResponse
-	(*BlobRequest)(nil),           // 54: greylag.v1.BlobRequest
-	(*BlobResponse)(nil),          // 55: greylag.v1.BlobResponse
-	(*timestamppb.Timestamp)(nil), // 56: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 57: google.protobuf.Duration
-	(*Read)(nil),                  // 58: greylag.v1.Read
-	(*AsOf)(nil),                  // 59: greylag.v1.AsOf
-	(*LicenceInfo)(nil),           // 60: greylag.v1.LicenceInfo
-	(*GPU)(nil),                   // 61: greylag.v1.GPU
-	(*TopologyRequest)(nil),       // 62: greylag.v1.TopologyRequest
-	(*SetTopologyRequest)(nil),    // 63: greylag.v1.SetTopologyRequest
-	(*WhyRequest)(nil),            // 64: greylag.v1.WhyRequest
-	(*PlanRequest)(nil),           // 65: greylag.v1.PlanRequest
-	(*TopologyResponse)(nil),      // 66: greylag.v1.TopologyResponse
-	(*SetTopologyResponse)(nil),   // 67: greylag.v1.SetTopologyResponse
-	(*WhyResponse)(nil),           // 68: greylag.v1.WhyResponse
-	(*PlanResponse)(nil),          // 69: greylag.v1.PlanResponse
+	(*StreamAuditRequest)(nil),         // 0: greylag.v1.StreamAuditRequest
+	(*StreamAuditResponse)(nil),        // 1: greylag.v1.StreamAuditResponse
+	(*GetStatusRequest)(nil),           // 2: greylag.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),          // 3: greylag.v1.GetStatusResponse
+	(*Restored)(nil),                   // 4: greylag.v1.Restored
+	(*Member)(nil),                     // 5: greylag.v1.Member
+	(*GetInfoRequest)(nil),             // 6: greylag.v1.GetInfoRequest
+	(*GetInfoResponse)(nil),            // 7: greylag.v1.GetInfoResponse
+	(*ReservationInfo)(nil),            // 8: greylag.v1.ReservationInfo
+	(*ReservedJob)(nil),                // 9: greylag.v1.ReservedJob
+	(*PartitionInfo)(nil),              // 10: greylag.v1.PartitionInfo
+	(*NodeGroup)(nil),                  // 11: greylag.v1.NodeGroup
+	(*Node)(nil),                       // 12: greylag.v1.Node
+	(*ListNodesRequest)(nil),           // 13: greylag.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),          // 14: greylag.v1.ListNodesResponse
+	(*UpdateNodesRequest)(nil),         // 15: greylag.v1.UpdateNodesRequest
+	(*UpdateNodesResponse)(nil),        // 16: greylag.v1.UpdateNodesResponse
+	(*CreateTokenRequest)(nil),         // 17: greylag.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),        // 18: greylag.v1.CreateTokenResponse
+	(*JoinRequest)(nil),                // 19: greylag.v1.JoinRequest
+	(*JoinResponse)(nil),               // 20: greylag.v1.JoinResponse
+	(*RenewCertificateRequest)(nil),    // 21: greylag.v1.RenewCertificateRequest
+	(*RenewCertificateResponse)(nil),   // 22: greylag.v1.RenewCertificateResponse
+	(*ListCertificatesRequest)(nil),    // 23: greylag.v1.ListCertificatesRequest
+	(*ListCertificatesResponse)(nil),   // 24: greylag.v1.ListCertificatesResponse
+	(*Rotation)(nil),                   // 25: greylag.v1.Rotation
+	(*ListAuthoritiesRequest)(nil),     // 26: greylag.v1.ListAuthoritiesRequest
+	(*ListAuthoritiesResponse)(nil),    // 27: greylag.v1.ListAuthoritiesResponse
+	(*RotateAuthorityRequest)(nil),     // 28: greylag.v1.RotateAuthorityRequest
+	(*RotateAuthorityResponse)(nil),    // 29: greylag.v1.RotateAuthorityResponse
+	(*GetAuthorityRequest)(nil),        // 30: greylag.v1.GetAuthorityRequest
+	(*GetAuthorityResponse)(nil),       // 31: greylag.v1.GetAuthorityResponse
+	(*CertificateHolder)(nil),          // 32: greylag.v1.CertificateHolder
+	(*Certificate)(nil),                // 33: greylag.v1.Certificate
+	(*RevokeCertificatesRequest)(nil),  // 34: greylag.v1.RevokeCertificatesRequest
+	(*RevokeCertificatesResponse)(nil), // 35: greylag.v1.RevokeCertificatesResponse
+	(*AddMemberRequest)(nil),           // 36: greylag.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 37: greylag.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 38: greylag.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 39: greylag.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 40: greylag.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 41: greylag.v1.TransferLeadershipResponse
+	(*GetPolicyRequest)(nil),           // 42: greylag.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),          // 43: greylag.v1.GetPolicyResponse
+	(*SetPolicyRequest)(nil),           // 44: greylag.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),          // 45: greylag.v1.SetPolicyResponse
+	(*StreamSnapshotRequest)(nil),      // 46: greylag.v1.StreamSnapshotRequest
+	(*StreamSnapshotResponse)(nil),     // 47: greylag.v1.StreamSnapshotResponse
+	(*GetReadIndexRequest)(nil),        // 48: greylag.v1.GetReadIndexRequest
+	(*GetReadIndexResponse)(nil),       // 49: greylag.v1.GetReadIndexResponse
+	(*ListFinishedJobsRequest)(nil),    // 50: greylag.v1.ListFinishedJobsRequest
+	(*ListFinishedJobsResponse)(nil),   // 51: greylag.v1.ListFinishedJobsResponse
+	(*ListJournalRowsRequest)(nil),     // 52: greylag.v1.ListJournalRowsRequest
+	(*ListJournalRowsResponse)(nil),    // 53: greylag.v1.ListJournalRowsResponse
+	(*GetBlobsRequest)(nil),            // 54: greylag.v1.GetBlobsRequest
+	(*GetBlobsResponse)(nil),           // 55: greylag.v1.GetBlobsResponse
+	(*timestamppb.Timestamp)(nil),      // 56: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 57: google.protobuf.Duration
+	(*Read)(nil),                       // 58: greylag.v1.Read
+	(*AsOf)(nil),                       // 59: greylag.v1.AsOf
+	(*LicenceInfo)(nil),                // 60: greylag.v1.LicenceInfo
+	(*GPU)(nil),                        // 61: greylag.v1.GPU
+	(*GetTopologyRequest)(nil),         // 62: greylag.v1.GetTopologyRequest
+	(*SetTopologyRequest)(nil),         // 63: greylag.v1.SetTopologyRequest
+	(*ExplainJobRequest)(nil),          // 64: greylag.v1.ExplainJobRequest
+	(*GetPlanRequest)(nil),             // 65: greylag.v1.GetPlanRequest
+	(*GetTopologyResponse)(nil),        // 66: greylag.v1.GetTopologyResponse
+	(*SetTopologyResponse)(nil),        // 67: greylag.v1.SetTopologyResponse
+	(*ExplainJobResponse)(nil),         // 68: greylag.v1.ExplainJobResponse
+	(*GetPlanResponse)(nil),            // 69: greylag.v1.GetPlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
-	56, // 0: greylag.v1.AuditRequest.from:type_name -> google.protobuf.Timestamp
-	56, // 1: greylag.v1.AuditRequest.before:type_name -> google.protobuf.Timestamp
-	56, // 2: greylag.v1.AuditResponse.at:type_name -> google.protobuf.Timestamp
-	5,  // 3: greylag.v1.StatusResponse.members:type_name -> greylag.v1.Member
-	4,  // 4: greylag.v1.StatusResponse.restored:type_name -> greylag.v1.Restored
+	56, // 0: greylag.v1.StreamAuditRequest.from:type_name -> google.protobuf.Timestamp
+	56, // 1: greylag.v1.StreamAuditRequest.before:type_name -> google.protobuf.Timestamp
+	56, // 2: greylag.v1.StreamAuditResponse.at:type_name -> google.protobuf.Timestamp
+	5,  // 3: greylag.v1.GetStatusResponse.members:type_name -> greylag.v1.Member
+	4,  // 4: greylag.v1.GetStatusResponse.restored:type_name -> greylag.v1.Restored
 	56, // 5: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
 	56, // 6: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
 	56, // 7: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
 	57, // 8: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	58, // 9: greylag.v1.InfoRequest.read:type_name -> greylag.v1.Read
-	10, // 10: greylag.v1.InfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
-	59, // 11: greylag.v1.InfoResponse.as_of:type_name -> greylag.v1.AsOf
-	8,  // 12: greylag.v1.InfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
-	60, // 13: greylag.v1.InfoResponse.licences:type_name -> greylag.v1.LicenceInfo
+	58, // 9: greylag.v1.GetInfoRequest.read:type_name -> greylag.v1.Read
+	10, // 10: greylag.v1.GetInfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
+	59, // 11: greylag.v1.GetInfoResponse.as_of:type_name -> greylag.v1.AsOf
+	8,  // 12: greylag.v1.GetInfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
+	60, // 13: greylag.v1.GetInfoResponse.licences:type_name -> greylag.v1.LicenceInfo
 	56, // 14: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
 	56, // 15: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
 	9,  // 16: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
@@ -4111,76 +4112,76 @@ var file_greylag_v1_cluster_proto_depIdxs = []int32{
 	56, // 20: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
 	56, // 21: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
 	56, // 22: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	58, // 23: greylag.v1.NodesRequest.read:type_name -> greylag.v1.Read
-	12, // 24: greylag.v1.NodesResponse.nodes:type_name -> greylag.v1.Node
-	59, // 25: greylag.v1.NodesResponse.as_of:type_name -> greylag.v1.AsOf
+	58, // 23: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
+	12, // 24: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
+	59, // 25: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
 	57, // 26: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
 	56, // 27: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	58, // 28: greylag.v1.CertificatesRequest.read:type_name -> greylag.v1.Read
-	59, // 29: greylag.v1.CertificatesResponse.as_of:type_name -> greylag.v1.AsOf
-	32, // 30: greylag.v1.CertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
-	25, // 31: greylag.v1.CertificatesResponse.rotation:type_name -> greylag.v1.Rotation
+	58, // 28: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
+	59, // 29: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
+	32, // 30: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
+	25, // 31: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
 	56, // 32: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
 	33, // 33: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
 	56, // 34: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
 	56, // 35: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
 	56, // 36: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
-	58, // 37: greylag.v1.PolicyRequest.read:type_name -> greylag.v1.Read
-	59, // 38: greylag.v1.PolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	2,  // 39: greylag.v1.ClusterService.Status:input_type -> greylag.v1.StatusRequest
-	6,  // 40: greylag.v1.ClusterService.Info:input_type -> greylag.v1.InfoRequest
-	13, // 41: greylag.v1.ClusterService.Nodes:input_type -> greylag.v1.NodesRequest
+	58, // 37: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
+	59, // 38: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	2,  // 39: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
+	6,  // 40: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
+	13, // 41: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
 	15, // 42: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
 	17, // 43: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
 	19, // 44: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	21, // 45: greylag.v1.ClusterService.Renew:input_type -> greylag.v1.RenewRequest
-	23, // 46: greylag.v1.ClusterService.Certificates:input_type -> greylag.v1.CertificatesRequest
-	34, // 47: greylag.v1.ClusterService.Revoke:input_type -> greylag.v1.RevokeRequest
-	26, // 48: greylag.v1.ClusterService.Authorities:input_type -> greylag.v1.AuthoritiesRequest
-	28, // 49: greylag.v1.ClusterService.Rotate:input_type -> greylag.v1.RotateRequest
+	21, // 45: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
+	23, // 46: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
+	34, // 47: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
+	26, // 48: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
+	28, // 49: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
 	36, // 50: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
 	38, // 51: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	40, // 52: greylag.v1.ClusterService.Transfer:input_type -> greylag.v1.TransferRequest
-	42, // 53: greylag.v1.ClusterService.Policy:input_type -> greylag.v1.PolicyRequest
-	44, // 54: greylag.v1.ClusterService.Apply:input_type -> greylag.v1.ApplyRequest
-	62, // 55: greylag.v1.ClusterService.Topology:input_type -> greylag.v1.TopologyRequest
+	40, // 52: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
+	42, // 53: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
+	44, // 54: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
+	62, // 55: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
 	63, // 56: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	64, // 57: greylag.v1.ClusterService.Why:input_type -> greylag.v1.WhyRequest
-	65, // 58: greylag.v1.ClusterService.Plan:input_type -> greylag.v1.PlanRequest
-	46, // 59: greylag.v1.ClusterService.Snapshot:input_type -> greylag.v1.SnapshotRequest
-	0,  // 60: greylag.v1.ClusterService.Audit:input_type -> greylag.v1.AuditRequest
-	48, // 61: greylag.v1.PeerService.ReadIndex:input_type -> greylag.v1.ReadIndexRequest
-	50, // 62: greylag.v1.PeerService.Finished:input_type -> greylag.v1.FinishedRequest
-	54, // 63: greylag.v1.PeerService.Blob:input_type -> greylag.v1.BlobRequest
-	52, // 64: greylag.v1.PeerService.Rows:input_type -> greylag.v1.RowsRequest
-	30, // 65: greylag.v1.PeerService.Authority:input_type -> greylag.v1.AuthorityRequest
-	3,  // 66: greylag.v1.ClusterService.Status:output_type -> greylag.v1.StatusResponse
-	7,  // 67: greylag.v1.ClusterService.Info:output_type -> greylag.v1.InfoResponse
-	14, // 68: greylag.v1.ClusterService.Nodes:output_type -> greylag.v1.NodesResponse
+	64, // 57: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
+	65, // 58: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
+	46, // 59: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
+	0,  // 60: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
+	48, // 61: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
+	50, // 62: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
+	54, // 63: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
+	52, // 64: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
+	30, // 65: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
+	3,  // 66: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
+	7,  // 67: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
+	14, // 68: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
 	16, // 69: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
 	18, // 70: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
 	20, // 71: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	22, // 72: greylag.v1.ClusterService.Renew:output_type -> greylag.v1.RenewResponse
-	24, // 73: greylag.v1.ClusterService.Certificates:output_type -> greylag.v1.CertificatesResponse
-	35, // 74: greylag.v1.ClusterService.Revoke:output_type -> greylag.v1.RevokeResponse
-	27, // 75: greylag.v1.ClusterService.Authorities:output_type -> greylag.v1.AuthoritiesResponse
-	29, // 76: greylag.v1.ClusterService.Rotate:output_type -> greylag.v1.RotateResponse
+	22, // 72: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
+	24, // 73: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
+	35, // 74: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
+	27, // 75: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
+	29, // 76: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
 	37, // 77: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
 	39, // 78: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	41, // 79: greylag.v1.ClusterService.Transfer:output_type -> greylag.v1.TransferResponse
-	43, // 80: greylag.v1.ClusterService.Policy:output_type -> greylag.v1.PolicyResponse
-	45, // 81: greylag.v1.ClusterService.Apply:output_type -> greylag.v1.ApplyResponse
-	66, // 82: greylag.v1.ClusterService.Topology:output_type -> greylag.v1.TopologyResponse
+	41, // 79: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
+	43, // 80: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
+	45, // 81: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
+	66, // 82: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
 	67, // 83: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	68, // 84: greylag.v1.ClusterService.Why:output_type -> greylag.v1.WhyResponse
-	69, // 85: greylag.v1.ClusterService.Plan:output_type -> greylag.v1.PlanResponse
-	47, // 86: greylag.v1.ClusterService.Snapshot:output_type -> greylag.v1.SnapshotResponse
-	1,  // 87: greylag.v1.ClusterService.Audit:output_type -> greylag.v1.AuditResponse
-	49, // 88: greylag.v1.PeerService.ReadIndex:output_type -> greylag.v1.ReadIndexResponse
-	51, // 89: greylag.v1.PeerService.Finished:output_type -> greylag.v1.FinishedResponse
-	55, // 90: greylag.v1.PeerService.Blob:output_type -> greylag.v1.BlobResponse
-	53, // 91: greylag.v1.PeerService.Rows:output_type -> greylag.v1.RowsResponse
-	31, // 92: greylag.v1.PeerService.Authority:output_type -> greylag.v1.AuthorityResponse
+	68, // 84: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
+	69, // 85: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
+	47, // 86: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
+	1,  // 87: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
+	49, // 88: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
+	51, // 89: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
+	55, // 90: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
+	53, // 91: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
+	31, // 92: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
 	66, // [66:93] is the sub-list for method output_type
 	39, // [39:66] is the sub-list for method input_type
 	39, // [39:39] is the sub-list for extension type_name

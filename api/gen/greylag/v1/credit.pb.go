@@ -461,7 +461,7 @@ func (x *ChangeCreditsResponse) GetLost() int64 {
 	return 0
 }
 
-type BalancesRequest struct {
+type ListBalancesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Accounts      []string               `protobuf:"bytes,1,rep,name=accounts,proto3" json:"accounts,omitempty"` // these and all below them; empty: all that the caller may see
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
@@ -473,20 +473,20 @@ type BalancesRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *BalancesRequest) Reset() {
-	*x = BalancesRequest{}
+func (x *ListBalancesRequest) Reset() {
+	*x = ListBalancesRequest{}
 	mi := &file_greylag_v1_credit_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *BalancesRequest) String() string {
+func (x *ListBalancesRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*BalancesRequest) ProtoMessage() {}
+func (*ListBalancesRequest) ProtoMessage() {}
 
-func (x *BalancesRequest) ProtoReflect() protoreflect.Message {
+func (x *ListBalancesRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_credit_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -498,47 +498,47 @@ func (x *BalancesRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use BalancesRequest.ProtoReflect.Descriptor instead.
-func (*BalancesRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListBalancesRequest.ProtoReflect.Descriptor instead.
+func (*ListBalancesRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *BalancesRequest) GetAccounts() []string {
+func (x *ListBalancesRequest) GetAccounts() []string {
 	if x != nil {
 		return x.Accounts
 	}
 	return nil
 }
 
-func (x *BalancesRequest) GetUser() string {
+func (x *ListBalancesRequest) GetUser() string {
 	if x != nil {
 		return x.User
 	}
 	return ""
 }
 
-func (x *BalancesRequest) GetBuckets() bool {
+func (x *ListBalancesRequest) GetBuckets() bool {
 	if x != nil {
 		return x.Buckets
 	}
 	return false
 }
 
-func (x *BalancesRequest) GetRead() *Read {
+func (x *ListBalancesRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
 	return nil
 }
 
-func (x *BalancesRequest) GetDeleted() bool {
+func (x *ListBalancesRequest) GetDeleted() bool {
 	if x != nil {
 		return x.Deleted
 	}
 	return false
 }
 
-func (x *BalancesRequest) GetJob() *BucketScope {
+func (x *ListBalancesRequest) GetJob() *BucketScope {
 	if x != nil {
 		return x.Job
 	}
@@ -897,7 +897,7 @@ func (x *Bucket) GetUpcoming() bool {
 	return false
 }
 
-type BalancesResponse struct {
+type ListBalancesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Balances      []*Balance             `protobuf:"bytes,1,rep,name=balances,proto3" json:"balances,omitempty"` // each after its parent
 	Entries       uint64                 `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`
@@ -907,20 +907,20 @@ type BalancesResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *BalancesResponse) Reset() {
-	*x = BalancesResponse{}
+func (x *ListBalancesResponse) Reset() {
+	*x = ListBalancesResponse{}
 	mi := &file_greylag_v1_credit_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *BalancesResponse) String() string {
+func (x *ListBalancesResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*BalancesResponse) ProtoMessage() {}
+func (*ListBalancesResponse) ProtoMessage() {}
 
-func (x *BalancesResponse) ProtoReflect() protoreflect.Message {
+func (x *ListBalancesResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_credit_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -932,40 +932,40 @@ func (x *BalancesResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use BalancesResponse.ProtoReflect.Descriptor instead.
-func (*BalancesResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListBalancesResponse.ProtoReflect.Descriptor instead.
+func (*ListBalancesResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *BalancesResponse) GetBalances() []*Balance {
+func (x *ListBalancesResponse) GetBalances() []*Balance {
 	if x != nil {
 		return x.Balances
 	}
 	return nil
 }
 
-func (x *BalancesResponse) GetEntries() uint64 {
+func (x *ListBalancesResponse) GetEntries() uint64 {
 	if x != nil {
 		return x.Entries
 	}
 	return 0
 }
 
-func (x *BalancesResponse) GetCharging() bool {
+func (x *ListBalancesResponse) GetCharging() bool {
 	if x != nil {
 		return x.Charging
 	}
 	return false
 }
 
-func (x *BalancesResponse) GetAsOf() *AsOf {
+func (x *ListBalancesResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
 	return nil
 }
 
-type StatementRequest struct {
+type StreamStatementRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Account       string                 `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"`
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
@@ -975,20 +975,20 @@ type StatementRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StatementRequest) Reset() {
-	*x = StatementRequest{}
+func (x *StreamStatementRequest) Reset() {
+	*x = StreamStatementRequest{}
 	mi := &file_greylag_v1_credit_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StatementRequest) String() string {
+func (x *StreamStatementRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StatementRequest) ProtoMessage() {}
+func (*StreamStatementRequest) ProtoMessage() {}
 
-func (x *StatementRequest) ProtoReflect() protoreflect.Message {
+func (x *StreamStatementRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_credit_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1000,64 +1000,64 @@ func (x *StatementRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StatementRequest.ProtoReflect.Descriptor instead.
-func (*StatementRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use StreamStatementRequest.ProtoReflect.Descriptor instead.
+func (*StreamStatementRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *StatementRequest) GetAccount() string {
+func (x *StreamStatementRequest) GetAccount() string {
 	if x != nil {
 		return x.Account
 	}
 	return ""
 }
 
-func (x *StatementRequest) GetUser() string {
+func (x *StreamStatementRequest) GetUser() string {
 	if x != nil {
 		return x.User
 	}
 	return ""
 }
 
-func (x *StatementRequest) GetFrom() *timestamppb.Timestamp {
+func (x *StreamStatementRequest) GetFrom() *timestamppb.Timestamp {
 	if x != nil {
 		return x.From
 	}
 	return nil
 }
 
-func (x *StatementRequest) GetBefore() *timestamppb.Timestamp {
+func (x *StreamStatementRequest) GetBefore() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Before
 	}
 	return nil
 }
 
-type StatementResponse struct {
+type StreamStatementResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Line:
 	//
-	//	*StatementResponse_Balance
-	//	*StatementResponse_Entry
-	Line          isStatementResponse_Line `protobuf_oneof:"line"`
+	//	*StreamStatementResponse_Balance
+	//	*StreamStatementResponse_Entry
+	Line          isStreamStatementResponse_Line `protobuf_oneof:"line"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StatementResponse) Reset() {
-	*x = StatementResponse{}
+func (x *StreamStatementResponse) Reset() {
+	*x = StreamStatementResponse{}
 	mi := &file_greylag_v1_credit_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StatementResponse) String() string {
+func (x *StreamStatementResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StatementResponse) ProtoMessage() {}
+func (*StreamStatementResponse) ProtoMessage() {}
 
-func (x *StatementResponse) ProtoReflect() protoreflect.Message {
+func (x *StreamStatementResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_credit_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1069,51 +1069,51 @@ func (x *StatementResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StatementResponse.ProtoReflect.Descriptor instead.
-func (*StatementResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use StreamStatementResponse.ProtoReflect.Descriptor instead.
+func (*StreamStatementResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *StatementResponse) GetLine() isStatementResponse_Line {
+func (x *StreamStatementResponse) GetLine() isStreamStatementResponse_Line {
 	if x != nil {
 		return x.Line
 	}
 	return nil
 }
 
-func (x *StatementResponse) GetBalance() int64 {
+func (x *StreamStatementResponse) GetBalance() int64 {
 	if x != nil {
-		if x, ok := x.Line.(*StatementResponse_Balance); ok {
+		if x, ok := x.Line.(*StreamStatementResponse_Balance); ok {
 			return x.Balance
 		}
 	}
 	return 0
 }
 
-func (x *StatementResponse) GetEntry() *JournalEntry {
+func (x *StreamStatementResponse) GetEntry() *JournalEntry {
 	if x != nil {
-		if x, ok := x.Line.(*StatementResponse_Entry); ok {
+		if x, ok := x.Line.(*StreamStatementResponse_Entry); ok {
 			return x.Entry
 		}
 	}
 	return nil
 }
 
-type isStatementResponse_Line interface {
-	isStatementResponse_Line()
+type isStreamStatementResponse_Line interface {
+	isStreamStatementResponse_Line()
 }
 
-type StatementResponse_Balance struct {
+type StreamStatementResponse_Balance struct {
 	Balance int64 `protobuf:"varint,1,opt,name=balance,proto3,oneof"` // the first line: before; the last: after
 }
 
-type StatementResponse_Entry struct {
+type StreamStatementResponse_Entry struct {
 	Entry *JournalEntry `protobuf:"bytes,2,opt,name=entry,proto3,oneof"`
 }
 
-func (*StatementResponse_Balance) isStatementResponse_Line() {}
+func (*StreamStatementResponse_Balance) isStreamStatementResponse_Line() {}
 
-func (*StatementResponse_Entry) isStatementResponse_Line() {}
+func (*StreamStatementResponse_Entry) isStreamStatementResponse_Line() {}
 
 type JournalEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1372,7 +1372,7 @@ func (x *BilledGPUs) GetCost() int64 {
 	return 0
 }
 
-type PricesRequest struct {
+type ListPricesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	History       bool                   `protobuf:"varint,1,opt,name=history,proto3" json:"history,omitempty"`
 	Read          *Read                  `protobuf:"bytes,2,opt,name=read,proto3" json:"read,omitempty"`
@@ -1380,20 +1380,20 @@ type PricesRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PricesRequest) Reset() {
-	*x = PricesRequest{}
+func (x *ListPricesRequest) Reset() {
+	*x = ListPricesRequest{}
 	mi := &file_greylag_v1_credit_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PricesRequest) String() string {
+func (x *ListPricesRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PricesRequest) ProtoMessage() {}
+func (*ListPricesRequest) ProtoMessage() {}
 
-func (x *PricesRequest) ProtoReflect() protoreflect.Message {
+func (x *ListPricesRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_credit_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1405,19 +1405,19 @@ func (x *PricesRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PricesRequest.ProtoReflect.Descriptor instead.
-func (*PricesRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListPricesRequest.ProtoReflect.Descriptor instead.
+func (*ListPricesRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *PricesRequest) GetHistory() bool {
+func (x *ListPricesRequest) GetHistory() bool {
 	if x != nil {
 		return x.History
 	}
 	return false
 }
 
-func (x *PricesRequest) GetRead() *Read {
+func (x *ListPricesRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
@@ -1492,7 +1492,7 @@ func (x *Price) GetUpcoming() bool {
 	return false
 }
 
-type PricesResponse struct {
+type ListPricesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Prices        []*Price               `protobuf:"bytes,1,rep,name=prices,proto3" json:"prices,omitempty"` // by type, the newest first
 	AsOf          *AsOf                  `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
@@ -1500,20 +1500,20 @@ type PricesResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PricesResponse) Reset() {
-	*x = PricesResponse{}
+func (x *ListPricesResponse) Reset() {
+	*x = ListPricesResponse{}
 	mi := &file_greylag_v1_credit_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PricesResponse) String() string {
+func (x *ListPricesResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PricesResponse) ProtoMessage() {}
+func (*ListPricesResponse) ProtoMessage() {}
 
-func (x *PricesResponse) ProtoReflect() protoreflect.Message {
+func (x *ListPricesResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_credit_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1525,46 +1525,46 @@ func (x *PricesResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PricesResponse.ProtoReflect.Descriptor instead.
-func (*PricesResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListPricesResponse.ProtoReflect.Descriptor instead.
+func (*ListPricesResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *PricesResponse) GetPrices() []*Price {
+func (x *ListPricesResponse) GetPrices() []*Price {
 	if x != nil {
 		return x.Prices
 	}
 	return nil
 }
 
-func (x *PricesResponse) GetAsOf() *AsOf {
+func (x *ListPricesResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
 	return nil
 }
 
-type QuoteRequest struct {
+type QuoteJobsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Jobs          *SubmitRequest         `protobuf:"bytes,1,opt,name=jobs,proto3" json:"jobs,omitempty"`
+	Jobs          []*JobSpec             `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *QuoteRequest) Reset() {
-	*x = QuoteRequest{}
+func (x *QuoteJobsRequest) Reset() {
+	*x = QuoteJobsRequest{}
 	mi := &file_greylag_v1_credit_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *QuoteRequest) String() string {
+func (x *QuoteJobsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*QuoteRequest) ProtoMessage() {}
+func (*QuoteJobsRequest) ProtoMessage() {}
 
-func (x *QuoteRequest) ProtoReflect() protoreflect.Message {
+func (x *QuoteJobsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_credit_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1576,19 +1576,19 @@ func (x *QuoteRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use QuoteRequest.ProtoReflect.Descriptor instead.
-func (*QuoteRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use QuoteJobsRequest.ProtoReflect.Descriptor instead.
+func (*QuoteJobsRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *QuoteRequest) GetJobs() *SubmitRequest {
+func (x *QuoteJobsRequest) GetJobs() []*JobSpec {
 	if x != nil {
 		return x.Jobs
 	}
 	return nil
 }
 
-type QuoteResponse struct {
+type QuoteJobsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Amount        int64                  `protobuf:"varint,1,opt,name=amount,proto3" json:"amount,omitempty"` // set aside in all
 	Account       string                 `protobuf:"bytes,2,opt,name=account,proto3" json:"account,omitempty"`
@@ -1607,20 +1607,20 @@ type QuoteResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *QuoteResponse) Reset() {
-	*x = QuoteResponse{}
+func (x *QuoteJobsResponse) Reset() {
+	*x = QuoteJobsResponse{}
 	mi := &file_greylag_v1_credit_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *QuoteResponse) String() string {
+func (x *QuoteJobsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*QuoteResponse) ProtoMessage() {}
+func (*QuoteJobsResponse) ProtoMessage() {}
 
-func (x *QuoteResponse) ProtoReflect() protoreflect.Message {
+func (x *QuoteJobsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_credit_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1632,122 +1632,122 @@ func (x *QuoteResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use QuoteResponse.ProtoReflect.Descriptor instead.
-func (*QuoteResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use QuoteJobsResponse.ProtoReflect.Descriptor instead.
+func (*QuoteJobsResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *QuoteResponse) GetAmount() int64 {
+func (x *QuoteJobsResponse) GetAmount() int64 {
 	if x != nil {
 		return x.Amount
 	}
 	return 0
 }
 
-func (x *QuoteResponse) GetAccount() string {
+func (x *QuoteJobsResponse) GetAccount() string {
 	if x != nil {
 		return x.Account
 	}
 	return ""
 }
 
-func (x *QuoteResponse) GetUser() string {
+func (x *QuoteJobsResponse) GetUser() string {
 	if x != nil {
 		return x.User
 	}
 	return ""
 }
 
-func (x *QuoteResponse) GetUsable() int64 {
+func (x *QuoteJobsResponse) GetUsable() int64 {
 	if x != nil {
 		return x.Usable
 	}
 	return 0
 }
 
-func (x *QuoteResponse) GetRates() []*Price {
+func (x *QuoteJobsResponse) GetRates() []*Price {
 	if x != nil {
 		return x.Rates
 	}
 	return nil
 }
 
-func (x *QuoteResponse) GetRefusal() string {
+func (x *QuoteJobsResponse) GetRefusal() string {
 	if x != nil {
 		return x.Refusal
 	}
 	return ""
 }
 
-func (x *QuoteResponse) GetHint() string {
+func (x *QuoteJobsResponse) GetHint() string {
 	if x != nil {
 		return x.Hint
 	}
 	return ""
 }
 
-func (x *QuoteResponse) GetFree() bool {
+func (x *QuoteJobsResponse) GetFree() bool {
 	if x != nil {
 		return x.Free
 	}
 	return false
 }
 
-func (x *QuoteResponse) GetFloating() bool {
+func (x *QuoteJobsResponse) GetFloating() bool {
 	if x != nil {
 		return x.Floating
 	}
 	return false
 }
 
-func (x *QuoteResponse) GetPaidIn() []string {
+func (x *QuoteJobsResponse) GetPaidIn() []string {
 	if x != nil {
 		return x.PaidIn
 	}
 	return nil
 }
 
-func (x *QuoteResponse) GetAtLimit() int64 {
+func (x *QuoteJobsResponse) GetAtLimit() int64 {
 	if x != nil {
 		return x.AtLimit
 	}
 	return 0
 }
 
-func (x *QuoteResponse) GetWarnings() []string {
+func (x *QuoteJobsResponse) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
 	}
 	return nil
 }
 
-func (x *QuoteResponse) GetAhead() *durationpb.Duration {
+func (x *QuoteJobsResponse) GetAhead() *durationpb.Duration {
 	if x != nil {
 		return x.Ahead
 	}
 	return nil
 }
 
-type VerifyRequest struct {
+type VerifyJournalsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *VerifyRequest) Reset() {
-	*x = VerifyRequest{}
+func (x *VerifyJournalsRequest) Reset() {
+	*x = VerifyJournalsRequest{}
 	mi := &file_greylag_v1_credit_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *VerifyRequest) String() string {
+func (x *VerifyJournalsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*VerifyRequest) ProtoMessage() {}
+func (*VerifyJournalsRequest) ProtoMessage() {}
 
-func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
+func (x *VerifyJournalsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_credit_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1759,8 +1759,8 @@ func (x *VerifyRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use VerifyRequest.ProtoReflect.Descriptor instead.
-func (*VerifyRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use VerifyJournalsRequest.ProtoReflect.Descriptor instead.
+func (*VerifyJournalsRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{16}
 }
 
@@ -1850,7 +1850,7 @@ func (x *VerifiedJournal) GetFirst() uint64 {
 	return 0
 }
 
-type VerifyResponse struct {
+type VerifyJournalsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Journals      []*VerifiedJournal     `protobuf:"bytes,1,rep,name=journals,proto3" json:"journals,omitempty"`
 	Controller    string                 `protobuf:"bytes,3,opt,name=controller,proto3" json:"controller,omitempty"` // whose journals these are
@@ -1858,20 +1858,20 @@ type VerifyResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *VerifyResponse) Reset() {
-	*x = VerifyResponse{}
+func (x *VerifyJournalsResponse) Reset() {
+	*x = VerifyJournalsResponse{}
 	mi := &file_greylag_v1_credit_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *VerifyResponse) String() string {
+func (x *VerifyJournalsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*VerifyResponse) ProtoMessage() {}
+func (*VerifyJournalsResponse) ProtoMessage() {}
 
-func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
+func (x *VerifyJournalsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_credit_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1883,19 +1883,19 @@ func (x *VerifyResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use VerifyResponse.ProtoReflect.Descriptor instead.
-func (*VerifyResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use VerifyJournalsResponse.ProtoReflect.Descriptor instead.
+func (*VerifyJournalsResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *VerifyResponse) GetJournals() []*VerifiedJournal {
+func (x *VerifyJournalsResponse) GetJournals() []*VerifiedJournal {
 	if x != nil {
 		return x.Journals
 	}
 	return nil
 }
 
-func (x *VerifyResponse) GetController() string {
+func (x *VerifyJournalsResponse) GetController() string {
 	if x != nil {
 		return x.Controller
 	}
@@ -1956,8 +1956,8 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	" \x03(\tR\bwarnings\x12\x17\n" +
 	"\adone_by\x18\v \x01(\tR\x06doneBy\x123\n" +
 	"\adone_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x06doneAt\x12\x12\n" +
-	"\x04lost\x18\r \x01(\x03R\x04lost\"\xc6\x01\n" +
-	"\x0fBalancesRequest\x12\x1a\n" +
+	"\x04lost\x18\r \x01(\x03R\x04lost\"\xca\x01\n" +
+	"\x13ListBalancesRequest\x12\x1a\n" +
 	"\baccounts\x18\x01 \x03(\tR\baccounts\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x18\n" +
 	"\abuckets\x18\x03 \x01(\bR\abuckets\x12$\n" +
@@ -2002,18 +2002,18 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\bpriority\x18\v \x01(\x05R\bpriority\x12-\n" +
 	"\x05scope\x18\f \x01(\v2\x17.greylag.v1.BucketScopeR\x05scope\x12\x16\n" +
 	"\x06cutoff\x18\r \x01(\bR\x06cutoff\x12\x1a\n" +
-	"\bupcoming\x18\x0e \x01(\bR\bupcoming\"\xa0\x01\n" +
-	"\x10BalancesResponse\x12/\n" +
+	"\bupcoming\x18\x0e \x01(\bR\bupcoming\"\xa4\x01\n" +
+	"\x14ListBalancesResponse\x12/\n" +
 	"\bbalances\x18\x01 \x03(\v2\x13.greylag.v1.BalanceR\bbalances\x12\x18\n" +
 	"\aentries\x18\x02 \x01(\x04R\aentries\x12\x1a\n" +
 	"\bcharging\x18\x03 \x01(\bR\bcharging\x12%\n" +
-	"\x05as_of\x18\x04 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xa4\x01\n" +
-	"\x10StatementRequest\x12\x18\n" +
+	"\x05as_of\x18\x04 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xaa\x01\n" +
+	"\x16StreamStatementRequest\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12.\n" +
 	"\x04from\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x122\n" +
-	"\x06before\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\"i\n" +
-	"\x11StatementResponse\x12\x1a\n" +
+	"\x06before\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\"o\n" +
+	"\x17StreamStatementResponse\x12\x1a\n" +
 	"\abalance\x18\x01 \x01(\x03H\x00R\abalance\x120\n" +
 	"\x05entry\x18\x02 \x01(\v2\x18.greylag.v1.JournalEntryH\x00R\x05entryB\x06\n" +
 	"\x04line\"\xd2\x03\n" +
@@ -2043,21 +2043,21 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x05price\x18\x03 \x01(\x03R\x05price\x120\n" +
 	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x15\n" +
 	"\x06gpu_ms\x18\x05 \x01(\x03R\x05gpuMs\x12\x12\n" +
-	"\x04cost\x18\x06 \x01(\x03R\x04cost\"O\n" +
-	"\rPricesRequest\x12\x18\n" +
+	"\x04cost\x18\x06 \x01(\x03R\x04cost\"S\n" +
+	"\x11ListPricesRequest\x12\x18\n" +
 	"\ahistory\x18\x01 \x01(\bR\ahistory\x12$\n" +
 	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\x84\x01\n" +
 	"\x05Price\x12\x19\n" +
 	"\bgpu_type\x18\x01 \x01(\tR\agpuType\x12\x14\n" +
 	"\x05price\x18\x02 \x01(\x03R\x05price\x12.\n" +
 	"\x04from\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12\x1a\n" +
-	"\bupcoming\x18\x04 \x01(\bR\bupcoming\"b\n" +
-	"\x0ePricesResponse\x12)\n" +
+	"\bupcoming\x18\x04 \x01(\bR\bupcoming\"f\n" +
+	"\x12ListPricesResponse\x12)\n" +
 	"\x06prices\x18\x01 \x03(\v2\x11.greylag.v1.PriceR\x06prices\x12%\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"=\n" +
-	"\fQuoteRequest\x12-\n" +
-	"\x04jobs\x18\x01 \x01(\v2\x19.greylag.v1.SubmitRequestR\x04jobs\"\xf5\x02\n" +
-	"\rQuoteResponse\x12\x16\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\";\n" +
+	"\x10QuoteJobsRequest\x12'\n" +
+	"\x04jobs\x18\x01 \x03(\v2\x13.greylag.v1.JobSpecR\x04jobs\"\xf9\x02\n" +
+	"\x11QuoteJobsResponse\x12\x16\n" +
 	"\x06amount\x18\x01 \x01(\x03R\x06amount\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x12\n" +
 	"\x04user\x18\x03 \x01(\tR\x04user\x12\x16\n" +
@@ -2071,27 +2071,28 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	" \x03(\tR\x06paidIn\x12\x19\n" +
 	"\bat_limit\x18\v \x01(\x03R\aatLimit\x12\x1a\n" +
 	"\bwarnings\x18\r \x03(\tR\bwarnings\x12/\n" +
-	"\x05ahead\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05ahead\"\x0f\n" +
-	"\rVerifyRequest\"\x95\x01\n" +
+	"\x05ahead\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05ahead\"\x17\n" +
+	"\x15VerifyJournalsRequest\"\x95\x01\n" +
 	"\x0fVerifiedJournal\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aentries\x18\x02 \x01(\x04R\aentries\x12\x12\n" +
 	"\x04head\x18\x03 \x01(\fR\x04head\x12\x14\n" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12\x14\n" +
 	"\x05wrong\x18\x05 \x01(\x04R\x05wrong\x12\x14\n" +
-	"\x05first\x18\x06 \x01(\x04R\x05first\"o\n" +
-	"\x0eVerifyResponse\x127\n" +
+	"\x05first\x18\x06 \x01(\x04R\x05first\"w\n" +
+	"\x16VerifyJournalsResponse\x127\n" +
 	"\bjournals\x18\x01 \x03(\v2\x1b.greylag.v1.VerifiedJournalR\bjournals\x12\x1e\n" +
 	"\n" +
 	"controller\x18\x03 \x01(\tR\n" +
-	"controllerJ\x04\b\x02\x10\x032\xb8\x03\n" +
+	"controllerJ\x04\b\x02\x10\x032\x86\x04\n" +
 	"\rCreditService\x12T\n" +
-	"\rChangeCredits\x12 .greylag.v1.ChangeCreditsRequest\x1a!.greylag.v1.ChangeCreditsResponse\x12E\n" +
-	"\bBalances\x12\x1b.greylag.v1.BalancesRequest\x1a\x1c.greylag.v1.BalancesResponse\x12J\n" +
-	"\tStatement\x12\x1c.greylag.v1.StatementRequest\x1a\x1d.greylag.v1.StatementResponse0\x01\x12?\n" +
-	"\x06Prices\x12\x19.greylag.v1.PricesRequest\x1a\x1a.greylag.v1.PricesResponse\x12<\n" +
-	"\x05Quote\x12\x18.greylag.v1.QuoteRequest\x1a\x19.greylag.v1.QuoteResponse\x12?\n" +
-	"\x06Verify\x12\x19.greylag.v1.VerifyRequest\x1a\x1a.greylag.v1.VerifyResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
+	"\rChangeCredits\x12 .greylag.v1.ChangeCreditsRequest\x1a!.greylag.v1.ChangeCreditsResponse\x12Q\n" +
+	"\fListBalances\x12\x1f.greylag.v1.ListBalancesRequest\x1a .greylag.v1.ListBalancesResponse\x12\\\n" +
+	"\x0fStreamStatement\x12\".greylag.v1.StreamStatementRequest\x1a#.greylag.v1.StreamStatementResponse0\x01\x12K\n" +
+	"\n" +
+	"ListPrices\x12\x1d.greylag.v1.ListPricesRequest\x1a\x1e.greylag.v1.ListPricesResponse\x12H\n" +
+	"\tQuoteJobs\x12\x1c.greylag.v1.QuoteJobsRequest\x1a\x1d.greylag.v1.QuoteJobsResponse\x12W\n" +
+	"\x0eVerifyJournals\x12!.greylag.v1.VerifyJournalsRequest\x1a\".greylag.v1.VerifyJournalsResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
 	file_greylag_v1_credit_proto_rawDescOnce sync.Once
@@ -2107,71 +2108,71 @@ func file_greylag_v1_credit_proto_rawDescGZIP() []byte {
 
 var file_greylag_v1_credit_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_greylag_v1_credit_proto_goTypes = []any{
-	(*BucketScope)(nil),           // 0: greylag.v1.BucketScope
-	(*ChangeCreditsRequest)(nil),  // 1: greylag.v1.ChangeCreditsRequest
-	(*ChangeCreditsResponse)(nil), // 2: greylag.v1.ChangeCreditsResponse
-	(*BalancesRequest)(nil),       // 3: greylag.v1.BalancesRequest
-	(*Balance)(nil),               // 4: greylag.v1.Balance
-	(*Bucket)(nil),                // 5: greylag.v1.Bucket
-	(*BalancesResponse)(nil),      // 6: greylag.v1.BalancesResponse
-	(*StatementRequest)(nil),      // 7: greylag.v1.StatementRequest
-	(*StatementResponse)(nil),     // 8: greylag.v1.StatementResponse
-	(*JournalEntry)(nil),          // 9: greylag.v1.JournalEntry
-	(*BilledGPUs)(nil),            // 10: greylag.v1.BilledGPUs
-	(*PricesRequest)(nil),         // 11: greylag.v1.PricesRequest
-	(*Price)(nil),                 // 12: greylag.v1.Price
-	(*PricesResponse)(nil),        // 13: greylag.v1.PricesResponse
-	(*QuoteRequest)(nil),          // 14: greylag.v1.QuoteRequest
-	(*QuoteResponse)(nil),         // 15: greylag.v1.QuoteResponse
-	(*VerifyRequest)(nil),         // 16: greylag.v1.VerifyRequest
-	(*VerifiedJournal)(nil),       // 17: greylag.v1.VerifiedJournal
-	(*VerifyResponse)(nil),        // 18: greylag.v1.VerifyResponse
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
-	(*Read)(nil),                  // 20: greylag.v1.Read
-	(*AsOf)(nil),                  // 21: greylag.v1.AsOf
-	(*SubmitRequest)(nil),         // 22: greylag.v1.SubmitRequest
-	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
+	(*BucketScope)(nil),             // 0: greylag.v1.BucketScope
+	(*ChangeCreditsRequest)(nil),    // 1: greylag.v1.ChangeCreditsRequest
+	(*ChangeCreditsResponse)(nil),   // 2: greylag.v1.ChangeCreditsResponse
+	(*ListBalancesRequest)(nil),     // 3: greylag.v1.ListBalancesRequest
+	(*Balance)(nil),                 // 4: greylag.v1.Balance
+	(*Bucket)(nil),                  // 5: greylag.v1.Bucket
+	(*ListBalancesResponse)(nil),    // 6: greylag.v1.ListBalancesResponse
+	(*StreamStatementRequest)(nil),  // 7: greylag.v1.StreamStatementRequest
+	(*StreamStatementResponse)(nil), // 8: greylag.v1.StreamStatementResponse
+	(*JournalEntry)(nil),            // 9: greylag.v1.JournalEntry
+	(*BilledGPUs)(nil),              // 10: greylag.v1.BilledGPUs
+	(*ListPricesRequest)(nil),       // 11: greylag.v1.ListPricesRequest
+	(*Price)(nil),                   // 12: greylag.v1.Price
+	(*ListPricesResponse)(nil),      // 13: greylag.v1.ListPricesResponse
+	(*QuoteJobsRequest)(nil),        // 14: greylag.v1.QuoteJobsRequest
+	(*QuoteJobsResponse)(nil),       // 15: greylag.v1.QuoteJobsResponse
+	(*VerifyJournalsRequest)(nil),   // 16: greylag.v1.VerifyJournalsRequest
+	(*VerifiedJournal)(nil),         // 17: greylag.v1.VerifiedJournal
+	(*VerifyJournalsResponse)(nil),  // 18: greylag.v1.VerifyJournalsResponse
+	(*timestamppb.Timestamp)(nil),   // 19: google.protobuf.Timestamp
+	(*Read)(nil),                    // 20: greylag.v1.Read
+	(*AsOf)(nil),                    // 21: greylag.v1.AsOf
+	(*JobSpec)(nil),                 // 22: greylag.v1.JobSpec
+	(*durationpb.Duration)(nil),     // 23: google.protobuf.Duration
 }
 var file_greylag_v1_credit_proto_depIdxs = []int32{
 	19, // 0: greylag.v1.ChangeCreditsRequest.effective:type_name -> google.protobuf.Timestamp
 	19, // 1: greylag.v1.ChangeCreditsRequest.expires:type_name -> google.protobuf.Timestamp
 	0,  // 2: greylag.v1.ChangeCreditsRequest.scope:type_name -> greylag.v1.BucketScope
 	19, // 3: greylag.v1.ChangeCreditsResponse.done_at:type_name -> google.protobuf.Timestamp
-	20, // 4: greylag.v1.BalancesRequest.read:type_name -> greylag.v1.Read
-	0,  // 5: greylag.v1.BalancesRequest.job:type_name -> greylag.v1.BucketScope
+	20, // 4: greylag.v1.ListBalancesRequest.read:type_name -> greylag.v1.Read
+	0,  // 5: greylag.v1.ListBalancesRequest.job:type_name -> greylag.v1.BucketScope
 	5,  // 6: greylag.v1.Balance.buckets:type_name -> greylag.v1.Bucket
 	19, // 7: greylag.v1.Bucket.effective:type_name -> google.protobuf.Timestamp
 	19, // 8: greylag.v1.Bucket.expires:type_name -> google.protobuf.Timestamp
 	0,  // 9: greylag.v1.Bucket.scope:type_name -> greylag.v1.BucketScope
-	4,  // 10: greylag.v1.BalancesResponse.balances:type_name -> greylag.v1.Balance
-	21, // 11: greylag.v1.BalancesResponse.as_of:type_name -> greylag.v1.AsOf
-	19, // 12: greylag.v1.StatementRequest.from:type_name -> google.protobuf.Timestamp
-	19, // 13: greylag.v1.StatementRequest.before:type_name -> google.protobuf.Timestamp
-	9,  // 14: greylag.v1.StatementResponse.entry:type_name -> greylag.v1.JournalEntry
+	4,  // 10: greylag.v1.ListBalancesResponse.balances:type_name -> greylag.v1.Balance
+	21, // 11: greylag.v1.ListBalancesResponse.as_of:type_name -> greylag.v1.AsOf
+	19, // 12: greylag.v1.StreamStatementRequest.from:type_name -> google.protobuf.Timestamp
+	19, // 13: greylag.v1.StreamStatementRequest.before:type_name -> google.protobuf.Timestamp
+	9,  // 14: greylag.v1.StreamStatementResponse.entry:type_name -> greylag.v1.JournalEntry
 	19, // 15: greylag.v1.JournalEntry.at:type_name -> google.protobuf.Timestamp
 	19, // 16: greylag.v1.JournalEntry.effective:type_name -> google.protobuf.Timestamp
 	10, // 17: greylag.v1.JournalEntry.bill:type_name -> greylag.v1.BilledGPUs
 	19, // 18: greylag.v1.BilledGPUs.since:type_name -> google.protobuf.Timestamp
-	20, // 19: greylag.v1.PricesRequest.read:type_name -> greylag.v1.Read
+	20, // 19: greylag.v1.ListPricesRequest.read:type_name -> greylag.v1.Read
 	19, // 20: greylag.v1.Price.from:type_name -> google.protobuf.Timestamp
-	12, // 21: greylag.v1.PricesResponse.prices:type_name -> greylag.v1.Price
-	21, // 22: greylag.v1.PricesResponse.as_of:type_name -> greylag.v1.AsOf
-	22, // 23: greylag.v1.QuoteRequest.jobs:type_name -> greylag.v1.SubmitRequest
-	12, // 24: greylag.v1.QuoteResponse.rates:type_name -> greylag.v1.Price
-	23, // 25: greylag.v1.QuoteResponse.ahead:type_name -> google.protobuf.Duration
-	17, // 26: greylag.v1.VerifyResponse.journals:type_name -> greylag.v1.VerifiedJournal
+	12, // 21: greylag.v1.ListPricesResponse.prices:type_name -> greylag.v1.Price
+	21, // 22: greylag.v1.ListPricesResponse.as_of:type_name -> greylag.v1.AsOf
+	22, // 23: greylag.v1.QuoteJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	12, // 24: greylag.v1.QuoteJobsResponse.rates:type_name -> greylag.v1.Price
+	23, // 25: greylag.v1.QuoteJobsResponse.ahead:type_name -> google.protobuf.Duration
+	17, // 26: greylag.v1.VerifyJournalsResponse.journals:type_name -> greylag.v1.VerifiedJournal
 	1,  // 27: greylag.v1.CreditService.ChangeCredits:input_type -> greylag.v1.ChangeCreditsRequest
-	3,  // 28: greylag.v1.CreditService.Balances:input_type -> greylag.v1.BalancesRequest
-	7,  // 29: greylag.v1.CreditService.Statement:input_type -> greylag.v1.StatementRequest
-	11, // 30: greylag.v1.CreditService.Prices:input_type -> greylag.v1.PricesRequest
-	14, // 31: greylag.v1.CreditService.Quote:input_type -> greylag.v1.QuoteRequest
-	16, // 32: greylag.v1.CreditService.Verify:input_type -> greylag.v1.VerifyRequest
+	3,  // 28: greylag.v1.CreditService.ListBalances:input_type -> greylag.v1.ListBalancesRequest
+	7,  // 29: greylag.v1.CreditService.StreamStatement:input_type -> greylag.v1.StreamStatementRequest
+	11, // 30: greylag.v1.CreditService.ListPrices:input_type -> greylag.v1.ListPricesRequest
+	14, // 31: greylag.v1.CreditService.QuoteJobs:input_type -> greylag.v1.QuoteJobsRequest
+	16, // 32: greylag.v1.CreditService.VerifyJournals:input_type -> greylag.v1.VerifyJournalsRequest
 	2,  // 33: greylag.v1.CreditService.ChangeCredits:output_type -> greylag.v1.ChangeCreditsResponse
-	6,  // 34: greylag.v1.CreditService.Balances:output_type -> greylag.v1.BalancesResponse
-	8,  // 35: greylag.v1.CreditService.Statement:output_type -> greylag.v1.StatementResponse
-	13, // 36: greylag.v1.CreditService.Prices:output_type -> greylag.v1.PricesResponse
-	15, // 37: greylag.v1.CreditService.Quote:output_type -> greylag.v1.QuoteResponse
-	18, // 38: greylag.v1.CreditService.Verify:output_type -> greylag.v1.VerifyResponse
+	6,  // 34: greylag.v1.CreditService.ListBalances:output_type -> greylag.v1.ListBalancesResponse
+	8,  // 35: greylag.v1.CreditService.StreamStatement:output_type -> greylag.v1.StreamStatementResponse
+	13, // 36: greylag.v1.CreditService.ListPrices:output_type -> greylag.v1.ListPricesResponse
+	15, // 37: greylag.v1.CreditService.QuoteJobs:output_type -> greylag.v1.QuoteJobsResponse
+	18, // 38: greylag.v1.CreditService.VerifyJournals:output_type -> greylag.v1.VerifyJournalsResponse
 	33, // [33:39] is the sub-list for method output_type
 	27, // [27:33] is the sub-list for method input_type
 	27, // [27:27] is the sub-list for extension type_name
@@ -2186,8 +2187,8 @@ func file_greylag_v1_credit_proto_init() {
 	}
 	file_greylag_v1_job_proto_init()
 	file_greylag_v1_credit_proto_msgTypes[8].OneofWrappers = []any{
-		(*StatementResponse_Balance)(nil),
-		(*StatementResponse_Entry)(nil),
+		(*StreamStatementResponse_Balance)(nil),
+		(*StreamStatementResponse_Entry)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

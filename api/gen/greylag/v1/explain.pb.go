@@ -25,7 +25,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-type WhyRequest struct {
+type ExplainJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // 123 or 123_4; of an array the first element that waits
 	Read          *Read                  `protobuf:"bytes,2,opt,name=read,proto3" json:"read,omitempty"`
@@ -33,20 +33,20 @@ type WhyRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *WhyRequest) Reset() {
-	*x = WhyRequest{}
+func (x *ExplainJobRequest) Reset() {
+	*x = ExplainJobRequest{}
 	mi := &file_greylag_v1_explain_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *WhyRequest) String() string {
+func (x *ExplainJobRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*WhyRequest) ProtoMessage() {}
+func (*ExplainJobRequest) ProtoMessage() {}
 
-func (x *WhyRequest) ProtoReflect() protoreflect.Message {
+func (x *ExplainJobRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_explain_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -58,28 +58,28 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
-func (*WhyRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ExplainJobRequest.ProtoReflect.Descriptor instead.
+func (*ExplainJobRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *WhyRequest) GetJob() string {
+func (x *ExplainJobRequest) GetJob() string {
 	if x != nil {
 		return x.Job
 	}
 	return ""
 }
 
-func (x *WhyRequest) GetRead() *Read {
+func (x *ExplainJobRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
 	return nil
 }
 
-// WhyResponse explains one job. The reason of one that waits is that of now, which may be newer than
+// ExplainJobResponse explains one job. The reason of one that waits is that of now, which may be newer than
 // what lists of jobs tell. Of one that does not wait, only job, history and awaited are set.
-type WhyResponse struct {
+type ExplainJobResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	Causes        []string               `protobuf:"bytes,2,rep,name=causes,proto3" json:"causes,omitempty"` // what keeps it beyond its own reason
@@ -110,20 +110,20 @@ type WhyResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *WhyResponse) Reset() {
-	*x = WhyResponse{}
+func (x *ExplainJobResponse) Reset() {
+	*x = ExplainJobResponse{}
 	mi := &file_greylag_v1_explain_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *WhyResponse) String() string {
+func (x *ExplainJobResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*WhyResponse) ProtoMessage() {}
+func (*ExplainJobResponse) ProtoMessage() {}
 
-func (x *WhyResponse) ProtoReflect() protoreflect.Message {
+func (x *ExplainJobResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_explain_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -135,180 +135,180 @@ func (x *WhyResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use WhyResponse.ProtoReflect.Descriptor instead.
-func (*WhyResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ExplainJobResponse.ProtoReflect.Descriptor instead.
+func (*ExplainJobResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *WhyResponse) GetJob() *Job {
+func (x *ExplainJobResponse) GetJob() *Job {
 	if x != nil {
 		return x.Job
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetCauses() []string {
+func (x *ExplainJobResponse) GetCauses() []string {
 	if x != nil {
 		return x.Causes
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetNeeds() string {
+func (x *ExplainJobResponse) GetNeeds() string {
 	if x != nil {
 		return x.Needs
 	}
 	return ""
 }
 
-func (x *WhyResponse) GetNodes() int32 {
+func (x *ExplainJobResponse) GetNodes() int32 {
 	if x != nil {
 		return x.Nodes
 	}
 	return 0
 }
 
-func (x *WhyResponse) GetCould() int32 {
+func (x *ExplainJobResponse) GetCould() int32 {
 	if x != nil {
 		return x.Could
 	}
 	return 0
 }
 
-func (x *WhyResponse) GetFree() int32 {
+func (x *ExplainJobResponse) GetFree() int32 {
 	if x != nil {
 		return x.Free
 	}
 	return 0
 }
 
-func (x *WhyResponse) GetRuled() []*RuledOut {
+func (x *ExplainJobResponse) GetRuled() []*RuledOut {
 	if x != nil {
 		return x.Ruled
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetHolders() []*Holder {
+func (x *ExplainJobResponse) GetHolders() []*Holder {
 	if x != nil {
 		return x.Holders
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetAhead() int32 {
+func (x *ExplainJobResponse) GetAhead() int32 {
 	if x != nil {
 		return x.Ahead
 	}
 	return 0
 }
 
-func (x *WhyResponse) GetChanges() []string {
+func (x *ExplainJobResponse) GetChanges() []string {
 	if x != nil {
 		return x.Changes
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetPromise() []*NodeShare {
+func (x *ExplainJobResponse) GetPromise() []*NodeShare {
 	if x != nil {
 		return x.Promise
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetHistory() []*Note {
+func (x *ExplainJobResponse) GetHistory() []*Note {
 	if x != nil {
 		return x.History
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetAsOf() *AsOf {
+func (x *ExplainJobResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetExpected() *timestamppb.Timestamp {
+func (x *ExplainJobResponse) GetExpected() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Expected
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetAwaited() []*Awaited {
+func (x *ExplainJobResponse) GetAwaited() []*Awaited {
 	if x != nil {
 		return x.Awaited
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetRunsAgain() bool {
+func (x *ExplainJobResponse) GetRunsAgain() bool {
 	if x != nil {
 		return x.RunsAgain
 	}
 	return false
 }
 
-func (x *WhyResponse) GetNotes() []string {
+func (x *ExplainJobResponse) GetNotes() []string {
 	if x != nil {
 		return x.Notes
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetFirst() []*Rival {
+func (x *ExplainJobResponse) GetFirst() []*Rival {
 	if x != nil {
 		return x.First
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetDelays() []*Rival {
+func (x *ExplainJobResponse) GetDelays() []*Rival {
 	if x != nil {
 		return x.Delays
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetAlone() *timestamppb.Timestamp {
+func (x *ExplainJobResponse) GetAlone() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Alone
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetLater() []*KeptNodes {
+func (x *ExplainJobResponse) GetLater() []*KeptNodes {
 	if x != nil {
 		return x.Later
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetUnmet() []*Unmet {
+func (x *ExplainJobResponse) GetUnmet() []*Unmet {
 	if x != nil {
 		return x.Unmet
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetUnmetMore() int32 {
+func (x *ExplainJobResponse) GetUnmetMore() int32 {
 	if x != nil {
 		return x.UnmetMore
 	}
 	return 0
 }
 
-func (x *WhyResponse) GetLicences() []*LicenceInfo {
+func (x *ExplainJobResponse) GetLicences() []*LicenceInfo {
 	if x != nil {
 		return x.Licences
 	}
 	return nil
 }
 
-func (x *WhyResponse) GetClearUp() *durationpb.Duration {
+func (x *ExplainJobResponse) GetClearUp() *durationpb.Duration {
 	if x != nil {
 		return x.ClearUp
 	}
@@ -936,7 +936,7 @@ func (x *NodeShare) GetGpus() int32 {
 	return 0
 }
 
-type PlanRequest struct {
+type GetPlanRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Read          *Read                  `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
 	Partition     string                 `protobuf:"bytes,2,opt,name=partition,proto3" json:"partition,omitempty"` // empty: all
@@ -946,20 +946,20 @@ type PlanRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PlanRequest) Reset() {
-	*x = PlanRequest{}
+func (x *GetPlanRequest) Reset() {
+	*x = GetPlanRequest{}
 	mi := &file_greylag_v1_explain_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PlanRequest) String() string {
+func (x *GetPlanRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PlanRequest) ProtoMessage() {}
+func (*GetPlanRequest) ProtoMessage() {}
 
-func (x *PlanRequest) ProtoReflect() protoreflect.Message {
+func (x *GetPlanRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_explain_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -971,40 +971,40 @@ func (x *PlanRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PlanRequest.ProtoReflect.Descriptor instead.
-func (*PlanRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetPlanRequest.ProtoReflect.Descriptor instead.
+func (*GetPlanRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *PlanRequest) GetRead() *Read {
+func (x *GetPlanRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
 	return nil
 }
 
-func (x *PlanRequest) GetPartition() string {
+func (x *GetPlanRequest) GetPartition() string {
 	if x != nil {
 		return x.Partition
 	}
 	return ""
 }
 
-func (x *PlanRequest) GetWaiting() bool {
+func (x *GetPlanRequest) GetWaiting() bool {
 	if x != nil {
 		return x.Waiting
 	}
 	return false
 }
 
-func (x *PlanRequest) GetExpected() bool {
+func (x *GetPlanRequest) GetExpected() bool {
 	if x != nil {
 		return x.Expected
 	}
 	return false
 }
 
-type PlanResponse struct {
+type GetPlanResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Jobs          []*PlannedJob          `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"` // by start
 	AsOf          *AsOf                  `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
@@ -1012,20 +1012,20 @@ type PlanResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PlanResponse) Reset() {
-	*x = PlanResponse{}
+func (x *GetPlanResponse) Reset() {
+	*x = GetPlanResponse{}
 	mi := &file_greylag_v1_explain_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PlanResponse) String() string {
+func (x *GetPlanResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PlanResponse) ProtoMessage() {}
+func (*GetPlanResponse) ProtoMessage() {}
 
-func (x *PlanResponse) ProtoReflect() protoreflect.Message {
+func (x *GetPlanResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_explain_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1037,19 +1037,19 @@ func (x *PlanResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PlanResponse.ProtoReflect.Descriptor instead.
-func (*PlanResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetPlanResponse.ProtoReflect.Descriptor instead.
+func (*GetPlanResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_explain_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *PlanResponse) GetJobs() []*PlannedJob {
+func (x *GetPlanResponse) GetJobs() []*PlannedJob {
 	if x != nil {
 		return x.Jobs
 	}
 	return nil
 }
 
-func (x *PlanResponse) GetAsOf() *AsOf {
+func (x *GetPlanResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
@@ -1180,12 +1180,11 @@ var File_greylag_v1_explain_proto protoreflect.FileDescriptor
 const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\n" +
 	"\x18greylag/v1/explain.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14greylag/v1/job.proto\"D\n" +
-	"\n" +
-	"WhyRequest\x12\x10\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14greylag/v1/job.proto\"K\n" +
+	"\x11ExplainJobRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12$\n" +
-	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xb4\a\n" +
-	"\vWhyResponse\x12!\n" +
+	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xbb\a\n" +
+	"\x12ExplainJobResponse\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.greylag.v1.JobR\x03job\x12\x16\n" +
 	"\x06causes\x18\x02 \x03(\tR\x06causes\x12\x14\n" +
 	"\x05needs\x18\x03 \x01(\tR\x05needs\x12\x14\n" +
@@ -1260,13 +1259,13 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\x06broken\x18\x06 \x01(\tR\x06broken\"3\n" +
 	"\tNodeShare\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
-	"\x04gpus\x18\x02 \x01(\x05R\x04gpus\"\x87\x01\n" +
-	"\vPlanRequest\x12$\n" +
+	"\x04gpus\x18\x02 \x01(\x05R\x04gpus\"\x8a\x01\n" +
+	"\x0eGetPlanRequest\x12$\n" +
 	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\tR\tpartition\x12\x18\n" +
 	"\awaiting\x18\x03 \x01(\bR\awaiting\x12\x1a\n" +
-	"\bexpected\x18\x04 \x01(\bR\bexpected\"a\n" +
-	"\fPlanResponse\x12*\n" +
+	"\bexpected\x18\x04 \x01(\bR\bexpected\"d\n" +
+	"\x0fGetPlanResponse\x12*\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x16.greylag.v1.PlannedJobR\x04jobs\x12%\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xdb\x02\n" +
 	"\n" +
@@ -1297,8 +1296,8 @@ func file_greylag_v1_explain_proto_rawDescGZIP() []byte {
 
 var file_greylag_v1_explain_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_greylag_v1_explain_proto_goTypes = []any{
-	(*WhyRequest)(nil),            // 0: greylag.v1.WhyRequest
-	(*WhyResponse)(nil),           // 1: greylag.v1.WhyResponse
+	(*ExplainJobRequest)(nil),     // 0: greylag.v1.ExplainJobRequest
+	(*ExplainJobResponse)(nil),    // 1: greylag.v1.ExplainJobResponse
 	(*Unmet)(nil),                 // 2: greylag.v1.Unmet
 	(*KeptNodes)(nil),             // 3: greylag.v1.KeptNodes
 	(*Rival)(nil),                 // 4: greylag.v1.Rival
@@ -1308,8 +1307,8 @@ var file_greylag_v1_explain_proto_goTypes = []any{
 	(*LicenceInfo)(nil),           // 8: greylag.v1.LicenceInfo
 	(*Note)(nil),                  // 9: greylag.v1.Note
 	(*NodeShare)(nil),             // 10: greylag.v1.NodeShare
-	(*PlanRequest)(nil),           // 11: greylag.v1.PlanRequest
-	(*PlanResponse)(nil),          // 12: greylag.v1.PlanResponse
+	(*GetPlanRequest)(nil),        // 11: greylag.v1.GetPlanRequest
+	(*GetPlanResponse)(nil),       // 12: greylag.v1.GetPlanResponse
 	(*PlannedJob)(nil),            // 13: greylag.v1.PlannedJob
 	(*Read)(nil),                  // 14: greylag.v1.Read
 	(*Job)(nil),                   // 15: greylag.v1.Job
@@ -1319,22 +1318,22 @@ var file_greylag_v1_explain_proto_goTypes = []any{
 	(*Licence)(nil),               // 19: greylag.v1.Licence
 }
 var file_greylag_v1_explain_proto_depIdxs = []int32{
-	14, // 0: greylag.v1.WhyRequest.read:type_name -> greylag.v1.Read
-	15, // 1: greylag.v1.WhyResponse.job:type_name -> greylag.v1.Job
-	6,  // 2: greylag.v1.WhyResponse.ruled:type_name -> greylag.v1.RuledOut
-	7,  // 3: greylag.v1.WhyResponse.holders:type_name -> greylag.v1.Holder
-	10, // 4: greylag.v1.WhyResponse.promise:type_name -> greylag.v1.NodeShare
-	9,  // 5: greylag.v1.WhyResponse.history:type_name -> greylag.v1.Note
-	16, // 6: greylag.v1.WhyResponse.as_of:type_name -> greylag.v1.AsOf
-	17, // 7: greylag.v1.WhyResponse.expected:type_name -> google.protobuf.Timestamp
-	5,  // 8: greylag.v1.WhyResponse.awaited:type_name -> greylag.v1.Awaited
-	4,  // 9: greylag.v1.WhyResponse.first:type_name -> greylag.v1.Rival
-	4,  // 10: greylag.v1.WhyResponse.delays:type_name -> greylag.v1.Rival
-	17, // 11: greylag.v1.WhyResponse.alone:type_name -> google.protobuf.Timestamp
-	3,  // 12: greylag.v1.WhyResponse.later:type_name -> greylag.v1.KeptNodes
-	2,  // 13: greylag.v1.WhyResponse.unmet:type_name -> greylag.v1.Unmet
-	8,  // 14: greylag.v1.WhyResponse.licences:type_name -> greylag.v1.LicenceInfo
-	18, // 15: greylag.v1.WhyResponse.clear_up:type_name -> google.protobuf.Duration
+	14, // 0: greylag.v1.ExplainJobRequest.read:type_name -> greylag.v1.Read
+	15, // 1: greylag.v1.ExplainJobResponse.job:type_name -> greylag.v1.Job
+	6,  // 2: greylag.v1.ExplainJobResponse.ruled:type_name -> greylag.v1.RuledOut
+	7,  // 3: greylag.v1.ExplainJobResponse.holders:type_name -> greylag.v1.Holder
+	10, // 4: greylag.v1.ExplainJobResponse.promise:type_name -> greylag.v1.NodeShare
+	9,  // 5: greylag.v1.ExplainJobResponse.history:type_name -> greylag.v1.Note
+	16, // 6: greylag.v1.ExplainJobResponse.as_of:type_name -> greylag.v1.AsOf
+	17, // 7: greylag.v1.ExplainJobResponse.expected:type_name -> google.protobuf.Timestamp
+	5,  // 8: greylag.v1.ExplainJobResponse.awaited:type_name -> greylag.v1.Awaited
+	4,  // 9: greylag.v1.ExplainJobResponse.first:type_name -> greylag.v1.Rival
+	4,  // 10: greylag.v1.ExplainJobResponse.delays:type_name -> greylag.v1.Rival
+	17, // 11: greylag.v1.ExplainJobResponse.alone:type_name -> google.protobuf.Timestamp
+	3,  // 12: greylag.v1.ExplainJobResponse.later:type_name -> greylag.v1.KeptNodes
+	2,  // 13: greylag.v1.ExplainJobResponse.unmet:type_name -> greylag.v1.Unmet
+	8,  // 14: greylag.v1.ExplainJobResponse.licences:type_name -> greylag.v1.LicenceInfo
+	18, // 15: greylag.v1.ExplainJobResponse.clear_up:type_name -> google.protobuf.Duration
 	17, // 16: greylag.v1.KeptNodes.start:type_name -> google.protobuf.Timestamp
 	17, // 17: greylag.v1.KeptNodes.end:type_name -> google.protobuf.Timestamp
 	17, // 18: greylag.v1.Rival.planned:type_name -> google.protobuf.Timestamp
@@ -1344,9 +1343,9 @@ var file_greylag_v1_explain_proto_depIdxs = []int32{
 	19, // 22: greylag.v1.Holder.licences:type_name -> greylag.v1.Licence
 	17, // 23: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
 	17, // 24: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
-	14, // 25: greylag.v1.PlanRequest.read:type_name -> greylag.v1.Read
-	13, // 26: greylag.v1.PlanResponse.jobs:type_name -> greylag.v1.PlannedJob
-	16, // 27: greylag.v1.PlanResponse.as_of:type_name -> greylag.v1.AsOf
+	14, // 25: greylag.v1.GetPlanRequest.read:type_name -> greylag.v1.Read
+	13, // 26: greylag.v1.GetPlanResponse.jobs:type_name -> greylag.v1.PlannedJob
+	16, // 27: greylag.v1.GetPlanResponse.as_of:type_name -> greylag.v1.AsOf
 	17, // 28: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
 	17, // 29: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
 	10, // 30: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare

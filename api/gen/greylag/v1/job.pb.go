@@ -1387,7 +1387,7 @@ func (x *Task) GetUserTime() *durationpb.Duration {
 	return nil
 }
 
-type SubmitRequest struct {
+type SubmitJobsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	Jobs          []*JobSpec             `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
@@ -1395,20 +1395,20 @@ type SubmitRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SubmitRequest) Reset() {
-	*x = SubmitRequest{}
+func (x *SubmitJobsRequest) Reset() {
+	*x = SubmitJobsRequest{}
 	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SubmitRequest) String() string {
+func (x *SubmitJobsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SubmitRequest) ProtoMessage() {}
+func (*SubmitJobsRequest) ProtoMessage() {}
 
-func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
+func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1420,26 +1420,26 @@ func (x *SubmitRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SubmitRequest.ProtoReflect.Descriptor instead.
-func (*SubmitRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use SubmitJobsRequest.ProtoReflect.Descriptor instead.
+func (*SubmitJobsRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *SubmitRequest) GetRequestId() string {
+func (x *SubmitJobsRequest) GetRequestId() string {
 	if x != nil {
 		return x.RequestId
 	}
 	return ""
 }
 
-func (x *SubmitRequest) GetJobs() []*JobSpec {
+func (x *SubmitJobsRequest) GetJobs() []*JobSpec {
 	if x != nil {
 		return x.Jobs
 	}
 	return nil
 }
 
-type SubmitResponse struct {
+type SubmitJobsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Jobs          []*Submitted           `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`    // in the order asked
 	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // log index at which they became durable
@@ -1449,20 +1449,20 @@ type SubmitResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SubmitResponse) Reset() {
-	*x = SubmitResponse{}
+func (x *SubmitJobsResponse) Reset() {
+	*x = SubmitJobsResponse{}
 	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SubmitResponse) String() string {
+func (x *SubmitJobsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SubmitResponse) ProtoMessage() {}
+func (*SubmitJobsResponse) ProtoMessage() {}
 
-func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
+func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1474,33 +1474,33 @@ func (x *SubmitResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SubmitResponse.ProtoReflect.Descriptor instead.
-func (*SubmitResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use SubmitJobsResponse.ProtoReflect.Descriptor instead.
+func (*SubmitJobsResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *SubmitResponse) GetJobs() []*Submitted {
+func (x *SubmitJobsResponse) GetJobs() []*Submitted {
 	if x != nil {
 		return x.Jobs
 	}
 	return nil
 }
 
-func (x *SubmitResponse) GetIndex() uint64 {
+func (x *SubmitJobsResponse) GetIndex() uint64 {
 	if x != nil {
 		return x.Index
 	}
 	return 0
 }
 
-func (x *SubmitResponse) GetWarnings() []string {
+func (x *SubmitJobsResponse) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
 	}
 	return nil
 }
 
-func (x *SubmitResponse) GetSetAside() int64 {
+func (x *SubmitJobsResponse) GetSetAside() int64 {
 	if x != nil {
 		return x.SetAside
 	}
@@ -1790,7 +1790,7 @@ func (x *AsOf) GetStale() bool {
 	return false
 }
 
-type ListRequest struct {
+type ListJobsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Filter        *Filter                `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
 	PageSize      int32                  `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`   // 0: 1000; at most 10000
@@ -1801,20 +1801,20 @@ type ListRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListRequest) Reset() {
-	*x = ListRequest{}
+func (x *ListJobsRequest) Reset() {
+	*x = ListJobsRequest{}
 	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListRequest) String() string {
+func (x *ListJobsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListRequest) ProtoMessage() {}
+func (*ListJobsRequest) ProtoMessage() {}
 
-func (x *ListRequest) ProtoReflect() protoreflect.Message {
+func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1826,47 +1826,47 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
-func (*ListRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
+func (*ListJobsRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *ListRequest) GetFilter() *Filter {
+func (x *ListJobsRequest) GetFilter() *Filter {
 	if x != nil {
 		return x.Filter
 	}
 	return nil
 }
 
-func (x *ListRequest) GetPageSize() int32 {
+func (x *ListJobsRequest) GetPageSize() int32 {
 	if x != nil {
 		return x.PageSize
 	}
 	return 0
 }
 
-func (x *ListRequest) GetPageToken() string {
+func (x *ListJobsRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
 	}
 	return ""
 }
 
-func (x *ListRequest) GetRead() *Read {
+func (x *ListJobsRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
 	return nil
 }
 
-func (x *ListRequest) GetBrief() bool {
+func (x *ListJobsRequest) GetBrief() bool {
 	if x != nil {
 		return x.Brief
 	}
 	return false
 }
 
-type ListResponse struct {
+type ListJobsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Jobs          []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"` // empty on the last page
@@ -1875,20 +1875,20 @@ type ListResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListResponse) Reset() {
-	*x = ListResponse{}
+func (x *ListJobsResponse) Reset() {
+	*x = ListJobsResponse{}
 	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListResponse) String() string {
+func (x *ListJobsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListResponse) ProtoMessage() {}
+func (*ListJobsResponse) ProtoMessage() {}
 
-func (x *ListResponse) ProtoReflect() protoreflect.Message {
+func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1900,33 +1900,33 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
-func (*ListResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
+func (*ListJobsResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *ListResponse) GetJobs() []*Job {
+func (x *ListJobsResponse) GetJobs() []*Job {
 	if x != nil {
 		return x.Jobs
 	}
 	return nil
 }
 
-func (x *ListResponse) GetNextPageToken() string {
+func (x *ListJobsResponse) GetNextPageToken() string {
 	if x != nil {
 		return x.NextPageToken
 	}
 	return ""
 }
 
-func (x *ListResponse) GetAsOf() *AsOf {
+func (x *ListJobsResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
 	return nil
 }
 
-type GetRequest struct {
+type GetJobRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"` // 123 or 123_4
 	Read          *Read                  `protobuf:"bytes,2,opt,name=read,proto3" json:"read,omitempty"`
@@ -1934,20 +1934,20 @@ type GetRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *GetRequest) Reset() {
-	*x = GetRequest{}
+func (x *GetJobRequest) Reset() {
+	*x = GetJobRequest{}
 	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *GetRequest) String() string {
+func (x *GetJobRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*GetRequest) ProtoMessage() {}
+func (*GetJobRequest) ProtoMessage() {}
 
-func (x *GetRequest) ProtoReflect() protoreflect.Message {
+func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1959,26 +1959,26 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
-func (*GetRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
+func (*GetJobRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *GetRequest) GetJob() string {
+func (x *GetJobRequest) GetJob() string {
 	if x != nil {
 		return x.Job
 	}
 	return ""
 }
 
-func (x *GetRequest) GetRead() *Read {
+func (x *GetJobRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
 	return nil
 }
 
-type GetResponse struct {
+type GetJobResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Jobs          []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	AsOf          *AsOf                  `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
@@ -1986,20 +1986,20 @@ type GetResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *GetResponse) Reset() {
-	*x = GetResponse{}
+func (x *GetJobResponse) Reset() {
+	*x = GetJobResponse{}
 	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *GetResponse) String() string {
+func (x *GetJobResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*GetResponse) ProtoMessage() {}
+func (*GetJobResponse) ProtoMessage() {}
 
-func (x *GetResponse) ProtoReflect() protoreflect.Message {
+func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2011,26 +2011,26 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
-func (*GetResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
+func (*GetJobResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *GetResponse) GetJobs() []*Job {
+func (x *GetJobResponse) GetJobs() []*Job {
 	if x != nil {
 		return x.Jobs
 	}
 	return nil
 }
 
-func (x *GetResponse) GetAsOf() *AsOf {
+func (x *GetJobResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
 	return nil
 }
 
-type WatchRequest struct {
+type WatchJobsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Filter        *Filter                `protobuf:"bytes,1,opt,name=filter,proto3" json:"filter,omitempty"`
 	UntilEnded    bool                   `protobuf:"varint,2,opt,name=until_ended,json=untilEnded,proto3" json:"until_ended,omitempty"` // close the stream when every chosen job has ended
@@ -2038,20 +2038,20 @@ type WatchRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *WatchRequest) Reset() {
-	*x = WatchRequest{}
+func (x *WatchJobsRequest) Reset() {
+	*x = WatchJobsRequest{}
 	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *WatchRequest) String() string {
+func (x *WatchJobsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*WatchRequest) ProtoMessage() {}
+func (*WatchJobsRequest) ProtoMessage() {}
 
-func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2063,26 +2063,26 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
-func (*WatchRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
+func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *WatchRequest) GetFilter() *Filter {
+func (x *WatchJobsRequest) GetFilter() *Filter {
 	if x != nil {
 		return x.Filter
 	}
 	return nil
 }
 
-func (x *WatchRequest) GetUntilEnded() bool {
+func (x *WatchJobsRequest) GetUntilEnded() bool {
 	if x != nil {
 		return x.UntilEnded
 	}
 	return false
 }
 
-type WatchResponse struct {
+type WatchJobsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Jobs          []*Job                 `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
@@ -2091,20 +2091,20 @@ type WatchResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *WatchResponse) Reset() {
-	*x = WatchResponse{}
+func (x *WatchJobsResponse) Reset() {
+	*x = WatchJobsResponse{}
 	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *WatchResponse) String() string {
+func (x *WatchJobsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*WatchResponse) ProtoMessage() {}
+func (*WatchJobsResponse) ProtoMessage() {}
 
-func (x *WatchResponse) ProtoReflect() protoreflect.Message {
+func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2116,33 +2116,33 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
-func (*WatchResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
+func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
-func (x *WatchResponse) GetJobs() []*Job {
+func (x *WatchJobsResponse) GetJobs() []*Job {
 	if x != nil {
 		return x.Jobs
 	}
 	return nil
 }
 
-func (x *WatchResponse) GetIndex() uint64 {
+func (x *WatchJobsResponse) GetIndex() uint64 {
 	if x != nil {
 		return x.Index
 	}
 	return 0
 }
 
-func (x *WatchResponse) GetCaughtUp() bool {
+func (x *WatchJobsResponse) GetCaughtUp() bool {
 	if x != nil {
 		return x.CaughtUp
 	}
 	return false
 }
 
-type CancelRequest struct {
+type CancelJobsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	Filter        *Filter                `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
@@ -2152,20 +2152,20 @@ type CancelRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CancelRequest) Reset() {
-	*x = CancelRequest{}
+func (x *CancelJobsRequest) Reset() {
+	*x = CancelJobsRequest{}
 	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CancelRequest) String() string {
+func (x *CancelJobsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CancelRequest) ProtoMessage() {}
+func (*CancelJobsRequest) ProtoMessage() {}
 
-func (x *CancelRequest) ProtoReflect() protoreflect.Message {
+func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2177,40 +2177,40 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
-func (*CancelRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use CancelJobsRequest.ProtoReflect.Descriptor instead.
+func (*CancelJobsRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
-func (x *CancelRequest) GetRequestId() string {
+func (x *CancelJobsRequest) GetRequestId() string {
 	if x != nil {
 		return x.RequestId
 	}
 	return ""
 }
 
-func (x *CancelRequest) GetFilter() *Filter {
+func (x *CancelJobsRequest) GetFilter() *Filter {
 	if x != nil {
 		return x.Filter
 	}
 	return nil
 }
 
-func (x *CancelRequest) GetSignal() int32 {
+func (x *CancelJobsRequest) GetSignal() int32 {
 	if x != nil {
 		return x.Signal
 	}
 	return 0
 }
 
-func (x *CancelRequest) GetBatchOnly() bool {
+func (x *CancelJobsRequest) GetBatchOnly() bool {
 	if x != nil {
 		return x.BatchOnly
 	}
 	return false
 }
 
-type CancelResponse struct {
+type CancelJobsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Outcomes      []*Outcome             `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"` // one for each job chosen
 	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
@@ -2218,20 +2218,20 @@ type CancelResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CancelResponse) Reset() {
-	*x = CancelResponse{}
+func (x *CancelJobsResponse) Reset() {
+	*x = CancelJobsResponse{}
 	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CancelResponse) String() string {
+func (x *CancelJobsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CancelResponse) ProtoMessage() {}
+func (*CancelJobsResponse) ProtoMessage() {}
 
-func (x *CancelResponse) ProtoReflect() protoreflect.Message {
+func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2243,19 +2243,19 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
-func (*CancelResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use CancelJobsResponse.ProtoReflect.Descriptor instead.
+func (*CancelJobsResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
-func (x *CancelResponse) GetOutcomes() []*Outcome {
+func (x *CancelJobsResponse) GetOutcomes() []*Outcome {
 	if x != nil {
 		return x.Outcomes
 	}
 	return nil
 }
 
-func (x *CancelResponse) GetIndex() uint64 {
+func (x *CancelJobsResponse) GetIndex() uint64 {
 	if x != nil {
 		return x.Index
 	}
@@ -2347,7 +2347,51 @@ func (x *Outcome) GetNote() string {
 	return ""
 }
 
-type ForecastResponse struct {
+type ForecastJobRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *JobSpec               `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForecastJobRequest) Reset() {
+	*x = ForecastJobRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForecastJobRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForecastJobRequest) ProtoMessage() {}
+
+func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForecastJobRequest.ProtoReflect.Descriptor instead.
+func (*ForecastJobRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ForecastJobRequest) GetJob() *JobSpec {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+type ForecastJobResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Start         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"` // if nobody comes or goes before; absent: none is planned
 	Now           bool                   `protobuf:"varint,2,opt,name=now,proto3" json:"now,omitempty"`
@@ -2362,21 +2406,21 @@ type ForecastResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ForecastResponse) Reset() {
-	*x = ForecastResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+func (x *ForecastJobResponse) Reset() {
+	*x = ForecastJobResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ForecastResponse) String() string {
+func (x *ForecastJobResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ForecastResponse) ProtoMessage() {}
+func (*ForecastJobResponse) ProtoMessage() {}
 
-func (x *ForecastResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2387,75 +2431,75 @@ func (x *ForecastResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ForecastResponse.ProtoReflect.Descriptor instead.
-func (*ForecastResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
+// Deprecated: Use ForecastJobResponse.ProtoReflect.Descriptor instead.
+func (*ForecastJobResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
-func (x *ForecastResponse) GetStart() *timestamppb.Timestamp {
+func (x *ForecastJobResponse) GetStart() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Start
 	}
 	return nil
 }
 
-func (x *ForecastResponse) GetNow() bool {
+func (x *ForecastJobResponse) GetNow() bool {
 	if x != nil {
 		return x.Now
 	}
 	return false
 }
 
-func (x *ForecastResponse) GetPartition() string {
+func (x *ForecastJobResponse) GetPartition() string {
 	if x != nil {
 		return x.Partition
 	}
 	return ""
 }
 
-func (x *ForecastResponse) GetNodes() []string {
+func (x *ForecastJobResponse) GetNodes() []string {
 	if x != nil {
 		return x.Nodes
 	}
 	return nil
 }
 
-func (x *ForecastResponse) GetReason() string {
+func (x *ForecastJobResponse) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
 	return ""
 }
 
-func (x *ForecastResponse) GetDetail() string {
+func (x *ForecastJobResponse) GetDetail() string {
 	if x != nil {
 		return x.Detail
 	}
 	return ""
 }
 
-func (x *ForecastResponse) GetSetAside() int64 {
+func (x *ForecastJobResponse) GetSetAside() int64 {
 	if x != nil {
 		return x.SetAside
 	}
 	return 0
 }
 
-func (x *ForecastResponse) GetWarnings() []string {
+func (x *ForecastJobResponse) GetWarnings() []string {
 	if x != nil {
 		return x.Warnings
 	}
 	return nil
 }
 
-func (x *ForecastResponse) GetAsOf() *AsOf {
+func (x *ForecastJobResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
 	return nil
 }
 
-type UpdateRequest struct {
+type UpdateJobsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	Filter        *Filter                `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
@@ -2485,21 +2529,21 @@ type UpdateRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *UpdateRequest) Reset() {
-	*x = UpdateRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+func (x *UpdateJobsRequest) Reset() {
+	*x = UpdateJobsRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *UpdateRequest) String() string {
+func (x *UpdateJobsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*UpdateRequest) ProtoMessage() {}
+func (*UpdateJobsRequest) ProtoMessage() {}
 
-func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2510,173 +2554,173 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
-func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
+// Deprecated: Use UpdateJobsRequest.ProtoReflect.Descriptor instead.
+func (*UpdateJobsRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
-func (x *UpdateRequest) GetRequestId() string {
+func (x *UpdateJobsRequest) GetRequestId() string {
 	if x != nil {
 		return x.RequestId
 	}
 	return ""
 }
 
-func (x *UpdateRequest) GetFilter() *Filter {
+func (x *UpdateJobsRequest) GetFilter() *Filter {
 	if x != nil {
 		return x.Filter
 	}
 	return nil
 }
 
-func (x *UpdateRequest) GetAction() string {
+func (x *UpdateJobsRequest) GetAction() string {
 	if x != nil {
 		return x.Action
 	}
 	return ""
 }
 
-func (x *UpdateRequest) GetTimeLimit() *durationpb.Duration {
+func (x *UpdateJobsRequest) GetTimeLimit() *durationpb.Duration {
 	if x != nil {
 		return x.TimeLimit
 	}
 	return nil
 }
 
-func (x *UpdateRequest) GetPartition() string {
+func (x *UpdateJobsRequest) GetPartition() string {
 	if x != nil && x.Partition != nil {
 		return *x.Partition
 	}
 	return ""
 }
 
-func (x *UpdateRequest) GetQos() string {
+func (x *UpdateJobsRequest) GetQos() string {
 	if x != nil && x.Qos != nil {
 		return *x.Qos
 	}
 	return ""
 }
 
-func (x *UpdateRequest) GetName() string {
+func (x *UpdateJobsRequest) GetName() string {
 	if x != nil && x.Name != nil {
 		return *x.Name
 	}
 	return ""
 }
 
-func (x *UpdateRequest) GetNice() int32 {
+func (x *UpdateJobsRequest) GetNice() int32 {
 	if x != nil && x.Nice != nil {
 		return *x.Nice
 	}
 	return 0
 }
 
-func (x *UpdateRequest) GetComment() string {
+func (x *UpdateJobsRequest) GetComment() string {
 	if x != nil && x.Comment != nil {
 		return *x.Comment
 	}
 	return ""
 }
 
-func (x *UpdateRequest) GetArrayLimit() int32 {
+func (x *UpdateJobsRequest) GetArrayLimit() int32 {
 	if x != nil && x.ArrayLimit != nil {
 		return *x.ArrayLimit
 	}
 	return 0
 }
 
-func (x *UpdateRequest) GetAccount() string {
+func (x *UpdateJobsRequest) GetAccount() string {
 	if x != nil && x.Account != nil {
 		return *x.Account
 	}
 	return ""
 }
 
-func (x *UpdateRequest) GetBegin() *timestamppb.Timestamp {
+func (x *UpdateJobsRequest) GetBegin() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Begin
 	}
 	return nil
 }
 
-func (x *UpdateRequest) GetDeadline() *timestamppb.Timestamp {
+func (x *UpdateJobsRequest) GetDeadline() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Deadline
 	}
 	return nil
 }
 
-func (x *UpdateRequest) GetDepends() *Dependencies {
+func (x *UpdateJobsRequest) GetDepends() *Dependencies {
 	if x != nil {
 		return x.Depends
 	}
 	return nil
 }
 
-func (x *UpdateRequest) GetReservation() string {
+func (x *UpdateJobsRequest) GetReservation() string {
 	if x != nil && x.Reservation != nil {
 		return *x.Reservation
 	}
 	return ""
 }
 
-func (x *UpdateRequest) GetNodes() int32 {
+func (x *UpdateJobsRequest) GetNodes() int32 {
 	if x != nil && x.Nodes != nil {
 		return *x.Nodes
 	}
 	return 0
 }
 
-func (x *UpdateRequest) GetGpusPerNode() int32 {
+func (x *UpdateJobsRequest) GetGpusPerNode() int32 {
 	if x != nil && x.GpusPerNode != nil {
 		return *x.GpusPerNode
 	}
 	return 0
 }
 
-func (x *UpdateRequest) GetGpus() int32 {
+func (x *UpdateJobsRequest) GetGpus() int32 {
 	if x != nil && x.Gpus != nil {
 		return *x.Gpus
 	}
 	return 0
 }
 
-func (x *UpdateRequest) GetTimeLimitBy() *durationpb.Duration {
+func (x *UpdateJobsRequest) GetTimeLimitBy() *durationpb.Duration {
 	if x != nil {
 		return x.TimeLimitBy
 	}
 	return nil
 }
 
-func (x *UpdateRequest) GetMemPerNode() int64 {
+func (x *UpdateJobsRequest) GetMemPerNode() int64 {
 	if x != nil && x.MemPerNode != nil {
 		return *x.MemPerNode
 	}
 	return 0
 }
 
-func (x *UpdateRequest) GetMemPerCpu() int64 {
+func (x *UpdateJobsRequest) GetMemPerCpu() int64 {
 	if x != nil && x.MemPerCpu != nil {
 		return *x.MemPerCpu
 	}
 	return 0
 }
 
-func (x *UpdateRequest) GetMemPerGpu() int64 {
+func (x *UpdateJobsRequest) GetMemPerGpu() int64 {
 	if x != nil && x.MemPerGpu != nil {
 		return *x.MemPerGpu
 	}
 	return 0
 }
 
-func (x *UpdateRequest) GetNodeList() *StringList {
+func (x *UpdateJobsRequest) GetNodeList() *StringList {
 	if x != nil {
 		return x.NodeList
 	}
 	return nil
 }
 
-func (x *UpdateRequest) GetFeatures() *StringList {
+func (x *UpdateJobsRequest) GetFeatures() *StringList {
 	if x != nil {
 		return x.Features
 	}
@@ -2693,7 +2737,7 @@ type StringList struct {
 
 func (x *StringList) Reset() {
 	*x = StringList{}
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2705,7 +2749,7 @@ func (x *StringList) String() string {
 func (*StringList) ProtoMessage() {}
 
 func (x *StringList) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2718,7 +2762,7 @@ func (x *StringList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StringList.ProtoReflect.Descriptor instead.
 func (*StringList) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StringList) GetAll() []string {
@@ -2738,7 +2782,7 @@ type Dependencies struct {
 
 func (x *Dependencies) Reset() {
 	*x = Dependencies{}
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2750,7 +2794,7 @@ func (x *Dependencies) String() string {
 func (*Dependencies) ProtoMessage() {}
 
 func (x *Dependencies) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2763,7 +2807,7 @@ func (x *Dependencies) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependencies.ProtoReflect.Descriptor instead.
 func (*Dependencies) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Dependencies) GetAll() []*Dependency {
@@ -2773,7 +2817,7 @@ func (x *Dependencies) GetAll() []*Dependency {
 	return nil
 }
 
-type UpdateResponse struct {
+type UpdateJobsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Outcomes      []*Outcome             `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
 	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
@@ -2781,21 +2825,21 @@ type UpdateResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *UpdateResponse) Reset() {
-	*x = UpdateResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+func (x *UpdateJobsResponse) Reset() {
+	*x = UpdateJobsResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *UpdateResponse) String() string {
+func (x *UpdateJobsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*UpdateResponse) ProtoMessage() {}
+func (*UpdateJobsResponse) ProtoMessage() {}
 
-func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2806,47 +2850,47 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
-func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
+// Deprecated: Use UpdateJobsResponse.ProtoReflect.Descriptor instead.
+func (*UpdateJobsResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
-func (x *UpdateResponse) GetOutcomes() []*Outcome {
+func (x *UpdateJobsResponse) GetOutcomes() []*Outcome {
 	if x != nil {
 		return x.Outcomes
 	}
 	return nil
 }
 
-func (x *UpdateResponse) GetIndex() uint64 {
+func (x *UpdateJobsResponse) GetIndex() uint64 {
 	if x != nil {
 		return x.Index
 	}
 	return 0
 }
 
-type ScriptRequest struct {
+type GetScriptRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ScriptRequest) Reset() {
-	*x = ScriptRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+func (x *GetScriptRequest) Reset() {
+	*x = GetScriptRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ScriptRequest) String() string {
+func (x *GetScriptRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ScriptRequest) ProtoMessage() {}
+func (*GetScriptRequest) ProtoMessage() {}
 
-func (x *ScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2857,19 +2901,19 @@ func (x *ScriptRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ScriptRequest.ProtoReflect.Descriptor instead.
-func (*ScriptRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
+// Deprecated: Use GetScriptRequest.ProtoReflect.Descriptor instead.
+func (*GetScriptRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
-func (x *ScriptRequest) GetJob() string {
+func (x *GetScriptRequest) GetJob() string {
 	if x != nil {
 		return x.Job
 	}
 	return ""
 }
 
-type ScriptResponse struct {
+type GetScriptResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Script        []byte                 `protobuf:"bytes,1,opt,name=script,proto3" json:"script,omitempty"`
 	Environment   []string               `protobuf:"bytes,2,rep,name=environment,proto3" json:"environment,omitempty"`
@@ -2877,21 +2921,21 @@ type ScriptResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ScriptResponse) Reset() {
-	*x = ScriptResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+func (x *GetScriptResponse) Reset() {
+	*x = GetScriptResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ScriptResponse) String() string {
+func (x *GetScriptResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ScriptResponse) ProtoMessage() {}
+func (*GetScriptResponse) ProtoMessage() {}
 
-func (x *ScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2902,26 +2946,26 @@ func (x *ScriptResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ScriptResponse.ProtoReflect.Descriptor instead.
-func (*ScriptResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
+// Deprecated: Use GetScriptResponse.ProtoReflect.Descriptor instead.
+func (*GetScriptResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
-func (x *ScriptResponse) GetScript() []byte {
+func (x *GetScriptResponse) GetScript() []byte {
 	if x != nil {
 		return x.Script
 	}
 	return nil
 }
 
-func (x *ScriptResponse) GetEnvironment() []string {
+func (x *GetScriptResponse) GetEnvironment() []string {
 	if x != nil {
 		return x.Environment
 	}
 	return nil
 }
 
-type LogsRequest struct {
+type StreamLogsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	Error         bool                   `protobuf:"varint,2,opt,name=error,proto3" json:"error,omitempty"` // the error file, not the output
@@ -2934,21 +2978,21 @@ type LogsRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *LogsRequest) Reset() {
-	*x = LogsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+func (x *StreamLogsRequest) Reset() {
+	*x = StreamLogsRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *LogsRequest) String() string {
+func (x *StreamLogsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*LogsRequest) ProtoMessage() {}
+func (*StreamLogsRequest) ProtoMessage() {}
 
-func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2959,61 +3003,61 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
-func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
+// Deprecated: Use StreamLogsRequest.ProtoReflect.Descriptor instead.
+func (*StreamLogsRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
-func (x *LogsRequest) GetJob() string {
+func (x *StreamLogsRequest) GetJob() string {
 	if x != nil {
 		return x.Job
 	}
 	return ""
 }
 
-func (x *LogsRequest) GetError() bool {
+func (x *StreamLogsRequest) GetError() bool {
 	if x != nil {
 		return x.Error
 	}
 	return false
 }
 
-func (x *LogsRequest) GetFollow() bool {
+func (x *StreamLogsRequest) GetFollow() bool {
 	if x != nil {
 		return x.Follow
 	}
 	return false
 }
 
-func (x *LogsRequest) GetTail() int64 {
+func (x *StreamLogsRequest) GetTail() int64 {
 	if x != nil {
 		return x.Tail
 	}
 	return 0
 }
 
-func (x *LogsRequest) GetRank() int32 {
+func (x *StreamLogsRequest) GetRank() int32 {
 	if x != nil {
 		return x.Rank
 	}
 	return 0
 }
 
-func (x *LogsRequest) GetTailLines() int64 {
+func (x *StreamLogsRequest) GetTailLines() int64 {
 	if x != nil {
 		return x.TailLines
 	}
 	return 0
 }
 
-func (x *LogsRequest) GetFrom() int64 {
+func (x *StreamLogsRequest) GetFrom() int64 {
 	if x != nil {
 		return x.From
 	}
 	return 0
 }
 
-type LogsResponse struct {
+type StreamLogsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
 	Next          int64                  `protobuf:"varint,2,opt,name=next,proto3" json:"next,omitempty"` // the byte that comes after data, counted from 0; 0: its node does not say
@@ -3021,21 +3065,21 @@ type LogsResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *LogsResponse) Reset() {
-	*x = LogsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+func (x *StreamLogsResponse) Reset() {
+	*x = StreamLogsResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *LogsResponse) String() string {
+func (x *StreamLogsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*LogsResponse) ProtoMessage() {}
+func (*StreamLogsResponse) ProtoMessage() {}
 
-func (x *LogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3046,19 +3090,19 @@ func (x *LogsResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use LogsResponse.ProtoReflect.Descriptor instead.
-func (*LogsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
+// Deprecated: Use StreamLogsResponse.ProtoReflect.Descriptor instead.
+func (*StreamLogsResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
-func (x *LogsResponse) GetData() []byte {
+func (x *StreamLogsResponse) GetData() []byte {
 	if x != nil {
 		return x.Data
 	}
 	return nil
 }
 
-func (x *LogsResponse) GetNext() int64 {
+func (x *StreamLogsResponse) GetNext() int64 {
 	if x != nil {
 		return x.Next
 	}
@@ -3235,12 +3279,12 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"gpuKnownMs\x126\n" +
 	"\x15gpu_memory_peak_bytes\x18\r \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01\x126\n" +
 	"\tuser_time\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\buserTimeB\x18\n" +
-	"\x16_gpu_memory_peak_bytes\"W\n" +
-	"\rSubmitRequest\x12\x1d\n" +
+	"\x16_gpu_memory_peak_bytes\"[\n" +
+	"\x11SubmitJobsRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12'\n" +
-	"\x04jobs\x18\x02 \x03(\v2\x13.greylag.v1.JobSpecR\x04jobs\"\x8a\x01\n" +
-	"\x0eSubmitResponse\x12)\n" +
+	"\x04jobs\x18\x02 \x03(\v2\x13.greylag.v1.JobSpecR\x04jobs\"\x8e\x01\n" +
+	"\x12SubmitJobsResponse\x12)\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x15.greylag.v1.SubmittedR\x04jobs\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1a\n" +
 	"\bwarnings\x18\x03 \x03(\tR\bwarnings\x12\x1b\n" +
@@ -3270,41 +3314,40 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"controller\x18\x03 \x01(\tR\n" +
 	"controller\x12\x14\n" +
-	"\x05stale\x18\x04 \x01(\bR\x05stale\"\xb1\x01\n" +
-	"\vListRequest\x12*\n" +
+	"\x05stale\x18\x04 \x01(\bR\x05stale\"\xb5\x01\n" +
+	"\x0fListJobsRequest\x12*\n" +
 	"\x06filter\x18\x01 \x01(\v2\x12.greylag.v1.FilterR\x06filter\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x12$\n" +
 	"\x04read\x18\x04 \x01(\v2\x10.greylag.v1.ReadR\x04read\x12\x14\n" +
-	"\x05brief\x18\x05 \x01(\bR\x05brief\"\x82\x01\n" +
-	"\fListResponse\x12#\n" +
+	"\x05brief\x18\x05 \x01(\bR\x05brief\"\x86\x01\n" +
+	"\x10ListJobsResponse\x12#\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x0f.greylag.v1.JobR\x04jobs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12%\n" +
-	"\x05as_of\x18\x03 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"D\n" +
-	"\n" +
-	"GetRequest\x12\x10\n" +
+	"\x05as_of\x18\x03 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"G\n" +
+	"\rGetJobRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12$\n" +
-	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"Y\n" +
-	"\vGetResponse\x12#\n" +
+	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\\\n" +
+	"\x0eGetJobResponse\x12#\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x0f.greylag.v1.JobR\x04jobs\x12%\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"[\n" +
-	"\fWatchRequest\x12*\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"_\n" +
+	"\x10WatchJobsRequest\x12*\n" +
 	"\x06filter\x18\x01 \x01(\v2\x12.greylag.v1.FilterR\x06filter\x12\x1f\n" +
 	"\vuntil_ended\x18\x02 \x01(\bR\n" +
-	"untilEnded\"g\n" +
-	"\rWatchResponse\x12#\n" +
+	"untilEnded\"k\n" +
+	"\x11WatchJobsResponse\x12#\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x0f.greylag.v1.JobR\x04jobs\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1b\n" +
-	"\tcaught_up\x18\x03 \x01(\bR\bcaughtUp\"\x91\x01\n" +
-	"\rCancelRequest\x12\x1d\n" +
+	"\tcaught_up\x18\x03 \x01(\bR\bcaughtUp\"\x95\x01\n" +
+	"\x11CancelJobsRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12*\n" +
 	"\x06filter\x18\x02 \x01(\v2\x12.greylag.v1.FilterR\x06filter\x12\x16\n" +
 	"\x06signal\x18\x03 \x01(\x05R\x06signal\x12\x1d\n" +
 	"\n" +
-	"batch_only\x18\x04 \x01(\bR\tbatchOnly\"W\n" +
-	"\x0eCancelResponse\x12/\n" +
+	"batch_only\x18\x04 \x01(\bR\tbatchOnly\"[\n" +
+	"\x12CancelJobsResponse\x12/\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x13.greylag.v1.OutcomeR\boutcomes\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\"\x7f\n" +
 	"\aOutcome\x12\x0e\n" +
@@ -3313,8 +3356,10 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x14\n" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x12\n" +
 	"\x04code\x18\x05 \x01(\tR\x04code\x12\x12\n" +
-	"\x04note\x18\x06 \x01(\tR\x04note\"\x9a\x02\n" +
-	"\x10ForecastResponse\x120\n" +
+	"\x04note\x18\x06 \x01(\tR\x04note\";\n" +
+	"\x12ForecastJobRequest\x12%\n" +
+	"\x03job\x18\x01 \x01(\v2\x13.greylag.v1.JobSpecR\x03job\"\x9d\x02\n" +
+	"\x13ForecastJobResponse\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12\x10\n" +
 	"\x03now\x18\x02 \x01(\bR\x03now\x12\x1c\n" +
 	"\tpartition\x18\x03 \x01(\tR\tpartition\x12\x14\n" +
@@ -3323,8 +3368,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x06detail\x18\x06 \x01(\tR\x06detail\x12\x1b\n" +
 	"\tset_aside\x18\a \x01(\x03R\bsetAside\x12\x1a\n" +
 	"\bwarnings\x18\b \x03(\tR\bwarnings\x12%\n" +
-	"\x05as_of\x18\t \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xed\b\n" +
-	"\rUpdateRequest\x12\x1d\n" +
+	"\x05as_of\x18\t \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xf1\b\n" +
+	"\x11UpdateJobsRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12*\n" +
 	"\x06filter\x18\x02 \x01(\v2\x12.greylag.v1.FilterR\x06filter\x12\x16\n" +
@@ -3376,16 +3421,16 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"StringList\x12\x10\n" +
 	"\x03all\x18\x01 \x03(\tR\x03all\"8\n" +
 	"\fDependencies\x12(\n" +
-	"\x03all\x18\x01 \x03(\v2\x16.greylag.v1.DependencyR\x03all\"W\n" +
-	"\x0eUpdateResponse\x12/\n" +
+	"\x03all\x18\x01 \x03(\v2\x16.greylag.v1.DependencyR\x03all\"[\n" +
+	"\x12UpdateJobsResponse\x12/\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x13.greylag.v1.OutcomeR\boutcomes\x12\x14\n" +
-	"\x05index\x18\x02 \x01(\x04R\x05index\"!\n" +
-	"\rScriptRequest\x12\x10\n" +
-	"\x03job\x18\x01 \x01(\tR\x03job\"J\n" +
-	"\x0eScriptResponse\x12\x16\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\"$\n" +
+	"\x10GetScriptRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\"M\n" +
+	"\x11GetScriptResponse\x12\x16\n" +
 	"\x06script\x18\x01 \x01(\fR\x06script\x12 \n" +
-	"\venvironment\x18\x02 \x03(\tR\venvironment\"\xa8\x01\n" +
-	"\vLogsRequest\x12\x10\n" +
+	"\venvironment\x18\x02 \x03(\tR\venvironment\"\xae\x01\n" +
+	"\x11StreamLogsRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x14\n" +
 	"\x05error\x18\x02 \x01(\bR\x05error\x12\x16\n" +
 	"\x06follow\x18\x03 \x01(\bR\x06follow\x12\x12\n" +
@@ -3393,22 +3438,27 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04rank\x18\x05 \x01(\x05R\x04rank\x12\x1d\n" +
 	"\n" +
 	"tail_lines\x18\x06 \x01(\x03R\ttailLines\x12\x12\n" +
-	"\x04from\x18\a \x01(\x03R\x04from\"6\n" +
-	"\fLogsResponse\x12\x12\n" +
+	"\x04from\x18\a \x01(\x03R\x04from\"<\n" +
+	"\x12StreamLogsResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\x03R\x04next2\x84\x05\n" +
+	"\x04next\x18\x02 \x01(\x03R\x04next2\xfb\x05\n" +
 	"\n" +
-	"JobService\x12?\n" +
-	"\x06Submit\x12\x19.greylag.v1.SubmitRequest\x1a\x1a.greylag.v1.SubmitResponse\x12C\n" +
-	"\bForecast\x12\x19.greylag.v1.SubmitRequest\x1a\x1c.greylag.v1.ForecastResponse\x129\n" +
-	"\x04List\x12\x17.greylag.v1.ListRequest\x1a\x18.greylag.v1.ListResponse\x12=\n" +
-	"\x06Stream\x12\x17.greylag.v1.ListRequest\x1a\x18.greylag.v1.ListResponse0\x01\x126\n" +
-	"\x03Get\x12\x16.greylag.v1.GetRequest\x1a\x17.greylag.v1.GetResponse\x12>\n" +
-	"\x05Watch\x12\x18.greylag.v1.WatchRequest\x1a\x19.greylag.v1.WatchResponse0\x01\x12?\n" +
-	"\x06Cancel\x12\x19.greylag.v1.CancelRequest\x1a\x1a.greylag.v1.CancelResponse\x12?\n" +
-	"\x06Update\x12\x19.greylag.v1.UpdateRequest\x1a\x1a.greylag.v1.UpdateResponse\x12?\n" +
-	"\x06Script\x12\x19.greylag.v1.ScriptRequest\x1a\x1a.greylag.v1.ScriptResponse\x12;\n" +
-	"\x04Logs\x12\x17.greylag.v1.LogsRequest\x1a\x18.greylag.v1.LogsResponse0\x01B9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
+	"JobService\x12K\n" +
+	"\n" +
+	"SubmitJobs\x12\x1d.greylag.v1.SubmitJobsRequest\x1a\x1e.greylag.v1.SubmitJobsResponse\x12N\n" +
+	"\vForecastJob\x12\x1e.greylag.v1.ForecastJobRequest\x1a\x1f.greylag.v1.ForecastJobResponse\x12E\n" +
+	"\bListJobs\x12\x1b.greylag.v1.ListJobsRequest\x1a\x1c.greylag.v1.ListJobsResponse\x12I\n" +
+	"\n" +
+	"StreamJobs\x12\x1b.greylag.v1.ListJobsRequest\x1a\x1c.greylag.v1.ListJobsResponse0\x01\x12?\n" +
+	"\x06GetJob\x12\x19.greylag.v1.GetJobRequest\x1a\x1a.greylag.v1.GetJobResponse\x12J\n" +
+	"\tWatchJobs\x12\x1c.greylag.v1.WatchJobsRequest\x1a\x1d.greylag.v1.WatchJobsResponse0\x01\x12K\n" +
+	"\n" +
+	"CancelJobs\x12\x1d.greylag.v1.CancelJobsRequest\x1a\x1e.greylag.v1.CancelJobsResponse\x12K\n" +
+	"\n" +
+	"UpdateJobs\x12\x1d.greylag.v1.UpdateJobsRequest\x1a\x1e.greylag.v1.UpdateJobsResponse\x12H\n" +
+	"\tGetScript\x12\x1c.greylag.v1.GetScriptRequest\x1a\x1d.greylag.v1.GetScriptResponse\x12M\n" +
+	"\n" +
+	"StreamLogs\x12\x1d.greylag.v1.StreamLogsRequest\x1a\x1e.greylag.v1.StreamLogsResponse0\x01B9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
 	file_greylag_v1_job_proto_rawDescOnce sync.Once
@@ -3422,7 +3472,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_job_proto_rawDescData
 }
 
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(*JobSpec)(nil),               // 0: greylag.v1.JobSpec
 	(*Request)(nil),               // 1: greylag.v1.Request
@@ -3432,111 +3482,113 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(*RestartCauses)(nil),         // 5: greylag.v1.RestartCauses
 	(*NodeAllocation)(nil),        // 6: greylag.v1.NodeAllocation
 	(*Task)(nil),                  // 7: greylag.v1.Task
-	(*SubmitRequest)(nil),         // 8: greylag.v1.SubmitRequest
-	(*SubmitResponse)(nil),        // 9: greylag.v1.SubmitResponse
+	(*SubmitJobsRequest)(nil),     // 8: greylag.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),    // 9: greylag.v1.SubmitJobsResponse
 	(*Submitted)(nil),             // 10: greylag.v1.Submitted
 	(*Filter)(nil),                // 11: greylag.v1.Filter
 	(*Read)(nil),                  // 12: greylag.v1.Read
 	(*AsOf)(nil),                  // 13: greylag.v1.AsOf
-	(*ListRequest)(nil),           // 14: greylag.v1.ListRequest
-	(*ListResponse)(nil),          // 15: greylag.v1.ListResponse
-	(*GetRequest)(nil),            // 16: greylag.v1.GetRequest
-	(*GetResponse)(nil),           // 17: greylag.v1.GetResponse
-	(*WatchRequest)(nil),          // 18: greylag.v1.WatchRequest
-	(*WatchResponse)(nil),         // 19: greylag.v1.WatchResponse
-	(*CancelRequest)(nil),         // 20: greylag.v1.CancelRequest
-	(*CancelResponse)(nil),        // 21: greylag.v1.CancelResponse
+	(*ListJobsRequest)(nil),       // 14: greylag.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),      // 15: greylag.v1.ListJobsResponse
+	(*GetJobRequest)(nil),         // 16: greylag.v1.GetJobRequest
+	(*GetJobResponse)(nil),        // 17: greylag.v1.GetJobResponse
+	(*WatchJobsRequest)(nil),      // 18: greylag.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),     // 19: greylag.v1.WatchJobsResponse
+	(*CancelJobsRequest)(nil),     // 20: greylag.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),    // 21: greylag.v1.CancelJobsResponse
 	(*Outcome)(nil),               // 22: greylag.v1.Outcome
-	(*ForecastResponse)(nil),      // 23: greylag.v1.ForecastResponse
-	(*UpdateRequest)(nil),         // 24: greylag.v1.UpdateRequest
-	(*StringList)(nil),            // 25: greylag.v1.StringList
-	(*Dependencies)(nil),          // 26: greylag.v1.Dependencies
-	(*UpdateResponse)(nil),        // 27: greylag.v1.UpdateResponse
-	(*ScriptRequest)(nil),         // 28: greylag.v1.ScriptRequest
-	(*ScriptResponse)(nil),        // 29: greylag.v1.ScriptResponse
-	(*LogsRequest)(nil),           // 30: greylag.v1.LogsRequest
-	(*LogsResponse)(nil),          // 31: greylag.v1.LogsResponse
-	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
+	(*ForecastJobRequest)(nil),    // 23: greylag.v1.ForecastJobRequest
+	(*ForecastJobResponse)(nil),   // 24: greylag.v1.ForecastJobResponse
+	(*UpdateJobsRequest)(nil),     // 25: greylag.v1.UpdateJobsRequest
+	(*StringList)(nil),            // 26: greylag.v1.StringList
+	(*Dependencies)(nil),          // 27: greylag.v1.Dependencies
+	(*UpdateJobsResponse)(nil),    // 28: greylag.v1.UpdateJobsResponse
+	(*GetScriptRequest)(nil),      // 29: greylag.v1.GetScriptRequest
+	(*GetScriptResponse)(nil),     // 30: greylag.v1.GetScriptResponse
+	(*StreamLogsRequest)(nil),     // 31: greylag.v1.StreamLogsRequest
+	(*StreamLogsResponse)(nil),    // 32: greylag.v1.StreamLogsResponse
+	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
 	1,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	32, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	33, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	33, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	33, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	34, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	34, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
 	3,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	32, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
-	32, // 6: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	33, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	33, // 6: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
 	2,  // 7: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
 	1,  // 8: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	32, // 9: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	33, // 10: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	33, // 11: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	33, // 12: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	33, // 13: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	33, // 14: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	33, // 9: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	34, // 10: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	34, // 11: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	34, // 12: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	34, // 13: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	34, // 14: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
 	6,  // 15: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
 	3,  // 16: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
 	7,  // 17: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	33, // 18: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	33, // 19: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	33, // 20: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	34, // 18: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	34, // 19: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	34, // 20: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
 	5,  // 21: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	33, // 22: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	33, // 23: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	32, // 24: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	32, // 25: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	0,  // 26: greylag.v1.SubmitRequest.jobs:type_name -> greylag.v1.JobSpec
-	10, // 27: greylag.v1.SubmitResponse.jobs:type_name -> greylag.v1.Submitted
-	33, // 28: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	11, // 29: greylag.v1.ListRequest.filter:type_name -> greylag.v1.Filter
-	12, // 30: greylag.v1.ListRequest.read:type_name -> greylag.v1.Read
-	4,  // 31: greylag.v1.ListResponse.jobs:type_name -> greylag.v1.Job
-	13, // 32: greylag.v1.ListResponse.as_of:type_name -> greylag.v1.AsOf
-	12, // 33: greylag.v1.GetRequest.read:type_name -> greylag.v1.Read
-	4,  // 34: greylag.v1.GetResponse.jobs:type_name -> greylag.v1.Job
-	13, // 35: greylag.v1.GetResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 36: greylag.v1.WatchRequest.filter:type_name -> greylag.v1.Filter
-	4,  // 37: greylag.v1.WatchResponse.jobs:type_name -> greylag.v1.Job
-	11, // 38: greylag.v1.CancelRequest.filter:type_name -> greylag.v1.Filter
-	22, // 39: greylag.v1.CancelResponse.outcomes:type_name -> greylag.v1.Outcome
-	33, // 40: greylag.v1.ForecastResponse.start:type_name -> google.protobuf.Timestamp
-	13, // 41: greylag.v1.ForecastResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 42: greylag.v1.UpdateRequest.filter:type_name -> greylag.v1.Filter
-	32, // 43: greylag.v1.UpdateRequest.time_limit:type_name -> google.protobuf.Duration
-	33, // 44: greylag.v1.UpdateRequest.begin:type_name -> google.protobuf.Timestamp
-	33, // 45: greylag.v1.UpdateRequest.deadline:type_name -> google.protobuf.Timestamp
-	26, // 46: greylag.v1.UpdateRequest.depends:type_name -> greylag.v1.Dependencies
-	32, // 47: greylag.v1.UpdateRequest.time_limit_by:type_name -> google.protobuf.Duration
-	25, // 48: greylag.v1.UpdateRequest.node_list:type_name -> greylag.v1.StringList
-	25, // 49: greylag.v1.UpdateRequest.features:type_name -> greylag.v1.StringList
-	3,  // 50: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	22, // 51: greylag.v1.UpdateResponse.outcomes:type_name -> greylag.v1.Outcome
-	8,  // 52: greylag.v1.JobService.Submit:input_type -> greylag.v1.SubmitRequest
-	8,  // 53: greylag.v1.JobService.Forecast:input_type -> greylag.v1.SubmitRequest
-	14, // 54: greylag.v1.JobService.List:input_type -> greylag.v1.ListRequest
-	14, // 55: greylag.v1.JobService.Stream:input_type -> greylag.v1.ListRequest
-	16, // 56: greylag.v1.JobService.Get:input_type -> greylag.v1.GetRequest
-	18, // 57: greylag.v1.JobService.Watch:input_type -> greylag.v1.WatchRequest
-	20, // 58: greylag.v1.JobService.Cancel:input_type -> greylag.v1.CancelRequest
-	24, // 59: greylag.v1.JobService.Update:input_type -> greylag.v1.UpdateRequest
-	28, // 60: greylag.v1.JobService.Script:input_type -> greylag.v1.ScriptRequest
-	30, // 61: greylag.v1.JobService.Logs:input_type -> greylag.v1.LogsRequest
-	9,  // 62: greylag.v1.JobService.Submit:output_type -> greylag.v1.SubmitResponse
-	23, // 63: greylag.v1.JobService.Forecast:output_type -> greylag.v1.ForecastResponse
-	15, // 64: greylag.v1.JobService.List:output_type -> greylag.v1.ListResponse
-	15, // 65: greylag.v1.JobService.Stream:output_type -> greylag.v1.ListResponse
-	17, // 66: greylag.v1.JobService.Get:output_type -> greylag.v1.GetResponse
-	19, // 67: greylag.v1.JobService.Watch:output_type -> greylag.v1.WatchResponse
-	21, // 68: greylag.v1.JobService.Cancel:output_type -> greylag.v1.CancelResponse
-	27, // 69: greylag.v1.JobService.Update:output_type -> greylag.v1.UpdateResponse
-	29, // 70: greylag.v1.JobService.Script:output_type -> greylag.v1.ScriptResponse
-	31, // 71: greylag.v1.JobService.Logs:output_type -> greylag.v1.LogsResponse
-	62, // [62:72] is the sub-list for method output_type
-	52, // [52:62] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	34, // 22: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	34, // 23: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	33, // 24: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	33, // 25: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	0,  // 26: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	10, // 27: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	34, // 28: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	11, // 29: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	12, // 30: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	4,  // 31: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	13, // 32: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	12, // 33: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	4,  // 34: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	13, // 35: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 36: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	4,  // 37: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	11, // 38: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	22, // 39: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	0,  // 40: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	34, // 41: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	13, // 42: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 43: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	33, // 44: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	34, // 45: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	34, // 46: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	27, // 47: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	33, // 48: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	26, // 49: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	26, // 50: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	3,  // 51: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	22, // 52: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	8,  // 53: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	23, // 54: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	14, // 55: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	14, // 56: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	16, // 57: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	18, // 58: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	20, // 59: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	25, // 60: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	29, // 61: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	31, // 62: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	9,  // 63: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	24, // 64: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	15, // 65: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	15, // 66: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	17, // 67: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	19, // 68: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	21, // 69: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	28, // 70: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	30, // 71: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	32, // 72: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	63, // [63:73] is the sub-list for method output_type
+	53, // [53:63] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -3545,14 +3597,14 @@ func file_greylag_v1_job_proto_init() {
 		return
 	}
 	file_greylag_v1_job_proto_msgTypes[7].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[24].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -126,7 +126,7 @@ func (x *GPU) GetBad() string {
 	return ""
 }
 
-type RegisterRequest struct {
+type RegisterNodeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	BootId        string                 `protobuf:"bytes,1,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	Cpus          int32                  `protobuf:"varint,2,opt,name=cpus,proto3" json:"cpus,omitempty"`
@@ -143,20 +143,20 @@ type RegisterRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RegisterRequest) Reset() {
-	*x = RegisterRequest{}
+func (x *RegisterNodeRequest) Reset() {
+	*x = RegisterNodeRequest{}
 	mi := &file_greylag_v1_node_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RegisterRequest) String() string {
+func (x *RegisterNodeRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RegisterRequest) ProtoMessage() {}
+func (*RegisterNodeRequest) ProtoMessage() {}
 
-func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
+func (x *RegisterNodeRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_node_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -168,89 +168,89 @@ func (x *RegisterRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RegisterRequest.ProtoReflect.Descriptor instead.
-func (*RegisterRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use RegisterNodeRequest.ProtoReflect.Descriptor instead.
+func (*RegisterNodeRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_node_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *RegisterRequest) GetBootId() string {
+func (x *RegisterNodeRequest) GetBootId() string {
 	if x != nil {
 		return x.BootId
 	}
 	return ""
 }
 
-func (x *RegisterRequest) GetCpus() int32 {
+func (x *RegisterNodeRequest) GetCpus() int32 {
 	if x != nil {
 		return x.Cpus
 	}
 	return 0
 }
 
-func (x *RegisterRequest) GetMemory() int64 {
+func (x *RegisterNodeRequest) GetMemory() int64 {
 	if x != nil {
 		return x.Memory
 	}
 	return 0
 }
 
-func (x *RegisterRequest) GetGpus() []*GPU {
+func (x *RegisterNodeRequest) GetGpus() []*GPU {
 	if x != nil {
 		return x.Gpus
 	}
 	return nil
 }
 
-func (x *RegisterRequest) GetFeatures() []string {
+func (x *RegisterNodeRequest) GetFeatures() []string {
 	if x != nil {
 		return x.Features
 	}
 	return nil
 }
 
-func (x *RegisterRequest) GetVersion() string {
+func (x *RegisterNodeRequest) GetVersion() string {
 	if x != nil {
 		return x.Version
 	}
 	return ""
 }
 
-func (x *RegisterRequest) GetRuntime() string {
+func (x *RegisterNodeRequest) GetRuntime() string {
 	if x != nil {
 		return x.Runtime
 	}
 	return ""
 }
 
-func (x *RegisterRequest) GetFault() string {
+func (x *RegisterNodeRequest) GetFault() string {
 	if x != nil {
 		return x.Fault
 	}
 	return ""
 }
 
-func (x *RegisterRequest) GetClock() *timestamppb.Timestamp {
+func (x *RegisterNodeRequest) GetClock() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Clock
 	}
 	return nil
 }
 
-func (x *RegisterRequest) GetRegion() string {
+func (x *RegisterNodeRequest) GetRegion() string {
 	if x != nil {
 		return x.Region
 	}
 	return ""
 }
 
-func (x *RegisterRequest) GetTasks() int32 {
+func (x *RegisterNodeRequest) GetTasks() int32 {
 	if x != nil {
 		return x.Tasks
 	}
 	return 0
 }
 
-type RegisterResponse struct {
+type RegisterNodeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Cluster       string                 `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"`
@@ -259,20 +259,20 @@ type RegisterResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RegisterResponse) Reset() {
-	*x = RegisterResponse{}
+func (x *RegisterNodeResponse) Reset() {
+	*x = RegisterNodeResponse{}
 	mi := &file_greylag_v1_node_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RegisterResponse) String() string {
+func (x *RegisterNodeResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RegisterResponse) ProtoMessage() {}
+func (*RegisterNodeResponse) ProtoMessage() {}
 
-func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
+func (x *RegisterNodeResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_node_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -284,53 +284,53 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
-func (*RegisterResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use RegisterNodeResponse.ProtoReflect.Descriptor instead.
+func (*RegisterNodeResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_node_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *RegisterResponse) GetEpoch() uint64 {
+func (x *RegisterNodeResponse) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
 	}
 	return 0
 }
 
-func (x *RegisterResponse) GetCluster() string {
+func (x *RegisterNodeResponse) GetCluster() string {
 	if x != nil {
 		return x.Cluster
 	}
 	return ""
 }
 
-func (x *RegisterResponse) GetClock() *timestamppb.Timestamp {
+func (x *RegisterNodeResponse) GetClock() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Clock
 	}
 	return nil
 }
 
-type WantedRequest struct {
+type WatchTasksRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *WantedRequest) Reset() {
-	*x = WantedRequest{}
+func (x *WatchTasksRequest) Reset() {
+	*x = WatchTasksRequest{}
 	mi := &file_greylag_v1_node_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *WantedRequest) String() string {
+func (x *WatchTasksRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*WantedRequest) ProtoMessage() {}
+func (*WatchTasksRequest) ProtoMessage() {}
 
-func (x *WantedRequest) ProtoReflect() protoreflect.Message {
+func (x *WatchTasksRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_node_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -342,19 +342,19 @@ func (x *WantedRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use WantedRequest.ProtoReflect.Descriptor instead.
-func (*WantedRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use WatchTasksRequest.ProtoReflect.Descriptor instead.
+func (*WatchTasksRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_node_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *WantedRequest) GetEpoch() uint64 {
+func (x *WatchTasksRequest) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
 	}
 	return 0
 }
 
-type WantedResponse struct {
+type WatchTasksResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // log index the set is as of
 	Tasks         []*WantedTask          `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
@@ -364,20 +364,20 @@ type WantedResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *WantedResponse) Reset() {
-	*x = WantedResponse{}
+func (x *WatchTasksResponse) Reset() {
+	*x = WatchTasksResponse{}
 	mi := &file_greylag_v1_node_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *WantedResponse) String() string {
+func (x *WatchTasksResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*WantedResponse) ProtoMessage() {}
+func (*WatchTasksResponse) ProtoMessage() {}
 
-func (x *WantedResponse) ProtoReflect() protoreflect.Message {
+func (x *WatchTasksResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_node_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -389,33 +389,33 @@ func (x *WantedResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use WantedResponse.ProtoReflect.Descriptor instead.
-func (*WantedResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use WatchTasksResponse.ProtoReflect.Descriptor instead.
+func (*WatchTasksResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_node_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *WantedResponse) GetVersion() uint64 {
+func (x *WatchTasksResponse) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
 	}
 	return 0
 }
 
-func (x *WantedResponse) GetTasks() []*WantedTask {
+func (x *WatchTasksResponse) GetTasks() []*WantedTask {
 	if x != nil {
 		return x.Tasks
 	}
 	return nil
 }
 
-func (x *WantedResponse) GetLogs() []*LogRequest {
+func (x *WatchTasksResponse) GetLogs() []*LogRequest {
 	if x != nil {
 		return x.Logs
 	}
 	return nil
 }
 
-func (x *WantedResponse) GetHeartbeat() bool {
+func (x *WatchTasksResponse) GetHeartbeat() bool {
 	if x != nil {
 		return x.Heartbeat
 	}
@@ -975,7 +975,7 @@ func (x *LogRequest) GetTailLines() int64 {
 	return 0
 }
 
-type ReportRequest struct {
+type ReportTasksRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Seen          uint64                 `protobuf:"varint,2,opt,name=seen,proto3" json:"seen,omitempty"` // the version of the wanted set that this report answers
@@ -987,20 +987,20 @@ type ReportRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ReportRequest) Reset() {
-	*x = ReportRequest{}
+func (x *ReportTasksRequest) Reset() {
+	*x = ReportTasksRequest{}
 	mi := &file_greylag_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ReportRequest) String() string {
+func (x *ReportTasksRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ReportRequest) ProtoMessage() {}
+func (*ReportTasksRequest) ProtoMessage() {}
 
-func (x *ReportRequest) ProtoReflect() protoreflect.Message {
+func (x *ReportTasksRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1012,47 +1012,47 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
-func (*ReportRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ReportTasksRequest.ProtoReflect.Descriptor instead.
+func (*ReportTasksRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *ReportRequest) GetEpoch() uint64 {
+func (x *ReportTasksRequest) GetEpoch() uint64 {
 	if x != nil {
 		return x.Epoch
 	}
 	return 0
 }
 
-func (x *ReportRequest) GetSeen() uint64 {
+func (x *ReportTasksRequest) GetSeen() uint64 {
 	if x != nil {
 		return x.Seen
 	}
 	return 0
 }
 
-func (x *ReportRequest) GetTasks() []*ReportedTask {
+func (x *ReportTasksRequest) GetTasks() []*ReportedTask {
 	if x != nil {
 		return x.Tasks
 	}
 	return nil
 }
 
-func (x *ReportRequest) GetFault() string {
+func (x *ReportTasksRequest) GetFault() string {
 	if x != nil {
 		return x.Fault
 	}
 	return ""
 }
 
-func (x *ReportRequest) GetGpus() []*GPU {
+func (x *ReportTasksRequest) GetGpus() []*GPU {
 	if x != nil {
 		return x.Gpus
 	}
 	return nil
 }
 
-func (x *ReportRequest) GetCounting() uint64 {
+func (x *ReportTasksRequest) GetCounting() uint64 {
 	if x != nil {
 		return x.Counting
 	}
@@ -1233,27 +1233,27 @@ func (x *ReportedTask) GetGranted() uint64 {
 	return 0
 }
 
-type ReportResponse struct {
+type ReportTasksResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ReportResponse) Reset() {
-	*x = ReportResponse{}
+func (x *ReportTasksResponse) Reset() {
+	*x = ReportTasksResponse{}
 	mi := &file_greylag_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ReportResponse) String() string {
+func (x *ReportTasksResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ReportResponse) ProtoMessage() {}
+func (*ReportTasksResponse) ProtoMessage() {}
 
-func (x *ReportResponse) ProtoReflect() protoreflect.Message {
+func (x *ReportTasksResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1265,39 +1265,39 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
-func (*ReportResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ReportTasksResponse.ProtoReflect.Descriptor instead.
+func (*ReportTasksResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
-func (x *ReportResponse) GetIndex() uint64 {
+func (x *ReportTasksResponse) GetIndex() uint64 {
 	if x != nil {
 		return x.Index
 	}
 	return 0
 }
 
-type FetchRequest struct {
+type GetContentRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Digest        []byte                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *FetchRequest) Reset() {
-	*x = FetchRequest{}
+func (x *GetContentRequest) Reset() {
+	*x = GetContentRequest{}
 	mi := &file_greylag_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *FetchRequest) String() string {
+func (x *GetContentRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*FetchRequest) ProtoMessage() {}
+func (*GetContentRequest) ProtoMessage() {}
 
-func (x *FetchRequest) ProtoReflect() protoreflect.Message {
+func (x *GetContentRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1309,39 +1309,39 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
-func (*FetchRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetContentRequest.ProtoReflect.Descriptor instead.
+func (*GetContentRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *FetchRequest) GetDigest() []byte {
+func (x *GetContentRequest) GetDigest() []byte {
 	if x != nil {
 		return x.Digest
 	}
 	return nil
 }
 
-type FetchResponse struct {
+type GetContentResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Content       []byte                 `protobuf:"bytes,1,opt,name=content,proto3" json:"content,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *FetchResponse) Reset() {
-	*x = FetchResponse{}
+func (x *GetContentResponse) Reset() {
+	*x = GetContentResponse{}
 	mi := &file_greylag_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *FetchResponse) String() string {
+func (x *GetContentResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*FetchResponse) ProtoMessage() {}
+func (*GetContentResponse) ProtoMessage() {}
 
-func (x *FetchResponse) ProtoReflect() protoreflect.Message {
+func (x *GetContentResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1353,12 +1353,12 @@ func (x *FetchResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use FetchResponse.ProtoReflect.Descriptor instead.
-func (*FetchResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetContentResponse.ProtoReflect.Descriptor instead.
+func (*GetContentResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *FetchResponse) GetContent() []byte {
+func (x *GetContentResponse) GetContent() []byte {
 	if x != nil {
 		return x.Content
 	}
@@ -1499,8 +1499,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05minor\x18\x05 \x01(\x05R\x05minor\x12\x12\n" +
 	"\x04numa\x18\x06 \x01(\x05R\x04numa\x12\x16\n" +
 	"\x06domain\x18\a \x01(\tR\x06domain\x12\x10\n" +
-	"\x03bad\x18\b \x01(\tR\x03bad\"\xc1\x02\n" +
-	"\x0fRegisterRequest\x12\x17\n" +
+	"\x03bad\x18\b \x01(\tR\x03bad\"\xc5\x02\n" +
+	"\x13RegisterNodeRequest\x12\x17\n" +
 	"\aboot_id\x18\x01 \x01(\tR\x06bootId\x12\x12\n" +
 	"\x04cpus\x18\x02 \x01(\x05R\x04cpus\x12\x16\n" +
 	"\x06memory\x18\x03 \x01(\x03R\x06memory\x12#\n" +
@@ -1512,14 +1512,14 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05clock\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\x12\x16\n" +
 	"\x06region\x18\n" +
 	" \x01(\tR\x06region\x12\x14\n" +
-	"\x05tasks\x18\v \x01(\x05R\x05tasks\"t\n" +
-	"\x10RegisterResponse\x12\x14\n" +
+	"\x05tasks\x18\v \x01(\x05R\x05tasks\"x\n" +
+	"\x14RegisterNodeResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x120\n" +
-	"\x05clock\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\"%\n" +
-	"\rWantedRequest\x12\x14\n" +
-	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"\xa2\x01\n" +
-	"\x0eWantedResponse\x12\x18\n" +
+	"\x05clock\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\")\n" +
+	"\x11WatchTasksRequest\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"\xa6\x01\n" +
+	"\x12WatchTasksResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
@@ -1595,8 +1595,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x04task\x18\t \x01(\v2\x16.greylag.v1.WantedTaskR\x04task\x12\x1d\n" +
 	"\n" +
 	"tail_lines\x18\n" +
-	" \x01(\x03R\ttailLines\"\xc0\x01\n" +
-	"\rReportRequest\x12\x14\n" +
+	" \x01(\x03R\ttailLines\"\xc5\x01\n" +
+	"\x12ReportTasksRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04seen\x18\x02 \x01(\x04R\x04seen\x12.\n" +
 	"\x05tasks\x18\x03 \x03(\v2\x18.greylag.v1.ReportedTaskR\x05tasks\x12\x14\n" +
@@ -1625,12 +1625,12 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x15gpu_memory_peak_bytes\x18\x0f \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01\x126\n" +
 	"\tuser_time\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\buserTime\x12\x18\n" +
 	"\agranted\x18\x11 \x01(\x04R\agrantedB\x18\n" +
-	"\x16_gpu_memory_peak_bytes\"&\n" +
-	"\x0eReportResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"&\n" +
-	"\fFetchRequest\x12\x16\n" +
-	"\x06digest\x18\x01 \x01(\fR\x06digest\")\n" +
-	"\rFetchResponse\x12\x18\n" +
+	"\x16_gpu_memory_peak_bytes\"+\n" +
+	"\x13ReportTasksResponse\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"+\n" +
+	"\x11GetContentRequest\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\fR\x06digest\".\n" +
+	"\x12GetContentResponse\x12\x18\n" +
 	"\acontent\x18\x01 \x01(\fR\acontent\"p\n" +
 	"\x0ePushLogRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
@@ -1639,12 +1639,14 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12\x12\n" +
 	"\x04next\x18\x05 \x01(\x03R\x04next\"%\n" +
 	"\x0fPushLogResponse\x12\x12\n" +
-	"\x04stop\x18\x01 \x01(\bR\x04stop2\xda\x02\n" +
-	"\vNodeService\x12E\n" +
-	"\bRegister\x12\x1b.greylag.v1.RegisterRequest\x1a\x1c.greylag.v1.RegisterResponse\x12A\n" +
-	"\x06Wanted\x12\x19.greylag.v1.WantedRequest\x1a\x1a.greylag.v1.WantedResponse0\x01\x12?\n" +
-	"\x06Report\x12\x19.greylag.v1.ReportRequest\x1a\x1a.greylag.v1.ReportResponse\x12<\n" +
-	"\x05Fetch\x12\x18.greylag.v1.FetchRequest\x1a\x19.greylag.v1.FetchResponse\x12B\n" +
+	"\x04stop\x18\x01 \x01(\bR\x04stop2\x90\x03\n" +
+	"\vNodeService\x12Q\n" +
+	"\fRegisterNode\x12\x1f.greylag.v1.RegisterNodeRequest\x1a .greylag.v1.RegisterNodeResponse\x12M\n" +
+	"\n" +
+	"WatchTasks\x12\x1d.greylag.v1.WatchTasksRequest\x1a\x1e.greylag.v1.WatchTasksResponse0\x01\x12N\n" +
+	"\vReportTasks\x12\x1e.greylag.v1.ReportTasksRequest\x1a\x1f.greylag.v1.ReportTasksResponse\x12K\n" +
+	"\n" +
+	"GetContent\x12\x1d.greylag.v1.GetContentRequest\x1a\x1e.greylag.v1.GetContentResponse\x12B\n" +
 	"\aPushLog\x12\x1a.greylag.v1.PushLogRequest\x1a\x1b.greylag.v1.PushLogResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
@@ -1662,18 +1664,18 @@ func file_greylag_v1_node_proto_rawDescGZIP() []byte {
 var file_greylag_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_greylag_v1_node_proto_goTypes = []any{
 	(*GPU)(nil),                   // 0: greylag.v1.GPU
-	(*RegisterRequest)(nil),       // 1: greylag.v1.RegisterRequest
-	(*RegisterResponse)(nil),      // 2: greylag.v1.RegisterResponse
-	(*WantedRequest)(nil),         // 3: greylag.v1.WantedRequest
-	(*WantedResponse)(nil),        // 4: greylag.v1.WantedResponse
+	(*RegisterNodeRequest)(nil),   // 1: greylag.v1.RegisterNodeRequest
+	(*RegisterNodeResponse)(nil),  // 2: greylag.v1.RegisterNodeResponse
+	(*WatchTasksRequest)(nil),     // 3: greylag.v1.WatchTasksRequest
+	(*WatchTasksResponse)(nil),    // 4: greylag.v1.WatchTasksResponse
 	(*WantedTask)(nil),            // 5: greylag.v1.WantedTask
 	(*Signal)(nil),                // 6: greylag.v1.Signal
 	(*LogRequest)(nil),            // 7: greylag.v1.LogRequest
-	(*ReportRequest)(nil),         // 8: greylag.v1.ReportRequest
+	(*ReportTasksRequest)(nil),    // 8: greylag.v1.ReportTasksRequest
 	(*ReportedTask)(nil),          // 9: greylag.v1.ReportedTask
-	(*ReportResponse)(nil),        // 10: greylag.v1.ReportResponse
-	(*FetchRequest)(nil),          // 11: greylag.v1.FetchRequest
-	(*FetchResponse)(nil),         // 12: greylag.v1.FetchResponse
+	(*ReportTasksResponse)(nil),   // 10: greylag.v1.ReportTasksResponse
+	(*GetContentRequest)(nil),     // 11: greylag.v1.GetContentRequest
+	(*GetContentResponse)(nil),    // 12: greylag.v1.GetContentResponse
 	(*PushLogRequest)(nil),        // 13: greylag.v1.PushLogRequest
 	(*PushLogResponse)(nil),       // 14: greylag.v1.PushLogResponse
 	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
@@ -1681,32 +1683,32 @@ var file_greylag_v1_node_proto_goTypes = []any{
 	(*NodeAllocation)(nil),        // 17: greylag.v1.NodeAllocation
 }
 var file_greylag_v1_node_proto_depIdxs = []int32{
-	0,  // 0: greylag.v1.RegisterRequest.gpus:type_name -> greylag.v1.GPU
-	15, // 1: greylag.v1.RegisterRequest.clock:type_name -> google.protobuf.Timestamp
-	15, // 2: greylag.v1.RegisterResponse.clock:type_name -> google.protobuf.Timestamp
-	5,  // 3: greylag.v1.WantedResponse.tasks:type_name -> greylag.v1.WantedTask
-	7,  // 4: greylag.v1.WantedResponse.logs:type_name -> greylag.v1.LogRequest
+	0,  // 0: greylag.v1.RegisterNodeRequest.gpus:type_name -> greylag.v1.GPU
+	15, // 1: greylag.v1.RegisterNodeRequest.clock:type_name -> google.protobuf.Timestamp
+	15, // 2: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
+	5,  // 3: greylag.v1.WatchTasksResponse.tasks:type_name -> greylag.v1.WantedTask
+	7,  // 4: greylag.v1.WatchTasksResponse.logs:type_name -> greylag.v1.LogRequest
 	16, // 5: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
 	6,  // 6: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
 	17, // 7: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
 	16, // 8: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
 	15, // 9: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
 	5,  // 10: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
-	9,  // 11: greylag.v1.ReportRequest.tasks:type_name -> greylag.v1.ReportedTask
-	0,  // 12: greylag.v1.ReportRequest.gpus:type_name -> greylag.v1.GPU
+	9,  // 11: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
+	0,  // 12: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
 	15, // 13: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
 	15, // 14: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
 	16, // 15: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
 	16, // 16: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
-	1,  // 17: greylag.v1.NodeService.Register:input_type -> greylag.v1.RegisterRequest
-	3,  // 18: greylag.v1.NodeService.Wanted:input_type -> greylag.v1.WantedRequest
-	8,  // 19: greylag.v1.NodeService.Report:input_type -> greylag.v1.ReportRequest
-	11, // 20: greylag.v1.NodeService.Fetch:input_type -> greylag.v1.FetchRequest
+	1,  // 17: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
+	3,  // 18: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
+	8,  // 19: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
+	11, // 20: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
 	13, // 21: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	2,  // 22: greylag.v1.NodeService.Register:output_type -> greylag.v1.RegisterResponse
-	4,  // 23: greylag.v1.NodeService.Wanted:output_type -> greylag.v1.WantedResponse
-	10, // 24: greylag.v1.NodeService.Report:output_type -> greylag.v1.ReportResponse
-	12, // 25: greylag.v1.NodeService.Fetch:output_type -> greylag.v1.FetchResponse
+	2,  // 22: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
+	4,  // 23: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
+	10, // 24: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
+	12, // 25: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
 	14, // 26: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
 	22, // [22:27] is the sub-list for method output_type
 	17, // [17:22] is the sub-list for method input_type

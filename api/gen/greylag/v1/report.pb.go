@@ -25,32 +25,27 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-type PeriodsRequest struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Periods lie between each two bounds, which ascend and are whole seconds. Bounds on
-	// half hours of UTC are the fastest. Ended takes two bounds.
-	Bounds []*timestamppb.Timestamp `protobuf:"bytes,1,rep,name=bounds,proto3" json:"bounds,omitempty"`
-	// For how long after the last bound facts are waited for that may come late.
-	Grace         *durationpb.Duration `protobuf:"bytes,2,opt,name=grace,proto3" json:"grace,omitempty"`
-	Read          *Read                `protobuf:"bytes,3,opt,name=read,proto3" json:"read,omitempty"`
+type StreamUsageRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Periods       *Periods               `protobuf:"bytes,1,opt,name=periods,proto3" json:"periods,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PeriodsRequest) Reset() {
-	*x = PeriodsRequest{}
+func (x *StreamUsageRequest) Reset() {
+	*x = StreamUsageRequest{}
 	mi := &file_greylag_v1_report_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PeriodsRequest) String() string {
+func (x *StreamUsageRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PeriodsRequest) ProtoMessage() {}
+func (*StreamUsageRequest) ProtoMessage() {}
 
-func (x *PeriodsRequest) ProtoReflect() protoreflect.Message {
+func (x *StreamUsageRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_report_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -62,26 +57,208 @@ func (x *PeriodsRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PeriodsRequest.ProtoReflect.Descriptor instead.
-func (*PeriodsRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use StreamUsageRequest.ProtoReflect.Descriptor instead.
+func (*StreamUsageRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_report_proto_rawDescGZIP(), []int{0}
 }
 
-func (x *PeriodsRequest) GetBounds() []*timestamppb.Timestamp {
+func (x *StreamUsageRequest) GetPeriods() *Periods {
+	if x != nil {
+		return x.Periods
+	}
+	return nil
+}
+
+type StreamEndedJobsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Periods       *Periods               `protobuf:"bytes,1,opt,name=periods,proto3" json:"periods,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamEndedJobsRequest) Reset() {
+	*x = StreamEndedJobsRequest{}
+	mi := &file_greylag_v1_report_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamEndedJobsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamEndedJobsRequest) ProtoMessage() {}
+
+func (x *StreamEndedJobsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamEndedJobsRequest.ProtoReflect.Descriptor instead.
+func (*StreamEndedJobsRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *StreamEndedJobsRequest) GetPeriods() *Periods {
+	if x != nil {
+		return x.Periods
+	}
+	return nil
+}
+
+type StreamCreditsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Periods       *Periods               `protobuf:"bytes,1,opt,name=periods,proto3" json:"periods,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StreamCreditsRequest) Reset() {
+	*x = StreamCreditsRequest{}
+	mi := &file_greylag_v1_report_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StreamCreditsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StreamCreditsRequest) ProtoMessage() {}
+
+func (x *StreamCreditsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StreamCreditsRequest.ProtoReflect.Descriptor instead.
+func (*StreamCreditsRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *StreamCreditsRequest) GetPeriods() *Periods {
+	if x != nil {
+		return x.Periods
+	}
+	return nil
+}
+
+type GetCapacityRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Periods       *Periods               `protobuf:"bytes,1,opt,name=periods,proto3" json:"periods,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCapacityRequest) Reset() {
+	*x = GetCapacityRequest{}
+	mi := &file_greylag_v1_report_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCapacityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCapacityRequest) ProtoMessage() {}
+
+func (x *GetCapacityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCapacityRequest.ProtoReflect.Descriptor instead.
+func (*GetCapacityRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *GetCapacityRequest) GetPeriods() *Periods {
+	if x != nil {
+		return x.Periods
+	}
+	return nil
+}
+
+// Periods is the time that a report covers.
+type Periods struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Periods lie between each two bounds, which ascend and are whole seconds. Bounds on
+	// half hours of UTC are the fastest. Ended takes two bounds.
+	Bounds []*timestamppb.Timestamp `protobuf:"bytes,1,rep,name=bounds,proto3" json:"bounds,omitempty"`
+	// For how long after the last bound facts are waited for that may come late.
+	Grace         *durationpb.Duration `protobuf:"bytes,2,opt,name=grace,proto3" json:"grace,omitempty"`
+	Read          *Read                `protobuf:"bytes,3,opt,name=read,proto3" json:"read,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Periods) Reset() {
+	*x = Periods{}
+	mi := &file_greylag_v1_report_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Periods) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Periods) ProtoMessage() {}
+
+func (x *Periods) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Periods.ProtoReflect.Descriptor instead.
+func (*Periods) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Periods) GetBounds() []*timestamppb.Timestamp {
 	if x != nil {
 		return x.Bounds
 	}
 	return nil
 }
 
-func (x *PeriodsRequest) GetGrace() *durationpb.Duration {
+func (x *Periods) GetGrace() *durationpb.Duration {
 	if x != nil {
 		return x.Grace
 	}
 	return nil
 }
 
-func (x *PeriodsRequest) GetRead() *Read {
+func (x *Periods) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
@@ -114,7 +291,7 @@ type ReportHead struct {
 
 func (x *ReportHead) Reset() {
 	*x = ReportHead{}
-	mi := &file_greylag_v1_report_proto_msgTypes[1]
+	mi := &file_greylag_v1_report_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -126,7 +303,7 @@ func (x *ReportHead) String() string {
 func (*ReportHead) ProtoMessage() {}
 
 func (x *ReportHead) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[1]
+	mi := &file_greylag_v1_report_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -139,7 +316,7 @@ func (x *ReportHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportHead.ProtoReflect.Descriptor instead.
 func (*ReportHead) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{1}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ReportHead) GetAsOf() *AsOf {
@@ -205,7 +382,7 @@ func (x *ReportHead) GetSince() *timestamppb.Timestamp {
 	return nil
 }
 
-type PeriodUsageResponse struct {
+type StreamUsageResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Head          *ReportHead            `protobuf:"bytes,1,opt,name=head,proto3" json:"head,omitempty"` // in the first message only
 	Rows          []*UsageRow            `protobuf:"bytes,2,rep,name=rows,proto3" json:"rows,omitempty"`
@@ -213,21 +390,21 @@ type PeriodUsageResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PeriodUsageResponse) Reset() {
-	*x = PeriodUsageResponse{}
-	mi := &file_greylag_v1_report_proto_msgTypes[2]
+func (x *StreamUsageResponse) Reset() {
+	*x = StreamUsageResponse{}
+	mi := &file_greylag_v1_report_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PeriodUsageResponse) String() string {
+func (x *StreamUsageResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PeriodUsageResponse) ProtoMessage() {}
+func (*StreamUsageResponse) ProtoMessage() {}
 
-func (x *PeriodUsageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[2]
+func (x *StreamUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -238,19 +415,19 @@ func (x *PeriodUsageResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PeriodUsageResponse.ProtoReflect.Descriptor instead.
-func (*PeriodUsageResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{2}
+// Deprecated: Use StreamUsageResponse.ProtoReflect.Descriptor instead.
+func (*StreamUsageResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *PeriodUsageResponse) GetHead() *ReportHead {
+func (x *StreamUsageResponse) GetHead() *ReportHead {
 	if x != nil {
 		return x.Head
 	}
 	return nil
 }
 
-func (x *PeriodUsageResponse) GetRows() []*UsageRow {
+func (x *StreamUsageResponse) GetRows() []*UsageRow {
 	if x != nil {
 		return x.Rows
 	}
@@ -296,7 +473,7 @@ type UsageRow struct {
 
 func (x *UsageRow) Reset() {
 	*x = UsageRow{}
-	mi := &file_greylag_v1_report_proto_msgTypes[3]
+	mi := &file_greylag_v1_report_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -308,7 +485,7 @@ func (x *UsageRow) String() string {
 func (*UsageRow) ProtoMessage() {}
 
 func (x *UsageRow) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[3]
+	mi := &file_greylag_v1_report_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -321,7 +498,7 @@ func (x *UsageRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UsageRow.ProtoReflect.Descriptor instead.
 func (*UsageRow) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UsageRow) GetPeriod() uint32 {
@@ -516,7 +693,7 @@ type BrokenCause struct {
 
 func (x *BrokenCause) Reset() {
 	*x = BrokenCause{}
-	mi := &file_greylag_v1_report_proto_msgTypes[4]
+	mi := &file_greylag_v1_report_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -528,7 +705,7 @@ func (x *BrokenCause) String() string {
 func (*BrokenCause) ProtoMessage() {}
 
 func (x *BrokenCause) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[4]
+	mi := &file_greylag_v1_report_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -541,7 +718,7 @@ func (x *BrokenCause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokenCause.ProtoReflect.Descriptor instead.
 func (*BrokenCause) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BrokenCause) GetWhy() string {
@@ -558,7 +735,7 @@ func (x *BrokenCause) GetCount() int64 {
 	return 0
 }
 
-type PeriodEndedResponse struct {
+type StreamEndedJobsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Head          *ReportHead            `protobuf:"bytes,1,opt,name=head,proto3" json:"head,omitempty"`
 	Jobs          []*EndedJob            `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
@@ -566,21 +743,21 @@ type PeriodEndedResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PeriodEndedResponse) Reset() {
-	*x = PeriodEndedResponse{}
-	mi := &file_greylag_v1_report_proto_msgTypes[5]
+func (x *StreamEndedJobsResponse) Reset() {
+	*x = StreamEndedJobsResponse{}
+	mi := &file_greylag_v1_report_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PeriodEndedResponse) String() string {
+func (x *StreamEndedJobsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PeriodEndedResponse) ProtoMessage() {}
+func (*StreamEndedJobsResponse) ProtoMessage() {}
 
-func (x *PeriodEndedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[5]
+func (x *StreamEndedJobsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -591,19 +768,19 @@ func (x *PeriodEndedResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PeriodEndedResponse.ProtoReflect.Descriptor instead.
-func (*PeriodEndedResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{5}
+// Deprecated: Use StreamEndedJobsResponse.ProtoReflect.Descriptor instead.
+func (*StreamEndedJobsResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *PeriodEndedResponse) GetHead() *ReportHead {
+func (x *StreamEndedJobsResponse) GetHead() *ReportHead {
 	if x != nil {
 		return x.Head
 	}
 	return nil
 }
 
-func (x *PeriodEndedResponse) GetJobs() []*EndedJob {
+func (x *StreamEndedJobsResponse) GetJobs() []*EndedJob {
 	if x != nil {
 		return x.Jobs
 	}
@@ -623,7 +800,7 @@ type EndedJob struct {
 
 func (x *EndedJob) Reset() {
 	*x = EndedJob{}
-	mi := &file_greylag_v1_report_proto_msgTypes[6]
+	mi := &file_greylag_v1_report_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -635,7 +812,7 @@ func (x *EndedJob) String() string {
 func (*EndedJob) ProtoMessage() {}
 
 func (x *EndedJob) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[6]
+	mi := &file_greylag_v1_report_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -648,7 +825,7 @@ func (x *EndedJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndedJob.ProtoReflect.Descriptor instead.
 func (*EndedJob) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *EndedJob) GetJob() *Job {
@@ -682,7 +859,7 @@ type ResourceCount struct {
 
 func (x *ResourceCount) Reset() {
 	*x = ResourceCount{}
-	mi := &file_greylag_v1_report_proto_msgTypes[7]
+	mi := &file_greylag_v1_report_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +871,7 @@ func (x *ResourceCount) String() string {
 func (*ResourceCount) ProtoMessage() {}
 
 func (x *ResourceCount) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[7]
+	mi := &file_greylag_v1_report_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +884,7 @@ func (x *ResourceCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResourceCount.ProtoReflect.Descriptor instead.
 func (*ResourceCount) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ResourceCount) GetResource() string {
@@ -724,7 +901,7 @@ func (x *ResourceCount) GetCount() int64 {
 	return 0
 }
 
-type PeriodCreditsResponse struct {
+type StreamCreditsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Head          *ReportHead            `protobuf:"bytes,1,opt,name=head,proto3" json:"head,omitempty"`
 	Rows          []*CreditRow           `protobuf:"bytes,2,rep,name=rows,proto3" json:"rows,omitempty"`
@@ -732,21 +909,21 @@ type PeriodCreditsResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PeriodCreditsResponse) Reset() {
-	*x = PeriodCreditsResponse{}
-	mi := &file_greylag_v1_report_proto_msgTypes[8]
+func (x *StreamCreditsResponse) Reset() {
+	*x = StreamCreditsResponse{}
+	mi := &file_greylag_v1_report_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PeriodCreditsResponse) String() string {
+func (x *StreamCreditsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PeriodCreditsResponse) ProtoMessage() {}
+func (*StreamCreditsResponse) ProtoMessage() {}
 
-func (x *PeriodCreditsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[8]
+func (x *StreamCreditsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -757,19 +934,19 @@ func (x *PeriodCreditsResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PeriodCreditsResponse.ProtoReflect.Descriptor instead.
-func (*PeriodCreditsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{8}
+// Deprecated: Use StreamCreditsResponse.ProtoReflect.Descriptor instead.
+func (*StreamCreditsResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *PeriodCreditsResponse) GetHead() *ReportHead {
+func (x *StreamCreditsResponse) GetHead() *ReportHead {
 	if x != nil {
 		return x.Head
 	}
 	return nil
 }
 
-func (x *PeriodCreditsResponse) GetRows() []*CreditRow {
+func (x *StreamCreditsResponse) GetRows() []*CreditRow {
 	if x != nil {
 		return x.Rows
 	}
@@ -794,7 +971,7 @@ type CreditRow struct {
 
 func (x *CreditRow) Reset() {
 	*x = CreditRow{}
-	mi := &file_greylag_v1_report_proto_msgTypes[9]
+	mi := &file_greylag_v1_report_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +983,7 @@ func (x *CreditRow) String() string {
 func (*CreditRow) ProtoMessage() {}
 
 func (x *CreditRow) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[9]
+	mi := &file_greylag_v1_report_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +996,7 @@ func (x *CreditRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreditRow.ProtoReflect.Descriptor instead.
 func (*CreditRow) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CreditRow) GetPeriod() uint32 {
@@ -885,7 +1062,7 @@ func (x *CreditRow) GetLate() bool {
 	return false
 }
 
-type CapacityResponse struct {
+type GetCapacityResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Head  *ReportHead            `protobuf:"bytes,1,opt,name=head,proto3" json:"head,omitempty"`
 	Rows  []*CapacityRow         `protobuf:"bytes,2,rep,name=rows,proto3" json:"rows,omitempty"` // by period and resource
@@ -895,21 +1072,21 @@ type CapacityResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CapacityResponse) Reset() {
-	*x = CapacityResponse{}
-	mi := &file_greylag_v1_report_proto_msgTypes[10]
+func (x *GetCapacityResponse) Reset() {
+	*x = GetCapacityResponse{}
+	mi := &file_greylag_v1_report_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CapacityResponse) String() string {
+func (x *GetCapacityResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CapacityResponse) ProtoMessage() {}
+func (*GetCapacityResponse) ProtoMessage() {}
 
-func (x *CapacityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[10]
+func (x *GetCapacityResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -920,26 +1097,26 @@ func (x *CapacityResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CapacityResponse.ProtoReflect.Descriptor instead.
-func (*CapacityResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{10}
+// Deprecated: Use GetCapacityResponse.ProtoReflect.Descriptor instead.
+func (*GetCapacityResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *CapacityResponse) GetHead() *ReportHead {
+func (x *GetCapacityResponse) GetHead() *ReportHead {
 	if x != nil {
 		return x.Head
 	}
 	return nil
 }
 
-func (x *CapacityResponse) GetRows() []*CapacityRow {
+func (x *GetCapacityResponse) GetRows() []*CapacityRow {
 	if x != nil {
 		return x.Rows
 	}
 	return nil
 }
 
-func (x *CapacityResponse) GetSince() *timestamppb.Timestamp {
+func (x *GetCapacityResponse) GetSince() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Since
 	}
@@ -961,7 +1138,7 @@ type CapacityRow struct {
 
 func (x *CapacityRow) Reset() {
 	*x = CapacityRow{}
-	mi := &file_greylag_v1_report_proto_msgTypes[11]
+	mi := &file_greylag_v1_report_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1150,7 @@ func (x *CapacityRow) String() string {
 func (*CapacityRow) ProtoMessage() {}
 
 func (x *CapacityRow) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[11]
+	mi := &file_greylag_v1_report_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1163,7 @@ func (x *CapacityRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CapacityRow.ProtoReflect.Descriptor instead.
 func (*CapacityRow) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CapacityRow) GetPeriod() uint32 {
@@ -1031,28 +1208,28 @@ func (x *CapacityRow) GetDrained() int64 {
 	return 0
 }
 
-type StandingRequest struct {
+type GetStandingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Read          *Read                  `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StandingRequest) Reset() {
-	*x = StandingRequest{}
-	mi := &file_greylag_v1_report_proto_msgTypes[12]
+func (x *GetStandingRequest) Reset() {
+	*x = GetStandingRequest{}
+	mi := &file_greylag_v1_report_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StandingRequest) String() string {
+func (x *GetStandingRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StandingRequest) ProtoMessage() {}
+func (*GetStandingRequest) ProtoMessage() {}
 
-func (x *StandingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[12]
+func (x *GetStandingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,19 +1240,19 @@ func (x *StandingRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StandingRequest.ProtoReflect.Descriptor instead.
-func (*StandingRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{12}
+// Deprecated: Use GetStandingRequest.ProtoReflect.Descriptor instead.
+func (*GetStandingRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *StandingRequest) GetRead() *Read {
+func (x *GetStandingRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
 	return nil
 }
 
-type StandingResponse struct {
+type GetStandingResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AsOf          *AsOf                  `protobuf:"bytes,1,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	Budgets       []*BudgetStanding      `protobuf:"bytes,2,rep,name=budgets,proto3" json:"budgets,omitempty"`
@@ -1085,21 +1262,21 @@ type StandingResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StandingResponse) Reset() {
-	*x = StandingResponse{}
-	mi := &file_greylag_v1_report_proto_msgTypes[13]
+func (x *GetStandingResponse) Reset() {
+	*x = GetStandingResponse{}
+	mi := &file_greylag_v1_report_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StandingResponse) String() string {
+func (x *GetStandingResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StandingResponse) ProtoMessage() {}
+func (*GetStandingResponse) ProtoMessage() {}
 
-func (x *StandingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[13]
+func (x *GetStandingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_report_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1110,33 +1287,33 @@ func (x *StandingResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StandingResponse.ProtoReflect.Descriptor instead.
-func (*StandingResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{13}
+// Deprecated: Use GetStandingResponse.ProtoReflect.Descriptor instead.
+func (*GetStandingResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *StandingResponse) GetAsOf() *AsOf {
+func (x *GetStandingResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
 	return nil
 }
 
-func (x *StandingResponse) GetBudgets() []*BudgetStanding {
+func (x *GetStandingResponse) GetBudgets() []*BudgetStanding {
 	if x != nil {
 		return x.Budgets
 	}
 	return nil
 }
 
-func (x *StandingResponse) GetBuckets() []*ExpiringBucket {
+func (x *GetStandingResponse) GetBuckets() []*ExpiringBucket {
 	if x != nil {
 		return x.Buckets
 	}
 	return nil
 }
 
-func (x *StandingResponse) GetDebts() []*Debt {
+func (x *GetStandingResponse) GetDebts() []*Debt {
 	if x != nil {
 		return x.Debts
 	}
@@ -1155,7 +1332,7 @@ type BudgetStanding struct {
 
 func (x *BudgetStanding) Reset() {
 	*x = BudgetStanding{}
-	mi := &file_greylag_v1_report_proto_msgTypes[14]
+	mi := &file_greylag_v1_report_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1344,7 @@ func (x *BudgetStanding) String() string {
 func (*BudgetStanding) ProtoMessage() {}
 
 func (x *BudgetStanding) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[14]
+	mi := &file_greylag_v1_report_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1357,7 @@ func (x *BudgetStanding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BudgetStanding.ProtoReflect.Descriptor instead.
 func (*BudgetStanding) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BudgetStanding) GetNode() string {
@@ -1224,7 +1401,7 @@ type ExpiringBucket struct {
 
 func (x *ExpiringBucket) Reset() {
 	*x = ExpiringBucket{}
-	mi := &file_greylag_v1_report_proto_msgTypes[15]
+	mi := &file_greylag_v1_report_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +1413,7 @@ func (x *ExpiringBucket) String() string {
 func (*ExpiringBucket) ProtoMessage() {}
 
 func (x *ExpiringBucket) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[15]
+	mi := &file_greylag_v1_report_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +1426,7 @@ func (x *ExpiringBucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpiringBucket.ProtoReflect.Descriptor instead.
 func (*ExpiringBucket) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExpiringBucket) GetBucket() uint64 {
@@ -1297,7 +1474,7 @@ type Debt struct {
 
 func (x *Debt) Reset() {
 	*x = Debt{}
-	mi := &file_greylag_v1_report_proto_msgTypes[16]
+	mi := &file_greylag_v1_report_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1486,7 @@ func (x *Debt) String() string {
 func (*Debt) ProtoMessage() {}
 
 func (x *Debt) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_report_proto_msgTypes[16]
+	mi := &file_greylag_v1_report_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1499,7 @@ func (x *Debt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Debt.ProtoReflect.Descriptor instead.
 func (*Debt) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_report_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_report_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Debt) GetNode() string {
@@ -1344,8 +1521,16 @@ var File_greylag_v1_report_proto protoreflect.FileDescriptor
 const file_greylag_v1_report_proto_rawDesc = "" +
 	"\n" +
 	"\x17greylag/v1/report.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15greylag/v1/acct.proto\x1a\x14greylag/v1/job.proto\"\x9b\x01\n" +
-	"\x0ePeriodsRequest\x122\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15greylag/v1/acct.proto\x1a\x14greylag/v1/job.proto\"C\n" +
+	"\x12StreamUsageRequest\x12-\n" +
+	"\aperiods\x18\x01 \x01(\v2\x13.greylag.v1.PeriodsR\aperiods\"G\n" +
+	"\x16StreamEndedJobsRequest\x12-\n" +
+	"\aperiods\x18\x01 \x01(\v2\x13.greylag.v1.PeriodsR\aperiods\"E\n" +
+	"\x14StreamCreditsRequest\x12-\n" +
+	"\aperiods\x18\x01 \x01(\v2\x13.greylag.v1.PeriodsR\aperiods\"C\n" +
+	"\x12GetCapacityRequest\x12-\n" +
+	"\aperiods\x18\x01 \x01(\v2\x13.greylag.v1.PeriodsR\aperiods\"\x94\x01\n" +
+	"\aPeriods\x122\n" +
 	"\x06bounds\x18\x01 \x03(\v2\x1a.google.protobuf.TimestampR\x06bounds\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12$\n" +
 	"\x04read\x18\x03 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xa9\x02\n" +
@@ -1362,7 +1547,7 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"incomplete\x18\b \x01(\tR\n" +
 	"incomplete\x120\n" +
 	"\x05since\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"k\n" +
-	"\x13PeriodUsageResponse\x12*\n" +
+	"\x13StreamUsageResponse\x12*\n" +
 	"\x04head\x18\x01 \x01(\v2\x16.greylag.v1.ReportHeadR\x04head\x12(\n" +
 	"\x04rows\x18\x02 \x03(\v2\x14.greylag.v1.UsageRowR\x04rows\"\xa8\x05\n" +
 	"\bUsageRow\x12\x16\n" +
@@ -1396,8 +1581,8 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\tgpu_known\x18\x1a \x01(\x03R\bgpuKnown\"5\n" +
 	"\vBrokenCause\x12\x10\n" +
 	"\x03why\x18\x01 \x01(\tR\x03why\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05count\"k\n" +
-	"\x13PeriodEndedResponse\x12*\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"o\n" +
+	"\x17StreamEndedJobsResponse\x12*\n" +
 	"\x04head\x18\x01 \x01(\v2\x16.greylag.v1.ReportHeadR\x04head\x12(\n" +
 	"\x04jobs\x18\x02 \x03(\v2\x14.greylag.v1.EndedJobR\x04jobs\"\x91\x01\n" +
 	"\bEndedJob\x12!\n" +
@@ -1407,7 +1592,7 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\rResourceCount\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\"n\n" +
-	"\x15PeriodCreditsResponse\x12*\n" +
+	"\x15StreamCreditsResponse\x12*\n" +
 	"\x04head\x18\x01 \x01(\v2\x16.greylag.v1.ReportHeadR\x04head\x12)\n" +
 	"\x04rows\x18\x02 \x03(\v2\x15.greylag.v1.CreditRowR\x04rows\"\xda\x01\n" +
 	"\tCreditRow\x12\x16\n" +
@@ -1419,8 +1604,8 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\x06bucket\x18\x06 \x01(\x04R\x06bucket\x12\x16\n" +
 	"\x06amount\x18\a \x01(\x03R\x06amount\x12\x18\n" +
 	"\aentries\x18\b \x01(\x03R\aentries\x12\x12\n" +
-	"\x04late\x18\t \x01(\bR\x04late\"\x9d\x01\n" +
-	"\x10CapacityResponse\x12*\n" +
+	"\x04late\x18\t \x01(\bR\x04late\"\xa0\x01\n" +
+	"\x13GetCapacityResponse\x12*\n" +
 	"\x04head\x18\x01 \x01(\v2\x16.greylag.v1.ReportHeadR\x04head\x12+\n" +
 	"\x04rows\x18\x02 \x03(\v2\x17.greylag.v1.CapacityRowR\x04rows\x120\n" +
 	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\xa3\x01\n" +
@@ -1430,10 +1615,10 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\x05total\x18\x03 \x01(\x03R\x05total\x12\x1c\n" +
 	"\tallocated\x18\x04 \x01(\x03R\tallocated\x12\x12\n" +
 	"\x04down\x18\x05 \x01(\x03R\x04down\x12\x18\n" +
-	"\adrained\x18\x06 \x01(\x03R\adrained\"7\n" +
-	"\x0fStandingRequest\x12$\n" +
-	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xcd\x01\n" +
-	"\x10StandingResponse\x12%\n" +
+	"\adrained\x18\x06 \x01(\x03R\adrained\":\n" +
+	"\x12GetStandingRequest\x12$\n" +
+	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\xd0\x01\n" +
+	"\x13GetStandingResponse\x12%\n" +
 	"\x05as_of\x18\x01 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x124\n" +
 	"\abudgets\x18\x02 \x03(\v2\x1a.greylag.v1.BudgetStandingR\abudgets\x124\n" +
 	"\abuckets\x18\x03 \x03(\v2\x1a.greylag.v1.ExpiringBucketR\abuckets\x12&\n" +
@@ -1451,13 +1636,13 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\aexpires\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"2\n" +
 	"\x04Debt\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
-	"\x06amount\x18\x02 \x01(\x03R\x06amount2\xf8\x02\n" +
-	"\rReportService\x12F\n" +
-	"\x05Usage\x12\x1a.greylag.v1.PeriodsRequest\x1a\x1f.greylag.v1.PeriodUsageResponse0\x01\x12F\n" +
-	"\x05Ended\x12\x1a.greylag.v1.PeriodsRequest\x1a\x1f.greylag.v1.PeriodEndedResponse0\x01\x12J\n" +
-	"\aCredits\x12\x1a.greylag.v1.PeriodsRequest\x1a!.greylag.v1.PeriodCreditsResponse0\x01\x12D\n" +
-	"\bCapacity\x12\x1a.greylag.v1.PeriodsRequest\x1a\x1c.greylag.v1.CapacityResponse\x12E\n" +
-	"\bStanding\x12\x1b.greylag.v1.StandingRequest\x1a\x1c.greylag.v1.StandingResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
+	"\x06amount\x18\x02 \x01(\x03R\x06amount2\xb7\x03\n" +
+	"\rReportService\x12P\n" +
+	"\vStreamUsage\x12\x1e.greylag.v1.StreamUsageRequest\x1a\x1f.greylag.v1.StreamUsageResponse0\x01\x12\\\n" +
+	"\x0fStreamEndedJobs\x12\".greylag.v1.StreamEndedJobsRequest\x1a#.greylag.v1.StreamEndedJobsResponse0\x01\x12V\n" +
+	"\rStreamCredits\x12 .greylag.v1.StreamCreditsRequest\x1a!.greylag.v1.StreamCreditsResponse0\x01\x12N\n" +
+	"\vGetCapacity\x12\x1e.greylag.v1.GetCapacityRequest\x1a\x1f.greylag.v1.GetCapacityResponse\x12N\n" +
+	"\vGetStanding\x12\x1e.greylag.v1.GetStandingRequest\x1a\x1f.greylag.v1.GetStandingResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
 	file_greylag_v1_report_proto_rawDescOnce sync.Once
@@ -1471,72 +1656,80 @@ func file_greylag_v1_report_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_report_proto_rawDescData
 }
 
-var file_greylag_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_greylag_v1_report_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_greylag_v1_report_proto_goTypes = []any{
-	(*PeriodsRequest)(nil),        // 0: greylag.v1.PeriodsRequest
-	(*ReportHead)(nil),            // 1: greylag.v1.ReportHead
-	(*PeriodUsageResponse)(nil),   // 2: greylag.v1.PeriodUsageResponse
-	(*UsageRow)(nil),              // 3: greylag.v1.UsageRow
-	(*BrokenCause)(nil),           // 4: greylag.v1.BrokenCause
-	(*PeriodEndedResponse)(nil),   // 5: greylag.v1.PeriodEndedResponse
-	(*EndedJob)(nil),              // 6: greylag.v1.EndedJob
-	(*ResourceCount)(nil),         // 7: greylag.v1.ResourceCount
-	(*PeriodCreditsResponse)(nil), // 8: greylag.v1.PeriodCreditsResponse
-	(*CreditRow)(nil),             // 9: greylag.v1.CreditRow
-	(*CapacityResponse)(nil),      // 10: greylag.v1.CapacityResponse
-	(*CapacityRow)(nil),           // 11: greylag.v1.CapacityRow
-	(*StandingRequest)(nil),       // 12: greylag.v1.StandingRequest
-	(*StandingResponse)(nil),      // 13: greylag.v1.StandingResponse
-	(*BudgetStanding)(nil),        // 14: greylag.v1.BudgetStanding
-	(*ExpiringBucket)(nil),        // 15: greylag.v1.ExpiringBucket
-	(*Debt)(nil),                  // 16: greylag.v1.Debt
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
-	(*Read)(nil),                  // 19: greylag.v1.Read
-	(*AsOf)(nil),                  // 20: greylag.v1.AsOf
-	(*Job)(nil),                   // 21: greylag.v1.Job
-	(*PastAttempt)(nil),           // 22: greylag.v1.PastAttempt
+	(*StreamUsageRequest)(nil),      // 0: greylag.v1.StreamUsageRequest
+	(*StreamEndedJobsRequest)(nil),  // 1: greylag.v1.StreamEndedJobsRequest
+	(*StreamCreditsRequest)(nil),    // 2: greylag.v1.StreamCreditsRequest
+	(*GetCapacityRequest)(nil),      // 3: greylag.v1.GetCapacityRequest
+	(*Periods)(nil),                 // 4: greylag.v1.Periods
+	(*ReportHead)(nil),              // 5: greylag.v1.ReportHead
+	(*StreamUsageResponse)(nil),     // 6: greylag.v1.StreamUsageResponse
+	(*UsageRow)(nil),                // 7: greylag.v1.UsageRow
+	(*BrokenCause)(nil),             // 8: greylag.v1.BrokenCause
+	(*StreamEndedJobsResponse)(nil), // 9: greylag.v1.StreamEndedJobsResponse
+	(*EndedJob)(nil),                // 10: greylag.v1.EndedJob
+	(*ResourceCount)(nil),           // 11: greylag.v1.ResourceCount
+	(*StreamCreditsResponse)(nil),   // 12: greylag.v1.StreamCreditsResponse
+	(*CreditRow)(nil),               // 13: greylag.v1.CreditRow
+	(*GetCapacityResponse)(nil),     // 14: greylag.v1.GetCapacityResponse
+	(*CapacityRow)(nil),             // 15: greylag.v1.CapacityRow
+	(*GetStandingRequest)(nil),      // 16: greylag.v1.GetStandingRequest
+	(*GetStandingResponse)(nil),     // 17: greylag.v1.GetStandingResponse
+	(*BudgetStanding)(nil),          // 18: greylag.v1.BudgetStanding
+	(*ExpiringBucket)(nil),          // 19: greylag.v1.ExpiringBucket
+	(*Debt)(nil),                    // 20: greylag.v1.Debt
+	(*timestamppb.Timestamp)(nil),   // 21: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),     // 22: google.protobuf.Duration
+	(*Read)(nil),                    // 23: greylag.v1.Read
+	(*AsOf)(nil),                    // 24: greylag.v1.AsOf
+	(*Job)(nil),                     // 25: greylag.v1.Job
+	(*PastAttempt)(nil),             // 26: greylag.v1.PastAttempt
 }
 var file_greylag_v1_report_proto_depIdxs = []int32{
-	17, // 0: greylag.v1.PeriodsRequest.bounds:type_name -> google.protobuf.Timestamp
-	18, // 1: greylag.v1.PeriodsRequest.grace:type_name -> google.protobuf.Duration
-	19, // 2: greylag.v1.PeriodsRequest.read:type_name -> greylag.v1.Read
-	20, // 3: greylag.v1.ReportHead.as_of:type_name -> greylag.v1.AsOf
-	17, // 4: greylag.v1.ReportHead.since:type_name -> google.protobuf.Timestamp
-	1,  // 5: greylag.v1.PeriodUsageResponse.head:type_name -> greylag.v1.ReportHead
-	3,  // 6: greylag.v1.PeriodUsageResponse.rows:type_name -> greylag.v1.UsageRow
-	4,  // 7: greylag.v1.UsageRow.causes:type_name -> greylag.v1.BrokenCause
-	1,  // 8: greylag.v1.PeriodEndedResponse.head:type_name -> greylag.v1.ReportHead
-	6,  // 9: greylag.v1.PeriodEndedResponse.jobs:type_name -> greylag.v1.EndedJob
-	21, // 10: greylag.v1.EndedJob.job:type_name -> greylag.v1.Job
-	7,  // 11: greylag.v1.EndedJob.tres:type_name -> greylag.v1.ResourceCount
-	22, // 12: greylag.v1.EndedJob.attempts:type_name -> greylag.v1.PastAttempt
-	1,  // 13: greylag.v1.PeriodCreditsResponse.head:type_name -> greylag.v1.ReportHead
-	9,  // 14: greylag.v1.PeriodCreditsResponse.rows:type_name -> greylag.v1.CreditRow
-	1,  // 15: greylag.v1.CapacityResponse.head:type_name -> greylag.v1.ReportHead
-	11, // 16: greylag.v1.CapacityResponse.rows:type_name -> greylag.v1.CapacityRow
-	17, // 17: greylag.v1.CapacityResponse.since:type_name -> google.protobuf.Timestamp
-	19, // 18: greylag.v1.StandingRequest.read:type_name -> greylag.v1.Read
-	20, // 19: greylag.v1.StandingResponse.as_of:type_name -> greylag.v1.AsOf
-	14, // 20: greylag.v1.StandingResponse.budgets:type_name -> greylag.v1.BudgetStanding
-	15, // 21: greylag.v1.StandingResponse.buckets:type_name -> greylag.v1.ExpiringBucket
-	16, // 22: greylag.v1.StandingResponse.debts:type_name -> greylag.v1.Debt
-	17, // 23: greylag.v1.ExpiringBucket.expires:type_name -> google.protobuf.Timestamp
-	0,  // 24: greylag.v1.ReportService.Usage:input_type -> greylag.v1.PeriodsRequest
-	0,  // 25: greylag.v1.ReportService.Ended:input_type -> greylag.v1.PeriodsRequest
-	0,  // 26: greylag.v1.ReportService.Credits:input_type -> greylag.v1.PeriodsRequest
-	0,  // 27: greylag.v1.ReportService.Capacity:input_type -> greylag.v1.PeriodsRequest
-	12, // 28: greylag.v1.ReportService.Standing:input_type -> greylag.v1.StandingRequest
-	2,  // 29: greylag.v1.ReportService.Usage:output_type -> greylag.v1.PeriodUsageResponse
-	5,  // 30: greylag.v1.ReportService.Ended:output_type -> greylag.v1.PeriodEndedResponse
-	8,  // 31: greylag.v1.ReportService.Credits:output_type -> greylag.v1.PeriodCreditsResponse
-	10, // 32: greylag.v1.ReportService.Capacity:output_type -> greylag.v1.CapacityResponse
-	13, // 33: greylag.v1.ReportService.Standing:output_type -> greylag.v1.StandingResponse
-	29, // [29:34] is the sub-list for method output_type
-	24, // [24:29] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	4,  // 0: greylag.v1.StreamUsageRequest.periods:type_name -> greylag.v1.Periods
+	4,  // 1: greylag.v1.StreamEndedJobsRequest.periods:type_name -> greylag.v1.Periods
+	4,  // 2: greylag.v1.StreamCreditsRequest.periods:type_name -> greylag.v1.Periods
+	4,  // 3: greylag.v1.GetCapacityRequest.periods:type_name -> greylag.v1.Periods
+	21, // 4: greylag.v1.Periods.bounds:type_name -> google.protobuf.Timestamp
+	22, // 5: greylag.v1.Periods.grace:type_name -> google.protobuf.Duration
+	23, // 6: greylag.v1.Periods.read:type_name -> greylag.v1.Read
+	24, // 7: greylag.v1.ReportHead.as_of:type_name -> greylag.v1.AsOf
+	21, // 8: greylag.v1.ReportHead.since:type_name -> google.protobuf.Timestamp
+	5,  // 9: greylag.v1.StreamUsageResponse.head:type_name -> greylag.v1.ReportHead
+	7,  // 10: greylag.v1.StreamUsageResponse.rows:type_name -> greylag.v1.UsageRow
+	8,  // 11: greylag.v1.UsageRow.causes:type_name -> greylag.v1.BrokenCause
+	5,  // 12: greylag.v1.StreamEndedJobsResponse.head:type_name -> greylag.v1.ReportHead
+	10, // 13: greylag.v1.StreamEndedJobsResponse.jobs:type_name -> greylag.v1.EndedJob
+	25, // 14: greylag.v1.EndedJob.job:type_name -> greylag.v1.Job
+	11, // 15: greylag.v1.EndedJob.tres:type_name -> greylag.v1.ResourceCount
+	26, // 16: greylag.v1.EndedJob.attempts:type_name -> greylag.v1.PastAttempt
+	5,  // 17: greylag.v1.StreamCreditsResponse.head:type_name -> greylag.v1.ReportHead
+	13, // 18: greylag.v1.StreamCreditsResponse.rows:type_name -> greylag.v1.CreditRow
+	5,  // 19: greylag.v1.GetCapacityResponse.head:type_name -> greylag.v1.ReportHead
+	15, // 20: greylag.v1.GetCapacityResponse.rows:type_name -> greylag.v1.CapacityRow
+	21, // 21: greylag.v1.GetCapacityResponse.since:type_name -> google.protobuf.Timestamp
+	23, // 22: greylag.v1.GetStandingRequest.read:type_name -> greylag.v1.Read
+	24, // 23: greylag.v1.GetStandingResponse.as_of:type_name -> greylag.v1.AsOf
+	18, // 24: greylag.v1.GetStandingResponse.budgets:type_name -> greylag.v1.BudgetStanding
+	19, // 25: greylag.v1.GetStandingResponse.buckets:type_name -> greylag.v1.ExpiringBucket
+	20, // 26: greylag.v1.GetStandingResponse.debts:type_name -> greylag.v1.Debt
+	21, // 27: greylag.v1.ExpiringBucket.expires:type_name -> google.protobuf.Timestamp
+	0,  // 28: greylag.v1.ReportService.StreamUsage:input_type -> greylag.v1.StreamUsageRequest
+	1,  // 29: greylag.v1.ReportService.StreamEndedJobs:input_type -> greylag.v1.StreamEndedJobsRequest
+	2,  // 30: greylag.v1.ReportService.StreamCredits:input_type -> greylag.v1.StreamCreditsRequest
+	3,  // 31: greylag.v1.ReportService.GetCapacity:input_type -> greylag.v1.GetCapacityRequest
+	16, // 32: greylag.v1.ReportService.GetStanding:input_type -> greylag.v1.GetStandingRequest
+	6,  // 33: greylag.v1.ReportService.StreamUsage:output_type -> greylag.v1.StreamUsageResponse
+	9,  // 34: greylag.v1.ReportService.StreamEndedJobs:output_type -> greylag.v1.StreamEndedJobsResponse
+	12, // 35: greylag.v1.ReportService.StreamCredits:output_type -> greylag.v1.StreamCreditsResponse
+	14, // 36: greylag.v1.ReportService.GetCapacity:output_type -> greylag.v1.GetCapacityResponse
+	17, // 37: greylag.v1.ReportService.GetStanding:output_type -> greylag.v1.GetStandingResponse
+	33, // [33:38] is the sub-list for method output_type
+	28, // [28:33] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_report_proto_init() }
@@ -1552,7 +1745,7 @@ func file_greylag_v1_report_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_report_proto_rawDesc), len(file_greylag_v1_report_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -101,27 +101,27 @@ func (x *Switch) GetBlock() bool {
 	return false
 }
 
-type TopologyRequest struct {
+type GetTopologyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Read          *Read                  `protobuf:"bytes,1,opt,name=read,proto3" json:"read,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *TopologyRequest) Reset() {
-	*x = TopologyRequest{}
+func (x *GetTopologyRequest) Reset() {
+	*x = GetTopologyRequest{}
 	mi := &file_greylag_v1_topology_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *TopologyRequest) String() string {
+func (x *GetTopologyRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*TopologyRequest) ProtoMessage() {}
+func (*GetTopologyRequest) ProtoMessage() {}
 
-func (x *TopologyRequest) ProtoReflect() protoreflect.Message {
+func (x *GetTopologyRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_topology_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -133,19 +133,19 @@ func (x *TopologyRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use TopologyRequest.ProtoReflect.Descriptor instead.
-func (*TopologyRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetTopologyRequest.ProtoReflect.Descriptor instead.
+func (*GetTopologyRequest) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_topology_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *TopologyRequest) GetRead() *Read {
+func (x *GetTopologyRequest) GetRead() *Read {
 	if x != nil {
 		return x.Read
 	}
 	return nil
 }
 
-type TopologyResponse struct {
+type GetTopologyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Switches      []*Switch              `protobuf:"bytes,1,rep,name=switches,proto3" json:"switches,omitempty"` // none: all nodes hang on one switch
 	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`  // 0: nobody has set any
@@ -157,20 +157,20 @@ type TopologyResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *TopologyResponse) Reset() {
-	*x = TopologyResponse{}
+func (x *GetTopologyResponse) Reset() {
+	*x = GetTopologyResponse{}
 	mi := &file_greylag_v1_topology_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *TopologyResponse) String() string {
+func (x *GetTopologyResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*TopologyResponse) ProtoMessage() {}
+func (*GetTopologyResponse) ProtoMessage() {}
 
-func (x *TopologyResponse) ProtoReflect() protoreflect.Message {
+func (x *GetTopologyResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_greylag_v1_topology_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -182,47 +182,47 @@ func (x *TopologyResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use TopologyResponse.ProtoReflect.Descriptor instead.
-func (*TopologyResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetTopologyResponse.ProtoReflect.Descriptor instead.
+func (*GetTopologyResponse) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_topology_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *TopologyResponse) GetSwitches() []*Switch {
+func (x *GetTopologyResponse) GetSwitches() []*Switch {
 	if x != nil {
 		return x.Switches
 	}
 	return nil
 }
 
-func (x *TopologyResponse) GetVersion() uint64 {
+func (x *GetTopologyResponse) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
 	}
 	return 0
 }
 
-func (x *TopologyResponse) GetSince() *timestamppb.Timestamp {
+func (x *GetTopologyResponse) GetSince() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Since
 	}
 	return nil
 }
 
-func (x *TopologyResponse) GetBy() string {
+func (x *GetTopologyResponse) GetBy() string {
 	if x != nil {
 		return x.By
 	}
 	return ""
 }
 
-func (x *TopologyResponse) GetDisagreements() []*Disagreement {
+func (x *GetTopologyResponse) GetDisagreements() []*Disagreement {
 	if x != nil {
 		return x.Disagreements
 	}
 	return nil
 }
 
-func (x *TopologyResponse) GetAsOf() *AsOf {
+func (x *GetTopologyResponse) GetAsOf() *AsOf {
 	if x != nil {
 		return x.AsOf
 	}
@@ -421,10 +421,10 @@ const file_greylag_v1_topology_proto_rawDesc = "" +
 	"\x05nodes\x18\x02 \x03(\tR\x05nodes\x12\x1a\n" +
 	"\bchildren\x18\x03 \x03(\tR\bchildren\x12\x14\n" +
 	"\x05speed\x18\x04 \x01(\x03R\x05speed\x12\x14\n" +
-	"\x05block\x18\x05 \x01(\bR\x05block\"7\n" +
-	"\x0fTopologyRequest\x12$\n" +
-	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\x85\x02\n" +
-	"\x10TopologyResponse\x12.\n" +
+	"\x05block\x18\x05 \x01(\bR\x05block\":\n" +
+	"\x12GetTopologyRequest\x12$\n" +
+	"\x04read\x18\x01 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\x88\x02\n" +
+	"\x13GetTopologyResponse\x12.\n" +
 	"\bswitches\x18\x01 \x03(\v2\x12.greylag.v1.SwitchR\bswitches\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x120\n" +
 	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x0e\n" +
@@ -460,8 +460,8 @@ func file_greylag_v1_topology_proto_rawDescGZIP() []byte {
 var file_greylag_v1_topology_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_greylag_v1_topology_proto_goTypes = []any{
 	(*Switch)(nil),                // 0: greylag.v1.Switch
-	(*TopologyRequest)(nil),       // 1: greylag.v1.TopologyRequest
-	(*TopologyResponse)(nil),      // 2: greylag.v1.TopologyResponse
+	(*GetTopologyRequest)(nil),    // 1: greylag.v1.GetTopologyRequest
+	(*GetTopologyResponse)(nil),   // 2: greylag.v1.GetTopologyResponse
 	(*Disagreement)(nil),          // 3: greylag.v1.Disagreement
 	(*SetTopologyRequest)(nil),    // 4: greylag.v1.SetTopologyRequest
 	(*SetTopologyResponse)(nil),   // 5: greylag.v1.SetTopologyResponse
@@ -470,11 +470,11 @@ var file_greylag_v1_topology_proto_goTypes = []any{
 	(*AsOf)(nil),                  // 8: greylag.v1.AsOf
 }
 var file_greylag_v1_topology_proto_depIdxs = []int32{
-	6, // 0: greylag.v1.TopologyRequest.read:type_name -> greylag.v1.Read
-	0, // 1: greylag.v1.TopologyResponse.switches:type_name -> greylag.v1.Switch
-	7, // 2: greylag.v1.TopologyResponse.since:type_name -> google.protobuf.Timestamp
-	3, // 3: greylag.v1.TopologyResponse.disagreements:type_name -> greylag.v1.Disagreement
-	8, // 4: greylag.v1.TopologyResponse.as_of:type_name -> greylag.v1.AsOf
+	6, // 0: greylag.v1.GetTopologyRequest.read:type_name -> greylag.v1.Read
+	0, // 1: greylag.v1.GetTopologyResponse.switches:type_name -> greylag.v1.Switch
+	7, // 2: greylag.v1.GetTopologyResponse.since:type_name -> google.protobuf.Timestamp
+	3, // 3: greylag.v1.GetTopologyResponse.disagreements:type_name -> greylag.v1.Disagreement
+	8, // 4: greylag.v1.GetTopologyResponse.as_of:type_name -> greylag.v1.AsOf
 	0, // 5: greylag.v1.SetTopologyRequest.switches:type_name -> greylag.v1.Switch
 	3, // 6: greylag.v1.SetTopologyResponse.disagreements:type_name -> greylag.v1.Disagreement
 	7, // [7:7] is the sub-list for method output_type

@@ -85,7 +85,7 @@ func (t commands) accountEdit(action, use, short string) *cobra.Command {
 
 // sendEdits makes edits, if the accounts are still of a version; 0 is any.
 func (t commands) sendEdits(ctx context.Context, c ui.Cluster, edits []*greylagv1.AccountEdit, version uint64) error {
-	answer, err := c.Accounts().EditAccounts(ctx, &greylagv1.EditAccountsRequest{RequestId: client.NewRequestID(), Edits: edits, ExpectVersion: version})
+	answer, err := c.Accounts().UpdateAccounts(ctx, &greylagv1.UpdateAccountsRequest{RequestId: client.NewRequestID(), Edits: edits, ExpectVersion: version})
 	if err != nil {
 		return err
 	}

@@ -127,11 +127,11 @@ func (t commands) editsOf(ctx context.Context, c ui.Cluster, w *accountWords) (e
 	if len(w.names) > 0 && len(w.lists) == 0 {
 		return w.each(), 0, nil
 	}
-	request := &greylagv1.AccountsRequest{Users: len(w.users) > 0}
+	request := &greylagv1.ListAccountsRequest{Users: len(w.users) > 0}
 	if len(w.users) == 1 {
 		request.User = w.users[0]
 	}
-	answer, err := c.Accounts().Accounts(ctx, request)
+	answer, err := c.Accounts().ListAccounts(ctx, request)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -212,7 +212,7 @@ func (w *accountWords) everywhere(user string, all []*greylagv1.AccountUser) (ou
 
 // holdings are the accounts as they are, and the QOS that are open.
 type holdings struct {
-	*greylagv1.AccountsResponse
+	*greylagv1.ListAccountsResponse
 	qos []string
 }
 

@@ -15,7 +15,7 @@ func (t commands) accountDump() *cobra.Command {
 	return &cobra.Command{
 		Use: "dump", Short: "Print all accounts as a file that load takes", Args: cobra.NoArgs,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
-			answer, err := c.Accounts().DumpAccounts(ctx, &greylagv1.DumpAccountsRequest{})
+			answer, err := c.Accounts().ExportAccounts(ctx, &greylagv1.ExportAccountsRequest{})
 			if err != nil {
 				return err
 			}
@@ -33,7 +33,7 @@ func (t commands) accountDump() *cobra.Command {
 
 func (t commands) accountLoad() *cobra.Command {
 	var path string
-	request := &greylagv1.LoadAccountsRequest{}
+	request := &greylagv1.ImportAccountsRequest{}
 	c := &cobra.Command{
 		Use: "load -f FILE", Short: "Make the accounts those of a file", Args: cobra.NoArgs,
 		Long: "Makes the accounts and their users those of a file, and prints what changes. What is\nnot in the file is deleted, unless it has jobs that have not ended.\ngctl account dump prints the accounts in the same form.",
@@ -43,7 +43,7 @@ func (t commands) accountLoad() *cobra.Command {
 				return err
 			}
 			request.Toml, request.Name = text, tool.FileLabel(path)
-			answer, err := c.Accounts().LoadAccounts(ctx, request)
+			answer, err := c.Accounts().ImportAccounts(ctx, request)
 			if err != nil {
 				return err
 			}

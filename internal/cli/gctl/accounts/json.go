@@ -31,7 +31,7 @@ type accountUserJSON struct {
 	Limits     []string `json:"limits,omitempty"`
 }
 
-func accountsOf(a *greylagv1.AccountsResponse) any {
+func accountsOf(a *greylagv1.ListAccountsResponse) any {
 	out := struct {
 		Version  uint64        `json:"version"`
 		Accounts []accountJSON `json:"accounts"`
@@ -68,7 +68,7 @@ type shareJSON struct {
 	LevelFS    *float64 `json:"level_fs,omitempty"` // left out: infinite, or there is none
 }
 
-func sharesOf(a *greylagv1.SharesResponse) any {
+func sharesOf(a *greylagv1.ListSharesResponse) any {
 	out := struct {
 		Algorithm string      `json:"algorithm"`
 		Shares    []shareJSON `json:"shares"`
@@ -110,7 +110,7 @@ type priorityJSON struct {
 	Over      string `json:"over_budget,omitempty"`
 }
 
-func prioritiesOf(a *greylagv1.PrioritiesResponse) any {
+func prioritiesOf(a *greylagv1.ListPrioritiesResponse) any {
 	out := struct {
 		Jobs []priorityJSON `json:"jobs"`
 	}{[]priorityJSON{}}

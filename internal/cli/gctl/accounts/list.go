@@ -36,11 +36,11 @@ gctl account show associations account=physics format=user,share,maxjobs.`,
 			if err := l.read(args); err != nil {
 				return err
 			}
-			request := &greylagv1.AccountsRequest{Names: l.names, Users: l.withUsers || len(l.users) > 0 || t.JSON}
+			request := &greylagv1.ListAccountsRequest{Names: l.names, Users: l.withUsers || len(l.users) > 0 || t.JSON}
 			if len(l.users) == 1 {
 				request.User = l.users[0]
 			}
-			answer, err := c.Accounts().Accounts(ctx, request)
+			answer, err := c.Accounts().ListAccounts(ctx, request)
 			if err != nil {
 				return err
 			}
@@ -107,7 +107,7 @@ var notAccounts = map[string]string{
 }
 
 // printAccounts prints the chosen accounts and users.
-func (t commands) printAccounts(a *greylagv1.AccountsResponse, l *accountListing) error {
+func (t commands) printAccounts(a *greylagv1.ListAccountsResponse, l *accountListing) error {
 	if l.format == "" && !l.form.Parsable && !l.form.Parsable2 {
 		return t.WriteTableAs(accountTable(a, len(l.users) > 0), l.form)
 	}
@@ -189,7 +189,7 @@ func limitText(limits []string, kind cluster.LimitKind, resource string) string 
 
 // accountRows is a line for each account and for each user of it; only users when only is
 // set.
-func accountRows(a *greylagv1.AccountsResponse, format string, only bool) (ui.Table, error) {
+func accountRows(a *greylagv1.ListAccountsResponse, format string, only bool) (ui.Table, error) {
 	table := ui.Table{}
 	var columns []accountColumn
 	if format == "" {
@@ -241,7 +241,7 @@ func defaultText(u *greylagv1.AccountUser) string {
 	return ""
 }
 
-func usersByAccount(a *greylagv1.AccountsResponse) map[string][]*greylagv1.AccountUser {
+func usersByAccount(a *greylagv1.ListAccountsResponse) map[string][]*greylagv1.AccountUser {
 	users := map[string][]*greylagv1.AccountUser{}
 	for _, u := range a.Users {
 		users[u.Account] = append(users[u.Account], u)
@@ -251,7 +251,7 @@ func usersByAccount(a *greylagv1.AccountsResponse) map[string][]*greylagv1.Accou
 
 // accountTable is accounts as a tree, each with its users under it; or only those that
 // have users.
-func accountTable(a *greylagv1.AccountsResponse, only bool) ui.Table {
+func accountTable(a *greylagv1.ListAccountsResponse, only bool) ui.Table {
 	table := ui.Table{Head: []string{"ACCOUNT", "USER", "SHARES", "DEFAULT", "QOS", "COORDINATORS", "LIMITS"}, Right: "llrllll", Wide: []int{5, 4}}
 	users := usersByAccount(a)
 	for _, x := range a.Accounts {

@@ -17,7 +17,7 @@ import (
 )
 
 func (t commands) shares() *cobra.Command {
-	request := &greylagv1.SharesRequest{}
+	request := &greylagv1.ListSharesRequest{}
 	var accounts []string
 	var long, onlyUsers bool
 	var form tool.TableForm
@@ -29,7 +29,7 @@ of each user; with --long also usage as a part of the whole and level FS, which 
 by usage among siblings and puts them in order. Usage decays by half every half-life; a job that runs counts while it runs.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			request.Accounts = append(args, accounts...)
-			answer, err := c.Accounts().Shares(ctx, request)
+			answer, err := c.Accounts().ListShares(ctx, request)
 			if err != nil {
 				return err
 			}
@@ -60,7 +60,7 @@ by usage among siblings and puts them in order. Usage decays by half every half-
 	return c
 }
 
-func shareTable(a *greylagv1.SharesResponse, long bool) ui.Table {
+func shareTable(a *greylagv1.ListSharesResponse, long bool) ui.Table {
 	table := ui.Table{
 		Head:  []string{"Account", "User", "RawShares", "NormShares", "RawUsage", "EffectvUsage", "FairShare"},
 		Right: "llrrrrrrr", Wide: []int{0, 1},
@@ -97,7 +97,7 @@ func six(f float64) string {
 }
 
 func (t commands) priority() *cobra.Command {
-	request := &greylagv1.PrioritiesRequest{}
+	request := &greylagv1.ListPrioritiesRequest{}
 	c := &cobra.Command{
 		Use: "priority [JOB...]", Short: "What the priorities of waiting jobs are made of", GroupID: tool.GroupAccounts,
 		Long: "Prints the waiting jobs in the order of the queue with what each factor adds to their\npriority: how long a job has waited, fair share, size, partition, priority class, and\nnice, which is taken away. A job of a higher tier goes first whatever its priority.\nJobs of an account that is over a soft budget are in the lowest tier.",
@@ -109,7 +109,7 @@ func (t commands) priority() *cobra.Command {
 				}
 				request.Jobs = append(request.Jobs, uint64(ref.ID))
 			}
-			answer, err := c.Accounts().Priorities(ctx, request)
+			answer, err := c.Accounts().ListPriorities(ctx, request)
 			if err != nil {
 				return err
 			}

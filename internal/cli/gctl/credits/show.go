@@ -18,7 +18,7 @@ import (
 )
 
 func (t commands) creditBalance() *cobra.Command {
-	request := &greylagv1.BalancesRequest{Job: &greylagv1.BucketScope{}}
+	request := &greylagv1.ListBalancesRequest{Job: &greylagv1.BucketScope{}}
 	c := &cobra.Command{
 		Use: "balance [ACCOUNT...]", Short: "What accounts have", Aliases: []string{"show", "list"},
 		Long: `Prints what accounts and their users have of their own, what is set aside for jobs, what
@@ -30,7 +30,7 @@ gsubmit --quote says exactly what there is for one job. Deleted accounts and use
 nothing is left are shown when they are named, and with --deleted.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			request.Accounts = args
-			a, err := c.Credits().Balances(ctx, request)
+			a, err := c.Credits().ListBalances(ctx, request)
 			if err != nil {
 				return err
 			}
@@ -208,7 +208,7 @@ type bucketJSON struct {
 }
 
 // balancesOf is the JSON of balances: amounts are decimal strings.
-func balancesOf(a *greylagv1.BalancesResponse) any {
+func balancesOf(a *greylagv1.ListBalancesResponse) any {
 	d := func(c int64) string { return accounting.Credits(c).String() }
 	out := struct {
 		Balances []balanceJSON `json:"balances"`
@@ -260,7 +260,7 @@ given back is shown with --all. Below an entry stand the key and the note that i
 made with; below the last charge of a job whose GPUs had several prices what it came to in
 all: from when, at which price, which GPUs, and how much.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
-			request := &greylagv1.StatementRequest{}
+			request := &greylagv1.StreamStatementRequest{}
 			if request.Account, request.User, err = payer(args[0]); err != nil {
 				return err
 			}
@@ -335,8 +335,8 @@ func billOf(e *greylagv1.JournalEntry) (all []billJSON) {
 	return all
 }
 
-func (t commands) statement(ctx context.Context, c ui.Cluster, request *greylagv1.StatementRequest, all bool) error {
-	stream, err := c.Credits().Statement(ctx, request)
+func (t commands) statement(ctx context.Context, c ui.Cluster, request *greylagv1.StreamStatementRequest, all bool) error {
+	stream, err := c.Credits().StreamStatement(ctx, request)
 	if err != nil {
 		return err
 	}
@@ -384,7 +384,7 @@ func (t commands) statement(ctx context.Context, c ui.Cluster, request *greylagv
 
 func (t commands) creditPrice() *cobra.Command {
 	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "price"}}
-	request := &greylagv1.PricesRequest{}
+	request := &greylagv1.ListPricesRequest{}
 	c := &cobra.Command{
 		Use: "price [TYPE AMOUNT]", Short: "What an hour of a GPU costs, or shall cost",
 		Long: "Prints what an hour of a GPU of each type costs, or sets it from now or from a later\nmoment on. Jobs that were submitted before keep the price of then, unless the policy has\nprices = \"day\": then each hour costs what it costs when the job runs.",
@@ -402,7 +402,7 @@ func (t commands) creditPrice() *cobra.Command {
 				}
 				return t.told(a, err, "an hour of %s costs %s%s", x.GpuType, tool.FormatCredits(x.Amount), from)
 			}
-			a, err := c.Credits().Prices(ctx, request)
+			a, err := c.Credits().ListPrices(ctx, request)
 			if err != nil {
 				return err
 			}

@@ -153,7 +153,7 @@ func (r *alerting) find(ctx context.Context, c ui.Cluster, period report.Period)
 
 // standing looks for what the present deserves.
 func (r *alerting) standing(ctx context.Context, c ui.Cluster) ([]report.Alert, error) {
-	now, err := c.Reports().Standing(ctx, &greylagv1.StandingRequest{})
+	now, err := c.Reports().GetStanding(ctx, &greylagv1.GetStandingRequest{})
 	if err != nil {
 		return nil, err
 	}

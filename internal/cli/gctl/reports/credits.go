@@ -33,7 +33,7 @@ func (m *creditCost) billing(cluster string) (report.Billing, error) {
 
 // credits fetches what moved in the journal, by periods.
 func (r *reporting) credits(ctx context.Context, c ui.Cluster, bounds []time.Time) ([][]report.Credit, *greylagv1.ReportHead, error) {
-	stream, err := c.Reports().Credits(ctx, r.request(bounds))
+	stream, err := c.Reports().StreamCredits(ctx, &greylagv1.StreamCreditsRequest{Periods: r.request(bounds)})
 	if err != nil {
 		return nil, nil, err
 	}

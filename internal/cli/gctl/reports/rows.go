@@ -98,8 +98,8 @@ func written(t *report.Table, format string, period report.Period) ([]byte, erro
 	return append([]byte(period.String()+"\n"), t.Text()...), nil
 }
 
-func (r *reporting) request(bounds []time.Time) *greylagv1.PeriodsRequest {
-	request := &greylagv1.PeriodsRequest{Grace: durationpb.New(r.grace)}
+func (r *reporting) request(bounds []time.Time) *greylagv1.Periods {
+	request := &greylagv1.Periods{Grace: durationpb.New(r.grace)}
 	for _, b := range bounds {
 		request.Bounds = append(request.Bounds, timestamppb.New(b))
 	}
@@ -108,7 +108,7 @@ func (r *reporting) request(bounds []time.Time) *greylagv1.PeriodsRequest {
 
 // usage fetches what jobs came to, by periods.
 func (r *reporting) usage(ctx context.Context, c ui.Cluster, bounds []time.Time) ([][]report.Row, *greylagv1.ReportHead, error) {
-	stream, err := c.Reports().Usage(ctx, r.request(bounds))
+	stream, err := c.Reports().StreamUsage(ctx, &greylagv1.StreamUsageRequest{Periods: r.request(bounds)})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -131,7 +131,7 @@ func (r *reporting) usage(ctx context.Context, c ui.Cluster, bounds []time.Time)
 
 // capacity fetches what nodes there were in one period.
 func (r *reporting) capacity(ctx context.Context, c ui.Cluster, bounds []time.Time) ([]report.Capacity, *greylagv1.ReportHead, error) {
-	answer, err := c.Reports().Capacity(ctx, r.request(bounds))
+	answer, err := c.Reports().GetCapacity(ctx, &greylagv1.GetCapacityRequest{Periods: r.request(bounds)})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -155,7 +155,7 @@ func (r *reporting) capacity(ctx context.Context, c ui.Cluster, bounds []time.Ti
 
 // ended fetches the jobs that ended in a period.
 func (r *reporting) ended(ctx context.Context, c ui.Cluster, period report.Period) ([]report.Ended, *greylagv1.ReportHead, error) {
-	stream, err := c.Reports().Ended(ctx, r.request([]time.Time{period.From, period.To}))
+	stream, err := c.Reports().StreamEndedJobs(ctx, &greylagv1.StreamEndedJobsRequest{Periods: r.request([]time.Time{period.From, period.To})})
 	if err != nil {
 		return nil, nil, err
 	}

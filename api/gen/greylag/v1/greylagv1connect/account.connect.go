@@ -35,38 +35,40 @@ const (
 // reflection-formatted method names, remove the leading slash and convert the remaining slash to a
 // period.
 const (
-	// AccountServiceAccountsProcedure is the fully-qualified name of the AccountService's Accounts RPC.
-	AccountServiceAccountsProcedure = "/greylag.v1.AccountService/Accounts"
-	// AccountServiceEditAccountsProcedure is the fully-qualified name of the AccountService's
-	// EditAccounts RPC.
-	AccountServiceEditAccountsProcedure = "/greylag.v1.AccountService/EditAccounts"
-	// AccountServiceDumpAccountsProcedure is the fully-qualified name of the AccountService's
-	// DumpAccounts RPC.
-	AccountServiceDumpAccountsProcedure = "/greylag.v1.AccountService/DumpAccounts"
-	// AccountServiceLoadAccountsProcedure is the fully-qualified name of the AccountService's
-	// LoadAccounts RPC.
-	AccountServiceLoadAccountsProcedure = "/greylag.v1.AccountService/LoadAccounts"
-	// AccountServiceSharesProcedure is the fully-qualified name of the AccountService's Shares RPC.
-	AccountServiceSharesProcedure = "/greylag.v1.AccountService/Shares"
-	// AccountServicePrioritiesProcedure is the fully-qualified name of the AccountService's Priorities
+	// AccountServiceListAccountsProcedure is the fully-qualified name of the AccountService's
+	// ListAccounts RPC.
+	AccountServiceListAccountsProcedure = "/greylag.v1.AccountService/ListAccounts"
+	// AccountServiceUpdateAccountsProcedure is the fully-qualified name of the AccountService's
+	// UpdateAccounts RPC.
+	AccountServiceUpdateAccountsProcedure = "/greylag.v1.AccountService/UpdateAccounts"
+	// AccountServiceExportAccountsProcedure is the fully-qualified name of the AccountService's
+	// ExportAccounts RPC.
+	AccountServiceExportAccountsProcedure = "/greylag.v1.AccountService/ExportAccounts"
+	// AccountServiceImportAccountsProcedure is the fully-qualified name of the AccountService's
+	// ImportAccounts RPC.
+	AccountServiceImportAccountsProcedure = "/greylag.v1.AccountService/ImportAccounts"
+	// AccountServiceListSharesProcedure is the fully-qualified name of the AccountService's ListShares
 	// RPC.
-	AccountServicePrioritiesProcedure = "/greylag.v1.AccountService/Priorities"
+	AccountServiceListSharesProcedure = "/greylag.v1.AccountService/ListShares"
+	// AccountServiceListPrioritiesProcedure is the fully-qualified name of the AccountService's
+	// ListPriorities RPC.
+	AccountServiceListPrioritiesProcedure = "/greylag.v1.AccountService/ListPriorities"
 )
 
 // AccountServiceClient is a client for the greylag.v1.AccountService service.
 type AccountServiceClient interface {
-	// Accounts lists accounts and their users.
-	Accounts(context.Context, *v1.AccountsRequest) (*v1.AccountsResponse, error)
-	// EditAccounts changes accounts and users: all edits or none.
-	EditAccounts(context.Context, *v1.EditAccountsRequest) (*v1.EditAccountsResponse, error)
-	// DumpAccounts returns all accounts as a file that LoadAccounts takes.
-	DumpAccounts(context.Context, *v1.DumpAccountsRequest) (*v1.DumpAccountsResponse, error)
-	// LoadAccounts makes the accounts those of a file, or only says what would change.
-	LoadAccounts(context.Context, *v1.LoadAccountsRequest) (*v1.LoadAccountsResponse, error)
-	// Shares tells what everybody used of their shares, and how that ranks them.
-	Shares(context.Context, *v1.SharesRequest) (*v1.SharesResponse, error)
-	// Priorities tells what the priorities of waiting jobs are made of.
-	Priorities(context.Context, *v1.PrioritiesRequest) (*v1.PrioritiesResponse, error)
+	// ListAccounts lists accounts and their users.
+	ListAccounts(context.Context, *v1.ListAccountsRequest) (*v1.ListAccountsResponse, error)
+	// UpdateAccounts changes accounts and users: all edits or none.
+	UpdateAccounts(context.Context, *v1.UpdateAccountsRequest) (*v1.UpdateAccountsResponse, error)
+	// ExportAccounts returns all accounts as a file that LoadAccounts takes.
+	ExportAccounts(context.Context, *v1.ExportAccountsRequest) (*v1.ExportAccountsResponse, error)
+	// ImportAccounts makes the accounts those of a file, or only says what would change.
+	ImportAccounts(context.Context, *v1.ImportAccountsRequest) (*v1.ImportAccountsResponse, error)
+	// ListShares tells what everybody used of their shares, and how that ranks them.
+	ListShares(context.Context, *v1.ListSharesRequest) (*v1.ListSharesResponse, error)
+	// ListPriorities tells what the priorities of waiting jobs are made of.
+	ListPriorities(context.Context, *v1.ListPrioritiesRequest) (*v1.ListPrioritiesResponse, error)
 }
 
 // NewAccountServiceClient constructs a client for the greylag.v1.AccountService service. By
@@ -80,40 +82,40 @@ func NewAccountServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 	baseURL = strings.TrimRight(baseURL, "/")
 	accountServiceMethods := v1.File_greylag_v1_account_proto.Services().ByName("AccountService").Methods()
 	return &accountServiceClient{
-		accounts: connect.NewClient[v1.AccountsRequest, v1.AccountsResponse](
+		listAccounts: connect.NewClient[v1.ListAccountsRequest, v1.ListAccountsResponse](
 			httpClient,
-			baseURL+AccountServiceAccountsProcedure,
-			connect.WithSchema(accountServiceMethods.ByName("Accounts")),
+			baseURL+AccountServiceListAccountsProcedure,
+			connect.WithSchema(accountServiceMethods.ByName("ListAccounts")),
 			connect.WithClientOptions(opts...),
 		),
-		editAccounts: connect.NewClient[v1.EditAccountsRequest, v1.EditAccountsResponse](
+		updateAccounts: connect.NewClient[v1.UpdateAccountsRequest, v1.UpdateAccountsResponse](
 			httpClient,
-			baseURL+AccountServiceEditAccountsProcedure,
-			connect.WithSchema(accountServiceMethods.ByName("EditAccounts")),
+			baseURL+AccountServiceUpdateAccountsProcedure,
+			connect.WithSchema(accountServiceMethods.ByName("UpdateAccounts")),
 			connect.WithClientOptions(opts...),
 		),
-		dumpAccounts: connect.NewClient[v1.DumpAccountsRequest, v1.DumpAccountsResponse](
+		exportAccounts: connect.NewClient[v1.ExportAccountsRequest, v1.ExportAccountsResponse](
 			httpClient,
-			baseURL+AccountServiceDumpAccountsProcedure,
-			connect.WithSchema(accountServiceMethods.ByName("DumpAccounts")),
+			baseURL+AccountServiceExportAccountsProcedure,
+			connect.WithSchema(accountServiceMethods.ByName("ExportAccounts")),
 			connect.WithClientOptions(opts...),
 		),
-		loadAccounts: connect.NewClient[v1.LoadAccountsRequest, v1.LoadAccountsResponse](
+		importAccounts: connect.NewClient[v1.ImportAccountsRequest, v1.ImportAccountsResponse](
 			httpClient,
-			baseURL+AccountServiceLoadAccountsProcedure,
-			connect.WithSchema(accountServiceMethods.ByName("LoadAccounts")),
+			baseURL+AccountServiceImportAccountsProcedure,
+			connect.WithSchema(accountServiceMethods.ByName("ImportAccounts")),
 			connect.WithClientOptions(opts...),
 		),
-		shares: connect.NewClient[v1.SharesRequest, v1.SharesResponse](
+		listShares: connect.NewClient[v1.ListSharesRequest, v1.ListSharesResponse](
 			httpClient,
-			baseURL+AccountServiceSharesProcedure,
-			connect.WithSchema(accountServiceMethods.ByName("Shares")),
+			baseURL+AccountServiceListSharesProcedure,
+			connect.WithSchema(accountServiceMethods.ByName("ListShares")),
 			connect.WithClientOptions(opts...),
 		),
-		priorities: connect.NewClient[v1.PrioritiesRequest, v1.PrioritiesResponse](
+		listPriorities: connect.NewClient[v1.ListPrioritiesRequest, v1.ListPrioritiesResponse](
 			httpClient,
-			baseURL+AccountServicePrioritiesProcedure,
-			connect.WithSchema(accountServiceMethods.ByName("Priorities")),
+			baseURL+AccountServiceListPrioritiesProcedure,
+			connect.WithSchema(accountServiceMethods.ByName("ListPriorities")),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -121,62 +123,62 @@ func NewAccountServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 
 // accountServiceClient implements AccountServiceClient.
 type accountServiceClient struct {
-	accounts     *connect.Client[v1.AccountsRequest, v1.AccountsResponse]
-	editAccounts *connect.Client[v1.EditAccountsRequest, v1.EditAccountsResponse]
-	dumpAccounts *connect.Client[v1.DumpAccountsRequest, v1.DumpAccountsResponse]
-	loadAccounts *connect.Client[v1.LoadAccountsRequest, v1.LoadAccountsResponse]
-	shares       *connect.Client[v1.SharesRequest, v1.SharesResponse]
-	priorities   *connect.Client[v1.PrioritiesRequest, v1.PrioritiesResponse]
+	listAccounts   *connect.Client[v1.ListAccountsRequest, v1.ListAccountsResponse]
+	updateAccounts *connect.Client[v1.UpdateAccountsRequest, v1.UpdateAccountsResponse]
+	exportAccounts *connect.Client[v1.ExportAccountsRequest, v1.ExportAccountsResponse]
+	importAccounts *connect.Client[v1.ImportAccountsRequest, v1.ImportAccountsResponse]
+	listShares     *connect.Client[v1.ListSharesRequest, v1.ListSharesResponse]
+	listPriorities *connect.Client[v1.ListPrioritiesRequest, v1.ListPrioritiesResponse]
 }
 
-// Accounts calls greylag.v1.AccountService.Accounts.
-func (c *accountServiceClient) Accounts(ctx context.Context, req *v1.AccountsRequest) (*v1.AccountsResponse, error) {
-	response, err := c.accounts.CallUnary(ctx, connect.NewRequest(req))
+// ListAccounts calls greylag.v1.AccountService.ListAccounts.
+func (c *accountServiceClient) ListAccounts(ctx context.Context, req *v1.ListAccountsRequest) (*v1.ListAccountsResponse, error) {
+	response, err := c.listAccounts.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// EditAccounts calls greylag.v1.AccountService.EditAccounts.
-func (c *accountServiceClient) EditAccounts(ctx context.Context, req *v1.EditAccountsRequest) (*v1.EditAccountsResponse, error) {
-	response, err := c.editAccounts.CallUnary(ctx, connect.NewRequest(req))
+// UpdateAccounts calls greylag.v1.AccountService.UpdateAccounts.
+func (c *accountServiceClient) UpdateAccounts(ctx context.Context, req *v1.UpdateAccountsRequest) (*v1.UpdateAccountsResponse, error) {
+	response, err := c.updateAccounts.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// DumpAccounts calls greylag.v1.AccountService.DumpAccounts.
-func (c *accountServiceClient) DumpAccounts(ctx context.Context, req *v1.DumpAccountsRequest) (*v1.DumpAccountsResponse, error) {
-	response, err := c.dumpAccounts.CallUnary(ctx, connect.NewRequest(req))
+// ExportAccounts calls greylag.v1.AccountService.ExportAccounts.
+func (c *accountServiceClient) ExportAccounts(ctx context.Context, req *v1.ExportAccountsRequest) (*v1.ExportAccountsResponse, error) {
+	response, err := c.exportAccounts.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// LoadAccounts calls greylag.v1.AccountService.LoadAccounts.
-func (c *accountServiceClient) LoadAccounts(ctx context.Context, req *v1.LoadAccountsRequest) (*v1.LoadAccountsResponse, error) {
-	response, err := c.loadAccounts.CallUnary(ctx, connect.NewRequest(req))
+// ImportAccounts calls greylag.v1.AccountService.ImportAccounts.
+func (c *accountServiceClient) ImportAccounts(ctx context.Context, req *v1.ImportAccountsRequest) (*v1.ImportAccountsResponse, error) {
+	response, err := c.importAccounts.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Shares calls greylag.v1.AccountService.Shares.
-func (c *accountServiceClient) Shares(ctx context.Context, req *v1.SharesRequest) (*v1.SharesResponse, error) {
-	response, err := c.shares.CallUnary(ctx, connect.NewRequest(req))
+// ListShares calls greylag.v1.AccountService.ListShares.
+func (c *accountServiceClient) ListShares(ctx context.Context, req *v1.ListSharesRequest) (*v1.ListSharesResponse, error) {
+	response, err := c.listShares.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Priorities calls greylag.v1.AccountService.Priorities.
-func (c *accountServiceClient) Priorities(ctx context.Context, req *v1.PrioritiesRequest) (*v1.PrioritiesResponse, error) {
-	response, err := c.priorities.CallUnary(ctx, connect.NewRequest(req))
+// ListPriorities calls greylag.v1.AccountService.ListPriorities.
+func (c *accountServiceClient) ListPriorities(ctx context.Context, req *v1.ListPrioritiesRequest) (*v1.ListPrioritiesResponse, error) {
+	response, err := c.listPriorities.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -185,18 +187,18 @@ func (c *accountServiceClient) Priorities(ctx context.Context, req *v1.Prioritie
 
 // AccountServiceHandler is an implementation of the greylag.v1.AccountService service.
 type AccountServiceHandler interface {
-	// Accounts lists accounts and their users.
-	Accounts(context.Context, *v1.AccountsRequest) (*v1.AccountsResponse, error)
-	// EditAccounts changes accounts and users: all edits or none.
-	EditAccounts(context.Context, *v1.EditAccountsRequest) (*v1.EditAccountsResponse, error)
-	// DumpAccounts returns all accounts as a file that LoadAccounts takes.
-	DumpAccounts(context.Context, *v1.DumpAccountsRequest) (*v1.DumpAccountsResponse, error)
-	// LoadAccounts makes the accounts those of a file, or only says what would change.
-	LoadAccounts(context.Context, *v1.LoadAccountsRequest) (*v1.LoadAccountsResponse, error)
-	// Shares tells what everybody used of their shares, and how that ranks them.
-	Shares(context.Context, *v1.SharesRequest) (*v1.SharesResponse, error)
-	// Priorities tells what the priorities of waiting jobs are made of.
-	Priorities(context.Context, *v1.PrioritiesRequest) (*v1.PrioritiesResponse, error)
+	// ListAccounts lists accounts and their users.
+	ListAccounts(context.Context, *v1.ListAccountsRequest) (*v1.ListAccountsResponse, error)
+	// UpdateAccounts changes accounts and users: all edits or none.
+	UpdateAccounts(context.Context, *v1.UpdateAccountsRequest) (*v1.UpdateAccountsResponse, error)
+	// ExportAccounts returns all accounts as a file that LoadAccounts takes.
+	ExportAccounts(context.Context, *v1.ExportAccountsRequest) (*v1.ExportAccountsResponse, error)
+	// ImportAccounts makes the accounts those of a file, or only says what would change.
+	ImportAccounts(context.Context, *v1.ImportAccountsRequest) (*v1.ImportAccountsResponse, error)
+	// ListShares tells what everybody used of their shares, and how that ranks them.
+	ListShares(context.Context, *v1.ListSharesRequest) (*v1.ListSharesResponse, error)
+	// ListPriorities tells what the priorities of waiting jobs are made of.
+	ListPriorities(context.Context, *v1.ListPrioritiesRequest) (*v1.ListPrioritiesResponse, error)
 }
 
 // NewAccountServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -206,56 +208,56 @@ type AccountServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewAccountServiceHandler(svc AccountServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	accountServiceMethods := v1.File_greylag_v1_account_proto.Services().ByName("AccountService").Methods()
-	accountServiceAccountsHandler := connect.NewUnaryHandlerSimple(
-		AccountServiceAccountsProcedure,
-		svc.Accounts,
-		connect.WithSchema(accountServiceMethods.ByName("Accounts")),
+	accountServiceListAccountsHandler := connect.NewUnaryHandlerSimple(
+		AccountServiceListAccountsProcedure,
+		svc.ListAccounts,
+		connect.WithSchema(accountServiceMethods.ByName("ListAccounts")),
 		connect.WithHandlerOptions(opts...),
 	)
-	accountServiceEditAccountsHandler := connect.NewUnaryHandlerSimple(
-		AccountServiceEditAccountsProcedure,
-		svc.EditAccounts,
-		connect.WithSchema(accountServiceMethods.ByName("EditAccounts")),
+	accountServiceUpdateAccountsHandler := connect.NewUnaryHandlerSimple(
+		AccountServiceUpdateAccountsProcedure,
+		svc.UpdateAccounts,
+		connect.WithSchema(accountServiceMethods.ByName("UpdateAccounts")),
 		connect.WithHandlerOptions(opts...),
 	)
-	accountServiceDumpAccountsHandler := connect.NewUnaryHandlerSimple(
-		AccountServiceDumpAccountsProcedure,
-		svc.DumpAccounts,
-		connect.WithSchema(accountServiceMethods.ByName("DumpAccounts")),
+	accountServiceExportAccountsHandler := connect.NewUnaryHandlerSimple(
+		AccountServiceExportAccountsProcedure,
+		svc.ExportAccounts,
+		connect.WithSchema(accountServiceMethods.ByName("ExportAccounts")),
 		connect.WithHandlerOptions(opts...),
 	)
-	accountServiceLoadAccountsHandler := connect.NewUnaryHandlerSimple(
-		AccountServiceLoadAccountsProcedure,
-		svc.LoadAccounts,
-		connect.WithSchema(accountServiceMethods.ByName("LoadAccounts")),
+	accountServiceImportAccountsHandler := connect.NewUnaryHandlerSimple(
+		AccountServiceImportAccountsProcedure,
+		svc.ImportAccounts,
+		connect.WithSchema(accountServiceMethods.ByName("ImportAccounts")),
 		connect.WithHandlerOptions(opts...),
 	)
-	accountServiceSharesHandler := connect.NewUnaryHandlerSimple(
-		AccountServiceSharesProcedure,
-		svc.Shares,
-		connect.WithSchema(accountServiceMethods.ByName("Shares")),
+	accountServiceListSharesHandler := connect.NewUnaryHandlerSimple(
+		AccountServiceListSharesProcedure,
+		svc.ListShares,
+		connect.WithSchema(accountServiceMethods.ByName("ListShares")),
 		connect.WithHandlerOptions(opts...),
 	)
-	accountServicePrioritiesHandler := connect.NewUnaryHandlerSimple(
-		AccountServicePrioritiesProcedure,
-		svc.Priorities,
-		connect.WithSchema(accountServiceMethods.ByName("Priorities")),
+	accountServiceListPrioritiesHandler := connect.NewUnaryHandlerSimple(
+		AccountServiceListPrioritiesProcedure,
+		svc.ListPriorities,
+		connect.WithSchema(accountServiceMethods.ByName("ListPriorities")),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/greylag.v1.AccountService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case AccountServiceAccountsProcedure:
-			accountServiceAccountsHandler.ServeHTTP(w, r)
-		case AccountServiceEditAccountsProcedure:
-			accountServiceEditAccountsHandler.ServeHTTP(w, r)
-		case AccountServiceDumpAccountsProcedure:
-			accountServiceDumpAccountsHandler.ServeHTTP(w, r)
-		case AccountServiceLoadAccountsProcedure:
-			accountServiceLoadAccountsHandler.ServeHTTP(w, r)
-		case AccountServiceSharesProcedure:
-			accountServiceSharesHandler.ServeHTTP(w, r)
-		case AccountServicePrioritiesProcedure:
-			accountServicePrioritiesHandler.ServeHTTP(w, r)
+		case AccountServiceListAccountsProcedure:
+			accountServiceListAccountsHandler.ServeHTTP(w, r)
+		case AccountServiceUpdateAccountsProcedure:
+			accountServiceUpdateAccountsHandler.ServeHTTP(w, r)
+		case AccountServiceExportAccountsProcedure:
+			accountServiceExportAccountsHandler.ServeHTTP(w, r)
+		case AccountServiceImportAccountsProcedure:
+			accountServiceImportAccountsHandler.ServeHTTP(w, r)
+		case AccountServiceListSharesProcedure:
+			accountServiceListSharesHandler.ServeHTTP(w, r)
+		case AccountServiceListPrioritiesProcedure:
+			accountServiceListPrioritiesHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -265,26 +267,26 @@ func NewAccountServiceHandler(svc AccountServiceHandler, opts ...connect.Handler
 // UnimplementedAccountServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedAccountServiceHandler struct{}
 
-func (UnimplementedAccountServiceHandler) Accounts(context.Context, *v1.AccountsRequest) (*v1.AccountsResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.AccountService.Accounts is not implemented"))
+func (UnimplementedAccountServiceHandler) ListAccounts(context.Context, *v1.ListAccountsRequest) (*v1.ListAccountsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.AccountService.ListAccounts is not implemented"))
 }
 
-func (UnimplementedAccountServiceHandler) EditAccounts(context.Context, *v1.EditAccountsRequest) (*v1.EditAccountsResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.AccountService.EditAccounts is not implemented"))
+func (UnimplementedAccountServiceHandler) UpdateAccounts(context.Context, *v1.UpdateAccountsRequest) (*v1.UpdateAccountsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.AccountService.UpdateAccounts is not implemented"))
 }
 
-func (UnimplementedAccountServiceHandler) DumpAccounts(context.Context, *v1.DumpAccountsRequest) (*v1.DumpAccountsResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.AccountService.DumpAccounts is not implemented"))
+func (UnimplementedAccountServiceHandler) ExportAccounts(context.Context, *v1.ExportAccountsRequest) (*v1.ExportAccountsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.AccountService.ExportAccounts is not implemented"))
 }
 
-func (UnimplementedAccountServiceHandler) LoadAccounts(context.Context, *v1.LoadAccountsRequest) (*v1.LoadAccountsResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.AccountService.LoadAccounts is not implemented"))
+func (UnimplementedAccountServiceHandler) ImportAccounts(context.Context, *v1.ImportAccountsRequest) (*v1.ImportAccountsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.AccountService.ImportAccounts is not implemented"))
 }
 
-func (UnimplementedAccountServiceHandler) Shares(context.Context, *v1.SharesRequest) (*v1.SharesResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.AccountService.Shares is not implemented"))
+func (UnimplementedAccountServiceHandler) ListShares(context.Context, *v1.ListSharesRequest) (*v1.ListSharesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.AccountService.ListShares is not implemented"))
 }
 
-func (UnimplementedAccountServiceHandler) Priorities(context.Context, *v1.PrioritiesRequest) (*v1.PrioritiesResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.AccountService.Priorities is not implemented"))
+func (UnimplementedAccountServiceHandler) ListPriorities(context.Context, *v1.ListPrioritiesRequest) (*v1.ListPrioritiesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.AccountService.ListPriorities is not implemented"))
 }

@@ -35,16 +35,17 @@ const (
 // reflection-formatted method names, remove the leading slash and convert the remaining slash to a
 // period.
 const (
-	// HistoryServiceJobsProcedure is the fully-qualified name of the HistoryService's Jobs RPC.
-	HistoryServiceJobsProcedure = "/greylag.v1.HistoryService/Jobs"
+	// HistoryServiceStreamHistoryProcedure is the fully-qualified name of the HistoryService's
+	// StreamHistory RPC.
+	HistoryServiceStreamHistoryProcedure = "/greylag.v1.HistoryService/StreamHistory"
 )
 
 // HistoryServiceClient is a client for the greylag.v1.HistoryService service.
 type HistoryServiceClient interface {
-	// Jobs sends the chosen jobs: those that have ended, oldest end first, then those
+	// StreamHistory sends the chosen jobs: those that have ended, oldest end first, then those
 	// that have not, by id; jobs that are named by id come by id. A caller sees of
 	// others' jobs what the policy lets them see.
-	Jobs(context.Context, *v1.HistoryRequest) (*connect.ServerStreamForClient[v1.HistoryResponse], error)
+	StreamHistory(context.Context, *v1.StreamHistoryRequest) (*connect.ServerStreamForClient[v1.StreamHistoryResponse], error)
 }
 
 // NewHistoryServiceClient constructs a client for the greylag.v1.HistoryService service. By
@@ -58,10 +59,10 @@ func NewHistoryServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 	baseURL = strings.TrimRight(baseURL, "/")
 	historyServiceMethods := v1.File_greylag_v1_acct_proto.Services().ByName("HistoryService").Methods()
 	return &historyServiceClient{
-		jobs: connect.NewClient[v1.HistoryRequest, v1.HistoryResponse](
+		streamHistory: connect.NewClient[v1.StreamHistoryRequest, v1.StreamHistoryResponse](
 			httpClient,
-			baseURL+HistoryServiceJobsProcedure,
-			connect.WithSchema(historyServiceMethods.ByName("Jobs")),
+			baseURL+HistoryServiceStreamHistoryProcedure,
+			connect.WithSchema(historyServiceMethods.ByName("StreamHistory")),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -69,20 +70,20 @@ func NewHistoryServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 
 // historyServiceClient implements HistoryServiceClient.
 type historyServiceClient struct {
-	jobs *connect.Client[v1.HistoryRequest, v1.HistoryResponse]
+	streamHistory *connect.Client[v1.StreamHistoryRequest, v1.StreamHistoryResponse]
 }
 
-// Jobs calls greylag.v1.HistoryService.Jobs.
-func (c *historyServiceClient) Jobs(ctx context.Context, req *v1.HistoryRequest) (*connect.ServerStreamForClient[v1.HistoryResponse], error) {
-	return c.jobs.CallServerStream(ctx, connect.NewRequest(req))
+// StreamHistory calls greylag.v1.HistoryService.StreamHistory.
+func (c *historyServiceClient) StreamHistory(ctx context.Context, req *v1.StreamHistoryRequest) (*connect.ServerStreamForClient[v1.StreamHistoryResponse], error) {
+	return c.streamHistory.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // HistoryServiceHandler is an implementation of the greylag.v1.HistoryService service.
 type HistoryServiceHandler interface {
-	// Jobs sends the chosen jobs: those that have ended, oldest end first, then those
+	// StreamHistory sends the chosen jobs: those that have ended, oldest end first, then those
 	// that have not, by id; jobs that are named by id come by id. A caller sees of
 	// others' jobs what the policy lets them see.
-	Jobs(context.Context, *v1.HistoryRequest, *connect.ServerStream[v1.HistoryResponse]) error
+	StreamHistory(context.Context, *v1.StreamHistoryRequest, *connect.ServerStream[v1.StreamHistoryResponse]) error
 }
 
 // NewHistoryServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -92,16 +93,16 @@ type HistoryServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewHistoryServiceHandler(svc HistoryServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	historyServiceMethods := v1.File_greylag_v1_acct_proto.Services().ByName("HistoryService").Methods()
-	historyServiceJobsHandler := connect.NewServerStreamHandlerSimple(
-		HistoryServiceJobsProcedure,
-		svc.Jobs,
-		connect.WithSchema(historyServiceMethods.ByName("Jobs")),
+	historyServiceStreamHistoryHandler := connect.NewServerStreamHandlerSimple(
+		HistoryServiceStreamHistoryProcedure,
+		svc.StreamHistory,
+		connect.WithSchema(historyServiceMethods.ByName("StreamHistory")),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/greylag.v1.HistoryService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case HistoryServiceJobsProcedure:
-			historyServiceJobsHandler.ServeHTTP(w, r)
+		case HistoryServiceStreamHistoryProcedure:
+			historyServiceStreamHistoryHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -111,6 +112,6 @@ func NewHistoryServiceHandler(svc HistoryServiceHandler, opts ...connect.Handler
 // UnimplementedHistoryServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedHistoryServiceHandler struct{}
 
-func (UnimplementedHistoryServiceHandler) Jobs(context.Context, *v1.HistoryRequest, *connect.ServerStream[v1.HistoryResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.HistoryService.Jobs is not implemented"))
+func (UnimplementedHistoryServiceHandler) StreamHistory(context.Context, *v1.StreamHistoryRequest, *connect.ServerStream[v1.StreamHistoryResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.HistoryService.StreamHistory is not implemented"))
 }

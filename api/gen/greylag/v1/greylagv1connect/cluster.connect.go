@@ -37,12 +37,14 @@ const (
 // reflection-formatted method names, remove the leading slash and convert the remaining slash to a
 // period.
 const (
-	// ClusterServiceStatusProcedure is the fully-qualified name of the ClusterService's Status RPC.
-	ClusterServiceStatusProcedure = "/greylag.v1.ClusterService/Status"
-	// ClusterServiceInfoProcedure is the fully-qualified name of the ClusterService's Info RPC.
-	ClusterServiceInfoProcedure = "/greylag.v1.ClusterService/Info"
-	// ClusterServiceNodesProcedure is the fully-qualified name of the ClusterService's Nodes RPC.
-	ClusterServiceNodesProcedure = "/greylag.v1.ClusterService/Nodes"
+	// ClusterServiceGetStatusProcedure is the fully-qualified name of the ClusterService's GetStatus
+	// RPC.
+	ClusterServiceGetStatusProcedure = "/greylag.v1.ClusterService/GetStatus"
+	// ClusterServiceGetInfoProcedure is the fully-qualified name of the ClusterService's GetInfo RPC.
+	ClusterServiceGetInfoProcedure = "/greylag.v1.ClusterService/GetInfo"
+	// ClusterServiceListNodesProcedure is the fully-qualified name of the ClusterService's ListNodes
+	// RPC.
+	ClusterServiceListNodesProcedure = "/greylag.v1.ClusterService/ListNodes"
 	// ClusterServiceUpdateNodesProcedure is the fully-qualified name of the ClusterService's
 	// UpdateNodes RPC.
 	ClusterServiceUpdateNodesProcedure = "/greylag.v1.ClusterService/UpdateNodes"
@@ -51,63 +53,77 @@ const (
 	ClusterServiceCreateTokenProcedure = "/greylag.v1.ClusterService/CreateToken"
 	// ClusterServiceJoinProcedure is the fully-qualified name of the ClusterService's Join RPC.
 	ClusterServiceJoinProcedure = "/greylag.v1.ClusterService/Join"
-	// ClusterServiceRenewProcedure is the fully-qualified name of the ClusterService's Renew RPC.
-	ClusterServiceRenewProcedure = "/greylag.v1.ClusterService/Renew"
-	// ClusterServiceCertificatesProcedure is the fully-qualified name of the ClusterService's
-	// Certificates RPC.
-	ClusterServiceCertificatesProcedure = "/greylag.v1.ClusterService/Certificates"
-	// ClusterServiceRevokeProcedure is the fully-qualified name of the ClusterService's Revoke RPC.
-	ClusterServiceRevokeProcedure = "/greylag.v1.ClusterService/Revoke"
-	// ClusterServiceAuthoritiesProcedure is the fully-qualified name of the ClusterService's
-	// Authorities RPC.
-	ClusterServiceAuthoritiesProcedure = "/greylag.v1.ClusterService/Authorities"
-	// ClusterServiceRotateProcedure is the fully-qualified name of the ClusterService's Rotate RPC.
-	ClusterServiceRotateProcedure = "/greylag.v1.ClusterService/Rotate"
+	// ClusterServiceRenewCertificateProcedure is the fully-qualified name of the ClusterService's
+	// RenewCertificate RPC.
+	ClusterServiceRenewCertificateProcedure = "/greylag.v1.ClusterService/RenewCertificate"
+	// ClusterServiceListCertificatesProcedure is the fully-qualified name of the ClusterService's
+	// ListCertificates RPC.
+	ClusterServiceListCertificatesProcedure = "/greylag.v1.ClusterService/ListCertificates"
+	// ClusterServiceRevokeCertificatesProcedure is the fully-qualified name of the ClusterService's
+	// RevokeCertificates RPC.
+	ClusterServiceRevokeCertificatesProcedure = "/greylag.v1.ClusterService/RevokeCertificates"
+	// ClusterServiceListAuthoritiesProcedure is the fully-qualified name of the ClusterService's
+	// ListAuthorities RPC.
+	ClusterServiceListAuthoritiesProcedure = "/greylag.v1.ClusterService/ListAuthorities"
+	// ClusterServiceRotateAuthorityProcedure is the fully-qualified name of the ClusterService's
+	// RotateAuthority RPC.
+	ClusterServiceRotateAuthorityProcedure = "/greylag.v1.ClusterService/RotateAuthority"
 	// ClusterServiceAddMemberProcedure is the fully-qualified name of the ClusterService's AddMember
 	// RPC.
 	ClusterServiceAddMemberProcedure = "/greylag.v1.ClusterService/AddMember"
 	// ClusterServiceRemoveMemberProcedure is the fully-qualified name of the ClusterService's
 	// RemoveMember RPC.
 	ClusterServiceRemoveMemberProcedure = "/greylag.v1.ClusterService/RemoveMember"
-	// ClusterServiceTransferProcedure is the fully-qualified name of the ClusterService's Transfer RPC.
-	ClusterServiceTransferProcedure = "/greylag.v1.ClusterService/Transfer"
-	// ClusterServicePolicyProcedure is the fully-qualified name of the ClusterService's Policy RPC.
-	ClusterServicePolicyProcedure = "/greylag.v1.ClusterService/Policy"
-	// ClusterServiceApplyProcedure is the fully-qualified name of the ClusterService's Apply RPC.
-	ClusterServiceApplyProcedure = "/greylag.v1.ClusterService/Apply"
-	// ClusterServiceTopologyProcedure is the fully-qualified name of the ClusterService's Topology RPC.
-	ClusterServiceTopologyProcedure = "/greylag.v1.ClusterService/Topology"
+	// ClusterServiceTransferLeadershipProcedure is the fully-qualified name of the ClusterService's
+	// TransferLeadership RPC.
+	ClusterServiceTransferLeadershipProcedure = "/greylag.v1.ClusterService/TransferLeadership"
+	// ClusterServiceGetPolicyProcedure is the fully-qualified name of the ClusterService's GetPolicy
+	// RPC.
+	ClusterServiceGetPolicyProcedure = "/greylag.v1.ClusterService/GetPolicy"
+	// ClusterServiceSetPolicyProcedure is the fully-qualified name of the ClusterService's SetPolicy
+	// RPC.
+	ClusterServiceSetPolicyProcedure = "/greylag.v1.ClusterService/SetPolicy"
+	// ClusterServiceGetTopologyProcedure is the fully-qualified name of the ClusterService's
+	// GetTopology RPC.
+	ClusterServiceGetTopologyProcedure = "/greylag.v1.ClusterService/GetTopology"
 	// ClusterServiceSetTopologyProcedure is the fully-qualified name of the ClusterService's
 	// SetTopology RPC.
 	ClusterServiceSetTopologyProcedure = "/greylag.v1.ClusterService/SetTopology"
-	// ClusterServiceWhyProcedure is the fully-qualified name of the ClusterService's Why RPC.
-	ClusterServiceWhyProcedure = "/greylag.v1.ClusterService/Why"
-	// ClusterServicePlanProcedure is the fully-qualified name of the ClusterService's Plan RPC.
-	ClusterServicePlanProcedure = "/greylag.v1.ClusterService/Plan"
-	// ClusterServiceSnapshotProcedure is the fully-qualified name of the ClusterService's Snapshot RPC.
-	ClusterServiceSnapshotProcedure = "/greylag.v1.ClusterService/Snapshot"
-	// ClusterServiceAuditProcedure is the fully-qualified name of the ClusterService's Audit RPC.
-	ClusterServiceAuditProcedure = "/greylag.v1.ClusterService/Audit"
-	// PeerServiceReadIndexProcedure is the fully-qualified name of the PeerService's ReadIndex RPC.
-	PeerServiceReadIndexProcedure = "/greylag.v1.PeerService/ReadIndex"
-	// PeerServiceFinishedProcedure is the fully-qualified name of the PeerService's Finished RPC.
-	PeerServiceFinishedProcedure = "/greylag.v1.PeerService/Finished"
-	// PeerServiceBlobProcedure is the fully-qualified name of the PeerService's Blob RPC.
-	PeerServiceBlobProcedure = "/greylag.v1.PeerService/Blob"
-	// PeerServiceRowsProcedure is the fully-qualified name of the PeerService's Rows RPC.
-	PeerServiceRowsProcedure = "/greylag.v1.PeerService/Rows"
-	// PeerServiceAuthorityProcedure is the fully-qualified name of the PeerService's Authority RPC.
-	PeerServiceAuthorityProcedure = "/greylag.v1.PeerService/Authority"
+	// ClusterServiceExplainJobProcedure is the fully-qualified name of the ClusterService's ExplainJob
+	// RPC.
+	ClusterServiceExplainJobProcedure = "/greylag.v1.ClusterService/ExplainJob"
+	// ClusterServiceGetPlanProcedure is the fully-qualified name of the ClusterService's GetPlan RPC.
+	ClusterServiceGetPlanProcedure = "/greylag.v1.ClusterService/GetPlan"
+	// ClusterServiceStreamSnapshotProcedure is the fully-qualified name of the ClusterService's
+	// StreamSnapshot RPC.
+	ClusterServiceStreamSnapshotProcedure = "/greylag.v1.ClusterService/StreamSnapshot"
+	// ClusterServiceStreamAuditProcedure is the fully-qualified name of the ClusterService's
+	// StreamAudit RPC.
+	ClusterServiceStreamAuditProcedure = "/greylag.v1.ClusterService/StreamAudit"
+	// PeerServiceGetReadIndexProcedure is the fully-qualified name of the PeerService's GetReadIndex
+	// RPC.
+	PeerServiceGetReadIndexProcedure = "/greylag.v1.PeerService/GetReadIndex"
+	// PeerServiceListFinishedJobsProcedure is the fully-qualified name of the PeerService's
+	// ListFinishedJobs RPC.
+	PeerServiceListFinishedJobsProcedure = "/greylag.v1.PeerService/ListFinishedJobs"
+	// PeerServiceGetBlobsProcedure is the fully-qualified name of the PeerService's GetBlobs RPC.
+	PeerServiceGetBlobsProcedure = "/greylag.v1.PeerService/GetBlobs"
+	// PeerServiceListJournalRowsProcedure is the fully-qualified name of the PeerService's
+	// ListJournalRows RPC.
+	PeerServiceListJournalRowsProcedure = "/greylag.v1.PeerService/ListJournalRows"
+	// PeerServiceGetAuthorityProcedure is the fully-qualified name of the PeerService's GetAuthority
+	// RPC.
+	PeerServiceGetAuthorityProcedure = "/greylag.v1.PeerService/GetAuthority"
 )
 
 // ClusterServiceClient is a client for the greylag.v1.ClusterService service.
 type ClusterServiceClient interface {
-	// Status tells how the controllers are. It never waits for a leader.
-	Status(context.Context, *v1.StatusRequest) (*v1.StatusResponse, error)
-	// Info counts nodes and GPUs by partition and state.
-	Info(context.Context, *v1.InfoRequest) (*v1.InfoResponse, error)
-	// Nodes lists nodes.
-	Nodes(context.Context, *v1.NodesRequest) (*v1.NodesResponse, error)
+	// GetStatus tells how the controllers are. It never waits for a leader.
+	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
+	// GetInfo counts nodes and GPUs by partition and state.
+	GetInfo(context.Context, *v1.GetInfoRequest) (*v1.GetInfoResponse, error)
+	// ListNodes lists nodes.
+	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	// UpdateNodes drains or resumes nodes, or removes ones that are gone.
 	UpdateNodes(context.Context, *v1.UpdateNodesRequest) (*v1.UpdateNodesResponse, error)
 	// CreateToken makes a one-time join token.
@@ -116,36 +132,36 @@ type ClusterServiceClient interface {
 	// needs no other authentication. A controller that has joined asks for its
 	// membership with AddMember.
 	Join(context.Context, *v1.JoinRequest) (*v1.JoinResponse, error)
-	// Renew exchanges a certificate that is still valid for a newer one.
-	Renew(context.Context, *v1.RenewRequest) (*v1.RenewResponse, error)
-	// Certificates lists the certificates that the cluster issued; Revoke revokes all of
+	// RenewCertificate exchanges a certificate that is still valid for a newer one.
+	RenewCertificate(context.Context, *v1.RenewCertificateRequest) (*v1.RenewCertificateResponse, error)
+	// ListCertificates lists the certificates that the cluster issued; Revoke revokes all of
 	// one holder.
-	Certificates(context.Context, *v1.CertificatesRequest) (*v1.CertificatesResponse, error)
-	Revoke(context.Context, *v1.RevokeRequest) (*v1.RevokeResponse, error)
-	// Authorities returns the CA certificates that the caller's host must accept. Rotate
+	ListCertificates(context.Context, *v1.ListCertificatesRequest) (*v1.ListCertificatesResponse, error)
+	RevokeCertificates(context.Context, *v1.RevokeCertificatesRequest) (*v1.RevokeCertificatesResponse, error)
+	// ListAuthorities returns the CA certificates that the caller's host must accept. Rotate
 	// replaces the CA, step by step.
-	Authorities(context.Context, *v1.AuthoritiesRequest) (*v1.AuthoritiesResponse, error)
-	Rotate(context.Context, *v1.RotateRequest) (*v1.RotateResponse, error)
+	ListAuthorities(context.Context, *v1.ListAuthoritiesRequest) (*v1.ListAuthoritiesResponse, error)
+	RotateAuthority(context.Context, *v1.RotateAuthorityRequest) (*v1.RotateAuthorityResponse, error)
 	// AddMember makes a controller that has joined a member, RemoveMember ends that.
 	AddMember(context.Context, *v1.AddMemberRequest) (*v1.AddMemberResponse, error)
 	RemoveMember(context.Context, *v1.RemoveMemberRequest) (*v1.RemoveMemberResponse, error)
-	// Transfer hands leadership over.
-	Transfer(context.Context, *v1.TransferRequest) (*v1.TransferResponse, error)
-	// Policy returns the replicated policy; Apply replaces it.
-	Policy(context.Context, *v1.PolicyRequest) (*v1.PolicyResponse, error)
-	Apply(context.Context, *v1.ApplyRequest) (*v1.ApplyResponse, error)
-	// Topology returns the fabric and where nodes disagree with it; SetTopology replaces it.
-	Topology(context.Context, *v1.TopologyRequest) (*v1.TopologyResponse, error)
+	// TransferLeadership hands leadership over.
+	TransferLeadership(context.Context, *v1.TransferLeadershipRequest) (*v1.TransferLeadershipResponse, error)
+	// GetPolicy returns the replicated policy; Apply replaces it.
+	GetPolicy(context.Context, *v1.GetPolicyRequest) (*v1.GetPolicyResponse, error)
+	SetPolicy(context.Context, *v1.SetPolicyRequest) (*v1.SetPolicyResponse, error)
+	// GetTopology returns the fabric and where nodes disagree with it; SetTopology replaces it.
+	GetTopology(context.Context, *v1.GetTopologyRequest) (*v1.GetTopologyResponse, error)
 	SetTopology(context.Context, *v1.SetTopologyRequest) (*v1.SetTopologyResponse, error)
-	// Why explains one job: what keeps it, which nodes it could have and who has them,
+	// ExplainJob explains one job: what keeps it, which nodes it could have and who has them,
 	// what would start it now, and what was said of its start so far.
-	Why(context.Context, *v1.WhyRequest) (*v1.WhyResponse, error)
-	// Plan returns the jobs that run and those that have a planned start.
-	Plan(context.Context, *v1.PlanRequest) (*v1.PlanResponse, error)
-	// Snapshot streams the whole state, for backup and for replay.
-	Snapshot(context.Context, *v1.SnapshotRequest) (*connect.ServerStreamForClient[v1.SnapshotResponse], error)
-	// Audit streams who changed what, and what the scheduler decided, oldest first.
-	Audit(context.Context, *v1.AuditRequest) (*connect.ServerStreamForClient[v1.AuditResponse], error)
+	ExplainJob(context.Context, *v1.ExplainJobRequest) (*v1.ExplainJobResponse, error)
+	// GetPlan returns the jobs that run and those that have a planned start.
+	GetPlan(context.Context, *v1.GetPlanRequest) (*v1.GetPlanResponse, error)
+	// StreamSnapshot streams the whole state, for backup and for replay.
+	StreamSnapshot(context.Context, *v1.StreamSnapshotRequest) (*connect.ServerStreamForClient[v1.StreamSnapshotResponse], error)
+	// StreamAudit streams who changed what, and what the scheduler decided, oldest first.
+	StreamAudit(context.Context, *v1.StreamAuditRequest) (*connect.ServerStreamForClient[v1.StreamAuditResponse], error)
 }
 
 // NewClusterServiceClient constructs a client for the greylag.v1.ClusterService service. By
@@ -159,22 +175,22 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 	baseURL = strings.TrimRight(baseURL, "/")
 	clusterServiceMethods := v1.File_greylag_v1_cluster_proto.Services().ByName("ClusterService").Methods()
 	return &clusterServiceClient{
-		status: connect.NewClient[v1.StatusRequest, v1.StatusResponse](
+		getStatus: connect.NewClient[v1.GetStatusRequest, v1.GetStatusResponse](
 			httpClient,
-			baseURL+ClusterServiceStatusProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Status")),
+			baseURL+ClusterServiceGetStatusProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("GetStatus")),
 			connect.WithClientOptions(opts...),
 		),
-		info: connect.NewClient[v1.InfoRequest, v1.InfoResponse](
+		getInfo: connect.NewClient[v1.GetInfoRequest, v1.GetInfoResponse](
 			httpClient,
-			baseURL+ClusterServiceInfoProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Info")),
+			baseURL+ClusterServiceGetInfoProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("GetInfo")),
 			connect.WithClientOptions(opts...),
 		),
-		nodes: connect.NewClient[v1.NodesRequest, v1.NodesResponse](
+		listNodes: connect.NewClient[v1.ListNodesRequest, v1.ListNodesResponse](
 			httpClient,
-			baseURL+ClusterServiceNodesProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Nodes")),
+			baseURL+ClusterServiceListNodesProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("ListNodes")),
 			connect.WithClientOptions(opts...),
 		),
 		updateNodes: connect.NewClient[v1.UpdateNodesRequest, v1.UpdateNodesResponse](
@@ -195,34 +211,34 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("Join")),
 			connect.WithClientOptions(opts...),
 		),
-		renew: connect.NewClient[v1.RenewRequest, v1.RenewResponse](
+		renewCertificate: connect.NewClient[v1.RenewCertificateRequest, v1.RenewCertificateResponse](
 			httpClient,
-			baseURL+ClusterServiceRenewProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Renew")),
+			baseURL+ClusterServiceRenewCertificateProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("RenewCertificate")),
 			connect.WithClientOptions(opts...),
 		),
-		certificates: connect.NewClient[v1.CertificatesRequest, v1.CertificatesResponse](
+		listCertificates: connect.NewClient[v1.ListCertificatesRequest, v1.ListCertificatesResponse](
 			httpClient,
-			baseURL+ClusterServiceCertificatesProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Certificates")),
+			baseURL+ClusterServiceListCertificatesProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("ListCertificates")),
 			connect.WithClientOptions(opts...),
 		),
-		revoke: connect.NewClient[v1.RevokeRequest, v1.RevokeResponse](
+		revokeCertificates: connect.NewClient[v1.RevokeCertificatesRequest, v1.RevokeCertificatesResponse](
 			httpClient,
-			baseURL+ClusterServiceRevokeProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Revoke")),
+			baseURL+ClusterServiceRevokeCertificatesProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("RevokeCertificates")),
 			connect.WithClientOptions(opts...),
 		),
-		authorities: connect.NewClient[v1.AuthoritiesRequest, v1.AuthoritiesResponse](
+		listAuthorities: connect.NewClient[v1.ListAuthoritiesRequest, v1.ListAuthoritiesResponse](
 			httpClient,
-			baseURL+ClusterServiceAuthoritiesProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Authorities")),
+			baseURL+ClusterServiceListAuthoritiesProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("ListAuthorities")),
 			connect.WithClientOptions(opts...),
 		),
-		rotate: connect.NewClient[v1.RotateRequest, v1.RotateResponse](
+		rotateAuthority: connect.NewClient[v1.RotateAuthorityRequest, v1.RotateAuthorityResponse](
 			httpClient,
-			baseURL+ClusterServiceRotateProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Rotate")),
+			baseURL+ClusterServiceRotateAuthorityProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("RotateAuthority")),
 			connect.WithClientOptions(opts...),
 		),
 		addMember: connect.NewClient[v1.AddMemberRequest, v1.AddMemberResponse](
@@ -237,28 +253,28 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("RemoveMember")),
 			connect.WithClientOptions(opts...),
 		),
-		transfer: connect.NewClient[v1.TransferRequest, v1.TransferResponse](
+		transferLeadership: connect.NewClient[v1.TransferLeadershipRequest, v1.TransferLeadershipResponse](
 			httpClient,
-			baseURL+ClusterServiceTransferProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Transfer")),
+			baseURL+ClusterServiceTransferLeadershipProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("TransferLeadership")),
 			connect.WithClientOptions(opts...),
 		),
-		policy: connect.NewClient[v1.PolicyRequest, v1.PolicyResponse](
+		getPolicy: connect.NewClient[v1.GetPolicyRequest, v1.GetPolicyResponse](
 			httpClient,
-			baseURL+ClusterServicePolicyProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Policy")),
+			baseURL+ClusterServiceGetPolicyProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("GetPolicy")),
 			connect.WithClientOptions(opts...),
 		),
-		apply: connect.NewClient[v1.ApplyRequest, v1.ApplyResponse](
+		setPolicy: connect.NewClient[v1.SetPolicyRequest, v1.SetPolicyResponse](
 			httpClient,
-			baseURL+ClusterServiceApplyProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Apply")),
+			baseURL+ClusterServiceSetPolicyProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("SetPolicy")),
 			connect.WithClientOptions(opts...),
 		),
-		topology: connect.NewClient[v1.TopologyRequest, v1.TopologyResponse](
+		getTopology: connect.NewClient[v1.GetTopologyRequest, v1.GetTopologyResponse](
 			httpClient,
-			baseURL+ClusterServiceTopologyProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Topology")),
+			baseURL+ClusterServiceGetTopologyProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("GetTopology")),
 			connect.WithClientOptions(opts...),
 		),
 		setTopology: connect.NewClient[v1.SetTopologyRequest, v1.SetTopologyResponse](
@@ -267,28 +283,28 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("SetTopology")),
 			connect.WithClientOptions(opts...),
 		),
-		why: connect.NewClient[v1.WhyRequest, v1.WhyResponse](
+		explainJob: connect.NewClient[v1.ExplainJobRequest, v1.ExplainJobResponse](
 			httpClient,
-			baseURL+ClusterServiceWhyProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Why")),
+			baseURL+ClusterServiceExplainJobProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("ExplainJob")),
 			connect.WithClientOptions(opts...),
 		),
-		plan: connect.NewClient[v1.PlanRequest, v1.PlanResponse](
+		getPlan: connect.NewClient[v1.GetPlanRequest, v1.GetPlanResponse](
 			httpClient,
-			baseURL+ClusterServicePlanProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Plan")),
+			baseURL+ClusterServiceGetPlanProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("GetPlan")),
 			connect.WithClientOptions(opts...),
 		),
-		snapshot: connect.NewClient[v1.SnapshotRequest, v1.SnapshotResponse](
+		streamSnapshot: connect.NewClient[v1.StreamSnapshotRequest, v1.StreamSnapshotResponse](
 			httpClient,
-			baseURL+ClusterServiceSnapshotProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Snapshot")),
+			baseURL+ClusterServiceStreamSnapshotProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("StreamSnapshot")),
 			connect.WithClientOptions(opts...),
 		),
-		audit: connect.NewClient[v1.AuditRequest, v1.AuditResponse](
+		streamAudit: connect.NewClient[v1.StreamAuditRequest, v1.StreamAuditResponse](
 			httpClient,
-			baseURL+ClusterServiceAuditProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("Audit")),
+			baseURL+ClusterServiceStreamAuditProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("StreamAudit")),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -296,51 +312,51 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 
 // clusterServiceClient implements ClusterServiceClient.
 type clusterServiceClient struct {
-	status       *connect.Client[v1.StatusRequest, v1.StatusResponse]
-	info         *connect.Client[v1.InfoRequest, v1.InfoResponse]
-	nodes        *connect.Client[v1.NodesRequest, v1.NodesResponse]
-	updateNodes  *connect.Client[v1.UpdateNodesRequest, v1.UpdateNodesResponse]
-	createToken  *connect.Client[v1.CreateTokenRequest, v1.CreateTokenResponse]
-	join         *connect.Client[v1.JoinRequest, v1.JoinResponse]
-	renew        *connect.Client[v1.RenewRequest, v1.RenewResponse]
-	certificates *connect.Client[v1.CertificatesRequest, v1.CertificatesResponse]
-	revoke       *connect.Client[v1.RevokeRequest, v1.RevokeResponse]
-	authorities  *connect.Client[v1.AuthoritiesRequest, v1.AuthoritiesResponse]
-	rotate       *connect.Client[v1.RotateRequest, v1.RotateResponse]
-	addMember    *connect.Client[v1.AddMemberRequest, v1.AddMemberResponse]
-	removeMember *connect.Client[v1.RemoveMemberRequest, v1.RemoveMemberResponse]
-	transfer     *connect.Client[v1.TransferRequest, v1.TransferResponse]
-	policy       *connect.Client[v1.PolicyRequest, v1.PolicyResponse]
-	apply        *connect.Client[v1.ApplyRequest, v1.ApplyResponse]
-	topology     *connect.Client[v1.TopologyRequest, v1.TopologyResponse]
-	setTopology  *connect.Client[v1.SetTopologyRequest, v1.SetTopologyResponse]
-	why          *connect.Client[v1.WhyRequest, v1.WhyResponse]
-	plan         *connect.Client[v1.PlanRequest, v1.PlanResponse]
-	snapshot     *connect.Client[v1.SnapshotRequest, v1.SnapshotResponse]
-	audit        *connect.Client[v1.AuditRequest, v1.AuditResponse]
+	getStatus          *connect.Client[v1.GetStatusRequest, v1.GetStatusResponse]
+	getInfo            *connect.Client[v1.GetInfoRequest, v1.GetInfoResponse]
+	listNodes          *connect.Client[v1.ListNodesRequest, v1.ListNodesResponse]
+	updateNodes        *connect.Client[v1.UpdateNodesRequest, v1.UpdateNodesResponse]
+	createToken        *connect.Client[v1.CreateTokenRequest, v1.CreateTokenResponse]
+	join               *connect.Client[v1.JoinRequest, v1.JoinResponse]
+	renewCertificate   *connect.Client[v1.RenewCertificateRequest, v1.RenewCertificateResponse]
+	listCertificates   *connect.Client[v1.ListCertificatesRequest, v1.ListCertificatesResponse]
+	revokeCertificates *connect.Client[v1.RevokeCertificatesRequest, v1.RevokeCertificatesResponse]
+	listAuthorities    *connect.Client[v1.ListAuthoritiesRequest, v1.ListAuthoritiesResponse]
+	rotateAuthority    *connect.Client[v1.RotateAuthorityRequest, v1.RotateAuthorityResponse]
+	addMember          *connect.Client[v1.AddMemberRequest, v1.AddMemberResponse]
+	removeMember       *connect.Client[v1.RemoveMemberRequest, v1.RemoveMemberResponse]
+	transferLeadership *connect.Client[v1.TransferLeadershipRequest, v1.TransferLeadershipResponse]
+	getPolicy          *connect.Client[v1.GetPolicyRequest, v1.GetPolicyResponse]
+	setPolicy          *connect.Client[v1.SetPolicyRequest, v1.SetPolicyResponse]
+	getTopology        *connect.Client[v1.GetTopologyRequest, v1.GetTopologyResponse]
+	setTopology        *connect.Client[v1.SetTopologyRequest, v1.SetTopologyResponse]
+	explainJob         *connect.Client[v1.ExplainJobRequest, v1.ExplainJobResponse]
+	getPlan            *connect.Client[v1.GetPlanRequest, v1.GetPlanResponse]
+	streamSnapshot     *connect.Client[v1.StreamSnapshotRequest, v1.StreamSnapshotResponse]
+	streamAudit        *connect.Client[v1.StreamAuditRequest, v1.StreamAuditResponse]
 }
 
-// Status calls greylag.v1.ClusterService.Status.
-func (c *clusterServiceClient) Status(ctx context.Context, req *v1.StatusRequest) (*v1.StatusResponse, error) {
-	response, err := c.status.CallUnary(ctx, connect.NewRequest(req))
+// GetStatus calls greylag.v1.ClusterService.GetStatus.
+func (c *clusterServiceClient) GetStatus(ctx context.Context, req *v1.GetStatusRequest) (*v1.GetStatusResponse, error) {
+	response, err := c.getStatus.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Info calls greylag.v1.ClusterService.Info.
-func (c *clusterServiceClient) Info(ctx context.Context, req *v1.InfoRequest) (*v1.InfoResponse, error) {
-	response, err := c.info.CallUnary(ctx, connect.NewRequest(req))
+// GetInfo calls greylag.v1.ClusterService.GetInfo.
+func (c *clusterServiceClient) GetInfo(ctx context.Context, req *v1.GetInfoRequest) (*v1.GetInfoResponse, error) {
+	response, err := c.getInfo.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Nodes calls greylag.v1.ClusterService.Nodes.
-func (c *clusterServiceClient) Nodes(ctx context.Context, req *v1.NodesRequest) (*v1.NodesResponse, error) {
-	response, err := c.nodes.CallUnary(ctx, connect.NewRequest(req))
+// ListNodes calls greylag.v1.ClusterService.ListNodes.
+func (c *clusterServiceClient) ListNodes(ctx context.Context, req *v1.ListNodesRequest) (*v1.ListNodesResponse, error) {
+	response, err := c.listNodes.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -374,45 +390,45 @@ func (c *clusterServiceClient) Join(ctx context.Context, req *v1.JoinRequest) (*
 	return nil, err
 }
 
-// Renew calls greylag.v1.ClusterService.Renew.
-func (c *clusterServiceClient) Renew(ctx context.Context, req *v1.RenewRequest) (*v1.RenewResponse, error) {
-	response, err := c.renew.CallUnary(ctx, connect.NewRequest(req))
+// RenewCertificate calls greylag.v1.ClusterService.RenewCertificate.
+func (c *clusterServiceClient) RenewCertificate(ctx context.Context, req *v1.RenewCertificateRequest) (*v1.RenewCertificateResponse, error) {
+	response, err := c.renewCertificate.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Certificates calls greylag.v1.ClusterService.Certificates.
-func (c *clusterServiceClient) Certificates(ctx context.Context, req *v1.CertificatesRequest) (*v1.CertificatesResponse, error) {
-	response, err := c.certificates.CallUnary(ctx, connect.NewRequest(req))
+// ListCertificates calls greylag.v1.ClusterService.ListCertificates.
+func (c *clusterServiceClient) ListCertificates(ctx context.Context, req *v1.ListCertificatesRequest) (*v1.ListCertificatesResponse, error) {
+	response, err := c.listCertificates.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Revoke calls greylag.v1.ClusterService.Revoke.
-func (c *clusterServiceClient) Revoke(ctx context.Context, req *v1.RevokeRequest) (*v1.RevokeResponse, error) {
-	response, err := c.revoke.CallUnary(ctx, connect.NewRequest(req))
+// RevokeCertificates calls greylag.v1.ClusterService.RevokeCertificates.
+func (c *clusterServiceClient) RevokeCertificates(ctx context.Context, req *v1.RevokeCertificatesRequest) (*v1.RevokeCertificatesResponse, error) {
+	response, err := c.revokeCertificates.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Authorities calls greylag.v1.ClusterService.Authorities.
-func (c *clusterServiceClient) Authorities(ctx context.Context, req *v1.AuthoritiesRequest) (*v1.AuthoritiesResponse, error) {
-	response, err := c.authorities.CallUnary(ctx, connect.NewRequest(req))
+// ListAuthorities calls greylag.v1.ClusterService.ListAuthorities.
+func (c *clusterServiceClient) ListAuthorities(ctx context.Context, req *v1.ListAuthoritiesRequest) (*v1.ListAuthoritiesResponse, error) {
+	response, err := c.listAuthorities.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Rotate calls greylag.v1.ClusterService.Rotate.
-func (c *clusterServiceClient) Rotate(ctx context.Context, req *v1.RotateRequest) (*v1.RotateResponse, error) {
-	response, err := c.rotate.CallUnary(ctx, connect.NewRequest(req))
+// RotateAuthority calls greylag.v1.ClusterService.RotateAuthority.
+func (c *clusterServiceClient) RotateAuthority(ctx context.Context, req *v1.RotateAuthorityRequest) (*v1.RotateAuthorityResponse, error) {
+	response, err := c.rotateAuthority.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -437,36 +453,36 @@ func (c *clusterServiceClient) RemoveMember(ctx context.Context, req *v1.RemoveM
 	return nil, err
 }
 
-// Transfer calls greylag.v1.ClusterService.Transfer.
-func (c *clusterServiceClient) Transfer(ctx context.Context, req *v1.TransferRequest) (*v1.TransferResponse, error) {
-	response, err := c.transfer.CallUnary(ctx, connect.NewRequest(req))
+// TransferLeadership calls greylag.v1.ClusterService.TransferLeadership.
+func (c *clusterServiceClient) TransferLeadership(ctx context.Context, req *v1.TransferLeadershipRequest) (*v1.TransferLeadershipResponse, error) {
+	response, err := c.transferLeadership.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Policy calls greylag.v1.ClusterService.Policy.
-func (c *clusterServiceClient) Policy(ctx context.Context, req *v1.PolicyRequest) (*v1.PolicyResponse, error) {
-	response, err := c.policy.CallUnary(ctx, connect.NewRequest(req))
+// GetPolicy calls greylag.v1.ClusterService.GetPolicy.
+func (c *clusterServiceClient) GetPolicy(ctx context.Context, req *v1.GetPolicyRequest) (*v1.GetPolicyResponse, error) {
+	response, err := c.getPolicy.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Apply calls greylag.v1.ClusterService.Apply.
-func (c *clusterServiceClient) Apply(ctx context.Context, req *v1.ApplyRequest) (*v1.ApplyResponse, error) {
-	response, err := c.apply.CallUnary(ctx, connect.NewRequest(req))
+// SetPolicy calls greylag.v1.ClusterService.SetPolicy.
+func (c *clusterServiceClient) SetPolicy(ctx context.Context, req *v1.SetPolicyRequest) (*v1.SetPolicyResponse, error) {
+	response, err := c.setPolicy.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Topology calls greylag.v1.ClusterService.Topology.
-func (c *clusterServiceClient) Topology(ctx context.Context, req *v1.TopologyRequest) (*v1.TopologyResponse, error) {
-	response, err := c.topology.CallUnary(ctx, connect.NewRequest(req))
+// GetTopology calls greylag.v1.ClusterService.GetTopology.
+func (c *clusterServiceClient) GetTopology(ctx context.Context, req *v1.GetTopologyRequest) (*v1.GetTopologyResponse, error) {
+	response, err := c.getTopology.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -482,42 +498,42 @@ func (c *clusterServiceClient) SetTopology(ctx context.Context, req *v1.SetTopol
 	return nil, err
 }
 
-// Why calls greylag.v1.ClusterService.Why.
-func (c *clusterServiceClient) Why(ctx context.Context, req *v1.WhyRequest) (*v1.WhyResponse, error) {
-	response, err := c.why.CallUnary(ctx, connect.NewRequest(req))
+// ExplainJob calls greylag.v1.ClusterService.ExplainJob.
+func (c *clusterServiceClient) ExplainJob(ctx context.Context, req *v1.ExplainJobRequest) (*v1.ExplainJobResponse, error) {
+	response, err := c.explainJob.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Plan calls greylag.v1.ClusterService.Plan.
-func (c *clusterServiceClient) Plan(ctx context.Context, req *v1.PlanRequest) (*v1.PlanResponse, error) {
-	response, err := c.plan.CallUnary(ctx, connect.NewRequest(req))
+// GetPlan calls greylag.v1.ClusterService.GetPlan.
+func (c *clusterServiceClient) GetPlan(ctx context.Context, req *v1.GetPlanRequest) (*v1.GetPlanResponse, error) {
+	response, err := c.getPlan.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Snapshot calls greylag.v1.ClusterService.Snapshot.
-func (c *clusterServiceClient) Snapshot(ctx context.Context, req *v1.SnapshotRequest) (*connect.ServerStreamForClient[v1.SnapshotResponse], error) {
-	return c.snapshot.CallServerStream(ctx, connect.NewRequest(req))
+// StreamSnapshot calls greylag.v1.ClusterService.StreamSnapshot.
+func (c *clusterServiceClient) StreamSnapshot(ctx context.Context, req *v1.StreamSnapshotRequest) (*connect.ServerStreamForClient[v1.StreamSnapshotResponse], error) {
+	return c.streamSnapshot.CallServerStream(ctx, connect.NewRequest(req))
 }
 
-// Audit calls greylag.v1.ClusterService.Audit.
-func (c *clusterServiceClient) Audit(ctx context.Context, req *v1.AuditRequest) (*connect.ServerStreamForClient[v1.AuditResponse], error) {
-	return c.audit.CallServerStream(ctx, connect.NewRequest(req))
+// StreamAudit calls greylag.v1.ClusterService.StreamAudit.
+func (c *clusterServiceClient) StreamAudit(ctx context.Context, req *v1.StreamAuditRequest) (*connect.ServerStreamForClient[v1.StreamAuditResponse], error) {
+	return c.streamAudit.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // ClusterServiceHandler is an implementation of the greylag.v1.ClusterService service.
 type ClusterServiceHandler interface {
-	// Status tells how the controllers are. It never waits for a leader.
-	Status(context.Context, *v1.StatusRequest) (*v1.StatusResponse, error)
-	// Info counts nodes and GPUs by partition and state.
-	Info(context.Context, *v1.InfoRequest) (*v1.InfoResponse, error)
-	// Nodes lists nodes.
-	Nodes(context.Context, *v1.NodesRequest) (*v1.NodesResponse, error)
+	// GetStatus tells how the controllers are. It never waits for a leader.
+	GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error)
+	// GetInfo counts nodes and GPUs by partition and state.
+	GetInfo(context.Context, *v1.GetInfoRequest) (*v1.GetInfoResponse, error)
+	// ListNodes lists nodes.
+	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	// UpdateNodes drains or resumes nodes, or removes ones that are gone.
 	UpdateNodes(context.Context, *v1.UpdateNodesRequest) (*v1.UpdateNodesResponse, error)
 	// CreateToken makes a one-time join token.
@@ -526,36 +542,36 @@ type ClusterServiceHandler interface {
 	// needs no other authentication. A controller that has joined asks for its
 	// membership with AddMember.
 	Join(context.Context, *v1.JoinRequest) (*v1.JoinResponse, error)
-	// Renew exchanges a certificate that is still valid for a newer one.
-	Renew(context.Context, *v1.RenewRequest) (*v1.RenewResponse, error)
-	// Certificates lists the certificates that the cluster issued; Revoke revokes all of
+	// RenewCertificate exchanges a certificate that is still valid for a newer one.
+	RenewCertificate(context.Context, *v1.RenewCertificateRequest) (*v1.RenewCertificateResponse, error)
+	// ListCertificates lists the certificates that the cluster issued; Revoke revokes all of
 	// one holder.
-	Certificates(context.Context, *v1.CertificatesRequest) (*v1.CertificatesResponse, error)
-	Revoke(context.Context, *v1.RevokeRequest) (*v1.RevokeResponse, error)
-	// Authorities returns the CA certificates that the caller's host must accept. Rotate
+	ListCertificates(context.Context, *v1.ListCertificatesRequest) (*v1.ListCertificatesResponse, error)
+	RevokeCertificates(context.Context, *v1.RevokeCertificatesRequest) (*v1.RevokeCertificatesResponse, error)
+	// ListAuthorities returns the CA certificates that the caller's host must accept. Rotate
 	// replaces the CA, step by step.
-	Authorities(context.Context, *v1.AuthoritiesRequest) (*v1.AuthoritiesResponse, error)
-	Rotate(context.Context, *v1.RotateRequest) (*v1.RotateResponse, error)
+	ListAuthorities(context.Context, *v1.ListAuthoritiesRequest) (*v1.ListAuthoritiesResponse, error)
+	RotateAuthority(context.Context, *v1.RotateAuthorityRequest) (*v1.RotateAuthorityResponse, error)
 	// AddMember makes a controller that has joined a member, RemoveMember ends that.
 	AddMember(context.Context, *v1.AddMemberRequest) (*v1.AddMemberResponse, error)
 	RemoveMember(context.Context, *v1.RemoveMemberRequest) (*v1.RemoveMemberResponse, error)
-	// Transfer hands leadership over.
-	Transfer(context.Context, *v1.TransferRequest) (*v1.TransferResponse, error)
-	// Policy returns the replicated policy; Apply replaces it.
-	Policy(context.Context, *v1.PolicyRequest) (*v1.PolicyResponse, error)
-	Apply(context.Context, *v1.ApplyRequest) (*v1.ApplyResponse, error)
-	// Topology returns the fabric and where nodes disagree with it; SetTopology replaces it.
-	Topology(context.Context, *v1.TopologyRequest) (*v1.TopologyResponse, error)
+	// TransferLeadership hands leadership over.
+	TransferLeadership(context.Context, *v1.TransferLeadershipRequest) (*v1.TransferLeadershipResponse, error)
+	// GetPolicy returns the replicated policy; Apply replaces it.
+	GetPolicy(context.Context, *v1.GetPolicyRequest) (*v1.GetPolicyResponse, error)
+	SetPolicy(context.Context, *v1.SetPolicyRequest) (*v1.SetPolicyResponse, error)
+	// GetTopology returns the fabric and where nodes disagree with it; SetTopology replaces it.
+	GetTopology(context.Context, *v1.GetTopologyRequest) (*v1.GetTopologyResponse, error)
 	SetTopology(context.Context, *v1.SetTopologyRequest) (*v1.SetTopologyResponse, error)
-	// Why explains one job: what keeps it, which nodes it could have and who has them,
+	// ExplainJob explains one job: what keeps it, which nodes it could have and who has them,
 	// what would start it now, and what was said of its start so far.
-	Why(context.Context, *v1.WhyRequest) (*v1.WhyResponse, error)
-	// Plan returns the jobs that run and those that have a planned start.
-	Plan(context.Context, *v1.PlanRequest) (*v1.PlanResponse, error)
-	// Snapshot streams the whole state, for backup and for replay.
-	Snapshot(context.Context, *v1.SnapshotRequest, *connect.ServerStream[v1.SnapshotResponse]) error
-	// Audit streams who changed what, and what the scheduler decided, oldest first.
-	Audit(context.Context, *v1.AuditRequest, *connect.ServerStream[v1.AuditResponse]) error
+	ExplainJob(context.Context, *v1.ExplainJobRequest) (*v1.ExplainJobResponse, error)
+	// GetPlan returns the jobs that run and those that have a planned start.
+	GetPlan(context.Context, *v1.GetPlanRequest) (*v1.GetPlanResponse, error)
+	// StreamSnapshot streams the whole state, for backup and for replay.
+	StreamSnapshot(context.Context, *v1.StreamSnapshotRequest, *connect.ServerStream[v1.StreamSnapshotResponse]) error
+	// StreamAudit streams who changed what, and what the scheduler decided, oldest first.
+	StreamAudit(context.Context, *v1.StreamAuditRequest, *connect.ServerStream[v1.StreamAuditResponse]) error
 }
 
 // NewClusterServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -565,22 +581,22 @@ type ClusterServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	clusterServiceMethods := v1.File_greylag_v1_cluster_proto.Services().ByName("ClusterService").Methods()
-	clusterServiceStatusHandler := connect.NewUnaryHandlerSimple(
-		ClusterServiceStatusProcedure,
-		svc.Status,
-		connect.WithSchema(clusterServiceMethods.ByName("Status")),
+	clusterServiceGetStatusHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceGetStatusProcedure,
+		svc.GetStatus,
+		connect.WithSchema(clusterServiceMethods.ByName("GetStatus")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceInfoHandler := connect.NewUnaryHandlerSimple(
-		ClusterServiceInfoProcedure,
-		svc.Info,
-		connect.WithSchema(clusterServiceMethods.ByName("Info")),
+	clusterServiceGetInfoHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceGetInfoProcedure,
+		svc.GetInfo,
+		connect.WithSchema(clusterServiceMethods.ByName("GetInfo")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceNodesHandler := connect.NewUnaryHandlerSimple(
-		ClusterServiceNodesProcedure,
-		svc.Nodes,
-		connect.WithSchema(clusterServiceMethods.ByName("Nodes")),
+	clusterServiceListNodesHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceListNodesProcedure,
+		svc.ListNodes,
+		connect.WithSchema(clusterServiceMethods.ByName("ListNodes")),
 		connect.WithHandlerOptions(opts...),
 	)
 	clusterServiceUpdateNodesHandler := connect.NewUnaryHandlerSimple(
@@ -601,34 +617,34 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("Join")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceRenewHandler := connect.NewUnaryHandlerSimple(
-		ClusterServiceRenewProcedure,
-		svc.Renew,
-		connect.WithSchema(clusterServiceMethods.ByName("Renew")),
+	clusterServiceRenewCertificateHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceRenewCertificateProcedure,
+		svc.RenewCertificate,
+		connect.WithSchema(clusterServiceMethods.ByName("RenewCertificate")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceCertificatesHandler := connect.NewUnaryHandlerSimple(
-		ClusterServiceCertificatesProcedure,
-		svc.Certificates,
-		connect.WithSchema(clusterServiceMethods.ByName("Certificates")),
+	clusterServiceListCertificatesHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceListCertificatesProcedure,
+		svc.ListCertificates,
+		connect.WithSchema(clusterServiceMethods.ByName("ListCertificates")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceRevokeHandler := connect.NewUnaryHandlerSimple(
-		ClusterServiceRevokeProcedure,
-		svc.Revoke,
-		connect.WithSchema(clusterServiceMethods.ByName("Revoke")),
+	clusterServiceRevokeCertificatesHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceRevokeCertificatesProcedure,
+		svc.RevokeCertificates,
+		connect.WithSchema(clusterServiceMethods.ByName("RevokeCertificates")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceAuthoritiesHandler := connect.NewUnaryHandlerSimple(
-		ClusterServiceAuthoritiesProcedure,
-		svc.Authorities,
-		connect.WithSchema(clusterServiceMethods.ByName("Authorities")),
+	clusterServiceListAuthoritiesHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceListAuthoritiesProcedure,
+		svc.ListAuthorities,
+		connect.WithSchema(clusterServiceMethods.ByName("ListAuthorities")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceRotateHandler := connect.NewUnaryHandlerSimple(
-		ClusterServiceRotateProcedure,
-		svc.Rotate,
-		connect.WithSchema(clusterServiceMethods.ByName("Rotate")),
+	clusterServiceRotateAuthorityHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceRotateAuthorityProcedure,
+		svc.RotateAuthority,
+		connect.WithSchema(clusterServiceMethods.ByName("RotateAuthority")),
 		connect.WithHandlerOptions(opts...),
 	)
 	clusterServiceAddMemberHandler := connect.NewUnaryHandlerSimple(
@@ -643,28 +659,28 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("RemoveMember")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceTransferHandler := connect.NewUnaryHandlerSimple(
-		ClusterServiceTransferProcedure,
-		svc.Transfer,
-		connect.WithSchema(clusterServiceMethods.ByName("Transfer")),
+	clusterServiceTransferLeadershipHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceTransferLeadershipProcedure,
+		svc.TransferLeadership,
+		connect.WithSchema(clusterServiceMethods.ByName("TransferLeadership")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServicePolicyHandler := connect.NewUnaryHandlerSimple(
-		ClusterServicePolicyProcedure,
-		svc.Policy,
-		connect.WithSchema(clusterServiceMethods.ByName("Policy")),
+	clusterServiceGetPolicyHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceGetPolicyProcedure,
+		svc.GetPolicy,
+		connect.WithSchema(clusterServiceMethods.ByName("GetPolicy")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceApplyHandler := connect.NewUnaryHandlerSimple(
-		ClusterServiceApplyProcedure,
-		svc.Apply,
-		connect.WithSchema(clusterServiceMethods.ByName("Apply")),
+	clusterServiceSetPolicyHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceSetPolicyProcedure,
+		svc.SetPolicy,
+		connect.WithSchema(clusterServiceMethods.ByName("SetPolicy")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceTopologyHandler := connect.NewUnaryHandlerSimple(
-		ClusterServiceTopologyProcedure,
-		svc.Topology,
-		connect.WithSchema(clusterServiceMethods.ByName("Topology")),
+	clusterServiceGetTopologyHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceGetTopologyProcedure,
+		svc.GetTopology,
+		connect.WithSchema(clusterServiceMethods.ByName("GetTopology")),
 		connect.WithHandlerOptions(opts...),
 	)
 	clusterServiceSetTopologyHandler := connect.NewUnaryHandlerSimple(
@@ -673,76 +689,76 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("SetTopology")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceWhyHandler := connect.NewUnaryHandlerSimple(
-		ClusterServiceWhyProcedure,
-		svc.Why,
-		connect.WithSchema(clusterServiceMethods.ByName("Why")),
+	clusterServiceExplainJobHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceExplainJobProcedure,
+		svc.ExplainJob,
+		connect.WithSchema(clusterServiceMethods.ByName("ExplainJob")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServicePlanHandler := connect.NewUnaryHandlerSimple(
-		ClusterServicePlanProcedure,
-		svc.Plan,
-		connect.WithSchema(clusterServiceMethods.ByName("Plan")),
+	clusterServiceGetPlanHandler := connect.NewUnaryHandlerSimple(
+		ClusterServiceGetPlanProcedure,
+		svc.GetPlan,
+		connect.WithSchema(clusterServiceMethods.ByName("GetPlan")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceSnapshotHandler := connect.NewServerStreamHandlerSimple(
-		ClusterServiceSnapshotProcedure,
-		svc.Snapshot,
-		connect.WithSchema(clusterServiceMethods.ByName("Snapshot")),
+	clusterServiceStreamSnapshotHandler := connect.NewServerStreamHandlerSimple(
+		ClusterServiceStreamSnapshotProcedure,
+		svc.StreamSnapshot,
+		connect.WithSchema(clusterServiceMethods.ByName("StreamSnapshot")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceAuditHandler := connect.NewServerStreamHandlerSimple(
-		ClusterServiceAuditProcedure,
-		svc.Audit,
-		connect.WithSchema(clusterServiceMethods.ByName("Audit")),
+	clusterServiceStreamAuditHandler := connect.NewServerStreamHandlerSimple(
+		ClusterServiceStreamAuditProcedure,
+		svc.StreamAudit,
+		connect.WithSchema(clusterServiceMethods.ByName("StreamAudit")),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/greylag.v1.ClusterService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case ClusterServiceStatusProcedure:
-			clusterServiceStatusHandler.ServeHTTP(w, r)
-		case ClusterServiceInfoProcedure:
-			clusterServiceInfoHandler.ServeHTTP(w, r)
-		case ClusterServiceNodesProcedure:
-			clusterServiceNodesHandler.ServeHTTP(w, r)
+		case ClusterServiceGetStatusProcedure:
+			clusterServiceGetStatusHandler.ServeHTTP(w, r)
+		case ClusterServiceGetInfoProcedure:
+			clusterServiceGetInfoHandler.ServeHTTP(w, r)
+		case ClusterServiceListNodesProcedure:
+			clusterServiceListNodesHandler.ServeHTTP(w, r)
 		case ClusterServiceUpdateNodesProcedure:
 			clusterServiceUpdateNodesHandler.ServeHTTP(w, r)
 		case ClusterServiceCreateTokenProcedure:
 			clusterServiceCreateTokenHandler.ServeHTTP(w, r)
 		case ClusterServiceJoinProcedure:
 			clusterServiceJoinHandler.ServeHTTP(w, r)
-		case ClusterServiceRenewProcedure:
-			clusterServiceRenewHandler.ServeHTTP(w, r)
-		case ClusterServiceCertificatesProcedure:
-			clusterServiceCertificatesHandler.ServeHTTP(w, r)
-		case ClusterServiceRevokeProcedure:
-			clusterServiceRevokeHandler.ServeHTTP(w, r)
-		case ClusterServiceAuthoritiesProcedure:
-			clusterServiceAuthoritiesHandler.ServeHTTP(w, r)
-		case ClusterServiceRotateProcedure:
-			clusterServiceRotateHandler.ServeHTTP(w, r)
+		case ClusterServiceRenewCertificateProcedure:
+			clusterServiceRenewCertificateHandler.ServeHTTP(w, r)
+		case ClusterServiceListCertificatesProcedure:
+			clusterServiceListCertificatesHandler.ServeHTTP(w, r)
+		case ClusterServiceRevokeCertificatesProcedure:
+			clusterServiceRevokeCertificatesHandler.ServeHTTP(w, r)
+		case ClusterServiceListAuthoritiesProcedure:
+			clusterServiceListAuthoritiesHandler.ServeHTTP(w, r)
+		case ClusterServiceRotateAuthorityProcedure:
+			clusterServiceRotateAuthorityHandler.ServeHTTP(w, r)
 		case ClusterServiceAddMemberProcedure:
 			clusterServiceAddMemberHandler.ServeHTTP(w, r)
 		case ClusterServiceRemoveMemberProcedure:
 			clusterServiceRemoveMemberHandler.ServeHTTP(w, r)
-		case ClusterServiceTransferProcedure:
-			clusterServiceTransferHandler.ServeHTTP(w, r)
-		case ClusterServicePolicyProcedure:
-			clusterServicePolicyHandler.ServeHTTP(w, r)
-		case ClusterServiceApplyProcedure:
-			clusterServiceApplyHandler.ServeHTTP(w, r)
-		case ClusterServiceTopologyProcedure:
-			clusterServiceTopologyHandler.ServeHTTP(w, r)
+		case ClusterServiceTransferLeadershipProcedure:
+			clusterServiceTransferLeadershipHandler.ServeHTTP(w, r)
+		case ClusterServiceGetPolicyProcedure:
+			clusterServiceGetPolicyHandler.ServeHTTP(w, r)
+		case ClusterServiceSetPolicyProcedure:
+			clusterServiceSetPolicyHandler.ServeHTTP(w, r)
+		case ClusterServiceGetTopologyProcedure:
+			clusterServiceGetTopologyHandler.ServeHTTP(w, r)
 		case ClusterServiceSetTopologyProcedure:
 			clusterServiceSetTopologyHandler.ServeHTTP(w, r)
-		case ClusterServiceWhyProcedure:
-			clusterServiceWhyHandler.ServeHTTP(w, r)
-		case ClusterServicePlanProcedure:
-			clusterServicePlanHandler.ServeHTTP(w, r)
-		case ClusterServiceSnapshotProcedure:
-			clusterServiceSnapshotHandler.ServeHTTP(w, r)
-		case ClusterServiceAuditProcedure:
-			clusterServiceAuditHandler.ServeHTTP(w, r)
+		case ClusterServiceExplainJobProcedure:
+			clusterServiceExplainJobHandler.ServeHTTP(w, r)
+		case ClusterServiceGetPlanProcedure:
+			clusterServiceGetPlanHandler.ServeHTTP(w, r)
+		case ClusterServiceStreamSnapshotProcedure:
+			clusterServiceStreamSnapshotHandler.ServeHTTP(w, r)
+		case ClusterServiceStreamAuditProcedure:
+			clusterServiceStreamAuditHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -752,16 +768,16 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 // UnimplementedClusterServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedClusterServiceHandler struct{}
 
-func (UnimplementedClusterServiceHandler) Status(context.Context, *v1.StatusRequest) (*v1.StatusResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Status is not implemented"))
+func (UnimplementedClusterServiceHandler) GetStatus(context.Context, *v1.GetStatusRequest) (*v1.GetStatusResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.GetStatus is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Info(context.Context, *v1.InfoRequest) (*v1.InfoResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Info is not implemented"))
+func (UnimplementedClusterServiceHandler) GetInfo(context.Context, *v1.GetInfoRequest) (*v1.GetInfoResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.GetInfo is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Nodes(context.Context, *v1.NodesRequest) (*v1.NodesResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Nodes is not implemented"))
+func (UnimplementedClusterServiceHandler) ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.ListNodes is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) UpdateNodes(context.Context, *v1.UpdateNodesRequest) (*v1.UpdateNodesResponse, error) {
@@ -776,24 +792,24 @@ func (UnimplementedClusterServiceHandler) Join(context.Context, *v1.JoinRequest)
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Join is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Renew(context.Context, *v1.RenewRequest) (*v1.RenewResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Renew is not implemented"))
+func (UnimplementedClusterServiceHandler) RenewCertificate(context.Context, *v1.RenewCertificateRequest) (*v1.RenewCertificateResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.RenewCertificate is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Certificates(context.Context, *v1.CertificatesRequest) (*v1.CertificatesResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Certificates is not implemented"))
+func (UnimplementedClusterServiceHandler) ListCertificates(context.Context, *v1.ListCertificatesRequest) (*v1.ListCertificatesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.ListCertificates is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Revoke(context.Context, *v1.RevokeRequest) (*v1.RevokeResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Revoke is not implemented"))
+func (UnimplementedClusterServiceHandler) RevokeCertificates(context.Context, *v1.RevokeCertificatesRequest) (*v1.RevokeCertificatesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.RevokeCertificates is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Authorities(context.Context, *v1.AuthoritiesRequest) (*v1.AuthoritiesResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Authorities is not implemented"))
+func (UnimplementedClusterServiceHandler) ListAuthorities(context.Context, *v1.ListAuthoritiesRequest) (*v1.ListAuthoritiesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.ListAuthorities is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Rotate(context.Context, *v1.RotateRequest) (*v1.RotateResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Rotate is not implemented"))
+func (UnimplementedClusterServiceHandler) RotateAuthority(context.Context, *v1.RotateAuthorityRequest) (*v1.RotateAuthorityResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.RotateAuthority is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) AddMember(context.Context, *v1.AddMemberRequest) (*v1.AddMemberResponse, error) {
@@ -804,54 +820,54 @@ func (UnimplementedClusterServiceHandler) RemoveMember(context.Context, *v1.Remo
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.RemoveMember is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Transfer(context.Context, *v1.TransferRequest) (*v1.TransferResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Transfer is not implemented"))
+func (UnimplementedClusterServiceHandler) TransferLeadership(context.Context, *v1.TransferLeadershipRequest) (*v1.TransferLeadershipResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.TransferLeadership is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Policy(context.Context, *v1.PolicyRequest) (*v1.PolicyResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Policy is not implemented"))
+func (UnimplementedClusterServiceHandler) GetPolicy(context.Context, *v1.GetPolicyRequest) (*v1.GetPolicyResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.GetPolicy is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Apply(context.Context, *v1.ApplyRequest) (*v1.ApplyResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Apply is not implemented"))
+func (UnimplementedClusterServiceHandler) SetPolicy(context.Context, *v1.SetPolicyRequest) (*v1.SetPolicyResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.SetPolicy is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Topology(context.Context, *v1.TopologyRequest) (*v1.TopologyResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Topology is not implemented"))
+func (UnimplementedClusterServiceHandler) GetTopology(context.Context, *v1.GetTopologyRequest) (*v1.GetTopologyResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.GetTopology is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) SetTopology(context.Context, *v1.SetTopologyRequest) (*v1.SetTopologyResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.SetTopology is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Why(context.Context, *v1.WhyRequest) (*v1.WhyResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Why is not implemented"))
+func (UnimplementedClusterServiceHandler) ExplainJob(context.Context, *v1.ExplainJobRequest) (*v1.ExplainJobResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.ExplainJob is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Plan(context.Context, *v1.PlanRequest) (*v1.PlanResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Plan is not implemented"))
+func (UnimplementedClusterServiceHandler) GetPlan(context.Context, *v1.GetPlanRequest) (*v1.GetPlanResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.GetPlan is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Snapshot(context.Context, *v1.SnapshotRequest, *connect.ServerStream[v1.SnapshotResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Snapshot is not implemented"))
+func (UnimplementedClusterServiceHandler) StreamSnapshot(context.Context, *v1.StreamSnapshotRequest, *connect.ServerStream[v1.StreamSnapshotResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.StreamSnapshot is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) Audit(context.Context, *v1.AuditRequest, *connect.ServerStream[v1.AuditResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.Audit is not implemented"))
+func (UnimplementedClusterServiceHandler) StreamAudit(context.Context, *v1.StreamAuditRequest, *connect.ServerStream[v1.StreamAuditResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ClusterService.StreamAudit is not implemented"))
 }
 
 // PeerServiceClient is a client for the greylag.v1.PeerService service.
 type PeerServiceClient interface {
-	// ReadIndex confirms leadership and returns the log index a read must wait for.
-	ReadIndex(context.Context, *v1.ReadIndexRequest) (*v1.ReadIndexResponse, error)
-	// Finished returns archived jobs by sequence number, for a controller that was away.
-	Finished(context.Context, *v1.FinishedRequest) (*v1.FinishedResponse, error)
-	// Blob returns scripts and environments by digest.
-	Blob(context.Context, *v1.BlobRequest) (*v1.BlobResponse, error)
-	// Rows returns entries of a journal by number, for a controller that was away.
-	Rows(context.Context, *v1.RowsRequest) (*v1.RowsResponse, error)
-	// Authority returns the CAs that this controller accepts, and the private keys that it has.
-	Authority(context.Context, *v1.AuthorityRequest) (*v1.AuthorityResponse, error)
+	// GetReadIndex confirms leadership and returns the log index a read must wait for.
+	GetReadIndex(context.Context, *v1.GetReadIndexRequest) (*v1.GetReadIndexResponse, error)
+	// ListFinishedJobs returns archived jobs by sequence number, for a controller that was away.
+	ListFinishedJobs(context.Context, *v1.ListFinishedJobsRequest) (*v1.ListFinishedJobsResponse, error)
+	// GetBlobs returns scripts and environments by digest.
+	GetBlobs(context.Context, *v1.GetBlobsRequest) (*v1.GetBlobsResponse, error)
+	// ListJournalRows returns entries of a journal by number, for a controller that was away.
+	ListJournalRows(context.Context, *v1.ListJournalRowsRequest) (*v1.ListJournalRowsResponse, error)
+	// GetAuthority returns the CAs that this controller accepts, and the private keys that it has.
+	GetAuthority(context.Context, *v1.GetAuthorityRequest) (*v1.GetAuthorityResponse, error)
 }
 
 // NewPeerServiceClient constructs a client for the greylag.v1.PeerService service. By default, it
@@ -865,34 +881,34 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 	baseURL = strings.TrimRight(baseURL, "/")
 	peerServiceMethods := v1.File_greylag_v1_cluster_proto.Services().ByName("PeerService").Methods()
 	return &peerServiceClient{
-		readIndex: connect.NewClient[v1.ReadIndexRequest, v1.ReadIndexResponse](
+		getReadIndex: connect.NewClient[v1.GetReadIndexRequest, v1.GetReadIndexResponse](
 			httpClient,
-			baseURL+PeerServiceReadIndexProcedure,
-			connect.WithSchema(peerServiceMethods.ByName("ReadIndex")),
+			baseURL+PeerServiceGetReadIndexProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("GetReadIndex")),
 			connect.WithClientOptions(opts...),
 		),
-		finished: connect.NewClient[v1.FinishedRequest, v1.FinishedResponse](
+		listFinishedJobs: connect.NewClient[v1.ListFinishedJobsRequest, v1.ListFinishedJobsResponse](
 			httpClient,
-			baseURL+PeerServiceFinishedProcedure,
-			connect.WithSchema(peerServiceMethods.ByName("Finished")),
+			baseURL+PeerServiceListFinishedJobsProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("ListFinishedJobs")),
 			connect.WithClientOptions(opts...),
 		),
-		blob: connect.NewClient[v1.BlobRequest, v1.BlobResponse](
+		getBlobs: connect.NewClient[v1.GetBlobsRequest, v1.GetBlobsResponse](
 			httpClient,
-			baseURL+PeerServiceBlobProcedure,
-			connect.WithSchema(peerServiceMethods.ByName("Blob")),
+			baseURL+PeerServiceGetBlobsProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("GetBlobs")),
 			connect.WithClientOptions(opts...),
 		),
-		rows: connect.NewClient[v1.RowsRequest, v1.RowsResponse](
+		listJournalRows: connect.NewClient[v1.ListJournalRowsRequest, v1.ListJournalRowsResponse](
 			httpClient,
-			baseURL+PeerServiceRowsProcedure,
-			connect.WithSchema(peerServiceMethods.ByName("Rows")),
+			baseURL+PeerServiceListJournalRowsProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("ListJournalRows")),
 			connect.WithClientOptions(opts...),
 		),
-		authority: connect.NewClient[v1.AuthorityRequest, v1.AuthorityResponse](
+		getAuthority: connect.NewClient[v1.GetAuthorityRequest, v1.GetAuthorityResponse](
 			httpClient,
-			baseURL+PeerServiceAuthorityProcedure,
-			connect.WithSchema(peerServiceMethods.ByName("Authority")),
+			baseURL+PeerServiceGetAuthorityProcedure,
+			connect.WithSchema(peerServiceMethods.ByName("GetAuthority")),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -900,52 +916,52 @@ func NewPeerServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 
 // peerServiceClient implements PeerServiceClient.
 type peerServiceClient struct {
-	readIndex *connect.Client[v1.ReadIndexRequest, v1.ReadIndexResponse]
-	finished  *connect.Client[v1.FinishedRequest, v1.FinishedResponse]
-	blob      *connect.Client[v1.BlobRequest, v1.BlobResponse]
-	rows      *connect.Client[v1.RowsRequest, v1.RowsResponse]
-	authority *connect.Client[v1.AuthorityRequest, v1.AuthorityResponse]
+	getReadIndex     *connect.Client[v1.GetReadIndexRequest, v1.GetReadIndexResponse]
+	listFinishedJobs *connect.Client[v1.ListFinishedJobsRequest, v1.ListFinishedJobsResponse]
+	getBlobs         *connect.Client[v1.GetBlobsRequest, v1.GetBlobsResponse]
+	listJournalRows  *connect.Client[v1.ListJournalRowsRequest, v1.ListJournalRowsResponse]
+	getAuthority     *connect.Client[v1.GetAuthorityRequest, v1.GetAuthorityResponse]
 }
 
-// ReadIndex calls greylag.v1.PeerService.ReadIndex.
-func (c *peerServiceClient) ReadIndex(ctx context.Context, req *v1.ReadIndexRequest) (*v1.ReadIndexResponse, error) {
-	response, err := c.readIndex.CallUnary(ctx, connect.NewRequest(req))
+// GetReadIndex calls greylag.v1.PeerService.GetReadIndex.
+func (c *peerServiceClient) GetReadIndex(ctx context.Context, req *v1.GetReadIndexRequest) (*v1.GetReadIndexResponse, error) {
+	response, err := c.getReadIndex.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Finished calls greylag.v1.PeerService.Finished.
-func (c *peerServiceClient) Finished(ctx context.Context, req *v1.FinishedRequest) (*v1.FinishedResponse, error) {
-	response, err := c.finished.CallUnary(ctx, connect.NewRequest(req))
+// ListFinishedJobs calls greylag.v1.PeerService.ListFinishedJobs.
+func (c *peerServiceClient) ListFinishedJobs(ctx context.Context, req *v1.ListFinishedJobsRequest) (*v1.ListFinishedJobsResponse, error) {
+	response, err := c.listFinishedJobs.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Blob calls greylag.v1.PeerService.Blob.
-func (c *peerServiceClient) Blob(ctx context.Context, req *v1.BlobRequest) (*v1.BlobResponse, error) {
-	response, err := c.blob.CallUnary(ctx, connect.NewRequest(req))
+// GetBlobs calls greylag.v1.PeerService.GetBlobs.
+func (c *peerServiceClient) GetBlobs(ctx context.Context, req *v1.GetBlobsRequest) (*v1.GetBlobsResponse, error) {
+	response, err := c.getBlobs.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Rows calls greylag.v1.PeerService.Rows.
-func (c *peerServiceClient) Rows(ctx context.Context, req *v1.RowsRequest) (*v1.RowsResponse, error) {
-	response, err := c.rows.CallUnary(ctx, connect.NewRequest(req))
+// ListJournalRows calls greylag.v1.PeerService.ListJournalRows.
+func (c *peerServiceClient) ListJournalRows(ctx context.Context, req *v1.ListJournalRowsRequest) (*v1.ListJournalRowsResponse, error) {
+	response, err := c.listJournalRows.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Authority calls greylag.v1.PeerService.Authority.
-func (c *peerServiceClient) Authority(ctx context.Context, req *v1.AuthorityRequest) (*v1.AuthorityResponse, error) {
-	response, err := c.authority.CallUnary(ctx, connect.NewRequest(req))
+// GetAuthority calls greylag.v1.PeerService.GetAuthority.
+func (c *peerServiceClient) GetAuthority(ctx context.Context, req *v1.GetAuthorityRequest) (*v1.GetAuthorityResponse, error) {
+	response, err := c.getAuthority.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -954,16 +970,16 @@ func (c *peerServiceClient) Authority(ctx context.Context, req *v1.AuthorityRequ
 
 // PeerServiceHandler is an implementation of the greylag.v1.PeerService service.
 type PeerServiceHandler interface {
-	// ReadIndex confirms leadership and returns the log index a read must wait for.
-	ReadIndex(context.Context, *v1.ReadIndexRequest) (*v1.ReadIndexResponse, error)
-	// Finished returns archived jobs by sequence number, for a controller that was away.
-	Finished(context.Context, *v1.FinishedRequest) (*v1.FinishedResponse, error)
-	// Blob returns scripts and environments by digest.
-	Blob(context.Context, *v1.BlobRequest) (*v1.BlobResponse, error)
-	// Rows returns entries of a journal by number, for a controller that was away.
-	Rows(context.Context, *v1.RowsRequest) (*v1.RowsResponse, error)
-	// Authority returns the CAs that this controller accepts, and the private keys that it has.
-	Authority(context.Context, *v1.AuthorityRequest) (*v1.AuthorityResponse, error)
+	// GetReadIndex confirms leadership and returns the log index a read must wait for.
+	GetReadIndex(context.Context, *v1.GetReadIndexRequest) (*v1.GetReadIndexResponse, error)
+	// ListFinishedJobs returns archived jobs by sequence number, for a controller that was away.
+	ListFinishedJobs(context.Context, *v1.ListFinishedJobsRequest) (*v1.ListFinishedJobsResponse, error)
+	// GetBlobs returns scripts and environments by digest.
+	GetBlobs(context.Context, *v1.GetBlobsRequest) (*v1.GetBlobsResponse, error)
+	// ListJournalRows returns entries of a journal by number, for a controller that was away.
+	ListJournalRows(context.Context, *v1.ListJournalRowsRequest) (*v1.ListJournalRowsResponse, error)
+	// GetAuthority returns the CAs that this controller accepts, and the private keys that it has.
+	GetAuthority(context.Context, *v1.GetAuthorityRequest) (*v1.GetAuthorityResponse, error)
 }
 
 // NewPeerServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -973,48 +989,48 @@ type PeerServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	peerServiceMethods := v1.File_greylag_v1_cluster_proto.Services().ByName("PeerService").Methods()
-	peerServiceReadIndexHandler := connect.NewUnaryHandlerSimple(
-		PeerServiceReadIndexProcedure,
-		svc.ReadIndex,
-		connect.WithSchema(peerServiceMethods.ByName("ReadIndex")),
+	peerServiceGetReadIndexHandler := connect.NewUnaryHandlerSimple(
+		PeerServiceGetReadIndexProcedure,
+		svc.GetReadIndex,
+		connect.WithSchema(peerServiceMethods.ByName("GetReadIndex")),
 		connect.WithHandlerOptions(opts...),
 	)
-	peerServiceFinishedHandler := connect.NewUnaryHandlerSimple(
-		PeerServiceFinishedProcedure,
-		svc.Finished,
-		connect.WithSchema(peerServiceMethods.ByName("Finished")),
+	peerServiceListFinishedJobsHandler := connect.NewUnaryHandlerSimple(
+		PeerServiceListFinishedJobsProcedure,
+		svc.ListFinishedJobs,
+		connect.WithSchema(peerServiceMethods.ByName("ListFinishedJobs")),
 		connect.WithHandlerOptions(opts...),
 	)
-	peerServiceBlobHandler := connect.NewUnaryHandlerSimple(
-		PeerServiceBlobProcedure,
-		svc.Blob,
-		connect.WithSchema(peerServiceMethods.ByName("Blob")),
+	peerServiceGetBlobsHandler := connect.NewUnaryHandlerSimple(
+		PeerServiceGetBlobsProcedure,
+		svc.GetBlobs,
+		connect.WithSchema(peerServiceMethods.ByName("GetBlobs")),
 		connect.WithHandlerOptions(opts...),
 	)
-	peerServiceRowsHandler := connect.NewUnaryHandlerSimple(
-		PeerServiceRowsProcedure,
-		svc.Rows,
-		connect.WithSchema(peerServiceMethods.ByName("Rows")),
+	peerServiceListJournalRowsHandler := connect.NewUnaryHandlerSimple(
+		PeerServiceListJournalRowsProcedure,
+		svc.ListJournalRows,
+		connect.WithSchema(peerServiceMethods.ByName("ListJournalRows")),
 		connect.WithHandlerOptions(opts...),
 	)
-	peerServiceAuthorityHandler := connect.NewUnaryHandlerSimple(
-		PeerServiceAuthorityProcedure,
-		svc.Authority,
-		connect.WithSchema(peerServiceMethods.ByName("Authority")),
+	peerServiceGetAuthorityHandler := connect.NewUnaryHandlerSimple(
+		PeerServiceGetAuthorityProcedure,
+		svc.GetAuthority,
+		connect.WithSchema(peerServiceMethods.ByName("GetAuthority")),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/greylag.v1.PeerService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case PeerServiceReadIndexProcedure:
-			peerServiceReadIndexHandler.ServeHTTP(w, r)
-		case PeerServiceFinishedProcedure:
-			peerServiceFinishedHandler.ServeHTTP(w, r)
-		case PeerServiceBlobProcedure:
-			peerServiceBlobHandler.ServeHTTP(w, r)
-		case PeerServiceRowsProcedure:
-			peerServiceRowsHandler.ServeHTTP(w, r)
-		case PeerServiceAuthorityProcedure:
-			peerServiceAuthorityHandler.ServeHTTP(w, r)
+		case PeerServiceGetReadIndexProcedure:
+			peerServiceGetReadIndexHandler.ServeHTTP(w, r)
+		case PeerServiceListFinishedJobsProcedure:
+			peerServiceListFinishedJobsHandler.ServeHTTP(w, r)
+		case PeerServiceGetBlobsProcedure:
+			peerServiceGetBlobsHandler.ServeHTTP(w, r)
+		case PeerServiceListJournalRowsProcedure:
+			peerServiceListJournalRowsHandler.ServeHTTP(w, r)
+		case PeerServiceGetAuthorityProcedure:
+			peerServiceGetAuthorityHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -1024,22 +1040,22 @@ func NewPeerServiceHandler(svc PeerServiceHandler, opts ...connect.HandlerOption
 // UnimplementedPeerServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedPeerServiceHandler struct{}
 
-func (UnimplementedPeerServiceHandler) ReadIndex(context.Context, *v1.ReadIndexRequest) (*v1.ReadIndexResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.PeerService.ReadIndex is not implemented"))
+func (UnimplementedPeerServiceHandler) GetReadIndex(context.Context, *v1.GetReadIndexRequest) (*v1.GetReadIndexResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.PeerService.GetReadIndex is not implemented"))
 }
 
-func (UnimplementedPeerServiceHandler) Finished(context.Context, *v1.FinishedRequest) (*v1.FinishedResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.PeerService.Finished is not implemented"))
+func (UnimplementedPeerServiceHandler) ListFinishedJobs(context.Context, *v1.ListFinishedJobsRequest) (*v1.ListFinishedJobsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.PeerService.ListFinishedJobs is not implemented"))
 }
 
-func (UnimplementedPeerServiceHandler) Blob(context.Context, *v1.BlobRequest) (*v1.BlobResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.PeerService.Blob is not implemented"))
+func (UnimplementedPeerServiceHandler) GetBlobs(context.Context, *v1.GetBlobsRequest) (*v1.GetBlobsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.PeerService.GetBlobs is not implemented"))
 }
 
-func (UnimplementedPeerServiceHandler) Rows(context.Context, *v1.RowsRequest) (*v1.RowsResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.PeerService.Rows is not implemented"))
+func (UnimplementedPeerServiceHandler) ListJournalRows(context.Context, *v1.ListJournalRowsRequest) (*v1.ListJournalRowsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.PeerService.ListJournalRows is not implemented"))
 }
 
-func (UnimplementedPeerServiceHandler) Authority(context.Context, *v1.AuthorityRequest) (*v1.AuthorityResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.PeerService.Authority is not implemented"))
+func (UnimplementedPeerServiceHandler) GetAuthority(context.Context, *v1.GetAuthorityRequest) (*v1.GetAuthorityResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.PeerService.GetAuthority is not implemented"))
 }

@@ -38,33 +38,37 @@ const (
 	// CreditServiceChangeCreditsProcedure is the fully-qualified name of the CreditService's
 	// ChangeCredits RPC.
 	CreditServiceChangeCreditsProcedure = "/greylag.v1.CreditService/ChangeCredits"
-	// CreditServiceBalancesProcedure is the fully-qualified name of the CreditService's Balances RPC.
-	CreditServiceBalancesProcedure = "/greylag.v1.CreditService/Balances"
-	// CreditServiceStatementProcedure is the fully-qualified name of the CreditService's Statement RPC.
-	CreditServiceStatementProcedure = "/greylag.v1.CreditService/Statement"
-	// CreditServicePricesProcedure is the fully-qualified name of the CreditService's Prices RPC.
-	CreditServicePricesProcedure = "/greylag.v1.CreditService/Prices"
-	// CreditServiceQuoteProcedure is the fully-qualified name of the CreditService's Quote RPC.
-	CreditServiceQuoteProcedure = "/greylag.v1.CreditService/Quote"
-	// CreditServiceVerifyProcedure is the fully-qualified name of the CreditService's Verify RPC.
-	CreditServiceVerifyProcedure = "/greylag.v1.CreditService/Verify"
+	// CreditServiceListBalancesProcedure is the fully-qualified name of the CreditService's
+	// ListBalances RPC.
+	CreditServiceListBalancesProcedure = "/greylag.v1.CreditService/ListBalances"
+	// CreditServiceStreamStatementProcedure is the fully-qualified name of the CreditService's
+	// StreamStatement RPC.
+	CreditServiceStreamStatementProcedure = "/greylag.v1.CreditService/StreamStatement"
+	// CreditServiceListPricesProcedure is the fully-qualified name of the CreditService's ListPrices
+	// RPC.
+	CreditServiceListPricesProcedure = "/greylag.v1.CreditService/ListPrices"
+	// CreditServiceQuoteJobsProcedure is the fully-qualified name of the CreditService's QuoteJobs RPC.
+	CreditServiceQuoteJobsProcedure = "/greylag.v1.CreditService/QuoteJobs"
+	// CreditServiceVerifyJournalsProcedure is the fully-qualified name of the CreditService's
+	// VerifyJournals RPC.
+	CreditServiceVerifyJournalsProcedure = "/greylag.v1.CreditService/VerifyJournals"
 )
 
 // CreditServiceClient is a client for the greylag.v1.CreditService service.
 type CreditServiceClient interface {
 	// ChangeCredits grants, takes back, prices, refunds: one change.
 	ChangeCredits(context.Context, *v1.ChangeCreditsRequest) (*v1.ChangeCreditsResponse, error)
-	// Balances tells what accounts have.
-	Balances(context.Context, *v1.BalancesRequest) (*v1.BalancesResponse, error)
-	// Statement streams what moved in an account, between the balances before and after.
-	Statement(context.Context, *v1.StatementRequest) (*connect.ServerStreamForClient[v1.StatementResponse], error)
-	// Prices lists what GPU types cost, and since when.
-	Prices(context.Context, *v1.PricesRequest) (*v1.PricesResponse, error)
-	// Quote tells what jobs would set aside, and whether they could; nothing is kept.
-	Quote(context.Context, *v1.QuoteRequest) (*v1.QuoteResponse, error)
-	// Verify recomputes the journals of the controller that is asked from their first
+	// ListBalances tells what accounts have.
+	ListBalances(context.Context, *v1.ListBalancesRequest) (*v1.ListBalancesResponse, error)
+	// StreamStatement streams what moved in an account, between the balances before and after.
+	StreamStatement(context.Context, *v1.StreamStatementRequest) (*connect.ServerStreamForClient[v1.StreamStatementResponse], error)
+	// ListPrices lists what GPU types cost, and since when.
+	ListPrices(context.Context, *v1.ListPricesRequest) (*v1.ListPricesResponse, error)
+	// QuoteJobs tells what jobs would set aside, and whether they could; nothing is kept.
+	QuoteJobs(context.Context, *v1.QuoteJobsRequest) (*v1.QuoteJobsResponse, error)
+	// VerifyJournals recomputes the journals of the controller that is asked from their first
 	// entries.
-	Verify(context.Context, *v1.VerifyRequest) (*v1.VerifyResponse, error)
+	VerifyJournals(context.Context, *v1.VerifyJournalsRequest) (*v1.VerifyJournalsResponse, error)
 }
 
 // NewCreditServiceClient constructs a client for the greylag.v1.CreditService service. By default,
@@ -84,34 +88,34 @@ func NewCreditServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(creditServiceMethods.ByName("ChangeCredits")),
 			connect.WithClientOptions(opts...),
 		),
-		balances: connect.NewClient[v1.BalancesRequest, v1.BalancesResponse](
+		listBalances: connect.NewClient[v1.ListBalancesRequest, v1.ListBalancesResponse](
 			httpClient,
-			baseURL+CreditServiceBalancesProcedure,
-			connect.WithSchema(creditServiceMethods.ByName("Balances")),
+			baseURL+CreditServiceListBalancesProcedure,
+			connect.WithSchema(creditServiceMethods.ByName("ListBalances")),
 			connect.WithClientOptions(opts...),
 		),
-		statement: connect.NewClient[v1.StatementRequest, v1.StatementResponse](
+		streamStatement: connect.NewClient[v1.StreamStatementRequest, v1.StreamStatementResponse](
 			httpClient,
-			baseURL+CreditServiceStatementProcedure,
-			connect.WithSchema(creditServiceMethods.ByName("Statement")),
+			baseURL+CreditServiceStreamStatementProcedure,
+			connect.WithSchema(creditServiceMethods.ByName("StreamStatement")),
 			connect.WithClientOptions(opts...),
 		),
-		prices: connect.NewClient[v1.PricesRequest, v1.PricesResponse](
+		listPrices: connect.NewClient[v1.ListPricesRequest, v1.ListPricesResponse](
 			httpClient,
-			baseURL+CreditServicePricesProcedure,
-			connect.WithSchema(creditServiceMethods.ByName("Prices")),
+			baseURL+CreditServiceListPricesProcedure,
+			connect.WithSchema(creditServiceMethods.ByName("ListPrices")),
 			connect.WithClientOptions(opts...),
 		),
-		quote: connect.NewClient[v1.QuoteRequest, v1.QuoteResponse](
+		quoteJobs: connect.NewClient[v1.QuoteJobsRequest, v1.QuoteJobsResponse](
 			httpClient,
-			baseURL+CreditServiceQuoteProcedure,
-			connect.WithSchema(creditServiceMethods.ByName("Quote")),
+			baseURL+CreditServiceQuoteJobsProcedure,
+			connect.WithSchema(creditServiceMethods.ByName("QuoteJobs")),
 			connect.WithClientOptions(opts...),
 		),
-		verify: connect.NewClient[v1.VerifyRequest, v1.VerifyResponse](
+		verifyJournals: connect.NewClient[v1.VerifyJournalsRequest, v1.VerifyJournalsResponse](
 			httpClient,
-			baseURL+CreditServiceVerifyProcedure,
-			connect.WithSchema(creditServiceMethods.ByName("Verify")),
+			baseURL+CreditServiceVerifyJournalsProcedure,
+			connect.WithSchema(creditServiceMethods.ByName("VerifyJournals")),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -119,12 +123,12 @@ func NewCreditServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 
 // creditServiceClient implements CreditServiceClient.
 type creditServiceClient struct {
-	changeCredits *connect.Client[v1.ChangeCreditsRequest, v1.ChangeCreditsResponse]
-	balances      *connect.Client[v1.BalancesRequest, v1.BalancesResponse]
-	statement     *connect.Client[v1.StatementRequest, v1.StatementResponse]
-	prices        *connect.Client[v1.PricesRequest, v1.PricesResponse]
-	quote         *connect.Client[v1.QuoteRequest, v1.QuoteResponse]
-	verify        *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
+	changeCredits   *connect.Client[v1.ChangeCreditsRequest, v1.ChangeCreditsResponse]
+	listBalances    *connect.Client[v1.ListBalancesRequest, v1.ListBalancesResponse]
+	streamStatement *connect.Client[v1.StreamStatementRequest, v1.StreamStatementResponse]
+	listPrices      *connect.Client[v1.ListPricesRequest, v1.ListPricesResponse]
+	quoteJobs       *connect.Client[v1.QuoteJobsRequest, v1.QuoteJobsResponse]
+	verifyJournals  *connect.Client[v1.VerifyJournalsRequest, v1.VerifyJournalsResponse]
 }
 
 // ChangeCredits calls greylag.v1.CreditService.ChangeCredits.
@@ -136,41 +140,41 @@ func (c *creditServiceClient) ChangeCredits(ctx context.Context, req *v1.ChangeC
 	return nil, err
 }
 
-// Balances calls greylag.v1.CreditService.Balances.
-func (c *creditServiceClient) Balances(ctx context.Context, req *v1.BalancesRequest) (*v1.BalancesResponse, error) {
-	response, err := c.balances.CallUnary(ctx, connect.NewRequest(req))
+// ListBalances calls greylag.v1.CreditService.ListBalances.
+func (c *creditServiceClient) ListBalances(ctx context.Context, req *v1.ListBalancesRequest) (*v1.ListBalancesResponse, error) {
+	response, err := c.listBalances.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Statement calls greylag.v1.CreditService.Statement.
-func (c *creditServiceClient) Statement(ctx context.Context, req *v1.StatementRequest) (*connect.ServerStreamForClient[v1.StatementResponse], error) {
-	return c.statement.CallServerStream(ctx, connect.NewRequest(req))
+// StreamStatement calls greylag.v1.CreditService.StreamStatement.
+func (c *creditServiceClient) StreamStatement(ctx context.Context, req *v1.StreamStatementRequest) (*connect.ServerStreamForClient[v1.StreamStatementResponse], error) {
+	return c.streamStatement.CallServerStream(ctx, connect.NewRequest(req))
 }
 
-// Prices calls greylag.v1.CreditService.Prices.
-func (c *creditServiceClient) Prices(ctx context.Context, req *v1.PricesRequest) (*v1.PricesResponse, error) {
-	response, err := c.prices.CallUnary(ctx, connect.NewRequest(req))
+// ListPrices calls greylag.v1.CreditService.ListPrices.
+func (c *creditServiceClient) ListPrices(ctx context.Context, req *v1.ListPricesRequest) (*v1.ListPricesResponse, error) {
+	response, err := c.listPrices.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Quote calls greylag.v1.CreditService.Quote.
-func (c *creditServiceClient) Quote(ctx context.Context, req *v1.QuoteRequest) (*v1.QuoteResponse, error) {
-	response, err := c.quote.CallUnary(ctx, connect.NewRequest(req))
+// QuoteJobs calls greylag.v1.CreditService.QuoteJobs.
+func (c *creditServiceClient) QuoteJobs(ctx context.Context, req *v1.QuoteJobsRequest) (*v1.QuoteJobsResponse, error) {
+	response, err := c.quoteJobs.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Verify calls greylag.v1.CreditService.Verify.
-func (c *creditServiceClient) Verify(ctx context.Context, req *v1.VerifyRequest) (*v1.VerifyResponse, error) {
-	response, err := c.verify.CallUnary(ctx, connect.NewRequest(req))
+// VerifyJournals calls greylag.v1.CreditService.VerifyJournals.
+func (c *creditServiceClient) VerifyJournals(ctx context.Context, req *v1.VerifyJournalsRequest) (*v1.VerifyJournalsResponse, error) {
+	response, err := c.verifyJournals.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -181,17 +185,17 @@ func (c *creditServiceClient) Verify(ctx context.Context, req *v1.VerifyRequest)
 type CreditServiceHandler interface {
 	// ChangeCredits grants, takes back, prices, refunds: one change.
 	ChangeCredits(context.Context, *v1.ChangeCreditsRequest) (*v1.ChangeCreditsResponse, error)
-	// Balances tells what accounts have.
-	Balances(context.Context, *v1.BalancesRequest) (*v1.BalancesResponse, error)
-	// Statement streams what moved in an account, between the balances before and after.
-	Statement(context.Context, *v1.StatementRequest, *connect.ServerStream[v1.StatementResponse]) error
-	// Prices lists what GPU types cost, and since when.
-	Prices(context.Context, *v1.PricesRequest) (*v1.PricesResponse, error)
-	// Quote tells what jobs would set aside, and whether they could; nothing is kept.
-	Quote(context.Context, *v1.QuoteRequest) (*v1.QuoteResponse, error)
-	// Verify recomputes the journals of the controller that is asked from their first
+	// ListBalances tells what accounts have.
+	ListBalances(context.Context, *v1.ListBalancesRequest) (*v1.ListBalancesResponse, error)
+	// StreamStatement streams what moved in an account, between the balances before and after.
+	StreamStatement(context.Context, *v1.StreamStatementRequest, *connect.ServerStream[v1.StreamStatementResponse]) error
+	// ListPrices lists what GPU types cost, and since when.
+	ListPrices(context.Context, *v1.ListPricesRequest) (*v1.ListPricesResponse, error)
+	// QuoteJobs tells what jobs would set aside, and whether they could; nothing is kept.
+	QuoteJobs(context.Context, *v1.QuoteJobsRequest) (*v1.QuoteJobsResponse, error)
+	// VerifyJournals recomputes the journals of the controller that is asked from their first
 	// entries.
-	Verify(context.Context, *v1.VerifyRequest) (*v1.VerifyResponse, error)
+	VerifyJournals(context.Context, *v1.VerifyJournalsRequest) (*v1.VerifyJournalsResponse, error)
 }
 
 // NewCreditServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -207,50 +211,50 @@ func NewCreditServiceHandler(svc CreditServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(creditServiceMethods.ByName("ChangeCredits")),
 		connect.WithHandlerOptions(opts...),
 	)
-	creditServiceBalancesHandler := connect.NewUnaryHandlerSimple(
-		CreditServiceBalancesProcedure,
-		svc.Balances,
-		connect.WithSchema(creditServiceMethods.ByName("Balances")),
+	creditServiceListBalancesHandler := connect.NewUnaryHandlerSimple(
+		CreditServiceListBalancesProcedure,
+		svc.ListBalances,
+		connect.WithSchema(creditServiceMethods.ByName("ListBalances")),
 		connect.WithHandlerOptions(opts...),
 	)
-	creditServiceStatementHandler := connect.NewServerStreamHandlerSimple(
-		CreditServiceStatementProcedure,
-		svc.Statement,
-		connect.WithSchema(creditServiceMethods.ByName("Statement")),
+	creditServiceStreamStatementHandler := connect.NewServerStreamHandlerSimple(
+		CreditServiceStreamStatementProcedure,
+		svc.StreamStatement,
+		connect.WithSchema(creditServiceMethods.ByName("StreamStatement")),
 		connect.WithHandlerOptions(opts...),
 	)
-	creditServicePricesHandler := connect.NewUnaryHandlerSimple(
-		CreditServicePricesProcedure,
-		svc.Prices,
-		connect.WithSchema(creditServiceMethods.ByName("Prices")),
+	creditServiceListPricesHandler := connect.NewUnaryHandlerSimple(
+		CreditServiceListPricesProcedure,
+		svc.ListPrices,
+		connect.WithSchema(creditServiceMethods.ByName("ListPrices")),
 		connect.WithHandlerOptions(opts...),
 	)
-	creditServiceQuoteHandler := connect.NewUnaryHandlerSimple(
-		CreditServiceQuoteProcedure,
-		svc.Quote,
-		connect.WithSchema(creditServiceMethods.ByName("Quote")),
+	creditServiceQuoteJobsHandler := connect.NewUnaryHandlerSimple(
+		CreditServiceQuoteJobsProcedure,
+		svc.QuoteJobs,
+		connect.WithSchema(creditServiceMethods.ByName("QuoteJobs")),
 		connect.WithHandlerOptions(opts...),
 	)
-	creditServiceVerifyHandler := connect.NewUnaryHandlerSimple(
-		CreditServiceVerifyProcedure,
-		svc.Verify,
-		connect.WithSchema(creditServiceMethods.ByName("Verify")),
+	creditServiceVerifyJournalsHandler := connect.NewUnaryHandlerSimple(
+		CreditServiceVerifyJournalsProcedure,
+		svc.VerifyJournals,
+		connect.WithSchema(creditServiceMethods.ByName("VerifyJournals")),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/greylag.v1.CreditService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case CreditServiceChangeCreditsProcedure:
 			creditServiceChangeCreditsHandler.ServeHTTP(w, r)
-		case CreditServiceBalancesProcedure:
-			creditServiceBalancesHandler.ServeHTTP(w, r)
-		case CreditServiceStatementProcedure:
-			creditServiceStatementHandler.ServeHTTP(w, r)
-		case CreditServicePricesProcedure:
-			creditServicePricesHandler.ServeHTTP(w, r)
-		case CreditServiceQuoteProcedure:
-			creditServiceQuoteHandler.ServeHTTP(w, r)
-		case CreditServiceVerifyProcedure:
-			creditServiceVerifyHandler.ServeHTTP(w, r)
+		case CreditServiceListBalancesProcedure:
+			creditServiceListBalancesHandler.ServeHTTP(w, r)
+		case CreditServiceStreamStatementProcedure:
+			creditServiceStreamStatementHandler.ServeHTTP(w, r)
+		case CreditServiceListPricesProcedure:
+			creditServiceListPricesHandler.ServeHTTP(w, r)
+		case CreditServiceQuoteJobsProcedure:
+			creditServiceQuoteJobsHandler.ServeHTTP(w, r)
+		case CreditServiceVerifyJournalsProcedure:
+			creditServiceVerifyJournalsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -264,22 +268,22 @@ func (UnimplementedCreditServiceHandler) ChangeCredits(context.Context, *v1.Chan
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.CreditService.ChangeCredits is not implemented"))
 }
 
-func (UnimplementedCreditServiceHandler) Balances(context.Context, *v1.BalancesRequest) (*v1.BalancesResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.CreditService.Balances is not implemented"))
+func (UnimplementedCreditServiceHandler) ListBalances(context.Context, *v1.ListBalancesRequest) (*v1.ListBalancesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.CreditService.ListBalances is not implemented"))
 }
 
-func (UnimplementedCreditServiceHandler) Statement(context.Context, *v1.StatementRequest, *connect.ServerStream[v1.StatementResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.CreditService.Statement is not implemented"))
+func (UnimplementedCreditServiceHandler) StreamStatement(context.Context, *v1.StreamStatementRequest, *connect.ServerStream[v1.StreamStatementResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.CreditService.StreamStatement is not implemented"))
 }
 
-func (UnimplementedCreditServiceHandler) Prices(context.Context, *v1.PricesRequest) (*v1.PricesResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.CreditService.Prices is not implemented"))
+func (UnimplementedCreditServiceHandler) ListPrices(context.Context, *v1.ListPricesRequest) (*v1.ListPricesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.CreditService.ListPrices is not implemented"))
 }
 
-func (UnimplementedCreditServiceHandler) Quote(context.Context, *v1.QuoteRequest) (*v1.QuoteResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.CreditService.Quote is not implemented"))
+func (UnimplementedCreditServiceHandler) QuoteJobs(context.Context, *v1.QuoteJobsRequest) (*v1.QuoteJobsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.CreditService.QuoteJobs is not implemented"))
 }
 
-func (UnimplementedCreditServiceHandler) Verify(context.Context, *v1.VerifyRequest) (*v1.VerifyResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.CreditService.Verify is not implemented"))
+func (UnimplementedCreditServiceHandler) VerifyJournals(context.Context, *v1.VerifyJournalsRequest) (*v1.VerifyJournalsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.CreditService.VerifyJournals is not implemented"))
 }

@@ -35,52 +35,55 @@ const (
 // reflection-formatted method names, remove the leading slash and convert the remaining slash to a
 // period.
 const (
-	// JobServiceSubmitProcedure is the fully-qualified name of the JobService's Submit RPC.
-	JobServiceSubmitProcedure = "/greylag.v1.JobService/Submit"
-	// JobServiceForecastProcedure is the fully-qualified name of the JobService's Forecast RPC.
-	JobServiceForecastProcedure = "/greylag.v1.JobService/Forecast"
-	// JobServiceListProcedure is the fully-qualified name of the JobService's List RPC.
-	JobServiceListProcedure = "/greylag.v1.JobService/List"
-	// JobServiceStreamProcedure is the fully-qualified name of the JobService's Stream RPC.
-	JobServiceStreamProcedure = "/greylag.v1.JobService/Stream"
-	// JobServiceGetProcedure is the fully-qualified name of the JobService's Get RPC.
-	JobServiceGetProcedure = "/greylag.v1.JobService/Get"
-	// JobServiceWatchProcedure is the fully-qualified name of the JobService's Watch RPC.
-	JobServiceWatchProcedure = "/greylag.v1.JobService/Watch"
-	// JobServiceCancelProcedure is the fully-qualified name of the JobService's Cancel RPC.
-	JobServiceCancelProcedure = "/greylag.v1.JobService/Cancel"
-	// JobServiceUpdateProcedure is the fully-qualified name of the JobService's Update RPC.
-	JobServiceUpdateProcedure = "/greylag.v1.JobService/Update"
-	// JobServiceScriptProcedure is the fully-qualified name of the JobService's Script RPC.
-	JobServiceScriptProcedure = "/greylag.v1.JobService/Script"
-	// JobServiceLogsProcedure is the fully-qualified name of the JobService's Logs RPC.
-	JobServiceLogsProcedure = "/greylag.v1.JobService/Logs"
+	// JobServiceSubmitJobsProcedure is the fully-qualified name of the JobService's SubmitJobs RPC.
+	JobServiceSubmitJobsProcedure = "/greylag.v1.JobService/SubmitJobs"
+	// JobServiceForecastJobProcedure is the fully-qualified name of the JobService's ForecastJob RPC.
+	JobServiceForecastJobProcedure = "/greylag.v1.JobService/ForecastJob"
+	// JobServiceListJobsProcedure is the fully-qualified name of the JobService's ListJobs RPC.
+	JobServiceListJobsProcedure = "/greylag.v1.JobService/ListJobs"
+	// JobServiceStreamJobsProcedure is the fully-qualified name of the JobService's StreamJobs RPC.
+	JobServiceStreamJobsProcedure = "/greylag.v1.JobService/StreamJobs"
+	// JobServiceGetJobProcedure is the fully-qualified name of the JobService's GetJob RPC.
+	JobServiceGetJobProcedure = "/greylag.v1.JobService/GetJob"
+	// JobServiceWatchJobsProcedure is the fully-qualified name of the JobService's WatchJobs RPC.
+	JobServiceWatchJobsProcedure = "/greylag.v1.JobService/WatchJobs"
+	// JobServiceCancelJobsProcedure is the fully-qualified name of the JobService's CancelJobs RPC.
+	JobServiceCancelJobsProcedure = "/greylag.v1.JobService/CancelJobs"
+	// JobServiceUpdateJobsProcedure is the fully-qualified name of the JobService's UpdateJobs RPC.
+	JobServiceUpdateJobsProcedure = "/greylag.v1.JobService/UpdateJobs"
+	// JobServiceGetScriptProcedure is the fully-qualified name of the JobService's GetScript RPC.
+	JobServiceGetScriptProcedure = "/greylag.v1.JobService/GetScript"
+	// JobServiceStreamLogsProcedure is the fully-qualified name of the JobService's StreamLogs RPC.
+	JobServiceStreamLogsProcedure = "/greylag.v1.JobService/StreamLogs"
 )
 
 // JobServiceClient is a client for the greylag.v1.JobService service.
 type JobServiceClient interface {
-	// Submit stores jobs. It answers when they are durable on a quorum: all of
+	// SubmitJobs stores jobs. It answers when they are durable on a quorum: all of
 	// them or none.
-	Submit(context.Context, *v1.SubmitRequest) (*v1.SubmitResponse, error)
-	// Forecast says when and where one job would start if it were submitted now, and
+	SubmitJobs(context.Context, *v1.SubmitJobsRequest) (*v1.SubmitJobsResponse, error)
+	// ForecastJob says when and where one job would start if it were submitted now, and
 	// submits nothing. It is refused for what Submit would refuse.
-	Forecast(context.Context, *v1.SubmitRequest) (*v1.ForecastResponse, error)
-	// List returns one page of jobs, active ones by default.
-	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
-	// Stream returns the same jobs as List, all pages one after the other.
-	Stream(context.Context, *v1.ListRequest) (*connect.ServerStreamForClient[v1.ListResponse], error)
-	// Get returns one job, active or finished, or all elements of an array.
-	Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error)
-	// Watch sends each change of the chosen jobs, first the present state of each.
-	Watch(context.Context, *v1.WatchRequest) (*connect.ServerStreamForClient[v1.WatchResponse], error)
-	// Cancel ends or signals jobs.
-	Cancel(context.Context, *v1.CancelRequest) (*v1.CancelResponse, error)
-	// Update changes, holds, releases or requeues jobs.
-	Update(context.Context, *v1.UpdateRequest) (*v1.UpdateResponse, error)
-	// Script returns the batch script of a job as it was submitted.
-	Script(context.Context, *v1.ScriptRequest) (*v1.ScriptResponse, error)
-	// Logs returns a job's output from the node that writes it, and follows it.
-	Logs(context.Context, *v1.LogsRequest) (*connect.ServerStreamForClient[v1.LogsResponse], error)
+	ForecastJob(context.Context, *v1.ForecastJobRequest) (*v1.ForecastJobResponse, error)
+	// ListJobs returns one page of jobs, active ones by default.
+	ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error)
+	// StreamJobs returns the same jobs as List, all pages one after the other.
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
+	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
+	StreamJobs(context.Context, *v1.ListJobsRequest) (*connect.ServerStreamForClient[v1.ListJobsResponse], error)
+	// GetJob returns one job, active or finished, or all elements of an array.
+	GetJob(context.Context, *v1.GetJobRequest) (*v1.GetJobResponse, error)
+	// WatchJobs sends each change of the chosen jobs, first the present state of each.
+	WatchJobs(context.Context, *v1.WatchJobsRequest) (*connect.ServerStreamForClient[v1.WatchJobsResponse], error)
+	// CancelJobs ends or signals jobs.
+	CancelJobs(context.Context, *v1.CancelJobsRequest) (*v1.CancelJobsResponse, error)
+	// UpdateJobs changes, holds, releases or requeues jobs.
+	UpdateJobs(context.Context, *v1.UpdateJobsRequest) (*v1.UpdateJobsResponse, error)
+	// GetScript returns the batch script of a job as it was submitted.
+	GetScript(context.Context, *v1.GetScriptRequest) (*v1.GetScriptResponse, error)
+	// StreamLogs returns a job's output from the node that writes it, and follows it.
+	StreamLogs(context.Context, *v1.StreamLogsRequest) (*connect.ServerStreamForClient[v1.StreamLogsResponse], error)
 }
 
 // NewJobServiceClient constructs a client for the greylag.v1.JobService service. By default, it
@@ -94,64 +97,64 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 	baseURL = strings.TrimRight(baseURL, "/")
 	jobServiceMethods := v1.File_greylag_v1_job_proto.Services().ByName("JobService").Methods()
 	return &jobServiceClient{
-		submit: connect.NewClient[v1.SubmitRequest, v1.SubmitResponse](
+		submitJobs: connect.NewClient[v1.SubmitJobsRequest, v1.SubmitJobsResponse](
 			httpClient,
-			baseURL+JobServiceSubmitProcedure,
-			connect.WithSchema(jobServiceMethods.ByName("Submit")),
+			baseURL+JobServiceSubmitJobsProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("SubmitJobs")),
 			connect.WithClientOptions(opts...),
 		),
-		forecast: connect.NewClient[v1.SubmitRequest, v1.ForecastResponse](
+		forecastJob: connect.NewClient[v1.ForecastJobRequest, v1.ForecastJobResponse](
 			httpClient,
-			baseURL+JobServiceForecastProcedure,
-			connect.WithSchema(jobServiceMethods.ByName("Forecast")),
+			baseURL+JobServiceForecastJobProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("ForecastJob")),
 			connect.WithClientOptions(opts...),
 		),
-		list: connect.NewClient[v1.ListRequest, v1.ListResponse](
+		listJobs: connect.NewClient[v1.ListJobsRequest, v1.ListJobsResponse](
 			httpClient,
-			baseURL+JobServiceListProcedure,
-			connect.WithSchema(jobServiceMethods.ByName("List")),
+			baseURL+JobServiceListJobsProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("ListJobs")),
 			connect.WithClientOptions(opts...),
 		),
-		stream: connect.NewClient[v1.ListRequest, v1.ListResponse](
+		streamJobs: connect.NewClient[v1.ListJobsRequest, v1.ListJobsResponse](
 			httpClient,
-			baseURL+JobServiceStreamProcedure,
-			connect.WithSchema(jobServiceMethods.ByName("Stream")),
+			baseURL+JobServiceStreamJobsProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("StreamJobs")),
 			connect.WithClientOptions(opts...),
 		),
-		get: connect.NewClient[v1.GetRequest, v1.GetResponse](
+		getJob: connect.NewClient[v1.GetJobRequest, v1.GetJobResponse](
 			httpClient,
-			baseURL+JobServiceGetProcedure,
-			connect.WithSchema(jobServiceMethods.ByName("Get")),
+			baseURL+JobServiceGetJobProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("GetJob")),
 			connect.WithClientOptions(opts...),
 		),
-		watch: connect.NewClient[v1.WatchRequest, v1.WatchResponse](
+		watchJobs: connect.NewClient[v1.WatchJobsRequest, v1.WatchJobsResponse](
 			httpClient,
-			baseURL+JobServiceWatchProcedure,
-			connect.WithSchema(jobServiceMethods.ByName("Watch")),
+			baseURL+JobServiceWatchJobsProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("WatchJobs")),
 			connect.WithClientOptions(opts...),
 		),
-		cancel: connect.NewClient[v1.CancelRequest, v1.CancelResponse](
+		cancelJobs: connect.NewClient[v1.CancelJobsRequest, v1.CancelJobsResponse](
 			httpClient,
-			baseURL+JobServiceCancelProcedure,
-			connect.WithSchema(jobServiceMethods.ByName("Cancel")),
+			baseURL+JobServiceCancelJobsProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("CancelJobs")),
 			connect.WithClientOptions(opts...),
 		),
-		update: connect.NewClient[v1.UpdateRequest, v1.UpdateResponse](
+		updateJobs: connect.NewClient[v1.UpdateJobsRequest, v1.UpdateJobsResponse](
 			httpClient,
-			baseURL+JobServiceUpdateProcedure,
-			connect.WithSchema(jobServiceMethods.ByName("Update")),
+			baseURL+JobServiceUpdateJobsProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("UpdateJobs")),
 			connect.WithClientOptions(opts...),
 		),
-		script: connect.NewClient[v1.ScriptRequest, v1.ScriptResponse](
+		getScript: connect.NewClient[v1.GetScriptRequest, v1.GetScriptResponse](
 			httpClient,
-			baseURL+JobServiceScriptProcedure,
-			connect.WithSchema(jobServiceMethods.ByName("Script")),
+			baseURL+JobServiceGetScriptProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("GetScript")),
 			connect.WithClientOptions(opts...),
 		),
-		logs: connect.NewClient[v1.LogsRequest, v1.LogsResponse](
+		streamLogs: connect.NewClient[v1.StreamLogsRequest, v1.StreamLogsResponse](
 			httpClient,
-			baseURL+JobServiceLogsProcedure,
-			connect.WithSchema(jobServiceMethods.ByName("Logs")),
+			baseURL+JobServiceStreamLogsProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("StreamLogs")),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -159,120 +162,123 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 
 // jobServiceClient implements JobServiceClient.
 type jobServiceClient struct {
-	submit   *connect.Client[v1.SubmitRequest, v1.SubmitResponse]
-	forecast *connect.Client[v1.SubmitRequest, v1.ForecastResponse]
-	list     *connect.Client[v1.ListRequest, v1.ListResponse]
-	stream   *connect.Client[v1.ListRequest, v1.ListResponse]
-	get      *connect.Client[v1.GetRequest, v1.GetResponse]
-	watch    *connect.Client[v1.WatchRequest, v1.WatchResponse]
-	cancel   *connect.Client[v1.CancelRequest, v1.CancelResponse]
-	update   *connect.Client[v1.UpdateRequest, v1.UpdateResponse]
-	script   *connect.Client[v1.ScriptRequest, v1.ScriptResponse]
-	logs     *connect.Client[v1.LogsRequest, v1.LogsResponse]
+	submitJobs  *connect.Client[v1.SubmitJobsRequest, v1.SubmitJobsResponse]
+	forecastJob *connect.Client[v1.ForecastJobRequest, v1.ForecastJobResponse]
+	listJobs    *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
+	streamJobs  *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
+	getJob      *connect.Client[v1.GetJobRequest, v1.GetJobResponse]
+	watchJobs   *connect.Client[v1.WatchJobsRequest, v1.WatchJobsResponse]
+	cancelJobs  *connect.Client[v1.CancelJobsRequest, v1.CancelJobsResponse]
+	updateJobs  *connect.Client[v1.UpdateJobsRequest, v1.UpdateJobsResponse]
+	getScript   *connect.Client[v1.GetScriptRequest, v1.GetScriptResponse]
+	streamLogs  *connect.Client[v1.StreamLogsRequest, v1.StreamLogsResponse]
 }
 
-// Submit calls greylag.v1.JobService.Submit.
-func (c *jobServiceClient) Submit(ctx context.Context, req *v1.SubmitRequest) (*v1.SubmitResponse, error) {
-	response, err := c.submit.CallUnary(ctx, connect.NewRequest(req))
+// SubmitJobs calls greylag.v1.JobService.SubmitJobs.
+func (c *jobServiceClient) SubmitJobs(ctx context.Context, req *v1.SubmitJobsRequest) (*v1.SubmitJobsResponse, error) {
+	response, err := c.submitJobs.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Forecast calls greylag.v1.JobService.Forecast.
-func (c *jobServiceClient) Forecast(ctx context.Context, req *v1.SubmitRequest) (*v1.ForecastResponse, error) {
-	response, err := c.forecast.CallUnary(ctx, connect.NewRequest(req))
+// ForecastJob calls greylag.v1.JobService.ForecastJob.
+func (c *jobServiceClient) ForecastJob(ctx context.Context, req *v1.ForecastJobRequest) (*v1.ForecastJobResponse, error) {
+	response, err := c.forecastJob.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// List calls greylag.v1.JobService.List.
-func (c *jobServiceClient) List(ctx context.Context, req *v1.ListRequest) (*v1.ListResponse, error) {
-	response, err := c.list.CallUnary(ctx, connect.NewRequest(req))
+// ListJobs calls greylag.v1.JobService.ListJobs.
+func (c *jobServiceClient) ListJobs(ctx context.Context, req *v1.ListJobsRequest) (*v1.ListJobsResponse, error) {
+	response, err := c.listJobs.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Stream calls greylag.v1.JobService.Stream.
-func (c *jobServiceClient) Stream(ctx context.Context, req *v1.ListRequest) (*connect.ServerStreamForClient[v1.ListResponse], error) {
-	return c.stream.CallServerStream(ctx, connect.NewRequest(req))
+// StreamJobs calls greylag.v1.JobService.StreamJobs.
+func (c *jobServiceClient) StreamJobs(ctx context.Context, req *v1.ListJobsRequest) (*connect.ServerStreamForClient[v1.ListJobsResponse], error) {
+	return c.streamJobs.CallServerStream(ctx, connect.NewRequest(req))
 }
 
-// Get calls greylag.v1.JobService.Get.
-func (c *jobServiceClient) Get(ctx context.Context, req *v1.GetRequest) (*v1.GetResponse, error) {
-	response, err := c.get.CallUnary(ctx, connect.NewRequest(req))
+// GetJob calls greylag.v1.JobService.GetJob.
+func (c *jobServiceClient) GetJob(ctx context.Context, req *v1.GetJobRequest) (*v1.GetJobResponse, error) {
+	response, err := c.getJob.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Watch calls greylag.v1.JobService.Watch.
-func (c *jobServiceClient) Watch(ctx context.Context, req *v1.WatchRequest) (*connect.ServerStreamForClient[v1.WatchResponse], error) {
-	return c.watch.CallServerStream(ctx, connect.NewRequest(req))
+// WatchJobs calls greylag.v1.JobService.WatchJobs.
+func (c *jobServiceClient) WatchJobs(ctx context.Context, req *v1.WatchJobsRequest) (*connect.ServerStreamForClient[v1.WatchJobsResponse], error) {
+	return c.watchJobs.CallServerStream(ctx, connect.NewRequest(req))
 }
 
-// Cancel calls greylag.v1.JobService.Cancel.
-func (c *jobServiceClient) Cancel(ctx context.Context, req *v1.CancelRequest) (*v1.CancelResponse, error) {
-	response, err := c.cancel.CallUnary(ctx, connect.NewRequest(req))
+// CancelJobs calls greylag.v1.JobService.CancelJobs.
+func (c *jobServiceClient) CancelJobs(ctx context.Context, req *v1.CancelJobsRequest) (*v1.CancelJobsResponse, error) {
+	response, err := c.cancelJobs.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Update calls greylag.v1.JobService.Update.
-func (c *jobServiceClient) Update(ctx context.Context, req *v1.UpdateRequest) (*v1.UpdateResponse, error) {
-	response, err := c.update.CallUnary(ctx, connect.NewRequest(req))
+// UpdateJobs calls greylag.v1.JobService.UpdateJobs.
+func (c *jobServiceClient) UpdateJobs(ctx context.Context, req *v1.UpdateJobsRequest) (*v1.UpdateJobsResponse, error) {
+	response, err := c.updateJobs.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Script calls greylag.v1.JobService.Script.
-func (c *jobServiceClient) Script(ctx context.Context, req *v1.ScriptRequest) (*v1.ScriptResponse, error) {
-	response, err := c.script.CallUnary(ctx, connect.NewRequest(req))
+// GetScript calls greylag.v1.JobService.GetScript.
+func (c *jobServiceClient) GetScript(ctx context.Context, req *v1.GetScriptRequest) (*v1.GetScriptResponse, error) {
+	response, err := c.getScript.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Logs calls greylag.v1.JobService.Logs.
-func (c *jobServiceClient) Logs(ctx context.Context, req *v1.LogsRequest) (*connect.ServerStreamForClient[v1.LogsResponse], error) {
-	return c.logs.CallServerStream(ctx, connect.NewRequest(req))
+// StreamLogs calls greylag.v1.JobService.StreamLogs.
+func (c *jobServiceClient) StreamLogs(ctx context.Context, req *v1.StreamLogsRequest) (*connect.ServerStreamForClient[v1.StreamLogsResponse], error) {
+	return c.streamLogs.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // JobServiceHandler is an implementation of the greylag.v1.JobService service.
 type JobServiceHandler interface {
-	// Submit stores jobs. It answers when they are durable on a quorum: all of
+	// SubmitJobs stores jobs. It answers when they are durable on a quorum: all of
 	// them or none.
-	Submit(context.Context, *v1.SubmitRequest) (*v1.SubmitResponse, error)
-	// Forecast says when and where one job would start if it were submitted now, and
+	SubmitJobs(context.Context, *v1.SubmitJobsRequest) (*v1.SubmitJobsResponse, error)
+	// ForecastJob says when and where one job would start if it were submitted now, and
 	// submits nothing. It is refused for what Submit would refuse.
-	Forecast(context.Context, *v1.SubmitRequest) (*v1.ForecastResponse, error)
-	// List returns one page of jobs, active ones by default.
-	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
-	// Stream returns the same jobs as List, all pages one after the other.
-	Stream(context.Context, *v1.ListRequest, *connect.ServerStream[v1.ListResponse]) error
-	// Get returns one job, active or finished, or all elements of an array.
-	Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error)
-	// Watch sends each change of the chosen jobs, first the present state of each.
-	Watch(context.Context, *v1.WatchRequest, *connect.ServerStream[v1.WatchResponse]) error
-	// Cancel ends or signals jobs.
-	Cancel(context.Context, *v1.CancelRequest) (*v1.CancelResponse, error)
-	// Update changes, holds, releases or requeues jobs.
-	Update(context.Context, *v1.UpdateRequest) (*v1.UpdateResponse, error)
-	// Script returns the batch script of a job as it was submitted.
-	Script(context.Context, *v1.ScriptRequest) (*v1.ScriptResponse, error)
-	// Logs returns a job's output from the node that writes it, and follows it.
-	Logs(context.Context, *v1.LogsRequest, *connect.ServerStream[v1.LogsResponse]) error
+	ForecastJob(context.Context, *v1.ForecastJobRequest) (*v1.ForecastJobResponse, error)
+	// ListJobs returns one page of jobs, active ones by default.
+	ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error)
+	// StreamJobs returns the same jobs as List, all pages one after the other.
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
+	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
+	StreamJobs(context.Context, *v1.ListJobsRequest, *connect.ServerStream[v1.ListJobsResponse]) error
+	// GetJob returns one job, active or finished, or all elements of an array.
+	GetJob(context.Context, *v1.GetJobRequest) (*v1.GetJobResponse, error)
+	// WatchJobs sends each change of the chosen jobs, first the present state of each.
+	WatchJobs(context.Context, *v1.WatchJobsRequest, *connect.ServerStream[v1.WatchJobsResponse]) error
+	// CancelJobs ends or signals jobs.
+	CancelJobs(context.Context, *v1.CancelJobsRequest) (*v1.CancelJobsResponse, error)
+	// UpdateJobs changes, holds, releases or requeues jobs.
+	UpdateJobs(context.Context, *v1.UpdateJobsRequest) (*v1.UpdateJobsResponse, error)
+	// GetScript returns the batch script of a job as it was submitted.
+	GetScript(context.Context, *v1.GetScriptRequest) (*v1.GetScriptResponse, error)
+	// StreamLogs returns a job's output from the node that writes it, and follows it.
+	StreamLogs(context.Context, *v1.StreamLogsRequest, *connect.ServerStream[v1.StreamLogsResponse]) error
 }
 
 // NewJobServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -282,88 +288,88 @@ type JobServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	jobServiceMethods := v1.File_greylag_v1_job_proto.Services().ByName("JobService").Methods()
-	jobServiceSubmitHandler := connect.NewUnaryHandlerSimple(
-		JobServiceSubmitProcedure,
-		svc.Submit,
-		connect.WithSchema(jobServiceMethods.ByName("Submit")),
+	jobServiceSubmitJobsHandler := connect.NewUnaryHandlerSimple(
+		JobServiceSubmitJobsProcedure,
+		svc.SubmitJobs,
+		connect.WithSchema(jobServiceMethods.ByName("SubmitJobs")),
 		connect.WithHandlerOptions(opts...),
 	)
-	jobServiceForecastHandler := connect.NewUnaryHandlerSimple(
-		JobServiceForecastProcedure,
-		svc.Forecast,
-		connect.WithSchema(jobServiceMethods.ByName("Forecast")),
+	jobServiceForecastJobHandler := connect.NewUnaryHandlerSimple(
+		JobServiceForecastJobProcedure,
+		svc.ForecastJob,
+		connect.WithSchema(jobServiceMethods.ByName("ForecastJob")),
 		connect.WithHandlerOptions(opts...),
 	)
-	jobServiceListHandler := connect.NewUnaryHandlerSimple(
-		JobServiceListProcedure,
-		svc.List,
-		connect.WithSchema(jobServiceMethods.ByName("List")),
+	jobServiceListJobsHandler := connect.NewUnaryHandlerSimple(
+		JobServiceListJobsProcedure,
+		svc.ListJobs,
+		connect.WithSchema(jobServiceMethods.ByName("ListJobs")),
 		connect.WithHandlerOptions(opts...),
 	)
-	jobServiceStreamHandler := connect.NewServerStreamHandlerSimple(
-		JobServiceStreamProcedure,
-		svc.Stream,
-		connect.WithSchema(jobServiceMethods.ByName("Stream")),
+	jobServiceStreamJobsHandler := connect.NewServerStreamHandlerSimple(
+		JobServiceStreamJobsProcedure,
+		svc.StreamJobs,
+		connect.WithSchema(jobServiceMethods.ByName("StreamJobs")),
 		connect.WithHandlerOptions(opts...),
 	)
-	jobServiceGetHandler := connect.NewUnaryHandlerSimple(
-		JobServiceGetProcedure,
-		svc.Get,
-		connect.WithSchema(jobServiceMethods.ByName("Get")),
+	jobServiceGetJobHandler := connect.NewUnaryHandlerSimple(
+		JobServiceGetJobProcedure,
+		svc.GetJob,
+		connect.WithSchema(jobServiceMethods.ByName("GetJob")),
 		connect.WithHandlerOptions(opts...),
 	)
-	jobServiceWatchHandler := connect.NewServerStreamHandlerSimple(
-		JobServiceWatchProcedure,
-		svc.Watch,
-		connect.WithSchema(jobServiceMethods.ByName("Watch")),
+	jobServiceWatchJobsHandler := connect.NewServerStreamHandlerSimple(
+		JobServiceWatchJobsProcedure,
+		svc.WatchJobs,
+		connect.WithSchema(jobServiceMethods.ByName("WatchJobs")),
 		connect.WithHandlerOptions(opts...),
 	)
-	jobServiceCancelHandler := connect.NewUnaryHandlerSimple(
-		JobServiceCancelProcedure,
-		svc.Cancel,
-		connect.WithSchema(jobServiceMethods.ByName("Cancel")),
+	jobServiceCancelJobsHandler := connect.NewUnaryHandlerSimple(
+		JobServiceCancelJobsProcedure,
+		svc.CancelJobs,
+		connect.WithSchema(jobServiceMethods.ByName("CancelJobs")),
 		connect.WithHandlerOptions(opts...),
 	)
-	jobServiceUpdateHandler := connect.NewUnaryHandlerSimple(
-		JobServiceUpdateProcedure,
-		svc.Update,
-		connect.WithSchema(jobServiceMethods.ByName("Update")),
+	jobServiceUpdateJobsHandler := connect.NewUnaryHandlerSimple(
+		JobServiceUpdateJobsProcedure,
+		svc.UpdateJobs,
+		connect.WithSchema(jobServiceMethods.ByName("UpdateJobs")),
 		connect.WithHandlerOptions(opts...),
 	)
-	jobServiceScriptHandler := connect.NewUnaryHandlerSimple(
-		JobServiceScriptProcedure,
-		svc.Script,
-		connect.WithSchema(jobServiceMethods.ByName("Script")),
+	jobServiceGetScriptHandler := connect.NewUnaryHandlerSimple(
+		JobServiceGetScriptProcedure,
+		svc.GetScript,
+		connect.WithSchema(jobServiceMethods.ByName("GetScript")),
 		connect.WithHandlerOptions(opts...),
 	)
-	jobServiceLogsHandler := connect.NewServerStreamHandlerSimple(
-		JobServiceLogsProcedure,
-		svc.Logs,
-		connect.WithSchema(jobServiceMethods.ByName("Logs")),
+	jobServiceStreamLogsHandler := connect.NewServerStreamHandlerSimple(
+		JobServiceStreamLogsProcedure,
+		svc.StreamLogs,
+		connect.WithSchema(jobServiceMethods.ByName("StreamLogs")),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/greylag.v1.JobService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case JobServiceSubmitProcedure:
-			jobServiceSubmitHandler.ServeHTTP(w, r)
-		case JobServiceForecastProcedure:
-			jobServiceForecastHandler.ServeHTTP(w, r)
-		case JobServiceListProcedure:
-			jobServiceListHandler.ServeHTTP(w, r)
-		case JobServiceStreamProcedure:
-			jobServiceStreamHandler.ServeHTTP(w, r)
-		case JobServiceGetProcedure:
-			jobServiceGetHandler.ServeHTTP(w, r)
-		case JobServiceWatchProcedure:
-			jobServiceWatchHandler.ServeHTTP(w, r)
-		case JobServiceCancelProcedure:
-			jobServiceCancelHandler.ServeHTTP(w, r)
-		case JobServiceUpdateProcedure:
-			jobServiceUpdateHandler.ServeHTTP(w, r)
-		case JobServiceScriptProcedure:
-			jobServiceScriptHandler.ServeHTTP(w, r)
-		case JobServiceLogsProcedure:
-			jobServiceLogsHandler.ServeHTTP(w, r)
+		case JobServiceSubmitJobsProcedure:
+			jobServiceSubmitJobsHandler.ServeHTTP(w, r)
+		case JobServiceForecastJobProcedure:
+			jobServiceForecastJobHandler.ServeHTTP(w, r)
+		case JobServiceListJobsProcedure:
+			jobServiceListJobsHandler.ServeHTTP(w, r)
+		case JobServiceStreamJobsProcedure:
+			jobServiceStreamJobsHandler.ServeHTTP(w, r)
+		case JobServiceGetJobProcedure:
+			jobServiceGetJobHandler.ServeHTTP(w, r)
+		case JobServiceWatchJobsProcedure:
+			jobServiceWatchJobsHandler.ServeHTTP(w, r)
+		case JobServiceCancelJobsProcedure:
+			jobServiceCancelJobsHandler.ServeHTTP(w, r)
+		case JobServiceUpdateJobsProcedure:
+			jobServiceUpdateJobsHandler.ServeHTTP(w, r)
+		case JobServiceGetScriptProcedure:
+			jobServiceGetScriptHandler.ServeHTTP(w, r)
+		case JobServiceStreamLogsProcedure:
+			jobServiceStreamLogsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -373,42 +379,42 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 // UnimplementedJobServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedJobServiceHandler struct{}
 
-func (UnimplementedJobServiceHandler) Submit(context.Context, *v1.SubmitRequest) (*v1.SubmitResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.Submit is not implemented"))
+func (UnimplementedJobServiceHandler) SubmitJobs(context.Context, *v1.SubmitJobsRequest) (*v1.SubmitJobsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.SubmitJobs is not implemented"))
 }
 
-func (UnimplementedJobServiceHandler) Forecast(context.Context, *v1.SubmitRequest) (*v1.ForecastResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.Forecast is not implemented"))
+func (UnimplementedJobServiceHandler) ForecastJob(context.Context, *v1.ForecastJobRequest) (*v1.ForecastJobResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.ForecastJob is not implemented"))
 }
 
-func (UnimplementedJobServiceHandler) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.List is not implemented"))
+func (UnimplementedJobServiceHandler) ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.ListJobs is not implemented"))
 }
 
-func (UnimplementedJobServiceHandler) Stream(context.Context, *v1.ListRequest, *connect.ServerStream[v1.ListResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.Stream is not implemented"))
+func (UnimplementedJobServiceHandler) StreamJobs(context.Context, *v1.ListJobsRequest, *connect.ServerStream[v1.ListJobsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.StreamJobs is not implemented"))
 }
 
-func (UnimplementedJobServiceHandler) Get(context.Context, *v1.GetRequest) (*v1.GetResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.Get is not implemented"))
+func (UnimplementedJobServiceHandler) GetJob(context.Context, *v1.GetJobRequest) (*v1.GetJobResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.GetJob is not implemented"))
 }
 
-func (UnimplementedJobServiceHandler) Watch(context.Context, *v1.WatchRequest, *connect.ServerStream[v1.WatchResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.Watch is not implemented"))
+func (UnimplementedJobServiceHandler) WatchJobs(context.Context, *v1.WatchJobsRequest, *connect.ServerStream[v1.WatchJobsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.WatchJobs is not implemented"))
 }
 
-func (UnimplementedJobServiceHandler) Cancel(context.Context, *v1.CancelRequest) (*v1.CancelResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.Cancel is not implemented"))
+func (UnimplementedJobServiceHandler) CancelJobs(context.Context, *v1.CancelJobsRequest) (*v1.CancelJobsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.CancelJobs is not implemented"))
 }
 
-func (UnimplementedJobServiceHandler) Update(context.Context, *v1.UpdateRequest) (*v1.UpdateResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.Update is not implemented"))
+func (UnimplementedJobServiceHandler) UpdateJobs(context.Context, *v1.UpdateJobsRequest) (*v1.UpdateJobsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.UpdateJobs is not implemented"))
 }
 
-func (UnimplementedJobServiceHandler) Script(context.Context, *v1.ScriptRequest) (*v1.ScriptResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.Script is not implemented"))
+func (UnimplementedJobServiceHandler) GetScript(context.Context, *v1.GetScriptRequest) (*v1.GetScriptResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.GetScript is not implemented"))
 }
 
-func (UnimplementedJobServiceHandler) Logs(context.Context, *v1.LogsRequest, *connect.ServerStream[v1.LogsResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.Logs is not implemented"))
+func (UnimplementedJobServiceHandler) StreamLogs(context.Context, *v1.StreamLogsRequest, *connect.ServerStream[v1.StreamLogsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.StreamLogs is not implemented"))
 }

@@ -36,31 +36,32 @@ const (
 // reflection-formatted method names, remove the leading slash and convert the remaining slash to a
 // period.
 const (
-	// NodeServiceRegisterProcedure is the fully-qualified name of the NodeService's Register RPC.
-	NodeServiceRegisterProcedure = "/greylag.v1.NodeService/Register"
-	// NodeServiceWantedProcedure is the fully-qualified name of the NodeService's Wanted RPC.
-	NodeServiceWantedProcedure = "/greylag.v1.NodeService/Wanted"
-	// NodeServiceReportProcedure is the fully-qualified name of the NodeService's Report RPC.
-	NodeServiceReportProcedure = "/greylag.v1.NodeService/Report"
-	// NodeServiceFetchProcedure is the fully-qualified name of the NodeService's Fetch RPC.
-	NodeServiceFetchProcedure = "/greylag.v1.NodeService/Fetch"
+	// NodeServiceRegisterNodeProcedure is the fully-qualified name of the NodeService's RegisterNode
+	// RPC.
+	NodeServiceRegisterNodeProcedure = "/greylag.v1.NodeService/RegisterNode"
+	// NodeServiceWatchTasksProcedure is the fully-qualified name of the NodeService's WatchTasks RPC.
+	NodeServiceWatchTasksProcedure = "/greylag.v1.NodeService/WatchTasks"
+	// NodeServiceReportTasksProcedure is the fully-qualified name of the NodeService's ReportTasks RPC.
+	NodeServiceReportTasksProcedure = "/greylag.v1.NodeService/ReportTasks"
+	// NodeServiceGetContentProcedure is the fully-qualified name of the NodeService's GetContent RPC.
+	NodeServiceGetContentProcedure = "/greylag.v1.NodeService/GetContent"
 	// NodeServicePushLogProcedure is the fully-qualified name of the NodeService's PushLog RPC.
 	NodeServicePushLogProcedure = "/greylag.v1.NodeService/PushLog"
 )
 
 // NodeServiceClient is a client for the greylag.v1.NodeService service.
 type NodeServiceClient interface {
-	// Register describes the node. A new boot id ends all tasks of the last boot.
-	Register(context.Context, *v1.RegisterRequest) (*v1.RegisterResponse, error)
-	// Wanted sends the full set of tasks that should be on the node, now and
+	// RegisterNode describes the node. A new boot id ends all tasks of the last boot.
+	RegisterNode(context.Context, *v1.RegisterNodeRequest) (*v1.RegisterNodeResponse, error)
+	// WatchTasks sends the full set of tasks that should be on the node, now and
 	// after each change, and at least every 10 s as a sign of life.
-	Wanted(context.Context, *v1.WantedRequest) (*connect.ServerStreamForClient[v1.WantedResponse], error)
-	// Report tells the full set of tasks that are on the node. It answers when
+	WatchTasks(context.Context, *v1.WatchTasksRequest) (*connect.ServerStreamForClient[v1.WatchTasksResponse], error)
+	// ReportTasks tells the full set of tasks that are on the node. It answers when
 	// what is new in it is durable, so exit records may be dropped then.
-	Report(context.Context, *v1.ReportRequest) (*v1.ReportResponse, error)
-	// Fetch returns a script or an environment by digest.
-	Fetch(context.Context, *v1.FetchRequest) (*v1.FetchResponse, error)
-	// PushLog answers a log request that came with WantedResponse.
+	ReportTasks(context.Context, *v1.ReportTasksRequest) (*v1.ReportTasksResponse, error)
+	// GetContent returns a script or an environment by digest.
+	GetContent(context.Context, *v1.GetContentRequest) (*v1.GetContentResponse, error)
+	// PushLog answers a log request that came with WatchTasksResponse.
 	PushLog(context.Context, *v1.PushLogRequest) (*v1.PushLogResponse, error)
 }
 
@@ -75,28 +76,28 @@ func NewNodeServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 	baseURL = strings.TrimRight(baseURL, "/")
 	nodeServiceMethods := v1.File_greylag_v1_node_proto.Services().ByName("NodeService").Methods()
 	return &nodeServiceClient{
-		register: connect.NewClient[v1.RegisterRequest, v1.RegisterResponse](
+		registerNode: connect.NewClient[v1.RegisterNodeRequest, v1.RegisterNodeResponse](
 			httpClient,
-			baseURL+NodeServiceRegisterProcedure,
-			connect.WithSchema(nodeServiceMethods.ByName("Register")),
+			baseURL+NodeServiceRegisterNodeProcedure,
+			connect.WithSchema(nodeServiceMethods.ByName("RegisterNode")),
 			connect.WithClientOptions(opts...),
 		),
-		wanted: connect.NewClient[v1.WantedRequest, v1.WantedResponse](
+		watchTasks: connect.NewClient[v1.WatchTasksRequest, v1.WatchTasksResponse](
 			httpClient,
-			baseURL+NodeServiceWantedProcedure,
-			connect.WithSchema(nodeServiceMethods.ByName("Wanted")),
+			baseURL+NodeServiceWatchTasksProcedure,
+			connect.WithSchema(nodeServiceMethods.ByName("WatchTasks")),
 			connect.WithClientOptions(opts...),
 		),
-		report: connect.NewClient[v1.ReportRequest, v1.ReportResponse](
+		reportTasks: connect.NewClient[v1.ReportTasksRequest, v1.ReportTasksResponse](
 			httpClient,
-			baseURL+NodeServiceReportProcedure,
-			connect.WithSchema(nodeServiceMethods.ByName("Report")),
+			baseURL+NodeServiceReportTasksProcedure,
+			connect.WithSchema(nodeServiceMethods.ByName("ReportTasks")),
 			connect.WithClientOptions(opts...),
 		),
-		fetch: connect.NewClient[v1.FetchRequest, v1.FetchResponse](
+		getContent: connect.NewClient[v1.GetContentRequest, v1.GetContentResponse](
 			httpClient,
-			baseURL+NodeServiceFetchProcedure,
-			connect.WithSchema(nodeServiceMethods.ByName("Fetch")),
+			baseURL+NodeServiceGetContentProcedure,
+			connect.WithSchema(nodeServiceMethods.ByName("GetContent")),
 			connect.WithClientOptions(opts...),
 		),
 		pushLog: connect.NewClient[v1.PushLogRequest, v1.PushLogResponse](
@@ -110,39 +111,39 @@ func NewNodeServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 
 // nodeServiceClient implements NodeServiceClient.
 type nodeServiceClient struct {
-	register *connect.Client[v1.RegisterRequest, v1.RegisterResponse]
-	wanted   *connect.Client[v1.WantedRequest, v1.WantedResponse]
-	report   *connect.Client[v1.ReportRequest, v1.ReportResponse]
-	fetch    *connect.Client[v1.FetchRequest, v1.FetchResponse]
-	pushLog  *connect.Client[v1.PushLogRequest, v1.PushLogResponse]
+	registerNode *connect.Client[v1.RegisterNodeRequest, v1.RegisterNodeResponse]
+	watchTasks   *connect.Client[v1.WatchTasksRequest, v1.WatchTasksResponse]
+	reportTasks  *connect.Client[v1.ReportTasksRequest, v1.ReportTasksResponse]
+	getContent   *connect.Client[v1.GetContentRequest, v1.GetContentResponse]
+	pushLog      *connect.Client[v1.PushLogRequest, v1.PushLogResponse]
 }
 
-// Register calls greylag.v1.NodeService.Register.
-func (c *nodeServiceClient) Register(ctx context.Context, req *v1.RegisterRequest) (*v1.RegisterResponse, error) {
-	response, err := c.register.CallUnary(ctx, connect.NewRequest(req))
+// RegisterNode calls greylag.v1.NodeService.RegisterNode.
+func (c *nodeServiceClient) RegisterNode(ctx context.Context, req *v1.RegisterNodeRequest) (*v1.RegisterNodeResponse, error) {
+	response, err := c.registerNode.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Wanted calls greylag.v1.NodeService.Wanted.
-func (c *nodeServiceClient) Wanted(ctx context.Context, req *v1.WantedRequest) (*connect.ServerStreamForClient[v1.WantedResponse], error) {
-	return c.wanted.CallServerStream(ctx, connect.NewRequest(req))
+// WatchTasks calls greylag.v1.NodeService.WatchTasks.
+func (c *nodeServiceClient) WatchTasks(ctx context.Context, req *v1.WatchTasksRequest) (*connect.ServerStreamForClient[v1.WatchTasksResponse], error) {
+	return c.watchTasks.CallServerStream(ctx, connect.NewRequest(req))
 }
 
-// Report calls greylag.v1.NodeService.Report.
-func (c *nodeServiceClient) Report(ctx context.Context, req *v1.ReportRequest) (*v1.ReportResponse, error) {
-	response, err := c.report.CallUnary(ctx, connect.NewRequest(req))
+// ReportTasks calls greylag.v1.NodeService.ReportTasks.
+func (c *nodeServiceClient) ReportTasks(ctx context.Context, req *v1.ReportTasksRequest) (*v1.ReportTasksResponse, error) {
+	response, err := c.reportTasks.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Fetch calls greylag.v1.NodeService.Fetch.
-func (c *nodeServiceClient) Fetch(ctx context.Context, req *v1.FetchRequest) (*v1.FetchResponse, error) {
-	response, err := c.fetch.CallUnary(ctx, connect.NewRequest(req))
+// GetContent calls greylag.v1.NodeService.GetContent.
+func (c *nodeServiceClient) GetContent(ctx context.Context, req *v1.GetContentRequest) (*v1.GetContentResponse, error) {
+	response, err := c.getContent.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -160,17 +161,17 @@ func (c *nodeServiceClient) PushLog(ctx context.Context, req *v1.PushLogRequest)
 
 // NodeServiceHandler is an implementation of the greylag.v1.NodeService service.
 type NodeServiceHandler interface {
-	// Register describes the node. A new boot id ends all tasks of the last boot.
-	Register(context.Context, *v1.RegisterRequest) (*v1.RegisterResponse, error)
-	// Wanted sends the full set of tasks that should be on the node, now and
+	// RegisterNode describes the node. A new boot id ends all tasks of the last boot.
+	RegisterNode(context.Context, *v1.RegisterNodeRequest) (*v1.RegisterNodeResponse, error)
+	// WatchTasks sends the full set of tasks that should be on the node, now and
 	// after each change, and at least every 10 s as a sign of life.
-	Wanted(context.Context, *v1.WantedRequest, *connect.ServerStream[v1.WantedResponse]) error
-	// Report tells the full set of tasks that are on the node. It answers when
+	WatchTasks(context.Context, *v1.WatchTasksRequest, *connect.ServerStream[v1.WatchTasksResponse]) error
+	// ReportTasks tells the full set of tasks that are on the node. It answers when
 	// what is new in it is durable, so exit records may be dropped then.
-	Report(context.Context, *v1.ReportRequest) (*v1.ReportResponse, error)
-	// Fetch returns a script or an environment by digest.
-	Fetch(context.Context, *v1.FetchRequest) (*v1.FetchResponse, error)
-	// PushLog answers a log request that came with WantedResponse.
+	ReportTasks(context.Context, *v1.ReportTasksRequest) (*v1.ReportTasksResponse, error)
+	// GetContent returns a script or an environment by digest.
+	GetContent(context.Context, *v1.GetContentRequest) (*v1.GetContentResponse, error)
+	// PushLog answers a log request that came with WatchTasksResponse.
 	PushLog(context.Context, *v1.PushLogRequest) (*v1.PushLogResponse, error)
 }
 
@@ -181,28 +182,28 @@ type NodeServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewNodeServiceHandler(svc NodeServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	nodeServiceMethods := v1.File_greylag_v1_node_proto.Services().ByName("NodeService").Methods()
-	nodeServiceRegisterHandler := connect.NewUnaryHandlerSimple(
-		NodeServiceRegisterProcedure,
-		svc.Register,
-		connect.WithSchema(nodeServiceMethods.ByName("Register")),
+	nodeServiceRegisterNodeHandler := connect.NewUnaryHandlerSimple(
+		NodeServiceRegisterNodeProcedure,
+		svc.RegisterNode,
+		connect.WithSchema(nodeServiceMethods.ByName("RegisterNode")),
 		connect.WithHandlerOptions(opts...),
 	)
-	nodeServiceWantedHandler := connect.NewServerStreamHandlerSimple(
-		NodeServiceWantedProcedure,
-		svc.Wanted,
-		connect.WithSchema(nodeServiceMethods.ByName("Wanted")),
+	nodeServiceWatchTasksHandler := connect.NewServerStreamHandlerSimple(
+		NodeServiceWatchTasksProcedure,
+		svc.WatchTasks,
+		connect.WithSchema(nodeServiceMethods.ByName("WatchTasks")),
 		connect.WithHandlerOptions(opts...),
 	)
-	nodeServiceReportHandler := connect.NewUnaryHandlerSimple(
-		NodeServiceReportProcedure,
-		svc.Report,
-		connect.WithSchema(nodeServiceMethods.ByName("Report")),
+	nodeServiceReportTasksHandler := connect.NewUnaryHandlerSimple(
+		NodeServiceReportTasksProcedure,
+		svc.ReportTasks,
+		connect.WithSchema(nodeServiceMethods.ByName("ReportTasks")),
 		connect.WithHandlerOptions(opts...),
 	)
-	nodeServiceFetchHandler := connect.NewUnaryHandlerSimple(
-		NodeServiceFetchProcedure,
-		svc.Fetch,
-		connect.WithSchema(nodeServiceMethods.ByName("Fetch")),
+	nodeServiceGetContentHandler := connect.NewUnaryHandlerSimple(
+		NodeServiceGetContentProcedure,
+		svc.GetContent,
+		connect.WithSchema(nodeServiceMethods.ByName("GetContent")),
 		connect.WithHandlerOptions(opts...),
 	)
 	nodeServicePushLogHandler := connect.NewUnaryHandlerSimple(
@@ -213,14 +214,14 @@ func NewNodeServiceHandler(svc NodeServiceHandler, opts ...connect.HandlerOption
 	)
 	return "/greylag.v1.NodeService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case NodeServiceRegisterProcedure:
-			nodeServiceRegisterHandler.ServeHTTP(w, r)
-		case NodeServiceWantedProcedure:
-			nodeServiceWantedHandler.ServeHTTP(w, r)
-		case NodeServiceReportProcedure:
-			nodeServiceReportHandler.ServeHTTP(w, r)
-		case NodeServiceFetchProcedure:
-			nodeServiceFetchHandler.ServeHTTP(w, r)
+		case NodeServiceRegisterNodeProcedure:
+			nodeServiceRegisterNodeHandler.ServeHTTP(w, r)
+		case NodeServiceWatchTasksProcedure:
+			nodeServiceWatchTasksHandler.ServeHTTP(w, r)
+		case NodeServiceReportTasksProcedure:
+			nodeServiceReportTasksHandler.ServeHTTP(w, r)
+		case NodeServiceGetContentProcedure:
+			nodeServiceGetContentHandler.ServeHTTP(w, r)
 		case NodeServicePushLogProcedure:
 			nodeServicePushLogHandler.ServeHTTP(w, r)
 		default:
@@ -232,20 +233,20 @@ func NewNodeServiceHandler(svc NodeServiceHandler, opts ...connect.HandlerOption
 // UnimplementedNodeServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedNodeServiceHandler struct{}
 
-func (UnimplementedNodeServiceHandler) Register(context.Context, *v1.RegisterRequest) (*v1.RegisterResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.NodeService.Register is not implemented"))
+func (UnimplementedNodeServiceHandler) RegisterNode(context.Context, *v1.RegisterNodeRequest) (*v1.RegisterNodeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.NodeService.RegisterNode is not implemented"))
 }
 
-func (UnimplementedNodeServiceHandler) Wanted(context.Context, *v1.WantedRequest, *connect.ServerStream[v1.WantedResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.NodeService.Wanted is not implemented"))
+func (UnimplementedNodeServiceHandler) WatchTasks(context.Context, *v1.WatchTasksRequest, *connect.ServerStream[v1.WatchTasksResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.NodeService.WatchTasks is not implemented"))
 }
 
-func (UnimplementedNodeServiceHandler) Report(context.Context, *v1.ReportRequest) (*v1.ReportResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.NodeService.Report is not implemented"))
+func (UnimplementedNodeServiceHandler) ReportTasks(context.Context, *v1.ReportTasksRequest) (*v1.ReportTasksResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.NodeService.ReportTasks is not implemented"))
 }
 
-func (UnimplementedNodeServiceHandler) Fetch(context.Context, *v1.FetchRequest) (*v1.FetchResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.NodeService.Fetch is not implemented"))
+func (UnimplementedNodeServiceHandler) GetContent(context.Context, *v1.GetContentRequest) (*v1.GetContentResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.NodeService.GetContent is not implemented"))
 }
 
 func (UnimplementedNodeServiceHandler) PushLog(context.Context, *v1.PushLogRequest) (*v1.PushLogResponse, error) {

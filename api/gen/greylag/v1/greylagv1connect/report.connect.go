@@ -35,30 +35,35 @@ const (
 // reflection-formatted method names, remove the leading slash and convert the remaining slash to a
 // period.
 const (
-	// ReportServiceUsageProcedure is the fully-qualified name of the ReportService's Usage RPC.
-	ReportServiceUsageProcedure = "/greylag.v1.ReportService/Usage"
-	// ReportServiceEndedProcedure is the fully-qualified name of the ReportService's Ended RPC.
-	ReportServiceEndedProcedure = "/greylag.v1.ReportService/Ended"
-	// ReportServiceCreditsProcedure is the fully-qualified name of the ReportService's Credits RPC.
-	ReportServiceCreditsProcedure = "/greylag.v1.ReportService/Credits"
-	// ReportServiceCapacityProcedure is the fully-qualified name of the ReportService's Capacity RPC.
-	ReportServiceCapacityProcedure = "/greylag.v1.ReportService/Capacity"
-	// ReportServiceStandingProcedure is the fully-qualified name of the ReportService's Standing RPC.
-	ReportServiceStandingProcedure = "/greylag.v1.ReportService/Standing"
+	// ReportServiceStreamUsageProcedure is the fully-qualified name of the ReportService's StreamUsage
+	// RPC.
+	ReportServiceStreamUsageProcedure = "/greylag.v1.ReportService/StreamUsage"
+	// ReportServiceStreamEndedJobsProcedure is the fully-qualified name of the ReportService's
+	// StreamEndedJobs RPC.
+	ReportServiceStreamEndedJobsProcedure = "/greylag.v1.ReportService/StreamEndedJobs"
+	// ReportServiceStreamCreditsProcedure is the fully-qualified name of the ReportService's
+	// StreamCredits RPC.
+	ReportServiceStreamCreditsProcedure = "/greylag.v1.ReportService/StreamCredits"
+	// ReportServiceGetCapacityProcedure is the fully-qualified name of the ReportService's GetCapacity
+	// RPC.
+	ReportServiceGetCapacityProcedure = "/greylag.v1.ReportService/GetCapacity"
+	// ReportServiceGetStandingProcedure is the fully-qualified name of the ReportService's GetStanding
+	// RPC.
+	ReportServiceGetStandingProcedure = "/greylag.v1.ReportService/GetStanding"
 )
 
 // ReportServiceClient is a client for the greylag.v1.ReportService service.
 type ReportServiceClient interface {
-	// Usage streams what jobs came to in periods.
-	Usage(context.Context, *v1.PeriodsRequest) (*connect.ServerStreamForClient[v1.PeriodUsageResponse], error)
-	// Ended streams the jobs that ended in a period, oldest end first.
-	Ended(context.Context, *v1.PeriodsRequest) (*connect.ServerStreamForClient[v1.PeriodEndedResponse], error)
-	// Credits streams what moved in the journal of credits in periods.
-	Credits(context.Context, *v1.PeriodsRequest) (*connect.ServerStreamForClient[v1.PeriodCreditsResponse], error)
-	// Capacity tells what nodes there were in periods, and how much of them jobs had.
-	Capacity(context.Context, *v1.PeriodsRequest) (*v1.CapacityResponse, error)
-	// Standing tells which budgets, expiries and debts there are now.
-	Standing(context.Context, *v1.StandingRequest) (*v1.StandingResponse, error)
+	// StreamUsage streams what jobs came to in periods.
+	StreamUsage(context.Context, *v1.StreamUsageRequest) (*connect.ServerStreamForClient[v1.StreamUsageResponse], error)
+	// StreamEndedJobs streams the jobs that ended in a period, oldest end first.
+	StreamEndedJobs(context.Context, *v1.StreamEndedJobsRequest) (*connect.ServerStreamForClient[v1.StreamEndedJobsResponse], error)
+	// StreamCredits streams what moved in the journal of credits in periods.
+	StreamCredits(context.Context, *v1.StreamCreditsRequest) (*connect.ServerStreamForClient[v1.StreamCreditsResponse], error)
+	// GetCapacity tells what nodes there were in periods, and how much of them jobs had.
+	GetCapacity(context.Context, *v1.GetCapacityRequest) (*v1.GetCapacityResponse, error)
+	// GetStanding tells which budgets, expiries and debts there are now.
+	GetStanding(context.Context, *v1.GetStandingRequest) (*v1.GetStandingResponse, error)
 }
 
 // NewReportServiceClient constructs a client for the greylag.v1.ReportService service. By default,
@@ -72,34 +77,34 @@ func NewReportServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 	baseURL = strings.TrimRight(baseURL, "/")
 	reportServiceMethods := v1.File_greylag_v1_report_proto.Services().ByName("ReportService").Methods()
 	return &reportServiceClient{
-		usage: connect.NewClient[v1.PeriodsRequest, v1.PeriodUsageResponse](
+		streamUsage: connect.NewClient[v1.StreamUsageRequest, v1.StreamUsageResponse](
 			httpClient,
-			baseURL+ReportServiceUsageProcedure,
-			connect.WithSchema(reportServiceMethods.ByName("Usage")),
+			baseURL+ReportServiceStreamUsageProcedure,
+			connect.WithSchema(reportServiceMethods.ByName("StreamUsage")),
 			connect.WithClientOptions(opts...),
 		),
-		ended: connect.NewClient[v1.PeriodsRequest, v1.PeriodEndedResponse](
+		streamEndedJobs: connect.NewClient[v1.StreamEndedJobsRequest, v1.StreamEndedJobsResponse](
 			httpClient,
-			baseURL+ReportServiceEndedProcedure,
-			connect.WithSchema(reportServiceMethods.ByName("Ended")),
+			baseURL+ReportServiceStreamEndedJobsProcedure,
+			connect.WithSchema(reportServiceMethods.ByName("StreamEndedJobs")),
 			connect.WithClientOptions(opts...),
 		),
-		credits: connect.NewClient[v1.PeriodsRequest, v1.PeriodCreditsResponse](
+		streamCredits: connect.NewClient[v1.StreamCreditsRequest, v1.StreamCreditsResponse](
 			httpClient,
-			baseURL+ReportServiceCreditsProcedure,
-			connect.WithSchema(reportServiceMethods.ByName("Credits")),
+			baseURL+ReportServiceStreamCreditsProcedure,
+			connect.WithSchema(reportServiceMethods.ByName("StreamCredits")),
 			connect.WithClientOptions(opts...),
 		),
-		capacity: connect.NewClient[v1.PeriodsRequest, v1.CapacityResponse](
+		getCapacity: connect.NewClient[v1.GetCapacityRequest, v1.GetCapacityResponse](
 			httpClient,
-			baseURL+ReportServiceCapacityProcedure,
-			connect.WithSchema(reportServiceMethods.ByName("Capacity")),
+			baseURL+ReportServiceGetCapacityProcedure,
+			connect.WithSchema(reportServiceMethods.ByName("GetCapacity")),
 			connect.WithClientOptions(opts...),
 		),
-		standing: connect.NewClient[v1.StandingRequest, v1.StandingResponse](
+		getStanding: connect.NewClient[v1.GetStandingRequest, v1.GetStandingResponse](
 			httpClient,
-			baseURL+ReportServiceStandingProcedure,
-			connect.WithSchema(reportServiceMethods.ByName("Standing")),
+			baseURL+ReportServiceGetStandingProcedure,
+			connect.WithSchema(reportServiceMethods.ByName("GetStanding")),
 			connect.WithClientOptions(opts...),
 		),
 	}
@@ -107,40 +112,40 @@ func NewReportServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 
 // reportServiceClient implements ReportServiceClient.
 type reportServiceClient struct {
-	usage    *connect.Client[v1.PeriodsRequest, v1.PeriodUsageResponse]
-	ended    *connect.Client[v1.PeriodsRequest, v1.PeriodEndedResponse]
-	credits  *connect.Client[v1.PeriodsRequest, v1.PeriodCreditsResponse]
-	capacity *connect.Client[v1.PeriodsRequest, v1.CapacityResponse]
-	standing *connect.Client[v1.StandingRequest, v1.StandingResponse]
+	streamUsage     *connect.Client[v1.StreamUsageRequest, v1.StreamUsageResponse]
+	streamEndedJobs *connect.Client[v1.StreamEndedJobsRequest, v1.StreamEndedJobsResponse]
+	streamCredits   *connect.Client[v1.StreamCreditsRequest, v1.StreamCreditsResponse]
+	getCapacity     *connect.Client[v1.GetCapacityRequest, v1.GetCapacityResponse]
+	getStanding     *connect.Client[v1.GetStandingRequest, v1.GetStandingResponse]
 }
 
-// Usage calls greylag.v1.ReportService.Usage.
-func (c *reportServiceClient) Usage(ctx context.Context, req *v1.PeriodsRequest) (*connect.ServerStreamForClient[v1.PeriodUsageResponse], error) {
-	return c.usage.CallServerStream(ctx, connect.NewRequest(req))
+// StreamUsage calls greylag.v1.ReportService.StreamUsage.
+func (c *reportServiceClient) StreamUsage(ctx context.Context, req *v1.StreamUsageRequest) (*connect.ServerStreamForClient[v1.StreamUsageResponse], error) {
+	return c.streamUsage.CallServerStream(ctx, connect.NewRequest(req))
 }
 
-// Ended calls greylag.v1.ReportService.Ended.
-func (c *reportServiceClient) Ended(ctx context.Context, req *v1.PeriodsRequest) (*connect.ServerStreamForClient[v1.PeriodEndedResponse], error) {
-	return c.ended.CallServerStream(ctx, connect.NewRequest(req))
+// StreamEndedJobs calls greylag.v1.ReportService.StreamEndedJobs.
+func (c *reportServiceClient) StreamEndedJobs(ctx context.Context, req *v1.StreamEndedJobsRequest) (*connect.ServerStreamForClient[v1.StreamEndedJobsResponse], error) {
+	return c.streamEndedJobs.CallServerStream(ctx, connect.NewRequest(req))
 }
 
-// Credits calls greylag.v1.ReportService.Credits.
-func (c *reportServiceClient) Credits(ctx context.Context, req *v1.PeriodsRequest) (*connect.ServerStreamForClient[v1.PeriodCreditsResponse], error) {
-	return c.credits.CallServerStream(ctx, connect.NewRequest(req))
+// StreamCredits calls greylag.v1.ReportService.StreamCredits.
+func (c *reportServiceClient) StreamCredits(ctx context.Context, req *v1.StreamCreditsRequest) (*connect.ServerStreamForClient[v1.StreamCreditsResponse], error) {
+	return c.streamCredits.CallServerStream(ctx, connect.NewRequest(req))
 }
 
-// Capacity calls greylag.v1.ReportService.Capacity.
-func (c *reportServiceClient) Capacity(ctx context.Context, req *v1.PeriodsRequest) (*v1.CapacityResponse, error) {
-	response, err := c.capacity.CallUnary(ctx, connect.NewRequest(req))
+// GetCapacity calls greylag.v1.ReportService.GetCapacity.
+func (c *reportServiceClient) GetCapacity(ctx context.Context, req *v1.GetCapacityRequest) (*v1.GetCapacityResponse, error) {
+	response, err := c.getCapacity.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
 	return nil, err
 }
 
-// Standing calls greylag.v1.ReportService.Standing.
-func (c *reportServiceClient) Standing(ctx context.Context, req *v1.StandingRequest) (*v1.StandingResponse, error) {
-	response, err := c.standing.CallUnary(ctx, connect.NewRequest(req))
+// GetStanding calls greylag.v1.ReportService.GetStanding.
+func (c *reportServiceClient) GetStanding(ctx context.Context, req *v1.GetStandingRequest) (*v1.GetStandingResponse, error) {
+	response, err := c.getStanding.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -149,16 +154,16 @@ func (c *reportServiceClient) Standing(ctx context.Context, req *v1.StandingRequ
 
 // ReportServiceHandler is an implementation of the greylag.v1.ReportService service.
 type ReportServiceHandler interface {
-	// Usage streams what jobs came to in periods.
-	Usage(context.Context, *v1.PeriodsRequest, *connect.ServerStream[v1.PeriodUsageResponse]) error
-	// Ended streams the jobs that ended in a period, oldest end first.
-	Ended(context.Context, *v1.PeriodsRequest, *connect.ServerStream[v1.PeriodEndedResponse]) error
-	// Credits streams what moved in the journal of credits in periods.
-	Credits(context.Context, *v1.PeriodsRequest, *connect.ServerStream[v1.PeriodCreditsResponse]) error
-	// Capacity tells what nodes there were in periods, and how much of them jobs had.
-	Capacity(context.Context, *v1.PeriodsRequest) (*v1.CapacityResponse, error)
-	// Standing tells which budgets, expiries and debts there are now.
-	Standing(context.Context, *v1.StandingRequest) (*v1.StandingResponse, error)
+	// StreamUsage streams what jobs came to in periods.
+	StreamUsage(context.Context, *v1.StreamUsageRequest, *connect.ServerStream[v1.StreamUsageResponse]) error
+	// StreamEndedJobs streams the jobs that ended in a period, oldest end first.
+	StreamEndedJobs(context.Context, *v1.StreamEndedJobsRequest, *connect.ServerStream[v1.StreamEndedJobsResponse]) error
+	// StreamCredits streams what moved in the journal of credits in periods.
+	StreamCredits(context.Context, *v1.StreamCreditsRequest, *connect.ServerStream[v1.StreamCreditsResponse]) error
+	// GetCapacity tells what nodes there were in periods, and how much of them jobs had.
+	GetCapacity(context.Context, *v1.GetCapacityRequest) (*v1.GetCapacityResponse, error)
+	// GetStanding tells which budgets, expiries and debts there are now.
+	GetStanding(context.Context, *v1.GetStandingRequest) (*v1.GetStandingResponse, error)
 }
 
 // NewReportServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -168,48 +173,48 @@ type ReportServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewReportServiceHandler(svc ReportServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	reportServiceMethods := v1.File_greylag_v1_report_proto.Services().ByName("ReportService").Methods()
-	reportServiceUsageHandler := connect.NewServerStreamHandlerSimple(
-		ReportServiceUsageProcedure,
-		svc.Usage,
-		connect.WithSchema(reportServiceMethods.ByName("Usage")),
+	reportServiceStreamUsageHandler := connect.NewServerStreamHandlerSimple(
+		ReportServiceStreamUsageProcedure,
+		svc.StreamUsage,
+		connect.WithSchema(reportServiceMethods.ByName("StreamUsage")),
 		connect.WithHandlerOptions(opts...),
 	)
-	reportServiceEndedHandler := connect.NewServerStreamHandlerSimple(
-		ReportServiceEndedProcedure,
-		svc.Ended,
-		connect.WithSchema(reportServiceMethods.ByName("Ended")),
+	reportServiceStreamEndedJobsHandler := connect.NewServerStreamHandlerSimple(
+		ReportServiceStreamEndedJobsProcedure,
+		svc.StreamEndedJobs,
+		connect.WithSchema(reportServiceMethods.ByName("StreamEndedJobs")),
 		connect.WithHandlerOptions(opts...),
 	)
-	reportServiceCreditsHandler := connect.NewServerStreamHandlerSimple(
-		ReportServiceCreditsProcedure,
-		svc.Credits,
-		connect.WithSchema(reportServiceMethods.ByName("Credits")),
+	reportServiceStreamCreditsHandler := connect.NewServerStreamHandlerSimple(
+		ReportServiceStreamCreditsProcedure,
+		svc.StreamCredits,
+		connect.WithSchema(reportServiceMethods.ByName("StreamCredits")),
 		connect.WithHandlerOptions(opts...),
 	)
-	reportServiceCapacityHandler := connect.NewUnaryHandlerSimple(
-		ReportServiceCapacityProcedure,
-		svc.Capacity,
-		connect.WithSchema(reportServiceMethods.ByName("Capacity")),
+	reportServiceGetCapacityHandler := connect.NewUnaryHandlerSimple(
+		ReportServiceGetCapacityProcedure,
+		svc.GetCapacity,
+		connect.WithSchema(reportServiceMethods.ByName("GetCapacity")),
 		connect.WithHandlerOptions(opts...),
 	)
-	reportServiceStandingHandler := connect.NewUnaryHandlerSimple(
-		ReportServiceStandingProcedure,
-		svc.Standing,
-		connect.WithSchema(reportServiceMethods.ByName("Standing")),
+	reportServiceGetStandingHandler := connect.NewUnaryHandlerSimple(
+		ReportServiceGetStandingProcedure,
+		svc.GetStanding,
+		connect.WithSchema(reportServiceMethods.ByName("GetStanding")),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/greylag.v1.ReportService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case ReportServiceUsageProcedure:
-			reportServiceUsageHandler.ServeHTTP(w, r)
-		case ReportServiceEndedProcedure:
-			reportServiceEndedHandler.ServeHTTP(w, r)
-		case ReportServiceCreditsProcedure:
-			reportServiceCreditsHandler.ServeHTTP(w, r)
-		case ReportServiceCapacityProcedure:
-			reportServiceCapacityHandler.ServeHTTP(w, r)
-		case ReportServiceStandingProcedure:
-			reportServiceStandingHandler.ServeHTTP(w, r)
+		case ReportServiceStreamUsageProcedure:
+			reportServiceStreamUsageHandler.ServeHTTP(w, r)
+		case ReportServiceStreamEndedJobsProcedure:
+			reportServiceStreamEndedJobsHandler.ServeHTTP(w, r)
+		case ReportServiceStreamCreditsProcedure:
+			reportServiceStreamCreditsHandler.ServeHTTP(w, r)
+		case ReportServiceGetCapacityProcedure:
+			reportServiceGetCapacityHandler.ServeHTTP(w, r)
+		case ReportServiceGetStandingProcedure:
+			reportServiceGetStandingHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -219,22 +224,22 @@ func NewReportServiceHandler(svc ReportServiceHandler, opts ...connect.HandlerOp
 // UnimplementedReportServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedReportServiceHandler struct{}
 
-func (UnimplementedReportServiceHandler) Usage(context.Context, *v1.PeriodsRequest, *connect.ServerStream[v1.PeriodUsageResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ReportService.Usage is not implemented"))
+func (UnimplementedReportServiceHandler) StreamUsage(context.Context, *v1.StreamUsageRequest, *connect.ServerStream[v1.StreamUsageResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ReportService.StreamUsage is not implemented"))
 }
 
-func (UnimplementedReportServiceHandler) Ended(context.Context, *v1.PeriodsRequest, *connect.ServerStream[v1.PeriodEndedResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ReportService.Ended is not implemented"))
+func (UnimplementedReportServiceHandler) StreamEndedJobs(context.Context, *v1.StreamEndedJobsRequest, *connect.ServerStream[v1.StreamEndedJobsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ReportService.StreamEndedJobs is not implemented"))
 }
 
-func (UnimplementedReportServiceHandler) Credits(context.Context, *v1.PeriodsRequest, *connect.ServerStream[v1.PeriodCreditsResponse]) error {
-	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ReportService.Credits is not implemented"))
+func (UnimplementedReportServiceHandler) StreamCredits(context.Context, *v1.StreamCreditsRequest, *connect.ServerStream[v1.StreamCreditsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ReportService.StreamCredits is not implemented"))
 }
 
-func (UnimplementedReportServiceHandler) Capacity(context.Context, *v1.PeriodsRequest) (*v1.CapacityResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ReportService.Capacity is not implemented"))
+func (UnimplementedReportServiceHandler) GetCapacity(context.Context, *v1.GetCapacityRequest) (*v1.GetCapacityResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ReportService.GetCapacity is not implemented"))
 }
 
-func (UnimplementedReportServiceHandler) Standing(context.Context, *v1.StandingRequest) (*v1.StandingResponse, error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ReportService.Standing is not implemented"))
+func (UnimplementedReportServiceHandler) GetStanding(context.Context, *v1.GetStandingRequest) (*v1.GetStandingResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.ReportService.GetStanding is not implemented"))
 }
