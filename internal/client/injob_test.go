@@ -69,7 +69,7 @@ func serveNodes(t *testing.T, ca *pki.CA, say func(int) error) *host {
 	mux.Handle(greylagv1connect.NewJobServiceHandler(h))
 	s := &http.Server{TLSConfig: pki.ServerTLS(trust, id), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peer, ok := trust.PeerOf(r.TLS)
-		asked := strings.HasSuffix(r.URL.Path, "/Status") // by the node itself, which of them leads
+		asked := strings.HasSuffix(r.URL.Path, "/GetStatus") // by the node itself, which of them leads
 		if !asked && (!ok || peer.Name != "n1" || r.Header.Get(auth.AttemptHeader) != "12.1" || r.Header.Get("Authorization") != "") {
 			t.Errorf("%s came from %v with %v", r.URL.Path, peer, r.Header)
 		}

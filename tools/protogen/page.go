@@ -20,7 +20,21 @@ procedures can be called in three ways:
 - **gRPC**, with the files in api/greylag/v1.
 - **Connect** (connectrpc.com), with the same files; this is what Greylag's own programs speak.
 
-Any controller will do: those that do not lead pass changes on to the one that does.
+Any controller answers: followers forward changes to the leader.
+
+The name of a procedure begins with a verb:
+
+| verb | the procedure |
+|---|---|
+| List, Get | answers with one message; a long list has pages |
+| Stream | answers with a stream of messages that ends by itself |
+| Watch | answers with the present state, and then with each change |
+| Create, Add, Set, Update, Remove, Submit, Cancel | changes the cluster |
+| Import, Export | replaces or returns all accounts as a file |
+| Forecast, Quote, Explain, Verify | computes an answer and changes nothing |
+
+` + "`" + `make check` + "`" + ` compares the API with ` + "`" + `api/image.binpb` + "`" + ` (` + "`" + `buf breaking` + "`" + `). Until version 0.1.0 the API may
+change: run ` + "`" + `make api-image` + "`" + ` and commit the image with the change.
 
 ## With curl
 

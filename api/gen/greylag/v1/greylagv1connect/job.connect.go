@@ -66,6 +66,7 @@ type JobServiceClient interface {
 	// submits nothing. It is refused for what Submit would refuse.
 	ForecastJob(context.Context, *v1.ForecastJobRequest) (*v1.ForecastJobResponse, error)
 	// ListJobs returns one page of jobs, active ones by default.
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error)
 	// StreamJobs returns the same jobs as List, all pages one after the other.
 	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
@@ -261,6 +262,7 @@ type JobServiceHandler interface {
 	// submits nothing. It is refused for what Submit would refuse.
 	ForecastJob(context.Context, *v1.ForecastJobRequest) (*v1.ForecastJobResponse, error)
 	// ListJobs returns one page of jobs, active ones by default.
+	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error)
 	// StreamJobs returns the same jobs as List, all pages one after the other.
 	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
