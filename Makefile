@@ -12,7 +12,7 @@ export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 export GREYLAG_BIN := $(CURDIR)/$(BIN)
 export PATH := $(PATH):$(GREYLAG_BIN)
 
-.PHONY: all demo up down build test test-faults short check bench fuzz gen setup clean
+.PHONY: all demo up down build test test-faults short check check-api api-image bench fuzz gen setup clean
 
 all: build
 
@@ -54,8 +54,22 @@ check:
 	cd tools && $(GO) build -o ../$(BIN)/staticcheck honnef.co/go/tools/cmd/staticcheck
 	$(BIN)/staticcheck ./...
 	$(GO) test -count=1 .
+	@$(MAKE) --no-print-directory check-api
 	@$(MAKE) --no-print-directory gen
 	@git diff --exit-code --stat -- api docs || { echo "generated files are out of date: run make gen and commit"; exit 1; }
+
+# The style of the API, and its compatibility with the committed image.
+check-api: $(BIN)/buf
+	cd api && ../$(BIN)/buf lint
+	cd api && ../$(BIN)/buf breaking --against image.binpb
+
+# Accepts the present API as the one that later changes must be compatible with.
+api-image: $(BIN)/buf
+	cd api && ../$(BIN)/buf build --exclude-source-info --as-file-descriptor-set -o image.binpb
+
+# buf has a module of its own: its dependencies would replace those of the generators.
+$(BIN)/buf: tools/buf/go.mod
+	cd tools/buf && $(GO) build -o ../../$(BIN)/buf github.com/bufbuild/buf/cmd/buf
 
 bench: setup build
 	$(GO) run ./test/bench
