@@ -40,7 +40,7 @@ func TestStaleAgainAndAgain(t *testing.T) {
 	defer cancel()
 	out, warned := &until{seen: "4711", end: cancel}, &strings.Builder{}
 	p := &ui.Process{Program: "gqueue", Args: []string{"--stale", "-i", "600", "-h", "-o", "%i"}, Stdout: out, Stderr: warned, Now: time.Now, Dial: dial}
-	if status := gqueue.Run(ctx, p); status != int(ui.Interrupted) || !strings.Contains(out.String(), "4711") || !strings.Contains(warned.String(), "not confirmed by a leader") {
+	if status := gqueue.Run(ctx, p); status != int(ui.Interrupted) || !strings.Contains(out.String(), "4711") || !strings.Contains(warned.String(), "stale data: state of controller") {
 		t.Errorf("exit status %d\n%s%s", status, out, warned)
 	}
 }

@@ -86,7 +86,7 @@ func (s *site) leaderless() {
 			s.t.Errorf("%s: exit status %d after %s, want 5:\n%s", command, result.Exit, took, result.Stderr)
 		}
 		result = s.run(tester, command[0], append(command[1:], "--stale")...)
-		if result.Exit != 0 || !strings.Contains(result.Stderr, "not confirmed by a leader") {
+		if result.Exit != 0 || !strings.Contains(result.Stderr, "stale data: state of controller") {
 			s.t.Errorf("%s --stale: exit status %d:\n%s", command, result.Exit, result.Stderr)
 		}
 	}

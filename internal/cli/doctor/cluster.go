@@ -55,7 +55,7 @@ func (x *exam) commands(ctx context.Context) {
 	_, err = auth.FetchToken(ctx, cfg.AuthSocket)
 	known := !x.failed("gauthd", "see why in its log: journalctl -u gauthd", err)
 	if known {
-		x.good("gauthd", "vouches for you on %s", cfg.AuthSocket)
+		x.good("gauthd", "issues tokens for you on %s", cfg.AuthSocket)
 	}
 	if reached := x.controllers(ctx, cfg.Controllers, pki.ClientTLS(trust, nil)); !reached || !known {
 		return

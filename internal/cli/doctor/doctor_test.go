@@ -32,7 +32,7 @@ func TestNothingIsWrong(t *testing.T) {
 	parts := map[string]int{}
 	for _, f := range Examine(t.Context(), w.host) {
 		parts[f.Part]++
-		if f.Level == Warning && strings.Contains(f.Found, " of room left, of ") {
+		if f.Level == Warning && strings.Contains(f.Found, " left of ") {
 			continue // the disk on which the test runs, of which it knows nothing
 		}
 		if f.Level != Good || f.Advice != "" || f.Found == "" {
@@ -126,8 +126,8 @@ func hostFaults() []fault {
 			w.write("prolog", "")
 			os.Chmod(w.path("prolog"), 0o644)
 		}, Node, "prolog", Fault, "permission denied"},
-		{"a file for a folder", func(w *world) { w.write("state", "") }, Node, "state_dir", Fault, "is no folder"},
-		{"no driver's helper", func(w *world) { w.nodeFile("runtime = \"process\"\n") }, Node, "gpus", Warning, "cannot be asked for"},
+		{"a file for a folder", func(w *world) { w.write("state", "") }, Node, "state_dir", Fault, "is not a directory"},
+		{"no driver's helper", func(w *world) { w.nodeFile("runtime = \"process\"\n") }, Node, "gpus", Warning, "cannot list them"},
 		{"a GPU that is bad", func(w *world) {
 			w.nodeFile("runtime = \"process\"\n")
 			w.write("gnvml", `#!/bin/sh
@@ -152,7 +152,7 @@ func keyFaults() []fault {
 	return []fault{
 		{"not joined", func(w *world) { os.RemoveAll(w.path("node")) }, Node, "certificate", Fault, "no valid certificate"},
 		{"a key for all to read", func(w *world) { os.Chmod(w.path("node/identity.pem"), 0o644) }, Node, "certificate", Fault, "can be read by others"},
-		{"another's key", func(w *world) { w.again("node", pki.RoleAuth, "login", time.Now()) }, Node, "certificate", Fault, "it is that of a auth"},
+		{"another's key", func(w *world) { w.again("node", pki.RoleAuth, "login", time.Now()) }, Node, "certificate", Fault, "it belongs to a auth"},
 		{"ended", func(w *world) { w.again("auth", pki.RoleAuth, "login", time.Now().Add(-60*24*time.Hour)) }, Login, "certificate", Fault, "ended on"},
 		{"not renewed", func(w *world) { w.again("node", pki.RoleNode, "n1", time.Now().Add(-28*24*time.Hour)) }, Node, "certificate", Warning, "was not renewed"},
 		{"no CA", func(w *world) { os.Remove(w.path("ca.pem")) }, Commands, "authority", Fault, "ca.pem"},
@@ -220,7 +220,7 @@ func TestFullDisk(t *testing.T) {
 		options string
 		level   Level
 		found   string
-	}{{"size=64m", Fault, "64.0 MiB of room left"}, {"size=512m", Warning, "512.0 MiB of room left"}, {"size=512m,ro", Fault, "read-only"}} {
+	}{{"size=64m", Fault, "64.0 MiB left of"}, {"size=512m", Warning, "512.0 MiB left of"}, {"size=512m,ro", Fault, "read-only"}} {
 		w := newWorld(t)
 		must(t, os.Mkdir(w.path("data"), 0o755))
 		if out, err := exec.Command("mount", "-t", "tmpfs", "-o", c.options, "tmpfs", w.path("data")).CombinedOutput(); err != nil {

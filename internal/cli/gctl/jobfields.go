@@ -143,7 +143,7 @@ func unknownField(name string) error {
 	advice := "what can be changed is " + strings.Join(updatable, ", ")
 	switch near := getopt.Closest(name, updatable); {
 	case name == "priority":
-		advice = "priority is reckoned anew in each pass: nice=-N, by an operator, puts a job before others"
+		advice = "priority is reckoned anew in each pass: an operator raises it with nice=-N, puts a job before others"
 	case name == "gres" || strings.HasPrefix(name, "tres"):
 		advice = "write gpuspernode=N, or gpus=N in all"
 	case near != "":

@@ -51,7 +51,7 @@ gctl account show associations account=physics format=user,share,maxjobs.`,
 				return t.WriteJSON(accountsOf(answer))
 			}
 			if len(answer.Accounts) == 0 {
-				t.Note("there are no accounts: everybody may submit, and all users share alike")
+				t.Note("no accounts are defined: all users may submit, and all users share alike")
 				return nil
 			}
 			return t.printAccounts(answer, l)
@@ -93,7 +93,7 @@ func (l *accountListing) read(args []string) error {
 		case key == "format":
 			l.format = value
 		default:
-			return &ui.UsageError{Problem: fmt.Sprintf("accounts cannot be chosen by %q", word), Advice: "write account=NAME, user=NAME or format=COLUMNS"}
+			return &ui.UsageError{Problem: fmt.Sprintf("accounts cannot be selected by %q", word), Advice: "write account=NAME, user=NAME or format=COLUMNS"}
 		}
 	}
 	return nil

@@ -223,7 +223,7 @@ func notYet(ctx context.Context, dir string, force bool) error {
 		if from == "" {
 			from = config.ClientPath
 		}
-		return &adviceError{fmt.Errorf("there is a cluster already: the controller %s of the commands' file %s answers", alive, from),
+		return &adviceError{fmt.Errorf("a cluster exists already: the controller %s of the commands' file %s answers", alive, from),
 			"another controller joins with gctl join; --force founds a second cluster beside it"}
 	}
 	return nil

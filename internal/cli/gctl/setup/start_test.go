@@ -65,7 +65,7 @@ func TestReachable(t *testing.T) {
 func TestJoinNamesTheAddressOfTheToken(t *testing.T) {
 	j := joining{address: "ctl1:7117"}
 	var advice *adviceError
-	if err := j.refused(connect.NewError(connect.CodeUnavailable, errors.New("refuses connections"))); !errors.As(err, &advice) || !strings.Contains(advice.advice, "is gctld running at ctl1:7117,") {
+	if err := j.refused(connect.NewError(connect.CodeUnavailable, errors.New("refuses connections"))); !errors.As(err, &advice) || !strings.Contains(advice.advice, "check that gctld runs at ctl1:7117,") {
 		t.Errorf("unavailable: %v", err)
 	}
 	if err := j.refused(connect.NewError(connect.CodePermissionDenied, errors.New("used"))); errors.As(err, &advice) {
