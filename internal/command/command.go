@@ -63,6 +63,15 @@ type Actor struct {
 	Source   string // address it came from
 }
 
+// Has reports whether the actor has at least the role.
+func (a Actor) Has(least Role) bool { return a.Role >= least }
+
+// Owns reports whether the actor is the user, by name and number: a number that two hosts
+// give to two people makes neither the other.
+func (a Actor) Owns(owner cluster.Identity) bool {
+	return a.Identity.User == owner.User && a.Identity.UID == owner.UID
+}
+
 // RequestID makes a change idempotent: the same Key with the same Payload is
 // answered as the first time, with another Payload it is refused. The zero
 // value asks for no such guarantee.

@@ -24,16 +24,6 @@ const (
 	Incomplete // a script or environment that is named is not there: send it along, with the same request id
 )
 
-// Refusal says why a command changed nothing. It is an error.
-type Refusal struct {
-	Code    Code
-	Message string // lower case, no full stop
-	Hint    string // what to do next; may be empty
-}
-
-// Error is the message.
-func (r *Refusal) Error() string { return r.Message }
-
 // Done answers commands that have little to say.
 type Done struct {
 	Version uint64

@@ -173,7 +173,7 @@ func (t *term) name() {
 // the name in a certificate can change.
 func (t *term) record() {
 	for t.cfg.Host != "" {
-		if m, _ := t.replica.View().Member(t.cfg.MemberID); m.Name == t.cfg.Host || m.Retired != 0 {
+		if m, _ := t.replica.View().Hosts().Controller(t.cfg.MemberID); m.Name == t.cfg.Host || m.Retired != 0 {
 			return
 		}
 		result, _, err := t.Propose(t.ctx, &command.RecordMember{ID: t.cfg.MemberID, Name: t.cfg.Host})

@@ -64,7 +64,7 @@ func (r *Replica) View() *state.View {
 
 // MemberRetired reports whether a controller's id was removed from the cluster.
 func (r *Replica) MemberRetired(id string) bool {
-	m, _ := r.View().Member(id)
+	m, _ := r.View().Hosts().Controller(id)
 	return m.Retired != 0
 }
 

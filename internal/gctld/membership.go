@@ -111,7 +111,7 @@ func (d *Daemon) checkRevoked(peer pki.Peer, issued time.Time) error {
 		return err
 	}
 	for _, m := range d.store.log.Status().Members {
-		if r, _ := view.Member(m.ID); r.Name == peer.Name && r.Retired != 0 {
+		if r, _ := view.Hosts().Controller(m.ID); r.Name == peer.Name && r.Retired != 0 {
 			return nil
 		}
 	}

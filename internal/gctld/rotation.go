@@ -7,6 +7,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/state/hosts"
 )
 
 // rotation brings what this controller accepts and holds of the CAs in line with the replicated state.
@@ -35,7 +36,7 @@ func (r *rotation) follow(ctx context.Context) {
 }
 
 func (r *rotation) takeUp(ctx context.Context) error {
-	now := r.view().Rotation()
+	now := r.view().Hosts().Rotation()
 	wanted := now.Authorities(string(pki.RoleController))
 	if wanted == nil {
 		return nil
@@ -53,7 +54,7 @@ func (r *rotation) takeUp(ctx context.Context) error {
 	if !r.ca.HasKey(now.New) {
 		return r.fetchKey(ctx, now.New)
 	}
-	if now.Phase == state.RotationDone && r.ca.HasKey(now.Old) {
+	if now.Phase == hosts.RotationDone && r.ca.HasKey(now.Old) {
 		return r.ca.DropKey(now.Old)
 	}
 	return nil

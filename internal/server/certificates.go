@@ -15,6 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/state/hosts"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -22,7 +23,7 @@ import (
 // CheckRevoked returns an error that wraps pki.ErrRevoked, with advice, if v holds a revocation of
 // that certificate.
 func CheckRevoked(v *state.View, peer pki.Peer, issued time.Time) error {
-	h, known := v.CertificateHolder(string(peer.Role), peer.Name)
+	h, known := v.Hosts().CertificateHolder(string(peer.Role), peer.Name)
 	if !known || !h.Revoked(cluster.InstantOf(issued)) {
 		return nil
 	}
@@ -37,7 +38,7 @@ func CheckRevoked(v *state.View, peer pki.Peer, issued time.Time) error {
 // removedController reports whether the controllers of that host name on record were all removed.
 func removedController(v *state.View, name string) bool {
 	removed := false
-	for _, m := range v.Members() {
+	for _, m := range v.Hosts().Controllers() {
 		if m.Name == name && m.Retired == 0 {
 			return false
 		}
@@ -57,7 +58,7 @@ type revokedError struct {
 func (e *revokedError) Unwrap() error { return e.error }
 
 // Hint is how the host gets a new certificate.
-func (e *revokedError) Hint() string { return state.JoinHint(string(e.role)) }
+func (e *revokedError) Hint() string { return hosts.JoinHint(string(e.role)) }
 
 // revoked is CheckRevoked by the state as this controller has it.
 func (s *Server) revoked(peer pki.Peer, issued time.Time) error {
@@ -127,7 +128,7 @@ func certificateOf(peer pki.Peer, leaf *x509.Certificate, issuer pki.Fingerprint
 
 // issue signs a certificate that is later than all of its holder.
 func (s *Server) issue(csr []byte, grant pki.Grant, origin command.CertificateOrigin) (der []byte, c command.Certificate, err error) {
-	at := s.cfg.State.View().NextCertificate(string(grant.Peer.Role), grant.Peer.Name, cluster.InstantOf(s.cfg.Clock()))
+	at := s.cfg.State.View().Hosts().NextCertificate(string(grant.Peer.Role), grant.Peer.Name, cluster.InstantOf(s.cfg.Clock()))
 	authority := s.authorities(grant.Peer.Role)[0]
 	if der, err = s.cfg.CA.SignBy(authority, csr, grant, at.Time()); err != nil {
 		return nil, c, err
@@ -158,7 +159,7 @@ func (s *Server) see(peer pki.Peer, leaf *x509.Certificate) {
 
 // recorded reports whether the state has the certificate.
 func (s *Server) recorded(peer pki.Peer, leaf *x509.Certificate) bool {
-	h, known := s.cfg.State.View().CertificateHolder(string(peer.Role), peer.Name)
+	h, known := s.cfg.State.View().Hosts().CertificateHolder(string(peer.Role), peer.Name)
 	if !known {
 		return false
 	}
@@ -256,7 +257,7 @@ func (s *clusterService) ListCertificates(ctx context.Context, p *greylagv1.List
 		return nil, err
 	}
 	response := &greylagv1.ListCertificatesResponse{AsOf: asOf, Rotation: s.rotationOf(v)}
-	for h := range v.CertificateHolders() {
+	for h := range v.Hosts().CertificateHolders() {
 		holder := &greylagv1.CertificateHolder{Role: h.Role, Name: h.Name, RevokedBy: h.RevokedBy, Reason: h.Reason}
 		if h.RevokedAt != 0 {
 			holder.Revoked = wire.Timestamp(h.RevokedAt)
@@ -307,7 +308,7 @@ func (s *clusterService) checkRevocation(p *greylagv1.RevokeCertificatesRequest)
 	v := s.cfg.State.View()
 	var known []string
 	found := false
-	for h := range v.CertificateHolders() {
+	for h := range v.Hosts().CertificateHolders() {
 		if h.Role == p.GetRole() {
 			known = append(known, h.Name)
 			found = found || h.Name == p.GetName()
@@ -329,7 +330,7 @@ func (s *clusterService) checkRevocation(p *greylagv1.RevokeCertificatesRequest)
 			continue
 		}
 		voters++
-		if h, recorded := v.CertificateHolder(p.GetRole(), memberName(v, m.ID)); memberName(v, m.ID) != p.GetName() && (!recorded || !h.Revoked(h.Newest())) {
+		if h, recorded := v.Hosts().CertificateHolder(p.GetRole(), memberName(v, m.ID)); memberName(v, m.ID) != p.GetName() && (!recorded || !h.Revoked(h.Newest())) {
 			left++
 		}
 	}

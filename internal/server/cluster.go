@@ -47,7 +47,7 @@ func (s *clusterService) GetStatus(ctx context.Context, _ *greylagv1.GetStatusRe
 	if v.Index() == 0 { // a controller that started alone has read nothing of its log yet
 		p.Cluster = pki.ClusterName(p.ClusterId)
 	}
-	if r := v.Rotation(); r.Underway() {
+	if r := v.Hosts().Rotation(); r.Underway() {
 		p.CaRotation = r.Phase.String()
 	}
 	if s.cfg.Missing != nil {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/pki"
-	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/state/hosts"
 )
 
 // freshConnection is how long before the end of its certificate a connection is closed after each
@@ -32,7 +32,7 @@ func (s *Server) expired(c *caller) error {
 	}
 	return &auth.Error{
 		Err:    fmt.Errorf("%w: the certificate of %s %s ended on %s", pki.ErrUntrusted, c.Machine.Role, c.Machine.Name, c.leaf.NotAfter.UTC().Format(time.DateTime)),
-		Advice: state.JoinHint(string(c.Machine.Role)),
+		Advice: hosts.JoinHint(string(c.Machine.Role)),
 	}
 }
 

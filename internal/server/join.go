@@ -113,13 +113,13 @@ func (s *clusterService) Join(ctx context.Context, p *greylagv1.JoinRequest) (*g
 // checkToken refuses a token that nobody made. Anybody can call Join: a made-up token must write
 // nothing into the log or the audit journal.
 func (s *Server) checkToken(ctx context.Context, hash cluster.Digest) error {
-	if s.cfg.State.View().HasToken(hash) {
+	if s.cfg.State.View().Hosts().HasToken(hash) {
 		return nil
 	}
 	if err := s.catchUp(ctx); err != nil { // an earlier leader may have made it
 		return err
 	}
-	if s.cfg.State.View().HasToken(hash) {
+	if s.cfg.State.View().Hosts().HasToken(hash) {
 		return nil
 	}
 	return refused(command.NotFound, "make a new one with gctl cluster token", "the join token is unknown or has expired")

@@ -35,7 +35,7 @@ func (s *clusterService) AddMember(ctx context.Context, p *greylagv1.AddMemberRe
 	if err := s.catchUp(ctx); err != nil { // an earlier leader may have removed it
 		return nil, err
 	}
-	if m, _ := s.cfg.State.View().Member(p.GetId()); m.Retired != 0 {
+	if m, _ := s.cfg.State.View().Hosts().Controller(p.GetId()); m.Retired != 0 {
 		return nil, s.memberError(ctx, fmt.Errorf("add member %s: %w", p.GetId(), raftlog.ErrRetired))
 	}
 	name, err := s.hostAt(p.GetId(), p.GetAddress())
@@ -46,7 +46,7 @@ func (s *clusterService) AddMember(ctx context.Context, p *greylagv1.AddMemberRe
 	if c.User.User == "" && c.Machine.Name != name {
 		return nil, errNotItself
 	}
-	if m, known := s.cfg.State.View().Member(p.GetId()); !known || m.Name != name {
+	if m, known := s.cfg.State.View().Hosts().Controller(p.GetId()); !known || m.Name != name {
 		if _, _, err := propose[*command.Done](ctx, s.Server, &command.RecordMember{Actor: c.actor(), ID: p.GetId(), Name: name}); err != nil {
 			return nil, err
 		}
@@ -104,12 +104,12 @@ func (s *clusterService) RemoveMember(ctx context.Context, p *greylagv1.RemoveMe
 func (s *Server) retire(ctx context.Context, id string) error {
 	s.retiring.Lock()
 	defer s.retiring.Unlock()
-	m, recorded := s.cfg.State.View().Member(id)
+	m, recorded := s.cfg.State.View().Hosts().Controller(id)
 	member, others := false, 0
 	for _, x := range s.cfg.Members.Status().Members {
 		if x.ID == id {
 			member = true
-		} else if y, _ := s.cfg.State.View().Member(x.ID); x.Voter && y.Retired == 0 {
+		} else if y, _ := s.cfg.State.View().Hosts().Controller(x.ID); x.Voter && y.Retired == 0 {
 			others++
 		}
 	}
@@ -175,7 +175,7 @@ func (s *Server) memberNamed(name string) bool {
 
 // memberName is the host name of a member; "" if it is not recorded.
 func memberName(v *state.View, id string) string {
-	m, _ := v.Member(id)
+	m, _ := v.Hosts().Controller(id)
 	return m.Name
 }
 

@@ -11,13 +11,14 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/state/hosts"
 	"github.com/greylag/greylag/internal/wire"
 )
 
 // authorities returns the CA certificates (DER) that a host of that role accepts, the one that signs
 // its next certificate first.
 func (s *Server) authorities(role pki.Role) [][]byte {
-	if list := s.cfg.State.View().Rotation().Authorities(string(role)); list != nil {
+	if list := s.cfg.State.View().Hosts().Rotation().Authorities(string(role)); list != nil {
 		return list
 	}
 	return s.cfg.Trust.DERs()
@@ -54,13 +55,13 @@ func (s *clusterService) RotateAuthority(ctx context.Context, p *greylagv1.Rotat
 	switch p.GetStep() {
 	case "begin":
 		step.Step = command.BeginRotation
-		if !s.cfg.State.View().Rotation().Underway() { // else the state refuses
+		if !s.cfg.State.View().Hosts().Rotation().Underway() { // else the state refuses
 			step.Old, step.New, err = s.nextCA()
 		}
 	case "finish":
 		step.Step = command.FinishRotation
-		if v := s.cfg.State.View(); p.GetForce() || len(v.Unrenewed(false)) == 0 { // else the state refuses
-			err = s.checkControllers(ctx, v.Rotation())
+		if v := s.cfg.State.View(); p.GetForce() || len(v.Hosts().Unrenewed(v.Now(), false)) == 0 { // else the state refuses
+			err = s.checkControllers(ctx, v.Hosts().Rotation())
 		}
 	case "cancel":
 		step.Step = command.CancelRotation
@@ -97,8 +98,8 @@ func (s *Server) nextCA() (previous, next []byte, err error) {
 
 // checkControllers refuses to finish a rotation while a controller lacks the new CA: it could not
 // talk to the others once they show certificates of it.
-func (s *Server) checkControllers(ctx context.Context, r state.Rotation) error {
-	if r.Phase != state.RotationRenewing {
+func (s *Server) checkControllers(ctx context.Context, r hosts.Rotation) error {
+	if r.Phase != hosts.RotationRenewing {
 		return nil
 	}
 	var late []string
@@ -123,7 +124,7 @@ func (s *Server) checkControllers(ctx context.Context, r state.Rotation) error {
 // completeRotation ends a rotation once every controller shows a certificate of the new CA.
 func (s *Server) completeRotation() {
 	v := s.cfg.State.View()
-	if !s.leads() || v.Rotation().Phase != state.RotationFinishing || len(s.unrenewedControllers(v)) > 0 {
+	if !s.leads() || v.Hosts().Rotation().Phase != hosts.RotationFinishing || len(s.unrenewedControllers(v)) > 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.closing, leaderTime)
@@ -138,10 +139,10 @@ func (s *Server) completeRotation() {
 // unrenewedControllers returns the members, as controller/NAME, whose newest certificate is not of the
 // new CA. One that is not on record counts: its certificate is recorded within seconds.
 func (s *Server) unrenewedControllers(v *state.View) (names []string) {
-	late := v.Unrenewed(true)
+	late := v.Hosts().Unrenewed(v.Now(), true)
 	for _, m := range s.cfg.Members.Status().Members {
 		name := "controller/" + memberName(v, m.ID)
-		_, recorded := v.CertificateHolder("controller", memberName(v, m.ID))
+		_, recorded := v.Hosts().CertificateHolder("controller", memberName(v, m.ID))
 		if !recorded || slices.Contains(late, name) {
 			names = append(names, name)
 		}
@@ -151,16 +152,16 @@ func (s *Server) unrenewedControllers(v *state.View) (names []string) {
 
 // rotationOf describes the rotation for the API; nil for none.
 func (s *Server) rotationOf(v *state.View) *greylagv1.Rotation {
-	r := v.Rotation()
-	if r.Phase == state.NoRotation {
+	r := v.Hosts().Rotation()
+	if r.Phase == hosts.NoRotation {
 		return nil
 	}
 	answer := &greylagv1.Rotation{Phase: r.Phase.String(), NewCa: caID(r.New), Started: wire.Timestamp(r.Started), By: r.By}
 	if r.Underway() {
 		answer.OldCa = caID(r.Old)
-		answer.WaitsFor = v.Unrenewed(false)
+		answer.WaitsFor = v.Hosts().Unrenewed(v.Now(), false)
 	}
-	if r.Phase == state.RotationFinishing {
+	if r.Phase == hosts.RotationFinishing {
 		answer.WaitsFor = s.unrenewedControllers(v)
 	}
 	return answer

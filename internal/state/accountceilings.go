@@ -12,7 +12,7 @@ import (
 // around them, those of the one without.
 func (d *draft) bound(a, old *cluster.Association, e *command.AccountEdit) {
 	switch {
-	case allowed(d.actor, command.RoleOperator):
+	case d.actor.Has(command.RoleOperator):
 		a.Ceilings = changedLimits(a.Ceilings, e)
 		a.Delegated = a.Delegated && e.Action == command.ModifyAccount
 	case old != nil:
@@ -91,18 +91,18 @@ func (d *draft) withinMeans(a *cluster.Association, e *command.AccountEdit) *com
 	}
 	for _, q := range a.QOS {
 		if !slices.Contains(allowedQOS, q) {
-			return refusef(command.Denied, "account %s does not have qos %s: a coordinator cannot give it", a.Account, q)
+			return command.Refusef(command.Denied, "account %s does not have qos %s: a coordinator cannot give it", a.Account, q)
 		}
 	}
 	for _, l := range e.Set {
 		if most, known := inherited[cluster.Limit{Kind: l.Kind, Resource: l.Resource}]; known && l.Value > most {
 			l.Value = most
-			return refusef(command.Denied, "account %s has %s: a coordinator cannot give a user more", a.Account, l)
+			return command.Refusef(command.Denied, "account %s has %s: a coordinator cannot give a user more", a.Account, l)
 		}
 	}
 	for _, c := range a.Ceilings {
 		if !slices.ContainsFunc(a.Limits, func(l cluster.Limit) bool { return l.Kind == c.Kind && l.Resource == c.Resource && l.Value <= c.Value }) {
-			return hinting(refusef(command.Denied, "an operator gave %s %s: a coordinator cannot lift that", a.User, c), "ask an operator")
+			return command.WithHint(command.Refusef(command.Denied, "an operator gave %s %s: a coordinator cannot lift that", a.User, c), "ask an operator")
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/schedule/words"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -31,25 +32,25 @@ type usageTransfer struct{ from, to cluster.AssociationKey }
 // edit makes one edit, or says why not.
 func (d *draft) edit(e *command.AccountEdit) *command.Refusal {
 	if e.Action < command.AddAccount || e.Action > command.PutAccount {
-		return refusef(command.InvalidArgument, "unknown action %d on accounts", e.Action)
+		return command.Refusef(command.InvalidArgument, "unknown action %d on accounts", e.Action)
 	}
 	switch {
 	case e.User != "":
 		return d.editUser(e)
 	case e.Partition != "":
-		return refuse(command.InvalidArgument, "only a user of an account has associations for partitions", "write user=NAME partition=NAME")
+		return command.Refuse(command.InvalidArgument, "only a user of an account has associations for partitions", "write user=NAME partition=NAME")
 	}
-	if !allowed(d.actor, command.RoleOperator) {
-		return hinting(refusef(command.Denied, "%s may not change account %s: that needs the role operator", d.actor.Identity.User, e.Account), "coordinators may change the users of their accounts")
+	if !d.actor.Has(command.RoleOperator) {
+		return command.WithHint(command.Refusef(command.Denied, "%s may not change account %s: that needs the role operator", d.actor.Identity.User, e.Account), "coordinators may change the users of their accounts")
 	}
 	old, known := d.sharing.accounts.Get(e.Account)
 	switch {
 	case e.Default != nil:
-		return refuse(command.InvalidArgument, "only a user has a default account", "")
+		return command.Refuse(command.InvalidArgument, "only a user has a default account", "")
 	case known && e.Action == command.AddAccount:
-		return hinting(refusef(command.Conflict, "account %s exists already", e.Account), "change it with gctl account modify")
+		return command.WithHint(command.Refusef(command.Conflict, "account %s exists already", e.Account), "change it with gctl account modify")
 	case !known && (e.Action == command.ModifyAccount || e.Action == command.DeleteAccount) && e.Account != cluster.RootAccount:
-		return hinting(refusef(command.NotFound, "there is no account %s", e.Account), "gctl account list shows them")
+		return command.WithHint(command.Refusef(command.NotFound, "there is no account %s", e.Account), "gctl account list shows them")
 	case e.Action == command.DeleteAccount:
 		return d.dropAccount(e.Account)
 	}
@@ -73,7 +74,7 @@ func (d *draft) edit(e *command.AccountEdit) *command.Refusal {
 		return wrongAccount(err)
 	}
 	if !known || e.Description != nil {
-		if refusal := d.showable("of account "+sanitize(a.Name), a.Name, a.Description); refusal != nil {
+		if refusal := d.showable("of account "+command.Sanitize(a.Name), a.Name, a.Description); refusal != nil {
 			return refusal
 		}
 	}
@@ -83,7 +84,7 @@ func (d *draft) edit(e *command.AccountEdit) *command.Refusal {
 }
 
 func wrongAccount(err error) *command.Refusal {
-	return refuse(command.InvalidArgument, strings.ReplaceAll(oneLine(err), cluster.ErrInvalidAccount.Error()+": ", ""), "")
+	return command.Refuse(command.InvalidArgument, strings.ReplaceAll(command.OneLine(err), cluster.ErrInvalidAccount.Error()+": ", ""), "")
 }
 
 func (d *draft) putAccount(a *cluster.Account) {
@@ -106,7 +107,7 @@ func changedLimits(limits []cluster.Limit, e *command.AccountEdit) []cluster.Lim
 func (d *draft) checkQOS(qos []string, preferred, of string) *command.Refusal {
 	for _, name := range append(slices.Clone(qos), preferred) {
 		if _, known := d.policy.QOSNamed(name); !known && name != "" {
-			return hinting(refusef(command.InvalidArgument, "%s: unknown qos %q", of, name), "qos: %s", d.qosNames())
+			return command.WithHint(command.Refusef(command.InvalidArgument, "%s: unknown qos %q", of, name), "qos: %s", d.qosNames())
 		}
 	}
 	return nil
@@ -115,7 +116,7 @@ func (d *draft) checkQOS(qos []string, preferred, of string) *command.Refusal {
 // dropAccount deletes an account with its users.
 func (d *draft) dropAccount(name string) *command.Refusal {
 	if n := d.queued[cluster.Scope{Account: name}]; n > 0 && name != cluster.RootAccount {
-		return hinting(refusef(command.Conflict, "account %s has %s", name, plural(int64(n), "unfinished job")), "gqueue --account=%s lists them; wait or cancel them", name)
+		return command.WithHint(command.Refusef(command.Conflict, "account %s has %s", name, words.Count(n, "unfinished job")), "gqueue --account=%s lists them; wait or cancel them", name)
 	}
 	a, known := d.sharing.accounts.Get(name)
 	if !known {
@@ -212,21 +213,21 @@ func (d *draft) makeDefault(key cluster.AssociationKey, yes bool) {
 func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
 	key := cluster.AssociationKey{Account: e.Account, User: e.User, Partition: e.Partition}
 	old, known := d.sharing.associations.Get(key)
-	operator := allowed(d.actor, command.RoleOperator)
+	operator := d.actor.Has(command.RoleOperator)
 	switch {
 	case !operator && !d.sharing.coordinates(d.actor.Identity.User, e.Account):
-		return refusef(command.Denied, "%s may not change the users of account %s: that needs the role operator, or to be its coordinator", d.actor.Identity.User, e.Account)
+		return command.Refusef(command.Denied, "%s may not change the users of account %s: that needs the role operator, or to be its coordinator", d.actor.Identity.User, e.Account)
 	case !d.sharing.accounts.Has(e.Account):
-		return hinting(refusef(command.NotFound, "there is no account %s", e.Account), "gctl account list shows them")
+		return command.WithHint(command.Refusef(command.NotFound, "there is no account %s", e.Account), "gctl account list shows them")
 	case known && e.Action == command.AddAccount:
-		return hinting(refusef(command.Conflict, "%s is in account %s already", e.User, placeOf(key)), "change that with gctl account modify")
+		return command.WithHint(command.Refusef(command.Conflict, "%s is in account %s already", e.User, placeOf(key)), "change that with gctl account modify")
 	case !known && (e.Action == command.ModifyAccount || e.Action == command.DeleteAccount):
-		return hinting(refusef(command.NotFound, "%s is not in account %s", e.User, placeOf(key)), "gctl account list --users shows who is")
+		return command.WithHint(command.Refusef(command.NotFound, "%s is not in account %s", e.User, placeOf(key)), "gctl account list --users shows who is")
 	case e.Action == command.DeleteAccount && !operator && len(old.Ceilings) > 0 && !d.boundElsewhere(old): // and then add anew, without
-		return hinting(refusef(command.Denied, "an operator gave %s %s in account %s: a coordinator cannot take that away", e.User, old.Ceilings[0], placeOf(key)), "ask an operator")
+		return command.WithHint(command.Refusef(command.Denied, "an operator gave %s %s in account %s: a coordinator cannot take that away", e.User, old.Ceilings[0], placeOf(key)), "ask an operator")
 	case e.Action == command.DeleteAccount:
 		if n := d.queued[cluster.ScopeOf(key)]; n > 0 {
-			return hinting(refusef(command.Conflict, "%s has %s in account %s", e.User, plural(int64(n), "unfinished job"), placeOf(key)), "wait or cancel them")
+			return command.WithHint(command.Refusef(command.Conflict, "%s has %s in account %s", e.User, words.Count(n, "unfinished job"), placeOf(key)), "wait or cancel them")
 		}
 		if refusal := d.owns(payer(key)); refusal != nil && !d.elsewhere(key) {
 			return refusal
@@ -235,7 +236,7 @@ func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
 		d.dropUser(key)
 		return nil
 	case e.Parent != nil || e.Description != nil || e.Coordinators != nil:
-		return refuse(command.InvalidArgument, "a user of an account has no parent, description or coordinators", "those are the account's")
+		return command.Refuse(command.InvalidArgument, "a user of an account has no parent, description or coordinators", "those are the account's")
 	}
 	a := cluster.Association{AssociationKey: key, Shares: 1, Default: d.sharing.defaultOf(e.User) == cluster.AssociationKey{}}
 	if known {
@@ -262,7 +263,7 @@ func (d *draft) editUser(e *command.AccountEdit) *command.Refusal {
 		}
 	}
 	if _, there := d.policy.Partition(key.Partition); key.Partition != "" && !known && !there {
-		return hinting(refusef(command.InvalidArgument, "user %s: unknown partition %q", a.User, key.Partition), "partitions: %s", d.partitionNames())
+		return command.WithHint(command.Refusef(command.InvalidArgument, "user %s: unknown partition %q", a.User, key.Partition), "partitions: %s", d.partitionNames())
 	}
 	d.moved = d.moved || !known && d.queued[cluster.ScopeOf(key.Everywhere())] > 0
 	d.sharing.associations.Set(key, &a)
@@ -296,7 +297,7 @@ func (d *draft) setDefault(key cluster.AssociationKey, yes bool) {
 // whole refuses what is no tree.
 func (d *draft) whole() *command.Refusal {
 	if d.sharing.accounts.Len() > cluster.MaxAccounts || d.sharing.associations.Len() > 4*cluster.MaxAccounts {
-		return refusef(command.Exhausted, "more than %d accounts", cluster.MaxAccounts)
+		return command.Refusef(command.Exhausted, "more than %d accounts", cluster.MaxAccounts)
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.touched)) { // the same refusal everywhere
 		a, known := d.sharing.accounts.Get(name)
@@ -328,7 +329,7 @@ func (d *draft) checkDefaultQOS() *command.Refusal {
 		if preferred == "" || slices.Contains(list, preferred) {
 			return nil
 		}
-		return hinting(refusef(command.InvalidArgument, "%s: the default qos %s is not among its qos: %s", of, preferred, strings.Join(list, ", ")), "also grant it: qos+=%s", preferred)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s: the default qos %s is not among its qos: %s", of, preferred, strings.Join(list, ", ")), "also grant it: qos+=%s", preferred)
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.touched)) {
 		if a, known := d.sharing.accounts.Get(name); known {
@@ -357,14 +358,14 @@ func (d *draft) checkRooted(a *cluster.Account) *command.Refusal {
 		}
 		next, known := d.sharing.accounts.Get(at.Parent)
 		if !known {
-			return refusef(command.NotFound, "account %s: there is no account %s to be its parent", at.Name, at.Parent)
+			return command.Refusef(command.NotFound, "account %s: there is no account %s to be its parent", at.Name, at.Parent)
 		}
 		if next.Name == a.Name {
-			return refusef(command.InvalidArgument, "account %s would be below itself", a.Name)
+			return command.Refusef(command.InvalidArgument, "account %s would be below itself", a.Name)
 		}
 		at = next
 	}
-	return refusef(command.InvalidArgument, "account %s would be more than %d below the root", a.Name, cluster.MaxAccountDepth)
+	return command.Refusef(command.InvalidArgument, "account %s would be more than %d below the root", a.Name, cluster.MaxAccountDepth)
 }
 
 // nothingBelow refuses to delete an account that others are below. O(accounts) when
@@ -379,7 +380,7 @@ func (d *draft) nothingBelow() *command.Refusal {
 	}
 	for _, a := range d.sharing.accounts.All() {
 		if a.Parent != "" && a.Parent != cluster.RootAccount && !d.sharing.accounts.Has(a.Parent) {
-			return hinting(refusef(command.Conflict, "account %s is below account %s", a.Name, a.Parent), "delete or move it first")
+			return command.WithHint(command.Refusef(command.Conflict, "account %s is below account %s", a.Name, a.Parent), "delete or move it first")
 		}
 	}
 	return nil

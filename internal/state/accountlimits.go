@@ -22,13 +22,13 @@ func (s *State) fillAccount(spec *cluster.JobSpec) *command.Refusal {
 	_, member := s.association(spec.Association())
 	switch {
 	case spec.Account == "" && s.policy.RequireAccount:
-		return hinting(refusef(command.Denied, "%s has no account", user), "ask a coordinator or an operator: gctl account add ACCOUNT user=%s", user)
+		return command.WithHint(command.Refusef(command.Denied, "%s has no account", user), "ask a coordinator or an operator: gctl account add ACCOUNT user=%s", user)
 	case spec.Account == "":
 		return nil
 	case !s.accounts.Has(spec.Account):
-		return hinting(refusef(command.InvalidArgument, "there is no account %s", spec.Account), "%s", s.accountHint(user))
+		return command.WithHint(command.Refusef(command.InvalidArgument, "there is no account %s", spec.Account), "%s", s.accountHint(user))
 	case !s.member(spec.Account, user):
-		return hinting(refusef(command.Denied, "%s is not in account %s", user, spec.Account), "%s", s.accountHint(user))
+		return command.WithHint(command.Refusef(command.Denied, "%s is not in account %s", user, spec.Account), "%s", s.accountHint(user))
 	case !member:
 		return s.elsewhere(spec.Association())
 	}
@@ -65,7 +65,7 @@ func (s *State) fillQOS(spec *cluster.JobSpec) *command.Refusal {
 	named := spec.QOS != ""
 	qos, known := s.policy.QOSNamed(spec.QOS)
 	if !known && (named || s.policy.DefaultQOS != "") {
-		return hinting(refusef(command.InvalidArgument, "unknown qos %q", spec.QOS), "qos: %s", s.qosNames())
+		return command.WithHint(command.Refusef(command.InvalidArgument, "unknown qos %q", spec.QOS), "qos: %s", s.qosNames())
 	}
 	spec.QOS = qos.Name
 	byOperator := spec.QOSByOperator
@@ -89,7 +89,7 @@ func (s *State) fillQOS(spec *cluster.JobSpec) *command.Refusal {
 	if len(usable) > 0 {
 		list = "its qos: " + strings.Join(usable, ", ")
 	}
-	return hinting(refusef(command.Denied, "%s%s may not use qos %s", spec.Owner.User, in, spec.QOS), "%s; %s", list, s.policy.GrantCommand(s.shared(), spec))
+	return command.WithHint(command.Refusef(command.Denied, "%s%s may not use qos %s", spec.Owner.User, in, spec.QOS), "%s; %s", list, s.policy.GrantCommand(s.shared(), spec))
 }
 
 // elsewhere refuses a partition in which a user is not in an account.
@@ -101,7 +101,7 @@ func (s *State) elsewhere(key cluster.AssociationKey) *command.Refusal {
 		}
 		names = append(names, k.partition)
 	}
-	return hinting(refusef(command.Denied, "%s is in account %s, but not on partition %s", key.User, key.Account, key.Partition),
+	return command.WithHint(command.Refusef(command.Denied, "%s is in account %s, but not on partition %s", key.User, key.Account, key.Partition),
 		"choose one with --partition: %s", strings.Join(names, ", "))
 }
 
@@ -152,7 +152,7 @@ func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 			if kind, typed := cluster.GPUTypeOf(b.Resource); typed {
 				of = " GPUs of type " + kind + " and no other"
 			}
-			return hinting(refuse(command.Exhausted, b.Exceeded(-1, asked), ""), "ask for at least %s%s, or choose another qos: gctl show policy has their limits", b.Amount(b.Value), of)
+			return command.WithHint(command.Refuse(command.Exhausted, b.Exceeded(-1, asked), ""), "ask for at least %s%s, or choose another qos: gctl show policy has their limits", b.Amount(b.Value), of)
 		}
 		if !spec.MayGet(b.Resource, models) {
 			continue
@@ -186,7 +186,7 @@ func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 			if b.Of.QOS != "" {
 				where = "gctl show policy"
 			}
-			return hinting(refuse(command.Exhausted, b.Exceeded(-1, asked), ""), "%s; %s shows the limits", hint, where)
+			return command.WithHint(command.Refuse(command.Exhausted, b.Exceeded(-1, asked), ""), "%s; %s shows the limits", hint, where)
 		}
 	}
 	return nil
@@ -207,7 +207,7 @@ func (s *State) mayJoin(spec, old *cluster.JobSpec) *command.Refusal {
 		switch b.Kind {
 		case cluster.GrpSubmitJobs, cluster.MaxSubmitJobs, cluster.MaxSubmitJobsPerUser, cluster.MaxSubmitJobsPerAccount:
 			if has := s.queued[b.Scope]; has+1 > b.Value {
-				return hinting(refuse(command.Exhausted, b.Exceeded(has, 1), ""), "change it when some of these jobs have ended")
+				return command.WithHint(command.Refuse(command.Exhausted, b.Exceeded(has, 1), ""), "change it when some of these jobs have ended")
 			}
 		}
 	}
@@ -238,7 +238,7 @@ func (q tally) add(s *State, spec *cluster.JobSpec, n int64) *command.Refusal {
 			continue
 		}
 		if has := s.queued[b.Scope] + q[b.Scope]; has+n > b.Value {
-			return hinting(refuse(command.Exhausted, b.Exceeded(has, n), ""), "submit again when some of these jobs have ended")
+			return command.WithHint(command.Refuse(command.Exhausted, b.Exceeded(has, n), ""), "submit again when some of these jobs have ended")
 		}
 	}
 	s.shared().Scopes(spec, func(scope cluster.Scope) { q[scope] += n })
@@ -255,7 +255,7 @@ func (v *View) CheckSupported(limits []cluster.Limit) *command.Refusal {
 func (v *View) checkSupported(limits []cluster.Limit, formOf func(cluster.LimitKind) uint8) *command.Refusal {
 	for _, l := range limits {
 		if formOf(l.Kind) > v.credits.Writes() {
-			return hinting(refusef(command.Conflict, "%s: not every controller knows this limit yet", l.Kind), "gctl cluster status lists the controllers to update")
+			return command.WithHint(command.Refusef(command.Conflict, "%s: not every controller knows this limit yet", l.Kind), "gctl cluster status lists the controllers to update")
 		}
 	}
 	return nil

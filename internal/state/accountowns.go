@@ -18,13 +18,13 @@ func (d *draft) owns(id accounting.PayerID) *command.Refusal {
 	}
 	switch owes := d.credits.Payer(id).Owes; {
 	case left > 0:
-		return hinting(refusef(command.Conflict, "%s has %s credits left", id, left), "gctl credit balance %s --buckets lists them, gctl credit void takes one back", id)
+		return command.WithHint(command.Refusef(command.Conflict, "%s has %s credits left", id, left), "gctl credit balance %s --buckets lists them, gctl credit void takes one back", id)
 	case owes > 0:
-		return hinting(refusef(command.Conflict, "%s owes %s credits", id, owes), "a grant to it pays them")
+		return command.WithHint(command.Refusef(command.Conflict, "%s owes %s credits", id, owes), "a grant to it pays them")
 	}
 	if bill, open := d.openBill(id); open {
 		n, _ := d.credits.Lien(bill)
-		return hinting(refusef(command.Conflict, "a node of job %d of %s was lost, and its bill may change until %s", bill.Job, id, n.Ended.Add(amendable).Time().Format("2006-01-02T15:04:05Z")), "delete it after that")
+		return command.WithHint(command.Refusef(command.Conflict, "a node of job %d of %s was lost, and its bill may change until %s", bill.Job, id, n.Ended.Add(amendable).Time().Format("2006-01-02T15:04:05Z")), "delete it after that")
 	}
 	return nil
 }

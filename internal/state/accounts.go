@@ -6,18 +6,20 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/cow"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // sharing is the tables of who shares the cluster, and what they used.
 type sharing struct {
-	accounts     cow.Map[string, *cluster.Account]
-	associations cow.Map[cluster.AssociationKey, *cluster.Association]
-	usages       cow.Map[cluster.AssociationKey, *cluster.AccountUsage]
-	charges      cow.Map[cluster.JobID, *cluster.Charge] // of jobs that run
-	accountsAt   uint64                                  // version: the log index of the last change, or more
+	accounts     table.Table[string, *cluster.Account]
+	associations table.Table[cluster.AssociationKey, *cluster.Association]
+	usages       table.Table[cluster.AssociationKey, *cluster.AccountUsage]
+	charges      table.Table[cluster.JobID, *cluster.Charge] // of jobs that run
+	accountsAt   uint64                                      // version: the log index of the last change, or more
 
 	// Indexes.
 	homes  cow.Map[home, none]
@@ -34,18 +36,32 @@ func (h home) key() cluster.AssociationKey {
 	return cluster.AssociationKey{Account: h.account, User: h.user, Partition: h.partition}
 }
 
-func newSharing() sharing {
+var accountSchema = table.Schema[string, *cluster.Account]{ // never written
+	Kind: table.Accounts, Compare: strings.Compare, Fields: table.Pointer(command.AccountFields),
+	KeyOf: func(a **cluster.Account) string { return (*a).Name },
+}
+
+var associationSchema = table.Schema[cluster.AssociationKey, *cluster.Association]{ // never written
+	Kind: table.Associations, Compare: compareAssociations, Fields: table.Pointer(command.AssociationFields),
+	KeyOf: func(a **cluster.Association) cluster.AssociationKey { return (*a).AssociationKey },
+}
+
+var usageSchema = table.Schema[cluster.AssociationKey, *cluster.AccountUsage]{ // never written
+	Kind: table.Usages, Compare: compareAssociations, Fields: table.Pointer(command.UsageFields),
+	KeyOf: func(u **cluster.AccountUsage) cluster.AssociationKey { return (*u).AssociationKey },
+}
+
+var chargeSchema = table.Schema[cluster.JobID, *cluster.Charge]{ // never written
+	Kind: table.Charges, Compare: cmp.Compare[cluster.JobID], Key: codec.Uint[cluster.JobID], Fields: table.Pointer(command.ChargeFields),
+}
+
+func newSharing(h *table.Hasher) sharing {
 	return sharing{
-		accounts:     cow.New[string, *cluster.Account](strings.Compare),
-		associations: cow.New[cluster.AssociationKey, *cluster.Association](compareAssociations),
-		usages:       cow.New[cluster.AssociationKey, *cluster.AccountUsage](compareAssociations),
-		charges:      cow.New[cluster.JobID, *cluster.Charge](cmp.Compare[cluster.JobID]),
-		fading: cow.New[faded, none](func(a, b faded) int {
-			if c := cmp.Compare(a.at, b.at); c != 0 {
-				return c
-			}
-			return compareAssociations(a.key, b.key)
-		}),
+		accounts:     table.New(&accountSchema, h),
+		associations: table.New(&associationSchema, h),
+		usages:       table.New(&usageSchema, h),
+		charges:      table.New(&chargeSchema, h),
+		fading:       newFading(),
 		homes: cow.New[home, none](func(a, b home) int {
 			return compareWords(a.user, b.user, a.account, b.account, a.partition, b.partition)
 		}),
@@ -70,10 +86,10 @@ func compareWords(a1, b1, a2, b2, a3, b3 string) int {
 }
 
 // clone is sharing that later writes do not change. O(1).
-func (x *sharing) clone() sharing {
+func (x *sharing) clone(h *table.Hasher) sharing {
 	c := *x
-	c.accounts, c.associations = x.accounts.Clone(), x.associations.Clone()
-	c.usages, c.charges, c.homes = x.usages.Clone(), x.charges.Clone(), x.homes.Clone()
+	c.accounts, c.associations = x.accounts.Clone(h), x.associations.Clone(h)
+	c.usages, c.charges, c.homes = x.usages.Clone(h), x.charges.Clone(h), x.homes.Clone()
 	c.fading = x.fading.Clone()
 	return c
 }
@@ -82,16 +98,9 @@ func (x *sharing) clone() sharing {
 // of accounts O(accounts + users).
 func (x *sharing) shared() *cluster.AccountTree {
 	if x.tree == nil && x.accounts.Len() > 0 {
-		x.tree = cluster.NewAccountTree(values(x.accounts.All()), values(x.associations.All()))
+		x.tree = cluster.NewAccountTree(x.accounts.Values(), x.associations.Values())
 	}
 	return x.tree
-}
-
-// values are the values of a table.
-func values[K, V any](all func(func(K, V) bool)) func(func(V) bool) {
-	return func(yield func(V) bool) {
-		all(func(_ K, v V) bool { return yield(v) })
-	}
 }
 
 // above yields an account and those above it, as far as they are defined, nearest first.
@@ -152,12 +161,12 @@ func (s *State) editAccounts(c *command.EditAccounts) command.Result {
 		return again
 	}
 	if len(c.Edits) == 0 {
-		return refuse(command.InvalidArgument, "no account is named", "")
+		return command.Refuse(command.InvalidArgument, "no account is named", "")
 	}
 	if c.Expect != 0 && c.Expect != s.accountsAt {
-		return s.remember(c.Request, refuse(command.Conflict, "somebody changed the accounts meanwhile", "look at them and try again: gctl account list"))
+		return s.remember(c.Request, command.Refuse(command.Conflict, "somebody changed the accounts meanwhile", "look at them and try again: gctl account list"))
 	}
-	d := &draft{State: s, sharing: s.sharing.clone(), actor: c.Actor}
+	d := &draft{State: s, sharing: s.sharing.clone(s.hasher), actor: c.Actor}
 	for i := range c.Edits {
 		if refusal := d.edit(&c.Edits[i]); refusal != nil {
 			return s.remember(c.Request, refusal)
@@ -172,25 +181,8 @@ func (s *State) editAccounts(c *command.EditAccounts) command.Result {
 
 // adopt puts a draft in force.
 func (s *State) adopt(d *draft) {
-	for name := range d.touched {
-		if a, known := s.accounts.Get(name); known {
-			s.digest ^= s.hashAccount(a)
-		}
-		if a, known := d.sharing.accounts.Get(name); known {
-			s.digest ^= s.hashAccount(a)
-		}
-	}
-	for key := range d.members {
-		if a, known := s.associations.Get(key); known {
-			s.digest ^= s.hashAssociation(a)
-		}
-		if a, known := d.sharing.associations.Get(key); known {
-			s.digest ^= s.hashAssociation(a)
-		}
-	}
 	usages, fading := s.usages, s.fading
 	version := max(s.accountsAt+1, s.index)
-	s.digest ^= s.hashAccountsAt(s.accountsAt) ^ s.hashAccountsAt(version)
 	s.sharing = d.sharing
 	s.usages, s.fading, s.tree, s.accountsAt = usages, fading, nil, version
 	if d.moved {

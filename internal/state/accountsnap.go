@@ -2,62 +2,37 @@ package state
 
 import (
 	"github.com/greylag/greylag/internal/codec"
-	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// encodeSharing writes accounts, their users, usage and what runs.
-func (v *View) encodeSharing(f *frames) {
-	f.of(frameAccounts)
-	if v.accountsAt > 0 {
-		at := v.accountsAt
-		record(f, &none{}, noKey, &at, codec.Uint)
-	}
-	for _, a := range v.accounts.All() {
-		record(f, &none{}, noKey, a, command.AccountFields)
-	}
-	f.of(frameAssociations)
-	for _, a := range v.associations.All() {
-		record(f, &none{}, noKey, a, command.AssociationFields)
-	}
-	f.of(frameUsages)
-	for _, u := range v.usages.All() {
-		record(f, &none{}, noKey, u, command.UsageFields)
-	}
-	f.of(frameCharges)
-	for id, c := range v.charges.All() {
-		record(f, &id, codec.Uint, c, command.ChargeFields)
-	}
+// encode writes accounts, their users, usage and charges.
+func (x *sharing) encode(w *table.Writer) {
+	x.accounts.Encode(w)
+	x.associations.Encode(w)
+	x.usages.Encode(w)
+	x.charges.Encode(w)
 }
 
 func (x *restoring) readAccount(c *codec.Coder) {
-	if x.accountsAt == 0 { // the first record
-		codec.Record(c, &x.accountsAt, codec.Uint)
-		return
-	}
-	a := new(cluster.Account)
-	codec.Record(c, a, command.AccountFields)
-	if !c.Failed() && (a.Validate() != nil || !x.accounts.Set(a.Name, a)) {
+	if _, a := x.accounts.Decode(c); !c.Failed() && a.Validate() != nil {
 		c.Fail("account %q is not well formed", a.Name)
 	}
 }
 
 func (x *restoring) readAssociation(c *codec.Coder) {
-	a := new(cluster.Association)
-	codec.Record(c, a, command.AssociationFields)
-	if c.Failed() {
-		return
-	}
-	if a.Validate() != nil || !x.accounts.Has(a.Account) || !x.associations.Set(a.AssociationKey, a) {
+	_, a := x.associations.Decode(c)
+	switch {
+	case c.Failed():
+	case a.Validate() != nil || !x.accounts.Has(a.Account):
 		c.Fail("user %q of account %q is not well formed", a.User, a.Account)
-		return
+	default:
+		x.homes.Set(homeOf(a.AssociationKey), none{})
 	}
-	x.homes.Set(homeOf(a.AssociationKey), none{})
 }
 
 func (x *restoring) readUsage(c *codec.Coder) {
-	u := new(cluster.AccountUsage)
-	codec.Record(c, u, command.UsageFields)
+	_, u := x.usages.Decode(c)
 	if c.Failed() {
 		return
 	}
@@ -67,25 +42,19 @@ func (x *restoring) readUsage(c *codec.Coder) {
 			c.Fail("the usage of %q in account %q is not in order", u.User, u.Account)
 		}
 	}
-	if !x.usages.Set(u.AssociationKey, u) {
-		c.Fail("the usage of %q in account %q is there twice", u.User, u.Account)
-	}
 	x.fade(u)
 }
 
 func (x *restoring) readCharge(c *codec.Coder) {
-	var id cluster.JobID
-	charge := new(cluster.Charge)
-	codec.Uint(c, &id)
-	codec.Record(c, charge, command.ChargeFields)
+	id, charge := x.charges.Decode(c)
 	if c.Failed() {
 		return
 	}
 	for i := range charge.Amounts {
 		x.words.share(&charge.Amounts[i].Resource)
 	}
-	if !x.holding.Has(id) || !x.charges.Set(id, charge) {
-		c.Fail("job %d counts and does not run", id)
+	if !x.holding.Has(id) {
+		c.Fail("job %d is charged but does not run", id)
 	}
 }
 

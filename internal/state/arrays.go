@@ -1,9 +1,12 @@
 package state
 
 import (
+	"cmp"
 	"slices"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -101,35 +104,39 @@ func (v *View) Span(id cluster.JobID) command.IndexRange {
 	return span
 }
 
+var arraySchema = table.Schema[cluster.JobID, array]{ // never written
+	Kind: table.Arrays, Compare: cmp.Compare[cluster.JobID], Key: codec.Uint[cluster.JobID],
+	Fields: func(c *codec.Coder, a *array) { codec.List(c, &a.ranges, command.RangeFields) },
+}
+
 // keepArray counts elements that are kept and that hold an allocation, and drops
 // the array after its last element.
-func (s *State) keepArray(id cluster.JobID, kept, holding int32) {
+func (x *jobTables) keepArray(id cluster.JobID, kept, holding int32) {
 	if id == 0 {
 		return
 	}
-	a, _ := s.arrays.Get(id)
+	a, _ := x.arrays.Get(id)
 	a.kept += kept
 	a.holding += holding
 	if a.kept > 0 {
-		s.arrays.Set(id, a)
-		return
+		x.arrays.SetIndexed(id, a)
+	} else {
+		x.arrays.Delete(id)
 	}
-	s.arrays.Delete(id)
-	s.digest ^= s.hashArray(id, a)
 }
 
 // resolve lists the jobs that ref means, those in the tail included. O(elements log n).
-func (t *tables) resolve(ref cluster.JobRef) []cluster.JobID {
-	a, isArray := t.arrays.Get(ref.ID)
+func (x *jobTables) resolve(ref cluster.JobRef) []cluster.JobID {
+	a, isArray := x.arrays.Get(ref.ID)
 	if ref.Index != cluster.NoIndex {
 		n, found := a.element(ref.Index)
-		if _, there := t.job(ref.ID + cluster.JobID(n)); !found || !there {
+		if _, there := x.job(ref.ID + cluster.JobID(n)); !found || !there {
 			return nil
 		}
 		return []cluster.JobID{ref.ID + cluster.JobID(n)}
 	}
 	if !isArray {
-		if _, there := t.job(ref.ID); !there {
+		if _, there := x.job(ref.ID); !there {
 			return nil
 		}
 		return []cluster.JobID{ref.ID}
@@ -137,7 +144,7 @@ func (t *tables) resolve(ref cluster.JobRef) []cluster.JobID {
 	ids := make([]cluster.JobID, 0, a.kept)
 	for n := range a.count {
 		id := ref.ID + cluster.JobID(n)
-		if _, there := t.job(id); there {
+		if _, there := x.job(id); there {
 			ids = append(ids, id)
 		}
 	}

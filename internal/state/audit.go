@@ -27,7 +27,7 @@ func (s *State) audit(c command.Command, r command.Result, before *cluster.Polic
 		Kind: d.Kind, Text: d.Text, Prev: s.audited.head,
 	}
 	if refusal, refused := r.(*command.Refusal); refused {
-		e.Code, e.Text = refusal.Code, d.Text+": "+oneLine(refusal)
+		e.Code, e.Text = refusal.Code, d.Text+": "+command.OneLine(refusal)
 	}
 	if len(e.Text) > maxAuditText {
 		e.Text = strings.ToValidUTF8(e.Text[:maxAuditText], "")
@@ -50,10 +50,10 @@ func (v *View) Audited() (uint64, command.AuditHash) { return v.audited.seq, v.a
 type described struct{ *State }
 
 func (d described) ActiveJob(id cluster.JobID) (*cluster.Job, bool) { return d.active(id) }
-func (d described) LastJob() cluster.JobID                          { return d.nextJob - 1 }
+func (d described) LastJob() cluster.JobID                          { return d.jobTables.next - 1 }
 func (d described) Policy() *cluster.Policy                         { return d.policy }
 
 func (d described) ControllerName(id string) string {
-	m, _ := d.controllers.Get(id)
+	m, _ := d.hosts.Controller(id)
 	return m.Name
 }

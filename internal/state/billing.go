@@ -114,7 +114,7 @@ func (s *State) bill(j *cluster.Job) {
 	settled, _ := s.credits.Lien(n.ID)
 	j.Charged += int64(settled.Paid()) // with what was charged by the hour
 	if x.Provisional {
-		s.putUnproven(n.ID, &provisionalBill{lost, ran, left, j.Granted})
+		s.unproven.Set(n.ID, &provisionalBill{lost, ran, left, j.Granted})
 	}
 }
 

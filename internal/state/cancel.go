@@ -14,7 +14,7 @@ func (s *State) cancel(c *command.CancelJobs) command.Result {
 		return again
 	}
 	if c.Signal < 0 || c.Signal > cluster.MaxSignal {
-		return refusef(command.InvalidArgument, "there is no signal %d", c.Signal)
+		return command.Refusef(command.InvalidArgument, "there is no signal %d", c.Signal)
 	}
 	return s.eachJob(c.Request, c.Actor, c.Jobs, func(old *cluster.Job) *command.Refusal {
 		if c.Signal != 0 {
@@ -29,7 +29,7 @@ func (s *State) cancel(c *command.CancelJobs) command.Result {
 // remembered as that: a repetition is told the same.
 func (s *State) eachJob(id command.RequestID, a command.Actor, refs []cluster.JobRef, do func(*cluster.Job) *command.Refusal) command.Result {
 	if len(refs) > maxRefs {
-		return refusef(command.InvalidArgument, "%d jobs are named, at most %d", len(refs), maxRefs)
+		return command.Refusef(command.InvalidArgument, "%d jobs are named, at most %d", len(refs), maxRefs)
 	}
 	answer := &command.Outcomes{Index: s.index}
 	done := make(map[cluster.JobID]none, len(refs))
@@ -67,14 +67,14 @@ func (s *State) meant(ids []cluster.JobID) []cluster.JobID {
 func (s *State) oneJob(id cluster.JobID, a command.Actor, do func(*cluster.Job) *command.Refusal) command.Outcome {
 	j, _ := s.job(id)
 	o := command.Outcome{Job: id, Ref: j.Ref(), State: j.State}
-	mine := owns(a, j.Spec.Owner) || allowed(a, command.RoleOperator)
+	mine := a.Owns(j.Spec.Owner) || a.Has(command.RoleOperator)
 	switch {
 	case !mine && s.policy.Private:
 		o.State, o.Refused = 0, unknownJob(o.Ref)
 	case !mine:
-		o.Refused = refusef(command.Denied, "job %s belongs to %s", o.Ref, j.Spec.Owner.User)
+		o.Refused = command.Refusef(command.Denied, "job %s belongs to %s", o.Ref, j.Spec.Owner.User)
 	case j.State.Final():
-		o.Refused = refusef(command.Conflict, "job %s has ended (%s)", o.Ref, j.State)
+		o.Refused = command.Refusef(command.Conflict, "job %s has ended (%s)", o.Ref, j.State)
 	default:
 		if o.Refused = do(j); o.Refused == nil {
 			j, _ = s.job(id)
@@ -85,7 +85,7 @@ func (s *State) oneJob(id cluster.JobID, a command.Actor, do func(*cluster.Job) 
 }
 
 func unknownJob(ref cluster.JobRef) *command.Refusal {
-	return hinting(refusef(command.NotFound, "there is no active job %s", ref), "gqueue lists the active jobs")
+	return command.WithHint(command.Refusef(command.NotFound, "there is no active job %s", ref), "gqueue lists the active jobs")
 }
 
 // cancelJob ends a job: at once when it waits, else when its nodes are clean. One
@@ -120,9 +120,9 @@ func cancelledBy(user string) string { return "cancelled by " + user }
 // signalJob sends a signal to a job that runs.
 func (s *State) signalJob(old *cluster.Job, c *command.CancelJobs) *command.Refusal {
 	if old.State != cluster.Configuring && old.State != cluster.Running && old.State != cluster.Suspended {
-		return refusef(command.Conflict, "job %s is %s: only a running job can get a signal", old.Ref(), old.State)
+		return command.Refusef(command.Conflict, "job %s is %s: only a running job can get a signal", old.Ref(), old.State)
 	}
-	s.send(old.ID, c.Signal, c.BatchOnly)
+	s.send(s.index, old.ID, c.Signal, c.BatchOnly)
 	j := *old
 	s.put(old, &j) // its nodes are told
 	return nil

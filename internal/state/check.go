@@ -23,16 +23,19 @@ func (s *State) Check() error {
 	}
 	x.faults = slices.Clone(s.faults)
 	x.jobs()
-	x.nodes()
-	x.checkFleet()
+	x.checkNodes()
+	x.checkFleet(x.fault)
 	x.kept()
 	x.checkCredits()
-	x.requestsAndSignals()
+	x.requests.check(x.fault)
 	x.checkAccounts()
 	x.checkUsage()
-	x.checkHolders()
-	if d := s.recount(); d != s.digest {
-		x.fault("the digest is %016x, from scratch %016x", s.digest, d)
+	x.faults = append(x.faults, x.State.blobs.Check(x.blobs)...)
+	x.faults = append(x.faults, x.hosts.Check()...)
+	x.faults = append(x.faults, x.State.arrays.Check(), x.signals.Check(), x.nodes.Check(), x.fleet.levels.Check(), x.requests.Check(),
+		x.accounts.Check(), x.associations.Check(), x.usages.Check(), x.charges.Check(), x.unproven.Check(), x.waits.Check(), x.circles.Check())
+	if d := s.jobsDigest(); d != s.jobTables.digest {
+		x.fault("the digest of jobs is %016x, recomputed %016x", s.jobTables.digest, d)
 	}
 	return errors.Join(x.faults...)
 }
@@ -92,8 +95,8 @@ func (x *checking) jobs() {
 func (x *checking) job(id cluster.JobID, j *cluster.Job) {
 	_, ended := x.ended.Get(id)
 	switch {
-	case id != j.ID || id == 0 || id >= x.nextJob || ended || x.pending.Has(id) && x.holding.Has(id):
-		x.fault("job %d has id %d, next is %d, ended %v", id, j.ID, x.nextJob, ended)
+	case id != j.ID || id == 0 || id >= x.jobTables.next || ended || x.pending.Has(id) && x.holding.Has(id):
+		x.fault("job %d has id %d, next is %d, ended %v", id, j.ID, x.jobTables.next, ended)
 	case !x.users.Has(userJob{j.Spec.Owner.User, id}):
 		x.fault("job %d is not listed for its user", id)
 	case j.Version > x.index || j.Version == 0:
@@ -174,8 +177,8 @@ func (x *checking) allocation(j *cluster.Job) {
 	}
 }
 
-// nodes checks what is used on nodes, and that nothing is used beyond what there is.
-func (x *checking) nodes() {
+// checkNodes checks what is used on nodes.
+func (x *checking) checkNodes() {
 	for name, n := range x.State.nodes.All() {
 		if name != n.Name || n.Epoch == 0 || n.Orphans < 0 {
 			x.fault("node %q has the name %q, epoch %d", name, n.Name, n.Epoch)
@@ -234,44 +237,9 @@ func (x *checking) kept() {
 			x.fault("array %d keeps %d elements, %d with an allocation, want %d and %d", id, a.kept, a.holding, c.kept, c.holding)
 		}
 	}
-	idle := 0
-	for d, u := range x.State.blobs.All() {
-		if u.jobs != x.blobs[d] || (u.jobs == 0) != x.idle.Has(idleBlob{u.idle, d}) || u.jobs > 0 && u.idle != 0 {
-			x.fault("blob %s: named by %d jobs, idle since %d, want %d jobs", d, u.jobs, u.idle, x.blobs[d])
-		}
-		if u.jobs == 0 {
-			idle++
-		}
-		delete(x.blobs, d)
-	}
-	if len(x.blobs) > 0 || idle != x.idle.Len() {
-		x.fault("%d blobs are named and not there; %d are idle, %d listed so", len(x.blobs), idle, x.idle.Len())
-	}
-}
-
-func (x *checking) requestsAndSignals() {
-	size := 0
-	for number, r := range x.requests.All() {
-		size += len(r.answer)
-		if at := x.requestOf[r.id.Key]; at != number || number >= x.nextRequest {
-			x.fault("request %d is listed as %d", number, at)
-		}
-	}
-	if size != x.requestBytes || x.requests.Len() != len(x.requestOf) {
-		x.fault("%d requests of %d bytes, listed %d of %d", x.requests.Len(), size, len(x.requestOf), x.requestBytes)
-	}
 	for id, list := range x.signals.All() {
 		if !x.holding.Has(id) || len(list) == 0 || len(list) > maxSignals {
 			x.fault("job %d has %d signals", id, len(list))
-		}
-	}
-	for d, u := range x.uploads.All() {
-		var again upload
-		for _, p := range u.parts {
-			again = again.with(p, u.at)
-		}
-		if again.sum != u.sum || again.got != u.got || u.got >= u.size || u.got == 0 {
-			x.fault("upload %s: %d of %d bytes", d, u.got, u.size)
 		}
 	}
 }

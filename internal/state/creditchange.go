@@ -34,7 +34,7 @@ func (s *State) changeCredits(c *command.ChangeCredits) command.Result {
 // mayChangeCredits refuses whom the action is not for. Budgets below an account are its
 // coordinators' too.
 func (s *State) mayChangeCredits(c *command.ChangeCredits) *command.Refusal {
-	if allowed(c.Actor, command.RoleAdmin) {
+	if c.Actor.Has(command.RoleAdmin) {
 		return nil
 	}
 	if c.Action == command.SetBudget {
@@ -48,9 +48,9 @@ func (s *State) mayChangeCredits(c *command.ChangeCredits) *command.Refusal {
 		if s.coordinates(c.Actor.Identity.User, above) {
 			return nil
 		}
-		return refusef(command.Denied, "the budget of account %s is set by administrators and by coordinators of an account above it", c.Account)
+		return command.Refusef(command.Denied, "the budget of account %s is set by administrators and by coordinators of an account above it", c.Account)
 	}
-	return refuse(command.Denied, "credits are changed by administrators", "ask one; gctl show policy names them")
+	return command.Refuse(command.Denied, "credits are changed by administrators", "ask one; gctl show policy names them")
 }
 
 // carryOut hands a change to the ledger.
@@ -125,7 +125,7 @@ func (s *State) stampOf(c *command.ChangeCredits) accounting.Stamp {
 	}
 	if c.Key != "" {
 		whose := ""
-		if c.Action == command.SetBudget && !allowed(c.Actor, command.RoleAdmin) { // a coordinator: he cannot know what others called theirs
+		if c.Action == command.SetBudget && !c.Actor.Has(command.RoleAdmin) { // a coordinator: he cannot know what others called theirs
 			whose = " by " + stamp.By
 		}
 		word := c.Action.String()
@@ -220,7 +220,7 @@ const maxSamples = 100_000
 // O(samples log n).
 func (s *State) meterJobs(c *command.MeterJobs) command.Result {
 	if len(c.Samples) > maxSamples {
-		return refusef(command.InvalidArgument, "%d samples, at most %d", len(c.Samples), maxSamples)
+		return command.Refusef(command.InvalidArgument, "%d samples, at most %d", len(c.Samples), maxSamples)
 	}
 	for i := range c.Samples {
 		x := &c.Samples[i]

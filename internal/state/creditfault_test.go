@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -85,7 +86,7 @@ func (x *script) givenBack(t *testing.T, seed uint64, prices []accounting.Credit
 // TestKeysOfAnyRequest: a change with a key is known by it, whatever request brings it, and
 // without one.
 func TestKeysOfAnyRequest(t *testing.T) {
-	s := newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000})
+	s := newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000}, new(table.Hasher))
 	apply := func(c command.Command) command.Result {
 		r := s.Apply(s.index+1, cluster.Instant(s.index+1), c)
 		s.Effects()

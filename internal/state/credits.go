@@ -64,12 +64,12 @@ func (s *State) orderOf(spec *cluster.JobSpec, partitions []string) (accounting.
 		limit = w
 	}
 	if limit == 0 {
-		return accounting.Order{}, refuse(command.InvalidArgument, "a job that is paid for needs a time limit", "say how long it runs at most with --time")
+		return accounting.Order{}, command.Refuse(command.InvalidArgument, "a job that is paid for needs a time limit", "say how long it runs at most with --time")
 	}
 	types := spec.Request.GPUTypes
 	if len(types) == 0 {
 		if types = s.dearestFirst(partitions); len(types) == 0 {
-			return accounting.Order{}, refuse(command.Conflict, "no node of the partition has GPUs yet, so that nobody knows what they cost", "name a type with --gpus TYPE:N, or submit again later")
+			return accounting.Order{}, command.Refuse(command.Conflict, "no node of the partition has GPUs yet, so that nobody knows what they cost", "name a type with --gpus TYPE:N, or submit again later")
 		}
 	}
 	return accounting.Order{Accepts: types, GPUs: int64(s.mostGPUs(spec, partitions)), Millis: limit.Milliseconds()}, nil
@@ -133,10 +133,10 @@ func (s *State) claimOf(spec *cluster.JobSpec) (*accounting.Claim, *command.Refu
 // claimIn is what it sets aside to run in some of its partitions.
 func (s *State) claimIn(spec *cluster.JobSpec, partitions []string) (*accounting.Claim, *command.Refusal) {
 	if spec.Account == "" {
-		return nil, refuse(command.InvalidArgument, "jobs are paid for here, and this one names no account", "choose one with --account; gctl shares --me lists yours")
+		return nil, command.Refuse(command.InvalidArgument, "jobs are paid for here, and this one names no account", "choose one with --account; gctl shares --me lists yours")
 	}
 	if err := cluster.CheckPayer("account", spec.Account); err != nil {
-		return nil, refuse(command.InvalidArgument, oneLine(err), "")
+		return nil, command.Refuse(command.InvalidArgument, command.OneLine(err), "")
 	}
 	s.rebuildPartitionIndex()
 	order, refusal := s.orderOf(spec, partitions)
@@ -188,7 +188,7 @@ func (s *State) reserve(jobs []accepted, answer *command.Submitted) *command.Ref
 		return nil
 	}
 	before := s.credits.Clone()
-	id := s.nextJob
+	id := s.jobTables.next
 	for _, a := range jobs {
 		claim, refusal := s.claimOf(a.spec)
 		for range max(1, len(a.all)) {
@@ -235,7 +235,7 @@ func (s *State) unpaid(err error) *command.Refusal {
 	case errors.Is(err, accounting.ErrAmount), errors.Is(err, accounting.ErrInvalid):
 		code = command.InvalidArgument
 	case errors.Is(err, accounting.ErrKey):
-		return refuse(command.Mismatch, "this key, or request id, was used before for another change of credits", "gctl audit lists what was done; a new change takes a new --key")
+		return command.Refuse(command.Mismatch, "this key, or request id, was used before for another change of credits", "gctl audit lists what was done; a new change takes a new --key")
 	case errors.Is(err, accounting.ErrNoLien):
 		code, hint = command.NotFound, "gctl credit statement ACCOUNT shows what was charged"
 	case errors.Is(err, accounting.ErrNoBucket):
@@ -243,7 +243,7 @@ func (s *State) unpaid(err error) *command.Refusal {
 	case errors.Is(err, accounting.ErrRefund):
 		hint = "gctl credit statement ACCOUNT shows what was charged and given back"
 	}
-	return refuse(code, oneLine(err), hint)
+	return command.Refuse(code, command.OneLine(err), hint)
 }
 
 // reprice changes what is set aside for a job whose time limit, partition, QOS, account

@@ -2,23 +2,18 @@ package state
 
 import (
 	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/internal/state/table"
 )
 
 // encodeCredits writes the ledger, a frame for each chunk.
-func (v *View) encodeCredits(f *frames) {
-	f.of(frameCredits)
+func (v *View) encodeCredits(w *table.Writer) error {
+	w.Begin(table.Credits)
 	err := v.credits.Encode(func(chunk []byte) error {
-		codec.Bytes(&f.c, &chunk)
-		f.flush()
-		return f.err
+		codec.Bytes(w.Coder(), &chunk)
+		return w.Flush()
 	})
-	if f.err == nil {
-		f.err = err
-	}
-	f.of(frameUnproven)
-	for id, u := range v.unproven.All() {
-		record(f, &id, lienKey, u, unprovenFields)
-	}
+	v.unproven.Encode(w)
+	return err
 }
 
 func (x *restoring) readCredits(c *codec.Coder) {

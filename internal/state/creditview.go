@@ -58,11 +58,11 @@ type Quoted struct {
 // whether they could. Nothing is kept, and the view does not change; but only one call
 // may run at a time on one view. O(jobs log n).
 func (v *View) Quote(owner cluster.Identity, jobs []command.Submission) Quoted {
-	s := newState(defaultLimits())
+	s := newState(defaultLimits(), nil)
 	s.tables = v.tables
 	s.credits = v.Credits().Clone()
 	s.credits.Advance(s.now)
-	q := quoting{State: s, id: s.nextJob}
+	q := quoting{State: s, id: s.jobTables.next}
 	for i := range jobs {
 		spec := jobs[i].Spec
 		spec.Owner = owner

@@ -9,6 +9,7 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/schedule/eligible"
+	"github.com/greylag/greylag/internal/schedule/words"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -20,9 +21,9 @@ func (s *State) applyDefaults(spec, old *cluster.JobSpec, defaultTime bool) *com
 	part, known := s.policy.Partition(spec.Partition)
 	switch {
 	case !known && spec.Partition == "":
-		return refuse(command.InvalidArgument, "there is no default partition", "choose one with --partition: "+s.partitionNames())
+		return command.Refuse(command.InvalidArgument, "there is no default partition", "choose one with --partition: "+s.partitionNames())
 	case !known:
-		return hinting(refusef(command.InvalidArgument, "unknown partition %q", spec.Partition), "partitions: %s", s.partitionNames())
+		return command.WithHint(command.Refusef(command.InvalidArgument, "unknown partition %q", spec.Partition), "partitions: %s", s.partitionNames())
 	}
 	spec.Partition = part.Name
 	if refusal := s.fillAccount(spec); refusal != nil {
@@ -105,18 +106,18 @@ func (s *State) mayUse(spec *cluster.JobSpec) *command.Refusal {
 		}
 		part, known := s.policy.Partition(name)
 		if !known {
-			return hinting(refusef(command.InvalidArgument, "unknown partition %q", name), "partitions: %s", s.partitionNames())
+			return command.WithHint(command.Refusef(command.InvalidArgument, "unknown partition %q", name), "partitions: %s", s.partitionNames())
 		}
 		if !part.Allows(spec.Account) {
-			return hinting(refusef(command.Denied, "account %q may not use partition %q", spec.Account, part.Name), "its accounts: %s", strings.Join(part.AllowAccounts, ", "))
+			return command.WithHint(command.Refusef(command.Denied, "account %q may not use partition %q", spec.Account, part.Name), "its accounts: %s", strings.Join(part.AllowAccounts, ", "))
 		}
 	}
 	for _, l := range spec.Request.Licences {
 		switch n, known := s.policy.Scheduling.Licence(l.Name); {
 		case !known:
-			return hinting(refusef(command.InvalidArgument, "there is no licence %q", l.Name), "licences: %s", s.licenceNames())
+			return command.WithHint(command.Refusef(command.InvalidArgument, "there is no licence %q", l.Name), "licences: %s", s.licenceNames())
 		case l.Count > n:
-			return hinting(refusef(command.InvalidArgument, "there are %d licences %s, the job asks for %d", n, l.Name, l.Count), "ask for at most %s:%d with --licenses", l.Name, n)
+			return command.WithHint(command.Refusef(command.InvalidArgument, "there are %d licences %s, the job asks for %d", n, l.Name, l.Count), "ask for at most %s:%d with --licenses", l.Name, n)
 		}
 	}
 	if spec.Reservation == "" {
@@ -124,11 +125,11 @@ func (s *State) mayUse(spec *cluster.JobSpec) *command.Refusal {
 	}
 	switch r, known := s.policy.Scheduling.Reservation(spec.Reservation); {
 	case !known:
-		return refuse(command.InvalidArgument, fmt.Sprintf("there is no reservation %q", spec.Reservation), "gctl show reservations lists them")
+		return command.Refuse(command.InvalidArgument, fmt.Sprintf("there is no reservation %q", spec.Reservation), "gctl show reservations lists them")
 	case r.End <= s.now:
-		return refuse(command.InvalidArgument, fmt.Sprintf("reservation %q is over", r.Name), "leave out --reservation")
+		return command.Refuse(command.InvalidArgument, fmt.Sprintf("reservation %q is over", r.Name), "leave out --reservation")
 	case !r.Admits(spec.Owner.User, spec.Account):
-		return refusef(command.Denied, "reservation %q is not for user %s or account %q", r.Name, spec.Owner.User, spec.Account)
+		return command.Refusef(command.Denied, "reservation %q is not for user %s or account %q", r.Name, spec.Owner.User, spec.Account)
 	}
 	return nil
 }
@@ -147,12 +148,12 @@ func (s *State) withinReservation(spec *cluster.JobSpec) *command.Refusal {
 		return nil
 	}
 	const form = "2006-01-02T15:04:05Z"
-	refusal := refusef(command.InvalidArgument, "the time limit %s, and %s to clear up, are longer than what is left of reservation %q, from %s to %s%s", cluster.FormatLimit(spec.TimeLimit),
+	refusal := command.Refusef(command.InvalidArgument, "the time limit %s, and %s to clear up, are longer than what is left of reservation %q, from %s to %s%s", cluster.FormatLimit(spec.TimeLimit),
 		cluster.FormatElapsed(grace), r.Name, r.Start.Time().UTC().Format(form), r.End.Time().UTC().Format(form), why)
 	if left = left.Truncate(time.Minute); left <= 0 {
-		return hinting(refusal, "leave out --reservation")
+		return command.WithHint(refusal, "leave out --reservation")
 	}
-	return hinting(refusal, "ask for at most --time=%s", cluster.FormatLimit(left))
+	return command.WithHint(refusal, "ask for at most --time=%s", cluster.FormatLimit(left))
 }
 
 // openFor is the longest time from an instant on in which no maintenance has all nodes of a
@@ -193,7 +194,7 @@ func partitionsOf(spec *cluster.JobSpec) []string {
 // limited refuses what is beyond the limits of a partition or of the QOS.
 func limited(spec *cluster.JobSpec, part cluster.Partition, qos cluster.QOS) *command.Refusal {
 	if r := &spec.Request; part.MaxNodes > 0 && r.Nodes > part.MaxNodes {
-		return hinting(refusef(command.InvalidArgument, "partition %q gives a job at most %s, not %d", part.Name, plural(int64(part.MaxNodes), "node"), r.Nodes), "ask for at most %d with --nodes", part.MaxNodes)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "partition %q gives a job at most %s, not %d", part.Name, words.Count(part.MaxNodes, "node"), r.Nodes), "ask for at most %d with --nodes", part.MaxNodes)
 	}
 	return checkTime(spec, part, qos)
 }
@@ -206,7 +207,7 @@ func checkTime(spec *cluster.JobSpec, part cluster.Partition, qos cluster.QOS) *
 	}{{"partition " + part.Name, int64(part.MaxTime)}, {"qos " + qos.Name, int64(qos.MaxTime)}} {
 		if most.time > 0 && (spec.TimeLimit == 0 || int64(spec.TimeLimit) > most.time) {
 			limit := cluster.FormatLimit(cluster.Instant(most.time).Sub(0))
-			return hinting(refusef(command.InvalidArgument, "the time limit %s is above that of %s, %s", cluster.FormatLimit(spec.TimeLimit), most.what, limit), "ask for at most --time=%s", limit)
+			return command.WithHint(command.Refusef(command.InvalidArgument, "the time limit %s is above that of %s, %s", cluster.FormatLimit(spec.TimeLimit), most.what, limit), "ask for at most --time=%s", limit)
 		}
 	}
 	return nil

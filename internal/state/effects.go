@@ -2,23 +2,18 @@ package state
 
 import (
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/blobs"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // Effects is what must happen outside the state because of what was applied.
 type Effects struct {
-	Blobs    []Blob               // to be stored before the entry counts as applied
+	Blobs    []blobs.Blob         // to be stored before the entry counts as applied
 	Finished []Finished           // to be archived, ascending by Seq without gaps
 	Changed  []Change             // in the order they happened
 	Entries  []accounting.Entry   // of the journal of credits, ascending by Seq without gaps, to be archived
 	Audit    []command.AuditEntry // of the audit journal, likewise
-}
-
-// Blob is a script or an environment.
-type Blob struct {
-	Digest  cluster.Digest // SHA-256 of Content
-	Content []byte
 }
 
 // Finished is a job that has ended. Seq numbers finished jobs 1, 2, 3, ... in the

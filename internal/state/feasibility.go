@@ -7,6 +7,7 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/schedule/words"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -97,7 +98,7 @@ func (s *State) chosen(place *nodeSet, spec *cluster.JobSpec, partition string) 
 	names := place.nodes
 	if spec.Reservation != "" {
 		if names = s.reserved(place, spec.Reservation); len(names) == 0 {
-			return nil, refusef(command.InvalidArgument, "no node of reservation %q is in partition %q", spec.Reservation, partition)
+			return nil, command.Refusef(command.InvalidArgument, "no node of reservation %q is in partition %q", spec.Reservation, partition)
 		}
 	}
 	if list := spec.Request.NodeList; len(list) > 0 {
@@ -108,9 +109,9 @@ func (s *State) chosen(place *nodeSet, spec *cluster.JobSpec, partition string) 
 				continue
 			}
 			if s.nodes.Has(name) && place.has(name) {
-				return nil, refusef(command.InvalidArgument, "reservation %q has no node %q", spec.Reservation, name)
+				return nil, command.Refusef(command.InvalidArgument, "reservation %q has no node %q", spec.Reservation, name)
 			}
-			return nil, hinting(refusef(command.InvalidArgument, "partition %q has no node %q", partition, name), "gctl info lists them")
+			return nil, command.WithHint(command.Refusef(command.InvalidArgument, "partition %q has no node %q", partition, name), "gctl info lists them")
 		}
 	}
 	return s.suitable(names, spec, partition)
@@ -139,14 +140,14 @@ func (s *State) suitable(names []string, spec *cluster.JobSpec, partition string
 	case len(left) > 0:
 		return left, nil
 	case inside:
-		return nil, hinting(refusef(command.InvalidArgument, "every node of partition %q that the job may use is excluded", partition), "name fewer nodes with --exclude")
+		return nil, command.WithHint(command.Refusef(command.InvalidArgument, "every node of partition %q that the job may use is excluded", partition), "name fewer nodes with --exclude")
 	}
-	refusal := refusef(command.InvalidArgument, "no node that the job may use in partition %q is in region %s", partition, strings.Join(spec.Request.Regions, " or "))
+	refusal := command.Refusef(command.InvalidArgument, "no node that the job may use in partition %q is in region %s", partition, strings.Join(spec.Request.Regions, " or "))
 	if len(known) == 0 {
-		return nil, hinting(refusal, "none of them says in which region it is; leave out --region")
+		return nil, command.WithHint(refusal, "none of them says in which region it is; leave out --region")
 	}
 	slices.Sort(known)
-	return nil, hinting(refusal, "they are in %s", strings.Join(slices.Compact(known), ", "))
+	return nil, command.WithHint(refusal, "they are in %s", strings.Join(slices.Compact(known), ", "))
 }
 
 func setOf(names []string) map[string]none {
@@ -199,17 +200,17 @@ func tooLarge(r *cluster.Request, shapes []shape, where nodeScope) *command.Refu
 	least := leastMemory(r)
 	switch {
 	case !types:
-		return hinting(refusef(command.InvalidArgument, "%s has no GPU of type %s", where, strings.Join(r.GPUTypes, " or ")), "gctl info shows which types there are")
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has no GPU of type %s", where, strings.Join(r.GPUTypes, " or ")), "gctl info shows which types there are")
 	case r.GPUMemory > largest:
-		return hinting(refusef(command.InvalidArgument, "no %s of %s has %s of memory (the largest has %s)", gpuNoun(r), where, r.GPUMemory, largest), "ask for at most --gpu-mem=%s", largest)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no %s of %s has %s of memory (the largest has %s)", gpuNoun(r), where, r.GPUMemory, largest), "ask for at most --gpu-mem=%s", largest)
 	case !features:
-		return hinting(refusef(command.InvalidArgument, "no node of %s has the features %s", where, strings.Join(r.Features, ", ")), "gctl show node lists the features of each node")
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has the features %s", where, strings.Join(r.Features, ", ")), "gctl show node lists the features of each node")
 	case r.GPUsPerNode > gpus:
-		return hinting(refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, plural(int64(r.GPUsPerNode), "GPU"), gpus), "ask for at most %d with --gpus-per-node, or more nodes with --nodes", gpus)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, words.Count(r.GPUsPerNode, "GPU"), gpus), "ask for at most %d with --gpus-per-node, or more nodes with --nodes", gpus)
 	case r.CPUsPerNode() > cpus:
-		return hinting(refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, plural(int64(r.CPUsPerNode()), "CPU"), cpus), "%s", fewerCPUs(r))
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, words.Count(int64(r.CPUsPerNode()), "CPU"), cpus), "%s", fewerCPUs(r))
 	case least > memory:
-		return hinting(refusef(command.InvalidArgument, "no node of %s has %s of memory (the largest has %s)", where, least, memory), "ask for less with --mem")
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s of memory (the largest has %s)", where, least, memory), "ask for less with --mem")
 	}
 	return nil
 }
@@ -295,13 +296,13 @@ func checkCapacity(r *cluster.Request, shapes []shape, where nodeScope) *command
 	_, all := capacity(r, shapes, 0)
 	switch {
 	case nodes == 0:
-		return hinting(refusef(command.InvalidArgument, "no node of %s has all that the job asks for at once", where), "ask for less, or look at gctl info")
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has all that the job asks for at once", where), "ask for less, or look at gctl info")
 	case int64(r.Nodes) > nodes:
-		return hinting(refusef(command.InvalidArgument, "%s has %s large enough, the job asks for %d", where, plural(nodes, "node"), r.Nodes), "ask for at most %d with --nodes", nodes)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has %s large enough, the job asks for %d", where, words.Count(nodes, "node"), r.Nodes), "ask for at most %d with --nodes", nodes)
 	case int64(r.GPUs) > gpus && gpus < all:
-		return hinting(refusef(command.InvalidArgument, "%s has at most %s for the job on %s, it asks for %d", where, plural(gpus, "GPU"), plural(where.most, "node"), r.GPUs), "ask for at most %d with --gpus", gpus)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has at most %s for the job on %s, it asks for %d", where, words.Count(gpus, "GPU"), words.Count(where.most, "node"), r.GPUs), "ask for at most %d with --gpus", gpus)
 	case int64(r.GPUs) > gpus:
-		return hinting(refusef(command.InvalidArgument, "%s can give the job %s, it asks for %d", where, plural(gpus, "GPU"), r.GPUs), "ask for at most %d with --gpus", gpus)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s can give the job %s, it asks for %d", where, words.Count(gpus, "GPU"), r.GPUs), "ask for at most %d with --gpus", gpus)
 	}
 	return nil
 }

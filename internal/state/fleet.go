@@ -9,6 +9,7 @@ import (
 
 	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/cow"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -42,19 +43,23 @@ func levelFields(c *codec.Coder, x *level) {
 	codec.String(c, &x.resource)
 }
 
-// fleet is what nodes there were, for reports: every change of what they have together.
-// Sums by half hour, as the archive keeps of jobs, were rejected: a fleet changes far more
-// seldom than time passes, and levels are exact for any interval.
+// fleet is the capacity of all nodes over time, for reports: each change of it. Sums by half
+// hour, as the archive keeps of jobs, were rejected: capacity seldom changes, and levels are
+// exact for any interval.
 type fleet struct {
-	levels  cow.Map[level, Capacity]
-	present cow.Map[string, Capacity] // of each resource, made anew from the nodes
+	levels  table.Table[level, Capacity]
+	present cow.Map[string, Capacity] // index: of each resource now
 }
 
-func newFleet() fleet {
-	return fleet{cow.New[level, Capacity](compareLevels), cow.New[string, Capacity](strings.Compare)}
+var levelSchema = table.Schema[level, Capacity]{ // never written
+	Kind: table.Fleet, Compare: compareLevels, Key: levelFields, Fields: capacityFields,
 }
 
-func (f *fleet) clone() fleet { return fleet{f.levels.Clone(), f.present.Clone()} }
+func newFleet(h *table.Hasher) fleet {
+	return fleet{table.New(&levelSchema, h), cow.New[string, Capacity](strings.Compare)}
+}
+
+func (f *fleet) clone(h *table.Hasher) fleet { return fleet{f.levels.Clone(h), f.present.Clone()} }
 
 // part is what one node has of a resource.
 type part struct {
@@ -94,85 +99,53 @@ func partsOf(n *cluster.Node, u cluster.Use) []part {
 	return parts
 }
 
-// partsOf is what the tables have of a node; nil for nothing.
-func (t *tables) partsOf(name string) []part {
-	n, _ := t.nodes.Get(name)
-	u, _ := t.uses.Get(name)
-	return partsOf(n, u)
-}
-
-// allocate is that of the tables, and notes what it changes of nodes that take no jobs.
-func (s *State) allocate(j *cluster.Job, sign int32) {
-	var odd []string
-	var before [][]part
-	for _, a := range j.Alloc.Nodes {
-		if n, _ := s.nodes.Get(a.Node); n != nil && !sound(n) {
-			odd, before = append(odd, a.Node), append(before, s.tables.partsOf(a.Node))
-		}
-	}
-	s.tables.allocate(j, sign)
-	for i, name := range odd {
-		s.fleetChanged(before[i], s.tables.partsOf(name))
-	}
-}
-
 // sound reports whether a node has all that it ever has.
 func sound(n *cluster.Node) bool {
 	return n.Liveness != cluster.Dead && !n.Drain && n.Fault == "" && !slices.ContainsFunc(n.GPUs, func(g cluster.GPU) bool { return g.Fault != "" })
 }
 
-// fleetChanged notes that a node that had some parts has others now.
-func (s *State) fleetChanged(before, after []part) {
+// change records that a node with some parts has others now. At most so many levels are kept.
+func (f *fleet) change(now cluster.Instant, before, after []part, most int) {
 	if slices.Equal(before, after) {
 		return
 	}
 	for _, p := range before {
 		if !slices.Contains(after, p) {
-			s.fleetGrows(p.resource, Capacity{}.plus(p.Capacity, -1))
+			f.grow(now, p.resource, Capacity{}.plus(p.Capacity, -1))
 		}
 	}
 	for _, p := range after {
 		if !slices.Contains(before, p) {
-			s.fleetGrows(p.resource, p.Capacity)
+			f.grow(now, p.resource, p.Capacity)
 		}
 	}
-	for first, _, _ := s.fleet.levels.First(); s.fleet.levels.Len() > s.limits.levels && first.at < s.now; first, _, _ = s.fleet.levels.First() {
-		s.forgetLevels()
+	for first, _, _ := f.levels.First(); f.levels.Len() > most && first.at < now; first, _, _ = f.levels.First() {
+		f.dropFirst()
 	}
 }
 
-func (s *State) fleetGrows(resource string, by Capacity) {
-	was, _ := s.fleet.present.Get(resource)
-	is := was.plus(by, 1)
-	s.fleet.present.Set(resource, is)
-	s.putLevel(level{s.now, resource}, is)
+func (f *fleet) grow(now cluster.Instant, resource string, by Capacity) {
+	old, _ := f.present.Get(resource)
+	sum := old.plus(by, 1)
+	f.present.Set(resource, sum)
+	f.levels.Set(level{now, resource}, sum)
 }
 
-// putLevel stores a level, in place of another of the same instant.
-func (s *State) putLevel(k level, c Capacity) {
-	if old, there := s.fleet.levels.Get(k); there {
-		s.digest ^= s.hashLevel(k, old)
-	}
-	s.fleet.levels.Set(k, c)
-	s.digest ^= s.hashLevel(k, c)
-}
-
-// forgetLevels lets the levels begin at their second instant, with what held then.
-func (s *State) forgetLevels() {
-	first, _, _ := s.fleet.levels.First()
+// dropFirst has the levels begin at their second instant, with what held then.
+func (f *fleet) dropFirst() {
+	first, _, _ := f.levels.First()
 	var old []part
 	next := first.at
-	for k, c := range s.fleet.levels.All() {
+	for k, c := range f.levels.All() {
 		if next = k.at; next > first.at {
 			break
 		}
 		old = append(old, part{k.resource, c})
 	}
 	for _, p := range old {
-		s.fleet.levels.Delete(level{first.at, p.resource})
-		s.digest ^= s.hashLevel(level{first.at, p.resource}, p.Capacity)
-		if k := (level{next, p.resource}); next > first.at && !s.fleet.levels.Has(k) {
-			s.putLevel(k, p.Capacity)
+		f.levels.Delete(level{first.at, p.resource})
+		if k := (level{next, p.resource}); next > first.at && !f.levels.Has(k) {
+			f.levels.Set(k, p.Capacity)
 		}
 	}
 }
@@ -229,33 +202,17 @@ func (v *View) CapacityTimes(bounds []cluster.Instant, until cluster.Instant) (a
 	return all, since
 }
 
-func (s *State) hashLevel(k level, c Capacity) uint64 {
-	return hashRecord(s.hashes.named(hashFleet, k.resource, uint64(k.at)), &c, capacityFields)
-}
-
-// encodeFleet writes the levels.
-func (v *View) encodeFleet(f *frames) {
-	f.of(frameFleet)
-	for k, c := range v.fleet.levels.All() {
-		record(f, &k, levelFields, &c, capacityFields)
-	}
-}
-
-func (x *restoring) readLevel(c *codec.Coder) {
-	var k level
-	var is Capacity
-	levelFields(c, &k)
-	codec.Record(c, &is, capacityFields)
-	if !c.Failed() && (k.resource == "" || k.at <= 0 || !x.fleet.levels.Set(k, is)) {
+func (f *fleet) read(c *codec.Coder) {
+	if k, _ := f.levels.Decode(c); k.resource == "" || k.at <= 0 {
 		c.Fail("a level of the fleet's %q is not well formed", k.resource)
 	}
 }
 
-// recountFleet is what nodes have together, from the nodes.
-func (t *tables) recountFleet() cow.Map[string, Capacity] {
-	all := newFleet().present
-	for name := range t.nodes.All() {
-		for _, p := range t.partsOf(name) {
+// presentFleet computes the capacity of all nodes. O(nodes).
+func (x *nodeTables) presentFleet() cow.Map[string, Capacity] {
+	all := cow.New[string, Capacity](strings.Compare)
+	for name := range x.nodes.All() {
+		for _, p := range x.partsOf(name) {
 			sum, _ := all.Get(p.resource)
 			all.Set(p.resource, sum.plus(p.Capacity, 1))
 		}
@@ -263,9 +220,9 @@ func (t *tables) recountFleet() cow.Map[string, Capacity] {
 	return all
 }
 
-// checkFleet checks what is kept of the fleet against the nodes.
-func (x *checking) checkFleet() {
-	want := x.recountFleet()
+// checkFleet compares the capacity with the nodes.
+func (x *nodeTables) checkFleet(fault func(string, ...any)) {
+	want := x.presentFleet()
 	last := make(map[string]Capacity)
 	for k, c := range x.fleet.levels.All() {
 		last[k.resource] = c
@@ -273,12 +230,12 @@ func (x *checking) checkFleet() {
 	for resource, got := range x.fleet.present.All() {
 		is, _ := want.Get(resource)
 		if got != is || last[resource] != is {
-			x.fault("of %s there is %+v, the last level is %+v, want %+v", resource, got, last[resource], is)
+			fault("capacity of %s: %+v, the last level is %+v, want %+v", resource, got, last[resource], is)
 		}
 	}
 	for resource := range want.All() {
 		if !x.fleet.present.Has(resource) {
-			x.fault("of %s nothing is known", resource)
+			fault("the capacity of %s is missing", resource)
 		}
 	}
 }

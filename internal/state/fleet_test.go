@@ -7,10 +7,11 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-func (x *script) ofNodes(verb string, w words) string {
+func (x *script) ofNodes(verb string, w scriptLine) string {
 	if verb == "nodes" {
 		return x.nodes()
 	}
@@ -19,7 +20,7 @@ func (x *script) ofNodes(verb string, w words) string {
 
 // fleet writes what there was between each two of the times, in seconds times the
 // resource, since the clock of the script was 0.
-func (x *script) fleet(w words) string {
+func (x *script) fleet(w scriptLine) string {
 	var bounds []cluster.Instant
 	for _, p := range w.plain {
 		d, err := time.ParseDuration(p)
@@ -41,7 +42,7 @@ func (x *script) fleet(w words) string {
 func TestFleetForgets(t *testing.T) {
 	l := defaultLimits()
 	l.levels = 6
-	s := newState(l)
+	s := newState(l, new(table.Hasher))
 	at := func(i int) cluster.Instant { return cluster.Instant(1+i) * cluster.Instant(time.Minute) }
 	register := func(i int, name string, gpus int) {
 		n := cluster.Node{Name: name, BootID: "b", CPUs: 4}
@@ -69,7 +70,7 @@ func TestFleetForgets(t *testing.T) {
 
 // TestFleetOfWhatChanged: a GPU that fails is a change of its type, and of nothing else.
 func TestFleetOfWhatChanged(t *testing.T) {
-	s := newState(defaultLimits())
+	s := newState(defaultLimits(), new(table.Hasher))
 	n := cluster.Node{Name: "n1", BootID: "b", CPUs: 4, GPUs: []cluster.GPU{{Type: "h100"}, {Index: 1, Type: "h100"}, {Index: 2, Type: "a100"}}}
 	s.Apply(1, 1, &command.RegisterNode{Node: n})
 	n.GPUs = append([]cluster.GPU(nil), n.GPUs...)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/cow"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -62,17 +63,25 @@ type (
 
 // fundingQueue are the tables and the indexes of who waits for credits.
 type fundingQueue struct {
-	waits    cow.Map[accounting.PayerID, []blocker] // what payers wait for, in order
-	circles  cow.Map[blocker, roundRobin]
+	waits    table.Table[accounting.PayerID, []blocker] // what payers wait for, in order
+	circles  table.Table[blocker, roundRobin]
 	unfunded cow.Map[waiting, none]  // index: pending jobs that are held for credits
 	members  cow.Map[member, none]   // index of waits
 	queue    cow.Map[queueKey, none] // index of circles
 }
 
-func newTurns() fundingQueue {
+var waitSchema = table.Schema[accounting.PayerID, []blocker]{ // never written
+	Kind: table.Waits, Compare: cmp.Compare[accounting.PayerID], Key: payerField, Fields: waitFields,
+}
+
+var circleSchema = table.Schema[blocker, roundRobin]{ // never written
+	Kind: table.RoundRobins, Compare: compareCauses, Key: causeField, Fields: circleFields,
+}
+
+func newTurns(h *table.Hasher) fundingQueue {
 	return fundingQueue{
-		waits:   cow.New[accounting.PayerID, []blocker](cmp.Compare[accounting.PayerID]),
-		circles: cow.New[blocker, roundRobin](compareCauses),
+		waits:   table.New(&waitSchema, h),
+		circles: table.New(&circleSchema, h),
 		unfunded: cow.New[waiting, none](func(a, b waiting) int {
 			return cmp.Or(cmp.Compare(a.payer, b.payer), cmp.Compare(a.job, b.job))
 		}),
@@ -86,8 +95,8 @@ func newTurns() fundingQueue {
 }
 
 // clone is turns that later writes do not change. O(1).
-func (x *fundingQueue) clone() fundingQueue {
-	return fundingQueue{x.waits.Clone(), x.circles.Clone(), x.unfunded.Clone(), x.members.Clone(), x.queue.Clone()}
+func (x *fundingQueue) clone(h *table.Hasher) fundingQueue {
+	return fundingQueue{x.waits.Clone(h), x.circles.Clone(h), x.unfunded.Clone(), x.members.Clone(), x.queue.Clone()}
 }
 
 // payerOf is who is charged for a job.
@@ -142,12 +151,10 @@ func (s *State) blockOn(payer accounting.PayerID, causes []blocker) {
 	if slices.Equal(old, causes) {
 		return
 	}
-	if len(old) > 0 {
-		s.digest ^= s.hashWait(payer, old)
-	}
-	if s.waits.Delete(payer); len(causes) > 0 {
+	if len(causes) > 0 {
 		s.waits.Set(payer, causes)
-		s.digest ^= s.hashWait(payer, causes)
+	} else {
+		s.waits.Delete(payer)
 	}
 	for _, c := range causes {
 		s.members.Set(member{c, payer}, none{})
@@ -219,7 +226,6 @@ func (s *State) nextPayer(c blocker) (payer accounting.PayerID, found bool) {
 // putCircle stores a circle; one that has not begun is none.
 func (s *State) putCircle(c blocker, x roundRobin) {
 	if old, found := s.circles.Get(c); found {
-		s.digest ^= s.hashCircle(c, old)
 		s.queue.Delete(queueKey{old.turn, c})
 	}
 	if x == (roundRobin{}) {
@@ -227,7 +233,6 @@ func (s *State) putCircle(c blocker, x roundRobin) {
 		return
 	}
 	s.circles.Set(c, x)
-	s.digest ^= s.hashCircle(c, x)
 	if x.turn > 0 {
 		s.queue.Set(queueKey{x.turn, c}, none{})
 	}
@@ -249,31 +254,9 @@ func circleFields(c *codec.Coder, x *roundRobin) {
 	codec.Bool(c, &x.over)
 }
 
-func (s *State) hashWait(payer accounting.PayerID, causes []blocker) uint64 {
-	return hashRecord(s.hashes.named(hashWaits, string(payer)), &causes, waitFields)
-}
-
-func (s *State) hashCircle(c blocker, x roundRobin) uint64 {
-	return hashRecord(s.hashes.named(hashCircles, string(c.node), uint64(c.kind)), &x, circleFields)
-}
-
-func (v *View) encodeTurns(f *frames) {
-	f.of(frameWaits)
-	for payer, causes := range v.waits.All() {
-		record(f, &payer, payerField, &causes, waitFields)
-	}
-	f.of(frameCircles)
-	for c, x := range v.circles.All() {
-		record(f, &c, causeField, &x, circleFields)
-	}
-}
-
 func (x *restoring) readWait(c *codec.Coder) {
-	var payer accounting.PayerID
-	var causes []blocker
-	payerField(c, &payer)
-	codec.Record(c, &causes, waitFields)
-	if len(causes) == 0 || !slices.IsSortedFunc(causes, compareCauses) || !x.waitsStill(payer) || !x.waits.Set(payer, causes) {
+	payer, causes := x.waits.Decode(c)
+	if len(causes) == 0 || !slices.IsSortedFunc(causes, compareCauses) || !x.waitsStill(payer) {
 		c.Fail("what %q waits for is not well formed", payer)
 		return
 	}
@@ -283,11 +266,8 @@ func (x *restoring) readWait(c *codec.Coder) {
 }
 
 func (x *restoring) readCircle(c *codec.Coder) {
-	var of blocker
-	var at roundRobin
-	causeField(c, &of)
-	codec.Record(c, &at, circleFields)
-	if x.circles.Has(of) || at == (roundRobin{}) {
+	of, at := x.circles.Decode(c)
+	if at == (roundRobin{}) {
 		c.Fail("a circle that is none, or there twice")
 		return
 	}

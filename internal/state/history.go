@@ -56,30 +56,9 @@ func (s *State) restored(c *command.Restored) command.Result {
 		h.Credits, h.CreditsHead = s.credits.Head()
 		h.Audit, h.AuditHead = s.audited.seq, s.audited.head
 	}
-	s.putHistory(h)
-	s.putRotation(Rotation{}) // the controllers' files tell which CAs there are
-	return &command.Done{Version: s.index}
-}
-
-// putHistory replaces the history. The digest covers it if it is set.
-func (s *State) putHistory(h History) {
-	s.digest ^= s.hashHistory() // of the old one
 	s.history = h
-	s.digest ^= s.hashHistory()
-}
-
-func (s *State) hashHistory() uint64 {
-	if s.history == (History{}) {
-		return 0
-	}
-	return hashRecord(s.hashes.of(hashHistory), &s.history, historyFields)
-}
-
-func (v *View) encodeHistory(f *frames) {
-	if v.history != (History{}) {
-		f.of(frameHistory)
-		record(f, &none{}, noKey, &v.history, historyFields)
-	}
+	s.hosts.ForgetRotation()
+	return &command.Done{Version: s.index}
 }
 
 func (x *restoring) readHistory(c *codec.Coder) {

@@ -112,7 +112,7 @@ func TestKnownContentIsStored(t *testing.T) {
 func jobSpec(t *testing.T, x *script) cluster.JobSpec {
 	t.Helper()
 	x.run("submit ada")
-	j, known := x.s.job(x.s.nextJob - 1)
+	j, known := x.s.job(x.s.jobTables.next - 1)
 	if !known {
 		t.Fatal("the job was not submitted")
 	}

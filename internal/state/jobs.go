@@ -1,15 +1,170 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
+	"strings"
 
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/cow"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// put replaces a job by a newer value of it, or adds one when old is nil, and keeps
-// every index in step. A final state moves the job to the tail. It is the one way
-// in which jobs change. O(log n + nodes of the job).
+// jobTables is the jobs, active and newest finished, with their arrays and signals.
+type jobTables struct {
+	next     cluster.JobID // the next ID
+	finished uint64        // sequence number of the newest finished job
+
+	// Each active job is in one of these two.
+	pending cow.Map[cluster.JobID, *cluster.Job]
+	holding cow.Map[cluster.JobID, *cluster.Job] // those with an allocation
+	tail    cow.Map[uint64, *cluster.Job]        // finished jobs by sequence number
+	arrays  table.Table[cluster.JobID, array]
+	signals table.Table[cluster.JobID, []Signal]
+
+	// Indexes.
+	users      cow.Map[userJob, none]
+	due        cow.Map[dueJob, none]
+	ended      cow.Map[cluster.JobID, uint64] // of jobs in the tail
+	states     [cluster.OutOfMemory + 1]int   // active jobs by state
+	dependents map[cluster.JobID]int          // active jobs that depend on a job or array; nil in a clone
+
+	hashes jobHasher
+	digest uint64 // of pending, holding and tail
+}
+
+// userJob orders jobs by their users.
+type userJob struct {
+	user string
+	id   cluster.JobID
+}
+
+// dueJob orders jobs by when time will next change them.
+type dueJob struct {
+	at cluster.Instant
+	id cluster.JobID
+}
+
+func newJobs(h *table.Hasher) jobTables {
+	return jobTables{
+		next:    1,
+		pending: cow.New[cluster.JobID, *cluster.Job](cmp.Compare[cluster.JobID]),
+		holding: cow.New[cluster.JobID, *cluster.Job](cmp.Compare[cluster.JobID]),
+		tail:    cow.New[uint64, *cluster.Job](cmp.Compare[uint64]),
+		arrays:  table.New(&arraySchema, h),
+		signals: table.New(&signalSchema, h),
+		users: cow.New[userJob, none](func(a, b userJob) int {
+			if c := strings.Compare(a.user, b.user); c != 0 {
+				return c
+			}
+			return cmp.Compare(a.id, b.id)
+		}),
+		due: cow.New[dueJob, none](func(a, b dueJob) int {
+			if c := cmp.Compare(a.at, b.at); c != 0 {
+				return c
+			}
+			return cmp.Compare(a.id, b.id)
+		}),
+		ended:      cow.New[cluster.JobID, uint64](cmp.Compare[cluster.JobID]),
+		dependents: map[cluster.JobID]int{},
+		hashes:     jobHasher{Hasher: h},
+	}
+}
+
+// clone returns tables that later writes to x do not change. O(1).
+func (x *jobTables) clone(h *table.Hasher) jobTables {
+	c := *x
+	c.pending, c.holding, c.tail = x.pending.Clone(), x.holding.Clone(), x.tail.Clone()
+	c.arrays, c.signals = x.arrays.Clone(h), x.signals.Clone(h)
+	c.users, c.due, c.ended = x.users.Clone(), x.due.Clone(), x.ended.Clone()
+	c.dependents, c.hashes = nil, jobHasher{Hasher: h}
+	return c
+}
+
+// active finds a job that has not ended. O(log n).
+func (x *jobTables) active(id cluster.JobID) (*cluster.Job, bool) {
+	if j, found := x.pending.Get(id); found {
+		return j, true
+	}
+	return x.holding.Get(id)
+}
+
+// job finds a job that is active or in the tail. O(log n).
+func (x *jobTables) job(id cluster.JobID) (*cluster.Job, bool) {
+	if j, found := x.active(id); found {
+		return j, true
+	}
+	seq, found := x.ended.Get(id)
+	if !found {
+		return nil, false
+	}
+	return x.tail.Get(seq)
+}
+
+// live returns how many jobs are active.
+func (x *jobTables) live() int { return x.pending.Len() + x.holding.Len() }
+
+// put replaces a job by a newer value, or adds one if old is nil, and updates every index. A
+// final state moves the job to the tail, which keeps most jobs. O(log n).
+func (x *jobTables) put(old, j *cluster.Job, most int) {
+	if old == nil {
+		x.digest ^= x.hashes.spec(j)
+		x.list(j)
+	} else {
+		x.unlink(old, j)
+	}
+	if at := dueOf(j); at != cluster.Never {
+		x.due.Set(dueJob{at, j.ID}, none{})
+	}
+	if j.State.Final() {
+		x.finish(j, most)
+		return
+	}
+	x.digest ^= x.hashes.job(j)
+	x.states[j.State]++
+	if !j.State.Holds() {
+		x.pending.Set(j.ID, j)
+		return
+	}
+	x.holding.Set(j.ID, j)
+	if old != nil && !old.State.Holds() {
+		x.keepArray(j.Array, 0, 1)
+	}
+}
+
+// list adds a new active job to the indexes that last as long as it is active.
+func (x *jobTables) list(j *cluster.Job) {
+	x.users.Set(userJob{j.Spec.Owner.User, j.ID}, none{})
+	x.depend(j)
+}
+
+// unlink removes from the indexes what of old does not hold for j.
+func (x *jobTables) unlink(old, j *cluster.Job) {
+	x.digest ^= x.hashes.job(old)
+	x.states[old.State]--
+	if old.Spec != j.Spec {
+		x.digest ^= x.hashes.spec(old)
+		x.digest ^= x.hashes.spec(j)
+	}
+	if at := dueOf(old); at != cluster.Never {
+		x.due.Delete(dueJob{at, old.ID})
+	}
+	if !old.State.Holds() {
+		if j.State != cluster.Pending {
+			x.pending.Delete(old.ID)
+		}
+		return
+	}
+	if !j.State.Holds() {
+		x.holding.Delete(old.ID)
+		x.keepArray(old.Array, 0, -1)
+		x.signals.Delete(old.ID)
+	}
+}
+
+// put replaces a job by a newer value, or adds one if old is nil, and has every other table
+// follow. It is the only way in which jobs change. O(log n + nodes of the job).
 func (s *State) put(old, j *cluster.Job) {
 	j.Version = s.index
 	if j.State != cluster.Pending || j.Hold != cluster.NotHeld {
@@ -18,94 +173,23 @@ func (s *State) put(old, j *cluster.Job) {
 	s.meter(old, j)
 	s.keepUnfunded(old, j)
 	s.keepNarrow(old, j)
-	if old == nil {
-		s.digest ^= s.hashSpecOf(j)
-		s.users.Set(userJob{j.Spec.Owner.User, j.ID}, none{})
-		s.depend(j)
-	} else {
-		s.unlink(old, j)
+	held := old != nil && old.State.Holds()
+	if held && !j.State.Holds() {
+		s.allocate(old, -1)
 	}
-	if at := dueOf(j); at != cluster.Never {
-		s.due.Set(dueJob{at, j.ID}, none{})
-	}
-	if !s.unwatched {
-		s.effects.Changed = append(s.effects.Changed, Change{Kind: JobChanged, Job: j.ID, Old: old, New: j})
+	s.jobTables.put(old, j, s.limits.tail)
+	if old != nil && !held && j.State.Holds() {
+		s.allocate(j, 1)
 	}
 	if j.State.Final() {
-		s.finish(j)
+		s.blobs.Use(s.now, j.Spec, -1, nil)
+	}
+	if s.unwatched {
 		return
 	}
-	s.digest ^= s.hashJob(j)
-	s.states[j.State]++
-	if !j.State.Holds() {
-		s.pending.Set(j.ID, j)
-		return
-	}
-	s.holding.Set(j.ID, j)
-	if old != nil && !old.State.Holds() {
-		s.allocate(j, 1)
-		s.keepArray(j.Array, 0, 1)
-	}
-}
-
-// unlink takes out of the indexes what of old does not hold for j.
-func (s *State) unlink(old, j *cluster.Job) {
-	s.digest ^= s.hashJob(old)
-	s.states[old.State]--
-	if old.Spec != j.Spec {
-		s.digest ^= s.hashSpecOf(old)
-		s.digest ^= s.hashSpecOf(j)
-	}
-	if at := dueOf(old); at != cluster.Never {
-		s.due.Delete(dueJob{at, old.ID})
-	}
-	if !old.State.Holds() {
-		if j.State != cluster.Pending {
-			s.pending.Delete(old.ID)
-		}
-		return
-	}
-	if !j.State.Holds() {
-		s.holding.Delete(old.ID)
-		s.allocate(old, -1)
-		s.keepArray(old.Array, 0, -1)
-		s.setSignals(old.ID, nil)
-	}
-}
-
-// allocate adds a job's allocation to what is used on its nodes, or with sign -1 takes
-// it away.
-func (t *tables) allocate(j *cluster.Job, sign int32) {
-	for _, a := range j.Alloc.Nodes {
-		u, _ := t.uses.Get(a.Node)
-		u.GPUs = slices.Clone(u.GPUs)
-		addUse(&u, j, a, sign)
-		if u.Jobs == 0 {
-			t.uses.Delete(a.Node)
-		} else {
-			t.uses.Set(a.Node, u)
-		}
-		if sign > 0 {
-			t.onNode.Set(nodeJob{a.Node, j.ID}, none{})
-		} else {
-			t.onNode.Delete(nodeJob{a.Node, j.ID})
-		}
-	}
-}
-
-// addUse changes u, whose GPUs it may write, by what j has on one node.
-func addUse(u *cluster.Use, j *cluster.Job, a cluster.NodeAllocation, sign int32) {
-	u.Jobs += sign
-	u.CPUs += sign * a.CPUs
-	u.Memory += cluster.Bytes(sign) * a.Memory
-	for _, g := range a.GPUs {
-		for int(g) >= len(u.GPUs) {
-			u.GPUs = append(u.GPUs, false)
-		}
-		u.GPUs[g] = sign > 0
-	}
-	if j.Spec.Request.Exclusive {
-		u.Whole = sign > 0
+	s.effects.Changed = append(s.effects.Changed, Change{Kind: JobChanged, Job: j.ID, Old: old, New: j})
+	if j.State.Final() {
+		s.effects.Finished = append(s.effects.Finished, Finished{Seq: s.finished, Job: j, Record: command.EncodeJob(j)})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -43,7 +44,7 @@ func (s *State) extendLien(id accounting.LienID) {
 		return
 	}
 	j := *old
-	s.end(&j, ending{outcome: cluster.TimedOut, reason: cluster.ReasonCredits, detail: oneLine(err)})
+	s.end(&j, ending{outcome: cluster.TimedOut, reason: cluster.ReasonCredits, detail: command.OneLine(err)})
 	s.settle(&j)
 	s.put(old, &j)
 }
@@ -64,7 +65,7 @@ func (s *State) warnOfCredits(old *cluster.Job, id accounting.LienID) {
 	}
 	j := *old
 	j.Warned = true
-	s.send(j.ID, signal.Number, signal.BatchOnly)
+	s.send(s.index, j.ID, signal.Number, signal.BatchOnly)
 	s.put(old, &j)
 }
 

@@ -1,11 +1,10 @@
 package state
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/schedule/words"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -133,13 +132,13 @@ func checkNVLinkDomain(r *cluster.Request, t *localityIndex, where nodeScope) *c
 	const other = "ask for less, or for --connect=nvlink-node: the GPUs of each node in one domain"
 	switch {
 	case len(t.links) == 0:
-		return refusef(command.InvalidArgument, "no node of %s has GPUs that NVLink joins", where)
+		return command.Refusef(command.InvalidArgument, "no node of %s has GPUs that NVLink joins", where)
 	case r.Nodes > 1 && !beyond:
-		return hinting(refusef(command.InvalidArgument, "no NVLink domain of %s reaches beyond one node, the job asks for %d nodes", where, r.Nodes), other)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no NVLink domain of %s reaches beyond one node, the job asks for %d nodes", where, r.Nodes), other)
 	case int64(r.TotalGPUs()) > most:
-		return hinting(refusef(command.InvalidArgument, "no NVLink domain of %s has %d GPUs for the job (the largest has %d)", where, r.TotalGPUs(), most), other)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no NVLink domain of %s has %d GPUs for the job (the largest has %d)", where, r.TotalGPUs(), most), other)
 	}
-	return hinting(refusef(command.InvalidArgument, "no NVLink domain of %s has all that the job asks for at once", where), other)
+	return command.WithHint(command.Refusef(command.InvalidArgument, "no NVLink domain of %s has all that the job asks for at once", where), other)
 }
 
 // unlinkedNodes refuses a job for which too few nodes have their GPUs in one domain.
@@ -155,9 +154,9 @@ func unlinkedNodes(r *cluster.Request, t *localityIndex, where nodeScope) *comma
 	nodes, gpus := capacity(&each, t.nodes, where.most)
 	switch {
 	case each.GPUsPerNode > most:
-		return hinting(refusef(command.InvalidArgument, "no node of %s has %d GPUs in one NVLink domain (the most are %d)", where, each.GPUsPerNode, most), "ask for at most %d on each node, or leave out --connect", most)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %d GPUs in one NVLink domain (the most are %d)", where, each.GPUsPerNode, most), "ask for at most %d on each node, or leave out --connect", most)
 	case nodes < int64(max(r.Nodes, 1)) || gpus < int64(r.TotalGPUs()):
-		return hinting(refusef(command.InvalidArgument, "%s has %d nodes large enough with their GPUs in one NVLink domain, too few for the job", where, nodes), "ask for fewer, or leave out --connect")
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has %d nodes large enough with their GPUs in one NVLink domain, too few for the job", where, nodes), "ask for fewer, or leave out --connect")
 	}
 	return nil
 }
@@ -177,24 +176,13 @@ func spread(r *cluster.Request, t *localityIndex, most int64, where nodeScope) *
 	}
 	under := "one leaf switch"
 	if most > 1 {
-		under = plural(most, "leaf switch")
+		under = words.Count(most, "leaf switch", "leaf switches")
 	}
 	const advice = "ask for less, or name a time after which it may start without, such as --switches=1@30"
 	if r.Nodes > 0 && n < int64(r.Nodes) {
-		return hinting(refusef(command.InvalidArgument, "%s under %s of %s are large enough, the job asks for %d", plural(n, "node"), under, where, r.Nodes), advice)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s under %s of %s are large enough, the job asks for %d", words.Count(n, "node"), under, where, r.Nodes), advice)
 	}
-	return hinting(refusef(command.InvalidArgument, "%s of %s can give the job %d GPUs, it asks for %d", under, where, g, r.TotalGPUs()), advice)
-}
-
-// plural is a number with its noun.
-func plural(n int64, noun string) string {
-	switch {
-	case n == 1:
-		return "1 " + noun
-	case strings.HasSuffix(noun, "ch"):
-		noun += "e"
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return command.WithHint(command.Refusef(command.InvalidArgument, "%s of %s can give the job %d GPUs, it asks for %d", under, where, g, r.TotalGPUs()), advice)
 }
 
 // largest is the sum of the largest few. It consumes the list.

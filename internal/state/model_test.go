@@ -36,7 +36,7 @@ func (x *chaos) request() command.RequestID {
 }
 
 func (x *chaos) ref() cluster.JobRef {
-	ref := cluster.JobRef{ID: cluster.JobID(x.pick(int(x.s.nextJob) + 1)), Index: cluster.NoIndex}
+	ref := cluster.JobRef{ID: cluster.JobID(x.pick(int(x.s.jobTables.next) + 1)), Index: cluster.NoIndex}
 	if x.pick(4) == 0 {
 		ref.Index = int32(x.pick(8))
 	}

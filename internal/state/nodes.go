@@ -1,11 +1,115 @@
 package state
 
 import (
+	"bytes"
+	"cmp"
+	"slices"
 	"strings"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/cow"
+	"github.com/greylag/greylag/internal/schedule/words"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/cluster"
 )
+
+// nodeTables is the nodes, what is allocated on them, and their capacity over time.
+type nodeTables struct {
+	nodes table.Table[string, *cluster.Node]
+	fleet fleet
+
+	// Indexes.
+	uses   cow.Map[string, cluster.Use]
+	onNode cow.Map[nodeJob, none]
+}
+
+// nodeJob orders jobs by the nodes that they have.
+type nodeJob struct {
+	node string
+	id   cluster.JobID
+}
+
+var nodeSchema = table.Schema[string, *cluster.Node]{ // never written
+	Kind: table.Nodes, Compare: strings.Compare, Fields: table.Pointer(command.NodeFields),
+	KeyOf: func(n **cluster.Node) string { return (*n).Name },
+}
+
+func newNodes(h *table.Hasher) nodeTables {
+	return nodeTables{
+		nodes: table.New(&nodeSchema, h), fleet: newFleet(h),
+		uses: cow.New[string, cluster.Use](strings.Compare),
+		onNode: cow.New[nodeJob, none](func(a, b nodeJob) int {
+			if c := strings.Compare(a.node, b.node); c != 0 {
+				return c
+			}
+			return cmp.Compare(a.id, b.id)
+		}),
+	}
+}
+
+// clone returns tables that later writes to x do not change. O(1).
+func (x *nodeTables) clone(h *table.Hasher) nodeTables {
+	return nodeTables{x.nodes.Clone(h), x.fleet.clone(h), x.uses.Clone(), x.onNode.Clone()}
+}
+
+// partsOf returns the resources of a node; nil for none.
+func (x *nodeTables) partsOf(name string) []part {
+	n, _ := x.nodes.Get(name)
+	u, _ := x.uses.Get(name)
+	return partsOf(n, u)
+}
+
+// allocate adds a job's allocation to what is used on its nodes, or with sign -1 removes it.
+func (x *nodeTables) allocate(j *cluster.Job, sign int32) {
+	for _, a := range j.Alloc.Nodes {
+		u, _ := x.uses.Get(a.Node)
+		u.GPUs = slices.Clone(u.GPUs)
+		addUse(&u, j, a, sign)
+		if u.Jobs == 0 {
+			x.uses.Delete(a.Node)
+		} else {
+			x.uses.Set(a.Node, u)
+		}
+		if sign > 0 {
+			x.onNode.Set(nodeJob{a.Node, j.ID}, none{})
+		} else {
+			x.onNode.Delete(nodeJob{a.Node, j.ID})
+		}
+	}
+}
+
+// addUse changes u, whose GPUs it may write, by what j has on one node.
+func addUse(u *cluster.Use, j *cluster.Job, a cluster.NodeAllocation, sign int32) {
+	u.Jobs += sign
+	u.CPUs += sign * a.CPUs
+	u.Memory += cluster.Bytes(sign) * a.Memory
+	for _, g := range a.GPUs {
+		for int(g) >= len(u.GPUs) {
+			u.GPUs = append(u.GPUs, false)
+		}
+		u.GPUs[g] = sign > 0
+	}
+	if j.Spec.Request.Exclusive {
+		u.Whole = sign > 0
+	}
+}
+
+// allocate is nodeTables.allocate that also records how it changes the capacity: of nodes that
+// take no jobs, what is drained depends on what is used.
+func (s *State) allocate(j *cluster.Job, sign int32) {
+	var names []string
+	var before [][]part
+	for _, a := range j.Alloc.Nodes {
+		if n, _ := s.nodes.Get(a.Node); n != nil && !sound(n) {
+			names, before = append(names, a.Node), append(before, s.partsOf(a.Node))
+		}
+	}
+	s.nodeTables.allocate(j, sign)
+	for i, name := range names {
+		s.fleet.change(s.now, before[i], s.partsOf(name), s.limits.levels)
+	}
+}
 
 // register takes in a node that has dialled in. Under a new boot id it begins a new
 // life: a new epoch, and nothing of its former tasks. What a node has that is not known,
@@ -14,12 +118,12 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 	if refusal := checkNode(&c.Node); refusal != nil {
 		return refusal
 	}
-	if h, held := s.holders.Get(holderKey{"node", c.Node.Name}); held && c.Issued > 0 && h.Revoked(c.Issued) {
-		return revokedRefusal(h)
+	if refusal := s.hosts.Revoked("node", c.Node.Name, c.Issued); c.Issued > 0 && refusal != nil {
+		return refusal
 	}
 	old, known := s.nodes.Get(c.Node.Name)
 	n := c.Node
-	n.Fault = sanitize(n.Fault)
+	n.Fault = command.Sanitize(n.Fault)
 	n.Liveness, n.Since, n.Registered = cluster.Alive, s.now, s.now
 	n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", 0
 	n.Epoch = s.index
@@ -55,45 +159,53 @@ func checkNode(n *cluster.Node) *command.Refusal {
 	bad := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(",[]", r) }
 	switch {
 	case n.Name == "" || len(n.Name) > maxNodeName || strings.ContainsFunc(n.Name, bad):
-		return refusef(command.InvalidArgument, "%q is no name for a node", sanitize(n.Name))
+		return command.Refusef(command.InvalidArgument, "%q is no name for a node", command.Sanitize(n.Name))
 	case n.CPUs < 1 || n.CPUs > maxNodeCPUs || n.Memory < 0 || n.Memory > maxNodeMemory:
-		return refusef(command.InvalidArgument, "node %s: %d CPUs, %d bytes of memory: out of range", n.Name, n.CPUs, int64(n.Memory))
+		return command.Refusef(command.InvalidArgument, "node %s: %d CPUs, %d bytes of memory: out of range", n.Name, n.CPUs, int64(n.Memory))
 	case n.Orphans < 0:
-		return refusef(command.InvalidArgument, "node %s has %d tasks: want 0 or more", n.Name, n.Orphans)
+		return command.Refusef(command.InvalidArgument, "node %s has %d tasks: want 0 or more", n.Name, n.Orphans)
 	case len(n.Features) > maxNodeWords:
-		return refusef(command.InvalidArgument, "node %s: %d features, at most %d", n.Name, len(n.Features), maxNodeWords)
+		return command.Refusef(command.InvalidArgument, "node %s: %d features, at most %d", n.Name, len(n.Features), maxNodeWords)
 	}
 	for _, word := range append([]string{n.Address, n.BootID, n.Version, n.Runtime, n.Region}, n.Features...) {
-		if len(word) > maxMessage {
-			return refusef(command.InvalidArgument, "node %s: a description of more than %d bytes", n.Name, maxMessage)
+		if len(word) > command.MaxMessage {
+			return command.Refusef(command.InvalidArgument, "node %s: a description of more than %d bytes", n.Name, command.MaxMessage)
 		}
 	}
 	if why := gpuFault(n.GPUs); why != "" {
-		return refusef(command.InvalidArgument, "node %s: %s", n.Name, why)
+		return command.Refusef(command.InvalidArgument, "node %s: %s", n.Name, why)
 	}
 	return nil
 }
 
-// putNode stores a node, unless it is as it was.
+// putNode stores a node, unless it is equal to the stored one.
 func (s *State) putNode(n *cluster.Node) {
 	old, known := s.nodes.Get(n.Name)
 	if known {
 		n.Changed = old.Changed
-		before := s.hashNode(old)
-		if before == s.hashNode(n) {
+		if bytes.Equal(encodeNode(old), encodeNode(n)) {
 			return
 		}
-		s.digest ^= before
 	}
 	n.Changed = s.index
 	before := s.partsOf(n.Name)
 	s.nodes.Set(n.Name, n)
-	s.digest ^= s.hashNode(n)
-	s.fleetChanged(before, s.partsOf(n.Name))
+	s.nodeChanged(n.Name, before)
 	if !known || !shapeOf(old).same(shapeOf(n)) || !sameLinks(old.GPUs, n.GPUs) {
 		s.rooms, s.retryAll = nil, true
 	}
-	s.effects.Changed = append(s.effects.Changed, Change{Kind: NodeChanged, Node: n.Name})
+}
+
+func encodeNode(n *cluster.Node) []byte {
+	c := codec.Writer(nil)
+	command.NodeFields(&c, n)
+	return c.Written()
+}
+
+// nodeChanged records that a node with some parts changed.
+func (s *State) nodeChanged(name string, before []part) {
+	s.fleet.change(s.now, before, s.partsOf(name), s.limits.levels)
+	s.effects.Changed = append(s.effects.Changed, Change{Kind: NodeChanged, Node: name})
 }
 
 // setLiveness notes whom the leader hears. What it says of an earlier life of a node
@@ -124,18 +236,18 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 	}
 	switch {
 	case len(c.Names) == 0:
-		return refuse(command.InvalidArgument, "no node is named", "")
+		return command.Refuse(command.InvalidArgument, "no node is named", "")
 	case c.Action < command.DrainNodes || c.Action > command.RemoveNodes:
-		return refusef(command.InvalidArgument, "unknown action %d on nodes", c.Action)
+		return command.Refusef(command.InvalidArgument, "unknown action %d on nodes", c.Action)
 	case c.Action == command.DrainNodes && strings.TrimSpace(c.Reason) == "":
-		return refuse(command.InvalidArgument, "draining needs a reason", "give one with --reason")
-	case !allowed(c.Actor, command.RoleOperator):
-		return refusef(command.Denied, "%s may not change nodes: that needs the role operator", c.Actor.Identity.User)
+		return command.Refuse(command.InvalidArgument, "draining needs a reason", "give one with --reason")
+	case !c.Actor.Has(command.RoleOperator):
+		return command.Refusef(command.Denied, "%s may not change nodes: that needs the role operator", c.Actor.Identity.User)
 	}
 	for _, name := range c.Names {
 		n, known := s.nodes.Get(name)
 		if !known {
-			return s.remember(c.Request, hinting(refusef(command.NotFound, "there is no node %q", sanitize(name)), "gctl info lists the nodes"))
+			return s.remember(c.Request, command.WithHint(command.Refusef(command.NotFound, "there is no node %q", command.Sanitize(name)), "gctl info lists the nodes"))
 		}
 		if refusal := s.removable(n, c); refusal != nil {
 			return s.remember(c.Request, refusal)
@@ -158,9 +270,9 @@ func (s *State) removable(n *cluster.Node, c *command.UpdateNodes) *command.Refu
 	case !busy || u.Jobs == 0 || c.Action != command.RemoveNodes:
 		return nil
 	case n.Liveness == cluster.Alive:
-		return hinting(refusef(command.Conflict, "node %q answers and has %s", n.Name, plural(int64(u.Jobs), "job")), "drain it, and remove it when they have ended")
+		return command.WithHint(command.Refusef(command.Conflict, "node %q answers and has %s", n.Name, words.Count(u.Jobs, "job")), "drain it, and remove it when they have ended")
 	case !c.Force:
-		return hinting(refusef(command.Conflict, "node %q is silent and has %s, which may still run", n.Name, plural(int64(u.Jobs), "job")),
+		return command.WithHint(command.Refusef(command.Conflict, "node %q is silent and has %s, which may still run", n.Name, words.Count(u.Jobs, "job")),
 			"they are given up when it has been silent for node_timeout; --force removes it now, and they run again elsewhere or end as NODE_FAIL")
 	}
 	return nil
@@ -175,7 +287,7 @@ func (s *State) updateNode(name string, c *command.UpdateNodes) bool {
 	n := *old
 	switch c.Action {
 	case command.DrainNodes:
-		why := sanitize(c.Reason)
+		why := command.Sanitize(c.Reason)
 		if old.Drain && old.DrainWhy == why {
 			return false
 		}
@@ -187,13 +299,11 @@ func (s *State) updateNode(name string, c *command.UpdateNodes) bool {
 		n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", 0
 	case command.RemoveNodes:
 		s.loseTasks(name, "the node was removed")
-		s.revoke("node", name, c.Actor.Identity.User, "the node was removed")
+		s.hosts.Revoke(s.now, "node", name, c.Actor.Identity.User, "the node was removed")
 		before := s.partsOf(name)
 		s.nodes.Delete(name)
-		s.fleetChanged(before, nil)
-		s.digest ^= s.hashNode(old)
+		s.nodeChanged(name, before)
 		s.rooms, s.retryAll = nil, true
-		s.effects.Changed = append(s.effects.Changed, Change{Kind: NodeChanged, Node: name})
 		return true
 	}
 	s.putNode(&n)

@@ -44,11 +44,11 @@ func (s *State) initialise(c *command.Init) command.Result {
 	case s.clusterID == c.ClusterID && c.ClusterID != "":
 		return &command.Done{Version: s.policy.Version} // a repetition
 	case s.clusterID != "":
-		return refuse(command.Conflict, "this cluster has been initialised before", "its state is as it was")
+		return command.Refuse(command.Conflict, "this cluster has been initialised before", "its state is as it was")
 	case c.ClusterID == "" || len(c.ClusterID) > maxNodeName:
-		return refuse(command.InvalidArgument, "a new cluster needs an id", "")
+		return command.Refuse(command.InvalidArgument, "a new cluster needs an id", "")
 	case err != nil:
-		return refuse(command.InvalidArgument, "policy: "+oneLine(err), "")
+		return command.Refuse(command.InvalidArgument, "policy: "+command.OneLine(err), "")
 	}
 	s.clusterID = c.ClusterID
 	s.setPolicy(&policy)
@@ -61,13 +61,13 @@ func (s *State) applyPolicy(c *command.ApplyPolicy) command.Result {
 	}
 	policy := c.Policy
 	if err := checkPolicy(&policy); err != nil {
-		return refuse(command.InvalidArgument, "policy: "+oneLine(err), "")
+		return command.Refuse(command.InvalidArgument, "policy: "+command.OneLine(err), "")
 	}
 	switch {
-	case !allowed(c.Actor, command.RoleAdmin):
-		return s.remember(c.Request, refusef(command.Denied, "%s may not change the policy: that needs the role admin", c.Actor.Identity.User))
+	case !c.Actor.Has(command.RoleAdmin):
+		return s.remember(c.Request, command.Refusef(command.Denied, "%s may not change the policy: that needs the role admin", c.Actor.Identity.User))
 	case c.Expect != 0 && c.Expect != s.policy.Version:
-		return s.remember(c.Request, hinting(refusef(command.Conflict, "the policy has version %d, not %d: somebody changed it", s.policy.Version, c.Expect), "edit the present one, gctl show policy, or put yours over it: gctl apply --force"))
+		return s.remember(c.Request, command.WithHint(command.Refusef(command.Conflict, "the policy has version %d, not %d: somebody changed it", s.policy.Version, c.Expect), "edit the present one, gctl show policy, or put yours over it: gctl apply --force"))
 	}
 	if !audit.SamePolicy(&policy, s.policy) {
 		s.setPolicy(&policy)
@@ -88,7 +88,7 @@ func (s *State) setPolicy(p *cluster.Policy) {
 	if another {
 		s.fadeAnew()
 	}
-	s.hashes.policy = s.hashPolicy()
+	s.policyHash = s.hashPolicy()
 	s.rooms, s.retryAll = nil, true
 	s.narrowAll()
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})

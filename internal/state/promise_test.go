@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // promised is a state with a node and a waiting job 1, whose start in an hour is a promise.
 func promised(t *testing.T) (*script, cluster.Instant) {
 	t.Helper()
-	x := &script{t: t, s: newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000}), now: 1}
+	x := &script{t: t, s: newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000}, new(table.Hasher)), now: 1}
 	x.apply(&command.Init{ClusterID: "test"})
 	for _, line := range []string{"node n1 gpus=8:h100 cpus=64 mem=512", "policy root", "submit ada gpusper=2 time=1h"} {
 		x.run(line)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -85,7 +86,7 @@ func (s *State) applyLateReport(x lateReport) {
 		s.amend(x.lien, &u)
 		return
 	}
-	s.putUnproven(x.lien, &u)
+	s.unproven.Set(x.lien, &u)
 }
 
 // amend charges an attempt for as long as its nodes prove that it had its GPUs: never
@@ -104,7 +105,7 @@ func (s *State) amend(id accounting.LienID, u *provisionalBill) {
 	if err != nil {
 		s.fault("lien %s: amend: %w", id, err)
 	}
-	s.putUnproven(id, nil)
+	s.unproven.Delete(id)
 	if is, _ := s.credits.Lien(id); u.forgive > 0 {
 		before, _ := n.Latest(math.MaxInt64)
 		after, _ := is.Latest(math.MaxInt64)
@@ -124,7 +125,7 @@ func (s *State) closeBills(most int) {
 			s.fault("lien %s: close: %w", id, err)
 			break
 		}
-		s.putUnproven(id, nil)
+		s.unproven.Delete(id)
 	}
 	s.credits.Forget(s.now.Add(-lienLife), most)
 	if over := s.credits.Ended() - maxLiens; over > 0 {
@@ -132,29 +133,12 @@ func (s *State) closeBills(most int) {
 	}
 }
 
-// putUnproven stores an attempt that may be proven yet, or with nil forgets it.
-func (s *State) putUnproven(id accounting.LienID, u *provisionalBill) {
-	if old, found := s.unproven.Get(id); found {
-		s.digest ^= s.hashUnproven(id, old)
-	}
-	if u == nil {
-		s.unproven.Delete(id)
-		return
-	}
-	s.unproven.Set(id, u)
-	s.digest ^= s.hashUnproven(id, u)
-}
-
-func (s *State) hashUnproven(id accounting.LienID, u *provisionalBill) uint64 {
-	return hashRecord(s.hashes.of(hashUnproven, uint64(id.Job), uint64(id.Attempt)), u, unprovenFields)
+var provisionalSchema = table.Schema[accounting.LienID, *provisionalBill]{ // never written
+	Kind: table.ProvisionalBills, Compare: accounting.CompareLiens, Key: lienKey, Fields: table.Pointer(unprovenFields),
 }
 
 func (x *restoring) readUnproven(c *codec.Coder) {
-	var id accounting.LienID
-	var u provisionalBill
-	lienKey(c, &id)
-	codec.Record(c, &u, unprovenFields)
-	if len(u.nodes) == 0 || !x.unproven.Set(id, &u) {
+	if id, u := x.unproven.Decode(c); len(u.nodes) == 0 {
 		c.Fail("the late attempt %s is not well formed", id)
 	}
 }

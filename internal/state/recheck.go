@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/greylag/greylag/internal/schedule/eligible"
+	"github.com/greylag/greylag/internal/schedule/words"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -89,7 +90,7 @@ func (s *State) apart(j *cluster.Job, p *cluster.Placement) string {
 		under[leaf] = none{}
 	}
 	if len(under) > most {
-		return fmt.Sprintf("its nodes are under %s, at most %d may be", plural(int64(len(under)), "leaf switch"), most)
+		return fmt.Sprintf("its nodes are under %s, at most %d may be", words.Count(len(under), "leaf switch", "leaf switches"), most)
 	}
 	return ""
 }

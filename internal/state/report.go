@@ -12,7 +12,6 @@ import (
 // Bounds of what a node may say.
 const (
 	maxNodeName    = 256
-	maxMessage     = 512
 	maxNodeGPUs    = 1024
 	maxNodeCPUs    = 1 << 16
 	maxNodeMemory  = 1 << 50
@@ -54,14 +53,14 @@ func (t *tables) newsOf(c *command.ReportTasks) reportDiff {
 	old, known := t.nodes.Get(c.Node)
 	switch {
 	case !known:
-		return reportDiff{refusal: refusef(command.NotFound, "node %q is not registered", c.Node)}
+		return reportDiff{refusal: command.Refusef(command.NotFound, "node %q is not registered", c.Node)}
 	case c.Epoch != old.Epoch:
-		return reportDiff{refusal: refusef(command.Conflict, "node %q is registered under epoch %d, not %d", c.Node, old.Epoch, c.Epoch)}
+		return reportDiff{refusal: command.Refusef(command.Conflict, "node %q is registered under epoch %d, not %d", c.Node, old.Epoch, c.Epoch)}
 	case len(c.Tasks) > maxReportTasks:
-		return reportDiff{refusal: refusef(command.InvalidArgument, "a report of %d tasks, at most %d", len(c.Tasks), maxReportTasks)}
+		return reportDiff{refusal: command.Refusef(command.InvalidArgument, "a report of %d tasks, at most %d", len(c.Tasks), maxReportTasks)}
 	}
 	if why := gpuFault(c.GPUs); why != "" {
-		return reportDiff{refusal: refuse(command.InvalidArgument, why, "")}
+		return reportDiff{refusal: command.Refuse(command.InvalidArgument, why, "")}
 	}
 	var result reportDiff
 	seen := make(map[cluster.JobID]none, len(c.Tasks))
@@ -121,7 +120,7 @@ func (v *View) SameGrant(r *command.TaskReport) bool {
 
 // changed is the node as reported; nil when that is no change.
 func changed(old *cluster.Node, c *command.ReportTasks, leftovers int32) *cluster.Node {
-	fault := sanitize(c.Fault)
+	fault := command.Sanitize(c.Fault)
 	if old.Fault == fault && old.Orphans == leftovers && (c.GPUs == nil || slices.Equal(old.GPUs, c.GPUs)) {
 		return nil
 	}
@@ -156,7 +155,7 @@ func (s *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (clus
 	t, r := j.Tasks[rank], said.Task
 	if r.Phase == cluster.TaskWanted && t.Phase == cluster.TaskWanted { // what its start waits for
 		before := t.Message
-		t.Message = sanitize(r.Message)
+		t.Message = command.Sanitize(r.Message)
 		return t, t.Message != before
 	}
 	if r.Phase <= t.Phase {
@@ -164,7 +163,7 @@ func (s *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (clus
 	}
 	t.GPU = s.used(j, rank, r)
 	if t.Phase < cluster.TaskEnded {
-		t.Cause, t.Exit, t.Message = r.Cause, r.Exit, sanitize(r.Message)
+		t.Cause, t.Exit, t.Message = r.Cause, r.Exit, command.Sanitize(r.Message)
 		t.Ran = max(0, said.Ran)
 	}
 	if t.Started == 0 {
@@ -263,9 +262,6 @@ func (s *State) loseTasks(node, why string) {
 		s.put(old, j)
 	}
 }
-
-// sanitize returns a text of a node or user as one line of bounded length.
-func sanitize(s string) string { return cluster.Sanitize(s, maxMessage) }
 
 // gpuFault says what is wrong with a list of GPUs; "" when nothing is.
 func gpuFault(gpus []cluster.GPU) string {

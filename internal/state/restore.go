@@ -5,11 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
+	"maps"
 
 	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -33,8 +34,9 @@ func decode(r io.Reader, l limits) (*State, error) {
 	case version > snapshotVersion:
 		return nil, fmt.Errorf("%w: version %d", ErrUnsupported, version)
 	}
-	x := &restoring{State: newState(l), body: new(bytes.Buffer)}
-	for kind := byte(0); kind != frameEnd; {
+	x := &restoring{State: newState(l, new(table.Hasher)), body: new(bytes.Buffer)}
+	x.readers = x.allReaders()
+	for kind := table.Kind(0); kind != table.End; {
 		next, body, err := x.frame(r)
 		if err != nil {
 			return nil, err
@@ -54,9 +56,10 @@ func decode(r io.Reader, l limits) (*State, error) {
 // restoring is a state being read.
 type restoring struct {
 	*State
-	ledger accounting.Decoder
-	body   *bytes.Buffer
-	specs  specWindow
+	readers table.Readers
+	ledger  accounting.Decoder
+	body    *bytes.Buffer
+	specs   specWindow
 }
 
 // readError tells an input that ends too early from one that cannot be read.
@@ -68,7 +71,7 @@ func readError(err error) error {
 }
 
 // frame reads one frame. The body is valid until the next one is read.
-func (x *restoring) frame(r io.Reader) (kind byte, body []byte, err error) {
+func (x *restoring) frame(r io.Reader) (kind table.Kind, body []byte, err error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return 0, nil, readError(err)
@@ -83,24 +86,31 @@ func (x *restoring) frame(r io.Reader) (kind byte, body []byte, err error) {
 	}
 	all := x.body.Bytes()
 	body = all[:size]
-	sum := crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, body)
-	if sum != binary.LittleEndian.Uint32(all[size:]) {
+	if table.Checksum(head[:], body) != binary.LittleEndian.Uint32(all[size:]) {
 		return 0, nil, fmt.Errorf("%w: the CRC of frame %d is wrong", ErrDamaged, head[0])
 	}
-	return head[0], body, nil
+	return table.Kind(head[0]), body, nil
+}
+
+// allReaders returns what reads the records of each kind.
+func (x *restoring) allReaders() table.Readers {
+	all := table.Readers{
+		table.Meta: x.readMeta, table.Policy: x.readPolicy, table.Topology: x.readTopology,
+		table.Nodes: func(c *codec.Coder) { x.nodes.Decode(c) }, table.Fleet: x.fleet.read,
+		table.Arrays: x.readArray, table.Jobs: x.readJob, table.Signals: x.readSignals, table.Tail: x.readEnded,
+		table.Requests: x.requests.read,
+		table.Accounts: x.readAccount, table.Associations: x.readAssociation, table.Usages: x.readUsage, table.Charges: x.readCharge,
+		table.Credits: x.readCredits, table.ProvisionalBills: x.readUnproven, table.Waits: x.readWait, table.RoundRobins: x.readCircle,
+		table.History: x.readHistory, table.End: x.readEnd,
+	}
+	maps.Copy(all, x.blobs.Readers())
+	maps.Copy(all, x.hosts.Readers())
+	return all
 }
 
 // section reads the records of one frame.
-func (x *restoring) section(kind byte, body []byte) error {
-	table := map[byte]func(*codec.Coder){
-		frameMeta: x.readMeta, framePolicy: x.readPolicy, frameNodes: x.readNode, frameArrays: x.readArray,
-		frameJobs: x.readJob, frameSignals: x.readSignals, frameTail: x.readEnded, frameRequests: x.readRequest,
-		frameBlobs: x.readBlob, frameTokens: x.readToken, frameUploads: x.readUpload, frameTopology: x.readTopology,
-		frameAccounts: x.readAccount, frameAssociations: x.readAssociation, frameUsages: x.readUsage, frameCharges: x.readCharge, frameCredits: x.readCredits,
-		frameUnproven: x.readUnproven, frameWaits: x.readWait, frameCircles: x.readCircle, frameFleet: x.readLevel, frameMembers: x.readMember,
-		frameHistory: x.readHistory, frameHolders: x.readHolder, frameRotation: x.readRotation, frameEnd: x.readEnd,
-	}
-	read := table[kind]
+func (x *restoring) section(kind table.Kind, body []byte) error {
+	read := x.readers[kind]
 	if read == nil {
 		return fmt.Errorf("%w: frame %d", ErrUnsupported, kind)
 	}
@@ -122,40 +132,33 @@ func (x *restoring) readMeta(c *codec.Coder) {
 	var m meta
 	codec.Record(c, &m, metaFields)
 	x.index, x.now, x.clusterID = m.index, m.now, m.clusterID
-	x.nextJob, x.finished, x.nextRequest, x.audited = m.nextJob, m.finished, m.nextRequest, m.audited
+	x.jobTables.next, x.finished, x.requests.next, x.audited = m.nextJob, m.finished, m.nextRequest, m.audited
+	x.accountsAt = m.accountsAt
 }
 
 func (x *restoring) readPolicy(c *codec.Coder) {
 	p := new(cluster.Policy)
 	codec.Record(c, p, command.PolicyFields)
 	x.policy = p
-	x.hashes.policy = x.hashPolicy()
-}
-
-func (x *restoring) readNode(c *codec.Coder) {
-	n := new(cluster.Node)
-	codec.Record(c, n, command.NodeFields)
-	if !x.nodes.Set(n.Name, n) {
-		c.Fail("node %q twice", n.Name)
-	}
+	x.policyHash = x.hashPolicy()
 }
 
 func (x *restoring) readArray(c *codec.Coder) {
-	var id cluster.JobID
-	var a array
-	codec.Uint(c, &id)
-	codec.Record(c, &a, arrayFields)
+	id, a := x.arrays.Decode(c)
 	count, ok := countOf(a.ranges)
-	if a.count = count; !ok || !x.arrays.Set(id, a) {
+	if !ok {
 		c.Fail("array %d is not well formed", id)
+		return
 	}
+	a.count = count
+	x.arrays.SetIndexed(id, a)
 }
 
 // sound reports whether what the tables rely on holds for a job by itself.
 func (x *restoring) sound(j *cluster.Job) bool {
 	a, isElement := x.arrays.Get(j.Array)
 	switch {
-	case j.Spec == nil, j.ID == 0, j.ID >= x.nextJob, j.State == 0, j.State > cluster.OutOfMemory:
+	case j.Spec == nil, j.ID == 0, j.ID >= x.jobTables.next, j.State == 0, j.State > cluster.OutOfMemory:
 		return false
 	case (j.Array != 0) != isElement, isElement && (j.ID < j.Array || j.ID-j.Array >= cluster.JobID(a.count)):
 		return false
@@ -194,13 +197,12 @@ func (x *restoring) readJob(c *codec.Coder) {
 		c.Fail("job %d is not well formed", j.ID)
 		return
 	}
-	if !x.countBlob(j.Spec.Script) || !x.countBlob(j.Spec.Environment) {
+	if !x.blobs.Restore(j.Spec.Script) || !x.blobs.Restore(j.Spec.Environment) {
 		c.Fail("job %d names a script or environment that is not there", j.ID)
 		return
 	}
 	x.words.shareWords(j.Spec)
-	x.users.Set(userJob{j.Spec.Owner.User, j.ID}, none{})
-	x.depend(j)
+	x.list(j)
 	x.states[j.State]++
 	x.keepArray(j.Array, 1, 0)
 	if at := dueOf(j); at != cluster.Never {
@@ -218,18 +220,8 @@ func (x *restoring) readJob(c *codec.Coder) {
 		j.Alloc.Nodes[i].Node = j.Tasks[i].Node
 	}
 	x.holding.Set(j.ID, j)
-	x.tables.allocate(j, 1)
+	x.nodeTables.allocate(j, 1)
 	x.keepArray(j.Array, 0, 1)
-}
-
-// countBlob counts a job that names the blob, which must be there.
-func (x *restoring) countBlob(d cluster.Digest) bool {
-	u, known := x.blobs.Get(d)
-	if known {
-		u.jobs++
-		x.blobs.Set(d, u)
-	}
-	return known || d.IsZero()
 }
 
 func (x *restoring) readEnded(c *codec.Coder) {
@@ -250,59 +242,9 @@ func (x *restoring) readEnded(c *codec.Coder) {
 }
 
 func (x *restoring) readSignals(c *codec.Coder) {
-	var id cluster.JobID
-	var list []Signal
-	codec.Uint(c, &id)
-	codec.Record(c, &list, signalsFields)
-	if len(list) == 0 || len(list) > maxSignals || !x.holding.Has(id) || !x.signals.Set(id, list) {
+	id, list := x.signals.Decode(c)
+	if len(list) == 0 || len(list) > maxSignals || !x.holding.Has(id) {
 		c.Fail("the signals of job %d are not well formed", id)
-	}
-}
-
-func (x *restoring) readRequest(c *codec.Coder) {
-	var number uint64
-	var r request
-	codec.Uint(c, &number)
-	codec.Record(c, &r, requestRecord)
-	if _, twice := x.requestOf[r.id.Key]; twice || number >= x.nextRequest || !x.requests.Set(number, r) {
-		c.Fail("request %d is not well formed", number)
-		return
-	}
-	x.requestOf[r.id.Key] = number
-	x.requestBytes += len(r.answer)
-}
-
-func (x *restoring) readBlob(c *codec.Coder) {
-	var d cluster.Digest
-	var u blobUse
-	digestField(c, &d)
-	codec.Record(c, &u, blobFields)
-	if !x.blobs.Set(d, u) {
-		c.Fail("blob %s twice", d)
-	}
-}
-
-func (x *restoring) readToken(c *codec.Coder) {
-	var d cluster.Digest
-	var t token
-	digestField(c, &d)
-	codec.Record(c, &t, tokenFields)
-	if !x.tokens.Set(d, t) {
-		c.Fail("join token %s twice", d)
-	}
-}
-
-func (x *restoring) readUpload(c *codec.Coder) {
-	var d cluster.Digest
-	var u, sum upload
-	digestField(c, &d)
-	codec.Record(c, &u, uploadFields)
-	for _, part := range u.parts {
-		sum = sum.with(part, u.at)
-	}
-	sum.size, sum.at = u.size, u.at
-	if !x.uploads.Set(d, sum) {
-		c.Fail("upload %s twice", d)
 	}
 }
 
@@ -310,12 +252,7 @@ func (x *restoring) readUpload(c *codec.Coder) {
 func (x *restoring) readEnd(c *codec.Coder) {
 	var end closing
 	closingFields(c, &end)
-	all := x.blobs.Clone()
-	for d, u := range all.All() {
-		if u.jobs == 0 {
-			x.idle.Set(idleBlob{u.idle, d}, none{})
-		}
-	}
+	x.blobs.Restored()
 	for id, a := range x.arrays.All() {
 		if a.kept == 0 {
 			c.Fail("array %d has no elements", id)
@@ -334,8 +271,8 @@ func (x *restoring) readEnd(c *codec.Coder) {
 		c.Fail("a job waits for credits, and nothing says for which")
 		return
 	}
-	x.fleet.present = x.recountFleet()
-	x.digest = x.recount()
+	x.fleet.present = x.presentFleet()
+	x.jobTables.digest = x.jobsDigest()
 	if end.version != DigestVersion { // of another release: all else must hold
 		if err := x.Check(); err != nil {
 			c.Fail("%v", err)

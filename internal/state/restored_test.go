@@ -9,6 +9,7 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/cow"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -16,19 +17,20 @@ import (
 // indexes is what a state finds its records by, and is not encoded.
 func indexes(s *State) string {
 	var out strings.Builder
-	fmt.Fprintln(&out, s.requestOf, s.requestBytes, s.queued, s.dependents, s.states, s.retryAll)
+	fmt.Fprintln(&out, s.requests.byKey, s.requests.bytes, s.queued, s.dependents, s.states, s.retryAll)
 	listed(&out, "present", &s.fleet.present)
 	listed(&out, "user", &s.users)
 	listed(&out, "on node", &s.onNode)
 	listed(&out, "due", &s.due)
 	listed(&out, "ended", &s.ended)
-	listed(&out, "idle", &s.idle)
 	listed(&out, "soft", &s.soft)
 	listed(&out, "unfunded", &s.unfunded)
 	listed(&out, "member", &s.members)
 	listed(&out, "queue", &s.queue)
-	listed(&out, "blob", &s.blobs)
-	listed(&out, "array", &s.arrays)
+	listed(&out, "array", &s.arrays.Map)
+	for d := range s.blobs.Digests() {
+		fmt.Fprintln(&out, "blob", d, s.blobs.Needed(d))
+	}
 	for id := range s.narrow.All() {
 		fmt.Fprintln(&out, "narrow", id)
 	}
@@ -53,8 +55,8 @@ func TestRestoredAnywhere(t *testing.T) {
 		&command.ChangeCredits{Actor: root, Action: command.GrantCredits, Account: "physics", Class: accounting.Purchase, Amount: accounting.One},
 	}
 	for seed := range uint64(16) {
-		x := &chaos{r: rand.New(rand.NewPCG(seed, 3)), s: newState(small)}
-		again := newState(small)
+		x := &chaos{r: rand.New(rand.NewPCG(seed, 3)), s: newState(small, new(table.Hasher))}
+		again := newState(small, new(table.Hasher))
 		now := cluster.Instant(time.Hour)
 		for i := range 400 {
 			now = now.Add(time.Duration(x.pick(9000)) * time.Millisecond)

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/test/scenario"
 )
@@ -53,7 +54,7 @@ func rulesOf(t *testing.T, form uint8) string {
 		}
 		if name != of {
 			end()
-			s, of = newState(scripted), name
+			s, of = newState(scripted, new(table.Hasher)), name
 			s.credits.Write(form)
 		}
 		encoded, err := base64.StdEncoding.DecodeString(data)

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 func TestRunTimes(t *testing.T) {
-	x := &script{t: t, s: newState(limits{tail: 20, requests: 100, requestBytes: 1 << 20, levels: 1000}), now: 1}
+	x := &script{t: t, s: newState(limits{tail: 20, requests: 100, requestBytes: 1 << 20, levels: 1000}, new(table.Hasher)), now: 1}
 	x.apply(&command.Init{ClusterID: "test"})
 	x.run("node n1 gpus=8:h100 cpus=64 mem=512")
 	x.run("policy root")

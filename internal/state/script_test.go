@@ -12,6 +12,7 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/test/scenario"
 )
@@ -26,14 +27,14 @@ type script struct {
 	log   []entry
 }
 
-// words are the parts of a line: plain ones, and key=value.
-type words struct {
+// scriptLine is the parts of a line: plain ones, and key=value.
+type scriptLine struct {
 	plain []string
 	keys  map[string]string
 }
 
-func split(line string) words {
-	w := words{keys: map[string]string{}}
+func split(line string) scriptLine {
+	w := scriptLine{keys: map[string]string{}}
 	for _, f := range strings.Fields(line) {
 		if k, v, found := strings.Cut(f, "="); found {
 			w.keys[k] = v
@@ -44,9 +45,9 @@ func split(line string) words {
 	return w
 }
 
-func (w words) has(flag string) bool { return slices.Contains(w.plain, flag) }
+func (w scriptLine) has(flag string) bool { return slices.Contains(w.plain, flag) }
 
-func (w words) number(key string, otherwise int64) int64 {
+func (w scriptLine) number(key string, otherwise int64) int64 {
 	v, there := w.keys[key]
 	if !there {
 		return otherwise
@@ -58,7 +59,7 @@ func (w words) number(key string, otherwise int64) int64 {
 	return n
 }
 
-func (w words) duration(key string) time.Duration {
+func (w scriptLine) duration(key string) time.Duration {
 	v, there := w.keys[key]
 	if !there {
 		return 0
@@ -70,7 +71,7 @@ func (w words) duration(key string) time.Duration {
 	return d
 }
 
-func (w words) size(key string) cluster.Bytes {
+func (w scriptLine) size(key string) cluster.Bytes {
 	if w.keys[key] == "" {
 		return 0
 	}
@@ -81,7 +82,7 @@ func (w words) size(key string) cluster.Bytes {
 	return b
 }
 
-func (w words) list(key string) []string {
+func (w scriptLine) list(key string) []string {
 	if w.keys[key] == "" {
 		return nil
 	}
@@ -185,7 +186,7 @@ func TestScripts(t *testing.T) {
 
 // newScript is a scenario before its first line.
 func newScript(t *testing.T) *script {
-	x := &script{t: t, s: newState(scripted), now: 1}
+	x := &script{t: t, s: newState(scripted, new(table.Hasher)), now: 1}
 	x.apply(&command.Init{ClusterID: "test"})
 	return x
 }

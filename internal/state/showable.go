@@ -12,10 +12,10 @@ import (
 func (s *State) showable(what string, texts ...string) *command.Refusal {
 	for _, text := range texts {
 		if !utf8.ValidString(text) {
-			return refusef(command.InvalidArgument, "%s %q is not valid UTF-8", what, text)
+			return command.Refusef(command.InvalidArgument, "%s %q is not valid UTF-8", what, text)
 		}
 		if i := strings.IndexFunc(text, cluster.UnsafeToDisplay); i >= 0 {
-			return refusef(command.InvalidArgument, "%s %q holds the control character %q", what, text, []rune(text[i:])[0])
+			return command.Refusef(command.InvalidArgument, "%s %q holds the control character %q", what, text, []rune(text[i:])[0])
 		}
 	}
 	return nil

@@ -1,8 +1,11 @@
 package state
 
 import (
+	"cmp"
 	"slices"
 
+	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -17,28 +20,25 @@ type Signal struct {
 	BatchOnly bool // only the script itself, not its children
 }
 
-// send adds a signal for the tasks of a job. Its id is the log index, or the next
-// one that is free when one entry sends several.
-func (s *State) send(id cluster.JobID, number int32, batchOnly bool) {
-	old, _ := s.signals.Get(id)
-	signal := Signal{ID: s.index, Number: number, BatchOnly: batchOnly}
+var signalSchema = table.Schema[cluster.JobID, []Signal]{ // never written
+	Kind: table.Signals, Compare: cmp.Compare[cluster.JobID], Key: codec.Uint[cluster.JobID],
+	Fields: func(c *codec.Coder, list *[]Signal) { codec.List(c, list, signalFields) },
+}
+
+func signalFields(c *codec.Coder, s *Signal) {
+	codec.Uint(c, &s.ID)
+	codec.Int(c, &s.Number)
+	codec.Bool(c, &s.BatchOnly)
+}
+
+// send adds a signal for the tasks of a job. Its ID is the log index, or the next free one if
+// one entry sends several.
+func (x *jobTables) send(index uint64, id cluster.JobID, number int32, batchOnly bool) {
+	old, _ := x.signals.Get(id)
+	signal := Signal{ID: index, Number: number, BatchOnly: batchOnly}
 	if n := len(old); n > 0 {
 		signal.ID = max(signal.ID, old[n-1].ID+1)
 	}
 	list := append(slices.Clone(old), signal)
-	s.setSignals(id, list[max(0, len(list)-maxSignals):])
-}
-
-// setSignals replaces the signals of a job.
-func (s *State) setSignals(id cluster.JobID, list []Signal) {
-	old, known := s.signals.Get(id)
-	if !known && len(list) == 0 {
-		return
-	}
-	s.digest ^= s.hashSignals(id, old) ^ s.hashSignals(id, list)
-	if len(list) == 0 {
-		s.signals.Delete(id)
-	} else {
-		s.signals.Set(id, list)
-	}
+	x.signals.Set(id, list[max(0, len(list)-maxSignals):])
 }

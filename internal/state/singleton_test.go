@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // TestSingletonIsAskedAgain: a plan starts the only job of a name, and before it is
 // agreed another job of that name is started.
 func TestSingletonIsAskedAgain(t *testing.T) {
-	x := &script{t: t, s: newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000}), now: 1}
+	x := &script{t: t, s: newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000}, new(table.Hasher)), now: 1}
 	x.apply(&command.Init{ClusterID: "test"})
 	for _, line := range []string{"node n1 gpus=4:h100", "policy root"} {
 		x.run(line)

@@ -5,13 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/test/scenario"
 )
@@ -101,7 +101,7 @@ func TestSnapshotOfAnotherDigestVersion(t *testing.T) {
 	other[len(other)-5]++                                            // the version is the last byte before the CRC
 	size := 1 + 4 + len(binary.AppendUvarint(nil, v.digest)) + 1 + 4 // kind, length, digest, version, CRC
 	frame := other[len(other)-size:]
-	binary.LittleEndian.PutUint32(frame[len(frame)-4:], crc32.Checksum(frame[:len(frame)-4], castagnoli))
+	binary.LittleEndian.PutUint32(frame[len(frame)-4:], table.Checksum(frame[:len(frame)-4], nil))
 	got, err := decode(bytes.NewReader(other), small)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func reseal(data []byte) []byte {
 		head := binary.LittleEndian.AppendUint32([]byte{kind}, uint32(size))
 		frame := append(head, data[:size]...)
 		data = data[size:]
-		out = binary.LittleEndian.AppendUint32(append(out, frame...), crc32.Checksum(frame, castagnoli))
+		out = binary.LittleEndian.AppendUint32(append(out, frame...), table.Checksum(frame, nil))
 	}
 	return out
 }
@@ -149,7 +149,7 @@ func FuzzDecode(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(unseal(f, data))
-	s := newState(small)
+	s := newState(small, new(table.Hasher))
 	var b bytes.Buffer
 	if err := s.View().Encode(&b); err != nil {
 		f.Fatal(err)
@@ -191,7 +191,7 @@ func TestHostileFrames(t *testing.T) {
 }
 
 func TestArraysShareTheirSpec(t *testing.T) {
-	x := &script{t: t, s: newState(small), now: 1}
+	x := &script{t: t, s: newState(small, new(table.Hasher)), now: 1}
 	x.apply(x.submission(split("ada array=0-99 name=sweep")))
 	one := encode(t, x.s)
 	x.apply(x.submission(split("ada array=0-99 name=sweep")))
@@ -206,22 +206,6 @@ func TestArraysShareTheirSpec(t *testing.T) {
 	}
 	if len(specs) != 1 {
 		t.Errorf("%d copies of one specification after restoring", len(specs))
-	}
-}
-
-// TestHash: the hash of digests is XXH64, by the vectors of cespare/xxhash and of its specification.
-func TestHash(t *testing.T) {
-	for text, want := range map[string]uint64{
-		"":    0xef46db3751d8e999,
-		"a":   0xd24ec4f1a98c6e5b,
-		"as":  0x1c330fb2d66be179,
-		"abc": 0x44bc2cf5ad770999,
-		"Call me Ishmael. Some years ago--never mind how long precisely-": 0x02a2e85470d6fd96,
-	} {
-		h := hasher{c: codec.Writer([]byte(text))}
-		if got := h.sum(); got != want {
-			t.Errorf("XXH64 of %q is %016x, want %016x", text, got, want)
-		}
 	}
 }
 

@@ -10,6 +10,7 @@ package state
 
 import (
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -18,25 +19,22 @@ import (
 type State struct {
 	tables
 	limits  limits
-	digest  uint64 // XOR over every object (digest.go)
+	hasher  *table.Hasher
 	effects Effects
 	view    *View // of the present state; nil when there is none yet
 	peeked  View  // room for Peek
 
-	requestOf    map[[16]byte]uint64     // request id to its number
-	requestBytes int                     // held by remembered answers
-	queued       map[cluster.Scope]int64 // active jobs by whom they count for
-	dependents   map[cluster.JobID]int   // active jobs that wait or waited for a job or array
-	hashes       hasher
-	specs        specCache
-	ties         map[string]*localityIndex // by partition; made when a request asks, forgotten with rooms
-	words        wordCache
-	scratch      cluster.JobSpec    // of the submission being checked
-	faults       []error            // what must never happen; Check reports it
-	isRetry      bool               // the present command repeats one that was answered
-	unwatched    bool               // nobody archives or follows what happens
-	trying       accounting.PayerID // the payer whose turn it is (creditwait.go)
-	retryAll     bool               // prices, policy, accounts or nodes changed, and with them what jobs cost
+	queued                 map[cluster.Scope]int64 // active jobs by whom they count for
+	policyHash, fabricHash uint64
+	specs                  specCache
+	ties                   map[string]*localityIndex // by partition; made when a request asks, forgotten with rooms
+	words                  wordCache
+	scratch                cluster.JobSpec    // of the submission being checked
+	faults                 []error            // what must never happen; Check reports it
+	isRetry                bool               // the present command repeats one that was answered
+	unwatched              bool               // nobody archives or follows what happens
+	trying                 accounting.PayerID // the payer whose turn it is (creditwait.go)
+	retryAll               bool               // prices, policy, accounts or nodes changed, and with them what jobs cost
 }
 
 // limits bound what the state keeps. They are equal on all replicas.
@@ -53,7 +51,7 @@ func defaultLimits() limits {
 
 // New returns the state of a cluster that nothing has happened to: no jobs, no
 // nodes, [cluster.DefaultPolicy].
-func New() *State { return newState(defaultLimits()) }
+func New() *State { return newState(defaultLimits(), new(table.Hasher)) }
 
 // NewUnwatched is a state for simulations: it keeps no audit journal, tells nobody which
 // jobs changed or ended, soon forgets those that ended, and its digest tells nothing, since
@@ -61,15 +59,14 @@ func New() *State { return newState(defaultLimits()) }
 func NewUnwatched() *State {
 	few := defaultLimits()
 	few.tail = 1024
-	s := newState(few)
-	s.unwatched, s.hashes.off = true, true
-	s.hashes.policy, s.hashes.fabric = 0, 0
+	s := newState(few, nil)
+	s.unwatched = true
 	return s
 }
 
-func newState(l limits) *State {
-	s := &State{tables: newTables(), limits: l, requestOf: map[[16]byte]uint64{}, queued: map[cluster.Scope]int64{}, dependents: map[cluster.JobID]int{}, ties: map[string]*localityIndex{}}
-	s.hashes.policy, s.hashes.fabric, s.digest = s.hashPolicy(), s.hashFabric(), s.recount()
+func newState(l limits, h *table.Hasher) *State {
+	s := &State{tables: newTables(h), limits: l, hasher: h, queued: map[cluster.Scope]int64{}, ties: map[string]*localityIndex{}}
+	s.policyHash, s.fabricHash = s.hashPolicy(), s.hashFabric()
 	return s
 }
 
@@ -87,7 +84,7 @@ func (s *State) Apply(index uint64, at cluster.Instant, c command.Command) comma
 	before := s.policy
 	r := s.dispatch(c)
 	s.newDay(last)
-	s.expireCertificates(last)
+	s.hosts.ExpireCertificates(last, s.now)
 	if _, tick := c.(*command.Tick); tick {
 		s.fundHeld(brokeInTick)
 	} else {
@@ -123,33 +120,37 @@ func (s *State) dispatch(c command.Command) command.Result {
 	case *command.ApplyPolicy:
 		return s.applyPolicy(c)
 	case *command.CreateToken:
-		return s.createToken(c)
+		return s.once(c.Request, func() (*command.Refusal, bool) { return s.hosts.CreateToken(s.now, c, s.nodes.Has) })
 	case *command.UseToken:
-		return s.useToken(c)
+		return s.done(s.hosts.UseToken(s.now, c, s.nodes.Has))
 	case *command.EditAccounts:
 		return s.editAccounts(c)
 	case *command.ChangeCredits:
 		return s.changeCredits(c)
 	case *command.RecordMember:
-		return s.recordMember(c)
+		refusal, known := s.hosts.RecordController(c)
+		s.isRetry = known
+		return s.done(refusal)
 	case *command.RetireMember:
-		return s.retireMember(c)
+		refusal, again := s.hosts.RetireController(s.now, c)
+		s.isRetry = again
+		return s.done(refusal)
 	case *command.MeterJobs:
 		return s.meterJobs(c)
 	case *command.SetTopology:
 		return s.setTopology(c)
 	case *command.PutBlob:
-		return s.putBlob(c)
+		return s.done(s.blobs.Put(s.now, c))
 	case *command.Restored:
 		return s.restored(c)
 	case *command.RecordCertificate:
-		return s.recordCertificate(c)
+		return s.done(s.hosts.RecordCertificate(s.now, c))
 	case *command.RotateCA:
-		return s.rotateCA(c)
+		return s.once(c.Request, func() (*command.Refusal, bool) { return s.hosts.RotateCA(s.now, c) })
 	case *command.RevokeCertificates:
-		return s.revokeCertificates(c)
+		return s.once(c.Request, func() (*command.Refusal, bool) { return s.hosts.RevokeCertificates(s.now, c) })
 	}
-	return refuse(command.Internal, "unknown command", "update this controller")
+	return command.Refuse(command.Internal, "unknown command", "update this controller")
 }
 
 // View returns the state as it is now. It never changes afterwards and any number
@@ -179,7 +180,7 @@ func (s *State) Peek() *View {
 // Effects returns what has to be done outside because of the commands applied
 // since the last call, and forgets it.
 func (s *State) Effects() Effects {
-	s.effects.Entries = s.credits.Drain()
+	s.effects.Entries, s.effects.Blobs = s.credits.Drain(), s.blobs.Drain()
 	e := s.effects
 	s.effects = Effects{}
 	return e
@@ -192,15 +193,6 @@ const forgetAtOnce = 64
 // forget drops what has been kept long enough: requests, unused blobs and old bills.
 func (s *State) forget(most int) {
 	s.closeBills(most)
-	s.forgetRequests(most)
-	s.forgetBlobs(most)
-}
-
-// role says whether the actor may do what needs at least the role.
-func allowed(a command.Actor, least command.Role) bool { return a.Role >= least }
-
-// owns reports whether the actor is the user, by name and number: a number that
-// two hosts give to two people makes neither the other.
-func owns(a command.Actor, owner cluster.Identity) bool {
-	return a.Identity.User == owner.User && a.Identity.UID == owner.UID
+	s.requests.forget(s.now, most)
+	s.blobs.Forget(s.now, most)
 }

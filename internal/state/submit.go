@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/blobs"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -25,10 +26,10 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 		return again
 	}
 	if len(c.Jobs) == 0 {
-		return refuse(command.InvalidArgument, "no job to submit", "")
+		return command.Refuse(command.InvalidArgument, "no job to submit", "")
 	}
 	s.rebuildPartitionIndex()
-	carried := contentsOf(c.Blobs)
+	carried := blobs.ContentsOf(c.Blobs)
 	jobs := make([]accepted, 0, len(c.Jobs))
 	var total int64
 	waiting := tally{}
@@ -48,11 +49,11 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 			return s.remember(c.Request, refusal)
 		}
 		if total += int64(max(1, len(a.all))); total > maxCommandJobs {
-			return refusef(command.InvalidArgument, "more than %d jobs in one request", maxCommandJobs)
+			return command.Refusef(command.InvalidArgument, "more than %d jobs in one request", maxCommandJobs)
 		}
 	}
 	if most := s.policy.MaxJobs; int64(s.live())+total > most {
-		return s.remember(c.Request, hinting(refusef(command.Exhausted, "the cluster has %d jobs and takes at most %d at once", s.live(), most), "submit again when some have ended"))
+		return s.remember(c.Request, command.WithHint(command.Refusef(command.Exhausted, "the cluster has %d jobs and takes at most %d at once", s.live(), most), "submit again when some have ended"))
 	}
 	answer := &command.Submitted{}
 	if refusal := s.reserve(jobs, answer); refusal != nil {
@@ -63,22 +64,21 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 }
 
 // store gives the jobs ids and puts them into the queue.
-func (s *State) store(jobs []accepted, carried contents, answer *command.Submitted) {
+func (s *State) store(jobs []accepted, carried blobs.Contents, answer *command.Submitted) {
 	answer.First, answer.Counts, answer.Index = make([]cluster.JobID, len(jobs)), make([]int32, len(jobs)), s.index
 	if !s.unwatched {
 		s.effects.Changed = slices.Grow(s.effects.Changed, len(jobs))
 	}
 	for i, a := range jobs {
-		first := s.nextJob
+		first := s.jobTables.next
 		answer.First[i], answer.Counts[i] = first, int32(len(a.all))
-		s.useBlobs(a.spec, int64(max(1, len(a.all))), carried)
+		s.blobs.Use(s.now, a.spec, int64(max(1, len(a.all))), carried)
 		if a.ranges == nil {
 			s.put(nil, s.fresh(a, 0, cluster.NoIndex))
 			continue
 		}
 		kept := array{ranges: a.ranges, count: int32(len(a.all)), kept: int32(len(a.all))}
 		s.arrays.Set(first, kept)
-		s.digest ^= s.hashArray(first, kept)
 		for _, index := range a.all {
 			s.put(nil, s.fresh(a, first, index))
 		}
@@ -88,10 +88,10 @@ func (s *State) store(jobs []accepted, carried contents, answer *command.Submitt
 // fresh is a new job with the next id.
 func (s *State) fresh(a accepted, of cluster.JobID, index int32) *cluster.Job {
 	j := &cluster.Job{
-		ID: s.nextJob, Array: of, Index: index, Spec: a.spec, State: cluster.Pending,
+		ID: s.jobTables.next, Array: of, Index: index, Spec: a.spec, State: cluster.Pending,
 		Submitted: s.now, Eligible: max(s.now, a.spec.Begin), Version: s.index,
 	}
-	s.nextJob++
+	s.jobTables.next++
 	switch {
 	case a.held:
 		j.Hold, j.Reason = cluster.HeldByUser, cluster.ReasonHeldUser
@@ -105,7 +105,7 @@ func (s *State) fresh(a accepted, of cluster.JobID, index int32) *cluster.Job {
 
 // accept checks one submission. kept tells whether a refusal has to be remembered
 // because it follows from the state and might be another one later.
-func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried contents) (a accepted, refusal *command.Refusal, kept bool) {
+func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried blobs.Contents) (a accepted, refusal *command.Refusal, kept bool) {
 	spec := &s.scratch // not sub.Spec, which is the caller's
 	*spec = sub.Spec
 	if spec.Owner == (cluster.Identity{}) {
@@ -113,13 +113,13 @@ func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried c
 	}
 	switch {
 	case spec.Owner.User == "":
-		return a, refuse(command.InvalidArgument, "a job needs a user", ""), false
+		return a, command.Refuse(command.InvalidArgument, "a job needs a user", ""), false
 	case spec.Owner != c.Actor.Identity:
-		return a, refusef(command.Denied, "%s may not submit for %s", c.Actor.Identity.User, spec.Owner.User), false
-	case spec.Nice < 0 && !allowed(c.Actor, command.RoleOperator):
-		return a, refuse(command.Denied, "a negative nice value needs the role operator", "use a value of 0 or more"), false
+		return a, command.Refusef(command.Denied, "%s may not submit for %s", c.Actor.Identity.User, spec.Owner.User), false
+	case spec.Nice < 0 && !c.Actor.Has(command.RoleOperator):
+		return a, command.Refuse(command.Denied, "a negative nice value needs the role operator", "use a value of 0 or more"), false
 	}
-	a.held, spec.QOSByOperator = sub.Held, allowed(c.Actor, command.RoleOperator)
+	a.held, spec.QOSByOperator = sub.Held, c.Actor.Has(command.RoleOperator)
 	spec.ArraySize = 0
 	if len(sub.Array) > 0 {
 		if a.all, refusal = s.arrayIndices(sub.Array); refusal != nil {
@@ -132,9 +132,9 @@ func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried c
 		return a, refusal, kept
 	}
 	switch {
-	case !s.hasBlob(spec.Script, carried):
+	case !s.blobs.Has(spec.Script, carried):
 		return a, incomplete("script"), false
-	case !s.hasBlob(spec.Environment, carried):
+	case !s.blobs.Has(spec.Environment, carried):
 		return a, incomplete("environment"), false
 	}
 	if refusal = s.checkDeadline(a.spec); refusal != nil {
@@ -149,7 +149,7 @@ func (s *State) checkDeadline(spec *cluster.JobSpec) *command.Refusal {
 	if spec.Deadline == 0 || max(s.now, spec.Begin) <= lastStart(spec) {
 		return nil
 	}
-	return hinting(refusef(command.InvalidArgument, "a job of %s cannot end before its deadline", cluster.FormatLimit(spec.TimeLimit)),
+	return command.WithHint(command.Refusef(command.InvalidArgument, "a job of %s cannot end before its deadline", cluster.FormatLimit(spec.TimeLimit)),
 		"ask for less with --time, or for a later --deadline")
 }
 
@@ -160,10 +160,10 @@ func (s *State) arrayIndices(ranges []command.IndexRange) ([]int32, *command.Ref
 	for _, r := range ranges {
 		n := elements(r)
 		if n == 0 {
-			return nil, hinting(refusef(command.InvalidArgument, "the array range %d-%d:%d has no element", r.First, r.Last, r.Step), "write it like 0-15 or 0-15:4")
+			return nil, command.WithHint(command.Refusef(command.InvalidArgument, "the array range %d-%d:%d has no element", r.First, r.Last, r.Step), "write it like 0-15 or 0-15:4")
 		}
 		if sum += n; sum > most {
-			return nil, hinting(refusef(command.Exhausted, "the array has more than %d elements", most), "split it into smaller arrays")
+			return nil, command.WithHint(command.Refusef(command.Exhausted, "the array has more than %d elements", most), "split it into smaller arrays")
 		}
 	}
 	return indices(ranges), nil
@@ -203,7 +203,7 @@ func (s *State) check(spec *cluster.JobSpec, defaultTime bool) (checked *cluster
 
 // invalid is the refusal of a specification that is not well formed.
 func invalid(err error) *command.Refusal {
-	return refuse(command.InvalidArgument, strings.ReplaceAll(oneLine(err), cluster.ErrInvalidJob.Error()+": ", ""), "")
+	return command.Refuse(command.InvalidArgument, strings.ReplaceAll(command.OneLine(err), cluster.ErrInvalidJob.Error()+": ", ""), "")
 }
 
 // checkDependencies refuses conditions that could never come true: on jobs that nobody
@@ -225,7 +225,7 @@ func (s *State) checkDependencies(spec *cluster.JobSpec) *command.Refusal {
 			}
 		}
 		if !known {
-			return hinting(refusef(command.NotFound, "dependency %s: no pending, running or recently ended job %s", d, d.Job), "gqueue --me lists your jobs, gctl acct those that ended")
+			return command.WithHint(command.Refusef(command.NotFound, "dependency %s: no pending, running or recently ended job %s", d, d.Job), "gqueue --me lists your jobs, gctl acct those that ended")
 		}
 	}
 	return nil
@@ -253,5 +253,10 @@ func (s *State) neverHolds(d cluster.Dependency, id cluster.JobID) *command.Refu
 	if d.Kind.Satisfied(good, bad) {
 		return nil
 	}
-	return hinting(refusef(command.Conflict, "dependency %s can never be satisfied: job %s ended %s", d, d.Job, j.State), "resubmit that job and depend on the new one, or remove the dependency")
+	return command.WithHint(command.Refusef(command.Conflict, "dependency %s can never be satisfied: job %s ended %s", d, d.Job, j.State), "resubmit that job and depend on the new one, or remove the dependency")
+}
+
+// incomplete refuses a submission that names a blob which does not exist.
+func incomplete(what string) *command.Refusal {
+	return command.Refuse(command.Incomplete, "the job's "+what+" has to be sent again", "submit once more")
 }

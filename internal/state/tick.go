@@ -16,8 +16,8 @@ const (
 func (s *State) tick(c *command.Tick) command.Result {
 	s.credits.Write(c.Form)
 	s.forget(tickForget)
-	s.dropTokens()
-	s.dropUploads()
+	s.hosts.DropTokens(s.now)
+	s.blobs.DropUploads(s.now)
 	s.forgetUsage(tickForget)
 	s.advanceLedger()
 	var due []cluster.JobID
@@ -59,7 +59,7 @@ func (s *State) fallDue(j *cluster.Job) {
 		s.end(j, ending{outcome: cluster.TimedOut, reason: cluster.ReasonTimeLimit})
 	default:
 		j.Warned = true
-		s.send(j.ID, j.Spec.Signal.Number, j.Spec.Signal.BatchOnly)
+		s.send(s.index, j.ID, j.Spec.Signal.Number, j.Spec.Signal.BatchOnly)
 		return
 	}
 	s.settle(j)

@@ -69,14 +69,14 @@ func (s *State) setTopology(c *command.SetTopology) command.Result {
 	}
 	now := s.fabric
 	switch {
-	case !allowed(c.Actor, command.RoleAdmin):
-		return s.remember(c.Request, refusef(command.Denied, "%s may not change the topology: that needs the role admin", c.Actor.Identity.User))
+	case !c.Actor.Has(command.RoleAdmin):
+		return s.remember(c.Request, command.Refusef(command.Denied, "%s may not change the topology: that needs the role admin", c.Actor.Identity.User))
 	case c.Expect != 0 && c.Expect != now.version:
-		return s.remember(c.Request, hinting(refusef(command.Conflict, "the topology has version %d, not %d: somebody changed it", now.version, c.Expect), "look at the present one and import yours again"))
+		return s.remember(c.Request, command.WithHint(command.Refusef(command.Conflict, "the topology has version %d, not %d: somebody changed it", now.version, c.Expect), "look at the present one and import yours again"))
 	}
 	switches, tree, err := grow(c.Switches)
 	if err != nil {
-		return refuse(command.InvalidArgument, "topology: "+ShortFaults(err), "gctl topology import --dry-run says where in the file")
+		return command.Refuse(command.InvalidArgument, "topology: "+ShortFaults(err), "gctl topology import --dry-run says where in the file")
 	}
 	s.putFabric(&fabric{version: now.version + 1, since: s.now, by: c.Actor.Identity.User, said: c.Switches, switches: switches, tree: tree})
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
@@ -92,7 +92,7 @@ func ShortFaults(err error) string {
 		list := all.Unwrap()
 		err, more = errors.Join(list[:maxTold]...), fmt.Sprintf("; and %d more", len(list)-maxTold)
 	}
-	return strings.ReplaceAll(oneLine(err), cluster.ErrInvalidFabric.Error()+": ", "") + more
+	return strings.ReplaceAll(command.OneLine(err), cluster.ErrInvalidFabric.Error()+": ", "") + more
 }
 
 const maxTold = 20
@@ -100,7 +100,7 @@ const maxTold = 20
 // putFabric puts a topology in force.
 func (s *State) putFabric(f *fabric) {
 	s.fabric = f
-	s.hashes.fabric = s.hashFabric()
+	s.fabricHash = s.hashFabric()
 	s.rooms = nil
 }
 

@@ -27,7 +27,7 @@ func (s *State) update(c *command.UpdateJobs) command.Result {
 	case command.RequeueJobs:
 		do = func(j *cluster.Job) *command.Refusal { return s.requeueJob(j, c.Actor) }
 	default:
-		return refusef(command.InvalidArgument, "unknown action %d on jobs", c.Action)
+		return command.Refusef(command.InvalidArgument, "unknown action %d on jobs", c.Action)
 	}
 	return s.eachJob(c.Request, c.Actor, c.Jobs, do)
 }
@@ -36,13 +36,13 @@ func (s *State) update(c *command.UpdateJobs) command.Result {
 // operator puts on another's job is an administrator's.
 func (s *State) hold(old *cluster.Job, a command.Actor) *command.Refusal {
 	if old.State != cluster.Pending {
-		return refusef(command.Conflict, "job %s is %s: only a pending job can be held", old.Ref(), old.State)
+		return command.Refusef(command.Conflict, "job %s is %s: only a pending job can be held", old.Ref(), old.State)
 	}
 	j := *old
 	switch {
 	case old.Hold == cluster.HeldByAdmin:
 		return nil
-	case !owns(a, old.Spec.Owner):
+	case !a.Owns(old.Spec.Owner):
 		j.Hold, j.Reason = cluster.HeldByAdmin, cluster.ReasonHeldAdmin
 	case old.Hold == cluster.HeldByUser:
 		return nil
@@ -59,11 +59,11 @@ func (s *State) hold(old *cluster.Job, a command.Actor) *command.Refusal {
 func (s *State) release(old *cluster.Job, a command.Actor) *command.Refusal {
 	switch {
 	case old.State != cluster.Pending:
-		return refusef(command.Conflict, "job %s is %s: only a pending job can be released", old.Ref(), old.State)
+		return command.Refusef(command.Conflict, "job %s is %s: only a pending job can be released", old.Ref(), old.State)
 	case old.Hold == cluster.NotHeld:
 		return nil
-	case old.Hold == cluster.HeldByAdmin && !allowed(a, command.RoleOperator):
-		return refusef(command.Denied, "job %s is held by an administrator", old.Ref())
+	case old.Hold == cluster.HeldByAdmin && !a.Has(command.RoleOperator):
+		return command.Refusef(command.Denied, "job %s is held by an administrator", old.Ref())
 	}
 	j := *old
 	if old.Reason == cluster.ReasonRequeueLimit { // the operator has dealt with the cause
@@ -85,9 +85,9 @@ func (s *State) requeueJob(old *cluster.Job, a command.Actor) *command.Refusal {
 	j := *old
 	switch j.State {
 	case cluster.Pending:
-		return refusef(command.Conflict, "job %s is pending already", old.Ref())
+		return command.Refusef(command.Conflict, "job %s is pending already", old.Ref())
 	case cluster.Completing:
-		return refusef(command.Conflict, "job %s is ending already", old.Ref())
+		return command.Refusef(command.Conflict, "job %s is ending already", old.Ref())
 	}
 	s.end(&j, ending{
 		outcome: cluster.Cancelled, reason: cluster.ReasonCancelled,
@@ -155,7 +155,7 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made *remakin
 	}
 	if c.Depends != nil {
 		s.depend(&j) // first, so that what both name is not forgotten
-		s.removeDependents(old)
+		s.removeDependents(old, s.limits.tail)
 	}
 	if old.Hold == cluster.HeldForCredits {
 		s.fund(&j) // it may be paid for now, or waits for other credits
@@ -173,7 +173,7 @@ func withLimit(old *cluster.Job, c *command.UpdateJobs) (*command.UpdateJobs, *c
 	}
 	limit := was + c.TimeLimitBy
 	if limit <= 0 || limit < was == (c.TimeLimitBy > 0) { // the sum may overflow
-		return nil, refusef(command.InvalidArgument, "job %s: a time limit of %s cannot be changed by %s", old.Ref(), cluster.FormatLimit(was), c.TimeLimitBy)
+		return nil, command.Refusef(command.InvalidArgument, "job %s: a time limit of %s cannot be changed by %s", old.Ref(), cluster.FormatLimit(was), c.TimeLimitBy)
 	}
 	changed := *c
 	changed.TimeLimit = &limit
@@ -194,7 +194,7 @@ func changedSpec(spec *cluster.JobSpec, c *command.UpdateJobs) cluster.JobSpec {
 	assign(&changed.QOS, c.QOS)
 	assign(&changed.Account, c.Account)
 	if changed.QOS != spec.QOS || changed.Account != spec.Account {
-		changed.QOSByOperator = allowed(c.Actor, command.RoleOperator)
+		changed.QOSByOperator = c.Actor.Has(command.RoleOperator)
 	}
 	assign(&changed.Name, c.Name)
 	assign(&changed.Nice, c.Nice)
@@ -228,22 +228,22 @@ func assign[T any](field *T, value *T) {
 func maySet(old *cluster.Job, c *command.UpdateJobs) *command.Refusal {
 	waits := old.State == cluster.Pending
 	begins := c.Begin != nil || c.Deadline != nil || c.Depends != nil || c.Reservation != nil
-	operator := allowed(c.Actor, command.RoleOperator)
+	operator := c.Actor.Has(command.RoleOperator)
 	switch {
 	case old.State == cluster.Completing:
-		return refusef(command.Conflict, "job %s is ending", old.Ref())
+		return command.Refusef(command.Conflict, "job %s is ending", old.Ref())
 	case !waits && (c.Partition != nil || c.QOS != nil || c.Account != nil):
-		return refusef(command.Conflict, "job %s is %s: partition, qos and account can be changed only while it is pending", old.Ref(), old.State)
+		return command.Refusef(command.Conflict, "job %s is %s: partition, qos and account can be changed only while it is pending", old.Ref(), old.State)
 	case !waits && begins:
-		return refusef(command.Conflict, "job %s is %s: begin, deadline, dependency and reservation can be changed only while it is pending", old.Ref(), old.State)
+		return command.Refusef(command.Conflict, "job %s is %s: begin, deadline, dependency and reservation can be changed only while it is pending", old.Ref(), old.State)
 	case !waits && resizes(c):
-		return refusef(command.Conflict, "job %s is %s: nodes, GPUs, memory and features can be changed only while it is pending", old.Ref(), old.State)
+		return command.Refusef(command.Conflict, "job %s is %s: nodes, GPUs, memory and features can be changed only while it is pending", old.Ref(), old.State)
 	case c.ArrayLimit != nil && old.Array == 0:
-		return refusef(command.InvalidArgument, "job %s is no array", old.Ref())
+		return command.Refusef(command.InvalidArgument, "job %s is no array", old.Ref())
 	case c.Nice != nil && *c.Nice < 0 && !operator:
-		return refuse(command.Denied, "a negative nice value needs the role operator", "use a value of 0 or more")
+		return command.Refuse(command.Denied, "a negative nice value needs the role operator", "use a value of 0 or more")
 	case c.TimeLimit != nil && !waits && !operator && longer(*c.TimeLimit, old.Spec.TimeLimit):
-		return refuse(command.Denied, "a longer time limit for a running job needs the role operator", "ask an operator")
+		return command.Refuse(command.Denied, "a longer time limit for a running job needs the role operator", "ask an operator")
 	}
 	return nil
 }
@@ -274,7 +274,7 @@ func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs) *comm
 	if c.TimeLimit == nil && c.QOS == nil && c.Account == nil && !moves {
 		return nil
 	}
-	if limit := spec.TimeLimit; allowed(c.Actor, command.RoleOperator) {
+	if limit := spec.TimeLimit; c.Actor.Has(command.RoleOperator) {
 		spec.TimeLimit = 1 // within every limit
 		defer func() { spec.TimeLimit = limit }()
 	}
@@ -320,7 +320,7 @@ func (s *State) canBegin(old *cluster.Job, now *remade, c *command.UpdateJobs, m
 		return made.refusal
 	}
 	if _, circle := made.awaits[old.ID]; circle {
-		return refusef(command.Conflict, "job %s would wait for itself, through the jobs that it is to wait for", old.Ref())
+		return command.Refusef(command.Conflict, "job %s would wait for itself, through the jobs that it is to wait for", old.Ref())
 	}
 	return nil
 }
@@ -346,7 +346,7 @@ func (s *State) awaits(spec *cluster.JobSpec) (map[cluster.JobID]none, *command.
 			}
 			ids := s.resolve(d.Job)
 			if looked += len(ids); looked > maxAwaits {
-				return nil, refusef(command.Exhausted, "it would wait for more than %d jobs, counting those for which they wait", maxAwaits)
+				return nil, command.Refusef(command.Exhausted, "it would wait for more than %d jobs, counting those for which they wait", maxAwaits)
 			}
 			for _, id := range ids {
 				_, known := all[id]
@@ -356,7 +356,7 @@ func (s *State) awaits(spec *cluster.JobSpec) (map[cluster.JobID]none, *command.
 					continue
 				}
 				if chain++; chain > maxChain {
-					return nil, refusef(command.Exhausted, "it would wait for more than %d jobs that wait for others", maxChain)
+					return nil, command.Refusef(command.Exhausted, "it would wait for more than %d jobs that wait for others", maxChain)
 				}
 				next = append(next, o.Spec)
 			}

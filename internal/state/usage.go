@@ -58,7 +58,6 @@ func (s *State) beginCharge(j *cluster.Job) {
 		Rate: s.policy.Scheduling.FairShare.Bill(amounts, qos.UsageExtra), Amounts: amounts,
 	}
 	s.charges.Set(j.ID, c)
-	s.digest ^= s.hashCharge(j.ID, c)
 	s.use(c, 1)
 }
 
@@ -70,14 +69,13 @@ func (s *State) endCharge(id cluster.JobID) {
 		return
 	}
 	s.charges.Delete(id)
-	s.digest ^= s.hashCharge(id, c)
 	s.use(c, -1)
 }
 
 // rechargeRunning lets each job that runs count for the association that it belongs to
 // now. What it used before stays where it was. O(running jobs).
 func (s *State) rechargeRunning() {
-	all := s.charges.Clone()
+	all := s.charges.Map.Clone()
 	for id, old := range all.All() {
 		j, _ := s.holding.Get(id)
 		key := s.shared().Resolve(j.Spec.Association())
@@ -88,7 +86,6 @@ func (s *State) rechargeRunning() {
 		c := *old
 		c.AssociationKey = key
 		s.charges.Set(id, &c)
-		s.digest ^= s.hashCharge(id, &c)
 		s.use(&c, 1)
 	}
 }
@@ -138,11 +135,9 @@ func resourceOf(u *cluster.AccountUsage, resource string) *cluster.ResourceUsage
 // putUsage replaces a usage, which is nil when there was none.
 func (s *State) putUsage(old, u *cluster.AccountUsage) {
 	if old != nil {
-		s.digest ^= s.hashUsage(old)
 		s.unfade(old)
 	}
 	s.usages.Set(u.AssociationKey, u)
-	s.digest ^= s.hashUsage(u)
 	s.fade(u)
 }
 
@@ -150,7 +145,6 @@ func (s *State) putUsage(old, u *cluster.AccountUsage) {
 func (s *State) dropUsage(u *cluster.AccountUsage) {
 	s.usages.Delete(u.AssociationKey)
 	s.unfade(u)
-	s.digest ^= s.hashUsage(u)
 }
 
 // transferUsage adds what somebody used who is gone to what they were part of. Nothing of
@@ -189,7 +183,7 @@ func (s *State) sum(a, b cluster.Usage, half time.Duration) cluster.Usage {
 // forgetOtherwise brings all usage up to now under the half-life that ends now.
 // O(users).
 func (s *State) forgetOtherwise(half time.Duration) {
-	all := s.usages.Clone()
+	all := s.usages.Map.Clone()
 	for _, old := range all.All() {
 		u := &cluster.AccountUsage{AssociationKey: old.AssociationKey, Raw: slices.Clone(old.Raw)}
 		u.Billed = fairshare.Rebase(old.Billed, s.now, half)
@@ -204,7 +198,7 @@ func (s *State) forgetOtherwise(half time.Duration) {
 func (v *View) accountView() *cluster.AccountView {
 	return &cluster.AccountView{
 		Tree: v.tree,
-		Used: values(v.usages.All()),
+		Used: v.usages.Values(),
 		Usage: func(key cluster.AssociationKey) *cluster.AccountUsage {
 			u, _ := v.usages.Get(key)
 			return u

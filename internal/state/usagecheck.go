@@ -1,48 +1,6 @@
 package state
 
-import (
-	"github.com/greylag/greylag/internal/command"
-	"github.com/greylag/greylag/pkg/cluster"
-)
-
-// The parts of the digest.
-
-func (s *State) hashAccount(a *cluster.Account) uint64 {
-	return hashRecord(s.hashes.of(hashAccounts), a, command.AccountFields)
-}
-
-// hashAccountsAt covers the version of the accounts.
-func (s *State) hashAccountsAt(version uint64) uint64 { return s.hashes.of(hashMeta, 3, version).sum() }
-
-func (s *State) hashAssociation(a *cluster.Association) uint64 {
-	return hashRecord(s.hashes.of(hashAssociations), a, command.AssociationFields)
-}
-
-func (s *State) hashUsage(u *cluster.AccountUsage) uint64 {
-	return hashRecord(s.hashes.of(hashUsages), u, command.UsageFields)
-}
-
-func (s *State) hashCharge(id cluster.JobID, c *cluster.Charge) uint64 {
-	return hashRecord(s.hashes.of(hashCharges, uint64(id)), c, command.ChargeFields)
-}
-
-// recountSharing is the part of the digest that accounts and usage make. O(n).
-func (s *State) recountSharing() uint64 {
-	d := s.hashAccountsAt(s.accountsAt)
-	for _, a := range s.accounts.All() {
-		d ^= s.hashAccount(a)
-	}
-	for _, a := range s.associations.All() {
-		d ^= s.hashAssociation(a)
-	}
-	for _, u := range s.usages.All() {
-		d ^= s.hashUsage(u)
-	}
-	for id, c := range s.charges.All() {
-		d ^= s.hashCharge(id, c)
-	}
-	return d
-}
+import "github.com/greylag/greylag/pkg/cluster"
 
 // checkUsage checks that exactly the jobs that run count, each at one rate.
 func (x *checking) checkUsage() {

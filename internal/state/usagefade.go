@@ -1,10 +1,12 @@
 package state
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"time"
 
+	"github.com/greylag/greylag/internal/cow"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -17,6 +19,15 @@ import (
 type faded struct {
 	at  cluster.Instant
 	key cluster.AssociationKey
+}
+
+func newFading() cow.Map[faded, none] {
+	return cow.New[faded, none](func(a, b faded) int {
+		if c := cmp.Compare(a.at, b.at); c != 0 {
+			return c
+		}
+		return compareAssociations(a.key, b.key)
+	})
 }
 
 // fewFaded is how many usages the start or end of a job forgets: more than it can add.
@@ -59,7 +70,7 @@ func (s *State) unfade(u *cluster.AccountUsage) {
 
 // fadeAnew lists all usages again, after the half-life has changed. O(users log users).
 func (s *State) fadeAnew() {
-	s.fading = newSharing().fading
+	s.fading = newFading()
 	for _, u := range s.usages.All() {
 		s.fade(u)
 	}

@@ -59,9 +59,9 @@ func (x *script) report(rest string) string {
 		c.Tasks = append(c.Tasks, t)
 	}
 	nothing := x.s.View().NothingNew(c)
-	before := x.s.digest
+	before := bodyDigest(x.s)
 	text := x.apply(c)
-	if same := before == x.s.digest && text == ""; nothing != same {
+	if same := before == bodyDigest(x.s) && text == ""; nothing != same {
 		x.t.Errorf("report %s: NothingNew says %v, the state says %v", rest, nothing, same)
 	}
 	if nothing {
@@ -70,7 +70,7 @@ func (x *script) report(rest string) string {
 	return text
 }
 
-func (x *script) liveness(verb string, w words) string {
+func (x *script) liveness(verb string, w scriptLine) string {
 	c := &command.SetLiveness{}
 	for _, name := range names(w.plain[0]) {
 		l := command.NodeLiveness{Node: name, Liveness: cluster.Liveness(slices.Index([]string{"alive", "silent", "dead"}, verb))}
@@ -82,7 +82,7 @@ func (x *script) liveness(verb string, w words) string {
 	return x.apply(c)
 }
 
-func (x *script) change(verb string, w words) string {
+func (x *script) change(verb string, w scriptLine) string {
 	who, refs := actor(w.plain[0]), []cluster.JobRef{}
 	for _, word := range w.plain[1:] {
 		ref, err := cluster.ParseJobRef(word)
@@ -139,7 +139,7 @@ func (x *script) change(verb string, w words) string {
 }
 
 // policy applies the default policy with some fields changed.
-func (x *script) policy(w words) string {
+func (x *script) policy(w scriptLine) string {
 	p := cluster.DefaultPolicy()
 	main := &p.Partitions[0]
 	main.Down, main.MaxTime, main.MaxNodes = w.has("down"), w.duration("maxtime"), int32(w.number("maxnodes", 0))
@@ -162,7 +162,7 @@ func (x *script) policy(w words) string {
 	return x.apply(&command.ApplyPolicy{Request: request16(w), Actor: actor(w.plain[0]), Policy: p, Expect: uint64(w.number("expect", 0))})
 }
 
-func (x *script) token(verb string, w words) string {
+func (x *script) token(verb string, w scriptLine) string {
 	if verb == "controller" {
 		return x.controller(w)
 	}
@@ -181,20 +181,20 @@ func (x *script) token(verb string, w words) string {
 }
 
 // controller is "controller root ctl-1 host=c1", or with remove.
-func (x *script) controller(w words) string {
+func (x *script) controller(w scriptLine) string {
 	by, id := actor(w.plain[0]), w.plain[1]
 	if w.has("remove") {
 		return x.apply(&command.RetireMember{Actor: by, ID: id, Name: w.keys["host"]})
 	}
 	if w.has("show") {
-		m, known := x.s.View().Member(id)
+		m, known := x.s.View().Hosts().Controller(id)
 		return fmt.Sprintf("%v %q retired %v", known, m.Name, m.Retired != 0)
 	}
 	return x.apply(&command.RecordMember{Actor: by, ID: id, Name: w.keys["host"]})
 }
 
 // part sends a part of the blob "text".
-func (x *script) part(w words) string {
+func (x *script) part(w scriptLine) string {
 	text := w.keys["text"]
 	from, to := int(w.number("from", 0)), int(w.number("to", int64(len(text))))
 	c := &command.PutBlob{Digest: sha256.Sum256([]byte(text)), Size: int64(len(text)), Offset: int64(from), Part: []byte(text[from:to])}

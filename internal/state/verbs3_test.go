@@ -13,7 +13,7 @@ import (
 
 // places puts a GPU of a node's that many into an NVLink domain: gpumem=40G, link=rack7
 // for all, links=2 for so many domains of the node's own.
-func places(w words, g *cluster.GPU, gpus int) {
+func places(w scriptLine, g *cluster.GPU, gpus int) {
 	if m := w.size("gpumem"); m > 0 {
 		g.Memory = m
 	}
@@ -24,7 +24,7 @@ func places(w words, g *cluster.GPU, gpus int) {
 }
 
 // nearness reads connect=leaf switches=2 wait=10m|always|policy gpumem=80G licences=a:1 reservation=r others=x,y.
-func nearness(w words, spec *cluster.JobSpec) {
+func nearness(w scriptLine, spec *cluster.JobSpec) {
 	r := &spec.Request
 	r.GPUMemory, r.Switches, r.SwitchWait = w.size("gpumem"), int32(w.number("switches", 0)), cluster.SwitchAlways
 	if word := w.keys["connect"]; word != "" {
@@ -56,7 +56,7 @@ func licencesOf(list []string) []cluster.Licence {
 
 // schedulingOf reads licences=a:2 and reservation=name:nodes:users:accounts:from:to,
 // with nodes, users and accounts joined by +.
-func schedulingOf(w words, s *cluster.Scheduling) {
+func schedulingOf(w scriptLine, s *cluster.Scheduling) {
 	s.Licences = licencesOf(w.list("licences"))
 	for _, word := range w.list("reservation") {
 		f := strings.Split(word, ":")
@@ -76,7 +76,7 @@ func schedulingOf(w words, s *cluster.Scheduling) {
 
 // topology sets the fabric: words leaf=n[1-2] top=+leaf =block=n1 as name=nodes, with
 // children after a +; none takes it away. "show" prints it.
-func (x *script) topology(w words) string {
+func (x *script) topology(w scriptLine) string {
 	v := x.s.View()
 	if w.has("show") {
 		switches, version, since, by := v.Topology()

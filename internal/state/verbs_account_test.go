@@ -123,7 +123,7 @@ func (x *script) usage() string {
 }
 
 // qos is "qos ACTOR NAME [extra=PERCENT] [half=DURATION] [require=yes] [LIMIT=VALUE...]".
-func (x *script) qos(w words) string {
+func (x *script) qos(w scriptLine) string {
 	p := *x.s.policy
 	p.QOS = append([]cluster.QOS(nil), p.QOS...)
 	for i := range p.QOS {

@@ -10,7 +10,7 @@ import (
 )
 
 // ofCertificates runs the verbs about certificates.
-func (x *script) ofCertificates(verb string, w words) string {
+func (x *script) ofCertificates(verb string, w scriptLine) string {
 	switch verb {
 	case "revoke":
 		role, name, _ := strings.Cut(w.plain[1], "/")
@@ -27,12 +27,12 @@ func (x *script) ofCertificates(verb string, w words) string {
 		})
 	case "rotation":
 		v := x.s.View()
-		r := v.Rotation()
+		r := v.Hosts().Rotation()
 		return fmt.Sprintf("%s; nodes accept %s, controllers %s; not renewed: hosts %s, controllers %s",
-			r.Phase, r.Authorities("node"), r.Authorities("controller"), v.Unrenewed(false), v.Unrenewed(true))
+			r.Phase, r.Authorities("node"), r.Authorities("controller"), v.Hosts().Unrenewed(v.Now(), false), v.Hosts().Unrenewed(v.Now(), true))
 	}
 	var b strings.Builder
-	for h := range x.s.View().CertificateHolders() {
+	for h := range x.s.View().Hosts().CertificateHolders() {
 		fmt.Fprintf(&b, "%s/%s", h.Role, h.Name)
 		for _, c := range h.Certificates {
 			word := map[bool]string{true: "revoked", false: "valid"}[h.Revoked(c.Issued)]
@@ -47,9 +47,9 @@ func (x *script) ofCertificates(verb string, w words) string {
 }
 
 // certificate is one for ROLE/NAME, issued now unless issued= says when.
-func (x *script) certificate(holder string, w words) command.Certificate {
+func (x *script) certificate(holder string, w scriptLine) command.Certificate {
 	role, name, _ := strings.Cut(holder, "/")
-	c := command.Certificate{Role: role, Name: name, Origin: command.CertificateJoined, Issued: x.s.View().NextCertificate(role, name, x.now)}
+	c := command.Certificate{Role: role, Name: name, Origin: command.CertificateJoined, Issued: x.s.View().Hosts().NextCertificate(role, name, x.now)}
 	if at := w.duration("issued"); at > 0 {
 		c.Issued = cluster.Instant(at)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // ofCredits carries out a line about credits.
-func (x *script) ofCredits(verb string, w words) string {
+func (x *script) ofCredits(verb string, w scriptLine) string {
 	switch verb {
 	case "credit":
 		return x.credit(w)
@@ -26,7 +26,7 @@ func (x *script) ofCredits(verb string, w words) string {
 }
 
 // credit is "credit ACTOR ACTION [KEY=VALUE...]"; key is of the request, name of the change.
-func (x *script) credit(w words) string {
+func (x *script) credit(w scriptLine) string {
 	actions := map[string]command.CreditAction{
 		"grant": command.GrantCredits, "void": command.VoidBucket, "price": command.SetPrice, "budget": command.SetBudget,
 		"refund": command.RefundJob, "correct": command.CorrectJob, "close": command.CloseCredits,
@@ -57,7 +57,7 @@ func (x *script) credit(w words) string {
 }
 
 // meter is "meter JOB/ATTEMPT DURATION [epoch=N] [number=N]": how long its GPUs ran.
-func (x *script) meter(w words) string {
+func (x *script) meter(w scriptLine) string {
 	var s command.JobSample
 	if _, err := fmt.Sscanf(w.plain[0], "%d/%d", &s.Job, &s.Attempt); err != nil {
 		x.t.Fatal(err)
@@ -76,7 +76,7 @@ func (x *script) meter(w words) string {
 }
 
 // charging is "charging ACTOR on|off [partitions=P] [window=D] [floating] [refund=D]".
-func (x *script) charging(w words) string {
+func (x *script) charging(w scriptLine) string {
 	p := *x.s.policy
 	p.Credits = cluster.DefaultCreditPolicy()
 	p.Credits.On, p.Credits.Partitions = w.has("on"), w.list("partitions")

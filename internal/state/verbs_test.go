@@ -72,7 +72,7 @@ func (x *script) run(line string) string {
 }
 
 // at sets the log's clock.
-func (x *script) at(w words) string {
+func (x *script) at(w scriptLine) string {
 	d, err := time.ParseDuration(w.plain[0])
 	if err != nil {
 		x.t.Fatal(err)
@@ -82,7 +82,7 @@ func (x *script) at(w words) string {
 }
 
 // request16 is a request id from key=id/payload.
-func request16(w words) command.RequestID {
+func request16(w scriptLine) command.RequestID {
 	key, payload, _ := strings.Cut(w.keys["key"], "/")
 	var id command.RequestID
 	copy(id.Key[:], key)
@@ -90,7 +90,7 @@ func request16(w words) command.RequestID {
 	return id
 }
 
-func node(w words) cluster.Node {
+func node(w scriptLine) cluster.Node {
 	n := cluster.Node{
 		Name: w.plain[0], BootID: w.keys["boot"], CPUs: int32(w.number("cpus", 16)), Memory: cluster.Bytes(w.number("mem", 64)) * cluster.GiB,
 		Features: w.list("features"), Fault: w.keys["fault"], Region: w.keys["region"],
@@ -110,7 +110,7 @@ func node(w words) cluster.Node {
 }
 
 // dependsOn reads after=1,2 ended=3 unless=4 started=5+10m.
-func (x *script) dependsOn(w words) (list []cluster.Dependency) {
+func (x *script) dependsOn(w scriptLine) (list []cluster.Dependency) {
 	for _, kind := range [...]struct {
 		word string
 		is   cluster.DependencyKind
@@ -129,13 +129,13 @@ func (x *script) dependsOn(w words) (list []cluster.Dependency) {
 		if err != nil {
 			x.t.Fatal(err)
 		}
-		late := words{keys: map[string]string{"d": delay}}
+		late := scriptLine{keys: map[string]string{"d": delay}}
 		list = append(list, cluster.Dependency{Kind: cluster.After, Job: ref, Delay: late.duration("d")})
 	}
 	return list
 }
 
-func (x *script) submission(w words) *command.SubmitJobs {
+func (x *script) submission(w scriptLine) *command.SubmitJobs {
 	who := actor(w.plain[0])
 	spec := cluster.JobSpec{
 		Name: w.keys["name"], Account: w.keys["account"], Partition: w.keys["partition"], QOS: w.keys["qos"],
@@ -189,7 +189,7 @@ func id(word string) cluster.JobID {
 
 // start grants jobs: "1 n1:0,1 n2:0,1" with several separated by "+". What is not
 // said is what the job asks for.
-func (x *script) start(w words) string {
+func (x *script) start(w scriptLine) string {
 	c := &command.CommitPlan{Plan: cluster.Plan{Index: uint64(w.number("plan", int64(x.index)))}}
 	for _, one := range strings.Split(strings.Join(w.plain, " "), "+") {
 		f := strings.Fields(one)
@@ -226,7 +226,7 @@ func (s *State) memoryFor(j *cluster.Job, node string, gpus int) cluster.Bytes {
 	return j.Spec.Request.MemoryRule().On(n.Size(), int32(gpus))
 }
 
-func (x *script) verdict(w words) string {
+func (x *script) verdict(w scriptLine) string {
 	return x.apply(&command.CommitPlan{Plan: cluster.Plan{
 		Index: uint64(w.number("plan", int64(x.index))),
 		Verdicts: []cluster.Verdict{{

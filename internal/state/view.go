@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/hosts"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -88,15 +89,7 @@ func (v *View) UserJobs(user string, after cluster.JobID) iter.Seq[*cluster.Job]
 func (v *View) Node(name string) (*cluster.Node, bool) { return v.nodes.Get(name) }
 
 // Nodes yields all nodes by name.
-func (v *View) Nodes() iter.Seq[*cluster.Node] {
-	return func(yield func(*cluster.Node) bool) {
-		for _, n := range v.nodes.All() {
-			if !yield(n) {
-				return
-			}
-		}
-	}
-}
+func (v *View) Nodes() iter.Seq[*cluster.Node] { return v.nodes.Values() }
 
 // Use is what is allocated on a node; GPUs has an entry for each of its GPUs. O(log n).
 func (v *View) Use(node string) cluster.Use {
@@ -123,7 +116,7 @@ func (v *View) OnNode(name string) iter.Seq[*cluster.Job] {
 func (v *View) Counts() Counts {
 	return Counts{
 		ByState: v.states, Active: v.live(), Nodes: v.nodes.Len(), Finished: v.finished,
-		Requests: v.requests.Len(), Blobs: v.blobs.Len(), Tokens: v.tokens.Len(),
+		Requests: v.requests.Len(), Blobs: v.blobs.Len(), Tokens: v.hosts.Tokens(),
 	}
 }
 
@@ -144,24 +137,16 @@ func (v *View) FinishedSeq() uint64 { return v.finished }
 
 // HasBlob reports whether a blob may be named by a submission without sending its
 // content again. What was true stays so for an hour of log time. O(log n).
-func (v *View) HasBlob(d cluster.Digest) bool { return v.blobs.Has(d) }
+func (v *View) HasBlob(d cluster.Digest) bool { return v.blobs.Known(d) }
 
 // Blobs yields the digests that a submission may name, ascending.
-func (v *View) Blobs() iter.Seq[cluster.Digest] {
-	return func(yield func(cluster.Digest) bool) {
-		for d := range v.blobs.All() {
-			if !yield(d) {
-				return
-			}
-		}
-	}
-}
+func (v *View) Blobs() iter.Seq[cluster.Digest] { return v.blobs.Digests() }
 
 // Needs reports whether a job that has not ended names a script or environment. O(log n).
-func (v *View) Needs(d cluster.Digest) bool {
-	u, known := v.blobs.Get(d)
-	return known && u.jobs > 0
-}
+func (v *View) Needs(d cluster.Digest) bool { return v.blobs.Needed(d) }
+
+// Hosts returns the tables of hosts. They must not be changed.
+func (v *View) Hosts() *hosts.Hosts { return &v.hosts }
 
 // Snapshot is what a scheduling pass needs. O(active jobs + nodes).
 func (v *View) Snapshot() *cluster.Snapshot {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -17,7 +18,7 @@ func ids(seq func(func(*cluster.Job) bool)) []cluster.JobID {
 }
 
 func scene(t *testing.T) *script {
-	x := &script{t: t, s: newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000}), now: 1}
+	x := &script{t: t, s: newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000}, new(table.Hasher)), now: 1}
 	for _, line := range []string{
 		"policy root other=n2", "node n1 gpus=4:h100", "node n2 gpus=2:h100",
 		"submit ada times=3 gpusper=1", "submit bob array=3-9:2", "submit ada",

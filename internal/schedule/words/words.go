@@ -11,7 +11,7 @@ import (
 )
 
 // Count writes a number with its noun, whose plural adds an s or is given.
-func Count(n int32, noun string, plural ...string) string {
+func Count[N int | int32 | int64](n N, noun string, plural ...string) string {
 	if n != 1 {
 		noun = slices.Concat(plural, []string{noun + "s"})[0]
 	}

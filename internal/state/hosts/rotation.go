@@ -1,4 +1,4 @@
-package state
+package hosts
 
 import (
 	"bytes"
@@ -45,7 +45,7 @@ type Rotation struct {
 }
 
 // Rotation returns the newest replacement of the CA. Its slices must not be changed.
-func (v *View) Rotation() Rotation { return v.rotation }
+func (x *Hosts) Rotation() Rotation { return x.rotation }
 
 // Authorities returns the CA certificates (DER) that a host of that role accepts, the one that signs
 // its next certificate first. Without a rotation, those of the controllers' files count.
@@ -66,65 +66,61 @@ func (r Rotation) Underway() bool { return r.Phase == RotationRenewing || r.Phas
 
 // Unrenewed returns the holders, ROLE/NAME, whose newest certificate is valid and not of the new CA:
 // nodes and login hosts, or controllers. O(holders).
-func (v *View) Unrenewed(controllers bool) []string { return v.unrenewed(controllers) }
-
-func (t *tables) unrenewed(controllers bool) (names []string) {
-	sum := sha256.Sum256(t.rotation.New)
-	for _, h := range t.holders.All() {
-		if c, valid := h.Valid(t.now); valid && !bytes.Equal(c.CA[:], sum[:len(c.CA)]) && (h.Role == "controller") == controllers {
+func (x *Hosts) Unrenewed(now cluster.Instant, controllers bool) (names []string) {
+	sum := sha256.Sum256(x.rotation.New)
+	for _, h := range x.holders.All() {
+		if c, valid := h.Valid(now); valid && !bytes.Equal(c.CA[:], sum[:len(c.CA)]) && (h.Role == "controller") == controllers {
 			names = append(names, h.Role+"/"+h.Name)
 		}
 	}
 	return names
 }
 
-// rotateCA carries out one step of a rotation.
-func (s *State) rotateCA(c *command.RotateCA) command.Result {
-	if again := s.repeated(c.Request); again != nil {
-		return again
+// RotateCA carries out one step of a rotation.
+func (x *Hosts) RotateCA(now cluster.Instant, c *command.RotateCA) (refusal *command.Refusal, keep bool) {
+	if c.Step != command.CompleteRotation && !c.Actor.Has(command.RoleAdmin) {
+		return denied(c.Actor, "rotate the CA"), false
 	}
-	if c.Step != command.CompleteRotation && !allowed(c.Actor, command.RoleAdmin) {
-		return refusef(command.Denied, "%s may not rotate the CA: requires role admin", c.Actor.Identity.User)
-	}
-	next := s.rotation
-	var refusal *command.Refusal
+	next := x.rotation
 	switch c.Step {
 	case command.BeginRotation:
-		refusal = s.checkBegin(c)
-		next = Rotation{Phase: RotationRenewing, Old: slices.Clone(c.Old), New: slices.Clone(c.New), Started: s.now, By: c.Actor.Identity.User}
+		refusal = x.checkBegin(c)
+		next = Rotation{Phase: RotationRenewing, Old: slices.Clone(c.Old), New: slices.Clone(c.New), Started: now, By: c.Actor.Identity.User}
 	case command.CancelRotation:
-		refusal = s.checkPhase(RotationRenewing, "no rotation can be cancelled", "a rotation can be cancelled until it is finished: gctl cert list shows how far it is")
+		refusal = x.checkPhase(RotationRenewing, "no rotation can be cancelled", "a rotation can be cancelled until it is finished: gctl cert list shows how far it is")
 		next.Old, next.New = next.New, next.Old
 	case command.FinishRotation:
-		refusal = s.checkFinish(c.Force)
+		refusal = x.checkFinish(now, c.Force)
 		next.Phase = RotationFinishing
 	case command.CompleteRotation:
-		refusal = s.checkPhase(RotationFinishing, "no rotation is being finished", "")
+		refusal = x.checkPhase(RotationFinishing, "no rotation is being finished", "")
 		next.Phase = RotationDone
 	default:
-		refusal = refusef(command.InvalidArgument, "there is no step %d of a rotation", c.Step)
+		refusal = command.Refusef(command.InvalidArgument, "there is no step %d of a rotation", c.Step)
 	}
-	if refusal != nil {
-		return s.remember(c.Request, refusal)
+	if refusal == nil {
+		x.rotation = next
 	}
-	s.putRotation(next)
-	return s.remember(c.Request, &command.Done{Version: s.index})
+	return refusal, true
 }
 
-func (s *State) checkPhase(want RotationPhase, problem, hint string) *command.Refusal {
-	if s.rotation.Phase == want {
+// ForgetRotation forgets the replacement of the CA: the controllers' files tell which CAs exist.
+func (x *Hosts) ForgetRotation() { x.rotation = Rotation{} }
+
+func (x *Hosts) checkPhase(want RotationPhase, problem, hint string) *command.Refusal {
+	if x.rotation.Phase == want {
 		return nil
 	}
-	return refuse(command.Conflict, problem, hint)
+	return command.Refuse(command.Conflict, problem, hint)
 }
 
-func (s *State) checkBegin(c *command.RotateCA) *command.Refusal {
+func (x *Hosts) checkBegin(c *command.RotateCA) *command.Refusal {
 	switch {
-	case s.rotation.Underway():
-		return hinting(refusef(command.Conflict, "a rotation of the CA is under way since %s", s.rotation.Started.Time().UTC().Format("2006-01-02 15:04 UTC")),
+	case x.rotation.Underway():
+		return command.WithHint(command.Refusef(command.Conflict, "a rotation of the CA is under way since %s", x.rotation.Started.Time().UTC().Format("2006-01-02 15:04 UTC")),
 			"gctl cert list shows which hosts it waits for")
 	case len(c.Old) == 0 || len(c.New) == 0 || max(len(c.Old), len(c.New)) > maxAuthority || bytes.Equal(c.Old, c.New):
-		return refuse(command.InvalidArgument, "a rotation needs the certificates of the old and the new CA", "")
+		return command.Refuse(command.InvalidArgument, "a rotation needs the certificates of the old and the new CA", "")
 	}
 	return nil
 }
@@ -132,33 +128,19 @@ func (s *State) checkBegin(c *command.RotateCA) *command.Refusal {
 // maxNamed is how many hosts a refusal names.
 const maxNamed = 8
 
-func (s *State) checkFinish(force bool) *command.Refusal {
-	if refusal := s.checkPhase(RotationRenewing, "no rotation of the CA waits to be finished", "gctl cert rotate begins one"); refusal != nil {
+func (x *Hosts) checkFinish(now cluster.Instant, force bool) *command.Refusal {
+	if refusal := x.checkPhase(RotationRenewing, "no rotation of the CA waits to be finished", "gctl cert rotate begins one"); refusal != nil {
 		return refusal
 	}
-	if late := s.unrenewed(false); len(late) > 0 && !force {
+	if late := x.Unrenewed(now, false); len(late) > 0 && !force {
 		names := strings.Join(late[:min(len(late), maxNamed)], ", ")
 		if more := len(late) - maxNamed; more > 0 {
 			names += fmt.Sprintf(" and %d more", more)
 		}
-		return refuse(command.Conflict, "these hosts have no certificate of the new CA yet: "+names,
+		return command.Refuse(command.Conflict, "these hosts have no certificate of the new CA yet: "+names,
 			"start their daemons, which renew within two minutes, or remove the hosts; --force finishes without them, and they must join again")
 	}
 	return nil
-}
-
-// putRotation replaces the rotation, of which the digest covers one that was begun.
-func (s *State) putRotation(r Rotation) {
-	s.digest ^= s.hashRotation() // of the old one
-	s.rotation = r
-	s.digest ^= s.hashRotation()
-}
-
-func (s *State) hashRotation() uint64 {
-	if s.rotation.Phase == NoRotation {
-		return 0
-	}
-	return hashRecord(s.hashes.of(hashRotation), &s.rotation, rotationFields)
 }
 
 func rotationFields(c *codec.Coder, r *Rotation) {
@@ -169,15 +151,7 @@ func rotationFields(c *codec.Coder, r *Rotation) {
 	codec.String(c, &r.By)
 }
 
-// encodeRotation writes no frame where there was no rotation.
-func (v *View) encodeRotation(f *frames) {
-	if v.rotation.Phase != NoRotation {
-		f.of(frameRotation)
-		record(f, &none{}, noKey, &v.rotation, rotationFields)
-	}
-}
-
-func (x *restoring) readRotation(c *codec.Coder) {
+func (x *Hosts) readRotation(c *codec.Coder) {
 	codec.Record(c, &x.rotation, rotationFields)
 	r := &x.rotation
 	if !c.Failed() && (r.Phase == NoRotation || r.Phase > RotationDone || len(r.New) == 0 || len(r.Old) == 0) {

@@ -1,0 +1,168 @@
+package hosts
+
+import (
+	"github.com/greylag/greylag/internal/codec"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// token is a one-time join token, known by its hash. A used one is kept until it
+// expires, so that a second use differs from a wrong token.
+type token struct {
+	kind    command.TokenKind
+	expires cluster.Instant
+	usedBy  string          // program that joined with it; "" while it is unused
+	name    string          // of the host that may use it; "" for any unused name
+	replace bool            // the name may be in use
+	by      string          // user that made it
+	issued  cluster.Instant // issue time of the certificate that it was used for
+}
+
+func tokenFields(c *codec.Coder, t *token) {
+	codec.Uint(c, &t.kind)
+	codec.Int(c, &t.expires)
+	codec.String(c, &t.usedBy)
+	codec.String(c, &t.name)
+	codec.Bool(c, &t.replace)
+	codec.String(c, &t.by)
+	codec.Int(c, &t.issued)
+}
+
+// HasToken reports whether a join token is kept, used or not. O(log n).
+func (x *Hosts) HasToken(hash cluster.Digest) bool { return x.tokens.Has(hash) }
+
+// maxTokens bounds the tokens that have not expired.
+const maxTokens = 100_000
+
+// CreateToken makes a join token. registered reports whether a node is registered.
+func (x *Hosts) CreateToken(now cluster.Instant, c *command.CreateToken, registered func(node string) bool) (refusal *command.Refusal, keep bool) {
+	if refusal := checkToken(c); refusal != nil {
+		return refusal, false
+	}
+	x.DropTokens(now)
+	switch {
+	case !c.Actor.Has(command.RoleAdmin):
+		return denied(c.Actor, "make join tokens"), true
+	case c.Expires <= now:
+		return command.Refuse(command.InvalidArgument, "the join token would already have expired", "check the clocks of the controllers"), true
+	case x.tokens.Len() >= maxTokens:
+		return command.Refusef(command.Exhausted, "there are %d join tokens already", maxTokens), true
+	case x.tokens.Has(c.Hash):
+		return command.Refuse(command.Conflict, "this join token exists already", "make another one"), true
+	}
+	if use := x.nameInUse(now, c.Kind.String(), c.Name, registered); use != "" && !c.Replace {
+		return inUse(c.Kind.String(), c.Name, use), true
+	}
+	x.tokens.Set(c.Hash, token{kind: c.Kind, expires: c.Expires, name: c.Name, replace: c.Replace, by: c.Actor.Identity.User})
+	return nil, true
+}
+
+// checkToken refuses an invalid command.
+func checkToken(c *command.CreateToken) *command.Refusal {
+	switch {
+	case c.Kind < command.NodeToken || c.Kind > command.AuthToken:
+		return command.Refusef(command.InvalidArgument, "unknown kind of join token %d", c.Kind)
+	case c.Hash.IsZero():
+		return command.Refuse(command.InvalidArgument, "a join token needs a hash", "")
+	case c.Replace && c.Name == "":
+		return command.Refuse(command.InvalidArgument, "a token with --replace needs the name of the host", "add --name NAME")
+	case len(c.Name) > maxName:
+		return command.Refusef(command.InvalidArgument, "a name has at most %d bytes", maxName)
+	case reservedName(c.Name):
+		return reserved(c.Name)
+	}
+	return nil
+}
+
+func reserved(name string) *command.Refusal {
+	return command.WithHint(command.Refusef(command.InvalidArgument, "%q is a reserved word and cannot name a host", command.Sanitize(name)), "choose another name: gctl join --name NAME")
+}
+
+// inUse refuses a name in use.
+func inUse(role, name, use string) *command.Refusal {
+	return command.WithHint(command.Refusef(command.Conflict, "the name %s is in use by another %s: %s", command.Sanitize(name), role, use),
+		"to join that host again or replace it, make its token with gctl cluster token --%s --name %s --replace", role, command.Sanitize(name))
+}
+
+// UseToken records that a host joins. registered reports whether a node is registered.
+func (x *Hosts) UseToken(now cluster.Instant, c *command.UseToken, registered func(node string) bool) *command.Refusal {
+	t, known := x.tokens.Get(c.Hash)
+	const again = "make a new one with gctl cluster token"
+	switch {
+	case !known || t.expires <= now:
+		return command.Refuse(command.NotFound, "the join token is unknown or has expired", again)
+	case t.kind != c.Kind:
+		return command.Refuse(command.InvalidArgument, "the join token is for another role", again)
+	case t.usedBy == c.Name && c.Name != "":
+		return x.repeatJoin(now, t, &c.Certificate)
+	case t.usedBy != "":
+		return command.Refuse(command.Conflict, "the join token was used by "+t.usedBy, again)
+	case c.Name == "" || len(c.Name) > maxName:
+		return command.Refuse(command.InvalidArgument, "the name of the host is empty or too long", "")
+	}
+	if refusal := x.join(now, t, &c.Certificate, registered); refusal != nil {
+		return refusal
+	}
+	t.usedBy, t.issued = c.Name, c.Certificate.Issued
+	x.tokens.Set(c.Hash, t)
+	return nil
+}
+
+// join records the certificate of a host that joins, if it may have the name.
+func (x *Hosts) join(now cluster.Instant, t token, c *command.Certificate, registered func(node string) bool) *command.Refusal {
+	if *c == (command.Certificate{}) {
+		return nil
+	}
+	if c.Role != t.kind.String() {
+		return command.Refusef(command.InvalidArgument, "the join token is for another role")
+	}
+	if refusal := checkCertificate(now, c); refusal != nil {
+		return refusal
+	}
+	use := x.nameInUse(now, c.Role, c.Name, registered)
+	switch {
+	case reservedName(c.Name):
+		return reserved(c.Name)
+	case t.name != "" && t.name != c.Name:
+		return command.WithHint(command.Refusef(command.Denied, "the join token is for %s %s, not %s", c.Role, t.name, c.Name), "gctl join --name %s, or make a token for this host", t.name)
+	case use != "" && !t.replace:
+		return inUse(c.Role, c.Name, use)
+	}
+	if use == "" {
+		return x.addCertificate(c)
+	}
+	h := CertificateHolder{Role: c.Role, Name: c.Name}
+	if old, known := x.holders.Get(holderKey{c.Role, c.Name}); known {
+		h = *old
+	}
+	if c.Issued > h.Newest() { // else addCertificate refuses
+		h.RevokedThrough, h.RevokedAt, h.RevokedBy, h.Reason = c.Issued-1, now, t.by, "replaced by a host that joined"
+		x.putHolder(&h)
+	}
+	return x.addCertificate(c)
+}
+
+// repeatJoin answers a host that used the token before: its first answer was lost.
+func (x *Hosts) repeatJoin(now cluster.Instant, t token, c *command.Certificate) *command.Refusal {
+	if *c == (command.Certificate{}) {
+		return nil
+	}
+	h, known := x.holders.Get(holderKey{c.Role, c.Name})
+	if known && h.Revoked(t.issued) {
+		return revokedRefusal(h)
+	}
+	if refusal := checkCertificate(now, c); refusal != nil {
+		return refusal
+	}
+	return x.addCertificate(c)
+}
+
+// DropTokens drops expired tokens. O(tokens); there are few.
+func (x *Hosts) DropTokens(now cluster.Instant) {
+	all := x.tokens.Map.Clone()
+	for hash, t := range all.All() {
+		if t.expires <= now {
+			x.tokens.Delete(hash)
+		}
+	}
+}
