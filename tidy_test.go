@@ -43,6 +43,7 @@ var owners = map[string][]string{
 	"github.com/cespare/xxhash":         {"internal/state", "pkg/accounting"},
 	"go.etcd.io/bbolt":                  {"internal/archive", "internal/taskdb", "internal/raftlog"},
 	"github.com/containerd/":            {"internal/runtime/containerd", "internal/image", "internal/shim/service"},
+	"github.com/distribution/reference": {"internal/image"},
 	"github.com/opencontainers/":        {"internal/runtime/containerd", "internal/image"},
 	"tags.cncf.io/":                     {"internal/runtime/containerd"},
 	"github.com/NVIDIA/":                {"internal/gpu/nvml", "cmd/gnvml"},
@@ -271,14 +272,14 @@ func TestExportedNamesAreDocumented(t *testing.T) {
 			continue
 		}
 		for _, d := range s.file.Decls {
-			undocumented(s, d, func(pos token.Pos, name string) {
+			undocumented(d, func(pos token.Pos, name string) {
 				t.Errorf("%s: %s has no doc comment", s.fset.Position(pos), name)
 			})
 		}
 	}
 }
 
-func undocumented(s source, d ast.Decl, report func(token.Pos, string)) {
+func undocumented(d ast.Decl, report func(token.Pos, string)) {
 	switch d := d.(type) {
 	case *ast.FuncDecl:
 		if d.Name.IsExported() && d.Doc == nil && receiverExported(d) {

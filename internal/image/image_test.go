@@ -22,7 +22,7 @@ func describe(r Reference, err error) string {
 		}
 		return "error " + cause
 	}
-	text := map[Kind]string{Registry: "registry", Archive: "archive", Layout: "layout"}[r.Kind] + " " + r.Name + r.Path
+	text := map[ReferenceKind]string{Registry: "registry", Archive: "archive", Layout: "layout"}[r.Kind] + " " + r.Name + r.Path
 	if r.User != "" {
 		text += " user " + r.User
 	}

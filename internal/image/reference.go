@@ -5,12 +5,16 @@
 package image
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+
+	"github.com/distribution/reference"
 )
 
 var (
@@ -21,19 +25,19 @@ var (
 	ErrSquashFS = errors.New("SquashFS images are not supported; use an oci-archive")
 )
 
-// Kind is the source of an image.
-type Kind int
+// ReferenceKind is the source of an image.
+type ReferenceKind int
 
 // The kinds of Reference.
 const (
-	Registry Kind = iota + 1 // pulled
-	Archive                  // a tar file with an OCI layout
-	Layout                   // a directory with an OCI layout
+	Registry ReferenceKind = iota + 1 // pulled
+	Archive                           // a tar file with an OCI layout
+	Layout                            // a directory with an OCI layout
 )
 
 // Reference is a parsed image name.
 type Reference struct {
-	Kind Kind
+	Kind ReferenceKind
 	// Name is the full registry reference ("docker.io/library/busybox:1.36", or with
 	// "@sha256:…"); empty for the other kinds.
 	Name string
@@ -45,14 +49,9 @@ type Reference struct {
 	Select string
 }
 
-// grammar of registry references: github.com/distribution/reference, whose
-// names are components of lower-case letters and digits joined by separators.
 var (
-	domainForm = regexp.MustCompile(`^(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?|\[[0-9a-fA-F:]+\])(?::[0-9]{1,5})?$`)
-	pathForm   = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
-	tagForm    = regexp.MustCompile(`^[\w][\w.-]{0,127}$`)
-	digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$|^sha512:[0-9a-f]{128}$`)
-	userForm   = regexp.MustCompile(`^[\w.$+-]{1,255}$`)
+	tagForm  = regexp.MustCompile(`^[\w][\w.-]{0,127}$`) // of an image on disk
+	userForm = regexp.MustCompile(`^[\w.$+-]{1,255}$`)
 )
 
 // maxReference bounds what is looked at: the longest name, tag and digest.
@@ -85,7 +84,7 @@ func Parse(text string) (Reference, error) {
 	return inRegistry(text, text)
 }
 
-func onDisk(text, rest string, kind Kind) (Reference, error) {
+func onDisk(text, rest string, kind ReferenceKind) (Reference, error) {
 	path, tag, tagged := strings.Cut(rest, ":")
 	if !filepath.IsAbs(path) || tagged && !tagForm.MatchString(tag) {
 		return Reference{}, fmt.Errorf("%.80q: want an absolute path: %w", text, ErrReference)
@@ -105,53 +104,19 @@ func inRegistry(text, rest string) (Reference, error) {
 		}
 		rest = host + "/" + name
 	}
-	rest, digest, digested := strings.Cut(rest, "@")
-	if digested && !digestForm.MatchString(digest) {
+	named, err := reference.ParseDockerRef(rest) // a digest makes the tag irrelevant
+	if err != nil {
 		return Reference{}, bad
 	}
-	name, tag := rest, ""
-	if colon := strings.LastIndexByte(rest, ':'); colon > strings.LastIndexByte(rest, '/') {
-		name, tag = rest[:colon], rest[colon+1:]
-		if !tagForm.MatchString(tag) {
-			return Reference{}, bad
-		}
-	}
-	domain, path := splitDomain(name)
-	if !domainForm.MatchString(domain) || !pathForm.MatchString(path) || len(domain)+len(path) > 255 {
+	r.Name = named.String()
+	registry, err := url.Parse("https://" + r.Domain())
+	if err != nil {
 		return Reference{}, bad
 	}
-	if _, err := url.Parse("https://" + domain); err != nil {
+	if _, err := strconv.ParseUint(cmp.Or(registry.Port(), "443"), 10, 16); err != nil {
 		return Reference{}, bad
-	}
-	r.Name = domain + "/" + path
-	switch {
-	case digested:
-		r.Name += "@" + digest // a digest makes the tag irrelevant
-	case tag != "":
-		r.Name += ":" + tag
-	default:
-		r.Name += ":latest"
 	}
 	return r, nil
-}
-
-// splitDomain: the first component is a registry if it looks like a host, else
-// the name is Docker Hub's, whose own images lie under library.
-func splitDomain(name string) (domain, path string) {
-	first, rest, more := strings.Cut(name, "/")
-	if more && (strings.ContainsAny(first, ".:") || first == "localhost" || strings.ToLower(first) != first) {
-		if first == "index.docker.io" {
-			first = "docker.io"
-		}
-		if first == "docker.io" && !strings.Contains(rest, "/") {
-			rest = "library/" + rest
-		}
-		return first, rest
-	}
-	if !more {
-		return "docker.io", "library/" + name
-	}
-	return "docker.io", name
 }
 
 // Domain returns the host of the registry, to look up its credentials; empty for images on disk.
