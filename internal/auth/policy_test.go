@@ -2,9 +2,7 @@ package auth
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,9 +12,8 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/scenario"
 )
-
-var update = flag.Bool("update", false, "rewrite testdata/policy.txt")
 
 func person(name string, uid uint32, role command.Role) Caller {
 	return Caller{User: Identity{Identity: cluster.Identity{User: name, UID: uid}, Host: "login1"}, Role: role}
@@ -78,18 +75,7 @@ func TestPolicyTable(t *testing.T) {
 	for strings.Contains(got, " \n") {
 		got = strings.ReplaceAll(got, " \n", "\n")
 	}
-	if *update {
-		if err := os.WriteFile("testdata/policy.txt", []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile("testdata/policy.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("table differs from testdata/policy.txt (-update rewrites it):\n%s", got)
-	}
+	scenario.Golden(t, "testdata/policy.txt", got)
 }
 
 func TestRoleOf(t *testing.T) {

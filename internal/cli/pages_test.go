@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -30,9 +29,8 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/test/scenario"
 )
-
-var update = flag.Bool("update", false, "rewrite what testdata/*.txtar expect")
 
 // TestMain makes the test's own binary the programs of the pages: the real ones,
 // but for the clock, so that a table's times are known.
@@ -68,7 +66,7 @@ func dial(cfg config.Client) (ui.Cluster, error) {
 // tokens from a real gauthd.
 func TestPages(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata", UpdateScripts: *update, RequireUniqueNames: true,
+		Dir: "testdata", UpdateScripts: scenario.Rewrite(), RequireUniqueNames: true,
 		Setup: func(env *testscript.Env) error {
 			m, err := serve(t, env.WorkDir)
 			env.Values["cluster"] = m

@@ -1,7 +1,6 @@
 package clusterdoc
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -14,11 +13,10 @@ import (
 	"github.com/greylag/greylag/internal/config/configtest"
 	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/scenario"
 )
 
 const referenceDir = "../../docs/config"
-
-var update = flag.Bool("update", false, "rewrite the tables of docs/config")
 
 // writeValue formats a value as a file has it.
 func writeValue(v reflect.Value) string {
@@ -73,7 +71,7 @@ func TestReference(t *testing.T) {
 			t.Fatal(err)
 		}
 		page.Text = string(text)
-		if *update {
+		if scenario.Rewrite() {
 			page.Text = page.Update()
 			if err := os.WriteFile(path, []byte(page.Text), 0o644); err != nil {
 				t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"reflect"
@@ -15,9 +14,8 @@ import (
 
 	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/scenario"
 )
-
-var update = flag.Bool("update", false, "add missing kinds to the golden file; never changes a line")
 
 func roundTrip(t *testing.T, c Command) []byte {
 	t.Helper()
@@ -73,7 +71,7 @@ const golden = "testdata/commands-v1.golden"
 // Each line is the command's type, its bytes in hexadecimal, its value as JSON.
 func TestGolden(t *testing.T) {
 	data, err := os.ReadFile(golden)
-	if err != nil && !*update {
+	if err != nil && !scenario.Rewrite() {
 		t.Fatal(err)
 	}
 	present := map[string]bool{}
@@ -103,13 +101,13 @@ func TestGolden(t *testing.T) {
 		if present[name] {
 			continue
 		}
-		if !*update {
-			t.Errorf("%s is not in %s; run with -update", name, golden)
+		if !scenario.Rewrite() {
+			t.Errorf("%s is not in %s; run with -rewrite", name, golden)
 		}
 		value, _ := json.Marshal(c)
 		data = fmt.Appendf(data, "%s %x %s\n", name, Encode(c), value)
 	}
-	if *update {
+	if scenario.Rewrite() {
 		if err := os.WriteFile(golden, data, 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,11 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cockroachdb/datadriven"
 	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/scenario"
 )
-
-var update = flag.Bool("update", false, "rewrite the expected parts of testdata/*.txt")
 
 // kinds is every kind of file with its example, its defaults and its loader.
 func kinds() map[string]struct {
@@ -128,25 +127,11 @@ func TestAbsentFiles(t *testing.T) {
 // TestScripts runs testdata/*.txt: files marked "-- NAME", then after "----" what loading the first
 // one answers.
 func TestScripts(t *testing.T) {
-	scripts, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(scripts) == 0 {
-		t.Fatal("no scripts", err)
-	}
-	for _, script := range scripts {
-		t.Run(strings.TrimSuffix(filepath.Base(script), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(script)
-			if err != nil {
-				t.Fatal(err)
-			}
-			input, want, _ := strings.Cut(string(text), "----\n")
-			got := runScript(t, input)
-			if *update {
-				write(t, script, input+"----\n"+got)
-			} else if got != want {
-				t.Errorf("got\n%swant\n%s", got, want)
-			}
-		})
-	}
+	scenario.Files(t, "testdata/*.txt", func(*testing.T) func(*testing.T, *datadriven.TestData) string {
+		return func(t *testing.T, d *datadriven.TestData) string {
+			return runScript(t, d.FullCmd()+"\n"+d.Input+"\n")
+		}
+	})
 }
 
 func runScript(t *testing.T, input string) string {
@@ -154,7 +139,7 @@ func runScript(t *testing.T, input string) string {
 	var first string
 	for part := range strings.SplitSeq(input, "-- ") {
 		name, text, ok := strings.Cut(part, "\n")
-		if !ok || strings.HasPrefix(part, "#") {
+		if !ok {
 			continue
 		}
 		path := write(t, filepath.Join(dir, name), text)

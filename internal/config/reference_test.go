@@ -11,6 +11,7 @@ import (
 
 	"github.com/greylag/greylag/internal/config/configtest"
 	"github.com/greylag/greylag/internal/config/strict"
+	"github.com/greylag/greylag/test/scenario"
 )
 
 const referenceDir = "../../docs/config"
@@ -72,7 +73,7 @@ func TestReference(t *testing.T) {
 			t.Fatal(err)
 		}
 		page.Text = string(text)
-		if *update {
+		if scenario.Rewrite() {
 			page.Text = page.Update()
 			write(t, path, page.Text)
 		}

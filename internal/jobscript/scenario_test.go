@@ -2,63 +2,22 @@ package jobscript
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/scenario"
 )
-
-var update = flag.Bool("update", false, "rewrite what testdata/*.txt expect")
 
 // noon is a Saturday.
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// TestScenarios runs testdata/*.txt: cases separated by blank lines, each with
-// lines "$ arguments", "% NAME=VALUE", "| script" in and "= options",
-// "warning: ...", "error: ...", "hint: ..." out.
-func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out []string
-		for _, block := range strings.Split(strings.TrimRight(string(text), "\n"), "\n\n") {
-			in := given(block)
-			got := in + run(t, in)
-			if got != block && !*update {
-				t.Errorf("%s:\n%s\nwant\n%s", file, got, block)
-			}
-			out = append(out, got)
-		}
-		if *update {
-			if err := os.WriteFile(file, []byte(strings.Join(out, "\n\n")+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}
-
-// given is the part of a block that goes in.
-func given(block string) string {
-	var in strings.Builder
-	for _, line := range strings.Split(block, "\n") {
-		if line != "" && strings.ContainsRune("#$%|", rune(line[0])) {
-			in.WriteString(line + "\n")
-		}
-	}
-	return in.String()
-}
+// TestScenarios runs testdata/*.txt: lines "$ arguments", "% NAME=VALUE" and "| script", answered by
+// "= options", "warning: ...", "error: ..." and "hint: ...".
+func TestScenarios(t *testing.T) { scenario.Cases(t, "testdata/*.txt", run) }
 
 func run(t *testing.T, in string) string {
 	t.Helper()

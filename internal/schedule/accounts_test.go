@@ -1,7 +1,6 @@
 package schedule_test
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,9 +14,8 @@ import (
 	"github.com/greylag/greylag/internal/schedule/order"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/scenario"
 )
-
-var updateAccounts = flag.Bool("update-accounts", false, "rewrite the answers in testdata/accounts")
 
 // site is a state whose passes are real.
 type site struct {
@@ -58,13 +56,7 @@ func TestAccountsAtWork(t *testing.T) {
 					}
 				}
 			}
-			if *updateAccounts {
-				if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if out.String() != string(data) {
-				t.Errorf("now\n%s", out.String())
-			}
+			scenario.Golden(t, file, out.String())
 		})
 	}
 }

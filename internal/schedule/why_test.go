@@ -3,8 +3,6 @@ package schedule
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -13,42 +11,21 @@ import (
 	"github.com/greylag/greylag/internal/schedule/eligible"
 	"github.com/greylag/greylag/internal/schedule/explain"
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/scenario"
 )
 
-// TestWhy reads testdata/why/*.txt: a picture, a line of dashes, the verdict of the pending job
+// TestWhy reads testdata/why/*.txt: the nodes and jobs of a cluster, the verdict of the pending job
 // with the highest ID, and the explanation.
 func TestWhy(t *testing.T) {
-	files, err := filepath.Glob("testdata/why/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scenarios: %v", err)
-	}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
+	scenario.Cases(t, "testdata/why/*.txt", func(t *testing.T, text string) string {
+		snap := draw(t, text)
+		says := lastVerdict(snap)
+		x, err := explain.Why(snap, snap.Pending[len(snap.Pending)-1].ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		cases := strings.Split(strings.TrimSpace(string(data)), "\n\n#")
-		for i, text := range cases {
-			text = strings.TrimSpace(strings.TrimPrefix(text, "#"))
-			picture, want, _ := strings.Cut("# "+text, "\n----")
-			snap := draw(t, picture)
-			says := lastVerdict(snap)
-			x, err := explain.Why(snap, snap.Pending[len(snap.Pending)-1].ID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := strings.TrimSpace(says + "\n" + writeExplanation(x))
-			if got != strings.TrimSpace(want) && !*update {
-				t.Errorf("%s:\n%s\n---- got\n%s\n---- want\n%s", file, picture, got, want)
-			}
-			cases[i] = strings.TrimRight(picture+"\n----\n"+got, "\n")
-		}
-		if *update {
-			if err := os.WriteFile(file, []byte(strings.Join(cases, "\n\n")+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+		return strings.TrimSpace(says + "\n" + writeExplanation(x))
+	})
 }
 
 // lastVerdict gives the jobs of a snapshot their verdicts, and returns that of the last one; "" when

@@ -6,11 +6,9 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -21,9 +19,8 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/scenario"
 )
-
-var update = flag.Bool("update", false, "rewrite the files in testdata")
 
 // bodies are requests about job %d; all other procedures get an empty one.
 var bodies = map[string]string{
@@ -89,19 +86,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 	for strings.Contains(text, " \n") {
 		text = strings.ReplaceAll(text, " \n", "\n")
 	}
-	golden(t, "testdata/authorization.txt", text)
-}
-
-func golden(t *testing.T, path, text string) {
-	t.Helper()
-	if *update {
-		must(t, os.WriteFile(path, []byte(text), 0o644))
-	}
-	want, err := os.ReadFile(path)
-	must(t, err)
-	if text != string(want) {
-		t.Errorf("%s is now\n%s", path, text)
-	}
+	scenario.Golden(t, "testdata/authorization.txt", text)
 }
 
 // try calls a procedure about a new job of ann's, and says what came of it: "yes"

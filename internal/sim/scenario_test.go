@@ -1,11 +1,8 @@
 package sim
 
 import (
-	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,44 +10,16 @@ import (
 	"github.com/greylag/greylag/internal/sim/trace"
 	"github.com/greylag/greylag/internal/sim/trace/tracetest"
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/scenario"
 )
-
-var update = flag.Bool("update", false, "rewrite the answers in testdata")
 
 // TestScenarios replays the workloads of testdata: a line with the machine and the policy, a table
 // of jobs, and after ---- the result of each, once per way to plan.
-func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
-	for _, name := range files {
-		t.Run(filepath.Base(name), func(t *testing.T) {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			input, want, _ := strings.Cut(string(text), "----\n")
-			got := played(t, input)
-			if *update {
-				if err := os.WriteFile(name, []byte(input+"----\n"+got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != want {
-				t.Errorf("got\n%swant\n%s", got, want)
-			}
-		})
-	}
-}
+func TestScenarios(t *testing.T) { scenario.Cases(t, "testdata/*.txt", played) }
 
 // played replays a scenario and writes the results.
 func played(t *testing.T, input string) string {
-	first, table, _ := strings.Cut(strings.TrimLeft(input, "\n"), "\n")
-	for strings.HasPrefix(first, "#") {
-		first, table, _ = strings.Cut(table, "\n")
-	}
+	first, table, _ := strings.Cut(input, "\n")
 	var nodes, gpus, depth int
 	if _, err := fmt.Sscanf(first, "nodes=%d gpus=%d depth=%d", &nodes, &gpus, &depth); err != nil {
 		t.Fatal(first, err)

@@ -1,19 +1,15 @@
 package accounting
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/scenario"
 )
-
-var update = flag.Bool("update", false, "write what the scenarios answer into their files")
 
 // base is midnight of 1 June 2026.
 var base = cluster.InstantOf(time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC))
@@ -21,27 +17,7 @@ var base = cluster.InstantOf(time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC))
 // TestScenarios plays testdata/*.txt: commands above ----, what they answer below. The
 // invariants and the journal are checked after every command.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d scenarios, %v", len(files), err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			raw, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			script, want, _ := strings.Cut(string(raw), "----\n")
-			got := newPlay(t).run(script)
-			if *update {
-				if err := os.WriteFile(file, []byte(script+"----\n"+got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if got != want {
-				t.Errorf("got\n%swant\n%s", got, want)
-			}
-		})
-	}
+	scenario.Cases(t, "testdata/*.txt", func(t *testing.T, text string) string { return newPlay(t).run(text) })
 }
 
 // play is a ledger with what a script names.

@@ -7,50 +7,20 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"flag"
-
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/scenario"
 )
-
-var update = flag.Bool("update", false, "rewrite what testdata/*.txt expect")
 
 const week = 7 * 24 * time.Hour
 
 // TestScenarios runs testdata/*.txt: a tree by indentation, then its factors.
-func TestScenarios(t *testing.T) {
-	files, _ := filepath.Glob("testdata/*.txt")
-	if len(files) == 0 {
-		t.Fatal("no scenarios")
-	}
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			head, _, _ := strings.Cut(string(data), "\n=>\n")
-			got := head + "\n=>\n" + play(t, head)
-			if got == string(data) {
-				return
-			}
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			t.Errorf("got\n%s\nwant\n%s", got, data)
-		})
-	}
-}
+func TestScenarios(t *testing.T) { scenario.Cases(t, "testdata/*.txt", play) }
 
 // play reads lines of "name shares usage", a user's name ending in "*", and the words "fair-tree",
 // "classic" or "sum", and writes a line for each user.

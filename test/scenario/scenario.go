@@ -17,8 +17,8 @@ import (
 func Rewrite() bool { return flag.Lookup("rewrite").Value.String() == "true" }
 
 // Files runs the files that match the pattern, each in a subtest with the file's name. The
-// function new makes what answers the directives of one file.
-func Files(t *testing.T, pattern string, new func(t *testing.T) func(t *testing.T, d *datadriven.TestData) string) {
+// function start makes what answers the directives of one file.
+func Files(t *testing.T, pattern string, start func(t *testing.T) func(t *testing.T, d *datadriven.TestData) string) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
@@ -26,9 +26,20 @@ func Files(t *testing.T, pattern string, new func(t *testing.T) func(t *testing.
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), func(t *testing.T) {
-			datadriven.RunTest(t, file, new(t))
+			datadriven.RunTest(t, file, start(t))
 		})
 	}
+}
+
+// Cases runs the directives of the files that match the pattern, each on its own: answer gets its
+// lines.
+func Cases(t *testing.T, pattern string, answer func(t *testing.T, text string) string) {
+	t.Helper()
+	Files(t, pattern, func(*testing.T) func(*testing.T, *datadriven.TestData) string {
+		return func(t *testing.T, d *datadriven.TestData) string {
+			return answer(t, strings.Join(Lines(d), "\n")+"\n")
+		}
+	})
 }
 
 // Lines returns the first line of a directive and the lines of its input, without comments.

@@ -3,7 +3,6 @@ package gsim_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"os"
 	"testing"
 	"time"
@@ -16,9 +15,8 @@ import (
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/test/scenario"
 )
-
-var update = flag.Bool("update", false, "rewrite what testdata/*.txtar expect")
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"gsim": func() {
@@ -30,7 +28,7 @@ func TestMain(m *testing.M) {
 // TestPages runs the real program on the scripts of testdata.
 func TestPages(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata", UpdateScripts: *update,
+		Dir: "testdata", UpdateScripts: scenario.Rewrite(),
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"saved": saved},
 	})
 }

@@ -3,7 +3,7 @@
 // right outside each documented range.
 //
 // It reads the rows of a page's tables whose first cell is one key: | `key` | type | default | range |
-// meaning |. Types and defaults are written by -update; ranges and meanings are written by people. It
+// meaning |. Types and defaults are written by -rewrite; ranges and meanings are written by people. It
 // is for tests only.
 package configtest
 
@@ -137,9 +137,9 @@ func (p *Page) Faults() []string {
 			fault(k.path, "has no row; add: | `%s` | %s | %s | RANGE | MEANING |", k.path, k.kind, k.standard)
 			continue
 		case r.kind != k.kind:
-			fault(k.path, "type is %s, want %s (-update)", r.kind, k.kind)
+			fault(k.path, "type is %s, want %s (-rewrite)", r.kind, k.kind)
 		case strings.HasPrefix(r.standard, "`") && r.standard != k.standard:
-			fault(k.path, "default is %s, want %s (-update)", r.standard, k.standard)
+			fault(k.path, "default is %s, want %s (-rewrite)", r.standard, k.standard)
 		case r.standard == "" || r.limits == "" || r.meaning == "":
 			fault(k.path, "has an empty cell")
 		}

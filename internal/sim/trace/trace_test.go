@@ -6,42 +6,24 @@ import (
 	"compress/gzip"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"github.com/cockroachdb/datadriven"
+	"github.com/greylag/greylag/test/scenario"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// TestScenarios reads the logs of testdata: the options on the first line, the log, and after ----
-// the result.
+// TestScenarios reads the logs of testdata: a line with the options, the log, and the result.
 func TestScenarios(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatal(files, err)
-	}
-	for _, name := range files {
-		t.Run(filepath.Base(name), func(t *testing.T) {
-			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			input, want, found := strings.Cut(string(text), "----\n")
-			if !found {
-				t.Fatal("no ---- in it")
-			}
-			options, log, _ := strings.Cut(input, "\n")
-			if got := describe(options, log); got != want {
-				t.Errorf("got\n%swant\n%s", got, want)
-			}
-		})
-	}
+	scenario.Files(t, "testdata/*.txt", func(*testing.T) func(*testing.T, *datadriven.TestData) string {
+		return func(_ *testing.T, d *datadriven.TestData) string { return describe(d.FullCmd(), d.Input+"\n") }
+	})
 }
 
 func describe(options, text string) string {
 	o := Options{Skip: strings.Contains(options, "skip"), Sort: strings.Contains(options, "sort")}
-	fmt.Sscanf(options, "largest=%d", &o.Largest.Procs)
+	fmt.Sscanf(options, "read largest=%d", &o.Largest.Procs)
 	log, err := Read(strings.NewReader(text), o)
 	var b strings.Builder
 	if err != nil {
