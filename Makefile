@@ -7,12 +7,14 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X github.com/greylag/greylag/internal/version.Version=$(VERSION)
 STATIC  := gctld gnoded gauthd gsubmit gqueue gcancel gctl gsim ginit gshim gshimd
 FUZZTIME ?= 60s
+PACKAGES ?= ./...
+LINTERS := github.com/golangci/misspell/cmd/misspell github.com/mgechev/revive honnef.co/go/tools/cmd/staticcheck
 export GOFLAGS := -buildvcs=false
 export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 export GREYLAG_BIN := $(CURDIR)/$(BIN)
 export PATH := $(PATH):$(GREYLAG_BIN)
 
-.PHONY: all demo up down build test test-faults short check check-api api-image bench fuzz gen setup clean
+.PHONY: all demo up down build test test-faults short check vulncheck cover check-api api-image bench fuzz gen setup clean
 
 all: build
 
@@ -36,7 +38,7 @@ build:
 	else echo "no gcc: building gnvml without NVML"; CGO_ENABLED=0 $(GO) build -o $(BIN)/ ./cmd/gnvml; fi
 
 test: setup build
-	$(GO) test -timeout 60m ./...
+	$(GO) test -timeout 60m $(PACKAGES)
 
 # All tests of faults and attacks, including those that take minutes: see CONTRIBUTING.md.
 test-faults: setup build
@@ -51,8 +53,11 @@ check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go' ':!api/gen')); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
 	$(GO) mod tidy -diff >/dev/null || { echo "go.mod is out of date: run go mod tidy and commit"; exit 1; }
 	$(GO) vet ./...
-	cd tools && $(GO) build -o ../$(BIN)/staticcheck honnef.co/go/tools/cmd/staticcheck
+	cd tools && $(GO) build -o ../$(BIN)/ ./errorlint $(LINTERS)
 	$(BIN)/staticcheck ./...
+	$(GO) vet -vettool=$(CURDIR)/$(BIN)/errorlint ./...
+	$(BIN)/revive -config tools/revive.toml -exclude ./api/gen/... ./...
+	@$(BIN)/misspell -error -i nmae,tiem $$(git ls-files ':!api/gen' ':!*go.sum' ':!tools/language' ':!*/testdata/*')
 	$(GO) test -count=1 .
 	@$(MAKE) --no-print-directory check-api
 	@$(MAKE) --no-print-directory gen
@@ -70,6 +75,20 @@ api-image: $(BIN)/buf
 # buf has a module of its own: its dependencies would replace those of the generators.
 $(BIN)/buf: tools/buf/go.mod
 	cd tools/buf && $(GO) build -o ../../$(BIN)/buf github.com/bufbuild/buf/cmd/buf
+
+# Known vulnerabilities of the modules that the programs call. Needs https://vuln.go.dev.
+vulncheck:
+	cd tools && $(GO) build -o ../$(BIN)/govulncheck golang.org/x/vuln/cmd/govulncheck
+	@out=$$($(BIN)/govulncheck ./... 2>&1); status=$$?; echo "$$out"; \
+	if echo "$$out" | grep -q '^govulncheck: fetching vulnerabilities'; then echo "govulncheck: skipped, its database cannot be reached"; exit 0; fi; \
+	exit $$status
+
+# Writes the share of statements that the short tests of each package run.
+cover:
+	@{ printf '# Coverage by package\n\nStatements that the short tests of a package run, by `make cover`. Tests that start containers or\n'; \
+	printf 'clusters are not counted, nor what tests of other packages run.\n\n| package | statements |\n|---|---|\n'; \
+	$(GO) test -short -cover ./internal/... ./pkg/... | awk '/coverage:/ { for (i = 1; i < NF; i++) if ($$i == "coverage:") { p = $$1 == "ok" ? $$2 : $$1; \
+	sub("github.com/greylag/greylag/", "", p); print "| `" p "` | " ($$(i+1) ~ /%/ ? $$(i+1) : "none") " |" } }' | sort; } > docs/contributing/coverage.md
 
 bench: setup build
 	$(GO) run ./test/bench

@@ -37,8 +37,8 @@ type accounts struct {
 
 func newAccounts() *accounts { return &accounts{known: map[uint64]account{}} }
 
-// of looks up a user by uid. It uses the name only if it belongs to that uid.
-func (a *accounts) of(ctx context.Context, name string, uid, gid uint32) account {
+// of looks up a user by uid.
+func (a *accounts) of(ctx context.Context, uid, gid uint32) account {
 	key := uint64(uid)<<32 | uint64(gid)
 	a.mu.Lock()
 	found, ok := a.known[key]

@@ -33,15 +33,15 @@ func (a *Agent) dispatch(ctx context.Context, action reconcile.Action) {
 	case reconcile.Start:
 		a.start(ctx, t)
 	case reconcile.Deliver:
-		a.signal(ctx, t, syscall.Signal(action.Signal.Number), !action.Signal.BatchOnly, "")
+		a.signal(t, syscall.Signal(action.Signal.Number), !action.Signal.BatchOnly, "")
 	case reconcile.Stop:
 		a.log.Info("stopping task", "job", t.ID.Job, "attempt", t.ID.Attempt)
-		a.signal(ctx, t, syscall.SIGTERM, true, stopNotice(a.specs[t.ID], a.cfg.Name, time.Now()))
+		a.signal(t, syscall.SIGTERM, true, stopNotice(a.specs[t.ID], a.cfg.Name, time.Now()))
 	case reconcile.Kill:
 		if t.kills++; t.kills == 1 {
 			a.log.Info("killing task", "job", t.ID.Job, "attempt", t.ID.Attempt)
 		}
-		a.signal(ctx, t, syscall.SIGKILL, true, "")
+		a.signal(t, syscall.SIGKILL, true, "")
 	case reconcile.Remove:
 		a.remove(ctx, t)
 	}
@@ -49,7 +49,7 @@ func (a *Agent) dispatch(ctx context.Context, action reconcile.Action) {
 
 // signal writes notice to the output of the task and sends sig, in a worker. A task that runs no
 // process ends with it.
-func (a *Agent) signal(ctx context.Context, t *task, sig syscall.Signal, all bool, notice string) {
+func (a *Agent) signal(t *task, sig syscall.Signal, all bool, notice string) {
 	if t.idle() {
 		t.work = reconcile.NoWork
 		if sig == syscall.SIGTERM || sig == syscall.SIGKILL {

@@ -200,7 +200,7 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	if err != nil {
 		return tasks.Spec{}, err
 	}
-	account := a.accounts.of(ctx, w.GetUser(), w.GetUid(), w.GetGid())
+	account := a.accounts.of(ctx, w.GetUid(), w.GetGid())
 	spec := tasks.Spec{
 		ID: taskID(l.id), User: w.GetUser(),
 		Owner:  tasks.Owner{UID: w.GetUid(), GID: w.GetGid(), Groups: account.groups},

@@ -34,7 +34,6 @@ const (
 // output is a file that a task writes.
 type output struct {
 	path     string
-	user     string
 	uid, gid uint32
 	done     <-chan struct{} // closed when the file is complete
 }
@@ -102,7 +101,7 @@ func (a *Agent) outputOf(request *greylagv1.LogRequest) (output, error) {
 		return source, errors.New("the job has no output on this node: its script runs on the first node")
 	}
 	_, stdout, stderr := files(spec, a.cfg.Name)
-	source.path, source.user, source.uid, source.gid = stdout, spec.GetUser(), spec.GetUid(), spec.GetGid()
+	source.path, source.uid, source.gid = stdout, spec.GetUid(), spec.GetGid()
 	if request.GetError() && stderr != "" {
 		source.path = stderr
 	}
@@ -196,7 +195,7 @@ func lastLines(ctx context.Context, file io.ReaderAt, size, lines int64) (int64,
 
 // openLog opens the file as its user; with follow it waits until the file exists.
 func (a *Agent) openLog(ctx context.Context, source output, follow bool) (*os.File, error) {
-	account := a.accounts.of(ctx, source.user, source.uid, source.gid)
+	account := a.accounts.of(ctx, source.uid, source.gid)
 	owner := tasks.Owner{UID: source.uid, GID: source.gid, Groups: account.groups}
 	for pause := minPoll; ; pause = min(2*pause, maxPoll) {
 		over := closed(source.done)

@@ -50,7 +50,7 @@ func (a *Agent) notify(ctx context.Context, w *greylagv1.WantedTask, line string
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		account := a.accounts.of(ctx, w.GetUser(), w.GetUid(), w.GetGid())
+		account := a.accounts.of(ctx, w.GetUid(), w.GetGid())
 		owner := tasks.Owner{UID: w.GetUid(), GID: w.GetGid(), Groups: account.groups}
 		_ = userfile.Append(owner, stderr, line)
 	}()

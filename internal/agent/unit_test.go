@@ -260,11 +260,11 @@ func TestForkBomb(t *testing.T) {
 }
 
 func TestAccounts(t *testing.T) {
-	root := newAccounts().of(t.Context(), "root", 0, 0)
+	root := newAccounts().of(t.Context(), 0, 0)
 	if root.home != "/root" || root.shell == "" || root.groups[0] != 0 {
 		t.Errorf("root: %+v", root)
 	}
-	stranger := newAccounts().of(t.Context(), "nobody-knows", 3_999_999_999, 77)
+	stranger := newAccounts().of(t.Context(), 3_999_999_999, 77)
 	if stranger.home != "" || !slices.Equal(stranger.groups, []uint32{77}) {
 		t.Errorf("a user this host does not know: %+v", stranger)
 	}

@@ -38,7 +38,7 @@ const (
 // Size checks that the file holds all pages that its meta pages name. It reads two
 // pages, whatever the size of the file.
 func Size(path string) error {
-	return withFile(path, func(f *file) error { return nil })
+	return withFile(path, func(*file) error { return nil })
 }
 
 // Tree checks Size and the whole tree. It reads the header, the elements and the

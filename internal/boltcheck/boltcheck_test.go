@@ -88,9 +88,9 @@ func use(t *testing.T, path string, options bolt.Options) {
 		t.Fatalf("passed the check, and bbolt refuses it: %v", err)
 	}
 	defer db.Close()
-	read := func(k, v []byte) error { return nil }
+	read := func(_, _ []byte) error { return nil }
 	err = db.Update(func(tx *bolt.Tx) error {
-		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+		return tx.ForEach(func(_ []byte, b *bolt.Bucket) error {
 			if err := b.ForEach(read); err != nil {
 				return err
 			}

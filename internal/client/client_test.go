@@ -41,7 +41,7 @@ func (h *host) note(text string) error {
 	return h.say(len(h.seen))
 }
 
-func (h *host) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequest) (*greylagv1.SubmitJobsResponse, error) {
+func (h *host) SubmitJobs(_ context.Context, p *greylagv1.SubmitJobsRequest) (*greylagv1.SubmitJobsResponse, error) {
 	if err := h.note(p.GetRequestId()); err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (h *host) GetStatus(context.Context, *greylagv1.GetStatusRequest) (*greylag
 	return &greylagv1.GetStatusResponse{Id: "ctl", Leader: h.leads, Members: h.members}, nil
 }
 
-func (h *host) WatchJobs(ctx context.Context, p *greylagv1.WatchJobsRequest, stream *connect.ServerStream[greylagv1.WatchJobsResponse]) error {
+func (h *host) WatchJobs(_ context.Context, _ *greylagv1.WatchJobsRequest, stream *connect.ServerStream[greylagv1.WatchJobsResponse]) error {
 	if err := h.note("watch"); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func coded(code connect.Code, header ...string) error {
 	return err
 }
 
-func submit(c *client.Client, ctx context.Context) (string, error) {
+func submit(ctx context.Context, c *client.Client) (string, error) {
 	id := client.NewRequestID()
 	_, err := c.Jobs().SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: id})
 	return id, err
@@ -142,7 +142,7 @@ func TestTheSameRequestUntilItIsAnswered(t *testing.T) {
 	} {
 		trust, all := cluster(t, until(4, err))
 		c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil)})
-		id, err := submit(c, t.Context())
+		id, err := submit(t.Context(), c)
 		must(t, err)
 		if got := strings.Join(all[0].seen, " "); got != strings.Repeat(id+" ", 3)+id {
 			t.Errorf("%s: sent %s, want %s four times", what, got, id)
@@ -157,7 +157,7 @@ func TestAnswersThatAreFinal(t *testing.T) {
 	} {
 		trust, all := cluster(t, func(int) error { return coded(code, client.HintHeader, "do better") })
 		c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil)})
-		_, err := submit(c, t.Context())
+		_, err := submit(t.Context(), c)
 		if connect.CodeOf(err) != code || len(all[0].seen) != 1 || client.Hint(err) != "do better" {
 			t.Errorf("%v: %v after %d attempts, hint %q", code, err, len(all[0].seen), client.Hint(err))
 		}
@@ -169,7 +169,7 @@ func TestTheNextControllerIsAsked(t *testing.T) {
 	for _, list := range [][]string{{nobody, all[0].addr}, {all[0].addr, nobody}} {
 		for range 4 { // whichever is asked first
 			c := client.New(client.Config{Controllers: list, TLS: pki.ClientTLS(trust, nil)})
-			_, err := submit(c, t.Context())
+			_, err := submit(t.Context(), c)
 			must(t, err)
 		}
 	}
@@ -181,7 +181,7 @@ func TestTheLeaderThatIsNamedIsAsked(t *testing.T) {
 	leader = all[1]
 	c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil)})
 	for range 3 {
-		_, err := submit(c, t.Context())
+		_, err := submit(t.Context(), c)
 		must(t, err)
 	}
 	if len(all[0].seen) != 1 || len(leader.seen) != 3 {
@@ -210,7 +210,7 @@ func TestGivingUp(t *testing.T) {
 		Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil), Timeout: time.Second,
 		Retry: func(err error, _, _ time.Duration) { told = append(told, err) },
 	})
-	_, err := submit(c, t.Context())
+	_, err := submit(t.Context(), c)
 	if asked := len(all[0].seen); connect.CodeOf(err) != connect.CodeUnavailable || asked == 0 || len(told) != asked-1 {
 		t.Errorf("%v after %d attempts, told %v", err, asked, told)
 	}
@@ -221,10 +221,10 @@ func TestGivingUp(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := submit(c, ctx); err == nil {
+	if _, err := submit(ctx, c); err == nil {
 		t.Error("answered although the caller has gone")
 	}
-	if _, err := submit(client.New(client.Config{TLS: pki.ClientTLS(trust, nil)}), t.Context()); err == nil {
+	if _, err := submit(t.Context(), client.New(client.Config{TLS: pki.ClientTLS(trust, nil)})); err == nil {
 		t.Error("answered by nobody")
 	}
 }
@@ -240,7 +240,7 @@ func TestWhatAControllerSaidIsTold(t *testing.T) {
 				Controllers: []string{all[0].addr, nobody, nobody}, TLS: pki.ClientTLS(trust, nil), Timeout: 3 * time.Second,
 			})
 			defer c.Close()
-			if _, err := submit(c, t.Context()); err == nil || !strings.HasSuffix(err.Error(), "because") {
+			if _, err := submit(t.Context(), c); err == nil || !strings.HasSuffix(err.Error(), "because") {
 				t.Errorf("told %v", err)
 			}
 		})
@@ -256,7 +256,7 @@ func TestAStrangeControllerIsNotAskedForLong(t *testing.T) {
 			t.Error("it is asked again")
 		}
 	}})
-	_, err := submit(c, t.Context())
+	_, err := submit(t.Context(), c)
 	if !errors.Is(err, pki.ErrUntrusted) || len(all[0].seen) != 0 {
 		t.Errorf("%v; the controller was asked %q", err, all[0].seen)
 	}
@@ -274,7 +274,7 @@ func TestWithoutAToken(t *testing.T) {
 	trust, all := cluster(t, yes)
 	source := &tokens{err: &auth.Error{Err: auth.ErrNoDaemon, Advice: "start gauthd"}}
 	c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil), Tokens: source})
-	_, err := submit(c, t.Context())
+	_, err := submit(t.Context(), c)
 	if !errors.Is(err, auth.ErrNoDaemon) || client.Hint(err) != "start gauthd" || source.n != 1 || len(all[0].seen) != 0 {
 		t.Errorf("%v, hint %q, after %d tokens", err, client.Hint(err), source.n)
 	}

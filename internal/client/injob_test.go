@@ -96,7 +96,7 @@ func TestInsideAJob(t *testing.T) {
 	h := serveNodes(t, ca, until(3, coded(connect.CodeUnavailable)))
 	n := newCompute(t, ca, h.addr, "127.0.0.1:1")
 	c := n.dial(t)
-	id, err := submit(c, t.Context())
+	id, err := submit(t.Context(), c)
 	must(t, err)
 	for _, seen := range h.seen {
 		if seen != id {
@@ -125,7 +125,7 @@ func TestInsideAJobWithoutControllers(t *testing.T) {
 	n.config.Timeout = 5 * time.Second
 	c, repeats := n.dial(t), 0
 	c.OnRetry(func(error, time.Duration, time.Duration) { repeats++ })
-	if _, err := submit(c, t.Context()); connect.CodeOf(err) != connect.CodeUnavailable || repeats < 2 {
+	if _, err := submit(t.Context(), c); connect.CodeOf(err) != connect.CodeUnavailable || repeats < 2 {
 		t.Errorf("a submission was repeated %d times: %v", repeats, err)
 	}
 }
@@ -137,13 +137,13 @@ func TestInsideAJobWhileTheDaemonRestarts(t *testing.T) {
 	n.sockets.Stop()
 	c := n.dial(t)
 	c.OnRetry(func(error, time.Duration, time.Duration) { n.open(t) })
-	_, err := submit(c, t.Context())
+	_, err := submit(t.Context(), c)
 	must(t, err)
 	n.sockets.Close(n.attempt)
 	n.config.Timeout = time.Second
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	_, err = submit(n.dial(t), ctx)
+	_, err = submit(ctx, n.dial(t))
 	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "gnoded on this node does not answer") || client.Hint(err) == "" {
 		t.Errorf("%v, hint %q", err, client.Hint(err))
 	}

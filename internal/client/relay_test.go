@@ -104,7 +104,7 @@ func TestThroughGauthd(t *testing.T) {
 			c, err := client.DialOnce(l.config)
 			must(t, err)
 			defer c.Close()
-			id, err := submit(c, t.Context())
+			id, err := submit(t.Context(), c)
 			if name == "refused for good" {
 				if connect.CodeOf(err) != connect.CodeInvalidArgument {
 					t.Errorf("%v", err)
@@ -150,7 +150,7 @@ func TestGauthdRefuses(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	_, err = submit(c, t.Context())
+	_, err = submit(t.Context(), c)
 	if !errors.Is(err, auth.ErrForeign) || client.Hint(err) == "" || len(l.hosts[0].seen) != 0 {
 		t.Errorf("%v, hint %q", err, client.Hint(err))
 	}
@@ -164,7 +164,7 @@ func TestDirectlyWhereGauthdCannot(t *testing.T) {
 	must(t, err)
 	defer c.Close()
 	for range 2 {
-		_, err := submit(c, t.Context())
+		_, err := submit(t.Context(), c)
 		must(t, err)
 	}
 	large := newLogin(t, []string{}, yes)
@@ -179,7 +179,7 @@ func TestDirectlyWhereGauthdCannot(t *testing.T) {
 	}
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	if _, err := submit(c, ctx); client.Hint(err) == "" {
+	if _, err := submit(ctx, c); client.Hint(err) == "" {
 		t.Errorf("no gauthd at all: %v", err)
 	}
 }

@@ -67,7 +67,7 @@ func TestAChangeThatNobodyCouldMake(t *testing.T) {
 				}
 			},
 		})
-		if _, err := submit(c, t.Context()); err == nil || !strings.Contains(err.Error(), want) || told == 0 {
+		if _, err := submit(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) || told == 0 {
 			t.Errorf("%v, want %s; told %d times", err, want, told)
 		}
 	}

@@ -44,7 +44,7 @@ func TestSecondForm(t *testing.T) {
 // A member that does not answer holds up nothing but the form: what falls due happens within
 // a second.
 func TestTimePassesWhileAMemberIsAway(t *testing.T) {
-	simulated(t, 2, func(r *rig, log *soloLog) {
+	simulated(t, 2, func(r *rig, _ *soloLog) {
 		r.node("n1", 40)
 		defer r.stayInTouch("n1")()
 		for range 40 { // all over the ten seconds between two questions

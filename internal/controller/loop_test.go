@@ -185,7 +185,7 @@ func TestTimePassesOnlyWhenSomethingIsDue(t *testing.T) {
 }
 
 func TestASilentNodeLosesItsJob(t *testing.T) {
-	simulate(t, func(r *rig, log *soloLog) {
+	simulate(t, func(r *rig, _ *soloLog) {
 		r.node("n1", 1)
 		id := r.submit(func(s *cluster.JobSpec) { s.Requeue = true })
 		time.Sleep(time.Second)

@@ -110,11 +110,11 @@ func ready(ctx context.Context, log *raftlog.Log) error {
 	}
 }
 
-// ErrOtherCluster: a backup is restored only under the CA that it was made under,
+// ErrOtherCluster means that the backup has another CA: a backup is restored only under the CA that it was made under,
 // since tokens and certificates of the cluster name it.
 var ErrOtherCluster = errors.New("the backup is of another cluster")
 
-// ErrNotEmpty: a backup is restored only into an empty data_dir.
+// ErrNotEmpty means that data_dir is not empty: a backup is restored only into an empty data_dir.
 var ErrNotEmpty = errors.New("data_dir is not empty")
 
 // restoreFolder is where in data_dir a restore is prepared. It is gone when the restore is

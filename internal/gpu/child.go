@@ -79,12 +79,12 @@ func (c *child) read(stdout io.Reader) {
 		err = lines.Err()
 	}
 	c.kill()
-	ended := c.cmd.Wait()
+	_ = c.cmd.Wait() // ProcessState has the result
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = errors.Join(errEnded, err)
 	if err == nil {
-		c.err = fmt.Errorf("%w: %v: %s", errEnded, ended, strings.Join(strings.Fields(c.said.String()), " "))
+		c.err = fmt.Errorf("%w: %v: %s", errEnded, c.cmd.ProcessState, strings.Join(strings.Fields(c.said.String()), " "))
 	}
 	close(c.done)
 }

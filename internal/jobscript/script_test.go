@@ -2,6 +2,7 @@ package jobscript
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,8 +23,8 @@ func TestScriptsThatCannotRun(t *testing.T) {
 		{"a\x1b[31m", "x", `"a\x1b[31m" does not begin with #!`, "#!/bin/bash"},
 	} {
 		_, err := Read(c.name, strings.NewReader(c.text))
-		fault, ok := err.(*Fault)
-		if !ok || fault.Error() != c.problem || !strings.Contains(fault.Hint(), c.advice) {
+		var fault *Fault
+		if !errors.As(err, &fault) || fault.Error() != c.problem || !strings.Contains(fault.Hint(), c.advice) {
 			t.Errorf("%q: %v, want %q with a hint about %q", c.text[:min(20, len(c.text))], err, c.problem, c.advice)
 		}
 	}

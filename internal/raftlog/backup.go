@@ -25,10 +25,10 @@ const (
 	contentsFrame = 1 << 31
 )
 
-// ErrBackup: what was given to Restore is not a whole backup.
+// ErrBackup means that what was given to Restore is not a whole backup.
 var ErrBackup = errors.New("raftlog: backup is damaged or not a backup")
 
-// ErrBackupVersion: another version of Greylag wrote the backup.
+// ErrBackupVersion means that another version of Greylag wrote the backup.
 var ErrBackupVersion = errors.New("raftlog: unsupported backup format")
 
 // BackupInfo describes a backup.

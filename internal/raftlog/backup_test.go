@@ -141,7 +141,7 @@ func TestRestoreUsesNoIndexTwice(t *testing.T) {
 
 func FuzzBackup(f *testing.F) {
 	f.Add([]byte("GLBK\x02\x02\x00\x00\x00\x00\x00\x00\x00{}"))
-	f.Fuzz(func(t *testing.T, b []byte) {
+	f.Fuzz(func(_ *testing.T, b []byte) {
 		readBackupInfo(bytes.NewReader(b)) // must neither panic nor allocate without bound
 	})
 }

@@ -31,8 +31,8 @@ func TestNothingReachesTheStateAfterADamagedEntry(t *testing.T) {
 	bad := entryLog(2, "bad")
 	bad.Data[14] ^= 1
 	for _, log := range []*raft.Log{bad, entryLog(3, "after")} {
-		if result := m.Apply(log); result != errHalted {
-			t.Errorf("entry %d: %v", log.Index, result)
+		if err, _ := m.Apply(log).(error); !errors.Is(err, errHalted) {
+			t.Errorf("entry %d: %v", log.Index, err)
 		}
 	}
 	if got := strings.Join(fsm.list(), " "); got != "good" {

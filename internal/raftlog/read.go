@@ -8,7 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// ErrNoQuorum: a majority of the members did not answer in time.
+// ErrNoQuorum means that a majority of the members did not answer in time.
 var ErrNoQuorum = errors.New("raftlog: no majority of the members answers")
 
 // ReadIndex returns an index such that a state that holds it holds everything

@@ -76,7 +76,7 @@ func TestGoldenSnapshots(t *testing.T) {
 
 func FuzzSnapshot(f *testing.F) {
 	f.Add(frames(f, snapshotHead{Index: 1, Digest: 2}, []byte("state")))
-	f.Fuzz(func(t *testing.T, b []byte) {
+	f.Fuzz(func(_ *testing.T, b []byte) {
 		checkSnapshot(bytes.NewReader(b)) // must neither panic nor read without end
 	})
 }

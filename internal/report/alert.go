@@ -28,8 +28,11 @@ type Series struct {
 	Before bool // the scope was active before the first day
 }
 
-// Least is the minimum number of days of history for an anomaly, and Most the maximum that count.
-const Least, Most = 7, 30
+// Least and Most are the minimum number of days of history for an anomaly, and the maximum that count.
+const (
+	Least = 7
+	Most  = 30
+)
 
 // unit is the unit of a series.
 type unit struct {

@@ -28,7 +28,7 @@ func (s *jobService) resolveArchived(c *caller, cmd *command.SubmitJobs) error {
 			switch {
 			case d.Kind == cluster.Singleton || !e.archived || d.Delay > 0 && e.started.Add(d.Delay) > v.Now():
 				left = append(left, d)
-			case !d.Kind.Satisfied(e.good, e.bad):
+			case !d.Kind.Satisfied(e.bad):
 				return refused(command.Conflict, "resubmit that job and depend on the new one, or remove the dependency",
 					"dependency %s can never be satisfied: in job %s %d succeeded and %d failed", d, d.Job, e.good, e.bad)
 			}

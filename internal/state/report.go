@@ -151,38 +151,38 @@ func withTask(j *cluster.Job, rank int, task cluster.Task) *cluster.Job {
 }
 
 // merge is the task after a report, and whether that is any further than before.
-func (s *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (cluster.Task, bool) {
-	t, r := j.Tasks[rank], said.Task
-	if r.Phase == cluster.TaskWanted && t.Phase == cluster.TaskWanted { // what its start waits for
-		before := t.Message
-		t.Message = command.Sanitize(r.Message)
-		return t, t.Message != before
+func (t *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (cluster.Task, bool) {
+	task, r := j.Tasks[rank], said.Task
+	if r.Phase == cluster.TaskWanted && task.Phase == cluster.TaskWanted { // what its start waits for
+		before := task.Message
+		task.Message = command.Sanitize(r.Message)
+		return task, task.Message != before
 	}
-	if r.Phase <= t.Phase {
-		return s.gauge(j, rank, r)
+	if r.Phase <= task.Phase {
+		return t.gauge(j, rank, r)
 	}
-	t.GPU = s.used(j, rank, r)
-	if t.Phase < cluster.TaskEnded {
-		t.Cause, t.Exit, t.Message = r.Cause, r.Exit, command.Sanitize(r.Message)
-		t.Ran = max(0, said.Ran)
+	task.GPU = t.used(j, rank, r)
+	if task.Phase < cluster.TaskEnded {
+		task.Cause, task.Exit, task.Message = r.Cause, r.Exit, command.Sanitize(r.Message)
+		task.Ran = max(0, said.Ran)
 	}
-	if t.Started == 0 {
-		t.Started = r.Started
+	if task.Started == 0 {
+		task.Started = r.Started
 	}
-	if t.Ended == 0 {
-		t.Ended = r.Ended
+	if task.Ended == 0 {
+		task.Ended = r.Ended
 	}
-	t.Memory, t.CPUTime = max(t.Memory, r.Memory), max(t.CPUTime, r.CPUTime)
-	t.User = max(t.User, r.User)
-	never := t.Phase == cluster.TaskWanted && r.Phase >= cluster.TaskClean && r.Cause == cluster.NoCause
-	t.Phase = min(r.Phase, cluster.TaskClean)
+	task.Memory, task.CPUTime = max(task.Memory, r.Memory), max(task.CPUTime, r.CPUTime)
+	task.User = max(task.User, r.User)
+	never := task.Phase == cluster.TaskWanted && r.Phase >= cluster.TaskClean && r.Cause == cluster.NoCause
+	task.Phase = min(r.Phase, cluster.TaskClean)
 	switch {
-	case t.Cause > cluster.TaskLost:
-		t.Cause = cluster.TaskLost
+	case task.Cause > cluster.TaskLost:
+		task.Cause = cluster.TaskLost
 	case never && j.State != cluster.Completing:
-		t.Cause, t.Message = cluster.TaskLost, "the node has nothing of the task"
+		task.Cause, task.Message = cluster.TaskLost, "the node has nothing of the task"
 	}
-	return t, true
+	return task, true
 }
 
 // gaugeSpacing is by how much more must be known of each GPU of a task that runs for the
@@ -194,31 +194,31 @@ const gaugeSpacing = int64(time.Minute / time.Millisecond)
 // gauge is a task that runs on with how its GPUs were used so far, and whether so much
 // more is known that it is worth an entry of the log. Which follows from what the node
 // says alone: the log's clock may stand still.
-func (s *tables) gauge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, bool) {
-	t, gpus := j.Tasks[rank], int64(len(j.Alloc.Nodes[rank].GPUs))
-	if r.Phase != cluster.TaskStarted || t.Phase != cluster.TaskStarted || gpus == 0 {
-		return t, false
+func (t *tables) gauge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, bool) {
+	task, gpus := j.Tasks[rank], int64(len(j.Alloc.Nodes[rank].GPUs))
+	if r.Phase != cluster.TaskStarted || task.Phase != cluster.TaskStarted || gpus == 0 {
+		return task, false
 	}
 	least := int64(len(j.Tasks)/64) * gaugeSpacing // the first of a small job at once
-	if t.GPU.Known() {
-		least = max(least+gaugeSpacing, t.GPU.KnownMs/gpus/16)
+	if task.GPU.Known() {
+		least = max(least+gaugeSpacing, task.GPU.KnownMs/gpus/16)
 	}
-	if more := max(0, r.GPU.KnownMs) - t.GPU.KnownMs; more <= 0 || more/gpus < least {
-		return t, false
+	if more := max(0, r.GPU.KnownMs) - task.GPU.KnownMs; more <= 0 || more/gpus < least {
+		return task, false
 	}
-	t.GPU = s.used(j, rank, r)
-	return t, true
+	task.GPU = t.used(j, rank, r)
+	return task, true
 }
 
 // used is how the GPUs of a task were used, after a report. What cannot be is cut: more
 // than its GPUs could be seen since the job was started, or hold.
-func (s *tables) used(j *cluster.Job, rank int, r cluster.Task) cluster.GPUUse {
+func (t *tables) used(j *cluster.Job, rank int, r cluster.Task) cluster.GPUUse {
 	a, old := &j.Alloc.Nodes[rank], j.Tasks[rank].GPU
 	if len(a.GPUs) == 0 {
 		return old
 	}
 	most := cluster.Bytes(0)
-	if n, known := s.nodes.Get(a.Node); known {
+	if n, known := t.nodes.Get(a.Node); known {
 		for _, g := range a.GPUs {
 			if int(g) < len(n.GPUs) {
 				most = max(most, n.GPUs[g].Memory)
@@ -228,7 +228,7 @@ func (s *tables) used(j *cluster.Job, rank int, r cluster.Task) cluster.GPUUse {
 	if most == 0 {
 		most = maxNodeMemory
 	}
-	millis := int64(max(0, s.now.Sub(j.Started)) / time.Millisecond)
+	millis := int64(max(0, t.now.Sub(j.Started)) / time.Millisecond)
 	return old.Later(r.GPU.Within(int64(len(a.GPUs))*millis, most))
 }
 

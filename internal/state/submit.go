@@ -246,11 +246,11 @@ func (s *State) neverHolds(d cluster.Dependency, id cluster.JobID) *command.Refu
 	if !j.State.Final() {
 		return nil
 	}
-	good, bad := 0, 1
+	bad := 1
 	if j.State == cluster.Completed && j.Exit.OK() {
-		good, bad = 1, 0
+		bad = 0
 	}
-	if d.Kind.Satisfied(good, bad) {
+	if d.Kind.Satisfied(bad) {
 		return nil
 	}
 	return command.WithHint(command.Refusef(command.Conflict, "dependency %s can never be satisfied: job %s ended %s", d, d.Job, j.State), "resubmit that job and depend on the new one, or remove the dependency")

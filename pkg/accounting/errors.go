@@ -48,7 +48,7 @@ type Shortfall struct {
 // Error names the account and the numbers.
 func (s *Shortfall) Error() string {
 	text := fmt.Sprintf("account %s: %v: needs %s, has %s", s.Node, s.Why, s.Need, s.Available)
-	if s.Why == ErrBudget {
+	if errors.Is(s.Why, ErrBudget) {
 		text += fmt.Sprintf(" left of a limit of %s", s.Limit)
 	}
 	return text

@@ -95,12 +95,12 @@ func (g *game) next() deed {
 		d.at = max(d.at, k.at) // to the nanosecond
 	}
 	if len(g.past) > 0 && g.dice(12) == 0 { // again, maybe for something else
-		if was := g.past[g.dice(int64(len(g.past)))]; g.dice(3) > 0 {
+		was := g.past[g.dice(int64(len(g.past)))]
+		if g.dice(3) > 0 {
 			was.at = d.at
 			return was
-		} else {
-			d.key = was.key
 		}
+		d.key = was.key
 	}
 	g.fill(&d)
 	return d
@@ -257,7 +257,7 @@ func agrees(err error, w *want) bool {
 	}
 	var s *Shortfall
 	if errors.As(err, &s) && w.node != "" {
-		return s.Why == w.why && s.Node == w.node && int64(s.Need) == w.need && int64(s.Available) == w.available && int64(s.Limit) == w.limit
+		return errors.Is(s.Why, w.why) && s.Node == w.node && int64(s.Need) == w.need && int64(s.Available) == w.available && int64(s.Limit) == w.limit
 	}
 	return w.node == "" && errors.Is(err, w.why)
 }
@@ -290,7 +290,7 @@ func (o *oracle) answer(d *deed) (r Receipt, why *want) {
 	if r.Repaid, r.Lost = Credits(o.repaid), Credits(o.lost); why != nil {
 		r = Receipt{}
 	}
-	if !d.natural && (why == nil || why.why != ErrAmount && why.why != ErrInvalid) {
+	if !d.natural && (why == nil || !fresh(why.why)) {
 		o.keys[d.key] = oracleKey{asked, o.now, r, why}
 	}
 	return r, why

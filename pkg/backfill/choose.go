@@ -16,7 +16,7 @@ func (p *Profile) choose(w *Want, k *kindWant, at cluster.Instant) Start {
 	}
 	n := int(w.Need.Nodes)
 	p.narrow(w, n)
-	slices.SortFunc(p.found, func(a, b candidate) int { return p.tighter(w, k, &a, &b) })
+	slices.SortFunc(p.found, func(a, b candidate) int { return p.tighter(k, &a, &b) })
 	for i := range p.found[:n] {
 		c := &p.found[i]
 		d := &k.demands[p.models[c.host]]
@@ -28,7 +28,7 @@ func (p *Profile) choose(w *Want, k *kindWant, at cluster.Instant) Start {
 
 // tighter puts first the host on which the share leaves the least: with GPUs of one pool, then by
 // free GPUs, by free CPUs, and by number.
-func (p *Profile) tighter(w *Want, k *kindWant, a, b *candidate) int {
+func (p *Profile) tighter(k *kindWant, a, b *candidate) int {
 	one := func(c *candidate) int {
 		for i := range k.demands[p.models[c.host]].forms {
 			if c.free.Covers(&k.demands[p.models[c.host]].forms[i]) {

@@ -96,7 +96,7 @@ func TestBill(t *testing.T) {
 		{Node: "n1", GPUs: []int32{0, 1}, CPUs: 8, Memory: 3 * GiB}, {Node: "n2", GPUs: []int32{0}, CPUs: 8, Memory: GiB + 1},
 	}}
 	r := Request{Licences: []Licence{{Name: "matlab", Count: 2}}}
-	amounts := a.Amounts(&r, func(node string, gpu int32) string {
+	amounts := a.Amounts(&r, func(node string, _ int32) string {
 		return map[string]string{"n1": "h100", "n2": "a100"}[node]
 	})
 	want := []Amount{{"cpu", 16}, {"gpu", 3}, {"gpu:a100", 1}, {"gpu:h100", 2}, {"licence:matlab", 2}, {"mem", 4097}, {"node", 2}}

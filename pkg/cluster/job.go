@@ -89,9 +89,9 @@ func (k DependencyKind) String() string {
 	return dependencyNames[k]
 }
 
-// Satisfied reports whether a dependency of this kind is satisfied once all its jobs have ended, good of
-// them with status 0 and bad of them otherwise.
-func (k DependencyKind) Satisfied(good, bad int) bool {
+// Satisfied reports whether a dependency of this kind is satisfied once all its jobs have ended, bad of
+// them not with status 0.
+func (k DependencyKind) Satisfied(bad int) bool {
 	switch k {
 	case AfterOK, AfterCorr:
 		return bad == 0

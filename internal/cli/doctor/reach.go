@@ -104,7 +104,7 @@ func (x *exam) controllers(ctx context.Context, addresses []string, tls *tls.Con
 // net/http names before it.
 func plain(err error) error {
 	for {
-		_, layer := err.(interface{ Timeout() bool }) // of package net, or above it
+		_, layer := any(err).(interface{ Timeout() bool }) // this layer alone: of package net, or above it
 		inner := errors.Unwrap(err)
 		if !layer || inner == nil {
 			return err

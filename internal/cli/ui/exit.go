@@ -146,5 +146,5 @@ func Exit(status Status) error {
 // ExitOf is the status with which an error of a command ends it.
 func ExitOf(err error) Status { return StatusOf(err) }
 
-// Interrupted reports that the user has had enough.
+// IsInterrupted reports whether the user interrupted the command.
 func IsInterrupted(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }

@@ -167,7 +167,7 @@ func GPUText(j *greylagv1.Job) string {
 	return "N/A"
 }
 
-// tresText is what the job has of each resource, as squeue's tres-alloc; of a job that
+// TRESText is what the job has of each resource, as squeue's tres-alloc; of a job that
 // has nothing "N/A".
 func TRESText(j *greylagv1.Job) string {
 	gpus, cpus, memory := 0, int64(0), cluster.Bytes(0)

@@ -265,7 +265,7 @@ const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 // rawSpec holds an encoded OCI spec.
 type rawSpec struct{ data []byte }
 
-func (s rawSpec) GetTypeUrl() string { return specType }
+func (s rawSpec) GetTypeUrl() string { return specType } //revive:disable-line:var-naming the name of the interface
 func (s rawSpec) GetValue() []byte   { return s.data }
 
 func encodeSpec(spec any) (rawSpec, error) {

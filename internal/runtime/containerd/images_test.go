@@ -250,7 +250,7 @@ func files(t *testing.T, archive string) map[string][]byte {
 	found := map[string][]byte{}
 	for reader := tar.NewReader(file); ; {
 		header, err := reader.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return found
 		}
 		if err != nil {

@@ -4,6 +4,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -270,7 +271,7 @@ func fails(t *testing.T, kind error) func(any, error) {
 	t.Helper()
 	return func(_ any, err error) {
 		t.Helper()
-		if got := errgrpc.ToNative(err); err == nil || errdefs.Resolve(got) != kind {
+		if got := errgrpc.ToNative(err); err == nil || !errors.Is(errdefs.Resolve(got), kind) {
 			t.Errorf("%v, want %v", err, kind)
 		}
 	}
