@@ -99,7 +99,7 @@ type Collected struct {
 	DeletedBytes, KeptBytes int64
 }
 
-// GetContentRequest names an image and the user who requests it.
+// FetchRequest names an image and the user who requests it.
 type FetchRequest struct {
 	// Reference is the text that the user wrote: see package image for its forms.
 	Reference string

@@ -8,7 +8,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ExampleLedger reserves, charges and releases credits. A project with 100 credits runs a job of 8 GPUs for three of the five hours that it reserved.
+// ExampleLedger reserves, charges and releases credits. A project with 100 credits runs a job of 8
+// GPUs for three of the five hours that it reserved.
 func ExampleLedger() {
 	now := cluster.InstantOf(time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC))
 	stamp := func(key string) accounting.Stamp { return accounting.Stamp{At: now, Key: key} }

@@ -9,7 +9,8 @@ import (
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// ExampleProfile_Earliest plans three jobs in order. A job of three GPUs is planned behind a running one; a short job of one GPU still starts at once.
+// ExampleProfile_Earliest plans three jobs in order. A job of three GPUs is planned
+// behind a running one; a short job of one GPU still starts at once.
 func ExampleProfile_Earliest() {
 	host := topology.NewHost(&cluster.Node{
 		Name: "n1", CPUs: 16, Memory: 64 * cluster.GiB,

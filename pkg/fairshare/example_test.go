@@ -6,7 +6,8 @@ import (
 	"github.com/greylag/greylag/pkg/fairshare"
 )
 
-// ExampleTree_FairTree ranks the users of two accounts with equal shares. The account with less usage ranks first, with all of its users.
+// ExampleTree_FairTree ranks the users of two accounts with equal shares. The account
+// with less usage ranks first, with all of its users.
 func ExampleTree_FairTree() {
 	names := []string{"root", "physics", "ada", "bob", "biology", "cem"}
 	tree, err := fairshare.NewTree([]fairshare.Member{

@@ -7,7 +7,8 @@ import (
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// ExamplePlace chooses GPUs for a job. Two GPUs are free on one host and four on another: a request for two takes the tighter host.
+// ExamplePlace chooses GPUs for a job. Two GPUs are free on one host and four on
+// another: a request for two takes the tighter host.
 func ExamplePlace() {
 	var free []topology.Free
 	for _, h := range []struct {
@@ -31,7 +32,8 @@ func ExamplePlace() {
 	// n2 [2 3]
 }
 
-// ExampleFabric lists the leaf switch of each host. Hosts under the same leaf switch are in one domain of level 0.
+// ExampleFabric lists the leaf switch of each host. Hosts under the same leaf switch are in
+// one domain of level 0.
 func ExampleFabric() {
 	fabric, err := topology.NewFabric([]cluster.Switch{
 		{Name: "leaf1", Nodes: []string{"n1", "n2"}},

@@ -17,7 +17,7 @@ type Spread struct{ Cluster *cluster.Cluster }
 // patience is how long one controller may take.
 const patience = 300 * time.Millisecond
 
-// Submit sends the same request to one controller after another until one
+// SubmitJobs sends the same request to one controller after another until one
 // answers it or ctx ends.
 func (s Spread) SubmitJobs(ctx context.Context, request *greylagv1.SubmitJobsRequest) (*greylagv1.SubmitJobsResponse, error) {
 	controllers := s.Cluster.Controllers()
