@@ -3,6 +3,7 @@ package command
 import (
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -41,3 +42,16 @@ const MaxMessage = 512
 
 // Sanitize returns a text of a node or a user as one line of at most MaxMessage bytes.
 func Sanitize(text string) string { return cluster.Sanitize(text, MaxMessage) }
+
+// CheckText refuses a new text that would change how other text is displayed.
+func CheckText(what string, texts ...string) *Refusal {
+	for _, text := range texts {
+		if !utf8.ValidString(text) {
+			return Refusef(InvalidArgument, "%s %q is not valid UTF-8", what, text)
+		}
+		if i := strings.IndexFunc(text, cluster.UnsafeToDisplay); i >= 0 {
+			return Refusef(InvalidArgument, "%s %q holds the control character %q", what, text, []rune(text[i:])[0])
+		}
+	}
+	return nil
+}

@@ -17,6 +17,7 @@ import (
 	"github.com/greylag/greylag/internal/audit"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/state/accounts"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -148,7 +149,7 @@ func (s *creditService) ListBalances(ctx context.Context, p *greylagv1.ListBalan
 	job := wire.ReadScope(p.GetJob())
 	at := map[accounting.PayerID]int{}
 	for id := range payers(l, p.GetAccounts()) {
-		account, user := state.PayerOf(id)
+		account, user := accounts.PayerOf(id)
 		if _, again := at[id]; again || p.GetUser() != "" && user != p.GetUser() || !sees(c, v, cluster.AssociationKey{Account: account, User: user}) {
 			continue
 		}
@@ -220,7 +221,7 @@ func accountsOf(l *accounting.Ledger) iter.Seq[accounting.PayerID] {
 		for next, more := accounting.PayerID(""), true; more; {
 			more = false
 			for id := range l.NodesFrom(next) {
-				account, user := state.PayerOf(id)
+				account, user := accounts.PayerOf(id)
 				if user != "" {
 					next, more = accounting.PayerID(account+string('/'+1)), true
 					break
@@ -422,7 +423,7 @@ func (s *creditService) QuoteJobs(ctx context.Context, p *greylagv1.QuoteJobsReq
 		out.Ahead = durationpb.New(q.Ahead)
 	}
 	if q.Claim != nil {
-		out.Account, out.User = state.PayerOf(q.Claim.Chain[0])
+		out.Account, out.User = accounts.PayerOf(q.Claim.Chain[0])
 		out.Floating = q.Claim.Floating
 		for _, r := range q.Claim.Rates {
 			out.Rates = append(out.Rates, &greylagv1.Price{GpuType: r.GPUType, Price: int64(r.Price)})

@@ -4,7 +4,9 @@ import (
 	"strings"
 
 	"github.com/greylag/greylag/internal/audit"
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -56,4 +58,66 @@ func (d described) Policy() *cluster.Policy                         { return d.p
 func (d described) ControllerName(id string) string {
 	m, _ := d.hosts.Controller(id)
 	return m.Name
+}
+
+// History records the last restore from a backup, and where finished jobs and journal
+// entries begin. The zero value means that the cluster was never restored.
+type History struct {
+	Restored cluster.Instant // when, by the log's clock
+	Taken    cluster.Instant // when the backup was made
+	Index    uint64          // of the log entry that recorded the restore
+	// FirstJob is the number of the first finished job that exists; 0 means all exist.
+	FirstJob uint64
+	// JobsSince is when job FirstJob ended, or the restore where no finished job was kept.
+	JobsSince cluster.Instant
+	// Credits and Audit are the last entries of the journals that were left out, 0 for
+	// none: the chains begin after them, with these hashes.
+	Credits     uint64
+	CreditsHead accounting.Hash
+	Audit       uint64
+	AuditHead   command.AuditHash
+}
+
+// History returns the last restore of the cluster.
+func (v *View) History() History { return v.history }
+
+func historyFields(c *codec.Coder, h *History) {
+	codec.Int(c, &h.Restored)
+	codec.Int(c, &h.Taken)
+	codec.Uint(c, &h.Index)
+	codec.Uint(c, &h.FirstJob)
+	codec.Int(c, &h.JobsSince)
+	codec.Uint(c, &h.Credits)
+	codec.Fixed(c, h.CreditsHead[:])
+	codec.Uint(c, &h.Audit)
+	codec.Fixed(c, h.AuditHead[:])
+}
+
+// restored records a restore. What the backup left out stays absent: the finished jobs
+// before those that the state itself holds, and all journal entries so far.
+func (s *State) restored(c *command.Restored) command.Result {
+	h := s.history
+	h.Restored, h.Taken, h.Index = s.now, c.Taken, s.index
+	if !c.History {
+		h.FirstJob, h.JobsSince = s.finished+1, s.now
+		if first, j, found := s.tail.First(); found {
+			h.FirstJob, h.JobsSince = first, j.Ended
+		}
+		if s.finished == 0 || h.FirstJob == 1 { // nothing is missing
+			h.FirstJob, h.JobsSince = 0, 0
+		}
+		h.Credits, h.CreditsHead = s.credits.Head()
+		h.Audit, h.AuditHead = s.audited.seq, s.audited.head
+	}
+	s.history = h
+	s.hosts.ForgetRotation()
+	return &command.Done{Version: s.index}
+}
+
+func (x *restoring) readHistory(c *codec.Coder) {
+	codec.Record(c, &x.history, historyFields)
+	h := &x.history
+	if !c.Failed() && (h.Restored == 0 || h.FirstJob > x.finished+1 || h.Audit > x.audited.seq) {
+		c.Fail("the history is not well formed")
+	}
 }

@@ -28,12 +28,11 @@ func (s *State) Check() error {
 	x.kept()
 	x.checkCredits()
 	x.requests.check(x.fault)
-	x.checkAccounts()
-	x.checkUsage()
+	x.faults = append(x.faults, x.accounts.Check(x.now, x.allActive)...)
 	x.faults = append(x.faults, x.State.blobs.Check(x.blobs)...)
 	x.faults = append(x.faults, x.hosts.Check()...)
 	x.faults = append(x.faults, x.State.arrays.Check(), x.signals.Check(), x.nodes.Check(), x.fleet.levels.Check(), x.requests.Check(),
-		x.accounts.Check(), x.associations.Check(), x.usages.Check(), x.charges.Check(), x.unproven.Check(), x.waits.Check(), x.circles.Check())
+		x.unproven.Check(), x.waits.Check(), x.circles.Check())
 	if d := s.jobsDigest(); d != s.jobTables.digest {
 		x.fault("the digest of jobs is %016x, recomputed %016x", s.jobTables.digest, d)
 	}

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/accounts"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -45,7 +46,7 @@ func (s *State) mayChangeCredits(c *command.ChangeCredits) *command.Refusal {
 				above = a.Parent
 			}
 		}
-		if s.coordinates(c.Actor.Identity.User, above) {
+		if s.accounts.Coordinates(c.Actor.Identity.User, above) {
 			return nil
 		}
 		return command.Refusef(command.Denied, "the budget of account %s is set by administrators and by coordinators of an account above it", c.Account)
@@ -178,7 +179,7 @@ func (s *State) adjust(stamp accounting.Stamp, c *command.ChangeCredits) (accoun
 	}
 	if c.Action == command.RefundJob {
 		if n, found := s.credits.Lien(x.Lien); found {
-			if account, _ := PayerOf(n.Chain[0]); s.accounts.Len() > 0 && !s.accounts.Has(account) {
+			if account, _ := accounts.PayerOf(n.Chain[0]); s.accounts.Len() > 0 && !s.accounts.Has(account) {
 				return accounting.Receipt{}, fmt.Errorf("%w: account %s was deleted, and nobody would have what is given back: add it again first", accounting.ErrInvalid, account)
 			}
 		}
@@ -204,11 +205,11 @@ func (s *State) knownChain(c *command.ChangeCredits) (accounting.PayerPath, erro
 		if !s.accounts.Has(c.Account) {
 			return nil, bad("account", c.Account)
 		}
-		if c.User != "" && !s.member(c.Account, c.User) {
+		if c.User != "" && !s.accounts.Member(c.Account, c.User) {
 			return nil, bad("user of account "+c.Account, c.User)
 		}
 	}
-	return s.chainOf(c.Account, c.User), nil
+	return s.accounts.Chain(c.Account, c.User), nil
 }
 
 // maxSamples bounds the samples of one command.

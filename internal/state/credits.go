@@ -22,22 +22,6 @@ func (s *State) logStamp() accounting.Stamp {
 	return accounting.Stamp{At: s.now, Key: "job", Natural: true}
 }
 
-// chainOf is who a user's jobs in an account are charged to, and all above them.
-func (x *sharing) chainOf(account, user string) accounting.PayerPath {
-	var c accounting.PayerPath
-	if user != "" {
-		c = append(c, accounting.PayerID(account+"/"+user))
-	}
-	c = append(c, accounting.PayerID(account))
-	x.above(account, func(a *cluster.Account) bool {
-		if a.Parent != "" && x.accounts.Has(a.Parent) {
-			c = append(c, accounting.PayerID(a.Parent))
-		}
-		return true
-	})
-	return c
-}
-
 // charged reports whether a job of the specification is paid for: when it asks for
 // GPUs, or for nodes that have some to itself, and one of its partitions is not for free.
 func (s *State) charged(spec *cluster.JobSpec) bool {
@@ -53,7 +37,7 @@ func (s *State) charged(spec *cluster.JobSpec) bool {
 
 // charging are the partitions of a job that are not for free.
 func (t *tables) charging(spec *cluster.JobSpec) []string {
-	return slices.DeleteFunc(partitionsOf(spec), func(name string) bool { return !t.policy.Credits.Charges(name) })
+	return slices.DeleteFunc(spec.AllPartitions(), func(name string) bool { return !t.policy.Credits.Charges(name) })
 }
 
 // orderOf is what a job asks for in partitions as far as money goes: the whole time limit,
@@ -84,21 +68,9 @@ func (s *State) mostGPUs(spec *cluster.JobSpec, partitions []string) int32 {
 	}
 	largest := int32(0)
 	for _, name := range partitions {
-		if place := s.rooms.names[name]; place != nil {
-			for _, shape := range place.shapes {
-				largest = max(largest, shape.total())
-			}
-		}
+		largest = max(largest, s.partitions.MostGPUs(name))
 	}
 	return max(most, largest*max(1, spec.Request.Nodes))
-}
-
-// total is the GPUs of a node of the shape.
-func (s *shape) total() (n int32) {
-	for _, g := range s.gpus {
-		n += g.count
-	}
-	return n
 }
 
 // dearestFirst is the GPU types of partitions by price, so that what is set aside
@@ -106,7 +78,7 @@ func (s *shape) total() (n int32) {
 func (s *State) dearestFirst(partitions []string) []string {
 	var types []string
 	for _, name := range partitions {
-		types = append(types, s.rooms.types[name]...)
+		types = append(types, s.partitions.GPUTypes(name)...)
 	}
 	slices.Sort(types)
 	types = slices.Compact(types)
@@ -151,7 +123,7 @@ func (s *State) claimIn(spec *cluster.JobSpec, partitions []string) (*accounting
 		return nil, nil
 	}
 	claim := &accounting.Claim{
-		Chain: s.chainOf(spec.Account, spec.Owner.User), Partition: partitions[0], QOS: spec.QOS,
+		Chain: s.accounts.Chain(spec.Account, spec.Owner.User), Partition: partitions[0], QOS: spec.QOS,
 		Rates: q.Rates, Amount: q.Amount, Floating: s.policy.Credits.Floating,
 	}
 	if len(spec.Others) > 0 {
@@ -262,7 +234,7 @@ func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusa
 		return s.unpaid(err)
 	}
 	_, held := s.lienOf(old.ID, old.Attempt+1)
-	same := spec.QOS == old.Spec.QOS && spec.Account == old.Spec.Account && slices.Equal(partitionsOf(spec), partitionsOf(old.Spec)) &&
+	same := spec.QOS == old.Spec.QOS && spec.Account == old.Spec.Account && slices.Equal(spec.AllPartitions(), old.Spec.AllPartitions()) &&
 		spec.Request.Nodes == old.Spec.Request.Nodes && spec.Request.GPUsPerNode == old.Spec.Request.GPUsPerNode && spec.Request.GPUs == old.Spec.Request.GPUs
 	if same && spec.TimeLimit == old.Spec.TimeLimit {
 		return nil
@@ -311,8 +283,9 @@ func (x *checking) checkCredits() {
 			x.fault("lien %s has %d segments, its job is %s", n.ID, len(n.Segments), j.State)
 		}
 	}
-	for name := range x.accounts.All() {
-		n, chain := x.credits.Payer(accounting.PayerID(name)), append(x.chainOf(name, ""), "")
+	for a := range x.accounts.All() {
+		name := a.Name
+		n, chain := x.credits.Payer(accounting.PayerID(name)), append(x.accounts.Chain(name, ""), "")
 		if n != (accounting.Payer{}) && n.Parent != chain[1] {
 			x.fault("account %s is below %q, in the ledger below %q", name, chain[1], n.Parent)
 		}
@@ -322,21 +295,21 @@ func (x *checking) checkCredits() {
 	x.checkNarrow()
 }
 
-// moveCredits hangs accounts of the ledger where they hang now, all at once: in between
-// they are no tree. The accounts at the top are below root while that is defined.
-func (s *State) moveCredits(d *draft) {
-	moved := maps.Clone(d.touched)
+// moveCredits moves payers of the ledger to where their accounts are now, all at once: in between
+// they are not a tree. The accounts at the top are below root while root is defined.
+func (s *State) moveCredits(touched map[string]struct{}) {
+	moved := maps.Clone(touched)
 	if _, root := moved[cluster.RootAccount]; root {
-		for name, a := range s.accounts.All() {
+		for a := range s.accounts.All() {
 			if a.Parent == cluster.RootAccount {
-				moved[name] = none{}
+				moved[a.Name] = none{}
 			}
 		}
 	}
 	var chains []accounting.PayerPath
 	for _, name := range slices.Sorted(maps.Keys(moved)) {
 		if s.accounts.Has(name) {
-			chains = append(chains, s.chainOf(name, ""))
+			chains = append(chains, s.accounts.Chain(name, ""))
 		}
 	}
 	if _, err := s.credits.Move(s.logStamp(), chains...); err != nil {

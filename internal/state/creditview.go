@@ -1,28 +1,18 @@
 package state
 
 import (
-	"strings"
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/accounts"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// PayerOf takes the name of a ledger's account apart: an account, or a user in it.
-func PayerOf(id accounting.PayerID) (account, user string) {
-	account, user, _ = strings.Cut(string(id), "/")
-	return account, user
-}
-
-// ChainOf is who a user's jobs in an account are charged to, and all above them; with
-// user "" it begins with the account. O(depth).
-func (v *View) ChainOf(account, user string) accounting.PayerPath { return v.chainOf(account, user) }
-
 // Deleted reports whether an account of the ledger, or a user in one, is none any more.
 func (v *View) Deleted(id accounting.PayerID) bool {
-	account, user := PayerOf(id)
-	return v.accounts.Len() > 0 && (!v.accounts.Has(account) || user != "" && !v.member(account, user))
+	account, user := accounts.PayerOf(id)
+	return v.accounts.Len() > 0 && (!v.accounts.Has(account) || user != "" && !v.accounts.Member(account, user))
 }
 
 // Usable is what a new job of the first account of a chain may set aside at most: what
@@ -62,11 +52,12 @@ func (v *View) Quote(owner cluster.Identity, jobs []command.Submission) Quoted {
 	s.tables = v.tables
 	s.credits = v.Credits().Clone()
 	s.credits.Advance(s.now)
+	check := s.admission()
 	q := quoting{State: s, id: s.jobTables.next}
 	for i := range jobs {
 		spec := jobs[i].Spec
 		spec.Owner = owner
-		checked, refusal, _ := s.check(&spec, jobs[i].DefaultTime)
+		checked, refusal, _ := s.check(&spec, jobs[i].DefaultTime, check)
 		if refusal == nil {
 			refusal = q.add(checked, max(1, countElements(jobs[i].Array)))
 		}
@@ -152,4 +143,51 @@ func countElements(ranges []command.IndexRange) (n int64) {
 		n += elements(r)
 	}
 	return min(n, maxCommandJobs)
+}
+
+// DryRunResult is what a submission would come to.
+type DryRunResult struct {
+	// Snapshot is the state with the jobs in it, as they would wait; Job is the first.
+	Snapshot *cluster.Snapshot
+	Job      cluster.JobID
+	Answer   *command.Submitted
+}
+
+// DryRun tells what a submission would come to if it were agreed now: what is set aside for
+// it and a snapshot to plan it by, or why it would be refused. Nothing is kept, and the
+// view does not change; but only one call may run at a time on one view. O(jobs).
+func (v *View) DryRun(c *command.SubmitJobs) (DryRunResult, *command.Refusal) {
+	s := v.onTrial()
+	again := *c
+	again.Request = command.RequestID{}
+	switch r := s.submit(&again).(type) {
+	case *command.Submitted:
+		return DryRunResult{Snapshot: (&View{tables: s.tables}).Snapshot(), Job: r.First[0], Answer: r}, nil
+	case *command.Refusal:
+		return DryRunResult{}, r
+	}
+	return DryRunResult{}, command.Refuse(command.Internal, "the submission came to nothing that is known", "")
+}
+
+// TryAccounts tells why a change of accounts would be refused if it were agreed now; nil when
+// it would not be. Nothing is kept, and the view does not change; as with Try, only one call
+// may run at a time on one view. O(jobs + accounts + users).
+func (v *View) TryAccounts(c *command.EditAccounts) *command.Refusal {
+	again := *c
+	again.Request = command.RequestID{}
+	refusal, _ := v.onTrial().editAccounts(&again).(*command.Refusal)
+	return refusal
+}
+
+// onTrial is a state like the view, of which nothing is kept.
+func (v *View) onTrial() *State {
+	s := newState(defaultLimits(), nil)
+	s.tables = v.tables // clones, so that nobody else sees what is written
+	s.credits = v.credits.Clone()
+	s.jobTables.dependents = map[cluster.JobID]int{}
+	for j := range s.allActive {
+		s.depend(j)
+	}
+	s.accounts.Recount(s.allActive)
+	return s
 }

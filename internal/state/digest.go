@@ -76,7 +76,7 @@ func (s *State) Digest() uint64 {
 	d := table.Hash(s.hasher, table.Meta, &m, metaFields) ^ s.policyHash ^ s.fabricHash
 	d ^= s.jobTables.digest ^ s.arrays.Digest() ^ s.signals.Digest() ^ s.nodes.Digest() ^ s.fleet.levels.Digest()
 	d ^= s.requests.Digest() ^ s.blobs.Digest() ^ s.hosts.Digest()
-	d ^= s.accounts.Digest() ^ s.associations.Digest() ^ s.usages.Digest() ^ s.charges.Digest()
+	d ^= s.accounts.Digest()
 	d ^= s.unproven.Digest() ^ s.waits.Digest() ^ s.circles.Digest()
 	if s.hasher != nil {
 		sum := s.credits.Digest()

@@ -120,7 +120,7 @@ func (s *State) blockersOf(err error, spec *cluster.JobSpec) (lacks []blocker) {
 	short, is := errors.AsType[*accounting.Shortfall](err)
 	switch {
 	case is && errors.Is(err, accounting.ErrCredits):
-		for _, id := range s.chainOf(spec.Account, spec.Owner.User) {
+		for _, id := range s.accounts.Chain(spec.Account, spec.Owner.User) {
 			lacks = append(lacks, blocker{forCredits, id})
 		}
 		return lacks

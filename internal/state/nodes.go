@@ -10,6 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/cow"
 	"github.com/greylag/greylag/internal/schedule/words"
+	"github.com/greylag/greylag/internal/state/admission"
 	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -191,8 +192,8 @@ func (s *State) putNode(n *cluster.Node) {
 	before := s.partsOf(n.Name)
 	s.nodes.Set(n.Name, n)
 	s.nodeChanged(n.Name, before)
-	if !known || !shapeOf(old).same(shapeOf(n)) || !sameLinks(old.GPUs, n.GPUs) {
-		s.rooms, s.retryAll = nil, true
+	if !known || admission.Relevant(old, n) {
+		s.partitions, s.retryAll = nil, true
 	}
 }
 
@@ -303,7 +304,7 @@ func (s *State) updateNode(name string, c *command.UpdateNodes) bool {
 		before := s.partsOf(name)
 		s.nodes.Delete(name)
 		s.nodeChanged(name, before)
-		s.rooms, s.retryAll = nil, true
+		s.partitions, s.retryAll = nil, true
 		return true
 	}
 	s.putNode(&n)

@@ -24,7 +24,7 @@ func (t *tables) paidView(j *cluster.Job) *cluster.Job {
 	if len(j.Spec.Others) == 0 || !t.policy.Credits.On {
 		return j
 	}
-	all := partitionsOf(j.Spec)
+	all := j.Spec.AllPartitions()
 	paid := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !t.paidIn(j, name) })
 	if len(paid) == len(all) || len(paid) == 0 {
 		return j
@@ -39,14 +39,14 @@ func (t *tables) paidView(j *cluster.Job) *cluster.Job {
 // those are all that it lists. O(log n).
 func (v *View) PaidIn(j *cluster.Job) []string {
 	if n, narrowed := v.narrow.Get(j.ID); narrowed && j.State == cluster.Pending {
-		return partitionsOf(n.Spec)
+		return n.Spec.AllPartitions()
 	}
 	return nil
 }
 
 // paidBy is likewise, of an attempt for which a lien is open.
 func (t *tables) paidBy(spec *cluster.JobSpec, id accounting.LienID) []string {
-	all := partitionsOf(spec)
+	all := spec.AllPartitions()
 	n, _ := t.credits.Lien(id)
 	paid := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return t.policy.Credits.Charges(name) && !n.PaysIn(name) })
 	if len(paid) == len(all) {
@@ -97,7 +97,7 @@ func (x *checking) checkNarrow() {
 			count++
 		}
 		if is.Spec.Partition != want.Spec.Partition || !slices.Equal(is.Spec.Others, want.Spec.Others) || is.Version != j.Version {
-			x.fault("job %d is planned in %s, and paid for in %s", id, partitionsOf(is.Spec), partitionsOf(want.Spec))
+			x.fault("job %d is planned in %s, and paid for in %s", id, is.Spec.AllPartitions(), want.Spec.AllPartitions())
 		}
 	}
 	if count != x.narrow.Len() {

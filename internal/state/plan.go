@@ -109,7 +109,7 @@ func (s *State) stale(p *cluster.PlannedStart, plan *cluster.Plan) string {
 	if a, _ := s.arrays.Get(j.Array); j.Array != 0 && j.Spec.ArrayLimit > 0 && a.holding >= j.Spec.ArrayLimit {
 		return "the array has as many elements running as it may"
 	}
-	if (plan.Policy != s.policy.Version || s.accountsAt > planned) && !s.policy.MayUseQOS(s.shared(), j.Spec) {
+	if (plan.Policy != s.policy.Version || s.accounts.Version() > planned) && !s.policy.MayUseQOS(s.accounts.Tree(), j.Spec) {
 		return "the job may not use qos " + j.Spec.QOS + " any more"
 	}
 	if why := s.joined(j, planned); why != "" {
@@ -144,7 +144,7 @@ func (s *State) stale(p *cluster.PlannedStart, plan *cluster.Plan) string {
 // when it says none, any of the job's: of the first one that is up.
 func (s *State) wrongPlace(j *cluster.Job, p *cluster.PlannedStart) string {
 	first := ""
-	for _, name := range partitionsOf(j.Spec) {
+	for _, name := range j.Spec.AllPartitions() {
 		if p.Partition != "" && p.Partition != name {
 			continue
 		}
@@ -182,7 +182,7 @@ func (s *State) wrongIn(j *cluster.Job, p *cluster.Placement, name string) (why 
 		return "what is set aside for the job pays for no run in the partition", true
 	}
 	for i := range p.Nodes {
-		if node := p.Nodes[i].Node; !s.rooms.names[part.Name].has(node) {
+		if node := p.Nodes[i].Node; !s.partitions.Partition(part.Name).Has(node) {
 			return "node " + node + " is not in the partition", true
 		}
 	}
@@ -194,7 +194,7 @@ func (s *State) partitionOf(j *cluster.Job, p *cluster.PlannedStart) string {
 	if p.Partition != "" {
 		return p.Partition
 	}
-	for _, name := range partitionsOf(j.Spec) {
+	for _, name := range j.Spec.AllPartitions() {
 		if why, _ := s.wrongIn(j, &p.Placement, name); why == "" {
 			return name
 		}
@@ -311,4 +311,34 @@ func (s *State) dropPromise(j *cluster.Job) {
 	}
 	j.History = cluster.Noted(j.History, cluster.Note{Index: s.index, At: s.now, Reason: j.Reason, Broken: j.Detail})
 	j.Promise = nil
+}
+
+// evict ends a job so that another can start, if the policy still lets the one preempt
+// the other. It says why not.
+func (s *State) evict(e *cluster.Eviction) string {
+	old, runs := s.holding.Get(e.Job)
+	by, waits := s.pending.Get(e.For)
+	switch {
+	case !runs || old.State == cluster.Completing:
+		return "the job does not run any more"
+	case old.Attempt != e.Attempt:
+		return fmt.Sprintf("attempt %d is not the one that runs", e.Attempt)
+	case !waits:
+		return fmt.Sprintf("job %s does not wait any more", e.For)
+	case by.Hold != cluster.NotHeld || by.Eligible > s.now:
+		return fmt.Sprintf("job %s may not start now", by.Ref())
+	case !s.policy.MayPreempt(by.Spec.QOS, old.Spec.QOS):
+		return fmt.Sprintf("qos %q does not preempt %q", by.Spec.QOS, old.Spec.QOS)
+	}
+	of, _ := s.policy.QOSNamed(old.Spec.QOS)
+	j := *old
+	s.end(&j, ending{
+		outcome: cluster.Preempted, reason: cluster.ReasonPreempted,
+		detail:  fmt.Sprintf("preempted by job %s of qos %s", by.Ref(), by.Spec.QOS),
+		returns: of.PreemptMode == cluster.PreemptRequeue && old.Spec.Requeue,
+	})
+	j.Requester = by.Spec.Owner.User // who makes room for himself gets nothing back
+	s.settle(&j)
+	s.put(old, &j)
+	return ""
 }

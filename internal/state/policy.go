@@ -79,17 +79,10 @@ func (s *State) applyPolicy(c *command.ApplyPolicy) command.Result {
 // they were submitted; those whose partition is gone wait until it is back.
 func (s *State) setPolicy(p *cluster.Policy) {
 	p.Version = s.policy.Version + 1
-	half := s.policy.Scheduling.FairShare.HalfLife
-	another := p.Scheduling.FairShare.HalfLife != half
-	if another {
-		s.forgetOtherwise(half)
-	}
 	s.policy = p
-	if another {
-		s.fadeAnew()
-	}
+	s.accounts.SetHalfLife(s.now, p.Scheduling.FairShare.HalfLife)
 	s.policyHash = s.hashPolicy()
-	s.rooms, s.retryAll = nil, true
+	s.partitions, s.retryAll = nil, true
 	s.narrowAll()
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/greylag/greylag/internal/schedule/eligible"
 	"github.com/greylag/greylag/internal/schedule/words"
+	"github.com/greylag/greylag/internal/state/admission"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -133,21 +134,6 @@ func (s *State) notLinked(r *cluster.Request, p *cluster.Placement) string {
 	return ""
 }
 
-// kept is a reservation with its nodes.
-type kept struct {
-	*cluster.Reservation
-	*nodeSet
-}
-
-func newKept(rules *cluster.Scheduling) []kept {
-	var all []kept
-	for i := range rules.Reservations {
-		r := &rules.Reservations[i]
-		all = append(all, kept{r, roomOf(r.Nodes)})
-	}
-	return all
-}
-
 // reservedElsewhere says why reservations keep a job from a node for as long as it may
 // run. The time to clear up is left out: it covers what passed since the plan. Whether
 // another reservation has the node before the job's own, the pass has seen to, unless the
@@ -161,10 +147,11 @@ func (s *State) reservedElsewhere(j *cluster.Job, node string, plan *cluster.Pla
 	if why != "" {
 		return why
 	}
-	for i := range s.rooms.kept {
-		k := &s.rooms.kept[i]
+	all := s.partitions.Reservations()
+	for i := range all {
+		k := &all[i]
 		first := own == nil || plan.Policy != s.policy.Version && k.Before(own.Reservation) < 0
-		if first && k.Start < end && k.End > s.now && k.has(node) {
+		if first && k.Start < end && k.End > s.now && k.Has(node) {
 			return fmt.Sprintf("node %s is in reservation %q", node, k.Name)
 		}
 	}
@@ -173,21 +160,22 @@ func (s *State) reservedElsewhere(j *cluster.Job, node string, plan *cluster.Pla
 
 // reservedFor is the reservation that a job names, nil when it names none, and why the job
 // may not run on a node of it until an instant.
-func (s *State) reservedFor(j *cluster.Job, node string, end cluster.Instant) (*kept, string) {
+func (s *State) reservedFor(j *cluster.Job, node string, end cluster.Instant) (*admission.Reservation, string) {
 	name := j.Spec.Reservation
 	if name == "" {
 		return nil, ""
 	}
-	i := slices.IndexFunc(s.rooms.kept, func(k kept) bool { return k.Name == name })
+	all := s.partitions.Reservations()
+	i := slices.IndexFunc(all, func(k admission.Reservation) bool { return k.Name == name })
 	if i < 0 {
 		return nil, fmt.Sprintf("there is no reservation %q any more", name)
 	}
-	switch k := &s.rooms.kept[i]; {
+	switch k := &all[i]; {
 	case s.now < k.Start || end > k.End:
 		return nil, fmt.Sprintf("the job would not lie within reservation %q", name)
 	case !k.Admits(j.Spec.Owner.User, j.Spec.Account):
 		return nil, fmt.Sprintf("reservation %q is not for user %s or account %q", name, j.Spec.Owner.User, j.Spec.Account)
-	case !k.has(node):
+	case !k.Has(node):
 		return nil, fmt.Sprintf("node %s is not in reservation %q", node, name)
 	default:
 		return k, ""
@@ -209,7 +197,7 @@ type limitChecker struct {
 func (l *limitChecker) over(j *cluster.Job) string {
 	if !l.asked {
 		l.asked = true
-		if l.s.limited() && l.changed() {
+		if l.s.admission().Limited() && l.changed() {
 			l.count = eligible.NewLimits(l.s.sharingNow())
 		}
 	}
@@ -222,7 +210,7 @@ func (l *limitChecker) over(j *cluster.Job) string {
 
 // changed reports whether the plan's own check of limits may not hold any more.
 func (l *limitChecker) changed() bool {
-	if l.plan.Policy != l.s.policy.Version || l.s.accountsAt > l.plan.Index {
+	if l.plan.Policy != l.s.policy.Version || l.s.accounts.Version() > l.plan.Index {
 		return true
 	}
 	for _, j := range l.s.holding.All() {
@@ -256,11 +244,49 @@ func (l *limitChecker) take(j *cluster.Job) {
 // sharingNow is what limits are checked against: the part of a snapshot that they need.
 func (s *State) sharingNow() *cluster.Snapshot {
 	s.rebuildPartitionIndex()
-	shot := &cluster.Snapshot{Index: s.index, Now: s.now, Policy: s.policy, Models: s.rooms.models}
-	s.shared()
-	shot.Accounts = (&View{tables: s.clone()}).accountView()
+	shot := &cluster.Snapshot{Index: s.index, Now: s.now, Policy: s.policy, Models: s.partitions.Models}
+	s.accounts.Tree()
+	clone := s.accounts.Clone(nil)
+	shot.Accounts = clone.View()
 	for _, j := range s.holding.All() {
 		shot.Active = append(shot.Active, j)
 	}
 	return shot
+}
+
+// licences counts what the jobs with an allocation hold of each licence. It counts when
+// it is first asked, since most jobs want none: O(jobs with an allocation).
+type licences struct {
+	s    *State
+	held map[string]int64 // nil until it was asked
+}
+
+// short says which of the job's licences are not there; "" when all are.
+func (l *licences) short(j *cluster.Job) string {
+	if len(j.Spec.Request.Licences) == 0 {
+		return ""
+	}
+	if l.held == nil {
+		l.held = map[string]int64{}
+		for _, other := range l.s.holding.All() {
+			l.take(other)
+		}
+	}
+	for _, want := range j.Spec.Request.Licences {
+		have, _ := l.s.policy.Scheduling.Licence(want.Name)
+		if l.held[want.Name]+int64(want.Count) > int64(have) {
+			return fmt.Sprintf("%d of %d licences %s are taken", l.held[want.Name], have, want.Name)
+		}
+	}
+	return ""
+}
+
+// take counts a job that was started.
+func (l *licences) take(j *cluster.Job) {
+	if l.held == nil {
+		return
+	}
+	for _, x := range j.Spec.Request.Licences {
+		l.held[x.Name] += int64(x.Count)
+	}
 }

@@ -99,11 +99,11 @@ func (x *restoring) allReaders() table.Readers {
 		table.Nodes: func(c *codec.Coder) { x.nodes.Decode(c) }, table.Fleet: x.fleet.read,
 		table.Arrays: x.readArray, table.Jobs: x.readJob, table.Signals: x.readSignals, table.Tail: x.readEnded,
 		table.Requests: x.requests.read,
-		table.Accounts: x.readAccount, table.Associations: x.readAssociation, table.Usages: x.readUsage, table.Charges: x.readCharge,
-		table.Credits: x.readCredits, table.ProvisionalBills: x.readUnproven, table.Waits: x.readWait, table.RoundRobins: x.readCircle,
+		table.Credits:  x.readCredits, table.ProvisionalBills: x.readUnproven, table.Waits: x.readWait, table.RoundRobins: x.readCircle,
 		table.History: x.readHistory, table.End: x.readEnd,
 	}
 	maps.Copy(all, x.blobs.Readers())
+	maps.Copy(all, x.accounts.Readers(x.holding.Has))
 	maps.Copy(all, x.hosts.Readers())
 	return all
 }
@@ -133,7 +133,7 @@ func (x *restoring) readMeta(c *codec.Coder) {
 	codec.Record(c, &m, metaFields)
 	x.index, x.now, x.clusterID = m.index, m.now, m.clusterID
 	x.jobTables.next, x.finished, x.requests.next, x.audited = m.nextJob, m.finished, m.nextRequest, m.audited
-	x.accountsAt = m.accountsAt
+	x.accounts.SetVersion(m.accountsAt)
 }
 
 func (x *restoring) readPolicy(c *codec.Coder) {
@@ -141,6 +141,7 @@ func (x *restoring) readPolicy(c *codec.Coder) {
 	codec.Record(c, p, command.PolicyFields)
 	x.policy = p
 	x.policyHash = x.hashPolicy()
+	x.accounts.SetHalfLife(0, p.Scheduling.FairShare.HalfLife)
 }
 
 func (x *restoring) readArray(c *codec.Coder) {
@@ -259,11 +260,11 @@ func (x *restoring) readEnd(c *codec.Coder) {
 			return
 		}
 	}
-	if !x.connected() {
-		c.Fail("the accounts are no tree")
+	if !x.accounts.Connected() {
+		c.Fail("the accounts are not a tree")
 		return
 	}
-	x.recountQueued()
+	x.accounts.Recount(x.allActive)
 	if !x.endCredits(c) {
 		return
 	}

@@ -17,7 +17,7 @@ import (
 // indexes is what a state finds its records by, and is not encoded.
 func indexes(s *State) string {
 	var out strings.Builder
-	fmt.Fprintln(&out, s.requests.byKey, s.requests.bytes, s.queued, s.dependents, s.states, s.retryAll)
+	fmt.Fprintln(&out, s.requests.byKey, s.requests.bytes, s.dependents, s.states, s.retryAll)
 	listed(&out, "present", &s.fleet.present)
 	listed(&out, "user", &s.users)
 	listed(&out, "on node", &s.onNode)

@@ -50,7 +50,7 @@ func (v *View) Encode(w io.Writer) error {
 	v.encodeJobs(f)
 	v.requests.Encode(f)
 	v.hosts.Encode(f)
-	v.sharing.encode(f)
+	v.accounts.Encode(f)
 	if err := v.encodeCredits(f); err != nil {
 		return err
 	}

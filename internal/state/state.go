@@ -10,6 +10,8 @@ package state
 
 import (
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/admission"
+	"github.com/greylag/greylag/internal/state/blobs"
 	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -24,10 +26,9 @@ type State struct {
 	view    *View // of the present state; nil when there is none yet
 	peeked  View  // room for Peek
 
-	queued                 map[cluster.Scope]int64 // active jobs by whom they count for
 	policyHash, fabricHash uint64
 	specs                  specCache
-	ties                   map[string]*localityIndex // by partition; made when a request asks, forgotten with rooms
+	localities             map[string]*admission.Locality // by partition; cleared with the index
 	words                  wordCache
 	scratch                cluster.JobSpec    // of the submission being checked
 	faults                 []error            // what must never happen; Check reports it
@@ -65,7 +66,7 @@ func NewUnwatched() *State {
 }
 
 func newState(l limits, h *table.Hasher) *State {
-	s := &State{tables: newTables(h), limits: l, hasher: h, queued: map[cluster.Scope]int64{}, ties: map[string]*localityIndex{}}
+	s := &State{tables: newTables(h), limits: l, hasher: h, localities: map[string]*admission.Locality{}}
 	s.policyHash, s.fabricHash = s.hashPolicy(), s.hashFabric()
 	return s
 }
@@ -159,7 +160,7 @@ func (s *State) dispatch(c command.Command) command.Result {
 func (s *State) View() *View {
 	if s.view == nil {
 		s.rebuildPartitionIndex()
-		s.shared()
+		s.accounts.Tree()
 		s.view = &View{tables: s.clone(), digest: s.Digest()}
 	}
 	return s.view
@@ -172,7 +173,7 @@ func (s *State) Peek() *View {
 		return s.view
 	}
 	s.rebuildPartitionIndex()
-	s.shared()
+	s.accounts.Tree()
 	s.peeked.tables = s.tables
 	return &s.peeked
 }
@@ -195,4 +196,40 @@ func (s *State) forget(most int) {
 	s.closeBills(most)
 	s.requests.forget(s.now, most)
 	s.blobs.Forget(s.now, most)
+}
+
+// Effects is what must happen outside the state because of what was applied.
+type Effects struct {
+	Blobs    []blobs.Blob         // to be stored before the entry counts as applied
+	Finished []Finished           // to be archived, ascending by Seq without gaps
+	Changed  []Change             // in the order they happened
+	Entries  []accounting.Entry   // of the journal of credits, ascending by Seq without gaps, to be archived
+	Audit    []command.AuditEntry // of the audit journal, likewise
+}
+
+// Finished is a job that has ended. Seq numbers finished jobs 1, 2, 3, ... in the
+// order in which they ended, equal on every replica.
+type Finished struct {
+	Seq    uint64
+	Job    *cluster.Job
+	Record []byte // the job as command.EncodeJob writes it
+}
+
+// ChangeKind says what a Change is about.
+type ChangeKind uint8
+
+// The kinds.
+const (
+	JobChanged ChangeKind = iota + 1
+	NodeChanged
+	PolicyChanged
+)
+
+// Change is one thing that is not as it was.
+type Change struct {
+	Kind ChangeKind
+	Job  cluster.JobID // of a JobChanged
+	Old  *cluster.Job  // before; nil when the job is new
+	New  *cluster.Job  // after, final states included
+	Node string        // of a NodeChanged; the node may be gone
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/admission"
 	"github.com/greylag/greylag/internal/state/blobs"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -28,13 +29,13 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 	if len(c.Jobs) == 0 {
 		return command.Refuse(command.InvalidArgument, "no job to submit", "")
 	}
-	s.rebuildPartitionIndex()
+	check := s.admission()
 	carried := blobs.ContentsOf(c.Blobs)
 	jobs := make([]accepted, 0, len(c.Jobs))
 	var total int64
-	waiting := tally{}
+	waiting := admission.Tally{}
 	for i := range c.Jobs {
-		a, refusal, kept := s.accept(c, &c.Jobs[i], carried)
+		a, refusal, kept := s.accept(c, &c.Jobs[i], carried, check)
 		if refusal != nil {
 			if len(c.Jobs) > 1 {
 				refusal.Message = "job " + cluster.JobID(i+1).String() + " of the request: " + refusal.Message
@@ -45,7 +46,7 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 			return s.remember(c.Request, refusal)
 		}
 		jobs = append(jobs, a)
-		if refusal := waiting.add(s, a.spec, int64(max(1, len(a.all)))); refusal != nil {
+		if refusal := waiting.Add(check, a.spec, int64(max(1, len(a.all)))); refusal != nil {
 			return s.remember(c.Request, refusal)
 		}
 		if total += int64(max(1, len(a.all))); total > maxCommandJobs {
@@ -105,7 +106,7 @@ func (s *State) fresh(a accepted, of cluster.JobID, index int32) *cluster.Job {
 
 // accept checks one submission. kept tells whether a refusal has to be remembered
 // because it follows from the state and might be another one later.
-func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried blobs.Contents) (a accepted, refusal *command.Refusal, kept bool) {
+func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried blobs.Contents, check *admission.Checker) (a accepted, refusal *command.Refusal, kept bool) {
 	spec := &s.scratch // not sub.Spec, which is the caller's
 	*spec = sub.Spec
 	if spec.Owner == (cluster.Identity{}) {
@@ -128,7 +129,7 @@ func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried b
 		a.ranges = canonical(a.all)
 		spec.ArraySize = int32(len(a.all))
 	}
-	if a.spec, refusal, kept = s.check(spec, sub.DefaultTime); refusal != nil {
+	if a.spec, refusal, kept = s.check(spec, sub.DefaultTime, check); refusal != nil {
 		return a, refusal, kept
 	}
 	switch {
@@ -171,8 +172,8 @@ func (s *State) arrayIndices(ranges []command.IndexRange) ([]int32, *command.Ref
 
 // check validates a specification, fills in what the policy decides, and makes
 // sure that the cluster could run it. The result may be shared.
-func (s *State) check(spec *cluster.JobSpec, defaultTime bool) (checked *cluster.JobSpec, refusal *command.Refusal, kept bool) {
-	if refusal := s.showable("the job's", told(spec)...); refusal != nil { // first: what was checked before may be older than the rule
+func (s *State) check(spec *cluster.JobSpec, defaultTime bool, by *admission.Checker) (checked *cluster.JobSpec, refusal *command.Refusal, kept bool) {
+	if refusal := command.CheckText("the job's", textsOf(spec)...); refusal != nil { // first: what was checked before may be older than the rule
 		return nil, refusal, false
 	}
 	known, slot, print := s.specs.find(spec, defaultTime)
@@ -183,13 +184,13 @@ func (s *State) check(spec *cluster.JobSpec, defaultTime bool) (checked *cluster
 	if err := spec.Validate(); err != nil {
 		return nil, invalid(err), false
 	}
-	if refusal := s.applyDefaults(spec, nil, defaultTime); refusal != nil {
+	if refusal := by.ApplyDefaults(spec, nil, defaultTime); refusal != nil {
 		return nil, refusal, true
 	}
-	if refusal := s.withinReservation(spec); refusal != nil {
+	if refusal := by.CheckReservation(spec); refusal != nil {
 		return nil, refusal, true
 	}
-	if refusal := s.checkFeasible(spec); refusal != nil {
+	if refusal := by.CheckFeasible(spec); refusal != nil {
 		return nil, refusal, true
 	}
 	checked = new(cluster.JobSpec)
@@ -259,4 +260,12 @@ func (s *State) neverHolds(d cluster.Dependency, id cluster.JobID) *command.Refu
 // incomplete refuses a submission that names a blob which does not exist.
 func incomplete(what string) *command.Refusal {
 	return command.Refuse(command.Incomplete, "the job's "+what+" has to be sent again", "submit once more")
+}
+
+// textsOf returns the texts of a specification that users choose.
+func textsOf(spec *cluster.JobSpec) []string {
+	return []string{
+		spec.Name, spec.Owner.User, spec.Account, spec.Partition, spec.QOS, spec.Comment, spec.SubmitHost, spec.Reservation,
+		spec.WorkDir, spec.Input, spec.Output, spec.Error, spec.Image, spec.Command,
+	}
 }

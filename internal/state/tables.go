@@ -5,6 +5,8 @@ import (
 
 	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/cow"
+	"github.com/greylag/greylag/internal/state/accounts"
+	"github.com/greylag/greylag/internal/state/admission"
 	"github.com/greylag/greylag/internal/state/blobs"
 	"github.com/greylag/greylag/internal/state/hosts"
 	"github.com/greylag/greylag/internal/state/table"
@@ -32,15 +34,15 @@ type tables struct {
 	blobs    blobs.Blobs
 	hosts    hosts.Hosts
 
-	sharing
+	accounts accounts.Accounts
 	credits  *accounting.Ledger
 	unproven table.Table[accounting.LienID, *provisionalBill]
 	fundingQueue
 
 	// Indexes: rebuilt from the above when a snapshot is read.
-	rooms  *partitionIndex
-	soft   cow.Map[accounting.PayerID, none]
-	narrow cow.Map[cluster.JobID, *cluster.Job] // pending jobs that are paid for in some of their partitions, as passes see them
+	partitions *admission.Index // nil after a change
+	soft       cow.Map[accounting.PayerID, none]
+	narrow     cow.Map[cluster.JobID, *cluster.Job] // pending jobs that are paid for in some of their partitions, as passes see them
 }
 
 func newTables(h *table.Hasher) tables {
@@ -54,7 +56,7 @@ func newTables(h *table.Hasher) tables {
 		blobs:        blobs.New(h),
 		hosts:        hosts.New(h),
 		credits:      accounting.New(),
-		sharing:      newSharing(h),
+		accounts:     accounts.New(h, policy.Scheduling.FairShare.HalfLife),
 		soft:         newSoft(),
 		fundingQueue: newTurns(h),
 		narrow:       cow.New[cluster.JobID, *cluster.Job](cmp.Compare[cluster.JobID]),
@@ -67,7 +69,7 @@ func (t *tables) clone() tables {
 	c := *t
 	c.jobTables, c.nodeTables = t.jobTables.clone(nil), t.nodeTables.clone(nil)
 	c.requests, c.blobs, c.hosts = t.requests.clone(nil), t.blobs.Clone(nil), t.hosts.Clone(nil)
-	c.sharing = t.sharing.clone(nil)
+	c.accounts = t.accounts.Clone(nil)
 	c.fundingQueue, c.unproven = t.fundingQueue.clone(nil), t.unproven.Clone(nil)
 	c.soft, c.narrow = t.soft.Clone(), t.narrow.Clone()
 	c.credits = t.credits.Clone()
@@ -87,7 +89,7 @@ type meta struct {
 }
 
 func (t *tables) metaOf() meta {
-	return meta{t.index, t.now, t.clusterID, t.jobTables.next, t.finished, t.requests.next, t.audited, t.accountsAt}
+	return meta{t.index, t.now, t.clusterID, t.jobTables.next, t.finished, t.requests.next, t.audited, t.accounts.Version()}
 }
 
 func metaFields(c *codec.Coder, m *meta) {

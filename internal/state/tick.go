@@ -18,7 +18,7 @@ func (s *State) tick(c *command.Tick) command.Result {
 	s.forget(tickForget)
 	s.hosts.DropTokens(s.now)
 	s.blobs.DropUploads(s.now)
-	s.forgetUsage(tickForget)
+	s.accounts.Forget(s.now, tickForget)
 	s.advanceLedger()
 	var due []cluster.JobID
 	for k := range s.due.All() {

@@ -101,7 +101,7 @@ const maxTold = 20
 func (s *State) putFabric(f *fabric) {
 	s.fabric = f
 	s.fabricHash = s.hashFabric()
-	s.rooms = nil
+	s.partitions = nil
 }
 
 // Topology is the fabric in force: its switches with the names of their nodes, its

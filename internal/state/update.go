@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/admission"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -17,8 +18,7 @@ func (s *State) update(c *command.UpdateJobs) command.Result {
 	var do func(*cluster.Job) *command.Refusal
 	switch c.Action {
 	case command.SetFields:
-		s.rebuildPartitionIndex()
-		made := &remaking{specs: map[*cluster.JobSpec]*remade{}}
+		made := &remaking{check: s.admission(), specs: map[*cluster.JobSpec]*remade{}}
 		do = func(j *cluster.Job) *command.Refusal { return s.setFields(j, c, made) }
 	case command.HoldJobs:
 		do = func(j *cluster.Job) *command.Refusal { return s.hold(j, c.Actor) }
@@ -102,6 +102,7 @@ func (s *State) requeueJob(old *cluster.Job, a command.Actor) *command.Refusal {
 // remaking is what one command has made of specifications, so that it makes and checks each once and
 // not for each of a hundred thousand elements of an array.
 type remaking struct {
+	check *admission.Checker
 	specs map[*cluster.JobSpec]*remade // of each specification that it changes
 	// awaits is the jobs that those which it changes wait for, where that is new. It is the same for
 	// all: what one waits for is not changed, since it would wait for itself.
@@ -129,7 +130,7 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made *remakin
 	again, known := made.specs[old.Spec]
 	if !known {
 		changed := changedSpec(old.Spec, c)
-		again = &remade{spec: &changed, refusal: s.recheck(&changed, old.Spec, c)}
+		again = &remade{spec: &changed, refusal: s.recheck(&changed, old.Spec, c, made.check)}
 		if again.refusal == nil {
 			s.words.shareWords(&changed)
 		}
@@ -142,7 +143,7 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made *remakin
 	if refusal := s.canBegin(old, again, c, made); refusal != nil {
 		return refusal
 	}
-	if refusal := s.mayJoin(spec, old.Spec); refusal != nil {
+	if refusal := made.check.CheckJoin(spec, old.Spec); refusal != nil {
 		return refusal
 	}
 	if refusal := s.reprice(old, spec); refusal != nil {
@@ -259,13 +260,13 @@ func longer(a, b time.Duration) bool { return b != 0 && (a == 0 || a > b) }
 
 // recheck applies to a changed specification the rules of submission, as far as the
 // change touches them. An operator may exceed time limits.
-func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs) *command.Refusal {
+func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs, check *admission.Checker) *command.Refusal {
 	if err := spec.Validate(); err != nil {
 		return invalid(err)
 	}
-	for i, text := range told(spec) { // what it had before stays
-		if text != told(old)[i] {
-			if refusal := s.showable("the job's", text); refusal != nil {
+	for i, text := range textsOf(spec) { // what it had before stays
+		if text != textsOf(old)[i] {
+			if refusal := command.CheckText("the job's", text); refusal != nil {
 				return refusal
 			}
 		}
@@ -278,13 +279,13 @@ func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs) *comm
 		spec.TimeLimit = 1 // within every limit
 		defer func() { spec.TimeLimit = limit }()
 	}
-	if refusal := s.applyDefaults(spec, old, false); refusal != nil {
+	if refusal := check.ApplyDefaults(spec, old, false); refusal != nil {
 		return refusal
 	}
-	if !moves || c.Reservation == nil && !resizes(c) && slices.Equal(partitionsOf(spec), partitionsOf(old)) {
+	if !moves || c.Reservation == nil && !resizes(c) && slices.Equal(spec.AllPartitions(), old.AllPartitions()) {
 		return nil
 	}
-	return s.checkFeasible(spec)
+	return check.CheckFeasible(spec)
 }
 
 // canBegin refuses changes after which a job that waits could never start: it would not
@@ -295,7 +296,7 @@ func (s *State) canBegin(old *cluster.Job, now *remade, c *command.UpdateJobs, m
 		return nil
 	}
 	if c.TimeLimit != nil || c.Reservation != nil || c.Begin != nil {
-		if refusal := s.withinReservation(spec); refusal != nil {
+		if refusal := made.check.CheckReservation(spec); refusal != nil {
 			return refusal
 		}
 	}

@@ -71,7 +71,7 @@ func (x *script) account(rest string) string {
 // accounts prints the tree, with the jobs that count in each account.
 func (x *script) accounts() string {
 	var out []string
-	t := x.s.shared()
+	t := x.s.accounts.Tree()
 	if t == nil {
 		return "none"
 	}
@@ -98,7 +98,7 @@ func (x *script) accounts() string {
 				text = append([]string{"default"}, text...)
 			}
 		}
-		out = append(out, strings.TrimSpace(fmt.Sprintf("%s shares %d jobs %d %s", path, shares, x.s.queued[scope], strings.Join(text, " "))))
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s shares %d jobs %d %s", path, shares, x.s.accounts.Queued(scope), strings.Join(text, " "))))
 	}
 	sort.Strings(out)
 	return strings.Join(out, "\n")
@@ -108,7 +108,8 @@ func (x *script) accounts() string {
 func (x *script) usage() string {
 	var out []string
 	half := x.s.policy.Scheduling.FairShare.HalfLife
-	for key, u := range x.s.usages.All() {
+	for u := range x.s.accounts.View().Used {
+		key := u.AssociationKey
 		who := key.User
 		if key.Partition != "" {
 			who += " on " + key.Partition

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state/hosts"
@@ -151,9 +152,9 @@ func (v *View) Hosts() *hosts.Hosts { return &v.hosts }
 // Snapshot is what a scheduling pass needs. O(active jobs + nodes).
 func (v *View) Snapshot() *cluster.Snapshot {
 	shot := &cluster.Snapshot{
-		Index: v.index, Now: v.now, Policy: v.policy, Switches: v.fabric.switches, Accounts: v.accountView(), Prices: v.prices(),
+		Index: v.index, Now: v.now, Policy: v.policy, Switches: v.fabric.switches, Accounts: v.accounts.View(), Prices: v.prices(),
 		OverBudget: v.overBudget(),
-		Models:     v.rooms.models,
+		Models:     v.partitions.Models,
 		Nodes:      make([]*cluster.Node, 0, v.nodes.Len()),
 		Active:     make([]*cluster.Job, 0, v.holding.Len()),
 		Pending:    make([]*cluster.Job, 0, v.pending.Len()),
@@ -193,10 +194,7 @@ func (v *View) Snapshot() *cluster.Snapshot {
 
 // PartitionNodes lists the registered nodes of a partition by name. O(1).
 func (v *View) PartitionNodes(name string) []string {
-	if r := v.rooms.names[name]; r != nil {
-		return r.nodes
-	}
-	return nil
+	return v.partitions.Partition(name).Nodes()
 }
 
 // Signals lists the signals that were asked for in the job's present attempt, the
@@ -226,4 +224,58 @@ func (v *View) NextDue() cluster.Instant {
 func (v *View) NothingNew(r *command.ReportTasks) bool {
 	n := v.newsOf(r)
 	return n.refusal == nil && n.node == nil && len(n.jobs)+len(n.late) == 0
+}
+
+// CheckSupported refuses limits of kinds that only a newer form of the credit journal knows,
+// until every controller writes that form: an older one would compute another state.
+func (v *View) CheckSupported(limits []cluster.Limit) *command.Refusal {
+	return v.checkSupported(limits, cluster.LimitKind.Form)
+}
+
+// checkSupported is CheckSupported, where formOf returns the first form that knows a kind of limit.
+func (v *View) checkSupported(limits []cluster.Limit, formOf func(cluster.LimitKind) uint8) *command.Refusal {
+	for _, l := range limits {
+		if formOf(l.Kind) > v.credits.Writes() {
+			return command.WithHint(command.Refusef(command.Conflict, "%s: not every controller knows this limit yet", l.Kind), "gctl cluster status lists the controllers to update")
+		}
+	}
+	return nil
+}
+
+// lastRuns is how many of the newest runs of a kind of job count.
+const lastRuns = 8
+
+// kind is what jobs have in common that are thought to last as long as each other.
+type kind struct {
+	user, name  string
+	script      cluster.Digest
+	nodes, gpus int32
+}
+
+func kindOf(spec *cluster.JobSpec) kind {
+	q := &spec.Request
+	return kind{spec.Owner.User, spec.Name, spec.Script, q.Nodes, q.TotalGPUs()}
+}
+
+// RunTimes answers how long jobs of a specification last as a rule: the upper median
+// of the newest eight that completed, of the same user, name, script and size; false
+// when none did. What has left the state's tail of finished jobs is forgotten. The
+// answer is for what users are told, never for a plan. O(finished jobs of the tail).
+func (v *View) RunTimes() func(*cluster.JobSpec) (time.Duration, bool) {
+	runs := map[kind][]time.Duration{}
+	for _, j := range v.tail.All() {
+		if j.State != cluster.Completed || j.Started == 0 || j.Ended < j.Started {
+			continue
+		}
+		k := kindOf(j.Spec)
+		list := append(runs[k], j.Ended.Sub(j.Started))
+		runs[k] = list[max(0, len(list)-lastRuns):]
+	}
+	return func(spec *cluster.JobSpec) (time.Duration, bool) {
+		list := slices.Sorted(slices.Values(runs[kindOf(spec)]))
+		if len(list) == 0 {
+			return 0, false
+		}
+		return list[len(list)/2], true
+	}
 }

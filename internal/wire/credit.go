@@ -7,6 +7,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/state/accounts"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -103,7 +104,7 @@ func Balance(v *state.View, id accounting.PayerID, job *accounting.Scope, now cl
 		Parent: string(n.Parent), Held: int64(n.Held), Spent: int64(n.Spent), Debt: int64(n.Debt),
 		Limit: int64(n.Budget.Limit), Used: int64(n.Used(now)), Hard: n.Budget.Hard, Window: WindowWord(n.Budget.Window),
 	}
-	b.Account, b.User = state.PayerOf(id)
+	b.Account, b.User = accounts.PayerOf(id)
 	b.Deleted = v.Deleted(id)
 	b.Usable = int64(v.Usable(v.ChainOf(b.Account, b.User), job, now))
 	byClass := map[accounting.Class]*int64{
@@ -157,7 +158,7 @@ func JournalEntry(e *accounting.Entry, amount accounting.Credits) *greylagv1.Jou
 		Job: uint64(e.Lien.Job), Attempt: uint32(e.Lien.Attempt), Corrects: e.Corrects, Late: e.Late, Key: cmp.Or(state.KeyOf(e.Key), e.Key), Named: state.KeyOf(e.Key) != "", Note: e.Note,
 		Bucket: uint64(max(e.Debit.Bucket, e.Credit.Bucket)),
 	}
-	p.Account, p.User = state.PayerOf(e.Node)
+	p.Account, p.User = accounts.PayerOf(e.Node)
 	if b := e.Bill; b != nil && b.Kind == accounting.Counted && b.Final && b.Left == 0 {
 		for _, x := range b.Lines() {
 			p.Bill = append(p.Bill, &greylagv1.BilledGPUs{

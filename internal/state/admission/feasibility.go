@@ -1,4 +1,4 @@
-package state
+package admission
 
 import (
 	"fmt"
@@ -11,22 +11,22 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// checkFeasible refuses what the registered nodes of the job's partitions could not give even if
-// they were all free. A partition without nodes refuses nothing: they may come. One whose
-// limits refuse the job serves it with no nodes. What is said is of the first partition.
-// O(shapes), or O(nodes) when the job names nodes or a reservation, or is the first since a
-// change that says how near they have to be.
-func (s *State) checkFeasible(spec *cluster.JobSpec) *command.Refusal {
+// CheckFeasible refuses a job that the registered nodes of its partitions could not run even if
+// all of them were free. A partition without nodes refuses nothing: nodes may join later. A
+// partition whose limits refuse the job counts as one without suitable nodes. The refusal is
+// that of the first partition. O(shapes), or O(nodes) if the job names nodes or a reservation,
+// or is the first since a change that requires locality.
+func (x *Checker) CheckFeasible(spec *cluster.JobSpec) *command.Refusal {
 	if len(spec.Others) == 0 {
-		return s.fitsIn(spec, spec.Partition)
+		return x.fitsIn(spec, spec.Partition)
 	}
 	var first *command.Refusal
-	qos, _ := s.policy.QOSNamed(spec.QOS)
-	for _, name := range partitionsOf(spec) {
-		part, _ := s.policy.Partition(name)
+	qos, _ := x.Policy.QOSNamed(spec.QOS)
+	for _, name := range spec.AllPartitions() {
+		part, _ := x.Policy.Partition(name)
 		refusal := limited(spec, part, qos)
 		if refusal == nil {
-			refusal = s.fitsIn(spec, part.Name)
+			refusal = x.fitsIn(spec, part.Name)
 		}
 		if refusal == nil {
 			return nil
@@ -38,24 +38,24 @@ func (s *State) checkFeasible(spec *cluster.JobSpec) *command.Refusal {
 	return first
 }
 
-// fitsIn is fits for one partition.
-func (s *State) fitsIn(spec *cluster.JobSpec, partition string) *command.Refusal {
-	place := s.rooms.names[partition]
+// fitsIn is CheckFeasible for one partition.
+func (x *Checker) fitsIn(spec *cluster.JobSpec, partition string) *command.Refusal {
+	place := x.Index.Partition(partition)
 	r := &spec.Request
 	if place == nil || len(place.nodes) == 0 {
 		return nil
 	}
-	part, _ := s.policy.Partition(partition)
+	part, _ := x.Policy.Partition(partition)
 	where := nodeScope{partition: partition, most: int64(part.MaxNodes)}
 	names, shapes := place.nodes, place.shapes
 	if len(r.NodeList) > 0 || len(r.Exclude) > 0 || len(r.Regions) > 0 || spec.Reservation != "" {
 		var refusal *command.Refusal
-		if names, refusal = s.chosen(place, spec, partition); refusal != nil {
+		if names, refusal = x.chosen(place, spec, partition); refusal != nil {
 			return refusal
 		}
 		where.some, shapes = true, nil
 		for _, name := range names {
-			n, _ := s.nodes.Get(name)
+			n, _ := x.Nodes.Get(name)
 			shapes = addShape(shapes, n)
 		}
 	}
@@ -68,24 +68,24 @@ func (s *State) fitsIn(spec *cluster.JobSpec, partition string) *command.Refusal
 	if !r.HasLocality() || r.SwitchWait >= 0 { // one that starts without, later
 		return nil
 	}
-	t := s.ties[partition]
+	t := x.Localities[partition]
 	if where.some {
-		t = s.localityOf(names)
+		t = x.localityOf(names)
 	} else if t == nil {
-		t = s.localityOf(names)
-		s.ties[partition] = t
+		t = x.localityOf(names)
+		x.Localities[partition] = t
 	}
 	return checkLocality(r, t, where)
 }
 
-// nodeScope names the nodes that were looked at.
+// nodeScope describes the nodes that were considered.
 type nodeScope struct {
 	partition string
 	some      bool  // not all of the partition's
 	most      int64 // a job's most nodes there; 0 means no limit
 }
 
-// String is for messages.
+// String writes the scope for messages.
 func (w nodeScope) String() string {
 	if w.some {
 		return fmt.Sprintf("the nodes that the job may use in partition %q", w.partition)
@@ -93,11 +93,11 @@ func (w nodeScope) String() string {
 	return fmt.Sprintf("partition %q", w.partition)
 }
 
-// chosen are the names of the partition's nodes that the job may use.
-func (s *State) chosen(place *nodeSet, spec *cluster.JobSpec, partition string) ([]string, *command.Refusal) {
+// chosen returns the partition's nodes that the job may use.
+func (x *Checker) chosen(place *NodeSet, spec *cluster.JobSpec, partition string) ([]string, *command.Refusal) {
 	names := place.nodes
 	if spec.Reservation != "" {
-		if names = s.reserved(place, spec.Reservation); len(names) == 0 {
+		if names = x.reserved(place, spec.Reservation); len(names) == 0 {
 			return nil, command.Refusef(command.InvalidArgument, "no node of reservation %q is in partition %q", spec.Reservation, partition)
 		}
 	}
@@ -108,22 +108,22 @@ func (s *State) chosen(place *nodeSet, spec *cluster.JobSpec, partition string) 
 			if _, in := inside[name]; in {
 				continue
 			}
-			if s.nodes.Has(name) && place.has(name) {
+			if x.Nodes.Has(name) && place.Has(name) {
 				return nil, command.Refusef(command.InvalidArgument, "reservation %q has no node %q", spec.Reservation, name)
 			}
 			return nil, command.WithHint(command.Refusef(command.InvalidArgument, "partition %q has no node %q", partition, name), "gctl info lists them")
 		}
 	}
-	return s.suitable(names, spec, partition)
+	return x.suitable(names, spec, partition)
 }
 
 // suitable returns those of some nodes that the job does not exclude, in its regions.
-func (s *State) suitable(names []string, spec *cluster.JobSpec, partition string) ([]string, *command.Refusal) {
+func (x *Checker) suitable(names []string, spec *cluster.JobSpec, partition string) ([]string, *command.Refusal) {
 	filter := cluster.NewNodeFilter(&spec.Request)
 	var left, known []string
 	inside := false // some node is in one of the regions
 	for _, name := range names {
-		n, _ := s.nodes.Get(name)
+		n, _ := x.Nodes.Get(name)
 		excluded, outside := false, false
 		for m := range filter.Attributes(n) {
 			excluded, outside = excluded || m.Kind == cluster.Excluded, outside || m.Kind == cluster.OutsideRegions
@@ -150,28 +150,28 @@ func (s *State) suitable(names []string, spec *cluster.JobSpec, partition string
 	return nil, command.WithHint(refusal, "they are in %s", strings.Join(slices.Compact(known), ", "))
 }
 
-func setOf(names []string) map[string]none {
-	set := make(map[string]none, len(names))
+func setOf(names []string) map[string]struct{} {
+	set := make(map[string]struct{}, len(names))
 	for _, n := range names {
-		set[n] = none{}
+		set[n] = struct{}{}
 	}
 	return set
 }
 
-// reserved are the registered nodes of a partition that a reservation has, by name.
-func (s *State) reserved(place *nodeSet, name string) []string {
-	r, _ := s.policy.Scheduling.Reservation(name)
+// reserved returns the registered nodes of a partition that a reservation has, by name.
+func (x *Checker) reserved(place *NodeSet, name string) []string {
+	r, _ := x.Policy.Scheduling.Reservation(name)
 	if r == nil {
 		return nil
 	}
-	listed := map[string]none{}
+	listed := map[string]struct{}{}
 	for _, expr := range r.Nodes {
 		if expr == "ALL" {
 			return place.nodes
 		}
 		names, _ := hostlist.Expand(expr) // checked when the policy came
 		for _, n := range names {
-			listed[n] = none{}
+			listed[n] = struct{}{}
 		}
 	}
 	var all []string
@@ -183,7 +183,7 @@ func (s *State) reserved(place *nodeSet, name string) []string {
 	return all
 }
 
-// tooLarge names the first thing that no node has.
+// tooLarge refuses the first resource that no node has.
 func tooLarge(r *cluster.Request, shapes []shape, where nodeScope) *command.Refusal {
 	var cpus, gpus int32
 	var memory cluster.Bytes
@@ -215,8 +215,8 @@ func tooLarge(r *cluster.Request, shapes []shape, where nodeScope) *command.Refu
 	return nil
 }
 
-// fewerCPUs is what to do about too many CPUs on a node: several tasks can be spread
-// over more nodes, one task cannot.
+// fewerCPUs returns the hint for too many CPUs on a node: several tasks can be spread over more
+// nodes, one task cannot.
 func fewerCPUs(r *cluster.Request) string {
 	if r.TasksPerNode > 1 {
 		return "spread the tasks over more nodes with --nodes, or ask for fewer with --cpus-per-task"
@@ -224,7 +224,7 @@ func fewerCPUs(r *cluster.Request) string {
 	return "ask for fewer with --cpus-per-task"
 }
 
-// leastMemory is what the job takes on a node at least.
+// leastMemory returns the least memory that the job takes on a node.
 func leastMemory(r *cluster.Request) cluster.Bytes {
 	gpus := r.GPUsPerNode
 	if gpus == 0 && r.GPUs > 0 {
@@ -233,7 +233,7 @@ func leastMemory(r *cluster.Request) cluster.Bytes {
 	return r.MemoryOn(gpus)
 }
 
-// gpuNoun is what to call a GPU of the request's types.
+// gpuNoun returns the noun for a GPU of the request's types.
 func gpuNoun(r *cluster.Request) string {
 	if len(r.GPUTypes) == 0 {
 		return "GPU"
@@ -241,9 +241,8 @@ func gpuNoun(r *cluster.Request) string {
 	return strings.Join(r.GPUTypes, " or ") + " GPU"
 }
 
-// sizeFilter returns the filter of the request's features, CPUs, memory and GPUs: which nodes
-// those may be, and how near to each other, is checked by themselves. A faulty GPU counts, since it
-// may be repaired.
+// sizeFilter returns the filter of the request's features, CPUs, memory and GPUs. Which nodes, and
+// their locality, are checked elsewhere. A faulty GPU counts, since it may be repaired.
 func sizeFilter(r *cluster.Request) *cluster.NodeFilter {
 	size := *r
 	size.NodeList, size.Exclude, size.Regions, size.Connect = nil, nil, nil, cluster.ConnectAny
@@ -263,8 +262,8 @@ func (s shape) suits(f *cluster.NodeFilter) bool {
 	return f.Suits(s.sample)
 }
 
-// capacity is how many nodes suit the request, and how many GPUs as many of them as it
-// may use have at most: as it asks for, and no more than most, if that is not 0.
+// capacity returns how many nodes suit the request, and how many GPUs the largest of them have: of
+// as many as it asks for, and at most most of them, unless that is 0.
 func capacity(r *cluster.Request, shapes []shape, most int64) (nodes, gpus int64) {
 	type group struct{ nodes, each int64 }
 	var groups []group

@@ -1,4 +1,4 @@
-package state
+package admission
 
 import (
 	"slices"
@@ -6,49 +6,50 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/accounts"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // fillAccount finds the account of a job. If no accounts are defined, every user may submit
 // and the account is not checked.
-func (s *State) fillAccount(spec *cluster.JobSpec) *command.Refusal {
-	if s.accounts.Len() == 0 {
+func (x *Checker) fillAccount(spec *cluster.JobSpec) *command.Refusal {
+	if x.Accounts.Len() == 0 {
 		return nil
 	}
 	user := spec.Owner.User
 	if spec.Account == "" {
-		spec.Account = s.defaultOf(user).Account
+		spec.Account = x.Accounts.DefaultOf(user).Account
 	}
-	_, member := s.association(spec.Association())
+	_, member := x.Accounts.Association(spec.Association())
 	switch {
-	case spec.Account == "" && s.policy.RequireAccount:
+	case spec.Account == "" && x.Policy.RequireAccount:
 		return command.WithHint(command.Refusef(command.Denied, "%s has no account", user), "ask a coordinator or an operator: gctl account add ACCOUNT user=%s", user)
 	case spec.Account == "":
 		return nil
-	case !s.accounts.Has(spec.Account):
-		return command.WithHint(command.Refusef(command.InvalidArgument, "there is no account %s", spec.Account), "%s", s.accountHint(user))
-	case !s.member(spec.Account, user):
-		return command.WithHint(command.Refusef(command.Denied, "%s is not in account %s", user, spec.Account), "%s", s.accountHint(user))
+	case !x.Accounts.Has(spec.Account):
+		return command.WithHint(command.Refusef(command.InvalidArgument, "there is no account %s", spec.Account), "%s", x.accountHint(user))
+	case !x.Accounts.Member(spec.Account, user):
+		return command.WithHint(command.Refusef(command.Denied, "%s is not in account %s", user, spec.Account), "%s", x.accountHint(user))
 	case !member:
-		return s.elsewhere(spec.Association())
+		return x.elsewhere(spec.Association())
 	}
 	for _, name := range spec.Others {
 		key := spec.Association()
 		key.Partition = name
-		if _, member := s.association(key); !member {
-			return s.elsewhere(key)
+		if _, member := x.Accounts.Association(key); !member {
+			return x.elsewhere(key)
 		}
 	}
 	return nil
 }
 
-// defaultQOS is the QOS that the association or an account above it prefers; "" for none.
-func (s *State) defaultQOS(spec *cluster.JobSpec) (name string) {
-	if a, member := s.association(spec.Association()); member {
+// defaultQOS returns the default QOS of the association or of an account above it; "" for none.
+func (x *Checker) defaultQOS(spec *cluster.JobSpec) (name string) {
+	if a, member := x.Accounts.Association(spec.Association()); member {
 		name = a.DefaultQOS
 	}
 	if name == "" {
-		s.above(spec.Account, func(of *cluster.Account) bool {
+		x.Accounts.Above(spec.Account, func(of *cluster.Account) bool {
 			name = of.DefaultQOS
 			return name == ""
 		})
@@ -58,22 +59,22 @@ func (s *State) defaultQOS(spec *cluster.JobSpec) (name string) {
 
 // fillQOS finds the QOS of a job that names none, and refuses one that it may not use.
 // A QOS chosen by an operator is recorded instead of refused.
-func (s *State) fillQOS(spec *cluster.JobSpec) *command.Refusal {
+func (x *Checker) fillQOS(spec *cluster.JobSpec) *command.Refusal {
 	if spec.QOS == "" {
-		spec.QOS = s.defaultQOS(spec)
+		spec.QOS = x.defaultQOS(spec)
 	}
 	named := spec.QOS != ""
-	qos, known := s.policy.QOSNamed(spec.QOS)
-	if !known && (named || s.policy.DefaultQOS != "") {
-		return command.WithHint(command.Refusef(command.InvalidArgument, "unknown qos %q", spec.QOS), "qos: %s", s.qosNames())
+	qos, known := x.Policy.QOSNamed(spec.QOS)
+	if !known && (named || x.Policy.DefaultQOS != "") {
+		return command.WithHint(command.Refusef(command.InvalidArgument, "unknown qos %q", spec.QOS), "qos: %s", accounts.QOSNames(x.Policy))
 	}
 	spec.QOS = qos.Name
 	byOperator := spec.QOSByOperator
 	spec.QOSByOperator = false
-	if s.policy.MayUseQOS(s.shared(), spec) {
+	if x.Policy.MayUseQOS(x.Accounts.Tree(), spec) {
 		return nil
 	}
-	usable := s.policy.UsableQOS(s.shared(), spec.Association())
+	usable := x.Policy.UsableQOS(x.Accounts.Tree(), spec.Association())
 	switch {
 	case byOperator:
 		spec.QOSByOperator = true
@@ -89,63 +90,48 @@ func (s *State) fillQOS(spec *cluster.JobSpec) *command.Refusal {
 	if len(usable) > 0 {
 		list = "its qos: " + strings.Join(usable, ", ")
 	}
-	return command.WithHint(command.Refusef(command.Denied, "%s%s may not use qos %s", spec.Owner.User, in, spec.QOS), "%s; %s", list, s.policy.GrantCommand(s.shared(), spec))
+	return command.WithHint(command.Refusef(command.Denied, "%s%s may not use qos %s", spec.Owner.User, in, spec.QOS), "%s; %s", list, x.Policy.GrantCommand(x.Accounts.Tree(), spec))
 }
 
 // elsewhere refuses a partition in which a user is not in an account.
-func (s *State) elsewhere(key cluster.AssociationKey) *command.Refusal {
-	var names []string
-	for k := range s.homes.From(home{user: key.User, account: key.Account}) {
-		if k.user != key.User || k.account != key.Account {
-			break
-		}
-		names = append(names, k.partition)
-	}
+func (x *Checker) elsewhere(key cluster.AssociationKey) *command.Refusal {
 	return command.WithHint(command.Refusef(command.Denied, "%s is in account %s, but not on partition %s", key.User, key.Account, key.Partition),
-		"choose one with --partition: %s", strings.Join(names, ", "))
+		"choose one with --partition: %s", strings.Join(x.Accounts.Partitions(key.User, key.Account), ", "))
 }
 
 // accountHint names the accounts of a user.
-func (s *State) accountHint(user string) string {
-	var names []string
-	for k := range s.homes.From(home{user: user}) {
-		if k.user != user || len(names) == 20 {
-			break
-		}
-		names = append(names, k.account)
-	}
-	names = slices.Compact(names)
+func (x *Checker) accountHint(user string) string {
+	names := x.Accounts.AccountsOf(user, 20)
 	if len(names) == 0 {
 		return user + " has no account; ask a coordinator or an operator"
 	}
 	return "choose one with --account: " + strings.Join(names, ", ")
 }
 
-// limited reports whether anything has a limit. O(QOS).
-func (s *State) limited() bool {
-	if t := s.shared(); t != nil && t.Limited {
+// Limited reports whether anything has a limit. O(QOS).
+func (x *Checker) Limited() bool {
+	if t := x.Accounts.Tree(); t != nil && t.Limited {
 		return true
 	}
-	return slices.ContainsFunc(s.policy.QOS, func(q cluster.QOS) bool { return len(q.Limits) > 0 })
+	return slices.ContainsFunc(x.Policy.QOS, func(q cluster.QOS) bool { return len(q.Limits) > 0 })
 }
 
-// bounds is every limit that holds for a job.
-func (s *State) bounds(spec *cluster.JobSpec) []cluster.Bound {
-	if qos, known := s.policy.QOSNamed(spec.QOS); known {
-		return s.shared().Bounds(spec, &qos)
+// bounds returns every limit that holds for a job.
+func (x *Checker) bounds(spec *cluster.JobSpec) []cluster.Bound {
+	if qos, known := x.Policy.QOSNamed(spec.QOS); known {
+		return x.Accounts.Tree().Bounds(spec, &qos)
 	}
-	return s.shared().Bounds(spec, nil)
+	return x.Accounts.Tree().Bounds(spec, nil)
 }
 
 // withinLimits refuses a job that is larger than a limit on jobs or on what a whole
 // account may have at once: it could never start.
-func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
-	if !s.limited() {
+func (x *Checker) withinLimits(spec *cluster.JobSpec) *command.Refusal {
+	if !x.Limited() {
 		return nil
 	}
-	s.rebuildPartitionIndex()
-	models := s.rooms.models
-	for _, b := range s.bounds(spec) {
+	models := x.Index.Models
+	for _, b := range x.bounds(spec) {
 		asked, hint := int64(0), ""
 		if asked, short := b.Short(spec, models); short {
 			of := ""
@@ -192,21 +178,21 @@ func (s *State) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 	return nil
 }
 
-// mayJoin refuses a job that would come to a QOS, an account or an association which
-// has as many as it may. What it counts for already it may go on to do.
-func (s *State) mayJoin(spec, old *cluster.JobSpec) *command.Refusal {
-	if spec.QOS == old.QOS && spec.Association() == old.Association() || !s.limited() {
+// CheckJoin refuses to move a job to a QOS, an account or an association that has its maximum of
+// jobs. Scopes that the job counts for already do not refuse it.
+func (x *Checker) CheckJoin(spec, old *cluster.JobSpec) *command.Refusal {
+	if spec.QOS == old.QOS && spec.Association() == old.Association() || !x.Limited() {
 		return nil
 	}
-	in := map[cluster.Scope]none{}
-	s.shared().Scopes(old, func(scope cluster.Scope) { in[scope] = none{} })
-	for _, b := range s.bounds(spec) {
+	in := map[cluster.Scope]struct{}{}
+	x.Accounts.Tree().Scopes(old, func(scope cluster.Scope) { in[scope] = struct{}{} })
+	for _, b := range x.bounds(spec) {
 		if _, already := in[b.Scope]; already {
 			continue
 		}
 		switch b.Kind {
 		case cluster.GrpSubmitJobs, cluster.MaxSubmitJobs, cluster.MaxSubmitJobsPerUser, cluster.MaxSubmitJobsPerAccount:
-			if has := s.queued[b.Scope]; has+1 > b.Value {
+			if has := x.Accounts.Queued(b.Scope); has+1 > b.Value {
 				return command.WithHint(command.Refuse(command.Exhausted, b.Exceeded(has, 1), ""), "change it when some of these jobs have ended")
 			}
 		}
@@ -214,7 +200,7 @@ func (s *State) mayJoin(spec, old *cluster.JobSpec) *command.Refusal {
 	return nil
 }
 
-// seconds of a time limit; of none, more than any limit.
+// seconds returns a time limit in seconds; for none, more than any limit.
 func seconds(limit time.Duration) int64 {
 	if limit == 0 {
 		return 1 << 51
@@ -222,41 +208,25 @@ func seconds(limit time.Duration) int64 {
 	return int64((limit + time.Second - 1) / time.Second)
 }
 
-// tally counts submissions before they are stored, so that one command keeps the
-// limits on submitted jobs as many would.
-type tally map[cluster.Scope]int64
+// Tally counts submissions before they are stored, so that one command keeps the limits on
+// submitted jobs as several would.
+type Tally map[cluster.Scope]int64
 
-// add counts jobs of a specification, or refuses them.
-func (q tally) add(s *State, spec *cluster.JobSpec, n int64) *command.Refusal {
-	if !s.limited() {
+// Add counts jobs of a specification, or refuses them.
+func (q Tally) Add(x *Checker, spec *cluster.JobSpec, n int64) *command.Refusal {
+	if !x.Limited() {
 		return nil
 	}
-	for _, b := range s.bounds(spec) {
+	for _, b := range x.bounds(spec) {
 		switch b.Kind {
 		case cluster.GrpSubmitJobs, cluster.MaxSubmitJobs, cluster.MaxSubmitJobsPerUser, cluster.MaxSubmitJobsPerAccount:
 		default:
 			continue
 		}
-		if has := s.queued[b.Scope] + q[b.Scope]; has+n > b.Value {
+		if has := x.Accounts.Queued(b.Scope) + q[b.Scope]; has+n > b.Value {
 			return command.WithHint(command.Refuse(command.Exhausted, b.Exceeded(has, n), ""), "submit again when some of these jobs have ended")
 		}
 	}
-	s.shared().Scopes(spec, func(scope cluster.Scope) { q[scope] += n })
-	return nil
-}
-
-// CheckSupported refuses limits of kinds that only a newer form of the credit journal knows,
-// until every controller writes that form: an older one would compute another state.
-func (v *View) CheckSupported(limits []cluster.Limit) *command.Refusal {
-	return v.checkSupported(limits, cluster.LimitKind.Form)
-}
-
-// checkSupported is CheckSupported, where formOf returns the first form that knows a kind of limit.
-func (v *View) checkSupported(limits []cluster.Limit, formOf func(cluster.LimitKind) uint8) *command.Refusal {
-	for _, l := range limits {
-		if formOf(l.Kind) > v.credits.Writes() {
-			return command.WithHint(command.Refusef(command.Conflict, "%s: not every controller knows this limit yet", l.Kind), "gctl cluster status lists the controllers to update")
-		}
-	}
+	x.Accounts.Tree().Scopes(spec, func(scope cluster.Scope) { q[scope] += n })
 	return nil
 }

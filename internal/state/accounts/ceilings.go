@@ -1,4 +1,4 @@
-package state
+package accounts
 
 import (
 	"slices"
@@ -10,16 +10,16 @@ import (
 // bound gives an association the limits that no coordinator lifts, after an edit: those that
 // an operator set of it; of one that a coordinator makes for a partition, which is no way
 // around them, those of the one without.
-func (d *draft) bound(a, old *cluster.Association, e *command.AccountEdit) {
+func (d *Draft) bound(a, old *cluster.Association, e *command.AccountEdit) {
 	switch {
-	case d.actor.Has(command.RoleOperator):
+	case d.operator():
 		a.Ceilings = changedLimits(a.Ceilings, e)
 		a.Delegated = a.Delegated && e.Action == command.ModifyAccount
 	case old != nil:
 		a.Ceilings, a.Delegated = old.Ceilings, old.Delegated
 	case a.Partition != "":
 		a.Delegated = true
-		if whole, there := d.sharing.associations.Get(a.Everywhere()); there {
+		if whole, there := d.draft.associations.Get(a.Everywhere()); there {
 			a.Ceilings = whole.Ceilings
 		}
 	}
@@ -27,15 +27,15 @@ func (d *draft) bound(a, old *cluster.Association, e *command.AccountEdit) {
 
 // boundElsewhere reports whether the association without a partition has all that binds one
 // that a coordinator made.
-func (d *draft) boundElsewhere(a *cluster.Association) bool {
-	return a.Delegated && d.sharing.associations.Has(a.Everywhere())
+func (d *Draft) boundElsewhere(a *cluster.Association) bool {
+	return a.Delegated && d.draft.associations.Has(a.Everywhere())
 }
 
 // bindDelegated has what an operator sets, or takes away, of a user in an account hold for
 // the associations for partitions that a coordinator made, too.
-func (d *draft) bindDelegated(whole *cluster.Association, before []cluster.Limit) {
+func (d *Draft) bindDelegated(whole *cluster.Association, before []cluster.Limit) {
 	var all []cluster.Association
-	for k, a := range d.sharing.associations.From(whole.AssociationKey) {
+	for k, a := range d.draft.associations.From(whole.AssociationKey) {
 		if k.Everywhere() != whole.AssociationKey {
 			break
 		}
@@ -45,8 +45,8 @@ func (d *draft) bindDelegated(whole *cluster.Association, before []cluster.Limit
 	}
 	for _, a := range all {
 		a.Limits, a.Ceilings = rebound(a.Limits, before, whole.Ceilings), rebound(a.Ceilings, before, whole.Ceilings)
-		d.sharing.associations.Set(a.AssociationKey, &a)
-		d.member(a.AssociationKey)
+		d.draft.associations.Set(a.AssociationKey, &a)
+		d.members[a.AssociationKey] = struct{}{}
 	}
 }
 
@@ -68,13 +68,13 @@ func rebound(own, before, now []cluster.Limit) []cluster.Limit {
 	return cluster.SortLimits(out)
 }
 
-// withinMeans keeps coordinators from giving more than their account has: a limit
+// checkDelegation keeps coordinators from giving more than their account has: a limit
 // that they set may not be above the one that would hold without it, nor above one that
 // an operator gave the user, and QOS must be among the account's, else among the open ones.
-func (d *draft) withinMeans(a *cluster.Association, e *command.AccountEdit) *command.Refusal {
+func (d *Draft) checkDelegation(a *cluster.Association, e *command.AccountEdit) *command.Refusal {
 	var allowedQOS []string
 	inherited := map[cluster.Limit]int64{}
-	d.sharing.above(a.Account, func(of *cluster.Account) bool {
+	d.draft.Above(a.Account, func(of *cluster.Account) bool {
 		if allowedQOS == nil {
 			allowedQOS = of.QOS
 		}
@@ -87,7 +87,7 @@ func (d *draft) withinMeans(a *cluster.Association, e *command.AccountEdit) *com
 		return true
 	})
 	if allowedQOS == nil {
-		allowedQOS = d.policy.OpenQOS()
+		allowedQOS = d.Policy.OpenQOS()
 	}
 	for _, q := range a.QOS {
 		if !slices.Contains(allowedQOS, q) {

@@ -1,4 +1,4 @@
-package state
+package admission
 
 import (
 	"cmp"
@@ -10,31 +10,32 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/schedule/eligible"
 	"github.com/greylag/greylag/internal/schedule/words"
+	"github.com/greylag/greylag/internal/state/accounts"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// applyDefaults puts the policy's defaults into a specification and refuses what the policy
-// does not allow. Of several partitions each must exist and admit the account; their
-// limits must hold in one of them at least. The defaults are the first one's. old is the
+// ApplyDefaults puts the policy's defaults into a specification and refuses what the policy
+// does not allow. Each of several partitions must exist and admit the account; the limits of at
+// least one must allow the job. The defaults are those of the first. old is the
 // specification that an update changes; nil for a submission.
-func (s *State) applyDefaults(spec, old *cluster.JobSpec, defaultTime bool) *command.Refusal {
-	part, known := s.policy.Partition(spec.Partition)
+func (x *Checker) ApplyDefaults(spec, old *cluster.JobSpec, defaultTime bool) *command.Refusal {
+	part, known := x.Policy.Partition(spec.Partition)
 	switch {
 	case !known && spec.Partition == "":
-		return command.Refuse(command.InvalidArgument, "there is no default partition", "choose one with --partition: "+s.partitionNames())
+		return command.Refuse(command.InvalidArgument, "there is no default partition", "choose one with --partition: "+accounts.PartitionNames(x.Policy))
 	case !known:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "unknown partition %q", spec.Partition), "partitions: %s", s.partitionNames())
+		return command.WithHint(command.Refusef(command.InvalidArgument, "unknown partition %q", spec.Partition), "partitions: %s", accounts.PartitionNames(x.Policy))
 	}
 	spec.Partition = part.Name
-	if refusal := s.fillAccount(spec); refusal != nil {
+	if refusal := x.fillAccount(spec); refusal != nil {
 		return refusal
 	}
 	if old == nil || spec.QOS != old.QOS || spec.Association() != old.Association() { // what runs goes on
-		if refusal := s.fillQOS(spec); refusal != nil {
+		if refusal := x.fillQOS(spec); refusal != nil {
 			return refusal
 		}
 	}
-	qos, _ := s.policy.QOSNamed(spec.QOS)
+	qos, _ := x.Policy.QOSNamed(spec.QOS)
 	if defaultTime {
 		if spec.TimeLimit = part.DefaultTime; spec.TimeLimit == 0 {
 			spec.TimeLimit = part.MaxTime
@@ -47,18 +48,18 @@ func (s *State) applyDefaults(spec, old *cluster.JobSpec, defaultTime bool) *com
 	if old == nil || replaced(spec, old) {
 		defaultMemory(r, &part)
 	}
-	if most := s.policy.Scheduling.MaxSwitchWait; r.SwitchWait == cluster.SwitchDefault || r.SwitchWait > most {
+	if most := x.Policy.Scheduling.MaxSwitchWait; r.SwitchWait == cluster.SwitchDefault || r.SwitchWait > most {
 		r.SwitchWait = most
 	}
-	if refusal := s.mayUse(spec); refusal != nil {
+	if refusal := x.mayUse(spec); refusal != nil {
 		return refusal
 	}
-	if refusal := s.withinLimits(spec); refusal != nil {
+	if refusal := x.withinLimits(spec); refusal != nil {
 		return refusal
 	}
 	refusal := limited(spec, part, qos)
 	for i := 0; refusal != nil && i < len(spec.Others); i++ {
-		if other, _ := s.policy.Partition(spec.Others[i]); limited(spec, other, qos) == nil {
+		if other, _ := x.Policy.Partition(spec.Others[i]); limited(spec, other, qos) == nil {
 			return nil
 		}
 	}
@@ -69,7 +70,7 @@ func (s *State) applyDefaults(spec, old *cluster.JobSpec, defaultTime bool) *com
 // nodes or GPUs it asks for, which only jobs that wait can.
 func replaced(spec, old *cluster.JobSpec) bool {
 	a, b := &spec.Request, &old.Request
-	return !slices.Equal(partitionsOf(spec), partitionsOf(old)) || a.Nodes != b.Nodes || a.GPUsPerNode != b.GPUsPerNode || a.GPUs != b.GPUs
+	return !slices.Equal(spec.AllPartitions(), old.AllPartitions()) || a.Nodes != b.Nodes || a.GPUsPerNode != b.GPUsPerNode || a.GPUs != b.GPUs
 }
 
 // defaultMemory sets the memory of a request that names none: the defaults of its partition,
@@ -96,26 +97,26 @@ func defaultMemory(r *cluster.Request, part *cluster.Partition) {
 	}
 }
 
-// mayUse refuses partitions, licences and reservations that are not there or not for
-// the job.
-func (s *State) mayUse(spec *cluster.JobSpec) *command.Refusal {
+// mayUse refuses partitions, licences and reservations that do not exist or do not admit the
+// job.
+func (x *Checker) mayUse(spec *cluster.JobSpec) *command.Refusal {
 	for i := range 1 + len(spec.Others) {
 		name := spec.Partition
 		if i > 0 {
 			name = spec.Others[i-1]
 		}
-		part, known := s.policy.Partition(name)
+		part, known := x.Policy.Partition(name)
 		if !known {
-			return command.WithHint(command.Refusef(command.InvalidArgument, "unknown partition %q", name), "partitions: %s", s.partitionNames())
+			return command.WithHint(command.Refusef(command.InvalidArgument, "unknown partition %q", name), "partitions: %s", accounts.PartitionNames(x.Policy))
 		}
 		if !part.Allows(spec.Account) {
 			return command.WithHint(command.Refusef(command.Denied, "account %q may not use partition %q", spec.Account, part.Name), "its accounts: %s", strings.Join(part.AllowAccounts, ", "))
 		}
 	}
 	for _, l := range spec.Request.Licences {
-		switch n, known := s.policy.Scheduling.Licence(l.Name); {
+		switch n, known := x.Policy.Scheduling.Licence(l.Name); {
 		case !known:
-			return command.WithHint(command.Refusef(command.InvalidArgument, "there is no licence %q", l.Name), "licences: %s", s.licenceNames())
+			return command.WithHint(command.Refusef(command.InvalidArgument, "there is no licence %q", l.Name), "licences: %s", x.licenceNames())
 		case l.Count > n:
 			return command.WithHint(command.Refusef(command.InvalidArgument, "there are %d licences %s, the job asks for %d", n, l.Name, l.Count), "ask for at most %s:%d with --licenses", l.Name, n)
 		}
@@ -123,10 +124,10 @@ func (s *State) mayUse(spec *cluster.JobSpec) *command.Refusal {
 	if spec.Reservation == "" {
 		return nil
 	}
-	switch r, known := s.policy.Scheduling.Reservation(spec.Reservation); {
+	switch r, known := x.Policy.Scheduling.Reservation(spec.Reservation); {
 	case !known:
 		return command.Refuse(command.InvalidArgument, fmt.Sprintf("there is no reservation %q", spec.Reservation), "gctl show reservations lists them")
-	case r.End <= s.now:
+	case r.End <= x.Now:
 		return command.Refuse(command.InvalidArgument, fmt.Sprintf("reservation %q is over", r.Name), "leave out --reservation")
 	case !r.Admits(spec.Owner.User, spec.Account):
 		return command.Refusef(command.Denied, "reservation %q is not for user %s or account %q", r.Name, spec.Owner.User, spec.Account)
@@ -134,15 +135,15 @@ func (s *State) mayUse(spec *cluster.JobSpec) *command.Refusal {
 	return nil
 }
 
-// withinReservation refuses a time limit for which the job's reservation is too short,
-// whenever it starts from now on: nothing would ever start it.
-func (s *State) withinReservation(spec *cluster.JobSpec) *command.Refusal {
-	r, known := s.policy.Scheduling.Reservation(spec.Reservation)
+// CheckReservation refuses a time limit for which the job's reservation is too short whenever the
+// job starts: it would never start.
+func (x *Checker) CheckReservation(spec *cluster.JobSpec) *command.Refusal {
+	r, known := x.Policy.Scheduling.Reservation(spec.Reservation)
 	if !known {
 		return nil
 	}
-	grace := eligible.Grace(s.policy)
-	longest, why := s.openFor(r, max(s.now, r.Start, spec.Begin))
+	grace := eligible.Grace(x.Policy)
+	longest, why := x.openFor(r, max(x.Now, r.Start, spec.Begin))
 	left := longest - grace
 	if spec.TimeLimit > 0 && spec.TimeLimit <= left {
 		return nil
@@ -156,23 +157,24 @@ func (s *State) withinReservation(spec *cluster.JobSpec) *command.Refusal {
 	return command.WithHint(refusal, "ask for at most --time=%s", cluster.FormatLimit(left))
 }
 
-// openFor is the longest time from an instant on in which no maintenance has all nodes of a
-// reservation, and which windows bound it, as part of a sentence. O(reservations × nodes).
-func (s *State) openFor(r *cluster.Reservation, from cluster.Instant) (longest time.Duration, why string) {
-	s.rebuildPartitionIndex()
-	at := slices.IndexFunc(s.rooms.kept, func(k kept) bool { return k.Name == r.Name })
+// openFor returns the longest time after an instant in which no maintenance has all nodes of a
+// reservation, and the maintenance windows that bound it, as part of a sentence.
+// O(reservations × nodes).
+func (x *Checker) openFor(r *cluster.Reservation, from cluster.Instant) (longest time.Duration, why string) {
+	all := x.Index.Reservations()
+	at := slices.IndexFunc(all, func(k Reservation) bool { return k.Name == r.Name })
 	var over []*cluster.Reservation
-	for i := range s.rooms.kept {
-		k := &s.rooms.kept[i]
-		closed := func() (all bool) {
-			for name := range s.nodes.All() {
-				if s.rooms.kept[at].has(name) {
-					if all = k.has(name); !all {
+	for i := range all {
+		k := &all[i]
+		closed := func() (closed bool) {
+			for name := range x.Nodes.All() {
+				if all[at].Has(name) {
+					if closed = k.Has(name); !closed {
 						return false
 					}
 				}
 			}
-			return all
+			return closed
 		}
 		if at >= 0 && k.Maintenance() && !r.Maintenance() && k.Start < r.End && k.End > from && closed() {
 			over = append(over, k.Reservation)
@@ -186,12 +188,7 @@ func (s *State) openFor(r *cluster.Reservation, from cluster.Instant) (longest t
 	return max(longest, r.End.Sub(from)), why
 }
 
-// partitionsOf are the partitions in which a job may run, in its order.
-func partitionsOf(spec *cluster.JobSpec) []string {
-	return append([]string{spec.Partition}, spec.Others...)
-}
-
-// limited refuses what is beyond the limits of a partition or of the QOS.
+// limited refuses a job beyond the limits of a partition or of the QOS.
 func limited(spec *cluster.JobSpec, part cluster.Partition, qos cluster.QOS) *command.Refusal {
 	if r := &spec.Request; part.MaxNodes > 0 && r.Nodes > part.MaxNodes {
 		return command.WithHint(command.Refusef(command.InvalidArgument, "partition %q gives a job at most %s, not %d", part.Name, words.Count(part.MaxNodes, "node"), r.Nodes), "ask for at most %d with --nodes", part.MaxNodes)
@@ -213,25 +210,9 @@ func checkTime(spec *cluster.JobSpec, part cluster.Partition, qos cluster.QOS) *
 	return nil
 }
 
-func (s *State) partitionNames() string {
-	names := make([]string, 0, len(s.policy.Partitions))
-	for _, p := range s.policy.Partitions {
-		names = append(names, p.Name)
-	}
-	return strings.Join(names, ", ")
-}
-
-func (s *State) qosNames() string {
-	names := make([]string, 0, len(s.policy.QOS))
-	for _, q := range s.policy.QOS {
-		names = append(names, q.Name)
-	}
-	return strings.Join(names, ", ")
-}
-
-func (s *State) licenceNames() string {
-	names := make([]string, 0, len(s.policy.Scheduling.Licences))
-	for _, l := range s.policy.Scheduling.Licences {
+func (x *Checker) licenceNames() string {
+	names := make([]string, 0, len(x.Policy.Scheduling.Licences))
+	for _, l := range x.Policy.Scheduling.Licences {
 		names = append(names, fmt.Sprintf("%s (%d)", l.Name, l.Count))
 	}
 	if len(names) == 0 {

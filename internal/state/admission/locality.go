@@ -1,4 +1,4 @@
-package state
+package admission
 
 import (
 	"slices"
@@ -8,28 +8,28 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// localityIndex are what of some nodes hangs together: by NVLink, and under one leaf switch.
-type localityIndex struct {
+// Locality counts groups of some nodes: by NVLink domain, and by leaf switch.
+type Locality struct {
 	links  []domainGroup // NVLink domains, with the GPUs that are in them
 	nodes  []shape       // nodes, each once for every NVLink domain it has GPUs in
 	leaves []domainGroup
 }
 
-// domainGroup is nodes that hang together; equal ones are counted.
+// domainGroup is the nodes of one domain; equal domains are counted.
 type domainGroup struct {
 	times  int64
 	shapes []shape
 }
 
-func sameIsland(a, b domainGroup) bool {
+func equalGroups(a, b domainGroup) bool {
 	return slices.EqualFunc(a.shapes, b.shapes, func(x, y shape) bool { return x.nodes == y.nodes && x.same(y) })
 }
 
-// counted puts equal islands together. O(islands × different ones).
+// counted merges equal groups. O(groups × different ones).
 func counted(all []*domainGroup) []domainGroup {
 	var out []domainGroup
 	for _, i := range all {
-		at := slices.IndexFunc(out, func(o domainGroup) bool { return sameIsland(o, *i) })
+		at := slices.IndexFunc(out, func(o domainGroup) bool { return equalGroups(o, *i) })
 		if at < 0 {
 			at = len(out)
 			out = append(out, domainGroup{shapes: i.shapes})
@@ -39,14 +39,13 @@ func counted(all []*domainGroup) []domainGroup {
 	return out
 }
 
-// islands are islands being gathered, in the order in which they were met, so that
-// replicas agree.
-type islands struct {
+// gatherer collects groups in the order of the nodes, so that replicas agree.
+type gatherer struct {
 	at  map[string]*domainGroup
 	all []*domainGroup
 }
 
-func (x *islands) add(name string, s shape) {
+func (x *gatherer) add(name string, s shape) {
 	i := x.at[name]
 	if i == nil {
 		i = &domainGroup{}
@@ -56,16 +55,16 @@ func (x *islands) add(name string, s shape) {
 	i.shapes = countShape(i.shapes, s)
 }
 
-// localityOf finds what of the named nodes hangs together. O(GPUs).
-func (s *State) localityOf(names []string) *localityIndex {
-	t := &localityIndex{}
-	links, leaves := islands{at: map[string]*domainGroup{}}, islands{at: map[string]*domainGroup{}}
+// localityOf groups the named nodes. O(GPUs).
+func (x *Checker) localityOf(names []string) *Locality {
+	t := &Locality{}
+	links, leaves := gatherer{at: map[string]*domainGroup{}}, gatherer{at: map[string]*domainGroup{}}
 	for _, name := range names {
-		reported, _ := s.nodes.Get(name)
-		n := s.fabric.tree.Linked(reported)
-		leaf := "/" + name // a node that the fabric does not name hangs alone
-		if d, known := s.fabric.tree.Domain(0, name); known {
-			leaf = s.fabric.tree.Name(0, d)
+		reported, _ := x.Nodes.Get(name)
+		n := x.Fabric.Linked(reported)
+		leaf := "/" + name // a node that the fabric does not name is its own leaf
+		if d, known := x.Fabric.Domain(0, name); known {
+			leaf = x.Fabric.Name(0, d)
 		}
 		leaves.add(leaf, shapeOf(n))
 		for _, d := range domainsOf(n.GPUs) {
@@ -79,7 +78,7 @@ func (s *State) localityOf(names []string) *localityIndex {
 	return t
 }
 
-// domainsOf are the NVLink domains of a node's GPUs, in their order.
+// domainsOf returns the NVLink domains of a node's GPUs, in their order.
 func domainsOf(gpus []cluster.GPU) []string {
 	var all []string
 	for _, g := range gpus {
@@ -95,9 +94,9 @@ func sameLinks(a, b []cluster.GPU) bool {
 	return slices.EqualFunc(a, b, func(x, y cluster.GPU) bool { return x.Domain == y.Domain })
 }
 
-// checkLocality refuses what the nodes could give, but nowhere as near to each other as the
-// job insists.
-func checkLocality(r *cluster.Request, t *localityIndex, where nodeScope) *command.Refusal {
+// checkLocality refuses a job that fits the nodes, but nowhere within the domain that it
+// requires.
+func checkLocality(r *cluster.Request, t *Locality, where nodeScope) *command.Refusal {
 	var refusal *command.Refusal
 	switch r.Connect {
 	case cluster.ConnectNVLink:
@@ -114,7 +113,7 @@ func checkLocality(r *cluster.Request, t *localityIndex, where nodeScope) *comma
 }
 
 // checkNVLinkDomain refuses a job that fits into no NVLink domain.
-func checkNVLinkDomain(r *cluster.Request, t *localityIndex, where nodeScope) *command.Refusal {
+func checkNVLinkDomain(r *cluster.Request, t *Locality, where nodeScope) *command.Refusal {
 	var most int64 // GPUs of the largest domain
 	beyond := false
 	for _, l := range t.links {
@@ -141,8 +140,8 @@ func checkNVLinkDomain(r *cluster.Request, t *localityIndex, where nodeScope) *c
 	return command.WithHint(command.Refusef(command.InvalidArgument, "no NVLink domain of %s has all that the job asks for at once", where), other)
 }
 
-// unlinkedNodes refuses a job for which too few nodes have their GPUs in one domain.
-func unlinkedNodes(r *cluster.Request, t *localityIndex, where nodeScope) *command.Refusal {
+// unlinkedNodes refuses a job if too few nodes have their GPUs in one domain.
+func unlinkedNodes(r *cluster.Request, t *Locality, where nodeScope) *command.Refusal {
 	var most int32
 	for _, s := range t.nodes {
 		most = max(most, s.gpusOf(r))
@@ -162,7 +161,7 @@ func unlinkedNodes(r *cluster.Request, t *localityIndex, where nodeScope) *comma
 }
 
 // spread refuses a job that needs more leaf switches than it accepts.
-func spread(r *cluster.Request, t *localityIndex, most int64, where nodeScope) *command.Refusal {
+func spread(r *cluster.Request, t *Locality, most int64, where nodeScope) *command.Refusal {
 	var nodes, gpus []int64 // of each leaf, as many as may be used
 	for _, l := range t.leaves {
 		n, g := capacity(r, l.shapes, where.most)
@@ -185,7 +184,7 @@ func spread(r *cluster.Request, t *localityIndex, most int64, where nodeScope) *
 	return command.WithHint(command.Refusef(command.InvalidArgument, "%s of %s can give the job %d GPUs, it asks for %d", under, where, g, r.TotalGPUs()), advice)
 }
 
-// largest is the sum of the largest few. It consumes the list.
+// largest returns the sum of the largest few numbers. It consumes the list.
 func largest(list []int64, few int64) int64 {
 	slices.Sort(list)
 	slices.Reverse(list)
