@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -42,10 +43,10 @@ func ParseAttempt(text string) (Attempt, error) {
 // which is nil if the cluster does not have the job. The attempt must be running on that node:
 // otherwise the error wraps ErrAttemptEnded, or ErrDenied if it never ran there.
 func (a Attempt) OwnerOf(j *cluster.Job, node string) (Identity, error) {
-	ended := &Error{
+	ended := hint.New(
 		fmt.Errorf("attempt %d of job %d has ended; %w", a.Number, a.Job, ErrAttemptEnded),
 		"run the command on a login node",
-	}
+	)
 	switch {
 	case j == nil, j.Attempt > a.Number, j.Attempt == a.Number && !runs(j.State):
 		return Identity{}, ended

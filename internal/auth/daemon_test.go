@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/greylag/greylag/internal/hint"
 )
 
 // startDaemon serves on a socket of its own until the test ends or stop is called.
@@ -76,9 +78,8 @@ func TestFetchTellsWhoWeAre(t *testing.T) {
 func TestOtherUsers(t *testing.T) {
 	if socket := os.Getenv("GREYLAG_TEST_FETCH"); socket != "" {
 		token, err := FetchToken(t.Context(), socket)
-		var hint *Error
-		if errors.As(err, &hint) {
-			token = err.Error() + " hint: " + hint.Hint()
+		if err != nil {
+			token = err.Error() + " hint: " + hint.Of(err)
 		}
 		os.Stdout.WriteString("answer=" + token + "\n")
 		return
@@ -147,8 +148,7 @@ func TestFetchSaysWhatIsWrong(t *testing.T) {
 	}()
 	for path, want := range map[string]string{absent: "login nodes", dead: "has ended", garbled: "log"} {
 		_, err := FetchToken(t.Context(), path)
-		var hint *Error
-		if !errors.Is(err, ErrNoDaemon) || !errors.As(err, &hint) || !strings.Contains(hint.Hint(), want) || !strings.Contains(err.Error(), path) {
+		if !errors.Is(err, ErrNoDaemon) || !strings.Contains(hint.Of(err), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

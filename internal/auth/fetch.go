@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/greylag/greylag/internal/hint"
 )
 
 // ErrNoDaemon marks a host on which no gauthd answers.
@@ -65,11 +67,10 @@ func restarting(err error) bool {
 
 // fetchFailed gives advice with an error that has none yet.
 func fetchFailed(socket string, err error) error {
-	var told *Error
-	if errors.As(err, &told) {
+	if hint.Of(err) != "" {
 		return err
 	}
-	return &Error{fmt.Errorf("%w on %s: %w", ErrNoDaemon, socket, err), fetchHint(err)}
+	return hint.New(fmt.Errorf("%w on %s: %w", ErrNoDaemon, socket, err), fetchHint(err))
 }
 
 func fetchHint(err error) string {
@@ -116,13 +117,13 @@ func parseAnswer(line string) (string, error) {
 	code, detail, _ := strings.Cut(text, " ")
 	switch code {
 	case codeUnknownUser:
-		return "", &Error{fmt.Errorf("%w: %s", ErrUnknownUser, detail), "your account was removed, or its directory service is down: try id"}
+		return "", hint.New(fmt.Errorf("%w: %s", ErrUnknownUser, detail), "your account was removed, or its directory service is down: try id")
 	case codeForeign:
-		return "", &Error{fmt.Errorf("%w: %s", ErrForeign, detail), "run the command outside the container or user namespace"}
+		return "", hint.New(fmt.Errorf("%w: %s", ErrForeign, detail), "run the command outside the container or user namespace")
 	case codeBusy:
-		return "", &Error{fmt.Errorf("%w: %w: %s", ErrNoDaemon, errBusy, detail), "many commands run at once; try again"}
+		return "", hint.New(fmt.Errorf("%w: %w: %s", ErrNoDaemon, errBusy, detail), "many commands run at once; try again")
 	case codeNotJoined:
-		return "", &Error{fmt.Errorf("%w: %s", ErrNoDaemon, detail), "an administrator joins this host again: gctl join TOKEN@HOST"}
+		return "", hint.New(fmt.Errorf("%w: %s", ErrNoDaemon, detail), "an administrator joins this host again: gctl join TOKEN@HOST")
 	}
-	return "", &Error{fmt.Errorf("%w: %.200q", ErrNoDaemon, detail), "see why in the daemon's log: journalctl -u gauthd"}
+	return "", hint.New(fmt.Errorf("%w: %.200q", ErrNoDaemon, detail), "see why in the daemon's log: journalctl -u gauthd")
 }

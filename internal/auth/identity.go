@@ -53,22 +53,6 @@ var (
 	ErrClock = errors.New("clocks disagree")
 )
 
-// Error is an error with advice for the person who sees it, which programs print on a line of its
-// own after "hint:".
-type Error struct {
-	Err    error
-	Advice string
-}
-
-// Error is the message without the advice.
-func (e *Error) Error() string { return e.Err.Error() }
-
-// Unwrap is the error without the advice.
-func (e *Error) Unwrap() error { return e.Err }
-
-// Hint is the advice, lower case, without a full stop.
-func (e *Error) Hint() string { return e.Advice }
-
 // maxUser is the longest user name that is signed; Linux tools stop at 32.
 const maxUser = 255
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -91,7 +92,7 @@ func Allow(c Caller, p *procedure.Procedure, whose Ownership) error {
 	case p.Public, c.program() && p.Programs&programs(c.Machine.Role) != 0:
 		return nil
 	case !c.person() && !c.program():
-		return &Error{fmt.Errorf("%w: %s needs an identity token", ErrNoCaller, p.Name), "gsubmit, gqueue and gctl get one from gauthd by themselves"}
+		return hint.New(fmt.Errorf("%w: %s needs an identity token", ErrNoCaller, p.Name), "gsubmit, gqueue and gctl get one from gauthd by themselves")
 	}
 	required := p.Others
 	if whose == Own {
@@ -111,7 +112,7 @@ func denied(c Caller, p *procedure.Procedure, required procedure.Role) error {
 	if required == procedure.NoUser {
 		return err
 	}
-	return &Error{err, "gctl show policy lists the users with each role"}
+	return hint.New(err, "gctl show policy lists the users with each role")
 }
 
 // programs returns the set that holds the program of a certificate; 0 for none.

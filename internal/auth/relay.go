@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/procedure"
 )
 
@@ -29,9 +30,8 @@ const HintHeader = "Greylag-Hint"
 // RefuseRelay answers a call that gauthd or gnoded does not forward.
 func RefuseRelay(w http.ResponseWriter, status int, why error) {
 	w.Header().Set(RelayHeader, "refused")
-	var hinted interface{ Hint() string }
-	if errors.As(why, &hinted) {
-		w.Header().Set(HintHeader, strings.Join(strings.Fields(hinted.Hint()), " "))
+	if advice := hint.Of(why); advice != "" {
+		w.Header().Set(HintHeader, strings.Join(strings.Fields(advice), " "))
 	}
 	http.Error(w, why.Error(), status)
 }

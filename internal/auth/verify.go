@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
 )
 
@@ -134,16 +135,16 @@ func (v *Verifier) signer(cert []byte, now time.Time) (signer, error) {
 // checkTimes allows Skew on both sides. Beyond it, a token's age tells the two cases apart.
 func checkTimes(id Identity, now time.Time) error {
 	if ahead := id.Issued.Sub(now); ahead > Skew {
-		return &Error{
+		return hint.New(
 			fmt.Errorf("%w: the clock of %s is %v ahead of this controller's", ErrClock, id.Host, ahead.Round(time.Second)),
-			"set the clocks, for example with chrony: they may differ by " + Skew.String(),
-		}
+			"set the clocks, for example with chrony: they may differ by "+Skew.String(),
+		)
 	}
 	if late := now.Sub(id.Expires); late > Skew {
-		return &Error{
+		return hint.New(
 			fmt.Errorf("%w: %v ago, by the clock of this controller", ErrExpired, late.Round(time.Second)),
-			"run the command again; if that does not help, the clock of " + id.Host + " is behind",
-		}
+			"run the command again; if that does not help, the clock of "+id.Host+" is behind",
+		)
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/greylag/greylag/internal/hint"
 )
 
 // outcome is what became of an attempt, as far as another one is concerned.
@@ -42,9 +44,9 @@ func (a *attempt) failed(caller context.Context, err error) *attempt {
 	case permanent(err):
 		a.outcome, a.err = rejected, err
 	case errors.Is(err, context.Canceled):
-		a.outcome, a.err = notNow, &unreachable{a.target, errLeft}
+		a.outcome, a.err = notNow, notReached(a.target, errLeft)
 	default:
-		a.outcome, a.err = notNow, &unreachable{a.target, err}
+		a.outcome, a.err = notNow, notReached(a.target, err)
 	}
 	return a
 }
@@ -61,9 +63,9 @@ func (u *unreachable) Error() string { return "controller " + u.target + ": " + 
 // Unwrap is the error without the controller.
 func (u *unreachable) Unwrap() error { return u.err }
 
-// Hint is the advice.
-func (u *unreachable) Hint() string {
-	return "is gctld running there? the controllers are named in client.toml; see gctl cluster status"
+// notReached is an unreachable error with advice.
+func notReached(target string, err error) error {
+	return hint.New(&unreachable{target, err}, "is gctld running there? the controllers are named in client.toml; see gctl cluster status")
 }
 
 // opened looks at the beginning of a stream: one that ends at once with "not now"
@@ -148,7 +150,7 @@ func (a *attempt) reason() error {
 	if json.Unmarshal(a.body, &told) == nil && told.Message != "" {
 		return errors.New(told.Message)
 	}
-	return &unreachable{a.target, errors.New(http.StatusText(a.response.StatusCode))}
+	return notReached(a.target, errors.New(http.StatusText(a.response.StatusCode)))
 }
 
 func (a *attempt) discard() {

@@ -29,6 +29,7 @@ import (
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
 )
 
@@ -153,12 +154,10 @@ func trust(caFile string) (*tls.Config, error) {
 	trusted, err := pki.LoadTrust(caFile)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, &auth.Error{
-				Err:    fmt.Errorf("this host belongs to no cluster: %s is absent", caFile),
-				Advice: "an administrator runs: gctl join TOKEN@CONTROLLER, or set " + config.ClientEnv + " to a client.toml",
-			}
+			return nil, hint.New(fmt.Errorf("this host belongs to no cluster: %s is absent", caFile),
+				"an administrator runs: gctl join TOKEN@CONTROLLER, or set "+config.ClientEnv+" to a client.toml")
 		}
-		return nil, &auth.Error{Err: badTrust(caFile, err), Advice: "copy ca_file from another host of the cluster, or an administrator runs: gctl join TOKEN@CONTROLLER"}
+		return nil, hint.New(badTrust(caFile, err), "copy ca_file from another host of the cluster, or an administrator runs: gctl join TOKEN@CONTROLLER")
 	}
 	return pki.ClientTLS(trusted, nil), nil
 }
@@ -210,9 +209,8 @@ func NewRequestID() string {
 // Hint returns what the answerer of an error, or the program that met it here,
 // advises; "" for nothing.
 func Hint(err error) string {
-	var told interface{ Hint() string }
-	if errors.As(err, &told) {
-		return told.Hint()
+	if advice := hint.Of(err); advice != "" {
+		return advice
 	}
 	var remote *connect.Error
 	if errors.As(err, &remote) {

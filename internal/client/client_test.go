@@ -18,6 +18,7 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
 )
 
@@ -272,7 +273,7 @@ func (s *tokens) Token(context.Context) (string, error) { s.n++; return "t", s.e
 
 func TestWithoutAToken(t *testing.T) {
 	trust, all := cluster(t, yes)
-	source := &tokens{err: &auth.Error{Err: auth.ErrNoDaemon, Advice: "start gauthd"}}
+	source := &tokens{err: hint.New(auth.ErrNoDaemon, "start gauthd")}
 	c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil), Tokens: source})
 	_, err := submit(t.Context(), c)
 	if !errors.Is(err, auth.ErrNoDaemon) || client.Hint(err) != "start gauthd" || source.n != 1 || len(all[0].seen) != 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/hint"
 )
 
 // nodeTarget stands for the daemon of the node where a request names a host.
@@ -22,24 +23,12 @@ const nodeTarget = "gnoded"
 // node serves for the task, without a token.
 func dialNode(cfg config.Client) (*Client, error) {
 	if cfg.Direct {
-		return nil, &auth.Error{
-			Err:    errors.New("inside a job the node chooses the controller"),
-			Advice: "omit --controller, or run the command on a login node",
-		}
+		return nil, hint.New(errors.New("inside a job the node chooses the controller"), "omit --controller, or run the command on a login node")
 	}
 	c := New(Config{Controllers: []string{nodeTarget}, Timeout: cfg.Timeout})
 	c.calls.socket, c.calls.made = cfg.JobSocket, newNodeRoads(cfg.JobSocket)
 	return c, nil
 }
-
-// refusal is the reason why gnoded did not forward a call.
-type refusal struct{ message, hint string }
-
-// Error is the reason.
-func (r *refusal) Error() string { return r.message }
-
-// Hint is the advice.
-func (r *refusal) Hint() string { return r.hint }
 
 // maxRefusal bounds the text of a refusal.
 const maxRefusal = 4 << 10
@@ -47,29 +36,29 @@ const maxRefusal = 4 << 10
 // refusedByNode records an attempt that gnoded did not forward, or that did not reach it. If no
 // controller answers or gnoded is restarting, another attempt may succeed.
 func (f *failover) refusedByNode(a *attempt, response *http.Response, err error) *attempt {
-	why := &refusal{hint: "retry, since gnoded may be restarting; administrators: check journalctl -u gnoded on this node"}
+	message, advice := "", "retry, since gnoded may be restarting; administrators: check journalctl -u gnoded on this node"
 	switch {
 	case errors.Is(err, context.Canceled): // by this attempt's own clock
-		why.message = "gnoded on this node did not answer in time on " + f.socket
+		message = "gnoded on this node did not answer in time on " + f.socket
 	case err != nil:
-		why.message = fmt.Sprintf("gnoded on this node does not answer: %v", err)
+		message = fmt.Sprintf("gnoded on this node does not answer: %v", err)
 	default:
 		text, _ := io.ReadAll(io.LimitReader(response.Body, maxRefusal)) // a truncated text is still useful
 		response.Body.Close()
-		why.message, why.hint = strings.TrimSpace(string(text)), response.Header.Get(auth.HintHeader)
+		message, advice = strings.TrimSpace(string(text)), response.Header.Get(auth.HintHeader)
 	}
 	a.outcome = notNow
 	code := connect.CodeUnavailable
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		a.outcome, code, why.hint = answered, connect.CodePermissionDenied, "only processes of the job's user may use it"
+		a.outcome, code, advice = answered, connect.CodePermissionDenied, "only processes of the job's user may use it"
 	case err != nil, response.StatusCode == http.StatusBadGateway:
 	case response.StatusCode == http.StatusForbidden:
 		a.outcome, code = answered, connect.CodePermissionDenied
 	default:
 		a.outcome, code = answered, connect.CodeInvalidArgument
 	}
-	a.err = connect.NewError(code, why)
+	a.err = connect.NewError(code, hint.New(errors.New(message), advice))
 	f.setRefused(a.err)
 	return a
 }

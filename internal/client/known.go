@@ -239,10 +239,10 @@ func (c *Client) StatusOf(ctx context.Context, address string) (*greylagv1.GetSt
 	calls := greylagv1connect.NewClusterServiceClient(straight{c.calls, address}, "https://"+address)
 	status, err := calls.GetStatus(ctx, &greylagv1.GetStatusRequest{})
 	if lost, is := errors.AsType[*unreachable](err); is {
-		return nil, lost
+		return nil, notReached(lost.target, lost.err)
 	}
 	if err != nil {
-		return nil, &unreachable{address, err}
+		return nil, notReached(address, err)
 	}
 	return status, nil
 }

@@ -74,6 +74,6 @@ func (f *failover) astray(a *attempt, response *http.Response, err error) *attem
 	case errors.Is(err, context.Canceled): // by this attempt's own clock
 		err = errLeft
 	}
-	a.outcome, a.astray, a.err = notNow, true, &unreachable{a.target, fmt.Errorf("by way of gauthd: %w", err)}
+	a.outcome, a.astray, a.err = notNow, true, notReached(a.target, fmt.Errorf("by way of gauthd: %w", err))
 	return a
 }

@@ -16,6 +16,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+	"github.com/greylag/greylag/internal/hint"
 )
 
 const (
@@ -53,8 +54,8 @@ func (l *leaderless) Error() string {
 	return what + ": " + strings.Join(l.told, "; ")
 }
 
-// Hint is the advice.
-func (l *leaderless) Hint() string {
+// advice says what still works without a leader.
+func (l *leaderless) advice() string {
 	if l.answer {
 		return "a leader needs a majority of the controllers; what one that answers knew last: gqueue --stale, and --stale of gctl info, nodes, show, why and plan"
 	}
@@ -86,7 +87,7 @@ func (f *failover) probeLeaders(ctx context.Context) error {
 		l.answer = l.answer || s.answers
 		l.told = append(l.told, controllers[i]+" "+s.words)
 	}
-	return l
+	return hint.New(l, l.advice())
 }
 
 // standing is what one controller says of itself.
@@ -145,7 +146,7 @@ func (s straight) Do(request *http.Request) (*http.Response, error) {
 	}
 	response, err := roads.RoundTrip(request)
 	if err != nil && !permanent(err) {
-		return nil, connect.NewError(connect.CodeUnavailable, &unreachable{s.target, err})
+		return nil, connect.NewError(connect.CodeUnavailable, notReached(s.target, err))
 	}
 	return response, err
 }

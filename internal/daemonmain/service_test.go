@@ -6,12 +6,9 @@ import (
 	"errors"
 	"io"
 	"testing"
+
+	"github.com/greylag/greylag/internal/hint"
 )
-
-// hinted is an error that says what to do.
-type hinted struct{ error }
-
-func (hinted) Hint() string { return "mend it" }
 
 func TestStatusAndWords(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -26,7 +23,7 @@ func TestStatusAndWords(t *testing.T) {
 		"help":           {args: []string{"--help"}, status: stopped, says: "usage: testd [--config FILE]\n\nTests.\nExit status: 0 stopped by a signal, 1 failed, 2 wrong usage or configuration.\n"},
 		"a word":         {args: []string{"start"}, status: misused, says: "usage: testd [--config FILE]\n\nTests.\nExit status: 0 stopped by a signal, 1 failed, 2 wrong usage or configuration.\n"},
 		"a wrong file":   {load: errors.New("x.toml:1: wrong"), status: misused, says: "testd: error: x.toml:1: wrong\n"},
-		"does not serve": {serve: hinted{errors.New("no key")}, status: failed, says: "testd: error: no key\ntestd: hint: mend it\n"},
+		"does not serve": {serve: hint.New(errors.New("no key"), "fix it"), status: failed, says: "testd: error: no key\ntestd: hint: fix it\n"},
 	} {
 		var stderr bytes.Buffer
 		served := ""

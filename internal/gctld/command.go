@@ -113,11 +113,8 @@ func report(stderr io.Writer, err error) int {
 		return exitOK
 	}
 	fmt.Fprintf(stderr, "gctld: error: %v\n", err)
-	var hinted interface{ Hint() string }
 	if hint := client.Hint(err); hint != "" {
 		fmt.Fprintf(stderr, "gctld: hint: %s\n", hint)
-	} else if errors.As(err, &hinted) && hinted.Hint() != "" {
-		fmt.Fprintf(stderr, "gctld: hint: %s\n", hinted.Hint())
 	}
 	return exitFailed
 }

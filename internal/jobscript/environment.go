@@ -36,10 +36,10 @@ func parseExport(word string, e *Export) error {
 func (e *Export) add(term string) error {
 	name, _, valued := strings.Cut(term, "=")
 	if !isVariable(name) {
-		return &hinted{fmt.Sprintf("not a variable: %q", term), "write NAME or NAME=VALUE; a value with commas needs --env"}
+		return advise(fmt.Sprintf("not a variable: %q", term), "write NAME or NAME=VALUE; a value with commas needs --env")
 	}
 	if strings.ContainsRune(term, 0) {
-		return &hinted{fmt.Sprintf("variable %s holds a NUL byte", name), "leave it out"}
+		return advise(fmt.Sprintf("variable %s holds a NUL byte", name), "leave it out")
 	}
 	if valued {
 		e.Set = append(e.Set, term)

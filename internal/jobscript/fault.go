@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/greylag/greylag/internal/hint"
 )
 
 // Fault is one thing that is wrong with what a user asked for.
@@ -68,21 +70,17 @@ func (f Faults) err() error {
 	return f
 }
 
-// hinted is an error with advice, from a parser of values.
-type hinted struct {
-	problem, advice string
-}
-
-func (h *hinted) Error() string { return h.problem }
+// advise returns an error with advice, for a parser of values.
+func advise(problem, advice string) error { return hint.New(errors.New(problem), advice) }
 
 // faultOf places an error of a value's parser. Those of pkg/cluster end with
 // what they want, in brackets.
 func faultOf(a ask, err error) *Fault {
 	fault := &Fault{Where: a.where, Option: a.as, Problem: err.Error(), line: a.line}
-	var h *hinted
-	if errors.As(err, &h) {
-		fault.Advice = h.advice
-	} else if problem, want, ok := strings.Cut(fault.Problem, " (want "); ok {
+	if fault.Advice = hint.Of(err); fault.Advice != "" {
+		return fault
+	}
+	if problem, want, ok := strings.Cut(fault.Problem, " (want "); ok {
 		fault.Problem, fault.Advice = problem, "write "+strings.TrimSuffix(want, ")")
 	}
 	return fault

@@ -17,10 +17,10 @@ const farthest = 10 * 365 * 24 * time.Hour
 func ParseMoment(word string, now time.Time) (time.Time, error) {
 	t, ok := parseMoment(strings.ToLower(strings.TrimSpace(word)), now)
 	if !ok {
-		return time.Time{}, &hinted{fmt.Sprintf("not a time: %q", word), "write 16:00, now+1hour, tomorrow or 2026-11-21T16:00"}
+		return time.Time{}, advise(fmt.Sprintf("not a time: %q", word), "write 16:00, now+1hour, tomorrow or 2026-11-21T16:00")
 	}
 	if t.Sub(now) > farthest {
-		return time.Time{}, &hinted{fmt.Sprintf("%q is more than ten years away", word), "write 16:00, now+1hour, tomorrow or 2026-11-21T16:00"}
+		return time.Time{}, advise(fmt.Sprintf("%q is more than ten years away", word), "write 16:00, now+1hour, tomorrow or 2026-11-21T16:00")
 	}
 	return t, nil
 }

@@ -18,9 +18,9 @@ func parsePartitions(word string) (first string, others []string, err error) {
 	for i, n := range names {
 		switch {
 		case n == "":
-			return "", nil, &hinted{fmt.Sprintf("a partition without a name in %q", word), "join names with commas, such as gpu,long"}
+			return "", nil, advise(fmt.Sprintf("a partition without a name in %q", word), "join names with commas, such as gpu,long")
 		case slices.Contains(names[:i], n):
-			return "", nil, &hinted{fmt.Sprintf("partition %q is named twice", n), ""}
+			return "", nil, advise(fmt.Sprintf("partition %q is named twice", n), "")
 		}
 	}
 	if len(names) == 1 {
@@ -33,7 +33,7 @@ func parsePartitions(word string) (first string, others []string, err error) {
 func parseLicences(word string) ([]cluster.Licence, error) {
 	const advice = "write names with counts, joined by commas, such as matlab:2,ansys"
 	if strings.ContainsAny(word, "|;") {
-		return nil, &hinted{fmt.Sprintf("one of several licences is not supported: %q", word), "join licences that are all needed with commas"}
+		return nil, advise(fmt.Sprintf("one of several licences is not supported: %q", word), "join licences that are all needed with commas")
 	}
 	var all []cluster.Licence
 	for _, term := range strings.Split(word, ",") {
@@ -44,10 +44,10 @@ func parseLicences(word string) ([]cluster.Licence, error) {
 			l.Count, err = parseCount(count, 1)
 		}
 		if err != nil || name == "" || !isWord(name, "@") {
-			return nil, &hinted{fmt.Sprintf("not a licence: %q", term), advice}
+			return nil, advise(fmt.Sprintf("not a licence: %q", term), advice)
 		}
 		if slices.ContainsFunc(all, func(o cluster.Licence) bool { return o.Name == name }) {
-			return nil, &hinted{fmt.Sprintf("licence %q is named twice", name), ""}
+			return nil, advise(fmt.Sprintf("licence %q is named twice", name), "")
 		}
 		all = append(all, l)
 	}
@@ -59,7 +59,7 @@ func parseConnect(word string) (cluster.Connect, time.Duration, error) {
 	name, limit, limited := strings.Cut(word, "@")
 	c, known := cluster.ParseConnect(name)
 	if !known {
-		return 0, 0, &hinted{fmt.Sprintf("unknown connection %q", name), "write any, nvlink, nvlink-node or leaf"}
+		return 0, 0, advise(fmt.Sprintf("unknown connection %q", name), "write any, nvlink, nvlink-node or leaf")
 	}
 	if !limited {
 		return c, cluster.SwitchAlways, nil

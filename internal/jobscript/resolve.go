@@ -1,12 +1,12 @@
 package jobscript
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 )
 
@@ -118,12 +118,7 @@ func (r *resolver) script(s Script) {
 }
 
 func lineFault(where string, line int, err error) *Fault {
-	fault := &Fault{Where: where, Problem: err.Error(), line: line}
-	var e *getopt.Error
-	if errors.As(err, &e) {
-		fault.Advice = e.Advice
-	}
-	return fault
+	return &Fault{Where: where, Problem: err.Error(), Advice: hint.Of(err), line: line}
 }
 
 // slurmPrefix begins the variables that sbatch(1) reads. They count before the script's lines

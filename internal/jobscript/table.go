@@ -107,10 +107,10 @@ func size(field func(*Options) *cluster.Bytes) func(*Options, string, time.Time)
 func one(what string, field func(*Options) *string) func(*Options, string, time.Time) error {
 	return func(o *Options, v string, _ time.Time) error {
 		if v == "" {
-			return &hinted{"the " + what + " has no name", "is the variable set that it comes from? leave the option out to do without it"}
+			return advise("the "+what+" has no name", "is the variable set that it comes from? leave the option out to do without it")
 		}
 		if strings.Contains(v, ",") {
-			return &hinted{"only one " + what + " can be named", "name the one that matters most"}
+			return advise("only one "+what+" can be named", "name the one that matters most")
 		}
 		*field(o) = v
 		return checkText(v)
@@ -179,7 +179,7 @@ func resourceRows(all []option) []option {
 			set: func(o *Options, v string, _ time.Time) error {
 				c, err := accounting.ParseCredits(v)
 				if err == nil && c <= 0 {
-					err = &hinted{fmt.Sprintf("%q is not above 0", v), "leave it out to pay any price"}
+					err = advise(fmt.Sprintf("%q is not above 0", v), "leave it out to pay any price")
 				}
 				o.Request.MaxPrice = int64(c)
 				return err
@@ -246,7 +246,7 @@ func nodeRows(all []option) []option {
 			set: func(o *Options, v string, _ time.Time) error {
 				o.Request.Exclusive = true
 				if v != "yes" {
-					return &hinted{"sharing by " + v + " is not supported", "write --exclusive alone"}
+					return advise("sharing by "+v+" is not supported", "write --exclusive alone")
 				}
 				return nil
 			}},
@@ -269,7 +269,7 @@ func timeRows(all []option) []option {
 			set: func(o *Options, v string, now time.Time) (err error) {
 				o.Deadline, err = ParseMoment(v, now)
 				if err == nil && !o.Deadline.After(now) {
-					return &hinted{"the deadline is over already", "write a time in the future, such as now+4hours"}
+					return advise("the deadline is over already", "write a time in the future, such as now+4hours")
 				}
 				return err
 			}},

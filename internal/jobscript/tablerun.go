@@ -23,7 +23,7 @@ func runRows(all []option) []option {
 			set: func(o *Options, v string, _ time.Time) error {
 				o.Append = v == "append"
 				if v != "append" && v != "truncate" {
-					return &hinted{fmt.Sprintf("unknown mode %q", v), "write append or truncate"}
+					return advise(fmt.Sprintf("unknown mode %q", v), "write append or truncate")
 				}
 				return nil
 			}},

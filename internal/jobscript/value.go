@@ -21,7 +21,7 @@ func parseCount(word string, least int32) (int32, error) {
 		if word == "" {
 			problem = "no number is given"
 		}
-		return 0, &hinted{problem, fmt.Sprintf("write one from %d to %d", least, math.MaxInt32)}
+		return 0, advise(problem, fmt.Sprintf("write one from %d to %d", least, math.MaxInt32))
 	}
 	return int32(n), nil
 }
@@ -34,7 +34,7 @@ func parseNodes(word string) (int32, error) {
 		return 0, err
 	}
 	if ranged && high != low {
-		return 0, &hinted{fmt.Sprintf("a range of nodes is not supported: %q", word), "give one number, such as --nodes=" + low}
+		return 0, advise(fmt.Sprintf("a range of nodes is not supported: %q", word), "give one number, such as --nodes="+low)
 	}
 	return n, nil
 }
@@ -50,7 +50,7 @@ func parseGPUs(word string) (types []string, n int32, err error) {
 	}
 	n, err = parseCount(tail, 0)
 	if err != nil || head == "" || !isWord(head, "|") || unicode.IsDigit(rune(head[0])) || head[0] == '-' {
-		return nil, 0, &hinted{fmt.Sprintf("not a number of GPUs: %q", word), "write a number, or a type and a number, such as h100:8"}
+		return nil, 0, advise(fmt.Sprintf("not a number of GPUs: %q", word), "write a number, or a type and a number, such as h100:8")
 	}
 	return strings.Split(strings.ToLower(head), "|"), n, nil
 }
@@ -59,14 +59,14 @@ func parseGPUs(word string) (types []string, n int32, err error) {
 func parseGRES(word string) (types []string, n int32, err error) {
 	name, rest, counted := strings.Cut(strings.TrimPrefix(word, "gres/"), ":")
 	if name != "gpu" {
-		return nil, 0, &hinted{fmt.Sprintf("unknown resource %q", word), "only gpu is known, such as gpu:h100:8"}
+		return nil, 0, advise(fmt.Sprintf("unknown resource %q", word), "only gpu is known, such as gpu:h100:8")
 	}
 	if !counted {
 		return nil, 1, nil
 	}
 	if first, more, several := strings.Cut(rest, ","); several {
 		if name, _, _ := strings.Cut(strings.TrimPrefix(more, "gres/"), ":"); name != "gpu" {
-			return nil, 0, &hinted{fmt.Sprintf("unknown resource %q", more), "only gpu is known, such as --gres=gpu:" + first}
+			return nil, 0, advise(fmt.Sprintf("unknown resource %q", more), "only gpu is known, such as --gres=gpu:"+first)
 		}
 	}
 	return parseGPUs(rest)
@@ -85,7 +85,7 @@ func parseRegions(word string) ([]string, error) {
 	regions := strings.Split(word, ",")
 	for _, r := range regions {
 		if !isWord(r, "") {
-			return nil, &hinted{fmt.Sprintf("not a list of regions: %q", word), "join the names of regions with commas: eu-north,eu-west"}
+			return nil, advise(fmt.Sprintf("not a list of regions: %q", word), "join the names of regions with commas: eu-north,eu-west")
 		}
 	}
 	return regions, nil
@@ -96,11 +96,11 @@ func ParseFeatures(word string) ([]string, error) {
 	features := strings.FieldsFunc(word, func(r rune) bool { return r == '&' || r == ',' })
 	for _, f := range features {
 		if !isWord(f, "") {
-			return nil, &hinted{fmt.Sprintf("not a list of features: %q", word), "join features that a node must all have with &; other operators are not supported, but any of several types of GPU is --gpus 'h100|a100:4'"}
+			return nil, advise(fmt.Sprintf("not a list of features: %q", word), "join features that a node must all have with &; other operators are not supported, but any of several types of GPU is --gpus 'h100|a100:4'")
 		}
 	}
 	if len(features) == 0 {
-		return nil, &hinted{"no feature is named", ""}
+		return nil, advise("no feature is named", "")
 	}
 	return features, nil
 }
@@ -109,10 +109,10 @@ func ParseFeatures(word string) ([]string, error) {
 func ParseHosts(word string) ([]string, error) {
 	names, err := hostlist.Expand(word)
 	if err != nil {
-		return nil, &hinted{err.Error(), "write names like gpu[001-004],login1"}
+		return nil, advise(err.Error(), "write names like gpu[001-004],login1")
 	}
 	if len(names) == 0 {
-		return nil, &hinted{"no node is named", "write names like gpu[001-004],login1"}
+		return nil, advise("no node is named", "write names like gpu[001-004],login1")
 	}
 	return names, nil
 }
@@ -125,7 +125,7 @@ func checkArray(word string) error {
 		err = strconv.ErrSyntax
 	}
 	if err != nil {
-		return &hinted{fmt.Sprintf("not an array: %q", word), "write indices such as 0-15, 0,6,16-32, 0-15:4, with %4 for at most four at once"}
+		return advise(fmt.Sprintf("not an array: %q", word), "write indices such as 0-15, 0,6,16-32, 0-15:4, with %4 for at most four at once")
 	}
 	return nil
 }
@@ -160,7 +160,7 @@ func ParseIndices(list string) ([]Indices, error) {
 func ParseDepends(word string) ([]cluster.Dependency, error) {
 	advice := "write afterok:123, afterany:123:124, afternotok:123, aftercorr:123, after:123, after:123+10 (minutes later) or singleton, joined by commas"
 	if strings.Contains(word, "?") {
-		return nil, &hinted{fmt.Sprintf("one of several conditions (?) is not supported: %q", word), "join conditions that must all hold with commas"}
+		return nil, advise(fmt.Sprintf("one of several conditions (?) is not supported: %q", word), "join conditions that must all hold with commas")
 	}
 	var all []cluster.Dependency
 	for _, term := range strings.Split(word, ",") {
@@ -168,25 +168,25 @@ func ParseDepends(word string) ([]cluster.Dependency, error) {
 		kind := dependencyKind(name)
 		switch {
 		case kind == 0:
-			return nil, &hinted{fmt.Sprintf("not a dependency: %q", term), advice}
+			return nil, advise(fmt.Sprintf("not a dependency: %q", term), advice)
 		case kind == cluster.Singleton && !given:
 			all = append(all, cluster.Dependency{Kind: kind})
 			continue
 		case kind == cluster.Singleton || !given:
-			return nil, &hinted{fmt.Sprintf("not a dependency: %q", term), advice}
+			return nil, advise(fmt.Sprintf("not a dependency: %q", term), advice)
 		}
 		for _, id := range strings.Split(ids, ":") {
 			bare, minutes, late := strings.Cut(id, "+")
 			if late && kind != cluster.After {
-				return nil, &hinted{fmt.Sprintf("%s takes no time: %q", kind, id), advice}
+				return nil, advise(fmt.Sprintf("%s takes no time: %q", kind, id), advice)
 			}
 			ref, err := cluster.ParseJobRef(bare)
 			if err != nil {
-				return nil, &hinted{fmt.Sprintf("not a job id: %q", id), advice}
+				return nil, advise(fmt.Sprintf("not a job id: %q", id), advice)
 			}
 			delay, err := parseMinutes(minutes)
 			if late && err != nil {
-				return nil, &hinted{fmt.Sprintf("not a number of minutes: %q", minutes), advice}
+				return nil, advise(fmt.Sprintf("not a number of minutes: %q", minutes), advice)
 			}
 			all = append(all, cluster.Dependency{Kind: kind, Job: ref, Delay: delay})
 		}
@@ -232,7 +232,7 @@ func parseWarn(word string) (cluster.WarnSignal, error) {
 	if timed {
 		s, err := parseCount(seconds, 0)
 		if err != nil || s > 1<<16 {
-			return w, &hinted{fmt.Sprintf("not a time before the limit: %q", seconds), "write seconds, at most 65536, such as USR1@120"}
+			return w, advise(fmt.Sprintf("not a time before the limit: %q", seconds), "write seconds, at most 65536, such as USR1@120")
 		}
 		w.Before = time.Duration(s) * time.Second
 	}
@@ -257,22 +257,19 @@ func ParseSignal(word string) (int32, error) {
 			return int32(i + 1), nil
 		}
 	}
-	return 0, &hinted{fmt.Sprintf("unknown signal %q", word), "write a name such as USR1 or TERM, or a number from 1 to 64"}
+	return 0, advise(fmt.Sprintf("unknown signal %q", word), "write a name such as USR1 or TERM, or a number from 1 to 64")
 }
-
-// Hint is the advice.
-func (h *hinted) Hint() string { return h.advice }
 
 func unprintable(r rune) bool { return cluster.UnsafeToDisplay(r) || r == utf8.RuneError }
 
 // checkText refuses names and paths that could not be shown or passed on.
 func checkText(word string) error {
 	if !utf8.ValidString(word) {
-		return &hinted{fmt.Sprintf("%q is not UTF-8", word), ""}
+		return advise(fmt.Sprintf("%q is not UTF-8", word), "")
 	}
 	for _, r := range word {
 		if cluster.UnsafeToDisplay(r) {
-			return &hinted{fmt.Sprintf("%q holds the control character %q", word, r), "leave it out"}
+			return advise(fmt.Sprintf("%q holds the control character %q", word, r), "leave it out")
 		}
 	}
 	return nil

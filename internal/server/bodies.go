@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+
+	"github.com/greylag/greylag/internal/hint"
 )
 
 // Bounds of the bytes of requests that this controller holds at one time. A request
@@ -46,19 +48,10 @@ type budget struct {
 // errFull is returned to a caller while too many bytes of requests are held.
 var errFull = errors.New("too many bytes of requests in flight")
 
-// busy is errFull with the limit that was reached.
-type busy struct{ by string }
-
-// Error names the limit.
-func (b *busy) Error() string { return fmt.Sprintf("%v: %s", errFull, b.by) }
-
-// Hint says when to retry.
-func (b *busy) Hint() string {
-	return "retry in 1 s, with fewer or smaller calls at a time"
+// full is errFull with the limit that was reached.
+func full(format string, args ...any) error {
+	return hint.New(fmt.Errorf("%w: "+format, append([]any{errFull}, args...)...), "retry in 1 s, with fewer or smaller calls at a time")
 }
-
-// Unwrap is errFull.
-func (b *busy) Unwrap() error { return errFull }
 
 // take counts n more bytes for the caller.
 func (b *budget) take(c *caller, n int) error {
@@ -70,11 +63,11 @@ func (b *budget) take(c *caller, n int) error {
 	defer b.mu.Unlock()
 	switch {
 	case b.callers[key]+n > most:
-		return &busy{fmt.Sprintf("the limit for %[2]s is %[1]d bytes", most, key)}
+		return full("the limit for %s is %d bytes", key, most)
 	case c.open() && b.open+n > heldOpen:
-		return &busy{fmt.Sprintf("the limit for calls without token or certificate is %d bytes", heldOpen)}
+		return full("the limit for calls without token or certificate is %d bytes", heldOpen)
 	case !c.open() && !c.unlimited() && b.users+n > heldInAll:
-		return &busy{fmt.Sprintf("the limit for all users is %d bytes", heldInAll)}
+		return full("the limit for all users is %d bytes", heldInAll)
 	}
 	b.count(c, key, n)
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/state/hosts"
@@ -32,7 +33,7 @@ func CheckRevoked(v *state.View, peer pki.Peer, issued time.Time) error {
 		by = " by " + h.RevokedBy
 	}
 	err := fmt.Errorf("%w: %s %s, on %s%s: %s", pki.ErrRevoked, peer.Role, peer.Name, h.RevokedAt.Time().Format(time.RFC3339), by, h.Reason)
-	return &revokedError{err, peer.Role, peer.Role == pki.RoleController && removedController(v, peer.Name)}
+	return hint.New(&revokedError{err, peer.Role, peer.Role == pki.RoleController && removedController(v, peer.Name)}, hosts.JoinHint(string(peer.Role)))
 }
 
 // removedController reports whether the controllers of that host name on record were all removed.
@@ -56,9 +57,6 @@ type revokedError struct {
 
 // Unwrap is the error without the advice.
 func (e *revokedError) Unwrap() error { return e.error }
-
-// Hint is how the host gets a new certificate.
-func (e *revokedError) Hint() string { return hosts.JoinHint(string(e.role)) }
 
 // revoked is CheckRevoked by the state as this controller has it.
 func (s *Server) revoked(peer pki.Peer, issued time.Time) error {

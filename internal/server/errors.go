@@ -15,6 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/config/strict"
+	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 )
@@ -41,11 +42,6 @@ const hintUnknown = "look whether it was done before asking anew: gqueue, gctl s
 type limited struct {
 	error
 	after time.Duration
-}
-
-// Hint is what to do instead of asking so often.
-func (l *limited) Hint() string {
-	return "many jobs go as one array, and gqueue --iterate or gsubmit --wait asks once; an administrator sets [limits] in gctld.toml"
 }
 
 // Unwrap is the error itself.
@@ -150,16 +146,12 @@ func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Er
 	return told
 }
 
-// hintOf is what to do about an error that is no refusal; "" where nobody knows.
+// hintOf returns the advice for an error that is no refusal; "" without advice.
 func hintOf(err error) string {
-	var hinted interface{ Hint() string }
-	switch {
-	case errors.As(err, &hinted):
-		return hinted.Hint()
-	case errors.Is(err, raftlog.ErrOutcomeUnknown):
-		return hintUnknown
+	if advice := hint.Of(err); advice != "" || !errors.Is(err, raftlog.ErrOutcomeUnknown) {
+		return advice
 	}
-	return ""
+	return hintUnknown
 }
 
 // plain is an error's text without the name of the package it comes from.

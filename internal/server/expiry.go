@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/state/hosts"
 )
@@ -30,10 +30,8 @@ func (s *Server) expired(c *caller) error {
 	if c.leaf == nil || s.cfg.Clock().Before(c.leaf.NotAfter) {
 		return nil
 	}
-	return &auth.Error{
-		Err:    fmt.Errorf("%w: the certificate of %s %s ended on %s", pki.ErrUntrusted, c.Machine.Role, c.Machine.Name, c.leaf.NotAfter.UTC().Format(time.DateTime)),
-		Advice: hosts.JoinHint(string(c.Machine.Role)),
-	}
+	return hint.New(fmt.Errorf("%w: the certificate of %s %s ended on %s", pki.ErrUntrusted, c.Machine.Role, c.Machine.Name, c.leaf.NotAfter.UTC().Format(time.DateTime)),
+		hosts.JoinHint(string(c.Machine.Role)))
 }
 
 // endWithCertificate ends a stream with the certificate of the program that reads it, until stop is called.

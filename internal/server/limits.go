@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/greylag/greylag/internal/hint"
 )
 
 // limits bound what each caller asks for: the rate of its requests and the number of its open
@@ -58,11 +60,17 @@ func (l *limits) admit(c *caller, now time.Time) error {
 	}
 	if left := limiter.TokensAt(now) / tokensPerRequest; left < 1 {
 		after := time.Duration((1 - left) / l.cfg.Rate * float64(time.Second))
-		return &limited{fmt.Errorf("%w: the limit for %s is %d requests at once and %g a second (limits.burst and limits.requests of this controller): retry in %s",
-			errTooOften, key, l.cfg.Burst, l.cfg.Rate, max(after.Round(time.Millisecond), time.Millisecond)), after}
+		return tooOften(fmt.Errorf("%w: the limit for %s is %d requests at once and %g a second (limits.burst and limits.requests of this controller): retry in %s",
+			errTooOften, key, l.cfg.Burst, l.cfg.Rate, max(after.Round(time.Millisecond), time.Millisecond)), after)
 	}
 	charge(limiter, c.rpc.Cost*tokensPerRequest, now)
 	return nil
+}
+
+// tooOften adds the time of the next try, and advice.
+func tooOften(err error, after time.Duration) error {
+	return hint.New(&limited{err, after},
+		"many jobs go as one array, and gqueue --iterate or gsubmit --wait asks once; an administrator sets [limits] in gctld.toml")
 }
 
 // charge takes n tokens, which may leave a debt.
@@ -107,7 +115,7 @@ func (l *limits) enter(c *caller) (leave func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.streams[key] >= l.cfg.Streams {
-		return nil, &limited{fmt.Errorf("%w: the limit for %s is %d open streams (limits.streams of this controller)", errTooOften, key, l.cfg.Streams), time.Second}
+		return nil, tooOften(fmt.Errorf("%w: the limit for %s is %d open streams (limits.streams of this controller)", errTooOften, key, l.cfg.Streams), time.Second)
 	}
 	l.streams[key]++
 	return func() {

@@ -13,7 +13,7 @@ import (
 // attempt would end the same.
 func TestStatusWithoutAName(t *testing.T) {
 	for _, why := range []error{auth.ErrNoDaemon, auth.ErrUnknownUser, auth.ErrForeign} {
-		err := connect.NewError(connect.CodeUnavailable, &auth.Error{Err: fmt.Errorf("%w: uid 65534", why)})
+		err := connect.NewError(connect.CodeUnavailable, fmt.Errorf("%w: uid 65534", why))
 		if got := StatusOf(err); got != Denied || NoAnswer(err) {
 			t.Errorf("%v: status %d, want %d", err, got, Denied)
 		}

@@ -10,6 +10,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/jobscript"
 )
 
@@ -36,31 +37,28 @@ func (p *Process) Report(err error) {
 		}
 		return
 	}
-	message, hint := explain(err)
+	message, advice := explain(err)
 	for _, line := range strings.Split(message, "\n") {
 		p.complain("error", line)
 	}
-	p.complain("hint", hint)
+	p.complain("hint", advice)
 }
 
 // explain splits an error into what is wrong and what to do.
-func explain(err error) (message, hint string) {
+func explain(err error) (message, advice string) {
 	var answer *connect.Error
-	var advice interface{ Hint() string }
-	if errors.As(err, &advice) {
-		hint = advice.Hint()
-	}
+	advice = hint.Of(err)
 	if errors.As(err, &answer) {
 		message = answer.Message()
 		if told := answer.Meta().Get(client.HintHeader); told != "" {
-			hint = told
+			advice = told
 		}
-		if hint == "" && answer.Code() == connect.CodeUnavailable {
-			hint = "see how the controllers are: gctl cluster status"
+		if advice == "" && answer.Code() == connect.CodeUnavailable {
+			advice = "see how the controllers are: gctl cluster status"
 		}
-		return message, hint
+		return message, advice
 	}
-	return strings.TrimPrefix(err.Error(), errConfig.Error()+"\n"), hint
+	return strings.TrimPrefix(err.Error(), errConfig.Error()+"\n"), advice
 }
 
 // Unanswered adds advice to the error of a call that no controller answered; others

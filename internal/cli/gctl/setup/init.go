@@ -24,6 +24,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
 )
 
@@ -92,8 +93,8 @@ func (t commands) found(ctx context.Context, f initOptions) error {
 	}
 	advertise := t.findAdvertised(ctx, f.config, cfg, anyHost)
 	if path := cmp.Or(f.config, config.ControllerPath); advertise != cfg.Advertise && exists(path) {
-		return &adviceError{fmt.Errorf("other hosts cannot reach this controller at %s: the name resolves only to this host's loopback address", cfg.Advertise),
-			reachable(cfg.Listen, advertise) + " in " + path}
+		return hint.New(fmt.Errorf("other hosts cannot reach this controller at %s: the name resolves only to this host's loopback address", cfg.Advertise),
+			reachable(cfg.Listen, advertise)+" in "+path)
 	}
 	if err := t.writeController(f.config, cfg.Name, advertise, cfg); err != nil {
 		return err
@@ -205,8 +206,8 @@ func (t commands) writeDaemon(name, file, standard string, present, controllers 
 // in dir, or, unless force, because its commands' file names controllers of which one answers.
 func notYet(ctx context.Context, dir string, force bool) error {
 	if _, err := os.Stat(filepath.Join(dir, pki.IdentityFile)); err == nil {
-		return &adviceError{fmt.Errorf("this host is a controller already: %s exists", filepath.Join(dir, pki.IdentityFile)),
-			"another controller joins with gctl join; to begin anew, move the folder away, and data_dir too"}
+		return hint.New(fmt.Errorf("this host is a controller already: %s exists", filepath.Join(dir, pki.IdentityFile)),
+			"another controller joins with gctl join; to begin anew, move the folder away, and data_dir too")
 	}
 	if force {
 		return nil
@@ -223,8 +224,8 @@ func notYet(ctx context.Context, dir string, force bool) error {
 		if from == "" {
 			from = config.ClientPath
 		}
-		return &adviceError{fmt.Errorf("a cluster exists already: the controller %s of the commands' file %s answers", alive, from),
-			"another controller joins with gctl join; --force founds a second cluster beside it"}
+		return hint.New(fmt.Errorf("a cluster exists already: the controller %s of the commands' file %s answers", alive, from),
+			"another controller joins with gctl join; --force founds a second cluster beside it")
 	}
 	return nil
 }
@@ -295,7 +296,7 @@ func (t commands) bootstrap(f initOptions) error {
 	command := exec.Command(path, args...)
 	command.Env, command.Stdout, command.Stderr = t.Environ, t.Stderr, t.Stderr
 	if err := command.Run(); err != nil {
-		return &adviceError{fmt.Errorf("gctld init: %w", err), "mend what it says and run gctld init again"}
+		return hint.New(fmt.Errorf("gctld init: %w", err), "mend what it says and run gctld init again")
 	}
 	return nil
 }
@@ -313,15 +314,3 @@ func shortHost() (short, full string) {
 func wrongFile(err error) error {
 	return &ui.UsageError{Problem: err.Error(), Advice: "gctl config check finds all mistakes"}
 }
-
-// adviceError adds advice to an error.
-type adviceError struct {
-	error
-	advice string
-}
-
-// Unwrap is the error alone.
-func (e *adviceError) Unwrap() error { return e.error }
-
-// Hint is the advice.
-func (e *adviceError) Hint() string { return e.advice }

@@ -17,6 +17,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
 )
 
@@ -111,7 +112,7 @@ func (t commands) enter(ctx context.Context, j joining) error {
 		return err
 	}
 	if _, err := pki.OpenCA(at.pkiDir); err == nil && j.token.Role == pki.RoleController {
-		return &adviceError{fmt.Errorf("this host is a controller already: %s holds a CA", at.pkiDir), "to join anew, move the folder away, and data_dir too"}
+		return hint.New(fmt.Errorf("this host is a controller already: %s holds a CA", at.pkiDir), "to join anew, move the folder away, and data_dir too")
 	}
 	if j.token.Role == pki.RoleController {
 		at.advertise = t.findAdvertised(ctx, j.config, at.ctld, j.address)
@@ -152,7 +153,7 @@ func (j joining) refused(err error) error {
 	if connect.CodeOf(err) != connect.CodeUnavailable {
 		return err
 	}
-	return &adviceError{err, fmt.Sprintf("is gctld running at %s, and is its port open to this host? the token is valid at each controller: gctl join TOKEN@HOST", j.address)}
+	return hint.New(err, fmt.Sprintf("is gctld running at %s, and is its port open to this host? the token is valid at each controller: gctl join TOKEN@HOST", j.address))
 }
 
 // controllersFile, in a controller's data_dir, names those that gctld asks to be

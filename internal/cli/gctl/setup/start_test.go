@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"connectrpc.com/connect"
+
+	"github.com/greylag/greylag/internal/hint"
 )
 
 // TestHowToStartDaemons: systemctl is named only where it would start the daemon with its file.
@@ -64,11 +66,10 @@ func TestReachable(t *testing.T) {
 // TestJoinNamesTheAddressOfTheToken: a host that joins has no file that names the controllers.
 func TestJoinNamesTheAddressOfTheToken(t *testing.T) {
 	j := joining{address: "ctl1:7117"}
-	var advice *adviceError
-	if err := j.refused(connect.NewError(connect.CodeUnavailable, errors.New("refuses connections"))); !errors.As(err, &advice) || !strings.Contains(advice.advice, "check that gctld runs at ctl1:7117,") {
+	if err := j.refused(connect.NewError(connect.CodeUnavailable, errors.New("refuses connections"))); !strings.Contains(hint.Of(err), "check that gctld runs at ctl1:7117,") {
 		t.Errorf("unavailable: %v", err)
 	}
-	if err := j.refused(connect.NewError(connect.CodePermissionDenied, errors.New("used"))); errors.As(err, &advice) {
+	if err := j.refused(connect.NewError(connect.CodePermissionDenied, errors.New("used"))); hint.Of(err) != "" {
 		t.Errorf("denied: %v", err)
 	}
 }
