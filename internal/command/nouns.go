@@ -91,6 +91,7 @@ func SpecFields(c *codec.Coder, x *cluster.JobSpec) {
 	codec.String(c, &x.Reservation)
 	codec.Bool(c, &x.QOSByOperator)
 	codec.String(c, &x.Command)
+	codec.String(c, &x.WCKey)
 }
 
 func requestFields(c *codec.Coder, x *cluster.Request) {

@@ -14,6 +14,7 @@ type Options struct {
 	Others    []string // further partitions
 	QOS       string
 	Comment   string
+	WCKey     string
 	Request   cluster.Request
 	TimeLimit *time.Duration // nil: the partition's default; 0: no limit
 	Array     string         // as written; the cluster reads it

@@ -6,7 +6,7 @@ import "github.com/greylag/greylag/internal/jobscript/getopt"
 // nothing of what is run.
 func ignoredRows(rows []option) []option {
 	for _, name := range []string{
-		"mail-type", "mail-user", "wckey", "hint", "gpu-bind", "cpu-bind", "mem-bind", "accel-bind", "tres-bind",
+		"mail-type", "mail-user", "hint", "gpu-bind", "cpu-bind", "mem-bind", "accel-bind", "tres-bind",
 		"profile", "acctg-freq", "time-min", "delay-boot", "gres-flags", "mcs-label", "extra", "priority",
 	} {
 		rows = append(rows, option{Option: getopt.Option{Long: name, Value: "VALUE"}})

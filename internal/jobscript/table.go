@@ -134,6 +134,8 @@ func identityRows(all []option) []option {
 			set: one("QOS", func(o *Options) *string { return &o.QOS })},
 		{Option: getopt.Option{Long: "comment", Value: "TEXT", Help: "a note kept with the job"},
 			set: text(func(o *Options) *string { return &o.Comment })},
+		{Option: getopt.Option{Long: "wckey", Value: "KEY", Help: "workload characterization key, for the site's statistics"},
+			set: text(func(o *Options) *string { return &o.WCKey })},
 		{Option: getopt.Option{Long: "array", Short: 'a', Value: "INDICES", Help: "one element for each index: 0-15, 0,6,16-32, 0-15:4; %4 at the end: at most four at once"},
 			set: func(o *Options, v string, _ time.Time) error { o.Array = v; return checkArray(v) }},
 		{Option: getopt.Option{Long: "dependency", Short: 'd', Value: "CONDITIONS", Help: "wait for other jobs: afterok:123:124, afterany:, afternotok:, aftercorr:, after:, after:123+10 (minutes later), singleton; joined by commas"},

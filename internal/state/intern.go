@@ -118,11 +118,8 @@ func (c *wordCache) share(w *string) {
 
 // shareWords makes a specification share its strings with earlier ones.
 func (c *wordCache) shareWords(s *cluster.JobSpec) {
-	for _, w := range []*string{
-		&s.Name, &s.Owner.User, &s.Account, &s.Partition, &s.QOS, &s.WorkDir, &s.Input, &s.Output,
-		&s.Error, &s.Image, &s.ImageDigest, &s.Comment, &s.SubmitHost, &s.Command,
-	} {
-		c.share(w)
+	for _, t := range s.Texts() {
+		c.share(t.Text)
 	}
 	for _, list := range [][]string{s.Request.GPUTypes, s.Request.Features, s.Request.NodeList, s.Request.Exclude} {
 		for i := range list {

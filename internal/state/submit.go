@@ -173,7 +173,7 @@ func (s *State) arrayIndices(ranges []command.IndexRange) ([]int32, *command.Ref
 // check validates a specification, fills in what the policy decides, and makes
 // sure that the cluster could run it. The result may be shared.
 func (s *State) check(spec *cluster.JobSpec, defaultTime bool, by *admission.Checker) (checked *cluster.JobSpec, refusal *command.Refusal, kept bool) {
-	if refusal := command.CheckText("the job's", textsOf(spec)...); refusal != nil { // first: what was checked before may be older than the rule
+	if refusal := checkTexts(spec, &cluster.JobSpec{}); refusal != nil { // first: what was checked before may be older than the rule
 		return nil, refusal, false
 	}
 	known, slot, print := s.specs.find(spec, defaultTime)
@@ -262,10 +262,15 @@ func incomplete(what string) *command.Refusal {
 	return command.Refuse(command.Incomplete, "the job's "+what+" has to be sent again", "submit once more")
 }
 
-// textsOf returns the texts of a specification that users choose.
-func textsOf(spec *cluster.JobSpec) []string {
-	return []string{
-		spec.Name, spec.Owner.User, spec.Account, spec.Partition, spec.QOS, spec.Comment, spec.SubmitHost, spec.Reservation,
-		spec.WorkDir, spec.Input, spec.Output, spec.Error, spec.Image, spec.Command,
+// checkTexts refuses texts that are unsafe to display, except those that before has.
+func checkTexts(spec, before *cluster.JobSpec) *command.Refusal {
+	old := before.Texts()
+	for i, t := range spec.Texts() {
+		if *t.Text != *old[i].Text {
+			if refusal := command.CheckText("the job's", *t.Text); refusal != nil {
+				return refusal
+			}
+		}
 	}
+	return nil
 }

@@ -264,12 +264,8 @@ func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs, check
 	if err := spec.Validate(); err != nil {
 		return invalid(err)
 	}
-	for i, text := range textsOf(spec) { // what it had before stays
-		if text != textsOf(old)[i] {
-			if refusal := command.CheckText("the job's", text); refusal != nil {
-				return refusal
-			}
-		}
+	if refusal := checkTexts(spec, old); refusal != nil {
+		return refusal
 	}
 	moves := c.Partition != nil || c.Reservation != nil || resizes(c)
 	if c.TimeLimit == nil && c.QOS == nil && c.Account == nil && !moves {

@@ -24,7 +24,7 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p.Eligible, p.Begin, p.Deadline = Timestamp(j.Eligible), Timestamp(spec.Begin), Timestamp(spec.Deadline)
 	p.ExitCode, p.ExitSignal = j.Exit.Code, j.Exit.Signal
 	p.WorkDir, p.Output, p.Error, p.Image = spec.WorkDir, spec.Output, spec.Error, spec.Image
-	p.Comment, p.SubmitHost, p.Args = spec.Comment, spec.SubmitHost, spec.Args
+	p.Comment, p.Wckey, p.SubmitHost, p.Args = spec.Comment, spec.WCKey, spec.SubmitHost, spec.Args
 	p.Command = spec.Command
 	p.Depends = writeDependencies(spec.Depends)
 	p.Hold, p.Charged = holdWord(j.Hold), j.Charged

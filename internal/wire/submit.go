@@ -39,7 +39,7 @@ func ReadSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (Submission, e
 		Name: p.GetName(), Owner: owner, Account: p.GetAccount(), Partition: p.GetPartition(), QOS: p.GetQos(),
 		Request: request, Args: p.GetArgs(), WorkDir: p.GetWorkDir(), Input: p.GetInput(), Output: p.GetOutput(),
 		Error: p.GetError(), Append: p.GetAppend(), Image: p.GetImage(), Requeue: !p.GetNoRequeue(), Nice: p.GetNice(),
-		Comment: p.GetComment(), SubmitHost: p.GetSubmitHost(), EveryNode: p.GetEveryNode(),
+		Comment: p.GetComment(), WCKey: p.GetWckey(), SubmitHost: p.GetSubmitHost(), EveryNode: p.GetEveryNode(),
 		Others: p.GetOthers(), Reservation: p.GetReservation(), Command: p.GetCommand(),
 		Signal: cluster.WarnSignal{Number: p.GetSignal(), BatchOnly: p.GetSignalBatchOnly()},
 	}

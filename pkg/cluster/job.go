@@ -43,6 +43,7 @@ type JobSpec struct {
 	ArrayLimit  int32 // most elements that may run at once; 0 means no limit
 	ArraySize   int32 // elements in the array; 0 when the job is no array
 	Comment     string
+	WCKey       string // workload characterization key, for the site's own statistics
 	SubmitHost  string
 	Signal      WarnSignal
 	EveryNode   bool     // the script starts on every node, not on the first alone
@@ -51,6 +52,25 @@ type JobSpec struct {
 	// QOSByOperator reports that an operator chose QOS, which the job's user may not use.
 	QOSByOperator bool
 	Command       string // the script's absolute path or the command of --wrap, shown to users
+}
+
+// JobText is a text of a specification with its limit in bytes.
+type JobText struct {
+	Name string // in messages
+	Text *string
+	Max  int
+}
+
+// Texts lists the texts of a specification, except lists. They are checked at submission,
+// and equal ones are stored once.
+func (s *JobSpec) Texts() [16]JobText {
+	return [...]JobText{
+		{"job name", &s.Name, maxName}, {"user", &s.Owner.User, maxName}, {"account", &s.Account, maxName},
+		{"partition", &s.Partition, maxName}, {"qos", &s.QOS, maxName}, {"comment", &s.Comment, maxName},
+		{"wckey", &s.WCKey, maxName}, {"host", &s.SubmitHost, maxName}, {"reservation", &s.Reservation, maxName},
+		{"working directory", &s.WorkDir, maxText}, {"input", &s.Input, maxText}, {"output", &s.Output, maxText},
+		{"error output", &s.Error, maxText}, {"image", &s.Image, maxText}, {"image digest", &s.ImageDigest, maxText}, {"command", &s.Command, maxText},
+	}
 }
 
 // AllPartitions returns the partitions in which the job may run, in its order.

@@ -40,18 +40,8 @@ func (s *JobSpec) Validate() error {
 	fault := func(format string, args ...any) {
 		faults = append(faults, fmt.Errorf("%w: %s", ErrInvalidJob, fmt.Sprintf(format, args...)))
 	}
-	checkName(fault, "job name", s.Name, maxName)
-	for _, w := range []struct{ what, text string }{
-		{"user", s.Owner.User}, {"account", s.Account}, {"partition", s.Partition}, {"qos", s.QOS},
-		{"comment", s.Comment}, {"host", s.SubmitHost}, {"reservation", s.Reservation},
-	} {
-		checkName(fault, w.what, w.text, maxName)
-	}
-	for _, w := range []struct{ what, text string }{
-		{"working directory", s.WorkDir}, {"input", s.Input}, {"output", s.Output}, {"error output", s.Error}, {"image", s.Image},
-		{"command", s.Command},
-	} {
-		checkName(fault, w.what, w.text, maxText)
+	for _, t := range s.Texts() {
+		checkName(fault, t.Name, *t.Text, t.Max)
 	}
 	if s.WorkDir != "" && !strings.HasPrefix(s.WorkDir, "/") {
 		fault("working directory %q is not absolute", s.WorkDir)

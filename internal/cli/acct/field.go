@@ -20,6 +20,9 @@ type field struct {
 // fields are all that can be chosen, in the order of their names.
 func fields() []field {
 	all := slices.Concat(whoseFields(), whenFields(), howMuchFields(), measuredFields(), gpuFields(), howFields())
+	for _, p := range ui.JobProperties() {
+		all = append(all, field{p.Name, p.Width, func(r *row) string { return p.Of(r.Job) }})
+	}
 	for _, name := range unknownHere() {
 		all = append(all, field{name: name, width: 10})
 	}
@@ -35,7 +38,7 @@ func unknownHere() []string {
 		"ConsumedEnergy", "ConsumedEnergyRaw", "DBIndex", "Extra", "Flags", "Layout", "MaxDiskRead", "MaxDiskReadNode", "MaxDiskReadTask",
 		"MaxDiskWrite", "MaxDiskWriteNode", "MaxDiskWriteTask", "MaxPages", "MaxPagesNode", "MaxPagesTask", "MaxVMSize",
 		"MaxVMSizeNode", "MaxVMSizeTask", "McsLabel", "Priority", "QOSREQ", "ReqCPUFreq", "ReqCPUFreqGov", "ReqCPUFreqMax",
-		"ReqCPUFreqMin", "ReservationId", "StdIn", "SubmitLine", "Suspended", "SystemComment", "TRESUsageOutAve", "TRESUsageOutMax", "TRESUsageOutMin", "TRESUsageOutTot", "WCKey", "WCKeyID",
+		"ReqCPUFreqMin", "ReservationId", "StdIn", "SubmitLine", "Suspended", "SystemComment", "TRESUsageOutAve", "TRESUsageOutMax", "TRESUsageOutMin", "TRESUsageOutTot", "WCKeyID",
 	}
 }
 

@@ -160,7 +160,6 @@ func howFields() []field {
 			}
 			return count(int64(r.Attempt))
 		}},
-		{"Comment", 14, func(r *row) string { return r.Comment }},
 		{"Constraints", 19, func(r *row) string { return strings.Join(r.Request.GetFeatures(), "&") }},
 		{"Container", 19, func(r *row) string { return r.Image }},
 		{"WorkDir", 20, func(r *row) string { return r.WorkDir }},

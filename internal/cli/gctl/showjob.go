@@ -93,9 +93,13 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 			facts = append(facts, [2]string{"on " + task.Node, taskText(task)})
 		}
 	}
-	return append(facts, [][2]string{
-		{"image", j.Image}, {"command", j.Command}, {"arguments", strings.Join(j.Args, " ")}, {"folder", j.WorkDir}, {"output", ui.OutputPath(j, j.Output)}, {"error output", ui.OutputPath(j, j.Error)}, {"comment", j.Comment},
+	facts = append(facts, [][2]string{
+		{"image", j.Image}, {"command", j.Command}, {"arguments", strings.Join(j.Args, " ")}, {"folder", j.WorkDir}, {"output", ui.OutputPath(j, j.Output)}, {"error output", ui.OutputPath(j, j.Error)},
 	}...)
+	for _, p := range ui.JobProperties() {
+		facts = append(facts, [2]string{strings.ToLower(p.Name), p.Of(j)})
+	}
+	return facts
 }
 
 // busyText tells how busy the GPUs of a job were, and how much of their memory was taken.

@@ -71,7 +71,7 @@ func instant(get func(*greylagv1.Job) time.Time) func([]byte, view, *row) []byte
 
 // fields are the letters of -o, which mean what they mean to squeue.
 func fields() []field {
-	return append(slices.Concat(identityFields(), startFields(), priorityFields()), []field{
+	return append(slices.Concat(identityFields(), startFields(), priorityFields(), textFields()), []field{
 		{'t', "ST", "state, short", func(dst []byte, _ view, r *row) []byte {
 			if r.state == 0 {
 				return append(dst, '?')
@@ -131,8 +131,14 @@ func fields() []field {
 		{'x', "EXC_NODES", "nodes excluded", text(func(j *greylagv1.Job) string { return hostlist.Compress(j.Request.GetExclude()) })},
 		{'y', "NICE", "nice value", number(func(j *greylagv1.Job) int64 { return int64(j.Nice) })},
 		{'Z', "WORK_DIR", "working directory", text((*greylagv1.Job).GetWorkDir)},
-		{'k', "COMMENT", "comment", text(func(j *greylagv1.Job) string { return orNull(j.Comment) })},
 	}...)
+}
+
+func textFields() (all []field) {
+	for _, p := range ui.JobProperties() {
+		all = append(all, field{p.Letter, strings.ToUpper(p.Name), p.Help, text(func(j *greylagv1.Job) string { return orNull(p.Of(j)) })})
+	}
+	return all
 }
 
 func identityFields() []field {

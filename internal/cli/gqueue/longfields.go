@@ -16,13 +16,17 @@ const longWidth = "20"
 // longFields are squeue's names of fields for -O and the letters that mean the same;
 // dashes and underscores do not matter.
 func longFields() map[string]byte {
-	return map[string]byte{
-		"account": 'a', "arrayjobid": 'F', "arraytaskid": 'K', "comment": 'k', "dependency": 'E', "endtime": 'e',
+	known := map[string]byte{
+		"account": 'a', "arrayjobid": 'F', "arraytaskid": 'K', "dependency": 'E', "endtime": 'e',
 		"excnodes": 'x', "feature": 'f', "jobarrayid": 'i', "jobid": 'A', "minmemory": 'm', "name": 'j', "nice": 'y',
 		"nodelist": 'N', "nodes": 'N', "numcpus": 'C', "numnodes": 'D', "partition": 'P', "priority": 'p', "prioritylong": 'Q', "qos": 'q', "reason": 'r',
 		"reasonlist": 'R', "reqnodes": 'n', "starttime": 'S', "state": 'T', "statecompact": 't', "submittime": 'V',
 		"timeleft": 'L', "timelimit": 'l', "timeused": 'M', "tresalloc": '+', "trespernode": 'b', "userid": 'U', "username": 'u', "workdir": 'Z',
 	}
+	for _, p := range ui.JobProperties() {
+		known[strings.ToLower(p.Name)] = p.Letter
+	}
+	return known
 }
 
 // longFormat makes of squeue's -O, such as "jobid,name:30,state:.12", what -o is given

@@ -114,6 +114,7 @@ func (m *message) rest(o jobscript.Options, host string) {
 	m.flag(28, o.EveryNode)
 	m.texts(29, o.Others)
 	m.text(30, o.Reservation)
+	m.text(32, o.WCKey)
 }
 
 // request is a greylag.v1.Request.

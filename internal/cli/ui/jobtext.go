@@ -16,6 +16,24 @@ import (
 // TimeLayout is the layout of times in output, in the reader's zone, as Slurm writes them.
 const TimeLayout = "2006-01-02T15:04:05"
 
+// JobProperty is a plain text of a job. The commands that show jobs read JobProperties, so
+// that a new one is a row there.
+type JobProperty struct {
+	Name   string // field of gctl acct; in lower case of gctl show job and gqueue -O
+	Width  int    // in gctl acct
+	Letter byte   // of gqueue -o
+	Help   string
+	Of     func(*greylagv1.Job) string
+}
+
+// JobProperties lists the plain texts of a job.
+func JobProperties() []JobProperty {
+	return []JobProperty{
+		{"Comment", 14, 'k', "comment", (*greylagv1.Job).GetComment},
+		{"WCKey", 10, 'w', "wckey", (*greylagv1.Job).GetWckey},
+	}
+}
+
 // UnmetText is a job for which a dependency waits.
 func UnmetText(u *greylagv1.Unmet) string {
 	return fmt.Sprintf("job %s of %s, %s, by %s", u.Job, u.User, u.State, u.Dependency)

@@ -57,6 +57,7 @@ type JobJSON struct {
 	Output      string        `json:"output,omitempty"`
 	Error       string        `json:"error,omitempty"`
 	Comment     string        `json:"comment,omitempty"`
+	WCKey       string        `json:"wckey,omitempty"`
 	SubmitHost  string        `json:"submit_host,omitempty"`
 	CancelledBy string        `json:"cancelled_by,omitempty"`
 	Version     uint64        `json:"version,omitempty"`
@@ -132,7 +133,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		Begin: Stamp(TimeOf(j.Begin)), Deadline: Stamp(TimeOf(j.Deadline)), Planned: Stamp(TimeOf(j.Planned)), Promised: j.Promised,
 		Started: Stamp(TimeOf(j.Started)), Ended: Stamp(TimeOf(j.Ended)), ExitCode: j.ExitCode, ExitSignal: j.ExitSignal,
 		Depends: DependencyWords(j.Depends), EveryNode: j.EveryNode, Image: j.Image, Command: j.Command, Args: j.Args, WorkDir: j.WorkDir,
-		Output: OutputPath(j, j.Output), Error: OutputPath(j, j.Error), Comment: j.Comment, SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
+		Output: OutputPath(j, j.Output), Error: OutputPath(j, j.Error), Comment: j.Comment, WCKey: j.Wckey, SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
 		Others: j.Others, Reservation: j.Reservation,
 		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.SetAside), FundedUntil: Stamp(TimeOf(j.FundedUntil)), PaidIn: j.PaidIn,
 	}

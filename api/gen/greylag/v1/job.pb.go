@@ -59,6 +59,7 @@ type JobSpec struct {
 	Others          []string               `protobuf:"bytes,29,rep,name=others,proto3" json:"others,omitempty"`                         // further partitions: it runs where it can start first
 	Reservation     string                 `protobuf:"bytes,30,opt,name=reservation,proto3" json:"reservation,omitempty"`               // whose nodes it uses
 	Command         string                 `protobuf:"bytes,31,opt,name=command,proto3" json:"command,omitempty"`                       // the script's absolute path or the command of --wrap, shown to users
+	Wckey           string                 `protobuf:"bytes,32,opt,name=wckey,proto3" json:"wckey,omitempty"`                           // workload characterization key
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -306,6 +307,13 @@ func (x *JobSpec) GetReservation() string {
 func (x *JobSpec) GetCommand() string {
 	if x != nil {
 		return x.Command
+	}
+	return ""
+}
+
+func (x *JobSpec) GetWckey() string {
+	if x != nil {
+		return x.Wckey
 	}
 	return ""
 }
@@ -692,6 +700,7 @@ type Job struct {
 	PaidIn        []string               `protobuf:"bytes,51,rep,name=paid_in,json=paidIn,proto3" json:"paid_in,omitempty"`                      // the only partitions that they pay for, where those are not all; while it waits
 	RestartCauses *RestartCauses         `protobuf:"bytes,52,opt,name=restart_causes,json=restartCauses,proto3" json:"restart_causes,omitempty"` // restarts by cause; absent: none was counted
 	Command       string                 `protobuf:"bytes,53,opt,name=command,proto3" json:"command,omitempty"`                                  // the script's absolute path or the command of --wrap; without args
+	Wckey         string                 `protobuf:"bytes,54,opt,name=wckey,proto3" json:"wckey,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1093,6 +1102,13 @@ func (x *Job) GetRestartCauses() *RestartCauses {
 func (x *Job) GetCommand() string {
 	if x != nil {
 		return x.Command
+	}
+	return ""
+}
+
+func (x *Job) GetWckey() string {
+	if x != nil {
+		return x.Wckey
 	}
 	return ""
 }
@@ -3114,7 +3130,7 @@ var File_greylag_v1_job_proto protoreflect.FileDescriptor
 const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"\x14greylag/v1/job.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd6\a\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xec\a\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x1c\n" +
@@ -3151,7 +3167,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"every_node\x18\x1c \x01(\bR\teveryNode\x12\x16\n" +
 	"\x06others\x18\x1d \x03(\tR\x06others\x12 \n" +
 	"\vreservation\x18\x1e \x01(\tR\vreservation\x12\x18\n" +
-	"\acommand\x18\x1f \x01(\tR\acommand\"\xa2\x05\n" +
+	"\acommand\x18\x1f \x01(\tR\acommand\x12\x14\n" +
+	"\x05wckey\x18  \x01(\tR\x05wckey\"\xa2\x05\n" +
 	"\aRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12\"\n" +
 	"\rgpus_per_node\x18\x02 \x01(\x05R\vgpusPerNode\x12\x12\n" +
@@ -3185,7 +3202,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"Dependency\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
-	"\aminutes\x18\x03 \x01(\x05R\aminutes\"\xd0\r\n" +
+	"\aminutes\x18\x03 \x01(\x05R\aminutes\"\xe6\r\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -3247,7 +3264,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\ffunded_until\x182 \x01(\v2\x1a.google.protobuf.TimestampR\vfundedUntil\x12\x17\n" +
 	"\apaid_in\x183 \x03(\tR\x06paidIn\x12@\n" +
 	"\x0erestart_causes\x184 \x01(\v2\x19.greylag.v1.RestartCausesR\rrestartCauses\x12\x18\n" +
-	"\acommand\x185 \x01(\tR\acommand\"\x8b\x01\n" +
+	"\acommand\x185 \x01(\tR\acommand\x12\x14\n" +
+	"\x05wckey\x186 \x01(\tR\x05wckey\"\x8b\x01\n" +
 	"\rRestartCauses\x12\x1f\n" +
 	"\vnode_failed\x18\x01 \x01(\x05R\n" +
 	"nodeFailed\x12\x1f\n" +
