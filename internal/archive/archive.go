@@ -29,6 +29,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/greylag/greylag/internal/boltcheck"
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -210,7 +211,8 @@ var (
 	keyIndexed = []byte("indexed") // the indexes hold every record up to this seq; absent: there are none
 )
 
-const format = 2
+// form is the form of the file.
+const form = 1
 
 // prepare makes what is not there. more says that indexSome has to be called.
 func prepare(tx *bolt.Tx) (more bool, err error) {
@@ -229,11 +231,13 @@ func prepare(tx *bolt.Tx) (more bool, err error) {
 	meta := tx.Bucket(bucketMeta)
 	switch v := meta.Get(keyFormat); {
 	case v == nil:
-		if err := meta.Put(keyFormat, number(format)); err != nil {
+		if err := meta.Put(keyFormat, number(uint64(codec.FormByte(form)))); err != nil {
 			return false, err
 		}
-	case len(v) != 8 || binary.BigEndian.Uint64(v) != format:
-		return false, fmt.Errorf("its format %x is not known to this version of greylag", v)
+	case len(v) == 8 && binary.BigEndian.Uint64(v) <= 2:
+		return false, fmt.Errorf("it was %w", codec.ErrEarlier)
+	case len(v) != 8 || binary.BigEndian.Uint64(v) != uint64(codec.FormByte(form)):
+		return false, fmt.Errorf("its form %x is not known to this version of greylag", v)
 	}
 	if err := prepareIndexes(tx); err != nil {
 		return false, err

@@ -13,14 +13,16 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/greylag/greylag/internal/codec"
 )
 
-// A backup is: "GLBK" version | length of the description, 4 bytes LE | its CRC-32C,
+// A backup is: "GLBK" form byte | length of the description, 4 bytes LE | its CRC-32C,
 // 4 bytes LE | the description, JSON | a snapshot | the contents: frames like those of a
 // snapshot, numbered from contentsFrame on, the last one empty.
 const (
 	backupMagic   = "GLBK"
-	backupVersion = 2 // 1 held no contents
+	backupForm    = 1
 	maxBackupHead = 64 << 10
 	contentsFrame = 1 << 31
 )
@@ -69,7 +71,7 @@ func (l *Log) Backup(ctx context.Context, w io.Writer, contents Contents) (Backu
 	if err != nil {
 		return info, fmt.Errorf("backup: %w", err)
 	}
-	head := append([]byte(backupMagic), backupVersion)
+	head := append([]byte(backupMagic), codec.FormByte(backupForm))
 	head = binary.LittleEndian.AppendUint32(head, uint32(len(text)))
 	head = binary.LittleEndian.AppendUint32(head, crc32.Checksum(text, castagnoli))
 	if _, err = w.Write(append(head, text...)); err == nil {
@@ -198,13 +200,15 @@ func readBackupInfo(r io.Reader) (BackupInfo, error) {
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return info, fmt.Errorf("%w: %w", ErrBackup, err)
 	}
-	switch {
+	switch form, err := codec.FormOf(head[4]); {
 	case string(head[:4]) != backupMagic:
 		return info, fmt.Errorf("%w: no backup header", ErrBackup)
-	case head[4] > backupVersion:
-		return info, fmt.Errorf("%w: format %d; this version reads format %d, so update it first", ErrBackupVersion, head[4], backupVersion)
-	case head[4] < backupVersion:
-		return info, fmt.Errorf("%w: format %d, from before backups held scripts; this version reads format %d", ErrBackupVersion, head[4], backupVersion)
+	case errors.Is(err, codec.ErrEarlier):
+		return info, fmt.Errorf("%w: it was %w", ErrBackupVersion, err)
+	case err != nil:
+		return info, fmt.Errorf("%w: %w", ErrBackup, err)
+	case form > backupForm:
+		return info, fmt.Errorf("%w: form %d; this version reads form %d, so update it first", ErrBackupVersion, form, backupForm)
 	}
 	size := binary.LittleEndian.Uint32(head[5:])
 	if size > maxBackupHead {

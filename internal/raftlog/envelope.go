@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+
+	"github.com/greylag/greylag/internal/codec"
 )
 
 // Limits of one log entry.
@@ -25,8 +27,8 @@ const (
 )
 
 const (
-	envelopeVersion = 1
-	envelopeFixed   = 4 + 8 + 4 // magic, version, kind; time; CRC
+	envelopeForm  = 1
+	envelopeFixed = 4 + 8 + 4 // magic, version, kind; time; CRC
 )
 
 var (
@@ -39,7 +41,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // envelope is the content of one log entry:
 //
-//	'G' 'L' version kind | unix ns, 8 bytes LE | body | CRC-32C of all before, 4 bytes LE
+//	'G' 'L' form byte, kind | unix ns, 8 bytes LE | body | CRC-32C of all before, 4 bytes LE
 //
 // body of commands: uvarint count, then count × (uvarint length, bytes).
 // body of a checkpoint: index, digest, 8 bytes LE each, how the digest is
@@ -58,7 +60,7 @@ type envelope struct {
 // encode returns the entry. O(bytes).
 func (e envelope) encode() []byte {
 	buf := make([]byte, 0, envelopeFixed+binary.MaxVarintLen64+commandsSize(e.commands)+20)
-	buf = append(buf, 'G', 'L', envelopeVersion, e.kind)
+	buf = append(buf, 'G', 'L', codec.FormByte(envelopeForm), e.kind)
 	buf = binary.LittleEndian.AppendUint64(buf, uint64(e.at))
 	switch e.kind {
 	case kindCommands:
@@ -100,8 +102,13 @@ func decodeEnvelope(entry []byte) (envelope, error) {
 	if !sealed(entry) {
 		return envelope{}, fmt.Errorf("%w: CRC or marker is wrong (%d bytes)", errEnvelope, len(entry))
 	}
-	if v := entry[2]; v != envelopeVersion {
-		return envelope{}, fmt.Errorf("%w: envelope version %d", errUnsupported, v)
+	switch form, err := codec.FormOf(entry[2]); {
+	case errors.Is(err, codec.ErrEarlier):
+		return envelope{}, fmt.Errorf("the entry was %w", err)
+	case err != nil:
+		return envelope{}, fmt.Errorf("%w: %w", errEnvelope, err)
+	case form > envelopeForm:
+		return envelope{}, fmt.Errorf("%w: envelope form %d", errUnsupported, form)
 	}
 	e := envelope{kind: entry[3], at: int64(binary.LittleEndian.Uint64(entry[4:]))}
 	body := entry[12 : len(entry)-4]

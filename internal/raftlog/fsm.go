@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/greylag/greylag/internal/codec"
 )
 
 // ErrNewer is wrapped by the answer of an FSM to a command that only a newer version knows:
@@ -103,7 +105,7 @@ func (m *machine) Apply(log *raft.Log) any {
 	case errors.Is(err, errUnsupported):
 		return m.stop(false, "entry %d: %v: update this member first", log.Index, err)
 	case err != nil:
-		return m.stop(true, "entry %d: %v", log.Index, err)
+		return m.stop(!errors.Is(err, codec.ErrEarlier), "entry %d: %v", log.Index, err)
 	}
 	var results []any
 	switch e.kind {

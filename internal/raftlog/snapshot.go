@@ -11,12 +11,14 @@ import (
 	"sync"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/greylag/greylag/internal/codec"
 )
 
 // A snapshot is a row of frames:
 //
 //	frame: length, 4 bytes LE | CRC-32C of number and payload, 4 bytes LE | payload
-//	first: "GLSN" version, 0 | how the digest is made, 2 bytes LE | index | digest of the state, 8 bytes LE each
+//	first: "GLSN" form byte, 0 | how the digest is made, 2 bytes LE | index | digest of the state, 8 bytes LE each
 //	then:  what the FSM wrote, in pieces of up to 256 KiB
 //	last:  length 0
 //
@@ -25,9 +27,9 @@ import (
 // computed by whoever receives the snapshot; these cover the way from the state of
 // one member to that of another.
 const (
-	snapshotMagic   = "GLSN"
-	snapshotVersion = 1
-	frameBytes      = 256 << 10
+	snapshotMagic = "GLSN"
+	snapshotForm  = 1
+	frameBytes    = 256 << 10
 )
 
 var errSnapshot = errors.New("snapshot is damaged")
@@ -41,7 +43,7 @@ type snapshotHead struct {
 }
 
 func (h snapshotHead) encode() []byte {
-	buf := append([]byte(snapshotMagic), snapshotVersion, 0)
+	buf := append([]byte(snapshotMagic), codec.FormByte(snapshotForm), 0)
 	buf = binary.LittleEndian.AppendUint16(buf, h.DigestVersion)
 	buf = binary.LittleEndian.AppendUint64(buf, h.Index)
 	return binary.LittleEndian.AppendUint64(buf, h.Digest)
@@ -51,8 +53,13 @@ func decodeHead(b []byte) (snapshotHead, error) {
 	if len(b) != 24 || string(b[:4]) != snapshotMagic {
 		return snapshotHead{}, fmt.Errorf("%w: not a snapshot", errSnapshot)
 	}
-	if b[4] != snapshotVersion {
-		return snapshotHead{}, fmt.Errorf("snapshot version %d: %w", b[4], errUnsupported)
+	switch form, err := codec.FormOf(b[4]); {
+	case errors.Is(err, codec.ErrEarlier):
+		return snapshotHead{}, fmt.Errorf("the snapshot was %w", err)
+	case err != nil:
+		return snapshotHead{}, fmt.Errorf("%w: %w", errSnapshot, err)
+	case form > snapshotForm:
+		return snapshotHead{}, fmt.Errorf("snapshot form %d: %w", form, errUnsupported)
 	}
 	return snapshotHead{
 		Index: binary.LittleEndian.Uint64(b[8:]), Digest: binary.LittleEndian.Uint64(b[16:]),

@@ -2,8 +2,10 @@ package taskdb
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/reconcile"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -29,8 +31,8 @@ type Task struct {
 	End cluster.Task
 }
 
-// format begins every record, so that a later version can tell.
-const format = 1
+// form is the form of every record, which its first byte says.
+const form = 1
 
 // EncodeTask writes a record for DecodeTask.
 func EncodeTask(task *Task) ([]byte, error) { return encode(task) }
@@ -52,12 +54,18 @@ func encode(value any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("task record: %w", err)
 	}
-	return append([]byte{format}, data...), nil
+	return append([]byte{codec.FormByte(form)}, data...), nil
 }
 
 func decode(data []byte, value any) error {
-	if len(data) == 0 || data[0] != format {
-		return fmt.Errorf("record of an unknown format: %w", ErrCorrupt)
+	if len(data) == 0 {
+		return fmt.Errorf("empty record: %w", ErrCorrupt)
+	}
+	switch f, err := codec.FormOf(data[0]); {
+	case errors.Is(err, codec.ErrEarlier):
+		return fmt.Errorf("a record was %w", err)
+	case err != nil || f != form:
+		return fmt.Errorf("record of an unknown form: %w", ErrCorrupt)
 	}
 	if err := json.Unmarshal(data[1:], value); err != nil {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)

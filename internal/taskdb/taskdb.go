@@ -26,6 +26,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/greylag/greylag/internal/boltcheck"
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/reconcile"
 )
 
@@ -70,7 +71,8 @@ type Change struct {
 
 // Open opens the file, or makes it. fresh says that it holds nothing, because
 // it was not there or could not be read; in the latter case what was there lies
-// beside it under the same name with ".broken". ErrInUse.
+// beside it under the same name with ".broken". A file of an earlier
+// development version stays in place. ErrInUse, codec.ErrEarlier.
 func Open(path string) (db *DB, fresh bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, false, fmt.Errorf("task records: %w", err)
@@ -143,7 +145,10 @@ func open(path string) (db *DB, err error) {
 	if err == nil {
 		_, _, err = db.Identity()
 	}
-	if err != nil && !errors.Is(err, ErrCorrupt) {
+	switch {
+	case errors.Is(err, codec.ErrEarlier):
+		err = fmt.Errorf("%s: %w", path, err)
+	case err != nil && !errors.Is(err, ErrCorrupt):
 		err = fmt.Errorf("%s: %w: %w", path, ErrCorrupt, err)
 	}
 	return db, err
