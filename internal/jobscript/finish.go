@@ -24,7 +24,7 @@ func (r *resolver) finish(o *Options) {
 	finishVariables(o)
 	r.warnUnknownWords(o)
 	if o.Wait && o.Hold {
-		r.warnings = append(r.warnings, "the job is held: --wait lasts until somebody releases it")
+		r.warnings = append(r.warnings, "the job is held: --wait lasts until it is released")
 	}
 }
 
@@ -38,8 +38,8 @@ func (r *resolver) warnUnknownWords(o *Options) {
 	}
 }
 
-// finishVariables has the job told what was asked for where the request keeps only what follows
-// from it. Its node gives each Slurm's name as well.
+// finishVariables exports the values of options that the request replaces by their result. The node also
+// sets Slurm's name of each.
 func finishVariables(o *Options) {
 	for i, n := range [len(cluster.AskedVariables)]int32{o.cpusPerGPU, o.gpusPerTask, o.tasksPerGPU} {
 		if n > 0 {

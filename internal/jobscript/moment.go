@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// farthest is how long after now a moment may be: beyond it somebody mistyped.
+// farthest bounds the time from now to a moment: a later one is a typing error.
 const farthest = 10 * 365 * 24 * time.Hour
 
 // ParseMoment reads a point in time as sbatch --begin does: "now", "now+60",

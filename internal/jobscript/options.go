@@ -66,7 +66,7 @@ const (
 	onCommandLine
 )
 
-// family groups options of which a stronger place's replace all of a weaker one's.
+// family groups options: those of a stronger place replace all of a weaker one.
 type family int
 
 const (

@@ -39,8 +39,8 @@ func refusedRows(rows []option) []option {
 		{"get-user-env", 0, "VALUE", "yes", "begin the script with #!/bin/bash -l, which reads your profile"},
 		{"no-kill", 'k', "WHAT", "yes", afterLoss},
 		{"overcommit", 'O', "", "", "ask for as few CPUs as tasks may share: --ntasks-per-node=1 and --cpus-per-task"},
-		{"contiguous", 0, "", "", "use --connect=leaf or --switches=1 for nodes near each other"},
-		{"kill-on-invalid-dep", 0, "yes|no", "", "leave it out: a dependency that can never be satisfied is refused, and one that fails later is told by gqueue as DependencyNeverSatisfied"},
+		{"contiguous", 0, "", "", "use --connect=leaf or --switches=1 for nodes in one domain"},
+		{"kill-on-invalid-dep", 0, "yes|no", "", "leave it out: a dependency that can never be satisfied is refused, and gqueue shows one that fails later as DependencyNeverSatisfied"},
 		{"mincpus", 0, "N", "", cores}, {"threads-per-core", 0, "N", "", cores}, {"cores-per-socket", 0, "N", "", cores},
 		{"sockets-per-node", 0, "N", "", cores}, {"ntasks-per-core", 0, "N", "", cores}, {"ntasks-per-socket", 0, "N", "", cores},
 		{"extra-node-info", 'B', "N", "", cores}, {"core-spec", 'S', "N", "", cores}, {"thread-spec", 0, "N", "", cores},
@@ -55,8 +55,8 @@ func refusedRows(rows []option) []option {
 		{"batch", 0, "FEATURES", "", "the script starts on the first node: leave it out"},
 		{"bb", 0, "SPEC", "", "there are no burst buffers"}, {"bbf", 0, "FILE", "", "there are no burst buffers"},
 		{"cpu-freq", 0, "FREQUENCY", "", "clocks are not set for jobs: leave it out"}, {"gpu-freq", 0, "FREQUENCY", "", "clocks are not set for jobs: leave it out"},
-		{"reboot", 0, "", "", "nodes are not started anew for a job: leave it out"},
-		{"segment", 0, "N", "", "use --switches or --connect for nodes near each other"},
+		{"reboot", 0, "", "", "nodes do not reboot for a job: leave it out"},
+		{"segment", 0, "N", "", "use --switches or --connect for nodes in one domain"},
 	} {
 		rows = append(rows, option{Option: getopt.Option{Long: r.long, Short: r.short, Value: r.value, Absent: r.absent}, instead: r.instead})
 	}

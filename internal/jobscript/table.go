@@ -15,8 +15,8 @@ type option struct {
 	getopt.Option
 	family    family
 	onlyTyped bool // makes sense on the command line only
-	// set writes the value's meaning. nil: the option is sbatch's, changes
-	// nothing that is run here, and is told so.
+	// set stores the value. nil: an option of sbatch without effect here; the user gets
+	// a warning.
 	set func(o *Options, value string, now time.Time) error
 	// instead is what to do where an option of sbatch cannot be left out silently;
 	// "" for all others.
@@ -58,7 +58,7 @@ func newTable() *table {
 	return t
 }
 
-// row is the row of an option; nil where there is none of that name.
+// row is the row of an option; nil without an option of that name.
 func (t *table) row(long string) *option {
 	for i := range t.rows {
 		if t.rows[i].Long == long {
@@ -103,7 +103,7 @@ func size(field func(*Options) *cluster.Bytes) func(*Options, string, time.Time)
 }
 
 // one wants a single name where sbatch takes several. An empty one comes from a variable
-// that is not set, and somebody else would pay, or it would run among others.
+// that is not set: another account would pay, or the job would run elsewhere.
 func one(what string, field func(*Options) *string) func(*Options, string, time.Time) error {
 	return func(o *Options, v string, _ time.Time) error {
 		if v == "" {
@@ -244,7 +244,7 @@ func nodeRows(all []option) []option {
 				o.Request.Switches, o.switchWait, err = parseSwitches(v)
 				return err
 			}},
-		{Option: getopt.Option{Long: "exclusive", Value: "yes", Absent: "yes", Help: "no other job on its nodes, of which it has all GPUs and CPUs"},
+		{Option: getopt.Option{Long: "exclusive", Value: "yes", Absent: "yes", Help: "no other job on its nodes; it has all their GPUs and CPUs"},
 			set: func(o *Options, v string, _ time.Time) error {
 				o.Request.Exclusive = true
 				if v != "yes" {
@@ -275,7 +275,7 @@ func timeRows(all []option) []option {
 				}
 				return err
 			}},
-		{Option: getopt.Option{Long: "signal", Value: "[B:]SIG[@SEC]", Help: "send SIG so many seconds before the time limit [60]; B: to the script alone; sbatch's R: changes nothing"},
+		{Option: getopt.Option{Long: "signal", Value: "[B:]SIG[@SEC]", Help: "send SIG this many seconds before the time limit [60]; B: to the script alone; sbatch's R: changes nothing"},
 			set: func(o *Options, v string, _ time.Time) (err error) { o.Signal, err = parseWarn(v); return err }},
 	}...)
 }

@@ -215,8 +215,8 @@ func dependencyKind(name string) cluster.DependencyKind {
 // warnDefault is how long before the time limit sbatch sends a signal when no time is given.
 const warnDefault = 60 * time.Second
 
-// parseWarn reads [R:][B:]SIGNAL[@SECONDS]. R lets sbatch's job overlap reservations that
-// may be put off, of which there are none here.
+// parseWarn reads [R:][B:]SIGNAL[@SECONDS]. R has no effect: it lets sbatch's job overlap
+// reservations that can be delayed.
 func parseWarn(word string) (cluster.WarnSignal, error) {
 	w := cluster.WarnSignal{Before: warnDefault}
 	name, seconds, timed := strings.Cut(word, "@")

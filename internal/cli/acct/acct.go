@@ -1,4 +1,4 @@
-// Package acct prints what became of jobs, as sacct does.
+// Package acct prints finished and active jobs, as sacct does.
 //
 // It decides, from a question and the cluster's answer to it, which lines are printed
 // and what stands in their columns, by sacct's names for them. It keeps no more of an
@@ -96,7 +96,7 @@ func Print(ctx context.Context, p *ui.Process, c ui.Cluster, q Question, s Style
 				first.add(job)
 			}
 		}
-		if w.err != nil { // nobody reads on
+		if w.err != nil { // the reader is gone
 			return found, w.err
 		}
 	}

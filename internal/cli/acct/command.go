@@ -39,7 +39,7 @@ type acctOptions struct {
 func (t command) acct() *cobra.Command {
 	o := &acctOptions{}
 	c := &cobra.Command{
-		Use: "acct [JOB...]", Short: "What became of jobs, as sacct tells", GroupID: tool.GroupJobs,
+		Use: "acct [JOB...]", Short: "Show finished and active jobs, as sacct does", GroupID: tool.GroupJobs,
 		Long: `Prints your jobs that ended today, and those that wait or run, one a line; with
 options jobs of any time and of others. The options are sacct's. Up to 5,000 jobs come in
 order of id; of more, those that have ended in the order of their ends, then the others.

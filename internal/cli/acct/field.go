@@ -30,8 +30,8 @@ func fields() []field {
 	return all
 }
 
-// unknownHere are fields of sacct of which nothing is kept: they are there, so that
-// scripts which list them work, and empty.
+// unknownHere lists fields of sacct that Greylag does not record. They are accepted, so that
+// scripts that name them work, and empty.
 func unknownHere() []string {
 	return []string{
 		"AdminComment", "AssocID", "AveCPUFreq", "AveDiskRead", "AveDiskWrite", "AvePages", "AveVMSize", "BlockID",

@@ -98,7 +98,7 @@ func (r *row) over() bool {
 // state is sacct's word, which names who cancelled it.
 func (r *row) state() string {
 	switch {
-	case r.earlier != nil && r.earlier.Outcome == cluster.Cancelled.String(): // by nobody but who had it run anew
+	case r.earlier != nil && r.earlier.Outcome == cluster.Cancelled.String(): // by gctl requeue
 		return "REQUEUED"
 	case r.earlier != nil:
 		return r.earlier.Outcome
@@ -185,7 +185,7 @@ func tresText(list []*greylagv1.Tres, unit byte) string {
 }
 
 // sizeText writes a size in a unit with two digits behind the point, and with unit 0 in
-// the largest of which it is a whole number.
+// the largest unit that gives a whole number.
 func sizeText(b cluster.Bytes, unit byte) string {
 	const units = "KMGTP"
 	if unit == Unconverted {
@@ -336,7 +336,7 @@ func (r *row) tasks() []*greylagv1.Task {
 	return r.Tasks
 }
 
-// extreme is the task that comes last in an order, and its rank; nil when there is none.
+// extreme is the task that comes last in an order, and its rank; nil without tasks.
 func (r *row) extreme(order func(a, b *greylagv1.Task) int) (*greylagv1.Task, int) {
 	var best *greylagv1.Task
 	rank := 0

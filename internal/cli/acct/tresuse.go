@@ -19,7 +19,7 @@ func (r *row) gpuUse() cluster.GPUUse {
 	return ui.GPUUseOf(r.Tasks)
 }
 
-// gpuFields are what is measured of GPUs; empty where nobody could tell.
+// gpuFields are measured on GPUs; empty if unknown.
 func gpuFields() []field {
 	used := func(name string, of func([]int64) int64) field {
 		return field{name, 14, func(r *row) string { return r.tresUse(of) }}

@@ -50,7 +50,7 @@ func usage(c *cobra.Command, err error) error {
 		return err
 	}
 	help := "see " + c.CommandPath() + " --help"
-	if problem := options.Plainly(c, err.Error()); problem != "" {
+	if problem := options.Reword(c, err.Error()); problem != "" {
 		return &ui.UsageError{Problem: problem, Advice: help}
 	}
 	for _, begin := range []string{"unknown command", "required flag", "accepts ", "requires at least", "invalid argument", "if any flags in the group"} {

@@ -235,7 +235,7 @@ func FuzzReadAnswer(f *testing.F) {
 	})
 }
 
-// TestImagesPath: an image that is a path counts from the job's folder; one of a registry stays as it is.
+// TestImagesPath: an image that is a path counts from the job's folder; one of a registry does not change.
 func TestImagesPath(t *testing.T) {
 	for reference, want := range map[string]string{
 		"": "", "busybox": "busybox", "team/x.tar": "team/x.tar", "docker://h/x": "docker://h/x", "/x.tar:v1": "/x.tar:v1",

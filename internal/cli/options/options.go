@@ -1,5 +1,5 @@
 // Package options decides, from the error that cobra or pflag returned for a command
-// line, how a user is told what is wrong with it. It never reads a command line itself.
+// line, the message and the advice for the user. It never reads a command line itself.
 package options
 
 import (
@@ -49,9 +49,9 @@ func Advice(c *cobra.Command, err error) string {
 	return "see " + c.CommandPath() + " --help"
 }
 
-// Plainly says in our words what cobra says of missing words and options of a command;
-// "" when it says something else.
-func Plainly(c *cobra.Command, text string) string {
+// Reword words cobra's messages about missing arguments and options in our style; "" for
+// other messages.
+func Reword(c *cobra.Command, text string) string {
 	var want, most, got int
 	scan := func(format string, into ...any) bool {
 		n, _ := fmt.Sscanf(text, format, into...)

@@ -3,7 +3,7 @@ package getopt
 // maxWord bounds the words that are compared, since the cost is quadratic.
 const maxWord = 64
 
-// Closest is the name that somebody who typed word most likely meant: the one
+// Closest returns the name that the user most likely meant by word: the one
 // with the fewest single-character insertions, deletions, replacements and
 // swaps of neighbours, the first of several, or "" when none is near. Optimal
 // string alignment distance; O(names × word²).

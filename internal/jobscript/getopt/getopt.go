@@ -17,7 +17,7 @@ import (
 // Option is one option of a program.
 type Option struct {
 	Long    string   // without dashes; never empty
-	Short   byte     // 0 when there is none
+	Short   byte     // 0: no short name
 	Aliases []string // other long names, which mean the same
 	Value   string   // what to call its value in help; "" when it takes none
 	// Absent is the value of an option that may be given without one, such as
@@ -159,7 +159,7 @@ func abbreviated(table []Option, name string) (o *Option, matches []string) {
 	return o, matches
 }
 
-// Lookup finds an option by its long name or an alias; nil when there is none.
+// Lookup finds an option by its long name or an alias; nil without a match.
 func Lookup(table []Option, name string) *Option {
 	for i := range table {
 		if table[i].Long == name {

@@ -2,7 +2,7 @@ package getopt
 
 import "strings"
 
-// Width of help texts: a terminal's least.
+// helpWidth and helpColumn are the width of help texts and the column of the descriptions.
 const helpWidth, helpColumn = 80, 30
 
 // Help lists the options that have a help text, in the order of the table,
