@@ -1,5 +1,5 @@
-// Command gnoded is the daemon of a compute node: it runs what the controllers
-// want on the node. It may be stopped and started at any time; tasks go on.
+// Command gnoded is the daemon of a compute node: it runs the tasks that the controllers place on
+// the node. It may be stopped and started at any time; tasks continue.
 package main
 
 import (
@@ -48,9 +48,9 @@ func serve(ctx context.Context, cfg config.Node, file string, log *slog.Logger) 
 	if err != nil {
 		return err
 	}
-	cfg.Name = id.Peer().Name // what the controllers know this node by
-	// The state is root's alone; the folder above it, /run/greylag, is where every user reaches gauthd.
-	// So it is with data_dir, and /var/lib/greylag.
+	cfg.Name = id.Peer().Name // the name under which the controllers know this node
+	// The state belongs to root; the folder above it, /run/greylag, is where every user reaches
+	// gauthd. The same holds for data_dir and /var/lib/greylag.
 	for _, dir := range []string{cfg.StateDir, cfg.DataDir} {
 		if err := pki.MakePrivate(dir); err != nil {
 			return err

@@ -26,7 +26,7 @@ import (
 	"github.com/greylag/greylag/internal/simgpu"
 )
 
-// leader is a controller that wants what the test says.
+// leader is a controller whose desired tasks the test sets.
 type leader struct {
 	greylagv1connect.UnimplementedNodeServiceHandler
 	mu       sync.Mutex
@@ -79,7 +79,7 @@ func (l *leader) GetContent(context.Context, *greylagv1.GetContentRequest) (*gre
 	return &greylagv1.GetContentResponse{Content: l.script}, nil
 }
 
-// until waits for what the last messages must say.
+// until waits for a condition on the last messages.
 func (l *leader) until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -103,7 +103,7 @@ func (l *leader) phase() string {
 	return l.report.GetTasks()[0].GetPhase()
 }
 
-// cluster makes a CA, a controller that listens, and a node's configuration.
+// cluster creates a CA, a listening controller, and a node's configuration.
 func cluster(t *testing.T, dir, extra string) (*leader, string) {
 	t.Helper()
 	ca, err := pki.NewCA("c1", time.Now())
@@ -142,7 +142,7 @@ func cluster(t *testing.T, dir, extra string) (*leader, string) {
 	return l, path
 }
 
-// build puts the programs of a node into a folder.
+// build builds the programs of a node into a folder.
 func build(t *testing.T, dir string) {
 	t.Helper()
 	cmd := exec.Command("go", "build", "-o", dir+"/", "../gnoded", "../ginit", "../gshim", "../gshimd")
@@ -152,7 +152,7 @@ func build(t *testing.T, dir string) {
 	}
 }
 
-// begin starts gnoded; its log is shown where the test fails.
+// begin starts gnoded; its log is shown if the test fails.
 func begin(t *testing.T, dir, config string) *exec.Cmd {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -167,7 +167,7 @@ func begin(t *testing.T, dir, config string) *exec.Cmd {
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // by the test, where that ended it
+		_ = cmd.Wait() // by the test, if that ended it
 		if t.Failed() {
 			text, _ := os.ReadFile(log.Name())
 			t.Logf("gnoded:\n%s", text)
@@ -176,7 +176,7 @@ func begin(t *testing.T, dir, config string) *exec.Cmd {
 	return cmd
 }
 
-// host makes what a node needs: a folder, the programs, a containerd, a leader.
+// host creates what a node needs: a folder, the programs, a containerd, a leader.
 func host(t *testing.T) (dir, home, config string, l *leader) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -202,7 +202,7 @@ func host(t *testing.T) (dir, home, config string, l *leader) {
 		t.Skip("needs containerd: " + err.Error())
 	}
 	t.Cleanup(func() {
-		// Busy: another node of this machine has its clone of the folder yet.
+		// Busy: another node of this machine still has its clone of the folder.
 		if err := d.Stop(); err != nil && !errors.Is(err, syscall.EBUSY) {
 			t.Error(err)
 		}
@@ -211,7 +211,7 @@ func host(t *testing.T) (dir, home, config string, l *leader) {
 	return dir, home, config, l
 }
 
-// TestKilledWithATaskRunning: SIGKILL loses neither the task nor its end.
+// TestKilledWithATaskRunning checks that SIGKILL loses neither the task nor its exit status.
 func TestKilledWithATaskRunning(t *testing.T) {
 	dir, home, config, l := host(t)
 	first := begin(t, dir, config)

@@ -14,7 +14,7 @@ import (
 	"github.com/greylag/greylag/internal/runtime/process"
 )
 
-// parts are what the agent is made of on this host.
+// parts are the components of the agent on this host.
 type parts struct {
 	config  agent.Config
 	runtime runtime.Runtime
@@ -22,14 +22,13 @@ type parts struct {
 	close   func()
 }
 
-// assemble makes them. A runtime that cannot be had is no reason not to serve:
-// the node says so itself.
+// assemble creates them. A missing runtime does not end the daemon: the node reports it.
 func assemble(cfg config.Node, log *slog.Logger) parts {
 	p := parts{config: agent.Config{
 		Name: cfg.Name, StateDir: cfg.StateDir, Report: cfg.Poll.Report, Health: cfg.Poll.Health, Meter: cfg.Poll.Meter,
 		CPUs: cfg.CPUs, Memory: cfg.Memory, Features: cfg.Features, Region: cfg.Region,
 		Images:   runtime.Keep{Age: cfg.Images.Keep, Bytes: int64(cfg.Images.Size)},
-		Programs: []string{beside("gsubmit"), beside("gqueue"), beside("gcancel"), beside("gctl")},
+		Programs: []string{installed("gsubmit"), installed("gqueue"), installed("gcancel"), installed("gctl")},
 		Prolog:   cfg.Prolog, Epilog: cfg.Epilog, HookTimeout: cfg.HookTimeout, LaunchTimeout: cfg.LaunchTimeout, Log: log,
 	}}
 	gpus, closeGPUs := openGPUs(cfg, log)
@@ -47,32 +46,32 @@ func assemble(cfg config.Node, log *slog.Logger) parts {
 	return p
 }
 
-// tasksOf is the folder that holds what tasks need while they run. Tasks do not see it.
+// tasksOf returns the folder of what tasks need while they run. Tasks do not see it.
 func tasksOf(cfg config.Node) string { return filepath.Join(cfg.StateDir, "tasks") }
 
-// socketsOf is the folder of the sockets for the commands inside tasks.
+// socketsOf returns the folder of the sockets for the commands inside tasks.
 func socketsOf(cfg config.Node) string { return filepath.Join(tasksOf(cfg), "sockets") }
 
 func openRuntime(cfg config.Node, a *agent.Config) (runtime.Runtime, func() error, error) {
 	state := tasksOf(cfg)
 	if cfg.Runtime == "process" {
 		a.RuntimeName = "process"
-		rt, err := process.New(process.Config{StateDir: state, GInit: beside("ginit")})
+		rt, err := process.New(process.Config{StateDir: state, GInit: installed("ginit")})
 		return rt, func() error { return nil }, err
 	}
 	a.RuntimeName = "containerd"
 	program := cfg.Containerd.OCIRuntime
 	if program == "auto" {
-		program = "" // containerd.Config's word for it
+		program = "" // containerd.Config's name for it
 	}
 	shim := ""
 	if cfg.Containerd.Shim == "gshim" {
-		shim = beside("gshim")
+		shim = installed("gshim")
 	}
 	rt, err := containerd.New(containerd.Config{
 		Address: cfg.Containerd.Socket, Namespace: cfg.Containerd.Namespace, OCIRuntime: program, Shim: shim,
 		Logins: cfg.Registries.AuthFile, HostsDir: cfg.Registries.HostsDir,
-		StateDir: state, ScratchDir: filepath.Join(cfg.DataDir, "tmp"), GInit: beside("ginit"),
+		StateDir: state, ScratchDir: filepath.Join(cfg.DataDir, "tmp"), GInit: installed("ginit"),
 		DeviceSpecs: []string{cfg.CDIDir}, CgroupParent: containerd.GroupOf(cfg.Name, cfg.Containerd.Namespace),
 	})
 	if err != nil {
@@ -84,7 +83,7 @@ func openRuntime(cfg config.Node, a *agent.Config) (runtime.Runtime, func() erro
 	return rt, rt.Close, nil
 }
 
-// describe tells the runtime in its own words which devices there are.
+// describe lists the devices for the runtime, in its types.
 func describe(dir string, inventory gpu.Inventory) error {
 	nodes := func(files []gpu.File) []containerd.Node {
 		var list []containerd.Node
@@ -102,7 +101,7 @@ func describe(dir string, inventory gpu.Inventory) error {
 
 func openGPUs(cfg config.Node, log *slog.Logger) (gpu.Provider, func()) {
 	if len(cfg.SimulatedGPUs) == 0 {
-		helper := gpu.NewHelper(beside("gnvml"), cfg.Name, gpu.Limits{}, log)
+		helper := gpu.NewHelper(installed("gnvml"), cfg.Name, gpu.Limits{}, log)
 		return helper, helper.Close
 	}
 	var groups []gpu.Group
@@ -112,11 +111,11 @@ func openGPUs(cfg config.Node, log *slog.Logger) (gpu.Provider, func()) {
 	return gpu.NewSimulatedAfter(cfg.Name, filepath.Join(cfg.StateDir, "gpus"), cfg.SimulatedGPUOffset, groups), func() {}
 }
 
-// beside is the path of a program that is installed with this one.
-func beside(name string) string {
+// installed returns the path of a program that is installed with this one.
+func installed(name string) string {
 	self, err := os.Executable()
 	if err != nil {
-		return name // the shell's way, then
+		return name // through PATH, then
 	}
 	return filepath.Join(filepath.Dir(self), name)
 }

@@ -90,7 +90,7 @@ func lookUp(ctx context.Context, uid, gid uint32) account {
 	return found
 }
 
-// getent returns the fields of one entry; nil if there is none.
+// getent returns the fields of one entry; nil if it does not exist.
 func getent(ctx context.Context, database, key string) []string {
 	ctx, cancel := context.WithTimeout(ctx, accountTimeout)
 	defer cancel()

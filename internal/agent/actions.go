@@ -17,7 +17,7 @@ const (
 	signalTimeout = 10 * time.Second
 	// removeTimeout is the timeout of one attempt to remove a task.
 	removeTimeout = time.Minute
-	// The delay between attempts to remove a task doubles from minRetry to maxRetry.
+	// minRetry and maxRetry bound the delay between attempts to remove a task, which doubles.
 	minRetry, maxRetry = 500 * time.Millisecond, 30 * time.Second
 	// maxRemoveTries is the number of failed removals after which the node takes no more work.
 	maxRemoveTries = 4
@@ -139,7 +139,7 @@ func (a *Agent) remove(_ context.Context, t *task) {
 	uuids, hook := a.uuidsOf(t), a.hookOf(t)
 	removeOnly := t.idle()
 	limit := removeTimeout + gpuReleaseTimeout + a.cfg.HookTimeout
-	var trouble []problem
+	var problems []problem
 	a.runAsync(t, limit, func(ctx context.Context) error {
 		a.slots <- struct{}{}
 		defer func() { <-a.slots }()
@@ -150,7 +150,7 @@ func (a *Agent) remove(_ context.Context, t *task) {
 				return err
 			}
 		}
-		trouble = a.checkAfterTask(ctx, uuids, hook)
+		problems = a.checkAfterTask(ctx, uuids, hook)
 		return nil
 	}, func(err error) {
 		t.work = reconcile.NoWork
@@ -161,7 +161,7 @@ func (a *Agent) remove(_ context.Context, t *task) {
 		if t.tries >= maxRemoveTries {
 			a.setFault("remove "+taskID(t.ID).String(), "")
 		}
-		for _, found := range trouble {
+		for _, found := range problems {
 			a.setFault(found.source, found.reason)
 		}
 		if t.Phase < reconcile.Ended { // it never started

@@ -81,7 +81,7 @@ func TestStopIsPoliteAndThenNot(t *testing.T) {
 	})
 }
 
-func TestToldToStopBeforeItWasHere(t *testing.T) {
+func TestStopArrivesBeforeTheTask(t *testing.T) {
 	onEach(t, nil, func(t *testing.T, n *node) {
 		n.want(at(3, 1), "#!/bin/sh\ntouch ran\n", func(w *greylagv1.WantedTask) { w.WorkDir, w.Stop = n.home, true })
 		end := n.settled(at(3, 1))
@@ -196,7 +196,7 @@ func TestNewLife(t *testing.T) {
 		n.start()
 		n.until("a second life", func() bool { return len(n.boots) == 2 })
 		if first, second := n.registry[0].GetTasks(), n.registry[len(n.registry)-1].GetTasks(); first != 0 || second != 1 {
-			t.Errorf("told of %d tasks with the first registration and %d with the last: want 0 and 1", first, second)
+			t.Errorf("got %d tasks with the first registration and %d with the last: want 0 and 1", first, second)
 		}
 		n.until("cleared away", func() bool {
 			return len(n.reports) > 0 && n.last(at(1, 1)) == nil && n.reports[len(n.reports)-1].GetSeen() > 0
@@ -233,7 +233,7 @@ func waitFor(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patient); !condition(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }

@@ -96,7 +96,7 @@ func (c *controller) until(what string, condition func() bool) {
 	}
 }
 
-// last returns the newest report of a task; nil if there is none.
+// last returns the newest report of a task; nil if none exists.
 func (c *controller) last(id reconcile.ID) *greylagv1.ReportedTask {
 	if len(c.reports) == 0 {
 		return nil

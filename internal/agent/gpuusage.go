@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// The agent samples the use of all tasks' GPUs every Config.Meter. A sample counts for the time
+// maxGapIntervals: the agent samples the use of all tasks' GPUs every Config.Meter. A sample counts for the time
 // since the previous one, up to maxGapIntervals intervals; a longer gap is unknown, not estimated.
 const maxGapIntervals = 3
 

@@ -132,7 +132,7 @@ func TestGPUUseOfGaps(t *testing.T) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		if got := a.use(1); got != (cluster.GPUUse{}) {
-			t.Errorf("of whose GPUs nobody said anything: %+v", got)
+			t.Errorf("without GPU reports: %+v", got)
 		}
 	})
 }

@@ -26,7 +26,7 @@ const (
 	// maxServed is the number of remembered requests. A request is repeated with every set while it
 	// stands.
 	maxServed = 1024
-	// A follower polls after minPoll; the interval doubles to maxPoll while no output
+	// minPoll is the first polling interval of a follower; it doubles to maxPoll while no output
 	// comes.
 	minPoll, maxPoll = 20 * time.Millisecond, 500 * time.Millisecond
 )

@@ -49,12 +49,12 @@ func TestFollowsOutput(t *testing.T) {
 		n.askLog(&greylagv1.LogRequest{Id: "lines", Job: 1, Attempt: 1, Offset: -1, TailLines: 1, Task: spec})
 		n.askLog(&greylagv1.LogRequest{Id: "from", Job: 1, Attempt: 1, Offset: 2, Task: spec})
 		n.askLog(&greylagv1.LogRequest{Id: "error", Job: 1, Attempt: 1, Error: true, Task: spec})
-		n.askLog(&greylagv1.LogRequest{Id: "nobody", Job: 99, Attempt: 1})
+		n.askLog(&greylagv1.LogRequest{Id: "unknown", Job: 99, Attempt: 1})
 		n.until("the answers", func() bool {
 			tail, eof1, _ := n.pushedText("tail")
 			lines, eof5, _ := n.pushedText("lines")
 			bad, eof2, _ := n.pushedText("error")
-			_, eof3, failure := n.pushedText("nobody")
+			_, eof3, failure := n.pushedText("unknown")
 			rest, eof6, _ := n.pushedText("from")
 			known := len(n.pushed["from"]) > 0 && n.pushed["from"][0].GetNext() == 8
 			_, eof4, _ := n.pushedText("early") // with or without a message: the task may have arrived later

@@ -35,7 +35,7 @@ const (
 	callTimeout = 15 * time.Second
 	// silence is how long the leader may send nothing: it promises a heartbeat every 10 s.
 	silence = 25 * time.Second
-	// The pause between two sessions doubles from shortestPause to longestPause.
+	// shortestPause and longestPause bound the pause between two sessions, which doubles.
 	shortestPause, longestPause = 100 * time.Millisecond, 5 * time.Second
 	// stableSession is how long a session must last before the next pause is the shortest again.
 	stableSession = 10 * time.Second
@@ -92,7 +92,7 @@ func (a *Agent) serveSession(ctx context.Context) error {
 	case <-a.reregister:
 	default:
 	}
-	epoch, told, err := a.register(ctx)
+	epoch, version, err := a.register(ctx)
 	if err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
@@ -100,7 +100,7 @@ func (a *Agent) serveSession(ctx context.Context) error {
 	nudge(a.reports)
 	var parts sync.WaitGroup
 	parts.Go(func() { cancel(a.listen(ctx, epoch)) })
-	parts.Go(func() { cancel(a.reportAll(ctx, epoch, told)) })
+	parts.Go(func() { cancel(a.reportAll(ctx, epoch, version)) })
 	select {
 	case <-ctx.Done():
 	case <-a.reregister:
@@ -112,9 +112,9 @@ func (a *Agent) serveSession(ctx context.Context) error {
 
 // register describes the node and stores its epoch. sent is the count of device changes that the
 // description includes.
-func (a *Agent) register(ctx context.Context) (epoch, told uint64, err error) {
+func (a *Agent) register(ctx context.Context) (epoch, version uint64, err error) {
 	request := &greylagv1.RegisterNodeRequest{}
-	if err := a.ask(ctx, func() { a.describe(request); told = a.badSince }); err != nil {
+	if err := a.ask(ctx, func() { a.describe(request); version = a.badSince }); err != nil {
 		return 0, 0, err
 	}
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
@@ -134,7 +134,7 @@ func (a *Agent) register(ctx context.Context) (epoch, told uint64, err error) {
 	if err := a.ask(ctx, func() { failed = a.registered(response) }); err != nil {
 		return 0, 0, err
 	}
-	return response.GetEpoch(), told, failed
+	return response.GetEpoch(), version, failed
 }
 
 // clockTolerance is the tolerated difference between a node's clock and the controllers'.
@@ -229,7 +229,7 @@ func (a *Agent) handleMessage(message *greylagv1.WatchTasksResponse) {
 
 // reportAll sends the full actual set after every change, and periodically. One report is in flight
 // at a time; changes meanwhile go into the next.
-func (a *Agent) reportAll(ctx context.Context, epoch, told uint64) error {
+func (a *Agent) reportAll(ctx context.Context, epoch, version uint64) error {
 	ticker := time.NewTicker(a.cfg.Report)
 	defer ticker.Stop()
 	for {
@@ -239,8 +239,8 @@ func (a *Agent) reportAll(ctx context.Context, epoch, told uint64) error {
 		case <-a.reports:
 		case <-ticker.C:
 		}
-		request, devices := &greylagv1.ReportTasksRequest{Epoch: epoch}, told
-		if err := a.ask(ctx, func() { devices = a.report(request, told) }); err != nil {
+		request, devices := &greylagv1.ReportTasksRequest{Epoch: epoch}, version
+		if err := a.ask(ctx, func() { devices = a.report(request, version) }); err != nil {
 			return err
 		}
 		limited, cancel := context.WithTimeout(ctx, callTimeout)
@@ -249,15 +249,15 @@ func (a *Agent) reportAll(ctx context.Context, epoch, told uint64) error {
 		if err != nil {
 			return fmt.Errorf("report: %w", err)
 		}
-		told = devices
+		version = devices
 	}
 }
 
 // report fills in the state of the node, in the loop. It lists the devices if they changed since
 // sent.
-func (a *Agent) report(request *greylagv1.ReportTasksRequest, told uint64) uint64 {
+func (a *Agent) report(request *greylagv1.ReportTasksRequest, version uint64) uint64 {
 	request.Fault, request.Seen = a.fault(), a.acted
-	if told != a.badSince {
+	if version != a.badSince {
 		request.Gpus = a.devices()
 	}
 	request.Counting = a.counting

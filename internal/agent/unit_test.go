@@ -113,7 +113,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	l.pinned = false
 	if !slices.Contains(environment(l, who, nil), "CUDA_VISIBLE_DEVICES=GPU-b,GPU-e") {
-		t.Error("a task that sees all GPUs is not told which are its own")
+		t.Error("a task that sees all GPUs does not learn which are its own")
 	}
 	ofNode := func(entry string) bool { return strings.HasPrefix(entry, "PATH=") }
 	if l.spec.Image = ""; !slices.ContainsFunc(environment(l, who, nil), ofNode) {
@@ -181,7 +181,7 @@ func TestClassify(t *testing.T) {
 		if got.Cause != c.want || got.Exit != c.how || got.Ended != cluster.InstantOf(ended) {
 			t.Errorf("%s: %+v", name, got)
 		}
-		if told := strings.Contains(got.Message, "killed 2 of its processes"); told != (name == "survived") {
+		if reported := strings.Contains(got.Message, "killed 2 of its processes"); reported != (name == "survived") {
 			t.Errorf("%s: message %q", name, got.Message)
 		}
 	}
@@ -264,9 +264,19 @@ func TestAccounts(t *testing.T) {
 	if root.home != "/root" || root.shell == "" || root.groups[0] != 0 {
 		t.Errorf("root: %+v", root)
 	}
+<<<<<<< ours
 	stranger := newAccounts().of(t.Context(), 3_999_999_999, 77)
 	if stranger.home != "" || !slices.Equal(stranger.groups, []uint32{77}) {
 		t.Errorf("a user this host does not know: %+v", stranger)
+||||||| base
+	stranger := newAccounts().of(t.Context(), "nobody-knows", 3_999_999_999, 77)
+	if stranger.home != "" || !slices.Equal(stranger.groups, []uint32{77}) {
+		t.Errorf("a user this host does not know: %+v", stranger)
+=======
+	unknown := newAccounts().of(t.Context(), "unknown-user", 3_999_999_999, 77)
+	if unknown.home != "" || !slices.Equal(unknown.groups, []uint32{77}) {
+		t.Errorf("a user this host does not know: %+v", unknown)
+>>>>>>> theirs
 	}
 }
 
@@ -284,8 +294,8 @@ func TestRanOutlivesTheDaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if told := reported(newTask(record, nil)).GetRanMs(); told < time.Hour.Milliseconds() {
-		t.Errorf("an hour is told as %d ms", told)
+	if ms := reported(newTask(record, nil)).GetRanMs(); ms < time.Hour.Milliseconds() {
+		t.Errorf("an hour is reported as %d ms", ms)
 	}
 }
 

@@ -1,18 +1,17 @@
-// Package archive keeps, on each controller's disk, what the replicated state may
-// forget: jobs that have ended, and the scripts and environments of all jobs.
+// Package archive keeps, on each controller's disk, what the replicated state may drop: ended jobs,
+// the scripts and environments of all jobs, and the journals of credits and of changes.
 //
-// It decides how they are laid out, found and made durable, from the records it is
-// given; the replicated log is the truth and the archive a copy that can always be
-// made again, from the log or from a peer; so are the journals of credits and of who
-// changed what. From the records it makes an index by user, account and time and the
-// sums of package tally, some time later. It never decides what is a finished job nor
-// what counts, never changes a record, and never holds a command up for a disk: records
-// are taken into memory and written in batches by a goroutine of its own.
+// It decides how they are stored, found and made durable, from the records it is given. The
+// replicated log is the truth; the archive is a copy that can always be rebuilt from the log or
+// from a peer. From the records it builds an index by user, account and time, and the sums of
+// package tally, with a delay. It never decides which jobs are finished or what counts, never
+// changes a record, and never delays a command for a disk: records are kept in memory and written
+// in batches by a goroutine of its own.
 //
-// Every batch is one transaction of bbolt, with its fsync, so the file is whole
-// after any crash; what was not written yet is in the log still, because a snapshot,
-// which lets the log be cut, waits for Sync. Writing without fsync in between was
-// rejected: bbolt then no longer orders its pages, and a power cut can cost the file.
+// Every batch is one bbolt transaction with its fsync, so the file is whole after any crash. What
+// was not written yet is still in the log, because a snapshot, which allows the log to be
+// truncated, waits for Sync. Writing without fsync in between was rejected: bbolt then no longer
+// orders its pages, and a power failure can destroy the file.
 package archive
 
 import (
@@ -33,8 +32,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Record is one job that has ended. Seq numbers them 1, 2, 3, ... in the order in
-// which they ended, equal on every replica. What is beside Data is what it is found by.
+// Record is one job that has ended. Seq numbers them 1, 2, 3, ... in the order of their ends, equal
+// on every replica. All fields except Data are index keys.
 type Record struct {
 	Seq       uint64
 	ID        cluster.JobID
@@ -52,15 +51,15 @@ type Blob struct {
 	Content []byte
 }
 
-// What can go wrong.
+// Errors of the archive.
 var (
-	// ErrDamaged: the file cannot be used.
+	// ErrDamaged reports that the file cannot be used.
 	ErrDamaged = errors.New("archive is damaged")
-	// ErrClosed: the archive is closed.
+	// ErrClosed reports that the archive is closed.
 	ErrClosed = errors.New("archive is closed")
 )
 
-// Options change how much may wait for the disk; the zero value is right.
+// Options bound what may wait for the disk; the zero value has the defaults.
 type Options struct {
 	// Pause is how long the writer gathers between two batches (500 ms).
 	Pause time.Duration
@@ -70,27 +69,27 @@ type Options struct {
 
 const fileName = "archive.db"
 
-// Archive is open. All methods may be called from any goroutine.
+// Archive is an open archive. All methods may be called from any goroutine.
 type Archive struct {
 	db      *bolt.DB
 	path    string
 	options Options
 
 	mu      sync.Mutex
-	changed *sync.Cond // something of the below has changed
-	pending batch      // taken, not yet handed to the writer
-	writing batch      // what the writer writes; pending and writing can be read
-	flush   bool       // somebody waits: do not pause
+	changed *sync.Cond // one of the fields below has changed
+	pending batch      // accepted, not yet passed to the writer
+	writing batch      // the writer's batch; pending and writing can be read
+	flush   bool       // a caller waits: do not pause
 	fault   error      // of the last attempt to write; nil after a success
 	closed  bool
 	done    chan struct{} // the writer has ended
 	stop    chan struct{} // closed by Close
-	wake    chan struct{} // capacity 1: there is work, or the end
-	hurry   chan struct{} // capacity 1: do not rest
+	wake    chan struct{} // capacity 1: work is waiting, or the end
+	hurry   chan struct{} // capacity 1: do not pause
 }
 
-// Open opens or creates the archive in a folder. A file that cannot be used answers
-// an error that wraps ErrDamaged and says what to do.
+// Open opens or creates the archive in a folder. For a file that cannot be used it returns an error
+// that wraps ErrDamaged and names the fix.
 func Open(dir string, options Options) (*Archive, error) {
 	if options.Pause == 0 {
 		options.Pause = 500 * time.Millisecond
@@ -114,7 +113,7 @@ func Open(dir string, options Options) (*Archive, error) {
 	return a, nil
 }
 
-// open opens the file and makes its buckets. bbolt reports some damage by a panic.
+// open opens the file and creates its buckets. bbolt reports some damage by a panic.
 func (a *Archive) open() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -136,7 +135,7 @@ func (a *Archive) open() (err error) {
 		return a.damaged(err)
 	}
 	step := prepare
-	for more := true; more; step = indexSome { // more only when indexes are made anew
+	for more := true; more; step = indexSome { // true only when indexes are rebuilt
 		err := a.update(func(tx *bolt.Tx) (err error) {
 			more, err = step(tx)
 			return err
@@ -148,12 +147,12 @@ func (a *Archive) open() (err error) {
 	return nil
 }
 
-// checkSize refuses a truncated file. bbolt maps the file into memory, and the kernel
-// ends a process that reads a map beyond the end of the file. An empty file is new; one
-// that lacks its newest transaction is filled like that of a controller that was down.
+// checkSize refuses a truncated file. bbolt maps the file into memory, and the kernel kills a
+// process that reads a map beyond the end of the file. An empty file is new; one that lacks its
+// newest transaction is filled like that of a controller that was down.
 func (a *Archive) checkSize() error {
 	if info, err := os.Stat(a.path); err != nil || info.Size() == 0 {
-		return nil // bbolt makes the file, or says why it cannot
+		return nil // bbolt creates the file, or reports why it cannot
 	}
 	switch err := boltcheck.Size(a.path); {
 	case err == nil || errors.Is(err, boltcheck.ErrMetaLost):
@@ -188,7 +187,7 @@ func (a *Archive) guard(op func() error) (err error) {
 }
 
 func (a *Archive) damaged(err error) error {
-	return fmt.Errorf("%w: %s: %w: move the file away and start again; it is made anew from the log and the other controllers", ErrDamaged, a.path, err)
+	return fmt.Errorf("%w: %s: %w: move the file away and start again; it is rebuilt from the log and the other controllers", ErrDamaged, a.path, err)
 }
 
 // The buckets. Numbers in keys are big-endian, so that keys sort as numbers do.
@@ -214,7 +213,7 @@ var (
 // form is the form of the file.
 const form = 1
 
-// prepare makes what is not there. more says that indexSome has to be called.
+// prepare creates what is missing. more reports that indexSome has to be called.
 func prepare(tx *bolt.Tx) (more bool, err error) {
 	for _, name := range [][]byte{bucketMeta, bucketJobs, bucketBlobs, bucketGaps} {
 		if _, err := tx.CreateBucketIfNotExists(name); err != nil {
@@ -273,7 +272,7 @@ func (a *Archive) Close() error {
 	return errors.Join(fault, a.db.Close())
 }
 
-// press makes the writer go on at once; called with the lock held.
+// press makes the writer continue at once; the caller holds the lock.
 func (a *Archive) press() {
 	a.flush = true
 	poke(a.hurry)

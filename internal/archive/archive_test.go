@@ -27,8 +27,8 @@ func open(t testing.TB, dir string) *Archive {
 	return a
 }
 
-// record number seq: user "u0" to "u2" in turn, of an account of two, ending one second
-// after the one before.
+// record returns record number seq: user "u0" to "u2" in turn, of an account of two, ending one
+// second after the one before.
 func record(seq uint64) Record {
 	return Record{
 		Seq: seq, ID: cluster.JobID(1000 + seq), User: fmt.Sprintf("u%d", seq%3), Account: fmt.Sprintf("a%d", seq%2),
@@ -70,7 +70,7 @@ func between(t testing.TB, a *Archive, from uint64, limit int) []uint64 {
 
 func TestWhatWasTakenCanBeReadAtOnceAndAfterReopening(t *testing.T) {
 	dir := t.TempDir()
-	a, err := Open(dir, Options{Pause: time.Hour}) // nothing is written but when asked for
+	a, err := Open(dir, Options{Pause: time.Hour}) // nothing is written until requested
 	must(t, err)
 	script := blob("#!/bin/sh\n")
 	must(t, a.Append(7, records(1, 5), []Blob{script}))
@@ -144,7 +144,7 @@ func TestGapsAreFilled(t *testing.T) {
 	must(t, a.Fill(records(6, 7), []Blob{blob("b")}))
 	want("[{4 5} {8 9} {13 15}]")
 	must(t, a.Append(9, records(4, 5), nil)) // the log can fill one as well
-	must(t, a.Fill(records(1, 9), nil))      // what is here already is passed over
+	must(t, a.Fill(records(1, 9), nil))      // existing records are skipped
 	want("[{13 15}]")
 	must(t, a.Fill(records(13, 15), nil))
 	must(t, a.Fill(records(99, 99), nil)) // beyond the end is no gap
@@ -244,7 +244,7 @@ func TestDamageIsNamed(t *testing.T) {
 	}
 }
 
-// damageable is the content of an archive with some hundred pages.
+// damageable returns the content of an archive with some hundred pages.
 func damageable(t *testing.T) []byte {
 	dir := t.TempDir()
 	a := open(t, dir)
@@ -258,7 +258,8 @@ func damageable(t *testing.T) []byte {
 	return data
 }
 
-// An archive that was cut short is refused, or was cut behind all that it holds.
+// TestArchiveCutShort checks that a truncated archive is refused, or was truncated behind all that
+// it holds.
 func TestArchiveCutShort(t *testing.T) {
 	data := damageable(t)
 	for percent := 5; percent < 100; percent += 5 {
@@ -276,7 +277,8 @@ func TestArchiveCutShort(t *testing.T) {
 	}
 }
 
-// Wrong bits are an error of what reads or writes them, never the end of the process.
+// TestArchiveWithFlippedBits checks that flipped bits are an error of a read or a write, never the
+// end of the process.
 func TestArchiveWithFlippedBits(t *testing.T) {
 	data := damageable(t)
 	errs := 0

@@ -22,8 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// appendForEver continues where the archive is and prints each number that Sync has
-// made durable.
+// appendForEver continues at the archive's end and prints each number that Sync has made durable.
 func appendForEver(dir string) {
 	a, err := Open(dir, Options{Pause: time.Millisecond})
 	if err != nil {
@@ -47,8 +46,8 @@ func appendForEver(dir string) {
 	}
 }
 
-// TestKilledWhileWriting kills a process in the middle of appending, again and
-// again: what it said was durable is there, whole, and nothing is missing before it.
+// TestKilledWhileWriting kills a process repeatedly while it appends: what it reported as durable
+// is whole, and nothing before it is missing.
 func TestKilledWhileWriting(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 5 {

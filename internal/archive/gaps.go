@@ -6,7 +6,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Gap is a range of sequence numbers, both ends included, whose records are not here.
+// Gap is a range of sequence numbers, both ends included, whose records are missing.
 type Gap struct{ First, Last uint64 }
 
 // Gaps lists what is missing, ascending.
@@ -22,7 +22,7 @@ func (a *Archive) Gaps() ([]Gap, error) {
 	return gaps, err
 }
 
-// Expect says that records up to seq exist, so that those that are not here are a gap.
+// Expect declares that records up to seq exist, so that missing ones are a gap.
 func (a *Archive) Expect(seq uint64) error {
 	if err := a.Sync(); err != nil {
 		return err
@@ -49,7 +49,7 @@ func gapsOf(tx *bolt.Tx) []Gap {
 	return gaps
 }
 
-// gapAround finds the gap that a sequence number lies in.
+// gapAround finds the gap that contains a sequence number.
 func gapAround(tx *bolt.Tx, seq uint64) (Gap, bool) {
 	c := tx.Bucket(bucketGaps).Cursor()
 	key := number(seq)
@@ -68,7 +68,7 @@ func inGap(tx *bolt.Tx, seq uint64) bool {
 	return ok
 }
 
-// fill puts one record into the gap in which it belongs; elsewhere it changes nothing.
+// fill puts one record into the gap that contains it; elsewhere it changes nothing.
 func fill(tx *bolt.Tx, r *Record) error {
 	g, ok := gapAround(tx, r.Seq)
 	if !ok {

@@ -11,17 +11,17 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// indexVersion is raised when an index changes its form; the indexes are made anew then.
+// indexVersion is raised when the form of an index changes; the indexes are then rebuilt.
 const indexVersion = 1
 
-// The indexes follow from the records. They are written in the transaction of the
-// records, so that they agree after any crash.
+// indexes are derived from the records. They are written in the transaction of the records, so that
+// they agree after any crash.
 func indexes() [][]byte {
 	return [][]byte{bucketIDs, bucketEnded, bucketUsers, bucketAccounts, bucketHours}
 }
 
-// entry is what a time index holds beside the key, so that a question need not read
-// the records that it does not want: submitted, 8 bytes | state, 1 byte.
+// entry is the value in a time index, so that a query need not read records that do not match:
+// submitted, 8 bytes | state, 1 byte.
 type entry struct {
 	submitted cluster.Instant
 	state     cluster.JobState
@@ -40,14 +40,14 @@ func readEntry(value []byte) (entry, error) {
 	return entry{cluster.Instant(binary.BigEndian.Uint64(value)), cluster.JobState(value[8])}, nil
 }
 
-// hourOf is an instant's whole hours since 1970.
+// hourOf returns an instant's whole hours since 1970.
 func hourOf(i cluster.Instant) uint64 { return uint64(max(i, 0)) / uint64(time.Hour) }
 
-// startOf is when an hour begins.
+// startOf returns the start of an hour.
 func startOf(hour uint64) cluster.Instant { return cluster.Instant(hour * uint64(time.Hour)) }
 
-// pack has the pages filled of buckets whose keys come in ascending order, which bbolt
-// otherwise leaves half empty for keys between.
+// pack fills the pages of buckets whose keys arrive in ascending order; by default bbolt leaves
+// them half empty for keys in between.
 func pack(tx *bolt.Tx) {
 	for _, name := range [][]byte{bucketJobs, bucketIDs, bucketEnded} {
 		tx.Bucket(name).FillPercent = 0.95
@@ -78,7 +78,7 @@ func lowerHour(tx *bolt.Tx, r *Record) error {
 	return hours.Put(key, number(submitted))
 }
 
-// takeFromIndexes leaves the hour as it is: that it is too early costs a look, no more.
+// takeFromIndexes does not change the hour: a value that is too early costs a look-up, no more.
 func takeFromIndexes(tx *bolt.Tx, r *Record) error {
 	return errors.Join(
 		tx.Bucket(bucketIDs).Delete(number(uint64(r.ID))),
@@ -91,7 +91,7 @@ func takeFromIndexes(tx *bolt.Tx, r *Record) error {
 // indexBatch is how many records one transaction adds to new indexes.
 const indexBatch = 20_000
 
-// allIndexed is the watermark of indexes that hold every record there is.
+// allIndexed is the watermark of complete indexes.
 const allIndexed = 1<<64 - 1
 
 // prepareIndexes empties the indexes when one is missing or of another version.
@@ -118,8 +118,8 @@ func prepareIndexes(tx *bolt.Tx) error {
 	return setIndexed(meta, 0)
 }
 
-// indexSome adds to indexes that are made anew one part, so that a crash costs no more
-// than that; more says that others follow. O(1) when they are whole.
+// indexSome adds one part to indexes that are rebuilt, so that a crash costs no more than that;
+// more reports that others follow. O(1) when they are complete.
 func indexSome(tx *bolt.Tx) (more bool, err error) {
 	meta := tx.Bucket(bucketMeta)
 	_, done := indexedUpTo(meta)
@@ -144,7 +144,7 @@ func indexSome(tx *bolt.Tx) (more bool, err error) {
 	return false, setIndexed(meta, allIndexed)
 }
 
-// indexedUpTo is the version of the indexes and their watermark; 0 when there are none.
+// indexedUpTo returns the version of the indexes and their watermark; 0 without indexes.
 func indexedUpTo(meta *bolt.Bucket) (version, seq uint64) {
 	v := meta.Get(keyIndexed)
 	if len(v) != 16 {

@@ -12,26 +12,26 @@ type Journal uint8
 // The journals.
 const (
 	CreditJournal Journal = iota // entries of the ledger
-	AuditJournal                 // who changed what, and what was decided
+	AuditJournal                 // changes by users, and decisions
 	journals
 )
 
-// JournalOf is the journal of a number; false when there is none.
+// JournalOf returns the journal of a number; false if it does not exist.
 func JournalOf(n uint32) (Journal, bool) { return Journal(n), n < uint32(journals) }
 
-// Row is one entry of a journal, which the archive does not read. Seq numbers them
-// 1, 2, 3, ..., equal on every replica.
+// Row is one entry of a journal, opaque to the archive. Seq numbers them 1, 2, 3, ..., equal on
+// every replica.
 type Row struct {
 	Seq  uint64
 	Data []byte
 }
 
-// rowsBucket and rowGapsBucket are where a journal is kept: seq -> row, and first
-// missing seq -> last missing seq.
+// rowsBucket and rowGapsBucket are the buckets of a journal: seq -> row, and first missing seq ->
+// last missing seq.
 func rowsBucket(j Journal) []byte    { return []byte{'r', 'o', 'w', 's', '0' + byte(j)} }
 func rowGapsBucket(j Journal) []byte { return []byte{'h', 'o', 'l', 'e', '0' + byte(j)} }
 
-// rowBatch is what one transaction writes of the journals.
+// rowBatch is the rows that one transaction writes.
 type rowBatch struct {
 	appended, filled [journals][]Row
 }
@@ -45,14 +45,14 @@ func (b *rowBatch) none() bool {
 	return true
 }
 
-// AppendRows takes over rows that the log entry index made, ascending and without gaps,
-// under the promises of Append.
+// AppendRows accepts the rows of log entry index, ascending and without gaps, with the guarantees
+// of Append.
 func (a *Archive) AppendRows(index uint64, j Journal, rows []Row) error {
 	return a.take(index, func(b *batch) {
 		for _, r := range rows {
 			list := b.appended[j]
 			for n := len(list); n > 0 && list[n-1].Seq >= r.Seq; n-- {
-				list = list[:n-1] // of another history, if one was restored just now
+				list = list[:n-1] // of another history, after a restore
 			}
 			b.appended[j] = append(list, r)
 			b.bytes += len(r.Data) + 64
@@ -60,7 +60,7 @@ func (a *Archive) AppendRows(index uint64, j Journal, rows []Row) error {
 	})
 }
 
-// FillRows adds rows that lie in gaps, as a peer has them. Others are passed over.
+// FillRows adds rows of a peer that lie in gaps. Others are skipped.
 func (a *Archive) FillRows(j Journal, rows []Row) error {
 	return a.take(0, func(b *batch) {
 		for _, r := range rows {
@@ -70,7 +70,7 @@ func (a *Archive) FillRows(j Journal, rows []Row) error {
 	})
 }
 
-// RowGaps lists what is missing of a journal, ascending.
+// RowGaps lists the gaps of a journal, ascending.
 func (a *Archive) RowGaps(j Journal) ([]Gap, error) {
 	if err := a.Sync(); err != nil {
 		return nil, err
@@ -86,8 +86,8 @@ func (a *Archive) RowGaps(j Journal) ([]Gap, error) {
 	return gaps, a.wrap(err)
 }
 
-// ExpectRows says that rows up to seq exist, and no more: those that are not here are
-// a gap, and those beyond are of another history.
+// ExpectRows declares that rows up to seq exist, and no more: missing ones are a gap, and those
+// beyond are of another history.
 func (a *Archive) ExpectRows(j Journal, seq uint64) error {
 	if err := a.Sync(); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (a *Archive) Rows(j Journal, from uint64, limit int) ([]Row, error) {
 	return list, a.wrap(err)
 }
 
-// LastRow is the highest sequence number of a journal.
+// LastRow returns the highest sequence number of a journal.
 func (a *Archive) LastRow(j Journal) (seq uint64, err error) {
 	if err := a.Sync(); err != nil {
 		return 0, err
@@ -144,7 +144,7 @@ func setLastRow(tx *bolt.Tx, j Journal, seq uint64) error {
 	return tx.Bucket(bucketMeta).Put(rowsBucket(j), number(seq))
 }
 
-// write puts the rows of a batch into the journals.
+// write stores the rows of a batch in the journals.
 func (b *rowBatch) write(tx *bolt.Tx) error {
 	for j := range journals {
 		for _, r := range b.appended[j] {
@@ -161,8 +161,8 @@ func (b *rowBatch) write(tx *bolt.Tx) error {
 	return nil
 }
 
-// putRow appends one row. One that is there already changes nothing; one that differs
-// begins another history.
+// putRow appends one row. An existing equal one changes nothing; a different one begins another
+// history.
 func putRow(tx *bolt.Tx, j Journal, r Row) error {
 	if r.Seq == 0 {
 		return errNoSeq
@@ -190,7 +190,7 @@ func putRow(tx *bolt.Tx, j Journal, r Row) error {
 	return tx.Bucket(rowsBucket(j)).Put(number(r.Seq), r.Data)
 }
 
-// fillRow puts one row into the gap in which it belongs; elsewhere it changes nothing.
+// fillRow puts one row into the gap that contains it; elsewhere it changes nothing.
 func fillRow(tx *bolt.Tx, j Journal, r Row) error {
 	holes := tx.Bucket(rowGapsBucket(j))
 	c := holes.Cursor()
@@ -216,7 +216,7 @@ func fillRow(tx *bolt.Tx, j Journal, r Row) error {
 	return tx.Bucket(rowsBucket(j)).Put(number(r.Seq), r.Data)
 }
 
-// cutRows forgets every row from a sequence number on.
+// cutRows deletes every row from a sequence number on.
 func cutRows(tx *bolt.Tx, j Journal, from uint64) error {
 	rows, holes := tx.Bucket(rowsBucket(j)), tx.Bucket(rowGapsBucket(j))
 	for last := lastRow(tx, j); last >= from; last-- {

@@ -6,7 +6,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Rows come in ascending order, and the pages of both journals are full of them.
+// TestJournalsFillTheirPages checks that rows appended in ascending order fill the pages of both
+// journals.
 func TestJournalsFillTheirPages(t *testing.T) {
 	a := open(t, t.TempDir())
 	seq := uint64(0)

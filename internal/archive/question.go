@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Question chooses finished jobs that were there in an interval, oldest end first.
+// Question selects finished jobs that existed in an interval, oldest end first.
 type Question struct {
 	Users    []string           // any of these; nil: all
 	Accounts []string           // any of these; nil: all
@@ -19,21 +19,21 @@ type Question struct {
 	Until    cluster.Instant    // submitted before; 0: no bound
 	EndedBy  cluster.Instant    // ended before; 0: no bound
 	Through  uint64             // no record with a higher number; 0: no bound
-	After    Position           // continue behind what the page before came to
-	Limit    int                // at most so many
+	After    Position           // continue after the last position of the page before
+	Limit    int                // most records
 }
 
 const (
-	// maxLanes is how many names are looked for side by side. With more of them all
-	// records of the interval are looked at.
+	// maxLanes is how many names are searched side by side. With more of them all records of the
+	// interval are read.
 	maxLanes = 64
-	// maxLooks is how many entries one page looks at, so that no transaction is long:
-	// while one is open, bbolt cannot use again what others free.
+	// maxLooks is how many entries one page reads, so that no transaction is long: while one is
+	// open, bbolt cannot reuse freed pages.
 	maxLooks = 50_000
 )
 
-// Through is the highest sequence number on disk once all that was appended before is
-// there: whatever has a higher one, an answer that begins now may not hold.
+// Through is the highest sequence number on disk once all that was appended before is there: an
+// answer that begins now may lack higher ones.
 func (a *Archive) Through() (seq uint64, err error) {
 	if err := a.Sync(); err != nil {
 		return 0, err
@@ -42,10 +42,10 @@ func (a *Archive) Through() (seq uint64, err error) {
 	return seq, nil
 }
 
-// Answer returns one page of finished jobs and where it came to; more says that others
-// may follow, even when the page is empty. It looks at the entries of the named users
-// or accounts in the interval, and beyond it at those of hours that any job ended in
-// that was submitted before Until: O(log n + those).
+// Answer returns one page of finished jobs and its last position; more reports that others may
+// follow, even when the page is empty. It reads the entries of the named users or accounts in the
+// interval, and beyond it those of hours in which a job ended that was submitted before Until:
+// O(log n + those).
 func (a *Archive) Answer(q Question) (list []Record, next Position, more bool, err error) {
 	if err := a.Sync(); err != nil {
 		return nil, Position{}, false, err
@@ -59,7 +59,7 @@ func (a *Archive) Answer(q Question) (list []Record, next Position, more bool, e
 	return list, next, more, a.wrap(err)
 }
 
-// search is one page of an answer.
+// search builds one page of an answer.
 type search struct {
 	tx    *bolt.Tx
 	q     *Question
@@ -68,7 +68,7 @@ type search struct {
 	more  bool
 }
 
-// laneCursor stands at an entry of one name in an index; key is nil behind the last.
+// laneCursor is a position among the entries of one name in an index; key is nil after the last.
 type laneCursor struct {
 	c          *bolt.Cursor
 	prefix     []byte
@@ -105,7 +105,7 @@ func newSearch(tx *bolt.Tx, q *Question) *search {
 	return s
 }
 
-// seek moves to the first entry at a position or behind it.
+// seek moves to the first entry at or after a position.
 func (l *laneCursor) seek(p Position) {
 	l.stand(l.c.Seek(stamp(bytes.Clone(l.prefix), p.Ended, p.Seq)))
 }
@@ -122,7 +122,7 @@ func (l *laneCursor) position() Position {
 	return Position{cluster.Instant(binary.BigEndian.Uint64(end)), binary.BigEndian.Uint64(end[8:])}
 }
 
-// first is the cursor with the oldest entry; nil when none is left.
+// first returns the cursor with the oldest entry; nil when none is left.
 func (s *search) first() *laneCursor {
 	var best *laneCursor
 	for _, l := range s.lanes {
@@ -168,8 +168,8 @@ func (s *search) run() ([]Record, error) {
 	}
 }
 
-// skip moves all cursors over hours in which no job ended that was submitted before
-// Until; true when it moved them.
+// skip moves all cursors over hours in which no job ended that was submitted before Until, and
+// reports whether it moved them.
 func (s *search) skip(p Position) bool {
 	if s.q.Until == 0 || p.Ended < s.q.Until {
 		return false

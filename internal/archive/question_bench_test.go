@@ -12,9 +12,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// yearOf fills an archive with n records whose ends are spread over a year: 2,000 users
-// in 200 accounts, most jobs an hour long and one in 50 two days, one in 16 failed, each
-// of 330 bytes, as of a job on one node. It leaves out the roll-up, which reports use.
+// yearOf fills an archive with n records that end throughout a year: 2,000 users in 200 accounts,
+// most jobs an hour long and one in 50 two days, one in 16 failed, each of 330 bytes, as of a job
+// on one node. It leaves out the roll-up, which reports use.
 func yearOf(b *testing.B, n int) *Archive {
 	b.Helper()
 	a := open(b, b.TempDir())
@@ -51,8 +51,8 @@ func yearOf(b *testing.B, n int) *Archive {
 	return a
 }
 
-// BenchmarkAnswer asks an archive of a year, 1,000,000 jobs or as many as
-// GREYLAG_BENCH_JOBS says, for records, page by page.
+// BenchmarkAnswer queries an archive of a year, 1,000,000 jobs or as many as GREYLAG_BENCH_JOBS
+// says, page by page.
 func BenchmarkAnswer(b *testing.B) {
 	n := 1_000_000
 	if text := os.Getenv("GREYLAG_BENCH_JOBS"); text != "" {
@@ -69,7 +69,7 @@ func BenchmarkAnswer(b *testing.B) {
 		{"user's last day", Question{Users: []string{"user17"}, Since: day(364)}},
 		{"user's day in spring", Question{Users: []string{"user17"}, Since: day(90), Until: day(91)}},
 		{"account's month", Question{Accounts: []string{"account17"}, Since: day(90), Until: day(120)}},
-		{"everybody's day", Question{Since: day(90), Until: day(91)}},
+		{"all users' day", Question{Since: day(90), Until: day(91)}},
 		{"failed in a month", Question{States: []cluster.JobState{cluster.Failed}, Since: day(90), Until: day(120), EndedBy: day(120)}},
 	} {
 		b.Run(c.name, func(b *testing.B) {

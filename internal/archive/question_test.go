@@ -14,8 +14,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// history is n records of few users and accounts; most jobs last minutes, some days,
-// and their ends are a little out of order.
+// history returns n records of few users and accounts; most jobs last minutes, some days, and their
+// ends are slightly out of order.
 func history(r *rand.Rand, n int) []Record {
 	var list []Record
 	now := cluster.Instant(1000 * time.Hour)
@@ -35,8 +35,8 @@ func history(r *rand.Rand, n int) []Record {
 	return list
 }
 
-// plainly answers a question by looking at everything.
-func (q Question) plainly(all []Record) []Record {
+// scan answers a question by reading everything.
+func (q Question) scan(all []Record) []Record {
 	var list []Record
 	in := func(names []string, name string) bool { return names == nil || slices.Contains(names, name) }
 	for _, r := range all {
@@ -52,7 +52,7 @@ func (q Question) plainly(all []Record) []Record {
 	return list
 }
 
-// someQuestion is any question that history could be asked.
+// someQuestion returns a random question about history.
 func someQuestion(r *rand.Rand, n int) Question {
 	q := Question{Limit: 1 + r.IntN(50)}
 	at := func() cluster.Instant {
@@ -80,7 +80,7 @@ func someQuestion(r *rand.Rand, n int) Question {
 	if r.IntN(4) == 0 {
 		q.Through = uint64(r.IntN(n) + 1)
 	}
-	if r.IntN(10) == 0 { // more names than are looked for side by side
+	if r.IntN(10) == 0 { // more names than are searched side by side
 		for i := range maxLanes + 1 {
 			q.Users = append(q.Users, fmt.Sprint("u", i))
 		}
@@ -88,7 +88,7 @@ func someQuestion(r *rand.Rand, n int) Question {
 	return q
 }
 
-// ask gets all pages of an answer.
+// ask returns all pages of an answer.
 func ask(t testing.TB, a *Archive, q Question) []Record {
 	t.Helper()
 	var all []Record
@@ -116,14 +116,13 @@ func TestAnswersAreThoseOfLookingAtEverything(t *testing.T) {
 	must(t, a.Append(1, all, nil))
 	for range 500 {
 		q := someQuestion(r, len(all))
-		if got, want := ask(t, a, q), q.plainly(all); !reflect.DeepEqual(got, want) {
+		if got, want := ask(t, a, q), q.scan(all); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%+v:\ngot  %d records %+v\nwant %d records %+v", q, len(got), got, len(want), want)
 		}
 	}
 }
 
-// agree fails the test unless the indexes hold what follows from the records, no more
-// and no less.
+// agree fails the test unless the indexes hold exactly what follows from the records.
 func agree(t testing.TB, a *Archive) {
 	t.Helper()
 	must(t, a.Sync())
@@ -157,7 +156,7 @@ func agree(t testing.TB, a *Archive) {
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("%d records: the indexes have %d entries, %d follow from them", n, len(got), len(want))
 		}
-		for hour, least := range hours { // it may be earlier, after records were taken back
+		for hour, least := range hours { // it may be earlier, after records were removed
 			if v := tx.Bucket(bucketHours).Get(number(hour)); v == nil || parseNumber(v) > least {
 				t.Fatalf("hour %d: %x, want at most %d", hour, v, least)
 			}
@@ -179,7 +178,7 @@ func TestIndexesFollowRecordsThatAreTakenBack(t *testing.T) {
 	agree(t, a)
 }
 
-func TestIndexesThatAreMissingAreMadeAnew(t *testing.T) {
+func TestMissingIndexesAreRebuilt(t *testing.T) {
 	dir := t.TempDir()
 	r := rand.New(rand.NewPCG(5, 6))
 	all := history(r, indexBatch+300)
@@ -209,7 +208,7 @@ func TestIndexesThatAreMissingAreMadeAnew(t *testing.T) {
 		}
 		agree(t, a)
 		q := Question{Accounts: []string{"a1"}, Limit: 1000}
-		if got, want := ask(t, a, q), q.plainly(all); !reflect.DeepEqual(got, want) {
+		if got, want := ask(t, a, q), q.scan(all); !reflect.DeepEqual(got, want) {
 			t.Fatalf("%s: %d records, want %d", what, len(got), len(want))
 		}
 		must(t, a.Close())

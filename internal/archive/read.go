@@ -11,8 +11,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Watermark is the log index of the newest entry whose records are on disk, and the
-// highest sequence number there.
+// Watermark returns the log index of the newest entry whose records are on disk, and the highest
+// sequence number there.
 func (a *Archive) Watermark() (index, seq uint64) {
 	// The only error of a read transaction is that the archive is closed.
 	_ = a.view(func(tx *bolt.Tx) error {
@@ -92,17 +92,17 @@ type Position struct {
 	Seq   uint64
 }
 
-// Query chooses finished jobs, newest end first.
+// Query selects finished jobs, newest end first.
 type Query struct {
 	User   string          // "" means all
 	From   cluster.Instant // ended at or after; 0: no bound
 	Before cluster.Instant // ended before; 0: no bound
-	After  Position        // continue behind the last of the page before
-	Limit  int             // at most so many
+	After  Position        // continue after the last of the page before
+	Limit  int             // most records
 }
 
-// List returns one page of finished jobs, and where the next begins; false when
-// there is none. O(log n + page).
+// List returns one page of finished jobs, and the start of the next; false without one. O(log n +
+// page).
 func (a *Archive) List(q Query) ([]Record, Position, bool, error) {
 	if err := a.Sync(); err != nil {
 		return nil, Position{}, false, err
@@ -140,7 +140,7 @@ func (a *Archive) List(q Query) ([]Record, Position, bool, error) {
 	return list, next, more, a.wrap(err)
 }
 
-// bound is the first key that is not listed.
+// bound returns the first key that is not listed.
 func (q *Query) bound(prefix []byte) []byte {
 	switch {
 	case q.After != (Position{}):
@@ -188,10 +188,10 @@ func (a *Archive) waiting(d cluster.Digest) ([]byte, bool) {
 	return content, ok
 }
 
-// Missing returns those of the digests that are not here.
+// Missing returns those of the digests that are not in the archive.
 func (a *Archive) Missing(digests []cluster.Digest) ([]cluster.Digest, error) {
 	var missing []cluster.Digest
-	for _, d := range digests { // what is here already does not go away while we look on disk
+	for _, d := range digests { // existing ones are not deleted during the search on disk
 		if _, ok := a.waiting(d); !ok && !d.IsZero() {
 			missing = append(missing, d)
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// A record is stored as: job id | submitted | ended, 8 bytes big-endian each | state,
-// 1 byte | length of the user's name | length of the account's, 2 bytes each | the
-// names | the data.
+// recordHead is the size of a stored record's fixed part. A record is stored as: job id | submitted
+// | ended, 8 bytes big-endian each | state, 1 byte | length of the user's name | length of the
+// account's, 2 bytes each | the names | the data.
 const recordHead = 8 + 8 + 8 + 1 + 2 + 2
 
 var errRecord = errors.New("record cannot be read")
@@ -49,12 +49,12 @@ func decode(seq uint64, value []byte) (Record, error) {
 	}, nil
 }
 
-// stamp is ended and seq, the end of every key of a time index.
+// stamp returns ended and seq, the end of every key of a time index.
 func stamp(key []byte, ended cluster.Instant, seq uint64) []byte {
 	key = binary.BigEndian.AppendUint64(key, uint64(max(ended, 0)))
 	return binary.BigEndian.AppendUint64(key, seq)
 }
 
-// lane is how all keys of a name begin in an index by names. Names hold no zero byte:
+// lane returns the common prefix of a name's keys in an index by names. Names hold no zero byte:
 // they are validated.
 func lane(name string) []byte { return append([]byte(name), 0) }

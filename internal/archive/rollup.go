@@ -16,20 +16,19 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// The roll-up is what finished jobs come to, by half hours and keys: see package
-// tally. It is made from the records, some time after them, up to the first gap, and
-// made anew when it is missing; so neither batches nor the order in which gaps are
-// filled can show in it.
+// The roll-up is the sums of finished jobs, by half hours and keys: see package tally. It is
+// computed from the records, with a delay, up to the first gap, and rebuilt when it is missing; so
+// neither batches nor the order in which gaps are filled affect it.
 var (
 	bucketTally   = []byte("tally")   // slot, key -> tally
 	bucketDays    = []byte("days")    // day of UTC, key -> tally: the sum of its slots
-	keyTallied    = []byte("tallied") // up to which seq the roll-up holds everything
+	keyTallied    = []byte("tallied") // the seq up to which the roll-up is complete
 	keyUnreadable = []byte("illegible")
 )
 
 const (
-	// foldBehind is how many records the roll-up may be behind the records before the
-	// writer brings it up: a report then waits for less than a second.
+	// foldBehind is how many records the roll-up may lag behind the records before the writer
+	// updates it: a report then waits for less than a second.
 	foldBehind = 8192
 	// foldCells bounds the memory of a fold, in tallies.
 	foldCells = 1 << 16
@@ -37,14 +36,14 @@ const (
 
 var errTally = errors.New("tally cannot be read")
 
-// cell is the place of a tally.
+// cell is the key of a tally.
 type cell struct {
 	slot cluster.Instant
 	key  tally.Key
 }
 
-// fold adds further records to the roll-up and reports whether there are more.
-// O(records and their half hours).
+// fold adds further records to the roll-up and reports whether more are left. O(records and their
+// half hours).
 func fold(tx *bolt.Tx) (more bool, err error) {
 	slots, err := tx.CreateBucketIfNotExists(bucketTally)
 	if err != nil {
@@ -82,10 +81,10 @@ func fold(tx *bolt.Tx) (more bool, err error) {
 		}
 		seq++
 	}
-	if k == nil { // jobs without records exist nowhere (StartAt)
+	if k == nil { // no controller has these records (StartAt)
 		seq = last + 1
 	}
-	sums := byDays(cells) // before what is kept is added to the cells
+	sums := byDays(cells) // before the cells are added to the stored tallies
 	if err := errors.Join(addTallies(slots, cells), addTallies(days, sums)); err != nil {
 		return false, err
 	}
@@ -96,10 +95,10 @@ func fold(tx *bolt.Tx) (more bool, err error) {
 	)
 }
 
-// day is how long the days of the roll-up are, which are those of UTC.
+// day is the length of the roll-up's days, which are those of UTC.
 const day = cluster.Instant(24 * time.Hour)
 
-// byDays adds up half hours to days.
+// byDays adds half hours up to days.
 func byDays(cells map[cell]*tally.Tally) map[cell]*tally.Tally {
 	out := make(map[cell]*tally.Tally)
 	for at, t := range cells {
@@ -114,7 +113,8 @@ func byDays(cells map[cell]*tally.Tally) map[cell]*tally.Tally {
 	return out
 }
 
-// addTallies adds to what a bucket keeps; it consumes cells. bbolt is several times as fast in order.
+// addTallies adds to the tallies in a bucket; it consumes cells. Sorted keys make bbolt several
+// times as fast.
 func addTallies(kept *bolt.Bucket, cells map[cell]*tally.Tally) error {
 	places := make([]cell, 0, len(cells))
 	for at := range cells {
@@ -129,7 +129,7 @@ func addTallies(kept *bolt.Bucket, cells map[cell]*tally.Tally) error {
 	return nil
 }
 
-// jobIn is the finished job that a record holds; nil when it cannot be read.
+// jobIn returns the finished job in a record; nil when it cannot be read.
 func jobIn(seq uint64, value []byte) *cluster.Job {
 	r, err := decode(seq, value)
 	if err != nil {
@@ -142,7 +142,7 @@ func jobIn(seq uint64, value []byte) *cluster.Job {
 	return j
 }
 
-// addTally adds to the tally that is kept at a place.
+// addTally adds to the stored tally of a cell.
 func addTally(kept *bolt.Bucket, at cell, t *tally.Tally) error {
 	key := tally.AppendKey(number(uint64(max(at.slot, 0))), at.key)
 	if data := kept.Get(key); data != nil {
@@ -155,10 +155,10 @@ func addTally(kept *bolt.Bucket, at cell, t *tally.Tally) error {
 	return kept.Put(key, t.Encode())
 }
 
-// tallied is up to which number the roll-up holds everything.
+// tallied returns the number up to which the roll-up is complete.
 func tallied(tx *bolt.Tx) uint64 { return parseNumber(tx.Bucket(bucketMeta).Get(keyTallied)) }
 
-// foldable is the highest number below which no record is missing.
+// foldable returns the highest number below which no record is missing.
 func foldable(tx *bolt.Tx) uint64 {
 	if k, _ := tx.Bucket(bucketGaps).Cursor().First(); k != nil {
 		return parseNumber(k) - 1
@@ -166,7 +166,7 @@ func foldable(tx *bolt.Tx) uint64 {
 	return parseNumber(tx.Bucket(bucketMeta).Get(keySeq))
 }
 
-// unfold forgets the roll-up when a record that it holds goes.
+// unfold drops the roll-up when a record in it is removed.
 func unfold(tx *bolt.Tx, from uint64) error {
 	if from > tallied(tx) {
 		return nil
@@ -182,7 +182,7 @@ func unfold(tx *bolt.Tx, from uint64) error {
 	return errors.Join(meta.Delete(keyTallied), meta.Delete(keyUnreadable))
 }
 
-// rollUp brings the roll-up up to all but so many records.
+// rollUp updates the roll-up until at most that many records are left.
 func (a *Archive) rollUp(behind uint64) error {
 	for more := true; more; {
 		wanted := false
@@ -196,7 +196,7 @@ func (a *Archive) rollUp(behind uint64) error {
 		err = a.update(func(tx *bolt.Tx) (err error) {
 			if more, err = fold(tx); errors.Is(err, errTally) {
 				more = true
-				return unfold(tx, 0) // it is made anew
+				return unfold(tx, 0) // it is rebuilt
 			}
 			return err
 		})
@@ -207,18 +207,17 @@ func (a *Archive) rollUp(behind uint64) error {
 	return nil
 }
 
-// Rolled says what a reading of the roll-up holds.
+// Rolled describes the part of the roll-up that was read.
 type Rolled struct {
-	Seq       uint64 // of the newest record in it
-	Missing   bool   // records beyond that are missing here
-	Illegible uint64 // records that could not be read and do not count
+	Seq       uint64 // of its newest record
+	Missing   bool   // later records are missing here
+	Illegible uint64 // unreadable records, which are not counted
 }
 
-// Tallies calls add with what jobs came to in the periods between each two bounds, which
-// ascend and begin half hours: any number of times for a period and a key, in an order
-// that depends on the roll-up alone; what add gets is its own. Whole days of UTC are
-// read from their sums: O(days × keys, and half hours × keys at the ends), and before
-// that what the roll-up is behind.
+// Tallies calls add with the sums of jobs in the periods between each two bounds, which ascend and
+// begin half hours: any number of times for a period and a key, in an order that depends only on
+// the roll-up; add owns its argument. Whole days of UTC are read from their sums: O(days × keys,
+// and half hours × keys at the ends), plus updating the roll-up first.
 func (a *Archive) Tallies(bounds []cluster.Instant, add func(period int, k tally.Key, t *tally.Tally)) (Rolled, error) {
 	if err := a.Sync(); err != nil {
 		return Rolled{}, err
@@ -245,7 +244,7 @@ func (a *Archive) Tallies(bounds []cluster.Instant, add func(period int, k tally
 		}
 		return nil
 	})
-	if errors.Is(err, errTally) { // some were added already: whoever asked begins anew
+	if errors.Is(err, errTally) { // some were added already: the caller starts again
 		err = errors.Join(fmt.Errorf("%w: it is being rebuilt; try again", err), a.update(func(tx *bolt.Tx) error { return unfold(tx, 0) }))
 	}
 	return out, a.wrap(err)
@@ -268,9 +267,8 @@ func scan(kept *bolt.Bucket, from, to cluster.Instant, add func(tally.Key, *tall
 	return nil
 }
 
-// Ended returns up to limit records of jobs that ended from one instant to before
-// another, oldest end first, those behind a position; and the position of the last.
-// O(log n + limit).
+// Ended returns up to limit records of jobs that ended from one instant to before another, oldest
+// end first, after a position; and the position of the last. O(log n + limit).
 func (a *Archive) Ended(from, to cluster.Instant, after Position, limit int) ([]Record, Position, error) {
 	if err := a.Sync(); err != nil {
 		return nil, after, err

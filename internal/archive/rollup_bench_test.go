@@ -11,10 +11,10 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// BenchmarkMonth: a month with 1,000,000 finished jobs of 300 users in 30 accounts, or as
-// many as GREYLAG_BENCH_JOBS says, two hours long in the mean. fold is what keeping the
-// roll-up costs a job, month what reading the month's sums takes, day what reading one
-// day's does. The others ask for records, as gctl acct does, page by page.
+// BenchmarkMonth has a month with 1,000,000 finished jobs of 300 users in 30 accounts, or as many
+// as GREYLAG_BENCH_JOBS says, two hours long on average. fold is the cost of the roll-up per job,
+// month the time to read the month's sums, day that of one day's. The others query records page by
+// page, as gctl acct does.
 func BenchmarkMonth(b *testing.B) {
 	jobs := 1_000_000
 	if n, err := strconv.Atoi(os.Getenv("GREYLAG_BENCH_JOBS")); err == nil && n > 0 {
@@ -38,14 +38,14 @@ func BenchmarkMonth(b *testing.B) {
 	must(b, a.rollUp(0))
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	b.Logf("%d jobs archived and rolled up in %s, %d bytes of file a job, of which the record %d; %d MiB of heap at most",
+	b.Logf("%d jobs archived and rolled up in %s, %d bytes of file a job (record: %d); %d MiB of heap at most",
 		jobs, time.Since(begin).Round(time.Second), size(b, a)/int64(jobs), len(finished(7, every).Data), m.HeapSys>>20)
 	benchmarkSums(b, a)
 	benchmarkQuestions(b, a, jobs)
 	b.Run("fold", func(b *testing.B) { benchmarkFold(b, every) })
 }
 
-// benchmarkSums reads what jobs came to.
+// benchmarkSums reads the sums of jobs.
 func benchmarkSums(b *testing.B, a *Archive) {
 	month := firstDay.Add(31 * 24 * time.Hour)
 	for _, c := range []struct {
@@ -68,7 +68,7 @@ func benchmarkSums(b *testing.B, a *Archive) {
 	}
 }
 
-// benchmarkQuestions asks for the records of jobs.
+// benchmarkQuestions queries the records of jobs.
 func benchmarkQuestions(b *testing.B, a *Archive, jobs int) {
 	at := func(d int, of time.Duration) cluster.Instant {
 		return firstDay.Add(time.Duration(d) * 24 * time.Hour).Add(of)
@@ -80,7 +80,7 @@ func benchmarkQuestions(b *testing.B, a *Archive, jobs int) {
 		{"acct user's day", Question{Users: []string{"user017"}, Since: at(10, 0), Until: at(11, 0)}},
 		{"acct user's month", Question{Users: []string{"user017"}, Since: at(0, 0), Until: at(31, 0)}},
 		{"acct account's day", Question{Accounts: []string{"account17"}, Since: at(10, 0), Until: at(11, 0)}},
-		{"acct everybody's minute", Question{Since: at(10, 0), EndedBy: at(10, time.Minute)}},
+		{"acct all users' minute", Question{Since: at(10, 0), EndedBy: at(10, time.Minute)}},
 		{"all that were there in a half hour", Question{Since: at(10, 0), Until: at(10, 30*time.Minute)}},
 		{"acct failed in a day", Question{States: []cluster.JobState{cluster.Failed}, Since: at(10, 0), EndedBy: at(11, 0)}},
 	} {

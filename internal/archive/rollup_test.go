@@ -17,10 +17,10 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// firstDay is when the jobs of these tests begin to end.
+// firstDay is when the first of these tests' jobs end.
 var firstDay = cluster.InstantOf(time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)) // never written
 
-// finished is a synthetic job that has ended, a function of its number alone.
+// finished returns a synthetic ended job, a function of its number.
 func finished(seq uint64, every time.Duration) Record {
 	r := rand.New(rand.NewPCG(seq, 7))
 	ended := firstDay.Add(time.Duration(seq) * every)
@@ -41,7 +41,7 @@ func finished(seq uint64, every time.Duration) Record {
 	return Record{Seq: seq, ID: j.ID, User: j.Spec.Owner.User, Account: j.Spec.Account, State: j.State, Submitted: j.Submitted, Ended: ended, Data: command.EncodeJob(j)}
 }
 
-// listing is the whole roll-up as text.
+// listing formats the whole roll-up.
 func listing(t testing.TB, a *Archive) string {
 	t.Helper()
 	var b strings.Builder
@@ -123,7 +123,7 @@ func TestRollUpFollowsAnotherHistory(t *testing.T) {
 	}
 }
 
-func TestRollUpIsMadeAnewWhenItIsDamaged(t *testing.T) {
+func TestDamagedRollUpIsRebuilt(t *testing.T) {
 	a := open(t, t.TempDir())
 	for seq := uint64(1); seq <= 50; seq++ {
 		must(t, a.Append(seq, []Record{finished(seq, time.Second)}, nil))

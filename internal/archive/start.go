@@ -9,7 +9,7 @@ import (
 // BlobOf is a content with its digest.
 func BlobOf(content []byte) Blob { return Blob{sha256.Sum256(content), content} }
 
-// StartAt records that no controller has records before number first: they are no gap.
+// StartAt declares that no controller has records before number first: they are no gap.
 func (a *Archive) StartAt(first uint64) error {
 	return a.startAt(first, bucketGaps, keySeq)
 }
@@ -19,7 +19,7 @@ func (a *Archive) StartRowsAt(j Journal, first uint64) error {
 	return a.startAt(first, rowGapsBucket(j), rowsBucket(j)) // setLastRow
 }
 
-// startAt removes the gaps before first, and moves the highest number up to it.
+// startAt removes the gaps before first, and raises the highest number to it.
 func (a *Archive) startAt(first uint64, gaps, highest []byte) error {
 	if first <= 1 {
 		return nil
@@ -39,7 +39,7 @@ func (a *Archive) startAt(first uint64, gaps, highest []byte) error {
 	}))
 }
 
-// trimGaps forgets the part of gaps that lies before first.
+// trimGaps removes the part of gaps before first.
 func trimGaps(gaps *bolt.Bucket, first uint64) error {
 	var before []Gap
 	c := gaps.Cursor()
@@ -60,8 +60,8 @@ func trimGaps(gaps *bolt.Bucket, first uint64) error {
 	return nil
 }
 
-// Blobs returns scripts and environments in the order of their digests, from the one after
-// a digest on, until they take most bytes. None are left when it returns none.
+// Blobs returns scripts and environments in the order of their digests, after a given one, until
+// they take most bytes. When it returns none, none are left.
 func (a *Archive) Blobs(after []byte, most int) ([]Blob, error) {
 	if err := a.Sync(); err != nil {
 		return nil, err

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestHistoryBeginsLater: records and rows from before a number on are no gap and no part
-// of sums, those after it that are missing are, and the archive goes on behind them.
+// TestHistoryBeginsLater checks that records and rows before a number are no gap and not in the
+// sums, that missing ones after it are a gap, and that the archive continues after them.
 func TestHistoryBeginsLater(t *testing.T) {
 	for _, have := range [][]Record{nil, {finished(20, 1)}, {finished(15, 1), finished(20, 1)}} {
 		dir := t.TempDir()
@@ -16,7 +16,7 @@ func TestHistoryBeginsLater(t *testing.T) {
 		must(t, a.ExpectRows(AuditJournal, 9))
 		must(t, a.StartAt(18))
 		must(t, a.StartRowsAt(AuditJournal, 8))
-		must(t, a.StartAt(0)) // nothing is missing from before
+		must(t, a.StartAt(0)) // nothing earlier is missing
 		want := []Gap{{18, 20}}
 		if len(have) > 0 {
 			want[0].Last = 19
@@ -44,7 +44,7 @@ func TestHistoryBeginsLater(t *testing.T) {
 	}
 }
 
-// TestBlobsInPages: all contents come once, in pages of about so many bytes.
+// TestBlobsInPages checks that all contents are returned once, in pages of about that many bytes.
 func TestBlobsInPages(t *testing.T) {
 	a := open(t, t.TempDir())
 	var put []Blob

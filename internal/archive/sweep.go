@@ -13,33 +13,31 @@ import (
 
 // Keep bounds the scripts and environments that no job needs any more.
 type Keep struct {
-	Age   time.Duration // since nobody needs them; 0: for ever
+	Age   time.Duration // since the last need; 0: permanently
 	Bytes int64         // of all contents, needed or not; 0: no bound
 }
 
-// Swept is what a sweep found and did.
+// Swept is the result of a sweep.
 type Swept struct {
 	Kept, Deleted           int
 	KeptBytes, DeletedBytes int64
 }
 
-// Blobs that no job needs, since when and how large: the second bucket is the first
-// the other way round.
+// Blobs that no job needs, with the time and their size: the second bucket is the inverse of the
+// first.
 var (
 	bucketIdle      = []byte("idle")      // since (unix s), digest -> size
 	bucketIdleSince = []byte("idlesince") // digest -> since
 )
 
-// sweepChunk is how many blobs are looked at in one transaction, so that the writer
-// never waits long.
+// sweepChunk is how many blobs one transaction reads, so that the writer never waits long.
 const sweepChunk = 4096
 
-// Sweep deletes contents that have not been needed for keep.Age, and of the others
-// that are not needed the oldest until all fit into keep.Bytes. needed is asked right
-// before each is deleted, while nothing can be written: it must say what the state
-// says then, as a content may come back with a job at any time. How long one has been
-// idle is counted from the first sweep that found it so. now must not go back.
-// O(blobs), in small transactions.
+// Sweep deletes contents that have not been needed for keep.Age, and of the others that are not
+// needed the oldest until all fit into keep.Bytes. It calls needed right before each deletion,
+// while no write can happen: needed must use the current state, as a job may bring a content back
+// at any time. Idle time counts from the first sweep that found a content idle. now must not go
+// back. O(blobs), in small transactions.
 func (a *Archive) Sweep(now cluster.Instant, keep Keep, needed func(cluster.Digest) bool) (Swept, error) {
 	s := sweep{now: uint64(now.Time().Unix()), keep: keep, needed: needed}
 	err := a.update(func(tx *bolt.Tx) error {
@@ -68,11 +66,11 @@ type sweep struct {
 	now    uint64
 	keep   Keep
 	needed func(cluster.Digest) bool
-	next   []byte // the blob to go on with
+	next   []byte // the blob to continue with
 	Swept
 }
 
-// look notes of a chunk of the blobs which are idle, and writes only if that changed.
+// look records which blobs of a chunk are idle, and writes only if that changed.
 func (s *sweep) look(db *bolt.DB) (more bool, err error) {
 	var begins, ends []idleBlob
 	err = db.View(func(tx *bolt.Tx) error {
@@ -114,7 +112,7 @@ func (s *sweep) look(db *bolt.DB) (more bool, err error) {
 	})
 }
 
-// delete takes the oldest away that are too old or too much.
+// delete removes the oldest ones, by age or size.
 func (s *sweep) delete(tx *bolt.Tx) (more bool, err error) {
 	var goes []idleBlob
 	c, over := tx.Bucket(bucketIdle).Cursor(), s.KeptBytes-s.keep.Bytes

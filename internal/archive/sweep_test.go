@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// swept is an archive of n blobs of 1000 bytes, named by their numbers.
+// swept returns an archive of n blobs of 1000 bytes, named by their numbers.
 type swept struct {
 	*Archive
 	t       *testing.T
@@ -39,7 +39,7 @@ func newSwept(t *testing.T, n int) *swept {
 	return s
 }
 
-// sweep sweeps and lists which blobs are left.
+// sweep sweeps and lists the remaining blobs.
 func (s *swept) sweep(keep Keep) (left []int) {
 	s.t.Helper()
 	did, err := s.Sweep(cluster.InstantOf(s.now), keep, func(d cluster.Digest) bool { return s.active[d] })
@@ -66,8 +66,8 @@ func (s *swept) want(got []int, want ...int) {
 	}
 }
 
-// What no job needs goes when it has not been needed for long; what came back into use
-// begins anew.
+// TestSweepByAge checks that contents without a job are deleted after keep.Age, counted again after
+// a new use.
 func TestSweepByAge(t *testing.T) {
 	s := newSwept(t, 5)
 	s.active[s.digests[0]], s.active[s.digests[1]] = true, true
@@ -87,7 +87,8 @@ func TestSweepByAge(t *testing.T) {
 	s.want(s.sweep(Keep{}), 0)
 }
 
-// The oldest go until the rest fits; what jobs need stays though it does not fit.
+// TestSweepBySize checks that the oldest are deleted until the rest fits, and that contents of jobs
+// stay although they do not fit.
 func TestSweepBySize(t *testing.T) {
 	s := newSwept(t, 6)
 	s.active[s.digests[0]] = true
@@ -100,7 +101,7 @@ func TestSweepBySize(t *testing.T) {
 	s.want(s.sweep(Keep{Bytes: 1}), 0)
 }
 
-// A content that is needed again between the look and the deletion stays.
+// TestSweepAsksOnceMore checks that a content that is needed again before its deletion stays.
 func TestSweepAsksOnceMore(t *testing.T) {
 	s := newSwept(t, 3)
 	s.sweep(Keep{})
@@ -118,7 +119,7 @@ func TestSweepAsksOnceMore(t *testing.T) {
 			t.Errorf("blob %d is there: %v", i, ok)
 		}
 	}
-	// One that was deleted and comes again is stored again.
+	// A deleted content that returns is stored again.
 	content := fmt.Appendf(make([]byte, 990), "%010d", 0)
 	if err := s.Append(9, nil, []Blob{{s.digests[0], content}}); err != nil {
 		t.Fatal(err)
@@ -131,7 +132,7 @@ func TestSweepAsksOnceMore(t *testing.T) {
 	}
 }
 
-// More blobs than one transaction takes.
+// TestSweepMany sweeps more blobs than one transaction reads.
 func TestSweepMany(t *testing.T) {
 	s := newSwept(t, 2*sweepChunk+100)
 	s.active[s.digests[7]] = true

@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// batch is what one transaction writes.
+// batch is the content of one transaction.
 type batch struct {
 	index   uint64
 	records []Record // ascending
@@ -25,17 +25,17 @@ func (b *batch) empty() bool {
 	return len(b.records)+len(b.fills)+len(b.blobs) == 0 && b.none()
 }
 
-// Append takes over what the log entry index made: jobs that have ended, ascending
-// and without gaps, and blobs. Records that the archive has already are passed over,
-// so that replaying the log changes nothing; if another history was restored, it
-// replaces the one that was here. A record beyond the next one leaves a gap (Gaps).
+// Append accepts the result of log entry index: ended jobs, ascending and without gaps, and blobs.
+// Records that the archive already has are skipped, so that replaying the log changes nothing;
+// after a restore of another history, they replace the present ones. A record beyond the next one
+// leaves a gap (Gaps).
 //
-// Append waits only while more than MaxPending bytes wait for the disk. What it took
-// over can be read at once, and is on disk after Sync.
+// Append waits only while more than MaxPending bytes wait for the disk. Accepted records can be
+// read at once, and are on disk after Sync.
 func (a *Archive) Append(index uint64, finished []Record, blobs []Blob) error {
 	return a.take(index, func(b *batch) {
 		for _, r := range finished {
-			b.forget(r.Seq) // of another history, if one was restored just now
+			b.forget(r.Seq) // of another history, after a restore
 			b.ids[r.ID] = len(b.records)
 			b.records = append(b.records, r)
 			b.bytes += len(r.Data) + 128
@@ -52,8 +52,7 @@ func (b *batch) forget(from uint64) {
 	}
 }
 
-// Fill adds records that lie in gaps, and blobs that were missing, as a peer has
-// them. Others are passed over.
+// Fill adds records of a peer that lie in gaps, and missing blobs. Others are skipped.
 func (a *Archive) Fill(finished []Record, blobs []Blob) error {
 	return a.take(0, func(b *batch) {
 		for _, r := range finished {
@@ -91,8 +90,8 @@ func (a *Archive) take(index uint64, add func(*batch)) error {
 	return nil
 }
 
-// Sync returns when everything that was appended before is on disk, or with why it
-// is not. After an error the records are kept and tried again.
+// Sync returns when everything that was appended before is on disk, or with the error that prevents
+// it. After an error the records are kept and written again later.
 func (a *Archive) Sync() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -103,7 +102,7 @@ func (a *Archive) Sync() error {
 		a.press()
 		a.changed.Wait()
 		if a.fault != nil {
-			if tries++; tries > 1 { // the first may be of before
+			if tries++; tries > 1 { // the first may be older
 				return a.fault
 			}
 		}
@@ -114,8 +113,8 @@ func (a *Archive) Sync() error {
 // retry is how long the writer waits after a failure, such as a full disk.
 const retry = time.Second
 
-// write is the writer's goroutine: a batch, a pause in which the next one gathers,
-// unless somebody waits for it.
+// write is the writer's goroutine: a batch, then a pause in which the next one gathers, unless a
+// caller waits.
 func (a *Archive) write() {
 	defer close(a.done)
 	for {
@@ -123,7 +122,7 @@ func (a *Archive) write() {
 		for a.next() {
 			err := a.commit(&a.writing)
 			if err == nil {
-				_ = a.rollUp(foldBehind) // what is wrong with it a reading tells
+				_ = a.rollUp(foldBehind) // a read reports what is wrong with it
 			}
 			a.mu.Lock()
 			if a.fault = err; err == nil {
@@ -164,7 +163,7 @@ func (a *Archive) isClosed() bool {
 	return a.closed
 }
 
-// next moves what waits to the writer; false when there is nothing to write.
+// next moves what waits to the writer; false when nothing waits.
 func (a *Archive) next() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -256,7 +255,7 @@ func holds(tx *bolt.Tx, r *Record) (bool, error) {
 	return old.ID == r.ID && old.Ended == r.Ended && old.User == r.User && old.Account == r.Account, nil
 }
 
-// rewind forgets every record from a sequence number on.
+// rewind deletes every record from a sequence number on.
 func rewind(tx *bolt.Tx, from, last uint64) error {
 	if err := unfold(tx, from); err != nil {
 		return err

@@ -27,7 +27,7 @@ type Attempt struct {
 // String returns JOB.ATTEMPT, such as "12.1".
 func (a Attempt) String() string { return fmt.Sprintf("%d.%d", a.Job, a.Number) }
 
-// ParseAttempt reads what String wrote, and nothing else.
+// ParseAttempt reads exactly the form of String.
 func ParseAttempt(text string) (Attempt, error) {
 	job, number, _ := strings.Cut(text, ".")
 	j, errJob := strconv.ParseUint(job, 10, 64)
@@ -39,9 +39,9 @@ func ParseAttempt(text string) (Attempt, error) {
 	return a, nil
 }
 
-// OwnerOf returns the user in whose name a call is made that node forwards for attempt a of job j,
-// which is nil if the cluster does not have the job. The attempt must be running on that node:
-// otherwise the error wraps ErrAttemptEnded, or ErrDenied if it never ran there.
+// OwnerOf returns the user in whose name a node forwards a call for attempt a of job j, which is
+// nil if the cluster does not have the job. The attempt must be running on that node: otherwise the
+// error wraps ErrAttemptEnded, or ErrDenied if it never ran there.
 func (a Attempt) OwnerOf(j *cluster.Job, node string) (Identity, error) {
 	ended := hint.New(
 		fmt.Errorf("attempt %d of job %d has ended; %w", a.Number, a.Job, ErrAttemptEnded),

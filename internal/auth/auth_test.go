@@ -117,7 +117,7 @@ func TestOnlyOurGauthdsVouch(t *testing.T) {
 	if _, err := NewSigner(testIdentity(t, ours, pki.RoleNode, "n1")); !errors.Is(err, pki.ErrWrongRole) {
 		t.Errorf("a node as signer: %v", err)
 	}
-	// A node's certificate in front of a token that gauthd signed.
+	// A node's certificate before a token that gauthd signed.
 	token, _ := base64.RawURLEncoding.DecodeString(testToken(t, testSigner(t, ours, "login1"), now))
 	c, _, signature, err := decode(base64.RawURLEncoding.EncodeToString(token))
 	if err != nil {
@@ -198,8 +198,8 @@ func TestLRUIsBounded(t *testing.T) {
 	}
 }
 
-// FuzzVerify: no text crashes the verifier; what decodes encodes to the same text; and nothing but
-// what was signed is accepted.
+// FuzzVerify checks that no text crashes the verifier, that what decodes encodes to the same text,
+// and that only what was signed is accepted.
 func FuzzVerify(f *testing.F) {
 	ca := testCA(f)
 	now := time.Now()
@@ -231,8 +231,8 @@ func BenchmarkSign(b *testing.B) {
 	}
 }
 
-// BenchmarkVerify: stranger is the first token of a login node, new one that was not seen before, and
-// again one that was.
+// BenchmarkVerify measures the first token of a login node (stranger), a new one (new) and a
+// repeated one (again).
 func BenchmarkVerify(b *testing.B) {
 	ca := testCA(b)
 	s := testSigner(b, ca, "login1")
@@ -255,7 +255,7 @@ func BenchmarkVerify(b *testing.B) {
 	}
 }
 
-// TestTokensOfAReplacedCAAreRefused: also those that the verifier remembers.
+// TestTokensOfAReplacedCAAreRefused includes tokens that the verifier remembers.
 func TestTokensOfAReplacedCAAreRefused(t *testing.T) {
 	ca, next, now := testCA(t), testCA(t), time.Now()
 	v := NewVerifier(ca.Trust(), nil)

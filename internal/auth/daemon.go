@@ -18,9 +18,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// The conversation on the socket is one line each way: the client sends request, the daemon answers
-// "ok TOKEN" or "error CODE TEXT"; or else it is HTTP (relay.go). A line is asked for, so that connecting alone, which a set-user-id
-// program might be tricked into, yields nothing.
+// The protocol on the socket is one line each way: the client sends request, the daemon answers "ok
+// TOKEN" or "error CODE TEXT"; otherwise it is HTTP (relay.go). A line is required, so that
+// connecting alone, which a set-user-id program might be tricked into, yields nothing.
 const (
 	request = "greylag token 1\n"
 
@@ -32,8 +32,8 @@ const (
 	codeInternal    = "internal"
 )
 
-// Bounds of the daemon. One user may hold a few connections, so that nobody can keep the others out
-// by connecting and saying nothing.
+// Bounds of the daemon. Each user may hold a few connections, so that idle connections of one do
+// not lock the others out.
 const (
 	maxConns     = 1024
 	maxUserConns = 32
@@ -41,22 +41,22 @@ const (
 	writeTime    = 2 * time.Second
 )
 
-// Daemon answers on a Unix socket who is asking, and passes on calls in the name of who makes them.
-// It owns nothing but the connections it serves.
+// Daemon identifies callers on a Unix socket, and forwards calls in their name. It owns only the
+// connections that it serves.
 type Daemon struct {
 	signer   *Signer
 	names    *Names
 	log      *slog.Logger
-	overflow uint32 // what the kernel calls users that have no uid here
+	overflow uint32 // the kernel's uid for users of other user namespaces
 	calls    Forwarder
 	httpLog  *stdlog.Logger
 
 	mu     sync.Mutex
 	users  map[uint32]int           // connections in service by uid
-	tokens map[peerUser]cachedToken // for the calls that are passed on
+	tokens map[peerUser]cachedToken // for forwarded calls
 }
 
-// NewDaemon makes a daemon that vouches with signer's key, and that passes calls on through calls.
+// NewDaemon returns a daemon that signs with signer's key, and forwards calls through calls.
 func NewDaemon(signer *Signer, names *Names, calls Forwarder, log *slog.Logger) *Daemon {
 	return &Daemon{
 		signer: signer, names: names, calls: calls, log: log, overflow: overflowUID(),
@@ -66,7 +66,7 @@ func NewDaemon(signer *Signer, names *Names, calls Forwarder, log *slog.Logger) 
 }
 
 // Serve answers on listener until ctx ends, then closes it, waits for the connections in service
-// (seconds at most) and returns nil. It returns an error only if accepting fails for good.
+// (seconds at most) and returns nil. It returns an error only if accepting fails permanently.
 func (d *Daemon) Serve(ctx context.Context, listener *net.UnixListener) error {
 	stop := context.AfterFunc(ctx, func() { listener.Close() })
 	defer stop()
@@ -78,7 +78,7 @@ func (d *Daemon) Serve(ctx context.Context, listener *net.UnixListener) error {
 	serving.Go(func() { d.relay(calls) })
 	slots := make(chan struct{}, maxConns)
 	for {
-		slots <- struct{}{} // full: the kernel's backlog waits with us
+		slots <- struct{}{} // full: the kernel's backlog waits too
 		conn, err := listener.AcceptUnix()
 		switch {
 		case ctx.Err() != nil:
@@ -104,7 +104,7 @@ func (d *Daemon) Serve(ctx context.Context, listener *net.UnixListener) error {
 			<-slots
 			continue
 		}
-		admitted := d.enter(cred.Uid) // here, so that connections count in the order they came
+		admitted := d.enter(cred.Uid) // here, so that connections count in order of arrival
 		serving.Go(func() {
 			defer func() { <-slots }()
 			defer conn.Close()
@@ -120,7 +120,7 @@ func (d *Daemon) Serve(ctx context.Context, listener *net.UnixListener) error {
 type visit struct {
 	conn  *net.UnixConn
 	cred  *syscall.Ucred
-	calls *connListener // for what is no request for a token
+	calls *connListener // for anything that is no token request
 }
 
 func (d *Daemon) serve(ctx context.Context, v *visit, admitted bool) {
@@ -141,10 +141,10 @@ func (d *Daemon) serve(ctx context.Context, v *visit, admitted bool) {
 		}
 	}
 	_ = conn.SetWriteDeadline(time.Now().Add(writeTime))
-	_, _ = io.WriteString(conn, answer) // a client that is gone asks again
+	_, _ = io.WriteString(conn, answer) // a client that left asks again
 }
 
-// beginsCall tells a call from a request for a token by as few bytes as that takes.
+// beginsCall distinguishes a call from a token request by as few bytes as possible.
 func beginsCall(said *bufio.Reader) bool {
 	for n := 1; n <= len(callStart); n++ {
 		if start, err := said.Peek(n); err != nil || start[n-1] != callStart[n-1] {
@@ -154,7 +154,7 @@ func beginsCall(said *bufio.Reader) bool {
 	return true
 }
 
-// handOver leaves a connection to the server of calls until it is closed.
+// handOver leaves a connection to the HTTP server until it is closed.
 func (v *visit) handOver(said *bufio.Reader) {
 	c := &relayed{Conn: v.conn, front: said, user: peerUser{v.cred.Uid, v.cred.Gid}, over: make(chan struct{})}
 	select {
@@ -164,7 +164,7 @@ func (v *visit) handOver(said *bufio.Reader) {
 	}
 }
 
-// vouch signs that the user is who the kernel says.
+// vouch signs the identity that the kernel reports.
 func (d *Daemon) vouch(ctx context.Context, user peerUser, now time.Time) (string, error) {
 	if user.uid == d.overflow {
 		return "", ErrForeign
@@ -176,7 +176,7 @@ func (d *Daemon) vouch(ctx context.Context, user peerUser, now time.Time) (strin
 	return d.signer.Token(cluster.Identity{User: name, UID: user.uid, GID: user.gid}, now)
 }
 
-// answer is the line for a caller with these credentials.
+// answer returns the line for a caller with these credentials.
 func (d *Daemon) answer(ctx context.Context, cred *syscall.Ucred) string {
 	token, err := d.vouch(ctx, peerUser{cred.Uid, cred.Gid}, time.Now())
 	switch {
@@ -213,7 +213,7 @@ func (d *Daemon) leave(uid uint32) {
 	}
 }
 
-// readRequest reads at most the length of a request, however much is sent.
+// readRequest reads at most the length of a request, whatever was sent.
 func readRequest(said io.Reader) error {
 	line, err := bufio.NewReaderSize(io.LimitReader(said, int64(len(request))), 64).ReadString('\n')
 	if err != nil {

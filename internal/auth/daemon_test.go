@@ -163,7 +163,7 @@ func TestDaemonRestarts(t *testing.T) {
 		t.Errorf("second daemon: %v", err)
 	}
 	stop()
-	// What a daemon that was killed leaves behind.
+	// The socket of a killed daemon.
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
 	if err != nil {
 		t.Fatal(err)
@@ -270,7 +270,7 @@ func TestSourceFetchesAgainAtHalfLife(t *testing.T) {
 	}
 }
 
-// FuzzParseAnswer: whatever a daemon says, the client answers a token or an error.
+// FuzzParseAnswer checks that the client returns a token or an error, whatever a daemon sends.
 func FuzzParseAnswer(f *testing.F) {
 	for _, s := range []string{"ok abc", "error busy x", "error", "error unknown_user uid 7", ""} {
 		f.Add(s)

@@ -18,13 +18,14 @@ import (
 // ErrNoDaemon marks a host on which no gauthd answers.
 var ErrNoDaemon = errors.New("cannot prove who you are: gauthd does not answer")
 
-// ErrForeign marks a caller of another user namespace, whom the kernel cannot name here.
+// ErrForeign marks a caller of another user namespace, whom the kernel cannot identify here.
 var ErrForeign = errors.New("cannot tell who you are")
 
-// errBusy is the daemon's answer to a user who has many connections open; it is soon over.
+// errBusy is the daemon's answer to a user with many open connections; it is temporary.
 var errBusy = errors.New("gauthd is busy")
 
-// Times of a fetch: gauthd answers in a millisecond, or in a few seconds when it must ask a directory.
+// Times of a fetch: gauthd answers in a millisecond, or in a few seconds when it must query a
+// directory.
 const (
 	fetchTime    = 10 * time.Second
 	restartTime  = 500 * time.Millisecond // how long a daemon that does not answer may be restarting
@@ -32,10 +33,10 @@ const (
 	mostBackoff  = 500 * time.Millisecond
 )
 
-// FetchToken asks the gauthd of this host for a token of the calling user. It tries again while the
-// daemon is being restarted or busy with many calls of this user. The errors wrap ErrNoDaemon,
-// ErrUnknownUser or ErrForeign where that is the reason, and carry a hint. One exchange over a Unix socket, about
-// 130 µs.
+// FetchToken asks the gauthd of this host for a token of the calling user. It retries while the
+// daemon restarts or is busy with many calls of this user. The errors wrap ErrNoDaemon,
+// ErrUnknownUser or ErrForeign where applicable, and carry a hint. One exchange over a Unix socket,
+// about 130 µs.
 func FetchToken(ctx context.Context, socket string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTime)
 	defer cancel()
@@ -55,7 +56,7 @@ func FetchToken(ctx context.Context, socket string) (string, error) {
 	return token, nil
 }
 
-// restarting reports whether err is what a daemon looks like that ends or has not begun yet.
+// restarting reports whether err is typical of a daemon that ends or has not started yet.
 func restarting(err error) bool {
 	for _, e := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF} {
 		if errors.Is(err, e) {
@@ -65,9 +66,17 @@ func restarting(err error) bool {
 	return false
 }
 
-// fetchFailed gives advice with an error that has none yet.
+// fetchFailed adds a hint to an error without one.
 func fetchFailed(socket string, err error) error {
+<<<<<<< ours
 	if hint.Of(err) != "" {
+||||||| base
+	var told *Error
+	if errors.As(err, &told) {
+=======
+	var advised *Error
+	if errors.As(err, &advised) {
+>>>>>>> theirs
 		return err
 	}
 	return hint.New(fmt.Errorf("%w on %s: %w", ErrNoDaemon, socket, err), fetchHint(err))

@@ -1,10 +1,10 @@
-// Package auth says which Unix user is calling and what they may do.
+// Package auth identifies the calling Unix user and decides what they may do.
 //
-// The identity is the kernel's word: gauthd reads the credentials of the process at the other end of
-// its Unix socket and signs them, for 60 seconds, with a key that the cluster's CA vouches for. From
-// such a token, the CA and the time the controller decides who calls; from the caller's role, the
-// RPC and whose job it is, a pure table decides whether they may. Nothing that a request says about
-// its sender is ever believed, and nothing is allowed that the table does not name.
+// The identity comes from the kernel: gauthd reads the credentials of the process at the other end
+// of its Unix socket and signs them, for 60 seconds, with a key that the cluster's CA certifies.
+// From such a token, the CA and the time the controller identifies the caller; from the caller's
+// role, the RPC and the job's owner, a pure table decides whether the call is allowed. Nothing that
+// a request says about its sender is trusted, and nothing is allowed that the table does not name.
 //
 // It never looks a user up on the controller, keeps no list of gauthd keys (each token carries its
 // signer's certificate) and stores no secret.
@@ -21,7 +21,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Identity is a user as a gauthd vouched for it.
+// Identity is a user as a gauthd signed it.
 type Identity struct {
 	cluster.Identity
 	Host    string    // the login node whose gauthd signed: the name in its certificate
@@ -33,21 +33,21 @@ type Identity struct {
 
 // Times of identity tokens.
 const (
-	// TokenLife is how long a token lasts: long enough for a slow retry to the next controller, short
-	// enough that a stolen one is soon worthless.
+	// TokenLife is the validity of a token: long enough for a slow retry to the next controller,
+	// short enough that a stolen one soon expires.
 	TokenLife = 60 * time.Second
-	// Skew is how far the clocks of a login node and a controller may be apart. A token is accepted
-	// from Skew before it was issued until Skew after it ended.
+	// Skew is the largest difference between the clocks of a login node and a controller. A token
+	// is accepted from Skew before its issue until Skew after its end.
 	Skew = 30 * time.Second
-	// maxLife bounds what a signer may grant, whatever it writes.
+	// maxLife bounds the validity that a signer may grant.
 	maxLife = 10 * time.Minute
 )
 
-// Errors about tokens. Each is wrapped with what was found.
+// Errors about tokens, wrapped with details.
 var (
-	// ErrBadToken marks text that is not a token, or was altered, or was signed by nobody we trust.
+	// ErrBadToken marks text that is no token, was altered, or has no trusted signer.
 	ErrBadToken = errors.New("identity token is not valid")
-	// ErrExpired marks a token whose time is over.
+	// ErrExpired marks an expired token.
 	ErrExpired = errors.New("identity token has expired")
 	// ErrClock marks a token from the future: the clocks of two hosts disagree.
 	ErrClock = errors.New("clocks disagree")

@@ -25,7 +25,7 @@ var errNotOwner = errors.New("this socket accepts only processes of the job's us
 
 // AttemptForwarder forwards the calls of commands inside jobs to the controllers.
 type AttemptForwarder interface {
-	// ForwardFor answers a call with a controller's answer to it, in the name of an attempt of a user.
+	// ForwardFor answers a call with a controller's answer, in the name of an attempt of a user.
 	ForwardFor(w http.ResponseWriter, request *http.Request, a Attempt, uid uint32)
 }
 
@@ -49,9 +49,9 @@ func NewJobSockets(dir string, calls AttemptForwarder, log *slog.Logger) *JobSoc
 	}
 }
 
-// Open serves the socket of an attempt for the processes of uid, and returns the folder in which it
-// lies. The folder is kept when the daemon restarts, since the task sees that very folder. An attempt
-// that is served already is left as it is.
+// Open serves the socket of an attempt for the processes of uid, and returns its folder. The folder
+// survives a restart of the daemon, since the task sees that very folder. An attempt that is
+// already served is not changed.
 func (s *JobSockets) Open(a Attempt, uid uint32) (folder string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *JobSockets) Close(a Attempt) {
 func (s *JobSockets) RemoveOthers(keep func(Attempt) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	entries, _ := os.ReadDir(s.dir) // no folder holds none
+	entries, _ := os.ReadDir(s.dir) // a folder that does not exist holds none
 	for _, e := range entries {
 		if a, err := ParseAttempt(e.Name()); err != nil || !keep(a) {
 			_ = os.RemoveAll(filepath.Join(s.dir, e.Name()))
@@ -99,7 +99,7 @@ func (s *JobSockets) RemoveOthers(keep func(Attempt) bool) {
 	}
 }
 
-// Stop closes all sockets and leaves their folders to the next daemon.
+// Stop closes all sockets and keeps their folders for the next daemon.
 func (s *JobSockets) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,8 +109,8 @@ func (s *JobSockets) Stop() {
 	}
 }
 
-// listenFor opens the socket in folder, which it makes. A socket of an earlier daemon is replaced.
-// The kernel lets only the user connect, and root.
+// listenFor opens the socket in folder, which it creates. It replaces a socket of an earlier
+// daemon. The kernel lets only the user and root connect.
 func listenFor(folder string, uid uint32) (*net.UnixListener, error) {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(folder), 0o700), os.MkdirAll(folder, 0o755), os.Chmod(folder, 0o755)); err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ type jobListener struct {
 	slots chan struct{}
 }
 
-// Accept returns the next connection with the user at its other end.
+// Accept returns the next connection with its user.
 func (l *jobListener) Accept() (net.Conn, error) {
 	for {
 		l.slots <- struct{}{} // freed by the Close of each connection, so also by the server's
@@ -186,7 +186,7 @@ func (l *jobListener) Accept() (net.Conn, error) {
 	}
 }
 
-// jobConn is a connection of one user to its end.
+// jobConn is a connection of one user.
 type jobConn struct {
 	net.Conn
 	user peerUser

@@ -16,7 +16,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// echoFor answers which attempt a call is for.
+// echoFor answers with the attempt of a call.
 type echoFor struct{}
 
 func (echoFor) ForwardFor(w http.ResponseWriter, r *http.Request, a Attempt, _ uint32) {
@@ -36,7 +36,7 @@ func jobSockets(t *testing.T, dir string, uid uint32) (s *JobSockets, path strin
 	return s, filepath.Join(folder, SocketFile)
 }
 
-// called makes one call and returns its status, the attempt that it was for, and the answer.
+// called makes one call and returns its status, its attempt, and the answer.
 func called(t *testing.T, conn net.Conn, head string) (status int, attempt, text string) {
 	t.Helper()
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
@@ -66,7 +66,7 @@ func TestJobSocketNamesTheAttempt(t *testing.T) {
 	_, path := jobSockets(t, t.TempDir(), uint32(os.Getuid()))
 	conn := dial(t, path)
 	for range 2 {
-		// What a command says of the attempt does not count.
+		// What a command says about the attempt does not count.
 		if status, attempt, text := called(t, conn, anyCall+"\r\n"+AttemptHeader+": 13.1"); status != http.StatusOK || attempt != "12.1" {
 			t.Errorf("%d for %q: %s", status, attempt, text)
 		}
@@ -82,7 +82,7 @@ func TestJobSocketNamesTheAttempt(t *testing.T) {
 	}
 }
 
-// TestJobSocketIsForItsUser: not even root uses the socket of another user's job.
+// TestJobSocketIsForItsUser checks that not even root uses the socket of another user's job.
 func TestJobSocketIsForItsUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: the kernel lets no other user connect")
@@ -97,7 +97,7 @@ func TestJobSocketIsForItsUser(t *testing.T) {
 	}
 }
 
-// TestJobSocketEndsWithItsTask: connections that are still open end with it.
+// TestJobSocketEndsWithItsTask checks that open connections end with the task.
 func TestJobSocketEndsWithItsTask(t *testing.T) {
 	s, path := jobSockets(t, t.TempDir(), uint32(os.Getuid()))
 	conn := dial(t, path)
@@ -114,7 +114,7 @@ func TestJobSocketEndsWithItsTask(t *testing.T) {
 	s.Close(Attempt{12, 1})
 }
 
-// TestJobSocketsOfTheNextDaemon: a daemon serves the folder that the task sees since before.
+// TestJobSocketsOfTheNextDaemon checks that a daemon serves the folder that the task already sees.
 func TestJobSocketsOfTheNextDaemon(t *testing.T) {
 	dir, uid := t.TempDir(), uint32(os.Getuid())
 	first, path := jobSockets(t, dir, uid)
@@ -152,7 +152,8 @@ func TestParseAttempt(t *testing.T) {
 	}
 }
 
-// TestOwnerOf: an attempt is an identity from its allocation until its task on the node has ended.
+// TestOwnerOf checks that an attempt is an identity from its allocation until its task on the node
+// has ended.
 func TestOwnerOf(t *testing.T) {
 	owner := cluster.Identity{User: "ann", UID: 1001, GID: 100}
 	job := func(state cluster.JobState, phase cluster.TaskPhase) *cluster.Job {

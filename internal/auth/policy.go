@@ -15,19 +15,19 @@ import (
 // ErrDenied marks a call that the caller's role does not allow.
 var ErrDenied = errors.New("permission denied")
 
-// ErrNoCaller marks a call by nobody in particular to an RPC that is not for everyone.
+// ErrNoCaller marks an anonymous call to an RPC that requires a caller.
 var ErrNoCaller = errors.New("not authenticated")
 
-// Caller is who makes a call, as the connection proved it: a person by an identity token, a program
-// of the cluster by its certificate, or, when both are zero, anybody. Where both are set a controller
-// passes a person's call on, and only the person counts: its certificate must not lend them rights.
+// Caller is the authenticated caller: a person by an identity token, a program of the cluster by
+// its certificate, or, when both are zero, anonymous. Where both are set a controller forwards a
+// person's call, and only the person counts: the certificate must not lend them rights.
 type Caller struct {
 	User    Identity
 	Role    command.Role // of User, by RoleOf
 	Machine pki.Peer
 }
 
-// person reports whether the caller showed an identity token.
+// person reports whether the caller presented an identity token.
 func (c Caller) person() bool { return c.User.User != "" }
 
 // program reports whether a program of the cluster calls on its own behalf.
@@ -41,12 +41,12 @@ func (c Caller) String() string {
 	case c.program():
 		return string(c.Machine.Role) + " " + c.Machine.Name
 	}
-	return "nobody"
+	return "anonymous"
 }
 
-// RoleOf returns what the policy makes of a user. The administrators' list names users; "root" there
-// means uid 0 and nothing else does, so that neither a second name for uid 0 nor a user who calls
-// himself root gains by it. A policy without administrators has none.
+// RoleOf returns a user's role under the policy. The administrators' list names users; "root" there
+// means uid 0 and nothing else does, so that neither a second name for uid 0 nor a user called root
+// gains by it. A policy without administrators has none.
 func RoleOf(p *cluster.Policy, id cluster.Identity) command.Role {
 	name := id.User
 	switch {
@@ -64,11 +64,11 @@ func RoleOf(p *cluster.Policy, id cluster.Identity) command.Role {
 	return command.RoleUser
 }
 
-// Ownership says whose the thing is that a call is about.
+// Ownership is the relation of a call's object to the caller.
 type Ownership uint8
 
-// The kinds of ownership. A call about nothing in particular, such as a list, is about one's own;
-// what a list shows of others' jobs is ViewOf's to say.
+// The kinds of ownership. A call without an object, such as a list, is about the caller's own;
+// ViewOf decides what a list shows of other jobs.
 const (
 	Others Ownership = iota
 	Own
@@ -83,8 +83,8 @@ func OwnershipOf(c Caller, owner cluster.Identity) Ownership {
 	return Others
 }
 
-// Allow returns nil if the table of procedures lets the caller make the call on what belongs to the
-// caller or to another user. Otherwise the error wraps ErrDenied or ErrNoCaller. O(log n).
+// Allow returns nil if the table of procedures allows the caller to make the call on an object of
+// that ownership. Otherwise the error wraps ErrDenied or ErrNoCaller. O(log n).
 func Allow(c Caller, p *procedure.Procedure, whose Ownership) error {
 	switch {
 	case !p.Known():
@@ -115,7 +115,7 @@ func denied(c Caller, p *procedure.Procedure, required procedure.Role) error {
 	return hint.New(err, "gctl show policy lists the users with each role")
 }
 
-// programs returns the set that holds the program of a certificate; 0 for none.
+// programs returns the set with the program of a certificate; 0 for none.
 func programs(role pki.Role) procedure.Programs {
 	switch role {
 	case pki.RoleController:
@@ -128,7 +128,7 @@ func programs(role pki.Role) procedure.Programs {
 	return 0
 }
 
-// roleOf returns a user's role as the table of procedures has it.
+// roleOf returns a user's role in the table of procedures.
 func roleOf(r command.Role) procedure.Role {
 	switch r {
 	case command.RoleOperator:
@@ -144,16 +144,16 @@ type View uint8
 
 // The views.
 const (
-	// Hidden: the job is not listed, and asking for it answers as if it did not exist.
+	// Hidden means that the job is not listed, and that a query answers as if it did not exist.
 	Hidden View = iota
-	// Summary: what Redact leaves.
+	// Summary means the fields that Redact keeps.
 	Summary
-	// Full: everything, with script, environment and paths.
+	// Full means everything, with script, environment and paths.
 	Full
 )
 
-// ViewOf returns what the caller sees of a job that belongs to owner. Its owner, operators, admins
-// and controllers see all; other users see a summary, or nothing where the policy says private; other
+// ViewOf returns what the caller sees of a job of owner. Its owner, operators, admins and
+// controllers see all; other users see a summary, or nothing if the policy says private; other
 // programs of the cluster see nothing here, since nodes get their tasks from NodeService.
 func ViewOf(p *cluster.Policy, c Caller, owner cluster.Identity) View {
 	switch {
@@ -169,8 +169,8 @@ func ViewOf(p *cluster.Policy, c Caller, owner cluster.Identity) View {
 	return Summary
 }
 
-// Redact returns what a Summary shows of a specification: whose it is, where it queues and how large
-// and long it is. It copies what may be seen, so that a new field is unseen until someone adds it.
+// Redact returns the Summary of a specification: its owner, queue, size and time limit. It copies
+// the visible fields, so that a new field stays hidden until it is added here.
 func Redact(s *cluster.JobSpec) *cluster.JobSpec {
 	return &cluster.JobSpec{
 		Owner: s.Owner, Account: s.Account, Partition: s.Partition, QOS: s.QOS,

@@ -37,7 +37,7 @@ func procedures() []*procedure.Procedure {
 	return append(all, procedure.RaisePriority)
 }
 
-// TestPolicyTable draws the whole table and holds it against the file that was reviewed.
+// TestPolicyTable writes the whole table and compares it with the reviewed file.
 func TestPolicyTable(t *testing.T) {
 	lent := person("alice", 1001, command.RoleUser)
 	lent.Machine = program(pki.RoleController).Machine
@@ -45,7 +45,7 @@ func TestPolicyTable(t *testing.T) {
 		head   string
 		caller Caller
 	}{
-		{"nobody", Caller{}}, {"user", person("alice", 1001, command.RoleUser)},
+		{"anonymous", Caller{}}, {"user", person("alice", 1001, command.RoleUser)},
 		{"operator", person("olga", 1002, command.RoleOperator)}, {"admin", person("root", 0, command.RoleAdmin)},
 		{"node", program(pki.RoleNode)}, {"auth", program(pki.RoleAuth)}, {"controller", program(pki.RoleController)},
 		{"user via controller", lent},
@@ -118,7 +118,7 @@ func TestViewOf(t *testing.T) {
 		"same name":         {person("alice", 1003, command.RoleUser), Summary, Hidden},
 		"operator":          {person("olga", 1002, command.RoleOperator), Full, Full},
 		"admin":             {person("root", 0, command.RoleAdmin), Full, Full},
-		"nobody":            {Caller{}, Hidden, Hidden},
+		"anonymous":         {Caller{}, Hidden, Hidden},
 		"node":              {program(pki.RoleNode), Hidden, Hidden},
 		"controller":        {program(pki.RoleController), Full, Full},
 		"by way of another": {lent, Summary, Hidden},
@@ -131,8 +131,8 @@ func TestViewOf(t *testing.T) {
 	}
 }
 
-// TestRedactShowsOnlyWhatIsListed fills every field and looks at which ones are left. A new field of a
-// job is not shown until it is added to Redact and here.
+// TestRedactShowsOnlyWhatIsListed fills every field and checks which ones are left. A new field of
+// a job is hidden until it is added to Redact and here.
 func TestRedactShowsOnlyWhatIsListed(t *testing.T) {
 	var full cluster.JobSpec
 	fill(t, reflect.ValueOf(&full).Elem())

@@ -13,14 +13,14 @@ import (
 	"github.com/greylag/greylag/internal/procedure"
 )
 
-// RelayHeader is in answers that gauthd itself gives to a call that it should have
-// passed on. Whoever reads it calls a controller directly.
+// RelayHeader is in answers that gauthd itself gives to a call that it should have forwarded. The
+// client then calls a controller directly.
 const RelayHeader = "Greylag-Relay"
 
-// Forwarder passes calls on to the controllers.
+// Forwarder forwards calls to the controllers.
 type Forwarder interface {
-	// Forward answers a call with a controller's answer to it. The token says who calls;
-	// what the request says about that does not count.
+	// Forward answers a call with a controller's answer. The token identifies the caller; what the
+	// request says about that does not count.
 	Forward(w http.ResponseWriter, request *http.Request, token string)
 }
 
@@ -36,8 +36,8 @@ func RefuseRelay(w http.ResponseWriter, status int, why error) {
 	http.Error(w, why.Error(), status)
 }
 
-// callStart is how a call begins, where a request for a token begins otherwise. All
-// calls are POST, which no browser and no careless program sends to a socket.
+// callStart is how a call begins, where a token request begins differently. All calls are POST,
+// which no browser and no careless program sends to a socket.
 const callStart = "POST "
 
 // Times of a call's connection; the answer's are the Forwarder's.
@@ -48,16 +48,16 @@ const (
 	stopTime     = 2 * time.Second
 )
 
-// relayed is a connection that carries calls, of one user to its end.
+// relayed is a connection of one user that carries calls.
 type relayed struct {
 	net.Conn
-	front interface{ Read([]byte) (int, error) } // what was read to tell the language, then the connection
+	front interface{ Read([]byte) (int, error) } // the bytes read to detect the protocol, then the connection
 	user  peerUser
 	once  sync.Once
 	over  chan struct{}
 }
 
-// Read reads what was sent from the first byte on.
+// Read reads from the first byte on.
 func (c *relayed) Read(p []byte) (int, error) { return c.front.Read(p) }
 
 // Close ends the connection.
@@ -66,7 +66,7 @@ func (c *relayed) Close() error {
 	return c.Conn.Close()
 }
 
-// connListener is where accepted connections wait for the HTTP server: a net.Listener.
+// connListener passes accepted connections to the HTTP server: a net.Listener.
 type connListener struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -74,7 +74,7 @@ type connListener struct {
 	addr  net.Addr
 }
 
-// Accept returns the next connection, and net.ErrClosed once the desk is closed.
+// Accept returns the next connection, and net.ErrClosed once the listener is closed.
 func (d *connListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-d.conns:
@@ -90,14 +90,14 @@ func (d *connListener) Close() error {
 	return nil
 }
 
-// Addr is the socket's.
+// Addr returns the socket's address.
 func (d *connListener) Addr() net.Addr { return d.addr }
 
 type peerKey struct{}
 
-// relay serves the calls of connections that come to the desk, until the desk is
-// closed and then for stopTime at most.
-func (d *Daemon) relay(desk *connListener) {
+// relay serves the calls of connections that reach the listener, until it is closed and then for
+// stopTime at most.
+func (d *Daemon) relay(listener *connListener) {
 	server := &http.Server{
 		Handler:           http.HandlerFunc(d.call),
 		ReadHeaderTimeout: readTime,
@@ -106,10 +106,10 @@ func (d *Daemon) relay(desk *connListener) {
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          d.httpLog,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, peerKey{}, c.(*relayed).user) // nothing else comes to the desk
+			return context.WithValue(ctx, peerKey{}, c.(*relayed).user) // nothing else reaches the listener
 		},
 	}
-	_ = server.Serve(desk) // ends with the desk
+	_ = server.Serve(listener) // ends with the listener
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	if server.Shutdown(ctx) != nil {
@@ -127,7 +127,7 @@ func isAPICall(r *http.Request) bool {
 	return strings.HasPrefix(r.URL.Path, procedure.Prefix) && r.Method == http.MethodPost
 }
 
-// call passes one call on in the name of the user at the other end.
+// call forwards one call in the name of the user at the other end.
 func (d *Daemon) call(w http.ResponseWriter, r *http.Request) {
 	if !isAPICall(r) {
 		RefuseRelay(w, http.StatusNotFound, errNotRelayed)
@@ -140,27 +140,27 @@ func (d *Daemon) call(w http.ResponseWriter, r *http.Request) {
 	user, _ := r.Context().Value(peerKey{}).(peerUser)
 	token, err := d.token(r.Context(), user)
 	if err != nil {
-		// The caller asks for a token next, and is told what is wrong in those words.
+		// The caller requests a token next, and gets this error then.
 		RefuseRelay(w, http.StatusForbidden, err)
 		return
 	}
 	d.calls.Forward(w, r, token)
 }
 
-// peerUser is who the kernel says is at the other end of a connection.
+// peerUser returns the kernel's identity of a connection's other end.
 type peerUser struct{ uid, gid uint32 }
 
-// cachedToken is a token that serves the calls of one user for half its life, so that
-// gauthd need not sign, nor the controller check, for each. No user gets to see it.
+// cachedToken is a token that serves the calls of one user for half its life, so that gauthd need
+// not sign, nor the controller check, for each. Users never get it.
 type cachedToken struct {
 	token string
 	fresh time.Time
 }
 
-// mostKept bounds the tokens in memory; a login node has fewer users at work.
+// mostKept bounds the tokens in memory; a login node has fewer active users.
 const mostKept = 4096
 
-// token vouches for a user in calls that are passed on.
+// token returns a user's token for forwarded calls.
 func (d *Daemon) token(ctx context.Context, user peerUser) (string, error) {
 	now := time.Now()
 	d.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// echo stands where the controllers are: it answers the token and the request.
+// echo replaces the controllers: it answers with the token and the request.
 type echo struct{}
 
 func (echo) Forward(w http.ResponseWriter, r *http.Request, token string) {
@@ -100,8 +100,8 @@ func TestRelayRefuses(t *testing.T) {
 	}
 }
 
-// TestRelayOutlivesTheSlow: connections that begin a call and never end it are cut,
-// keep no other user out, and do not keep the daemon from stopping.
+// TestRelayOutlivesTheSlow checks that connections that begin a call and never end it are closed,
+// lock no other user out, and do not keep the daemon from stopping.
 func TestRelayOutlivesTheSlow(t *testing.T) {
 	ca := testCA(t)
 	path := filepath.Join(t.TempDir(), "auth.sock")

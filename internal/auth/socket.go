@@ -16,8 +16,8 @@ import (
 // ErrRunning marks a socket on which another daemon answers.
 var ErrRunning = errors.New("gauthd is running already")
 
-// Listen opens the Unix socket that anyone on the host may connect to (mode 0666), creating its
-// folder (0755). A socket that a dead daemon left is replaced; one that answers is ErrRunning.
+// Listen opens the Unix socket that any user of the host may connect to (mode 0666), creating its
+// folder (0755). It replaces the socket of a dead daemon; one that answers is ErrRunning.
 func Listen(path string) (*net.UnixListener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("create socket folder: %w", err)
@@ -58,8 +58,8 @@ func clearStale(path string) error {
 	return nil
 }
 
-// peerCredentials asks the kernel who connected: effective uid and gid at that moment, in the user
-// namespace of this process (unix(7), SO_PEERCRED).
+// peerCredentials asks the kernel for the peer: effective uid and gid at the time of connecting, in
+// the user namespace of this process (unix(7), SO_PEERCRED).
 func peerCredentials(conn *net.UnixConn) (*syscall.Ucred, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -76,7 +76,7 @@ func peerCredentials(conn *net.UnixConn) (*syscall.Ucred, error) {
 }
 
 // overflowUID is the uid that stands for all those that are not mapped here, 65534 unless the
-// kernel was told otherwise.
+// kernel is configured otherwise.
 func overflowUID() uint32 {
 	text, err := os.ReadFile("/proc/sys/kernel/overflowuid")
 	if err == nil {

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// Source hands out tokens to a program that makes many calls: it fetches a new one when half the life
-// of the last is over. Safe for concurrent use; callers wait for one fetch together.
+// Source provides tokens to a program that makes many calls: it fetches a new one when half the
+// life of the last is over. Safe for concurrent use; callers share one fetch.
 type Source struct {
 	socket string
 	mu     sync.Mutex
 	token  string
-	fresh  time.Time // until when token is handed out
+	fresh  time.Time // until when token is used
 }
 
-// NewSource makes a source that asks the gauthd behind socket, on first use.
+// NewSource returns a source that asks the gauthd behind socket, on first use.
 func NewSource(socket string) *Source { return &Source{socket: socket} }
 
 // Token returns a token that has at least half its life left, or FetchToken's error.

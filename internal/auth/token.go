@@ -39,15 +39,15 @@ func NewSigner(id *pki.Identity) (*Signer, error) {
 	return &Signer{id: id}, nil
 }
 
-// Host is the name under which the signer vouches for users.
+// Host returns the name under which the signer identifies users.
 func (s *Signer) Host() string { return s.id.Peer().Name }
 
-// Token vouches for user from now for TokenLife. One Ed25519 signature, about 30 µs.
+// Token signs a token of user, valid from now for TokenLife. One Ed25519 signature, about 30 µs.
 func (s *Signer) Token(user cluster.Identity, now time.Time) (string, error) {
 	if err := checkUser(user.User); err != nil {
 		return "", err
 	}
-	pair := s.id.Certificate() // key and certificate of one moment, even while they are renewed
+	pair := s.id.Certificate() // key and certificate of one moment, even during a renewal
 	key, ok := pair.PrivateKey.(ed25519.PrivateKey)
 	if !ok {
 		return "", fmt.Errorf("sign identity token: key is %T, wanted Ed25519", pair.PrivateKey)
@@ -62,7 +62,7 @@ func (s *Signer) Token(user cluster.Identity, now time.Time) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(token[len(signContext):]), nil
 }
 
-// claims is a token's content before anything of it is believed.
+// claims is a token's content before verification.
 type claims struct {
 	cert   []byte
 	issued int64 // unix ms
@@ -84,9 +84,9 @@ func (c *claims) append(b []byte) []byte {
 	return append(b, c.user.User...)
 }
 
-// decode splits a token into its claims, what was signed, and the signature. It checks lengths and
-// the user's name, and believes nothing. There is one text for each token: trailing bytes, padding
-// and other spellings are refused.
+// decode splits a token into its claims, the signed part, and the signature. It checks lengths and
+// the user's name, and verifies nothing. Each token has one text: trailing bytes, padding and other
+// spellings are refused.
 func decode(text string) (c claims, signed, signature []byte, err error) {
 	if len(text) > maxToken {
 		return c, nil, nil, fmt.Errorf("%w: %d characters are too many", ErrBadToken, len(text))

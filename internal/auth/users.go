@@ -15,8 +15,8 @@ import (
 // ErrUnknownUser marks a uid for which this host knows no name.
 var ErrUnknownUser = errors.New("user has no name on this host")
 
-// How long names are remembered, and how many. A renamed user is seen within a minute; one who was
-// just added, within seconds.
+// How long names are remembered, and how many. A renamed user is seen within a minute; a new one
+// within seconds.
 const (
 	nameLife    = time.Minute
 	unknownLife = 5 * time.Second
@@ -24,20 +24,20 @@ const (
 	lookupTime  = 3 * time.Second
 )
 
-// Names finds user names by uid: first in /etc/passwd, then through getent, which asks whatever
-// nsswitch.conf names (LDAP, SSSD). The programs are static and cannot ask that themselves.
-// Safe for concurrent use.
+// Names finds user names by uid: first in /etc/passwd, then through getent, which asks the sources
+// of nsswitch.conf (LDAP, SSSD). Static programs cannot ask those themselves. Safe for concurrent
+// use.
 type Names struct {
 	mu    sync.Mutex
 	known map[uint32]knownName
 }
 
 type knownName struct {
-	name  string // "" means that there is none
+	name  string // "" means that the uid has none
 	until time.Time
 }
 
-// NewNames makes an empty memory of names.
+// NewNames returns an empty cache.
 func NewNames() *Names { return &Names{known: make(map[uint32]knownName)} }
 
 // Name returns the name of uid, or an error that wraps ErrUnknownUser. It blocks for at most a few
@@ -50,7 +50,7 @@ func (n *Names) Name(ctx context.Context, uid uint32) (string, error) {
 	if !ok || now.After(k.until) {
 		name, err := lookup(ctx, uid)
 		if err != nil {
-			return "", err // the directory did not answer: that is nothing to remember
+			return "", err // the directory did not answer: remember nothing
 		}
 		k = knownName{name, now.Add(nameLife)}
 		if name == "" {
@@ -68,7 +68,7 @@ func (n *Names) remember(uid uint32, k knownName) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.known) >= maxNames {
-		clear(n.known) // simplest bound; they are soon known again
+		clear(n.known) // the simplest bound; they are soon cached again
 	}
 	n.known[uid] = k
 }

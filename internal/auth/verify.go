@@ -12,16 +12,16 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 )
 
-// Bounds of what a Verifier remembers: about 5 MB together. Only what was found valid is kept, so
-// nobody can push others out with garbage.
+// Bounds of a Verifier's cache: about 5 MB together. Only valid tokens are cached, so invalid ones
+// push nothing out.
 const (
 	maxTokensKept  = 16 << 10 // one entry for each user's process of the last minute
 	maxSignersKept = 1 << 10  // login nodes
 )
 
-// Verifier checks identity tokens against the cluster's CA. It remembers tokens, so that one that is
-// shown again costs a hash and no signature check, and the certificates of signers, so that a new
-// token of a known login node costs one signature check and not two. Safe for concurrent use.
+// Verifier checks identity tokens against the cluster's CA. It caches tokens, so that a repeated
+// one costs a hash and no signature check, and the certificates of signers, so that a new token of
+// a known login node costs one signature check instead of two. Safe for concurrent use.
 type Verifier struct {
 	trust   *pki.Trust
 	revoked pki.Revoked
@@ -37,8 +37,8 @@ type signer struct {
 	leaf *x509.Certificate
 }
 
-// NewVerifier makes a verifier for the cluster whose CA is given. It asks revoked about the signer
-// of each token, also of one that it remembers; nil means that no certificate is ever revoked.
+// NewVerifier returns a verifier for the cluster of that CA. It asks revoked about the signer of
+// each token, also of a cached one; nil means that no certificate is ever revoked.
 func NewVerifier(trust *pki.Trust, revoked pki.Revoked) *Verifier {
 	if revoked == nil {
 		revoked = func(pki.Peer, time.Time) error { return nil }
@@ -46,8 +46,8 @@ func NewVerifier(trust *pki.Trust, revoked pki.Revoked) *Verifier {
 	return &Verifier{trust: trust, revoked: revoked, tokens: newLRU[Identity](maxTokensKept), signers: newLRU[signer](maxSignersKept)}
 }
 
-// Verify returns who a token vouches for if it holds at now. The errors wrap ErrBadToken, ErrExpired
-// or ErrClock; those about time carry a hint. O(length of the token).
+// Verify returns the identity in a token if it is valid at now. The errors wrap ErrBadToken,
+// ErrExpired or ErrClock; those about time carry a hint. O(length of the token).
 func (v *Verifier) Verify(token string, now time.Time) (Identity, error) {
 	if len(token) > maxToken {
 		return Identity{}, fmt.Errorf("%w: %d characters are too many", ErrBadToken, len(token))

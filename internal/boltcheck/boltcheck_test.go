@@ -138,7 +138,7 @@ func TestFilesCutShort(t *testing.T) {
 				}
 				_, err := Tree(path)
 				if errors.Is(err, ErrDamaged) != (size < end) || errors.Is(Size(path), ErrDamaged) != (size < end) {
-					t.Errorf("cut to %d bytes of %d, of which %d are in use: %v", size, len(data), end, err)
+					t.Errorf("cut to %d bytes of %d (%d in use): %v", size, len(data), end, err)
 				}
 				if err == nil {
 					use(t, path, options)

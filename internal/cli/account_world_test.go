@@ -7,7 +7,7 @@ import (
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
 )
 
-// accountBook answers about accounts with what a page has loaded.
+// accountBook answers calls about accounts with the data of a page.
 type accountBook struct {
 	greylagv1connect.UnimplementedAccountServiceHandler
 	w          *world

@@ -19,7 +19,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
-// built is a program as it is installed: static, without symbols.
+// built returns a program as it is installed: static, without symbols.
 func built(b *testing.B, name string) string {
 	b.Helper()
 	path := filepath.Join(b.TempDir(), name)
@@ -41,8 +41,8 @@ func start(b *testing.B, path string, env []string, args ...string) {
 	}
 }
 
-// BenchmarkStart is one process from fork to exit; nothing is asked of a cluster.
-// Beside it, a program of the system.
+// BenchmarkStart measures one process from fork to exit, without a call to a cluster, next to a
+// program of the system.
 func BenchmarkStart(b *testing.B) {
 	for _, c := range [][]string{{"gsubmit", "--version"}, {"gqueue", "--version"}, {"gcancel", "--version"}, {"gctl", "version"}} {
 		path := built(b, c[0])
@@ -59,7 +59,7 @@ func BenchmarkStart(b *testing.B) {
 	})
 }
 
-// BenchmarkSubmit is gsubmit as a whole: process, script, token from gauthd, TLS 1.3
+// BenchmarkSubmit measures gsubmit as a whole: process, script, token from gauthd, TLS 1.3
 // handshake, one call to a controller in memory that answers at once.
 func BenchmarkSubmit(b *testing.B) {
 	path, dir := built(b, "gsubmit"), b.TempDir()
@@ -75,8 +75,8 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 }
 
-// BenchmarkQueue is gqueue with 100,000 pending jobs, without the start of its
-// process: one call over TLS, pages of two jobs replaced by pages of 5,000.
+// BenchmarkQueue measures gqueue with 100,000 pending jobs, without the start of its process: one
+// call over TLS, pages of two jobs replaced by pages of 5,000.
 func BenchmarkQueue(b *testing.B) {
 	dir := b.TempDir()
 	w, err := serve(b, dir)
@@ -101,7 +101,7 @@ func BenchmarkQueue(b *testing.B) {
 	}
 }
 
-// pendingPages are the answers about jobs as they wait on a busy cluster.
+// pendingPages returns answers with pending jobs, as on a busy cluster.
 func pendingPages(jobs, each int) []*greylagv1.ListJobsResponse {
 	var all []*greylagv1.ListJobsResponse
 	for i := range jobs {

@@ -19,25 +19,25 @@ import (
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
 )
 
-// memory is a cluster that holds what a page gives it and answers as a controller
-// does. It stands in for one where a page needs jobs in every state at known
-// times, which no cluster has on demand; test/e2e runs the programs on real ones.
+// memory is a cluster that holds the data of a page and answers as a controller does. It stands in
+// for one where a page needs jobs in every state at known times, which no cluster has on demand;
+// test/e2e runs the programs on real ones.
 type memory struct {
 	greylagv1connect.UnimplementedJobServiceHandler
 	mu     sync.Mutex
 	jobs   []*greylagv1.Job
 	next   uint64
-	asked  proto.Message // the last change asked for
+	asked  proto.Message // the last requested change
 	bodies map[uint64][]byte
-	pages  []*greylagv1.ListJobsResponse // what Stream answers, if set
-	broke  bool                          // the stream of output that breaks off once
+	pages  []*greylagv1.ListJobsResponse // the answer of Stream, if set
+	broke  bool                          // the output stream that breaks off once
 }
 
-// breaksOnce is the rank whose output breaks off every other time, as where a node's daemon is
-// killed; breaksKnown does so too, and says how far it was.
+// breaksOnce is the rank whose output breaks off every other time, as when a node's daemon is
+// killed; breaksKnown does the same, and reports the position.
 const breaksOnce, breaksKnown = 2, 3
 
-// caller is who the token's bearer is taken for.
+// caller is the identity of the token's bearer.
 const caller = "alice"
 
 func (m *memory) note(request proto.Message) {
@@ -88,7 +88,7 @@ func (m *memory) SubmitJobs(_ context.Context, r *greylagv1.SubmitJobsRequest) (
 		answer.Jobs[0].ArraySize = int32(size)
 	}
 	if s.Comment != "" {
-		answer.Warnings = []string{"the comment \x1b[31m" + s.Comment + " is read by everybody"}
+		answer.Warnings = []string{"the comment \x1b[31m" + s.Comment + " is visible to all users"}
 	}
 	return answer, nil
 }
@@ -138,7 +138,7 @@ func (m *memory) StreamJobs(_ context.Context, r *greylagv1.ListJobsRequest, s *
 		if err := s.Send(&greylagv1.ListJobsResponse{Jobs: part, AsOf: asOf}); err != nil {
 			return err
 		}
-		asOf = nil // only the first message says so
+		asOf = nil // only the first message has it
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (m *memory) StreamJobs(_ context.Context, r *greylagv1.ListJobsRequest, s *
 // Get implements JobServiceHandler.
 func (m *memory) GetJob(_ context.Context, r *greylagv1.GetJobRequest) (*greylagv1.GetJobResponse, error) {
 	if strings.HasPrefix(r.Job, "77") { // while no controller leads
-		return nil, connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("nobody tells of job %s", r.Job))
+		return nil, connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("no report of job %s", r.Job))
 	}
 	found := m.find(&greylagv1.Filter{Jobs: []string{r.Job}, States: []string{"all"}})
 	if len(found) == 0 {
@@ -155,8 +155,8 @@ func (m *memory) GetJob(_ context.Context, r *greylagv1.GetJobRequest) (*greylag
 	return &greylagv1.GetJobResponse{Jobs: found}, nil
 }
 
-// Watch implements JobServiceHandler: every job runs at once and ends as its name
-// says: exit-3, signal-9, cancelled, unseen, vain (its dependency never holds); others end well.
+// Watch implements JobServiceHandler: every job runs at once and ends as its name says: exit-3,
+// signal-9, cancelled, unseen, vain (its dependency is never satisfied); others succeed.
 func (m *memory) WatchJobs(_ context.Context, r *greylagv1.WatchJobsRequest, s *connect.ServerStream[greylagv1.WatchJobsResponse]) error {
 	jobs := m.find(r.Filter)
 	if err := s.Send(&greylagv1.WatchJobsResponse{Jobs: jobs, CaughtUp: true}); err != nil || !r.UntilEnded {
@@ -192,7 +192,7 @@ func (m *memory) WatchJobs(_ context.Context, r *greylagv1.WatchJobsRequest, s *
 	return s.Send(&greylagv1.WatchJobsResponse{Jobs: shown})
 }
 
-// ended remembers the end of a job that was watched.
+// ended records the end of a watched job.
 func (m *memory) ended(j *greylagv1.Job) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

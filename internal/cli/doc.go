@@ -1,3 +1,3 @@
-// Package cli holds the tests that run the programs of users together, on a cluster in memory.
-// Each program has its own package below; ui is what they share.
+// Package cli holds the tests that run the users' programs together, on a cluster in memory. Each
+// program has its own package below; ui is what they share.
 package cli

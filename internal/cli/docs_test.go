@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// reportColumns are the columns of all reports.
+// reportColumns returns the columns of all reports.
 func reportColumns() (names []string) {
 	tables := []report.Table{report.Credits(nil), report.Cluster(nil), report.AlertTable(nil)}
 	for _, name := range report.Reports() {
@@ -26,15 +26,15 @@ func reportColumns() (names []string) {
 	return names
 }
 
-// TestEveryFieldOfJSONIsDocumented holds the contract of --json against its page.
+// TestEveryFieldOfJSONIsDocumented compares the contract of --json with its page.
 func TestEveryFieldOfJSONIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/man/json.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := make(map[string]bool)
+	documented := make(map[string]bool)
 	for _, m := range regexp.MustCompile("`([a-z_0-9]+)`").FindAllSubmatch(page, -1) {
-		told[string(m[1])] = true
+		documented[string(m[1])] = true
 	}
 	var files []string
 	for _, some := range []string{"ui/*.go", "gsubmit/*.go", "gqueue/*.go", "gcancel/*.go", "gctl/*.go", "gctl/*/*.go", "acct/*.go", "../report/*.go"} {
@@ -46,7 +46,7 @@ func TestEveryFieldOfJSONIsDocumented(t *testing.T) {
 	}
 	count := 0
 	for _, name := range reportColumns() {
-		if !told[name] {
+		if !documented[name] {
 			t.Errorf("docs/man/json.md does not name the column %q of a report", name)
 		}
 	}
@@ -57,7 +57,7 @@ func TestEveryFieldOfJSONIsDocumented(t *testing.T) {
 		}
 		for _, m := range regexp.MustCompile("`json:\"([a-z_0-9]+)[,\"]").FindAllSubmatch(text, -1) {
 			count++
-			if name := string(m[1]); !told[name] && name != "jobs" && name != "outcomes" && name != "partitions" {
+			if name := string(m[1]); !documented[name] && name != "jobs" && name != "outcomes" && name != "partitions" {
 				t.Errorf("%s: docs/man/json.md does not name the field %q", file, name)
 			}
 		}
@@ -67,7 +67,8 @@ func TestEveryFieldOfJSONIsDocumented(t *testing.T) {
 	}
 }
 
-// TestEveryReasonIsDocumented: the table of reasons has each that a job can have. Limits are one row.
+// TestEveryReasonIsDocumented checks that the table of reasons has every reason of jobs. Limits are
+// one row.
 func TestEveryReasonIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/user.md")
 	if err != nil {

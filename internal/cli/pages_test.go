@@ -32,8 +32,8 @@ import (
 	"github.com/greylag/greylag/test/scenario"
 )
 
-// TestMain makes the test's own binary the programs of the pages: the real ones,
-// but for the clock, so that a table's times are known.
+// TestMain makes the test's own binary the programs of the pages: the real ones, except for the
+// clock, so that a table's times are known.
 func TestMain(m *testing.M) {
 	program := func(name string, run func(context.Context, *ui.Process) int) func() {
 		return func() {
@@ -81,7 +81,7 @@ func TestPages(t *testing.T) {
 	})
 }
 
-// serve starts a cluster under dir and writes the client's file that leads to it.
+// serve starts a cluster under dir and writes the client's configuration file for it.
 func serve(t testing.TB, dir string) (*world, error) {
 	ca, err := pki.NewCA("page-1", time.Now())
 	if err != nil {
@@ -143,7 +143,8 @@ func vouch(t testing.TB, dir string) error {
 	return nil
 }
 
-// load is "load jobs|nodes|info|accounts|shares|priorities FILE": what the cluster holds, in the API's JSON.
+// load is "load jobs|nodes|info|accounts|shares|priorities FILE": the cluster's data, in the API's
+// JSON.
 func load(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value("cluster").(*world)
 	text := []byte(ts.ReadFile(args[1]))
@@ -188,8 +189,7 @@ func load(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 }
 
-// asked is "asked FILE": the last change that was asked for, but for what differs
-// from run to run.
+// asked is "asked FILE": the last requested change, without what differs from run to run.
 func asked(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value("cluster").(*world)
 	w.mu.Lock()

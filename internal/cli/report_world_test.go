@@ -10,8 +10,7 @@ import (
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
 )
 
-// rowBook answers about periods with what a page has loaded: the same rows in every
-// period.
+// rowBook answers calls about periods with the data of a page: the same rows in every period.
 type rowBook struct {
 	greylagv1connect.UnimplementedReportServiceHandler
 	w        *world

@@ -12,7 +12,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
-// until is what is written, up to something; then it ends who writes.
+// until collects output up to a text; then it ends the writer.
 type until struct {
 	strings.Builder
 	seen string
@@ -27,7 +27,7 @@ func (u *until) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// TestStaleAgainAndAgain: gqueue --stale -i takes lists, since a watch needs a leader.
+// TestStaleAgainAndAgain checks that gqueue --stale -i fetches lists, since a watch needs a leader.
 func TestStaleAgainAndAgain(t *testing.T) {
 	dir := t.TempDir()
 	w, err := serve(t, dir)

@@ -10,14 +10,14 @@ import (
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
 )
 
-// past answers about jobs of any time with what a page has loaded.
+// past answers calls about past jobs with the data of a page.
 type past struct {
 	greylagv1connect.UnimplementedHistoryServiceHandler
 	w    *world
 	jobs greylagv1.StreamHistoryResponse
 }
 
-// Jobs sends the jobs that are named, or all, one a message.
+// Jobs sends the named jobs, or all, one per message.
 func (p *past) StreamHistory(_ context.Context, r *greylagv1.StreamHistoryRequest, s *connect.ServerStream[greylagv1.StreamHistoryResponse]) error {
 	p.w.note(r)
 	if err := s.Send(&greylagv1.StreamHistoryResponse{AsOf: p.jobs.AsOf, Finished: p.jobs.Finished}); err != nil {

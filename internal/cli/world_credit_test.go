@@ -26,8 +26,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// bank is a real controller for the pages about credits: server, state, archive and
-// planner. Its log is this process alone, its clock and its users are the page's.
+// bank is a real controller for the pages about credits: server, state, archive and planner. Its
+// log is this process alone; the page sets its clock and its users.
 type bank struct {
 	*controller.Replica
 	server *server.Server
@@ -57,7 +57,7 @@ func newBank(t testing.TB, dir string, now time.Time) (*bank, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.Cleanup(func() { _ = store.Close() }) // what it holds nobody reads again
+	t.Cleanup(func() { _ = store.Close() }) // never read again
 	log := slog.New(slog.DiscardHandler)
 	b := &bank{Replica: controller.NewReplica(store, log), now: now, user: "root"}
 	if b.signer, err = auth.NewSigner(ids[pki.RoleAuth]); err != nil {
@@ -78,7 +78,7 @@ func (b *bank) clock() time.Time {
 	return b.now
 }
 
-// ServeHTTP takes whoever calls for the user of the page.
+// ServeHTTP identifies every caller as the user of the page.
 func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
 	who, now := cluster.Identity{User: b.user}, b.now
@@ -95,7 +95,7 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.server.ServeHTTP(w, r)
 }
 
-// Propose carries a command out at the page's time, which goes on by a microsecond.
+// Propose applies a command at the page's time, which then advances by a microsecond.
 func (b *bank) Propose(_ context.Context, c command.Command) (command.Result, uint64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,7 +105,7 @@ func (b *bank) Propose(_ context.Context, c command.Command) (command.Result, ui
 	return result.(command.Result), b.index, nil
 }
 
-// do carries out what must not be refused.
+// do applies a command that must not be refused.
 func (b *bank) do(c command.Command) error {
 	result, _, _ := b.Propose(context.Background(), c)
 	if r, refused := result.(*command.Refusal); refused {
@@ -122,7 +122,7 @@ func (b *bank) WaitApplied(context.Context, uint64) error                       
 func (b *bank) Leader() (id, addr string)                                               { return "ctl-1", "" }
 func (b *bank) Status() raftlog.Status                                                  { return raftlog.Status{ID: "ctl-1"} }
 func (b *bank) DiskLow() bool                                                           { return false }
-func (b *bank) NoRoom() bool                                                            { return false }
+func (b *bank) NoVoterHasSpace() bool                                                   { return false }
 func (b *bank) AddMember(context.Context, string, string) error                         { return raftlog.ErrNoMember }
 func (b *bank) IsMember() bool                                                          { return true }
 func (b *bank) Identify(string) (string, *x509.Certificate, error) {
@@ -134,8 +134,9 @@ func (b *bank) Backup(context.Context, io.Writer, raftlog.Contents) (raftlog.Bac
 	return raftlog.BackupInfo{}, raftlog.ErrClosed
 }
 
-// banking is the pages' command "bank": begin; "bank as USER"; "bank at TIME"; "bank before
-// TIME", when no tick has come; "bank node NAME TYPE GPUS"; "bank pass", a pass of the scheduler; "bank end JOB", on all its nodes.
+// banking is the pages' command "bank": begin; "bank as USER"; "bank at TIME"; "bank before TIME",
+// without a tick; "bank node NAME TYPE GPUS"; "bank pass", a scheduling pass; "bank end JOB", on
+// all its nodes.
 func banking(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value("cluster").(*world)
 	if len(args) == 0 {
@@ -188,7 +189,7 @@ func nodeOf(ts *testscript.TestScript, words []string) cluster.Node {
 	return n
 }
 
-// end reports that the tasks of a job ran and ended well.
+// end reports that the tasks of a job ran and succeeded.
 func (b *bank) end(id cluster.JobID) error {
 	for phase := cluster.TaskStarted; phase <= cluster.TaskClean; phase++ {
 		v := b.View()

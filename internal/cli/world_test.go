@@ -51,7 +51,7 @@ func newWorld(ca *pki.CA, address string) *world {
 	return w
 }
 
-// authenticated refuses calls without a token, as a controller does, but for Join.
+// authenticated refuses calls without a token, as a controller does, except Join.
 func (w *world) authenticated(next http.Handler) http.Handler {
 	refusal := connect.NewErrorWriter()
 	return http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
@@ -123,7 +123,7 @@ func (w *world) Join(_ context.Context, r *greylagv1.JoinRequest) (*greylagv1.Jo
 	return answer, err
 }
 
-// Certificates are those of a node whose older one was revoked, and of a login host.
+// Certificates returns those of a node whose older one was revoked, and of a login host.
 func (w *world) ListCertificates(context.Context, *greylagv1.ListCertificatesRequest) (*greylagv1.ListCertificatesResponse, error) {
 	day := func(n int) *timestamppb.Timestamp {
 		return timestamppb.New(time.Date(2026, 3, n, 8, 0, 0, 0, time.UTC))

@@ -13,7 +13,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// disagreements is what the page's nodes report against a fabric.
+// disagreements are what the page's nodes report against a fabric.
 func (w *world) disagreements(switches []*greylagv1.Switch) ([]*greylagv1.Disagreement, error) {
 	tree, err := state.GrowTopology(wire.ReadSwitches(switches))
 	if err != nil {

@@ -53,7 +53,7 @@ cpus = 1
 		}
 	}
 	if _, _, err := ReadMachine("f.toml", nil); err == nil {
-		t.Error("a fleet without nodes is none")
+		t.Error("a machine without nodes is accepted")
 	}
 }
 

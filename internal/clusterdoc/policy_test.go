@@ -167,7 +167,7 @@ nodes = ["ALL"]
 	})
 }
 
-// The example says of every setting what holds without it.
+// TestPolicyExample checks that the example states the default of every setting.
 func TestPolicyExample(t *testing.T) {
 	const name = "../../etc/policy.toml"
 	text, err := os.ReadFile(name)

@@ -92,7 +92,7 @@ end = 2026-11-21T15:00:00Z
 	}
 }
 
-// Each line is a reservation: its name, when it begins and ends, its nodes, and for whom.
+// reservations reads lines of reservations: its name, when it begins and ends, its nodes, and for whom.
 func reservations(lines ...string) []byte {
 	var text strings.Builder
 	for _, line := range lines {
@@ -118,7 +118,7 @@ p:17: reservation[2].nodes: reservation "c" has n1 from 2026-11-13T08:00:00Z to 
 		{[]string{"a 10 12 ALL ada", "b 11 14 n2 bob"}, `p:11: reservation[1].nodes: reservation "b" has n2 from 2026-11-11T08:00:00Z to 2026-11-12T08:00:00Z, and so has reservation "a": give one of them other nodes or another time`},
 		{[]string{"a 10 12 n1 ada", "b 11 14 ALL bob"}, `p:11: reservation[1].nodes: reservation "b" has n1 from 2026-11-11T08:00:00Z to 2026-11-12T08:00:00Z, and so has reservation "a": give one of them other nodes or another time`},
 		{[]string{"a 10 12 ALL ada", "b 11 14 ALL bob"}, `p:11: reservation[1].nodes: reservation "b" has every node from 2026-11-11T08:00:00Z to 2026-11-12T08:00:00Z, and so has reservation "a": give one of them other nodes or another time`},
-		{[]string{"a 10 12 n1 ada", "b 12 14 n1 bob", "c 10 14 n2 ada"}, ""},         // one after the other, and beside them
+		{[]string{"a 10 12 n1 ada", "b 12 14 n1 bob", "c 10 14 n2 ada"}, ""},         // one after the other, and concurrent ones
 		{[]string{"a 10 12 n1 ada", "m 11 14 n1", "n 10 20 ALL", "o 10 20 ALL"}, ""}, // maintenance
 	} {
 		_, err := ReadPolicy("p", reservations(x.lines...))

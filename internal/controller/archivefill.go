@@ -203,12 +203,12 @@ func (f *Filler) fillBlobs(ctx context.Context, digests map[cluster.Digest]struc
 	}
 	var lost error
 	for part := range slices.Chunk(missing, fillBlobs) {
-		got, trouble := f.askBlobs(ctx, part)
+		got, failure := f.askBlobs(ctx, part)
 		if err := f.Archive.Fill(nil, got); err != nil {
 			return err
 		}
-		if n := f.lost(part, got, trouble); n > 0 {
-			lost = fmt.Errorf("%d scripts or environments: %w", n, trouble)
+		if n := f.lost(part, got, failure); n > 0 {
+			lost = fmt.Errorf("%d scripts or environments: %w", n, failure)
 		}
 	}
 	return lost
@@ -216,7 +216,7 @@ func (f *Filler) fillBlobs(ctx context.Context, digests map[cluster.Digest]struc
 
 // lost counts the blobs that may be on a controller that did not answer. It records those that none
 // has: usually no job needs them any more ([Sweeper]), and jobs that do cannot run.
-func (f *Filler) lost(wanted []cluster.Digest, got []archive.Blob, trouble error) (n int) {
+func (f *Filler) lost(wanted []cluster.Digest, got []archive.Blob, failure error) (n int) {
 	have := map[cluster.Digest]bool{}
 	for _, b := range got {
 		have[b.Digest] = true
@@ -229,7 +229,7 @@ func (f *Filler) lost(wanted []cluster.Digest, got []archive.Blob, trouble error
 		switch {
 		case have[d]:
 			delete(f.absent, d)
-		case trouble != nil:
+		case failure != nil:
 			n++
 		case view.Needs(d) && !f.absent[d]:
 			if f.absent == nil {

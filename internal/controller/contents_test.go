@@ -15,7 +15,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// backedUp returns a replica with jobs whose scripts are "one" and "two" and the first of which has
+// backedUp returns a replica with jobs whose scripts are "one" and "two"; the first job has
 // ended, and its archive.
 func backedUp(t *testing.T) (*Replica, *archive.Archive) {
 	t.Helper()

@@ -63,10 +63,10 @@ func New(cfg Config) *Controller {
 // term is one period of leadership.
 type term struct {
 	*Controller
-	ctx   context.Context // ends with the term
-	ears  heartbeats
-	meter meter
-	loops sync.WaitGroup
+	ctx        context.Context // ends with the term
+	heartbeats heartbeats
+	meter      meter
+	loops      sync.WaitGroup
 }
 
 // Run follows leadership until ctx ends or the log stops. It returns when every loop has ended.
@@ -94,7 +94,7 @@ func (c *Controller) Run(ctx context.Context) {
 func (c *Controller) lead(ctx context.Context) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	t := &term{Controller: c, ctx: ctx}
-	t.ears.open(time.Now())
+	t.heartbeats.open(time.Now())
 	t.meter.open(time.Now())
 	c.term.Store(t)
 	t.loops.Go(t.name)
@@ -146,7 +146,7 @@ func (c *Controller) ReadView(ctx context.Context) (*state.View, error) {
 // RecordHeartbeat records a heartbeat of a node under an epoch.
 func (c *Controller) RecordHeartbeat(node string, epoch uint64) {
 	if t := c.term.Load(); t != nil {
-		t.ears.record(node, epoch, time.Now())
+		t.heartbeats.record(node, epoch, time.Now())
 	}
 }
 
@@ -154,7 +154,7 @@ func (c *Controller) RecordHeartbeat(node string, epoch uint64) {
 // task has ended, perhaps before that.
 func (c *Controller) Ran(node string, counting uint64, job cluster.JobID, attempt cluster.Attempt, ran time.Duration, over bool) {
 	if t := c.term.Load(); t != nil {
-		t.meter.hear(run{job, attempt}, node, count{counting, ran, over, time.Now()})
+		t.meter.record(run{job, attempt}, node, count{counting, ran, over, time.Now()})
 	}
 }
 

@@ -146,7 +146,7 @@ func TestSubscriptions(t *testing.T) {
 	}
 	changesOf(t, one, started)
 	if changes, resync := other.Take(); len(changes) > 0 || resync {
-		t.Fatalf("another node was told %+v", changes)
+		t.Fatalf("another node received %+v", changes)
 	}
 	other.Close()
 	if n := len(r.replica.hub.byNode); n != 1 {
@@ -155,11 +155,11 @@ func TestSubscriptions(t *testing.T) {
 	r.replica.hub.resync()
 	<-all.C()
 	if _, resync := all.Take(); !resync {
-		t.Fatal("not told to look at everything")
+		t.Fatal("no request to reload everything")
 	}
 }
 
-func TestSlowSubscriberIsToldToLookAtEverything(t *testing.T) {
+func TestSlowSubscriberReloadsEverything(t *testing.T) {
 	var h hub
 	s := h.subscribe("", nil)
 	job := &cluster.Job{}

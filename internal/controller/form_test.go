@@ -22,7 +22,7 @@ func TestSecondForm(t *testing.T) {
 			t.Fatalf("form %d, and a member of another version would write another", form)
 		}
 		log.other.Store(false)
-		time.Sleep(alikeSpacing + 2*tickSpacing)
+		time.Sleep(formCheckSpacing + 2*tickSpacing)
 		if form := r.replica.View().Credits().Writes(); form != 2 {
 			t.Fatalf("form %d, want 2", form)
 		}
@@ -41,7 +41,7 @@ func TestSecondForm(t *testing.T) {
 	})
 }
 
-// A member that does not answer holds up nothing but the form: what falls due happens within
+// TestTimePassesWhileAMemberIsAway: a member that does not answer delays only the form; what is due happens within
 // a second.
 func TestTimePassesWhileAMemberIsAway(t *testing.T) {
 	simulated(t, 2, func(r *rig, _ *soloLog) {
@@ -58,7 +58,7 @@ func TestTimePassesWhileAMemberIsAway(t *testing.T) {
 	})
 }
 
-// What only a newer version knows ends a member, who would be another than the others
+// TestCommandOfANewerVersion: an unknown command of a newer version ends a member, whose state would diverge
 // without it; what is no command at all is refused by all of them.
 func TestCommandOfANewerVersion(t *testing.T) {
 	r := NewReplica(discard{}, nil)

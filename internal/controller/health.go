@@ -19,9 +19,9 @@ const (
 // heartbeats records the last heartbeat of each node in this term. A new leader has none: silence
 // counts from when it could have received one, so no node goes DOWN because of an election.
 type heartbeats struct {
-	mu    sync.Mutex
-	since time.Time
-	heard map[string]sign
+	mu       sync.Mutex
+	since    time.Time
+	received map[string]sign
 }
 
 type sign struct {
@@ -32,22 +32,22 @@ type sign struct {
 func (e *heartbeats) open(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.since, e.heard = now, map[string]sign{}
+	e.since, e.received = now, map[string]sign{}
 }
 
 func (e *heartbeats) record(node string, epoch uint64, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.heard[node].epoch <= epoch {
-		e.heard[node] = sign{epoch, now}
+	if e.received[node].epoch <= epoch {
+		e.received[node] = sign{epoch, now}
 	}
 }
 
 // last returns the time of a node's last heartbeat, or the earliest possible one.
-func (e *heartbeats) last(n *cluster.Node) (at time.Time, heard bool) {
+func (e *heartbeats) last(n *cluster.Node) (at time.Time, received bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if s, ok := e.heard[n.Name]; ok && s.epoch == n.Epoch {
+	if s, ok := e.received[n.Name]; ok && s.epoch == n.Epoch {
 		return s.at, true
 	}
 	// A registration in this term counts as a heartbeat.
@@ -61,9 +61,9 @@ func (e *heartbeats) last(n *cluster.Node) (at time.Time, heard bool) {
 func (e *heartbeats) forget(v *state.View) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for name := range e.heard {
+	for name := range e.received {
 		if _, known := v.Node(name); !known {
-			delete(e.heard, name)
+			delete(e.received, name)
 		}
 	}
 }
@@ -79,8 +79,8 @@ func (t *term) health() {
 			return
 		}
 		view := t.replica.View()
-		t.ears.forget(view)
-		changed := t.ears.evaluate(view, time.Now())
+		t.heartbeats.forget(view)
+		changed := t.heartbeats.evaluate(view, time.Now())
 		if len(changed) == 0 {
 			continue
 		}
@@ -99,9 +99,9 @@ func (e *heartbeats) evaluate(v *state.View, now time.Time) []command.NodeLivene
 	var changed []command.NodeLiveness
 	timeout := v.Policy().NodeTimeout
 	for n := range v.Nodes() {
-		at, heard := e.last(n)
+		at, received := e.last(n)
 		is := liveness(now.Sub(at), timeout)
-		if !heard {
+		if !received {
 			is = max(is, n.Liveness) // silence never improves liveness
 		}
 		if is != n.Liveness {

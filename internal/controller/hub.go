@@ -111,8 +111,8 @@ func (h *hub) publish(changes []state.Change) {
 }
 
 // tellNodes sends a change to the subscribers of a job's nodes, except those of another job.
-func (h *hub) tellNodes(c *state.Change, job, told *cluster.Job) {
-	if job == nil || job.Alloc == nil || told != nil && told.Alloc == job.Alloc {
+func (h *hub) tellNodes(c *state.Change, job, known *cluster.Job) {
+	if job == nil || job.Alloc == nil || known != nil && known.Alloc == job.Alloc {
 		return
 	}
 	for i := range job.Alloc.Nodes {

@@ -48,8 +48,8 @@ func (l *soloLog) ProposeMany(_ context.Context, commands [][]byte) ([]any, uint
 	return l.replica.Apply(l.index, time.Now().UnixNano(), commands), l.index, nil
 }
 
-// told is how many entries of a kind there were.
-func (l *soloLog) told(kind string) int {
+// count is how many entries of a kind there were.
+func (l *soloLog) count(kind string) int {
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
 	return l.entries[kind]
@@ -137,13 +137,13 @@ func TestOneBurstOneCommit(t *testing.T) {
 		defer r.stayInTouch("n1")()
 		time.Sleep(time.Minute)
 		log.took = 0
-		before, ticks := r.Stats().Passes, log.told("ticks") // one, of a leader that comes, agrees on the journal's form
+		before, ticks := r.Stats().Passes, log.count("ticks") // one, of a leader that comes, agrees on the journal's form
 		for range 500 {
 			r.submit(nil)
 		}
 		time.Sleep(50 * time.Millisecond)
-		if got := r.Stats(); got.Starts != 8 || got.Passes-before > 4 || log.told("starts") != 1 {
-			t.Errorf("%+v after %d passes, %d starts", got, before, log.told("starts"))
+		if got := r.Stats(); got.Starts != 8 || got.Passes-before > 4 || log.count("starts") != 1 {
+			t.Errorf("%+v after %d passes, %d starts", got, before, log.count("starts"))
 		}
 		time.Sleep(3 * time.Second)
 		settled := r.Stats().Passes
@@ -151,10 +151,10 @@ func TestOneBurstOneCommit(t *testing.T) {
 		if got := r.Stats().Passes; got != settled {
 			t.Errorf("%d passes though nothing changed", got-settled)
 		}
-		if log.told("verdicts") == 0 || log.told("verdicts") > 3 {
-			t.Errorf("told verdicts %d times", log.told("verdicts"))
+		if log.count("verdicts") == 0 || log.count("verdicts") > 3 {
+			t.Errorf("count verdicts %d times", log.count("verdicts"))
 		}
-		if n := log.told("ticks") - ticks; n != 0 {
+		if n := log.count("ticks") - ticks; n != 0 {
 			t.Errorf("%d ticks though nothing was due", n)
 		}
 	})
@@ -178,7 +178,7 @@ func TestTimePassesOnlyWhenSomethingIsDue(t *testing.T) {
 		if j := r.job(id); j.State != cluster.Completing || j.Ended.Sub(j.Started) > time.Hour+2*time.Second {
 			t.Errorf("%s after %s", j.State, j.Ended.Sub(j.Started))
 		}
-		if n := log.told("ticks"); n < 2 || n > 4 {
+		if n := log.count("ticks"); n < 2 || n > 4 {
 			t.Errorf("%d ticks", n)
 		}
 	})

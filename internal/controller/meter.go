@@ -53,9 +53,9 @@ func (m *meter) open(now time.Time) {
 	m.since, m.runs = now, map[run]map[string]*counter{}
 }
 
-// hear adds a node's count. A counter grows by at most the elapsed time, and not by the count of an
+// record adds a node's count. A counter grows by at most the elapsed time, and not by the count of an
 // ended task that may have been counted before: the node's report has it.
-func (m *meter) hear(r run, node string, c count) {
+func (m *meter) record(r run, node string, c count) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	nodes := m.runs[r]

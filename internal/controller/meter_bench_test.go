@@ -64,7 +64,7 @@ func BenchmarkSamples(b *testing.B) {
 	for i := range b.N {
 		now = now.Add(meterSpacing)
 		for k := range jobs {
-			m.hear(run{cluster.JobID(k + 1), 1}, fmt.Sprintf("n%05d", k/8), count{counting: 1, ran: time.Duration(i+1) * meterSpacing, at: now})
+			m.record(run{cluster.JobID(k + 1), 1}, fmt.Sprintf("n%05d", k/8), count{counting: 1, ran: time.Duration(i+1) * meterSpacing, at: now})
 		}
 		if n := len(m.samples(v)); n != jobs {
 			b.Fatalf("%d samples", n)

@@ -14,7 +14,7 @@ import (
 const (
 	// debounce is the delay that merges simultaneous changes, such as a burst of submissions.
 	debounce = 5 * time.Millisecond
-	// After a pass, wait restFreed or restQueued times its duration, so that a long queue leaves
+	// restFreed and restQueued are how many times its duration a pass is followed by rest, so that a long queue leaves
 	// processor time to requests of users. Freed resources are filled soon; new jobs may wait.
 	restFreed, restQueued = 4, 9
 	// verdictSpacing is the interval between updates of the reasons of pending jobs: one costs as

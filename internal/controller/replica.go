@@ -16,7 +16,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Archive is what a replica keeps beside its state: package archive.
+// Archive is what a replica keeps next to its state: package archive.
 type Archive interface {
 	Append(index uint64, finished []archive.Record, blobs []archive.Blob) error
 	AppendRows(index uint64, j archive.Journal, rows []archive.Row) error
@@ -37,7 +37,7 @@ type Replica struct {
 
 	mu    sync.Mutex
 	state *state.State
-	view  atomic.Pointer[state.View] // of the newest entry; nil until somebody asks
+	view  atomic.Pointer[state.View] // of the newest entry; nil until requested
 
 	restored chan struct{} // capacity 1: the state was replaced by a snapshot
 }

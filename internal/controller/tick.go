@@ -11,9 +11,9 @@ import (
 // tickSpacing is how often time passes at most: limits are in seconds.
 const tickSpacing = time.Second
 
-// alikeSpacing is how often the members are asked whether all of them know a newer form of
+// formCheckSpacing is how often the members are asked whether all of them know a newer form of
 // the journal.
-const alikeSpacing = 10 * time.Second
+const formCheckSpacing = 10 * time.Second
 
 // ticks lets time pass in the state whenever something falls due, and only then.
 func (t *term) ticks() {
@@ -48,7 +48,7 @@ func (t *term) ticks() {
 // since each question waits for a member that is away.
 func (t *term) renew() {
 	for t.replica.View().Credits().Writes() < t.replica.newest {
-		wait := alikeSpacing
+		wait := formCheckSpacing
 		if t.cfg.Log.AllCompatible(t.ctx) {
 			_, _, err := t.Propose(t.ctx, &command.Tick{Form: t.replica.newest})
 			if err == nil {

@@ -109,11 +109,11 @@ const step = 8
 
 // spare copies a list into one with some capacity, or with all that a node may need.
 func spare[T any](list []T, all bool) []T {
-	room := width
+	free := width
 	if !all {
-		room = (len(list) + step - 1) / step * step
+		free = (len(list) + step - 1) / step * step
 	}
-	return append(make([]T, 0, room), list...)
+	return append(make([]T, 0, free), list...)
 }
 
 // more returns the list with capacity for count further entries.

@@ -1,8 +1,9 @@
-// Package daemonmain is the outermost of a daemon that has one file and no verbs.
+// Package daemonmain is the main function of a daemon with one configuration file and no
+// subcommands.
 //
-// It decides, from the command line, which file is read, and what the exit status
-// is, and how late the kernel may wake the threads of a daemon that asks for that
-// (Relax). It never decides what the daemon does, and reads no setting itself.
+// It decides from the command line which file is read, the exit status, and how late the kernel may
+// wake the threads of a daemon that asks for that (Relax). It never decides what the daemon does,
+// and reads no setting itself.
 package daemonmain
 
 import (
@@ -16,24 +17,24 @@ import (
 	"github.com/greylag/greylag/internal/client"
 )
 
-// Daemon is one program. C is what its file says.
+// Daemon is one program. C is its configuration.
 type Daemon[C any] struct {
 	Name  string // gnoded
-	About string // what it does, in one sentence for its help
-	Path  string // the file that it reads when none is named
+	About string // its purpose, in one sentence for its help
+	Path  string // the default configuration file
 	Load  func(path string) (C, error)
 	Serve func(ctx context.Context, cfg C, stderr io.Writer) error
 }
 
-// The exit statuses, as the help has them.
+// The exit statuses, as in the help.
 const (
 	stopped = 0
 	failed  = 1
 	misused = 2
 )
 
-// Main runs it until it ends or ctx does, and returns the exit status. What is wrong
-// is said on stderr, with what to do about it where that is known.
+// Main runs the daemon until it ends or ctx does, and returns the exit status. It writes errors to
+// stderr, with a hint if they have one.
 func (d Daemon[C]) Main(ctx context.Context, args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet(d.Name, flag.ContinueOnError)
 	flags.SetOutput(stderr)

@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// slack is how much later than they ask the kernel may wake a daemon's threads.
+// slack is how late the kernel may wake a daemon's threads.
 const slack = time.Millisecond
 
-// Relax gives all threads of this process that slack; the kernel's is 50 µs. Go's
-// monitor of its threads sleeps for 20 µs at a time while calls and syncs of the disk
-// come and go: it took an eighth of a controller's processor time. What it does may
-// well come a millisecond later. Threads to come, and child processes, inherit it.
+// Relax sets that timer slack for all threads of this process; the kernel's default is 50 µs. Go's
+// thread monitor sleeps for 20 µs at a time while calls and disk syncs are under way, which took
+// an eighth of a controller's processor time. Its work can wait a millisecond. New threads and
+// child processes inherit it.
 //
-// It needs root or CAP_SYS_NICE; without, it changes nothing but the caller's thread.
+// It needs root or CAP_SYS_NICE; without them it changes only the caller's thread.
 func Relax() {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
-		return // not Linux: nothing is lost but processor time
+		return // not Linux: only processor time is lost
 	}
 	text := strconv.AppendInt(nil, slack.Nanoseconds(), 10)
 	for _, thread := range threads {
-		_ = os.WriteFile("/proc/"+thread.Name()+"/timerslack_ns", text, 0) // it may have ended, or not be ours to set
+		_ = os.WriteFile("/proc/"+thread.Name()+"/timerslack_ns", text, 0) // the thread may have ended, or belong to another user
 	}
 }

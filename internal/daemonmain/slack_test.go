@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// slackOf reads the slack of a thread; nothing of one that has ended.
+// slackOf reads the slack of a thread; "" for one that has ended.
 func slackOf(thread string) (string, error) {
 	text, err := os.ReadFile("/proc/" + thread + "/timerslack_ns")
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
@@ -20,7 +20,7 @@ func slackOf(thread string) (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// TestRelax: every thread has the slack, and those that come later.
+// TestRelax checks that every thread has the slack, also later ones.
 func TestRelax(t *testing.T) {
 	Relax()
 	threads, err := os.ReadDir("/proc/self/task")
@@ -37,7 +37,7 @@ func TestRelax(t *testing.T) {
 		}
 	}
 	later := make(chan string)
-	for range 2 * len(threads) { // more than there were before
+	for range 2 * len(threads) { // more than before
 		go func() {
 			runtime.LockOSThread()
 			got, err := slackOf(strconv.Itoa(syscall.Gettid()))

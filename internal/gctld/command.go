@@ -23,7 +23,8 @@ const (
 	exitOK     = 0 // ended by a signal, or done
 	exitFailed = 1
 	exitUsage  = 2 // wrong usage or configuration
-	// exitRemoved: this controller was removed from the cluster and must not be restarted.
+	// exitRemoved means that this controller was removed from the cluster and must not be
+	// restarted.
 	exitRemoved = 77
 )
 
@@ -40,7 +41,7 @@ Flags, the same for all:
 const after = `
 Exit status: 0 ended by a signal or done, 1 failed, 2 wrong usage or configuration,
 75 the disk hangs (start again), 76 the data is damaged (start again: it is set
-aside and the controller has to be added anew), 77 this controller was removed from
+aside and the controller has to be added again), 77 this controller was removed from
 the cluster (do not start it again; empty data_dir and pki_dir to join with a new token).
 `
 
@@ -130,7 +131,7 @@ func parse(args []string, stderr io.Writer) (*settings, int) {
 	flags.StringVar(&s.dataDir, "data-dir", "", "`folder` instead of the file's data_dir")
 	flags.StringVar(&s.pkiDir, "pki-dir", "", "`folder` instead of the file's pki_dir")
 	flags.StringVar(&s.level, "log-level", "", "debug, info, warn or error instead of the file's")
-	flags.BoolVar(&s.dev, "dev", false, "run: controller, node and gauthd beside each other, nothing to configure")
+	flags.BoolVar(&s.dev, "dev", false, "run: controller, node and gauthd together, without configuration")
 	flags.StringVar(&s.dir, "dir", "", "--dev: keep everything in this `folder` (default: a temporary one)")
 	flags.StringVar(&s.output, "o", "", "snapshot: write this `file` instead of standard output")
 	flags.StringVar(&s.input, "i", "", "restore: read this `file`")
@@ -156,7 +157,7 @@ func parse(args []string, stderr io.Writer) (*settings, int) {
 	return s, exitOK
 }
 
-// override puts paths and the log level of the command line over the file's.
+// override applies the paths and the log level of the command line.
 func (s *settings) override(cfg *config.Controller) {
 	for _, o := range []struct {
 		to    *string
@@ -198,7 +199,7 @@ func (s *settings) snapshot(ctx context.Context, cfg config.Controller, log *slo
 	return err
 }
 
-// errNoBackup is what restore answers without -i.
+// errNoBackup is returned by restore without -i.
 var errNoBackup = errors.New("which backup? name its file with -i")
 
 func (s *settings) restore(ctx context.Context, cfg config.Controller, log *slog.Logger) error {
@@ -217,7 +218,7 @@ func (s *settings) restore(ctx context.Context, cfg config.Controller, log *slog
 	return err
 }
 
-// errNotSure is what recover answers without --yes.
+// errNotSure is returned by recover without --yes.
 var errNotSure = errors.New("this makes the controller the only member of the cluster: what the others had agreed and this one had not heard of is lost, and the others must never be started again with their data; repeat it with --yes to do it")
 
 func (s *settings) recover(cfg config.Controller, log *slog.Logger, stdout io.Writer) error {

@@ -22,7 +22,7 @@ import (
 	"github.com/greylag/greylag/internal/version"
 )
 
-// Daemon is a controller that is open: it stores and answers, once Serve runs.
+// Daemon is an open controller. It answers calls while Serve runs.
 type Daemon struct {
 	cfg      config.Controller
 	log      *slog.Logger
@@ -41,7 +41,7 @@ type Daemon struct {
 	server      *server.Server
 }
 
-// Open opens everything; nobody is answered until Serve.
+// Open opens everything; no call is answered until Serve.
 func Open(cfg config.Controller, log *slog.Logger) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: log}
 	var err error
@@ -62,7 +62,7 @@ func Open(cfg config.Controller, log *slog.Logger) (*Daemon, error) {
 	return d, nil
 }
 
-// assemble makes the parts that live on the storage.
+// assemble creates the parts that use the storage.
 func (d *Daemon) assemble() {
 	d.loops = controller.New(controller.Config{
 		Replica: d.store.replica, Log: d.store.log, Logger: d.log,
@@ -98,7 +98,7 @@ func (d *Daemon) subscribe(node string) server.Subscription {
 	return d.store.replica.SubscribeNode(node)
 }
 
-// others is the addresses of the other members.
+// others returns the addresses of the other members.
 func (d *Daemon) others() []string {
 	var list []string
 	status := d.store.log.Status()
@@ -110,8 +110,8 @@ func (d *Daemon) others() []string {
 	return list
 }
 
-// Serve answers until ctx ends, then hands leadership over and closes. It returns
-// an error when the controller stopped by itself.
+// Serve answers calls until ctx ends, then transfers leadership and closes. It returns an error
+// when the controller stopped by itself.
 func (d *Daemon) Serve(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -146,10 +146,10 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	return err
 }
 
-// handOverTime bounds how long a controller that ends waits for the next leader.
+// handOverTime bounds how long a stopping controller waits for the next leader.
 const handOverTime = 5 * time.Second
 
-// handOver gives leadership to another member while the API still answers.
+// handOver transfers leadership to another member while the API still answers.
 func (d *Daemon) handOver() {
 	if !d.store.log.IsLeader() || len(d.others()) == 0 {
 		return
@@ -157,7 +157,7 @@ func (d *Daemon) handOver() {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
 	defer cancel()
 	if err := d.store.log.Transfer(ctx, ""); err != nil {
-		d.log.Warn("nobody takes leadership over; the others elect", "err", err)
+		d.log.Warn("no member took over leadership; the others elect a leader", "err", err)
 	}
 }
 
@@ -170,11 +170,11 @@ func (d *Daemon) renew(ctx context.Context) {
 	}, pki.LogRenewals(d.log, d.identity))
 }
 
-// recheckTime is how often a controller looks for a rotation of the CA, and checks the open connections
+// recheckTime is how often a controller checks for a rotation of the CA, and the open connections
 // between members.
 const recheckTime = time.Second
 
-// recheck takes up a rotation of the CA, and closes connections to members whose certificates were
+// recheck follows a rotation of the CA, and closes connections to members whose certificates were
 // revoked or are of a CA that is no longer accepted.
 func (d *Daemon) recheck(ctx context.Context) {
 	ticker := time.NewTicker(recheckTime)

@@ -43,8 +43,8 @@ func layout(t *testing.T) (config, addr string) {
 	return config, addr
 }
 
-// freeAddress has a port below those that the kernel gives to clients, so that nobody takes
-// it while its controller is down.
+// freeAddress returns a port below the kernel's ephemeral range, so that no client takes it while
+// its controller is down.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for {
@@ -215,8 +215,8 @@ func TestBackupAndRecoveryOfAStoppedController(t *testing.T) {
 	}
 }
 
-// TestRestore: a backup becomes a cluster under its own CA, in an empty data_dir alone; what
-// an interrupted restore left is replaced.
+// TestRestore checks that a backup becomes a cluster under its own CA, only in an empty data_dir,
+// and that leftovers of an interrupted restore are replaced.
 func TestRestore(t *testing.T) {
 	path, addr, file := backedUp(t)
 	cfg, err := config.LoadController(path)
@@ -255,7 +255,7 @@ func TestRestore(t *testing.T) {
 	if left, err := os.ReadDir(cfg.DataDir); err != nil || len(left) > 0 {
 		t.Fatalf("refused restores left %v, %v", left, err)
 	}
-	must(t, os.MkdirAll(filepath.Join(cfg.DataDir, restoreFolder, raftFolder), 0o700)) // of one that was killed
+	must(t, os.MkdirAll(filepath.Join(cfg.DataDir, restoreFolder, raftFolder), 0o700)) // of a killed one
 	if code, _, errs := command(t, "restore", "--config", path, "-i", file); code != exitOK {
 		t.Fatal(code, errs)
 	}
@@ -267,7 +267,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestRestoreWithTheDefaultFolders: pki_dir lies in data_dir by default, also at the restore.
+// TestRestoreWithTheDefaultFolders checks that pki_dir may be in data_dir, its default, at a
+// restore.
 func TestRestoreWithTheDefaultFolders(t *testing.T) {
 	path, _, file := backedUp(t)
 	cfg, err := config.LoadController(path)
@@ -296,7 +297,7 @@ func TestRestoreWithTheDefaultFolders(t *testing.T) {
 	}
 }
 
-// backedUp is a cluster of one controller that is stopped, and its backup.
+// backedUp returns a stopped cluster of one controller, and its backup.
 func backedUp(t *testing.T) (path, addr, file string) {
 	t.Helper()
 	path, addr = layout(t)
@@ -346,7 +347,8 @@ func empty(t *testing.T, dir string) {
 	}
 }
 
-// A removed controller exits with a status of its own whenever it is started.
+// TestRemovedControllerDoesNotStart checks that a removed controller exits with a status of its own
+// at every start.
 func TestRemovedControllerDoesNotStart(t *testing.T) {
 	path, _ := layout(t)
 	if code, _, errs := command(t, "init", "--config", path); code != exitOK {
@@ -366,7 +368,8 @@ func TestRemovedControllerDoesNotStart(t *testing.T) {
 	}
 }
 
-// The service manager restarts what a restart helps, and no controller that was removed.
+// TestDocumentedUnitKnowsTheExitStatuses checks that the service manager restarts a controller
+// where that helps, and not one that was removed.
 func TestDocumentedUnitKnowsTheExitStatuses(t *testing.T) {
 	text, err := os.ReadFile("../../docs/admin.md")
 	must(t, err)
@@ -380,7 +383,8 @@ func TestDocumentedUnitKnowsTheExitStatuses(t *testing.T) {
 	}
 }
 
-// The certificate of a controller that is being removed counts until the configuration is without it.
+// TestControllerBeingRemovedKeepsItsConnections checks that the certificate of a controller that is
+// being removed counts until the configuration no longer has it.
 func TestControllerBeingRemovedKeepsItsConnections(t *testing.T) {
 	path, _ := layout(t)
 	cfg, err := config.LoadController(path)
@@ -439,8 +443,7 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// TestDevFolder checks what --dev prepares; that the programs run together is
-// checked end to end.
+// TestDevFolder checks what --dev prepares; the end-to-end tests run the programs together.
 func TestDevFolder(t *testing.T) {
 	d := &dev{dir: t.TempDir()}
 	must(t, d.prepare("error"))
@@ -456,6 +459,6 @@ func TestDevFolder(t *testing.T) {
 		t.Fatalf("moved from %s to %s", first, again.addr)
 	}
 	if err := Init(again.cfg, slog.New(slog.DiscardHandler)); err == nil {
-		t.Fatal("the cluster was made anew")
+		t.Fatal("another cluster was initialized")
 	}
 }

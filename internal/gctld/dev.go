@@ -21,8 +21,8 @@ import (
 	containerd "github.com/greylag/greylag/internal/runtime/containerd/private"
 )
 
-// dev is a whole cluster in one folder: a controller in this process, a node with
-// simulated GPUs and a gauthd beside it.
+// dev is a whole cluster in one folder: a controller in this process, a node with simulated GPUs
+// and a gauthd as child processes.
 type dev struct {
 	dir     string
 	addr    string
@@ -30,11 +30,11 @@ type dev struct {
 	runtime string // lines of gnoded.toml
 }
 
-// devGPUs is how many GPUs the node says it has.
+// devGPUs is the node's number of simulated GPUs.
 const devGPUs = 8
 
-// RunDev runs a whole cluster until ctx ends. dir "" is a temporary folder, removed
-// at the end; another one is kept, and goes on where it was.
+// RunDev runs a whole cluster until ctx ends. dir "" is a temporary folder, removed at the end;
+// another one is kept, and its cluster continues.
 func RunDev(ctx context.Context, dir, level string, stdout, stderr io.Writer) (err error) {
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "greylag-dev-"); err != nil {
@@ -83,11 +83,11 @@ func RunDev(ctx context.Context, dir, level string, stdout, stderr io.Writer) (e
 	return err
 }
 
-// errDevRoot is what root without containerd is told.
+// errDevRoot is returned to root without containerd.
 var errDevRoot = errors.New("root's jobs need containerd to become their users: install it, or run gctld --dev as a user")
 
-// openRuntime decides how the node runs jobs: as plain processes of whoever runs
-// this, or, for root, in a containerd of its own.
+// openRuntime decides how the node runs jobs: as plain processes of the current user, or, for root,
+// in a containerd of its own.
 func (d *dev) openRuntime() (leave func() error, err error) {
 	if os.Geteuid() != 0 {
 		d.runtime = "runtime = \"process\"\n"
@@ -104,7 +104,7 @@ func (d *dev) openRuntime() (leave func() error, err error) {
 	return containers.Stop, nil
 }
 
-// prepare writes what is not there yet: certificates and configuration files.
+// prepare writes what is missing: certificates and configuration files.
 func (d *dev) prepare(level string) error {
 	addr, err := d.address()
 	if err != nil {
@@ -142,7 +142,7 @@ func (d *dev) prepare(level string) error {
 
 func (d *dev) in(name string) string { return filepath.Join(d.dir, name) }
 
-// address is that of the last time, or a free one: members know each other by it.
+// address returns the previous address, or a free one: members identify each other by it.
 func (d *dev) address() (string, error) {
 	if before, err := os.ReadFile(d.in("address")); err == nil {
 		return string(before), nil
@@ -154,7 +154,7 @@ func (d *dev) address() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// certify makes the CA and the three certificates, once.
+// certify creates the CA and the three certificates, once.
 func (d *dev) certify() error {
 	ca, err := pki.OpenCA(d.cfg.PKIDir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -179,8 +179,8 @@ func (d *dev) certify() error {
 	return nil
 }
 
-// start starts the other programs, from the folder this one is in. One that ends
-// stops everything. ended waits until they have.
+// start starts the other programs, from the folder of this one. The end of one stops everything.
+// ended waits for all.
 func (d *dev) start(ctx context.Context, stop context.CancelCauseFunc, stderr io.Writer) (ended func(), err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -214,5 +214,5 @@ func (d *dev) start(ctx context.Context, stop context.CancelCauseFunc, stderr io
 	return ended, nil
 }
 
-// errEnded is what is wrong with a program that ended although nobody told it to.
+// errEnded is the error of a program that ended without being asked to.
 var errEnded = errors.New("it should run as long as gctld does")

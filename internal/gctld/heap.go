@@ -9,23 +9,22 @@ import (
 )
 
 const (
-	// spare is what the heap may grow between two collections: memory that a
-	// controller has, for processor time that those who submit want. In percent of
-	// what lives it is at most mostGrowth, which is enough for a small heap, and at
-	// least Go's own choice.
+	// spare is how much the heap may grow between two collections: it trades a controller's memory
+	// for processor time. As a percentage of live bytes it is at most mostGrowth, which is enough
+	// for a small heap, and at least Go's default.
 	spare                  = 512 << 20
 	mostGrowth, goesGrowth = 400, 100
-	// heapSpacing is between two looks at the heap.
+	// heapSpacing is the time between two checks of the heap.
 	heapSpacing = time.Second
 )
 
-// growth is the percentage by which a heap of so many living bytes may grow.
+// growth returns the percentage by which a heap with that many live bytes may grow.
 func growth(live uint64) int {
 	return int(min(max(100*spare/max(live, 1), goesGrowth), mostGrowth))
 }
 
-// heap keeps the collector's setting right while the state grows and shrinks, until
-// ctx ends. Whoever has set GOGC has chosen.
+// heap adjusts the collector's setting as the state grows and shrinks, until ctx ends. It does
+// nothing if GOGC is set.
 func (d *Daemon) heap(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -37,7 +36,7 @@ func (d *Daemon) heap(ctx context.Context) {
 		metrics.Read(live)
 		if percent := growth(live[0].Value.Uint64()); percent/10 != set/10 {
 			set = percent
-			debug.SetGCPercent(set) // stops the world for a moment: not without need
+			debug.SetGCPercent(set) // stops the world for a moment: only when necessary
 		}
 		select {
 		case <-ticker.C:

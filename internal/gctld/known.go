@@ -10,7 +10,7 @@ import (
 // errNotInTouch is returned when this controller cannot know the current members.
 var errNotInTouch = errors.New("this controller is not a member or knows no leader")
 
-// follow names the members to the commands of this host, and keeps that current.
+// follow writes the members' addresses for the commands of this host, and keeps them current.
 func (d *Daemon) follow(ctx context.Context) {
 	known, err := client.OpenKnown(d.cfg.PKIDir, nil)
 	if err != nil {
@@ -20,8 +20,8 @@ func (d *Daemon) follow(ctx context.Context) {
 	known.Follow(ctx, d.trust, d.directory, d.log)
 }
 
-// directory returns the addresses of the members that vote, and the CAs, if this controller is a member
-// and in touch with the others.
+// directory returns the addresses of the voters, and the CAs, if this controller is a member and in
+// contact with the others.
 func (d *Daemon) directory(context.Context) (client.Directory, error) {
 	status := d.store.log.Status()
 	var list []string

@@ -13,17 +13,17 @@ import (
 	"github.com/greylag/greylag/internal/raftlog"
 )
 
-// Files in the data folder besides what the log and the archive keep.
+// Files in the data folder in addition to those of the log and the archive.
 const (
 	raftFolder    = "raft"
 	archiveFolder = "archive"
-	// memberFile holds the member id that this controller was given when it joined.
+	// memberFile holds the member ID that this controller received when it joined.
 	memberFile = "member-id"
-	// controllersFile holds, one a line, the controllers that it can ask to be added.
+	// controllersFile holds, one per line, the controllers that it can ask to be added.
 	controllersFile = "controllers"
 )
 
-// logConfig is what the configuration file says of the log.
+// logConfig returns the log's part of the configuration file.
 func logConfig(cfg config.Controller, clusterID string, stream raftlog.Stream, log *slog.Logger) (raftlog.Config, error) {
 	id, err := readLines(filepath.Join(cfg.DataDir, memberFile))
 	if err != nil {
@@ -41,12 +41,12 @@ func logConfig(cfg config.Controller, clusterID string, stream raftlog.Stream, l
 		out.Profile = raftlog.WAN()
 	}
 	if out.ReserveBytes == 0 {
-		out.ReserveBytes = -1 // the file's 0 means none
+		out.ReserveBytes = -1 // 0 in the file means none
 	}
 	return out, nil
 }
 
-// readLines reads a small text file; one that is not there has no lines.
+// readLines reads a small text file; a missing one has no lines.
 func readLines(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -118,7 +118,7 @@ func (d *Daemon) checkRevoked(peer pki.Peer, issued time.Time) error {
 	return err
 }
 
-// knownControllers is the controllers that can be asked: those that gctl join noted, and
+// knownControllers returns the controllers that can be asked: those that gctl join stored, and
 // those that the cluster has reported since.
 func (d *Daemon) knownControllers() (*client.Known, error) {
 	noted, err := readLines(filepath.Join(d.cfg.DataDir, controllersFile))
@@ -128,7 +128,7 @@ func (d *Daemon) knownControllers() (*client.Known, error) {
 	return client.OpenKnown(d.cfg.PKIDir, noted)
 }
 
-// errNoneKnown is the answer where no controller is known to ask.
+// errNoneKnown is returned when no controller is known.
 var errNoneKnown = errors.New("no other controller is known")
 
 // ask asks the leader, through any of the known controllers, to add this one. It first updates the

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// notify tells systemd how the daemon is, if it listens (sd_notify(3)). Nobody who
-// waits for it can be told of an error, so there is none.
+// notify reports the daemon's state to systemd, if systemd listens (sd_notify(3)). A failure has no
+// consequence, so there is no error.
 func notify(state string) {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {

@@ -21,8 +21,7 @@ import (
 	"github.com/greylag/greylag/internal/version"
 )
 
-// withStorage opens a stopped controller's storage, cut off from all others, for the
-// time of f.
+// withStorage opens a stopped controller's storage, isolated from all others, while f runs.
 func withStorage(cfg config.Controller, log *slog.Logger, f func(*storage) error) error {
 	trust, err := pki.LoadTrust(filepath.Join(cfg.PKIDir, pki.TrustFile))
 	if err != nil {
@@ -33,7 +32,7 @@ func withStorage(cfg config.Controller, log *slog.Logger, f func(*storage) error
 		return err
 	}
 	if !log.Enabled(context.Background(), slog.LevelDebug) {
-		log = slog.New(slog.DiscardHandler) // what raft says of a log that serves nobody would only frighten
+		log = slog.New(slog.DiscardHandler) // raft's messages about a log without peers would be misleading
 	}
 	s, err := openStorage(cfg, trust.ClusterID(), alone{listener}, log)
 	if err != nil {
@@ -42,10 +41,10 @@ func withStorage(cfg config.Controller, log *slog.Logger, f func(*storage) error
 	return errors.Join(f(s), s.close())
 }
 
-// alone is a stream that reaches nobody and that nobody reaches.
+// alone is a stream without any connections.
 type alone struct{ net.Listener }
 
-// errAlone is what a dial answers.
+// errAlone is the error of every dial.
 var errAlone = errors.New("the controller is not running")
 
 // Dial fails.
@@ -87,13 +86,14 @@ func Snapshot(ctx context.Context, cfg config.Controller, log *slog.Logger, to i
 	return info, err
 }
 
-// errNotAlone: one stopped member of several does not know what they had agreed.
+// errNotAlone is returned for a stopped member of several, which does not know what the others have
+// committed.
 var errNotAlone = errors.New("only a cluster of one controller can be backed up while it is stopped: run gctl cluster snapshot on one that runs")
 
 // readyTime bounds how long a lone controller takes to replay its log.
 const readyTime = time.Minute
 
-// ready waits until a lone member leads itself, and so has everything in its state.
+// ready waits until a lone member leads, and so has everything in its state.
 func ready(ctx context.Context, log *raftlog.Log) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
@@ -110,22 +110,22 @@ func ready(ctx context.Context, log *raftlog.Log) error {
 	}
 }
 
-// ErrOtherCluster means that the backup has another CA: a backup is restored only under the CA that it was made under,
-// since tokens and certificates of the cluster name it.
+// ErrOtherCluster is returned for a backup of another CA: tokens and certificates of the cluster
+// name it.
 var ErrOtherCluster = errors.New("the backup is of another cluster")
 
-// ErrNotEmpty means that data_dir is not empty: a backup is restored only into an empty data_dir.
+// ErrNotEmpty is returned for a data_dir that is not empty.
 var ErrNotEmpty = errors.New("data_dir is not empty")
 
-// restoreFolder is where in data_dir a restore is prepared. It is gone when the restore is
-// done; one that was interrupted leaves it, and the next one starts over.
+// restoreFolder is where in data_dir a restore is prepared. It is removed at the end of the
+// restore; an interrupted restore leaves it, and the next one starts over.
 const restoreFolder = "restore.tmp"
 
-// Restore makes this controller the first and only one of a cluster whose state is a
-// backup's. Its pki folder must be that of the cluster, and its data folder must hold nothing
-// else. The backup is checked to its last byte first; then everything is prepared in a folder of its
-// own and moved into place, so that an interrupted restore serves nothing. Jobs that ran
-// when the backup was made, and have ended since, end as their nodes report.
+// Restore makes this controller the first and only one of a cluster whose state is a backup's. Its
+// pki folder must be that of the cluster, and its data folder must hold nothing else. The backup is
+// first checked to its last byte; then everything is prepared in a folder of its own and moved into
+// place, so that an interrupted restore serves nothing. Jobs that ran when the backup was made, and
+// have ended since, end as their nodes report.
 func Restore(ctx context.Context, cfg config.Controller, log *slog.Logger, from io.ReadSeeker) (raftlog.BackupInfo, error) {
 	info, err := checkRestore(cfg, from)
 	if err != nil {
@@ -197,8 +197,8 @@ func checkState(from io.ReadSeeker) error {
 	return nil
 }
 
-// survivesRestore reports whether a restore leaves an entry of the data folder as it is. pki_dir lies
-// there unless the file says otherwise.
+// survivesRestore reports whether a restore keeps an entry of the data folder. pki_dir is there by
+// default.
 func survivesRestore(cfg config.Controller, name string) bool {
 	if name == restoreFolder || name == "lost+found" || name == controllersFile {
 		return true
@@ -225,8 +225,8 @@ func (s *storage) restore(ctx context.Context, from io.Reader, info raftlog.Back
 	return errors.Join(s.archive.Sync(), s.log.SnapshotNow(ctx))
 }
 
-// Recover makes a stopped controller, whose peers are lost for good, the only member
-// of the cluster, so that it can lead again.
+// Recover makes a stopped controller, whose peers are lost permanently, the only member of the
+// cluster, so that it can lead again.
 func Recover(cfg config.Controller, log *slog.Logger) (raftlog.Recovery, error) {
 	trust, err := pki.LoadTrust(filepath.Join(cfg.PKIDir, pki.TrustFile))
 	if err != nil {
@@ -244,8 +244,8 @@ func Recover(cfg config.Controller, log *slog.Logger) (raftlog.Recovery, error) 
 	return report, errors.Join(err, store.Close())
 }
 
-// Recoverable says, in lines for an administrator, what Recover would keep of a stopped
-// controller, and whom it would remove. It changes nothing.
+// Recoverable describes, in lines for an administrator, what Recover would keep of a stopped
+// controller, and which members it would remove. It changes nothing.
 func Recoverable(cfg config.Controller, log *slog.Logger) (string, error) {
 	trust, err := pki.LoadTrust(filepath.Join(cfg.PKIDir, pki.TrustFile))
 	if err != nil {

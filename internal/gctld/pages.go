@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// pages are what is served beside the API: for load balancers and for Prometheus.
+// pages are the HTTP pages next to the API: for load balancers and for Prometheus.
 func (d *Daemon) pages() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", d.healthz)
@@ -96,8 +96,7 @@ func (d *Daemon) loopMetrics(m page) {
 	m.add("greylag_archive_complete", "gauge", "1 when no finished job is known to be missing here.", sample{"", truth(d.filler.Complete())})
 }
 
-// page is a metrics page being written. Errors are of the connection: who reads it
-// notices.
+// page is a metrics page being written. Errors are those of the connection: its reader notices.
 type page struct{ w io.Writer }
 
 // sample is one value with its labels.

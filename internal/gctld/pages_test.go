@@ -11,9 +11,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestMetricsLabels scrapes a controller without token and certificate: the values of labels are
-// states and the version, so that no name of a user, job or node can be among them, as
-// docs/admin.md says.
+// TestMetricsLabels scrapes a controller without token and certificate: label values are states and
+// the version, so that no name of a user, job or node is among them, as docs/admin.md says.
 func TestMetricsLabels(t *testing.T) {
 	config, addr := layout(t)
 	if code, _, err := command(t, "init", "--config", config); code != exitOK {

@@ -8,9 +8,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// firstPolicy is what a new cluster starts with. Whoever runs the controllers
-// without being root is an administrator too: as the owner of their files they
-// could do anything, and nobody else could let the first node in.
+// firstPolicy is the policy of a new cluster. The user who runs the controllers is an administrator
+// too: as the owner of their files this user could do anything, and otherwise no user could let the
+// first node in.
 func firstPolicy(trust *pki.Trust) cluster.Policy {
 	policy := cluster.DefaultPolicy()
 	policy.Cluster = pki.ClusterName(trust.ClusterID())

@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/state/hosts"
 )
 
-// rotation brings what this controller accepts and holds of the CAs in line with the replicated state.
+// rotation brings the CAs that this controller accepts and holds in line with the replicated state.
 type rotation struct {
 	view   func() *state.View
 	trust  *pki.Trust
@@ -23,7 +23,7 @@ type rotation struct {
 	failed string // the last failure, which is logged once
 }
 
-// follow takes up the step that the state is in. It is called again until nothing is left to do.
+// follow applies the current step of the state. It is called again until nothing is left to do.
 func (r *rotation) follow(ctx context.Context) {
 	err := r.takeUp(ctx)
 	switch {
@@ -60,7 +60,7 @@ func (r *rotation) takeUp(ctx context.Context) error {
 	return nil
 }
 
-// fetchKey gets the private key of a CA from the other controllers, one of which made it.
+// fetchKey gets the private key of a CA from the other controllers; one of them created it.
 func (r *rotation) fetchKey(ctx context.Context, authority []byte) error {
 	err := error(pki.ErrNoKey)
 	for _, address := range r.others() {

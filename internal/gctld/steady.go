@@ -5,28 +5,27 @@ import (
 	"time"
 )
 
-// steady is the clock that stamps the log. It goes with the machine's wall clock,
-// but when that jumps it catches up gently: at most a tenth faster or slower than
-// time passes. So a clock that is set by an hour, by mistake or to mend it, ends no
-// job before its time by more than a tenth.
+// steady is the clock that stamps the log. It follows the machine's wall clock, but after a jump it
+// catches up gently: at most a tenth faster or slower than real time. So a clock that jumps by an
+// hour ends no job early by more than a tenth.
 type steady struct {
 	wall func() time.Time
 
 	mu   sync.Mutex
-	last time.Time // what it said last
+	last time.Time // its last reading
 	at   time.Time // when, on the monotonic clock
 }
 
-// newSteady is a steady clock that is right now.
+// newSteady returns a steady clock that equals the wall clock now.
 func newSteady(wall func() time.Time) *steady {
 	return &steady{wall: wall, last: wall(), at: time.Now()}
 }
 
-// slack is how far behind or ahead it follows the wall clock at once: what NTP and
-// the time between two readings make.
+// slack is the difference to the wall clock that it follows at once: that of NTP and of the time
+// between two readings.
 const slack = 100 * time.Millisecond
 
-// Now is the time. It never goes back.
+// Now returns the time. It never goes back.
 func (s *steady) Now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,6 +28,6 @@ func TestSteadyClockCatchesUpGently(t *testing.T) {
 		offset = -time.Hour
 		passes(time.Hour, 23*time.Hour+54*time.Minute)
 		offset = 50 * time.Millisecond
-		passes(time.Hour, 24*time.Hour+48*time.Minute) // still on its way back
+		passes(time.Hour, 24*time.Hour+48*time.Minute) // still catching up
 	})
 }

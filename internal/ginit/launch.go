@@ -12,9 +12,9 @@ import (
 	"github.com/greylag/greylag/internal/userfile"
 )
 
-// exitTold is the exit status if SIGTERM came before the program started: the same as if the
+// exitTerminated is the exit status if SIGTERM came before the program started: the same as if the
 // program had received it.
-const exitTold = 128 + int(syscall.SIGTERM)
+const exitTerminated = 128 + int(syscall.SIGTERM)
 
 // failure is the reason why the program was not executed; without a message if it was stopped
 // before it began.
@@ -50,8 +50,8 @@ func launch(order *Order, signals chan os.Signal) (int, *failure) {
 			return 0, &failure{ExitExec, "cannot confine the task: " + reason(err)}
 		}
 	}
-	if told(signals) {
-		return 0, &failure{code: exitTold}
+	if terminated(signals) {
+		return 0, &failure{code: exitTerminated}
 	}
 	pid, err := execute(order, attr)
 	if err != nil {

@@ -78,9 +78,9 @@ func claim(dir string) bool {
 	return f.Close() == nil
 }
 
-// told reports whether SIGTERM has arrived before the program exists. Other signals stay queued for
+// terminated reports whether SIGTERM has arrived before the program exists. Other signals stay queued for
 // the program.
-func told(signals chan os.Signal) bool {
+func terminated(signals chan os.Signal) bool {
 	for range len(signals) {
 		sig := <-signals
 		if sig == syscall.SIGTERM {
@@ -97,7 +97,7 @@ func told(signals chan os.Signal) bool {
 // refuse records why the program was not executed.
 func refuse(dir string, code int, message string) int {
 	record := Record{Code: code, LaunchError: message, Ended: time.Now().UnixNano()}
-	if code == exitTold {
+	if code == exitTerminated {
 		record.Signal = int(syscall.SIGTERM)
 	}
 	if err := writeRecord(dir, record); err != nil {

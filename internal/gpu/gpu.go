@@ -30,9 +30,9 @@ var (
 type Provider interface {
 	// Inventory lists the devices by index. A host without a driver has none, which is no error.
 	Inventory(ctx context.Context) (Inventory, error)
-	// Watch calls heard for each event, one at a time, until ctx ends. It returns only the error of
+	// Watch calls report for each event, one at a time, until ctx ends. It returns only the error of
 	// ctx: a problem of the driver is an Event or an error of Inventory.
-	Watch(ctx context.Context, heard func(Event)) error
+	Watch(ctx context.Context, report func(Event)) error
 	// Processes lists the users of the devices with these UUIDs. O(processes).
 	Processes(ctx context.Context, uuids []string) ([]Process, error)
 	// Loads returns how busy the devices of tasks are and how much of their memory is used. A

@@ -63,7 +63,7 @@ func (h *Helper) Close() {
 	}
 }
 
-// current returns the running child, and starts one if there is none.
+// current returns the running child, and starts one if none runs.
 func (h *Helper) current() (*child, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,10 +159,10 @@ func (h *Helper) Loads(ctx context.Context, held []Held) ([]Load, error) {
 
 // Watch implements Provider. It keeps a child running, receives its events, and kills a child that
 // sends no heartbeat.
-func (h *Helper) Watch(ctx context.Context, heard func(Event)) error {
+func (h *Helper) Watch(ctx context.Context, report func(Event)) error {
 	for pause := h.limits.Restart; ; pause = min(2*pause, 30*h.limits.Restart) {
 		began := time.Now()
-		err := h.watchOnce(ctx, heard)
+		err := h.watchOnce(ctx, report)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -178,7 +178,7 @@ func (h *Helper) Watch(ctx context.Context, heard func(Event)) error {
 	}
 }
 
-func (h *Helper) watchOnce(ctx context.Context, heard func(Event)) error {
+func (h *Helper) watchOnce(ctx context.Context, report func(Event)) error {
 	child, err := h.current()
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (h *Helper) watchOnce(ctx context.Context, heard func(Event)) error {
 			silent.Reset(h.limits.Silence)
 		case raw := <-child.events:
 			if e, known := event(raw); known {
-				heard(e)
+				report(e)
 			}
 		}
 	}

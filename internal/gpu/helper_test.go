@@ -214,20 +214,20 @@ func TestEventsThroughTheLibrary(t *testing.T) {
 	f := newFake(t, "1", Limits{})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	heard, ended := make(chan Event, 10), make(chan error, 1)
-	go func() { ended <- f.Watch(ctx, func(e Event) { heard <- e }) }()
+	report, ended := make(chan Event, 10), make(chan error, 1)
+	go func() { ended <- f.Watch(ctx, func(e Event) { report <- e }) }()
 	if _, err := f.Inventory(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for xid, severity := range map[int]Severity{79: Broken, 31: Notice, 48: Degraded, 777: Notice} {
 		f.put("xid", xid)
 		select {
-		case e := <-heard:
+		case e := <-report:
 			if e.UUID != "GPU-fake-1" || e.XID != xid || e.Severity != severity || e.Message == "" {
 				t.Errorf("XID %d: %+v", xid, e)
 			}
 		case <-time.After(time.Minute):
-			t.Fatalf("XID %d was not heard", xid)
+			t.Fatalf("XID %d was not report", xid)
 		}
 	}
 	stop()

@@ -96,8 +96,8 @@ func (s *Simulated) device(index int, group Group) Device {
 }
 
 // Watch waits for ctx: simulated GPUs have no events.
-func (s *Simulated) Watch(ctx context.Context, heard func(Event)) error {
-	return None{}.Watch(ctx, heard)
+func (s *Simulated) Watch(ctx context.Context, report func(Event)) error {
+	return None{}.Watch(ctx, report)
 }
 
 // Processes returns none: a task's open devices are closed when its processes end.

@@ -139,7 +139,7 @@ func TestSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := layout.Digest(""); !errors.Is(err, ErrLayout) {
-		t.Errorf("a FIFO that nobody writes to: %v", err)
+		t.Errorf("a FIFO without a writer: %v", err)
 	}
 	if err := os.Remove(filepath.Join(empty, "index.json")); err != nil {
 		t.Fatal(err)

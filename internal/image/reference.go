@@ -54,7 +54,7 @@ var (
 	userForm = regexp.MustCompile(`^[\w.$+-]{1,255}$`)
 )
 
-// maxReference bounds what is looked at: the longest name, tag and digest.
+// maxReference bounds what is parsed: the longest name, tag and digest.
 const maxReference = 1024
 
 // Parse understands "docker://IMAGE", a bare IMAGE, pyxis' "USER@REGISTRY#IMAGE",

@@ -98,7 +98,7 @@ func (r *resolver) script(s Script) {
 			continue
 		}
 		if len(operands) > 0 {
-			r.faults = append(r.faults, &Fault{Where: where, Problem: fmt.Sprintf("%q is no option", operands[0]), Advice: "options begin with - or --; put a value with blanks into quotes", line: d.Line})
+			r.faults = append(r.faults, &Fault{Where: where, Problem: fmt.Sprintf("unexpected argument %q", operands[0]), Advice: "options begin with - or --; put a value with blanks into quotes", line: d.Line})
 		}
 		at := inGSUB
 		if d.Slurm {

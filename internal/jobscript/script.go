@@ -41,9 +41,9 @@ func Open(path string) (Script, error) {
 func openFault(path string, err error) error {
 	switch {
 	case path == "":
-		return &Fault{Problem: "the name of the script is empty", Advice: "name a file in this folder, or its whole path"}
+		return &Fault{Problem: "the name of the script is empty", Advice: "give a file in this directory, or its full path"}
 	case errors.Is(err, fs.ErrNotExist):
-		fault := &Fault{Problem: fmt.Sprintf("no script %s", printable(path)), Advice: "name a file in this folder, or its whole path"}
+		fault := &Fault{Problem: fmt.Sprintf("no script %s", printable(path)), Advice: "give a file in this directory, or its full path"}
 		if strings.ContainsAny(path, " \t") {
 			fault.Advice = "a command is submitted with --wrap '...'"
 		}

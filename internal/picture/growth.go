@@ -68,8 +68,8 @@ func (a axis) with(v float64) axis { return axis{min(a.from, v), max(a.to, v)} }
 
 // padded adds space at both ends.
 func (a axis) padded() axis {
-	const room = 1.12
-	return axis{a.from / room, a.to * room}
+	const margin = 1.12
+	return axis{a.from / margin, a.to * margin}
 }
 
 // decades extends the axis to powers of ten.
@@ -99,13 +99,13 @@ func (g *Growth) frame(out *bufio.Writer, p plotted) {
 		fmt.Fprintf(out, `<path stroke="#ccc" d="M%d %.1fh%d"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n",
 			marginLeft, y, plotWide, marginLeft-6, y+4, escape(fmt.Sprintf(g.Figure, round(v))))
 	}
-	told := map[float64]bool{}
+	labelled := map[float64]bool{}
 	for _, l := range g.Lines {
 		for _, v := range l.Points {
-			if v.X <= 0 || v.Y <= 0 || told[v.X] {
+			if v.X <= 0 || v.Y <= 0 || labelled[v.X] {
 				continue
 			}
-			told[v.X] = true
+			labelled[v.X] = true
 			x, _ := p.place(Point{v.X, p.y.from})
 			fmt.Fprintf(out, `<path stroke="#999" d="M%.1f %dv4"/><text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n",
 				x, marginTop+plotHigh, x, marginTop+plotHigh+18, strconv.FormatFloat(v.X, 'f', -1, 64))

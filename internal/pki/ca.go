@@ -29,7 +29,7 @@ const (
 	Lifetime = command.CertificateLife
 	// caLifetime outlives a cluster's hardware; gctl cert rotate replaces the CA before its end.
 	caLifetime = 20 * 365 * 24 * time.Hour
-	// backdate lets a host whose clock is behind accept a certificate that was just signed.
+	// backdate lets a host with a slow clock accept a new certificate.
 	backdate = time.Hour
 )
 
@@ -43,25 +43,26 @@ var (
 	ErrNoKey = errors.New("this controller does not have the private key of the CA")
 )
 
-// CA can sign for the cluster. Whoever holds it is the cluster, so only controllers do. It holds the
-// private keys of the CAs that its Trust accepts, those that it has. It is safe for concurrent use.
+// CA can sign for the cluster. Its holder controls the cluster, so only controllers have it. It
+// holds the private keys, as far as it has them, of the CAs that its Trust accepts. It is safe for
+// concurrent use.
 type CA struct {
 	trust *Trust
-	dir   string // where the keys are kept; "" keeps them in memory only
+	dir   string // folder of the keys; "" keeps them only in memory
 	mu    sync.Mutex
 	keys  []crypto.Signer
 }
 
-// Grant is what the CA is asked to vouch for. It is made by the controller from a join token or a
+// Grant is the identity that the CA certifies. The controller makes it from a join token or a
 // verified peer; nothing in it may be copied from a signing request.
 type Grant struct {
 	Peer Peer
-	// Hosts are the DNS names and IP addresses under which a controller is dialled by programs that
-	// check host names, such as curl and browsers. Other roles have none.
+	// Hosts are the DNS names and IP addresses of a controller for programs that check host names,
+	// such as curl and browsers. Other roles have none.
 	Hosts []string
 }
 
-// NewCA makes the authority of a new cluster: a P-256 key and a certificate of 20 years.
+// NewCA creates the CA of a new cluster: a P-256 key and a certificate of 20 years.
 func NewCA(clusterID string, now time.Time) (*CA, error) {
 	if err := ValidClusterID(clusterID); err != nil {
 		return nil, err
@@ -92,8 +93,8 @@ func NewCA(clusterID string, now time.Time) (*CA, error) {
 	return &CA{trust: trust, keys: []crypto.Signer{key}}, nil
 }
 
-// NewCAFrom joins the CAs' public half and their private keys (PEM), as a joining controller receives
-// them. A CA of trust may lack its key, all of them may not.
+// NewCAFrom joins the CAs' public half and their private keys (PEM), as a joining controller
+// receives them. Some CAs of trust may lack a key, but not all.
 func NewCAFrom(trust *Trust, keyPEM []byte) (*CA, error) {
 	ca := &CA{trust: trust}
 	if err := ca.addKeys(keyPEM); err != nil {
@@ -107,8 +108,8 @@ func NewCAFrom(trust *Trust, keyPEM []byte) (*CA, error) {
 	return nil, fmt.Errorf("%w: CA key and CA certificate do not belong together", ErrUntrusted)
 }
 
-// LoadCA reads DIR/ca-key.pem, the keys of the CAs that trust holds. A key file that others can read
-// is an error.
+// LoadCA reads DIR/ca-key.pem, the keys of the CAs in trust. A key file that others can read is an
+// error.
 func LoadCA(dir string, trust *Trust) (*CA, error) {
 	keyPEM, err := readPrivate(filepath.Join(dir, caKeyFile))
 	if err != nil {
@@ -172,8 +173,7 @@ func KeyFits(keyPEM, der []byte) bool {
 	return err == nil && failed == nil && slices.ContainsFunc(keys, func(key crypto.Signer) bool { return samePublic(key.Public(), cert.PublicKey) })
 }
 
-// AddKeys adds private keys (PEM), and saves them with those that ca has already where LoadCA read
-// them.
+// AddKeys adds private keys (PEM), and saves all of them where LoadCA read them.
 func (ca *CA) AddKeys(keyPEM []byte) error {
 	if err := ca.addKeys(keyPEM); err != nil {
 		return err
@@ -181,7 +181,7 @@ func (ca *CA) AddKeys(keyPEM []byte) error {
 	return ca.saveKeys(ca.dir)
 }
 
-// DropKey forgets, also on disk, the private key of the CA with this certificate (DER).
+// DropKey removes, also on disk, the private key of the CA with this certificate (DER).
 func (ca *CA) DropKey(der []byte) error {
 	cert, _, err := parseAuthority(der)
 	if err != nil {
@@ -204,8 +204,8 @@ func (ca *CA) saveKeys(dir string) error {
 	return writeFile(filepath.Join(dir, caKeyFile), keys, 0o600)
 }
 
-// Save writes DIR/ca.pem (0644) and DIR/ca-key.pem (0600), the folder with mode 0700. Saving the same
-// CA again is nothing; a folder that holds another one answers ErrExists.
+// Save writes DIR/ca.pem (0644) and DIR/ca-key.pem (0600), the folder with mode 0700. Saving the
+// same CA again changes nothing; for a folder with another one it returns ErrExists.
 func (ca *CA) Save(dir string) error {
 	there, err := LoadTrust(filepath.Join(dir, TrustFile))
 	switch {
@@ -217,19 +217,19 @@ func (ca *CA) Save(dir string) error {
 	if err := MakePrivate(dir); err != nil {
 		return err
 	}
-	// The key first: a certificate without its key would look like a finished CA.
+	// The key first: a certificate without its key would look like a complete CA.
 	if err := ca.saveKeys(dir); err != nil {
 		return err
 	}
 	return ca.trust.Save(dir)
 }
 
-// Trust is the CA's public half.
+// Trust returns the CA's public half.
 func (ca *CA) Trust() *Trust { return ca.trust }
 
-// KeyPEM is the CAs' private keys, for handing to another controller. They are the whole cluster's
-// secret: they leave a controller only over a connection whose other end proved a controller's token
-// or certificate.
+// KeyPEM returns the CAs' private keys, for another controller. They are the whole cluster's
+// secret: they leave a controller only over a connection whose other end proved a controller's
+// token or certificate.
 func (ca *CA) KeyPEM() ([]byte, error) {
 	ca.mu.Lock()
 	defer ca.mu.Unlock()
@@ -244,9 +244,9 @@ func (ca *CA) KeyPEM() ([]byte, error) {
 	return text, nil
 }
 
-// Sign answers a signing request (DER) with a certificate (DER) for what grant says, valid for
-// Lifetime from now, by the first CA of the Trust. Only the public key is taken from the request. The
-// errors wrap ErrBadRequest, ErrBadPeer or ErrNoKey.
+// Sign answers a signing request (DER) with a certificate (DER) for the identity in grant, valid
+// for Lifetime from now, by the first CA of the Trust. It takes only the public key from the
+// request. The errors wrap ErrBadRequest, ErrBadPeer or ErrNoKey.
 func (ca *CA) Sign(csr []byte, grant Grant, now time.Time) ([]byte, error) {
 	return ca.SignBy(ca.trust.first().Raw, csr, grant, now)
 }
@@ -284,8 +284,8 @@ func (ca *CA) SignBy(authority, csr []byte, grant Grant, now time.Time) ([]byte,
 	return der, nil
 }
 
-// Issue makes a key and a certificate for grant and saves both with the CA certificate in dir: what a
-// controller does for itself at init, and --dev for all three roles.
+// Issue creates a key and a certificate for grant and saves both with the CA certificate in dir: a
+// controller does so for itself at init, and --dev for all three roles.
 func (ca *CA) Issue(dir string, grant Grant, now time.Time) error {
 	key, csr, err := NewRequest(grant.Peer.Role)
 	if err != nil {
@@ -323,7 +323,7 @@ func leafTemplate(grant Grant, now time.Time) *x509.Certificate {
 	return template
 }
 
-// Issued returns the instant of the issue of a certificate that Sign made, in whole seconds.
+// Issued returns the instant of issue of a certificate of Sign, in whole seconds.
 func Issued(leaf *x509.Certificate) time.Time { return leaf.NotBefore.Add(backdate) }
 
 // keyFits refuses kinds of keys that the rest of the cluster does not expect of a role.

@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 )
 
-// The files of a pki folder. A key and its certificate lie in one file, so that a renewal replaces
+// The files of a pki folder. A key and its certificate are in one file, so that a renewal replaces
 // both in one rename and a crash never leaves a pair that does not match.
 const (
-	// TrustFile is the CA certificates; anyone may read it.
+	// TrustFile is the file of the CA certificates; any user may read it.
 	TrustFile = "ca.pem"
 	// IdentityFile is the certificate and private key of this host's daemon, mode 0600.
 	IdentityFile = "identity.pem"
@@ -29,9 +29,9 @@ const (
 // ErrExposed marks a private key that other users of the host can read.
 var ErrExposed = errors.New("private key can be read by others")
 
-// MakePrivate creates a folder of a daemon for its owner alone, and what lacks above it for everybody
-// to pass, whatever the umask: beside /var/lib/greylag/controller lie the folders of other accounts,
-// such as that of the reports. What exists keeps its mode.
+// MakePrivate creates a folder for a daemon's user only, and missing parents for all users to
+// traverse, whatever the umask: /var/lib/greylag/controller has siblings of other users, such as
+// the reports. Existing folders keep their mode.
 func MakePrivate(dir string) error {
 	if err := makeWay(filepath.Dir(dir)); err != nil {
 		return fmt.Errorf("create the way to %s: %w", dir, err)
@@ -50,7 +50,7 @@ func makeWay(dir string) error {
 		return err
 	}
 	err := os.Mkdir(dir, 0o755)
-	if errors.Is(err, fs.ErrExist) { // another daemon was quicker
+	if errors.Is(err, fs.ErrExist) { // another daemon was faster
 		return nil
 	}
 	if err != nil {
@@ -59,7 +59,7 @@ func makeWay(dir string) error {
 	return os.Chmod(dir, 0o755)
 }
 
-// writeFile replaces path so that, whatever crashes, either the old or the new content is there.
+// writeFile replaces path so that after any crash either the old or the new content is there.
 func writeFile(path string, content []byte, mode os.FileMode) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // 0600
 	if err != nil {
@@ -99,8 +99,8 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// readPrivate reads a key file and refuses one that its group or others may open. The mode is that
-// of the opened file, so it cannot be swapped in between.
+// readPrivate reads a key file and refuses one that its group or others may read. It checks the
+// mode of the opened file, so that it cannot be swapped in between.
 func readPrivate(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -22,29 +22,29 @@ import (
 // ErrNoIdentity marks a host that has not joined, or whose certificate ended before it was renewed.
 var ErrNoIdentity = errors.New("this host has no valid certificate of the cluster")
 
-// recheck is how often at most the identity file is looked at again. A stat costs 1 µs; a second is
-// soon enough for a certificate that is renewed ten days before its end.
+// recheck is the shortest interval between two checks of the identity file. A stat costs 1 µs; a
+// second is soon enough for a certificate that is renewed ten days before its end.
 const recheck = time.Second
 
-// Identity is this process's own key and certificate, read from DIR/identity.pem and read again when
+// Identity is this process's own key and certificate, read from DIR/identity.pem and again when
 // that file changes. Safe for concurrent use.
 type Identity struct {
 	path    string
 	trust   *Trust
 	now     func() time.Time
 	current atomic.Pointer[credential]
-	next    atomic.Int64 // unix ns before which the file is not looked at
+	next    atomic.Int64 // unix ns before which the file is not checked
 	reload  sync.Mutex
 }
 
-// credential is one matching pair. It never changes once it is published.
+// credential is one matching pair, immutable once published.
 type credential struct {
 	peer Peer
 	tls  tls.Certificate // chain: leaf, CA, so that a pinning joiner sees the CA
 	file fs.FileInfo
 }
 
-// NewRequest makes a key for the role and a signing request (DER) for it. The request carries no
+// NewRequest creates a key for the role and a signing request (DER) for it. The request carries no
 // names: the CA takes them from the grant.
 func NewRequest(role Role) (crypto.Signer, []byte, error) {
 	var key crypto.Signer
@@ -88,8 +88,8 @@ func SaveIdentity(dir string, trust *Trust, key crypto.Signer, cert []byte) erro
 	return writeFile(filepath.Join(dir, IdentityFile), content, 0o600)
 }
 
-// OpenIdentity reads DIR/identity.pem and DIR/ca.pem. A host that has not joined, or whose
-// certificate has ended, answers ErrNoIdentity.
+// OpenIdentity reads DIR/identity.pem and DIR/ca.pem. For a host that has not joined, or whose
+// certificate has expired, it returns ErrNoIdentity.
 func OpenIdentity(dir string) (*Identity, *Trust, error) {
 	path := filepath.Join(dir, IdentityFile)
 	trust, err := LoadTrust(filepath.Join(dir, TrustFile))
@@ -106,32 +106,32 @@ func OpenIdentity(dir string) (*Identity, *Trust, error) {
 	return id, trust, nil
 }
 
-// Peer is who this process is in the cluster.
+// Peer returns this process's identity in the cluster.
 func (id *Identity) Peer() Peer { return id.current.Load().peer }
 
-// Expires is when the certificate in use ends.
+// Expires returns the end of the certificate in use.
 func (id *Identity) Expires() time.Time { return id.current.Load().tls.Leaf.NotAfter }
 
-// Superseded reports whether the CA that signs new certificates is another one than that of the
-// certificate in use, which has to be renewed then.
+// Superseded reports whether another CA than that of the certificate in use signs new certificates.
+// The certificate has to be renewed then.
 func (id *Identity) Superseded() bool {
 	f, ok := id.trust.Issuer(id.current.Load().tls.Leaf)
 	return !ok || f != id.trust.Fingerprint()
 }
 
-// Certificate is the pair in use now; the chain is leaf, CA, and its Leaf is parsed. If the file
-// changed since the last look it is read first; a new file that is not usable leaves the old pair in
-// place, and Check tells why.
+// Certificate returns the pair in use; the chain is leaf, CA, and its Leaf is parsed. It first
+// reads a changed file; a new file that is not usable leaves the old pair in place, and Check
+// returns why.
 func (id *Identity) Certificate() *tls.Certificate {
 	if now := id.now().UnixNano(); now >= id.next.Load() {
 		id.next.Store(now + int64(recheck))
-		_ = id.Check() // reported by whoever calls Check
+		_ = id.Check() // reported by the caller of Check
 	}
 	return &id.current.Load().tls
 }
 
-// Check looks at the file and, if it changed, takes the new pair into use. It returns why a changed
-// file cannot be used. Daemons call it from their renewal loop to log that.
+// Check reads the file if it changed, and uses the new pair. It returns why a changed file cannot
+// be used. Daemons call it from their renewal loop to log that.
 func (id *Identity) Check() error {
 	id.reload.Lock()
 	defer id.reload.Unlock()

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// ErrBadToken marks text that is not a join token, or a token that does not open what was asked.
+// ErrBadToken marks text that is no join token, or a token that does not match.
 var ErrBadToken = errors.New("not a valid join token")
 
 // tokenPrefix makes a token that leaked into a repository or a log easy to find.
@@ -29,8 +29,8 @@ const (
 	tokenSize    = tokenBody + crc32.Size
 )
 
-// JoinToken lets one host join once, in one role, before it expires. It carries the CA's fingerprint,
-// so the joiner needs nothing else to know whom it talks to. It is a secret: the replicated state
+// JoinToken lets one host join once, in one role, before it expires. It carries the CA's
+// fingerprint, with which the host authenticates the cluster. It is a secret: the replicated state
 // keeps only its Hash.
 type JoinToken struct {
 	Role    Role
@@ -40,11 +40,11 @@ type JoinToken struct {
 	secret  [16]byte
 }
 
-// TokenHash is what is stored of a join token. It covers id, secret, role and expiry, so none of them
-// can be altered by the holder. The secret has 128 random bits: no slow hash is needed.
+// TokenHash is the stored form of a join token. It covers id, secret, role and expiry, so the
+// holder can alter none of them. The secret has 128 random bits: no slow hash is needed.
 type TokenHash [sha256.Size]byte
 
-// MintToken makes a join token for a host of this role under the CA of t.
+// MintToken creates a join token for a host of this role under the CA of t.
 func MintToken(t *Trust, role Role, expires time.Time) (JoinToken, TokenHash, error) {
 	if !role.Valid() {
 		return JoinToken{}, TokenHash{}, fmt.Errorf("%w: role %q is not controller, node or auth", ErrBadToken, role)
@@ -55,13 +55,13 @@ func MintToken(t *Trust, role Role, expires time.Time) (JoinToken, TokenHash, er
 	return token, token.Hash(), nil
 }
 
-// ID names the token in lists and logs; it is not secret.
+// ID returns the token's name in lists and logs; it is not secret.
 func (t JoinToken) ID() string { return hex.EncodeToString(t.id[:]) }
 
 // Expired reports whether the token has ended at now.
 func (t JoinToken) Expired(now time.Time) bool { return !now.Before(t.Expires) }
 
-// Hash is what the replicated state keeps.
+// Hash returns what the replicated state keeps.
 func (t JoinToken) Hash() TokenHash {
 	h := sha256.New()
 	h.Write([]byte("greylag join token 1\x00"))
@@ -69,7 +69,7 @@ func (t JoinToken) Hash() TokenHash {
 	return TokenHash(h.Sum(nil))
 }
 
-// Opens reports, in constant time, whether this is the token whose hash was stored.
+// Opens reports, in constant time, whether this is the token with the stored hash.
 func (t JoinToken) Opens(stored TokenHash) bool {
 	h := t.Hash()
 	return subtle.ConstantTimeCompare(h[:], stored[:]) == 1
@@ -84,14 +84,14 @@ func (t JoinToken) encode() []byte {
 	return append(b, t.CA[:]...)
 }
 
-// String is the printable form: 98 characters, of which the last catch mistakes in copying.
+// String returns the printable form: 98 characters; the last ones detect copying errors.
 func (t JoinToken) String() string {
 	b := t.encode()
 	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParseToken reads what String wrote. The errors wrap ErrBadToken and never repeat the text, which
+// ParseToken reads the form of String. The errors wrap ErrBadToken and never repeat the text, which
 // may hold a secret.
 func ParseToken(text string) (JoinToken, error) {
 	body, ok := strings.CutPrefix(text, tokenPrefix)
@@ -124,7 +124,7 @@ func ParseToken(text string) (JoinToken, error) {
 	return t, nil
 }
 
-// ParseJoin reads TOKEN@HOST:PORT, the argument of gctl join. Without a port, defaultPort is taken.
+// ParseJoin reads TOKEN@HOST:PORT, the argument of gctl join. Without a port it uses defaultPort.
 func ParseJoin(text, defaultPort string) (JoinToken, string, error) {
 	at := strings.LastIndexByte(text, '@')
 	if at < 0 {

@@ -86,7 +86,7 @@ func TestParseJoin(t *testing.T) {
 	}
 }
 
-// FuzzParseToken: whatever is accepted prints as it was read, and nothing crashes.
+// FuzzParseToken checks that accepted text prints as it was read, and that nothing crashes.
 func FuzzParseToken(f *testing.F) {
 	ca, _ := NewCA("prod", time.Now())
 	token, _, _ := MintToken(ca.Trust(), RoleAuth, time.Unix(1e9, 0))

@@ -1,13 +1,14 @@
-// Package pki is the cluster's own certificate authority and everything that rests on it: who a peer
-// is, read from its certificate; the TLS settings of both ends; join tokens; renewal.
+// Package pki is the cluster's own certificate authority and what depends on it: the identity of a
+// peer, read from its certificate; the TLS settings of both ends; join tokens; renewal.
 //
-// It decides one question, "which controller, node or gauthd is at the other end", from the cluster's
-// CA certificate alone. It never decides what that peer may do (internal/auth does), never trusts a
-// name that the other side wrote (names come from the grant that the controller made, not from the
-// signing request), and never uses the host's own list of authorities.
+// It decides one question, "which controller, node or gauthd is at the other end", from the
+// cluster's CA certificate alone. It never decides what that peer may do (internal/auth does),
+// never trusts a name that the other side wrote (names come from the grant that the controller
+// made, not from the signing request), and never uses the host's own list of authorities.
 //
-// Keys are ECDSA P-256 for the CA, controllers and nodes: browsers and curl accept it and a handshake
-// costs less than with RSA. gauthd holds an Ed25519 key, because the same key signs identity tokens.
+// Keys are ECDSA P-256 for the CA, controllers and nodes: browsers and curl accept it and a
+// handshake costs less than with RSA. gauthd holds an Ed25519 key, because the same key signs
+// identity tokens.
 package pki
 
 import (
@@ -20,7 +21,7 @@ import (
 	"strings"
 )
 
-// Role is what a certificate's holder is in the cluster.
+// Role is the role of a certificate's holder in the cluster.
 type Role string
 
 // The roles that the CA signs for.
@@ -33,7 +34,7 @@ const (
 // Valid reports whether the CA signs for this role.
 func (r Role) Valid() bool { return r == RoleController || r == RoleNode || r == RoleAuth }
 
-// Peer is who a certificate says its holder is. Its printed form is the certificate's URI name,
+// Peer is the identity in a certificate. Its printed form is the certificate's URI name,
 // greylag://<cluster-id>/<role>/<name>.
 type Peer struct {
 	ClusterID string
@@ -41,11 +42,11 @@ type Peer struct {
 	Name      string
 }
 
-// Errors about who a peer is.
+// Errors about the identity of a peer.
 var (
-	// ErrBadPeer marks a name, role or cluster id that cannot stand in a certificate.
+	// ErrBadPeer marks a name, role or cluster ID that cannot be in a certificate.
 	ErrBadPeer = errors.New("not a valid peer name")
-	// ErrUntrusted marks a certificate that this cluster's CA did not sign, or no longer vouches for.
+	// ErrUntrusted marks a certificate that this cluster's CA did not sign, or no longer accepts.
 	ErrUntrusted = errors.New("certificate is not trusted by this cluster")
 	// ErrWrongRole marks a certificate of this cluster whose role may not do this.
 	ErrWrongRole = errors.New("certificate has the wrong role")
@@ -62,12 +63,12 @@ const (
 	maxName      = 253
 )
 
-// String is the URI that stands in the peer's certificate.
+// String returns the URI in the peer's certificate.
 func (p Peer) String() string {
 	return scheme + "://" + p.ClusterID + "/" + string(p.Role) + "/" + p.Name
 }
 
-// Validate returns nil if the peer can stand in a certificate, else an error that wraps ErrBadPeer.
+// Validate returns nil if the peer can be in a certificate, else an error that wraps ErrBadPeer.
 func (p Peer) Validate() error {
 	if err := ValidClusterID(p.ClusterID); err != nil {
 		return err
@@ -94,11 +95,11 @@ func ValidClusterID(id string) error {
 	return nil
 }
 
-// suffix is how many hexadecimal digits make a cluster's name unique.
+// suffix is the number of hexadecimal digits that make a cluster's name unique.
 const suffix = 8
 
-// NewClusterID makes a cluster's name, of at most 40 characters, unique: two clusters
-// of one name must not be mixed up. The error wraps ErrBadPeer.
+// NewClusterID returns a unique ID from a cluster's name of at most 40 characters: two clusters of
+// one name must not be mixed up. The error wraps ErrBadPeer.
 func NewClusterID(name string) (string, error) {
 	if err := ValidClusterID(name); err != nil {
 		return "", err
@@ -111,8 +112,7 @@ func NewClusterID(name string) (string, error) {
 	return name + "-" + hex.EncodeToString(b[:]), nil
 }
 
-// ClusterName is the name that NewClusterID was given; the id itself where it was not
-// made so.
+// ClusterName returns the name in an ID of NewClusterID; else the ID itself.
 func ClusterName(id string) string {
 	at := strings.LastIndexByte(id, '-')
 	if at < 1 || len(id)-at-1 != suffix {

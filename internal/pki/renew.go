@@ -8,28 +8,29 @@ import (
 	"time"
 )
 
-// Request sends a signing request (DER) to whoever holds the CA and returns the certificate (DER).
+// Request sends a signing request (DER) to a holder of the CA and returns the certificate (DER).
 type Request func(ctx context.Context, csr []byte) ([]byte, error)
 
-// Waits between attempts to renew: a controller that is away for a minute costs one attempt, one that
-// is away for days costs one an hour from each host.
+// Waits between attempts to renew: an absence of the controllers for a minute costs one attempt,
+// one for days one an hour from each host.
 const (
 	renewRetryFirst = time.Minute
 	renewRetryMost  = time.Hour
-	// renewLook is how often the loop looks at the file, so that a certificate placed by hand or by
+	// renewLook is how often the loop checks the file, so that a certificate placed manually or by
 	// gctl join is noticed and a bad one reported.
 	renewLook = time.Hour
 )
 
-// renewAt is when a certificate is due: two thirds of the way from its first to its last moment.
+// renewAt returns when a certificate is due for renewal: at two thirds of its validity.
 func renewAt(notBefore, notAfter time.Time) time.Time {
 	return notBefore.Add(notAfter.Sub(notBefore) / 3 * 2)
 }
 
-// Renew keeps id valid until ctx ends: at two thirds of its life, and as soon as another CA signs new
-// certificates, it makes a new key, asks for a certificate and puts both in place, which every user of
-// id takes up by itself. Failures are reported and tried again after 1 minute, doubling to 1 hour, with
-// up to a tenth of jitter so that a thousand nodes do not ask together. report may be called with nil: a renewal succeeded.
+// Renew keeps id valid until ctx ends: at two thirds of its validity, and as soon as another CA
+// signs new certificates, it creates a new key, requests a certificate and stores both; users of id
+// pick them up automatically. It reports failures and retries after 1 minute, doubling to 1 hour,
+// with up to a tenth of jitter so that a thousand nodes do not ask together. It calls report with
+// nil after a renewal.
 func Renew(ctx context.Context, dir string, id *Identity, ask Request, report func(error)) {
 	retry := renewRetryFirst
 	for {
@@ -79,7 +80,7 @@ func RenewNow(ctx context.Context, dir string, id *Identity, ask Request) error 
 	return id.Check()
 }
 
-// LogRenewals is a report for Renew that writes what happened to log.
+// LogRenewals returns a report function for Renew that writes to log.
 func LogRenewals(log *slog.Logger, id *Identity) func(error) {
 	return func(err error) {
 		if err != nil {

@@ -17,11 +17,11 @@ import (
 // which calls nothing else, needs no generated client.
 const renewPath = procedure.Prefix + "ClusterService/RenewCertificate"
 
-// maxAnswer bounds what is read; a certificate has about 500 bytes.
+// maxAnswer bounds the answer; a certificate has about 500 bytes.
 const maxAnswer = 64 << 10
 
 // RenewFrom asks the controllers (HOST:PORT) one after the other, until one answers. The controller
-// knows the caller by the certificate of id, which must still be valid.
+// identifies the caller by the certificate of id, which must still be valid.
 func RenewFrom(controllers []string, t *Trust, id *Identity) Request {
 	client := &http.Client{
 		Timeout:   30 * time.Second,

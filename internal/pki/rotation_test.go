@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// rotating returns a CA with a second one of the same cluster, of which it holds the key too.
+// rotating returns a CA with a second one of the same cluster and both keys.
 func rotating(t *testing.T) (ca *CA, old, next []byte) {
 	t.Helper()
 	ca, second := testCA(t, "prod"), testCA(t, "prod")
@@ -76,7 +76,8 @@ func TestBothCAsAreAcceptedWhileOneReplacesTheOther(t *testing.T) {
 	}
 }
 
-// TestAHostRenewsAtOnceUnderANewCA: the loop wakes up, and the host keeps what it was told.
+// TestAHostRenewsAtOnceUnderANewCA checks that the loop wakes up, and that the host keeps the CAs
+// that it received.
 func TestAHostRenewsAtOnceUnderANewCA(t *testing.T) {
 	ca, old, next := rotating(t)
 	id, dir := testIdentity(t, ca, RoleNode, "n1")
@@ -117,7 +118,7 @@ func TestKeysOfTwoCAsAreKeptUntilOneIsDropped(t *testing.T) {
 	if err := ca.Trust().Save(dir); err != nil {
 		t.Fatal(err)
 	}
-	if half, err := OpenCA(dir); err != nil || half.HasKey(next) { // a crash before the key came
+	if half, err := OpenCA(dir); err != nil || half.HasKey(next) { // a crash before the key arrived
 		t.Fatalf("without the second key: %v", err)
 	}
 	keys, err := second.KeyPEM()
@@ -139,7 +140,8 @@ func TestKeysOfTwoCAsAreKeptUntilOneIsDropped(t *testing.T) {
 	}
 }
 
-// TestAConnectionShowsTheRenewedCertificate: it does not resume a session that the one before opened.
+// TestAConnectionShowsTheRenewedCertificate checks that it does not resume a session of an earlier
+// connection.
 func TestAConnectionShowsTheRenewedCertificate(t *testing.T) {
 	ca := testCA(t, "prod")
 	ctl, _ := testIdentity(t, ca, RoleController, "c1")

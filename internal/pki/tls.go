@@ -11,9 +11,9 @@ import (
 // ALPNRaft is the application protocol under which controllers speak raft on the API's port.
 const ALPNRaft = "greylag-raft/1"
 
-// ServerTLS is a controller's side: TLS 1.3, HTTP/2, HTTP/1.1 and raft by ALPN. A client may come
-// without a certificate (users do, with an identity token instead); one that is shown must be of this
-// cluster, and raft is spoken with controllers only.
+// ServerTLS returns a controller's settings: TLS 1.3, HTTP/2, HTTP/1.1 and raft by ALPN. A client
+// may have no certificate (users have an identity token instead); a certificate must be of this
+// cluster, and raft is for controllers only.
 func ServerTLS(t *Trust, id *Identity) *tls.Config {
 	c := &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -26,7 +26,7 @@ func ServerTLS(t *Trust, id *Identity) *tls.Config {
 			peer, err := Peer{}, error(nil)
 			switch {
 			case len(state.PeerCertificates) == 0:
-			case state.DidResume: // not checked again by the handshake; it may have ended since
+			case state.DidResume: // not checked again by the handshake; it may have expired since
 				peer, err = t.Verify(state.PeerCertificates[0], time.Now())
 			default:
 				peer, err = t.ours(state.PeerCertificates[0])
@@ -48,15 +48,15 @@ func ServerTLS(t *Trust, id *Identity) *tls.Config {
 	return c
 }
 
-// ClientTLS is the side that dials a controller. id is nil for a user's command, which proves itself
-// by token. The other end must hold a controller's certificate of this cluster; under which host name
-// or address it was reached does not matter, since only the CA's signature says who is a controller. An http.Transport that uses it needs
-// ForceAttemptHTTP2, since h2 is offered.
+// ClientTLS returns the settings for dialling a controller. id is nil for a user's command, which
+// proves its identity by token. The other end must hold a controller's certificate of this cluster;
+// its host name or address does not matter, since only the CA's signature identifies a controller.
+// An http.Transport that uses it needs ForceAttemptHTTP2, since h2 is offered.
 func ClientTLS(t *Trust, id *Identity) *tls.Config {
 	c := dialTLS(func(chain []*x509.Certificate) error { return t.controller(chain[0]) })
 	c.NextProtos = []string{"h2", "http/1.1"}
 	if id != nil {
-		// The server takes the certificate of a resumed session from its first handshake, which may
+		// The server takes the certificate of a resumed session from its first handshake; it may
 		// have been renewed since.
 		c.ClientSessionCache = nil
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -67,15 +67,16 @@ func ClientTLS(t *Trust, id *Identity) *tls.Config {
 	return c
 }
 
-// RaftTLS is the side of a controller that dials another one for raft.
+// RaftTLS returns the settings of a controller that dials another one for raft.
 func RaftTLS(t *Trust, id *Identity) *tls.Config {
 	c := ClientTLS(t, id)
 	c.NextProtos = []string{ALPNRaft}
 	return c
 }
 
-// PinnedTLS is for the one call that a joining host makes before it has the CA certificate: the other
-// end must be a controller under the CA whose fingerprint the join token carries.
+// PinnedTLS returns the settings for the one call that a joining host makes before it has the CA
+// certificate: the other end must be a controller under the CA whose fingerprint the join token
+// carries.
 func PinnedTLS(pin Fingerprint) *tls.Config {
 	c := dialTLS(func(chain []*x509.Certificate) error {
 		t, err := pinned(chain, pin)
@@ -88,8 +89,8 @@ func PinnedTLS(pin Fingerprint) *tls.Config {
 	return c
 }
 
-// dialTLS replaces the standard check, which is by host name, with ours, which is by role.
-// VerifyConnection runs on every handshake, resumed ones included.
+// dialTLS replaces the standard check, which is by host name, by one by role. VerifyConnection runs
+// on every handshake, resumed ones included.
 func dialTLS(check func([]*x509.Certificate) error) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,

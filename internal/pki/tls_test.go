@@ -37,7 +37,7 @@ func handshake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, e
 	go func() {
 		err := s.Handshake()
 		if err == nil {
-			_, err = s.Write([]byte("x")) // the client's certificate was taken: tell it
+			_, err = s.Write([]byte("x")) // the client's certificate was accepted: answer
 		} else {
 			a.Close()
 		}
@@ -51,7 +51,7 @@ func handshake(t *testing.T, server, client *tls.Config) (tls.ConnectionState, e
 	return s.ConnectionState(), err
 }
 
-// connection is both ends of a TCP connection: unlike a pipe it holds what nobody reads yet.
+// connection returns both ends of a TCP connection: unlike a pipe it buffers.
 func connection(t *testing.T) (net.Conn, net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -123,7 +123,7 @@ func TestResumedConnectionsAreKnownToo(t *testing.T) {
 	ctl, _ := testIdentity(t, ca, RoleController, "ctl1")
 	node, _ := testIdentity(t, ca, RoleNode, "n1")
 	server, client := ServerTLS(ca.Trust(), ctl), ClientTLS(ca.Trust(), node)
-	client.ServerName, client.ClientSessionCache = "ctl1", tls.NewLRUClientSessionCache(1) // of another program; tickets are kept by name
+	client.ServerName, client.ClientSessionCache = "ctl1", tls.NewLRUClientSessionCache(1) // of another program; tickets are stored by name
 	for _, resumed := range []bool{false, true} {
 		state, err := handshake(t, server, client)
 		if err != nil || state.DidResume != resumed {
@@ -177,7 +177,7 @@ func TestIdentityFollowsItsFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if id.Certificate().Leaf.SerialNumber.Cmp(first) != 0 {
-		t.Error("looked at the file again within a second")
+		t.Error("read the file again within a second")
 	}
 	clock = clock.Add(2 * recheck)
 	if id.Certificate().Leaf.SerialNumber.Cmp(first) == 0 {
@@ -253,7 +253,7 @@ func TestRenewThroughTheAPI(t *testing.T) {
 	}
 }
 
-// TestRenewLoop lives two months of simulated time with the controllers away for the first attempts.
+// TestRenewLoop simulates two months with the controllers away for the first attempts.
 func TestRenewLoop(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -19,11 +19,11 @@ import (
 // Fingerprint is the SHA-256 of the CA certificate's DER form.
 type Fingerprint [sha256.Size]byte
 
-// String is the fingerprint in lower-case hexadecimal.
+// String returns the fingerprint in lower-case hexadecimal.
 func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
 
-// Trust is the public half of the cluster's CA: enough to tell who a peer is, not to make one. During
-// a rotation it holds the certificates of two CAs, either of which may have signed a peer's
+// Trust is the public half of the cluster's CA: it identifies peers, and signs nothing. During a
+// rotation it holds the certificates of two CAs, and either may have signed a peer's
 // certificate. It is safe for concurrent use.
 type Trust struct {
 	clusterID string
@@ -31,7 +31,7 @@ type Trust struct {
 	revoked   atomic.Pointer[Revoked]
 }
 
-// authorities are the CAs that a Trust accepts. They are replaced, never changed.
+// authorities are the CAs that a Trust accepts, replaced and never changed.
 type authorities struct {
 	certs   []*x509.Certificate // the first one signs new certificates
 	pool    *x509.CertPool
@@ -53,8 +53,8 @@ const maxAuthorities = 2
 // time is revoked, else nil.
 type Revoked func(peer Peer, issued time.Time) error
 
-// SetRevoked has raft connections, and the certificates of controllers that are dialled, checked
-// against the revocations that a controller knows. Other connections are checked call by call.
+// SetRevoked makes raft connections, and the certificates of dialled controllers, subject to the
+// revocations that a controller knows. Other connections are checked call by call.
 func (t *Trust) SetRevoked(check Revoked) { t.revoked.Store(&check) }
 
 // checkRevoked returns an error that wraps ErrRevoked for a revoked certificate.
@@ -140,9 +140,9 @@ func ParseTrust(text []byte) (*Trust, error) {
 	return newTrust(ders...)
 }
 
-// PinnedTrust reads the CA certificates (DER) that a joining host was sent and compares them with the
-// fingerprint of its join token, which must be that of one of them. The host received all of them from
-// a controller under the CA of the token.
+// PinnedTrust reads the CA certificates (DER) that a joining host received and compares them with
+// the fingerprint of its join token, which must be that of one of them. The host received all of
+// them from a controller under the CA of the token.
 func PinnedTrust(ders [][]byte, pin Fingerprint) (*Trust, error) {
 	if !slices.ContainsFunc(ders, func(der []byte) bool { return pin.equal(sha256.Sum256(der)) }) {
 		return nil, fmt.Errorf("%w: the CA certificate received is not the one of the join token", ErrUntrusted)
@@ -163,9 +163,9 @@ func LoadTrust(path string) (*Trust, error) {
 	return t, nil
 }
 
-// Replace makes these CA certificates (DER) the ones that t accepts, and the first one that which signs
-// new certificates. It reports whether anything changed. The error wraps ErrUntrusted for certificates
-// of another cluster, and nothing changes then.
+// Replace makes t accept these CA certificates (DER); the first one signs new certificates. It
+// reports whether anything changed. The error wraps ErrUntrusted for certificates of another
+// cluster, and nothing changes then.
 func (t *Trust) Replace(ders [][]byte) (changed bool, err error) {
 	certs, clusterID, err := parseAuthorities(ders)
 	if err != nil {
@@ -183,7 +183,7 @@ func (t *Trust) Replace(ders [][]byte) (changed bool, err error) {
 	return true, nil
 }
 
-// Equal reports whether both accept the same CAs, in whatever order.
+// Equal reports whether both accept the same CAs, in any order.
 func (t *Trust) Equal(u *Trust) bool {
 	mine, theirs := t.current.Load().certs, u.current.Load().certs
 	return len(mine) == len(theirs) && !slices.ContainsFunc(mine, func(cert *x509.Certificate) bool {
@@ -207,10 +207,10 @@ func (t *Trust) Save(dir string) error {
 	return writeFile(path, text, 0o644)
 }
 
-// ClusterID is the id of the cluster whose CA this is.
+// ClusterID returns the ID of the CA's cluster.
 func (t *Trust) ClusterID() string { return t.clusterID }
 
-// PEM is the CA certificates in PEM form.
+// PEM returns the CA certificates in PEM form.
 func (t *Trust) PEM() []byte {
 	var text []byte
 	for _, cert := range t.current.Load().certs {
@@ -219,7 +219,7 @@ func (t *Trust) PEM() []byte {
 	return text
 }
 
-// DERs are the CA certificates in DER form. The first CA signs new certificates.
+// DERs returns the CA certificates in DER form. The first CA signs new certificates.
 func (t *Trust) DERs() [][]byte {
 	var ders [][]byte
 	for _, cert := range t.current.Load().certs {
@@ -228,13 +228,13 @@ func (t *Trust) DERs() [][]byte {
 	return ders
 }
 
-// first is the certificate of the CA that signs new certificates.
+// first returns the certificate of the CA that signs new certificates.
 func (t *Trust) first() *x509.Certificate { return t.current.Load().certs[0] }
 
-// Fingerprint identifies the CA that signs new certificates. It stands in join tokens.
+// Fingerprint identifies the CA that signs new certificates. It is in join tokens.
 func (t *Trust) Fingerprint() Fingerprint { return FingerprintOf(t.first().Raw) }
 
-// FingerprintOf is the fingerprint of a CA certificate (DER).
+// FingerprintOf returns the fingerprint of a CA certificate (DER).
 func FingerprintOf(der []byte) Fingerprint { return sha256.Sum256(der) }
 
 // Holds reports whether t accepts the CA with that fingerprint.
@@ -272,11 +272,11 @@ func (t *Trust) CheckIssuer(leaf *x509.Certificate) error {
 	return nil
 }
 
-// Expires is when the certificate of the CA that signs new certificates ends.
+// Expires returns the end of the certificate of the CA that signs new certificates.
 func (t *Trust) Expires() time.Time { return t.first().NotAfter }
 
-// Verify returns who leaf belongs to if one of the CAs signed it and it is valid at now. The errors wrap
-// ErrUntrusted or ErrBadPeer. One signature check, about 60 µs.
+// Verify returns the identity in leaf if one of the CAs signed it and it is valid at now. The
+// errors wrap ErrUntrusted or ErrBadPeer. One signature check, about 60 µs.
 func (t *Trust) Verify(leaf *x509.Certificate, now time.Time) (Peer, error) {
 	if leaf.IsCA {
 		return Peer{}, fmt.Errorf("%w: a CA's certificate is no peer's", ErrUntrusted)
@@ -298,8 +298,9 @@ func (t *Trust) VerifyDER(der []byte, now time.Time) (Peer, *x509.Certificate, e
 	return peer, leaf, err
 }
 
-// PeerOf tells who the client of a finished handshake under ServerTLS is. ok is false for a client
-// that showed no certificate. The CA may have been replaced since: see CheckIssuer. It costs no signature check: the handshake made it.
+// PeerOf returns the identity of the client of a finished handshake under ServerTLS. ok is false
+// for a client without a certificate. The CA may have been replaced since: see CheckIssuer. It
+// costs no signature check: the handshake made it.
 func (t *Trust) PeerOf(state *tls.ConnectionState) (peer Peer, ok bool) {
 	if state == nil || !state.HandshakeComplete || len(state.VerifiedChains) == 0 {
 		return Peer{}, false
@@ -308,7 +309,7 @@ func (t *Trust) PeerOf(state *tls.ConnectionState) (peer Peer, ok bool) {
 	return peer, err == nil
 }
 
-// ours reads the name of a certificate whose signature was checked against this CA.
+// ours reads the name in a certificate whose signature was checked against this CA.
 func (t *Trust) ours(leaf *x509.Certificate) (Peer, error) {
 	peer, err := peerOf(leaf)
 	if err != nil {

@@ -27,30 +27,30 @@ const (
 	contentsFrame = 1 << 31
 )
 
-// ErrBackup means that what was given to Restore is not a whole backup.
+// ErrBackup reports that the input of Restore is not a whole backup.
 var ErrBackup = errors.New("raftlog: backup is damaged or not a backup")
 
-// ErrBackupVersion means that another version of Greylag wrote the backup.
+// ErrBackupVersion reports that another version of Greylag wrote the backup.
 var ErrBackupVersion = errors.New("raftlog: unsupported backup format")
 
 // BackupInfo describes a backup.
 type BackupInfo struct {
-	ClusterID string    // of the cluster it was taken from
+	ClusterID string    // of the source cluster
 	Index     uint64    // newest entry in it
 	Term      uint64    // of that entry
 	Size      int64     // bytes of the snapshot
-	Taken     time.Time // by the clock of the member that took it
+	Taken     time.Time // by the clock of the member that wrote it
 	History   bool      // the contents hold what the state no longer does
 }
 
-// Contents is the part of a backup besides the state.
+// Contents is the part of a backup next to the state.
 type Contents struct {
 	History bool
 	Write   func(io.Writer) error // called after the state was written
 }
 
-// Backup writes the state as this member has it, and the contents. Any member can do it;
-// ReadIndex first makes it current. It holds no more than a frame in memory.
+// Backup writes this member's state and the contents. Any member can do it; ReadIndex first makes
+// the state current. It keeps at most one frame in memory.
 func (l *Log) Backup(ctx context.Context, w io.Writer, contents Contents) (BackupInfo, error) {
 	var meta *raft.SnapshotMeta
 	var rc io.ReadCloser
@@ -118,7 +118,7 @@ func CheckBackup(r io.Reader) (BackupInfo, error) {
 	return info, nil
 }
 
-// Describe reads what a backup says of itself. Its errors wrap ErrBackup or are r's.
+// Describe reads the description of a backup. Its errors wrap ErrBackup or are r's.
 func Describe(r io.Reader) (BackupInfo, error) { return readBackupInfo(r) }
 
 // Restore replaces the state of the whole cluster with a backup's, and then passes the
@@ -193,7 +193,7 @@ func (l *Log) spool(r io.Reader, size int64) (*os.File, error) {
 	return f, nil
 }
 
-// readBackupInfo reads up to where the snapshot begins.
+// readBackupInfo reads up to the snapshot.
 func readBackupInfo(r io.Reader) (BackupInfo, error) {
 	var info BackupInfo
 	var head [13]byte

@@ -56,8 +56,8 @@ func TestBackupRestoresIntoANewCluster(t *testing.T) {
 	})
 }
 
-// TestBackupContents: contents of any size come back whole, damage anywhere is found before
-// anything changes, and so is a backup of another format or with something after its end.
+// TestBackupContents checks that contents of any size are restored whole, and that damage anywhere,
+// another format or trailing bytes are found before anything changes.
 func TestBackupContents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
@@ -103,9 +103,9 @@ func TestBackupContents(t *testing.T) {
 	})
 }
 
-// TestRestoreUsesNoIndexTwice: a restore goes on beyond every index of the lost time, also
-// when the same backup is restored a second time, and the log can be cut and recovered.
-func TestRestoreUsesNoIndexTwice(t *testing.T) {
+// TestRestoreReusesNoIndex checks that a restore continues above every index of the lost time,
+// also when the same backup is restored twice, and that the log can be truncated and recovered.
+func TestRestoreReusesNoIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
 		defer f.close()

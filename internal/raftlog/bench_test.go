@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// BenchmarkPropose: commands of 300 bytes, real files and fsync, TCP on loopback,
-// all members in this process on one disk. To compare: hashicorp/raft alone on such
-// a machine (2 cores), one entry a command: one member 2.6k/s for 1 caller, 44k for
-// 64, 114k for 1,024; three members 790, 13.6k, 42k.
+// BenchmarkPropose measures commands of 300 bytes with real files and fsync, TCP on loopback, and
+// all members in this process on one disk. For comparison: hashicorp/raft alone on such a machine
+// (2 cores), one entry a command: one member 2.6k/s for 1 caller, 44k for 64, 114k for 1,024; three
+// members 790, 13.6k, 42k.
 func BenchmarkPropose(b *testing.B) {
 	for _, members := range []int{1, 3} {
 		for _, callers := range []int{1, 64, 1024} {
@@ -81,7 +81,7 @@ func report(b *testing.B, took []time.Duration) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
 }
 
-// BenchmarkReadIndex: linearizable reads on the leader.
+// BenchmarkReadIndex measures linearizable reads on the leader.
 func BenchmarkReadIndex(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("members=3/callers=%d", callers), func(b *testing.B) {

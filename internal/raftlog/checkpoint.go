@@ -8,21 +8,21 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// finding is what a leader makes of the digests it heard.
+// finding is a leader's conclusion from the digests of the members.
 type finding int
 
 const (
 	undecided finding = iota // no majority has the same digest
 	agreed                   // a majority has the leader's
-	outvoted                 // a majority has another one than the leader's
+	outvoted                 // a majority has a different one than the leader
 )
 
-// compare counts the voters' digests of the state after one entry. own is the
-// leader's; it votes too. Digests of another version say nothing. need is a majority.
+// compare counts the voters' digests of the state after one entry. own is the leader's vote.
+// Digests of another version are not counted. need is a majority.
 //
-// The leader does not simply tell the others its own digest: if it were the one
-// whose memory or disk is bad, every healthy member would stop.
-func compare(own checkpoint, answers []heard, need int) finding {
+// The leader does not just send its own digest to the others: if its memory or disk were the bad
+// one, every healthy member would stop.
+func compare(own checkpoint, answers []peerAnswer, need int) finding {
 	votes := map[uint64]int{own.digest: 1}
 	for _, h := range answers {
 		if h.says(own.version) && h.server.Suffrage == raft.Voter {
@@ -41,15 +41,14 @@ func compare(own checkpoint, answers []heard, need int) finding {
 }
 
 // says reports whether the peer's digest can be compared with one of this version.
-func (h heard) says(version uint16) bool {
+func (h peerAnswer) says(version uint16) bool {
 	return h.err == nil && h.DigestKnown && h.DigestVersion == version
 }
 
-// check runs every CheckInterval on the leader: it asks all members for their clock
-// and for the digest of their state after the entry this one applied last, steps
-// down if its clock is off, and has the digest that a majority holds agreed as a
-// checkpoint. A member whose state differs then stops when it applies the
-// checkpoint (fsm.go), wherever it is and however late.
+// check runs every CheckInterval on the leader. It asks all members for their clock and for the
+// digest of their state after the entry that this one applied last. It steps down if its clock is
+// wrong, and commits the majority's digest as a checkpoint. A member whose state differs stops when
+// it applies the checkpoint (fsm.go), however late.
 func (l *Log) check() {
 	tick := time.NewTicker(l.cfg.CheckInterval)
 	defer tick.Stop()
@@ -68,12 +67,12 @@ func (l *Log) check() {
 			}
 			continue
 		case <-soon: // so that a leader lost soon afterwards is remembered
-			l.hearClocks()
+			l.askClocks()
 			continue
 		case <-tick.C:
 		}
 		if l.ruling.Load() == 0 {
-			l.hearClocks()
+			l.askClocks()
 			continue
 		}
 		l.checkPeers()
@@ -84,7 +83,7 @@ func (l *Log) checkPeers() {
 	own := l.machine.latest()
 	servers := l.raft.GetConfiguration().Configuration().Servers
 	replies, asked := l.askAll(servers, question{DigestAt: own.index}, digestPatience+time.Second)
-	answers := make([]heard, 0, asked)
+	answers := make([]peerAnswer, 0, asked)
 	var answered []raft.Server
 	for range asked {
 		h := <-replies
@@ -113,16 +112,16 @@ func (l *Log) checkPeers() {
 func (l *Log) proposeCheckpoint(c checkpoint) {
 	ctx, cancel := context.WithTimeout(l.life, l.cfg.CheckInterval)
 	defer cancel()
-	// Losing leadership here is no fault; a leader whose entries are never agreed is
-	// the watchdog's to notice.
+	// Losing leadership here is no fault; the watchdog detects a leader whose entries are never
+	// committed.
 	if _, _, err := l.submit(ctx, &proposal{kind: kindCheckpoint, checkpoint: c}); err != nil {
 		l.log.Info("checkpoint not agreed", "index", c.index, "err", err)
 	}
 }
 
-// reportUndecided speaks up only if somebody really holds another digest, rather
-// than none: with too few members up nobody can tell who is right.
-func (l *Log) reportUndecided(own checkpoint, answers []heard) {
+// reportUndecided logs only if a member reports a different digest, not if digests are missing:
+// with too few members up no digest has a majority.
+func (l *Log) reportUndecided(own checkpoint, answers []peerAnswer) {
 	for _, h := range answers {
 		if h.err == nil && h.DigestKnown && h.DigestVersion != own.version {
 			l.machine.otherVersion(h.DigestVersion)

@@ -31,8 +31,8 @@ func reason(f *fleet, n *node) string {
 	}
 }
 
-// A replica whose state differs stops; the next start sets its data aside, and it
-// comes back as a new member.
+// TestDivergedFollowerStops checks that a replica whose state differs stops, that the next start
+// sets its data aside, and that it rejoins as a new member.
 func TestDivergedFollowerStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
@@ -69,7 +69,7 @@ func TestDivergedFollowerStops(t *testing.T) {
 	})
 }
 
-// If it is the leader that differs, it stops and not the others.
+// TestDivergedLeaderStops checks that a leader whose state differs stops, and not the others.
 func TestDivergedLeaderStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
@@ -111,30 +111,30 @@ func TestEqualStatesGoOn(t *testing.T) {
 }
 
 func TestCompareDigests(t *testing.T) {
-	voter := func(digest uint64) heard {
-		return heard{server: raft.Server{Suffrage: raft.Voter}, peerStatus: peerStatus{DigestKnown: true, Digest: digest}}
+	voter := func(digest uint64) peerAnswer {
+		return peerAnswer{server: raft.Server{Suffrage: raft.Voter}, peerStatus: peerStatus{DigestKnown: true, Digest: digest}}
 	}
 	other := voter(2)
 	other.DigestVersion = 9
 	learner := voter(2)
 	learner.server.Suffrage = raft.Nonvoter
-	silent := heard{err: errors.New("silent")}
+	silent := peerAnswer{err: errors.New("silent")}
 	for _, c := range []struct {
 		name    string
-		answers []heard
+		answers []peerAnswer
 		need    int
 		want    finding
 	}{
 		{"alone", nil, 1, agreed},
-		{"all", []heard{voter(1), voter(1)}, 2, agreed},
-		{"one differs", []heard{voter(2), voter(1)}, 2, agreed},
-		{"one differs, one silent", []heard{voter(2), silent}, 2, undecided},
-		{"both differ alike", []heard{voter(2), voter(2)}, 2, outvoted},
-		{"all differ", []heard{voter(2), voter(3)}, 2, undecided},
-		{"learners have no say", []heard{learner, learner, silent, silent}, 3, undecided},
-		{"another version says nothing", []heard{other, other}, 2, undecided},
-		{"nor does it hinder", []heard{other, voter(1)}, 2, agreed},
-		{"five, two sick alike", []heard{voter(2), voter(2), voter(1), voter(1)}, 3, agreed},
+		{"all", []peerAnswer{voter(1), voter(1)}, 2, agreed},
+		{"one differs", []peerAnswer{voter(2), voter(1)}, 2, agreed},
+		{"one differs, one silent", []peerAnswer{voter(2), silent}, 2, undecided},
+		{"both differ alike", []peerAnswer{voter(2), voter(2)}, 2, outvoted},
+		{"all differ", []peerAnswer{voter(2), voter(3)}, 2, undecided},
+		{"learners have no say", []peerAnswer{learner, learner, silent, silent}, 3, undecided},
+		{"another version says nothing", []peerAnswer{other, other}, 2, undecided},
+		{"nor does it hinder", []peerAnswer{other, voter(1)}, 2, agreed},
+		{"five, two sick alike", []peerAnswer{voter(2), voter(2), voter(1), voter(1)}, 3, agreed},
 	} {
 		if got := compare(checkpoint{digest: 1}, c.answers, c.need); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -158,8 +158,8 @@ func TestPanicInTheStateMachineStopsTheMemberButKeepsItsData(t *testing.T) {
 	})
 }
 
-// Members that make digests differently, as in the middle of an upgrade, go on side
-// by side; once they make the same again, they compare.
+// TestDigestsOfTwoVersions checks that members with different digest versions, as during an
+// upgrade, run together, and compare digests once the versions are the same.
 func TestDigestsOfTwoVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)

@@ -8,32 +8,31 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// clockTolerance is how far a leader's clock may be off its peers' median.
+// clockTolerance is how far a leader's clock may differ from its peers' median.
 const clockTolerance = 5 * time.Second
 
-// clockMemory is for how long a peer that does not answer is taken to have the clock
-// that it had. A wrong clock is found out by a majority, and when a leader is lost,
-// often only two are left: what the third's clock said is its vote.
+// clockMemory is how long the last reading of a peer that does not answer still counts. A majority
+// is needed to detect a wrong clock, and after a leader is lost often only two members remain: the
+// third's last reading is its vote.
 const clockMemory = time.Hour
 
-// reading is what a member's clocks said: the one that members compare (Config.Wall)
-// and the one that stamps entries (Config.Clock), each as the unix ns that it showed,
-// or would have shown, when this process began to count. Clocks that are right have
-// the same reading whenever they are asked.
+// reading is what a member's clocks showed: the one that members compare (Config.Wall) and the one
+// that stamps entries (Config.Clock), each as the unix ns at this process's start. Correct clocks
+// have the same reading whenever they are asked.
 type reading struct{ wall, stamp int64 }
 
-// off is how far away two clocks are that are off by these from what is right.
+// off returns the difference of two clocks from their offsets.
 func (r reading) off(from reading) time.Duration {
 	return max(time.Duration(r.wall-from.wall).Abs(), time.Duration(r.stamp-from.stamp).Abs())
 }
 
-// clocks remembers what the clocks of the members said.
+// clocks remembers the clock readings of the members.
 type clocks struct {
-	began time.Time // counted from, on the monotonic clock
+	began time.Time // origin on the monotonic clock
 
-	mu    sync.Mutex
-	heard map[raft.ServerID]remembered
-	wrong map[raft.ServerID]bool // that the log says so of
+	mu       sync.Mutex
+	readings map[raft.ServerID]remembered
+	wrong    map[raft.ServerID]bool // that the log already reports
 }
 
 type remembered struct {
@@ -42,40 +41,40 @@ type remembered struct {
 }
 
 func newClocks() *clocks {
-	return &clocks{began: time.Now(), heard: map[raft.ServerID]remembered{}, wrong: map[raft.ServerID]bool{}}
+	return &clocks{began: time.Now(), readings: map[raft.ServerID]remembered{}, wrong: map[raft.ServerID]bool{}}
 }
 
-// reading of clocks that said this at a moment.
+// reading converts clock values at a moment.
 func (c *clocks) reading(wall, stamp int64, at time.Time) reading {
 	counted := int64(at.Sub(c.began))
 	return reading{wall - counted, stamp - counted}
 }
 
-// note remembers an answer: the peer read its clocks halfway, known to half the round trip.
-func (c *clocks) note(h heard) {
+// note records an answer: the peer read its clocks halfway, known to half the round trip.
+func (c *clocks) note(h peerAnswer) {
 	if h.err != nil {
 		return
 	}
 	r := c.reading(h.Now, h.Stamp, h.sent.Add(h.came.Sub(h.sent)/2))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.heard[h.server.ID] = remembered{r, h.came}
+	c.readings[h.server.ID] = remembered{r, h.came}
 }
 
-// of the voters are what their clocks said last, without those nobody remembers.
+// of returns the last readings of the voters, without unknown ones.
 func (c *clocks) of(voters []raft.Server) map[raft.ServerID]reading {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known := map[raft.ServerID]reading{}
 	for _, s := range voters {
-		if r, ok := c.heard[s.ID]; ok && time.Since(r.at) < clockMemory {
+		if r, ok := c.readings[s.ID]; ok && time.Since(r.at) < clockMemory {
 			known[s.ID] = r.reading
 		}
 	}
 	return known
 }
 
-// median is that of the members' clocks, own among them; of two middle ones, the one
+// median returns the median of the members' clocks, including own; of two middle ones, the one
 // nearer to own. O(n log n).
 func median(own reading, peers map[raft.ServerID]reading) reading {
 	var walls, stamps []time.Duration
@@ -86,8 +85,8 @@ func median(own reading, peers map[raft.ServerID]reading) reading {
 	return reading{own.wall + int64(medianOffset(walls)), own.stamp + int64(medianOffset(stamps))}
 }
 
-// medianOffset is the median of the clocks' offsets from the leader's, its own (0)
-// included; of two middle ones, the one nearer to the leader's own. O(n log n).
+// medianOffset returns the median of the clocks' offsets from the leader's, including its own (0);
+// of two middle ones, the one nearer to the leader's own. O(n log n).
 func medianOffset(offsets []time.Duration) time.Duration {
 	all := append([]time.Duration{0}, offsets...)
 	slices.Sort(all)
@@ -104,9 +103,9 @@ func (l *Log) ownClocks() reading {
 	return l.clocks.reading(wall.UnixNano(), stamp.UnixNano(), time.Now())
 }
 
-// hearClocks asks the voters for their clocks and returns those that answered:
-// without patience for the rest when a majority did and the others' are remembered.
-func (l *Log) hearClocks() (answered []raft.Server) {
+// askClocks asks the voters for their clocks and returns those that answered. It does not wait for
+// the rest once a majority answered and the others' readings are remembered.
+func (l *Log) askClocks() (answered []raft.Server) {
 	servers := voters(l.raft.GetConfiguration().Configuration().Servers)
 	replies, asked := l.askAll(servers, question{}, l.cfg.Profile.Election)
 	for range asked {
@@ -121,10 +120,9 @@ func (l *Log) hearClocks() (answered []raft.Server) {
 	return answered
 }
 
-// guardClock hands leadership over if this leader's clocks are off the median of a
-// majority, to the one of those that answered whose clocks are nearest to it; it
-// reports whether this member had to. If nobody is nearer, this one stays: a wrong
-// clock is better than no leader.
+// guardClock transfers leadership if this leader's clocks differ from the median of a majority, to
+// the member that answered with the nearest clocks. It reports whether this member had to. If no
+// member is nearer, this one stays: a wrong clock is better than no leader.
 func (l *Log) guardClock(answered []raft.Server) bool {
 	servers := voters(l.raft.GetConfiguration().Configuration().Servers)
 	own, peers := l.ownClocks(), l.clocks.of(servers)
@@ -154,7 +152,7 @@ func (l *Log) guardClock(answered []raft.Server) bool {
 	return true
 }
 
-// reportClocks tells, once, of each peer whose clock is off, and when it no longer is.
+// reportClocks logs each peer whose clock is wrong once, and when it is right again.
 func (l *Log) reportClocks(right reading, peers map[raft.ServerID]reading) {
 	l.clocks.mu.Lock()
 	defer l.clocks.mu.Unlock()

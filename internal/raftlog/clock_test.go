@@ -17,9 +17,9 @@ func TestMedianOffset(t *testing.T) {
 		want    time.Duration
 	}{
 		{nil, 0},
-		{[]time.Duration{h}, 0},            // two clocks: nobody can tell
-		{[]time.Duration{h, 0}, 0},         // one peer is off
-		{[]time.Duration{h, h}, h},         // the leader is off
+		{[]time.Duration{h}, 0},            // two clocks: undecidable
+		{[]time.Duration{h, 0}, 0},         // one peer is wrong
+		{[]time.Duration{h, h}, h},         // the leader is wrong
 		{[]time.Duration{-h, -h}, -h},      //
 		{[]time.Duration{h, h, 0}, 0},      // four: two against two
 		{[]time.Duration{h, h, h, 0}, h},   //
@@ -31,7 +31,8 @@ func TestMedianOffset(t *testing.T) {
 	}
 }
 
-// Whoever leads with a wrong clock hands over to one with a right one.
+// TestLeaderWithAWrongClockStepsDown checks that a leader with a wrong clock transfers leadership
+// to a member with a correct one.
 func TestLeaderWithAWrongClockStepsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		skew := map[string]*atomic.Int64{}
@@ -64,7 +65,7 @@ func TestLeaderWithAWrongClockStepsDown(t *testing.T) {
 // skewed is a fleet whose members' clocks can be set.
 type skewed struct {
 	*fleet
-	wall, stamp map[string]*atomic.Int64 // how far off, by member
+	wall, stamp map[string]*atomic.Int64 // offset by member
 }
 
 func newSkewed(t *testing.T) skewed {
@@ -83,7 +84,7 @@ func (s skewed) set(n *node, wall, stamp time.Duration) {
 	s.stamp[n.cfg.ID].Store(int64(stamp))
 }
 
-// stampedAhead is how far the time in any member's state is ahead of the time.
+// stampedAhead returns how far the time in any member's state is ahead of the real time.
 func (s skewed) stampedAhead() (worst time.Duration) {
 	for _, n := range s.nodes {
 		n.fsm.mu.Lock()
@@ -105,14 +106,15 @@ func (s skewed) goOn() {
 	}
 }
 
-// A member that starts with a wrong clock stamps no entry, though it is made the leader.
+// TestWrongClockNeverStamps checks that a member that starts with a wrong clock stamps no entry,
+// even if it becomes leader.
 func TestWrongClockNeverStamps(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		wall, stamp time.Duration
 	}{
 		{"both", time.Hour, time.Hour},
-		{"still following", 0, time.Hour}, // mended a moment ago
+		{"still following", 0, time.Hour}, // fixed a moment ago
 		{"behind", -time.Hour, -time.Hour},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -135,8 +137,8 @@ func TestWrongClockNeverStamps(t *testing.T) {
 	}
 }
 
-// When the leader is lost two are left, of which nobody can say who is right: but
-// for what the lost one's clock said.
+// TestLostLeadersClockIsRemembered checks that the lost leader's last clock reading decides between
+// the two remaining members.
 func TestLostLeadersClockIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newSkewed(t)
@@ -160,7 +162,8 @@ func TestLostLeadersClockIsRemembered(t *testing.T) {
 	})
 }
 
-// Where all are wrong, the nearest to the median leads: there is always a leader.
+// TestAllClocksDiffer checks that the member nearest to the median leads when all clocks are wrong:
+// there is always a leader.
 func TestAllClocksDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newSkewed(t)
@@ -178,7 +181,7 @@ func TestAllClocksDiffer(t *testing.T) {
 	})
 }
 
-// Frames of an older version lack fields, those of a newer one have more.
+// TestProbeFramesOfOtherVersions checks that frames with fewer or more fields are read.
 func TestProbeFramesOfOtherVersions(t *testing.T) {
 	whole := peerStatus{Term: 3, Leader: true, Applied: 9, Now: -4, Stamp: 7, DigestVersion: 8}
 	var wire bytes.Buffer

@@ -11,20 +11,20 @@ import (
 
 // Exit codes given to Config.Fatal, for the service manager and the operator.
 const (
-	// ExitStalled: the disk hangs or fails, or nothing is agreed any more.
-	// Restarting the process is right; another member leads meanwhile.
+	// ExitStalled: the disk hangs or fails, or no entry is committed any more. Restart the process;
+	// another member leads meanwhile.
 	ExitStalled = 75
-	// ExitDamaged: this member's log, snapshot or state is not what was agreed.
-	// Where other members hold the data, the next start sets this member's
-	// aside, and it has to be added again; a lone member stops until Recover.
+	// ExitDamaged: this member's log, snapshot or state is not what was committed. If other members
+	// hold the data, the next start sets this member's aside, and it has to be added again; a lone
+	// member stops until Recover.
 	ExitDamaged = 76
 )
 
-// Profile is how patient members are with each other.
+// Profile holds the timeouts between members.
 type Profile struct {
-	Heartbeat time.Duration // a follower that hears nothing for this long stands for election
-	Election  time.Duration // an election that takes longer is held again
-	Lease     time.Duration // a leader that has not heard from a majority for this long steps down
+	Heartbeat time.Duration // a follower that receives nothing for this long starts an election
+	Election  time.Duration // an election that takes longer is repeated
+	Lease     time.Duration // a leader without answers from a majority for this long steps down
 }
 
 // FastLAN is the default: a lost leader is replaced in about a second (1.0 s
@@ -33,18 +33,17 @@ func FastLAN() Profile {
 	return Profile{Heartbeat: 500 * time.Millisecond, Election: 500 * time.Millisecond, Lease: 250 * time.Millisecond}
 }
 
-// WAN suits members that are far apart or share slow disks: a lost leader is
-// replaced in about 2.2 s.
+// WAN suits members that are far apart or have slow disks: a lost leader is replaced in about 2.2
+// s.
 func WAN() Profile {
 	return Profile{Heartbeat: time.Second, Election: time.Second, Lease: 500 * time.Millisecond}
 }
 
-// Config is what one member needs to know. ClusterID, Addr, Dir and Stream are
-// required; every other field has a default.
+// Config configures one member. ClusterID, Addr, Dir and Stream are required; every other field has
+// a default.
 type Config struct {
-	// ID names the member in the cluster. Leave it empty: an id is then minted
-	// for a new Dir and remembered in it. If given, it must be the id that Dir
-	// remembers, or one never used before.
+	// ID names the member in the cluster. If it is empty, a new Dir gets a generated ID and stores
+	// it. If it is given, it must be the ID stored in Dir, or one never used before.
 	ID string
 	// Addr is the host:port at which peers reach Stream.
 	Addr string
@@ -56,30 +55,28 @@ type Config struct {
 
 	Profile Profile          // default FastLAN
 	Clock   func() time.Time // stamps entries; default time.Now
-	// Wall is what members compare with each other: a leader whose wall clock is
-	// wrong hands over, even if Clock, which may follow gently, is not wrong yet.
-	// Default Clock.
+	// Wall is the clock that members compare: a leader whose wall clock is wrong transfers
+	// leadership, even if Clock, which may follow gently, is not wrong yet. Default Clock.
 	Wall func() time.Time
-	// Retired reports whether a member id was removed and is refused permanently; default:
-	// none is. It must answer from the replicated state, without blocking.
+	// Retired reports whether a member ID was removed and is refused permanently; by default none
+	// is. It must answer from the replicated state, without blocking.
 	Retired func(id string) bool
 	// Fatal ends the process: with ExitStalled or ExitDamaged and the reason. It
 	// must not return; the default is os.Exit.
 	Fatal  func(code int, reason string)
 	Logger *slog.Logger // default slog.Default
 
-	// A snapshot is taken when SnapshotThreshold entries came since the last
-	// (16,384), looked at every SnapshotInterval (60 s, randomly up to twice
-	// that). SnapshotRetain (3) are kept, and the log back to the oldest of
-	// them, so that a damaged one can be replaced by an older one and the log;
-	// at least TrailingLogs (65,536) entries stay for members that lag.
+	// A snapshot is taken after SnapshotThreshold entries since the last (16,384), checked every
+	// SnapshotInterval (60 s, randomly up to twice that). SnapshotRetain (3) snapshots are kept,
+	// and the log back to the oldest of them, so that a damaged one can be replaced by an older one
+	// and the log. At least TrailingLogs (65,536) entries are kept for members that lag.
 	SnapshotThreshold uint64
 	SnapshotInterval  time.Duration
 	SnapshotRetain    int
 	TrailingLogs      uint64
 
-	// ReserveBytes of disk space are held back for the entries that end jobs
-	// when the disk is full (64 MiB). Negative: none.
+	// ReserveBytes of disk space are reserved for the entries that end jobs when the disk is full
+	// (64 MiB). Negative: none.
 	ReserveBytes int64
 	// CheckInterval is how often a leader compares clocks and state digests with
 	// its peers (10 s).
@@ -125,7 +122,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// check reports every fault of the configuration at once.
+// check reports every error of the configuration at once.
 func (c Config) check() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
@@ -155,7 +152,7 @@ func (c Config) check() error {
 	return nil
 }
 
-// checkID keeps ids printable and free of the two separators of a target (mux.go).
+// checkID keeps IDs printable and free of the two separators of a target (mux.go).
 func checkID(id string) error {
 	if id == "" || len(id) > maxName {
 		return fmt.Errorf("member id %q must have 1 to %d bytes", id, maxName)

@@ -24,7 +24,7 @@ func openDamaged(f *fleet, n *node) {
 	}
 }
 
-// A bit of raft.db flips while a member of a cluster is down.
+// TestFlippedBitInALogSetsTheDataAside flips a bit of raft.db while a member of a cluster is down.
 func TestFlippedBitInALogSetsTheDataAside(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, steady)
@@ -51,7 +51,8 @@ func TestFlippedBitInALogSetsTheDataAside(t *testing.T) {
 	}
 }
 
-// A lone member stops too, keeps its data, and Recover says what is lost.
+// TestFlippedBitInALoneLogNeedsRecover checks that a lone member stops too, keeps its data, and
+// that Recover reports what is lost.
 func TestFlippedBitInALoneLogNeedsRecover(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, nil)
@@ -84,7 +85,8 @@ func TestFlippedBitInALoneLogNeedsRecover(t *testing.T) {
 	}
 }
 
-// Two of three members are lost for good; the third goes on alone and takes in new ones.
+// TestRecoverFromLostQuorum checks that the third member continues alone and accepts new ones after
+// two of three are lost permanently.
 func TestRecoverFromLostQuorum(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, steady)
@@ -98,7 +100,7 @@ func TestRecoverFromLostQuorum(t *testing.T) {
 	want := f.same()
 	survivor := f.followers()[1]
 	f.close()
-	if _, err := Recover(survivor.cfg, &journal{}, []Member{{"nobody", "x:1", true}}); err == nil {
+	if _, err := Recover(survivor.cfg, &journal{}, []Member{{"unknown", "x:1", true}}); err == nil {
 		t.Error("recovered with a member that never was")
 	}
 	if _, err := Recover(f.config("empty"), &journal{}, []Member{{"empty", "x:1", true}}); err == nil {

@@ -11,22 +11,21 @@ import (
 	"time"
 )
 
-// reservePart is a purpose for which disk space is held back.
+// reservePart is a purpose for which disk space is reserved.
 type reservePart int
 
 const (
-	reserveLog  reservePart = iota // entries: jobs that run can still end
+	reserveLog  reservePart = iota // entries: running jobs can still end
 	reserveVote                    // term and vote: raft panics when it cannot store them
 	reserveParts
 )
 
-// voteReserveBytes is ample for term and vote, which overwrite themselves.
+// voteReserveBytes is ample for term and vote, which are overwritten in place.
 const voteReserveBytes = 1 << 20
 
-// reserve holds disk space back in files of its own, and says when the disk is
-// low. Low means: less than the reserve is free besides it, or the reserve has
-// been used. Submissions should then be refused, so that what is held back serves
-// to end the jobs that run.
+// reserve holds disk space in files of its own, and reports when the disk is low: less than the
+// reserve is free in addition to it, or the reserve has been used. Submissions should then be
+// refused, so that the reserve serves to end running jobs.
 type reserve struct {
 	dir  string
 	size [reserveParts]int64
@@ -36,7 +35,7 @@ type reserve struct {
 	held [reserveParts]bool
 	low  atomic.Bool
 	free atomic.Int64
-	// roomy: what entries need on a disk that is full all of a sudden is held back.
+	// roomy reports whether the reserve for entries is held, for a disk that fills up suddenly.
 	roomy atomic.Bool
 }
 
@@ -57,7 +56,7 @@ func (r *reserve) path(p reservePart) string {
 	return filepath.Join(r.dir, [...]string{"reserve.log", "reserve.vote"}[p])
 }
 
-// release frees the space held for p; false if there is none.
+// release frees the space held for p; false if none exists.
 func (r *reserve) release(p reservePart) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,12 +69,11 @@ func (r *reserve) release(p reservePart) bool {
 	return os.Remove(r.path(p)) == nil
 }
 
-// refresh measures the free space and takes the reserve (again) when there is
-// room for it and as much again.
+// refresh measures the free space and takes the reserve (again) when twice its size is free.
 func (r *reserve) refresh() {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(r.dir, &fs); err != nil {
-		return // the next write will tell
+		return // the next write will show
 	}
 	free := int64(fs.Bavail) * int64(fs.Bsize)
 	r.mu.Lock()
@@ -99,8 +97,8 @@ func (r *reserve) refresh() {
 	}
 }
 
-// take allocates the space of p. A file system that cannot allocate gets no
-// reserve. The caller holds mu.
+// take allocates the space of p. A file system that cannot allocate has no reserve. The caller
+// holds mu.
 func (r *reserve) take(p reservePart) bool {
 	f, err := os.OpenFile(r.path(p), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -133,15 +131,14 @@ func (r *reserve) watch(stop <-chan struct{}) {
 	}
 }
 
-// diskGuardEvery is how often a leader whose disk is low looks for another.
+// diskGuardEvery is how often a leader whose disk is low looks for a successor.
 const diskGuardEvery = time.Second
 
-// guardDisk hands leadership over from a leader whose disk is low to the voter
-// that has the most entries of those with room, so that submissions are refused
-// only when no member has any.
+// guardDisk transfers leadership from a leader whose disk is low to the most up-to-date voter with
+// free space, so that submissions are refused only when no member has space.
 func (l *Log) guardDisk() {
 	replies, asked := l.askAll(voters(l.raft.GetConfiguration().Configuration().Servers), question{}, l.rpcTimeout())
-	var best *heard
+	var best *peerAnswer
 	for range asked {
 		h := <-replies
 		if h.err == nil && !h.DiskLow && (best == nil || h.Applied > best.Applied) {

@@ -37,8 +37,8 @@ func TestReserveIsKeptAndGivenBack(t *testing.T) {
 	}
 }
 
-// The disk of a lone member fills up: first it says so, then it lives on its
-// reserve, then callers get errors; it never ends, and goes on when there is room.
+// TestFullDisk fills the disk of a lone member: first it reports that, then it uses its reserve,
+// then callers get errors. It never ends, and continues when there is space.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := disk(t, `mount -t tmpfs -o size=40m tmpfs "$DIR"`)
@@ -52,7 +52,7 @@ func TestFullDisk(t *testing.T) {
 	big := bytes.Repeat([]byte("x"), 512<<10)
 	ballast := filepath.Join(dir, "ballast")
 	fillUp(t, ballast)
-	f.until("a warning, and that nobody else has room", func() bool { return n.Status().DiskLow && n.NoRoom() })
+	f.until("a warning, and that no other member has space", func() bool { return n.Status().DiskLow && n.NoVoterHasSpace() })
 	var failed error
 	for i := 0; i < 200 && failed == nil; i++ {
 		var index uint64
@@ -68,7 +68,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	f.must(os.Remove(ballast))
 	f.propose("after")
-	f.until("the end of the warning", func() bool { return !n.Status().DiskLow && !n.NoRoom() })
+	f.until("the end of the warning", func() bool { return !n.Status().DiskLow && !n.NoVoterHasSpace() })
 	if got := len(n.fsm.list()); got < len(kept)+1 || n.Err() != nil {
 		t.Errorf("%d commands, %d acknowledged, %v", got, len(kept)+1, n.Err())
 	}
@@ -97,7 +97,7 @@ func smallLeader(t *testing.T, members int, reserve int64) (f *fleet, full *node
 	return f, full, dir
 }
 
-// The leader's disk fills up while the others have room: one of them leads.
+// TestFullDiskOfTheLeader checks that another member leads when the leader's disk fills up.
 func TestFullDiskOfTheLeader(t *testing.T) {
 	t.Parallel()
 	f, full, dir := smallLeader(t, 3, 4<<20)
@@ -106,14 +106,15 @@ func TestFullDiskOfTheLeader(t *testing.T) {
 	fillUp(t, ballast)
 	f.until("another leader", func() bool { return f.leader() != full })
 	f.propose("goes on")
-	if full.NoRoom() {
+	if full.NoVoterHasSpace() {
 		t.Error("others have room, and it says that none has")
 	}
 	f.must(os.Remove(ballast))
 	f.until("the end of the warning", func() bool { return !full.Status().DiskLow })
 }
 
-// Without a reserve, too, a leader whose disk is full refuses entries and lives on.
+// TestFullDiskWithoutReserve checks that a leader with a full disk refuses entries and survives
+// without a reserve, too.
 func TestFullDiskWithoutReserve(t *testing.T) {
 	t.Parallel()
 	f, full, dir := smallLeader(t, 2, -1)

@@ -11,10 +11,11 @@ import (
 
 // Limits of one log entry.
 const (
-	// MaxEntryBytes bounds an encoded entry, so that a full AppendEntries of 256
-	// of them still crosses a slow link.
+	// MaxEntryBytes bounds an encoded entry, so that a full AppendEntries of 256 of them can still
+	// cross a slow link.
 	MaxEntryBytes = 1 << 20
-	// Callers share an entry up to these; one ProposeMany may exceed them alone.
+	// batchCommands and batchBytes bound an entry that callers share; one ProposeMany may exceed
+	// them alone.
 	batchCommands = 256
 	batchBytes    = 256 << 10
 )
@@ -23,7 +24,7 @@ const (
 const (
 	kindCommands   byte = 0 // commands for the state machine
 	kindCheckpoint byte = 1 // a digest agreed by a majority (checkpoint.go)
-	kindMark       byte = 2 // nothing: a new leader's proof that it leads (leadership.go)
+	kindMark       byte = 2 // nothing: a new leader's proof of leadership (leadership.go)
 )
 
 const (
@@ -43,13 +44,11 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 //
 //	'G' 'L' form byte, kind | unix ns, 8 bytes LE | body | CRC-32C of all before, 4 bytes LE
 //
-// body of commands: uvarint count, then count × (uvarint length, bytes).
-// body of a checkpoint: index, digest, 8 bytes LE each, how the digest is
-// made, 2 bytes LE. A mark has none.
+// body of commands: uvarint count, then count × (uvarint length, bytes). body of a checkpoint:
+// index, digest, 8 bytes LE each, digest version, 2 bytes LE. A mark has none.
 //
-// The CRC is computed by the proposing leader before the entry reaches raft and
-// checked right before the state machine sees it, so it covers every disk, cache
-// and wire between.
+// The CRC is computed by the proposing leader before the entry reaches raft and checked right
+// before the state machine sees it, so it covers every disk, cache and wire between.
 type envelope struct {
 	kind       byte
 	at         int64 // unix ns on the leader's clock
@@ -77,7 +76,7 @@ func (e envelope) encode() []byte {
 	return binary.LittleEndian.AppendUint32(buf, crc32.Checksum(buf, castagnoli))
 }
 
-// commandsSize is an upper bound of what the commands take in an entry.
+// commandsSize is an upper bound of the size of the commands in an entry.
 func commandsSize(commands [][]byte) int {
 	n := 0
 	for _, c := range commands {
@@ -86,7 +85,7 @@ func commandsSize(commands [][]byte) int {
 	return n
 }
 
-// sealed reports whether the entry is whole: its marker and its CRC are right.
+// sealed reports whether the entry is whole: its magic and its CRC are right.
 func sealed(entry []byte) bool {
 	if len(entry) < envelopeFixed || entry[0] != 'G' || entry[1] != 'L' {
 		return false
@@ -95,9 +94,8 @@ func sealed(entry []byte) bool {
 	return crc32.Checksum(entry[:end], castagnoli) == binary.LittleEndian.Uint32(entry[end:])
 }
 
-// decodeEnvelope returns the entry's content; the commands point into entry. It
-// answers errEnvelope for an entry that is not what a leader encoded and
-// errUnsupported for a whole one of a later version.
+// decodeEnvelope returns the entry's content; the commands point into entry. It returns errEnvelope
+// for an entry that no leader encoded and errUnsupported for a whole one of a later version.
 func decodeEnvelope(entry []byte) (envelope, error) {
 	if !sealed(entry) {
 		return envelope{}, fmt.Errorf("%w: CRC or marker is wrong (%d bytes)", errEnvelope, len(entry))

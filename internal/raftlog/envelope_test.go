@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// Entries of released versions, in hex with what they hold; they must be read for ever.
+// TestGoldenEntries reads entries of released versions, in hex with their content; they must stay
+// readable.
 func TestGoldenEntries(t *testing.T) {
 	text, err := os.ReadFile("testdata/entries.txt")
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/greylag/greylag/internal/codec"
 )
 
-// ErrNewer is wrapped by the answer of an FSM to a command that only a newer version knows:
-// the member stops, or it would no longer be what the others are.
+// ErrNewer is wrapped by an FSM's answer to a command that only a newer version knows: the member
+// stops, since its state would diverge.
 var ErrNewer = errors.New("a newer version of greylag is in use")
 
-// FSM is the state that the log drives. Apply, Digest, Snapshot and Restore are
-// called from one goroutine at a time, in the order of the log. The state must
-// depend on nothing but the entries applied: no clock, no randomness, no disk.
+// FSM is the state that the log drives. Apply, Digest, Snapshot and Restore are called from one
+// goroutine at a time, in log order. The state must depend only on the applied entries: no clock,
+// no randomness, no disk.
 type FSM interface {
 	// Apply executes the commands of one entry and returns one result for each. at
 	// is the leader's clock in unix ns; it may go back, so the FSM clamps it. A
@@ -29,11 +29,11 @@ type FSM interface {
 	Apply(index uint64, at int64, commands [][]byte) []any
 	// Digest is a fingerprint of the whole state, O(1): equal states, equal digests.
 	Digest() uint64
-	// DigestVersion tells how Digest is made, the same for the life of the process:
-	// members whose programs make it differently do not compare theirs.
+	// DigestVersion is the version of Digest, constant for the life of the process. Members with
+	// different versions do not compare digests.
 	DigestVersion() uint16
-	// Snapshot captures the state as of the last Apply, O(1). Apply goes on while
-	// it is written out.
+	// Snapshot captures the state as of the last Apply, O(1). Apply continues while it is written
+	// out.
 	Snapshot() (SnapshotWriter, error)
 	// Restore replaces the state by one that a SnapshotWriter wrote. After an error
 	// the state is undefined until the next Restore.
@@ -47,9 +47,9 @@ type SnapshotWriter interface {
 	Release()
 }
 
-// digestWindow is how many of the newest entries' digests are remembered. A
-// checkpoint is compared only if its entry is among them; between its proposal
-// and its application lie at most a few hundred.
+// digestWindow is the number of newest entries whose digests are remembered. A checkpoint is
+// compared only if its entry is among them; at most a few hundred entries lie between its proposal
+// and its application.
 const digestWindow = 8192
 
 type checkpoint struct {
@@ -63,27 +63,26 @@ type configuration struct {
 	servers []raft.Server
 }
 
-// machine stands between raft and the FSM: it lets only whole entries through,
-// keeps the digests that checkpoints are compared with, and knows how far the
-// state is.
+// machine stands between raft and the FSM: it passes only whole entries, keeps the digests that
+// checkpoints are compared with, and records the applied index.
 type machine struct {
 	fsm  FSM
 	snap *snapshots
 	// halt ends this member (open.go). damaged: its data is not to be trusted.
 	halt func(code int, damaged bool, reason string)
-	// joined is told of every committed configuration.
+	// joined is called with every committed configuration.
 	joined func(configuration)
 	log    *slog.Logger
 
-	broken error // a restore failed: the state is undefined until another succeeds; the FSM's goroutine's
+	broken error // a restore failed: the state is undefined until another succeeds; used only by the FSM's goroutine
 
-	mu      sync.Mutex
-	halted  bool
-	applied uint64        // every command up to here is in the state
-	moved   chan struct{} // closed when applied grows; nil if nobody waits
-	digests []checkpoint  // ring by index
-	config  configuration
-	told    bool // that a member makes digests of another version
+	mu       sync.Mutex
+	halted   bool
+	applied  uint64        // every command up to here is in the state
+	moved    chan struct{} // closed when applied grows; nil without waiters
+	digests  []checkpoint  // ring by index
+	config   configuration
+	reported bool // that a member uses another digest version
 }
 
 var errHalted = errors.New("raftlog: this member has stopped")
@@ -92,7 +91,7 @@ func newMachine(fsm FSM, snap *snapshots) *machine {
 	return &machine{fsm: fsm, snap: snap, digests: make([]checkpoint, digestWindow)}
 }
 
-// Apply hands one agreed entry to the FSM and returns its results, []any, or an error.
+// Apply passes one committed entry to the FSM and returns its results, []any, or an error.
 func (m *machine) Apply(log *raft.Log) any {
 	if m.isHalted() {
 		return errHalted
@@ -143,19 +142,19 @@ func (m *machine) apply(index uint64, e envelope) (results []any, err error) {
 	return results, nil
 }
 
-// otherVersion tells, once, that digests are not compared with everyone.
+// otherVersion logs once that digests are not compared with all members.
 func (m *machine) otherVersion(version uint16) {
 	m.mu.Lock()
-	told := m.told
-	m.told = true
+	reported := m.reported
+	m.reported = true
 	m.mu.Unlock()
-	if !told {
+	if !reported {
 		m.log.Warn("another member runs another version of greylag: states are not compared with it until both run the same",
 			"digests_here", m.fsm.DigestVersion(), "there", version)
 	}
 }
 
-// stop ends this member; nothing reaches the FSM any more.
+// stop ends this member; no more entries reach the FSM.
 func (m *machine) stop(damaged bool, format string, args ...any) error {
 	m.mu.Lock()
 	m.halted = true
@@ -183,7 +182,7 @@ func (m *machine) advance(index uint64) {
 	}
 }
 
-// StoreConfiguration is told by raft of every committed change of membership.
+// StoreConfiguration is called by raft with every committed configuration.
 func (m *machine) StoreConfiguration(index uint64, c raft.Configuration) {
 	config := configuration{index, c.Clone().Servers}
 	m.mu.Lock()
@@ -204,7 +203,7 @@ func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
 	return &capture{writer: w, head: snapshotHead{Index: m.appliedIndex(), Digest: m.fsm.Digest(), DigestVersion: m.fsm.DigestVersion()}}, nil
 }
 
-// Restore replaces the state by a snapshot that raft keeps or was sent.
+// Restore replaces the state by a snapshot that raft stored or received.
 func (m *machine) Restore(rc io.ReadCloser) error {
 	defer rc.Close()
 	r, head, err := openFrames(rc)
@@ -242,7 +241,7 @@ func (m *machine) configuration() configuration {
 	return m.config
 }
 
-// latest is the newest entry in the state, with its digest.
+// latest returns the newest entry in the state, with its digest.
 func (m *machine) latest() checkpoint {
 	m.mu.Lock()
 	defer m.mu.Unlock()

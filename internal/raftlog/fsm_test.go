@@ -10,7 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// lone is a machine without a log around it; stops collects why it stopped.
+// lone returns a machine without a log; stops collects why it stopped.
 func lone(t *testing.T) (m *machine, fsm *journal, stops *[]string) {
 	t.Helper()
 	fsm, stops = &journal{}, new([]string)
@@ -64,7 +64,8 @@ func TestCommandOfANewerVersionStopsWithoutDamage(t *testing.T) {
 	}
 }
 
-// A snapshot whose content is not what its head promises must not become the state.
+// TestSnapshotOfAnotherStateIsRefused checks that a snapshot whose content does not match its head
+// does not become the state.
 func TestSnapshotOfAnotherStateIsRefused(t *testing.T) {
 	m, _, stops := lone(t)
 	snap := frames(t, snapshotHead{Index: 5, Digest: 12345}, []byte("\x05hello"))

@@ -12,16 +12,15 @@ import (
 //	hello:  "GLRF" version use | cluster, id of the caller, id of the called (each 1 length byte + bytes) | incarnation of the called, 8 bytes LE
 //	answer: "GLRF" version verdict | id of the answering member | its incarnation
 //
-// The caller names exactly whom it means, so a member that lost its data
-// directory, or another one that took over its address, gets none of its
-// messages. An empty called id and incarnation 0 mean "whoever is there", which
-// only a probe may ask.
+// The caller names the exact member, so a member that lost its data directory, or another one that
+// took over its address, gets none of its messages. An empty called ID and incarnation 0 mean
+// "any", which only a probe may ask for.
 const (
 	helloMagic   = "GLRF"
 	helloVersion = 1
 )
 
-// use is what a connection is for.
+// use is the purpose of a connection.
 type use byte
 
 const (
@@ -42,10 +41,10 @@ const (
 
 // Refusals of a peer, wrapped in the errors of AddMember and in the log.
 var (
-	// ErrWrongCluster: the peer belongs to another cluster.
+	// ErrWrongCluster reports that the peer belongs to another cluster.
 	ErrWrongCluster = errors.New("raftlog: peer belongs to another cluster")
-	// ErrWrongMember: at that address is another member than meant, or the same
-	// one with a new data directory: remove it and add it under a new id.
+	// ErrWrongMember reports that another member is at that address, or the same one with a new
+	// data directory: remove it and add it under a new ID.
 	ErrWrongMember = errors.New("raftlog: another member answers at that address, or it lost its data directory")
 	errHandshake   = errors.New("raftlog: peer does not speak this protocol")
 )
@@ -108,7 +107,7 @@ func readAnswer(r io.Reader) (answer, error) {
 	return a, err
 }
 
-// readMagic reads what hello and answer begin with and returns the byte after it.
+// readMagic reads the start of a hello or an answer and returns the byte after it.
 func readMagic(r io.Reader) (byte, error) {
 	var b [len(helloMagic) + 2]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {
@@ -143,8 +142,8 @@ func readUint64(r io.Reader) (uint64, error) {
 	return binary.LittleEndian.Uint64(b[:]), nil
 }
 
-// judge decides whether self answers to h.
-func (h hello) judge(self identity) verdict {
+// check decides whether self answers to h.
+func (h hello) check(self identity) verdict {
 	anyone := h.use == useProbe && h.to == "" && h.incarnation == 0
 	switch {
 	case h.use != useRaft && h.use != useProbe:
@@ -157,7 +156,7 @@ func (h hello) judge(self identity) verdict {
 	return welcome
 }
 
-// err is what the caller makes of the answer.
+// err returns the caller's error for the answer.
 func (a answer) err() error {
 	switch a.verdict {
 	case welcome:

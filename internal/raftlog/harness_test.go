@@ -23,13 +23,13 @@ type journal struct {
 	commands []string
 	chain    uint64
 	lastAt   int64
-	twist    func(command string) string // a fault: what this replica makes of a command
+	twist    func(command string) string // a fault: changes a command on this replica
 	panicOn  string
 	newerOn  string
 	gate     chan struct{} // if set, Apply waits for it
 	bulk     bool          // for benchmarks: chain only
 	version  uint16        // of the digest
-	salt     uint64        // what that version makes different
+	salt     uint64        // added to the digest by that version
 }
 
 func (j *journal) Apply(_ uint64, at int64, commands [][]byte) []any {
@@ -122,12 +122,12 @@ func (j *journal) list() []string {
 	return slices.Clone(j.commands)
 }
 
-// memNet is a network of pipes in memory, which can be cut.
+// memNet is a network of pipes in memory that can be cut.
 type memNet struct {
 	mu        sync.Mutex
 	listeners map[string]*memListener
 	cut       map[[2]string]bool
-	deaf      string // no new connection reaches it
+	deaf      string // accepts no new connections
 	pipes     map[[2]string][]net.Conn
 	delay     func() time.Duration // of each message; nil: none
 }
@@ -159,7 +159,7 @@ func pair(a, b string) [2]string {
 	return [2]string{a, b}
 }
 
-// separate cuts or heals everything between two addresses.
+// separate cuts or heals the connections between two addresses.
 func (n *memNet) separate(a, b string, cut bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -185,7 +185,7 @@ func (l *memListener) Dial(addr string, timeout time.Duration) (net.Conn, error)
 	cut := l.n.cut[key] || l.n.deaf == addr
 	l.n.mu.Unlock()
 	select {
-	case <-l.closed: // whoever dials is dead
+	case <-l.closed: // the dialler is stopped
 		cut = true
 	default:
 	}
@@ -217,7 +217,7 @@ func (n *memNet) pipe() (here, there net.Conn) {
 	return here, there
 }
 
-// laggard is a connection whose messages take their time.
+// laggard is a connection that delays its messages.
 type laggard struct {
 	net.Conn
 	delay func() time.Duration
@@ -240,7 +240,7 @@ func (l *memListener) Accept() (net.Conn, error) {
 func (l *memListener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
 func (l *memListener) Addr() net.Addr { return &net.UnixAddr{Name: l.addr, Net: "memory"} }
 
-// node is one member under test, with what ended it.
+// node is one member under test, with the reason of its end.
 type node struct {
 	*Log
 	fsm   *journal
@@ -272,7 +272,7 @@ func quiet() *slog.Logger {
 func (f *fleet) config(name string) Config {
 	cfg := Config{
 		ID: name, Addr: name + ":1", ClusterID: "test", Dir: f.t.TempDir(),
-		Logger: quiet(), ReserveBytes: 1, // the least that is one
+		Logger: quiet(), ReserveBytes: 1, // the least valid value
 	}
 	if f.tweak != nil {
 		f.tweak(&cfg)
@@ -320,19 +320,19 @@ func (f *fleet) grow(size int) {
 	}
 }
 
-// steady is for members that are as slow as this machine is: they do not depose a leader
-// which only waits for a processor.
+// steady lengthens timeouts on a slow machine, so that members do not depose a leader that waits
+// for a processor.
 func steady(c *Config) {
 	c.Profile = Profile{Heartbeat: 3 * time.Second, Election: 3 * time.Second, Lease: 3 * time.Second}
 }
 
-// add gives a member its vote, whoever leads meanwhile.
+// add gives a member its vote, under any leader.
 func (f *fleet) add(id, addr string) {
 	f.t.Helper()
 	f.change("a vote for "+id, func(leader *node) error { return leader.AddMember(f.ctx(), id, addr) })
 }
 
-// change asks whoever leads for a change of the membership until it is made.
+// change asks the current leader for a membership change until it is made.
 func (f *fleet) change(what string, ask func(leader *node) error) {
 	f.t.Helper()
 	f.until(what, func() bool {
@@ -401,7 +401,7 @@ func (f *fleet) isolate(n *node, cut bool) {
 	}
 }
 
-// propose has a command agreed by whoever leads, trying again where nothing happened.
+// propose commits a command through the current leader, retrying where nothing happened.
 func (f *fleet) propose(command string) uint64 {
 	f.t.Helper()
 	var index uint64
@@ -437,7 +437,7 @@ func (f *fleet) close() {
 		n.Close()
 	}
 	if f.net.delay != nil {
-		time.Sleep(time.Minute) // what is on its way arrives
+		time.Sleep(time.Minute) // messages under way arrive
 	}
 }
 

@@ -24,15 +24,14 @@ const (
 	snapshotDir    = "snapshots"
 )
 
-// ErrIdentity is returned by Open when Dir belongs to another member or cluster,
-// or holds a log but not whose it is.
+// ErrIdentity is returned by Open when Dir belongs to another member or cluster, or holds a log
+// without an identity.
 var ErrIdentity = errors.New("raftlog: data directory belongs to another member")
 
-// identity is who the owner of a data directory is. The incarnation is drawn
-// anew for every new directory and is part of the member's address in the
-// agreed configuration ("host:port#incarnation"), so every peer asks for exactly
-// this directory. A member whose directory was lost has another incarnation:
-// it gets no vote request and no entry until it is added as a new member.
+// identity is the owner of a data directory. The incarnation is drawn for every new directory and
+// is part of the member's address in the committed configuration ("host:port#incarnation"), so
+// every peer asks for exactly this directory. A member whose directory was lost has another
+// incarnation: it gets no vote request and no entry until it is added as a new member.
 type identity struct {
 	Cluster     string
 	ID          string
@@ -47,7 +46,7 @@ type identity struct {
 	MemberAt uint64
 }
 
-// MintID returns a member id that was never used before.
+// MintID returns a new, unique member ID.
 func MintID() string {
 	var b [8]byte
 	rand.Read(b[:]) // never fails (crypto/rand)
@@ -64,8 +63,8 @@ func mintIncarnation() uint64 {
 	}
 }
 
-// loadIdentity returns whose directory cfg.Dir is; an empty directory becomes
-// cfg.ID's, or a newly minted member's.
+// loadIdentity returns the identity of cfg.Dir; an empty directory becomes cfg.ID's, or a new
+// member's with a generated ID.
 func loadIdentity(cfg Config) (identity, error) {
 	path := filepath.Join(cfg.Dir, identityFile)
 	text, err := os.ReadFile(path)
@@ -104,9 +103,8 @@ func createIdentity(cfg Config, path string) (identity, error) {
 	return id, nil
 }
 
-// quarantine says why a data directory must not be used any more. It is only a
-// mark, written by the process that found the damage and must end at once; the
-// next Open sets the data aside.
+// quarantine records why a data directory must not be used any more. It is only a mark, written by
+// the process that found the damage and must end at once; the next Open sets the data aside.
 type quarantine struct {
 	Reason string
 	At     time.Time
@@ -116,9 +114,9 @@ func (q quarantine) write(dir string) error {
 	return writeJSON(filepath.Join(dir, quarantineFile), q)
 }
 
-// setAside moves the data of a marked directory to quarantine-<time>/ in it, and
-// returns that folder, or "" if there was no mark. The mark moves last, so a
-// crash in between is finished by the next call.
+// setAside moves the data of a marked directory to quarantine-<time>/ in it, and returns that
+// folder, or "" if there was no mark. The mark moves last, so the next call completes a move that a
+// crash interrupted.
 func setAside(dir string) (string, error) {
 	mark := filepath.Join(dir, quarantineFile)
 	text, err := os.ReadFile(mark)
@@ -145,7 +143,7 @@ func setAside(dir string) (string, error) {
 	return aside, syncDir(dir)
 }
 
-// writeJSON writes a small file so that after a crash it is there whole or not at all.
+// writeJSON writes a small file atomically and durably.
 func writeJSON(path string, v any) error {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

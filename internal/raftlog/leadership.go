@@ -6,17 +6,16 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Leadership delivers true when this member has become the leader and its state
-// holds everything agreed before, false when it no longer leads; strictly in turn,
-// beginning with true. A loss that is over before it could be delivered is still
-// delivered, unless the gain before it was not either. A receiver that is slow
-// never holds the log up. The channel is closed when the log stops.
+// Leadership delivers true when this member has become the leader and its state holds everything
+// committed before, false when it no longer leads; they alternate, beginning with true. A loss that
+// is over before its delivery is still delivered, unless its gain was not delivered either. A slow
+// receiver never delays the log. The channel is closed when the log stops.
 func (l *Log) Leadership() <-chan bool { return l.leadership }
 
-// IsLeader reports whether this member believes it leads. Only ReadIndex knows.
+// IsLeader reports whether this member believes it leads. Only ReadIndex is certain.
 func (l *Log) IsLeader() bool { return l.raft.State() == raft.Leader }
 
-// Leader is the member that leads as far as this one knows, "" if none does.
+// Leader returns the leader as far as this member knows, "" if none exists.
 func (l *Log) Leader() (id, addr string) {
 	a, i := l.raft.LeaderWithID()
 	t, err := parseTarget(string(a))
@@ -26,8 +25,8 @@ func (l *Log) Leader() (id, addr string) {
 	return string(i), t.addr
 }
 
-// turns is what Leadership has yet to deliver. Invariant: delivered and pending
-// together alternate, beginning with true; at most false, true are pending.
+// turns holds what Leadership has yet to deliver. Invariant: delivered and pending together
+// alternate, beginning with true; at most false, true are pending.
 type turns struct {
 	pending []bool
 	last    bool // of delivered and pending
@@ -39,15 +38,15 @@ func (q *turns) add(leads bool) {
 	}
 	q.last = leads
 	if n := len(q.pending); n > 0 && q.pending[n-1] && !leads {
-		q.pending = q.pending[:n-1] // a gain that nobody has seen and that is over
+		q.pending = q.pending[:n-1] // a gain that was never delivered and is over
 		return
 	}
 	q.pending = append(q.pending, leads)
 }
 
-// followLeadership drains raft's own channel, which holds only the latest change,
-// has each gain confirmed, and queues what Leadership delivers. Raft is never asked
-// anything from this goroutine, since it may wait for it.
+// followLeadership drains raft's own channel, which holds only the latest change, confirms each
+// gain, and queues what Leadership delivers. This goroutine never calls raft synchronously, since
+// raft may wait for it.
 func (l *Log) followLeadership() {
 	defer close(l.leadership)
 	var queue turns
@@ -60,12 +59,12 @@ func (l *Log) followLeadership() {
 		}
 		select {
 		case leads := <-l.raft.LeaderCh():
-			queue.add(false) // also when leadership was lost and won again in between
+			queue.add(false) // also when leadership was lost and regained in between
 			l.ruling.Store(0)
 			if leads {
 				go l.confirmTerm(confirmed)
 			} else {
-				l.trans.heard.Clear() // when others answered says nothing once another leads
+				l.trans.contacts.Clear() // answers of others are worthless once another member leads
 			}
 		case term := <-confirmed:
 			if l.raft.State() == raft.Leader && l.raft.CurrentTerm() == term {
@@ -80,16 +79,16 @@ func (l *Log) followLeadership() {
 	}
 }
 
-// confirmTerm has a mark agreed: then a majority has an entry of this term, and this
-// member's state holds everything before it. (Like raft's Barrier, which however is
-// never answered if it waits in raft's buffer while raft stops.) Before that it compares
-// clocks: time in the log never goes back, so whoever stamps one entry with a wrong
-// clock has done the harm, and until this is confirmed nothing is stamped.
+// confirmTerm commits a mark: then a majority has an entry of this term, and this member's state
+// holds everything before it. (Raft's Barrier does the same, but never returns if it waits in
+// raft's buffer while raft stops.) It compares clocks first: time in the log never goes back, so
+// one entry stamped with a wrong clock does permanent harm. Nothing is stamped until the term is
+// confirmed.
 func (l *Log) confirmTerm(confirmed chan<- uint64) {
 	term := l.raft.CurrentTerm()
 	for l.raft.State() == raft.Leader && l.raft.CurrentTerm() == term {
 		pause := 10 * time.Millisecond
-		if l.guardClock(l.hearClocks()) {
+		if l.guardClock(l.askClocks()) {
 			pause = time.Second
 		} else if _, _, err := l.submit(l.life, &proposal{kind: kindMark}); err == nil {
 			select {

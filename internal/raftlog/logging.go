@@ -11,41 +11,40 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// logAdapter passes raft's log lines on to slog. Debug lines are dropped.
+// logAdapter passes raft's log lines to slog. Debug lines are dropped.
 type logAdapter struct{ to *slog.Logger }
 
 func (a logAdapter) named(name string) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Name: name, Level: hclog.Info, Output: &lines{logAdapter: a}, DisableTime: true})
 }
 
-// lines holds back what a logger repeats: of a member that is down, or of an
-// election that nobody wins, raft speaks three times a second for as long as it lasts.
+// lines suppresses repeated messages: while a member is down or no election is won, raft logs three
+// lines a second.
 type lines struct {
 	logAdapter
 	mu   sync.Mutex
 	said map[string]*repeated // by message and first field
 }
 
-// repeated is one message that came again.
+// repeated is the state of one repeated message.
 type repeated struct {
-	last, next time.Time     // when it came last, and when it is to be shown again
+	last, next time.Time     // the last time, and when it is shown next
 	gap        time.Duration // doubled whenever it is shown
-	held       int           // since it was shown
+	held       int           // suppressed since then
 }
 
-// Bounds of what is remembered: the longest time between two of a message, how long
-// one is kept that no longer comes, and how many are.
-const longestGap, forgotten, maxSaid = 10 * time.Minute, time.Minute, 256
+// longestGap, keepFor and maxRepeated bound what is remembered: the longest time between two
+// showings, how long a message is kept that no longer comes, and the number of messages.
+const longestGap, keepFor, maxRepeated = 10 * time.Minute, time.Minute, 256
 
-// show decides about one line at an instant, and says how many like it
-// were held back before.
+// show decides about one line at an instant, and returns how many like it were suppressed before.
 func (l *lines) show(text []byte, now time.Time) (held int, show bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := string(subject(text))
 	r := l.said[key]
-	if r == nil || now.Sub(r.last) > forgotten {
-		if l.said == nil || len(l.said) >= maxSaid {
+	if r == nil || now.Sub(r.last) > keepFor {
+		if l.said == nil || len(l.said) >= maxRepeated {
 			l.said = make(map[string]*repeated)
 		}
 		r = &repeated{gap: time.Second}
@@ -60,7 +59,7 @@ func (l *lines) show(text []byte, now time.Time) (held int, show bool) {
 	return held, true
 }
 
-// subject is a line up to the end of its first field, which names the member.
+// subject returns a line up to the end of its first field, which names the member.
 func subject(text []byte) []byte {
 	_, rest, ok := bytes.Cut(text, []byte("="))
 	if !ok {

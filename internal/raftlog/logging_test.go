@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestRepeatedLinesAreHeldBack: a member that is down for a day does not fill the
-// log of the leader, and each new outage is seen at once.
+// TestRepeatedLinesAreHeldBack checks that a member that is down for a day does not fill the
+// leader's log, and that each new outage is logged at once.
 func TestRepeatedLinesAreHeldBack(t *testing.T) {
 	var l lines
 	now := time.Unix(1e9, 0)

@@ -13,8 +13,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// stopped is a follower of three that ended, with all entries on its disk. With
-// snapshots its log no longer begins at entry 1.
+// stopped returns a stopped follower of three, with all entries on its disk. With snapshots its log
+// no longer begins at entry 1.
 func stopped(t *testing.T, withSnapshots bool) (f *fleet, n *node, last uint64) {
 	t.Helper()
 	f = newFleet(t, func(c *Config) {
@@ -131,7 +131,7 @@ func TestMemberWithoutItsLogNeverComesBackUnderItsID(t *testing.T) {
 	}
 }
 
-// A log cut anywhere either starts with all its entries or is refused.
+// TestLogCutShort checks that a log cut anywhere either starts with all its entries or is refused.
 func TestLogCutShort(t *testing.T) {
 	t.Parallel()
 	f, n, last := stopped(t, false)
@@ -211,7 +211,7 @@ func TestSnapshotsGone(t *testing.T) {
 	startsAfresh(f, cfg)
 }
 
-// An older copy of the log is put in place under newer snapshots.
+// TestLogOlderThanItsSnapshots puts an older copy of the log under newer snapshots.
 func TestLogOlderThanItsSnapshots(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, func(c *Config) { steady(c); c.TrailingLogs = 1 })
@@ -272,7 +272,8 @@ func TestUnreadableIdentity(t *testing.T) {
 	}
 }
 
-// The only member keeps what it has, and recover goes on from its snapshot.
+// TestLoneMemberWithoutItsLog checks that the only member keeps its data, and that recovery
+// continues from its snapshot.
 func TestLoneMemberWithoutItsLog(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, nil)

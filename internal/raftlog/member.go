@@ -14,18 +14,18 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Errors of changes to the membership.
+// Errors of membership changes.
 var (
-	// ErrHasState: Bootstrap was asked of a member that already has a log.
+	// ErrHasState reports that Bootstrap was called on a member that already has a log.
 	ErrHasState = errors.New("raftlog: this member already belongs to a cluster")
-	// ErrNotCaughtUp: the new member follows but is not up to date yet and has no
-	// vote. Call AddMember again to go on.
+	// ErrNotCaughtUp reports that the new member follows but is not up to date yet and has no vote.
+	// Call AddMember again to continue.
 	ErrNotCaughtUp = errors.New("raftlog: the new member is not up to date yet")
-	// ErrNoMember: there is no such member.
+	// ErrNoMember reports that the member does not exist.
 	ErrNoMember = errors.New("raftlog: no such member")
-	// ErrLastVoter: the only member with a vote cannot be removed.
+	// ErrLastVoter reports that the only member with a vote cannot be removed.
 	ErrLastVoter = errors.New("raftlog: the last voting member cannot be removed")
-	// ErrOnlyVoter: leadership cannot leave the only member with a vote.
+	// ErrOnlyVoter reports that leadership cannot leave the only member with a vote.
 	ErrOnlyVoter = errors.New("raftlog: no other voting member can lead")
 	// ErrRemoved is Err after this member was removed from the cluster.
 	ErrRemoved = errors.New("raftlog: this member was removed from the cluster")
@@ -35,7 +35,7 @@ var (
 
 // AddressError refuses a new member whose address another member has.
 type AddressError struct {
-	Addr, Holder string // Holder is the id of the member that has it
+	Addr, Holder string // Holder is the ID of the member that has it
 }
 
 // Error names the address and its holder.
@@ -43,12 +43,12 @@ func (e *AddressError) Error() string {
 	return fmt.Sprintf("raftlog: the address %s belongs to member %s", e.Addr, e.Holder)
 }
 
-// caughtUpLag is how many entries a learner may be behind when it gets its vote.
+// caughtUpLag is how many entries a learner may lag when it gets its vote.
 const caughtUpLag = 256
 
-// Bootstrap makes this member the first of a new cluster. It is refused with
-// ErrHasState if the member has ever had any state, so a cluster cannot be started
-// twice; every other member joins by AddMember.
+// Bootstrap makes this member the first of a new cluster. It is refused with ErrHasState if the
+// member has ever had any state, so a cluster cannot be initialized twice; every other member joins
+// by AddMember.
 func (l *Log) Bootstrap() error {
 	err := l.raft.BootstrapCluster(raft.Configuration{Servers: []raft.Server{{
 		Suffrage: raft.Voter, ID: raft.ServerID(l.self.ID), Address: l.target().stored(),
@@ -62,12 +62,11 @@ func (l *Log) Bootstrap() error {
 	return nil
 }
 
-// AddMember adds the member that answers at addr: as a learner first, with a vote
-// once it is up to date, so that it never counts before it can serve. Asked again,
-// it goes on where it was; with another addr, the member has moved. Only the
-// leader can do it. What answers at addr must be a member id of this cluster that
-// has not lost its data directory since it was added (ErrWrongMember, ErrWrongCluster),
-// was never removed (ErrRetired), and no other member may have addr (*AddressError).
+// AddMember adds the member that answers at addr: as a learner first, with a vote once it is up to
+// date, so that it never counts before it can serve. A repeated call continues; with another addr,
+// the member has moved. Only the leader can do it. What answers at addr must be a member of this
+// cluster that has not lost its data directory since it was added (ErrWrongMember, ErrWrongCluster)
+// and was never removed (ErrRetired), and no other member may have addr (*AddressError).
 func (l *Log) AddMember(ctx context.Context, id, addr string) error {
 	if err := errors.Join(checkID(id), checkAddr(addr)); err != nil {
 		return fmt.Errorf("raftlog: add member: %w", err)
@@ -135,7 +134,7 @@ func (l *Log) giveVote(ctx context.Context, t target) error {
 
 // promote promotes learners that have caught up: the AddMember call that added a
 // learner may have ended before, with its caller or with an earlier leader.
-func (l *Log) promote(answers []heard) {
+func (l *Log) promote(answers []peerAnswer) {
 	for _, h := range answers {
 		t, err := parseTarget(string(named(h.server.ID, h.server.Address)))
 		if err != nil || h.err != nil || h.server.Suffrage == raft.Voter || !l.caughtUp(h.peerStatus) {
@@ -157,10 +156,10 @@ func (l *Log) caughtUp(s peerStatus) bool {
 	return s.Applied+caughtUpLag >= l.raft.CommitIndex() && s.Applied > 0
 }
 
-// spread waits, for a few seconds at most, until every member that answers knows the
-// configuration that this one knows. A member that does not know of a new voter
-// refuses it its vote; if the leader were lost now, and the new voter held more of
-// the log than the other, neither could win until the leader is back.
+// spread waits, for a few seconds at most, until every member that answers knows the configuration
+// that this one knows. A member that does not know of a new voter refuses it its vote; if the
+// leader were lost now, and the new voter had the longer log, neither could win until the leader is
+// back.
 func (l *Log) spread(ctx context.Context) {
 	const rounds, pause = 60, 50 * time.Millisecond
 	index := l.machine.configuration().index
@@ -184,7 +183,7 @@ func (l *Log) spread(ctx context.Context) {
 	}
 }
 
-// identify asks which member answers at addr; it must be the one of that id.
+// identify asks which member answers at addr; it must have that ID.
 func (l *Log) identify(id, addr string) (target, error) {
 	conn, who, err := l.mux.dial(useProbe, target{addr: addr}, l.rpcTimeout())
 	if err != nil {
@@ -249,9 +248,9 @@ func (l *Log) awaitLearner(ctx context.Context, t target) error {
 	}
 }
 
-// RemoveMember takes a member out of the cluster; it stops by itself when it
-// learns of it (removed.go). Only the leader can do it, also to itself. Removing one that is up
-// while another is down can cost the majority: the caller decides.
+// RemoveMember removes a member from the cluster; the member stops when it learns of it
+// (removed.go). Only the leader can do it, also for itself. Removing one that is up while another
+// is down can cost the majority: the caller decides.
 func (l *Log) RemoveMember(ctx context.Context, id string) error {
 	err := l.change(ctx, func(servers []raft.Server) (raft.IndexFuture, error) {
 		server, known := find(servers, id)
@@ -269,8 +268,8 @@ func (l *Log) RemoveMember(ctx context.Context, id string) error {
 	return nil
 }
 
-// Transfer hands leadership to a member, or to the one that is most up to date if
-// id is "". Only the leader can do it.
+// Transfer transfers leadership to a member, or to the most up-to-date one if id is "". Only the
+// leader can do it.
 func (l *Log) Transfer(ctx context.Context, id string) error {
 	if !l.IsLeader() {
 		return l.orClosed(ErrNotLeader)
@@ -297,8 +296,8 @@ func (l *Log) onlyVoter() bool {
 	})
 }
 
-// handOver hands leadership over and waits for how that ends. The library never answers
-// one that still waits for its turn when raft is shut down, so that one waits for the other.
+// handOver transfers leadership and waits for the result. The library never answers a transfer that
+// still waits for its turn when raft is shut down, so shutdown waits for transfers.
 func (l *Log) handOver(start func() raft.Future) error {
 	if !l.handing.begin() {
 		return ErrClosed
@@ -311,13 +310,13 @@ func (l *Log) handOverTo(server raft.Server) error {
 	return l.handOver(func() raft.Future { return l.raft.LeadershipTransferToServer(server.ID, server.Address) })
 }
 
-// stopRaft shuts raft down, once no handover is under way.
+// stopRaft shuts raft down, once no transfer is under way.
 func (l *Log) stopRaft() raft.Future {
 	l.handing.end()
 	return l.raft.Shutdown()
 }
 
-// handovers counts what is under way, until there is to be no more.
+// handovers counts transfers under way, and stops new ones at shutdown.
 type handovers struct {
 	mu    sync.Mutex
 	ended bool
@@ -355,9 +354,9 @@ func find(servers []raft.Server, id string) (raft.Server, bool) {
 	return raft.Server{}, false
 }
 
-// change commits a change of the membership, which start checks and proposes for the newest
-// configuration; no other change happens in between. A nil future changes nothing. Errors
-// mean the same as Propose's.
+// change commits a membership change, which start checks and proposes for the newest configuration;
+// no other change happens in between. A nil future changes nothing. Errors mean the same as
+// Propose's.
 func (l *Log) change(ctx context.Context, start func([]raft.Server) (raft.IndexFuture, error)) error {
 	if !l.IsLeader() {
 		return l.orClosed(ErrNotLeader)

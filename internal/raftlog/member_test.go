@@ -27,7 +27,8 @@ func TestBootstrapOnlyOnce(t *testing.T) {
 	})
 }
 
-// A leader that is closed leaves a cluster that goes on soon: within a few elections.
+// TestClosedLeaderIsSucceededSoon checks that a cluster continues within a few elections after its
+// leader is closed.
 func TestClosedLeaderIsSucceededSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
@@ -51,7 +52,7 @@ func TestLearnerGetsItsVoteWhenItHasCaughtUp(t *testing.T) {
 		slow := f.start(f.config("slow"))
 		f.until("learner", func() bool {
 			ctx, cancel := context.WithCancel(t.Context())
-			cancel() // no patience: it stays a learner
+			cancel() // no time to catch up: it stays a learner
 			err := f.leader().AddMember(ctx, "slow", slow.cfg.Addr)
 			return errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, ErrNotCaughtUp)
 		})
@@ -73,17 +74,17 @@ func TestMembersOfAnotherClusterAreRefused(t *testing.T) {
 		f := newFleet(t, nil)
 		defer f.close()
 		f.grow(1)
-		cfg := f.config("stranger")
+		cfg := f.config("foreign")
 		cfg.ClusterID = "other"
-		stranger := f.start(cfg)
-		if err := f.leader().AddMember(f.ctx(), "stranger", cfg.Addr); !errors.Is(err, ErrWrongCluster) {
-			t.Errorf("stranger added: %v", err)
+		foreign := f.start(cfg)
+		if err := f.leader().AddMember(f.ctx(), "foreign", cfg.Addr); !errors.Is(err, ErrWrongCluster) {
+			t.Errorf("foreign member added: %v", err)
 		}
 		if err := f.leader().AddMember(f.ctx(), "imposter", f.leader().cfg.Addr); !errors.Is(err, ErrWrongMember) {
 			t.Errorf("another id answers there: %v", err)
 		}
-		if _, _, err := stranger.mux.dial(useRaft, f.leader().target(), time.Second); !errors.Is(err, ErrWrongCluster) {
-			t.Errorf("stranger's raft connection: %v", err)
+		if _, _, err := foreign.mux.dial(useRaft, f.leader().target(), time.Second); !errors.Is(err, ErrWrongCluster) {
+			t.Errorf("foreign member's raft connection: %v", err)
 		}
 	})
 }
@@ -94,7 +95,8 @@ func TestRemovedMemberStops(t *testing.T) {
 		defer f.close()
 		f.grow(4)
 		gone := f.followers()
-		// One is told; one is cut off while it is removed and finds out later; the leader removes itself.
+		// One receives its removal; one is cut off while it is removed and learns it later; the
+		// leader removes itself.
 		f.must(f.leader().RemoveMember(f.ctx(), gone[0].self.ID))
 		f.isolate(gone[1], true)
 		f.must(f.leader().RemoveMember(f.ctx(), gone[1].self.ID))
@@ -118,8 +120,8 @@ func TestRemovedMemberStops(t *testing.T) {
 		if err := last.Transfer(f.ctx(), ""); !errors.Is(err, ErrOnlyVoter) {
 			t.Errorf("leadership of the last voter transferred: %v", err)
 		}
-		if err := last.RemoveMember(f.ctx(), "nobody"); !errors.Is(err, ErrNoMember) {
-			t.Errorf("nobody removed: %v", err)
+		if err := last.RemoveMember(f.ctx(), "unknown"); !errors.Is(err, ErrNoMember) {
+			t.Errorf("unknown member removed: %v", err)
 		}
 		f.propose("one goes on")
 	})
@@ -132,8 +134,8 @@ func wipe(f *fleet, n *node) *node {
 	return f.restart(n)
 }
 
-// A member that lost its directory has forgotten its votes and what it confirmed.
-// It must not count, even if its configuration still says the same id.
+// TestWipedMemberDoesNotVote checks that a member that lost its directory does not count: it has
+// forgotten its votes and what it acknowledged, even if its configuration still gives the same ID.
 func TestWipedMemberDoesNotVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
@@ -146,7 +148,7 @@ func TestWipedMemberDoesNotVote(t *testing.T) {
 		if s := wiped.Status(); s.LastIndex != 0 || s.Term != 0 {
 			t.Errorf("it takes part: %+v", s)
 		}
-		// With it alone, no leader: the entries that the lost member held may be elsewhere.
+		// With it alone, no leader: other members may have the entries that the lost member held.
 		leader := f.leader()
 		leader.Close()
 		time.Sleep(time.Minute)

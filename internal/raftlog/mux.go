@@ -15,7 +15,7 @@ import (
 
 const (
 	handshakeTimeout = 5 * time.Second
-	maxHandshakes    = 64 // incoming connections that have not said who they mean
+	maxHandshakes    = 64 // incoming connections that have not sent their hello
 	maxConns         = 512
 )
 
@@ -31,7 +31,7 @@ func (t target) stored() raft.ServerAddress {
 	return raft.ServerAddress(t.addr + "#" + strconv.FormatUint(t.incarnation, 16))
 }
 
-// parseTarget reads what stored, or stored after "id@", wrote.
+// parseTarget reads the form of stored, or of stored after "id@".
 func parseTarget(s string) (target, error) {
 	var t target
 	if id, rest, ok := strings.Cut(s, "@"); ok {
@@ -49,16 +49,16 @@ func parseTarget(s string) (target, error) {
 	return t, nil
 }
 
-// mux shares one Stream between raft and probes, and lets only members in whose
-// hello names this very member.
+// mux shares one Stream between raft and probes, and admits only members whose hello names this
+// very member.
 type mux struct {
-	stream Stream
-	self   identity
-	log    *slog.Logger
-	raft   chan net.Conn
-	probe  func(conn net.Conn, from string) // serves one connection until it closes
-	barred func(id string) bool             // whose connections are refused; nil: none
-	ended  func()                           // called when a peer answers that this member was removed; may be nil
+	stream  Stream
+	self    identity
+	log     *slog.Logger
+	raft    chan net.Conn
+	probe   func(conn net.Conn, from string) // serves one connection until it closes
+	refused func(id string) bool             // members whose connections are refused; nil: none
+	ended   func()                           // called when a peer answers that this member was removed; may be nil
 
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{} // every open one, in both directions
@@ -105,12 +105,12 @@ func (m *mux) accept() {
 	}
 }
 
-// receive answers one hello and hands the connection on.
+// receive answers one hello and passes the connection on.
 func (m *mux) receive(conn net.Conn, free func()) {
 	conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	h, err := readHello(conn)
 	if err == nil {
-		v := h.judge(m.self)
+		v := h.check(m.self)
 		if v == welcome && m.bars(conn, h.from) {
 			v = removed
 		}
@@ -138,18 +138,18 @@ func (m *mux) receive(conn net.Conn, free func()) {
 	}
 }
 
-// bars reports whether a connection of that member is refused, and records its owner.
+// bars reports whether connections of that member are refused, and records the connection's owner.
 func (m *mux) bars(conn net.Conn, from string) bool {
 	m.mu.Lock()
 	if c, ok := conn.(*trackedConn); ok {
 		c.from = from
 	}
 	m.mu.Unlock()
-	return m.barred != nil && m.barred(from)
+	return m.refused != nil && m.refused(from)
 }
 
-// dropBarred closes the connections opened by members that are refused now.
-func (m *mux) dropBarred() {
+// dropRefused closes the connections opened by members that are refused now.
+func (m *mux) dropRefused() {
 	m.mu.Lock()
 	byMember := make(map[string][]net.Conn)
 	for conn := range m.conns {
@@ -159,7 +159,7 @@ func (m *mux) dropBarred() {
 	}
 	m.mu.Unlock()
 	for id, conns := range byMember {
-		if m.barred == nil || !m.barred(id) {
+		if m.refused == nil || !m.refused(id) {
 			continue
 		}
 		for _, conn := range conns {
@@ -197,7 +197,7 @@ func (m *mux) dial(u use, t target, timeout time.Duration) (net.Conn, answer, er
 	return nil, answer{}, fmt.Errorf("member %s at %s: %w", t.id, t.addr, err)
 }
 
-// trackedConn leaves the mux's books when closed.
+// trackedConn unregisters from the mux when closed.
 type trackedConn struct {
 	net.Conn
 	m    *mux
@@ -226,7 +226,7 @@ func (m *mux) track(conn net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// close closes the stream and every connection, and waits for what serves them.
+// close closes the stream and every connection, and waits for their goroutines.
 func (m *mux) close() error {
 	m.mu.Lock()
 	conns := m.conns
@@ -260,7 +260,7 @@ func (l raftLayer) Accept() (net.Conn, error) {
 // Close closes the mux.
 func (l raftLayer) Close() error { return l.m.close() }
 
-// Addr is the stream's own.
+// Addr returns the stream's address.
 func (l raftLayer) Addr() net.Addr { return l.m.stream.Addr() }
 
 // Dial connects to a member addressed as "id@host:port#incarnation".

@@ -15,8 +15,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// ErrDamaged is returned by Open, after Config.Fatal, when what Dir holds is not
-// what was agreed.
+// ErrDamaged is returned by Open, after Config.Fatal, when the content of Dir is not what was
+// committed.
 var ErrDamaged = errors.New("raftlog: the data directory is damaged")
 
 // Log is one member. All methods may be called from any goroutine.
@@ -36,39 +36,39 @@ type Log struct {
 	leadership chan bool
 	queue      chan *proposal
 	slots      chan struct{}
-	room       chan struct{} // told after an entry is settled
+	notify     chan struct{} // notified after an entry is settled
 	entries    chan entry
 	reads      chan *read
 
 	ruling    atomic.Uint64 // the term in which this leader is confirmed; 0 if none
 	sent      atomic.Uint64 // entries handed to raft
-	settled   atomic.Uint64 // of these, answered
-	took      atomic.Int64  // agreeing on the last of them, in ns
-	refused   atomic.Bool   // the last entry was refused for a handover of leadership
+	settled   atomic.Uint64 // of these, completed
+	took      atomic.Int64  // time to commit the last of them, in ns
+	refused   atomic.Bool   // the last entry was refused because of a leadership transfer
 	wasMember atomic.Bool
-	crowded   atomic.Bool // as leader with a low disk, it found no voter with room
-	// othersNoted is what identity.json says of other voters.
+	crowded   atomic.Bool // as leader with a low disk, it found no voter with space
+	// othersNoted is identity.json's OtherVoters.
 	othersNoted atomic.Bool
 	memberAt    atomic.Uint64 // as in identity.json
 
-	life    context.Context // ends with stop
+	life    context.Context // cancelled by stop
 	endLife context.CancelFunc
 	stop    chan struct{} // closed when the log begins to stop
 	dead    chan struct{} // closed when it has stopped
 	once    sync.Once
 	fault   error          // why it stopped by itself; read after stop
-	closing error          // what went wrong while it stopped; read after dead
+	closing error          // the error of stopping; read after dead
 	wg      sync.WaitGroup // every goroutine started here
-	handing handovers      // of leadership, that are under way
-	members sync.Mutex     // held while a change of the membership is checked and made
+	handing handovers      // leadership transfers under way
+	members sync.Mutex     // held while a membership change is checked and made
 }
 
-// Open starts a member on its data directory. If the directory is empty, the
-// member is Fresh: it does nothing until Bootstrap, or until a leader adds it.
+// Open starts a member on its data directory. If the directory is empty, the member is Fresh: it
+// does nothing until Bootstrap, or until a leader adds it.
 //
-// Damage found in the directory ends the process by Config.Fatal(ExitDamaged); if
-// other members hold the data too, the next Open sets the directory's content aside
-// (quarantine-<time>/) and starts afresh as a new member.
+// Damage found in the directory ends the process by Config.Fatal(ExitDamaged). If other members
+// hold the data too, the next Open sets the directory's content aside (quarantine-<time>/) and
+// starts as a new member.
 func Open(cfg Config, fsm FSM) (*Log, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
@@ -115,7 +115,7 @@ func prepare(cfg Config, fsm FSM) (*Log, error) {
 	l := &Log{
 		cfg: cfg, self: self, log: cfg.Logger.With("member", self.ID),
 		leadership: make(chan bool), queue: make(chan *proposal, queueLength),
-		slots: make(chan struct{}, inFlight), room: make(chan struct{}, 1), entries: make(chan entry, inFlight),
+		slots: make(chan struct{}, inFlight), notify: make(chan struct{}, 1), entries: make(chan entry, inFlight),
 		reads: make(chan *read), stop: make(chan struct{}), dead: make(chan struct{}),
 	}
 	l.life, l.endLife = context.WithCancel(context.Background())
@@ -139,7 +139,7 @@ func prepare(cfg Config, fsm FSM) (*Log, error) {
 	}
 	l.store.floor = snap.floor
 	l.mux = newMux(cfg.Stream, self, l.log)
-	l.mux.probe, l.mux.barred, l.mux.ended = l.serveProbe, l.barred, l.EndRemoved
+	l.mux.probe, l.mux.refused, l.mux.ended = l.serveProbe, l.refusesMember, l.EndRemoved
 	l.prober, l.clocks = newProber(l.mux), newClocks()
 	return l, nil
 }
@@ -187,7 +187,7 @@ func (l *Log) startRaft() (err error) {
 		if p != nil {
 			err = fmt.Errorf("raftlog: start: %v", p)
 		}
-		if found = errors.Join(found, l.machine.snap.trouble()); found != nil || p != nil {
+		if found = errors.Join(found, l.machine.snap.lastFailure()); found != nil || p != nil {
 			err = l.refuseDamaged(errors.Join(err, found))
 		}
 	}()
@@ -198,21 +198,21 @@ func (l *Log) startRaft() (err error) {
 	l.trans = trans
 	l.store.damaged = func(reason string) { l.halt(ExitDamaged, true, reason) }
 	l.store.failed = func(reason string) { l.halt(ExitStalled, false, "the disk fails: "+reason) }
-	l.store.behind.allowed.Store(true) // by now it is known whom to tell
+	l.store.behind.allowed.Store(true) // the callback is set by now
 	return nil
 }
 
-// refuseDamaged ends the process over what Open found.
+// refuseDamaged ends the process because of what Open found.
 func (l *Log) refuseDamaged(found error) error {
-	if l.store != nil || !l.othersNoted.Load() { // the note is newer than a snapshot
+	if l.store != nil || !l.othersNoted.Load() { // the record is newer than a snapshot
 		l.machine.config = configuration{servers: knownServers(l.store, l.machine.snap)}
 	}
 	l.halt(ExitDamaged, true, found.Error())
 	return fmt.Errorf("%w: %w", ErrDamaged, found)
 }
 
-// halt ends the process, and marks the data as damaged if it is and others hold it
-// too. A lone member's data is all there is: it stays for Recover.
+// halt ends the process, and marks the data as damaged if it is and others hold it too. A lone
+// member's data is kept for Recover.
 func (l *Log) halt(code int, damaged bool, reason string) {
 	said := []any{"reason", reason, "exit", code}
 	switch {
@@ -237,8 +237,8 @@ func (l *Log) halt(code int, damaged bool, reason string) {
 	l.end(fmt.Errorf("%w: %s", errHalted, reason))
 }
 
-// othersVote reports whether the cluster has other voters than this member. If
-// neither the log nor a snapshot has it, it uses identity.json.
+// othersVote reports whether the cluster has other voters than this member. If neither the log nor
+// a snapshot says so, it uses identity.json.
 func (l *Log) othersVote() bool {
 	servers := l.machine.configuration().servers
 	if len(servers) == 0 {
@@ -289,8 +289,7 @@ func (l *Log) end(why error) {
 // Done is closed when the log has stopped: after Close, or by itself (Err).
 func (l *Log) Done() <-chan struct{} { return l.dead }
 
-// Err is why the log stopped by itself: ErrRemoved, or damage; nil if it runs or
-// was closed.
+// Err returns why the log stopped by itself: ErrRemoved, or damage; nil if it runs or was closed.
 func (l *Log) Err() error {
 	select {
 	case <-l.stop:
@@ -300,12 +299,12 @@ func (l *Log) Err() error {
 	}
 }
 
-// Close hands leadership over, if this member has it and others can take it, and
-// stops. Callers that wait get ErrClosed, or ErrOutcomeUnknown.
+// Close transfers leadership, if this member has it and others can take it, and stops. Waiting
+// callers get ErrClosed, or ErrOutcomeUnknown.
 func (l *Log) Close() error {
 	if l.ruling.Load() != 0 && l.othersVote() && l.orClosed(nil) == nil {
 		ctx, cancel := context.WithTimeout(l.life, 2*l.cfg.Profile.Election)
-		l.Transfer(ctx, "") // if it fails, the others elect after a timeout
+		l.Transfer(ctx, "") // if it fails, the others elect a leader after a timeout
 		cancel()
 	}
 	l.end(nil)
@@ -316,16 +315,16 @@ func (l *Log) Close() error {
 // closePatience bounds how long a disk that hangs can delay Close.
 const closePatience = 10 * time.Second
 
-// shutdown stops everything, in the order in which things need each other.
+// shutdown stops everything in order of dependency.
 func (l *Log) shutdown() {
 	defer close(l.dead)
 	stopped := make(chan error, 1)
 	go func() {
 		var done raft.Future
 		if l.raft != nil && l.store.behind.failure() != nil {
-			done = l.stopRaft() // what is on its way will never be agreed
+			done = l.stopRaft() // entries under way will never be committed
 		}
-		l.wg.Wait() // the batcher, and what it handed to raft
+		l.wg.Wait() // the batcher, and what it passed to raft
 		if l.raft == nil {
 			stopped <- errors.Join(l.mux.close(), l.store.close())
 			return
@@ -333,7 +332,7 @@ func (l *Log) shutdown() {
 		if done == nil {
 			done = l.stopRaft()
 		}
-		err := l.mux.close() // frees raft from waiting for peers
+		err := l.mux.close() // stops raft's waiting for peers
 		stopped <- errors.Join(err, done.Error(), l.store.close())
 	}()
 	select {

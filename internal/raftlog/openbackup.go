@@ -7,9 +7,9 @@ import (
 	"io"
 )
 
-// OpenBackup reads what a backup says of itself, and gives what the state machine wrote
-// into it. The reader checks each piece before it hands it out, and tells of a backup
-// that is cut off; errors wrap [ErrBackup] or are r's.
+// OpenBackup returns the description of a backup, and a reader of the state machine's data in it.
+// The reader checks each piece before it returns it, and reports a truncated backup; errors wrap
+// [ErrBackup] or are r's.
 func OpenBackup(r io.Reader) (BackupInfo, io.Reader, error) {
 	info, err := readBackupInfo(r)
 	if err != nil {
@@ -22,7 +22,7 @@ func OpenBackup(r io.Reader) (BackupInfo, io.Reader, error) {
 	return info, &backedUp{frames}, nil
 }
 
-// IsBackup reports whether data begins as backups do.
+// IsBackup reports whether data begins like a backup.
 func IsBackup(data []byte) bool { return bytes.HasPrefix(data, []byte(backupMagic)) }
 
 // backedUp is the state within a backup.

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 )
 
-// TestOpenBackup: what a state machine wrote comes out of a backup again, without a
-// cluster, and damage anywhere or a missing end is told.
+// TestOpenBackup checks that a state machine's data can be read from a backup without a cluster,
+// and that damage anywhere or a missing end is reported.
 func TestOpenBackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var saved bytes.Buffer
@@ -27,7 +27,7 @@ func TestOpenBackup(t *testing.T) {
 		if err != nil || info.Index != made.Index || !bytes.Contains(whole, []byte("one")) || !bytes.Contains(whole, []byte("two")) {
 			t.Errorf("%+v, %q, %v", info, whole, err)
 		}
-		for i := range saved.Len() - 8 { // the contents, here none, are not opened
+		for i := range saved.Len() - 8 { // the contents, empty here, are not opened
 			bad := slices.Clone(saved.Bytes())
 			bad[i] ^= 4
 			for what, data := range map[string][]byte{"damaged": bad, "cut off": saved.Bytes()[:i]} {

@@ -13,13 +13,14 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// A probe asks a peer, past raft, where it stands. Reads use the term (read.go),
-// the clock guard the clock, the disk guard the space, the checkpoint the digest, AddMember how far the
-// learner is, and a member that hears from no leader whether it is one at all.
+// question is sent in a probe, which asks a peer for its status without going through raft. Reads
+// use the term (read.go), the clock guard the clock, the disk guard the space, the checkpoint the
+// digest, AddMember the lag of a learner, and a member without a leader whether it is still a
+// member.
 //
-// One connection carries any number of questions and answers, in turn: the fields
-// below, little-endian, after their length in 2 bytes. Later versions add fields at
-// the end; what a frame does not have is 0, and what nobody here knows is passed over.
+// One connection carries any number of questions and answers, in turn: the fields below,
+// little-endian, after their length in 2 bytes. Later versions add fields at the end; a missing
+// field is 0, and unknown ones are skipped.
 type question struct {
 	// DigestAt asks for the digest of the state right after the entry of this
 	// index; 0 asks for none. The peer waits a little for the entry to arrive.
@@ -37,7 +38,7 @@ type peerStatus struct {
 	Member      bool   // the asker is in that configuration
 	DiskLow     bool   // see Config.ReserveBytes
 	Stamp       int64  // unix ns on the clock with which the peer would stamp entries
-	// DigestVersion is how the peer makes digests (FSM).
+	// DigestVersion is the peer's digest version (FSM).
 	DigestVersion uint16
 }
 
@@ -46,24 +47,24 @@ const (
 	probeIdle      = 4 // idle connections kept for each peer
 )
 
-// AllCompatible reports whether every other member, voter or not, answers now and makes digests as
-// this one does. What members of another version would carry out otherwise may be proposed
-// after that. It takes as long as the slowest answer, two seconds at most; where the context
-// ends before, they are not.
+// AllCompatible reports whether every other member, voter or not, answers now and has this digest
+// version. Commands that members of another version would apply differently may be proposed after
+// that. It takes as long as the slowest answer, at most two seconds. It reports false if the
+// context ends first.
 func (l *Log) AllCompatible(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, digestPatience) // an old connection is tried before a new one
 	defer cancel()
 	replies, asked := l.askAll(l.raft.GetConfiguration().Configuration().Servers, question{}, digestPatience)
-	alike := true
+	compatible := true
 	for range asked {
 		select {
 		case h := <-replies:
-			alike = alike && h.err == nil && h.DigestVersion == l.machine.fsm.DigestVersion()
+			compatible = compatible && h.err == nil && h.DigestVersion == l.machine.fsm.DigestVersion()
 		case <-ctx.Done():
 			return false
 		}
 	}
-	return alike
+	return compatible
 }
 
 // serveProbe answers questions on one connection until it closes.
@@ -108,7 +109,7 @@ func (l *Log) peerStatus(q question, from string) peerStatus {
 // maxFrame is longer than any frame that a version ever had.
 const maxFrame = 1024
 
-// writeFrame writes the fields of a question or a standing.
+// writeFrame writes the fields of a question or a status.
 func writeFrame(w io.Writer, v any) error {
 	frame, err := binary.Append(make([]byte, 2, 128), binary.LittleEndian, v)
 	if err != nil {
@@ -119,7 +120,7 @@ func writeFrame(w io.Writer, v any) error {
 	return err
 }
 
-// readFrame reads what writeFrame wrote, here or in another version.
+// readFrame reads a frame of this or another version.
 func readFrame(r io.Reader, v any) error {
 	var length [2]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
@@ -146,8 +147,7 @@ type prober struct {
 
 func newProber(m *mux) *prober { return &prober{mux: m, idle: map[target][]net.Conn{}} }
 
-// ask puts one question to a peer. A connection that turns out to be dead is
-// replaced once.
+// ask puts one question to a peer. A dead connection is replaced once.
 func (p *prober) ask(t target, q question, timeout time.Duration) (peerStatus, error) {
 	if conn := p.take(t); conn != nil {
 		if s, err := p.exchange(conn, t, q, timeout); err == nil {
@@ -198,18 +198,18 @@ func (p *prober) give(t target, conn net.Conn) {
 	p.idle[t] = append(p.idle[t], conn)
 }
 
-// heard is one peer's answer.
-type heard struct {
+// peerAnswer is one peer's answer.
+type peerAnswer struct {
 	server raft.Server
 	peerStatus
-	sent, came time.Time // when the question left and the answer came, here
+	sent, came time.Time // when the question left and the answer arrived, here
 	err        error
 }
 
-// askAll asks every other member at once and sends the answers as they come; the
-// channel has room for all of them and gets exactly one from each.
-func (l *Log) askAll(servers []raft.Server, q question, timeout time.Duration) (<-chan heard, int) {
-	answers := make(chan heard, len(servers))
+// askAll asks every other member at once and sends the answers as they arrive; the channel's buffer
+// holds all of them and gets exactly one from each.
+func (l *Log) askAll(servers []raft.Server, q question, timeout time.Duration) (<-chan peerAnswer, int) {
+	answers := make(chan peerAnswer, len(servers))
 	asked := 0
 	for _, server := range servers {
 		if server.ID == raft.ServerID(l.self.ID) {
@@ -217,7 +217,7 @@ func (l *Log) askAll(servers []raft.Server, q question, timeout time.Duration) (
 		}
 		asked++
 		go func() { // ends by its timeout, or when the mux closes its connection
-			h := heard{server: server, sent: time.Now()}
+			h := peerAnswer{server: server, sent: time.Now()}
 			t, err := parseTarget(string(named(server.ID, server.Address)))
 			if err == nil {
 				h.peerStatus, err = l.prober.ask(t, q, timeout)

@@ -10,40 +10,40 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// What Propose and the reads answer when they cannot do what was asked.
+// Errors of Propose and the reads.
 var (
-	// ErrNotLeader: this member does not lead, or is handing leadership over.
-	// Nothing happened; ask the member that Leader names.
+	// ErrNotLeader reports that this member does not lead, or is transferring leadership. Nothing
+	// happened; ask the member that Leader names.
 	ErrNotLeader = errors.New("raftlog: not the leader")
-	// ErrOutcomeUnknown: the entry was handed to the log and then leadership,
-	// patience or the disk gave out. It may or may not be agreed: retry with the
-	// same request id.
+	// ErrOutcomeUnknown reports that the entry was passed to the log and then leadership was lost,
+	// time ran out or the disk failed. It may or may not be committed: retry with the same request
+	// ID.
 	ErrOutcomeUnknown = errors.New("raftlog: it is not known whether this was agreed")
-	// ErrClosed: the log is closed. Nothing happened.
+	// ErrClosed reports that the log is closed. Nothing happened.
 	ErrClosed = errors.New("raftlog: closed")
-	// ErrTooLarge: the commands do not fit into one entry of MaxEntryBytes. Nothing happened.
+	// ErrTooLarge reports that the commands do not fit into one entry of MaxEntryBytes. Nothing
+	// happened.
 	ErrTooLarge = errors.New("raftlog: commands are too large for one entry")
-	// ErrEmpty: no command was given. Nothing happened.
+	// ErrEmpty reports that no command was given. Nothing happened.
 	ErrEmpty = errors.New("raftlog: no command given")
-	// ErrBusy: the log takes no entries at the moment. Nothing happened.
+	// ErrBusy reports that the log takes no entries at the moment. Nothing happened.
 	ErrBusy = errors.New("raftlog: the log takes no entries at the moment")
 )
 
 const (
 	queueLength = 4096 // proposals that wait; further callers wait in Propose
-	// inFlight entries may be on their way to agreement at once. While they are,
-	// callers gather for the next one, so an idle log answers without delay and a
-	// busy one shares each fsync among many.
+	// inFlight entries may be under way at once. Meanwhile callers gather for the next one, so an
+	// idle log answers without delay and a busy one shares each fsync among many.
 	inFlight = 2
-	// The second goes only with so much in it: what agreeing on an entry costs does
-	// not depend on how much is in it, and with fewer it takes the machine's time from
-	// the first. Proposals that wait, or bytes of the next one.
+	// worthSending and worthBytes are the least number of waiting proposals, or bytes of the next
+	// entry, for a second entry in flight: the cost of an entry does not depend on its size, and a
+	// smaller one takes processor time from the first.
 	worthSending, worthBytes = 128, 32 << 10
-	// Callers who are answered together ask again at about the same time. Where there
-	// are so many, the next entry waits until as many have asked again, but no longer
-	// than twice what the last one took, or mostPatience: otherwise they part into two
-	// halves, each of which pays for entries of its own. As long as the last one took is
-	// too short where the processors have as much to do for the callers as for the log.
+	// crowd, mostPatience: callers that are answered together propose again at about the same time.
+	// From crowd callers on, the next entry waits until as many have proposed again, but no longer
+	// than twice what the last one took, or mostPatience. Otherwise they split into two halves, and
+	// each pays for entries of its own. The time of the last entry alone is too short where the
+	// processors have as much to do for the callers as for the log.
 	crowd        = 8
 	mostPatience = 5 * time.Millisecond
 
@@ -73,10 +73,9 @@ type outcome struct {
 	err     error
 }
 
-// Propose has one command agreed and returns its result and the index of its
-// entry. It answers once a majority has the entry on disk and this member's state
-// holds it. An error that wraps neither ErrOutcomeUnknown nor a result means that
-// nothing happened.
+// Propose commits one command and returns its result and the index of its entry. It returns once a
+// majority has the entry on disk and this member's state holds it. An error that does not wrap
+// ErrOutcomeUnknown means that nothing happened.
 func (l *Log) Propose(ctx context.Context, command []byte) (any, uint64, error) {
 	results, index, err := l.ProposeMany(ctx, [][]byte{command})
 	if err != nil {
@@ -85,8 +84,8 @@ func (l *Log) Propose(ctx context.Context, command []byte) (any, uint64, error) 
 	return results[0], index, nil
 }
 
-// ProposeMany has commands agreed together: all in one entry, in order, with
-// nothing in between. The entry may hold other callers' commands before and after.
+// ProposeMany commits commands together: all in one entry, in order, with nothing in between. The
+// entry may hold other callers' commands before and after.
 func (l *Log) ProposeMany(ctx context.Context, commands [][]byte) ([]any, uint64, error) {
 	p := &proposal{kind: kindCommands, commands: commands, size: commandsSize(commands)}
 	switch {
@@ -131,7 +130,7 @@ func (l *Log) submit(ctx context.Context, p *proposal) ([]any, uint64, error) {
 	}
 }
 
-// awaitConfirmedTerm waits until this leader is confirmed: until then it agrees on nothing.
+// awaitConfirmedTerm waits until this leader's term is confirmed: until then it commits nothing.
 func (l *Log) awaitConfirmedTerm(ctx context.Context) error {
 	for l.ruling.Load() == 0 {
 		if l.raft.State() != raft.Leader {
@@ -148,7 +147,7 @@ func (l *Log) awaitConfirmedTerm(ctx context.Context) error {
 	return nil
 }
 
-// orClosed returns err, or ErrClosed if that is why.
+// orClosed returns err, or ErrClosed if the log is closed.
 func (l *Log) orClosed(err error) error {
 	select {
 	case <-l.stop:
@@ -158,7 +157,7 @@ func (l *Log) orClosed(err error) error {
 	}
 }
 
-// entry is one log entry on its way to agreement.
+// entry is one log entry under way.
 type entry struct {
 	future raft.ApplyFuture
 	number uint64
@@ -182,7 +181,7 @@ func (l *Log) batch() {
 		}
 		callers := last // all of them were answered, unless some have gathered
 		for len(l.slots) > 0 && len(l.queue) < worthSending && next.size < worthBytes {
-			<-l.room // callers gather meanwhile
+			<-l.notify // callers gather meanwhile
 			callers = last + len(l.queue) + 1
 		}
 		expected := l.expected(next, callers)
@@ -193,7 +192,7 @@ func (l *Log) batch() {
 			<-l.slots
 			continue
 		}
-		if parts[0].kind != kindMark && l.ruling.Load() == 0 { // lost meanwhile, and perhaps won again
+		if parts[0].kind != kindMark && l.ruling.Load() == 0 { // lost meanwhile, and perhaps regained
 			<-l.slots
 			refuse(parts, ErrNotLeader)
 			continue
@@ -206,7 +205,7 @@ func (l *Log) batch() {
 	}
 }
 
-// expected is how many of the callers who are about the next entry waits for.
+// expected returns how many callers the next entry waits for.
 func (l *Log) expected(first *proposal, callers int) int {
 	if callers < crowd || len(l.slots) > 0 || first.size >= worthBytes || first.kind != kindCommands {
 		return 0
@@ -214,9 +213,9 @@ func (l *Log) expected(first *proposal, callers int) int {
 	return min(callers, worthSending)
 }
 
-// gather takes what waits, up to the limits of a shared entry, beginning with
-// first, and for a moment what is expected to come. Checkpoints and marks share with
-// nobody. It returns the one that did not fit.
+// gather takes waiting proposals, up to the limits of a shared entry, beginning with first, and for
+// a moment those expected to come. Checkpoints and marks share no entry. It returns the one that
+// did not fit.
 func (l *Log) gather(first *proposal, expected int) (parts []*proposal, next *proposal) {
 	count, size := 0, 0
 	var over <-chan time.Time
@@ -263,8 +262,8 @@ func (l *Log) settle() {
 		err := l.classify(e.future.Error())
 		<-l.slots
 		select {
-		case l.room <- struct{}{}:
-		default: // nobody has seen the last one yet
+		case l.notify <- struct{}{}:
+		default: // the last answer was not read yet
 		}
 		l.took.Store(int64(time.Since(e.sent)))
 		l.settled.Store(e.number)
@@ -283,7 +282,7 @@ func refuse(parts []*proposal, err error) {
 	}
 }
 
-// share deals the results of an entry out to its callers.
+// share distributes the results of an entry to its callers.
 func (l *Log) share(e entry) {
 	response := e.future.Response()
 	results, ok := response.([]any)
@@ -300,8 +299,8 @@ func (l *Log) share(e entry) {
 	}
 }
 
-// classify says what raft's answer to an entry means for its callers, and notes
-// refusals that should be passing (watchdog.go).
+// classify translates raft's answer to an entry for its callers, and records refusals that should
+// be temporary (watchdog.go).
 func (l *Log) classify(err error) error {
 	handover := errors.Is(err, raft.ErrLeadershipTransferInProgress)
 	l.refused.Store(handover)

@@ -59,7 +59,8 @@ func TestProposeElsewhereIsNotLeader(t *testing.T) {
 	})
 }
 
-// A leader cut off from the others cannot know what became of its entry.
+// TestLostLeadershipIsOutcomeUnknown checks that a leader cut off from the others reports an
+// unknown outcome.
 func TestLostLeadershipIsOutcomeUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
@@ -115,7 +116,8 @@ func TestClosedLogAnswersErrClosed(t *testing.T) {
 	})
 }
 
-// While entries are on their way, callers gather, and share the next one.
+// TestCallersShareEntries checks that callers gather while entries are under way, and share the
+// next one.
 func TestCallersShareEntries(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, nil)
@@ -156,7 +158,7 @@ func TestGatherKeepsTheLimits(t *testing.T) {
 	put(kindCommands, 50, 1000)
 	put(kindCommands, 7, 1000)       // 257 commands: too many
 	put(kindCommands, 1, batchBytes) // too many bytes
-	put(kindCheckpoint, 0, 0)        // shares with nobody
+	put(kindCheckpoint, 0, 0)        // shares with none
 	put(kindCommands, 5000, 900000)  // alone it may exceed both
 	var shapes [][]int
 	for next := <-l.queue; next != nil; {
@@ -173,11 +175,12 @@ func TestGatherKeepsTheLimits(t *testing.T) {
 	}
 }
 
-// Callers who were answered together share the next entry too, if they are soon there.
+// TestGatherWaitsForTheCrowd checks that callers that were answered together share the next entry,
+// too, if they come back soon.
 func TestGatherWaitsForTheCrowd(t *testing.T) {
 	for _, x := range []struct {
-		callers, come int           // who are about, and who come besides the first
-		took          time.Duration // agreeing on it
+		callers, come int           // the callers, and those who come after the first
+		took          time.Duration // committing it
 		parts         int
 		after         time.Duration
 	}{
@@ -211,19 +214,19 @@ func TestLeadershipAlternatesAndWaitsForNobody(t *testing.T) {
 		f := newFleet(t, nil)
 		f.grow(3)
 		first := f.leader()
-		for range 5 { // nobody receives meanwhile
+		for range 5 { // without a receiver
 			old := f.leader()
 			f.must(old.Transfer(f.ctx(), ""))
 			f.until("a handover", func() bool { return f.leader() != old })
 		}
 		f.close()
-		var heard []bool
+		var delivered []bool
 		for leads := range first.Leadership() {
-			heard = append(heard, leads)
+			delivered = append(delivered, leads)
 		}
-		for i, leads := range heard {
+		for i, leads := range delivered {
 			if leads != (i%2 == 0) {
-				t.Errorf("heard %v: not alternating from true", heard)
+				t.Errorf("delivered %v: not alternating from true", delivered)
 			}
 		}
 	})
@@ -254,7 +257,7 @@ func TestFailoverLosesNothing(t *testing.T) {
 	})
 }
 
-// An idle log answers a lone caller at once: no timer stands in its way.
+// TestLoneCallerDoesNotWait checks that an idle log answers a lone caller at once, without a timer.
 func TestLoneCallerDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)

@@ -8,19 +8,19 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// ErrNoQuorum means that a majority of the members did not answer in time.
+// ErrNoQuorum reports that a majority of the members did not answer in time.
 var ErrNoQuorum = errors.New("raftlog: no majority of the members answers")
 
-// ReadIndex returns an index such that a state that holds it holds everything
-// that was agreed before the call, and waits until this member's state does: what
-// is read after it is linearizable. Callers share one round of questions to the
-// other members. It answers ErrNotLeader on any member but the leader.
+// ReadIndex returns an index such that a state that holds it holds everything committed before the
+// call, and waits until this member's state does: a read after it is linearizable. Callers share
+// one round of questions to the other members. It returns ErrNotLeader on any member except the
+// leader.
 //
-// The round asks each peer for its term, after the call began. A newer leader needs
-// a majority that stored a higher term before it voted, and two majorities share a
-// member, so if a majority answers with no higher term, there was no newer leader
-// when it did. (The library's VerifyLeader counts answers to messages sent before
-// it was called, and so can confirm a leader that was paused through an election.)
+// The round asks each peer for its term, after the call began. A newer leader needs a majority that
+// stored a higher term before it voted, and two majorities share a member. So if a majority answers
+// with no higher term, there was no newer leader when it did. (The library's VerifyLeader counts
+// answers to messages sent before it was called, and so can confirm a leader that was paused
+// through an election.)
 func (l *Log) ReadIndex(ctx context.Context) (uint64, error) {
 	r := &read{done: make(chan struct{})}
 	select {
@@ -50,7 +50,7 @@ type read struct {
 	err   error
 }
 
-// serveReads runs one round at a time for all who wait when it begins.
+// serveReads runs one round at a time for all that wait when it begins.
 func (l *Log) serveReads() {
 	for {
 		select {
@@ -134,9 +134,8 @@ func (l *Log) awaitTerm(term uint64) error {
 // any member.
 func (l *Log) WaitApplied(ctx context.Context, index uint64) error {
 	for l.machine.appliedIndex() < index {
-		// The state sees only commands: if the entry is another kind, the command
-		// before it is the one to wait for. It can be looked for once raft has
-		// passed the entry on.
+		// The state sees only commands: for another kind of entry, wait for the command before it.
+		// It can be found once raft has passed the entry on.
 		if l.raft.AppliedIndex() >= index {
 			command, known := l.commandAt(index)
 			if !known {
@@ -159,8 +158,8 @@ func (l *Log) WaitApplied(ctx context.Context, index uint64) error {
 	return nil
 }
 
-// commandAt is the newest command at or before index that may not be in the state
-// yet; false if there is none: all of them are applied, or in a restored snapshot.
+// commandAt returns the newest command at or before index that may not be in the state yet; false
+// if all of them are applied, or in a restored snapshot.
 func (l *Log) commandAt(index uint64) (uint64, bool) {
 	for ; index > l.machine.appliedIndex(); index-- {
 		var log raft.Log
@@ -185,5 +184,5 @@ func voters(servers []raft.Server) []raft.Server {
 	return out
 }
 
-// quorum is how many votes are a majority.
+// quorum returns the number of votes of a majority.
 func quorum(servers []raft.Server) int { return len(voters(servers))/2 + 1 }

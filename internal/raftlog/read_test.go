@@ -35,7 +35,8 @@ func TestReadsSeeWhatWasAgreedBefore(t *testing.T) {
 	})
 }
 
-// Entries that raft keeps for itself are waited for, too.
+// TestWaitAppliedOfAnEntryWithoutACommand checks that entries that raft keeps for itself are waited
+// for, too.
 func TestWaitAppliedOfAnEntryWithoutACommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
@@ -52,7 +53,7 @@ func TestWaitAppliedOfAnEntryWithoutACommand(t *testing.T) {
 	})
 }
 
-// A read waits until what is agreed is in the state.
+// TestReadWaitsForTheState checks that a read waits until the committed entries are in the state.
 func TestReadWaitsForTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
@@ -108,9 +109,9 @@ func (c *lateConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A leader is deposed without knowing it: it still gets answers that its peers gave
-// before. The library's VerifyLeader takes them for an answer to a question asked
-// later, and the read would miss what the new leader has agreed.
+// TestAnswersFromBeforeTheReadDoNotConfirmALeader deposes a leader that does not know it: it still
+// gets answers that its peers sent before. The library's VerifyLeader takes them for answers to a
+// later question, and the read would miss what the new leader has committed.
 func TestAnswersFromBeforeTheReadDoNotConfirmALeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
@@ -123,7 +124,7 @@ func TestAnswersFromBeforeTheReadDoNotConfirmALeader(t *testing.T) {
 		time.Sleep(time.Second)
 		old, heir := f.nodes[0], f.nodes[1]
 		f.net.mu.Lock()
-		f.net.deaf = old.cfg.Addr // nobody can tell it
+		f.net.deaf = old.cfg.Addr // the news cannot reach it
 		f.net.mu.Unlock()
 		go old.Transfer(f.ctx(), heir.self.ID)
 		for heir.ruling.Load() == 0 {
@@ -139,7 +140,7 @@ func TestAnswersFromBeforeTheReadDoNotConfirmALeader(t *testing.T) {
 			t.Errorf("the deposed leader reads: %v; its state is %v", err, old.fsm.list())
 		}
 		f.close()
-		time.Sleep(time.Second) // for the answers still on their way
+		time.Sleep(time.Second) // for the answers still under way
 	})
 }
 

@@ -12,16 +12,16 @@ import (
 	"github.com/greylag/greylag/internal/boltcheck"
 )
 
-// Recovery says what Recover kept and what may be lost.
+// Recovery reports what Recover kept and what may be lost.
 type Recovery struct {
-	LastIndex, LastTerm    uint64 // everything up to here is kept, and counts as agreed
-	Snapshot               uint64 // the newest entry in the snapshot that it begins with; 0: no snapshot
+	LastIndex, LastTerm    uint64 // everything up to here is kept, and counts as committed
+	Snapshot               uint64 // the newest entry in its first snapshot; 0: no snapshot
 	DamagedFrom, DamagedTo uint64 // entries that could not be read and were dropped; 0 if none
 	Members                []Member
 	Unmarked               bool // the directory had been marked as damaged
 }
 
-// String says it in words for the operator.
+// String describes it for the operator.
 func (r Recovery) String() string {
 	text := fmt.Sprintf("kept everything up to entry %d; whatever other members had agreed after it is lost", r.LastIndex)
 	if r.DamagedFrom != 0 {
@@ -30,16 +30,16 @@ func (r Recovery) String() string {
 	return text
 }
 
-// Recover makes a member whose peers are lost for good able to lead again. The
-// daemon must be stopped. It reads the newest whole snapshot and the log after it up
-// to the first damaged entry, writes a snapshot with the given members, and empties
-// the log. Entries that this member holds but that were never agreed count as agreed
-// from then on, and entries that only the lost members held are gone.
+// Recover lets a member lead again whose peers are lost permanently. The daemon must be stopped. It
+// reads the newest whole snapshot and the log after it up to the first damaged entry, writes a
+// snapshot with the given members, and empties the log. Entries that this member holds but that
+// were never committed count as committed from then on; entries that only the lost members held are
+// gone.
 //
-// Members other than this one must have belonged to the cluster, and Recover must be
-// run on each of them with the same list; the safe way is this member alone, and
-// AddMember for new ones: an empty list means that, at cfg.Addr. Else of cfg only
-// ClusterID, Dir, Clock and Logger matter. fsm must not be used afterwards.
+// Members other than this one must have belonged to the cluster, and Recover must be run on each of
+// them with the same list. The safe way is this member alone, and AddMember for new ones: an empty
+// list means that, at cfg.Addr. Otherwise only ClusterID, Dir, Clock and Logger of cfg matter. fsm
+// must not be used afterwards.
 func Recover(cfg Config, fsm FSM, members []Member) (Recovery, error) {
 	cfg = cfg.withDefaults()
 	r, err := openRecovery(cfg)
@@ -48,7 +48,7 @@ func Recover(cfg Config, fsm FSM, members []Member) (Recovery, error) {
 	}
 	defer r.store.close()
 	renamed := checkRemoved(cfg.Dir, r.self) != nil
-	if renamed { // the cluster refuses the old id
+	if renamed { // the cluster refuses the old ID
 		r.self.ID, r.self.MemberAt = MintID(), 0
 	}
 	if len(members) == 0 {
@@ -88,8 +88,8 @@ func Recover(cfg Config, fsm FSM, members []Member) (Recovery, error) {
 	return report, nil
 }
 
-// Recoverable says what Recover would keep, and with whom the member agreed until now, itself
-// among them. It changes nothing. Of cfg only ClusterID, Dir and Logger matter.
+// Recoverable reports what Recover would keep, and the latest members, including this one. It
+// changes nothing. Only ClusterID, Dir and Logger of cfg matter.
 func Recoverable(cfg Config) (report Recovery, self string, err error) {
 	r, err := openRecovery(cfg.withDefaults())
 	if err != nil {
@@ -109,7 +109,7 @@ func Recoverable(cfg Config) (report Recovery, self string, err error) {
 	return report, r.self.ID, nil
 }
 
-// recovery is what a stopped member has on disk.
+// recovery is a stopped member's data on disk.
 type recovery struct {
 	self  identity
 	store *logStore // to be closed
@@ -136,8 +136,8 @@ func openRecovery(cfg Config) (r recovery, err error) {
 	return r, nil
 }
 
-// check refuses what cannot be opened. A missing log is no obstacle where a snapshot
-// holds a state, and a log without its newest transaction is read as it is.
+// check refuses what cannot be opened. A missing log is allowed if a snapshot holds a state, and a
+// log without its newest transaction is read as it is.
 func (r recovery) check(dir string) error {
 	path := filepath.Join(dir, databaseFile)
 	_, err := boltcheck.Tree(path)
@@ -166,7 +166,7 @@ func (r recovery) begin(dir string, term uint64) error {
 	if err := r.store.storeMax(keyTerm, term); err != nil {
 		return fmt.Errorf("raftlog: recover: %w", err)
 	}
-	// A snapshot that was lost is given up; the next one is noted when it is taken.
+	// A snapshot that was lost is ignored; the next one is recorded when it is taken.
 	if err := r.store.SetUint64(keySnapshotKept, 0); err != nil {
 		return fmt.Errorf("raftlog: recover: %w", err)
 	}
@@ -220,7 +220,7 @@ func readable(store *logStore, snap *snapshots) (Recovery, error) {
 	return report, nil
 }
 
-// newestWhole is of which entry the newest snapshot is that can be read, 0 if there are none.
+// newestWhole returns the index of the newest readable snapshot, 0 if none exists.
 func newestWhole(snap *snapshots) (index, term uint64, err error) {
 	list, err := snap.List()
 	if err != nil {
@@ -233,7 +233,7 @@ func newestWhole(snap *snapshots) (index, term uint64, err error) {
 		}
 	}
 	if len(list) > 0 {
-		return 0, 0, fmt.Errorf("raftlog: recover: no snapshot can be read: %w", snap.trouble())
+		return 0, 0, fmt.Errorf("raftlog: recover: no snapshot can be read: %w", snap.lastFailure())
 	}
 	return 0, 0, nil
 }
@@ -270,8 +270,8 @@ func recoveredServers(self identity, members []Member, known []raft.Server) ([]r
 	return servers, nil
 }
 
-// knownServers is the newest membership that the log or a snapshot tells, as far as
-// they can be read. store may be nil.
+// knownServers returns the newest membership in the log or a snapshot, as far as they can be read.
+// store may be nil.
 func knownServers(store *logStore, snap *snapshots) (servers []raft.Server) {
 	var newest uint64
 	list, _ := snap.List() // none readable: nothing known from them
@@ -283,7 +283,7 @@ func knownServers(store *logStore, snap *snapshots) (servers []raft.Server) {
 	if store == nil {
 		return servers
 	}
-	defer func() { _ = recover() }() // bbolt panics on damaged pages: what was found so far stands
+	defer func() { _ = recover() }() // bbolt panics on damaged pages: what was found so far is used
 	first, err := store.db.FirstIndex()
 	if err != nil || first == 0 {
 		return servers

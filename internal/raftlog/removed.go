@@ -55,9 +55,9 @@ func (l *Log) markRemoved() {
 // retired reports whether a member id was removed permanently.
 func (l *Log) retired(id string) bool { return l.cfg.Retired != nil && l.cfg.Retired(id) }
 
-// barred reports whether connections of a member are refused. A retired id is accepted until the
+// refusesMember reports whether connections of a member are refused. A retired id is accepted until the
 // configuration without it is committed: until then the cluster may need its vote.
-func (l *Log) barred(id string) bool {
+func (l *Log) refusesMember(id string) bool {
 	if !l.retired(id) {
 		return false
 	}
@@ -76,7 +76,7 @@ func (l *Log) joined(c configuration) {
 	} else if at := l.memberAt.Load(); at != 0 && c.index > at && len(c.servers) > 0 {
 		l.end(ErrRemoved)
 	}
-	l.mux.dropBarred()
+	l.mux.dropRefused()
 }
 
 // isSelf reports whether this member is among servers, with the data that it has now.

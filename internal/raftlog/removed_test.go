@@ -43,7 +43,7 @@ func (f *fleet) remove(r *retirements, id string) {
 	f.takeOut(id)
 }
 
-// takeOut takes a member out of the configuration, which may be the leader.
+// takeOut removes a member from the configuration, which may be the leader.
 func (f *fleet) takeOut(id string) {
 	f.t.Helper()
 	f.change("removal of "+id, func(leader *node) error {
@@ -104,7 +104,8 @@ func TestRemovedMemberIsRefusedPermanently(t *testing.T) {
 	})
 }
 
-// A member that was removed before its vote is not added by the call that still waits for it.
+// TestMemberRemovedBeforeItsVoteStaysRemoved checks that a member that was removed before its vote
+// is not added by the call that still waits for it.
 func TestMemberRemovedBeforeItsVoteStaysRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, r := newRetiringFleet(t)
@@ -147,7 +148,8 @@ func TestLearnerIsRefusedAfterItsRemoval(t *testing.T) {
 	})
 }
 
-// The call that added a learner may end before it has caught up.
+// TestLearnerGetsItsVoteWithoutAnotherCall ends the call that added a learner before it has caught
+// up.
 func TestLearnerGetsItsVoteWithoutAnotherCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
@@ -165,7 +167,8 @@ func TestLearnerGetsItsVoteWithoutAnotherCall(t *testing.T) {
 	})
 }
 
-// Between the two steps of a removal the cluster may need the vote of the member.
+// TestRetiredMemberVotesUntilItIsTakenOut checks that the member can vote between the two steps of
+// its removal, since the cluster may need that vote.
 func TestRetiredMemberVotesUntilItIsTakenOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, r := newRetiringFleet(t)
@@ -204,8 +207,8 @@ func TestAddressHasOneMember(t *testing.T) {
 	})
 }
 
-// A member whose data was set aside waits under a new id at its address, as long as the old one is
-// a member: the two never vote together.
+// TestMemberWhoseDataWasSetAsideWaitsForItsAddress checks that a member whose data was set aside
+// waits under a new ID at its address while the old one is a member: the two never vote together.
 func TestMemberWhoseDataWasSetAsideWaitsForItsAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, r := newRetiringFleet(t)
@@ -239,7 +242,7 @@ func TestMemberWhoseDataWasSetAsideWaitsForItsAddress(t *testing.T) {
 	})
 }
 
-// Two ids that are added for one address at the same time: one is a member.
+// TestAddressIsGivenOnce adds two IDs for one address at the same time: only one becomes a member.
 func TestAddressIsGivenOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
@@ -264,7 +267,8 @@ func TestAddressIsGivenOnce(t *testing.T) {
 	})
 }
 
-// What a removed controller holds can be the last copy: recovery gives it an id that is not refused.
+// TestRecoveryOfARemovedMemberGetsANewID checks that recovery gives a removed controller an ID that
+// is not refused: its data can be the last copy.
 func TestRecoveryOfARemovedMemberGetsANewID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, r := newRetiringFleet(t)
@@ -302,7 +306,8 @@ func (f *fleet) copyLog(from, to *node) {
 	}
 }
 
-// A member whose log holds its removal, and that reaches no peer, ends all the same.
+// TestRemovalIsLearnedFromTheLogAlone checks that a member whose log holds its removal, and that
+// reaches no peer, ends all the same.
 func TestRemovalIsLearnedFromTheLogAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
@@ -321,7 +326,8 @@ func TestRemovalIsLearnedFromTheLogAlone(t *testing.T) {
 	})
 }
 
-// A member that was down while it was removed learns it from any peer that knows its log.
+// TestRemovalWhileDownIsLearnedFromPeers checks that a member that was down while it was removed
+// learns it from any peer that knows its log.
 func TestRemovalWhileDownIsLearnedFromPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil) // no peer refuses its connections
@@ -335,7 +341,8 @@ func TestRemovalWhileDownIsLearnedFromPeers(t *testing.T) {
 	})
 }
 
-// A removal that was not agreed is dropped from the log, and its member goes on.
+// TestRemovalThatWasNotAgreedEndsNothing checks that a removal that was not committed is dropped
+// from the log, and that its member continues.
 func TestRemovalThatWasNotAgreedEndsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)

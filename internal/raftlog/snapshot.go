@@ -15,17 +15,16 @@ import (
 	"github.com/greylag/greylag/internal/codec"
 )
 
-// A snapshot is a row of frames:
+// A snapshot is a sequence of frames:
 //
 //	frame: length, 4 bytes LE | CRC-32C of number and payload, 4 bytes LE | payload
-//	first: "GLSN" form byte, 0 | how the digest is made, 2 bytes LE | index | digest of the state, 8 bytes LE each
-//	then:  what the FSM wrote, in pieces of up to 256 KiB
+//	first: "GLSN" form byte, 0 | digest version, 2 bytes LE | index | digest of the state, 8 bytes LE each
+//	then:  the FSM's data, in pieces of up to 256 KiB
 //	last:  length 0
 //
-// The number of a frame, counted from 0, is in its CRC, so that frames cannot be
-// lost or swapped. The library checks a CRC-64 of the file on disk, which however is
-// computed by whoever receives the snapshot; these cover the way from the state of
-// one member to that of another.
+// The number of a frame, counted from 0, is in its CRC, so that frames cannot be lost or swapped.
+// The library checks a CRC-64 of the file on disk, but computes it on the receiver of a snapshot;
+// these CRCs cover the way from the state of one member to that of another.
 const (
 	snapshotMagic = "GLSN"
 	snapshotForm  = 1
@@ -37,8 +36,8 @@ var errSnapshot = errors.New("snapshot is damaged")
 type snapshotHead struct {
 	Index  uint64 // of the newest entry in the state
 	Digest uint64
-	// DigestVersion is that of the program that wrote the snapshot: another one
-	// reads it, and makes another digest of the same state.
+	// DigestVersion is that of the program that wrote the snapshot. A program with another version
+	// reads it, and computes another digest of the same state.
 	DigestVersion uint16
 }
 
@@ -73,7 +72,7 @@ func frameCRC(number uint32, payload []byte) uint32 {
 	return crc32.Update(crc32.Checksum(n[:], castagnoli), castagnoli, payload)
 }
 
-// frameWriter cuts what is written into frames.
+// frameWriter divides its input into frames.
 type frameWriter struct {
 	w      io.Writer
 	number uint32
@@ -104,8 +103,7 @@ func (f *frameWriter) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// frameReader gives back what a frameWriter was given, and errSnapshot at the
-// first byte that is not.
+// frameReader returns what a frameWriter was given, and errSnapshot at the first wrong byte.
 type frameReader struct {
 	r      io.Reader
 	number uint32
@@ -205,11 +203,11 @@ func (c *capture) Persist(sink raft.SnapshotSink) error {
 // Release frees the captured state.
 func (c *capture) Release() { c.writer.Release() }
 
-// snapshots is raft's file store, which also checks every frame before a byte
-// reaches the state machine, and remembers what it opened last.
+// snapshots is raft's file store, which also checks every frame before a byte reaches the state
+// machine, and remembers which one it opened last.
 type snapshots struct {
 	*raft.FileSnapshotStore
-	store  *logStore // that notes each snapshot; set by openLog
+	store  *logStore // records each snapshot; set by openLog
 	mu     sync.Mutex
 	last   configuration
 	index  uint64 // of the snapshot opened last
@@ -233,8 +231,8 @@ func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, c r
 	return &snapshotSink{SnapshotSink: sink, store: s.store, index: index}, nil
 }
 
-// newest returns the head of the newest snapshot, whether it is whole or not; a zero
-// one if there are none.
+// newest returns the head of the newest snapshot, whether it is whole or not; a zero one if none
+// exists.
 func (s *snapshots) newest() (newest raft.SnapshotMeta) {
 	list, _ := s.List() // on an error, as if there were none
 	for _, meta := range list {
@@ -274,15 +272,15 @@ func (s *snapshots) failed(err error) error {
 	return err
 }
 
-// trouble is the last failure to restore.
-func (s *snapshots) trouble() error {
+// lastFailure is the last failure to restore.
+func (s *snapshots) lastFailure() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.broken
 }
 
-// opened is the configuration of the snapshot opened last, and its index: the log
-// goes on after it. (After the restore of a backup that is not the index in its head.)
+// opened returns the configuration of the snapshot opened last, and its index: the log continues
+// after it. (After the restore of a backup, that is not the index in its head.)
 func (s *snapshots) opened() (configuration, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -302,7 +300,7 @@ func (s *snapshots) floor() uint64 {
 	return floor
 }
 
-// SnapshotNow takes a snapshot and forgets the entries that are no longer needed.
+// SnapshotNow takes a snapshot and drops the entries that are no longer needed.
 func (l *Log) SnapshotNow(ctx context.Context) error {
 	return l.await(ctx, func() error {
 		err := l.raft.Snapshot().Error()

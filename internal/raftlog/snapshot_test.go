@@ -50,7 +50,7 @@ func TestFramesComeBackWhole(t *testing.T) {
 	}
 }
 
-// Snapshots of released versions; they must be read for ever.
+// TestGoldenSnapshots reads snapshots of released versions; they must stay readable.
 func TestGoldenSnapshots(t *testing.T) {
 	files, err := filepath.Glob("testdata/snapshot-v*.bin")
 	if err != nil || len(files) == 0 {
@@ -81,7 +81,7 @@ func FuzzSnapshot(f *testing.F) {
 	})
 }
 
-// snapshotFiles are the state files of the snapshots, newest first.
+// snapshotFiles returns the state files of the snapshots, newest first.
 func snapshotFiles(t *testing.T, n *node) []string {
 	t.Helper()
 	list, err := n.machine.snap.List()
@@ -107,7 +107,7 @@ func damage(t *testing.T, path string) {
 	}
 }
 
-// alone starts a single member that forgets as much as it may at every snapshot.
+// alone starts a single member that drops as much as possible at every snapshot.
 func alone(t *testing.T, snapshots int) (*fleet, []string) {
 	t.Helper()
 	f := newFleet(t, func(c *Config) { c.TrailingLogs = 1 })
@@ -160,7 +160,8 @@ func TestLoneMemberWithoutAWholeSnapshotStopsAndKeepsItsData(t *testing.T) {
 	}
 }
 
-// A learner that joins late gets a snapshot and the log after it.
+// TestSnapshotReachesANewMember checks that a learner that joins late gets a snapshot and the log
+// after it.
 func TestSnapshotReachesANewMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, func(c *Config) { c.TrailingLogs, c.SnapshotRetain = 1, 1 })

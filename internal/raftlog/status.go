@@ -12,37 +12,37 @@ type Member struct {
 	Voter    bool // false: a learner, which follows but has no vote
 }
 
-// Contact is when the leader last heard another member, and the newest entry that
-// it said it has.
+// Contact is when the leader last heard from another member, and the newest entry that it
+// acknowledged.
 type Contact struct {
 	At        time.Time
 	LastIndex uint64
 }
 
-// Status is what one member knows of itself and the cluster.
+// Status is one member's view of itself and the cluster.
 type Status struct {
 	ID, Addr, ClusterID  string
 	State                string // leader, follower, candidate, stopped
 	Term                 uint64
 	LastIndex            uint64 // newest entry on disk
-	CommitIndex          uint64 // newest entry known to be agreed
+	CommitIndex          uint64 // newest entry known to be committed
 	AppliedIndex         uint64 // newest command in the state
 	LeaderID, LeaderAddr string // "" if unknown
 	LastContact          time.Duration
 	Members              []Member
-	Heard                map[string]Contact // on the leader: other members by id, without those never heard
-	Fresh                bool               // no state yet: wants Bootstrap, or AddMember by a leader
-	WasMember            bool               // it was in an agreed configuration since it was opened
+	Contacts             map[string]Contact // on the leader: other members by ID, without those it never heard from
+	Fresh                bool               // no state yet: needs Bootstrap, or AddMember by a leader
+	WasMember            bool               // it was in a committed configuration since it was opened
 	DiskLow              bool               // refuse submissions; see Config.ReserveBytes
-	DiskFree             int64              // bytes besides the reserve
+	DiskFree             int64              // bytes in addition to the reserve
 }
 
-// DiskLow is Status().DiskLow, for those who ask with each request.
+// DiskLow is Status().DiskLow, for callers that ask with each request.
 func (l *Log) DiskLow() bool { return l.reserve.low.Load() }
 
-// NoRoom tells whether a leader whose disk is low has looked for a voter with room
-// and found none. Until it has looked, and while it hands over, it is not so.
-func (l *Log) NoRoom() bool { return l.crowded.Load() }
+// NoVoterHasSpace reports whether a leader whose disk is low has looked for a voter with space and found
+// none. It is false before it has looked, and while it transfers leadership.
+func (l *Log) NoVoterHasSpace() bool { return l.crowded.Load() }
 
 // IsMember reports whether this member is in the newest configuration that it knows.
 func (l *Log) IsMember() bool {
@@ -50,8 +50,8 @@ func (l *Log) IsMember() bool {
 	return known
 }
 
-// Status is read without waiting for anything. LastContact is the time since the
-// leader was heard: 0 on the leader, negative if never.
+// Status returns the status without blocking. LastContact is the time since the last message of the
+// leader: 0 on the leader, negative if there was none.
 func (l *Log) Status() Status {
 	s := Status{
 		ID: l.self.ID, Addr: l.cfg.Addr, ClusterID: l.self.Cluster,
@@ -64,7 +64,7 @@ func (l *Log) Status() Status {
 		WasMember:    l.wasMember.Load(),
 	}
 	s.LeaderID, s.LeaderAddr = l.Leader()
-	s.State, s.LastContact, s.Heard = "follower", -1, make(map[string]Contact)
+	s.State, s.LastContact, s.Contacts = "follower", -1, make(map[string]Contact)
 	if last := l.raft.LastContact(); !last.IsZero() {
 		s.LastContact = time.Since(last)
 	}
@@ -82,8 +82,8 @@ func (l *Log) Status() Status {
 			t.addr = string(server.Address)
 		}
 		s.Members = append(s.Members, Member{string(server.ID), t.addr, server.Suffrage == raft.Voter})
-		if contact, ok := l.trans.heard.Load(server.ID); ok && s.State == "leader" {
-			s.Heard[string(server.ID)] = contact.(Contact)
+		if contact, ok := l.trans.contacts.Load(server.ID); ok && s.State == "leader" {
+			s.Contacts[string(server.ID)] = contact.(Contact)
 		}
 	}
 	s.Fresh = len(s.Members) == 0 && s.LastIndex == 0

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestStatusTellsWhoIsSilent: an administrator sees on the leader which controller
-// is down, and how far each has come.
-func TestStatusTellsWhoIsSilent(t *testing.T) {
+// TestStatusShowsSilentMembers checks that the leader's status shows which controller is down, and
+// how far each has come.
+func TestStatusShowsSilentMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
 		defer f.close()
@@ -17,19 +17,19 @@ func TestStatusTellsWhoIsSilent(t *testing.T) {
 		leader, followers := f.leader(), f.followers()
 		gone, there := followers[0], followers[1]
 		f.until("all heard", func() bool {
-			heard := leader.Status().Heard
-			return len(heard) == 2 && heard[gone.self.ID].LastIndex == leader.Status().LastIndex
+			contacts := leader.Status().Contacts
+			return len(contacts) == 2 && contacts[gone.self.ID].LastIndex == leader.Status().LastIndex
 		})
-		if n := len(there.Status().Heard); n != 0 {
+		if n := len(there.Status().Contacts); n != 0 {
 			t.Errorf("a follower hears %d members", n)
 		}
 		f.isolate(gone, true)
 		time.Sleep(time.Minute)
-		heard := leader.Status().Heard
-		if silent := time.Since(heard[gone.self.ID].At); silent < 50*time.Second {
+		contacts := leader.Status().Contacts
+		if silent := time.Since(contacts[gone.self.ID].At); silent < 50*time.Second {
 			t.Errorf("a member that is gone was heard %s ago", silent)
 		}
-		if silent := time.Since(heard[there.self.ID].At); silent > time.Second {
+		if silent := time.Since(contacts[there.self.ID].At); silent > time.Second {
 			t.Errorf("a member that is there was heard %s ago", silent)
 		}
 	})

@@ -19,10 +19,11 @@ import (
 )
 
 const (
-	// deleteChunk entries are forgotten in one transaction. One transaction for a
+	// deleteChunk is the number of entries that one transaction deletes. One transaction for a
 	// million of them blocks every writer for 1 to 7 s; 2,000 for 29 ms.
 	deleteChunk = 2000
-	// The newest entries stay in memory, for followers that are a little behind.
+	// cacheEntries and cacheBytes bound the newest entries in memory, for followers that lag a
+	// little.
 	cacheEntries = 4096
 	cacheBytes   = 64 << 20
 )
@@ -33,12 +34,12 @@ var (
 	errNoKey = raftboltdb.ErrKeyNotFound
 )
 
-// logStore keeps raft's log and its term and vote in raft.db, and trusts nothing
-// that it reads back: bbolt has no checksum on data pages, and a flipped bit would
-// reach the state machine, or change a term, unnoticed.
+// logStore keeps raft's log and its term and vote in raft.db, and checks everything that it reads
+// back: bbolt has no checksum on data pages, and a flipped bit would reach the state machine, or
+// change a term, unnoticed.
 //
-// Stored with each entry, in raft's Extensions field: CRC-32C of index, term,
-// type and data. Stored after each value of the stable part: CRC-32C of key and value.
+// Stored with each entry, in raft's Extensions field: CRC-32C of index, term, type and data. Stored
+// after each value of the stable part: CRC-32C of key and value.
 type logStore struct {
 	db      *raftboltdb.BoltStore
 	stalls  *stalls
@@ -46,16 +47,15 @@ type logStore struct {
 	// damaged is called when a record cannot be trusted, failed when a write failed
 	// for another reason than a full disk; both before the error returns.
 	damaged, failed func(reason string)
-	// floor is the index of the oldest snapshot kept; entries after it are not
-	// forgotten. Nil: no floor.
+	// floor is the index of the oldest snapshot kept; entries after it are kept. Nil: no floor.
 	floor  func() uint64
 	cache  logCache
 	behind *writeBehind
 }
 
-// openStore opens raft.db in dir, or creates it; openLog decides whether it may.
-// NoFreelistSync with the map freelist: otherwise
-// each commit after a large truncation writes the whole freelist (2.7 ms, not 0.4).
+// openStore opens raft.db in dir, or creates it; openLog decides whether it may. It uses
+// NoFreelistSync with the map freelist: otherwise each commit after a large truncation writes the
+// whole freelist (2.7 ms, not 0.4).
 func openStore(dir string, res *reserve) (_ *logStore, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { // bbolt panics on damaged pages
@@ -102,10 +102,10 @@ func (s *logStore) guard(what string, op func() error) (err error) {
 	return op()
 }
 
-// write is guard for a write. When the disk is full, the space held back for this
-// kind of write is released and the write tried once more; if it fails again, that
-// passes when there is room. After any other failure what is on disk is unknown
-// until it is read anew: the kernel may report a failed fsync only once.
+// write is guard for a write. When the disk is full, it releases the space reserved for this kind
+// of write and tries once more; if that fails, the error is temporary. After any other failure the
+// content of the disk is unknown until it is read again: the kernel may report a failed fsync only
+// once.
 func (s *logStore) write(what string, part reservePart, op func() error) error {
 	err := s.guard(what, func() error {
 		err := op()
@@ -181,9 +181,8 @@ func recordCRC(log *raft.Log) uint32 {
 // StoreLog stores one entry durably.
 func (s *logStore) StoreLog(log *raft.Log) error { return s.StoreLogs([]*raft.Log{log}) }
 
-// StoreLogs stores entries durably: two fdatasyncs for all of them. Those of a leader it
-// hands to behind, if that takes them. An entry that arrives damaged is refused and the
-// sender tries again.
+// StoreLogs stores entries durably: two fdatasyncs for all of them. It passes a leader's entries to
+// behind, if that takes them. An entry that arrives damaged is refused and the sender tries again.
 func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	stored := make([]*raft.Log, len(logs))
 	for i, l := range logs {
@@ -213,8 +212,8 @@ func (s *logStore) writeEntries(logs []*raft.Log) error {
 	return s.write("store entries", reserveLog, func() error { return s.db.StoreLogs(logs) })
 }
 
-// writeBehind writes what cannot be refused any more: a disk that is full all of a
-// sudden, reserve included, is one that fails.
+// writeBehind writes entries that can no longer be refused: a disk that fills up suddenly, reserve
+// included, counts as failed.
 func (s *logStore) writeBehind(logs []*raft.Log) error {
 	err := s.writeEntries(logs)
 	if full(err) {
@@ -223,7 +222,7 @@ func (s *logStore) writeBehind(logs []*raft.Log) error {
 	return err
 }
 
-// DeleteRange forgets entries min to max in small transactions.
+// DeleteRange deletes entries min to max in small transactions.
 func (s *logStore) DeleteRange(min, max uint64) error {
 	plan, err := s.planDelete(span{min, max})
 	if err != nil {
@@ -242,9 +241,9 @@ func (s *logStore) DeleteRange(min, max uint64) error {
 // span is the entries min to max, both included.
 type span struct{ min, max uint64 }
 
-// planDelete cuts what is to be forgotten of the log into transactions: the oldest
-// first at its head, the newest first at its tail, so that the log has no hole if
-// the process ends in between. The head stays back to the floor.
+// planDelete divides a deletion into transactions: the oldest first at the head of the log, the
+// newest first at its tail, so that the log has no hole if the process ends in between. The head
+// stays back to the floor.
 func (s *logStore) planDelete(r span) (iter.Seq[span], error) {
 	first, err := s.FirstIndex()
 	if err != nil {
@@ -262,7 +261,7 @@ func (s *logStore) planDelete(r span) (iter.Seq[span], error) {
 	return func(yield func(span) bool) {
 		for r.min != 0 && r.min <= r.max {
 			part := r
-			if head { // after a restore there is a hole too wide to be passed in steps
+			if head { // after a restore the hole is too wide to be passed in steps
 				if first, err := s.FirstIndex(); err == nil && first > r.min {
 					r.min, part.min = min(first, r.max), min(first, r.max)
 				}
@@ -289,8 +288,8 @@ func (s *logStore) Set(key, value []byte) error {
 	return s.write("store term or vote", reserveVote, func() error { return s.db.Set(key, buf) })
 }
 
-// Get reads a value of the stable part; its error says "not found", the words
-// raft looks for, if there is none.
+// Get reads a value of the stable part; if none exists, its error says "not found", the words
+// raft looks for.
 func (s *logStore) Get(key []byte) (value []byte, err error) {
 	err = s.guard("read term or vote", func() error {
 		buf, err := s.db.Get(key)

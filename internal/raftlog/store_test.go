@@ -63,7 +63,8 @@ func TestDeleteRange(t *testing.T) {
 	}
 }
 
-// After each transaction of a deletion the log must be without a hole.
+// TestDeleteRangeGoesFromTheEnds checks that the log has no hole after each transaction of a
+// deletion.
 func TestDeleteRangeGoesFromTheEnds(t *testing.T) {
 	s := testStore(t, t.TempDir())
 	fill(t, s, 1, 9000)
@@ -111,7 +112,7 @@ func TestLogStaysBackToTheOldestSnapshot(t *testing.T) {
 	}
 }
 
-// flip flips a bit in the file wherever text stands, and says how often that was.
+// flip flips a bit in the file at each occurrence of text, and returns their number.
 func flip(t *testing.T, path, text string) int {
 	t.Helper()
 	data, err := os.ReadFile(path)

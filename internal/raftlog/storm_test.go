@@ -17,18 +17,18 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// storm is a fleet on slow disks and a slow network whose members lose their power.
+// storm is a fleet on slow disks and a slow network whose members lose power.
 type storm struct {
 	*fleet
 	rng   *rand.Rand
 	busy  sync.WaitGroup // clients, and members without power
 	ended chan struct{}
-	most  time.Duration // that a disk takes for what a leader has sent on
+	most  time.Duration // write time of a leader's disk for entries already sent
 
 	mu    sync.Mutex
-	dead  map[*node]bool // power lost: what it says counts no more
+	dead  map[*node]bool // power lost: its output no longer counts
 	acked map[string]bool
-	lost  int // entries that only memory had when the power went
+	lost  int // entries that only memory held at the power loss
 }
 
 // lag slows what a store writes behind down.
@@ -45,7 +45,7 @@ func (s *storm) lag(n *node) {
 	})
 }
 
-// client proposes commands of its own, to whoever seems to lead, until the storm is over.
+// client proposes commands of its own to the apparent leader until the storm is over.
 func (s *storm) client(name string) {
 	for i := 0; ; i++ {
 		select {
@@ -77,9 +77,9 @@ func (s *storm) running() []*node {
 	return slices.Clone(s.nodes)
 }
 
-// crash takes the power of a member away, and starts it with what its disk has.
+// crash cuts the power of a member, and starts it with the content of its disk.
 func (s *storm) crash(n *node, away time.Duration) {
-	synctest.Wait() // nobody writes now
+	synctest.Wait() // no more writes
 	s.mu.Lock()
 	s.dead[n] = true
 	s.mu.Unlock()
@@ -106,14 +106,14 @@ func (s *storm) crash(n *node, away time.Duration) {
 	s.start(n, cfg)
 }
 
-// stop stops a member while it hands leadership over, and starts it again.
+// stop stops a member while it transfers leadership, and starts it again.
 func (s *storm) stop(n *node) {
 	s.busy.Go(func() { _ = n.Transfer(context.Background(), "") }) // may fail
 	s.close(n)
 	s.start(n, n.cfg)
 }
 
-// close ends a member for good, which takes long only where its disk does.
+// close ends a member permanently, which takes long only on a slow disk.
 func (s *storm) close(n *node) {
 	if err := n.Close(); err != nil && s.most < time.Second {
 		s.t.Errorf("%s: %v", n.cfg.ID, err)
@@ -130,7 +130,7 @@ func (s *storm) start(n *node, cfg Config) {
 	s.mu.Unlock()
 }
 
-// act does one thing that happens to clusters.
+// act does one of the things that happen to clusters.
 func (s *storm) act() {
 	time.Sleep(time.Duration(s.rng.Int64N(int64(300 * time.Millisecond))))
 	some := s.nodes[s.rng.IntN(len(s.nodes))]
@@ -155,13 +155,13 @@ func (s *storm) act() {
 	case 9:
 		s.vote(some)
 	case 10:
-		if s.most < time.Second { // else it is not done with its database when it has stopped
+		if s.most < time.Second { // otherwise it still uses its database when it has stopped
 			s.stop(s.leader())
 		}
 	}
 }
 
-// vote takes a member's vote, or gives it back.
+// vote removes a member's vote, or restores it.
 func (s *storm) vote(n *node) {
 	leader := s.leader()
 	for _, server := range leader.raft.GetConfiguration().Configuration().Servers {
@@ -179,7 +179,7 @@ func (n *node) raftID() raft.ServerID { return raft.ServerID(n.self.ID) }
 
 var storms = flag.Uint64("storms", 20, "TestStorm: how many")
 
-// TestStorm: what was acknowledged is there after all that, on every member, and once.
+// TestStorm checks that what was acknowledged is on every member once, after all that.
 func TestStorm(t *testing.T) {
 	for seed := range *storms {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

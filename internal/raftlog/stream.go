@@ -14,16 +14,15 @@ import (
 // ALPN names the members' protocol in TLS, so that one port serves it and the API.
 const ALPN = "greylag-raft/1"
 
-// Stream brings connections from and to peers. It says nothing about who they
-// are beyond what its own security establishes.
+// Stream carries connections from and to peers. It says nothing about their identity beyond what
+// its own security establishes.
 type Stream interface {
 	net.Listener
 	// Dial connects to the Addr of a member within timeout.
 	Dial(addr string, timeout time.Duration) (net.Conn, error)
 }
 
-// TCPStream is a Stream in the clear, for tests and for networks that are
-// themselves secure.
+// TCPStream is a Stream without encryption, for tests and for networks that are themselves secure.
 type TCPStream struct{ net.Listener }
 
 // Dial connects to addr within timeout.
@@ -31,8 +30,8 @@ func (TCPStream) Dial(addr string, timeout time.Duration) (net.Conn, error) {
 	return net.DialTimeout("tcp", addr, timeout)
 }
 
-// TLSStream is a Stream over TLS whose incoming connections another listener
-// accepts: it hands each over once ALPN has chosen this protocol.
+// TLSStream is a Stream over TLS whose incoming connections another listener accepts: it passes
+// each on once ALPN has chosen this protocol.
 type TLSStream struct {
 	addr     net.Addr
 	config   *tls.Config
@@ -44,9 +43,9 @@ type TLSStream struct {
 	open map[*streamConn]struct{} // in both directions
 }
 
-// NewTLSStream returns a stream that dials with config; it sets the protocol, and
-// the server name to the dialled host if config has none. Who may be a peer is
-// config's to decide. addr is the listener's.
+// NewTLSStream returns a stream that dials with config; it sets the protocol, and the server name
+// to the dialled host if config has none. config decides which peers are accepted. addr is the
+// listener's.
 func NewTLSStream(addr net.Addr, config *tls.Config) *TLSStream {
 	config = config.Clone()
 	config.NextProtos = []string{ALPN}
@@ -113,7 +112,7 @@ type streamConn struct {
 	closed chan struct{}
 }
 
-// ConnectionState is that of the handshake.
+// ConnectionState returns that of the handshake.
 func (c *streamConn) ConnectionState() tls.ConnectionState { return c.state }
 
 // Close closes the connection.
@@ -143,7 +142,7 @@ func (s *TLSStream) Close() error {
 	return nil
 }
 
-// Addr is the address of the listener that feeds Handle.
+// Addr returns the address of the listener that feeds Handle.
 func (s *TLSStream) Addr() net.Addr { return s.addr }
 
 // Dial connects and completes the TLS handshake within timeout.

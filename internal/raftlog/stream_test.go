@@ -51,7 +51,7 @@ func authority(t *testing.T) *tls.Config {
 	}
 }
 
-// serveAPI is an HTTPS server that hands the members' connections over to a stream.
+// serveAPI is an HTTPS server that passes the members' connections to a stream.
 func serveAPI(t *testing.T, base *tls.Config) *TLSStream {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -97,8 +97,8 @@ func TestMembersShareAPortWithTheAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	stranger := authority(t)
-	if conn, err := NewTLSStream(nil, stranger).Dial(f.nodes[0].cfg.Addr, time.Second); err == nil {
+	foreign := authority(t)
+	if conn, err := NewTLSStream(nil, foreign).Dial(f.nodes[0].cfg.Addr, time.Second); err == nil {
 		conn.Close()
 		t.Error("a certificate of another authority was taken")
 	}

@@ -14,13 +14,13 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// delayed is a transport some of whose messages are late.
+// delayed is a transport that delays some messages.
 type delayed struct {
 	raft.Transport
 	preVote    raft.WithPreVote
-	timeoutNow time.Duration      // TimeoutNow is this late, and entries sent after it wait at the gate
+	timeoutNow time.Duration      // TimeoutNow is this late, and later entries wait at the gate
 	muted      atomic.Bool        // that has happened
-	to         raft.ServerAddress // what goes here waits at the gate, except heartbeats
+	to         raft.ServerAddress // messages to these wait at the gate, except heartbeats
 	gate       <-chan struct{}
 }
 
@@ -59,7 +59,7 @@ func (d *delayed) AppendEntriesPipeline(raft.ServerID, raft.ServerAddress) (raft
 	return nil, raft.ErrPipelineReplicationNotSupported
 }
 
-// memLayer gives the library's network transport the network in memory.
+// memLayer connects the library's network transport to the network in memory.
 type memLayer struct{ *memListener }
 
 func (l memLayer) Dial(to raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
@@ -81,8 +81,8 @@ type plainNode struct {
 	net   *memListener
 }
 
-// plainCluster is the library with three members, its network transport, and
-// nothing of this package but, if serial, the transport's way with heartbeats.
+// plainCluster is the library with three members, its network transport, and nothing of this
+// package except, if serial, the transport's handling of heartbeats.
 func plainCluster(t *testing.T, serial bool) []plainNode {
 	t.Helper()
 	wires := newMemNet()
@@ -116,7 +116,7 @@ func plainCluster(t *testing.T, serial bool) []plainNode {
 	return nodes
 }
 
-// bareNames sends without the member's id, which only this package's mux reads.
+// bareNames sends without the member's ID, which only this package's mux reads.
 type bareNames struct{ *transport }
 
 func (b bareNames) AppendEntries(id raft.ServerID, to raft.ServerAddress, q *raft.AppendEntriesRequest, a *raft.AppendEntriesResponse) error {
@@ -129,11 +129,10 @@ func (b bareNames) TimeoutNow(id raft.ServerID, to raft.ServerAddress, q *raft.T
 	return b.network.TimeoutNow(id, to, q, a)
 }
 
-// raft695 plays hashicorp/raft#695. The leader hands over to heir; the message is
-// so late that the handover is long given up when heir stands for election and
-// wins with the third member's vote. What the two then send each other is late too,
-// except heir's heartbeats. The old leader's main loop sleeps; now a client writes.
-// It returns what each member applied.
+// raft695 reproduces hashicorp/raft#695. The leader transfers to heir; the message is so late that
+// the transfer was given up when heir starts an election and wins with the third member's vote.
+// Their later messages are late too, except heir's heartbeats. The old leader's main loop sleeps;
+// now a client writes. It returns what each member applied.
 func raft695(t *testing.T, serial bool) (applied []map[uint64]string, outcome error) {
 	nodes := plainCluster(t, serial)
 	var old, heir plainNode
@@ -176,9 +175,9 @@ func raft695(t *testing.T, serial bool) (applied []map[uint64]string, outcome er
 	return applied, outcome
 }
 
-// The library alone diverges; with heartbeats on the main loop it does not. If the
-// first half fails after an upgrade, the library has been repaired: then consider
-// dropping the workaround.
+// TestHeartbeatsOnTheMainLoop checks that the library alone diverges, and does not with heartbeats
+// on the main loop. If the first half fails after an upgrade, the library has been fixed: then
+// consider dropping the workaround.
 func TestHeartbeatsOnTheMainLoop(t *testing.T) {
 	for _, serial := range []bool{false, true} {
 		t.Run(fmt.Sprintf("serial=%v", serial), func(t *testing.T) {
@@ -194,7 +193,7 @@ func TestHeartbeatsOnTheMainLoop(t *testing.T) {
 	}
 }
 
-// A member's own transport must be of that kind.
+// TestMemberUsesSerialHeartbeats checks that a member's own transport is of that kind.
 func TestMemberUsesSerialHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMux(newMemNet().listen("x"), identity{}, quiet())
@@ -252,8 +251,8 @@ func (a accepted) Response() *raft.AppendEntriesResponse {
 	return &raft.AppendEntriesResponse{Success: a.success}
 }
 
-// Answers are taken from the library when nobody listens any more, too: after a refusal, and
-// when this member's disk will never have the entry.
+// TestAnswersAreTakenWhenNobodyListens checks that answers are taken from the library when raft no
+// longer listens: after a refusal, and when this member's disk will never have the entry.
 func TestAnswersAreTakenWhenNobodyListens(t *testing.T) {
 	broken := errors.New("broken")
 	for _, onDisk := range []error{nil, broken} {
@@ -270,7 +269,7 @@ func TestAnswersAreTakenWhenNobodyListens(t *testing.T) {
 				select {
 				case inner.ready <- accepted{}:
 				default:
-					t.Fatalf("nobody takes the next answer; on this disk: %v", onDisk)
+					t.Fatalf("the next answer is not taken; on this disk: %v", onDisk)
 				}
 			}
 		})

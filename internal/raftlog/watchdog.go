@@ -10,15 +10,16 @@ import (
 
 const (
 	watchTick = 250 * time.Millisecond
-	// A leader whose entry is not agreed for this long, or that refuses entries for
-	// a handover for the second span, does not lead: hashicorp/raft#503, #614, #696.
+	// commitLimit and handoverLimit bound how long a leader's entry may stay uncommitted, and how
+	// long it may refuse entries for a transfer: a leader beyond them does not lead
+	// (hashicorp/raft#503, #614, #696).
 	commitLimit   = 5 * time.Second
 	handoverLimit = 10 * time.Second
 )
 
-// stalls knows which disk operations are under way and for how many ticks of the
-// watchdog. Ticks, not time: a process that was paused for a minute has not had a
-// hanging disk for a minute.
+// stalls records which disk operations are under way and for how many ticks of the watchdog. It
+// counts ticks, not time: a process that was paused for a minute has not had a hanging disk for a
+// minute.
 type stalls struct {
 	mu   sync.Mutex
 	next uint64
@@ -32,7 +33,7 @@ type operation struct {
 
 func newStalls() *stalls { return &stalls{ops: map[uint64]*operation{}} }
 
-// begin notes an operation; calling what it returns ends it.
+// begin records an operation; calling the result ends it.
 func (s *stalls) begin(what string) (end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +60,7 @@ func (s *stalls) tick() (what string, ticks int) {
 	return what, ticks
 }
 
-// idleLeader counts for how many ticks a leader has got nothing done.
+// idleLeader counts the ticks in which a leader made no progress.
 type idleLeader struct {
 	term    uint64
 	settled uint64
@@ -67,7 +68,7 @@ type idleLeader struct {
 	refused int
 }
 
-// look returns why the leader is of no use, or "".
+// look returns why the leader is useless, or "".
 func (i *idleLeader) look(l *Log) string {
 	term, settled := l.raft.CurrentTerm(), l.settled.Load()
 	if l.raft.State() != raft.Leader || term != i.term {
@@ -93,8 +94,8 @@ func (i *idleLeader) look(l *Log) string {
 
 func ticks(d time.Duration) int { return int((d + watchTick - 1) / watchTick) }
 
-// watch ends the process when the disk hangs or this member leads in vain. It
-// touches no disk: what it would wait for may never return.
+// watch ends the process when the disk hangs or this leader makes no progress. It touches no disk:
+// such a call may never return.
 func (l *Log) watch() {
 	tick := time.NewTicker(watchTick)
 	defer tick.Stop()

@@ -39,7 +39,8 @@ func TestHandoverThatNeverEndsStopsTheLeader(t *testing.T) {
 	})
 }
 
-// After a write that failed for another reason than a full disk, nobody knows what is on it.
+// TestFailingDiskStopsTheMember fails a write for another reason than a full disk: the content of
+// the disk is then unknown.
 func TestFailingDiskStopsTheMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
@@ -56,7 +57,7 @@ func TestFailingDiskStopsTheMember(t *testing.T) {
 	})
 }
 
-// A process that was paused has not had a hanging disk.
+// TestPauseIsNoStall checks that a process that was paused has not had a hanging disk.
 func TestPauseIsNoStall(t *testing.T) {
 	s := newStalls()
 	s.begin("store entries")
@@ -70,8 +71,8 @@ func TestPauseIsNoStall(t *testing.T) {
 	}
 }
 
-// disk mounts a file system of its own for one test, out of reach of whoever
-// clones the host's mounts meanwhile: it could not be taken away then.
+// disk mounts a file system of its own for one test, hidden from processes that clone the host's
+// mounts meanwhile: it could not be unmounted then.
 func disk(t *testing.T, script string) (dir string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -91,7 +92,8 @@ func disk(t *testing.T, script string) (dir string) {
 	return dir
 }
 
-// The disk of a leader hangs: it stops itself although its network is fine.
+// TestHangingDiskStopsTheLeader checks that a leader whose disk hangs stops itself although its
+// network is fine.
 func TestHangingDiskStopsTheLeader(t *testing.T) {
 	t.Parallel()
 	dir := disk(t, `truncate -s 64M "$IMAGE"; mkfs.ext4 -q "$IMAGE"; mount -o loop "$IMAGE" "$DIR"`)

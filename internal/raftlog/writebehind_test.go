@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// slow makes entries that are handed over wait for the gate.
+// slow makes queued entries wait for the gate.
 func slow(s *logStore, gate <-chan error) {
 	b := s.behind
 	b.close()
@@ -25,7 +25,8 @@ func slow(s *logStore, gate <-chan error) {
 	})
 }
 
-// What followers acknowledge is not agreed while the leader's own disk does not have it.
+// TestNothingIsAgreedBeforeTheLeadersDiskHasIt checks that followers' acknowledgements commit
+// nothing while the leader's own disk does not have it.
 func TestNothingIsAgreedBeforeTheLeadersDiskHasIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
@@ -56,7 +57,7 @@ func TestNothingIsAgreedBeforeTheLeadersDiskHasIt(t *testing.T) {
 	})
 }
 
-// A leader whose disk fails tells nobody that anything was agreed.
+// TestFailingDiskOfALeaderThatIsBehind checks that a leader whose disk fails acknowledges nothing.
 func TestFailingDiskOfALeaderThatIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, nil)
@@ -87,7 +88,8 @@ func slowStore(t *testing.T) (s *logStore, gate chan error) {
 	return s, gate
 }
 
-// Everything that is not a leader's entry waits for those that are on their way.
+// TestTheRestWaitsForWhatIsBehind checks that every write that is not a leader's entry waits for
+// those under way.
 func TestTheRestWaitsForWhatIsBehind(t *testing.T) {
 	logs := func(from, to uint64) (all []*raft.Log) {
 		for i := from; i <= to; i++ {
@@ -107,7 +109,7 @@ func TestTheRestWaitsForWhatIsBehind(t *testing.T) {
 		},
 		"an entry that is not in memory": func(s *logStore) error { s.cache.clear(); return s.GetLog(3, new(raft.Log)) },
 		"another leader's entries":       func(s *logStore) error { s.behind.allowed.Store(false); return s.StoreLogs(logs(4, 5)) },
-		"who votes":                      func(s *logStore) error { return s.StoreLog(&raft.Log{Index: 4, Term: 1, Type: raft.LogConfiguration}) },
+		"the voters":                     func(s *logStore) error { return s.StoreLog(&raft.Log{Index: 4, Term: 1, Type: raft.LogConfiguration}) },
 		"entries on a full disk":         func(s *logStore) error { s.reserve.roomy.Store(false); return s.StoreLogs(logs(4, 4)) },
 	} {
 		s, gate := slowStore(t)
@@ -133,7 +135,7 @@ func TestTheRestWaitsForWhatIsBehind(t *testing.T) {
 	}
 }
 
-// An acknowledgement waits for its own entry, and no longer.
+// TestWaitingForOneEntry checks that an acknowledgement waits for its own entry, and no longer.
 func TestWaitingForOneEntry(t *testing.T) {
 	s, gate := slowStore(t)
 	for i := range uint64(3) {
@@ -162,7 +164,8 @@ func TestWaitingForOneEntry(t *testing.T) {
 	}
 }
 
-// Whoever waits for all of it gets there although there is always more.
+// TestWaitingUnderLoad checks that a caller that waits for all of it is served although there is
+// always more.
 func TestWaitingUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, gate := newBehind(), make(chan error)

@@ -27,7 +27,7 @@ type world struct {
 	set     *Set // admitted since the daemon started
 }
 
-func TestConvergesAndNeverStartsTwice(t *testing.T) {
+func TestConvergesAndStartsOnce(t *testing.T) {
 	seeds := 2000
 	if testing.Short() {
 		seeds = 200
@@ -127,11 +127,11 @@ func (w *world) act(n int) {
 	}
 	actions, _ := Diff(w.set, seen, w.now)
 	for _, a := range actions[:min(n, len(actions))] {
-		w.carryOut(a)
+		w.execute(a)
 	}
 }
 
-func (w *world) carryOut(a Action) {
+func (w *world) execute(a Action) {
 	s := w.records[a.ID]
 	switch a.Kind {
 	case Accept:
@@ -184,7 +184,7 @@ func (w *world) settle(seed int) {
 	}
 	for id := range w.records {
 		if w.truth[id] == nil {
-			left = append(left, fmt.Sprint(id, " is remembered for ever"))
+			left = append(left, fmt.Sprint(id, " is remembered permanently"))
 		}
 	}
 	for id, wanted := range w.truth {

@@ -53,7 +53,7 @@ func Credits(rows []Credit) Table {
 		}
 		sum, amount := &sums[n], rows[i].Amount
 		column := map[string]int{"grant": 0, "charge": 1, "overshoot": 1, "refund": 2, "repay": 4, "expire": 5, "void": 6, "lien": 7, "release": 8}
-		if c, told := column[rows[i].Kind]; told {
+		if c, counted := column[rows[i].Kind]; counted {
 			sum[c] += amount
 		}
 		sum[3] += rows[i].Spent()

@@ -76,8 +76,8 @@ func FOCUS(days []Day, b Billing) (Table, error) {
 			d.common(r, b)
 			line := make([]Value, len(t.Columns))
 			for k, c := range t.Columns {
-				v, told := r[c.Name]
-				if !told {
+				v, present := r[c.Name]
+				if !present {
 					v = None()
 				}
 				line[k] = v
@@ -164,8 +164,8 @@ func ratio(cost, quantity int64) int64 {
 		return 0
 	}
 	high, low := bits.Mul64(uint64(cost), micro)
-	low, carry := bits.Add64(low, uint64(quantity)/2, 0)
-	if high += carry; high >= uint64(quantity) {
+	low, overflow := bits.Add64(low, uint64(quantity)/2, 0)
+	if high += overflow; high >= uint64(quantity) {
 		return math.MaxInt64
 	}
 	n, _ := bits.Div64(high, low, uint64(quantity))

@@ -28,8 +28,8 @@ func mandatory() map[string]bool {
 func CheckFOCUS(t *Table) error {
 	at := make(map[string]int)
 	for i, c := range t.Columns {
-		if _, twice := at[c.Name]; twice {
-			return fmt.Errorf("%w: the column %s is there twice", ErrFOCUS, c.Name)
+		if _, duplicate := at[c.Name]; duplicate {
+			return fmt.Errorf("%w: the column %s is there duplicate", ErrFOCUS, c.Name)
 		}
 		at[c.Name] = i
 	}

@@ -192,10 +192,10 @@ func TestAnomaliesOfThoseWhoWereIdle(t *testing.T) {
 	day := Period{Name: "2026-06-12"}
 	idle := series(100_000_000, 120_000_000, 10) // active on the last 10 days
 	if got := Anomalies(idle, day, true, 0); got != nil {
-		t.Errorf("somebody new with the usual day is told of: %v", got)
+		t.Errorf("an alert for a new user with a usual day: %v", got)
 	}
 	if idle[0].Before = true; len(Anomalies(idle, day, true, 0)) != 1 { // the mean of 30 days is 33
-		t.Error("somebody who was idle for weeks and spends much is not told of")
+		t.Error("no alert for an idle user who suddenly spends much")
 	}
 	short := series(0, 20_000_000, 0)
 	short[0].Before = true

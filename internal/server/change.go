@@ -191,7 +191,7 @@ func (s *jobService) meant(ctx context.Context, c *caller, filter *greylagv1.Fil
 	}
 	switch {
 	case q.empty() && len(filter.GetStates()) == 0:
-		return nil, refused(command.InvalidArgument, "name job ids, or a user, partition, state or the like", "no job is named")
+		return nil, refused(command.InvalidArgument, "name job ids, or a user, partition, state or the like", "no job given")
 	case q.refs != nil && len(filter.GetStates()) == 0 && onlyRefs(q):
 		return q.refs, nil
 	case q.users == nil && q.refs == nil && c.Role < command.RoleOperator:

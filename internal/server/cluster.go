@@ -58,7 +58,7 @@ func (s *clusterService) GetStatus(ctx context.Context, _ *greylagv1.GetStatusRe
 		if m.ID == st.ID {
 			member.MatchIndex = st.LastIndex
 			member.LastContact = durationpb.New(max(st.LastContact, 0))
-		} else if contact, ok := st.Heard[m.ID]; ok {
+		} else if contact, ok := st.Contacts[m.ID]; ok {
 			member.MatchIndex = contact.LastIndex
 			member.LastContact = durationpb.New(max(time.Since(contact.At), 0))
 		}

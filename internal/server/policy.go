@@ -35,7 +35,7 @@ func (s *clusterService) SetPolicy(ctx context.Context, p *greylagv1.SetPolicyRe
 		return nil, refused(command.InvalidArgument, "", "the policy has %d bytes: at most %d", len(p.GetToml()), maxPolicy)
 	}
 	if strings.TrimSpace(p.GetToml()) == "" { // every key would go back to its default
-		return nil, refused(command.InvalidArgument, "edit what gctl show policy prints", "the policy is empty")
+		return nil, refused(command.InvalidArgument, "start from the output of gctl show policy", "the policy is empty")
 	}
 	name := cmp.Or(p.GetName(), "policy")
 	next, err := clusterdoc.ReadPolicy(name, []byte(p.GetToml()))

@@ -72,7 +72,7 @@ type Log interface {
 type Members interface {
 	Status() raftlog.Status
 	DiskLow() bool
-	NoRoom() bool
+	NoVoterHasSpace() bool
 	AddMember(ctx context.Context, id, addr string) error
 	RemoveMember(ctx context.Context, id string) error
 	// IsMember reports whether this controller belongs to the cluster.

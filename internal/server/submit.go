@@ -66,7 +66,7 @@ func (s *Server) room() error {
 	switch {
 	case !s.cfg.Members.DiskLow():
 		return nil
-	case s.cfg.Members.NoRoom():
+	case s.cfg.Members.NoVoterHasSpace():
 		return refused(command.Exhausted, "an administrator has to free space in the controllers' data_dir", "the disks of the controllers are nearly full: no jobs are taken")
 	}
 	return raftlog.ErrNotLeader

@@ -110,7 +110,7 @@ func (c Call) Start(program, bundle string) (address string, err error) {
 		return "", fmt.Errorf("socket: %w", err)
 	}
 	path := c.Socket()
-	file, err := listenAnew(path)
+	file, err := relisten(path)
 	if err != nil {
 		return "", fmt.Errorf("socket: %w", err)
 	}
@@ -134,9 +134,9 @@ func (c Call) Start(program, bundle string) (address string, err error) {
 // backlog limits pending connections; only containerd connects.
 const backlog = 16
 
-// listenAnew creates the socket and replaces that of a killed daemon; containerd never starts a
+// relisten creates the socket and replaces that of a killed daemon; containerd never starts a
 // second one. It holds the lock that Sweep needs.
-func listenAnew(path string) (*os.File, error) {
+func relisten(path string) (*os.File, error) {
 	lock, err := lockSockets(filepath.Dir(path), unix.LOCK_SH)
 	if err != nil {
 		return nil, err

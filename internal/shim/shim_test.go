@@ -123,7 +123,7 @@ func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	made := func(name string, age time.Duration) *os.File {
 		path := filepath.Join(dir, name)
-		file, err := listenAnew(path)
+		file, err := relisten(path)
 		if err == nil {
 			err = os.Chtimes(path, time.Time{}, time.Now().Add(-age))
 		}

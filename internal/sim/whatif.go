@@ -191,7 +191,7 @@ func (v *Virtual) change(c *Changes) error {
 func (v *Virtual) remove(name string) error {
 	n, known := v.State.View().Node(name)
 	if !known {
-		return fmt.Errorf("%w: there is no node %q", ErrRefused, name)
+		return fmt.Errorf("%w: no node %q", ErrRefused, name)
 	}
 	dead := command.NodeLiveness{Node: name, Epoch: n.Epoch, Liveness: cluster.Dead}
 	if err := v.Must(&command.SetLiveness{Nodes: []command.NodeLiveness{dead}}); err != nil {

@@ -31,7 +31,7 @@ func TestCreateWhereThereAreNoDevices(t *testing.T) {
 	}()
 	testCreate(t, dir)
 	if Dir(dir) == dir {
-		t.Error("devices lie where nobody can open them")
+		t.Error("devices are where they cannot be opened")
 	}
 }
 

@@ -16,7 +16,7 @@ func (s *State) editAccounts(c *command.EditAccounts) command.Result {
 	}
 	switch {
 	case len(c.Edits) == 0:
-		return command.Refuse(command.InvalidArgument, "no account is named", "")
+		return command.Refuse(command.InvalidArgument, "no account given", "")
 	case c.Expect != 0 && c.Expect != s.accounts.Version():
 		return s.remember(c.Request, command.Refuse(command.Conflict, "the accounts changed meanwhile", "check them and try again: gctl account list"))
 	}

@@ -71,7 +71,7 @@ func (s *State) carryOut(c *command.ChangeCredits) (accounting.Receipt, error) {
 		}
 		return l.Grant(stamp, accounting.Grant{
 			Owner: chain, Class: c.Class, Amount: c.Amount, Effective: c.Effective, Expires: c.Expires,
-			Priority: c.Priority, Scope: c.Scope, Cutoff: c.Cutoff, Code: c.Code, Redeems: c.Redeems,
+			Priority: c.Priority, Scope: c.Scope, Cutoff: c.Cutoff, Code: c.Code, MaxRedemptions: c.Redeems,
 		})
 	case command.VoidBucket:
 		return l.Void(stamp, c.Bucket)

@@ -248,7 +248,7 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 	for _, name := range c.Names {
 		n, known := s.nodes.Get(name)
 		if !known {
-			return s.remember(c.Request, command.WithHint(command.Refusef(command.NotFound, "there is no node %q", command.Sanitize(name)), "gctl info lists the nodes"))
+			return s.remember(c.Request, command.WithHint(command.Refusef(command.NotFound, "no node %q", command.Sanitize(name)), "gctl info lists the nodes"))
 		}
 		if refusal := s.removable(n, c); refusal != nil {
 			return s.remember(c.Request, refusal)

@@ -10,34 +10,33 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Task is what a node has recorded of one task.
+// Task is a node's record of one task.
 type Task struct {
 	ID     reconcile.ID
 	Phase  reconcile.Phase
-	Wanted []byte // what was accepted, in the protocol's encoding
-	CPUs   []int  // the cores set aside for it; none: it shares those left over
+	Wanted []byte // the accepted task, in the protocol's encoding
+	CPUs   []int  // the cores reserved for it; none: it shares the remaining ones
 	// Granted is the log index that granted the attempt; 0: unknown.
 	Granted uint64
 
-	Hooked    bool // the prolog was to run, so the epilog is
+	Hooked    bool // the prolog was to run, so the epilog will
 	Signalled uint64
 	KillAt    cluster.Instant
-	Doomed    string // why the node itself will not let it go on
-	Blame     string // what the node's devices did to it meanwhile
-	// GPU is how its GPUs were used so far. The counters go on with the next daemon.
+	Doomed    string // why the node itself ends it
+	Blame     string // device faults during the task
+	// GPU is how its GPUs were used so far. The counters continue under the next daemon.
 	GPU cluster.GPUUse
-	// End is how it ended, once it has; its Phase and GPU are not used. Started is
-	// set from the start on.
+	// End is how it ended; its Phase and GPU are not used. Started is set from the start on.
 	End cluster.Task
 }
 
-// form is the form of every record, which its first byte says.
+// format begins every record, for later versions.
 const form = 1
 
 // EncodeTask writes a record for DecodeTask.
 func EncodeTask(task *Task) ([]byte, error) { return encode(task) }
 
-// DecodeTask reads a record. ErrCorrupt where it is none.
+// DecodeTask reads a record. It returns ErrCorrupt for any other data.
 func DecodeTask(data []byte) (*Task, error) {
 	task := &Task{}
 	if err := decode(data, task); err != nil {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// write records task after task, saying which is done, until it is killed.
+// write records task after task, printing which is done, until it is killed.
 func write(path string) {
 	db, _, err := Open(path)
 	for i := uint64(1); err == nil; i++ {
@@ -151,7 +151,7 @@ func TestUnreadableFileIsPutAside(t *testing.T) {
 	}
 }
 
-// TestKilledWhileWriting: what was written before SIGKILL is there, whole.
+// TestKilledWhileWriting checks that what was written before SIGKILL is whole.
 func TestKilledWhileWriting(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tasks.db")
 	for range 3 {

@@ -88,11 +88,11 @@ func (r *fabricReader) csvRows(text string) []csvRow {
 			return nil
 		}
 		line, _ := table.FieldPos(0)
-		before, twice := seen[fields[0]]
+		before, duplicate := seen[fields[0]]
 		switch {
 		case slices.Contains(fields, ""):
 			r.fault(line, "a field is empty")
-		case twice:
+		case duplicate:
 			r.fault(line, "node %q is on line %d already", fields[0], before)
 		default:
 			seen[fields[0]] = line

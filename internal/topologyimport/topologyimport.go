@@ -108,7 +108,7 @@ func (r *fabricReader) add(s cluster.Switch, line int) {
 	if s.Block {
 		what = "block"
 	}
-	if before, twice := r.at[s.Name]; twice {
+	if before, duplicate := r.at[s.Name]; duplicate {
 		r.fault(line, "%s %q is on line %d already", what, s.Name, r.switches[before].line)
 		return
 	}
@@ -123,7 +123,7 @@ func (r *fabricReader) add(s cluster.Switch, line int) {
 		sorted := slices.Sorted(slices.Values(*list.names))
 		for i := 1; i < len(sorted); i++ {
 			if sorted[i] == sorted[i-1] {
-				r.fault(line, "%s %q names %s %q twice", what, s.Name, list.what, sorted[i])
+				r.fault(line, "%s %q names %s %q duplicate", what, s.Name, list.what, sorted[i])
 			}
 		}
 		*list.names = slices.Compact(sorted)
@@ -228,7 +228,7 @@ func (r *fabricReader) checkOrphans(parents map[string]string) {
 // rails), and nodes in two blocks. O(nodes × rails).
 func (r *fabricReader) checkNodes() {
 	type pair struct{ a, b string }
-	told := map[pair]bool{}
+	reported := map[pair]bool{}
 	first := map[string]int{} // the first switch of a node
 	block := map[string]int{}
 	for i, s := range r.switches {
@@ -244,10 +244,10 @@ func (r *fabricReader) checkNodes() {
 			}
 			other := r.switches[at]
 			p := pair{other.Name, s.Name}
-			if told[p] || !s.Block && slices.Equal(other.Nodes, s.Nodes) {
+			if reported[p] || !s.Block && slices.Equal(other.Nodes, s.Nodes) {
 				continue
 			}
-			told[p] = true
+			reported[p] = true
 			if s.Block {
 				r.fault(s.line, "node %q is in block %q, and in block %q of line %d", n, s.Name, other.Name, other.line)
 				continue

@@ -93,7 +93,7 @@ func yamlField(n *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// yamlWord returns the scalar of a key; "" when there is none.
+// yamlWord returns the scalar of a key; "" when it is missing.
 func yamlWord(n *yaml.Node, name string) string {
 	if value := yamlField(n, name); value != nil {
 		return value.Value
@@ -142,7 +142,7 @@ func (r *fabricReader) yaml(text []byte) {
 	}
 }
 
-// yamlKind returns the kind of a topology; "" if it is none.
+// yamlKind returns the kind of a topology; "" if unknown.
 func (r *fabricReader) yamlKind(t *yaml.Node) string {
 	if t.Kind != yaml.MappingNode {
 		r.fault(t.Line, "want topology: NAME with tree:, block: or flat: true")

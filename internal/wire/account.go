@@ -36,7 +36,7 @@ func readAccountEdit(e *greylagv1.AccountEdit) (command.AccountEdit, error) {
 		return out, refuse("unknown action %q on accounts: want add, modify or delete", e.GetAction())
 	}
 	if out.Account == "" {
-		return out, refuse("no account is named")
+		return out, refuse("no account given")
 	}
 	out.Coordinators, out.QOS = wordsOf(e.GetCoordinators()), wordsOf(e.GetQos())
 	for _, text := range e.GetLimits() {

@@ -8,40 +8,40 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ErrJournal is wrapped by every fault of a journal.
+// ErrJournal is wrapped by every error in a journal.
 var ErrJournal = errors.New("journal is not whole")
 
-// Audit recomputes a journal from its first entry: the chain, from the amounts what
-// every bucket, lien and account must have, and from the grounds that entries give whether
-// who paid was allowed to, and what each charge comes to. It knows nothing of the ledger
-// that wrote the journal. The zero Audit is ready. Memory: buckets, accounts and open liens.
+// Audit recomputes a journal from its first entry: the hash chain, the balance of every bucket,
+// lien and account, and from the justification of each entry whether the payer was allowed to pay
+// and what each charge comes to. It shares no state with the ledger that wrote the journal. The
+// zero Audit is ready to use. Memory: buckets, accounts and open liens.
 type Audit struct {
 	seq     uint64
 	at      cluster.Instant
 	head    Hash
 	buckets map[BucketID]*auditedBucket
 	nodes   map[PayerID]*auditedNode
-	liens   map[LienID]*auditedLien // those that hold something, or may be charged
-	puts    map[putKey]Credits      // what buckets put into liens that they pay only so much of
+	liens   map[LienID]*auditedLien // those with a balance, or that may still be charged
+	puts    map[putKey]Credits      // amounts in liens from buckets whose scope limits the amount per lien
 	outside map[AccountKind]Credits
 	owed    Credits // ever
 	owes    owing
-	prices  *Ledger     // nil: prices are believed
-	coder   codec.Coder // memory that hashing reuses
+	prices  *Ledger     // nil: prices are not checked
+	coder   codec.Coder // reused for hashing
 }
 
-// auditedBucket is what a journal says of a bucket.
+// auditedBucket is a bucket as the journal describes it.
 type auditedBucket struct {
 	amount, avail, held, spent, expired, void Credits
-	terms                                     *Grant // nil when the journal does not say
+	terms                                     *Grant // nil when the journal does not name it
 }
 
-// auditedNode is what a journal says of an account's own part.
+// auditedNode is the own part of an account as the journal describes it.
 type auditedNode struct{ held, spent, owes Credits }
 
-// Add takes the next entry. The first that is wrong is named by its number: a gap, a
-// time that goes back, a broken chain, a movement that its kind does not make, or one
-// out of what is not there. After an error the audit is over.
+// Add takes the next entry. An error names the first wrong entry by its number: a gap, a time that
+// goes back, a broken chain, a movement that does not match its kind, or one out of an empty
+// balance. After an error the audit has ended.
 func (a *Audit) Add(e *Entry) error {
 	fault := func(what string) error { return fmt.Errorf("%w: entry %d: %s", ErrJournal, a.seq+1, what) }
 	switch {
@@ -71,13 +71,13 @@ func (a *Audit) Add(e *Entry) error {
 	return nil
 }
 
-// EntryChain checks only that entries are consecutive: Seq and Head are those of the last entry, or
+// EntryChain checks only that entries are consecutive. Seq and Head are those of the last entry, or
 // of the one before the first. It is for a journal whose beginning is lost.
 type EntryChain struct {
 	Seq  uint64
 	Head Hash
 
-	coder codec.Coder // memory that hashing reuses
+	coder codec.Coder // reused for hashing
 }
 
 // Add takes the next entry.
@@ -94,7 +94,7 @@ func (c *EntryChain) Add(e *Entry) error {
 	return nil
 }
 
-// formed reports whether an entry of its kind goes from such an account to such a one.
+// formed reports whether the accounts match the entry's kind.
 func (e *Entry) formed() bool {
 	from, to := e.Debit.Kind, e.Credit.Kind
 	same := e.Debit.Bucket == e.Credit.Bucket
@@ -121,7 +121,7 @@ func (e *Entry) formed() bool {
 	return false
 }
 
-// move carries an entry out. What cannot be is the answer.
+// move applies an entry. It returns what is wrong, or "".
 func (a *Audit) move(e *Entry) string {
 	b, n := a.bucketOf(e), a.node(e.Node)
 	x := e.Amount
@@ -157,7 +157,7 @@ func (a *Audit) move(e *Entry) string {
 	lien := a.lien(e)
 	what := a.below(e, b, n, lien)
 	if what == "" {
-		what = a.judge(e, b)
+		what = a.checkEntry(e, b)
 	}
 	if lien.held == 0 && (lien.counted == 0 || lien.final) {
 		delete(a.liens, e.Lien)
@@ -165,7 +165,7 @@ func (a *Audit) move(e *Entry) string {
 	return what
 }
 
-// lien moves what an entry does to a lien.
+// lien applies an entry's effect on a lien.
 func (a *Audit) lien(e *Entry) *auditedLien {
 	n := a.liens[e.Lien]
 	if n == nil {
@@ -193,7 +193,7 @@ func (a *Audit) lien(e *Entry) *auditedLien {
 	return n
 }
 
-// put notes what a bucket that pays only so much of a lien has put into it.
+// put records the amount in a lien from a bucket that limits it.
 func (a *Audit) put(e *Entry) {
 	id := max(e.Debit.Bucket, e.Credit.Bucket)
 	b := a.buckets[id]
@@ -211,8 +211,8 @@ func (a *Audit) put(e *Entry) {
 	}
 }
 
-// refunded carries a refund out: of a debt, into the bucket that paid, or into a new
-// one when what was owed had been repaid.
+// refunded applies a refund: of a debt, into the bucket that paid, or into a new bucket when the
+// debt had been repaid.
 func refunded(e *Entry, b *auditedBucket, n *auditedNode) {
 	x := e.Amount
 	switch {
@@ -225,7 +225,7 @@ func refunded(e *Entry, b *auditedBucket, n *auditedNode) {
 	}
 }
 
-// below names what went below zero, if anything did.
+// below names the balance that went below zero, if any did.
 func (a *Audit) below(e *Entry, b *auditedBucket, n *auditedNode, lien *auditedLien) string {
 	switch {
 	case b.amount == 0 && (e.Debit.Bucket != 0 || e.Credit.Bucket != 0):
@@ -242,8 +242,7 @@ func (a *Audit) below(e *Entry, b *auditedBucket, n *auditedNode, lien *auditedL
 	return ""
 }
 
-// bucketOf is the bucket that an entry is about; one that nobody looks at if there is
-// none.
+// bucketOf returns the entry's bucket, or a discarded one if it has none.
 func (a *Audit) bucketOf(e *Entry) *auditedBucket {
 	id := max(e.Debit.Bucket, e.Credit.Bucket)
 	b := a.buckets[id]
@@ -265,11 +264,11 @@ func (a *Audit) node(id PayerID) *auditedNode {
 	return n
 }
 
-// Head is the number and the hash of the last entry that was taken.
+// Head returns the number and the hash of the last entry.
 func (a *Audit) Head() (uint64, Hash) { return a.seq, a.head }
 
-// Balance is what a book account has after the entries so far; what an account owes
-// counts below zero, and so does what came from outside.
+// Balance returns the balance of a book account after the entries so far. Debts and sources of
+// credits are negative.
 func (a *Audit) Balance(b BookAccount) Credits {
 	switch b.Kind {
 	case InBucket, HeldFrom:
@@ -290,9 +289,8 @@ func (a *Audit) Balance(b BookAccount) Credits {
 	return a.outside[b.Kind]
 }
 
-// Against compares the journal with a ledger: its head, every bucket, every lien that
-// holds something, and every account's own part. The first difference is the answer.
-// O(ledger).
+// Against compares the journal with a ledger: its head, every bucket, every lien with a balance,
+// and every account's own part. It returns the first difference. O(ledger).
 func (a *Audit) Against(l *Ledger) error {
 	if a.seq != l.seq || a.head != l.head {
 		return fmt.Errorf("%w: it ends at entry %d, the ledger at %d", ErrJournal, a.seq, l.seq)

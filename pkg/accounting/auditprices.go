@@ -7,11 +7,11 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// NewAudit is an Audit that also compares prices, those of quotes and those that follow
-// the day, with all that a ledger ever had.
+// NewAudit returns an Audit that also compares quoted and floating prices with all prices that a
+// ledger ever had.
 func NewAudit(prices *Ledger) *Audit { return &Audit{prices: prices} }
 
-// quotes says which price of a quote was not in force when it was made. Prices are quoted
+// quotes returns the first price of a quote that was not in force when it was made. Quotes are made
 // just before the lien is placed.
 func (a *Audit) quotes(e *Entry) string {
 	if a.prices == nil {
@@ -26,18 +26,18 @@ func (a *Audit) quotes(e *Entry) string {
 	return ""
 }
 
-// follows says which stretch of a bill that follows the prices does not.
+// follows returns the first segment of a floating bill that does not match the prices.
 func (a *Audit) follows(b *Bill, wanted string) string {
 	for i := range b.Segments {
 		x := &b.Segments[i]
 		if len(b.Segments)*len(x.Shares) >= maxSegments {
-			return "" // more prices are not kept
+			return "" // no more prices are kept
 		}
 		gpus := int64(0)
 		for _, s := range x.Shares {
 			gpus += s.Count
 		}
-		// What nodes count may be a little too long, and into the next price.
+		// Node counters may run slightly long, and into the next price.
 		sure := x.Since.Add(time.Duration(x.Millis/max(gpus, 1)-1)*time.Millisecond - slack)
 		for _, s := range x.Shares {
 			for _, at := range append(a.prices.changes(x.Since, sure, s.Type, wanted), x.Since) {
@@ -50,8 +50,8 @@ func (a *Audit) follows(b *Bill, wanted string) string {
 	return ""
 }
 
-// floating is what a GPU of a type costs who pays the prices of the day, and wanted
-// another: what that one costs, where it has no price.
+// floating returns the floating price of a GPU of a type for a job that requested another: that of
+// the requested type, if the type has no price.
 func (l *Ledger) floating(gpuType, wanted string, at cluster.Instant) (Credits, error) {
 	if price, err := l.Price(gpuType, at); err == nil {
 		return price, nil

@@ -10,16 +10,16 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// rich is a ledger with a project that can pay for anything here.
+// rich returns a ledger with a project that can pay for everything here.
 func rich() *Ledger {
 	l := New()
 	l.Grant(Stamp{At: base, Key: "g"}, Grant{Owner: chainOf("o/p"), Class: Purchase, Amount: MaxAmount})
 	return l
 }
 
-// BenchmarkPlaceSettle is one lien placed, dispatched and settled, with the entries of
-// it: by keys that are remembered, by a caller who sees to that, and so with a clone
-// after each command, which no write may touch.
+// BenchmarkPlaceSettle places, dispatches and settles one lien, with its entries: with remembered
+// keys, with a caller that prevents repeats, and with a clone after each command, which later
+// writes must not change.
 func BenchmarkPlaceSettle(b *testing.B) {
 	for _, name := range []string{"keys", "natural", "cloned"} {
 		natural := name != "keys"
@@ -44,14 +44,14 @@ func BenchmarkPlaceSettle(b *testing.B) {
 				l.Drain()
 				clone(l)
 				if i%1000 == 999 {
-					l.Forget(at, 1000) // as the state does: what is settled does not stay
+					l.Forget(at, 1000) // as the state does: settled liens are forgotten
 				}
 			}
 		})
 	}
 }
 
-// running is a ledger with jobs that run on 8 GPUs each.
+// running returns a ledger with running jobs of 8 GPUs each.
 func running(jobs int) *Ledger {
 	l := rich()
 	for i := range jobs {
@@ -64,8 +64,8 @@ func running(jobs int) *Ledger {
 	return l
 }
 
-// BenchmarkMeter50000 is a sample of each of 50,000 jobs, which comes every 30 s, in
-// batches of 5,000 with a clone between them, as for a view.
+// BenchmarkMeter50000 meters a sample of each of 50,000 jobs (one every 30 s), in batches of 5,000
+// with a clone after each, as for a view.
 func BenchmarkMeter50000(b *testing.B) {
 	const jobs, batch = 50_000, 5_000
 	l := running(jobs)
@@ -88,7 +88,7 @@ func BenchmarkMeter50000(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/jobs, "ns/sample")
 }
 
-// million is a ledger with a user each with a budget and a bucket.
+// million returns a ledger with one budget and one bucket per user.
 func million(users int) *Ledger {
 	l := New()
 	for i := range users {
@@ -106,7 +106,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkMillionAccounts is what 1,000,000 accounts with one bucket each take.
+// BenchmarkMillionAccounts measures 1,000,000 accounts with one bucket each.
 func BenchmarkMillionAccounts(b *testing.B) {
 	const users = 1_000_000
 	for range b.N {
@@ -128,7 +128,7 @@ func BenchmarkMillionAccounts(b *testing.B) {
 	}
 }
 
-// BenchmarkBalance is a look at one of 100,000 accounts and at its bucket.
+// BenchmarkBalance reads one of 100,000 accounts and its bucket.
 func BenchmarkBalance(b *testing.B) {
 	l := million(100_000)
 	var ids []PayerID
@@ -149,9 +149,8 @@ func BenchmarkBalance(b *testing.B) {
 	}
 }
 
-// BenchmarkOutlook is what is looked up of one job of a day that runs at the prices of the
-// day, with as many of them set ahead, each for an hour: what it lacks, as with each of its
-// samples, and until when it is funded.
+// BenchmarkOutlook computes, for a one-day job with floating prices and that many hourly price
+// changes ahead, what it lacks (as for each sample) and until when it is funded.
 func BenchmarkOutlook(b *testing.B) {
 	for _, prices := range []int{0, 24, 168} {
 		l := rich()

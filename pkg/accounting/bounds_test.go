@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// sound fails the test unless the ledger and its journal agree with themselves.
+// sound fails the test unless the ledger and its journal are consistent.
 func sound(t *testing.T, l *Ledger, a *Audit) {
 	t.Helper()
 	for _, e := range l.Drain() {
@@ -28,7 +28,7 @@ func sound(t *testing.T, l *Ledger, a *Audit) {
 	}
 }
 
-// TestLargestAmounts grants all that there may be and owes what is beyond all bounds.
+// TestLargestAmounts grants the largest possible total and charges beyond every bound.
 func TestLargestAmounts(t *testing.T) {
 	l, a := New(), new(Audit)
 	var err error
@@ -40,7 +40,7 @@ func TestLargestAmounts(t *testing.T) {
 		t.Errorf("after %d grants: %v", granted-1, err)
 	}
 	sound(t, l, a)
-	// One lien that is charged beyond all that can be counted, whoever says how long it ran.
+	// One lien is charged beyond the largest amount, whatever run time is reported.
 	id, rates, s := LienID{11, 1}, []Rate{{"H100", MaxAmount}}, Stamp{At: base, Key: "job", Natural: true}
 	if _, err := l.Place(s, Claim{ID: LienID{1, 1}, Chain: chainOf("o/q/ana"), Rates: rates, Amount: 1}); !errors.Is(err, ErrCredits) {
 		t.Errorf("a sibling's credits: %v", err)
@@ -67,7 +67,7 @@ func TestLargestAmounts(t *testing.T) {
 	sound(t, l, a)
 }
 
-// TestEndOfTime has the largest instant there is, and then earlier ones.
+// TestEndOfTime uses the largest instant, and then earlier ones.
 func TestEndOfTime(t *testing.T) {
 	l, a := rich(), new(Audit)
 	id := LienID{1, 1}
@@ -87,7 +87,7 @@ func TestEndOfTime(t *testing.T) {
 	sound(t, l, a)
 }
 
-// TestLiveBuckets fills an account with as many buckets as it may have.
+// TestLiveBuckets fills an account up to its largest number of buckets.
 func TestLiveBuckets(t *testing.T) {
 	l, a := New(), new(Audit)
 	grant := func(owner string, i int) error {
@@ -120,7 +120,7 @@ func TestLiveBuckets(t *testing.T) {
 	}
 }
 
-// TestHostileNames brings names and lists that are too long.
+// TestHostileNames passes names and lists that are too long.
 func TestHostileNames(t *testing.T) {
 	l, a := rich(), new(Audit)
 	long := string(make([]byte, 5000))
@@ -139,7 +139,7 @@ func TestHostileNames(t *testing.T) {
 		"no GPUs":    func() error { _, err := l.Dispatch(s, LienID{1, 1}, GPUs{"H100", 0}); return err },
 		"minus GPUs": func() error { _, err := l.Dispatch(s, LienID{1, 1}, GPUs{"H100", -8}); return err },
 		"code": func() error {
-			_, err := l.Grant(s, Grant{Owner: chainOf("o"), Class: Promo, Amount: 1, Code: long, Redeems: 1})
+			_, err := l.Grant(s, Grant{Owner: chainOf("o"), Class: Promo, Amount: 1, Code: long, MaxRedemptions: 1})
 			return err
 		},
 		"scope": func() error {

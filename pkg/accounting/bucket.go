@@ -10,10 +10,10 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// BucketID numbers buckets from 1 in the order they were granted.
+// BucketID numbers buckets from 1 in the order of their grants.
 type BucketID uint64
 
-// Class is where the credits of a bucket came from. The order is that of spending.
+// Class is the origin of a bucket's credits, in spending order.
 type Class uint8
 
 // The classes.
@@ -24,47 +24,47 @@ const (
 	Purchase
 )
 
-// Scope narrows what a bucket may pay. Empty lists allow everything.
+// Scope limits what a bucket may pay for. Empty lists allow everything.
 type Scope struct {
-	GPUTypes   []string // every type that the job accepts must be here
+	GPUTypes   []string // must contain every type that the job accepts
 	Partitions []string
 	QOS        []string
-	Permille   int64   // most it may pay of one lien; 0 for all of it
-	PerJob     Credits // most it may pay of one lien; 0 for no bound
+	Permille   int64   // largest part of one lien; 0 for all of it
+	PerJob     Credits // largest amount in one lien; 0 for no bound
 }
 
-// Grant is the making of a bucket.
+// Grant is the request to create a bucket.
 type Grant struct {
-	Owner     PayerPath // the owner first; of a bucket the owner alone
-	Amount    Credits
-	Effective cluster.Instant // 0: now
-	Expires   cluster.Instant // exclusive; 0: never
-	Priority  int32           // lower is spent first
-	Class     Class
-	Cutoff    bool // what liens hold of it expires with it; else they keep it
-	Scope     Scope
-	Code      string // of a promotion; "" for none
-	Redeems   int64  // how many grants the code is good for
+	Owner          PayerPath // the owner's path, leaf first; in a bucket only the owner
+	Amount         Credits
+	Effective      cluster.Instant // 0: now
+	Expires        cluster.Instant // exclusive; 0: never
+	Priority       int32           // lower values are spent first
+	Class          Class
+	Cutoff         bool // credits held by liens expire with it; else liens keep them
+	Scope          Scope
+	Code           string // of a promotion; "" for none
+	MaxRedemptions int64  // most grants of the code
 }
 
-// Bucket is a grant and what became of it: Amount = Avail + Held + Spent + Expired + Void.
+// Bucket is a grant and its balances: Amount = Avail + Held + Spent + Expired + Void.
 type Bucket struct {
 	ID BucketID
 	Grant
 	Avail, Held, Spent, Expired, Void Credits
 	Voided                            bool
 
-	waits  bool    // it has not begun
+	waits  bool    // not effective yet
 	swept  bool    // its expiry was booked
-	listed bool    // in the order of spending
-	usable Credits // of Avail, when last noted: what has begun
+	listed bool    // position in spending order
+	usable Credits // the usable part of Avail, when last indexed
 	terms  uint64  // hash of Grant
-	epoch  uint64  // of the ledger, when it was put
+	epoch  uint64  // of the ledger, when it was stored
 	hashed uint64  // in the digest
 }
 
-// valid reports whether new liens may use the bucket: from Effective until before
-// Expires. An expiry holds whether or not it was swept yet.
+// valid reports whether new liens may use the bucket: from Effective until before Expires, even if
+// the expiry was not booked yet.
 func (b *Bucket) valid(now cluster.Instant) bool {
 	return !b.Voided && b.Effective <= now && !b.Over(now)
 }
@@ -72,11 +72,11 @@ func (b *Bucket) valid(now cluster.Instant) bool {
 // Over reports whether the bucket has expired, booked or not.
 func (b *Bucket) Over(now cluster.Instant) bool { return b.Expires != 0 && now >= b.Expires }
 
-// spendKey is the order of spending among the buckets of one owner.
+// spendKey is the spending order among the buckets of one owner.
 type spendKey struct {
 	owner     PayerID
 	priority  int32
-	expires   cluster.Instant // Never for those that do not
+	expires   cluster.Instant // Never for those without expiry
 	class     Class
 	effective cluster.Instant
 	id        BucketID
@@ -97,8 +97,7 @@ func compareSpend(a, b spendKey) int {
 	return compareTurn(&a, &b)
 }
 
-// compareTurn is the order of spending, whoever the owners are, but for ties between
-// owners.
+// compareTurn compares buckets in spending order, ignoring owners except to break ties.
 func compareTurn(a, b *spendKey) int {
 	switch {
 	case a.priority != b.priority:
@@ -122,7 +121,8 @@ func (l *Ledger) Bucket(id BucketID) (Bucket, bool) {
 	return *b, true
 }
 
-// Grant makes a bucket. An unscoped one first pays what its owner and those below owe.
+// Grant creates a bucket. A bucket without scope first repays the debts of its owner and its
+// descendants.
 func (l *Ledger) Grant(s Stamp, g Grant) (Receipt, error) {
 	return l.once(s, printOf(l, s, opGrant, &g, grantFields), func() (Receipt, error) {
 		if err := l.grantable(&g); err != nil {
@@ -130,7 +130,7 @@ func (l *Ledger) Grant(s Stamp, g Grant) (Receipt, error) {
 		}
 		if g.Code != "" {
 			n, _ := l.codes.Get(g.Code)
-			if n >= g.Redeems {
+			if n >= g.MaxRedemptions {
 				return Receipt{}, fmt.Errorf("%w: %s", ErrExhausted, g.Code)
 			}
 			l.putCode(g.Code, n+1)
@@ -153,7 +153,7 @@ func (l *Ledger) Grant(s Stamp, g Grant) (Receipt, error) {
 	})
 }
 
-// mint is a new bucket with all its credits available, to be booked and stored.
+// mint returns a new bucket with all its credits available, to be booked and stored.
 func (l *Ledger) mint(g Grant) *Bucket {
 	g.Owner = PayerPath{g.Owner[0]}
 	l.bucket++
@@ -179,8 +179,8 @@ func (l *Ledger) grantable(g *Grant) error {
 		return fmt.Errorf("%w: class %d", ErrInvalid, g.Class)
 	case g.Effective < 0 || g.Expires < 0 || g.Expires != 0 && (g.Expires <= g.Effective || g.Expires <= l.now):
 		return fmt.Errorf("%w: the bucket expires before it can be used", ErrInvalid)
-	case g.Code != "" && g.Redeems < 1 || len(g.Code) > maxText:
-		return fmt.Errorf("%w: code %.32q may be redeemed %d times", ErrInvalid, g.Code, g.Redeems)
+	case g.Code != "" && g.MaxRedemptions < 1 || len(g.Code) > maxText:
+		return fmt.Errorf("%w: code %.32q may be redeemed %d times", ErrInvalid, g.Code, g.MaxRedemptions)
 	}
 	if err := g.Scope.possible(); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (l *Ledger) grantable(g *Grant) error {
 	if err := l.known(g.Owner); err != nil {
 		return err
 	}
-	return l.roomFor(g.Owner[0])
+	return l.checkLive(g.Owner[0])
 }
 
 func (s *Scope) possible() error {
@@ -203,11 +203,11 @@ func (s *Scope) possible() error {
 	return nil
 }
 
-// maxLive bounds the buckets of one owner that have something available, and with
-// them how long the search for one can be.
+// maxLive bounds the buckets of one owner that have credits available, and so the cost of choosing
+// among them.
 const maxLive = 1000
 
-func (l *Ledger) roomFor(owner PayerID) error {
+func (l *Ledger) checkLive(owner PayerID) error {
 	live := 0
 	for k := range l.spend.From(firstOf(owner)) {
 		if k.owner != owner {
@@ -220,13 +220,13 @@ func (l *Ledger) roomFor(owner PayerID) error {
 	return nil
 }
 
-// firstOf is at or before every key of an owner.
+// firstOf sorts at or before every key of an owner.
 func firstOf(owner PayerID) spendKey {
 	return spendKey{owner: owner, priority: math.MinInt32, expires: math.MinInt64}
 }
 
-// repay nets what the owner of a bucket and those below it owe, by name, from what is
-// available in the caller's copy of the bucket. O(debtors × depth).
+// repay pays the debts of a bucket's owner and its descendants, by name, from what is available in
+// the caller's copy of the bucket. O(debtors × depth).
 func (l *Ledger) repay(b *Bucket) {
 	if l.debtors.Len() == 0 || !b.valid(l.now) || b.scoped() {
 		return
@@ -246,7 +246,7 @@ func (l *Ledger) repay(b *Bucket) {
 		}
 		b.Avail, b.Spent, was.repaid = b.Avail-x, b.Spent+x, was.repaid+x
 		l.about = about{node: debtor, effective: was.effective, key: was.key, note: was.note}
-		l.bookBy(Repaid, inBucket(b.ID), BookAccount{Kind: Owed, Node: debtor}, x, Justification{For: &Cause{Chain: l.above(debtor)}})
+		l.bookBy(Repaid, inBucket(b.ID), BookAccount{Kind: Owed, Node: debtor}, x, Justification{For: &Purpose{Chain: l.above(debtor)}})
 		l.post(debtor, change{spent: x, debt: -x, day: x, month: x})
 	}
 	l.about = was
@@ -257,8 +257,8 @@ func (b *Bucket) scoped() bool {
 	return len(s.GPUTypes)+len(s.Partitions)+len(s.QOS) > 0 || s.Permille > 0 || s.PerJob > 0
 }
 
-// Void ends a bucket: what is available is taken back now, what liens hold when they
-// release it. What was spent stays.
+// Void ends a bucket: available credits are withdrawn now, held ones when their liens release them.
+// Spent credits stay spent.
 func (l *Ledger) Void(s Stamp, id BucketID) (Receipt, error) {
 	return l.once(s, printOf(l, s, opVoid, &id, codec.Uint), func() (Receipt, error) {
 		if !l.buckets.Has(id) {
@@ -275,7 +275,7 @@ func (l *Ledger) Void(s Stamp, id BucketID) (Receipt, error) {
 	})
 }
 
-// pays reports how much a bucket may put into a lien at most, besides what it did.
+// pays returns how much more a bucket may put into a lien.
 func (b *Bucket) pays(n *Lien) Credits {
 	s := &b.Scope
 	if !s.covers(n) {
@@ -300,7 +300,7 @@ func (b *Bucket) pays(n *Lien) Credits {
 	return max(0, most)
 }
 
-// covers reports whether a scope has all that a lien may be, and is, spent for.
+// covers reports whether a scope includes everything that a lien may be, and is, spent for.
 func (s *Scope) covers(n *Lien) bool {
 	if len(s.GPUTypes)+len(s.Partitions)+len(s.QOS) == 0 {
 		return true
@@ -339,15 +339,15 @@ func within(allowed []string, what string) bool {
 	return len(allowed) == 0 || slices.Contains(allowed, what)
 }
 
-// source is a bucket and how much of it.
+// source is an amount from a bucket.
 type source struct {
 	bucket BucketID
 	amount Credits
 }
 
-// sources chooses buckets of a chain for an amount in the order of spending, a user's own before
-// the project's and those before the organisation's where all else is equal. got is
-// how much they come to, at most the amount. O(buckets used × depth).
+// sources chooses buckets of a path for an amount in spending order; where all else is equal, a
+// user's before the project's and those before the organisation's. got is their sum, at most the
+// amount. O(buckets used × depth).
 func (l *Ledger) sources(n *Lien, chain PayerPath, amount Credits) (chosen []source, got Credits) {
 	type candidate struct {
 		spendKey
@@ -390,8 +390,8 @@ func (l *Ledger) sources(n *Lien, chain PayerPath, amount Credits) (chosen []sou
 func inBucket(id BucketID) BookAccount { return BookAccount{Kind: InBucket, Bucket: id} }
 func heldFrom(id BucketID) BookAccount { return BookAccount{Kind: HeldFrom, Bucket: id} }
 
-// giveBack puts credits into a bucket's available ones, and on to where they belong
-// when the bucket is over or was voided, or when its owner is in debt.
+// giveBack returns credits to a bucket, or books them as expired or void when the bucket is over,
+// or repays debts of its owner.
 func (l *Ledger) giveBack(b *Bucket, x Credits) {
 	switch {
 	case b.Voided:

@@ -2,16 +2,16 @@ package accounting
 
 import "math/bits"
 
-// OfType is a part of an amount that is for GPUs of a type.
+// OfType is the part of an amount for GPUs of one type.
 type OfType struct {
 	GPUType string
 	Amount  Credits
 }
 
-// ByType shares what an entry charges or gives back among the types of the GPUs that its
-// bill is about; the parts sum to its amount. What is charged as time goes on pays for the
-// stretches of the bill in their order, everything else for all of it in proportion. Nil
-// where the entry does not say, or the bill comes to nothing. O(lines of the bill).
+// ByType divides the amount of a charge or refund among the GPU types of its bill; the parts sum to
+// the amount. Periodic charges pay for the bill's segments in order; other charges pay for all of
+// it in proportion. It returns nil where the entry has no bill, or the bill is zero. O(lines of the
+// bill).
 func (e *Entry) ByType() []OfType {
 	if e.Bill == nil {
 		return nil
@@ -21,7 +21,7 @@ func (e *Entry) ByType() []OfType {
 		return nil
 	}
 	var all []OfType
-	add := func(lines []Line, from, to Credits) { // what lies between two points of them
+	add := func(lines []Line, from, to Credits) { // the part between two points of them
 		whole, at := Credits(0), Credits(0)
 		for _, x := range lines {
 			whole += x.Cost
@@ -50,7 +50,7 @@ func (e *Entry) ByType() []OfType {
 	return all
 }
 
-// floor is c × part / whole, rounded down; part is at most whole.
+// floor returns c × part / whole, rounded down; part is at most whole.
 func floor(c, part, whole Credits) Credits {
 	hi, lo := bits.Mul64(uint64(c), uint64(part))
 	q, _ := bits.Div64(hi, lo, uint64(whole))

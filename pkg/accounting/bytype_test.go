@@ -2,8 +2,8 @@ package accounting
 
 import "testing"
 
-// TestByType: parts sum to the entry's amount, and over all entries of an attempt to what
-// the GPUs of each type came to, but for the dust of one micro-credit an entry.
+// TestByType checks that the parts sum to the entry's amount, and over all entries of an attempt to
+// the cost of the GPUs of each type, up to one micro-credit an entry.
 func TestByType(t *testing.T) {
 	p := newPlay(t)
 	p.run(`
@@ -57,6 +57,6 @@ correct 2.1 1
 		}
 	}
 	if off := 3*One*18/143 - back["A100"]; off < 0 || off > 3 || back["A100"]+back["H100"] != 3*One || entries < 8 {
-		t.Errorf("given back: %v, %d charges", back, entries)
+		t.Errorf("refunded: %v, %d charges", back, entries)
 	}
 }

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// ErrInvariant is wrapped by what Check finds.
+// ErrInvariant is wrapped by every error of Check.
 var ErrInvariant = errors.New("ledger is not sound")
 
-// Check recomputes what must always hold of a ledger: the identity of every bucket,
-// what is held by buckets, liens and accounts, the sums of the tree, and refunds within
-// what was spent. It answers the first breach. O(everything).
+// Check recomputes the invariants of a ledger: the identity of every bucket, the held amounts of
+// buckets, liens and accounts, the sums of the account tree, and refunds within what was spent. It
+// returns the first violation. O(everything).
 func (l *Ledger) Check() error {
 	held := map[BucketID]Credits{}
 	own := map[PayerID]Credits{}
@@ -92,7 +92,7 @@ func (l *Ledger) checkNodes(held map[PayerID]Credits) error {
 	return nil
 }
 
-// The following check a record by itself.
+// The following functions check one record.
 
 func (n *Lien) sound() (held Credits, err error) {
 	for _, p := range n.Parts {

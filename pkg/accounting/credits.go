@@ -11,18 +11,17 @@ import (
 // Credits is an amount of money in micro-credits.
 type Credits int64
 
-// One is a whole credit.
+// One is one credit.
 const One Credits = 1_000_000
 
-// Bounds of amounts: one amount fits a JSON number exactly, and all that was ever
-// granted or owed fits an int64 with room to add one amount, so that no sum of parts
-// of it can overflow.
+// Bounds of amounts: one amount is exact as a JSON number, and the total ever granted or owed fits
+// an int64 with room for one more amount, so that no sum of parts overflows.
 const (
 	MaxAmount Credits = 1 << 53
 	maxTotal  Credits = 1 << 62
 )
 
-// String writes whole credits with six decimals, as a plain decimal number.
+// String formats credits with six decimals, as a plain decimal number.
 func (c Credits) String() string {
 	sign, u := "", uint64(c)
 	if c < 0 {
@@ -31,7 +30,7 @@ func (c Credits) String() string {
 	return fmt.Sprintf("%s%d.%06d", sign, u/uint64(One), u%uint64(One))
 }
 
-// Short writes credits for people: with two decimals, or as many as it needs.
+// Short formats credits for display: with two decimals, or as many as necessary.
 func (c Credits) Short() string {
 	text := c.String()
 	for text[len(text)-1] == '0' && text[len(text)-3] != '.' {
@@ -40,8 +39,8 @@ func (c Credits) Short() string {
 	return text
 }
 
-// ParseCredits reads a decimal number of credits with at most six decimals. What
-// exceeds MaxAmount is ErrAmount.
+// ParseCredits reads a decimal number of credits with at most six decimals. A value above MaxAmount
+// is ErrAmount.
 func ParseCredits(text string) (Credits, error) {
 	digits, negative := strings.CutPrefix(text, "-")
 	whole, part, point := strings.Cut(digits, ".")
@@ -58,12 +57,12 @@ func ParseCredits(text string) (Credits, error) {
 	return Credits(n), nil
 }
 
-// msPerHour turns GPU-milliseconds into GPU-hours.
+// msPerHour converts GPU-milliseconds to GPU-hours.
 const msPerHour = 3_600_000
 
-// Cost is what GPU-milliseconds cost at a price for one GPU-hour, rounded down: the
-// dust of less than a micro-credit is the customer's. The product is 128 bits wide;
-// a cost that does not fit is the largest amount. Negative arguments cost nothing. O(1).
+// Cost returns the cost of GPU-milliseconds at a price per GPU-hour, rounded down in the customer's
+// favour. The product is 128 bits wide; a cost that does not fit is the largest amount. Negative
+// arguments cost nothing. O(1).
 func Cost(price Credits, gpuMS int64) Credits {
 	if price <= 0 || gpuMS <= 0 {
 		return 0
@@ -76,14 +75,14 @@ func Cost(price Credits, gpuMS int64) Credits {
 	return Credits(min(q, math.MaxInt64))
 }
 
-// permille is a share of an amount, rounded down.
+// permille returns a share of an amount, rounded down.
 func permille(c Credits, share int64) Credits {
 	hi, lo := bits.Mul64(uint64(c), uint64(share))
 	q, _ := bits.Div64(hi, lo, 1000)
 	return Credits(q)
 }
 
-// millis multiplies GPUs by milliseconds without overflow.
+// millis multiplies GPUs by milliseconds, saturating.
 func millis(gpus, ms int64) int64 {
 	hi, lo := bits.Mul64(uint64(gpus), uint64(max(ms, 0)))
 	if hi > 0 || lo > math.MaxInt64 {
@@ -92,5 +91,5 @@ func millis(gpus, ms int64) int64 {
 	return int64(lo)
 }
 
-// usable reports whether an amount may be granted, set aside or given back.
+// usable reports whether an amount is valid for a grant, a lien or a refund.
 func usable(c Credits) bool { return c > 0 && c <= MaxAmount }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Scenario 37: the product is 3.2e22, which no int64 holds.
+// TestCostIsWide computes a product of 3.2e22, which does not fit an int64.
 func TestCostIsWide(t *testing.T) {
 	if c := Cost(1_000_000_000, 32_000_000_000_000); c != 8_888_888_888_888_888 {
 		t.Errorf("it costs %d", int64(c))

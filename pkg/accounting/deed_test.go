@@ -26,7 +26,7 @@ type deed struct {
 	name    string
 }
 
-// granted is the GPUs that a deed dispatches to: of one type or of two.
+// granted returns the GPUs of a dispatch: of one type or of two.
 func (d *deed) granted() []GPUs {
 	if d.yes {
 		return []GPUs{{"A100", d.gpus}, {"H100", 1 + d.gpus/2}}
@@ -34,7 +34,7 @@ func (d *deed) granted() []GPUs {
 	return []GPUs{{d.gpuType, d.gpus}}
 }
 
-// on does the deed to a ledger.
+// on runs the command on a ledger.
 func (d *deed) on(l *Ledger) (r Receipt, err error) {
 	s := Stamp{At: d.at, Key: d.key, Natural: d.natural, Asked: d.asked}
 	switch d.verb {

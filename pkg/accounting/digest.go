@@ -6,13 +6,12 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// The digest is the sum of one hash for each record, so that a change costs two hashes
-// whatever the size of the ledger, and the order of records does not matter. Each is XXH64
-// of what the fields say, not of an encoding: it stays when an encoding changes.
-// It tells replicas apart that differ by accident; against intent stands the journal's
-// chain, whose head it covers.
+// The digest is the sum of one hash per record, so that a change costs two hashes whatever the size
+// of the ledger, and the order of records does not matter. Each hash is XXH64 of the field values,
+// not of an encoding: it does not change with the encoding. It detects replicas that diverged by
+// accident. The journal's chain, whose head it covers, detects tampering.
 
-// hasher collects what is hashed: numbers of eight bytes, and texts.
+// hasher collects the input of a hash: numbers of eight bytes, and texts.
 type hasher []byte
 
 // hashBuffer is memory for the numbers and texts of most records.
@@ -81,7 +80,7 @@ func (b *Bucket) hash() uint64 {
 func (g *Grant) hash() uint64 {
 	var buf hashBuffer
 	h := texts(buf.of(hashTerms), g.Owner).word(uint64(g.Class)).word(uint64(g.Effective)).word(uint64(g.Expires))
-	h = h.word(uint64(g.Priority)).flag(g.Cutoff).text(g.Code).word(uint64(g.Redeems)).word(uint64(g.Scope.Permille))
+	h = h.word(uint64(g.Priority)).flag(g.Cutoff).text(g.Code).word(uint64(g.MaxRedemptions)).word(uint64(g.Scope.Permille))
 	return texts(texts(texts(h, g.Scope.GPUTypes), g.Scope.Partitions), g.Scope.QOS).credits(g.Amount, g.Scope.PerJob).sum()
 }
 
@@ -116,7 +115,7 @@ func (n *Lien) hash() uint64 {
 	return h.sum()
 }
 
-// hash is of what never changes of a claim: not of its amount.
+// hash covers the constant fields of a claim, so not its amount.
 func (c *Claim) hash() uint64 {
 	var buf hashBuffer
 	h := texts(buf.of(hashClaim).word(uint64(c.ID.Job)).word(uint64(c.ID.Attempt)), c.Chain).text(c.Partition).text(c.QOS)
@@ -147,16 +146,15 @@ func (c *Closing) hash() uint64 {
 	return buf.of(hashClosing).text(c.Name).word(uint64(c.End)).word(c.Seq).text(string(c.Head[:])).sum()
 }
 
-// Digest is a fingerprint of all that an encoded ledger holds: equal ledgers have equal
-// ones, ledgers that differ have different ones but for one chance in 2^64. O(1).
+// Digest returns a fingerprint of all that an encoded ledger holds. Equal ledgers have equal
+// digests; different ones differ with probability 1 - 2^-64. O(1).
 func (l *Ledger) Digest() uint64 {
 	var buf hashBuffer
 	h := buf.of(hashMeta).word(uint64(l.now)).word(l.seq).text(string(l.head[:])).word(uint64(l.closed))
 	return l.digest + h.word(uint64(l.bucket)).word(uint64(l.total)).word(uint64(l.form)).sum()
 }
 
-// recount is the part of the digest that grows with the records, from scratch.
-// O(records).
+// recount computes the part of the digest that depends on the records from scratch. O(records).
 func (l *Ledger) recount() (sum uint64) {
 	for id, n := range l.nodes.All() {
 		sum += n.hash(id)

@@ -9,22 +9,22 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// AccountKind is what a book account stands for.
+// AccountKind is the type of a book account.
 type AccountKind uint8
 
-// The book accounts. Bucket, held and debt have one for each bucket or node.
+// The book accounts. There is one Bucket, Held and Debt account for each bucket or payer.
 const (
-	InBucket  AccountKind = iota + 1 // what a bucket has available
-	HeldFrom                         // what liens hold from a bucket
+	InBucket  AccountKind = iota + 1 // a bucket's available credits
+	HeldFrom                         // a bucket's credits held by liens
 	Revenue                          // consumed
-	External                         // where purchases come from
-	Promotion                        // where grants and promotions come from
+	External                         // source of purchases
+	Promotion                        // source of grants and promotions
 	Breakage                         // expired unused
-	Voided                           // taken back
-	Owed                             // below zero by what a node owes
+	Voided                           // withdrawn
+	Owed                             // negative: what a payer owes
 )
 
-// String is the word in journals.
+// String returns the word in journals.
 func (k AccountKind) String() string {
 	words := [...]string{"", "bucket", "held", "revenue", "external", "promotion", "breakage", "voided", "owed"}
 	if int(k) < len(words) {
@@ -40,7 +40,7 @@ type BookAccount struct {
 	Node   PayerID  // of Owed
 }
 
-// EntryKind is why money moved.
+// EntryKind is the reason of a movement.
 type EntryKind uint8
 
 // The kinds of entries.
@@ -56,7 +56,7 @@ const (
 	Taken
 )
 
-// String is the word in statements.
+// String returns the word in statements.
 func (k EntryKind) String() string {
 	words := [...]string{"", "grant", "repay", "lien", "charge", "overshoot", "release", "refund", "expire", "void"}
 	if int(k) < len(words) {
@@ -68,41 +68,41 @@ func (k EntryKind) String() string {
 // Hash is a SHA-256 digest.
 type Hash [sha256.Size]byte
 
-// Entry is one movement: Amount leaves Debit and arrives in Credit, so that entries
-// sum to zero by their form. Entries are never changed; a correction is another one.
+// Entry is one movement: Amount leaves Debit and arrives in Credit, so that every entry balances.
+// Entries are never changed; a correction is a new entry.
 type Entry struct {
 	Seq       uint64 // 1 for the first, without gaps
 	At        cluster.Instant
-	Effective cluster.Instant // what it is about; differs for late facts
+	Effective cluster.Instant // of the event; earlier than the booking for late reports
 	Kind      EntryKind
 	Debit     BookAccount
 	Credit    BookAccount
 	Amount    Credits
-	Node      PayerID // the account that it is about: who pays, is granted or loses
+	Node      PayerID // the account concerned: it pays, receives or loses
 	Lien      LienID
 	Corrects  uint64 // sequence number; 0 for none
 	Late      bool   // effective in a closed period, booked after it
 	Key       string
 	Note      string
-	Form      uint8 // of the encoding, and the rules by which the entry was made
+	Form      uint8 // of the encoding, and of the rules by which the entry was made
 	Justification
 	Prev Hash
 	Hash Hash
 }
 
-// Form is the newest form of entries. A ledger writes the first until [Ledger.Write], so that
-// all replicas write, and charge, the same. A rule that moves money otherwise holds from a
-// later form on (docs/adr/0014).
+// Form is the newest form of entries. A ledger writes the first until [Ledger.Write], so that all
+// replicas write, and charge, the same. A rule that moves money differently applies from a later
+// form on (docs/adr/0014).
 const Form = 1
 
-// Write makes the ledger write entries in a form, and follow its rules, from now on; never in
-// an older one than before.
+// Write makes the ledger write entries in a form, and follow its rules, from now on. It never goes
+// back to an older form.
 func (l *Ledger) Write(form uint8) { l.form = max(l.form, form) }
 
-// Writes is the form in which entries are written.
+// Writes returns the form in which entries are written.
 func (l *Ledger) Writes() uint8 { return l.form }
 
-// entryFields are those that are hashed: all but Prev and Hash.
+// entryFields are the hashed fields: all but Prev and Hash.
 func entryFields(c *codec.Coder, e *Entry) {
 	codec.Uint(c, &e.Seq)
 	codec.Int(c, &e.At)
@@ -116,7 +116,7 @@ func entryFields(c *codec.Coder, e *Entry) {
 	codec.Uint(c, &e.Corrects)
 	codec.Bool(c, &e.Late)
 	codec.String(c, &e.Key)
-	groundsFields(c, &e.Justification)
+	justificationFields(c, &e.Justification)
 	codec.String(c, &e.Note)
 }
 
@@ -126,25 +126,25 @@ func bookAccount(c *codec.Coder, a *BookAccount) {
 	nodeID(c, &a.Node)
 }
 
-// Sum is the hash that the entry must carry: of Prev, the form and the encoded fields.
+// Sum returns the hash that the entry must carry: of Prev, the form and the encoded fields.
 func (e *Entry) Sum() Hash { return e.sum(new(codec.Coder)) }
 
-// sum is Sum with memory that is used again.
+// sum is Sum with a reused buffer.
 func (e *Entry) sum(c *codec.Coder) Hash {
 	*c = codec.Writer(append(append(c.Written()[:0], e.Prev[:]...), codec.FormByte(e.Form)))
 	entryFields(c, e)
 	return sha256.Sum256(c.Written())
 }
 
-// AppendRow appends the entry as it is kept in a journal: Hash and what it is of.
+// AppendRow appends the journal row of the entry: Hash and the data that it covers.
 func (e *Entry) AppendRow(b []byte) []byte {
 	c := codec.Writer(append(append(append(b, e.Hash[:]...), e.Prev[:]...), codec.FormByte(e.Form)))
 	entryFields(&c, e)
 	return c.Written()
 }
 
-// ReadRow reads what AppendRow wrote, and nothing that follows it. It does not compare
-// the hashes, which Audit does. Errors wrap ErrDamaged, ErrNewer or codec.ErrEarlier.
+// ReadRow reads what AppendRow wrote, and rejects trailing bytes. It does not compare the hashes,
+// which Audit does. Errors wrap ErrDamaged, ErrNewer or codec.ErrEarlier.
 func ReadRow(row []byte) (Entry, error) {
 	var e Entry
 	const head = 2 * len(e.Hash)
@@ -166,8 +166,8 @@ func ReadRow(row []byte) (Entry, error) {
 	return e, nil
 }
 
-// readForm returns the form that a form byte says, up to the newest. The error wraps
-// ErrDamaged, ErrNewer or codec.ErrEarlier.
+// readForm returns the form of a form byte, up to the newest. The error wraps ErrDamaged, ErrNewer
+// or codec.ErrEarlier.
 func readForm(b byte, newest uint8) (uint8, error) {
 	form, err := codec.FormOf(b)
 	switch {
@@ -181,12 +181,12 @@ func readForm(b byte, newest uint8) (uint8, error) {
 	return form, nil
 }
 
-// book writes an entry that needs no grounds.
+// book writes an entry without a justification.
 func (l *Ledger) book(kind EntryKind, from, to BookAccount, amount Credits) {
 	l.bookBy(kind, from, to, amount, Justification{})
 }
 
-// bookBy writes an entry and links it to the chain. Amounts of 0 are no entries.
+// bookBy writes an entry and links it to the chain. It writes none for an amount of 0.
 func (l *Ledger) bookBy(kind EntryKind, from, to BookAccount, amount Credits, by Justification) {
 	if amount == 0 {
 		return
@@ -209,7 +209,7 @@ func (l *Ledger) bookBy(kind EntryKind, from, to BookAccount, amount Credits, by
 	l.head = e.Hash
 }
 
-// about is what the entries of the command under way are about.
+// about is the context of the current command's entries.
 type about struct {
 	node      PayerID
 	lien      LienID
@@ -217,11 +217,11 @@ type about struct {
 	effective cluster.Instant
 	key       string
 	note      string
-	repaid    Credits // debts that the command netted
-	lost      Credits // what it gave back to buckets that are over
+	repaid    Credits // debts netted by the command
+	lost      Credits // credits returned to buckets that are over
 	bill      BillKind
-	final     bool // what is charged is the last that the counters say
+	final     bool // the charge is the last one for the counters
 }
 
-// of makes what follows about an attempt and who pays for it.
+// of sets the attempt and the payer of the entries that follow.
 func (a *about) of(n *Lien) { a.node, a.lien = n.payer(), n.ID }

@@ -5,9 +5,8 @@ import (
 	"fmt"
 )
 
-// What a command is refused for. Those of the first group do not depend on what is in
-// the ledger and are not remembered; the others are: the same key gets the same
-// refusal again, even after a top-up.
+// Refusals of commands. Those of the first group do not depend on the ledger's content and are not
+// remembered. The others are: the same key gets the same refusal again, even after a top-up.
 var (
 	ErrAmount  = errors.New("amount not possible")
 	ErrInvalid = errors.New("not well formed")
@@ -28,24 +27,22 @@ var (
 	ErrTooLate   = errors.New("too late to amend")
 )
 
-// ErrDamaged is wrapped by what is found wrong with an encoded ledger or entry.
+// ErrDamaged is wrapped by errors in an encoded ledger or entry.
 var ErrDamaged = errors.New("ledger is damaged")
 
-// ErrNewer is wrapped by the refusal of a ledger or an entry that a newer version of
-// Greylag encoded.
+// ErrNewer is wrapped when a newer version of Greylag encoded a ledger or an entry.
 var ErrNewer = errors.New("ledger was written by a newer version of greylag")
 
-// Shortfall is a refusal with the account and the numbers that bind. It wraps one of
-// the sentinels.
+// Shortfall is a refusal with the account and the amounts that bind. It wraps one of the sentinels.
 type Shortfall struct {
 	Why       error
 	Node      PayerID
 	Need      Credits
-	Available Credits // may be negative, after a cut of a limit
+	Available Credits // may be negative after a limit was lowered
 	Limit     Credits // of a budget; else 0
 }
 
-// Error names the account and the numbers.
+// Error names the account and the amounts.
 func (s *Shortfall) Error() string {
 	text := fmt.Sprintf("account %s: %v: needs %s, has %s", s.Node, s.Why, s.Need, s.Available)
 	if errors.Is(s.Why, ErrBudget) {
@@ -54,7 +51,7 @@ func (s *Shortfall) Error() string {
 	return text
 }
 
-// Unwrap is the sentinel.
+// Unwrap returns the sentinel.
 func (s *Shortfall) Unwrap() error { return s.Why }
 
 func fresh(err error) bool { return errors.Is(err, ErrAmount) || errors.Is(err, ErrInvalid) }

@@ -8,11 +8,11 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// sweepAtOnce bounds how many buckets one command lets expire.
+// sweepAtOnce bounds the number of bucket expiries that one command books.
 const sweepAtOnce = 1000
 
-// dueKey orders buckets by when they begin, if that was not at once, and expire, and
-// prices, without a number, by when they begin.
+// dueKey orders buckets by their next start or expiry; prices, which have no number, by their
+// start.
 type dueKey struct {
 	at cluster.Instant
 	id BucketID
@@ -20,7 +20,7 @@ type dueKey struct {
 
 func compareDue(a, b dueKey) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) }
 
-// partKey is a lien that holds from a bucket that cuts off.
+// partKey is a lien that holds credits of a bucket with cut-off.
 type partKey struct {
 	bucket BucketID
 	lien   LienID
@@ -30,8 +30,8 @@ func comparePartKeys(a, b partKey) int {
 	return cmp.Or(cmp.Compare(a.bucket, b.bucket), CompareLiens(a.lien, b.lien))
 }
 
-// NextDue is when a bucket next begins or expires or a price begins, [cluster.Never] when none does. It may
-// be in the past. O(log n).
+// NextDue returns when a bucket next starts or expires or a price starts, [cluster.Never] when none
+// does. It may be in the past. O(log n).
 func (l *Ledger) NextDue() cluster.Instant {
 	if k, _, found := l.due.First(); found {
 		return k.at
@@ -39,10 +39,9 @@ func (l *Ledger) NextDue() cluster.Instant {
 	return cluster.Never
 }
 
-// sweep does what has become due of buckets, oldest first: those that begin pay the
-// debts of their owners, and the expiry of those that are over is booked as effective
-// when they were. No bucket is used after its expiry even where the sweep is behind.
-// What liens hold stays theirs, but for buckets that cut off.
+// sweep processes bucket events that are due, oldest first: buckets that start repay debts of their
+// owners, and expiries are booked as effective at their time. No bucket is used after its expiry
+// even if the sweep lags. Liens keep what they hold, except from buckets with cut-off.
 func (l *Ledger) sweep() {
 	for range sweepAtOnce {
 		k, _, found := l.due.First()
@@ -72,10 +71,10 @@ func (l *Ledger) sweep() {
 	}
 }
 
-// cutOff lets the part of a bucket expire that liens hold and had no use for when the bucket
-// expired, at the log's time: the counters lag, and the final bill is the interval in the log.
-// What was consumed until then stays held. The rest is held from the next buckets as far as
-// there are any; a lien that gets less is cut short. O(liens on the bucket × their parts).
+// cutOff expires the part of a bucket that liens hold and had not consumed at its expiry, measured
+// by the log's time: counters lag, and the final bill is the interval in the log. The consumed part
+// stays held. The rest is replaced from the next buckets as far as possible; a lien that gets less
+// is cut short. O(liens on the bucket × their parts).
 func (l *Ledger) cutOff(id BucketID, expired cluster.Instant) {
 	var liens []LienID
 	for k := range l.onParts.From(partKey{bucket: id}) {
@@ -89,7 +88,7 @@ func (l *Ledger) cutOff(id BucketID, expired cluster.Instant) {
 		n := was.copied()
 		l.about.of(&n)
 		x := l.drop(&n, id, l.unpaid(&n, expired))
-		// Held for less already: no budget is asked again.
+		// The amount is already counted in the budgets, so none is checked again.
 		from, got := l.sources(&n, l.above(n.payer()), x)
 		l.hold(&n, from, got)
 		n.Amount -= x - got
@@ -110,15 +109,15 @@ func (l *Ledger) unpaid(n *Lien, at cluster.Instant) Credits {
 	return max(0, x.cost(lasted.Milliseconds())-(spent-n.Adjusted))
 }
 
-// unmark says that a lien holds nothing from a bucket any more, if that is so.
+// unmark removes the index entry of a lien that holds nothing from a bucket any more.
 func (l *Ledger) unmark(n *Lien, b *Bucket) {
 	if b.Cutoff && !slices.ContainsFunc(n.Parts, func(p Part) bool { return p.Bucket == b.ID && p.Held > 0 }) {
 		l.onParts.Delete(partKey{b.ID, n.ID})
 	}
 }
 
-// drop releases what a lien holds of one bucket beyond the amount that is due, which the parts
-// pay in their order.
+// drop releases what a lien holds of one bucket beyond the due amount, which the parts pay in their
+// order.
 func (l *Ledger) drop(n *Lien, id BucketID, due Credits) (dropped Credits) {
 	b := l.ownBucket(id)
 	for i := range n.Parts {

@@ -4,15 +4,15 @@ import (
 	"github.com/greylag/greylag/internal/codec"
 )
 
-// Bounds of what a command may bring, so that a record stays far below a chunk.
+// Bounds of a command's fields, so that a record stays far below a chunk.
 const (
 	maxText = 256  // bytes of a name of a GPU type, partition, QOS, code or period
 	maxNode = 1024 // bytes of the name of an account
 	maxList = 256  // entries of a list
 )
 
-// The fields of payloads and records, in their canonical order. The package codec says how
-// they may grow.
+// The fields of payloads and records, in their canonical order. Package codec describes how they
+// may grow.
 
 func nodeID(c *codec.Coder, x *PayerID) { codec.String(c, (*string)(x)) }
 
@@ -47,7 +47,7 @@ func grantFields(c *codec.Coder, x *Grant) {
 	codec.Record(c, &x.Scope, scopeFields)
 	codec.Bool(c, &x.Cutoff)
 	codec.String(c, &x.Code)
-	codec.Int(c, &x.Redeems)
+	codec.Int(c, &x.MaxRedemptions)
 }
 
 func rate(c *codec.Coder, x *Rate) {

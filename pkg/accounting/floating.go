@@ -9,19 +9,19 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Past is what the GPUs of a segment cost until an instant.
+// Past is the cost of a segment's GPUs until an instant.
 type Past struct {
 	Until  cluster.Instant
 	Shares []Priced
 }
 
-// follow gives the last segment of a floating lien, the caller's own, the prices of now,
-// and keeps those that held until then. Prices are only ever set for times to come, so
-// that it does not matter how often, and when, a lien is asked. A segment has at most as
-// many past prices as a lien may have segments. O(log n), where no price changed.
+// follow sets the last segment of a floating lien, the caller's own, to the current prices, and
+// keeps the earlier ones. Prices are only ever set for future times, so it does not matter when and
+// how often it is called. A segment has at most as many past prices as a lien may have segments.
+// O(log n), if no price changed.
 func (l *Ledger) follow(n *Lien) { l.followTo(n, l.now) }
 
-// followTo gives it the prices of an instant: of one to come, those that are set by now.
+// followTo sets the prices of an instant, for a future one those known now.
 func (l *Ledger) followTo(n *Lien, until cluster.Instant) {
 	last := len(n.Segments) - 1
 	if !n.Floating || last < 0 {
@@ -38,7 +38,7 @@ func (l *Ledger) followTo(n *Lien, until cluster.Instant) {
 		return
 	}
 	was := g.Shares()
-	g.Past = slices.Grow(slices.Clip(g.Past), len(all)) // others have it too
+	g.Past = slices.Grow(slices.Clip(g.Past), len(all)) // shared with other copies
 	for _, at := range all {
 		if (len(g.Past)+1)*len(was) > maxSegments {
 			break
@@ -58,7 +58,7 @@ func (l *Ledger) followTo(n *Lien, until cluster.Instant) {
 	}
 }
 
-// changes is when prices of types began to hold, after an instant and until another.
+// changes returns when prices of types started to apply, after an instant and until another.
 func (l *Ledger) changes(since, until cluster.Instant, types ...string) (at []cluster.Instant) {
 	for _, gpuType := range types {
 		for k := range l.prices.From(priceKey{gpuType, -until}) {
@@ -79,8 +79,8 @@ func typesIn(shares []Priced) (types []string) {
 	return types
 }
 
-// stretches are GPU-milliseconds of a segment at the prices of their time: as many as there
-// were until a price changed, to the nearest millisecond, at that price, and so on.
+// stretches divides the GPU-milliseconds of a segment among the prices of their time, to the
+// nearest millisecond at each price change.
 func (g *Segment) stretches(gpuMS int64) iter.Seq[BillSegment] {
 	return func(yield func(BillSegment) bool) {
 		since, done := g.Since, int64(0)
@@ -100,7 +100,7 @@ func (g *Segment) stretches(gpuMS int64) iter.Seq[BillSegment] {
 	}
 }
 
-// sum is what GPU-milliseconds of a segment cost at the prices of their time.
+// sum returns the cost of GPU-milliseconds of a segment at the prices of their time.
 func (g *Segment) sum(gpuMS int64) (sum Credits) {
 	if len(g.Past) == 0 {
 		return g.Cost(gpuMS)
@@ -115,8 +115,8 @@ func (g *Segment) sum(gpuMS int64) (sum Credits) {
 	return sum
 }
 
-// Latest is what was counted last, at most for so long: for how long it was, and exactly
-// what it was charged, at the prices of its time. O(segments).
+// Latest returns the end of the metered time, at most for the given duration: how long it was, and
+// what was charged for it at the prices of its time. O(segments).
 func (n *Lien) Latest(most time.Duration) (lasted time.Duration, cost Credits) {
 	for i := len(n.Segments) - 1; i >= 0 && lasted < most; i-- {
 		g := &n.Segments[i]

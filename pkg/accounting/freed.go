@@ -1,22 +1,21 @@
 package accounting
 
-// Freed is where something became free: credits in the buckets of an account, or room
-// under its budget or from its debts. Without a name it may be anywhere: a price began.
+// Freed names where funds became available: credits in the buckets of an account, or headroom in
+// its budget, or repaid debts. Without a name it may be anywhere: a price changed.
 type Freed struct {
 	Node    PayerID
 	Credits bool
 }
 
-// Watch has the ledger note what becomes free, or no longer. It is no part of what is
-// encoded.
+// Watch makes the ledger record where funds become available. It is not part of the encoding.
 func (l *Ledger) Watch(on bool) {
 	if l.watched = on; !on {
 		l.freed = nil
 	}
 }
 
-// Freed hands out what became free since the last call, in the order that it did, some of
-// it maybe twice.
+// Freed returns where funds became available since the last call, in order, possibly with
+// duplicates.
 func (l *Ledger) Freed() []Freed {
 	f := l.freed
 	l.freed = nil

@@ -7,13 +7,13 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// What an attempt will cost is told by how long it will have had its GPUs, as its bill will
-// be: its counters run behind, and only bound the bill where a node is lost.
+// The future cost of an attempt is computed from how long it will have had its GPUs, as its bill
+// will be. Its counters lag, and bound the bill only when a node is lost.
 
-// outlook is a lien as it will be: the prices of what floats are those that are set by now.
+// outlook returns a lien as it will be: floating prices are those known now.
 type outlook struct {
 	Lien
-	covered Credits // what its segments may come to: held, or charged for them
+	covered Credits // what its segments may cost: held, or charged for them
 }
 
 func (l *Ledger) outlook(n *Lien, until cluster.Instant) outlook {
@@ -24,7 +24,7 @@ func (l *Ledger) outlook(n *Lien, until cluster.Instant) outlook {
 	return x
 }
 
-// cost is what its segments come to when the last one lasts for so long.
+// cost returns the cost of its segments if the last one lasts that long.
 func (x *outlook) cost(ms int64) (sum Credits) {
 	last := len(x.Segments) - 1
 	for i := range x.Segments[:last] {
@@ -34,9 +34,9 @@ func (x *outlook) cost(ms int64) (sum Credits) {
 	return min(sum, maxTotal) + min(g.sum(max(g.Base+g.Count, millis(g.GPUs, ms))), maxTotal)
 }
 
-// Lacks is what an open lien would have to hold besides, to pay for what it runs on until an
-// instant at the prices that are set by now; less than nothing is what it does not need for
-// that. Nothing for one that does not run. O(segments + log n).
+// Lacks returns how much more an open lien would have to hold to pay for its current GPUs until an
+// instant at the prices known now; negative for an excess. It is 0 for one that does not run.
+// O(segments + log n).
 func (l *Ledger) Lacks(n *Lien, until cluster.Instant) Credits {
 	last := len(n.Segments) - 1
 	if last < 0 {
@@ -47,10 +47,10 @@ func (l *Ledger) Lacks(n *Lien, until cluster.Instant) Credits {
 	return x.cost(int64((max(0, until-x.Segments[last].Since)+ms-1)/ms)) - x.covered
 }
 
-// FundedUntil is until when what a lien holds pays for what it runs on, to the millisecond, at
-// the prices that are set by now, which is past where it does not pay for what was had already; limit
-// where it pays for all until then, nothing runs or it costs nothing. What comes after limit is
-// not looked at; it is Never for what may run for ever. O(segments + prices until limit).
+// FundedUntil returns until when a lien pays for its current GPUs, to the millisecond, at the
+// prices known now. It is in the past where the lien does not pay for time already used, and limit
+// where it pays for all until then, nothing runs or it costs nothing. Time after limit is not
+// examined; limit is Never for jobs without a time limit. O(segments + prices until limit).
 func (l *Ledger) FundedUntil(n *Lien, limit cluster.Instant) cluster.Instant {
 	last := len(n.Segments) - 1
 	if last < 0 {

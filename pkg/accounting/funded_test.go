@@ -7,13 +7,13 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestFundedWithin: until when a lien is funded within a limit is until when it is without
-// one, at most until then, whatever prices are set for later.
+// TestFundedWithin checks that FundedUntil with a limit is the smaller of the limit and FundedUntil
+// without one, whatever prices are set for later.
 func TestFundedWithin(t *testing.T) {
 	bound, free := 0, 0
 	for seed := range uint64(200) {
 		l := lived(t, seed, 100).l
-		for i := range 10 { // beside those of the game
+		for i := range 10 { // in addition to those of the game
 			price := Rate{"H100", Credits(1+(int(seed)+i)%4) * One}
 			if _, err := l.SetPrice(Stamp{At: l.now, Key: "p", Natural: true}, price, l.now.Add(time.Duration(1+i)*time.Hour)); err != nil {
 				t.Fatal(err)

@@ -8,38 +8,38 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Justification are what an entry was allowed by, so that who reads the journal can judge it:
-// the terms of a bucket that begins, for what a bucket pays, and what a charge is for. What
-// does not concern an entry is nil.
+// Justification is why an entry was allowed, so that a reader of the journal can check it: the
+// terms of a new bucket, what a bucket pays for, and what a charge is for. Fields that do not
+// concern the entry are nil.
 type Justification struct {
 	Terms *Grant
-	For   *Cause
+	For   *Purpose
 	Bill  *Bill
 }
 
-// Cause is what a bucket is set aside or pays for.
-type Cause struct {
-	Chain      PayerPath // who pays, and those above
+// Purpose is what a bucket holds or pays credits for.
+type Purpose struct {
+	Chain      PayerPath // the payer and its ancestors
 	Partitions []string
 	QOS        string
 	Rates      []Rate          // of the lien's quote
-	Floating   bool            // they bind nobody
+	Floating   bool            // they bind no charge
 	On         []string        // types of the GPUs that it runs on, or ran
-	Amount     Credits         // of the lien: what shares of it are of
-	Since      cluster.Instant // when the lien was placed; 0 for other causes
+	Amount     Credits         // of the lien: the base of share limits
+	Since      cluster.Instant // when the lien was placed; 0 for other purposes
 }
 
-// BillKind is why something was charged or given back.
+// BillKind is the reason of a charge or refund.
 type BillKind uint8
 
 // The kinds of bills.
 const (
-	Counted   BillKind = iota // as the segments say
-	Corrected                 // by hand, beside them
-	Returned                  // refunded, whatever they say
+	Counted   BillKind = iota // according to the segments
+	Corrected                 // manual, in addition to them
+	Returned                  // refunded, whatever they come to
 )
 
-// Bill is what an attempt comes to, at the moment of an entry.
+// Bill is the cost of an attempt at the time of an entry.
 type Bill struct {
 	Kind     BillKind
 	Final    bool // no other bill of the kind Counted follows
@@ -47,14 +47,14 @@ type Bill struct {
 	Left     Credits // of what is charged at once: by the entries that follow
 }
 
-// BillSegment is a stretch of a bill: a segment, or as much of one as was at the same prices.
+// BillSegment is a part of a bill: a segment, or the part of one at the same prices.
 type BillSegment struct {
 	Since  cluster.Instant
 	Millis int64 // GPU-milliseconds of all of its GPUs
 	Shares []Priced
 }
 
-// Due is what the segments come to. O(segments).
+// Due returns the cost of the segments. O(segments).
 func (b *Bill) Due() (sum Credits) {
 	for i := range b.Segments {
 		c := b.Segments[i].cost()
@@ -66,7 +66,7 @@ func (b *Bill) Due() (sum Credits) {
 	return sum
 }
 
-// cost is what a stretch of a bill comes to. O(types).
+// cost returns the cost of one bill segment. O(types).
 func (x *BillSegment) cost() (sum Credits) {
 	for i := range x.Shares {
 		c := Cost(x.Shares[i].Price, x.millis(i))
@@ -78,8 +78,8 @@ func (x *BillSegment) cost() (sum Credits) {
 	return sum
 }
 
-// millis is the GPU-milliseconds of one of its types: they are spread evenly over its
-// GPUs, and what those of each type cost is rounded down by itself.
+// millis returns the GPU-milliseconds of one of its types. They are divided evenly among its GPUs,
+// and the cost of each type is rounded down separately.
 func (x *BillSegment) millis(i int) int64 {
 	if len(x.Shares) == 1 {
 		return x.Millis
@@ -91,7 +91,7 @@ func (x *BillSegment) millis(i int) int64 {
 	return millis(x.Shares[i].Count, x.Millis/max(all, 1))
 }
 
-// Line is GPUs of one type in a stretch of a bill.
+// Line is GPUs of one type in a bill segment.
 type Line struct {
 	Priced
 	Since  cluster.Instant
@@ -99,7 +99,7 @@ type Line struct {
 	Cost   Credits
 }
 
-// Lines is a bill type by type, the oldest stretch first; they sum to Due.
+// Lines returns a bill by type, the oldest segment first; the lines sum to Due.
 func (b *Bill) Lines() (all []Line) {
 	for i := range b.Segments {
 		x := &b.Segments[i]
@@ -111,17 +111,17 @@ func (b *Bill) Lines() (all []Line) {
 	return all
 }
 
-func groundsFields(c *codec.Coder, x *Justification) {
+func justificationFields(c *codec.Coder, x *Justification) {
 	codec.Optional(c, &x.Terms, termsRecord)
-	codec.Optional(c, &x.For, causeRecord)
+	codec.Optional(c, &x.For, purposeRecord)
 	codec.Optional(c, &x.Bill, billRecord)
 }
 
-func termsRecord(c *codec.Coder, x *Grant) { codec.Record(c, x, grantFields) }
-func causeRecord(c *codec.Coder, x *Cause) { codec.Record(c, x, causeFields) }
-func billRecord(c *codec.Coder, x *Bill)   { codec.Record(c, x, billFields) }
+func termsRecord(c *codec.Coder, x *Grant)     { codec.Record(c, x, grantFields) }
+func purposeRecord(c *codec.Coder, x *Purpose) { codec.Record(c, x, purposeFields) }
+func billRecord(c *codec.Coder, x *Bill)       { codec.Record(c, x, billFields) }
 
-func causeFields(c *codec.Coder, x *Cause) {
+func purposeFields(c *codec.Coder, x *Purpose) {
 	chainFields(c, &x.Chain)
 	codec.List(c, &x.Partitions, codec.String)
 	codec.String(c, &x.QOS)
@@ -145,9 +145,9 @@ func billed(c *codec.Coder, x *BillSegment) {
 	codec.List(c, &x.Shares, priced)
 }
 
-// cause is what buckets pay for a lien.
-func (l *Ledger) cause(n *Lien) *Cause {
-	x := &Cause{Chain: l.above(n.payer()), Partitions: n.places(), QOS: n.QOS, Rates: n.Rates, Floating: n.Floating, Amount: n.Amount, Since: n.Since}
+// purpose returns the purpose of a lien for its buckets.
+func (l *Ledger) purpose(n *Lien) *Purpose {
+	x := &Purpose{Chain: l.above(n.payer()), Partitions: n.places(), QOS: n.QOS, Rates: n.Rates, Floating: n.Floating, Amount: n.Amount, Since: n.Since}
 	for i := range n.Segments {
 		for _, p := range n.Segments[i].Shares() {
 			if !slices.Contains(x.On, p.Type) {
@@ -158,7 +158,7 @@ func (l *Ledger) cause(n *Lien) *Cause {
 	return x
 }
 
-// billOf is what a lien comes to now; the caller says what is left.
+// billOf returns the current bill of a lien; the caller sets what is left.
 func (l *Ledger) billOf(n *Lien) Bill {
 	b := Bill{Kind: l.about.bill, Final: l.about.final}
 	for i := range n.Segments {
@@ -168,7 +168,7 @@ func (l *Ledger) billOf(n *Lien) Bill {
 	return b
 }
 
-// leaves is a bill with so much left.
+// leaves returns a bill with that much left.
 func (b Bill) leaves(left Credits) *Bill {
 	b.Left = left
 	return &b

@@ -10,59 +10,58 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// keyRetention is how long the outcome of a key is remembered that does not last.
+// keyRetention is how long the outcome of a key is remembered, unless it is permanent.
 const keyRetention = 32 * 24 * time.Hour
 
 // MaxKey bounds a key, in bytes.
 const MaxKey = 192
 
-// Stamp is what every command carries.
+// Stamp is the part that all commands share.
 type Stamp struct {
 	At  cluster.Instant // the leader's; the ledger's time never goes back
 	Key string          // the same key again changes nothing
 
-	// Natural says that the caller makes the command once and that its object refuses
-	// it again by itself (a lien exists, or is settled). The key is then only written
-	// into the journal: three remembered keys a job for 32 days would be most of the
-	// memory of a ledger.
+	// Natural means that the caller issues the command once and that its object refuses a repeat by
+	// itself (a lien exists, or is settled). The key is then only written into the journal: three
+	// remembered keys a job for 32 days would be most of the memory of a ledger.
 	Natural bool
 
-	// Asked tells requests of one key apart, by what their caller sent; without it the
-	// ledger compares the commands themselves. A request that names an account, or a
-	// job's last attempt, is another command after that moved on, and yet the same.
+	// Asked is a fingerprint of what the caller sent under the key; without it the ledger compares
+	// the commands themselves. The same request may become another command later, for example when
+	// it names a job's last attempt.
 	Asked Fingerprint
 
-	By      string // who asked
-	Note    string // why, in their words
-	Lasting bool   // its outcome is remembered for ever, if it was done
+	By      string // who requested it
+	Note    string // the requester's reason
+	Lasting bool   // a successful outcome is remembered permanently
 }
 
-// Receipt is what a command did. Which fields are set depends on the command.
+// Receipt is the result of a command. Which fields are set depends on the command.
 type Receipt struct {
 	Again    bool            // the key was used before; this is its first receipt
-	By       string          // who did it then, and
+	By       string          // who used it then, and
 	At       cluster.Instant // when
 	Bucket   BucketID
 	Lien     LienID
-	Held     Credits // set aside
+	Held     Credits // held by the lien
 	Charged  Credits // moved to revenue
 	Released Credits
 	Returned Credits // refunded
-	Debt     Credits // made by this command
+	Debt     Credits // created by this command
 	Repaid   Credits // debt netted by this command
-	Lost     Credits // of Released and Returned, what came back to buckets that are over or were voided
+	Lost     Credits // of Released and Returned, what came back to buckets that are over or void
 	Warnings []Warning
 }
 
 // Warning is a soft budget that is exceeded.
 type Warning struct {
 	Node  PayerID
-	Used  Credits // held, spent and owed, with what was just set aside
+	Used  Credits // held, spent and owed, including the new lien
 	Limit Credits
 }
 
-// operation tells the payloads of commands apart, so that a key that was used for one
-// command is not taken for a repeat of another. The numbers are in logs: append only.
+// operation distinguishes the payloads of commands, so that a key of one command is not taken for a
+// repeat of another. The numbers are in logs: append only.
 type operation uint8
 
 const (
@@ -83,11 +82,11 @@ const (
 	opWithdraw
 )
 
-// Fingerprint is what tells two payloads of a key apart. The ledger's own is the first
-// half of the SHA-256 of the operation and its canonical encoding.
+// Fingerprint distinguishes two payloads under one key. The ledger's own is the first half of the
+// SHA-256 of the operation and its canonical encoding.
 type Fingerprint [sha256.Size / 2]byte
 
-// printOf is the fingerprint of an operation with its payload.
+// printOf returns the fingerprint of an operation and its payload.
 func printOf[T any](l *Ledger, s Stamp, op operation, x *T, fields func(*codec.Coder, *T)) (p Fingerprint) {
 	if s.Natural {
 		return p
@@ -99,7 +98,7 @@ func printOf[T any](l *Ledger, s Stamp, op operation, x *T, fields func(*codec.C
 	return p
 }
 
-// outcome is what a key led to.
+// outcome is the stored result of a key.
 type outcome struct {
 	payload Fingerprint
 	at      cluster.Instant
@@ -113,8 +112,8 @@ type agingKey struct {
 	key string
 }
 
-// once does a command unless its key was used before. Refusals that depend on the
-// ledger are remembered like successes.
+// once runs a command unless its key was used before. Refusals that depend on the ledger are
+// remembered like successes.
 func (l *Ledger) once(s Stamp, p Fingerprint, do func() (Receipt, error)) (Receipt, error) {
 	if s.Key == "" || len(s.Key) > MaxKey {
 		return Receipt{}, fmt.Errorf("%w: a key has 1 to %d bytes", ErrInvalid, MaxKey)
@@ -146,8 +145,8 @@ func (l *Ledger) once(s Stamp, p Fingerprint, do func() (Receipt, error)) (Recei
 // Knows reports whether the outcome of a key is remembered. O(log n).
 func (l *Ledger) Knows(key string) bool { return l.keys.Has(key) }
 
-// Recall is the first answer to a request that was carried out before, if it was: asked
-// before a command is made, it does not depend on what became of what the request names.
+// Recall returns the first answer to an earlier request, if there is one. Called before a command
+// is built, it does not depend on the current state of what the request names.
 func (l *Ledger) Recall(s Stamp) (r Receipt, before bool, err error) {
 	record, known := l.keys.Get(s.Key)
 	if !known || s.Natural || s.Asked == (Fingerprint{}) {
@@ -159,7 +158,7 @@ func (l *Ledger) Recall(s Stamp) (r Receipt, before bool, err error) {
 	return r, true, err
 }
 
-// recall is the first answer of a key, if the payload is the first one too.
+// recall returns the first answer of a key, if the payload is the same.
 func recall(s *Stamp, p Fingerprint, record string) (Receipt, error) {
 	was, err := readOutcome(record)
 	switch {
@@ -175,8 +174,8 @@ func recall(s *Stamp, p Fingerprint, record string) (Receipt, error) {
 	return was.receipt, nil
 }
 
-// remember keeps an outcome. It is kept encoded: few are ever asked for again, and an
-// encoded one takes a third of the memory.
+// remember stores an outcome. It stays encoded: few are ever read again, and the encoding takes a
+// third of the memory.
 func (l *Ledger) remember(key string, x *outcome) {
 	l.coder = codec.Writer(l.coder.Written()[:0])
 	outcomeFields(&l.coder, x)
@@ -188,7 +187,7 @@ func (l *Ledger) remember(key string, x *outcome) {
 	l.digest += hashKey(key, record)
 }
 
-// forgetKeys drops the keys that are past retention, at most most of them.
+// forgetKeys drops at most most keys that are past retention.
 func (l *Ledger) forgetKeys(most int) {
 	for range most {
 		old, _, found := l.aging.First()
@@ -211,15 +210,14 @@ func readOutcome(record string) (outcome, error) {
 	return x, nil
 }
 
-// refusal is an error that is remembered, with what it said.
+// refusal is a remembered error with its text.
 type refusal struct {
-	why  uint8  // its place among the remembered ones
-	text string // "" for a Shortfall, which has the rest
+	why  uint8  // its index in remembered
+	text string // "" for a Shortfall, which is stored separately
 	Shortfall
 }
 
-// remembered are the errors that depend on the ledger. The places are in snapshots:
-// append only.
+// remembered are the errors that depend on the ledger. The indices are in snapshots: append only.
 func remembered() [13]error {
 	return [...]error{
 		ErrCredits, ErrBudget, ErrDebt, ErrLien, ErrNoLien, ErrSettled,
@@ -246,7 +244,7 @@ func refusalOf(err error) *refusal {
 	return &r
 }
 
-// error is what was refused, as it was said the first time.
+// error returns the refusal with its first text.
 func (r *refusal) error() error {
 	all := remembered()
 	why := all[r.why]
@@ -258,7 +256,7 @@ func (r *refusal) error() error {
 	return &s
 }
 
-// said is an error of which the text was kept.
+// said is an error with its stored text.
 type said struct {
 	why  error
 	text string

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestLastingKeys asks for a grant again years later, on the ledger itself and on one that
-// was restored, and for a refused one, which is only remembered for a while.
+// TestLastingKeys repeats a grant years later, on the ledger itself and on a restored one, and a
+// refused one, which is only remembered for the retention time.
 func TestLastingKeys(t *testing.T) {
 	l := New()
 	s := Stamp{At: base, Key: "grant:invoice", By: "ann", Note: "half", Lasting: true}
@@ -30,7 +30,7 @@ func TestLastingKeys(t *testing.T) {
 			t.Errorf("again: %+v, %v", r, err)
 		}
 		if l.Knows(refused.Key) {
-			t.Error("a refusal is remembered for ever")
+			t.Error("a refusal is remembered permanently")
 		}
 	}
 }

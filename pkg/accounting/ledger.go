@@ -8,33 +8,33 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Ledger is all credits of a cluster. It has one writer at a time; a clone may be read
-// by others meanwhile.
+// Ledger holds all credits of a cluster. It has one writer at a time; others may read a clone
+// meanwhile.
 type Ledger struct {
 	now     cluster.Instant
 	seq     uint64
 	head    Hash
 	closed  cluster.Instant // everything before it is in closed periods
-	today   cluster.Instant // when the day of now began
-	month   cluster.Instant // and the month
-	bucket  BucketID        // the newest
-	total   Credits         // ever granted or owed
+	today   cluster.Instant // start of the current day
+	month   cluster.Instant // and month
+	bucket  BucketID        // the newest entry's
+	total   Credits         // total ever granted or owed
 	digest  uint64          // of the records
-	epoch   uint64          // of the records that no clone sees
-	form    uint8           // of the entries that are written
+	epoch   uint64          // of the records that no clone shares
+	form    uint8           // of new entries
 	entries []Entry         // of the commands since Drain
 	watched bool
-	freed   []Freed // since it was asked for
+	freed   []Freed // since the last call of Freed
 	about   about
-	coder   codec.Coder // memory that encoding reuses
+	coder   codec.Coder // reused for encoding
 	tables
 }
 
 // New returns an empty ledger that writes the first form of entries.
 func New() *Ledger { return &Ledger{tables: newTables(), form: 1} }
 
-// Clone is the ledger as it is now; neither sees what is done to the other. O(1), but
-// for entries that were not drained.
+// Clone returns a copy; neither sees later changes of the other. O(1), plus entries that were not
+// drained.
 func (l *Ledger) Clone() *Ledger {
 	l.epoch++
 	c := *l
@@ -44,23 +44,23 @@ func (l *Ledger) Clone() *Ledger {
 	return &c
 }
 
-// Drain hands out the entries since the last call, oldest first.
+// Drain returns the entries since the last call, oldest first.
 func (l *Ledger) Drain() []Entry {
 	e := l.entries
 	l.entries = nil
 	return e
 }
 
-// Head is the sequence number and the hash of the newest entry.
+// Head returns the sequence number and the hash of the newest entry.
 func (l *Ledger) Head() (uint64, Hash) { return l.seq, l.head }
 
-// Now is the instant of the newest command.
+// Now returns the instant of the newest command.
 func (l *Ledger) Now() cluster.Instant { return l.now }
 
 // latest is the last instant that the ledger can reach.
 const latest = cluster.Never - 1
 
-// advance moves time on, never back, and does what has become due.
+// advance moves time forward, never back, and processes what is due.
 func (l *Ledger) advance(s Stamp) {
 	l.now = min(max(l.now+1, s.At), latest)
 	if l.now.Sub(l.today) >= 24*time.Hour {
@@ -71,14 +71,14 @@ func (l *Ledger) advance(s Stamp) {
 	l.forgetKeys(sweepAtOnce)
 }
 
-// Advance moves time on without a command: what is due begins and expires, at most
-// 1,000 buckets.
+// Advance moves time forward without a command: what is due starts and expires, at most 1,000
+// buckets.
 func (l *Ledger) Advance(at cluster.Instant) {
 	l.advance(Stamp{At: at})
 	l.about = about{}
 }
 
-// Closing is a closed period: the chain's head when it was closed.
+// Closing is a closed period and the chain's head when it was closed.
 type Closing struct {
 	Name string
 	End  cluster.Instant // exclusive
@@ -86,7 +86,7 @@ type Closing struct {
 	Head Hash
 }
 
-// PeriodEnd is the first instant after a month such as 2026-10, or a day such as 2026-10-31,
+// PeriodEnd returns the first instant after a month such as 2026-10, or a day such as 2026-10-31,
 // in UTC. The error wraps [ErrPeriod].
 func PeriodEnd(name string) (time.Time, error) {
 	if at, err := time.Parse("2006-01", name); err == nil {
@@ -99,8 +99,8 @@ func PeriodEnd(name string) (time.Time, error) {
 	return at.AddDate(0, 0, 1), nil
 }
 
-// ClosePeriod closes everything before end. Facts that come later are booked when
-// they come, marked late. A period ends after the one before, and not in the future.
+// ClosePeriod closes everything before end. Later reports about it are booked when they arrive,
+// marked late. A period ends after the previous one, and not in the future.
 func (l *Ledger) ClosePeriod(s Stamp, name string, end cluster.Instant) (Closing, error) {
 	if name == "" || len(name) > maxText {
 		return Closing{}, fmt.Errorf("%w: a period needs a name of at most %d bytes", ErrInvalid, maxText)

@@ -10,13 +10,13 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// LienID names a lien: there is one for each attempt of a job.
+// LienID identifies a lien: there is one for each attempt of a job.
 type LienID struct {
 	Job     cluster.JobID
 	Attempt cluster.Attempt
 }
 
-// String is job.attempt.
+// String returns job.attempt.
 func (id LienID) String() string { return fmt.Sprintf("%d.%d", id.Job, id.Attempt) }
 
 // CompareLiens orders liens by job and attempt.
@@ -27,8 +27,7 @@ func CompareLiens(a, b LienID) int {
 	return cmp.Compare(a.Attempt, b.Attempt)
 }
 
-// LienState is how far a lien is. Settled and Released are ends, Provisional becomes
-// Settled.
+// LienState is the state of a lien. Settled and Released are final; Provisional becomes Settled.
 type LienState uint8
 
 // The states.
@@ -39,7 +38,7 @@ const (
 	Unused // released before anything was charged
 )
 
-// String is the word in statements.
+// String returns the word in statements.
 func (s LienState) String() string {
 	words := [...]string{"open", "provisional", "settled", "void"}
 	if int(s) < len(words) {
@@ -48,26 +47,25 @@ func (s LienState) String() string {
 	return "unknown"
 }
 
-// Claim is what a lien is asked for with.
+// Claim is a request for a lien.
 type Claim struct {
 	ID        LienID
-	Chain     PayerPath // who pays, and those above; of a lien who pays alone
+	Chain     PayerPath // the payer's path, leaf first; in a lien only the payer
 	Partition string
 	QOS       string
-	Rates     []Rate  // from a quote, the wanted type first
-	Amount    Credits // of the quote, or of the window of a rolling lien
-	Floating  bool    // at the prices of when it runs
-	// Partitions are those that the attempt may run in, where there are several to choose
-	// from; else it is Partition.
+	Rates     []Rate  // from a quote, the requested type first
+	Amount    Credits // of the quote, or of the lien window
+	Floating  bool    // at the prices of its run time
+	// Partitions are those that the attempt may run in, if there are several; else it is Partition.
 	Partitions []string
 }
 
-// PaysIn reports whether a run in a partition is paid for.
+// PaysIn reports whether the lien pays for a run in a partition.
 func (c *Claim) PaysIn(partition string) bool {
 	return len(c.Partitions) == 0 || slices.Contains(c.Partitions, partition)
 }
 
-// places are the partitions that have to be in the scope of a bucket.
+// places returns the partitions that a bucket's scope must include.
 func (c *Claim) places() []string {
 	if len(c.Partitions) > 0 {
 		return c.Partitions
@@ -75,8 +73,8 @@ func (c *Claim) places() []string {
 	return []string{c.Partition}
 }
 
-// Part is what a lien has from one bucket. Parts are in the order they are spent;
-// those of an overshoot come last. A part with bucket 0 is debt.
+// Part is a lien's amount from one bucket. Parts are in spending order, those of an overshoot last.
+// A part with bucket 0 is debt.
 type Part struct {
 	Bucket   BucketID
 	Held     Credits
@@ -84,7 +82,7 @@ type Part struct {
 	Refunded Credits // of Spent
 }
 
-// Lien is money set aside for one attempt, and what became of it.
+// Lien is money reserved for one attempt, and its use.
 type Lien struct {
 	Claim
 	State    LienState
@@ -92,22 +90,22 @@ type Lien struct {
 	Ended    cluster.Instant
 	Parts    []Part
 	Segments []Segment
-	Adjusted Credits // corrections that were charged or given back, beside the counters
+	Adjusted Credits // corrections charged or refunded, in addition to the counters
 
-	// Unproven says that the end was never reported: it was settled at its last counter.
+	// Unproven means that the end was never reported: it was settled at its last counter.
 	Unproven bool
 
-	// CutShort reports that a bucket with cut-off expired under the lien and other buckets did
-	// not replace all of it: the attempt may run only as long as the lien lasts.
+	// CutShort means that a bucket with cut-off expired under the lien and other buckets did not
+	// replace all of it: the attempt may run only as long as the lien lasts.
 	CutShort bool
 
-	Recent // of what the parts spent, but for debt
+	Recent // of what the parts spent, except debt
 
 	terms  uint64 // hash of Claim
 	hashed uint64 // in the digest
 }
 
-// Lien finds a lien. What it points to may not be written. O(log n).
+// Lien finds a lien. The caller must not change it. O(log n).
 func (l *Ledger) Lien(id LienID) (Lien, bool) {
 	n, found := l.liens.Get(id)
 	if !found {
@@ -116,7 +114,7 @@ func (l *Ledger) Lien(id LienID) (Lien, bool) {
 	return *n, true
 }
 
-// payer is whose jobs it is for.
+// payer returns the account that pays.
 func (n *Lien) payer() PayerID { return n.Chain[0] }
 
 // sum adds up the parts.
@@ -127,8 +125,7 @@ func (n *Lien) sum() (held, spent, refunded Credits) {
 	return held, spent, refunded
 }
 
-// Place sets the amount aside: all of it or nothing. A Shortfall names the account
-// that binds.
+// Place reserves the whole amount or nothing. A Shortfall names the account that binds.
 func (l *Ledger) Place(s Stamp, c Claim) (Receipt, error) {
 	return l.once(s, printOf(l, s, opPlace, &c, claimFields), func() (Receipt, error) {
 		if err := c.possible(); err != nil {
@@ -170,8 +167,7 @@ func (c *Claim) possible() error {
 	return nil
 }
 
-// setAside moves an amount from the buckets of a chain into a lien that the caller owns and
-// stores.
+// setAside moves an amount from the buckets of a path into a lien that the caller owns and stores.
 func (l *Ledger) setAside(n *Lien, chain PayerPath, amount Credits) ([]Warning, error) {
 	warnings, err := l.afford(chain, amount)
 	if err != nil {
@@ -186,11 +182,11 @@ func (l *Ledger) setAside(n *Lien, chain PayerPath, amount Credits) ([]Warning, 
 	return warnings, nil
 }
 
-// hold moves what was chosen from buckets into the lien.
+// hold moves the chosen amounts from buckets into the lien.
 func (l *Ledger) hold(n *Lien, from []source, sum Credits) {
 	l.about.of(n)
 	n.Parts = slices.Clone(n.Parts)
-	cause := l.cause(n)
+	cause := l.purpose(n)
 	for _, f := range from {
 		b := l.ownBucket(f.bucket)
 		b.Avail, b.Held = b.Avail-f.amount, b.Held+f.amount
@@ -208,8 +204,8 @@ func (l *Ledger) hold(n *Lien, from []source, sum Credits) {
 	l.post(n.payer(), change{held: sum})
 }
 
-// Resize makes the amount of an open lien another: more is set aside like a new lien,
-// less is given back in reverse, but never what is due already.
+// Resize changes the amount of an open lien: an increase is reserved like a new lien, a decrease is
+// released in reverse order, but never what is already due.
 func (l *Ledger) Resize(s Stamp, id LienID, amount Credits) (Receipt, error) {
 	type payload struct {
 		LienID
@@ -246,7 +242,7 @@ func (l *Ledger) Resize(s Stamp, id LienID, amount Credits) (Receipt, error) {
 	})
 }
 
-// openLien is a copy of an open lien at the prices of now, to be written and stored.
+// openLien returns a copy of an open lien at current prices, to be changed and stored.
 func (l *Ledger) openLien(id LienID) (Lien, error) {
 	n, found := l.liens.Get(id)
 	switch {
@@ -260,7 +256,7 @@ func (l *Ledger) openLien(id LienID) (Lien, error) {
 	return c, nil
 }
 
-// release gives back an amount of what a lien holds, the last part first.
+// release returns an amount that a lien holds, the last part first.
 func (l *Ledger) release(n *Lien, amount Credits) {
 	l.about.of(n)
 	l.post(n.payer(), change{held: -amount})
@@ -280,7 +276,7 @@ func (l *Ledger) release(n *Lien, amount Credits) {
 	}
 }
 
-// end gives a lien its last state, or the one before it.
+// end sets a lien's final state, or Provisional.
 func (l *Ledger) end(n *Lien, state LienState) {
 	if n.State == Open {
 		n.Ended = l.now
@@ -293,9 +289,8 @@ func (l *Ledger) end(n *Lien, state LienState) {
 
 func (n *Lien) endedKey() endedKey { return endedKey{n.State != Provisional, n.Ended, n.ID} }
 
-// Forget drops liens that ended before an instant, oldest first and at most most of
-// them; they can no longer be refunded, nor their names be refused. It returns how
-// many. O(most × log n).
+// Forget drops at most most liens that ended before an instant, oldest first. They can no longer be
+// refunded, and their IDs no longer refused. It returns how many. O(most × log n).
 func (l *Ledger) Forget(before cluster.Instant, most int) int {
 	var old []endedKey
 	for k := range l.ended.From(endedKey{final: true, at: math.MinInt64}) {

@@ -12,21 +12,21 @@ import (
 // slack is how much longer than its segment a counter may have run.
 const slack = 5 * time.Second
 
-// Segment is a stretch of an attempt on the same GPUs at the same prices.
+// Segment is a period of an attempt on the same GPUs.
 type Segment struct {
-	GPUType string // of those of Mix the first
+	GPUType string // for several types (Mix) the first
 	GPUs    int64  // all of them
 	Price   Credits
 	Since   cluster.Instant
-	Base    int64 // GPU-milliseconds of the epochs before
+	Base    int64 // GPU-milliseconds of earlier epochs
 	Count   int64 // the counter of this epoch
 	Epoch   uint64
 	Sample  uint64          // number of the newest sample
-	Seen    cluster.Instant // when it came
-	Excess  int64           // GPU-milliseconds that were claimed and not believed
+	Seen    cluster.Instant // its arrival
+	Excess  int64           // GPU-milliseconds that were reported and rejected
 	Ended   bool            // another segment followed
-	Mix     []Priced        // GPUs of several types; of one type none
-	Past    []Past          // of a floating lien: what they cost before, oldest first
+	Mix     []Priced        // GPUs by type, if there are several types
+	Past    []Past          // of a floating lien: earlier prices, oldest first
 }
 
 // GPUs is a number of GPUs of a type.
@@ -35,13 +35,13 @@ type GPUs struct {
 	Count int64
 }
 
-// Priced is GPUs at the price of one for an hour.
+// Priced is GPUs with their price per hour.
 type Priced struct {
 	GPUs
 	Price Credits
 }
 
-// Shares is what a segment's GPUs cost now, type by type.
+// Shares returns the current cost of a segment's GPUs by type.
 func (g *Segment) Shares() []Priced {
 	if len(g.Mix) > 0 {
 		return g.Mix
@@ -49,8 +49,8 @@ func (g *Segment) Shares() []Priced {
 	return []Priced{{GPUs{g.GPUType, g.GPUs}, g.Price}}
 }
 
-// Cost is what GPU-milliseconds of a segment cost at its present prices. They are spread
-// evenly over its GPUs, and what those of each type cost is rounded down by itself. O(types).
+// Cost returns the cost of GPU-milliseconds of a segment at its current prices. They are divided
+// evenly among its GPUs, and the cost of each type is rounded down separately. O(types).
 func (g *Segment) Cost(gpuMS int64) Credits {
 	if len(g.Mix) == 0 {
 		return Cost(g.Price, gpuMS)
@@ -66,7 +66,7 @@ func (g *Segment) Cost(gpuMS int64) Credits {
 	return sum
 }
 
-// Ran is what a segment costs for so long at its present prices.
+// Ran returns the cost of a segment of that duration at its current prices.
 func (g *Segment) Ran(d time.Duration) Credits { return g.Cost(millis(g.GPUs, d.Milliseconds())) }
 
 // Bounds of an attempt.
@@ -75,8 +75,8 @@ const (
 	maxSegments = 1000
 )
 
-// Due is what the counters come to: each segment's at each of its prices, rounded down by
-// itself.
+// Due returns the cost of the counters: each segment's at each of its prices, rounded down
+// separately.
 func (n *Lien) Due() Credits {
 	var due Credits
 	for i := range n.Segments {
@@ -89,10 +89,10 @@ func (n *Lien) Due() Credits {
 	return due
 }
 
-// Dispatch starts an attempt on GPUs, or moves it to others: the segment before ends.
-// Those of each type cost the lower of that type's price and the wanted type's in the
-// lien's quote; a type that was not quoted costs what was wanted, and so does one without
-// a price where the lien is floating and pays the prices of its time.
+// Dispatch starts an attempt on GPUs, or moves it to others: the previous segment ends. GPUs of
+// each type cost the lower of that type's price and the requested type's in the lien's quote. A
+// type that was not quoted costs as much as the requested one, and so does a type without a price
+// under a floating lien.
 func (l *Ledger) Dispatch(s Stamp, id LienID, on ...GPUs) (Receipt, error) {
 	type payload struct {
 		LienID
@@ -136,7 +136,7 @@ func (l *Ledger) Dispatch(s Stamp, id LienID, on ...GPUs) (Receipt, error) {
 	})
 }
 
-// dispatchable refuses what no attempt can run on.
+// dispatchable refuses GPUs that no attempt can run on.
 func dispatchable(on []GPUs) error {
 	if len(on) == 0 || len(on) > maxList {
 		return fmt.Errorf("%w: GPUs of 1 to %d types", ErrInvalid, maxList)
@@ -153,7 +153,7 @@ func dispatchable(on []GPUs) error {
 	return nil
 }
 
-// priceFor is what a GPU of a type costs a lien that begins to run on it now.
+// priceFor returns the price of a GPU of a type for a lien that starts to run on it now.
 func (l *Ledger) priceFor(n *Lien, gpuType string) (Credits, error) {
 	if n.Floating {
 		return l.floating(gpuType, n.Rates[0].GPUType, l.now)
@@ -170,17 +170,17 @@ type Sample struct {
 	Count   int64
 }
 
-// Metered is what became of a batch of samples.
+// Metered is the result of a batch of samples.
 type Metered struct {
 	Counted   int
 	Stale     int // repeated or overtaken ones, and those of liens that are not open
-	Regressed int // a counter that went back without another epoch: nothing is changed
-	Excess    int // counters cut to what time allows
+	Regressed int // a counter that went back within an epoch: nothing is changed
+	Excess    int // counters clamped to the elapsed time
 }
 
-// Meter takes a batch of samples. It needs no key: a sample says everything up to now,
-// so that repeats, gaps and other orders change nothing. It moves no money: what is
-// due is charged by Roll and Settle. O(samples × log n).
+// Meter takes a batch of samples. It needs no key: a sample covers everything up to now, so
+// repeats, gaps and reordering change nothing. It moves no money: Roll and Settle charge what is
+// due. O(samples × log n).
 func (l *Ledger) Meter(at cluster.Instant, samples []Sample) Metered {
 	l.Advance(at)
 	var m Metered
@@ -220,9 +220,9 @@ func (l *Ledger) meter(x *Sample, m *Metered) {
 	m.Counted++
 }
 
-// most is what the counters of a segment can have come to: the GPUs for as long as it
-// lasted, and a little more since clocks differ. It bounds the sum and not each sample,
-// or a little more would be gained with every one.
+// most returns the largest possible counter of a segment: the GPUs for its duration, plus a slack
+// since clocks differ. It bounds the sum and not each sample, which would gain the slack every
+// time.
 func (n *Lien) most(segment int, now cluster.Instant) int64 {
 	g, end := &n.Segments[segment], now
 	if segment+1 < len(n.Segments) {
@@ -232,8 +232,8 @@ func (n *Lien) most(segment int, now cluster.Instant) int64 {
 	return millis(g.GPUs, (lasted + time.Millisecond - 1).Milliseconds())
 }
 
-// count sets the counter as far as most allows; what is beyond is the answer. A counter
-// never goes back.
+// count advances the counter up to the bound of most and returns the excess. A counter never goes
+// back.
 func (g *Segment) count(to, most int64) (excess int64) {
 	believed := max(g.Count, min(to, most-g.Base))
 	g.Count = believed

@@ -7,12 +7,11 @@ import (
 	"github.com/greylag/greylag/internal/codec"
 )
 
-// Move hangs accounts below others, all at once: each chain begins with an account, and
-// goes on with those above it as it will be. What an account and those below it hold, spent
-// and owe, and what they spent in the present day and month, counts for the new ancestors
-// and no longer for the old ones; no money moves, and no budget refuses. An account that the
-// ledger does not know needs no moving. Liens name only who pays, and need no change.
-// O(accounts × depth).
+// Move attaches accounts to other parents, all at once: each path begins with an account and
+// continues with its new ancestors. The held, spent and owed amounts of an account and its
+// descendants, and the spending of the current day and month, count for the new ancestors and no
+// longer for the old ones. No money moves, and no budget refuses. Accounts unknown to the ledger
+// need no move. Liens name only the payer, and need no change. O(accounts × depth).
 func (l *Ledger) Move(s Stamp, chains ...PayerPath) (Receipt, error) {
 	print := printOf(l, s, opMove, &chains, func(c *codec.Coder, x *[]PayerPath) {
 		for i := range *x {
@@ -29,7 +28,7 @@ func (l *Ledger) Move(s Stamp, chains ...PayerPath) (Receipt, error) {
 				moved = append(moved, c)
 			}
 		}
-		for _, c := range moved { // off first, so that none is ever above itself
+		for _, c := range moved { // detach first, so that no account is ever its own ancestor
 			n := l.ownNode(c[0])
 			l.shift(n.Parent, n, -1)
 			n.Parent = ""
@@ -45,8 +44,8 @@ func (l *Ledger) Move(s Stamp, chains ...PayerPath) (Receipt, error) {
 	})
 }
 
-// movable checks that accounts make a tree when all have moved: that each chain is what
-// the others and what is recorded say.
+// movable checks that the accounts form a tree after all moves: each path matches the others and
+// the records.
 func (l *Ledger) movable(chains []PayerPath) error {
 	parents := make(map[PayerID]PayerID, len(chains))
 	for _, c := range chains {
@@ -74,8 +73,7 @@ func (l *Ledger) movable(chains []PayerPath) error {
 	return nil
 }
 
-// shift adds what one node sums up to another and those above it, or with sign -1 takes it
-// away.
+// shift adds the sums of one payer to another and its ancestors, or with sign -1 subtracts them.
 func (l *Ledger) shift(to PayerID, of *Payer, sign Credits) {
 	recent := of.Recent
 	recent.turn(l.today, l.month)
@@ -89,8 +87,8 @@ func (l *Ledger) shift(to PayerID, of *Payer, sign Credits) {
 	}
 }
 
-// Withdraw takes back a lien of an attempt that never ran: everything returns to its
-// buckets and the name may be used again, as when what was asked for changes.
+// Withdraw cancels the lien of an attempt that never ran: everything returns to its buckets and the
+// ID may be used again, for example when the request changes.
 func (l *Ledger) Withdraw(s Stamp, id LienID) (Receipt, error) {
 	return l.once(s, printOf(l, s, opWithdraw, &id, lienID), func() (Receipt, error) {
 		n, err := l.openLien(id)

@@ -8,9 +8,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// The oracle does what the ledger does in the plainest way: it keeps a list of every
-// movement of money and adds it up each time that it wants to know anything. It shares
-// no code with the engine but for the types of commands and the sentinels.
+// The oracle reimplements the ledger in the simplest way: it keeps a list of every movement of
+// money and adds it up for each question. It shares only the command types and the sentinels with
+// the engine.
 
 type movement struct {
 	from, to string // source, avail, held, revenue, gone, debt
@@ -20,7 +20,7 @@ type movement struct {
 	node     PayerID
 	amount   int64
 	at       cluster.Instant
-	about    cluster.Instant // of a refund: when it should have been; 0: when it was
+	about    cluster.Instant // of a refund: the time it is about; 0: the time it was made
 }
 
 type oracleBucket struct {
@@ -38,11 +38,11 @@ type oracleLien struct {
 	numbered int // parts so far
 	segments []Segment
 	cutShort bool            // a bucket that cut off was not replaced
-	asked    cluster.Instant // up to when its prices are known, where they float
+	asked    cluster.Instant // the time up to which its floating prices are known
 	adjusted int64
 }
 
-// oraclePart is what a lien has of one bucket. Its number stays when others go.
+// oraclePart is a lien's amount from one bucket. Its number does not change when others go.
 type oraclePart struct {
 	bucket BucketID
 	number int
@@ -84,7 +84,7 @@ type oracle struct {
 	prices    []priceSet
 	closed    cluster.Instant
 	periods   map[string]bool
-	repaid    int64 // by the command under way
+	repaid    int64 // by the current command
 	lost      int64 // likewise
 }
 
@@ -100,7 +100,7 @@ func newOracle() *oracle {
 	}
 }
 
-// total adds up what went to a place less what left it, of the movements that count.
+// total adds up the movements into a place less those out of it.
 func (o *oracle) total(place string, counts func(*movement) bool) (sum int64) {
 	for i := range o.movements {
 		m := &o.movements[i]
@@ -121,17 +121,17 @@ func (o *oracle) inBucket(id BucketID, place string) int64 {
 	return o.total(place, func(m *movement) bool { return m.bucket == id })
 }
 
-// inPart is what one part of a lien has at a place. Revenue is net of refunds.
+// inPart returns the balance of one part of a lien at a place. Revenue is net of refunds.
 func (o *oracle) inPart(id LienID, part int, place string) int64 {
 	return o.total(place, func(m *movement) bool { return m.lien == id && m.part == part })
 }
 
-// inLien is what a lien has at a place.
+// inLien returns the balance of a lien at a place.
 func (o *oracle) inLien(id LienID, place string) int64 {
 	return o.total(place, func(m *movement) bool { return m.lien == id })
 }
 
-// refunded is what came back of a part, or of a lien when part is negative.
+// refunded returns the refunds of a part, or of a lien when part is negative.
 func (o *oracle) refunded(id LienID, part int) (sum int64) {
 	for _, m := range o.movements {
 		if m.lien == id && (part < 0 || m.part == part) && m.from == "revenue" {
@@ -141,7 +141,7 @@ func (o *oracle) refunded(id LienID, part int) (sum int64) {
 	return sum
 }
 
-// below reports whether an account is another one or below it.
+// below reports whether an account is another one or its descendant.
 func (o *oracle) below(id, top PayerID) bool {
 	for id != "" {
 		if id == top {
@@ -156,7 +156,7 @@ func (o *oracle) below(id, top PayerID) bool {
 	return false
 }
 
-// sums are an account's held, spent, owed and own debt.
+// sums returns an account's held, spent, owed and own debt.
 func (o *oracle) sums(id PayerID) (held, spent, debt, owes int64) {
 	here := func(m *movement) bool { return o.below(m.node, id) }
 	held = o.total("held", here)
@@ -167,7 +167,7 @@ func (o *oracle) sums(id PayerID) (held, spent, debt, owes int64) {
 	return held, spent, debt, owes
 }
 
-// used is what counts against an account's budget.
+// used returns what counts against an account's budget.
 func (o *oracle) used(id PayerID) int64 {
 	held, spent, debt, _ := o.sums(id)
 	n := o.nodes[id]
@@ -176,7 +176,7 @@ func (o *oracle) used(id PayerID) int64 {
 	}
 	var period int64
 	begin := startOf(n.budget.Window, o.now)
-	lately := map[LienID]int64{} // spent by an attempt since then, and not given back
+	lately := map[LienID]int64{} // spent by an attempt since then, and not refunded
 	for _, m := range o.movements {
 		switch {
 		case m.at < begin || !o.below(m.node, id):
@@ -220,7 +220,7 @@ func (o *oracle) valid(b *oracleBucket) bool {
 	return !b.voided && b.Effective <= o.now && (b.Expires == 0 || o.now < b.Expires)
 }
 
-// arrive is credits that come into a bucket from a lien: they go where they belong.
+// arrive moves credits from a lien into a bucket: on to expired, void or debts where it applies.
 func (o *oracle) arrive(b *oracleBucket, amount int64) {
 	switch {
 	case b.voided, b.Expires != 0 && o.now >= b.Expires:
@@ -231,7 +231,7 @@ func (o *oracle) arrive(b *oracleBucket, amount int64) {
 	}
 }
 
-// repay pays the debts at and below a bucket's owner from what it has.
+// repay pays the debts of a bucket's owner and its descendants from the bucket.
 func (o *oracle) repay(b *oracleBucket) {
 	s := b.Scope
 	if !o.valid(b) || len(s.GPUTypes)+len(s.Partitions)+len(s.QOS) > 0 || s.Permille != 0 || s.PerJob != 0 {

@@ -7,7 +7,7 @@ import (
 
 func no(why error) *want { return &want{why: why} }
 
-// does is what the oracle makes of a command that was not done before.
+// does returns the oracle's answer to a new command.
 func (o *oracle) does(d *deed, r *Receipt) *want {
 	switch d.verb {
 	case "grant":
@@ -40,7 +40,7 @@ func (o *oracle) does(d *deed, r *Receipt) *want {
 	return nil
 }
 
-// chainKnown checks a chain against the parents there are.
+// chainKnown checks a path against the recorded parents.
 func (o *oracle) chainKnown(c PayerPath) *want {
 	for i, id := range c {
 		parent := PayerID("")
@@ -76,7 +76,7 @@ func (o *oracle) grant(g Grant, r *Receipt) *want {
 		return w
 	}
 	if g.Code != "" {
-		if o.codes[g.Code] >= g.Redeems {
+		if o.codes[g.Code] >= g.MaxRedemptions {
 			return no(ErrExhausted)
 		}
 		o.codes[g.Code]++
@@ -112,7 +112,7 @@ func (o *oracle) setBudget(d *deed) *want {
 	return nil
 }
 
-// affords checks debts and budgets from the leaf up, then whether there are credits.
+// affords checks debts and budgets from the leaf up, then the credits.
 func (o *oracle) affords(n *oracleLien, amount int64, r *Receipt) *want {
 	for _, id := range n.Chain {
 		node := o.nodes[id]
@@ -158,7 +158,7 @@ func (o *oracle) place(c Claim, r *Receipt) *want {
 	return nil
 }
 
-// rehang moves accounts to other ancestors, if in the end each chain is what it says.
+// rehang moves accounts to other ancestors, if the resulting paths agree.
 func (o *oracle) rehang(chains []PayerPath) *want {
 	parents, moves := map[PayerID]PayerID{}, map[PayerID]PayerID{}
 	for id, n := range o.nodes {

@@ -8,9 +8,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// What the oracle makes of commands about one lien, of samples, and of time that passes.
+// The oracle's part for commands about one lien, samples, and passing time.
 
-// onOpen does what only open liens take.
+// onOpen runs the commands that need an open lien.
 func (o *oracle) onOpen(d *deed, r *Receipt) *want {
 	if d.verb == "resize" && d.amount <= 0 {
 		return no(ErrAmount)
@@ -91,8 +91,7 @@ func (o *oracle) dispatch(n *oracleLien, d *deed) *want {
 	return nil
 }
 
-// priceOf is the price of a type that was set last and holds at an instant; nil when there
-// is none.
+// priceOf returns the price of a type in force at an instant; nil when none exists.
 func (o *oracle) priceOf(gpuType string, at cluster.Instant) (best *priceSet) {
 	for i := range o.prices {
 		p := &o.prices[i]
@@ -103,7 +102,7 @@ func (o *oracle) priceOf(gpuType string, at cluster.Instant) (best *priceSet) {
 	return best
 }
 
-// believable is the longest that a segment's counter can have run.
+// believable returns the longest possible counter of a segment.
 func (o *oracle) believable(n *oracleLien, i int) int64 {
 	end := o.now
 	if i+1 < len(n.segments) {
@@ -187,7 +186,7 @@ func (o *oracle) meter(x Sample) {
 	g.Sample, n.asked = x.Number, o.now
 }
 
-// pass moves the oracle's time on.
+// pass advances the oracle's time.
 func (o *oracle) pass(at cluster.Instant) {
 	o.now = max(o.now+1, at)
 	type event struct {
@@ -224,8 +223,8 @@ func (o *oracle) pass(at cluster.Instant) {
 	}
 }
 
-// cutOff takes what liens hold of a bucket beyond what they consumed until it expired, and
-// gives them as much of others.
+// cutOff removes what liens hold of a bucket beyond what they consumed until it expired, and
+// replaces it from others.
 func (o *oracle) cutOff(b *oracleBucket, expired cluster.Instant) {
 	var holding []*oracleLien
 	for _, n := range o.liens {
@@ -259,8 +258,8 @@ func (o *oracle) cutOff(b *oracleBucket, expired cluster.Instant) {
 	}
 }
 
-// consumed is what a lien's segments come to at an instant, the last one by the time since it
-// began, beyond what was charged.
+// consumed returns the cost of a lien's segments at an instant, the last one by elapsed time, less
+// what was charged.
 func (o *oracle) consumed(n *oracleLien, at cluster.Instant) int64 {
 	last := len(n.segments) - 1
 	if last < 0 {

@@ -8,9 +8,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// How the oracle moves money: where an amount comes from, and where it goes back to.
+// How the oracle moves money: where an amount comes from, and where it returns.
 
-// choose finds buckets for an amount in the order of spending.
+// choose finds buckets for an amount in spending order.
 func (o *oracle) choose(n *oracleLien, amount int64) (ids []BucketID, sums []int64, got int64) {
 	type candidate struct {
 		b     *oracleBucket
@@ -41,7 +41,7 @@ func (o *oracle) choose(n *oracleLien, amount int64) (ids []BucketID, sums []int
 	return ids, sums, got
 }
 
-// payable is how much of a bucket a lien may take still.
+// payable returns how much more of a bucket a lien may take.
 func (o *oracle) payable(b *oracleBucket, n *oracleLien) int64 {
 	s := b.Scope
 	if len(s.QOS) > 0 && !slices.Contains(s.QOS, n.QOS) {
@@ -82,7 +82,7 @@ func (o *oracle) payable(b *oracleBucket, n *oracleLien) int64 {
 	return max(0, most)
 }
 
-// hold sets aside what was chosen.
+// hold moves the chosen amounts into the lien.
 func (o *oracle) hold(n *oracleLien, ids []BucketID, sums []int64) {
 	for i, id := range ids {
 		if len(n.parts) == 0 || n.parts[len(n.parts)-1].bucket != id {
@@ -110,7 +110,7 @@ func (o *oracle) charge(n *oracleLien, amount int64, r *Receipt) {
 	}
 }
 
-// release gives back what is held, the last part first.
+// release returns what is held, the last part first.
 func (o *oracle) release(n *oracleLien, amount int64) {
 	for i := len(n.parts) - 1; i >= 0; i-- {
 		p := n.parts[i]
@@ -160,7 +160,7 @@ func (o *oracle) mint(g Grant) *oracleBucket {
 	return b
 }
 
-// due is what the counters come to.
+// due returns the cost of the counters.
 func (o *oracle) due(n *oracleLien) (sum int64) {
 	for i, g := range n.segments {
 		left, since := g.Base+g.Count, g.Since
@@ -170,7 +170,7 @@ func (o *oracle) due(n *oracleLien) (sum int64) {
 				ms = min(left, (nearest(until-g.Since)-nearest(since-g.Since))*g.GPUs)
 			}
 			for _, p := range g.Mix {
-				time := ms // of one type all of it
+				time := ms // all of it if there is one type
 				if len(g.Mix) > 1 {
 					time = ms / g.GPUs * p.Count
 				}
@@ -183,11 +183,11 @@ func (o *oracle) due(n *oracleLien) (sum int64) {
 	return sum
 }
 
-// nearest is milliseconds.
+// nearest rounds to milliseconds.
 func nearest(d cluster.Instant) int64 { return (int64(d) + 500_000) / 1_000_000 }
 
-// nextPrice is when a GPU of a segment next costs something else after an instant, as far
-// as the lien was asked; 0 when it does not.
+// nextPrice returns when the price of a segment's GPU next changes after an instant, as far as the
+// lien was asked; 0 when it does not.
 func (o *oracle) nextPrice(n *oracleLien, i int, since cluster.Instant) (next cluster.Instant) {
 	end := n.asked
 	if i+1 < len(n.segments) {
@@ -202,7 +202,7 @@ func (o *oracle) nextPrice(n *oracleLien, i int, since cluster.Instant) (next cl
 	return next
 }
 
-// costs is the price of a type for a lien at an instant.
+// costs returns the price of a type for a lien at an instant.
 func (o *oracle) costs(n *oracleLien, gpuType string, at cluster.Instant) (price Credits) {
 	if n.Floating {
 		return cmp.Or(o.priceOf(gpuType, at), o.priceOf(n.Rates[0].GPUType, at)).Price
@@ -216,7 +216,7 @@ func (o *oracle) costs(n *oracleLien, gpuType string, at cluster.Instant) (price
 	return price
 }
 
-// lacks is what the counters say beyond what was charged for them.
+// lacks returns the cost of the counters less what was charged for them.
 func (o *oracle) lacks(n *oracleLien) int64 {
 	return o.due(n) - (o.inLien(n.ID, "revenue") + o.refunded(n.ID, -1) - n.adjusted)
 }

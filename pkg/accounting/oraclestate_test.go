@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// state is all balances as text.
+// state formats all balances.
 func (o *oracle) state() string {
 	var out strings.Builder
 	for _, b := range o.buckets {

@@ -8,14 +8,14 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// PayerID names an organisation, a project or a user, as the caller likes; by custom
-// "org", "org/project" and "org/project/user".
+// PayerID names an organisation, a project or a user; by convention "org", "org/project" and
+// "org/project/user".
 type PayerID string
 
-// PayerPath is a node and those above it, the leaf first.
+// PayerPath is a payer and its ancestors, the leaf first.
 type PayerPath []PayerID
 
-// Window is how often a budget begins anew.
+// Window is the period of a budget.
 type Window uint8
 
 // The windows, in UTC.
@@ -25,43 +25,43 @@ const (
 	Monthly
 )
 
-// Budget limits what a node and everything below it may hold, spend and owe.
+// Budget limits what a payer and all its descendants may hold, spend and owe.
 type Budget struct {
 	Limit  Credits // 0: none
 	Hard   bool    // refuse; else warn
 	Window Window
 }
 
-// Payer is one account's sums. Each includes those of the nodes below it.
+// Payer holds one account's sums, which include those of its descendants.
 type Payer struct {
 	Parent PayerID // "" at the top
 	Budget Budget
 	Held   Credits
-	Spent  Credits // paid out of buckets, since ever
+	Spent  Credits // paid from buckets, in total
 	Debt   Credits // consumed and not paid
-	Owes   Credits // the node's own part of Debt
-	Own    Credits // the node's own part of Held and Spent
+	Owes   Credits // the payer's own part of Debt
+	Own    Credits // the payer's own part of Held and Spent
 	Recent         // part of Spent
 
-	epoch  uint64 // of the ledger, when it was put
+	epoch  uint64 // of the ledger, when it was stored
 	hashed uint64 // in the digest
 }
 
-// Recent is what was spent lately, less what was given back of it.
+// Recent is the recent spending, net of refunds.
 type Recent struct {
-	Start cluster.Instant // of the day of the last change
+	Start cluster.Instant // the day of the last change
 	Day   Credits         // in that day
 	Month Credits         // in the month of that day
 }
 
-// turn forgets what was spent before the present day and month.
+// turn drops spending before the current day and month.
 func (r *Recent) turn(day, month cluster.Instant) {
 	if r.Start < day {
 		r.Start, r.Day, r.Month = day, 0, r.in(Monthly, month)
 	}
 }
 
-// in is what was spent in the window that an instant is in.
+// in returns the spending of the window that contains an instant.
 func (r *Recent) in(w Window, now cluster.Instant) Credits {
 	switch {
 	case w == Daily && r.Start == Daily.start(now):
@@ -72,9 +72,9 @@ func (r *Recent) in(w Window, now cluster.Instant) Credits {
 	return 0
 }
 
-// Used is what counts against the budget at an instant: what is held and owed, and what
-// was spent in the budget's window. What is given back lowers it as far as it was spent in
-// that window: who gets back what he spent yesterday has no more to spend today.
+// Used returns what counts against the budget at an instant: held and owed amounts, and spending in
+// the budget's window. A refund lowers it only if it was spent in that window: a refund of
+// yesterday's spending adds nothing to today's budget.
 func (n *Payer) Used(now cluster.Instant) Credits {
 	spent := n.Spent
 	if w := n.Budget.Window; w != Ever {
@@ -83,7 +83,7 @@ func (n *Payer) Used(now cluster.Instant) Credits {
 	return n.Held + spent + n.Debt
 }
 
-// start is the beginning of the window that an instant is in.
+// start returns the beginning of the window that contains an instant.
 func (w Window) start(now cluster.Instant) cluster.Instant {
 	y, m, d := now.Time().Date()
 	switch w {
@@ -95,7 +95,7 @@ func (w Window) start(now cluster.Instant) cluster.Instant {
 	return 0
 }
 
-// Payer is an account's sums; the zero Node for one that has none yet. O(log n).
+// Payer returns an account's sums; the zero Payer if it has none yet. O(log n).
 func (l *Ledger) Payer(id PayerID) Payer {
 	if n, found := l.nodes.Get(id); found {
 		return *n
@@ -103,10 +103,10 @@ func (l *Ledger) Payer(id PayerID) Payer {
 	return Payer{}
 }
 
-// maxChain bounds a chain: a user, the accounts, and the root where that is defined.
+// maxChain bounds a path: a user, the accounts, and the root where it is defined.
 const maxChain = cluster.MaxAccountDepth + 2
 
-// known checks a chain against the parents that are recorded.
+// known checks a path against the recorded parents.
 func (l *Ledger) known(c PayerPath) error {
 	if len(c) == 0 || len(c) > maxChain {
 		return fmt.Errorf("%w: a chain has 1 to %d accounts", ErrInvalid, maxChain)
@@ -134,10 +134,10 @@ func (c PayerPath) parent(i int) PayerID {
 	return ""
 }
 
-// open makes the nodes of a chain that are not there.
+// open creates the missing payers of a path.
 func (l *Ledger) open(c PayerPath) {
 	if len(c) == 0 || l.nodes.Has(c[0]) {
-		return // and so are those above it
+		return // and so do its ancestors
 	}
 	for i, id := range c {
 		if !l.nodes.Has(id) {
@@ -146,11 +146,11 @@ func (l *Ledger) open(c PayerPath) {
 	}
 }
 
-// change is a movement between a node's sums; day and month are of spent what counts in
-// the present ones.
+// change is a movement between a payer's sums; day and month are the parts of spent in the current
+// day and month.
 type change struct{ held, spent, debt, day, month Credits }
 
-// post adds a change to an account and those above it, and to its own part.
+// post applies a change to an account and its ancestors, and to its own part.
 func (l *Ledger) post(leaf PayerID, d change) {
 	if d.held == 0 && d.spent == 0 && d.debt == 0 {
 		return
@@ -179,8 +179,8 @@ func (l *Ledger) post(leaf PayerID, d change) {
 	}
 }
 
-// afford checks budgets and debts for another lien or a larger one: the first
-// account from the leaf up that binds refuses.
+// afford checks budgets and debts for a new or larger lien: the first account from the leaf up that
+// binds refuses.
 func (l *Ledger) afford(c PayerPath, amount Credits) ([]Warning, error) {
 	var warnings []Warning
 	for _, id := range c {
@@ -203,8 +203,8 @@ func (l *Ledger) afford(c PayerPath, amount Credits) ([]Warning, error) {
 	return warnings, nil
 }
 
-// SetBudget gives the first account of a chain a budget. What it already holds stays,
-// even above a new limit.
+// SetBudget sets the budget of the first account of a path. Amounts it already holds stay, even
+// above a new limit.
 func (l *Ledger) SetBudget(s Stamp, c PayerPath, b Budget) (Receipt, error) {
 	type payload struct {
 		PayerPath
@@ -230,7 +230,7 @@ func (l *Ledger) SetBudget(s Stamp, c PayerPath, b Budget) (Receipt, error) {
 	})
 }
 
-// above is the chain of a node that is recorded. O(depth).
+// above returns the path of a recorded payer. O(depth).
 func (l *Ledger) above(id PayerID) PayerPath {
 	c := make(PayerPath, 0, 8)
 	for id != "" {

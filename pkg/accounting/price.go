@@ -12,21 +12,21 @@ import (
 // priceKey orders prices by type, the newest first.
 type priceKey struct {
 	gpuType string
-	before  cluster.Instant // minus the instant from which it holds
+	before  cluster.Instant // minus the instant at which it starts
 }
 
 func comparePrices(a, b priceKey) int {
 	return cmp.Or(strings.Compare(a.gpuType, b.gpuType), cmp.Compare(a.before, b.before))
 }
 
-// Rate is a price of one GPU-hour of a type, as a quote froze it.
+// Rate is the price of a GPU-hour of a type, as fixed by a quote.
 type Rate struct {
 	GPUType string
 	Price   Credits
 }
 
-// SetPrice makes a price hold for a GPU type from an instant on, which may not be past:
-// history is never rewritten. 0 is now.
+// SetPrice sets the price of a GPU type from an instant on, which must not be past: history is
+// never rewritten. 0 is now.
 func (l *Ledger) SetPrice(s Stamp, r Rate, from cluster.Instant) (Receipt, error) {
 	type payload struct {
 		Rate
@@ -55,7 +55,7 @@ func (l *Ledger) SetPrice(s Stamp, r Rate, from cluster.Instant) (Receipt, error
 	})
 }
 
-// Price is what a GPU-hour of a type costs at an instant. O(log n).
+// Price returns the price of a GPU-hour of a type at an instant. O(log n).
 func (l *Ledger) Price(gpuType string, at cluster.Instant) (Credits, error) {
 	for k, p := range l.prices.From(priceKey{gpuType, -at}) {
 		if k.gpuType != gpuType {
@@ -66,21 +66,21 @@ func (l *Ledger) Price(gpuType string, at cluster.Instant) (Credits, error) {
 	return 0, fmt.Errorf("%w for GPU type %s", ErrNoPrice, gpuType)
 }
 
-// Order is what a job asks for, as far as money goes.
+// Order is the part of a job's request that determines its price.
 type Order struct {
-	Accepts []string // GPU types, the wanted one first
+	Accepts []string // GPU types, the requested one first
 	GPUs    int64
 	Millis  int64 // the time limit in milliseconds
 }
 
-// Quote is the prices that a job will pay and the most that it can cost: the dearest
-// type that it accepts, for its whole time limit.
+// Quote holds the prices that a job will pay and its highest possible cost: the most expensive type
+// that it accepts, for its whole time limit.
 type Quote struct {
-	Rates  []Rate // the wanted type first
+	Rates  []Rate // the requested type first
 	Amount Credits
 }
 
-// Quote prices an order at an instant. The prices in it are kept by a lien made with it.
+// Quote prices an order at an instant. A lien made with it keeps its prices.
 func (l *Ledger) Quote(o Order, at cluster.Instant) (Quote, error) {
 	if len(o.Accepts) == 0 || o.GPUs < 1 || o.Millis < 1 {
 		return Quote{}, fmt.Errorf("%w: an order needs GPU types, GPUs and a time", ErrInvalid)

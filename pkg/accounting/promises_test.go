@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestPromises compares testdata/README.md with the scenarios and tests that it names:
-// each of them is there, and each scenario here stands in it.
+// TestPromises compares testdata/README.md with the scenarios and tests that it names: each of them
+// exists, and each scenario is listed.
 func TestPromises(t *testing.T) {
 	table, err := os.ReadFile("testdata/README.md")
 	if err != nil {

@@ -13,16 +13,16 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// dice gives numbers from 0 up to and without n.
-type dice func(n int64) int64
+// draws returns numbers in [0, n).
+type draws func(n int64) int64
 
-// seeded are dice that a seed decides.
-func seeded(seed uint64) dice {
+// seeded returns numbers from a seed.
+func seeded(seed uint64) draws {
 	return rand.New(rand.NewPCG(seed, 1)).Int64N
 }
 
-// drawn are dice that bytes decide, two for each number; 0 when there are none left.
-func drawn(data []byte) dice {
+// drawn returns numbers from bytes, two for each; 0 when none are left.
+func drawn(data []byte) draws {
 	return func(n int64) int64 {
 		var x int64
 		for range 2 {
@@ -37,26 +37,26 @@ func drawn(data []byte) dice {
 // game is a ledger and the oracle, in the same sequence of commands.
 type game struct {
 	testing.TB
-	dice
+	draws
 	l     *Ledger
 	o     *oracle
 	audit Audit
 	past  []deed
 }
 
-func newGame(t testing.TB, d dice) *game {
-	return &game{TB: t, dice: d, l: New(), o: newOracle()}
+func newGame(t testing.TB, d draws) *game {
+	return &game{TB: t, draws: d, l: New(), o: newOracle()}
 }
 
-func (g *game) amount() Credits { return Credits(1 + g.dice(int64(50*One))) }
+func (g *game) amount() Credits { return Credits(1 + g.draws(int64(50*One))) }
 
-// oneOf is any of the choices.
-func oneOf[T any](g *game, choices ...T) T { return choices[g.dice(int64(len(choices)))] }
+// oneOf returns any of the choices.
+func oneOf[T any](g *game, choices ...T) T { return choices[g.draws(int64(len(choices)))] }
 
-// chainFor is an account with those above it, as they are now.
+// chainFor returns the current path of an account.
 func (g *game) chainFor() PayerPath {
 	path := oneOf(g, "o", "o/p", "o/p/ana", "o/q/bob", "o/r")
-	if g.dice(20) == 0 {
+	if g.draws(20) == 0 {
 		return chainOf(path) // may be stale
 	}
 	var c PayerPath
@@ -71,32 +71,32 @@ func (g *game) chainFor() PayerPath {
 	return c
 }
 
-// next is any command.
+// next returns any command.
 func (g *game) next() deed {
 	often := []string{"place", "place", "dispatch", "dispatch", "meter", "meter", "roll", "settle", "refund", "resize", "amend"}
 	verbs := []string{"grant", "grant", "place", "settle", "void", "correct", "budget", "withdraw", "price", "close", "move"}
-	if g.dice(3) > 0 {
+	if g.draws(3) > 0 {
 		verbs = often
 	}
 	d := deed{
-		verb: oneOf(g, verbs...), at: g.l.Now().Add(time.Duration(g.dice(int64(time.Hour))) - 10*time.Minute),
-		key: fmt.Sprint(g.dice(1000)), natural: g.dice(3) == 0,
+		verb: oneOf(g, verbs...), at: g.l.Now().Add(time.Duration(g.draws(int64(time.Hour))) - 10*time.Minute),
+		key: fmt.Sprint(g.draws(1000)), natural: g.draws(3) == 0,
 	}
-	if g.dice(12) == 0 { // another day
-		d.at = d.at.Add(time.Duration(g.dice(int64(40 * time.Hour))))
+	if g.draws(12) == 0 { // another day
+		d.at = d.at.Add(time.Duration(g.draws(int64(40 * time.Hour))))
 	}
 	if len(g.past) == 0 {
 		d.at = base
 	}
-	if g.dice(3) == 0 {
-		d.asked[0] = byte(1 + g.dice(3))
+	if g.draws(3) == 0 {
+		d.asked[0] = byte(1 + g.draws(3))
 	}
-	if k, _, found := g.l.due.First(); found && g.dice(10) == 0 {
+	if k, _, found := g.l.due.First(); found && g.draws(10) == 0 {
 		d.at = max(d.at, k.at) // to the nanosecond
 	}
-	if len(g.past) > 0 && g.dice(12) == 0 { // again, maybe for something else
-		was := g.past[g.dice(int64(len(g.past)))]
-		if g.dice(3) > 0 {
+	if len(g.past) > 0 && g.draws(12) == 0 { // a repeat, possibly for something else
+		was := g.past[g.draws(int64(len(g.past)))]
+		if g.draws(3) > 0 {
 			was.at = d.at
 			return was
 		}
@@ -107,25 +107,25 @@ func (g *game) next() deed {
 }
 
 func (g *game) fill(d *deed) {
-	d.chain, d.amount, d.gpuType, d.gpus = g.chainFor(), g.amount(), oneOf(g, "H100", "A100"), 1+g.dice(8)
-	d.lien, d.bucket = LienID{Job: cluster.JobID(1 + g.dice(8)), Attempt: 1}, BucketID(g.dice(8))
-	d.total, d.yes = g.dice(20*msPerHour)-msPerHour, g.dice(2) == 0
-	d.budget = Budget{Limit: d.amount * 20, Hard: g.dice(2) == 0, Window: Window(g.dice(3))}
-	d.sample = Sample{Lien: d.lien, Segment: int(g.dice(2)), Epoch: uint64(g.dice(3)), Number: uint64(g.dice(50)), Count: g.dice(40 * msPerHour)}
-	d.name = fmt.Sprint("period", g.dice(5))
+	d.chain, d.amount, d.gpuType, d.gpus = g.chainFor(), g.amount(), oneOf(g, "H100", "A100"), 1+g.draws(8)
+	d.lien, d.bucket = LienID{Job: cluster.JobID(1 + g.draws(8)), Attempt: 1}, BucketID(g.draws(8))
+	d.total, d.yes = g.draws(20*msPerHour)-msPerHour, g.draws(2) == 0
+	d.budget = Budget{Limit: d.amount * 20, Hard: g.draws(2) == 0, Window: Window(g.draws(3))}
+	d.sample = Sample{Lien: d.lien, Segment: int(g.draws(2)), Epoch: uint64(g.draws(3)), Number: uint64(g.draws(50)), Count: g.draws(40 * msPerHour)}
+	d.name = fmt.Sprint("period", g.draws(5))
 	switch d.verb {
 	case "grant":
-		d.grant = Grant{Owner: d.chain, Class: Class(1 + g.dice(4)), Amount: d.amount * 4, Cutoff: d.yes, Priority: int32(g.dice(2))}
+		d.grant = Grant{Owner: d.chain, Class: Class(1 + g.draws(4)), Amount: d.amount * 4, Cutoff: d.yes, Priority: int32(g.draws(2))}
 		g.vary(&d.grant, d)
 	case "place":
 		rates := []Rate{{"H100", 2 * One}, {"A100", One * 6 / 5}}
 		d.claim = Claim{ID: d.lien, Chain: d.chain, Partition: oneOf(g, "main", "spot"), QOS: "standard",
-			Rates: rates[:1+g.dice(2)], Amount: d.amount, Floating: g.dice(4) == 0}
-		if g.dice(4) == 0 {
+			Rates: rates[:1+g.draws(2)], Amount: d.amount, Floating: g.draws(4) == 0}
+		if g.draws(4) == 0 {
 			d.claim.Partitions = oneOf(g, []string{"main", "spot"}, []string{"main"})
 		}
 	case "price", "close":
-		d.when = d.at.Add(time.Duration(g.dice(int64(4*time.Hour))) - 2*time.Hour)
+		d.when = d.at.Add(time.Duration(g.draws(int64(4*time.Hour))) - 2*time.Hour)
 	case "refund", "correct":
 		d.amount = d.amount/10 + 1
 		d.when = oneOf(g, 0, d.at.Add(-time.Hour), d.at.Add(-time.Hour), d.at.Add(time.Hour))
@@ -134,53 +134,53 @@ func (g *game) fill(d *deed) {
 	}
 }
 
-// places is where accounts are to hang: one of them, which may not be possible, or all of
-// them in another tree.
+// places returns new parents: of one account, which may be impossible, or of all of them in another
+// tree.
 func (g *game) places() (all []PayerPath) {
-	if g.dice(3) == 0 {
+	if g.draws(3) == 0 {
 		return []PayerPath{oneOf(g, PayerPath{"o/p", "o"}, PayerPath{"o/p", "o/q", "o"}, PayerPath{"o/p"}, PayerPath{"o/p/ana", "o/q", "o"}, PayerPath{"o/p/ana", "o/p", "o"})}
 	}
 	names := []PayerID{"o", "o/p", "o/q", "o/r", "o/p/ana"}
 	for i := range names {
-		j := i + int(g.dice(int64(len(names)-i)))
+		j := i + int(g.draws(int64(len(names)-i)))
 		names[i], names[j] = names[j], names[i]
 		c := PayerPath{names[i]}
-		if above := g.dice(int64(i + 1)); above > 0 {
+		if above := g.draws(int64(i + 1)); above > 0 {
 			c = append(c, all[above-1]...)
 		}
 		all = append(all, c)
 	}
-	if g.dice(2) == 0 { // in any order, and maybe one is wrong now
+	if g.draws(2) == 0 { // in any order, and possibly one is wrong now
 		all[0], all[len(all)-1] = all[len(all)-1], all[0]
-		all = all[g.dice(2):]
+		all = all[g.draws(2):]
 	}
 	return all
 }
 
 // vary gives a grant times, a scope or a code.
 func (g *game) vary(x *Grant, d *deed) {
-	if g.dice(2) == 0 {
-		x.Expires = d.at.Add(time.Duration(1 + g.dice(int64(20*time.Hour))))
+	if g.draws(2) == 0 {
+		x.Expires = d.at.Add(time.Duration(1 + g.draws(int64(20*time.Hour))))
 	}
-	switch g.dice(10) {
+	switch g.draws(10) {
 	case 0:
-		x.Effective = d.at.Add(time.Duration(1 + g.dice(int64(4*time.Hour))))
+		x.Effective = d.at.Add(time.Duration(1 + g.draws(int64(4*time.Hour))))
 	case 1:
 		x.Scope.GPUTypes = []string{oneOf(g, "H100", "A100")}
 	case 2:
 		x.Scope.Partitions = []string{"main"}
 	case 3:
-		x.Scope.Permille = 1 + g.dice(1000)
+		x.Scope.Permille = 1 + g.draws(1000)
 	case 4:
 		x.Scope.PerJob = g.amount()
 	case 5:
-		x.Code, x.Redeems = "spring", 2
-	case 6, 7, 8: // as early as others, so that the owners decide who pays first
+		x.Code, x.MaxRedemptions = "spring", 2
+	case 6, 7, 8: // as early as others, so that the owners decide which pays first
 		x.Effective, x.Class, x.Priority, x.Expires = base, Promo, 0, 0
 	}
 }
 
-// step does one command with both and compares everything.
+// step runs one command with both and compares everything.
 func (g *game) step() {
 	d := g.next()
 	g.past = append(g.past, d)
@@ -219,7 +219,7 @@ func (g *game) step() {
 	}
 }
 
-// differ is the lines that differ.
+// differ returns the lines that differ.
 func differ(got, want string) string {
 	var out strings.Builder
 	a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
@@ -262,7 +262,7 @@ func agrees(err error, w *want) bool {
 	return w.node == "" && errors.Is(err, w.why)
 }
 
-// answer is what the oracle says to a command, with keys and time.
+// answer returns the oracle's answer to a command, with keys and time.
 func (o *oracle) answer(d *deed) (r Receipt, why *want) {
 	if d.verb == "meter" {
 		o.pass(d.at)
@@ -296,7 +296,7 @@ func (o *oracle) answer(d *deed) (r Receipt, why *want) {
 	return r, why
 }
 
-// relevant is what of a deed is its command's payload.
+// relevant returns the part of a deed that is its command's payload.
 func (d *deed) relevant() []any {
 	switch d.verb {
 	case "grant":
@@ -330,7 +330,7 @@ func (d *deed) relevant() []any {
 	return []any{d.verb, d.lien}
 }
 
-// text is all balances of the ledger, as the oracle writes them.
+// text formats all balances of the ledger, as the oracle does.
 func (g *game) text() string {
 	var out strings.Builder
 	for id, b := range g.l.buckets.All() {
@@ -349,9 +349,9 @@ func (g *game) text() string {
 	return out.String()
 }
 
-// TestOracle plays 512 seeded sequences: after every command answers, balances and
-// refusals are those of the oracle, the invariants hold, and the journal, summed anew,
-// says the same. In the end the same commands give another ledger the same digest.
+// TestOracle plays 512 seeded sequences: after every command answers, balances and refusals equal
+// those of the oracle, the invariants hold, and the journal, summed from scratch, agrees. In the
+// end the same commands give another ledger the same digest.
 func TestOracle(t *testing.T) {
 	refused := map[string]int{}
 	for seed := range uint64(512) {
@@ -390,7 +390,7 @@ func allRemembered() []error {
 	return all[:]
 }
 
-// sentinel is the remembered error that an error wraps.
+// sentinel returns the remembered error that an error wraps.
 func sentinel(err error) error {
 	for _, why := range append(allRemembered(), ErrAmount, ErrInvalid, ErrKey) {
 		if errors.Is(err, why) {

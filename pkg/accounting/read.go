@@ -8,35 +8,34 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Millis is the GPU-milliseconds of GPUs over a while; the largest number when they do
-// not fit. O(1).
+// Millis returns the GPU-milliseconds of GPUs over a duration, saturating. O(1).
 func Millis(gpus int64, d time.Duration) int64 { return millis(max(gpus, 0), d.Milliseconds()) }
 
-// Share is c × num / den, rounded up; num and den are at least 1. What exceeds an amount
-// is the largest one. O(1).
+// Share returns c × num / den, rounded up and limited to MaxAmount; num and den are at least 1.
+// O(1).
 func Share(c Credits, num, den int64) Credits {
 	hi, lo := bits.Mul64(uint64(max(c, 0)), uint64(max(num, 0)))
-	lo, carry := bits.Add64(lo, uint64(den)-1, 0)
-	if hi += carry; hi >= uint64(den) {
+	lo, overflow := bits.Add64(lo, uint64(den)-1, 0)
+	if hi += overflow; hi >= uint64(den) {
 		return MaxAmount
 	}
 	q, _ := bits.Div64(hi, lo, uint64(den))
 	return Credits(min(q, uint64(MaxAmount)))
 }
 
-// Paid is what a lien has spent and not got back.
+// Paid returns what a lien has spent net of refunds.
 func (n *Lien) Paid() Credits {
 	_, spent, refunded := n.sum()
 	return spent - refunded
 }
 
-// Holds is what a lien has set aside still.
+// Holds returns what a lien still holds.
 func (n *Lien) Holds() Credits {
 	held, _, _ := n.sum()
 	return held
 }
 
-// Open yields the open liens by name. What it yields may not be written. O(liens).
+// Open yields the open liens by ID. The caller must not change them. O(liens).
 func (l *Ledger) Open() iter.Seq[*Lien] {
 	return func(yield func(*Lien) bool) {
 		for _, n := range l.liens.All() {
@@ -47,7 +46,7 @@ func (l *Ledger) Open() iter.Seq[*Lien] {
 	}
 }
 
-// Buckets yields the buckets, the oldest first. What it yields may not be written.
+// Buckets yields the buckets, the oldest first. The caller must not change them.
 func (l *Ledger) Buckets() iter.Seq[*Bucket] {
 	return func(yield func(*Bucket) bool) {
 		for _, b := range l.buckets.All() {
@@ -58,11 +57,11 @@ func (l *Ledger) Buckets() iter.Seq[*Bucket] {
 	}
 }
 
-// Nodes yields the accounts by name. What it yields may not be written.
+// Nodes yields the accounts by name. The caller must not change them.
 func (l *Ledger) Nodes() iter.Seq2[PayerID, *Payer] { return l.NodesFrom("") }
 
-// NodesFrom yields the accounts by name, from one on. What it yields may not be written.
-// O(log n) to the first.
+// NodesFrom yields the accounts by name, from one on. The caller must not change them. O(log n) to
+// the first.
 func (l *Ledger) NodesFrom(first PayerID) iter.Seq2[PayerID, *Payer] {
 	return func(yield func(PayerID, *Payer) bool) {
 		for id, n := range l.nodes.From(first) {
@@ -84,13 +83,13 @@ func (l *Ledger) Prices() iter.Seq[PriceFrom] {
 	}
 }
 
-// PriceFrom is a price and the instant from which it holds.
+// PriceFrom is a price and the instant at which it starts.
 type PriceFrom struct {
 	Rate
 	From cluster.Instant
 }
 
-// LastLien names the lien of a job's last attempt. O(attempts + log n).
+// LastLien returns the ID of the lien of a job's last attempt. O(attempts + log n).
 func (l *Ledger) LastLien(job cluster.JobID) (last LienID, found bool) {
 	for id := range l.liens.From(LienID{Job: job}) {
 		if id.Job != job {
@@ -101,7 +100,7 @@ func (l *Ledger) LastLien(job cluster.JobID) (last LienID, found bool) {
 	return last, found
 }
 
-// Liens yields all liens that are remembered, by name. What it yields may not be written.
+// Liens yields all remembered liens by ID. The caller must not change them.
 func (l *Ledger) Liens() iter.Seq[*Lien] {
 	return func(yield func(*Lien) bool) {
 		for _, n := range l.liens.All() {
@@ -112,8 +111,8 @@ func (l *Ledger) Liens() iter.Seq[*Lien] {
 	}
 }
 
-// BucketsOf yields what an account owns itself and what has something available, in the
-// order of spending. What it yields may not be written.
+// BucketsOf yields an account's own buckets that have credits available, in spending order. The
+// caller must not change them.
 func (l *Ledger) BucketsOf(owner PayerID) iter.Seq[*Bucket] {
 	return func(yield func(*Bucket) bool) {
 		for k := range l.spend.From(spendKey{owner: owner, priority: -1 << 31}) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// did remembers a command that works on the play's ledger.
+// did records a command that succeeded on the play's ledger.
 func (p *play) did(do func()) {
 	p.done = append(p.done, func(l *Ledger) {
 		was, out := p.l, p.out.String()
@@ -18,8 +18,8 @@ func (p *play) did(do func()) {
 	})
 }
 
-// failover goes on with a replica that was restored from a snapshot, and with one that
-// replayed every command: they are the same.
+// failover continues with a replica that was restored from a snapshot, and compares it with one
+// that replayed every command.
 func (p *play) failover() {
 	restored, err := decoded(encoded(p, p.l))
 	if err != nil {
@@ -39,8 +39,8 @@ func (p *play) failover() {
 	fmt.Fprintln(&p.out, "failover: state and head are the leader's")
 }
 
-// crash stops a replica after each command in turn: at every point the ledger is sound,
-// and every lien that there is holds or spent its amount.
+// crash stops a replica after each command in turn: at every point the ledger is consistent, and
+// every lien holds or spent its amount.
 func (p *play) crash() {
 	for n := range len(p.done) + 1 {
 		l := New()
@@ -94,7 +94,7 @@ func (p *play) printJournal(from uint64) {
 	}
 }
 
-// bill prints what the newest entry about liens says that they come to.
+// bill prints the bill of the newest entry about liens.
 func (p *play) bill(a arguments) {
 	for _, what := range a.plain {
 		id := arguments{plain: []string{what}, t: p.T}.lien()

@@ -7,18 +7,17 @@ import (
 	"github.com/greylag/greylag/internal/codec"
 )
 
-// Decoder takes the chunks of an encoded ledger, in their order. The zero Decoder is
-// ready.
+// Decoder takes the chunks of an encoded ledger, in their order. The zero Decoder is ready to use.
 type Decoder struct {
 	l      *Ledger
 	table  byte
-	rooted bool // the accounts are a tree
+	rooted bool // the accounts form a tree
 	err    error
 }
 
-// Add takes the next chunk, which may be reused afterwards. What is not a ledger gives
-// an error that wraps ErrDamaged, ErrNewer or codec.ErrEarlier, never a panic, and memory in proportion
-// to the input. After an error it takes nothing.
+// Add takes the next chunk, which may be reused afterwards. Malformed input gives an error that
+// wraps ErrDamaged, ErrNewer or codec.ErrEarlier, never a panic, and memory in proportion to the
+// input. After an error it takes nothing more.
 func (d *Decoder) Add(chunk []byte) error {
 	if d.err == nil {
 		d.err = d.add(chunk)
@@ -26,8 +25,8 @@ func (d *Decoder) Add(chunk []byte) error {
 	return d.err
 }
 
-// Ledger is what was decoded, when the last chunk came and the digest is the one that
-// was written. That sums agree with each other is for Check.
+// Ledger returns the decoded ledger, once the last chunk was added and the digest matches. Check
+// verifies that the sums agree.
 func (d *Decoder) Ledger() (*Ledger, error) {
 	switch {
 	case d.err != nil:
@@ -72,7 +71,7 @@ func (d *Decoder) add(chunk []byte) error {
 	return nil
 }
 
-// record reads one record of the present table.
+// record reads one record of the current table.
 func (d *Decoder) record(c *codec.Coder) {
 	l := d.l
 	switch d.table {
@@ -184,9 +183,9 @@ func (l *Ledger) restoreLien(c *codec.Coder, n *Lien) {
 	l.putLien(n)
 }
 
-// rooted checks that the accounts that were read are a tree. O(accounts).
+// rooted checks that the accounts form a tree. O(accounts).
 func (l *Ledger) rooted() error {
-	reached := map[PayerID]bool{} // false: on the way up
+	reached := map[PayerID]bool{} // false: on the current path
 	for id := range l.nodes.All() {
 		var way []PayerID
 		for up := id; up != ""; {
@@ -219,7 +218,7 @@ func (l *Ledger) restoreKey(c *codec.Coder, key, record string) {
 	l.digest += hashKey(key, record)
 }
 
-// end compares what was read with what was written.
+// end compares the result with the written digest.
 func (d *Decoder) end(c *codec.Coder) {
 	var digest uint64
 	if codec.Record(c, &digest, digestRecord); c.Failed() {

@@ -14,13 +14,13 @@ import (
 // base is midnight of 1 June 2026.
 var base = cluster.InstantOf(time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC))
 
-// TestScenarios plays testdata/*.txt: commands above ----, what they answer below. The
-// invariants and the journal are checked after every command.
+// TestScenarios plays testdata/*.txt. The invariants and the journal are checked after every
+// command.
 func TestScenarios(t *testing.T) {
 	scenario.Cases(t, "testdata/*.txt", func(t *testing.T, text string) string { return newPlay(t).run(text) })
 }
 
-// play is a ledger with what a script names.
+// play is a ledger with the names of a script.
 type play struct {
 	*testing.T
 	l       *Ledger
@@ -76,7 +76,7 @@ type arguments struct {
 	t     *testing.T
 }
 
-// credits reads decimal credits, or micro-credits that end in u.
+// credits reads decimal credits, or micro-credits with the suffix u.
 func (a arguments) credits(text string) Credits {
 	if micro, ok := strings.CutSuffix(text, "u"); ok {
 		return Credits(a.int(micro))
@@ -126,7 +126,7 @@ func (a arguments) lien() LienID {
 	return LienID{cluster.JobID(a.int(job)), cluster.Attempt(a.int(attempt))}
 }
 
-// instant is base plus a span; 0 without one.
+// instant returns base plus a duration; 0 without one.
 func (a arguments) instant(name string) cluster.Instant {
 	if a.named[name] == "" {
 		return 0

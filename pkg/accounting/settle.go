@@ -12,9 +12,9 @@ import (
 // amendable is how long after a provisional settlement a late report may change it.
 const amendable = 24 * time.Hour
 
-// charge takes an amount out of a lien: what it holds first, then other buckets, and
-// what nobody has becomes debt of the leaf. n is the caller's, to be stored. It answers
-// what was charged: less only where all debts together would pass what can be counted.
+// charge takes an amount from a lien: first what it holds, then other buckets; the rest becomes
+// debt of the leaf. n is the caller's, to be stored. It returns the amount charged: less only where
+// the total of all debts would overflow.
 func (l *Ledger) charge(n *Lien, amount Credits, r *Receipt) (charged Credits) {
 	l.about.of(n)
 	bill := l.billOf(n)
@@ -35,8 +35,7 @@ func (l *Ledger) charge(n *Lien, amount Credits, r *Receipt) (charged Credits) {
 	return captured + got + owed
 }
 
-// overshoot charges what a lien does not hold to other buckets, as far as there are any,
-// to be posted.
+// overshoot charges what a lien does not hold to other buckets, as far as possible, to be posted.
 func (l *Ledger) overshoot(n *Lien, amount Credits, bill Bill) (got Credits) {
 	from, got := l.sources(n, l.above(n.payer()), amount)
 	left := amount
@@ -45,13 +44,13 @@ func (l *Ledger) overshoot(n *Lien, amount Credits, bill Bill) (got Credits) {
 		b := l.ownBucket(f.bucket)
 		b.Avail, b.Spent = b.Avail-f.amount, b.Spent+f.amount
 		l.noteBucket(b)
-		l.bookBy(Overshoot, inBucket(b.ID), BookAccount{Kind: Revenue}, f.amount, Justification{For: l.cause(n), Bill: bill.leaves(left)})
+		l.bookBy(Overshoot, inBucket(b.ID), BookAccount{Kind: Revenue}, f.amount, Justification{For: l.purpose(n), Bill: bill.leaves(left)})
 		n.Parts = append(n.Parts, Part{Bucket: b.ID, Spent: f.amount})
 	}
 	return got
 }
 
-// owe makes what was consumed and nobody paid a debt of the leaf, to be posted.
+// owe makes consumption that was not paid a debt of the leaf, to be posted.
 func (l *Ledger) owe(n *Lien, amount Credits, bill *Bill) {
 	if amount == 0 {
 		return
@@ -61,8 +60,8 @@ func (l *Ledger) owe(n *Lien, amount Credits, bill *Bill) {
 	n.Parts = append(n.Parts, Part{Spent: amount})
 }
 
-// capture turns what the parts hold into what they spent, in order; left is what they
-// could not pay.
+// capture turns held amounts of the parts into spent ones, in order; left is what they could not
+// pay.
 func (l *Ledger) capture(n *Lien, amount Credits, bill Bill) (left Credits) {
 	left = amount
 	for i := range n.Parts {
@@ -95,8 +94,8 @@ func (l *Ledger) Roll(s Stamp, id LienID) (Receipt, error) {
 	})
 }
 
-// catchUp charges what the counters say beyond what was charged, and gives back what an
-// end that was proven later says is too much.
+// catchUp charges the difference between the counters and what was charged, or refunds it when a
+// late proof of the end lowers it.
 func (l *Ledger) catchUp(n *Lien, r *Receipt) {
 	_, spent, back := n.sum()
 	if more := n.Due() - (spent - n.Adjusted); more > 0 {
@@ -110,12 +109,12 @@ func (l *Ledger) catchUp(n *Lien, r *Receipt) {
 // Settlement is how an attempt's lien ends.
 type Settlement struct {
 	Lien        LienID
-	Total       int64 // GPU-milliseconds of the last segment; -1: what its counter says
-	Provisional bool  // the end was lost: the last counter is all there is
+	Total       int64 // GPU-milliseconds of the last segment; -1: by its counter
+	Provisional bool  // the end was lost: the last counter is all that is known
 }
 
-// Settle charges what is due, gives back the rest in reverse to the buckets it came
-// from, and ends the lien. A lien that never ran is void. A settled one refuses.
+// Settle charges what is due, releases the rest in reverse order to its buckets, and ends the lien.
+// A lien that never ran is released. It refuses a settled one.
 func (l *Ledger) Settle(s Stamp, x Settlement) (Receipt, error) {
 	return l.once(s, printOf(l, s, opSettle, &x, settlementFields), func() (Receipt, error) {
 		n, err := l.openLien(x.Lien)
@@ -141,7 +140,7 @@ func (l *Ledger) Settle(s Stamp, x Settlement) (Receipt, error) {
 	})
 }
 
-// total sets what the last segment comes to, within what it can have.
+// total sets the last segment's GPU-milliseconds, within what is possible.
 func (n *Lien) total(gpuMS int64, now cluster.Instant) {
 	if last := len(n.Segments) - 1; last >= 0 && gpuMS >= 0 {
 		g := &n.Segments[last]
@@ -150,9 +149,9 @@ func (n *Lien) total(gpuMS int64, now cluster.Instant) {
 	}
 }
 
-// Amend corrects a provisional settlement by the report that came late, within 24 h,
-// and makes it final: more is charged to the same buckets as far as they have it, less
-// is given back. -1 makes it final as it is, at any time.
+// Amend corrects a provisional settlement by a late report, within 24 h, and makes it final: an
+// increase is charged to the same buckets as far as possible, a decrease is refunded. -1 makes it
+// final unchanged, at any time.
 func (l *Ledger) Amend(s Stamp, id LienID, total int64) (Receipt, error) {
 	type payload struct {
 		LienID
@@ -191,10 +190,10 @@ func (n *Lien) copied() Lien {
 	return c
 }
 
-// again takes back into a lien what its own buckets still have and may pay, in their order.
+// again puts back into a lien what its own buckets still have and may pay, in their order.
 func (l *Ledger) again(n *Lien, amount Credits) {
 	l.about.of(n)
-	cause := l.cause(n)
+	cause := l.purpose(n)
 	for i := range n.Parts {
 		p := &n.Parts[i]
 		was, found := l.buckets.Get(p.Bucket)
@@ -216,16 +215,16 @@ func (l *Ledger) again(n *Lien, amount Credits) {
 	}
 }
 
-// Refund is something given back of what an attempt spent.
+// Refund is a refund of an attempt's spending.
 type Refund struct {
 	Lien      LienID
 	Amount    Credits
 	Corrects  uint64          // the entry that it is about; 0 for none
-	Effective cluster.Instant // when it should have been; 0: now
+	Effective cluster.Instant // the time it is about; 0: now
 }
 
-// Refund gives back in reverse order to the exact buckets, debt first; what belongs to
-// a bucket that is over expires at once. At most what was spent and not given back.
+// Refund returns credits in reverse order to the exact buckets, debt first; credits of a bucket
+// that is over expire at once. It is limited to what was spent and not refunded.
 func (l *Ledger) Refund(s Stamp, x Refund) (Receipt, error) {
 	return l.once(s, printOf(l, s, opRefund, &x, refundFields), func() (Receipt, error) {
 		if !usable(x.Amount) || x.Effective < 0 || x.Effective > l.now {
@@ -272,9 +271,9 @@ func (l *Ledger) giveRefund(n *Lien, amount Credits) (given Credits) {
 	return given
 }
 
-// unspend is what giving back an amount changes: what was spent last goes back first, so
-// that of the present day and month only what was spent in them does, and nothing of them
-// where the refund is about an earlier time.
+// unspend returns the effect of a refund on recent spending: the latest spending is refunded first,
+// so the current day and month change only by what was spent in them, and not at all if the refund
+// is about an earlier time.
 func (l *Ledger) unspend(n *Lien, x Credits) change {
 	n.turn(l.today, l.month)
 	c := change{spent: -x}
@@ -289,8 +288,8 @@ func (l *Ledger) unspend(n *Lien, x Credits) change {
 	return c
 }
 
-// forgive gives back what was charged as debt: what is still owed is owed no longer,
-// and what was repaid meanwhile becomes a bucket of the one who owed.
+// forgive refunds what was charged as debt: an open debt is reduced, and a debt that was repaid
+// meanwhile becomes a bucket of the debtor.
 func (l *Ledger) forgive(n *Lien, x Credits, bill *Bill) {
 	leaf, _ := l.nodes.Get(n.payer())
 	owed := min(x, leaf.Owes)
@@ -299,14 +298,14 @@ func (l *Ledger) forgive(n *Lien, x Credits, bill *Bill) {
 	if rest := x - owed; rest > 0 {
 		b := l.mint(Grant{Owner: n.Chain, Class: RefundClass, Amount: rest, Effective: l.now})
 		l.bookBy(Refunded, BookAccount{Kind: Revenue}, inBucket(b.ID), rest, Justification{Terms: &b.Grant, Bill: bill})
-		l.post(n.payer(), change{spent: -rest}) // paid at a time that no lien tells
+		l.post(n.payer(), change{spent: -rest}) // paid at a time that no lien records
 		l.repay(b)
 		l.noteBucket(b)
 	}
 }
 
-// Correct charges an attempt more than its counters say, out of the buckets that its
-// account has; to give back is a Refund.
+// Correct charges an attempt more than its counters come to, from its account's buckets; the
+// opposite is a Refund.
 func (l *Ledger) Correct(s Stamp, x Refund) (Receipt, error) {
 	return l.once(s, printOf(l, s, opCorrect, &x, refundFields), func() (Receipt, error) {
 		if !usable(x.Amount) || x.Effective < 0 || x.Effective > l.now {
@@ -325,23 +324,23 @@ func (l *Ledger) Correct(s Stamp, x Refund) (Receipt, error) {
 	})
 }
 
-// Accrued is what an open lien's counters have come to and was not charged yet.
+// Accrued returns the uncharged amount of an open lien's counters.
 func (n *Lien) Accrued() Credits {
 	_, spent, _ := n.sum()
 	return max(0, n.Due()-(spent-n.Adjusted))
 }
 
-// OldestProvisional is the lien that was settled provisionally first, and when. O(log n).
+// OldestProvisional returns the lien that was settled provisionally first, and when. O(log n).
 func (l *Ledger) OldestProvisional() (LienID, cluster.Instant, bool) {
 	k, _, found := l.ended.First()
 	return k.lien, k.at, found && !k.final
 }
 
-// Ended is how many liens are remembered that are not open. O(1).
+// Ended returns the number of remembered liens that are not open. O(1).
 func (l *Ledger) Ended() int { return l.ended.Len() }
 
-// Provisionals are the liens that were settled provisionally before an instant, oldest
-// first. O(those).
+// Provisionals returns the liens that were settled provisionally before an instant, oldest first.
+// O(those).
 func (l *Ledger) Provisionals(before cluster.Instant) []LienID {
 	var all []LienID
 	for k := range l.ended.All() {

@@ -14,7 +14,7 @@ import (
 // records by key, so that equal ledgers give equal bytes. The last chunk is the digest.
 const (
 	chunkForm  = 1
-	chunkBytes = 256 << 10 // a chunk ends with the record that passes this
+	chunkBytes = 256 << 10 // a chunk ends with the record that exceeds this
 	maxChunk   = 1 << 20
 )
 
@@ -60,7 +60,7 @@ func bucketRecord(c *codec.Coder, x *Bucket) {
 // pricing is a price as it is encoded.
 type pricing struct {
 	keyed[priceKey, Credits]
-	behind bool // it has begun, and the sweep has not come to it: nothing else of it says so
+	behind bool // it has started and the sweep has not reached it; no other field records this
 }
 
 func priceRecord(c *codec.Coder, x *pricing) {
@@ -82,7 +82,7 @@ func keyRecord(c *codec.Coder, x *keyed[string, string]) {
 
 func digestRecord(c *codec.Coder, x *uint64) { codec.Uint(c, x) }
 
-// chunks collects records and hands them on. After the first error it does nothing.
+// chunks collects records and passes them on. After the first error it does nothing.
 type chunks struct {
 	emit  func([]byte) error
 	coder codec.Coder
@@ -95,7 +95,7 @@ func (x *chunks) table(kind byte) {
 	x.coder = codec.Writer(append(x.coder.Written()[:0], codec.FormByte(chunkForm), kind))
 }
 
-// flush hands on what was collected, if anything, and goes on with the same table.
+// flush passes on the collected records, if any, and continues with the same table.
 func (x *chunks) flush(kind byte) {
 	body := x.coder.Written()
 	if len(body) > 2 && x.err == nil {
@@ -113,10 +113,10 @@ func put[T any](x *chunks, kind byte, v *T, fields func(*codec.Coder, *T)) {
 	}
 }
 
-// Encode hands out the ledger in chunks of at most 1 MiB, which are only valid during
-// the call: equal ledgers give equal chunks. Entries that were not drained are not part
-// of it. It stops at the first error of emit and returns it. On a clone it runs beside
-// the ledger's writer. O(ledger).
+// Encode passes the ledger to emit in chunks of at most 1 MiB, which are only valid during the
+// call: equal ledgers give equal chunks. Entries that were not drained are not part of it. It stops
+// at the first error of emit and returns it. On a clone it runs concurrently with the ledger's
+// writer. O(ledger).
 func (l *Ledger) Encode(emit func(chunk []byte) error) error {
 	x := &chunks{emit: emit}
 	x.table(tableMeta)

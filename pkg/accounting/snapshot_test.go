@@ -14,7 +14,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// encoded is a ledger in one piece: each chunk with its length before it.
+// encoded returns a ledger in one piece: each chunk with its length before it.
 func encoded(t testing.TB, l *Ledger) []byte {
 	t.Helper()
 	var all []byte
@@ -46,7 +46,7 @@ func decoded(data []byte) (*Ledger, error) {
 	return d.Ledger()
 }
 
-// lived is a game after a seeded sequence.
+// lived returns a game after a seeded sequence.
 func lived(t testing.TB, seed uint64, steps int) *game {
 	g := newGame(t, seeded(seed))
 	for range steps {
@@ -55,7 +55,7 @@ func lived(t testing.TB, seed uint64, steps int) *game {
 	return g
 }
 
-// indexes is what a ledger finds its records by, and is not encoded.
+// indexes are the lookup structures of a ledger, which are not encoded.
 func indexes(l *Ledger) string {
 	var out strings.Builder
 	for k := range l.due.All() {
@@ -83,8 +83,8 @@ func indexes(l *Ledger) string {
 	return out.String()
 }
 
-// TestRestored checks that a ledger and what is decoded from its encoding, now and again,
-// are the same to everything that comes later, entry by entry.
+// TestRestored checks that a ledger and its decoded encoding react in the same way to all later
+// commands, entry by entry.
 func TestRestored(t *testing.T) {
 	for seed := range uint64(64) {
 		g := lived(t, seed, 20)
@@ -92,7 +92,7 @@ func TestRestored(t *testing.T) {
 		l.Watch(true)
 		again := l
 		for range 80 {
-			if again == l || g.dice(4) == 0 {
+			if again == l || g.draws(4) == 0 {
 				data := encoded(t, again)
 				again = mustDecode(t, data)
 				again.Watch(true)
@@ -111,9 +111,9 @@ func TestRestored(t *testing.T) {
 	}
 }
 
-// TestRestoredBehind restores a ledger after each command while more has become due than one
-// command does: buckets that begin and expire, and prices among and behind them. What is
-// restored goes on as what was not.
+// TestRestoredBehind restores a ledger after each command while more is due than one command
+// processes: buckets that start and expire, and prices among and behind them. The restored ledger
+// continues as the original.
 func TestRestoredBehind(t *testing.T) {
 	l := New()
 	s := Stamp{At: base, Key: "k", Natural: true}
@@ -213,8 +213,8 @@ func FuzzReadRow(f *testing.F) {
 	})
 }
 
-// TestOtherForms: a ledger and an entry of a newer form are refused as such, and so is what a
-// development version wrote before form 1.
+// TestOtherForms checks that a ledger and an entry of a newer form are refused as such, and so is
+// data of a development version before form 1.
 func TestOtherForms(t *testing.T) {
 	l := New()
 	l.Write(Form + 1)

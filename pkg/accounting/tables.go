@@ -10,8 +10,8 @@ import (
 
 type none = struct{}
 
-// tables hold values that are replaced once a clone may see them. Accounts and buckets
-// are written where they are until then; liens never are, since they are handed out.
+// tables hold values that are replaced once a clone may share them. Until then accounts and buckets
+// are changed in place. Liens never are, since callers keep pointers to them.
 type tables struct {
 	nodes   cow.Map[PayerID, *Payer]
 	buckets cow.Map[BucketID, *Bucket]
@@ -22,15 +22,15 @@ type tables struct {
 	closes  cow.Map[string, Closing]
 
 	// Indexes.
-	spend   cow.Map[spendKey, none] // buckets with something available
-	due     cow.Map[dueKey, none]   // buckets by when they next begin or expire
-	onParts cow.Map[partKey, none]  // liens that hold from buckets that cut off
+	spend   cow.Map[spendKey, none] // buckets with credits available
+	due     cow.Map[dueKey, none]   // buckets by their next start or expiry
+	onParts cow.Map[partKey, none]  // liens that hold from buckets with cut-off
 	debtors cow.Map[PayerID, none]
 	ended   cow.Map[endedKey, none] // liens that ended
-	aging   cow.Map[agingKey, none] // keys by when they were used
+	aging   cow.Map[agingKey, none] // keys by time of use
 }
 
-// endedKey orders liens that ended by when they did, the provisional ones first.
+// endedKey orders ended liens by their end, the provisional ones first.
 type endedKey struct {
 	final bool
 	at    cluster.Instant
@@ -71,7 +71,7 @@ func newTables() tables {
 	}
 }
 
-// clone is the tables as they are now. O(1).
+// clone returns a copy of the tables. O(1).
 func (t *tables) clone() tables {
 	return tables{
 		nodes: t.nodes.Clone(), buckets: t.buckets.Clone(), liens: t.liens.Clone(),
@@ -81,8 +81,8 @@ func (t *tables) clone() tables {
 	}
 }
 
-// ownNode is an account that is there, to be written and noted. It is copied first if a
-// clone may be looking at it.
+// ownNode returns an existing account, to be changed and stored. It is copied first if a clone may
+// share it.
 func (l *Ledger) ownNode(id PayerID) *Payer {
 	n, _ := l.nodes.Get(id)
 	if n.epoch != l.epoch {
@@ -93,7 +93,7 @@ func (l *Ledger) ownNode(id PayerID) *Payer {
 	return n
 }
 
-// ownBucket is a bucket that is there, likewise.
+// ownBucket returns an existing bucket, likewise.
 func (l *Ledger) ownBucket(id BucketID) *Bucket {
 	b, _ := l.buckets.Get(id)
 	if b.epoch != l.epoch {
@@ -104,8 +104,8 @@ func (l *Ledger) ownBucket(id BucketID) *Bucket {
 	return b
 }
 
-// The following keep the digest and the indexes with a record. A record that is put is
-// new or a copy of the one it replaces, and with it of what it was hashed to.
+// The following functions keep the digest and the indexes in step with a record. The record to
+// store is new or a copy of the one it replaces, including its hash.
 
 func (l *Ledger) putNode(id PayerID, n *Payer) {
 	n.epoch = l.epoch
@@ -125,7 +125,7 @@ func (l *Ledger) putBucket(b *Bucket) {
 	l.noteBucket(b)
 }
 
-// noteBucket keeps the order of spending, too, and notes what became free.
+// noteBucket also keeps the spending order, and records funds that became available.
 func (l *Ledger) noteBucket(b *Bucket) {
 	was := b.usable
 	if b.usable = b.Avail; b.waits {

@@ -6,9 +6,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Usable is what a new lien of the first account of a chain may set aside at most: what the
-// buckets of the chain that are good now pay for it, within every hard budget; nothing where
-// one of the chain owes. O(buckets of the chain).
+// Usable returns the largest possible new lien of the first account of a path: what the valid
+// buckets of the path can pay, within every hard budget; 0 if an account of the path owes.
+// O(buckets of the path).
 func (l *Ledger) Usable(chain PayerPath, now cluster.Instant, pays func(*Bucket) Credits) Credits {
 	most := Credits(math.MaxInt64)
 	var sum Credits
@@ -29,15 +29,15 @@ func (l *Ledger) Usable(chain PayerPath, now cluster.Instant, pays func(*Bucket)
 	return max(0, min(most, sum))
 }
 
-// Pays is what a lien of a claim may set aside at most: what shares and scopes keep from it
-// is not counted. O(buckets of the chain).
+// Pays returns the largest possible lien of a claim, within the shares and scopes of the buckets.
+// O(buckets of the path).
 func (l *Ledger) Pays(c *Claim) Credits {
 	n := Lien{Claim: *c}
 	return l.Usable(c.Chain, l.now, func(b *Bucket) Credits { return b.pays(&n) })
 }
 
-// Allows reports whether a bucket of the scope pays for a job of which only what another
-// scope says is known: all that this names of a kind, where it names any.
+// Allows reports whether a bucket of the scope may pay for a job. Only the values in the job's
+// scope are known, and only kinds that it names are compared.
 func (s *Scope) Allows(job *Scope) bool {
 	all := func(allowed, of []string) bool {
 		for _, x := range of {

@@ -39,7 +39,7 @@ var commands = map[string]func(*play, Stamp, arguments) (Receipt, error){
 		for _, name := range a.plain {
 			chains = append(chains, append(PayerPath{PayerID(name)}, chainOf(a.named["below"])...))
 		}
-		if list := a.list("to"); list != nil { // or each with those above it, nearest first
+		if list := a.list("to"); list != nil { // or each with its ancestors, nearest first
 			chains = nil
 			for _, path := range list {
 				var c PayerPath
@@ -84,7 +84,7 @@ func (p *play) grant(s Stamp, a arguments) (Receipt, error) {
 			GPUTypes: a.list("types"), Partitions: a.list("partitions"), QOS: a.list("qos"),
 			Permille: a.int(a.named["permille"]),
 		},
-		Cutoff: a.named["cutoff"] == "yes", Code: a.named["code"], Redeems: a.int(a.named["redeems"]),
+		Cutoff: a.named["cutoff"] == "yes", Code: a.named["code"], MaxRedemptions: a.int(a.named["redeems"]),
 	}
 	if cap := a.named["perjob"]; cap != "" {
 		g.Scope.PerJob = a.credits(cap)
@@ -101,7 +101,7 @@ func (p *play) budget(s Stamp, a arguments) (Receipt, error) {
 	return p.l.SetBudget(s, chainOf(a.plain[0]), Budget{a.credits(a.plain[1]), a.named["soft"] != "yes", w})
 }
 
-// place quotes and sets aside; amount= overrides the quote's.
+// place quotes and places a lien; amount= overrides the quote's.
 func (p *play) place(s Stamp, a arguments) (Receipt, error) {
 	c := Claim{ID: a.lien(), Chain: chainOf(a.named["by"]), Partition: a.named["partition"], QOS: a.named["qos"], Floating: a.named["floating"] == "yes"}
 	if text := a.named["amount"]; text != "" {
@@ -116,7 +116,7 @@ func (p *play) place(s Stamp, a arguments) (Receipt, error) {
 	return p.l.Place(s, c)
 }
 
-// meter gives a sample, repeated times= times; ran= is the wall time of this epoch.
+// meter passes a sample, repeated times= times; ran= is the wall time of this epoch.
 func (p *play) meter(a arguments) {
 	n, _ := p.l.Lien(a.lien())
 	segment := max(0, len(n.Segments)-1)

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// ErrInvalidAccount is wrapped by every fault of an account or an association.
+// ErrInvalidAccount is wrapped by every error about an account or an association.
 var ErrInvalidAccount = errors.New("invalid account")
 
-// RootAccount is the account that all others are below. It need not be defined; to
-// define it gives the whole cluster limits.
+// RootAccount is the root of the account tree. It need not be defined; its limits apply to the
+// whole cluster.
 const RootAccount = "root"
 
 // Bounds of accounts.
@@ -22,32 +22,31 @@ const (
 	maxDescription  = 1024
 )
 
-// SharesOfParent stands for no shares of one's own, FairShare=parent in sacctmgr: a
-// user ranks as the account does, and what is below an account competes as if that
-// were not there.
+// SharesOfParent means no shares of its own (FairShare=parent in sacctmgr): a user ranks as the
+// account does, and the children of an account compete as if they were children of its parent.
 const SharesOfParent = -1
 
-// Account is a node of the tree of organisations, projects and groups that share
-// the cluster. Its users are below it as associations.
+// Account is a node of the tree of organisations, projects and groups that share the cluster. Its
+// users are attached to it as associations.
 type Account struct {
 	Name         string
-	Parent       string // another account; RootAccount for those at the top, "" for RootAccount itself
+	Parent       string // another account; RootAccount at the top level, "" for RootAccount itself
 	Description  string
 	Shares       int64    // among its siblings, or SharesOfParent
-	Coordinators []string // users who may change the users of this account and of those below
-	QOS          []string // which its jobs may have; empty means what the parent has
-	DefaultQOS   string   // "" means the parent's, and at last the policy's
+	Coordinators []string // users who may change the users of this account and of its descendants
+	QOS          []string // granted to its jobs; empty means inherited from the parent
+	DefaultQOS   string   // "" means inherited from the parent, at the root from the policy
 	Limits       []Limit  // by kind and resource
 }
 
-// AssociationKey names a user in an account, or there in one partition alone.
+// AssociationKey names a user in an account, optionally in one partition.
 type AssociationKey struct {
 	Account   string
 	User      string
-	Partition string // "": all for which the user has none of its own there
+	Partition string // "": all partitions without an association of their own
 }
 
-// String is for messages.
+// String returns the key for messages.
 func (k AssociationKey) String() string {
 	text := "user " + k.User + " in account " + k.Account
 	if k.Partition != "" {
@@ -56,28 +55,28 @@ func (k AssociationKey) String() string {
 	return text
 }
 
-// Everywhere is the key of the same user in the account, without a partition.
+// Everywhere returns the key of the same user and account without a partition.
 func (k AssociationKey) Everywhere() AssociationKey {
 	return AssociationKey{Account: k.Account, User: k.User}
 }
 
-// Association is a user's place in an account: the right to charge it, with shares
-// and limits of their own. One with a partition is for the jobs whose first partition
-// it is, instead of the one without.
+// Association is a user's place in an account: the right to charge it, with its own shares and
+// limits. An association with a partition applies to jobs whose first partition it is, instead of
+// the one without.
 type Association struct {
 	AssociationKey
 	Shares     int64
-	Default    bool     // the account of the user's jobs that name none; one of a user's is
-	QOS        []string // empty means what the account has
+	Default    bool     // the account of the user's jobs that name none; one association of a user has it
+	QOS        []string // empty means inherited from the account
 	DefaultQOS string
 	Limits     []Limit
-	Ceilings   []Limit // of Limits those that an operator set: coordinators may not lift them
-	// Delegated says that a coordinator made it, for a partition: what an operator sets of the
-	// one without a partition holds for it too.
+	Ceilings   []Limit // those of Limits that an operator set: coordinators may not lift them
+	// Delegated reports that a coordinator created it for a partition. Settings that an operator
+	// makes on the association without a partition apply to it too.
 	Delegated bool
 }
 
-// Validate checks an account by itself, sorts its lists and reports every fault.
+// Validate checks an account by itself, sorts its lists and reports every error.
 func (a *Account) Validate() error {
 	var faults []error
 	fault := faultIn(&faults, "account %q", a.Name)
@@ -89,7 +88,7 @@ func (a *Account) Validate() error {
 		fault("it cannot be its own parent")
 	}
 	checkName(fault, "parent", a.Parent, maxName)
-	if len(a.Description) > maxDescription { // what it may hold the state says: it was less strict once
+	if len(a.Description) > maxDescription { // the state checks the references: it was less strict once
 		fault("the description has %d bytes, at most %d", len(a.Description), maxDescription)
 	}
 	checkSharing(fault, a.Shares, &a.QOS, a.DefaultQOS, &a.Limits)
@@ -101,7 +100,7 @@ func (a *Account) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Validate checks an association by itself, sorts its lists and reports every fault.
+// Validate checks an association by itself, sorts its lists and reports every error.
 func (a *Association) Validate() error {
 	var faults []error
 	fault := faultIn(&faults, "user %q of account %q", a.User, a.Account)
@@ -116,7 +115,7 @@ func (a *Association) Validate() error {
 	return errors.Join(faults...)
 }
 
-// faultIn gathers faults of one thing.
+// faultIn collects the errors of one account or association.
 func faultIn(faults *[]error, of string, args ...any) func(string, ...any) {
 	return func(format string, more ...any) {
 		*faults = append(*faults, fmt.Errorf("%w: %s: %s", ErrInvalidAccount, fmt.Sprintf(of, args...), fmt.Sprintf(format, more...)))
@@ -132,7 +131,7 @@ func checkUsers(fault func(string, ...any), users []string) {
 	}
 }
 
-// checkSharing checks what accounts and associations have in common.
+// checkSharing checks the fields that accounts and associations share.
 func checkSharing(fault func(string, ...any), shares int64, qos *[]string, defaultQOS string, limits *[]Limit) {
 	if (shares < 0 || shares > MaxShares) && shares != SharesOfParent {
 		fault("%d shares, want 0 to %d, or the parent's", shares, MaxShares)
@@ -152,7 +151,7 @@ func checkSharing(fault func(string, ...any), shares int64, qos *[]string, defau
 	checkLimits(fault, *limits, false)
 }
 
-// sorted is a list in order, each word once; nil when it is empty.
+// sorted returns the list sorted and without duplicates; nil when it is empty.
 func sorted(words []string) []string {
 	if len(words) == 0 {
 		return nil

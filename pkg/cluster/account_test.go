@@ -177,8 +177,8 @@ func TestMayGet(t *testing.T) {
 	}
 }
 
-// TestTree: what hangs on nothing or on itself is left out; a listing goes depth
-// first, users before accounts.
+// TestTree checks that nodes without a path to the root and cycles are left out, and that a listing
+// is depth first, users before accounts.
 func TestTree(t *testing.T) {
 	accounts := []*Account{
 		{Name: "b", Parent: "root"}, {Name: "a", Parent: "root"}, {Name: "a1", Parent: "a"}, {Name: "lost", Parent: "nowhere"},
@@ -205,7 +205,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestFind finds every user by name and partition, in whatever order they were given.
+// TestFind finds every user by name and partition, whatever the input order.
 func TestFind(t *testing.T) {
 	var accounts []*Account
 	var users []*Association
@@ -217,7 +217,7 @@ func TestFind(t *testing.T) {
 			}
 		}
 	}
-	slices.SortFunc(users, func(a, b *Association) int { // as nobody would give them
+	slices.SortFunc(users, func(a, b *Association) int { // in an unusual order
 		return cmp.Or(strings.Compare(b.User, a.User), strings.Compare(a.Account, b.Account), strings.Compare(b.Partition, a.Partition))
 	})
 	tree := NewAccountTree(slices.Values(accounts), slices.Values(users))
@@ -237,8 +237,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestPartitions: an association for a partition stands before the one without, which
-// stands for all other partitions.
+// TestPartitions checks that an association with a partition is preferred to the one without, which
+// applies to all other partitions.
 func TestPartitions(t *testing.T) {
 	ada := AssociationKey{Account: "uni", User: "ada"}
 	onGPU, onCPU := ada, ada
@@ -264,7 +264,7 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// TestNearest: of limits on each job or user the nearest holds, of limits on groups all.
+// TestNearest checks that of limits per job or user the nearest applies, and of group limits all.
 func TestNearest(t *testing.T) {
 	tree := NewAccountTree(slices.Values([]*Account{
 		{Name: "root", Limits: []Limit{{GrpTRES, "gpu", 100}, {MaxJobs, "", 9}}},

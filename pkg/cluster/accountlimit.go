@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// ErrBadLimit is returned for what is no limit, and wrapped by every fault of one.
+// ErrBadLimit is returned for a malformed limit, and wrapped by every error about one.
 var ErrBadLimit = errors.New("not a limit")
 
-// LimitKind says what a limit bounds.
+// LimitKind is the quantity that a limit bounds.
 type LimitKind uint8
 
-// The kinds, named as sacctmgr names them. Grp: of all jobs of an account and those
-// below, of a user, or of a QOS together. Max: of one job, or with Jobs of one user
-// of the account. TRESMins and Wall are used up and decay with the half-life of fair
-// share; TRESRunMins is what running jobs may still use until their time limits.
+// The kinds, named as sacctmgr names them. Grp: of all jobs of an account and its descendants, of a
+// user, or of a QOS together. Max: of one job, or with Jobs of one user of the account. TRESMins
+// and Wall are used up and decay with the half-life of fair share; TRESRunMins is what running jobs
+// may still use until their time limits.
 const (
 	GrpTRES LimitKind = iota + 1
 	GrpJobs
@@ -32,18 +32,18 @@ const (
 	MaxSubmitJobs
 	MaxWall
 	MaxTRESMinsPerJob
-	MaxJobsPerUser          // this and what follows are for a QOS alone
+	MaxJobsPerUser          // this and the following are for a QOS only
 	MaxJobsPerAccount       //
 	MaxSubmitJobsPerUser    //
 	MaxSubmitJobsPerAccount //
 	MaxTRESPerUser          //
 	MaxTRESPerAccount       //
 	MaxTRESPerNode          // of one job on each of its nodes
-	MinTRESPerJob           // for a QOS alone: what a job has to ask for at least
+	MinTRESPerJob           // for a QOS only: the least that a job must request
 	maxLimitKind            = MinTRESPerJob
 )
 
-// unit is what the value of a limit counts.
+// unit is the unit of a limit's value.
 type unit uint8
 
 const (
@@ -56,7 +56,7 @@ const (
 var limitKinds = [...]struct {
 	name string
 	unit unit
-	qos  int8 // 1: of a QOS alone; -1: of accounts and users alone; 0: of both
+	qos  int8 // 1: of a QOS only; -1: of accounts and users only; 0: of both
 }{
 	GrpTRES: {"GrpTRES", tresUnit, 0}, GrpJobs: {"GrpJobs", jobsUnit, 0}, GrpSubmitJobs: {"GrpSubmitJobs", jobsUnit, 0},
 	GrpWall: {"GrpWall", secondsUnit, -1}, GrpTRESMins: {"GrpTRESMins", minutesUnit, -1}, GrpTRESRunMins: {"GrpTRESRunMins", minutesUnit, 0},
@@ -68,7 +68,7 @@ var limitKinds = [...]struct {
 	MaxTRESPerNode: {"MaxTRESPerNode", tresUnit, 0}, MinTRESPerJob: {"MinTRESPerJob", tresUnit, 1},
 }
 
-// limitWords are sacctmgr's other words for kinds, and for those on one resource.
+// limitWords are sacctmgr's synonyms for kinds, and for kinds on one resource.
 var limitWords = [...]struct {
 	word     string
 	kind     LimitKind
@@ -85,8 +85,8 @@ var limitWords = [...]struct {
 	{"MaxTRESPJ", MaxTRESPerJob, ""}, {"MinTRES", MinTRESPerJob, ""}, {"MinTRESPJ", MinTRESPerJob, ""}, {"MinCPUs", MinTRESPerJob, ResourceCPU},
 }
 
-// ParseLimitKind reads a word for a kind: its name, or another word that sacctmgr has for
-// it, in any case. Such as GrpNodes are on one resource, which is returned as well.
+// ParseLimitKind reads the name of a kind or a synonym of sacctmgr, in any case. A synonym such as
+// GrpNodes is on one resource, which is returned as well.
 func ParseLimitKind(word string) (kind LimitKind, resource string, known bool) {
 	for k := range limitKinds {
 		if k > 0 && equalFold(limitKinds[k].name, word) {
@@ -101,7 +101,7 @@ func ParseLimitKind(word string) (kind LimitKind, resource string, known bool) {
 	return 0, "", false
 }
 
-// String is sacctmgr's word.
+// String returns sacctmgr's word.
 func (k LimitKind) String() string {
 	if k == 0 || k > maxLimitKind {
 		return "?"
@@ -109,13 +109,13 @@ func (k LimitKind) String() string {
 	return limitKinds[k].name
 }
 
-// Form returns the form of the journal of credits from which on all members know the kind.
+// Form returns the first form of the credit journal in which all members know the kind.
 func (k LimitKind) Form() uint8 { return 1 }
 
-// OfResource reports whether each limit of the kind is on one resource.
+// OfResource reports whether limits of the kind are on one resource each.
 func (k LimitKind) OfResource() bool { return limitKinds[k].unit >= tresUnit }
 
-// Limit is one bound. What has no limit of a kind may have any amount; 0 allows none.
+// Limit is one bound. Without a limit of a kind the amount is unlimited; 0 allows none.
 type Limit struct {
 	Kind     LimitKind
 	Resource string // "" unless Kind.OfResource
@@ -125,7 +125,7 @@ type Limit struct {
 // maxLimitValue keeps sums and products of limits far from overflow.
 const maxLimitValue = 1 << 50
 
-// SortLimits is the limits by kind and resource; of two of the same the last holds.
+// SortLimits returns the limits sorted by kind and resource; of duplicates the last one stays.
 func SortLimits(limits []Limit) []Limit {
 	if len(limits) == 0 {
 		return nil
@@ -147,7 +147,7 @@ func compareLimits(a, b Limit) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.Resource, b.Resource))
 }
 
-// LimitOf finds a limit among sorted ones.
+// LimitOf finds a limit in a sorted list.
 func LimitOf(limits []Limit, kind LimitKind, resource string) (Limit, bool) {
 	i, found := slices.BinarySearchFunc(limits, Limit{Kind: kind, Resource: resource}, compareLimits)
 	if !found {
@@ -156,7 +156,7 @@ func LimitOf(limits []Limit, kind LimitKind, resource string) (Limit, bool) {
 	return limits[i], true
 }
 
-// checkLimits checks sorted limits of a QOS, or of an account or a user.
+// checkLimits checks the sorted limits of a QOS, an account or a user.
 func checkLimits(fault func(string, ...any), limits []Limit, qos bool) {
 	if len(limits) > maxOfAccount {
 		fault("%d limits, at most %d", len(limits), maxOfAccount)
@@ -187,7 +187,7 @@ func checkLimits(fault func(string, ...any), limits []Limit, qos bool) {
 	}
 }
 
-// String is the form that [ParseLimits] reads.
+// String returns the form that [ParseLimits] reads.
 func (l Limit) String() string {
 	if l.Kind.OfResource() {
 		return l.Kind.String() + "=" + l.Resource + "=" + l.Amount(l.Value)
@@ -195,7 +195,7 @@ func (l Limit) String() string {
 	return l.Kind.String() + "=" + l.Amount(l.Value)
 }
 
-// Amount writes a quantity that the limit bounds: a time, a size, or a number.
+// Amount formats a quantity that the limit bounds: a time, a size, or a number.
 func (l Limit) Amount(n int64) string {
 	switch {
 	case limitKinds[l.Kind].unit == secondsUnit:
@@ -207,9 +207,8 @@ func (l Limit) Amount(n int64) string {
 }
 
 // ParseLimits reads "KIND=VALUE", and for limits on resources
-// "KIND=RESOURCE=VALUE[,RESOURCE=VALUE...]", as sacctmgr does. A value of -1
-// takes the limit away: it is among gone. known tells whether the first word is a
-// kind at all.
+// "KIND=RESOURCE=VALUE[,RESOURCE=VALUE...]", as sacctmgr does. A value of -1 removes the limit: it
+// is then in gone. known reports whether the first word is a kind.
 func ParseLimits(text string) (set, gone []Limit, known bool, err error) {
 	word, rest, _ := strings.Cut(text, "=")
 	kind, resource, known := ParseLimitKind(word)
@@ -241,7 +240,7 @@ func ParseLimits(text string) (set, gone []Limit, known bool, err error) {
 // parse reads one value.
 func (k LimitKind) parse(resource, value string) (set, gone []Limit, err error) {
 	l := Limit{Kind: k, Resource: resource}
-	if value == "" { // of a variable that is not set: the limit would be gone
+	if value == "" { // of an unset variable: the limit would be removed
 		return nil, nil, fmt.Errorf("%w: %s has no value (is the variable set that it comes from? -1 takes a limit away)", ErrBadLimit, strings.TrimSuffix(k.String()+"="+resource, "="))
 	}
 	if value == "-1" || equalFold(value, "UNLIMITED") || equalFold(value, "INFINITE") {

@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// AccountTree is all accounts and their users as one tree. It never changes.
+// AccountTree holds all accounts and their users as one immutable tree.
 type AccountTree struct {
 	// Nodes has parents before children; the first is the root.
 	Nodes    []AccountNode
 	accounts map[string]int32
-	users    []userRange // of the account in the same place of Nodes
+	users    []userRange // of the account at the same index of Nodes
 	// Limited reports whether any account or user has a limit.
 	Limited bool
 	// Granting reports whether any account or user has a list of QOS.
 	Granting bool
-	// Resources and Kinds are what limits are on, and of which kinds they are.
+	// Resources and Kinds are the resources and kinds of all limits in the tree.
 	Resources map[string]bool
 	Kinds     map[LimitKind]bool
 }
 
-// userRange is where the users of an account are, by name and partition: they stand
-// together, so that a search among them needs no table of them all.
+// userRange is the range of an account's users in Nodes, sorted by name and partition. They are
+// contiguous, so that finding one needs no table of all users.
 type userRange struct{ first, after int32 }
 
 // AccountNode is an account, or a user in one.
@@ -33,7 +33,7 @@ type AccountNode struct {
 	User    *Association // nil for an account
 }
 
-// Limits are the limits of the node.
+// Limits holds the limits of the node.
 func (n *AccountNode) Limits() []Limit {
 	if n.User != nil {
 		return n.User.Limits
@@ -41,9 +41,9 @@ func (n *AccountNode) Limits() []Limit {
 	return n.Account.Limits
 }
 
-// NewAccountTree builds the tree of accounts and associations in any order. What is
-// below an account that is not there is left out; so is a circle. O(n) when the users come
-// by account, name and partition, else O(n log n).
+// NewAccountTree builds the tree from accounts and associations in any order. It leaves out nodes
+// without a path to the root, and so cycles. O(n) when the associations are sorted by account, name
+// and partition, else O(n log n).
 func NewAccountTree(accounts iter.Seq[*Account], users iter.Seq[*Association]) *AccountTree {
 	t := &AccountTree{Resources: map[string]bool{}, Kinds: map[LimitKind]bool{}, accounts: map[string]int32{}}
 	root := &Account{Name: RootAccount, Shares: 1}
@@ -56,7 +56,7 @@ func NewAccountTree(accounts iter.Seq[*Account], users iter.Seq[*Association]) *
 		below[a.Parent] = append(below[a.Parent], a)
 	}
 	t.add(AccountNode{Parent: -1, Account: root})
-	for i := 0; i < len(t.Nodes); i++ { // grows
+	for i := 0; i < len(t.Nodes); i++ { // grows during the loop
 		for _, a := range below[t.Nodes[i].Account.Name] {
 			t.add(AccountNode{Parent: int32(i), Account: a})
 		}
@@ -67,7 +67,7 @@ func NewAccountTree(accounts iter.Seq[*Account], users iter.Seq[*Association]) *
 	return t
 }
 
-// addUsers adds the users, which are in order, of the accounts that are there.
+// addUsers adds the sorted users of the accounts in the tree.
 func (t *AccountTree) addUsers(users []*Association) {
 	t.users = make([]userRange, len(t.Nodes))
 	t.Nodes = slices.Grow(t.Nodes, len(users))
@@ -93,7 +93,7 @@ func (a *Association) compare(user, partition string) int {
 	return strings.Compare(a.Partition, partition)
 }
 
-// user is the node of an association. O(log n) in the users of the account.
+// user returns the node of an association. O(log n) in the users of the account.
 func (t *AccountTree) user(key AssociationKey) (int32, bool) {
 	p, known := t.accounts[key.Account]
 	if !known {
@@ -121,8 +121,8 @@ func (t *AccountTree) add(n AccountNode) {
 	}
 }
 
-// Find is the node that a job of the user in the account belongs to: the user's there
-// in the partition, else the user's, else the account's, else -1. O(log n) in the users of
+// Find returns the node that the user's jobs in the account and partition belong to: the user's
+// node for the partition, else the user's, else the account's, else -1. O(log n) in the users of
 // the account.
 func (t *AccountTree) Find(key AssociationKey) int32 {
 	if i, known := t.user(key); known {
@@ -136,8 +136,8 @@ func (t *AccountTree) Find(key AssociationKey) int32 {
 	return t.Account(key.Account)
 }
 
-// Resolve is the key of the association that a key means: with the partition where the
-// user has one for that, else without. A nil tree has none. As [AccountTree.Find].
+// Resolve returns the key of the association that applies to key: with the partition if the user
+// has one for it, else without. A nil tree has none. Cost as [AccountTree.Find].
 func (t *AccountTree) Resolve(key AssociationKey) AssociationKey {
 	if t != nil && key.Partition != "" {
 		if _, known := t.user(key); known {
@@ -147,7 +147,7 @@ func (t *AccountTree) Resolve(key AssociationKey) AssociationKey {
 	return key.Everywhere()
 }
 
-// Account is the node of an account; -1 when there is none. O(1).
+// Account returns the node of an account, or -1. O(1).
 func (t *AccountTree) Account(name string) int32 {
 	if i, known := t.accounts[name]; known {
 		return i
@@ -155,7 +155,7 @@ func (t *AccountTree) Account(name string) int32 {
 	return -1
 }
 
-// Up yields a node and all above it, the root last.
+// Up yields a node and its ancestors, the root last.
 func (t *AccountTree) Up(i int32) iter.Seq2[int32, *AccountNode] {
 	return func(yield func(int32, *AccountNode) bool) {
 		for ; i >= 0; i = t.Nodes[i].Parent {
@@ -166,7 +166,7 @@ func (t *AccountTree) Up(i int32) iter.Seq2[int32, *AccountNode] {
 	}
 }
 
-// Depth is how far a node is below the root.
+// Depth returns the number of ancestors of a node.
 func (t *AccountTree) Depth(i int32) int32 {
 	depth := int32(0)
 	for i = t.Nodes[i].Parent; i >= 0; i = t.Nodes[i].Parent {
@@ -175,8 +175,8 @@ func (t *AccountTree) Depth(i int32) int32 {
 	return depth
 }
 
-// Walk is the nodes in the order of a listing: each before what is below it, the users
-// of an account before the accounts below, both by name. O(n log n).
+// Walk returns the nodes in listing order: each before its children, the users of an account before
+// its sub-accounts, both by name. O(n log n).
 func (t *AccountTree) Walk() []int32 {
 	below := make([][]int32, len(t.Nodes))
 	for i := range t.Nodes {
@@ -195,7 +195,7 @@ func (t *AccountTree) Walk() []int32 {
 		at := stack[len(stack)-1]
 		stack = append(stack[:len(stack)-1], below[at]...)
 		out = append(out, at)
-		slices.SortFunc(stack[len(stack)-len(below[at]):], func(a, b int32) int { // the last goes first
+		slices.SortFunc(stack[len(stack)-len(below[at]):], func(a, b int32) int { // a stack: the last one is popped first
 			if ua, ub := t.Nodes[a].User != nil, t.Nodes[b].User != nil; ua != ub {
 				if ua {
 					return 1
@@ -210,25 +210,24 @@ func (t *AccountTree) Walk() []int32 {
 	return out
 }
 
-// AccountUsage is what a user of an account, or with no user an account itself, has
-// used.
+// AccountUsage is the usage of one user of an account, or without a user of an account itself.
 type AccountUsage struct {
 	AssociationKey
 	Billed Usage           // in thousandths of billing seconds
 	Raw    []ResourceUsage // by resource, ascending
 }
 
-// ResourceUsage is use of one resource in units × seconds; of [ResourceWall] it is
-// seconds that jobs ran.
+// ResourceUsage is the usage of one resource in units × seconds; of [ResourceWall] it is seconds
+// of job run time.
 type ResourceUsage struct {
 	Resource string
 	Usage    Usage
 }
 
-// ResourceWall counts the time that jobs run.
+// ResourceWall is the resource that counts job run time.
 const ResourceWall = "wall"
 
-// Charge is what one running job counts for, from its start to its end.
+// Charge is the billing rate of one running job.
 type Charge struct {
 	AssociationKey
 	QOS     string
@@ -236,14 +235,13 @@ type Charge struct {
 	Amounts []Amount // by resource, ascending
 }
 
-// AccountView is accounts, usage and what runs at one instant.
+// AccountView is accounts, usage and running jobs at one instant.
 type AccountView struct {
 	Tree *AccountTree
-	// Used yields what was used, by account and user. Evaluate it at the snapshot's
-	// instant.
+	// Used yields usage by account and user. Evaluate it at the snapshot's instant.
 	Used iter.Seq[*AccountUsage]
-	// Usage is what one user of an account has used; nil for nothing. O(log n).
+	// Usage returns the usage of one user of an account; nil for none. O(log n).
 	Usage func(AssociationKey) *AccountUsage
-	// Running yields what each job counts for that runs, by id.
+	// Running yields the charge of each running job, by ID.
 	Running iter.Seq2[JobID, *Charge]
 }

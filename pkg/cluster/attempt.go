@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// AttemptRecord is one attempt of a job: what it had, for how long, and how it ended.
+// AttemptRecord is one attempt of a job: its allocation, its run time, and how it ended.
 type AttemptRecord struct {
 	Attempt   Attempt
 	Partition string
@@ -16,13 +16,13 @@ type AttemptRecord struct {
 	Outcome   JobState
 	TRES      []Amount
 	CPUTime   time.Duration // user and system, of all its tasks
-	Account   string        // for which it ran, whatever the job is changed to later; "": not noted
+	Account   string        // the time limit it ran under, whatever the job is changed to later; "": not recorded
 	QOS       string        // likewise
 	GPU       GPUUse        // of all its GPUs
-	User      time.Duration // of CPUTime the user time; 0 where that is not known
+	User      time.Duration // user time within CPUTime; 0 where unknown
 }
 
-// RestartCauses counts how often a job was requeued, by cause.
+// RestartCauses counts the requeues of a job by cause.
 type RestartCauses struct {
 	NodeFailed int32 // its node was lost: silent, restarted or removed
 	TaskFailed int32 // its node could not start the task or keep it running: runtime, file system, prolog, GPU
@@ -63,8 +63,8 @@ func (c *RestartCauses) count(outcome JobState, tasks []Task) {
 	}
 }
 
-// CountRestart counts that the job is requeued after the attempt that it made last, and
-// reports whether a failure of the cluster is why.
+// CountRestart counts the requeue after the job's last attempt, and reports whether a cluster
+// failure caused it.
 func (j *Job) CountRestart() (failure bool) {
 	before := j.Causes.Failures()
 	j.Restarts++
@@ -72,17 +72,16 @@ func (j *Job) CountRestart() (failure bool) {
 	return j.Causes.Failures() > before
 }
 
-// maxAttempts is how many earlier attempts of a job are kept.
+// maxAttempts is the number of earlier attempts of a job that are kept.
 const maxAttempts = 16
 
-// Attempted returns the earlier attempts with one more, the newest 16 of them, in
-// memory of their own.
+// Attempted returns a copy of the earlier attempts with one more, the newest 16 of them.
 func Attempted(earlier []AttemptRecord, r AttemptRecord) []AttemptRecord {
 	from := max(0, len(earlier)+1-maxAttempts)
 	return append(append(make([]AttemptRecord, 0, len(earlier)-from+1), earlier[from:]...), r)
 }
 
-// ThisAttempt is the attempt that the job makes now or made last. O(nodes).
+// ThisAttempt returns the record of the job's current or last attempt. O(nodes).
 func (j *Job) ThisAttempt() AttemptRecord {
 	r := AttemptRecord{Attempt: j.Attempt, Partition: j.Partition, Started: j.Started, Ended: j.Ended, Outcome: j.Outcome, TRES: j.TRES}
 	if j.Spec != nil {

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Scope is a set of jobs that are counted together: all of an account and those below
-// it, of a user in an account, there of those in a partition, of a QOS, or of a user or
-// an account in a QOS. A user alone is one whose jobs have no account.
+// Scope is a set of jobs that a limit counts together: those of an account and its descendants, of
+// a user in an account (optionally in a partition), of a QOS, or of a user or an account in a QOS.
+// A user alone stands for the user's jobs without an account.
 type Scope struct {
 	Account   string
 	User      string
@@ -16,12 +16,12 @@ type Scope struct {
 	Partition string // of a user in an account who has an association for it
 }
 
-// ScopeOf is the jobs of one association.
+// ScopeOf returns the scope of one association.
 func ScopeOf(key AssociationKey) Scope {
 	return Scope{Account: key.Account, User: key.User, Partition: key.Partition}
 }
 
-// String is for messages.
+// String returns the scope for messages.
 func (s Scope) String() string {
 	switch {
 	case s.QOS != "" && s.User != "":
@@ -38,16 +38,16 @@ func (s Scope) String() string {
 	return "account " + s.Account
 }
 
-// Bound is one limit that holds for a job: on what is counted in a scope, or, for the
-// limits on one job, on the job.
+// Bound is one limit that applies to a job: to the total of a scope, or, for limits per job, to the
+// job.
 type Bound struct {
 	Limit
-	Scope Scope // what is counted
-	Of    Scope // whose limit it is
+	Scope Scope // the jobs that are counted
+	Of    Scope // the owner of the limit
 }
 
-// Scopes yields every scope in which a job counts: of its user, of its account and
-// those above, and of its QOS. A nil tree has the root alone. O(depth).
+// Scopes yields every scope that counts the job: of its user, its account and the ancestors, and
+// its QOS. A nil tree has only the root. O(depth).
 func (t *AccountTree) Scopes(spec *JobSpec, yield func(Scope)) {
 	key := t.Resolve(spec.Association())
 	yield(ScopeOf(key))
@@ -57,7 +57,7 @@ func (t *AccountTree) Scopes(spec *JobSpec, yield func(Scope)) {
 	}
 }
 
-// ScopesOfAccount yields those of an account and of the ones above it.
+// ScopesOfAccount yields the scopes of an account and its ancestors.
 func (t *AccountTree) ScopesOfAccount(account string, yield func(Scope)) {
 	at := int32(-1)
 	if t != nil {
@@ -75,7 +75,7 @@ func (t *AccountTree) ScopesOfAccount(account string, yield func(Scope)) {
 	}
 }
 
-// ScopesOfQOS yields those of a QOS.
+// ScopesOfQOS yields the scopes of a QOS.
 func (t *AccountTree) ScopesOfQOS(key AssociationKey, qos string, yield func(Scope)) {
 	yield(Scope{QOS: qos})
 	yield(Scope{User: key.User, QOS: qos})
@@ -84,8 +84,8 @@ func (t *AccountTree) ScopesOfQOS(key AssociationKey, qos string, yield func(Sco
 	}
 }
 
-// perJob are the limits of which only the nearest that is defined holds: the QOS's,
-// else the user's, else that of the account or of the nearest one above.
+// perJob reports whether only the nearest limit of a kind applies: the QOS's, else the user's, else
+// that of the nearest account.
 func perJob(kind LimitKind) bool {
 	switch kind {
 	case MaxTRESPerJob, MaxTRESPerNode, MaxJobs, MaxSubmitJobs, MaxWall, MaxTRESMinsPerJob:
@@ -94,9 +94,8 @@ func perJob(kind LimitKind) bool {
 	return false
 }
 
-// Bounds is every limit that holds for a job. Of limits on groups all hold; of those
-// on each user or job the nearest, in Slurm's order: QOS, user, account, those above.
-// O(limits of all these).
+// Bounds returns every limit that applies to a job: all group limits, and of limits per user or job
+// the nearest one in Slurm's order: QOS, user, account, ancestors. O(limits of all these).
 func (t *AccountTree) Bounds(spec *JobSpec, qos *QOS) []Bound {
 	var out []Bound
 	user := ScopeOf(t.Resolve(spec.Association()))
@@ -129,8 +128,8 @@ func (t *AccountTree) Bounds(spec *JobSpec, qos *QOS) []Bound {
 	return out
 }
 
-// qosBounds are the limits of a QOS on a job. It notes which of the user's and the
-// accounts' they stand before.
+// qosBounds returns the limits of a QOS on a job, and records which limits of the user and the
+// accounts they override.
 func qosBounds(spec *JobSpec, qos *QOS, nearest map[Limit]bool) []Bound {
 	out := make([]Bound, 0, len(qos.Limits))
 	if qos.MaxTime > 0 {
@@ -160,7 +159,7 @@ func qosBounds(spec *JobSpec, qos *QOS, nearest map[Limit]bool) []Bound {
 	return out
 }
 
-// Reason is why a job waits for the bound.
+// Reason returns the pending reason of a job that waits for the bound.
 func (b *Bound) Reason() Reason {
 	qos := b.Of.QOS != ""
 	of := func(account, other Reason) Reason {
@@ -204,7 +203,7 @@ func (b *Bound) Reason() Reason {
 	return ReasonNone
 }
 
-// groupReason is squeue's word for a limit on a resource of a group.
+// groupReason is squeue's word for a group limit on a resource.
 func (b *Bound) groupReason(qos bool) Reason {
 	account, other := ReasonAssocGrpGRES, ReasonQOSGrpGRES
 	switch {
@@ -223,8 +222,8 @@ func (b *Bound) groupReason(qos bool) Reason {
 	return account
 }
 
-// Exceeded says how much of the bound is used and asked for, in words. A used below
-// 0 means that the bound is on one job alone.
+// Exceeded describes how much of the bound is used and requested. A negative used means that the
+// bound is on one job.
 func (b *Bound) Exceeded(used, asked int64) string {
 	what := b.Kind.String()
 	if b.Resource != "" {
@@ -247,9 +246,9 @@ func (b *Bound) Exceeded(used, asked int64) string {
 	return fmt.Sprintf("%s: %s used%s, the job asks for %s", text, b.Amount(used), also, b.Amount(asked))
 }
 
-// Short is what a job asks for of a bound that jobs have to come up to, and whether that is
-// too little: of a type of GPU what it is sure to get, since it names no other or has nodes
-// to itself that have so many. models are as for [JobSpec.Takes].
+// Short returns the amount that a job requests of a bound with a minimum, and whether it is too
+// little. For a type of GPU it counts only GPUs that the job is certain to get: it names no other
+// type, or has whole nodes with that many. For models see [JobSpec.Takes].
 func (b *Bound) Short(spec *JobSpec, models map[string][]NodeModel) (asked int64, short bool) {
 	if b.Kind != MinTRESPerJob {
 		return 0, false
@@ -261,9 +260,9 @@ func (b *Bound) Short(spec *JobSpec, models map[string][]NodeModel) (asked int64
 	return asked, asked < b.Value
 }
 
-// Minutes is how much of the bound's resource a job may use until its time limit, in
-// units × minutes; of a job without a limit more than any bound, if it uses any. models are
-// as for [JobSpec.Takes].
+// Minutes returns how much of the bound's resource a job may use until its time limit, in units ×
+// minutes. A job without a limit exceeds any bound on a resource that it uses. For models see
+// [JobSpec.Takes].
 func (b *Bound) Minutes(spec *JobSpec, models map[string][]NodeModel) int64 {
 	asked := spec.Takes(b.Resource, models)
 	switch {

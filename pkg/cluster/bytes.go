@@ -50,7 +50,7 @@ func ParseBytes(word string, unit Bytes) (Bytes, error) {
 	return Bytes(n) * unit, nil
 }
 
-// String writes the size with the largest suffix that divides it.
+// String formats the size with the largest suffix that divides it.
 func (b Bytes) String() string {
 	for _, u := range [...]struct {
 		size Bytes

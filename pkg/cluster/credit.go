@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// CreditPolicy says whether and how jobs are paid for. The zero value: not at all.
+// CreditPolicy determines whether and how jobs are charged. The zero value charges none.
 type CreditPolicy struct {
 	On         bool
-	Partitions []string // whose jobs are paid for; empty means all
-	// LienWindow is for how long ahead a job's credits are set aside while it runs; 0
-	// means for its whole time limit, before it runs.
+	Partitions []string // partitions whose jobs are charged; empty means all
+	// LienWindow is how far ahead a running job's credits are reserved; 0 means for its whole time
+	// limit, at submission.
 	LienWindow time.Duration
-	// Floating charges each stretch of a run at the price of its time, not at the price
-	// that was quoted when the job was submitted.
+	// Floating charges each segment of a run at the current price, not at the price quoted at
+	// submission.
 	Floating bool
-	// FaultRefund is how much of the work that a fault of the cluster or a preemption
-	// destroyed is given back at most.
+	// FaultRefund is the largest share of the work destroyed by a cluster fault or a preemption
+	// that is refunded.
 	FaultRefund time.Duration
 }
 
-// DefaultCreditPolicy charges nobody.
+// DefaultCreditPolicy charges no jobs.
 func DefaultCreditPolicy() CreditPolicy { return CreditPolicy{FaultRefund: 4 * time.Hour} }
 
-// Charges reports whether jobs of a partition are paid for.
+// Charges reports whether jobs of a partition are charged.
 func (p *CreditPolicy) Charges(partition string) bool {
 	return p.On && (len(p.Partitions) == 0 || slices.Contains(p.Partitions, partition))
 }
 
-// CheckPayer reports what is wrong with the name of an account or a user that credits
-// are kept for: they are joined by "/".
+// CheckPayer returns an error for the name of an account or a user that cannot hold credits: they
+// are joined by "/".
 func CheckPayer(what, name string) error {
 	f := firstFault{is: ErrInvalidAccount}
 	checkWord(f.fault, what, name)
@@ -42,11 +42,11 @@ func CheckPayer(what, name string) error {
 	return f.found
 }
 
-// ErrInvalidPrice says that a price could never be paid.
+// ErrInvalidPrice reports a price that no job could ever pay.
 var ErrInvalidPrice = errors.New("invalid price")
 
-// CheckPriced reports what is wrong with the name of a GPU type that gets a price: no
-// node's GPU would ever be called so. The error wraps [ErrInvalidPrice].
+// CheckPriced returns an error for a GPU type that no node's GPU can have. The error wraps
+// [ErrInvalidPrice].
 func CheckPriced(gpuType string) error {
 	f := firstFault{is: ErrInvalidPrice}
 	checkWord(f.fault, "GPU type", gpuType)
@@ -59,7 +59,7 @@ func CheckPriced(gpuType string) error {
 	return f.found
 }
 
-// firstFault keeps the first of the faults that a check finds.
+// firstFault keeps the first error of a check.
 type firstFault struct{ is, found error }
 
 func (f *firstFault) fault(format string, args ...any) {
@@ -68,11 +68,11 @@ func (f *firstFault) fault(format string, args ...any) {
 	}
 }
 
-// check reports every fault of the rules for credits.
+// check reports every error in the credit rules.
 func (p *CreditPolicy) check(fault faultReporter, partitions []Partition) {
 	for i, name := range p.Partitions {
 		if !slices.ContainsFunc(partitions, func(x Partition) bool { return x.Name == name }) {
-			fault(element("credits.partitions", i), "credits: there is no partition %q", name)
+			fault(element("credits.partitions", i), "credits: no partition %q", name)
 		}
 	}
 	if p.LienWindow != 0 && p.LienWindow < MinLienWindow || p.LienWindow > maxLimit {
@@ -83,6 +83,6 @@ func (p *CreditPolicy) check(fault faultReporter, partitions []Partition) {
 	}
 }
 
-// MinLienWindow is the shortest time for which credits are set aside ahead: nodes are
-// metered twice a minute, and a job is stopped when the window could not be renewed.
+// MinLienWindow is the shortest lien window: nodes are metered twice a minute, and a job is stopped
+// when its lien cannot be renewed.
 const MinLienWindow = 10 * time.Minute

@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// Switch is one switch of the network, or one NVLink block, as a topology file
-// names it. A file of switches is the fabric.
+// Switch is one network switch, or one NVLink block, of a topology file. The fabric is the set of
+// switches.
 type Switch struct {
 	Name     string
-	Nodes    []string // that hang on it directly; a node may hang on several
-	Children []string // switches below it
-	Speed    int64    // of its links, in Gb/s; 0: not known
-	Block    bool     // an NVLink domain across nodes, no switch: it has nodes alone
+	Nodes    []string // attached nodes; a node may be attached to several switches
+	Children []string // child switches
+	Speed    int64    // of its links, in Gb/s; 0: unknown
+	Block    bool     // an NVLink domain across nodes, not a switch: it has only nodes
 }
 
-// ErrInvalidFabric is wrapped by every fault that [CheckFabric] finds.
+// ErrInvalidFabric is wrapped by every error of [CheckFabric].
 var ErrInvalidFabric = errors.New("invalid topology")
 
 // Bounds of a fabric.
@@ -26,10 +26,10 @@ const (
 	MaxSwitchSpeed = 1_000_000
 )
 
-// CheckFabric reports every fault of a fabric: a name twice or without characters, a
-// child that is no switch, a switch below two others or below itself, a block with
-// children, a node twice under one switch or in two blocks, a switch with nothing
-// below it. Which nodes exist is not asked. O(size).
+// CheckFabric reports every error of a fabric: an empty or duplicate name, a child that is not a
+// switch, a switch with two parents or in a cycle, a block with children, a node listed twice under
+// one switch or in two blocks, a switch without children or nodes. It does not check that nodes
+// exist. O(size).
 func CheckFabric(switches []Switch) error {
 	var faults []error
 	fault := func(format string, args ...any) {
@@ -42,7 +42,7 @@ func CheckFabric(switches []Switch) error {
 	at := make(map[string]int, len(switches))
 	for i, s := range switches {
 		checkWord(fault, "switch", s.Name)
-		if _, twice := at[s.Name]; twice {
+		if _, duplicate := at[s.Name]; duplicate {
 			fault("two switches have the name %q", s.Name)
 		}
 		at[s.Name] = i
@@ -55,7 +55,7 @@ func CheckFabric(switches []Switch) error {
 	return errors.Join(faults...)
 }
 
-// checkSwitch checks one switch by itself; blocks remembers which block has a node.
+// checkSwitch checks one switch; blocks records the block of each node.
 func checkSwitch(fault func(string, ...any), s Switch, blocks map[string]string) {
 	switch {
 	case s.Block && len(s.Children) > 0:
@@ -83,8 +83,7 @@ func checkSwitch(fault func(string, ...any), s Switch, blocks map[string]string)
 	}
 }
 
-// checkTree checks that children exist, have one switch above them, and that nobody
-// is below themselves.
+// checkTree checks that children exist, have one parent, and form no cycle.
 func checkTree(fault func(string, ...any), switches []Switch, at map[string]int) {
 	above := make(map[string]string, len(switches))
 	for _, s := range switches {
@@ -106,7 +105,7 @@ func checkTree(fault func(string, ...any), switches []Switch, at map[string]int)
 			}
 		}
 	}
-	known := make(map[string]bool, len(switches)) // leads up to a root
+	known := make(map[string]bool, len(switches)) // has a path to a root
 	for _, s := range switches {
 		path, name := []string{}, s.Name
 		for on := map[string]bool{}; name != "" && !known[name] && !on[name]; name = above[name] {

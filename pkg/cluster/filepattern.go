@@ -7,24 +7,23 @@ import (
 	"strings"
 )
 
-// maxPad is the widest that a number in a file name is padded (sbatch(1)).
+// maxPad is the largest zero padding of a number in a file name (sbatch(1)).
 const maxPad = 10
 
-// FileWords is what the letters in the name of a task's file stand for.
+// FileWords holds the values of the letters in an output file name.
 type FileWords struct {
-	Job, Array JobID // Array is 0 for a job that is no element
+	Job, Array JobID // Array is 0 for a job that is no array element
 	Index      int32 // of the element
 	Name, User string
 	Restarts   int32
-	Node       string // "": %N stays as it is
-	Rank       int32  // of the node; below 0: %n stays as it is
+	Node       string // "": %N is kept unexpanded
+	Rank       int32  // of the node; below 0: %n is kept unexpanded
 }
 
-// Expand writes a pattern as sbatch does: %j and %J job, %A array, %a index in it, %b the
-// index modulo 10, %x name, %u user, %N node, %n rank of the node, %t task (0), %s step
-// (batch), %r restarts, %% a percent sign. A
-// number between % and the letter pads numbers with zeros. What is not a pattern stays
-// as it is. A name cannot add folders.
+// Expand expands a pattern as sbatch does: %j and %J job, %A array, %a index in it, %b the index
+// modulo 10, %x name, %u user, %N node, %n rank of the node, %t task (0), %s step (batch), %r
+// restarts, %% a percent sign. A number between % and the letter pads numbers with zeros. Other
+// text is copied. A value cannot add directories.
 func (w FileWords) Expand(pattern string) string {
 	var b strings.Builder
 	for rest := pattern; rest != ""; {
@@ -57,7 +56,7 @@ func (w FileWords) Expand(pattern string) string {
 	return path.Clean(b.String())
 }
 
-// word is what one letter stands for.
+// word returns the value of one letter.
 func (w FileWords) word(letter byte) (text string, number, known bool) {
 	switch letter {
 	case 'j', 'J': // %J is JOB.STEP for a step and the job alone for a batch script

@@ -1,20 +1,20 @@
 package cluster
 
-// GPUUse is how GPUs were used, as counters that only grow. Its zero value is that
-// nothing is known. How busy they were is BusyMs of KnownMs: the time of which nobody
-// could tell, since boards or their driver did not, is in neither.
+// GPUUse counts how GPUs were used, in counters that only grow. The zero value means unknown. The
+// GPUs were busy for BusyMs of KnownMs: time for which a board or driver reported no utilization is
+// in neither.
 type GPUUse struct {
-	BusyMs  int64 // milliseconds in which something ran on them, added up over the GPUs
-	KnownMs int64 // milliseconds of which that is known, likewise
-	// MemoryPeak is the most memory that was taken of any one of them, if MemoryKnown.
+	BusyMs  int64 // milliseconds in which they ran work, summed over the GPUs
+	KnownMs int64 // milliseconds with known utilization, summed likewise
+	// MemoryPeak is the largest memory use of any one GPU, if MemoryKnown.
 	MemoryPeak  Bytes
 	MemoryKnown bool
 }
 
-// Known reports whether anything is known of how busy the GPUs were.
+// Known reports whether any utilization is known.
 func (u GPUUse) Known() bool { return u.KnownMs > 0 }
 
-// Plus is the use of two sets of GPUs, or of the same in two times.
+// Plus returns the sum of the use of two sets of GPUs, or of the same GPUs in two periods.
 func (u GPUUse) Plus(o GPUUse) GPUUse {
 	u.BusyMs += o.BusyMs
 	u.KnownMs += o.KnownMs
@@ -22,8 +22,8 @@ func (u GPUUse) Plus(o GPUUse) GPUUse {
 	return u
 }
 
-// Later is what is known after two sayings about the same GPUs, whichever came first:
-// the one of more time. A counter that began anew does not take anything back.
+// Later returns the more complete of two reports about the same GPUs, in either order: the one that
+// covers more time. A counter that restarted does not lower it.
 func (u GPUUse) Later(o GPUUse) GPUUse {
 	if o.KnownMs > u.KnownMs {
 		u.BusyMs, u.KnownMs = o.BusyMs, o.KnownMs
@@ -32,8 +32,8 @@ func (u GPUUse) Later(o GPUUse) GPUUse {
 	return u
 }
 
-// Within is what of it is possible: no more than knownMs was seen, nothing was busy
-// for longer than it was seen, and no GPU holds more than memory.
+// Within clamps to what is possible: at most knownMs known, no more busy than known, and no more
+// memory than a GPU has.
 func (u GPUUse) Within(knownMs int64, memory Bytes) GPUUse {
 	u.KnownMs = max(0, min(u.KnownMs, knownMs))
 	u.BusyMs = max(0, min(u.BusyMs, u.KnownMs))

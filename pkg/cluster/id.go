@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// JobID numbers a job. Ids are minted by the replicated state, ascending, never
-// reused. The elements of an array take consecutive ids; the array is known by
-// the id of its first element.
+// JobID identifies a job. The replicated state assigns IDs in ascending order and never reuses
+// them. The elements of an array have consecutive IDs; the array's ID is that of its first element.
 type JobID uint64
 
 // String is the decimal form.
@@ -54,15 +53,14 @@ func (r JobRef) String() string {
 	return r.ID.String() + "_" + strconv.Itoa(int(r.Index))
 }
 
-// Attempt counts the runs of a job: 1 for the first. (JobID, Attempt) is the
-// fence: it starts at most once.
+// Attempt numbers the runs of a job from 1. (JobID, Attempt) is the fence: it starts at most once.
 type Attempt uint32
 
 // Digest is the SHA-256 of a script or an environment; the zero value means none.
 type Digest [32]byte
 
-// IsZero reports whether d names nothing.
+// IsZero reports whether d is unset.
 func (d Digest) IsZero() bool { return d == Digest{} }
 
-// String is the first 12 hexadecimal digits, enough to tell scripts apart.
+// String returns the first 12 hexadecimal digits, enough to tell scripts apart.
 func (d Digest) String() string { return fmt.Sprintf("%x", d[:6]) }

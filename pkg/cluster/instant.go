@@ -9,7 +9,7 @@ import (
 // "not set". It is an integer so that every replica computes the same bits.
 type Instant int64
 
-// Never is an instant later than every other.
+// Never is later than every other instant.
 const Never Instant = math.MaxInt64
 
 // InstantOf converts a time.Time; the zero time becomes the zero Instant.

@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// Identity is a Unix user as the kernel of a login node knows them.
+// Identity is a Unix user as the login node's kernel reports it.
 type Identity struct {
 	User string
 	UID  uint32
 	GID  uint32
 }
 
-// JobSpec is what a user submitted. It never changes once the state has it: an
-// update makes a new one, so every element of an array and every snapshot may
-// share the same pointer.
+// JobSpec is what a user submitted. The state never changes it in place: an update makes a new one,
+// so the elements of an array and all snapshots may share one pointer.
 type JobSpec struct {
 	Name        string
 	Owner       Identity
@@ -25,8 +24,8 @@ type JobSpec struct {
 	QOS         string
 	Request     Request
 	TimeLimit   time.Duration
-	Script      Digest   // the batch script's text, kept beside the archive
-	Environment Digest   // NUL-separated KEY=VALUE pairs, kept beside the archive
+	Script      Digest   // of the batch script's text, which is stored next to the archive
+	Environment Digest   // NUL-separated KEY=VALUE pairs, stored next to the archive
 	Args        []string // arguments of the script
 	WorkDir     string
 	Input       string // "" means /dev/null
@@ -46,8 +45,8 @@ type JobSpec struct {
 	WCKey       string // workload characterization key, for the site's own statistics
 	SubmitHost  string
 	Signal      WarnSignal
-	EveryNode   bool     // the script starts on every node, not on the first alone
-	Others      []string // further partitions in which it may run instead of Partition
+	EveryNode   bool     // the script starts on every node, not only on the first
+	Others      []string // alternative partitions, in addition to Partition
 	Reservation string   // the reservation whose nodes it uses; "" means none
 	// QOSByOperator reports that an operator chose QOS, which the job's user may not use.
 	QOSByOperator bool
@@ -73,17 +72,17 @@ func (s *JobSpec) Texts() [16]JobText {
 	}
 }
 
-// AllPartitions returns the partitions in which the job may run, in its order.
+// AllPartitions returns the partitions in which the job may run, in its order of preference.
 func (s *JobSpec) AllPartitions() []string { return append([]string{s.Partition}, s.Others...) }
 
-// WarnSignal is a signal sent some time before the time limit.
+// WarnSignal is a signal sent a given time before the time limit.
 type WarnSignal struct {
 	Number    int32 // 0 means none
 	Before    time.Duration
 	BatchOnly bool // only the script itself, not its children
 }
 
-// DependencyKind says what about another job is waited for.
+// DependencyKind is the condition on another job.
 type DependencyKind uint8
 
 // The kinds, named as sbatch names them.
@@ -121,14 +120,14 @@ func (k DependencyKind) Satisfied(bad int) bool {
 	return true
 }
 
-// Dependency is one condition; all of a job's must hold.
+// Dependency is one condition; all of a job's must be satisfied.
 type Dependency struct {
 	Kind  DependencyKind
 	Job   JobRef        // unset for Singleton
-	Delay time.Duration // of After: how long that has to be ago; whole minutes
+	Delay time.Duration // of After: the least time since then, in whole minutes
 }
 
-// String is how sbatch writes it: afterok:12_3, after:12+10, singleton.
+// String returns sbatch's notation: afterok:12_3, after:12+10, singleton.
 func (d Dependency) String() string {
 	switch {
 	case d.Kind == Singleton:
@@ -139,62 +138,62 @@ func (d Dependency) String() string {
 	return d.Kind.String() + ":" + d.Job.String()
 }
 
-// Hold says who keeps a job back.
+// Hold tells whose hold a job is under.
 type Hold uint8
 
-// The holds. A user may release only their own.
+// The holds. Users may release only their own.
 const (
 	NotHeld Hold = iota
 	HeldByUser
 	HeldByAdmin
-	HeldForCredits // by nobody: until there are enough
+	HeldForCredits // by the system: until there are enough credits
 )
 
-// Job is one job as the state knows it. A Job value is never changed in place:
-// the state replaces it, so a reader may keep a pointer for as long as it likes.
+// Job is one job of the state. A Job value is never changed in place: the state replaces it, so a
+// reader may keep the pointer.
 type Job struct {
 	ID        JobID
-	Array     JobID // id of the array it belongs to; 0 when it is no element
+	Array     JobID // ID of the array it belongs to; 0 when it is no element
 	Index     int32 // NoIndex when it is no element
 	Spec      *JobSpec
 	State     JobState
-	Outcome   JobState // while COMPLETING: the final state it will take
-	Reason    Reason   // why it is pending, or why it ended so
-	Detail    string   // one sentence beside Reason; may be empty
+	Outcome   JobState // while COMPLETING: its final state
+	Reason    Reason   // why it is pending, or why it ended
+	Detail    string   // one sentence that details Reason; may be empty
 	Hold      Hold
 	Attempt   Attempt // the current or last run; 0 before the first
 	Submitted Instant
-	Eligible  Instant  // not before this, after a requeue's back-off or Begin
-	Planned   Instant  // the planned start; 0 when there is none
-	Promise   *Promise // the planned start that is kept; nil when none is
+	Eligible  Instant  // earliest start, after a requeue's back-off or Begin
+	Planned   Instant  // the planned start; 0 when none exists
+	Promise   *Promise // the promised start; nil when none exists
 	Started   Instant  // of this attempt
 	Ended     Instant  // when its end was decided
 	Alloc     *Allocation
-	Tasks     []Task // one a node of Alloc, in its order
+	Tasks     []Task // one per node of Alloc, in its order
 	Exit      Exit
-	Restarts  int32           // how often it was requeued
-	Requester string          // who cancelled it, when somebody did
+	Restarts  int32           // number of requeues
+	Requester string          // who cancelled it, if it was cancelled
 	Returns   bool            // while COMPLETING: it will be PENDING again, not Outcome
 	Warned    bool            // Spec.Signal was sent in this attempt
 	Granted   uint64          // log index of the entry that granted Alloc
 	Version   uint64          // log index of the last change
-	History   []Note          // what was said of its start, oldest first; the newest 16
-	Charged   int64           // micro-credits that its attempts came to, less what was given back when they ended
-	Partition string          // in which this attempt runs or the last one ran; "" while it waits
-	TRES      []Amount        // what the allocation of this attempt or the last one comes to, by resource
+	History   []Note          // scheduling notes, oldest first; the newest 16
+	Charged   int64           // micro-credits charged for its attempts, less refunds at their ends
+	Partition string          // partition of the current or last attempt; "" before the first
+	TRES      []Amount        // resources of the current or last attempt's allocation
 	Attempts  []AttemptRecord // earlier ones, oldest first; the newest 16
-	Canceller string          // while COMPLETING and Returns: who cancelled it, so that it does not come back
-	Causes    RestartCauses   // of Restarts, where they were counted by cause
+	Canceller string          // while COMPLETING and Returns: who cancelled it, so that it is not requeued
+	Causes    RestartCauses   // of Restarts, those counted by cause
 }
 
-// Association names the association that jobs of the specification belong to, with
-// their first partition: whether there is one for that, [AccountTree.Resolve] tells.
+// Association returns the key of the association that jobs of the specification belong to, with
+// their first partition. [AccountTree.Resolve] finds the one that exists.
 func (s *JobSpec) Association() AssociationKey {
 	return AssociationKey{Account: s.Account, User: s.Owner.User, Partition: s.Partition}
 }
 
-// PartitionList is the partition in which the job runs or ran, and while it waits all
-// in which it may, joined by commas as in squeue.
+// PartitionList returns the partition in which the job runs or ran, and of a pending job all its
+// partitions, joined by commas as in squeue.
 func (j *Job) PartitionList() string {
 	switch {
 	case j.Partition != "":
@@ -205,8 +204,7 @@ func (j *Job) PartitionList() string {
 	return j.Spec.Partition + "," + strings.Join(j.Spec.Others, ",")
 }
 
-// InPartition reports whether the job runs or ran in a partition, or while it waits
-// whether it may run there.
+// InPartition reports whether the job runs or ran in a partition, or may run there while pending.
 func (j *Job) InPartition(name string) bool {
 	if j.Partition != "" {
 		return j.Partition == name
@@ -214,7 +212,7 @@ func (j *Job) InPartition(name string) bool {
 	return j.Spec.Partition == name || slices.Contains(j.Spec.Others, name)
 }
 
-// Ref is how users name the job.
+// Ref returns the name that users give the job.
 func (j *Job) Ref() JobRef {
 	if j.Array != 0 {
 		return JobRef{ID: j.Array, Index: j.Index}
@@ -222,8 +220,7 @@ func (j *Job) Ref() JobRef {
 	return JobRef{ID: j.ID, Index: NoIndex}
 }
 
-// Limit is the instant at which the job's time limit passes; 0 when it has not
-// started or has no limit.
+// Limit returns the instant of the job's time limit; 0 when it has not started or has no limit.
 func (j *Job) Limit() Instant {
 	if j.Started == 0 || j.Spec.TimeLimit == 0 {
 		return 0
@@ -231,7 +228,7 @@ func (j *Job) Limit() Instant {
 	return j.Started.Add(j.Spec.TimeLimit)
 }
 
-// Exit is how a task or a job ended, as wait(2) tells it.
+// Exit is how a task or a job ended, as wait(2) reports it.
 type Exit struct {
 	Code   int32
 	Signal int32
@@ -240,20 +237,20 @@ type Exit struct {
 // OK reports exit status 0 without a signal.
 func (e Exit) OK() bool { return e == Exit{} }
 
-// Cause says why a task ended, as its node classified it.
+// Cause is why a task ended, as its node classified it.
 type Cause uint8
 
 // The causes.
 const (
 	NoCause      Cause = iota
-	Exited             // by itself, with a code or a signal
-	Stopped            // Greylag told it to stop
-	MemoryKilled       // the kernel killed it for memory
+	Exited             // by itself, with an exit code or a signal
+	Stopped            // stopped by Greylag
+	MemoryKilled       // killed by the kernel for memory
 	LaunchFailed       // the user's fault: no such directory, no such output path, not executable
 	NodeFault          // the node's fault: runtime, file system, prolog
 	GPUFault           // XID or ECC
 	ImageFailed        // the image could not be pulled or unpacked
-	TaskLost           // nobody knows how it ended
+	TaskLost           // unknown
 	maxCause     = TaskLost
 )
 
@@ -271,29 +268,29 @@ func (c Cause) String() string {
 	return causeNames[c]
 }
 
-// TaskPhase is how far a task has come on its node. Phases only grow.
+// TaskPhase is a task's progress on its node. Phases only advance.
 type TaskPhase uint8
 
 // The phases.
 const (
-	TaskWanted  TaskPhase = iota // the node has not said anything about it
+	TaskWanted  TaskPhase = iota // no report from the node yet
 	TaskStarted                  // its process runs
-	TaskEnded                    // its process is gone
+	TaskEnded                    // its process has ended
 	TaskClean                    // nothing of it is left on the node
 )
 
-// Task is what one attempt runs on one node, as last reported.
+// Task is the part of one attempt on one node, as last reported.
 type Task struct {
 	Node    string
 	Phase   TaskPhase
 	Cause   Cause
 	Exit    Exit
-	Message string // the node's one-line account, when something went wrong
+	Message string // the node's message when something failed
 	Started Instant
 	Ended   Instant
 	Memory  Bytes         // peak
 	CPUTime time.Duration // user and system
-	GPU     GPUUse        // of its GPUs; what is known while it runs, and when it has ended all
-	User    time.Duration // of CPUTime the user time; 0 where that is not known
-	Ran     time.Duration // when it has ended: for how long its node's daemon had it until then, by no clock that is set
+	GPU     GPUUse        // of its GPUs; partial while it runs, complete when it has ended
+	User    time.Duration // user time within CPUTime; 0 where unknown
+	Ran     time.Duration // at its end: how long the node's daemon had run it, measured without a settable clock
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// JobState is where a job stands. The zero value is not a state.
+// JobState is the state of a job. The zero value is not a state.
 type JobState uint8
 
 // The states of a job. Pending to Completing are active; the rest are final.
@@ -41,7 +41,7 @@ var jobStateCodes = [...]string{
 	OutOfMemory: "OOM",
 }
 
-// String is the state's long name as squeue writes it, such as "PENDING".
+// String returns the state's long name in squeue, such as "PENDING".
 func (s JobState) String() string {
 	if s == 0 || s > maxJobState {
 		return fmt.Sprintf("JobState(%d)", uint8(s))
@@ -49,7 +49,7 @@ func (s JobState) String() string {
 	return jobStateNames[s]
 }
 
-// Code is the state's short code as squeue writes it, such as "PD".
+// Code returns the state's short code in squeue, such as "PD".
 func (s JobState) Code() string {
 	if s == 0 || s > maxJobState {
 		return "?"
@@ -66,8 +66,8 @@ func (s JobState) Holds() bool { return s >= Configuring && s <= Completing }
 // ErrUnknownState is returned for a word that names no job state.
 var ErrUnknownState = errors.New("unknown job state")
 
-// ParseJobState accepts the long name or the short code, in any case. It also
-// accepts the American CANCELED.
+// ParseJobState accepts the long name or the short code, in any case, and also the British
+// CANCELLED and the American CANCELED.
 func ParseJobState(word string) (JobState, error) {
 	for s := Pending; s <= maxJobState; s++ {
 		if equalFold(word, jobStateNames[s]) || equalFold(word, jobStateCodes[s]) {
@@ -80,7 +80,7 @@ func ParseJobState(word string) (JobState, error) {
 	return 0, fmt.Errorf("%w %q", ErrUnknownState, word)
 }
 
-// Event is what can happen to a job.
+// Event is something that happens to a job.
 type Event uint8
 
 // The events. The final ones (Complete to KillForMemory) end a job that is
@@ -90,8 +90,8 @@ const (
 	Start    Event = iota + 1 // an allocation was granted
 	Run                       // every node started its task
 	Suspend                   // its processes were stopped, the allocation kept
-	Resume                    // its processes go on
-	End                       // it is over; nodes clean up
+	Resume                    // its processes continue
+	End                       // it has ended; nodes clean up
 	Requeue                   // the attempt is over and clean; another may follow
 	Complete                  // exit status 0
 	Fail                      // another exit status or a signal
@@ -122,7 +122,7 @@ func (e Event) String() string {
 // ErrIllegalTransition is returned by [Next] for an event that a state does not allow.
 var ErrIllegalTransition = errors.New("illegal job transition")
 
-// transitions is the one table of legal moves.
+// transitions is the only table of legal transitions.
 var transitions = map[JobState]map[Event]JobState{
 	Pending: {
 		Start: Configuring, Cancel: Cancelled, MissDeadline: DeadlineMissed, Fail: Failed,
@@ -137,8 +137,8 @@ var transitions = map[JobState]map[Event]JobState{
 	},
 }
 
-// Next is the state that follows from when e happens. A transition that is not
-// legal leaves from unchanged and returns [ErrIllegalTransition]. O(1).
+// Next returns the state that follows from when e happens. An illegal transition returns from and
+// [ErrIllegalTransition]. O(1).
 func Next(from JobState, e Event) (JobState, error) {
 	to, ok := transitions[from][e]
 	if !ok {
@@ -147,8 +147,8 @@ func Next(from JobState, e Event) (JobState, error) {
 	return to, nil
 }
 
-// Ending is the event that moves a COMPLETING job into the final state s, and
-// whether there is one.
+// Ending returns the event that moves a COMPLETING job into the final state s, and whether there is
+// one.
 func Ending(s JobState) (Event, bool) {
 	for e := Complete; e <= maxEvent; e++ {
 		if transitions[Completing][e] == s {

@@ -1,20 +1,20 @@
 package cluster
 
-// MemorySource says where the memory of a job comes from.
+// MemorySource is the origin of a job's memory request.
 type MemorySource uint8
 
 // The sources.
 const (
-	MemoryAsked       MemorySource = iota // the request names it; all zero: none is reserved
-	MemoryOfPartition                     // the request's numbers are the partition's mem_per_gpu or mem_per_cpu
-	MemoryShare                           // each node's memory, divided by its GPUs, or of a job without GPUs by its CPUs
+	MemoryAsked       MemorySource = iota // named by the request; all zero: none is reserved
+	MemoryOfPartition                     // the partition's mem_per_gpu or mem_per_cpu
+	MemoryShare                           // a share of each node's memory, by GPUs, or by CPUs for a job without GPUs
 	MemoryAll                             // all memory of each node: --mem=0, or --exclusive without memory
 	maxMemorySource   = MemoryAll
 )
 
 var memorySourceNames = [...]string{MemoryAsked: "", MemoryOfPartition: "partition", MemoryShare: "share", MemoryAll: "all"}
 
-// String is the word of the API.
+// String returns the API's word.
 func (m MemorySource) String() string {
 	if m > maxMemorySource {
 		return "?"
@@ -22,7 +22,7 @@ func (m MemorySource) String() string {
 	return memorySourceNames[m]
 }
 
-// ParseMemorySource reads what String writes.
+// ParseMemorySource reads the form of String.
 func ParseMemorySource(word string) (MemorySource, bool) {
 	for m, name := range memorySourceNames {
 		if name == word {
@@ -53,13 +53,13 @@ func (s NodeSize) share(n int32) Bytes {
 	return each
 }
 
-// MemoryRule is how much memory a job takes on a node.
+// MemoryRule computes the memory that a job takes on a node.
 type MemoryRule struct {
 	From   MemorySource
-	Least  Bytes // whatever GPUs the node gives
+	Least  Bytes // however many GPUs the node gives
 	PerGPU Bytes
 	CPUs   int32 // of each node
-	ByGPU  bool  // the job has GPUs, so shares are by these
+	ByGPU  bool  // the job has GPUs, so shares are by GPUs
 }
 
 // MemoryRule returns the rule of the request.
@@ -67,7 +67,7 @@ func (r *Request) MemoryRule() MemoryRule {
 	return MemoryRule{From: r.MemFrom, Least: r.MemoryOn(0), PerGPU: r.MemPerGPU, CPUs: r.CPUsPerNode(), ByGPU: r.TotalGPUs() > 0}
 }
 
-// On returns the memory of a node that gives the job that many GPUs.
+// On returns the memory taken on a node that gives the job that many GPUs.
 func (m MemoryRule) On(n NodeSize, gpus int32) Bytes {
 	switch {
 	case m.From == MemoryAll:

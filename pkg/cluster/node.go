@@ -2,18 +2,18 @@ package cluster
 
 import "time"
 
-// NodeState is what can be done with a node now.
+// NodeState is the state of a node as users see it.
 type NodeState uint8
 
-// The states. The first three follow from what is allocated, the rest from
-// what the node or an operator said.
+// The states. The first three follow from its allocations, the others from reports of the node and
+// an operator's commands.
 const (
 	NodeIdle NodeState = iota + 1
 	NodeMixed
 	NodeAllocated
-	NodeDraining // nothing new is placed; jobs are still on it
+	NodeDraining // no new work is placed; jobs still run
 	NodeDrained
-	NodeUnknown // silent for two heartbeats: nothing new is placed
+	NodeUnknown // silent for two heartbeats: no new work is placed
 	NodeDown    // silent for node_timeout: its attempts have ended
 )
 
@@ -31,17 +31,17 @@ func (s NodeState) String() string {
 	return nodeStateNames[s]
 }
 
-// Liveness is what is known of a node's daemon.
+// Liveness is what the controller knows about a node's daemon.
 type Liveness uint8
 
-// The degrees of liveness.
+// The liveness values.
 const (
 	Alive Liveness = iota
 	Silent
 	Dead
 )
 
-// SilentAfter is for how long a node is not heard until it is Silent: two missed heartbeats.
+// SilentAfter is the time without a report after which a node is Silent: two missed heartbeats.
 const SilentAfter = 20 * time.Second
 
 // GPU is one device of a node.
@@ -52,33 +52,33 @@ type GPU struct {
 	Memory Bytes
 	Minor  int32  // N of /dev/nvidiaN, which need not equal Index
 	NUMA   int32  // -1 when the host has none
-	Domain string // NVLink domain: GPUs with the same name reach each other over NVLink; "" means none
+	Domain string // NVLink domain: GPUs with the same name are connected by NVLink; "" means none
 	Fault  string // why the device may not be used; "" when healthy
 }
 
 // Node is one compute node. Like a Job it is replaced, never changed in place.
 type Node struct {
 	Name       string
-	Address    string // where it dialled from; for people only
+	Address    string // the address it dialled from; for display only
 	BootID     string
-	Epoch      uint64 // log index of its last registration under a new boot; fences reports of an earlier life
+	Epoch      uint64 // log index of its last registration under a new boot; fences reports of an earlier boot
 	CPUs       int32
 	Memory     Bytes
-	GPUs       []GPU // Index is the position
+	GPUs       []GPU // Index is the position in GPUs
 	Features   []string
 	Version    string // of gnoded
 	Runtime    string // such as "containerd 1.6.20 crun"
 	Liveness   Liveness
-	Since      Instant // of the present liveness
+	Since      Instant // of the current liveness
 	Drain      bool
 	DrainWhy   string
 	DrainBy    string
 	DrainSince Instant
-	Fault      string // the node's own reason to refuse work; "" when it is fit
-	Orphans    int32  // tasks on it that nobody wants any more; while there are some, nothing new is placed
+	Fault      string // the node's own reason to refuse work; "" when it is ready
+	Orphans    int32  // orphaned tasks on it; while there are any, no new work is placed
 	Registered Instant
 	Changed    uint64 // log index of the last change
-	Region     string // where it is, in a word that jobs can ask for; "" where nobody said
+	Region     string // its region, which jobs can request; "" where it has none
 }
 
 // Usable reports whether new tasks may be placed on the node.
@@ -86,16 +86,16 @@ func (n *Node) Usable() bool {
 	return n.Liveness == Alive && !n.Drain && n.Fault == "" && n.Orphans == 0
 }
 
-// Use is what is allocated on one node.
+// Use is the allocated part of one node.
 type Use struct {
 	Jobs   int32
 	CPUs   int32
 	Memory Bytes
 	GPUs   []bool // by GPU index; true when allocated
-	Whole  bool   // an exclusive job has it
+	Whole  bool   // an exclusive job holds it
 }
 
-// State derives what users call the node's state from the node and its use.
+// State derives the state that users see from the node and its use.
 func (n *Node) State(u Use) NodeState {
 	switch {
 	case n.Liveness == Dead:

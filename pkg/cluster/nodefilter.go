@@ -29,10 +29,10 @@ type Mismatch struct {
 	Have, Want int64
 }
 
-// NodeFilter decides whether a node suits a request: the scheduler plans by it, explanations
-// count by it, a submission is admitted by it, and a planned start is checked by it once more.
+// NodeFilter decides whether a node suits a request. Planning, explanations, admission and the
+// re-check of a planned start all use it.
 type NodeFilter struct {
-	// GPUs is how many GPUs each node must give at least.
+	// GPUs is the least number of GPUs that each node must give.
 	GPUs int32
 	// WithFaulty counts faulty GPUs too: they may be repaired.
 	WithFaulty bool
@@ -43,8 +43,8 @@ type NodeFilter struct {
 	listed, excluded NodeNames
 }
 
-// NewNodeFilter returns the filter of a request: every node must give GPUsPerNode GPUs, or one
-// where the job's GPUs are spread over its nodes.
+// NewNodeFilter returns the filter of a request: every node must give GPUsPerNode GPUs, or at least
+// one where the job's GPUs are spread over its nodes.
 func NewNodeFilter(r *Request) *NodeFilter {
 	return &NodeFilter{
 		GPUs: max(r.GPUsPerNode, min(1, r.GPUs)), request: r,
@@ -52,7 +52,7 @@ func NewNodeFilter(r *Request) *NodeFilter {
 	}
 }
 
-// Suits reports whether a node has the attributes that the request asks for, whatever its size.
+// Suits reports whether a node has the requested attributes, whatever its size.
 func (f *NodeFilter) Suits(n *Node) bool {
 	for range f.Attributes(n) {
 		return false
@@ -87,7 +87,7 @@ func (f *NodeFilter) Attributes(n *Node) iter.Seq[Mismatch] {
 	}
 }
 
-// Capacity yields each mismatch of what running jobs leave of a node.
+// Capacity yields each mismatch between the request and the unallocated part of a node.
 func (f *NodeFilter) Capacity(n *Node, used Use) iter.Seq[Mismatch] {
 	return func(yield func(Mismatch) bool) {
 		if cpus := f.request.CPUsPerNode(); n.CPUs-used.CPUs < cpus && !yield(Mismatch{Kind: TooFewCPUs, Want: int64(cpus)}) {
@@ -137,8 +137,7 @@ func (f *NodeFilter) gpus(n *Node, used Use) (Mismatch, bool) {
 	return m, true
 }
 
-// GPU returns why the request does not accept a GPU, if it does not: its type, its price or its
-// memory.
+// GPU returns the first mismatch of a GPU, if there is one: its type, price or memory.
 func (f *NodeFilter) GPU(g *GPU) (Mismatch, bool) {
 	switch {
 	case !f.accepts(g.Type):
@@ -155,7 +154,7 @@ func (f *NodeFilter) accepts(gpuType string) bool {
 	return len(f.request.GPUTypes) == 0 || slices.Contains(f.request.GPUTypes, gpuType)
 }
 
-// tooExpensive reports whether the job might be given a GPU that costs more than it would pay.
+// tooExpensive reports whether the GPU costs more than the job accepts.
 func (f *NodeFilter) tooExpensive(g *GPU) bool {
 	return f.request.MaxPrice > 0 && f.Price != nil && f.accepts(g.Type) && f.Price(g.Type) > f.request.MaxPrice
 }

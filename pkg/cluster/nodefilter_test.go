@@ -7,7 +7,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// filterNode returns a node of 8 CPUs, 64 GiB and four GPUs, of which the last is faulty.
+// filterNode returns a node with 8 CPUs, 64 GiB and four GPUs; the last GPU is faulty.
 func filterNode() *cluster.Node {
 	n := &cluster.Node{Name: "gpu2", CPUs: 8, Memory: 64 * cluster.GiB, Features: []string{"ib"}, Region: "north"}
 	for i := range int32(4) {

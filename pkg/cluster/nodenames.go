@@ -2,7 +2,7 @@ package cluster
 
 import "github.com/greylag/greylag/internal/hostlist"
 
-// AllNodes is the word of a node list that stands for every node.
+// AllNodes is the word that stands for every node in a node list.
 const AllNodes = "ALL"
 
 // NodeNames is a set of node names, or of all nodes. The zero value is empty.
@@ -11,8 +11,8 @@ type NodeNames struct {
 	Listed map[string]struct{} // registered or not
 }
 
-// ParseNodeNames expands host list expressions and [AllNodes]. An expression that is not a host
-// list stands for itself: faulty ones were refused when they were written. O(names).
+// ParseNodeNames expands hostlist expressions and [AllNodes]. A malformed expression is taken as
+// one name: it was refused when it was written. O(names).
 func ParseNodeNames(expressions []string) NodeNames {
 	var s NodeNames
 	for _, e := range expressions {
@@ -43,7 +43,7 @@ func (s *NodeNames) Has(node string) bool {
 	return listed
 }
 
-// Disjoint reports whether both sets name nodes, but none in common.
+// Disjoint reports whether both sets are non-empty and have no node in common.
 func (s *NodeNames) Disjoint(o *NodeNames) bool {
 	if s.All || o.All || len(s.Listed) == 0 || len(o.Listed) == 0 {
 		return false

@@ -2,67 +2,64 @@ package cluster
 
 import "time"
 
-// Snapshot is all that one scheduling pass sees: one instant of the state. The
-// pass may keep the pointers; nothing behind them changes.
+// Snapshot is the input of one scheduling pass: the state at one instant. The pass may keep the
+// pointers; their targets never change.
 type Snapshot struct {
 	Index   uint64
 	Now     Instant
 	Policy  *Policy
 	Nodes   []*Node // by name, ascending
-	Active  []*Job  // jobs that hold an allocation, by id
-	Pending []*Job  // jobs that wait, by id
-	// Accounts is who shares the cluster, and what they used; nil when nobody does.
+	Active  []*Job  // jobs that hold an allocation, by ID
+	Pending []*Job  // pending jobs, by ID
+	// Accounts holds the account tree and usage; nil when no accounts are defined.
 	Accounts *AccountView
-	// Prices is what an hour of a GPU costs now and will cost, by type, the latest first;
-	// of types that are not there nothing is known, and nobody is kept from them.
+	// Prices holds the current and coming price of a GPU hour by type, the latest first. A type
+	// without an entry has no known price, and excludes no job.
 	Prices []Price
-	// OverBudget is the accounts that are over a soft budget, by name, ascending, users in
-	// them as "account/user". What they pay for goes last.
+	// OverBudget lists the accounts over a soft budget, by name, ascending, and users as
+	// "account/user". Jobs that they pay for are planned last.
 	OverBudget []string
-	// Models is what the nodes of each partition have; nil when jobs that name no type of
-	// GPU are held to the limits on all types, whether they are there or not, and exclusive
-	// ones to what they ask for.
+	// Models holds the node models of each partition. When it is nil, jobs that name no GPU type
+	// count against the limits of all types, and exclusive jobs count what they request.
 	Models map[string][]NodeModel
-	// Switches is the fabric; none when every node hangs on one switch.
+	// Switches is the fabric; empty when every node is attached to one switch.
 	Switches []Switch
-	// Ended is a job that is no longer active, as it ended; nil when that is not known
-	// any more. Dependencies need it.
+	// Ended returns a job that is no longer active, as it ended; nil when it is unknown.
+	// Dependencies need it.
 	Ended func(JobID) *Job
-	// Elements lists the ids of an array: first element and count, and whether
-	// the array is known.
+	// Elements returns the IDs of an array (first and count), and whether the array is known.
 	Elements func(array JobID) (first JobID, count int32, ok bool)
-	// Element is the id of the element of an array that has an index, and whether
-	// there is one.
+	// Element returns the ID of the array element with an index, and whether it exists.
 	Element func(array JobID, index int32) (JobID, bool)
 }
 
-// Price is what an hour of one GPU of a type costs from an instant on, in micro-credits.
+// Price is the price of an hour of one GPU of a type from an instant on, in micro-credits.
 type Price struct {
 	Type string
 	Hour int64
 	From Instant
 }
 
-// Plan is all that one pass decides. It becomes a command; each start is
-// checked again when the command is applied, and a stale one is refused alone.
+// Plan is the result of one pass. It becomes a command; applying it re-checks each start and
+// refuses stale ones singly.
 type Plan struct {
-	Index    uint64 // the snapshot it was made from
-	Policy   uint64 // version of the policy it was made by
+	Index    uint64 // version of the snapshot
+	Policy   uint64 // version of the policy
 	Starts   []PlannedStart
-	Verdicts []Verdict // only those that differ from what the job shows now
-	// Evictions end jobs that others may preempt, so that these can start soon.
+	Verdicts []Verdict // only those that differ from the job's current one
+	// Evictions end preemptible jobs so that these can start soon.
 	Evictions []Eviction
 }
 
 // PlannedStart starts one job now on a placement.
 type PlannedStart struct {
 	Job       JobID
-	Attempt   Attempt // the attempt this start makes: the job's last plus one
-	Partition string  // of the job's, the one in which it starts; "" means the first that suits
+	Attempt   Attempt // the attempt that this start begins: the job's last plus one
+	Partition string  // the job's partition in which it starts; "" means the first that suits
 	Placement Placement
 }
 
-// Verdict is why one job still waits, and when it is planned to start.
+// Verdict is why one job is pending, and its planned start.
 type Verdict struct {
 	Job     JobID
 	Reason  Reason
@@ -73,38 +70,38 @@ type Verdict struct {
 	Broken string
 }
 
-// Promise is a planned start that is recorded, shown to the user and kept: a later pass may move
-// it earlier, and only the causes that docs/scheduling.md lists delay it.
+// Promise is a planned start that is recorded, shown to the user and kept. A later pass may move it
+// earlier; only the causes in docs/scheduling.md delay it.
 type Promise struct {
 	At        Instant
-	Partition string      // in which of its partitions
+	Partition string      // the job's partition in which it starts
 	Kind      string      // type of the GPUs; "" means any
-	Hosts     []NodeShare // what is kept free for it from At on
+	Hosts     []NodeShare // the resources kept free for it from At on
 }
 
-// NodeShare is how many GPUs of a node are kept for a planned start; which ones is
-// chosen when it starts.
+// NodeShare is the number of GPUs of a node kept for a planned start; the GPUs are chosen at the
+// start.
 type NodeShare struct {
 	Node string
 	GPUs int32
 }
 
-// maxNotes is how many notes of a job are kept.
+// maxNotes is the number of notes of a job that are kept.
 const maxNotes = 16
 
-// Note is one thing that was said of a job's start: why it waits and until when, a
-// promise, or what became of one.
+// Note is one scheduling decision about a job's start: why it waits and until when, a promise, or
+// the outcome of one.
 type Note struct {
-	Index    uint64 // of the log entry that said so
+	Index    uint64 // of its log entry
 	At       Instant
 	Reason   Reason
-	Planned  Instant // 0: no start was planned
+	Planned  Instant // 0: no planned start
 	Promised bool    // Planned was a promise
 	Broken   string  // why an earlier promise is not kept
 }
 
-// Noted returns the history with one more note, unless it says what the last one said:
-// the same reason, and a planned start that moved by less than a minute.
+// Noted returns the history with one more note, unless the note equals the last one: the same
+// reason, and a planned start that moved by less than a minute.
 func Noted(history []Note, n Note) []Note {
 	if k := len(history); k > 0 && n.Broken == "" {
 		last := &history[k-1]
@@ -119,5 +116,5 @@ func Noted(history []Note, n Note) []Note {
 
 func (i Instant) near() bool { return i > -Instant(time.Minute) && i < Instant(time.Minute) }
 
-// Late is how much later than promised a job may start with the promise kept.
+// Late is the tolerance of a promise: a job that starts at most this late still counts as kept.
 const Late = time.Minute

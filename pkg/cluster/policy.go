@@ -12,12 +12,12 @@ type Partition struct {
 	Default       bool
 	Down          bool          // accepts jobs, starts none
 	MaxTime       time.Duration // 0 means no limit
-	DefaultTime   time.Duration // for jobs that ask for no time; 0 means MaxTime
-	MaxNodes      int32         // a job's most nodes; 0 means no limit
+	DefaultTime   time.Duration // for jobs that request no time; 0 means MaxTime
+	MaxNodes      int32         // most nodes of one job; 0 means no limit
 	AllowAccounts []string      // empty means all
-	Priority      int32         // tier: jobs of a higher one go first
-	MemPerCPU     Bytes         // for jobs that ask for no memory; 0 means their share of each node
-	MemPerGPU     Bytes         // for those of them that ask for GPUs; 0 means as MemPerCPU
+	Priority      int32         // tier: jobs of a higher one are planned first
+	MemPerCPU     Bytes         // for jobs that request no memory; 0 means their share of each node
+	MemPerGPU     Bytes         // for those of them that request GPUs; 0 means as MemPerCPU
 }
 
 // Allows reports whether jobs of an account may run in the partition.
@@ -31,40 +31,39 @@ type QOS struct {
 	Tier     int32 // jobs of a higher tier are planned first
 	Priority int32
 	MaxTime  time.Duration
-	// UsageExtra is how much more its jobs count as usage, in percent; -100 means that
-	// they count nothing.
+	// UsageExtra is the percentage by which its jobs' usage is increased; -100 means that they
+	// count nothing.
 	UsageExtra int32
 	Limits     []Limit // by kind and resource
-	// Preempts names the QOS, of lower tiers, whose jobs may be ended for one of this that
-	// cannot start otherwise; PreemptMode is what becomes of a job of this one then.
+	// Preempts names the QOS of lower tiers whose jobs may be preempted for a job of this one.
+	// PreemptMode is what happens to a job of this QOS that is preempted.
 	Preempts    []string
 	PreemptMode PreemptMode
-	Open        bool // any user may use it whose account has no list of QOS; else it must be granted
+	Open        bool // every user whose account has no list of QOS may use it; else it must be granted
 }
 
-// Policy is the cluster-wide rules, one replicated document with a version.
+// Policy is the cluster-wide rules: one replicated document with a version.
 type Policy struct {
 	Version     uint64
-	Cluster     string // the name users see
+	Cluster     string // the name that users see
 	Admins      []string
 	Operators   []string
 	Partitions  []Partition
 	QOS         []QOS
 	DefaultQOS  string
-	NodeTimeout time.Duration // silent for this long: DOWN
-	KillWait    time.Duration // between the polite signal and SIGKILL
+	NodeTimeout time.Duration // a node silent for this long is DOWN
+	KillWait    time.Duration // between SIGTERM and SIGKILL
 	MaxArray    int32         // most elements of one array
-	MaxJobs     int64         // most jobs that may be active at once
+	MaxJobs     int64         // most active jobs
 	MaxRestarts int32         // requeues before a job is held
-	Private     bool          // others' jobs are not shown at all
+	Private     bool          // jobs of other users are not shown
 	Scheduling  Scheduling
-	// RequireAccount refuses jobs without an account, once there are accounts.
+	// RequireAccount refuses jobs without an account, once accounts are defined.
 	RequireAccount bool
 	Credits        CreditPolicy
 }
 
-// DefaultPolicy is what a new cluster starts with: one partition over all nodes
-// and the five tiers of the manual.
+// DefaultPolicy returns the policy of a new cluster: one partition over all nodes and five tiers.
 func DefaultPolicy() Policy {
 	return Policy{
 		Cluster:    "greylag",

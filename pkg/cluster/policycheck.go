@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// ErrInvalidPolicy is wrapped by every fault that [Policy.Validate] finds.
+// ErrInvalidPolicy is wrapped by every error of [Policy.Validate].
 var ErrInvalidPolicy = errors.New("invalid policy")
 
-// PolicyFault is one thing that is wrong, or odd, about a policy.
+// PolicyFault is one error or warning about a policy.
 type PolicyFault struct {
-	Key     string // by its path in a policy file, such as partition[1].max_time
+	Key     string // its path in a policy file, such as partition[1].max_time
 	Problem string
 }
 
-// Error is the problem.
+// Error returns the problem.
 func (f PolicyFault) Error() string { return ErrInvalidPolicy.Error() + ": " + f.Problem }
 
-// Unwrap is ErrInvalidPolicy.
+// Unwrap returns ErrInvalidPolicy.
 func (f PolicyFault) Unwrap() error { return ErrInvalidPolicy }
 
-// faultReporter notes what is wrong with the value of a key.
+// faultReporter records an error in the value of a key.
 type faultReporter func(key, format string, args ...any)
 
-// at is blame of one key.
+// at returns the reporter of one key.
 func (b faultReporter) at(key string) func(format string, args ...any) {
 	return func(format string, args ...any) { b(key, format, args...) }
 }
 
-// element is the key of an element of a list.
+// element returns the key of a list element.
 func element(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
 
 // Bounds of a policy.
@@ -40,8 +40,8 @@ const (
 	maxExtra      = 1_000_000
 )
 
-// Validate checks that a policy is well formed by itself and reports every fault it
-// finds. It does not read the node lists of partitions. O(size).
+// Validate checks that a policy is well formed by itself and reports every error. It does not read
+// the node lists of partitions. O(size).
 func (p *Policy) Validate() error {
 	var faults []error
 	for _, f := range p.Faults() {
@@ -50,7 +50,7 @@ func (p *Policy) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Faults is what [Policy.Validate] finds, one by one.
+// Faults returns the errors of [Policy.Validate] one by one.
 func (p *Policy) Faults() []PolicyFault {
 	var faults []PolicyFault
 	fault := faultReporter(func(key, format string, args ...any) {
@@ -111,7 +111,7 @@ func (p *Policy) checkPartitions(fault faultReporter) {
 	}
 }
 
-// check looks at one partition by itself.
+// check checks one partition by itself.
 func (part *Partition) check(fault faultReporter, at string) {
 	for i, account := range part.AllowAccounts {
 		checkWord(fault.at(element(at+".allow_accounts", i)), "account", account)
@@ -134,7 +134,7 @@ func (part *Partition) check(fault faultReporter, at string) {
 	if part.MemPerCPU < 0 || part.MemPerCPU > maxMemory/maxPerNode {
 		fault(at+".mem_per_cpu", "partition %q: %s a CPU: out of range", part.Name, part.MemPerCPU)
 	}
-	if part.MemPerGPU < 0 || part.MemPerGPU > maxMemory/64 { // times maxPerNode it fits
+	if part.MemPerGPU < 0 || part.MemPerGPU > maxMemory/64 { // times maxPerNode it does not overflow
 		fault(at+".mem_per_gpu", "partition %q: %s a GPU: out of range", part.Name, part.MemPerGPU)
 	}
 }
@@ -167,7 +167,7 @@ func (p *Policy) checkQOS(fault faultReporter) {
 	}
 }
 
-// checkWord is checkName for what may not be empty.
+// checkWord is checkName for a value that may not be empty.
 func checkWord(fault func(string, ...any), what, word string) {
 	if word == "" {
 		fault("one %s has no name", what)

@@ -2,19 +2,19 @@ package cluster
 
 import "slices"
 
-// PreemptMode is what becomes of a job of a QOS when one of another QOS preempts it.
+// PreemptMode is what happens to a job of a QOS when one of another QOS preempts it.
 type PreemptMode uint8
 
 // The modes, as the policy names them.
 const (
-	PreemptOff     PreemptMode = iota // nobody preempts it
-	PreemptRequeue                    // it waits again, if it may be requeued; else it is over
-	PreemptCancel                     // it is over
+	PreemptOff     PreemptMode = iota // it cannot be preempted
+	PreemptRequeue                    // it is requeued if it may be; else it is cancelled
+	PreemptCancel                     // it is cancelled
 )
 
 var preemptModeNames = [...]string{PreemptOff: "off", PreemptRequeue: "requeue", PreemptCancel: "cancel"}
 
-// String is the word of the policy.
+// String returns the policy's word.
 func (m PreemptMode) String() string {
 	if int(m) >= len(preemptModeNames) {
 		return "?"
@@ -22,7 +22,7 @@ func (m PreemptMode) String() string {
 	return preemptModeNames[m]
 }
 
-// ParsePreemptMode reads what String writes.
+// ParsePreemptMode reads the form of String.
 func ParsePreemptMode(word string) (PreemptMode, bool) {
 	i := slices.Index(preemptModeNames[:], word)
 	return PreemptMode(max(i, 0)), i >= 0
@@ -31,7 +31,7 @@ func ParsePreemptMode(word string) (PreemptMode, bool) {
 // Eviction ends one job so that another can start.
 type Eviction struct {
 	Job     JobID
-	Attempt Attempt // that is to end; a later one is left alone
+	Attempt Attempt // the attempt to end; a later one is left alone
 	For     JobID
 }
 
@@ -45,8 +45,8 @@ func (p *Policy) MayPreempt(qos, victim string) bool {
 	return known && of.PreemptMode != PreemptOff && of.Tier < by.Tier
 }
 
-// checkPreempt wants preemption to go from higher tiers to lower ones only: a job that
-// was preempted then never stands before the one that it made room for.
+// checkPreempt requires that QOS preempt only lower tiers, so that a preempted job is never ordered
+// ahead of the job that preempted it.
 func (p *Policy) checkPreempt(fault faultReporter) {
 	for n, q := range p.QOS {
 		at := element("qos", n)

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// GrantedQOS returns the QOS granted to the jobs of an association: its own list, else that
-// of the nearest account above which has one. It is nil when there is no such list, as in a
-// nil tree. O(depth + log n).
+// GrantedQOS returns the QOS granted to the jobs of an association: its own list, else that of the
+// nearest account that has one. It is nil when there is no such list, as in a nil tree. O(depth +
+// log n).
 func (t *AccountTree) GrantedQOS(key AssociationKey) []string {
 	if t == nil || !t.Granting {
 		return nil
@@ -39,8 +39,8 @@ func (p *Policy) OpenQOS() (names []string) {
 	return names
 }
 
-// UsableQOS returns the QOS that jobs of an association may use: those granted to it, and
-// without any such list those that are open.
+// UsableQOS returns the QOS that jobs of an association may use: those granted to it, or without a
+// list the open ones.
 func (p *Policy) UsableQOS(t *AccountTree, key AssociationKey) []string {
 	if list := t.GrantedQOS(key); list != nil {
 		return list
@@ -79,8 +79,8 @@ func (p *Policy) GrantCommand(t *AccountTree, spec *JobSpec) string {
 	return fmt.Sprintf("an operator can grant it: gctl account modify %s user=%s%s qos+=%s", key.Account, key.User, where, spec.QOS)
 }
 
-// SameGrants reports whether two trees grant the same QOS to the same associations.
-// O(1) when neither has any list or they are one tree, else O(accounts + users).
+// SameGrants reports whether two trees grant the same QOS to the same associations. O(1) when
+// neither has a list or they are one tree, else O(accounts + users).
 func SameGrants(a, b *AccountTree) bool {
 	if a == b || (a == nil || !a.Granting) && (b == nil || !b.Granting) {
 		return true
@@ -90,7 +90,7 @@ func SameGrants(a, b *AccountTree) bool {
 	})
 }
 
-// name tells the nodes of one tree apart.
+// name is the unique name of a node within its tree.
 func (n *AccountNode) name() AssociationKey {
 	if n.User != nil {
 		return n.User.AssociationKey

@@ -2,8 +2,8 @@ package cluster
 
 import "fmt"
 
-// Reason is the one code for why a job is pending or ended so, in squeue's
-// words where squeue has one.
+// Reason is the code for why a job is pending or why it ended, in squeue's words where squeue has
+// one.
 type Reason uint8
 
 // The reasons.
@@ -120,7 +120,7 @@ var reasonNames = [...]string{
 	ReasonAccountNotAllowed:      "AccountNotAllowed",
 }
 
-// String is the code as scripts read it.
+// String returns the code as scripts read it.
 func (r Reason) String() string {
 	if r > maxReason {
 		return fmt.Sprintf("Reason(%d)", uint8(r))

@@ -2,50 +2,49 @@ package cluster
 
 import "time"
 
-// Unlimited is the depth or horizon that has no end.
+// Unlimited is a depth or horizon without end.
 const Unlimited = -1
 
 // Scheduling is the policy of the scheduling pass.
 type Scheduling struct {
-	// Depth is how many waiting jobs have a planned start, which nothing behind them
-	// may delay: 1 is EASY backfill, 0 lets nobody pass a job that waits (FCFS),
-	// Unlimited is conservative backfill.
+	// Depth is the number of pending jobs with a planned start, which no later job may delay: 1 is
+	// EASY backfill, 0 lets no job pass a pending one (FCFS), Unlimited is conservative backfill.
 	Depth int32
 	// Window is how far ahead starts are planned; 0 means without end.
 	Window time.Duration
 	// PromiseHorizon is how far ahead a planned start becomes a promise; 0 makes
 	// none, Unlimited makes every planned start one.
 	PromiseHorizon time.Duration
-	// Replan is how long planned starts that are no promises stay in the order in
-	// which they were made before all are planned anew by their present priorities.
+	// Replan is how long planned starts without a promise keep the order in which they were made
+	// before all are planned again by current priority.
 	Replan        time.Duration
 	Weights       Weights
 	FairShare     FairSharePolicy
 	Reservations  []Reservation
-	Licences      []Licence // how many there are
+	Licences      []Licence // the number available
 	MaxSwitchWait time.Duration
-	// Packed puts jobs on several nodes, that ask for no nearness, on those where they
-	// leave the fewest GPUs over, wherever they are; else nearness comes first.
+	// Packed places multi-node jobs without a locality request where they strand the fewest GPUs,
+	// wherever the nodes are. Otherwise locality comes first.
 	Packed bool
 }
 
-// Weights are what the factors of a job's priority, each from 0 to 1, are
-// multiplied with (slurm.conf(5), PriorityWeight*). Nice is subtracted from the sum.
+// Weights are the multipliers of a job's priority factors, each from 0 to 1 (slurm.conf(5),
+// PriorityWeight*). Nice is subtracted from the sum.
 type Weights struct {
 	Age       int64
 	FairShare int64
 	JobSize   int64
 	Partition int64
 	QOS       int64
-	MaxAge    time.Duration // waiting so long gives the whole of Age
+	MaxAge    time.Duration // the waiting time that earns the full Age factor
 }
 
-// FairSharePolicy says how usage is weighed and forgotten.
+// FairSharePolicy determines how usage is weighted and decays.
 type FairSharePolicy struct {
-	Classic  bool          // 2^(-U/S) in place of Fair Tree
-	HalfLife time.Duration // 0 means that usage is never forgotten
-	// Billing is what a second of one unit counts: by GPU type ("gpu" means any other
-	// type), "cpu" and "mem" (a GiB), in thousandths.
+	Classic  bool          // 2^(-U/S) instead of Fair Tree
+	HalfLife time.Duration // 0 means that usage never decays
+	// Billing is the weight of a second of one unit: by GPU type ("gpu" means any other type),
+	// "cpu" and "mem" (a GiB), in thousandths.
 	Billing []BillingWeight
 }
 
@@ -55,8 +54,8 @@ type BillingWeight struct {
 	Milli    int64
 }
 
-// Reservation keeps nodes for some for an interval: an administrator's advance
-// reservation, or a maintenance window when nobody is let in.
+// Reservation keeps nodes for some users or accounts for an interval: an administrator's advance
+// reservation, or a maintenance window when it admits none.
 type Reservation struct {
 	Name     string
 	Start    Instant
@@ -67,7 +66,7 @@ type Reservation struct {
 	Why      string
 }
 
-// DefaultScheduling plans every waiting job and promises what starts within an hour.
+// DefaultScheduling plans every pending job and promises starts within an hour.
 func DefaultScheduling() Scheduling {
 	return Scheduling{
 		Depth: Unlimited, PromiseHorizon: time.Hour, Replan: time.Minute,

@@ -11,12 +11,12 @@ import (
 const (
 	maxWeight       = 1 << 40 // times the number of factors stays far inside int64
 	maxReservations = 10_000
-	// MaxBilling is the heaviest billing weight, in thousandths.
+	// MaxBilling is the largest billing weight, in thousandths.
 	MaxBilling = 1_000_000_000
 )
 
-// check reports what is out of range or does not fit together. It does not read the
-// node lists of reservations. O(size).
+// check reports values that are out of range or contradict each other. It does not read the node
+// lists of reservations. O(size).
 func (s *Scheduling) check(fault faultReporter) {
 	if s.Depth < Unlimited {
 		fault("scheduling.depth", "scheduling depth %d, want a number from 0 on, or unlimited", s.Depth)
@@ -92,7 +92,7 @@ func (s *Scheduling) checkReservations(fault faultReporter) {
 	checkUnique(fault.at("reservation"), "reservation", names)
 }
 
-// checkUnique wants names that are words, each once.
+// checkUnique requires that names are words and unique.
 func checkUnique(fault func(string, ...any), what string, names []string) {
 	seen := make(map[string]bool, len(names))
 	for _, n := range names {
@@ -118,12 +118,11 @@ func (r *Reservation) Admits(user, account string) bool {
 	return slices.Contains(r.Users, user) || account != "" && slices.Contains(r.Accounts, account)
 }
 
-// Maintenance reports whether the reservation lets nobody in.
+// Maintenance reports whether the reservation admits no jobs.
 func (r *Reservation) Maintenance() bool { return len(r.Users)+len(r.Accounts) == 0 }
 
-// Before is negative when the reservation has the nodes that it shares with another at
-// the same time: maintenance before all others, else the first by name. It is 0 for the
-// same one alone.
+// Before is negative when the reservation takes precedence on nodes that it shares with another at
+// the same time: maintenance first, then by name. It is 0 only for the same reservation.
 func (r *Reservation) Before(o *Reservation) int {
 	switch {
 	case r.Maintenance() == o.Maintenance():
@@ -134,7 +133,7 @@ func (r *Reservation) Before(o *Reservation) int {
 	return 1
 }
 
-// Licence is how many of a licence there are; false when there is none of that name.
+// Licence returns the number of a licence, and whether it is defined.
 func (s *Scheduling) Licence(name string) (int32, bool) {
 	i := slices.IndexFunc(s.Licences, func(l Licence) bool { return l.Name == name })
 	if i < 0 {

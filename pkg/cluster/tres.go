@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// Trackable resources, by the names that limits and billing weights use. Memory is
-// counted in MiB. Of GPUs there is also one resource for each type, "gpu:h100",
-// and of licences one for each name, "licence:matlab".
+// Trackable resources, by the names that limits and billing weights use. Memory is counted in MiB.
+// There is also one resource for each GPU type, "gpu:h100", and for each licence, "licence:matlab".
 const (
 	ResourceGPU  = "gpu"
 	ResourceCPU  = "cpu"
@@ -25,7 +24,7 @@ type Amount struct {
 	Count    int64
 }
 
-// ParseResource reads the name of a resource, in Slurm's words too: "gres/gpu:h100",
+// ParseResource reads the name of a resource, also in Slurm's words: "gres/gpu:h100",
 // "license/matlab".
 func ParseResource(word string) (string, error) {
 	name := strings.TrimPrefix(word, "gres/")
@@ -55,9 +54,9 @@ func GPUTypeOf(resource string) (name string, typed bool) {
 	return name, typed
 }
 
-// Asked is how much of a resource a job takes at least when it starts. Of a type of
-// GPU it is all GPUs of the job when it might be given that type: it names it, among
-// others perhaps, or names none. O(types named).
+// Asked returns how much of a resource a job takes at least when it starts. Of a GPU type it is all
+// GPUs of the job if the job may be given that type: it names the type, among others perhaps, or
+// names none. O(types named).
 func (r *Request) Asked(resource string) int64 {
 	nodes := int64(max(1, r.Nodes))
 	switch resource {
@@ -89,9 +88,10 @@ func (r *Request) Asked(resource string) int64 {
 	return 0
 }
 
-// AskedOnNode is how much of a resource a job may have on one of its nodes at most: GPUs of
-// a type as [Request.Asked] counts them; of GPUs in all, which are spread over nodes of which
-// each gives one at least, all the others. 0 of what no node has. O(types named).
+// AskedOnNode returns how much of a resource a job may have on one of its nodes at most: GPUs of a
+// type as [Request.Asked] counts them. For GPUs spread over nodes, each node gives at least one, so
+// the most is the total less one per other node. It is 0 for resources that no node has. O(types
+// named).
 func (r *Request) AskedOnNode(resource string) int64 {
 	gpus := r.GPUsPerNode
 	if r.GPUs > 0 && gpus == 0 {
@@ -116,11 +116,11 @@ func onNode(resource string) bool {
 	return resource == ResourceGPU || resource == ResourceCPU || resource == ResourceMem || strings.HasPrefix(resource, gpuPrefix)
 }
 
-// mib counts whole MiB, the last one begun.
+// mib counts MiB, rounded up.
 func mib(b Bytes) int64 { return int64((b + MiB - 1) / MiB) }
 
-// Amounts is what an allocation has, by resource, ascending, each once and above 0.
-// typeOf tells the type of a GPU of a node, "" when it is not known. O(GPUs).
+// Amounts returns the resources of an allocation, ascending and unique, each above 0. typeOf
+// returns the type of a node's GPU, "" when unknown. O(GPUs).
 func (a *Allocation) Amounts(r *Request, typeOf func(node string, gpu int32) string) []Amount {
 	count := map[string]int64{ResourceNode: int64(len(a.Nodes))}
 	for i := range a.Nodes {
@@ -147,9 +147,9 @@ func (a *Allocation) Amounts(r *Request, typeOf func(node string, gpu int32) str
 	return out
 }
 
-// Bill is what a second of these amounts counts, in thousandths: the weights of
-// policy, where "gpu" is for GPUs of a type without a weight of its own and "mem" for
-// a GiB, changed by a QOS's extra in percent; never below 0.
+// Bill returns the billing rate of these amounts, in thousandths a second: by the policy's weights,
+// where "gpu" is for GPU types without a weight of their own and "mem" for a GiB, changed by the
+// QOS's extra percentage; never below 0.
 func (f *FairSharePolicy) Bill(amounts []Amount, extra int32) int64 {
 	weights := make(map[string]int64, len(f.Billing))
 	for _, w := range f.Billing {

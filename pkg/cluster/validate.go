@@ -13,27 +13,27 @@ import (
 // MaxSignal is the highest signal number of Linux.
 const MaxSignal = 64
 
-// ErrInvalidJob is wrapped by every fault that [JobSpec.Validate] finds.
+// ErrInvalidJob is wrapped by every error of [JobSpec.Validate].
 var ErrInvalidJob = errors.New("invalid job")
 
-// Bounds on what one job may ask for; far above any real machine, low enough
-// that no sum of them overflows.
+// Bounds of one job's request: far above any real machine, and low enough that no sum of them
+// overflows.
 const (
 	maxNodes   = 1 << 20
 	maxPerNode = 1 << 16
 	maxMemory  = 1 << 50
-	maxPrice   = 1 << 53 // micro-credits, as many as an amount of credits may be
+	maxPrice   = 1 << 53 // micro-credits, the bound of credit amounts
 	maxGPUs    = maxNodes * 16
 	maxText    = 4096
 	maxName    = 256
 	maxList    = 100_000
 	maxArgs    = 1024
-	maxOthers  = 64 // partitions beside the first; licences
+	maxOthers  = 64 // further partitions; licences
 )
 
-// Validate checks that a specification is well formed by itself, and fills in
-// what follows from it (one node, one task, one CPU). It reports every fault it
-// finds. Whether the cluster can satisfy it is another question. O(size).
+// Validate checks that a specification is well formed by itself, and fills in implied values (one
+// node, one task, one CPU). It reports every error. Whether the cluster can satisfy it is a
+// separate check. O(size).
 func (s *JobSpec) Validate() error {
 	s.Request.normalise()
 	var faults []error
@@ -72,7 +72,7 @@ func (s *JobSpec) Validate() error {
 	return errors.Join(faults...)
 }
 
-// checkOthers checks the further partitions: named, each once.
+// checkOthers checks the further partitions: named and unique.
 func (s *JobSpec) checkOthers(fault func(string, ...any)) {
 	if len(s.Others) > maxOthers {
 		fault("%d partitions, at most %d", len(s.Others)+1, maxOthers+1)
@@ -158,7 +158,7 @@ func (r *Request) check(fault func(string, ...any)) {
 	}
 }
 
-// checkPlaces checks what is asked of GPUs, links and licences.
+// checkPlaces checks the requested GPUs, links and licences.
 func (r *Request) checkPlaces(fault func(string, ...any)) {
 	gpus := r.GPUs > 0 || r.GPUsPerNode > 0
 	switch {
@@ -194,8 +194,8 @@ func (r *Request) checkPlaces(fault func(string, ...any)) {
 	}
 }
 
-// checkProducts keeps what [Request.CPUsPerNode], [Request.MemoryOn] and
-// [Request.TotalGPUs] multiply inside their types. Each factor has been checked.
+// checkProducts keeps the products of [Request.CPUsPerNode], [Request.MemoryOn] and
+// [Request.TotalGPUs] within their types. Each factor has been checked.
 func (r *Request) checkProducts(fault func(string, ...any)) {
 	cpus := int64(r.TasksPerNode) * int64(r.CPUsPerTask)
 	if cpus > maxPerNode {
@@ -210,9 +210,9 @@ func (r *Request) checkProducts(fault func(string, ...any)) {
 	}
 }
 
-// UnsafeToDisplay reports whether a character of one's text would change how the text of others
-// is shown: control characters, those that end a line or a paragraph, and those that turn
-// the direction of writing around.
+// UnsafeToDisplay reports whether a character in one user's text would change how the text around
+// it is displayed: control characters, line and paragraph separators, and characters that change
+// the writing direction.
 func UnsafeToDisplay(r rune) bool {
 	return unicode.IsControl(r) || unicode.In(r, unicode.Zl, unicode.Zp, unicode.Bidi_Control)
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// NodeModel is what several nodes of a partition have each.
+// NodeModel is the configuration that several nodes of a partition share.
 type NodeModel struct {
 	CPUs     int32
 	Memory   Bytes
@@ -13,8 +13,8 @@ type NodeModel struct {
 	Features []string // sorted
 }
 
-// amount is how much of a resource a job has of a node that it has to itself; ok is false
-// of memory and licences, of which it has what it asks for, and of nodes.
+// amount returns how much of a resource a job has of a node that it holds exclusively. ok is false
+// for nodes, and for memory and licences, where the request decides.
 func (m *NodeModel) amount(resource string) (n int64, ok bool) {
 	if resource == ResourceCPU {
 		return int64(m.CPUs), true
@@ -27,7 +27,7 @@ func (m *NodeModel) amount(resource string) (n int64, ok bool) {
 	return n, resource == ResourceGPU || strings.HasPrefix(resource, gpuPrefix)
 }
 
-// wanted counts the GPUs of the types that a request names; all if it names none.
+// wanted counts the GPUs of the requested types; all GPUs if the request names none.
 func (m *NodeModel) wanted(r *Request) (n int64) {
 	for _, g := range m.GPUs {
 		if len(r.GPUTypes) == 0 || slices.Contains(r.GPUTypes, strings.TrimPrefix(g.Resource, gpuPrefix)) {
@@ -37,8 +37,8 @@ func (m *NodeModel) wanted(r *Request) (n int64) {
 	return n
 }
 
-// suits reports whether a job may get such nodes: they have its features, its CPUs and as
-// many GPUs of its types as each has to give.
+// suits reports whether a job may get such nodes: they have its features, its CPUs and enough GPUs
+// of its types.
 func (m *NodeModel) suits(r *Request) bool {
 	each := r.GPUsPerNode
 	switch {
@@ -58,9 +58,9 @@ func (m *NodeModel) suits(r *Request) bool {
 	return true
 }
 
-// ofNode is how much of a resource a job has of one such node, and of so many: of memory
-// its share or all, of other resources all, when it is exclusive. ok is false of what the
-// request says by itself.
+// ofNode returns how much of a resource an exclusive job has of one such node, and of that many
+// nodes: of memory its share or all, of other resources all. ok is false for amounts that the
+// request names itself.
 func (m *NodeModel) ofNode(r *Request, resource string, nodes int64) (each, all int64, ok bool) {
 	rule := r.MemoryRule()
 	if resource != ResourceMem || rule.From != MemoryShare && rule.From != MemoryAll {
@@ -78,10 +78,10 @@ func (m *NodeModel) ofNode(r *Request, resource string, nodes int64) (each, all 
 	return each, nodes * each, true
 }
 
-// whole is how much of a resource an exclusive job has when it starts, on one node and in
-// all: at least and at most, as the nodes that suit it differ; of memory likewise of a job
-// that has a share of its nodes' or all. ok is false of other jobs and resources, and as
-// long as no node suits it. O(models × types).
+// whole returns how much of a resource an exclusive job has when it starts, per node and in total:
+// the least and the most, since suitable nodes differ; also the memory of a job that takes a share
+// of its nodes' memory or all. ok is false for other jobs and resources, and while no node suits
+// it. O(models × types).
 func (s *JobSpec) whole(resource string, models map[string][]NodeModel) (least, most, onNode int64, ok bool) {
 	r := &s.Request
 	if models == nil || !r.Exclusive && resource != ResourceMem {
@@ -94,7 +94,7 @@ func (s *JobSpec) whole(resource string, models map[string][]NodeModel) (least, 
 				continue
 			}
 			nodes := int64(max(1, r.Nodes))
-			if r.Nodes == 0 && r.GPUsPerNode == 0 && r.GPUs > 0 { // as few as it takes
+			if r.Nodes == 0 && r.GPUsPerNode == 0 && r.GPUs > 0 { // as few as needed
 				nodes = (int64(r.GPUs) + m.wanted(r) - 1) / m.wanted(r)
 			}
 			each, all, counts := m.ofNode(r, resource, nodes)
@@ -116,24 +116,24 @@ func (s *JobSpec) whole(resource string, models map[string][]NodeModel) (least, 
 	return least, most, onNode, ok
 }
 
-// Takes is how much of a resource limits hold a job to before it starts: what it asks for
-// ([Request.Asked]); of GPUs and CPUs, when it has its nodes to itself, the most that it may
-// get, which is all that they have. models are those of each partition's nodes; nil means
-// that such a job gets what it asks for.
+// Takes returns how much of a resource limits count for a job before it starts: what it requests
+// ([Request.Asked]), and for GPUs and CPUs of an exclusive job the most that it may get, since it
+// gets all that its nodes have. models are those of each partition's nodes; nil means that an
+// exclusive job counts what it requests.
 func (s *JobSpec) Takes(resource string, models map[string][]NodeModel) int64 {
 	_, most, _, _ := s.whole(resource, models)
 	return max(most, s.Request.Asked(resource))
 }
 
-// TakesOnNode is the same of one node ([Request.AskedOnNode]).
+// TakesOnNode returns the same for one node ([Request.AskedOnNode]).
 func (s *JobSpec) TakesOnNode(resource string, models map[string][]NodeModel) int64 {
 	_, _, most, _ := s.whole(resource, models)
 	return max(most, s.Request.AskedOnNode(resource))
 }
 
-// MayGet reports whether a job may be given some of a resource: of a type of GPU that it
-// does not name only where a partition of the job has that type. models are those of each
-// partition's nodes; nil means that they have all types.
+// MayGet reports whether a job may be given a resource: a GPU type that it does not name counts
+// only if a partition of the job has it. models are those of each partition's nodes; nil means that
+// they have all types.
 func (s *JobSpec) MayGet(resource string, models map[string][]NodeModel) bool {
 	if !strings.HasPrefix(resource, gpuPrefix) || models == nil || len(s.Request.GPUTypes) > 0 {
 		return true

@@ -2,7 +2,8 @@ package cluster
 
 import "testing"
 
-// TestTakes: a job with nodes to itself is held to what they have, of those that suit it.
+// TestTakes checks that an exclusive job counts against limits with all that its suitable nodes
+// have.
 func TestTakes(t *testing.T) {
 	models := map[string][]NodeModel{
 		"main": {{CPUs: 64, GPUs: []Amount{{"gpu:a100", 4}, {"gpu:h100", 2}}}, {CPUs: 32, GPUs: []Amount{{"gpu:a100", 8}}, Features: []string{"ib"}}, {CPUs: 128}},
@@ -24,10 +25,10 @@ func TestTakes(t *testing.T) {
 		{Request{Nodes: 1, GPUsPerNode: 1, GPUTypes: []string{"h100"}}, "cpu", 64, 64, 64},
 		{Request{Nodes: 1, GPUsPerNode: 7}, "cpu", 32, 32, 32},
 		{Request{Nodes: 3, Features: []string{"ib"}}, "gpu", 24, 8, 24},
-		{Request{GPUs: 9}, "gpu", 16, 9, 12},                  // two nodes of either model
+		{Request{GPUs: 9}, "gpu", 16, 9, 12},                  // two nodes of each model
 		{Request{GPUs: 7, Nodes: 1}, "gpu", 8, 8, 8},          // the smaller ones have too few
 		{Request{Nodes: 1, GPUsPerNode: 9}, "gpu", 9, 9, 9},   // no node suits it
-		{Request{Nodes: 1, CPUsPerTask: 100}, "gpu", 0, 0, 0}, // of the one that suits it
+		{Request{Nodes: 1, CPUsPerTask: 100}, "gpu", 0, 0, 0}, // of the model that suits it
 	} {
 		r := c.r
 		r.normalise()

@@ -12,15 +12,14 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// Audit compares what was promised with what is.
+// Audit compares what clients were promised with the cluster.
 type Audit struct {
 	Cluster *cluster.Cluster
-	Told    *Told // nil: nothing was promised
-	Runs    *Runs // nil: no job wrote that it ran
+	Answers *Answers // nil: nothing was promised
+	Runs    *Runs    // nil: no job recorded that it ran
 }
 
-// Check looks at everything and returns all that does not hold. Every job that
-// was to run must have ended by then.
+// Check returns all violations. Every job that was to run must have ended by then.
 func (a Audit) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -32,12 +31,12 @@ func (a Audit) Check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	told := map[string]uint64{}
-	if a.Told != nil {
-		told, _ = a.Told.Jobs()
+	answers := map[string]uint64{}
+	if a.Answers != nil {
+		answers, _ = a.Answers.Jobs()
 	}
 	checks := []error{
-		named("acknowledged submissions", promises(told, jobs)),
+		named("acknowledged submissions", promises(answers, jobs)),
 		named("states", states(jobs)),
 		named("GPUs", gpus(jobs)),
 		named("replicas", a.Digests(ctx)),
@@ -55,7 +54,7 @@ func named(what string, err error) error {
 	return fmt.Errorf("audit of %s: %w", what, err)
 }
 
-// allJobs lists every job that the leader knows, finished ones too.
+// allJobs lists every job that the leader knows, including finished ones.
 func (a Audit) allJobs(ctx context.Context) ([]*greylagv1.Job, error) {
 	leader, err := a.Cluster.Leader(ctx)
 	if err != nil {
@@ -74,9 +73,9 @@ func (a Audit) allJobs(ctx context.Context) ([]*greylagv1.Job, error) {
 	return jobs, errors.Join(stream.Err(), stream.Close())
 }
 
-// promises wants every acknowledged submission once, under its id, and nothing
-// submitted twice.
-func promises(told map[string]uint64, jobs []*greylagv1.Job) error {
+// promises checks that every acknowledged submission exists once, under its ID, and that nothing
+// was submitted twice.
+func promises(answers map[string]uint64, jobs []*greylagv1.Job) error {
 	names, ids := map[string]int{}, map[uint64]string{}
 	var found []string
 	for _, job := range jobs {
@@ -86,7 +85,7 @@ func promises(told map[string]uint64, jobs []*greylagv1.Job) error {
 		}
 		ids[job.Id] = job.Name
 	}
-	for name, id := range told {
+	for name, id := range answers {
 		if ids[id] != name {
 			found = append(found, fmt.Sprintf("%s was acknowledged as job %d, which is %q", name, id, ids[id]))
 		}
@@ -97,7 +96,7 @@ func promises(told map[string]uint64, jobs []*greylagv1.Job) error {
 	return first(found)
 }
 
-// states wants every job in a state that exists, with the times that go with it.
+// states checks that every job has a valid state and matching times.
 func states(jobs []*greylagv1.Job) error {
 	var found []string
 	for _, job := range jobs {
@@ -116,20 +115,20 @@ func states(jobs []*greylagv1.Job) error {
 	return first(found)
 }
 
-// interval is what a job's record says about its use of one GPU.
+// interval is a job's use of one GPU, from its record.
 type interval struct {
 	begin, end time.Time
 	ref        string
 }
 
-// gpus wants no GPU in two jobs at one time, by the jobs' own records.
+// gpus checks that no GPU was in two jobs at one time, by the jobs' records.
 func gpus(jobs []*greylagv1.Job) error {
 	use := map[string][]interval{}
 	for _, job := range jobs {
 		if job.Started == nil {
 			continue
 		}
-		end := time.Unix(1<<40, 0) // it goes on
+		end := time.Unix(1<<40, 0) // still running
 		if job.Ended != nil {
 			end = job.Ended.AsTime()
 		}
@@ -152,8 +151,7 @@ func gpus(jobs []*greylagv1.Job) error {
 	return first(found)
 }
 
-// ran wants every job that succeeded to have written that it ran, in the attempt
-// that its record names.
+// ran checks that every job that succeeded has recorded its run, in the attempt of its record.
 func (a Audit) ran(jobs []*greylagv1.Job) error {
 	begun, err := a.Runs.Begun()
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// Digests waits, at most two minutes, until all controllers that run have said
-// what their state's digest is at one and the same index, and wants them equal.
-// Digests of one index that differ are an error at once.
+// Digests waits, at most two minutes, until all running controllers have reported the digest of
+// their state at the same index, and checks that they are equal. Different digests of one index are
+// an error at once.
 func (a Audit) Digests(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

@@ -1,8 +1,7 @@
-// Package audit puts load on a cluster, remembers what clients were told, and
-// says afterwards what of it does not hold.
+// Package audit puts load on a cluster, records the answers to clients, and reports afterwards
+// which of them do not hold.
 //
-// It decides from three things that do not know each other: the answers that
-// clients got, what the jobs' own scripts wrote when they ran, and what the
-// cluster says of its jobs at the end. It never makes faults, and takes no word
-// of the cluster for what it can count itself.
+// It decides from three independent sources: the answers that clients got, what the jobs' own
+// scripts wrote when they ran, and what the cluster reports about its jobs at the end. It never
+// injects faults, and trusts no number of the cluster that it can count itself.
 package audit

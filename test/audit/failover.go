@@ -10,10 +10,10 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// Failover ends the leader with SIGKILL and returns how long it took until a
-// submission that was begun after that was acknowledged. The killed controller
-// is started again and has caught up when Failover returns.
-func Failover(ctx context.Context, c *cluster.Cluster, submit Submitter, told *Told) (time.Duration, error) {
+// Failover kills the leader with SIGKILL and returns the time until a submission that began after
+// that was acknowledged. The killed controller is restarted and has caught up when Failover
+// returns.
+func Failover(ctx context.Context, c *cluster.Cluster, submit Submitter, answers *Answers) (time.Duration, error) {
 	i, err := c.Leader(ctx)
 	if err != nil {
 		return 0, err
@@ -23,7 +23,7 @@ func Failover(ctx context.Context, c *cluster.Cluster, submit Submitter, told *T
 	if err := leader.Kill(); err != nil {
 		return 0, err
 	}
-	if err := Probe(ctx, submit, told); err != nil {
+	if err := Probe(ctx, submit, answers); err != nil {
 		return 0, fmt.Errorf("%s was killed: %w", leader.Name, err)
 	}
 	took := time.Since(begun)
@@ -33,20 +33,20 @@ func Failover(ctx context.Context, c *cluster.Cluster, submit Submitter, told *T
 	return took, AwaitFollower(ctx, c, leader)
 }
 
-// Probe submits one job that is held, and notes that it was acknowledged.
-func Probe(ctx context.Context, submit Submitter, told *Told) error {
+// Probe submits one held job, and records its acknowledgement.
+func Probe(ctx context.Context, submit Submitter, answers *Answers) error {
 	name := "probe-" + hex.EncodeToString(random(8))
 	answer, err := submit.SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: name, Jobs: []*greylagv1.JobSpec{Waiting(name)}})
 	if err != nil {
-		told.Unknown(name)
+		answers.Unknown(name)
 		return fmt.Errorf("submit a probe: %w", err)
 	}
-	told.Acknowledged(name, answer.Jobs[0].Id)
+	answers.Acknowledged(name, answer.Jobs[0].Id)
 	return nil
 }
 
-// AwaitFollower waits, at most two minutes, until a controller has what the
-// others had agreed on when it was called.
+// AwaitFollower waits, at most two minutes, until a controller has what the others had committed
+// when it was called.
 func AwaitFollower(ctx context.Context, c *cluster.Cluster, ctl *cluster.Controller) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

@@ -18,7 +18,7 @@ type Leaks struct {
 	Mounts, Groups, Shims int
 }
 
-// CountLeaks counts now: mounts and shims of this cluster, control groups of
+// CountLeaks counts the current mounts and shims of this cluster, and the control groups of
 // Greylag's tasks on this machine.
 func CountLeaks(c *cluster.Cluster) (Leaks, error) {
 	var l Leaks
@@ -63,7 +63,7 @@ func groupsNamed(namespace string) int {
 	return n
 }
 
-// AwaitNoLeaks waits, at most two minutes, until there is no more than before.
+// AwaitNoLeaks waits, at most two minutes, until no count is higher than before.
 func AwaitNoLeaks(ctx context.Context, c *cluster.Cluster, before Leaks) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

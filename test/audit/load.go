@@ -11,8 +11,8 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 )
 
-// Submitter is what load needs of a cluster's client. It repeats a request, with
-// the same id, until the outcome is known or the context ends.
+// Submitter is a client for load. It repeats a request, with the same ID, until the outcome is
+// known or the context ends.
 type Submitter interface {
 	SubmitJobs(context.Context, *greylagv1.SubmitJobsRequest) (*greylagv1.SubmitJobsResponse, error)
 }
@@ -21,20 +21,19 @@ type Submitter interface {
 type Load struct {
 	Clients int
 	Submit  Submitter
-	Told    *Told
-	// Real is how many of the submissions are jobs that run: one in Real; 0: none.
-	// The others are held.
+	Answers *Answers
+	// Real makes one in that many submissions a job that runs; 0: none. The others are held.
 	Real int
-	// Jobs makes the specification of one that runs.
+	// Jobs returns the specification of one that runs.
 	Job func(name string) *greylagv1.JobSpec
-	// Limit ends the load after so many submissions of each client; 0: none.
+	// Limit ends the load after that many submissions of each client; 0: none.
 	Limit int
 	// Pause is between two submissions of one client.
 	Pause time.Duration
 }
 
-// Run submits until ctx ends or the limit is reached. A submission that is under
-// way when ctx ends gets ten seconds more. The error is the first refusal.
+// Run submits until ctx ends or the limit is reached. A submission under way when ctx ends gets ten
+// seconds more. The error is the first refusal.
 func (l Load) Run(ctx context.Context) error {
 	var wait sync.WaitGroup
 	var once sync.Once
@@ -65,11 +64,11 @@ func (l Load) client(ctx context.Context, client int) error {
 		cancel()
 		switch {
 		case err == nil && len(answer.Jobs) == 1:
-			l.Told.Acknowledged(name, answer.Jobs[0].Id)
+			l.Answers.Acknowledged(name, answer.Jobs[0].Id)
 		case ctx.Err() != nil:
-			l.Told.Unknown(name)
+			l.Answers.Unknown(name)
 		default:
-			l.Told.Unknown(name)
+			l.Answers.Unknown(name)
 			return fmt.Errorf("submit %s: %w", name, err)
 		}
 		if l.Pause > 0 {
@@ -85,7 +84,7 @@ func random(n int) []byte {
 	return b
 }
 
-// Waiting is a job that its user holds, so that it never runs.
+// Waiting returns a job held by its user, so that it never runs.
 func Waiting(name string) *greylagv1.JobSpec {
 	return &greylagv1.JobSpec{Name: name, Script: []byte("#!/bin/sh\ntrue\n"), WorkDir: "/", Output: "/dev/null", Hold: true}
 }

@@ -16,52 +16,52 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// Paid is what clients were told about credits. It may be used by many goroutines.
-// Every grant and every refund has an amount that no other has.
+// Paid records the answers to clients about credits. It may be used by many goroutines. Every grant
+// and every refund has a unique amount.
 type Paid struct {
 	mu       sync.Mutex
-	changes  map[int64]bool   // by amount; true: acknowledged, false: nobody knows
+	changes  map[int64]bool   // by amount; true: acknowledged, false: unknown
 	setAside map[uint64]int64 // by job
 }
 
-// NewPaid has been told nothing.
+// NewPaid returns an empty record.
 func NewPaid() *Paid { return &Paid{changes: map[int64]bool{}, setAside: map[uint64]int64{}} }
 
-// Changed notes a grant or a refund, and whether it was acknowledged.
+// Changed records a grant or a refund, and whether it was acknowledged.
 func (p *Paid) Changed(amount int64, acknowledged bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.changes[amount] = acknowledged
 }
 
-// SetAside notes what a submission's answer said was set aside for its job.
+// SetAside records the lien in a submission's answer.
 func (p *Paid) SetAside(job uint64, amount int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.setAside[job] = amount
 }
 
-// Count is how many answers were noted.
+// Count returns the number of recorded answers.
 func (p *Paid) Count() (changes, submissions int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.changes), len(p.setAside)
 }
 
-// Money compares what was promised about credits, and what jobs did, with the journal
-// of every controller, and that with the balances. It adds everything up by itself.
+// Money compares the promises about credits, and the jobs' run times, with the journal of every
+// controller, and that with the balances. It adds everything up by itself.
 type Money struct {
 	Cluster *cluster.Cluster
 	Paid    *Paid // nil: nothing was promised
 	Price   int64 // of a GPU-hour of any type, at all times
-	// Excused is the most work of an attempt that is given back when a fault ended it.
+	// Excused is the largest refund of an attempt that a fault ended.
 	Excused time.Duration
-	// Amended are jobs whose bills were changed after they had ended, as their records do
-	// not tell, and how much of the time that they had their GPUs nobody can prove.
+	// Amended are jobs whose bills were changed after their end, which their records do not show,
+	// with the part of their GPU time that is not proven.
 	Amended map[uint64]time.Duration
 }
 
-// Check returns all that does not hold. Nothing may go on meanwhile.
+// Check returns all violations. The cluster must be idle meanwhile.
 func (m Money) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -80,9 +80,8 @@ func (m Money) Check(ctx context.Context) error {
 	)
 }
 
-// Book reads the journals of all controllers that run, which must be one and the same
-// and go as far as the balances do; those of a controller that has just started may
-// need a moment.
+// Book reads the journals of all running controllers, which must be equal and as complete as the
+// balances; those of a controller that has just started may need a moment.
 func (m Money) Book(ctx context.Context) (read *journalcheck.Book, balances *greylagv1.ListBalancesResponse, err error) {
 	leader, err := m.Cluster.Leader(ctx)
 	if err != nil {
@@ -119,7 +118,7 @@ func (m Money) Book(ctx context.Context) (read *journalcheck.Book, balances *gre
 	return read, balances, err
 }
 
-// history is all jobs with what each of their attempts came to, as the leader has it.
+// history returns all jobs with the bills of their attempts, from the leader.
 func (m Money) history(ctx context.Context) (jobs []*greylagv1.PastJob, err error) {
 	c, err := m.Cluster.Client()
 	if err != nil {
@@ -136,29 +135,29 @@ func (m Money) history(ctx context.Context) (jobs []*greylagv1.PastJob, err erro
 	return jobs, errors.Join(stream.Err(), stream.Close())
 }
 
-// balanced compares what the journal comes to with what the cluster says.
-func balanced(b *journalcheck.Book, told *greylagv1.ListBalancesResponse) error {
+// balanced compares the journal's sums with what the cluster reports.
+func balanced(b *journalcheck.Book, answers *greylagv1.ListBalancesResponse) error {
 	var found []string
 	if sum := b.Total(); sum != 0 {
 		found = append(found, fmt.Sprintf("all accounts together have %d", sum))
 	}
-	parents, purses := map[string]string{}, map[uint64]bool{}
-	for _, x := range told.Balances {
+	parents, buckets := map[string]string{}, map[uint64]bool{}
+	for _, x := range answers.Balances {
 		parents[payerName(x)] = x.Parent
 		for _, bucket := range x.Buckets {
-			purses[bucket.Id] = true
+			buckets[bucket.Id] = true
 			says := journalcheck.BucketSums{Amount: bucket.Amount, Available: bucket.Available, Held: bucket.Held, Spent: bucket.Spent, Expired: bucket.Expired, Void: bucket.Voided}
 			if is := b.Buckets[bucket.Id]; is == nil || *is != says {
 				found = append(found, fmt.Sprintf("bucket %d has %+v, it is said %+v", bucket.Id, is, says))
 			}
 		}
 	}
-	if len(purses) != len(b.Buckets) {
-		found = append(found, fmt.Sprintf("%d buckets were granted, %d are told of", len(b.Buckets), len(purses)))
+	if len(buckets) != len(b.Buckets) {
+		found = append(found, fmt.Sprintf("%d buckets were granted, %d are answers of", len(b.Buckets), len(buckets)))
 	}
 	found = append(found, b.Chains(parents)...)
 	total := b.RollUp(parents)
-	for _, x := range told.Balances {
+	for _, x := range answers.Balances {
 		if is, says := total[payerName(x)], (journalcheck.PayerSums{Held: x.Held, Spent: x.Spent, Debt: x.Debt}); is != says {
 			found = append(found, fmt.Sprintf("%s has %+v, it is said %+v", payerName(x), is, says))
 		}
@@ -173,9 +172,8 @@ func payerName(x *greylagv1.Balance) string {
 	return x.Account + "/" + x.User
 }
 
-// bills wants every attempt to be charged for as long as it had its GPUs, once, and
-// nothing to be held for what is over; and every job to have a lien and every lien
-// a job.
+// bills checks that every attempt was charged once for the time that it had its GPUs, that nothing
+// is held for an ended job, and that every job has a lien and every lien a job.
 func (m Money) bills(b *journalcheck.Book, jobs []*greylagv1.PastJob) error {
 	found := b.Priced(m.Price)
 	known := map[uint64]bool{}
@@ -189,7 +187,7 @@ func (m Money) bills(b *journalcheck.Book, jobs []*greylagv1.PastJob) error {
 		for _, a := range past.Attempts {
 			ran := a.Ended.AsTime().Sub(a.Started.AsTime())
 			is, want := b.Bills[journalcheck.Attempt{Job: job.Id, Number: uint64(a.Attempt)}].Charged(), m.due(a.Outcome, gpusOf(a.Tres), ran)
-			if is > want || is < want && a.Outcome != "NODE_FAIL" { // of which only so much was proven
+			if is > want || is < want && a.Outcome != "NODE_FAIL" { // only that much is proven
 				found = append(found, fmt.Sprintf("job %d, attempt %d, %s: it was charged %d and came to %d", job.Id, a.Attempt, a.Outcome, is, want))
 			}
 		}
@@ -236,8 +234,8 @@ func (m Money) bill(b *journalcheck.Book, job *greylagv1.Job) (found []string) {
 	return found
 }
 
-// unheard is for how long the log may not have heard of the end of a job's script: where that is
-// more than a minute, what its nodes counted is charged: nothing of a script that never began.
+// unheard is how late the log may have learned the end of a job's script. Beyond a minute, the
+// node's counters are charged: nothing for a script that never began.
 func unheard(job *greylagv1.Job) time.Duration {
 	counted, began := time.Duration(0), false
 	for i, task := range job.Tasks {
@@ -254,7 +252,7 @@ func unheard(job *greylagv1.Job) time.Duration {
 	return 0
 }
 
-// Due is what the last attempt of a job that has ended comes to, less some time.
+// Due returns the cost of the last attempt of an ended job, less some time.
 func (m Money) Due(job *greylagv1.Job, less time.Duration) int64 {
 	gpus := int64(0)
 	for _, node := range job.Nodes {
@@ -271,7 +269,7 @@ func (m Money) due(outcome string, gpus int64, ran time.Duration) int64 {
 	return due
 }
 
-// gpusOf is how many GPUs are among resources.
+// gpusOf returns the number of GPUs among resources.
 func gpusOf(tres []*greylagv1.Tres) int64 {
 	for _, x := range tres {
 		if x.Resource == "gpu" {
@@ -281,8 +279,8 @@ func gpusOf(tres []*greylagv1.Tres) int64 {
 	return 0
 }
 
-// promises wants every grant and refund that was acknowledged once, and what was said
-// to be set aside for a job to have been.
+// promises checks that every acknowledged grant and refund was made once, and that promised liens
+// exist.
 func (m Money) promises(b *journalcheck.Book) error {
 	if m.Paid == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 // Runs is a folder into which the jobs' own scripts write that they ran.
 type Runs struct{ dir string }
 
-// NewRuns makes the folder's files, which every user's jobs may append to.
+// NewRuns creates the folder's files, which every user's jobs may append to.
 func NewRuns(dir string) (Runs, error) {
 	r := Runs{dir}
 	for _, name := range []string{r.begun(), r.clashes()} {
@@ -31,8 +31,8 @@ func NewRuns(dir string) (Runs, error) {
 func (r Runs) begun() string   { return filepath.Join(r.dir, "runs") }
 func (r Runs) clashes() string { return filepath.Join(r.dir, "clashes") }
 
-// Script is a batch script that first tells what runs and takes a lock for each
-// of its GPUs, which it keeps as long as it runs, and then does what body says.
+// Script returns a batch script that first records its run and locks each of its GPUs as long as it
+// runs, and then executes body.
 func (r Runs) Script(body string) []byte {
 	return fmt.Appendf(nil, `#!/bin/bash
 echo "$GREYLAG_JOB_ID $GREYLAG_ATTEMPT $GREYLAG_NODEID $GREYLAG_NODENAME" >>%[1]s
@@ -86,7 +86,7 @@ func (r Runs) check() error {
 	return first(found)
 }
 
-// first makes an error of findings: how many, and the first few.
+// first makes an error of findings: their number, and the first few.
 func first(found []string) error {
 	if len(found) == 0 {
 		return nil

@@ -9,12 +9,12 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// Spread submits through all controllers by turns, whoever leads, and does not
-// wait long for one that is silent: unlike the commands' client, which keeps to
-// one controller, it keeps every controller under load during every fault.
+// Spread submits through all controllers in turn, whether they lead or not, and gives up on a
+// silent one soon. Unlike the commands' client, which stays with one controller, it keeps every
+// controller under load during every fault.
 type Spread struct{ Cluster *cluster.Cluster }
 
-// patience is how long one controller may take.
+// patience is the time limit for one controller.
 const patience = 300 * time.Millisecond
 
 // SubmitJobs sends the same request to one controller after another until one

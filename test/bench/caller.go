@@ -20,10 +20,9 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// caller submits over one connection that it keeps to the leader, and writes HTTP
-// itself, as generators of load do: what it takes of the processors is not there
-// for the controllers it shares them with, and http.Transport's part of a call is a
-// third of a client's. Not safe for concurrent use.
+// caller submits over one connection to the leader, and writes HTTP itself, as load generators do:
+// processor time that it uses is missing for the controllers on the same machine, and
+// http.Transport's part of a call is a third of a client's. Not safe for concurrent use.
 type caller struct {
 	conn  *tls.Conn
 	read  *bufio.Reader
@@ -61,7 +60,7 @@ func dialLeader(ctx context.Context, c *cluster.Cluster) (*caller, error) {
 	return &caller{conn: conn, read: bufio.NewReader(conn), head: head}, nil
 }
 
-// submit is answered when the jobs are durable.
+// submit returns when the jobs are durable.
 func (c *caller) submit(request *greylagv1.SubmitJobsRequest) error {
 	c.wrote = append(c.wrote[:0], c.head...)
 	c.wrote = strconv.AppendInt(c.wrote, int64(proto.Size(request)), 10)

@@ -15,8 +15,8 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// credits measures credits through the API of three controllers: what is answered is
-// on the disks of two of them.
+// credits measures credits through the API of three controllers: answers are on the disks of two of
+// them.
 func credits(ctx context.Context, out *paper) error {
 	c, err := cluster.Start(ctx, cluster.Options{Name: "bench", Controllers: 3, Runtime: "process", Policy: "cluster = \"bench\"\n[credits]\nenabled = true\n"})
 	if err != nil {
@@ -52,7 +52,7 @@ func credits(ctx context.Context, out *paper) error {
 	return errors.Join(err, c.Stop())
 }
 
-// asking does something once and returns how many operations that was.
+// asking runs something once and returns the number of operations.
 type asking func(context.Context, *client.Client) (int, error)
 
 // grants counts the grants of this run, so that each user gets some.
@@ -89,7 +89,7 @@ func readBalance(ctx context.Context, c *client.Client) (int, error) {
 	return 1, err
 }
 
-// hammer does something from many clients for a while.
+// hammer runs something from many clients for a while.
 func (p *paper) hammer(ctx context.Context, c *cluster.Cluster, what string, clients int, do asking) error {
 	var mu sync.Mutex
 	var all sync.WaitGroup

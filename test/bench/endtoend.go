@@ -17,16 +17,16 @@ import (
 
 const manyJobs = 400
 
-// tasksIn is what tasks run in: a runtime of gnoded's, with an OCI runtime found on the PATH
-// or, where it is named, in a folder.
+// tasksIn is what tasks run in: a runtime of gnoded, with an OCI runtime found on the PATH or, if
+// named, in a folder.
 type tasksIn struct{ runtime, oci, folder string }
 
 func (in tasksIn) name() string {
 	return strings.TrimSpace(in.runtime + " " + filepath.Join(in.folder, in.oci))
 }
 
-// endToEnd measures jobs that do nothing from submission to their end, beside Slurm. crunIn
-// is the folder of a crun that is measured as well as the one on the PATH; empty: none.
+// endToEnd measures empty jobs from submission to their end, next to Slurm. crunIn is the folder of
+// a crun that is measured as well as the one on the PATH; empty: none.
 func endToEnd(ctx context.Context, out *paper, crunIn string) error {
 	out.table(fmt.Sprintf("Jobs end to end: an array of %d × true, one GPU each, 4 nodes of 8 simulated GPUs", manyJobs),
 		"system", "tasks run in", "jobs/s")
@@ -59,7 +59,7 @@ func endToEnd(ctx context.Context, out *paper, crunIn string) error {
 		"-o", "/dev/null", "--wrap", "true").CombinedOutput(); err != nil {
 		return fmt.Errorf("sbatch: %w: %s", err, said)
 	}
-	// sbatch --wait looks every few seconds; squeue tells the end.
+	// sbatch --wait polls every few seconds; squeue shows the end.
 	out.row("Slurm", "processes", fmt.Sprintf("%.1f", manyJobs/time.Since(begun).Seconds()))
 	return nil
 }
@@ -82,13 +82,12 @@ func (out *paper) jobs(ctx context.Context, kind tasksIn) error {
 	return nil
 }
 
-// errUnusable: a runtime that makes no container here.
+// errUnusable reports a runtime that cannot create containers here.
 var errUnusable = errors.New("does not run on this machine")
 
-// apart is the rate with an OCI runtime in a copy of this program that does not see
-// the host's second hierarchy of control groups, nor what nodes that run meanwhile show
-// their tasks of it. Nothing is held there where version 1 has all controllers, but crun
-// refuses hosts that have it.
+// apart measures the rate with an OCI runtime in a copy of this program that sees neither the
+// host's second hierarchy of control groups nor the mounts of nodes that run meanwhile. With all
+// controllers on version 1 that hierarchy is empty, but crun refuses hosts that have it.
 func apart(ctx context.Context, kind tasksIn) (float64, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -122,8 +121,8 @@ func arrayRate(ctx context.Context, kind tasksIn) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer c.Stop() // what was measured stands whatever stopping says
-	// The first job shows whether any can run, and pays for what is cold.
+	defer c.Stop() // the result stands even if stopping fails
+	// The first job shows whether jobs can run, and warms the caches.
 	first, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	if result, err := c.Run(first, "gsubmit", "--wait", "--no-requeue", "--gpus=1", "--mem=32M", "--output=/dev/null", "--wrap", "true"); err != nil || result.Exit != 0 {
@@ -141,7 +140,7 @@ func arrayRate(ctx context.Context, kind tasksIn) (float64, error) {
 // slurm is a Slurm on this machine.
 type slurm struct{ script, dir string }
 
-// startSlurm starts one where its script is at hand; nil where it is not.
+// startSlurm starts one if its script is available; else it returns nil.
 func startSlurm(ctx context.Context, out *paper, nodes int) (*slurm, error) {
 	script := filepath.Join(os.Getenv("GREYLAG_TRACES"), "bench", "slurm", "slurm-bench")
 	if _, err := os.Stat(script); err != nil || os.Geteuid() != 0 {
@@ -164,8 +163,8 @@ func startSlurm(ctx context.Context, out *paper, nodes int) (*slurm, error) {
 	return s, nil
 }
 
-// patientClients gives its commands a configuration of their own: a pass over a long queue
-// takes longer than the 10 s after which they would give up.
+// patientClients gives its commands a configuration of their own: a pass over a long queue takes
+// longer than their default timeout of 10 s.
 func (s *slurm) patientClients() error {
 	text, err := os.ReadFile(filepath.Join(s.dir, "slurm.conf"))
 	if err != nil {
@@ -182,7 +181,7 @@ func (s *slurm) command(ctx context.Context, program string, args ...string) *ex
 	return cmd
 }
 
-// cpu is the processor time so far of what serves sbatch: slurmctld and munged.
+// cpu returns the processor time so far of the daemons that serve sbatch: slurmctld and munged.
 func (s *slurm) cpu() time.Duration {
 	sum := time.Duration(0)
 	if text, err := os.ReadFile(filepath.Join(s.dir, "ctld.pid")); err == nil {
@@ -201,8 +200,7 @@ func (s *slurm) cpu() time.Duration {
 	return sum
 }
 
-// stop ends it, after its jobs, which would outlive it; what was measured stands
-// whatever that says.
+// stop ends it, after its jobs, which would outlive it; the results stand even if that fails.
 func (s *slurm) stop() {
 	if err := s.quiet(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

@@ -9,15 +9,15 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 )
 
-// failover kills the leader under load, again and again, and measures how long
-// it takes until the next submission is acknowledged.
+// failover kills the leader under load repeatedly, and measures the time until the next submission
+// is acknowledged.
 func failover(ctx context.Context, out *paper) error {
 	const kills, clients = 20, 16
 	c, err := bare(ctx, 3)
 	if err != nil {
 		return err
 	}
-	defer c.Stop() // what was measured stands whatever stopping says
+	defer c.Stop() // the results stand even if stopping fails
 	busy, stop := context.WithCancel(ctx)
 	acks := make(chan struct{}, 1024)
 	var load sync.WaitGroup
@@ -62,8 +62,7 @@ func failover(ctx context.Context, out *paper) error {
 	return nil
 }
 
-// outage waits for an answer that came after the kill; those from before it are
-// drained first.
+// outage waits for an answer that came after the kill; earlier ones are drained first.
 func outage(acks <-chan struct{}, killed time.Time) time.Duration {
 	for len(acks) > 0 {
 		<-acks

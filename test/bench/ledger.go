@@ -15,13 +15,13 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ledger measures what credits cost in the state machine alone.
+// ledger measures the cost of credits in the state machine alone.
 func ledger(ctx context.Context, out *paper) error {
 	return errors.Join(ledgerLife(ctx, out), metering(ctx, out), manyPayers(ctx, out))
 }
 
-// books is the state of one replica without its log: each command is read from its
-// entry, carried out, and its journal taken over.
+// books is the state of one replica without its log: each command is decoded from its entry and
+// applied, and its journal drained.
 type books struct {
 	ctx   context.Context // ends the measurement early
 	s     *state.State
@@ -33,8 +33,8 @@ type books struct {
 
 var steward = command.Actor{Identity: cluster.Identity{User: "root"}, Role: command.RoleAdmin}
 
-// newBooks is a cluster of nodes with 8 H100 each, an organisation with all the credits
-// there can be, and a project with a user.
+// newBooks returns a cluster of nodes with 8 H100 each, an organisation with the largest possible
+// credits, and a project with a user.
 func newBooks(ctx context.Context, nodes int, charging bool) (*books, error) {
 	b := &books{ctx: ctx, s: state.New(), now: cluster.Instant(1_800_000_000 * 1e9)}
 	policy := cluster.DefaultPolicy()
@@ -65,8 +65,8 @@ func newBooks(ctx context.Context, nodes int, charging bool) (*books, error) {
 	return b, nil
 }
 
-// grantees is how many users of the project there are beside ana. One may have 1,000
-// buckets at most.
+// grantees is the number of users of the project other than ana. Each may have 1,000 buckets at
+// most.
 const grantees = 1000
 
 func grantee(i int) string { return fmt.Sprintf("user%03d", i%grantees) }
@@ -86,8 +86,7 @@ func grantTo(account, user string) *command.ChangeCredits {
 	}
 }
 
-// do carries out a command as a replica does that reads it from the log, and answers
-// what it led to.
+// do applies a command as a replica does that reads it from the log, and returns its result.
 func (b *books) do(c command.Command) (command.Result, error) {
 	if err := b.ctx.Err(); err != nil {
 		return nil, err
@@ -111,7 +110,7 @@ func (b *books) do(c command.Command) (command.Result, error) {
 	return r, nil
 }
 
-// took is the processor time and the time of f.
+// took returns the processor time and the time of f.
 func took(f func() error) (processor, clock time.Duration, err error) {
 	runtime.GC()
 	before, begun := cpu(os.Getpid()), time.Now()
@@ -119,8 +118,8 @@ func took(f func() error) (processor, clock time.Duration, err error) {
 	return cpu(os.Getpid()) - before, time.Since(begun), err
 }
 
-// ledgerLife measures grants, and jobs from their submission to their bill, beside the
-// same jobs in a cluster that does not charge.
+// ledgerLife measures grants, and jobs from their submission to their bill, next to the same jobs
+// in a cluster that does not charge.
 func ledgerLife(ctx context.Context, out *paper) error {
 	const nodes, jobs, grants = 1250, 10_000, 20_000
 	out.table(fmt.Sprintf("Credits in the state machine, one thread: %d nodes × 8 GPUs, %d jobs of one GPU", nodes, jobs),
@@ -151,7 +150,7 @@ func ledgerLife(ctx context.Context, out *paper) error {
 	}{
 		{"set aside with a submission, 100 jobs a command", func(b *books) error { return b.submit(jobs) }},
 		{"begin to charge at a start, 250 starts a command", func(b *books) error { return b.start(jobs) }},
-		{"charge and give back at an end, 8 jobs a command", func(b *books) error { return b.end(jobs) }},
+		{"charge and release at an end, 8 jobs a command", func(b *books) error { return b.end(jobs) }},
 	} {
 		used, clock, err := took(func() error { return step.do(b) })
 		without, _, failed := took(func() error { return step.do(free) })
@@ -205,7 +204,7 @@ func (b *books) start(n int) error {
 	return nil
 }
 
-// end lets each node report that its tasks ran for three hours, ended and are gone.
+// end reports from each node that its tasks ran for three hours, ended and are gone.
 func (b *books) end(n int) error {
 	b.now = b.now.Add(3 * time.Hour)
 	for i := 0; i < n; i += 8 {
@@ -223,7 +222,7 @@ func (b *books) end(n int) error {
 	return nil
 }
 
-// metering measures samples of 50,000 running jobs, which come every 30 s.
+// metering measures samples of 50,000 running jobs, which arrive every 30 s.
 func metering(ctx context.Context, out *paper) error {
 	const jobs, batch, rounds, every = 50_000, 5_000, 20, 30 * time.Second
 	b, err := newBooks(ctx, jobs/8, true)
@@ -260,7 +259,7 @@ func metering(ctx context.Context, out *paper) error {
 	return nil
 }
 
-// manyPayers measures what 1,000,000 users with a bucket each take.
+// manyPayers measures 1,000,000 users with a bucket each.
 func manyPayers(ctx context.Context, out *paper) error {
 	const projects, users = 10_000, 100
 	empty := heapInUse()

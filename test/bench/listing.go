@@ -12,8 +12,8 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// fill submits n pending jobs, 500 a request. They ask for more time than there
-// is, so they wait.
+// fill submits n pending jobs, 500 a request. They need more resources than exist, so they stay
+// pending.
 func fill(ctx context.Context, c *cluster.Cluster, n int) error {
 	client, err := c.Client()
 	if err != nil {
@@ -41,7 +41,7 @@ func listing(ctx context.Context, out *paper) error {
 	if err != nil {
 		return err
 	}
-	defer c.Stop() // what was measured stands whatever stopping says
+	defer c.Stop() // the results stand even if stopping fails
 	if _, err := c.Run(ctx, "gctl", "drain", "n[1-4]", "--reason", "bench"); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func memory(ctx context.Context, out *paper) error {
 	if err != nil {
 		return err
 	}
-	defer c.Stop() // what was measured stands whatever stopping says
+	defer c.Stop() // the results stand even if stopping fails
 	begun := time.Now()
 	if err := fill(ctx, c, pending); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// machine says what the figures were measured on.
+// machine describes the machine of the figures.
 func machine(out *paper) error {
 	model, kernel := "unknown processor", "unknown kernel"
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
@@ -33,7 +33,7 @@ func machine(out *paper) error {
 	return nil
 }
 
-// fsync measures the disk under /tmp, where the clusters lie.
+// fsync measures the disk under /tmp, where the clusters are.
 func fsync() (p50, p99 time.Duration, err error) {
 	dir, err := os.MkdirTemp("/tmp", "gl-fsync-")
 	if err != nil {
@@ -60,8 +60,8 @@ func fsync() (p50, p99 time.Duration, err error) {
 	return quantile(all, 0.5), quantile(all, 0.99), nil
 }
 
-// cpu is the processor time that a process has taken, of its own and in the kernel.
-// It is counted in hundredths of a second: proc_pid_stat(5), utime and stime.
+// cpu returns a process's processor time, user and kernel. It is counted in hundredths of a second:
+// proc_pid_stat(5), utime and stime.
 func cpu(pid int) time.Duration {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -79,7 +79,7 @@ func cpu(pid int) time.Duration {
 	return sum
 }
 
-// loadAverage is how many processes wanted to run in the last minute.
+// loadAverage returns the mean number of runnable processes in the last minute.
 func loadAverage() float64 {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -90,7 +90,7 @@ func loadAverage() float64 {
 	return load
 }
 
-// micros is a time divided among n.
+// micros returns a time divided by n.
 func micros(d time.Duration, n int) string {
 	return fmt.Sprintf("%.0f µs", float64(d.Microseconds())/float64(max(n, 1)))
 }

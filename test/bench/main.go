@@ -1,9 +1,8 @@
-// Command bench measures a whole cluster on this machine and prints tables for
-// docs/benchmarks.md. Where Slurm's bench script is at hand, in the folder that
-// GREYLAG_TRACES names, the same is measured of Slurm in the same run.
+// Command bench measures a whole cluster on this machine and prints tables for docs/benchmarks.md.
+// If Slurm's bench script is available, in the folder that GREYLAG_TRACES names, it measures Slurm
+// in the same run.
 //
-// It states machine, controllers, nodes and queue with each figure, and judges
-// nothing.
+// It states machine, controllers, nodes and queue with each figure, and has no thresholds.
 package main
 
 import (
@@ -28,12 +27,12 @@ type part struct {
 	run  func(context.Context, *paper) error
 }
 
-func parts(beside passSize, crunIn string) []part {
+func parts(compared passSize, crunIn string) []part {
 	return []part{
 		{"start", startTimes}, {"submit", submissions}, {"processes", processes},
 		{"jobs", func(ctx context.Context, out *paper) error { return endToEnd(ctx, out, crunIn) }},
 		{"queue", listing}, {"failover", failover}, {"memory", memory}, {"passes", passes}, {"ledger", ledger}, {"credits", credits},
-		{"backfill", func(ctx context.Context, out *paper) error { return besideBackfill(ctx, out, beside) }},
+		{"backfill", func(ctx context.Context, out *paper) error { return compareBackfill(ctx, out, compared) }},
 	}
 }
 
@@ -41,9 +40,9 @@ func main() {
 	cluster.ReapIfAsked()
 	only := flag.String("only", "", "measure these alone, such as passes,backfill")
 	lines := flag.String("json", "", "write each row to this file as well, a line of JSON for each")
-	beside := passSize{gpus: 8}
-	flag.IntVar(&beside.nodes, "slurm-nodes", 128, "nodes of 8 GPUs on which a pass of Slurm's is measured: a daemon for each")
-	flag.IntVar(&beside.pending, "slurm-pending", 1000, "and jobs that wait there")
+	compared := passSize{gpus: 8}
+	flag.IntVar(&compared.nodes, "slurm-nodes", 128, "nodes of 8 GPUs on which a pass of Slurm's is measured: a daemon for each")
+	flag.IntVar(&compared.pending, "slurm-pending", 1000, "and jobs that wait there")
 	rateOf := flag.String("rate", "", "print jobs/s end to end with this OCI runtime, and nothing else")
 	crunIn := flag.String("crun", "", "the folder of a crun with which jobs are measured as well, such as one that is linked statically")
 	flag.Parse()
@@ -68,7 +67,7 @@ func main() {
 		fail(err)
 	}
 	var failed error
-	for _, p := range parts(beside, *crunIn) {
+	for _, p := range parts(compared, *crunIn) {
 		if *only != "" && !slices.Contains(strings.Split(*only, ","), p.name) {
 			continue
 		}
@@ -87,7 +86,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// quantile of durations, which are sorted in place.
+// quantile returns a quantile of durations, which it sorts in place.
 func quantile(all []time.Duration, q float64) time.Duration {
 	if len(all) == 0 {
 		return 0

@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// paper is what the figures are written on: tables for people, and for programs a line
-// of JSON for each row.
+// paper writes the figures: tables for people, and for programs a line of JSON for each row.
 type paper struct {
 	text  io.Writer
-	lines *json.Encoder // nil: none are wanted
-	title string        // of the table under way
+	lines *json.Encoder // nil: none
+	title string        // of the current table
 	heads []string
 }
 
@@ -42,7 +41,7 @@ func (p *paper) row(cells ...any) {
 	p.write(line{Cells: named})
 }
 
-// figures prints one row, and tells programs more exactly.
+// figures prints one row, and for programs the exact values.
 func (p *paper) figures(exact any, cells ...any) {
 	p.print(cells)
 	p.write(line{Figures: exact})

@@ -17,7 +17,7 @@ import (
 	"github.com/greylag/greylag/internal/sim"
 )
 
-// passSize is a row of the table of passes, with what it aims at.
+// passSize is a row of the table of passes, with its target.
 type passSize struct {
 	nodes, gpus, pending int
 	full, event          float64 // ms
@@ -29,7 +29,7 @@ func passSizes() []passSize {
 	}
 }
 
-// passRow is what one run of gsim pass measured, and how much memory it took.
+// passRow is the result of one run of gsim pass, and its memory use.
 type passRow struct {
 	sim.PassTimings
 	Peak float64 `json:"peak_mb"` // resident
@@ -61,10 +61,10 @@ func gsimPass(ctx context.Context, args ...string) (*passRow, error) {
 		return nil, fmt.Errorf("%w: make bench builds gsim and says where", err)
 	}
 	cmd := exec.CommandContext(ctx, path, append([]string{"pass", "--json"}, args...)...)
-	var out, told bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &told
+	var out, messages bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &messages
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("gsim pass: %w: %s", err, told.String())
+		return nil, fmt.Errorf("gsim pass: %w: %s", err, messages.String())
 	}
 	r := &passRow{Load: loadAverage(), Took: (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()}
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
@@ -84,9 +84,9 @@ type backfillRow struct {
 	Load    float64 `json:"load_average"`
 }
 
-// besideBackfill measures a full pass of either over the same jobs: each node of 8
-// GPUs has a job that ends at another time, and the queue is that of queue.py.
-func besideBackfill(ctx context.Context, out *paper, size passSize) error {
+// compareBackfill measures a full pass of both over the same jobs: each node of 8 GPUs has a job
+// with another end, and the queue is that of queue.py.
+func compareBackfill(ctx context.Context, out *paper, size passSize) error {
 	s, err := startSlurm(ctx, out, size.nodes)
 	if s == nil {
 		return err
@@ -116,7 +116,7 @@ func besideBackfill(ctx context.Context, out *paper, size passSize) error {
 	return nil
 }
 
-// queue is the options of the jobs of Slurm's bench, a line each.
+// queue returns the options of the jobs of Slurm's bench, one job per line.
 func (s *slurm) queue(ctx context.Context, n int) ([]byte, error) {
 	out, err := exec.CommandContext(ctx, filepath.Join(filepath.Dir(s.script), "queue.py"), strconv.Itoa(n)).Output()
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *slurm) backfill(ctx context.Context, size passSize, lines []byte) (*bac
 	return r, err
 }
 
-// batch submits a job that sleeps for as long as it may.
+// batch submits a job that sleeps until its time limit.
 func (s *slurm) batch(ctx context.Context, options ...string) error {
 	args := append([]string{"--parsable", "-o", "/dev/null", "--wrap", "sleep 1000000"}, options...)
 	if out, err := s.command(ctx, "sbatch", args...).CombinedOutput(); err != nil {
@@ -172,10 +172,10 @@ func (s *slurm) batch(ctx context.Context, options ...string) error {
 	return nil
 }
 
-// patience is how long Slurm may take for anything.
+// patience is the time limit for each step of Slurm.
 const patience = 20 * time.Minute
 
-// wait asks until something is so.
+// wait polls until a condition holds.
 func (s *slurm) wait(ctx context.Context, what string, is func() (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("Slurm did not get there: "+what))
 	defer cancel()
@@ -191,8 +191,8 @@ func (s *slurm) wait(ctx context.Context, what string, is func() (bool, error)) 
 	}
 }
 
-// lastCycle reads from what sdiag prints how long the last pass of sched/backfill took
-// and how many jobs it tried to start.
+// lastCycle reads from sdiag's output how long the last pass of sched/backfill took and how many
+// jobs it tried to start.
 func lastCycle(text string) (took time.Duration, tried int) {
 	_, text, _ = strings.Cut(text, "Backfilling stats")
 	for line := range strings.Lines(text) {

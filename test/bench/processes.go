@@ -10,13 +10,13 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// startTimes measures how long the commands take to do nothing.
+// startTimes measures how long the commands take to start and end.
 func startTimes(ctx context.Context, out *paper) error {
 	c, err := bare(ctx, 1)
 	if err != nil {
 		return err
 	}
-	defer c.Stop() // what was measured stands whatever stopping says
+	defer c.Stop() // the results stand even if stopping fails
 	out.table("A command's start to end", "command", "median", "99 %")
 	for _, program := range []string{"gsubmit", "gqueue", "gcancel", "gctl"} {
 		var all []time.Duration
@@ -32,8 +32,8 @@ func startTimes(ctx context.Context, out *paper) error {
 	return nil
 }
 
-// processes measures submissions by processes, beside sbatch: a window of the one,
-// a window of the other, so that what else the machine does falls on both.
+// processes measures submissions by processes, next to sbatch: their windows alternate, so that
+// other load on the machine affects both.
 func processes(ctx context.Context, out *paper) error {
 	s, err := startSlurm(ctx, out, 1)
 	if err != nil {
@@ -49,7 +49,7 @@ func processes(ctx context.Context, out *paper) error {
 			return err
 		}
 		for _, at := range []int{1, 8, 16} {
-			if err := out.besideSlurm(ctx, c, s, load{controllers, at}); err != nil {
+			if err := out.compareSlurm(ctx, c, s, load{controllers, at}); err != nil {
 				return fmt.Errorf("%w: %w", err, c.Stop())
 			}
 		}
@@ -63,8 +63,8 @@ func processes(ctx context.Context, out *paper) error {
 // load is how many controllers there are and how many commands run at once.
 type load struct{ controllers, at int }
 
-// besideSlurm measures one load of gsubmit and, unless s is nil, of sbatch.
-func (out *paper) besideSlurm(ctx context.Context, c *cluster.Cluster, s *slurm, l load) error {
+// compareSlurm measures one load of gsubmit and, unless s is nil, of sbatch.
+func (out *paper) compareSlurm(ctx context.Context, c *cluster.Cluster, s *slurm, l load) error {
 	daemons := func() time.Duration { return controllersCPU(c) + cpu(c.Auth().PID()) }
 	before := daemons()
 	r, err := spawn(ctx, l.at, func(ctx context.Context) *exec.Cmd {
@@ -88,7 +88,7 @@ func (out *paper) besideSlurm(ctx context.Context, c *cluster.Cluster, s *slurm,
 	return nil
 }
 
-// runs is what became of many commands.
+// runs is the result of many commands.
 type runs struct {
 	done int
 	took time.Duration
@@ -97,7 +97,7 @@ type runs struct {
 
 func (r runs) rate() float64 { return float64(r.done) / r.took.Seconds() }
 
-// spawn runs commands, so many at once, for a while. All have to end well.
+// spawn runs commands, n at once, for a while. All must succeed.
 func spawn(ctx context.Context, at int, command func(context.Context) *exec.Cmd) (runs, error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup

@@ -14,7 +14,7 @@ import (
 
 const window = 5 * time.Second // of one measurement
 
-// bare is a cluster without nodes, so that nothing but the controllers works.
+// bare returns a cluster without nodes, so that only the controllers work.
 func bare(ctx context.Context, controllers int) (*cluster.Cluster, error) {
 	return cluster.Start(ctx, cluster.Options{Name: "bench", Controllers: controllers, Runtime: "process"})
 }
@@ -60,7 +60,7 @@ func (out *paper) submitRate(ctx context.Context, controllers, clients, many int
 	return err
 }
 
-// controllersCPU is the processor time of all controllers so far.
+// controllersCPU returns the processor time of all controllers so far.
 func controllersCPU(c *cluster.Cluster) (sum time.Duration) {
 	for i := range c.Controllers() {
 		sum += cpu(c.Controller(i).PID())

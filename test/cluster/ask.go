@@ -17,20 +17,20 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 )
 
-// api is one controller's API, asked directly: no retries, no other controller.
+// api is one controller's API, called directly: no retries, no other controller.
 type api struct {
 	cluster greylagv1connect.ClusterServiceClient
 	jobs    greylagv1connect.JobServiceClient
 	credits greylagv1connect.CreditServiceClient
 }
 
-// bearer adds this process's identity to requests.
-type bearer struct {
+// tokenTransport adds this process's identity to requests.
+type tokenTransport struct {
 	source *auth.Source
 	next   http.RoundTripper
 }
 
-func (b bearer) RoundTrip(req *http.Request) (*http.Response, error) {
+func (b tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	token, err := b.source.Token(req.Context())
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (b bearer) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 func newAPI(addr string, trust *pki.Trust, socket string) api {
-	client := &http.Client{Transport: bearer{auth.NewSource(socket), &http.Transport{
+	client := &http.Client{Transport: tokenTransport{auth.NewSource(socket), &http.Transport{
 		TLSClientConfig:     pki.ClientTLS(trust, nil),
 		ForceAttemptHTTP2:   true,
 		TLSHandshakeTimeout: 30 * time.Second,
@@ -54,8 +54,8 @@ func newAPI(addr string, trust *pki.Trust, socket string) api {
 	}
 }
 
-// Client is a client as the commands use: it follows the leader and sends again
-// what was not answered. The caller closes it.
+// Client returns a client like that of the commands: it follows the leader and repeats unanswered
+// requests. The caller closes it.
 func (c *Cluster) Client() (*client.Client, error) {
 	cfg, err := config.LoadClient(c.ConfigFile())
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *Cluster) Client() (*client.Client, error) {
 	return client.Dial(cfg)
 }
 
-// ReloadTrust has this process accept the CAs in the commands' ca.pem, as the daemons wrote it.
+// ReloadTrust makes this process accept the CAs in the commands' ca.pem, as the daemons wrote it.
 func (c *Cluster) ReloadTrust() error {
 	now, err := pki.LoadTrust(c.caFile())
 	if err == nil {
@@ -73,20 +73,20 @@ func (c *Cluster) ReloadTrust() error {
 	return err
 }
 
-// PKI is the folder of a node's certificate and of the CAs that it accepts.
+// PKI returns the folder of a node's certificate and of the CAs that it accepts.
 func (n *Node) PKI() string { return filepath.Join(n.dir, "pki") }
 
-// Jobs is this controller's job service, asked directly: no retries.
+// Jobs returns this controller's job service, called directly: no retries.
 func (ctl *Controller) Jobs() greylagv1connect.JobServiceClient { return ctl.api.jobs }
 
-// Credits is this controller's credit service, asked directly: no retries.
+// Credits returns this controller's credit service, called directly: no retries.
 func (ctl *Controller) Credits() greylagv1connect.CreditServiceClient { return ctl.api.credits }
 
-// Cluster is this controller's cluster service, asked directly: no retries.
+// Cluster returns this controller's cluster service, called directly: no retries.
 func (ctl *Controller) Cluster() greylagv1connect.ClusterServiceClient { return ctl.api.cluster }
 
-// Status is what a controller says of itself. It is asked until it answers, has ended, or
-// did not answer for a minute.
+// Status returns a controller's status. It asks until the controller answers, has ended, or did not
+// answer for a minute.
 func (ctl *Controller) Status(ctx context.Context) (answer *greylagv1.GetStatusResponse, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -104,8 +104,8 @@ func (ctl *Controller) status(ctx context.Context) (*greylagv1.GetStatusResponse
 	return ctl.api.cluster.GetStatus(ctx, &greylagv1.GetStatusRequest{})
 }
 
-// Leader waits, at most two minutes, until one of the controllers leads, and
-// returns which. Of two that say so, the one of the later term does.
+// Leader waits, at most two minutes, until one of the controllers leads, and returns it. If two
+// claim to lead, the one with the later term counts.
 func (c *Cluster) Leader(ctx context.Context) (int, error) {
 	return c.LeaderAmong(ctx, c.controllers...)
 }
@@ -145,7 +145,7 @@ func contains(list []*Controller, ctl *Controller) bool {
 	return false
 }
 
-// Any asks controllers until one answers.
+// any asks controllers until one answers.
 func (c *Cluster) any(ask func(*Controller) error) error {
 	var failed error
 	for _, ctl := range c.controllers {
@@ -164,7 +164,7 @@ func (c *Cluster) any(ask func(*Controller) error) error {
 	return failed
 }
 
-// NodeInfo is what the cluster knows of a node.
+// NodeInfo returns the cluster's record of a node.
 func (c *Cluster) NodeInfo(ctx context.Context, name string) (*greylagv1.Node, error) {
 	var found *greylagv1.Node
 	err := c.any(func(ctl *Controller) error {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ErrNone says that there is no cluster in the folder.
+// ErrNone reports that no cluster is in the folder.
 var ErrNone = errors.New("no cluster there")
 
 // Left is a cluster that another process started.
@@ -30,11 +30,11 @@ func Attach(dir string) (*Left, error) {
 	return &Left{dir}, nil
 }
 
-// ConfigFile is the file that leads the commands to it.
+// ConfigFile returns the configuration file for its commands.
 func (l *Left) ConfigFile() string { return filepath.Join(l.dir, "client.toml") }
 
-// Programs is the folder of the programs, as $GREYLAG_BIN says; empty where that is
-// not set and the shell's way is as good.
+// Programs returns the folder of the programs, $GREYLAG_BIN; empty where that is not set and PATH
+// is used.
 func (l *Left) Programs() string { return os.Getenv("GREYLAG_BIN") }
 
 // Answers reports whether its controllers answer a command.
@@ -58,10 +58,9 @@ type reaper struct {
 	lifts   io.WriteCloser // open as long as this process lives
 }
 
-// ReapIfAsked must be the first call of a program that uses Start, in main or
-// TestMain: Start runs the program once more to watch over it, and that copy
-// cleans up and exits here; and programs of clusters get the umask of daemons. With Options.Keep, copies start controllers again
-// that ask for it.
+// ReapIfAsked must be the first call of a program that uses Start, in main or TestMain: Start runs
+// the program once more to watch over it, and that copy cleans up and exits here; and programs of
+// clusters get the umask of daemons. With Options.Keep, copies restart controllers that ask for it.
 func ReapIfAsked() {
 	syscall.Umask(0o022)
 	keepIfAsked()
@@ -97,7 +96,7 @@ func startReaper(dir string) (*reaper, error) {
 	return &reaper{process, lifts}, nil
 }
 
-// dismiss ends the reaper, which finds nothing left to do.
+// dismiss ends the reaper, which has nothing left to do.
 func (r *reaper) dismiss() error {
 	ended := make(chan error, 1)
 	failed := r.lifts.Close()

@@ -33,7 +33,7 @@ func (c *Cluster) bootstrap(ctx context.Context) error {
 	return err
 }
 
-// joinControllers adds the others, one after the other, as the majority wants it.
+// joinControllers adds the others one after the other, since each needs a majority.
 func (c *Cluster) joinControllers(ctx context.Context) error {
 	for _, ctl := range c.controllers[1:] {
 		if err := c.AddController(ctx, ctl); err != nil {
@@ -67,9 +67,9 @@ func (ctl *Controller) Empty() error {
 	return errors.Join(emptyFolder(ctl.Data), emptyFolder(filepath.Join(ctl.dir, "pki")))
 }
 
-// Rejoin brings a stopped controller back that lost its data or may not use it
-// any more, as the manual says: the old member is removed, its folders are
-// emptied, and it joins under a new id.
+// Rejoin brings back a stopped controller that lost its data or may not use it any more, as
+// docs/admin.md describes: the old member is removed, its folders are emptied, and it joins under a
+// new ID.
 func (c *Cluster) Rejoin(ctx context.Context, ctl *Controller, id string) error {
 	if _, err := c.run(ctx, nil, "gctl", "cluster", "remove", id); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (c *Cluster) Rejoin(ctx context.Context, ctl *Controller, id string) error 
 	return c.AddController(ctx, ctl)
 }
 
-// Promote makes a controller that runs a voter.
+// Promote makes a running controller a voter.
 func (c *Cluster) Promote(ctx context.Context, ctl *Controller) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -171,8 +171,8 @@ func (c *Cluster) AwaitNode(ctx context.Context, name string, states ...string) 
 	})
 }
 
-// Restore stops all controllers, empties their folders, restores a backup on the first and
-// joins the others, as the manual says. Nodes and jobs run on.
+// Restore stops all controllers, empties their folders, restores a backup on the first and joins
+// the others, as docs/admin.md describes. Nodes and jobs continue.
 func (c *Cluster) Restore(ctx context.Context, backup string) error {
 	for _, ctl := range c.controllers {
 		if err := ctl.Stop(); err != nil {
@@ -198,7 +198,7 @@ func (c *Cluster) Restore(ctx context.Context, backup string) error {
 		if err := emptyFolder(filepath.Join(ctl.dir, "pki")); err != nil {
 			return err
 		}
-		// The backup knows the host, with a certificate that is valid still.
+		// The backup knows the host, with a certificate that is still valid.
 		if err := c.AddController(ctx, ctl, "--name", ctl.Name, "--replace"); err != nil {
 			return err
 		}

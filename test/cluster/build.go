@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// programs are what a cluster and its users need.
+// programs are the binaries of a cluster and its users.
 func programs() []string {
 	return []string{"gctld", "gnoded", "gauthd", "gsubmit", "gqueue", "gcancel", "gctl", "ginit", "gshim", "gshimd", "gsim"}
 }
@@ -37,8 +37,8 @@ func build(ctx context.Context, dir, tags string, names ...string) error {
 	return nil
 }
 
-// findPrograms finds the folder of the programs, and gctld, which is built apart
-// when its clock is to be moved. Where there are no programs they are built.
+// findPrograms finds the folder of the programs, and gctld, which is built separately when its
+// clock is to be moved. It builds missing programs.
 func (c *Cluster) findPrograms(ctx context.Context) error {
 	dir, err := c.programsDir(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *Cluster) programsDir(ctx context.Context) (string, error) {
 	return dir, nil
 }
 
-// lookPath also looks where only root's programs are.
+// lookPath also searches folders of root's programs.
 func lookPath(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	for _, dir := range []string{"/usr/sbin", "/sbin"} {

@@ -16,14 +16,14 @@ import (
 	"github.com/greylag/greylag/internal/simgpu"
 )
 
-// clean ends all that belongs to the cluster in dir and removes what it made. It
-// needs nothing but the folder's name, and may be called again.
+// clean ends all that belongs to the cluster in dir and removes its files. It needs only the
+// folder's name, and may be called again.
 func clean(dir string) error {
 	points, err := mountsBelow(dir)
 	if err != nil {
 		return err
 	}
-	thawBelow(points) // what waits for a frozen disk cannot be killed
+	thawBelow(points) // a process that waits for a frozen disk cannot be killed
 	sockets := shimSockets(dir)
 	groups, failed := endProcesses(dir)
 	for _, socket := range sockets {
@@ -31,7 +31,7 @@ func clean(dir string) error {
 	}
 	failed = errors.Join(failed, removeGroups(groups), removeNetwork(dir))
 	removeNodeGroups(dir)
-	for range 10 { // somebody may have bound the whole file system meanwhile
+	for range 10 { // another process may have bound the whole file system meanwhile
 		if err = remove(dir); err == nil {
 			break
 		}
@@ -40,8 +40,8 @@ func clean(dir string) error {
 	return errors.Join(failed, err)
 }
 
-// remove unmounts all below dir and removes it, but nothing as long as something
-// is mounted there: it may be the host's whole file system, bound.
+// remove unmounts all below dir and removes it, but nothing while something is mounted there: it
+// may be the host's whole file system, bound.
 func remove(dir string) error {
 	if err := unmountBelow(dir); err != nil {
 		return err
@@ -56,13 +56,13 @@ func remove(dir string) error {
 	return errors.Join(simgpu.Remove(dir), os.RemoveAll(dir))
 }
 
-// ours are the names of programs that a cluster runs.
+// ours are the names of a cluster's programs.
 func ours(program string) bool {
 	return slices.Contains(programs(), program) || program == "gnvml" || strings.HasPrefix(program, "containerd")
 }
 
-// endProcesses kills every program of the cluster with all its descendants until
-// there are none, and returns the control groups they were in.
+// endProcesses kills every program of the cluster with all its descendants until none are left, and
+// returns their control groups.
 func endProcesses(dir string) (groups []string, err error) {
 	deadline := time.Now().Add(time.Minute)
 	for {
@@ -85,8 +85,8 @@ func endProcesses(dir string) (groups []string, err error) {
 	}
 }
 
-// processesOf finds the programs whose command line names something below dir,
-// what descends from them, and tasks that were submitted from there.
+// processesOf finds the programs whose command line names something below dir, their descendants,
+// and tasks that were submitted from there.
 func processesOf(dir string) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -118,7 +118,7 @@ func processesOf(dir string) []int {
 	return found
 }
 
-// belongs reads what the process was started with.
+// belongs reads the process's command line and environment.
 func belongs(pid int, dir string) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
@@ -135,7 +135,7 @@ func belongs(pid int, dir string) bool {
 	return err == nil && bytes.Contains(environment, []byte("GREYLAG_JOB_ID=")) && bytes.Contains(environment, []byte(dir+"/"))
 }
 
-// statOf is a process's state and parent; 0 when it has gone.
+// statOf returns a process's state and parent; 0 when it has gone.
 func statOf(pid int) (state byte, parent int) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -149,7 +149,7 @@ func statOf(pid int) (state byte, parent int) {
 	return fields[0][0], parent
 }
 
-// groupsOf are the process's control groups below one of Greylag's.
+// groupsOf returns the process's control groups below one of Greylag's.
 func groupsOf(pid int) []string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -165,8 +165,8 @@ func groupsOf(pid int) []string {
 	return groups
 }
 
-// removeGroups removes control groups that are empty now; the kernel lets one go
-// a moment after its last process.
+// removeGroups removes control groups that are empty now; the kernel frees one a moment after its
+// last process ends.
 func removeGroups(groups []string) error {
 	hierarchy, err := cgroup.Detect()
 	if err != nil || len(groups) == 0 {
@@ -186,8 +186,8 @@ func removeGroups(groups []string) error {
 	return failed
 }
 
-// removeNodeGroups removes the control groups above those of each node's tasks, which gnoded
-// keeps. Their names end as the folder's hash and the node's number say.
+// removeNodeGroups removes the control groups above those of each node's tasks, which gnoded keeps.
+// Their names end with the folder's hash and the node's number.
 func removeNodeGroups(dir string) {
 	for _, root := range []string{"/sys/fs/cgroup/greylag", "/sys/fs/cgroup/*/greylag"} {
 		groups, _ := filepath.Glob(filepath.Join(root, "*-"+networkTag(dir)+"-*"))
@@ -210,10 +210,9 @@ func shimSockets(dir string) []string {
 	return sockets
 }
 
-// mountsBelow reads this process's mounts at dir and below, in the order they
-// were made. Nodes of other clusters on this machine bind the whole file system
-// for their tasks, and with it what is mounted here: those mounts count too, as
-// they would keep the folder busy.
+// mountsBelow returns this process's mounts at dir and below, in order of creation. Nodes of other
+// clusters on this machine bind the whole file system for their tasks, including these mounts:
+// those count too, as they would keep the folder busy.
 func mountsBelow(dir string) ([]string, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -233,7 +232,7 @@ func mountsBelow(dir string) ([]string, error) {
 	return points, nil
 }
 
-// unmountBelow takes away every mount below dir, the newest first.
+// unmountBelow removes every mount below dir, the newest first.
 func unmountBelow(dir string) error {
 	points, err := mountsBelow(dir)
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// clockVariable names the file that tells a gctld built with the tag clockfault
-// how far its clock is off.
+// clockVariable names the file with the clock offset of a gctld built with the tag clockfault.
 const clockVariable = "GREYLAG_CLOCK_OFFSET"
 
 // KeyFile holds the private keys of the CAs.
@@ -15,8 +14,8 @@ func (ctl *Controller) KeyFile() string { return filepath.Join(ctl.dir, "pki", "
 
 func (ctl *Controller) clockFile() string { return filepath.Join(ctl.dir, "clock") }
 
-// SetClock shifts the controller's clock against the machine's from now on; 0
-// sets it right. It needs Options.Clocks.
+// SetClock sets the offset of the controller's clock from the machine's; 0 for none. It needs
+// Options.Clocks.
 func (ctl *Controller) SetClock(offset time.Duration) error {
 	temporary := ctl.clockFile() + ".new"
 	if err := os.WriteFile(temporary, []byte(offset.String()), 0o644); err != nil {

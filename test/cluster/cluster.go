@@ -20,7 +20,7 @@ import (
 // Cluster is a running cluster. Its methods may be called from many goroutines,
 // but only one at a time may start, kill or cut the same process.
 type Cluster struct {
-	Dir  string // everything lies below it
+	Dir  string // the folder of everything
 	Work string // where Run works: every user may write there
 
 	options     Options
@@ -42,7 +42,7 @@ type Cluster struct {
 type Controller struct {
 	*Process
 	Name string
-	Addr string // HOST:PORT at which everyone reaches it
+	Addr string // HOST:PORT of its API
 	Data string // its data_dir
 	dir  string
 	api  api
@@ -113,8 +113,7 @@ func (c *Cluster) logs() string { return filepath.Join(c.Dir, "log") }
 
 func (c *Cluster) program(name string) string { return filepath.Join(c.programs, name) }
 
-// startContainerd starts the one containerd that all nodes share, each in a
-// namespace of its own.
+// startContainerd starts the containerd that all nodes share, each in a namespace of its own.
 func (c *Cluster) startContainerd(context.Context) error {
 	if c.options.Nodes == 0 || c.options.Runtime != "containerd" {
 		return nil
@@ -126,37 +125,35 @@ func (c *Cluster) startContainerd(context.Context) error {
 
 func containerdDir(dir string) string { return filepath.Join(dir, "d") }
 
-// Controller is the i-th gctld, from 0.
+// Controller returns the i-th gctld, from 0.
 func (c *Cluster) Controller(i int) *Controller { return c.controllers[i] }
 
-// Controllers are all of them.
+// Controllers returns all of them.
 func (c *Cluster) Controllers() []*Controller { return c.controllers }
 
-// Node is the i-th gnoded, from 0.
+// Node returns the i-th gnoded, from 0.
 func (c *Cluster) Node(i int) *Node { return c.nodes[i] }
 
-// Nodes are all of them.
+// Nodes returns all of them.
 func (c *Cluster) Nodes() []*Node { return c.nodes }
 
-// Auth is gauthd.
+// Auth returns gauthd.
 func (c *Cluster) Auth() *Process { return c.auth }
 
-// Containerd is what the nodes share; nil when tasks are plain processes.
+// Containerd returns the shared containerd; nil when tasks are plain processes.
 func (c *Cluster) Containerd() *private.Daemon { return c.containerd }
 
-// Containerized tells whether tasks run in containers.
+// Containerized reports whether tasks run in containers.
 func (c *Cluster) Containerized() bool { return c.containerd != nil }
 
-// ConfigFile is the client.toml that commands of this cluster need in
-// GREYLAG_CONFIG.
+// ConfigFile returns the client.toml that commands of this cluster need in GREYLAG_CONFIG.
 func (c *Cluster) ConfigFile() string { return filepath.Join(c.Dir, "client.toml") }
 
-// Programs is the folder of the programs that run.
+// Programs returns the folder of the running programs.
 func (c *Cluster) Programs() string { return c.programs }
 
-// Stop ends the cluster and every task, and removes all that it made: processes,
-// mounts, control groups, network namespaces, the folder. Only the first call
-// does anything.
+// Stop ends the cluster and every task, and removes all that it created: processes, mounts, control
+// groups, network namespaces, the folder. Only the first call does anything.
 func (c *Cluster) Stop() error {
 	c.stop.Do(func() {
 		c.stopped = clean(c.Dir)
@@ -167,7 +164,7 @@ func (c *Cluster) Stop() error {
 	return c.stopped
 }
 
-// LogTails is the last n bytes of every program's log, for a message.
+// LogTails returns the last n bytes of every program's log, for a message.
 func (c *Cluster) LogTails(n int64) string {
 	var all strings.Builder
 	tail := func(p *Process) {
@@ -185,8 +182,8 @@ func (c *Cluster) LogTails(n int64) string {
 	return all.String()
 }
 
-// freePorts finds ports below those that the kernel gives to clients, so that
-// nobody takes one while its owner is down.
+// freePorts returns ports below the kernel's ephemeral range, so that no client takes one while its
+// owner is down.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range 1000 {
@@ -206,8 +203,7 @@ func freePorts(n int) ([]int, error) {
 	return nil, errors.New("no free port between 20000 and 32000")
 }
 
-// Until asks done again and again until it says so, fails, or ctx ends; its last
-// word is in the error then.
+// Until polls until the condition holds, fails, or ctx ends; the last error is then in the result.
 func Until(ctx context.Context, what string, done func() (bool, error)) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
@@ -218,7 +214,7 @@ func Until(ctx context.Context, what string, done func() (bool, error)) error {
 			return nil
 		}
 		if err != nil && (ctx.Err() == nil || last == nil) {
-			last = err // not that time was up, but what was the matter before
+			last = err // the last state, not just that time was up
 		}
 		select {
 		case <-ctx.Done():

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// shortDir is a cluster's folder, removed by the test.
+// shortDir returns a cluster's folder, removed by the test.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := Options{}.makeDir()
@@ -30,8 +30,8 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// stranger runs a shell under the name of one of our programs, with a child.
-func stranger(t *testing.T, name, argument string) *exec.Cmd {
+// impostor runs a shell under the name of one of our programs, with a child.
+func impostor(t *testing.T, name, argument string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", "sleep 1000 & wait", argument)
 	cmd.Args[0] = name
@@ -46,13 +46,12 @@ func stranger(t *testing.T, name, argument string) *exec.Cmd {
 	return cmd
 }
 
-// TestCleanEndsItsOwn ends the programs of one folder with their children, and
-// nobody else.
+// TestCleanEndsItsOwn ends the programs of one folder with their children, and no others.
 func TestCleanEndsItsOwn(t *testing.T) {
 	dir, other := shortDir(t), shortDir(t)
-	mine := stranger(t, "gnoded", filepath.Join(dir, "n1/gnoded.toml"))
-	theirs := stranger(t, "gnoded", filepath.Join(other, "n1/gnoded.toml"))
-	shell := stranger(t, "vi", filepath.Join(dir, "work/job.sh"))
+	mine := impostor(t, "gnoded", filepath.Join(dir, "n1/gnoded.toml"))
+	theirs := impostor(t, "gnoded", filepath.Join(other, "n1/gnoded.toml"))
+	shell := impostor(t, "vi", filepath.Join(dir, "work/job.sh"))
 	deadline := time.Now().Add(time.Minute)
 	for len(processesOf(dir)) < 2 || len(processesOf(other)) < 2 {
 		if time.Now().After(deadline) {
@@ -76,10 +75,10 @@ func TestCleanEndsItsOwn(t *testing.T) {
 	}
 }
 
-// TestReaper cleans up when the starter lets go of it.
+// TestReaper checks that it cleans up when the starter releases it.
 func TestReaper(t *testing.T) {
 	dir := shortDir(t)
-	program := stranger(t, "gctld", filepath.Join(dir, "c1/gctld.toml"))
+	program := impostor(t, "gctld", filepath.Join(dir, "c1/gctld.toml"))
 	reaper, err := startReaper(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +94,7 @@ func TestReaper(t *testing.T) {
 	}
 }
 
-// TestKeeper starts a program again as long as it asks for that, and no longer.
+// TestKeeper restarts a program as long as it asks for that, and no longer.
 func TestKeeper(t *testing.T) {
 	for script, want := range map[string]struct {
 		status int
@@ -111,7 +110,7 @@ func TestKeeper(t *testing.T) {
 		}
 		keeper := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 		keeper.Dir, keeper.Env = t.TempDir(), append(os.Environ(), keepVariable+"=1")
-		_ = keeper.Run() // the status tells
+		_ = keeper.Run() // by its exit status
 		starts, err := os.ReadFile(filepath.Join(keeper.Dir, "runs"))
 		if status := keeper.ProcessState.ExitCode(); err != nil || status != want.status || string(starts) != want.starts {
 			t.Errorf("%s: status %d after starts %q (%v), want %d after %q", script, status, starts, err, want.status, want.starts)
@@ -165,13 +164,13 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &Cluster{Dir: dir, network: n, controllers: make([]*Controller, 3)}
-	hears := func(from, to int) bool {
+	reaches := func(from, to int) bool {
 		argv := append(n.enter(from), "busybox", "ping", "-c1", "-W1", n.address(to))
 		return exec.Command(argv[0], argv[1:]...).Run() == nil
 	}
 	for name, step := range map[string]struct {
-		cut   func() error
-		hears [3]bool // 0 and 1, 0 and 2, 1 and 2
+		cut     func() error
+		reaches [3]bool // 0 and 1, 0 and 2, 1 and 2
 	}{
 		"nothing cut": {func() error { return nil }, [3]bool{true, true, true}},
 		"one way":     {func() error { return c.Cut(0, 1) }, [3]bool{false, true, true}},
@@ -182,8 +181,8 @@ func TestNetwork(t *testing.T) {
 		if err := step.cut(); err != nil {
 			t.Fatal(err)
 		}
-		if got := [3]bool{hears(0, 1), hears(0, 2), hears(1, 2)}; got != step.hears {
-			t.Errorf("%s: %v, want %v", name, got, step.hears)
+		if got := [3]bool{reaches(0, 1), reaches(0, 2), reaches(1, 2)}; got != step.reaches {
+			t.Errorf("%s: %v, want %v", name, got, step.reaches)
 		}
 		if err := c.Heal(); err != nil {
 			t.Fatal(err)

@@ -23,8 +23,8 @@ func makeDisk(image, dir string, mib int) error {
 	if err := do("mount", "-o", "loop", image, dir); err != nil {
 		return err
 	}
-	// Else a node's clone of the host's file system would hold it as well, and
-	// it could not be unmounted.
+	// Otherwise a node's clone of the host's file system would hold it as well, and it could not be
+	// unmounted.
 	return syscall.Mount("", dir, "", syscall.MS_UNBINDABLE, "")
 }
 
@@ -36,7 +36,7 @@ func (ctl *Controller) Thaw() error { return do("fsfreeze", "-u", ctl.Data) }
 
 func (ctl *Controller) ballast() string { return filepath.Join(ctl.Data, "ballast") }
 
-// Fill takes every free byte of the controller's disk.
+// Fill uses every free byte of the controller's disk.
 func (ctl *Controller) Fill() error {
 	f, err := os.OpenFile(ctl.ballast(), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -57,11 +57,10 @@ func (ctl *Controller) Fill() error {
 	return nil
 }
 
-// Drain gives the space back that Fill took.
+// Drain frees the space that Fill used.
 func (ctl *Controller) Drain() error { return os.Remove(ctl.ballast()) }
 
-// thawBelow lets every file system below dir go on; those that are not frozen
-// say so, which is no matter.
+// thawBelow thaws every file system below dir; errors of those that are not frozen are ignored.
 func thawBelow(points []string) {
 	for _, point := range points {
 		if filepath.Base(point) == "data" {

@@ -9,8 +9,8 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 )
 
-// CreditRows are the entries of the credits' journal that a controller keeps, as it
-// keeps them, asked as another controller asks for those that it lacks.
+// CreditRows returns the rows of a controller's credit journal, requested as another controller
+// requests missing ones.
 func (c *Cluster) CreditRows(ctx context.Context, ctl *Controller) ([][]byte, error) {
 	identity, trust, err := pki.OpenIdentity(filepath.Join(ctl.dir, "pki"))
 	if err != nil {
@@ -32,13 +32,12 @@ func (c *Cluster) CreditRows(ctx context.Context, ctl *Controller) ([][]byte, er
 	}
 }
 
-// RunAt runs one of the programs to its end as a user would whose configuration names
-// one controller alone.
+// RunAt runs one of the programs to its end as a user whose configuration names one controller.
 func (c *Cluster) RunAt(ctx context.Context, ctl *Controller, program string, args ...string) (Result, error) {
 	cmd := c.command(ctx, nil, program, args...)
 	cmd.Env = append(cmd.Env, "GREYLAG_CONFIG="+ctl.clientFile())
 	return Finish(cmd)
 }
 
-// clientFile is the client.toml that names this controller alone.
+// clientFile returns the client.toml that names only this controller.
 func (ctl *Controller) clientFile() string { return filepath.Join(ctl.dir, "client.toml") }

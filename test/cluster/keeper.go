@@ -14,22 +14,22 @@ import (
 // keepVariable makes a copy of this program a keeper.
 const keepVariable = "GREYLAG_KEEP"
 
-// startAgain are the exit statuses with which a controller asks to be started again
-// (gctld --help); a service manager does that, and here a keeper.
+// startAgain are the exit statuses with which a controller asks to be restarted (gctld --help); a
+// service manager does that, and here a keeper.
 func startAgain() []int { return []int{75, 76} }
 
-// keeperPause lies between an end and the next start.
+// keeperPause is the time between an end and the next start.
 const keeperPause = time.Second
 
-// kept is the command line of a program with a keeper, a copy of this program that
-// outlives it.
+// kept returns the command line of a program with a keeper, a copy of this program that outlives
+// it.
 func kept(argv ...string) ([]string, error) {
 	self, err := os.Executable()
 	return append([]string{self}, argv...), err
 }
 
-// keepIfAsked runs the program that its arguments name, again as long as it asks for
-// that, and ends as it did.
+// keepIfAsked runs the program in its arguments, again as long as it asks for that, and ends with
+// its status.
 func keepIfAsked() {
 	if os.Getenv(keepVariable) == "" {
 		return

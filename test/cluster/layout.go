@@ -11,8 +11,7 @@ import (
 	"github.com/greylag/greylag/internal/simgpu"
 )
 
-// layOut makes folders, file systems, namespaces and the configuration of every
-// program.
+// layOut creates folders, file systems, namespaces and the configuration of every program.
 func (c *Cluster) layOut(context.Context) error {
 	if c.options.Namespaces {
 		var err error
@@ -48,7 +47,7 @@ func (c *Cluster) socket() string { return filepath.Join(c.Dir, "auth.sock") }
 
 func (c *Cluster) caFile() string { return filepath.Join(c.Dir, "ca.pem") }
 
-// addresses is every controller's, as a TOML list.
+// addresses returns every controller's, as a TOML list.
 func (c *Cluster) addresses() string {
 	var list []string
 	for _, ctl := range c.controllers {

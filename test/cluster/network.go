@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// network is a bridge with one namespace for each controller behind it. This
-// process, the nodes and the users stand at the bridge itself.
+// network is a bridge with one namespace for each controller behind it. This process, the nodes and
+// the users are at the bridge itself.
 type network struct {
 	tag    string // of this cluster, in the names of links and namespaces
 	subnet string // the first three numbers of the addresses
 	size   int
 }
 
-// networkTag is the same for the same folder, so that whoever knows the folder
-// finds the namespaces. Link names have at most 15 bytes.
+// networkTag is a function of the folder, so that a process that knows the folder finds the
+// namespaces. Link names have at most 15 bytes.
 func networkTag(dir string) string {
 	sum := sha256.Sum256([]byte(dir))
 	return fmt.Sprintf("gl%x", sum[:3])
@@ -72,7 +72,7 @@ func (n *network) space(i int) string { return fmt.Sprintf("%s-%d", n.tag, i) }
 
 func (n *network) address(i int) string { return fmt.Sprintf("%s.%d", n.subnet, i+1) }
 
-// enter is what a command line begins with to run in a controller's namespace.
+// enter returns the beginning of a command line that runs in a controller's namespace.
 func (n *network) enter(i int) []string {
 	path, err := lookPath("nsenter")
 	if err != nil {
@@ -81,16 +81,16 @@ func (n *network) enter(i int) []string {
 	return []string{path, "--net=/run/netns/" + n.space(i), "--"}
 }
 
-// block drops what one controller sends to another, silently, where it arrives.
+// block drops what one controller sends to another, silently, at the receiver.
 func (n *network) block(from, to int) error {
 	return do("ip", "netns", "exec", n.space(to), "iptables", "-w", "-A", "INPUT", "-s", n.address(from), "-j", "DROP")
 }
 
-// Cut stops all that controller from sends to controller to, and nothing else.
+// Cut stops all traffic from one controller to another, in this direction only.
 func (c *Cluster) Cut(from, to int) error { return c.network.block(from, to) }
 
-// Split cuts controllers into groups that do not hear each other; a controller
-// in no group hears nobody. Users and nodes still reach all of them.
+// Split cuts controllers into groups without connections to each other; a controller in no group is
+// alone. Users and nodes still reach all of them.
 func (c *Cluster) Split(groups ...[]int) error {
 	side := make([]int, len(c.controllers))
 	for i := range side {
@@ -113,7 +113,7 @@ func (c *Cluster) Split(groups ...[]int) error {
 	return nil
 }
 
-// Isolate cuts a controller off from everyone, users and nodes too.
+// Isolate cuts a controller off from all others, users and nodes too.
 func (c *Cluster) Isolate(i int) error {
 	space := c.network.space(i)
 	return errors.Join(
@@ -121,7 +121,7 @@ func (c *Cluster) Isolate(i int) error {
 		do("ip", "netns", "exec", space, "iptables", "-w", "-A", "OUTPUT", "!", "-o", "lo", "-j", "DROP"))
 }
 
-// Lose drops a share, in percent, of the packets that controllers send to each other.
+// Lose drops a percentage of the packets between controllers.
 func (c *Cluster) Lose(percent int) error {
 	var failed error
 	for to := range c.controllers {
@@ -142,7 +142,7 @@ func (c *Cluster) Heal() error {
 	return failed
 }
 
-// removeNetwork takes away the namespaces and links of a folder's cluster.
+// removeNetwork removes the namespaces and links of a folder's cluster.
 func removeNetwork(dir string) error {
 	tag := networkTag(dir)
 	spaces, err := filepath.Glob("/run/netns/" + tag + "-*")

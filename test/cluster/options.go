@@ -8,36 +8,34 @@ import (
 	"path/filepath"
 )
 
-// ErrUnsupported says that this machine lacks what an option needs; the message
-// says what.
+// ErrUnsupported reports that this machine lacks what an option needs; the message names it.
 var ErrUnsupported = errors.New("this machine cannot run such a cluster")
 
-// defaultPrefix begins the names of nodes whose cluster does not say another.
+// defaultPrefix is the default prefix of node names.
 const defaultPrefix = "n"
 
 // Options describe a cluster; the zero value is one controller and no node.
 type Options struct {
-	// Dir holds everything, is made, and is removed by Stop. The path must be
-	// short, because sockets lie below it. Empty: a new folder in /tmp.
+	// Dir holds everything, is created, and is removed by Stop. The path must be short, because
+	// sockets are below it. Empty: a new folder in /tmp.
 	Dir string
 	// Name is the cluster's; empty: "test".
 	Name string
 	// Controllers are 1, 3 or 5; 0 means 1.
 	Controllers int
-	// Nodes each offer GPUs simulated GPUs, CPUs (0: what the machine has) and
-	// Memory such as "4GiB" (empty: what the machine has).
-	// They are called NodePrefix1 and so on; empty: n.
+	// Nodes each have GPUs simulated GPUs, CPUs (0: the machine's) and Memory such as "4GiB"
+	// (empty: the machine's). They are called NodePrefix1 and so on; empty: n.
 	Nodes      int
 	NodePrefix string
 	GPUs       int
 	CPUs       int
 	Memory     string
-	// Runtime runs tasks: "containerd" (needs root) or "process" (refuses root);
-	// empty: whichever it can be. OCIRuntime is runc or crun; empty: runc where it is installed.
+	// Runtime runs tasks: "containerd" (needs root) or "process" (refuses root); empty: the
+	// possible one. OCIRuntime is runc or crun; empty: runc if installed.
 	Runtime    string
 	OCIRuntime string
-	// Tmpfs keeps in memory what /run does on a node, the state_dir of the nodes, and
-	// all of containerd's own files, which saves 16 syncs a container. Only with containerd.
+	// Tmpfs keeps in memory what is in /run on a node, the state_dir of the nodes, and all of
+	// containerd's own files, which saves 16 syncs a container. Only with containerd.
 	Tmpfs bool
 	// Namespaces gives each controller a network namespace, so that it can be
 	// cut off; needs root.
@@ -45,8 +43,8 @@ type Options struct {
 	// DiskMiB gives each controller a file system of this size of its own, which
 	// can be frozen and filled; 0: none. Needs root.
 	DiskMiB int
-	// Clocks lets the controllers' clocks be shifted: gctld is built with the tag
-	// clockfault, whatever Programs says.
+	// Clocks allows shifting the controllers' clocks: gctld is built with the tag clockfault,
+	// whatever Programs says.
 	Clocks bool
 	// Raft is put into the [raft] table of gctld.toml, such as
 	// "snapshot_threshold = 64".
@@ -56,14 +54,14 @@ type Options struct {
 	// Programs is the folder that holds the programs; empty: $GREYLAG_BIN, and
 	// without that they are built.
 	Programs string
-	// Keep lets the cluster outlive this process, and starts controllers again that
-	// end asking for it, as a service manager does; Attach ends it.
+	// Keep makes the cluster outlive this process, and restarts controllers that end asking for it,
+	// as a service manager does; Attach ends it.
 	Keep bool
-	// Log is told what happens, a line each; nil: nobody.
+	// Log is called for each event; nil: none.
 	Log io.Writer
 }
 
-// withDefaults fills in what follows from the machine and checks what it cannot do.
+// withDefaults fills in defaults from the machine and checks what it cannot do.
 func (o Options) withDefaults() (Options, error) {
 	if o.Controllers == 0 {
 		o.Controllers = 1
@@ -79,7 +77,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Runtime == "" {
 		o.Runtime = "process"
-		if os.Geteuid() == 0 { // for whom it does not run anything
+		if os.Geteuid() == 0 { // it runs nothing for this user
 			o.Runtime = "containerd"
 		}
 	}
@@ -104,10 +102,10 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Containers says why tasks cannot run in containers here; nil when they can.
+// Containers returns why tasks cannot run in containers here; nil when they can.
 func Containers() error { return needs("containers", "containerd", ociRuntime()) }
 
-// ociRuntime is runc where it is installed; some distributions have crun alone.
+// ociRuntime returns runc if installed; some distributions have only crun.
 func ociRuntime() string {
 	if _, err := lookPath("runc"); err != nil {
 		return "crun"
@@ -115,7 +113,7 @@ func ociRuntime() string {
 	return "runc"
 }
 
-// needs wants root and programs.
+// needs requires root and programs.
 func needs(what string, programs ...string) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: %s need root", ErrUnsupported, what)
@@ -128,8 +126,8 @@ func needs(what string, programs ...string) error {
 	return nil
 }
 
-// makeDir makes the cluster's folder. Users other than the starter must be able
-// to reach what lies in it.
+// makeDir creates the cluster's folder. Users other than the starter must be able to reach its
+// content.
 func (o Options) makeDir() (string, error) {
 	if o.Dir == "" {
 		dir, err := os.MkdirTemp("/tmp", "gl-")

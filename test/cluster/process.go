@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Process is one program of the cluster: it can be started, killed, paused and
-// started again, and its output is kept in one file.
+// Process is one program of the cluster: it can be started, killed, paused and restarted, and its
+// output goes to one file.
 type Process struct {
 	name  string
 	log   string
@@ -116,13 +116,13 @@ func (p *Process) end(sig syscall.Signal, patience time.Duration) error {
 	return p.WaitEnd(patience)
 }
 
-// Pause stops the program where it is; nothing of it goes on until Resume.
+// Pause stops the program (SIGSTOP) until Resume.
 func (p *Process) Pause() error {
 	p.setPaused(true)
 	return p.Signal(syscall.SIGSTOP)
 }
 
-// Resume lets a paused program go on.
+// Resume continues a paused program.
 func (p *Process) Resume() error {
 	p.setPaused(false)
 	return p.Signal(syscall.SIGCONT)
@@ -157,7 +157,7 @@ func (p *Process) WaitEnd(patience time.Duration) error {
 	}
 }
 
-// ExitCode is the exit status of the last run; -1 when it was killed or runs.
+// ExitCode returns the exit status of the last run; -1 when it was killed or runs.
 func (p *Process) ExitCode() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,7 +167,7 @@ func (p *Process) ExitCode() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// PID is the process id, 0 when it does not run.
+// PID returns the process ID, 0 when it does not run.
 func (p *Process) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,7 +177,7 @@ func (p *Process) PID() int {
 	return p.cmd.Process.Pid
 }
 
-// LogTail is the last n bytes of its output.
+// LogTail returns the last n bytes of its output.
 func (p *Process) LogTail(n int64) string {
 	f, err := os.Open(p.log)
 	if err != nil {
@@ -190,6 +190,6 @@ func (p *Process) LogTail(n int64) string {
 		}
 	}
 	buf := make([]byte, n)
-	k, _ := f.Read(buf) // whatever there is serves the message
+	k, _ := f.Read(buf) // an incomplete tail suffices for the message
 	return string(buf[:k])
 }

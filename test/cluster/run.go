@@ -28,7 +28,7 @@ func (c *Cluster) command(ctx context.Context, enter []string, program string, a
 	argv = append(argv, args...)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = c.Work
-	// A locale that this machine does not have would be in the output of jobs' shells.
+	// A missing locale would be reported in the output of jobs' shells.
 	cmd.Env = append(os.Environ(), "GREYLAG_CONFIG="+c.ConfigFile(), "LC_ALL=C")
 	return cmd
 }
@@ -39,8 +39,8 @@ func As(cmd *exec.Cmd, uid, gid uint32) *exec.Cmd {
 	return cmd
 }
 
-// Finish runs a prepared command to its end. The error says that it could not
-// run; a status other than 0 is none.
+// Finish runs a prepared command to its end. The error reports that it could not run; an exit
+// status other than 0 is no error.
 func Finish(cmd *exec.Cmd) (Result, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -60,7 +60,7 @@ func (c *Cluster) Run(ctx context.Context, program string, args ...string) (Resu
 	return Finish(c.Command(ctx, program, args...))
 }
 
-// run wants status 0 and returns stdout.
+// run requires status 0 and returns stdout.
 func (c *Cluster) run(ctx context.Context, enter []string, program string, args ...string) (string, error) {
 	result, err := Finish(c.command(ctx, enter, program, args...))
 	if err == nil && result.Exit != 0 {

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestRepeatedUp: a second make up prints where the cluster is, and starts no other.
+// TestRepeatedUp checks that a second make up prints where the cluster is, and starts no other.
 func TestRepeatedUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a whole cluster: not with -short")
@@ -55,7 +55,7 @@ func TestRepeatedUp(t *testing.T) {
 	}
 }
 
-// TestUpAfterACrash: the directory of a dead cluster is not overwritten.
+// TestUpAfterACrash checks that the directory of a dead cluster is not overwritten.
 func TestUpAfterACrash(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("GREYLAG_BIN", dir) // no programs: nothing answers

@@ -59,7 +59,7 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
-// TestLinks: files and headings that documents link to exist.
+// TestLinks checks that files and headings that documents link to exist.
 func TestLinks(t *testing.T) {
 	pages := readPages(t)
 	for name, text := range pages {
@@ -86,7 +86,7 @@ var (
 	citedFile = regexp.MustCompile("`((?:api|cmd|contributing|docs|etc|internal|packaging|pkg|test|tools)/[\\w./-]+)`")
 )
 
-// TestCitedNames: tests and files that documents name exist.
+// TestCitedNames checks that tests and files that documents name exist.
 func TestCitedNames(t *testing.T) {
 	declared := map[string]bool{}
 	err := fs.WalkDir(os.DirFS(root), ".", func(name string, _ fs.DirEntry, err error) error {
@@ -162,7 +162,7 @@ func usage(help string) (words int, group bool) {
 	return words, strings.Contains(help, "\nAvailable Commands:")
 }
 
-// TestCommands: the programs know the options and subcommands that documents name.
+// TestCommands checks that the programs have the options and subcommands that documents name.
 func TestCommands(t *testing.T) {
 	dir := os.Getenv("GREYLAG_BIN")
 	if dir == "" {

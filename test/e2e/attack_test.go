@@ -18,7 +18,7 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// attacks are what users and strangers try against the cluster while it works.
+// attacks are attempts of users and outsiders against the working cluster.
 func attacks() map[string]func(*site) {
 	return map[string]func(*site){
 		"refused system calls": refusedCalls, "refused words and sizes": refusedWords, "user namespace": userNamespace,
@@ -27,8 +27,8 @@ func attacks() map[string]func(*site) {
 	}
 }
 
-// refusedWords: what would harm a terminal, a file or a plan is refused, and messages and lists
-// hold no control character.
+// refusedWords checks that text that would harm a terminal, a file or a plan is refused, and that
+// messages and lists hold no control character.
 func refusedWords(s *site) {
 	script := s.script("true")
 	for _, args := range [][]string{
@@ -51,7 +51,7 @@ func refusedWords(s *site) {
 	}
 }
 
-// userNamespace: root of a user namespace is the user who made it.
+// userNamespace checks that root of a user namespace is the user who created it.
 func userNamespace(s *site) {
 	needsRoot(s.t, "a second user")
 	path, err := exec.LookPath("unshare")
@@ -72,7 +72,7 @@ func userNamespace(s *site) {
 	s.ok(alice, "gcancel", id)
 }
 
-// foreignTransports: only TLS 1.3 is spoken, and only with this cluster's certificates.
+// foreignTransports checks that only TLS 1.3 is spoken, and only with this cluster's certificates.
 func foreignTransports(s *site) {
 	addr := s.Controller(0).Addr
 	conn, err := net.Dial("tcp", addr)
@@ -92,8 +92,8 @@ func foreignTransports(s *site) {
 	}
 }
 
-// stranger is a client that trusts the cluster and proves nothing.
-func (s *site) stranger() (*http.Client, *tls.Config) {
+// outsider is a client that trusts the cluster and proves nothing.
+func (s *site) outsider() (*http.Client, *tls.Config) {
 	s.t.Helper()
 	pem, err := os.ReadFile(filepath.Join(s.Dir, "ca.pem"))
 	s.must(err)
@@ -123,9 +123,9 @@ func (s *site) post(client *http.Client, method string, body io.Reader, header m
 	return response.StatusCode
 }
 
-// forgedProofs: no header makes a caller another user.
+// forgedProofs checks that no header makes a caller another user.
 func forgedProofs(s *site) {
-	client, _ := s.stranger()
+	client, _ := s.outsider()
 	for _, header := range []map[string]string{
 		{}, {"X-Forwarded-User": "root"}, {"Greylag-Forwarded": "controller/c1"}, {"Greylag-User": "root"}, {"Forwarded": "for=127.0.0.1;user=root"},
 		{"Authorization": "Bearer "}, {"Authorization": "Bearer x.y.z"}, {"Authorization": "bearer " + strings.Repeat("A", 2000)},
@@ -139,9 +139,9 @@ func forgedProofs(s *site) {
 	}
 }
 
-// hostileRequests are refused, and another client is served meanwhile.
+// hostileRequests checks that these are refused, and another client is served meanwhile.
 func hostileRequests(s *site) {
-	client, _ := s.stranger()
+	client, _ := s.outsider()
 	var bomb bytes.Buffer
 	packed := gzip.NewWriter(&bomb)
 	_, err := io.CopyN(packed, zeros{}, 64<<20)
@@ -173,10 +173,10 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// slowConnections: connections that send a head without its end keep no other client waiting,
-// and are closed.
+// slowConnections checks that connections that send a head without its end keep no other client
+// waiting, and are closed.
 func slowConnections(s *site) {
-	_, config := s.stranger()
+	_, config := s.outsider()
 	count := 50
 	if everyFault() {
 		count = 1500

@@ -21,7 +21,7 @@ func (s *site) setClocks(offset time.Duration) {
 	}
 }
 
-// handovers is how often a leader has given up for its clock.
+// handovers returns how often a leader has transferred leadership because of its clock.
 func (s *site) handovers() (n int) {
 	for _, ctl := range s.Controllers() {
 		n += strings.Count(ctl.LogTail(1<<20), "clock is off: handing leadership over")
@@ -29,9 +29,8 @@ func (s *site) handovers() (n int) {
 	return n
 }
 
-// TestClocksJump moves the leader's clock by an hour, then everyone's, forward
-// and back. A job with a limit of half an hour runs on, users are served by those
-// whose clocks are right, and there is no storm of elections.
+// TestClocksJump moves the leader's clock by an hour, then all clocks, forward and back. A job with
+// a limit of half an hour runs on, users with correct clocks are served, and elections stay few.
 func TestClocksJump(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	options := three()
@@ -52,13 +51,13 @@ func TestClocksJump(t *testing.T) {
 	s.must(leader.SetClock(0))
 	s.stillRuns(ctx, limited)
 
-	// When all clocks jump together nobody can tell which is right but the login
-	// node, whose users are refused until clocks agree again.
+	// When all clocks jump together only the login node's clock is right, and its users are refused
+	// until clocks agree again.
 	before := s.handovers()
 	for _, offset := range []time.Duration{time.Hour, -time.Hour} {
 		s.setClocks(offset)
 		s.wait(ctx, 3*time.Second)
-		err := audit.Probe(ctx, s.client.Jobs(), s.told)
+		err := audit.Probe(ctx, s.client.Jobs(), s.answers)
 		if connect.CodeOf(err) != connect.CodeUnauthenticated {
 			t.Errorf("all controllers' clocks are off by %s, and a submission says %v", offset, err)
 		}
@@ -71,12 +70,12 @@ func TestClocksJump(t *testing.T) {
 	}
 	s.cancel(ctx, limited)
 	s.await(ctx, limited, "CANCELLED")
-	s.must(audit.Audit{Cluster: s.Cluster, Told: s.told, Runs: &s.runs}.Digests(ctx))
+	s.must(audit.Audit{Cluster: s.Cluster, Answers: s.answers, Runs: &s.runs}.Digests(ctx))
 }
 
-// TestWrongClockAtStart starts a controller whose clock is an hour ahead and makes it
-// the leader: it hands over before it stamps anything, or a job with a limit of half
-// an hour would end.
+// TestWrongClockAtStart starts a controller whose clock is an hour ahead and makes it the leader:
+// it transfers leadership before it stamps anything, or a job with a limit of half an hour would
+// end.
 func TestWrongClockAtStart(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	options := three()
@@ -111,7 +110,7 @@ func TestWrongClockAtStart(t *testing.T) {
 	s.stillRuns(ctx, limited)
 	s.cancel(ctx, limited)
 	s.await(ctx, limited, "CANCELLED")
-	s.must(wrong.SetClock(0)) // it believes nobody's token before that
+	s.must(wrong.SetClock(0)) // it accepts no token before that
 	s.idle(ctx)
-	s.must(audit.Audit{Cluster: s.Cluster, Told: s.told, Runs: &s.runs}.Digests(ctx))
+	s.must(audit.Audit{Cluster: s.Cluster, Answers: s.answers, Runs: &s.runs}.Digests(ctx))
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// with is the site for one subtest.
+// with returns the site for one subtest.
 func (s *site) with(t *testing.T) *site {
 	copied := *s
 	copied.t = t
 	return &copied
 }
 
-// account is who types a command: root stands for whoever runs the tests.
+// account is the user who types a command: root stands for the user that runs the tests.
 type account uint32
 
 const (
@@ -51,7 +51,7 @@ func (s *site) finish(cmd *exec.Cmd) cluster.Result {
 	return result
 }
 
-// ok wants status 0 and returns what the command printed.
+// ok requires status 0 and returns the command's output.
 func (s *site) ok(as account, program string, args ...string) string {
 	s.t.Helper()
 	result := s.run(as, program, args...)
@@ -61,7 +61,7 @@ func (s *site) ok(as account, program string, args ...string) string {
 	return result.Stdout
 }
 
-// script writes a batch script that tells that it runs, and returns its path.
+// script writes a batch script that records its run, and returns its path.
 func (s *site) script(body string) string {
 	s.t.Helper()
 	f, err := os.CreateTemp(s.Work, "*.sh")
@@ -73,12 +73,12 @@ func (s *site) script(body string) string {
 	return f.Name()
 }
 
-// small are the options of a job that needs next to nothing.
+// small are the options of a job with minimal needs.
 func small(args ...string) []string {
 	return append([]string{"--parsable", "--qos=" + realQOS, "--mem=32M", "--time=5"}, args...)
 }
 
-// gsubmit submits and returns the id.
+// gsubmit submits and returns the ID.
 func (s *site) gsubmit(as account, args ...string) uint64 {
 	s.t.Helper()
 	out := s.ok(as, "gsubmit", small(args...)...)
@@ -89,7 +89,7 @@ func (s *site) gsubmit(as account, args ...string) uint64 {
 	return id
 }
 
-// ends waits for the end of a job and wants it in a state.
+// ends waits for the end of a job and checks its state.
 func (s *site) ends(id uint64, state string) *greylagv1.Job {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), hang)
@@ -97,7 +97,7 @@ func (s *site) ends(id uint64, state string) *greylagv1.Job {
 	return s.await(ctx, id, state)
 }
 
-// output is what a file in the working directory holds.
+// output returns the content of a file in the working directory.
 func (s *site) output(format string, args ...any) string {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.Work, fmt.Sprintf(format, args...)))
@@ -113,7 +113,7 @@ func (s *site) until(what string, done func() (bool, error)) {
 	s.must(cluster.Until(ctx, what, done))
 }
 
-// exists reports whether a file is there.
+// exists reports whether a file exists.
 func (s *site) exists(name string) bool {
 	_, err := os.Stat(filepath.Join(s.Work, name))
 	return err == nil

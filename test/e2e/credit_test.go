@@ -19,18 +19,18 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// price is what a GPU costs for an hour: a micro-credit or two each millisecond, so
-// that none can be wrong unseen.
+// price is the price of a GPU hour: a micro-credit or two each millisecond, so that every error
+// shows.
 const price = 7_234_567
 
-// bank is a site where jobs are paid for.
+// bank is a site that charges for jobs.
 type bank struct {
 	*site
 	paid *audit.Paid
 }
 
-// newBank is a cluster of which everything is paid for, with an account that has
-// credits. No work that a fault destroyed is excused. rules are put before its policy's tables.
+// newBank returns a cluster that charges everywhere, with an account that has credits. Work that a
+// fault destroyed is not refunded. rules are put before its policy's tables.
 func newBank(t testing.TB, options cluster.Options, rules string) *bank {
 	t.Helper()
 	if options.Policy == "" {
@@ -63,27 +63,27 @@ func (b *bank) grant(ctx context.Context, account string, amount int64) {
 	b.paid.Changed(amount, true)
 }
 
-// gpuJob is a job with a GPU that writes that it runs.
+// gpuJob returns a job with a GPU that records its run.
 func (b *bank) gpuJob(name, body string) *greylagv1.JobSpec {
 	job := b.job(name, body)
 	job.Request.Gpus, job.TimeLimit = 1, durationpb.New(10*time.Minute)
 	return job
 }
 
-// spend submits a job and notes what was set aside for it.
+// spend submits a job and records its lien.
 func (b *bank) spend(ctx context.Context, job *greylagv1.JobSpec) (uint64, error) {
 	answer, err := audit.Spread{Cluster: b.Cluster}.SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: job.Name, Jobs: []*greylagv1.JobSpec{job}})
 	if err != nil {
-		b.told.Unknown(job.Name)
+		b.answers.Unknown(job.Name)
 		return 0, err
 	}
 	id := answer.Jobs[0].Id
-	b.told.Acknowledged(job.Name, id)
+	b.answers.Acknowledged(job.Name, id)
 	b.paid.SetAside(id, answer.SetAside)
 	return id, nil
 }
 
-// account wants the books to be right to the micro-credit, on every controller.
+// account checks the books to the micro-credit, on every controller.
 func (b *bank) account(ctx context.Context) {
 	b.t.Helper()
 	if err := (audit.Money{Cluster: b.Cluster, Paid: b.paid, Price: price}).Check(ctx); err != nil {
@@ -93,7 +93,7 @@ func (b *bank) account(ctx context.Context) {
 	b.audit(ctx)
 }
 
-// verified wants gctl verify to say the same of every controller: that all is whole.
+// verified checks that gctl verify finds every controller intact.
 func (b *bank) verified(ctx context.Context) {
 	b.t.Helper()
 	b.must(cluster.Until(ctx, "gctl verify says the same everywhere", func() (bool, error) {
@@ -116,8 +116,8 @@ func (b *bank) verified(ctx context.Context) {
 // customers is how many clients spend at a time.
 const customers = 12
 
-// busy lets customers submit, cancel, change and refund jobs and grant credits until
-// the returned function is called, which waits for the answers that are still due.
+// busy lets customers submit, cancel, change and refund jobs and grant credits until the returned
+// function is called, which waits for the remaining answers.
 func (b *bank) busy() (stop func()) {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	var all sync.WaitGroup
@@ -142,11 +142,11 @@ func (b *bank) busy() (stop func()) {
 		cancel()
 		all.Wait()
 		changes, submissions := b.paid.Count()
-		b.t.Logf("%d jobs were paid for, %d grants and refunds, %d refusals, longest gap %s", submissions, changes, refused.Load(), b.told.LongestGap().Round(time.Millisecond))
+		b.t.Logf("%d jobs were paid for, %d grants and refunds, %d refusals, longest gap %s", submissions, changes, refused.Load(), b.answers.LongestGap().Round(time.Millisecond))
 	}
 }
 
-// customer is one client: it holds jobs that wait and remembers those that ran.
+// customer is one client: it holds pending jobs and remembers those that ran.
 type customer struct {
 	*bank
 	random       *rand.Rand
@@ -154,28 +154,28 @@ type customer struct {
 	waiting, ran []uint64
 }
 
-// act does one thing, which is tried until its outcome is known.
+// act makes one request, repeated until its outcome is known.
 func (c *customer) act(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, hang)
 	defer cancel()
 	n := c.serial.Add(1)
-	switch dice := c.random.IntN(20); {
-	case dice < 6 && len(c.ran) < 5:
+	switch choice := c.random.IntN(20); {
+	case choice < 6 && len(c.ran) < 5:
 		id, err := c.spend(ctx, c.gpuJob(fmt.Sprintf("runs-%d", n), "exit 0"))
 		c.ran = append(c.ran, id)
 		return err
-	case dice < 12:
+	case choice < 12:
 		job := c.gpuJob(fmt.Sprintf("waits-%d", n), "exit 0")
 		job.Hold, job.Request.Gpus, job.Qos = true, int32(1+c.random.IntN(3)), "standard"
 		id, err := c.spend(ctx, job)
 		c.waiting = append(c.waiting, id)
 		return err
-	case dice < 15 && len(c.waiting) > 0:
+	case choice < 15 && len(c.waiting) > 0:
 		id := c.waiting[0]
 		c.waiting = c.waiting[1:]
 		_, err := c.client.Jobs().CancelJobs(ctx, &greylagv1.CancelJobsRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}})
 		return err
-	case dice < 17 && len(c.waiting) > 0:
+	case choice < 17 && len(c.waiting) > 0:
 		_, err := c.client.Jobs().UpdateJobs(ctx, &greylagv1.UpdateJobsRequest{
 			RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{ref(c.waiting[0])}}, Action: "set",
 			TimeLimit: durationpb.New(time.Duration(10+c.random.IntN(50)) * time.Minute),
@@ -188,21 +188,21 @@ func (c *customer) act(ctx context.Context) error {
 	return err
 }
 
-// twoNodes is three controllers and two nodes.
+// twoNodes returns three controllers and two nodes.
 func twoNodes() cluster.Options {
 	options := three()
 	options.Nodes, options.GPUs = 2, 8
 	return options
 }
 
-// TestCreditsLeaderKilled ends the leader with SIGKILL again and again while jobs are
-// paid for. Not one micro-credit is lost or doubled.
+// TestCreditsLeaderKilled kills the leader with SIGKILL repeatedly while jobs are charged. Not one
+// micro-credit is lost or doubled.
 func TestCreditsLeaderKilled(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	b := newBank(t, twoNodes(), "")
 	stop := b.busy()
 	for range 4 {
-		span, err := audit.Failover(ctx, b.Cluster, b.client.Jobs(), b.told)
+		span, err := audit.Failover(ctx, b.Cluster, b.client.Jobs(), b.answers)
 		b.must(err)
 		t.Log("from the kill to the next acknowledged submission:", span.Round(time.Millisecond))
 	}

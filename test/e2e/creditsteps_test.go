@@ -17,8 +17,8 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// TestCreditsKilledAtEachStep ends the leader at every step from reserving to settling:
-// while it is under way, and as soon as a follower shows that it was taken.
+// TestCreditsKilledAtEachStep kills the leader at every step from the lien to the settlement:
+// during the step, and as soon as a follower shows its result.
 func TestCreditsKilledAtEachStep(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	b := newBank(t, twoNodes(), "")
@@ -53,8 +53,8 @@ func TestCreditsKilledAtEachStep(t *testing.T) {
 	b.account(ctx)
 }
 
-// killSubmitting ends the leader a moment after a submission was sent. Whether it was
-// taken before or is sent again, it is taken once, with one lien.
+// killSubmitting kills the leader a moment after a submission was sent. Whether it was committed
+// before or is sent again, it is applied once, with one lien.
 func (b *bank) killSubmitting(ctx context.Context, name string, after time.Duration) {
 	b.t.Helper()
 	leader := b.leader(ctx)
@@ -69,8 +69,8 @@ func (b *bank) killSubmitting(ctx context.Context, name string, after time.Durat
 	b.comeBack(ctx, leader, id)
 }
 
-// killReserved is scenario 12: the leader ends between reserving and dispatching. The
-// next one dispatches under the same lien, and the job is launched once.
+// killReserved is scenario 12: the leader ends between lien and dispatch. The next one dispatches
+// under the same lien, and the job is launched once.
 func (b *bank) killReserved(ctx context.Context) {
 	b.t.Helper()
 	leader := b.leader(ctx)
@@ -87,8 +87,8 @@ func (b *bank) killReserved(ctx context.Context) {
 	b.comeBack(ctx, leader, id)
 }
 
-// killReporting ends the leader as soon as the script has done what it does: how it
-// ended is being reported, or is about to be.
+// killReporting kills the leader when the script has done its work: its end is being reported, or
+// is about to be.
 func (b *bank) killReporting(ctx context.Context) {
 	b.t.Helper()
 	leader := b.leader(ctx)
@@ -99,8 +99,8 @@ func (b *bank) killReporting(ctx context.Context) {
 	b.comeBack(ctx, leader, id)
 }
 
-// comeBack starts the killed controller again when the job has ended without it, and
-// wants that to be the job's only attempt.
+// comeBack restarts the killed controller when the job has ended without it, and checks that it was
+// the job's only attempt.
 func (b *bank) comeBack(ctx context.Context, killed *cluster.Controller, id uint64) {
 	b.t.Helper()
 	if job := b.await(ctx, id, "COMPLETED"); job.Attempt != 1 {
@@ -110,8 +110,8 @@ func (b *bank) comeBack(ctx context.Context, killed *cluster.Controller, id uint
 	b.must(audit.AwaitFollower(ctx, b.Cluster, killed))
 }
 
-// killWhen ends the leader when a follower shows a job in one of the states; it returns
-// which. watched is called when the follower begins to show.
+// killWhen kills the leader when a follower shows a job in one of the states, and returns that
+// state. watched is called when the follower begins to show it.
 func (b *bank) killWhen(ctx context.Context, leader *cluster.Controller, id uint64, states []string, watched func()) string {
 	b.t.Helper()
 	stream, err := b.others(leader)[0].Jobs().WatchJobs(ctx, &greylagv1.WatchJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}})
@@ -132,8 +132,8 @@ func (b *bank) killWhen(ctx context.Context, leader *cluster.Controller, id uint
 	return ""
 }
 
-// TestCreditsAllKilled is scenario 13: all controllers end while jobs are submitted.
-// Each job is there with its lien or neither is, and who asks again gets the same job.
+// TestCreditsAllKilled is scenario 13: all controllers end while jobs are submitted. Each job
+// exists with its lien or neither does, and a repeated request gets the same job.
 func TestCreditsAllKilled(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	options := three()
@@ -162,13 +162,13 @@ func TestCreditsAllKilled(t *testing.T) {
 	b.account(ctx)
 }
 
-// TestCreditsWithoutQuorum is scenarios 17, 28 and 46: the controllers cannot agree for a
-// while. Nothing is set aside meanwhile, a job that runs goes on, ends, and is charged
-// once when they can; a bucket that expired meanwhile did so when it was to, once.
+// TestCreditsWithoutQuorum is scenarios 17, 28 and 46: the controllers have no quorum for a while.
+// No lien is placed meanwhile; a running job continues, ends, and is charged once afterwards; a
+// bucket that expired meanwhile expired at its time, once.
 func TestCreditsWithoutQuorum(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	b := newBank(t, twoNodes(), "")
-	gate := b.gate("nobody agrees")
+	gate := b.gate("no quorum")
 	id, err := b.spend(ctx, b.gpuJob("goes on", gate.then("touch "+b.Work+"/over; exit 7")))
 	b.must(err)
 	b.await(ctx, id, "RUNNING")
@@ -181,7 +181,7 @@ func TestCreditsWithoutQuorum(t *testing.T) {
 	for _, ctl := range b.others(leader) {
 		b.must(ctl.Kill())
 	}
-	refused := b.gpuJob("nobody agrees", "exit 0")
+	refused := b.gpuJob("no quorum", "exit 0")
 	once, cancel := context.WithTimeout(ctx, 3*time.Second)
 	_, err = leader.Jobs().SubmitJobs(once, &greylagv1.SubmitJobsRequest{RequestId: refused.Name, Jobs: []*greylagv1.JobSpec{refused}})
 	cancel()
@@ -190,7 +190,7 @@ func TestCreditsWithoutQuorum(t *testing.T) {
 	}
 	b.must(leader.Kill())
 	gate.open()
-	b.until("the job ends while nobody listens", func() (bool, error) { return b.exists("over"), nil })
+	b.until("the job ends without a controller", func() (bool, error) { return b.exists("over"), nil })
 	b.wait(ctx, time.Until(expires)+time.Second)
 	again := time.Now()
 	for _, ctl := range b.Controllers() {
@@ -216,8 +216,8 @@ func TestCreditsWithoutQuorum(t *testing.T) {
 	}
 }
 
-// TestCreditsDisksFull is scenario 46: no controller has a free byte. A submission is
-// refused and leaves neither a job nor a lien; a job that runs goes on.
+// TestCreditsDisksFull is scenario 46: no controller has a free byte. A submission is refused and
+// leaves neither a job nor a lien; a running job continues.
 func TestCreditsDisksFull(t *testing.T) {
 	needsRoot(t, "a file system of its own")
 	ctx := limited(t, 4*hang)
@@ -230,7 +230,7 @@ func TestCreditsDisksFull(t *testing.T) {
 		b.must(ctl.Fill())
 	}
 	refused := 0
-	for i := 0; i < 60 && refused < 4; i++ { // pages that a log had free are soon used up
+	for i := 0; i < 60 && refused < 4; i++ { // free pages of a log are soon used up
 		job := b.gpuJob(fmt.Sprint("no room ", i), "exit 0")
 		once, cancel := context.WithTimeout(ctx, time.Second)
 		if _, err := b.spend(once, job); err != nil {
@@ -262,13 +262,13 @@ func TestCreditsDisksFull(t *testing.T) {
 	b.account(ctx)
 }
 
-// TestCreditsClockAhead is scenario 22: a controller whose clock is ten minutes ahead is
-// made the leader again and again. Credits that expire in eight minutes do not expire.
+// TestCreditsClockAhead is scenario 22: a controller whose clock is ten minutes ahead is made the
+// leader repeatedly. Credits that expire in eight minutes do not expire.
 func TestCreditsClockAhead(t *testing.T) {
 	options := three()
 	options.Nodes, options.Clocks = 0, true
 	b := newBank(t, options, "")
-	ctx := limited(t, 4*hang) // after gctld was built anew
+	ctx := limited(t, 4*hang) // after gctld was rebuilt
 	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{
 		Action: "grant", Account: "ml", Class: "promo", Amount: 1_000_000_123, Expires: timestamppb.New(time.Now().Add(8 * time.Minute)),
 	}))
@@ -298,10 +298,9 @@ func TestCreditsClockAhead(t *testing.T) {
 	}
 }
 
-// TestCreditsLateNodes is scenario 14: two nodes are lost with jobs that nobody had heard
-// them count, and nothing is charged for those. When the nodes come back, what the jobs
-// had is charged: exactly if the daemon was there all along, and by the record of when
-// the script ran if it is another one.
+// TestCreditsLateNodes is scenario 14: two nodes are lost with jobs whose counters were never
+// reported, and nothing is charged for those. When the nodes return, the jobs are charged: exactly
+// if the same daemon still runs, and from the record of the script's start if it is another one.
 func TestCreditsLateNodes(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	options := twoNodes()
@@ -324,7 +323,7 @@ func TestCreditsLateNodes(t *testing.T) {
 	b.must(b.Node(1).Kill())
 	for id := range jobs {
 		if job := b.await(ctx, id, "NODE_FAIL"); job.Charged != 0 {
-			t.Errorf("job %d was charged %d on the word of nobody", id, job.Charged)
+			t.Errorf("job %d was charged %d without a report", id, job.Charged)
 		}
 	}
 	b.must(b.Node(0).Resume())
@@ -337,8 +336,8 @@ func TestCreditsLateNodes(t *testing.T) {
 	b.verified(ctx)
 }
 
-// TestCreditsNodesLost gives a node up and takes it back while jobs are requeued and the
-// leader is killed: every attempt is paid for by itself, and none twice.
+// TestCreditsNodesLost loses a node and takes it back while jobs are requeued and the leader is
+// killed: every attempt is charged separately, and none twice.
 func TestCreditsNodesLost(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	options := twoNodes()
@@ -359,16 +358,16 @@ func TestCreditsNodesLost(t *testing.T) {
 		b.await(ctx, id, "RUNNING", "COMPLETED")
 	}
 	b.must(b.Node(0).Pause())
-	_, err := audit.Failover(ctx, b.Cluster, b.client.Jobs(), b.told)
+	_, err := audit.Failover(ctx, b.Cluster, b.client.Jobs(), b.answers)
 	b.must(err)
-	for _, id := range jobs[8:] { // some of which are on the node that is gone
+	for _, id := range jobs[8:] { // some of them are on the lost node
 		done, err := b.client.Jobs().UpdateJobs(ctx, &greylagv1.UpdateJobsRequest{RequestId: "again " + ref(id), Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}, Action: "requeue"})
 		if err != nil || len(done.Outcomes) != 1 || done.Outcomes[0].Error != "" {
 			t.Fatalf("requeue job %d: %v, %v", id, done, err)
 		}
 	}
 	b.must(b.AwaitNode(ctx, b.Node(0).Name, "DOWN"))
-	_, err = audit.Failover(ctx, b.Cluster, b.client.Jobs(), b.told)
+	_, err = audit.Failover(ctx, b.Cluster, b.client.Jobs(), b.answers)
 	b.must(err)
 	gate.open()
 	b.must(b.Node(0).Resume())
@@ -378,7 +377,7 @@ func TestCreditsNodesLost(t *testing.T) {
 		again += b.await(ctx, id, "COMPLETED").Attempt - 1
 	}
 	if t.Logf("%d attempts more than jobs", again); again < 4 {
-		t.Errorf("only %d attempts were made anew: too few to say anything", again)
+		t.Errorf("only %d attempts were repeated: too few to say anything", again)
 	}
 	b.account(ctx)
 }

@@ -19,8 +19,8 @@ func onDisks() cluster.Options {
 	return options
 }
 
-// TestLeaderDiskHangs freezes the leader's file system: it must end itself, as
-// raft alone would let it lead for ever.
+// TestLeaderDiskHangs freezes the leader's file system: it must end itself; raft alone would keep
+// it as leader.
 func TestLeaderDiskHangs(t *testing.T) {
 	needsRoot(t, "a file system of its own")
 	ctx := limited(t, 4*hang)
@@ -34,7 +34,7 @@ func TestLeaderDiskHangs(t *testing.T) {
 		s.probe(ctx)
 	}
 	took := time.Since(begun)
-	s.must(leader.Thaw()) // until then the kernel does not let it end
+	s.must(leader.Thaw()) // until then the kernel does not end it
 	s.must(err)
 	t.Log("disk hung; submission acknowledged after", took.Round(time.Millisecond))
 	s.must(leader.WaitEnd(hang))
@@ -48,26 +48,26 @@ func TestLeaderDiskHangs(t *testing.T) {
 	s.audit(ctx)
 }
 
-// TestKeptControllerStartsAgain: a controller of a cluster that was left running (make
-// up) and whose disk hung serves again when it can, and nobody has to start it.
+// TestKeptControllerStartsAgain checks that a controller of a cluster that was left running (make
+// up) and whose disk hung is restarted automatically.
 func TestKeptControllerStartsAgain(t *testing.T) {
 	needsRoot(t, "a file system of its own")
 	ctx := limited(t, 4*hang)
 	s := newSite(t, cluster.Options{Controllers: 1, DiskMiB: 192, Keep: true})
 	only := s.leader(ctx)
-	told := func(what string, times int) error {
+	logged := func(what string, times int) error {
 		return cluster.Until(ctx, what, func() (bool, error) { return strings.Count(only.LogTail(1<<20), what) == times, nil })
 	}
 	s.must(only.Freeze())
-	err := told("the disk hangs", 1)
+	err := logged("the disk hangs", 1)
 	s.must(only.Thaw())
 	s.must(err)
-	s.must(told("msg=serving", 2))
+	s.must(logged("msg=serving", 2))
 	s.leader(ctx)
 }
 
-// TestLeaderDiskFull takes the leader's last free byte: the others go on, and it
-// comes back when there is room.
+// TestLeaderDiskFull uses the leader's last free byte: the others continue, and it comes back when
+// there is space.
 func TestLeaderDiskFull(t *testing.T) {
 	needsRoot(t, "a file system of its own")
 	ctx := limited(t, 4*hang)
@@ -120,7 +120,7 @@ func TestBitFlip(t *testing.T) {
 	s.audit(ctx)
 }
 
-// flip changes a bit wherever the text stands in a file.
+// flip changes a bit at each occurrence of the text in a file.
 func flip(path, text string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -26,9 +26,9 @@ func needsTime(t testing.TB) {
 	}
 }
 
-// TestSilentNodeReturns: a node is silent for longer than node_timeout while its job runs, so two
-// attempts run at once. The old one is asked to end when the node is back, and is killed 10 s
-// later, although kill_wait is longer.
+// TestSilentNodeReturns checks a node that is silent for longer than node_timeout while its job
+// runs, so that two attempts run at once. The old one gets SIGTERM when the node is back, and is
+// killed 10 s later, although kill_wait is longer.
 func TestSilentNodeReturns(t *testing.T) {
 	needsTime(t)
 	ctx := limited(t, 4*hang)
@@ -69,14 +69,14 @@ func TestSilentNodeReturns(t *testing.T) {
 	s.audit(ctx)
 }
 
-// holds reports whether a file in the working directory holds a text.
+// holds reports whether a file in the working directory contains a text.
 func (s *site) holds(name, text string) bool {
 	data, err := os.ReadFile(filepath.Join(s.Work, name))
 	return err == nil && strings.Contains(string(data), text)
 }
 
-// TestRollingRestart ends each controller and the node with SIGTERM under load and starts it, the
-// leader last. No job notices.
+// TestRollingRestart ends each controller and the node with SIGTERM under load and restarts it, the
+// leader last. No job is affected.
 func TestRollingRestart(t *testing.T) {
 	needsTime(t)
 	ctx := limited(t, 4*hang)
@@ -141,7 +141,8 @@ func TestLargeArrayCancelled(t *testing.T) {
 	s.ends(s.gsubmit(tester, s.script("true")), "COMPLETED")
 }
 
-// TestManyJobsEndAtOnce: 200 jobs wait for one lock and end when it is released, each once.
+// TestManyJobsEndAtOnce checks that 200 jobs that wait for one lock end when it is released, each
+// once.
 func TestManyJobsEndAtOnce(t *testing.T) {
 	needsTime(t)
 	ctx := limited(t, 4*hang)
@@ -210,8 +211,8 @@ func TestBackupUnderLoad(t *testing.T) {
 	s.audit(ctx)
 }
 
-// TestBitFlippedInEverySnapshot: a controller without a whole snapshot refuses its data, and
-// comes back as a new member.
+// TestBitFlippedInEverySnapshot checks that a controller without a whole snapshot refuses its data,
+// and comes back as a new member.
 func TestBitFlippedInEverySnapshot(t *testing.T) {
 	needsTime(t)
 	ctx := limited(t, 4*hang)

@@ -23,8 +23,8 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// machine is a host on which nothing is set up: a folder that stands for /etc, /var/lib and /run,
-// which a drop-in of each daemon says, since several hosts share this one.
+// machine is a host without any set-up: a folder that replaces /etc, /var/lib and /run through a
+// drop-in of each daemon, since several hosts share this one.
 type machine struct {
 	t       *testing.T
 	dir     string
@@ -57,7 +57,7 @@ func (m *machine) must(err error) {
 	}
 }
 
-// site says where a daemon keeps its files; {} is the host's folder.
+// site is the drop-in of a daemon; {} is the host's folder.
 func (m *machine) site(program, text string) {
 	m.must(config.WriteFile(m.path(program+".d/site.toml"), strings.ReplaceAll(text, "{}", m.dir)))
 }
@@ -149,7 +149,7 @@ func (m *machine) names(controllers ...string) func() (bool, error) {
 	}
 }
 
-// job runs a job to its end and reads its output by way of the controllers.
+// job runs a job to its end and reads its output through the controllers.
 func (m *machine) job(word string) {
 	m.t.Helper()
 	id, _ := m.run("gsubmit", "--parsable", "--output", "/tmp/%x-%j", "--wait", "--wrap", "echo "+word)
@@ -164,7 +164,7 @@ func (m *machine) job(word string) {
 	}
 }
 
-// freeAddress returns an address at which nothing listens.
+// freeAddress returns an address without a listener.
 func freeAddress(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -174,7 +174,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// aController lays out a host for gctld and returns it with its address.
+// aController prepares a host for gctld and returns it with its address.
 func aController(t *testing.T, root, name string) (*machine, string) {
 	m, address := newMachine(t, root, name), freeAddress(t)
 	m.site("gctld", fmt.Sprintf("name = %q\nlisten = %q\nadvertise = %q\ndata_dir = \"{}/data\"\npki_dir = \"{}/data/pki\"\n", name, address, address))
@@ -182,7 +182,7 @@ func aController(t *testing.T, root, name string) (*machine, string) {
 	return m, address
 }
 
-// aNode lays out a compute node with what runs jobs for this user.
+// aNode prepares a compute node with the runtime for this user.
 func aNode(t *testing.T, root string) *machine {
 	m := newMachine(t, root, "n1")
 	text := fmt.Sprintf("name = \"e%dfirst\"\ndata_dir = \"{}/data\"\nstate_dir = \"{}/state\"\npki_dir = \"{}/data/pki\"\ncdi_dir = \"{}/cdi\"\ncpus = 2\n", os.Getpid())
@@ -204,9 +204,9 @@ func aNode(t *testing.T, root string) *machine {
 	return m
 }
 
-// TestFirstHourAndTheFirstControllerGone follows "Set up a cluster" of docs/admin.md on hosts without
-// files: a controller, a node, a login node and a second controller. Then the first controller is
-// removed and gone, and with it all that each host was told when it joined.
+// TestFirstHourAndTheFirstControllerGone follows "Set up a cluster" of docs/admin.md on hosts
+// without files: a controller, a node, a login node and a second controller. Then the first
+// controller is removed permanently; every host learned its address when it joined.
 func TestFirstHourAndTheFirstControllerGone(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a real cluster: not with -short")
@@ -257,8 +257,8 @@ func TestFirstHourAndTheFirstControllerGone(t *testing.T) {
 	renews(login, "auth", at1)
 }
 
-// renews replaces a daemon's certificate as the daemon does, which its file leads to a controller
-// that is gone.
+// renews replaces a daemon's certificate as the daemon does; its file names a controller that is
+// gone.
 func renews(m *machine, dir, seed string) {
 	id, trust, err := pki.OpenIdentity(m.path(dir))
 	m.must(err)

@@ -9,15 +9,15 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// five is a cluster of five controllers, which may lose two at once.
+// five is a cluster of five controllers, which tolerates the loss of two.
 func five() cluster.Options {
 	options := three()
 	options.Controllers = 5
 	return options
 }
 
-// TestTwoOfFiveKilled ends the leader and one more of five controllers at once, twice
-// under load, and lets them come back.
+// TestTwoOfFiveKilled kills the leader and one more of five controllers at once, twice under load,
+// and lets them come back.
 func TestTwoOfFiveKilled(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	s := newSite(t, five())
@@ -48,8 +48,8 @@ func TestTwoOfFiveKilled(t *testing.T) {
 	s.audit(ctx)
 }
 
-// TestThreeOfFiveKilled: without a majority nothing is acknowledged, and nothing is
-// lost; with one of the three back, all goes on.
+// TestThreeOfFiveKilled checks that without a majority nothing is acknowledged, and nothing is
+// lost; with one of the three back, the cluster continues.
 func TestThreeOfFiveKilled(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	options := five()
@@ -60,7 +60,7 @@ func TestThreeOfFiveKilled(t *testing.T) {
 		s.must(s.Controller(i).Kill())
 	}
 	short := limited(t, 3*time.Second)
-	if err := audit.Probe(short, s.client.Jobs(), s.told); err == nil {
+	if err := audit.Probe(short, s.client.Jobs(), s.answers); err == nil {
 		t.Error("two of five controllers acknowledged a submission")
 	}
 	s.leaderless()
@@ -73,8 +73,8 @@ func TestThreeOfFiveKilled(t *testing.T) {
 	s.audit(ctx)
 }
 
-// leaderless wants commands that only look to say what is wrong, and to show what
-// is known where that will do.
+// leaderless checks that read-only commands report the problem, and show stale data where that is
+// useful.
 func (s *site) leaderless() {
 	s.t.Helper()
 	for _, command := range [][]string{{"gqueue"}, {"gctl", "info"}} {

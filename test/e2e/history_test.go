@@ -17,15 +17,15 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// recorder lets clients work on a few jobs at a time, each request sent to any
-// controller without regard to who leads, and keeps what was asked and answered.
+// recorder lets clients work on a few jobs at a time, each request sent to any controller, and
+// records requests and answers.
 type recorder struct {
 	cluster *cluster.Cluster
 	begun   time.Time
 
 	mu      sync.Mutex
 	history []porcupine.Operation
-	ids     map[string]uint64 // keys whose id somebody knows
+	ids     map[string]uint64 // keys with a known ID
 	serial  int
 	unknown int
 }
@@ -34,14 +34,13 @@ func newRecorder(c *cluster.Cluster) *recorder {
 	return &recorder{cluster: c, begun: time.Now(), ids: map[string]uint64{}}
 }
 
-// openKeys is how many jobs are worked on at a time, opsPerKey for how long.
+// openKeys is how many jobs are in use at a time, opsPerKey for how many operations.
 const (
 	openKeys  = 6
 	opsPerKey = 60
 )
 
-// client asks one thing after the other until ctx ends. What is under way then
-// is still waited for.
+// client sends one request after the other until ctx ends. It waits for the last answer.
 func (r *recorder) client(ctx context.Context, client int) {
 	for ctx.Err() == nil {
 		op := r.choose()
@@ -49,14 +48,13 @@ func (r *recorder) client(ctx context.Context, client int) {
 		got, known := r.ask(ctx, client, op)
 		answered := time.Since(r.begun)
 		if !known && op.kind == opGet {
-			continue // a read that was not answered says nothing
+			continue // an unanswered read has no information
 		}
 		r.note(client, op, got, asked, answered)
 	}
 }
 
-// choose picks a job and what to do with it. Until somebody knows its id, all
-// there is to do is submitting it again.
+// choose picks a job and an operation. Until its ID is known, the only one is to submit it again.
 func (r *recorder) choose() operation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,11 +64,11 @@ func (r *recorder) choose() operation {
 	if r.ids[key] == 0 {
 		return op
 	}
-	switch dice := rand.IntN(100); {
-	case dice < 5:
-	case dice < 35:
+	switch choice := rand.IntN(100); {
+	case choice < 5:
+	case choice < 35:
 		op.kind, op.text = opSet, fmt.Sprintf("w%d", r.serial)
-	case dice < 37:
+	case choice < 37:
 		op.kind = opCancel
 	default:
 		op.kind = opGet
@@ -92,7 +90,7 @@ func (r *recorder) note(client int, op operation, got answer, asked, answered ti
 	})
 }
 
-// await waits until so many more operations were answered.
+// await waits until that many more operations were answered.
 func (r *recorder) await(ctx context.Context, t testing.TB, more int) {
 	t.Helper()
 	answered := func() int {
@@ -112,8 +110,8 @@ func (r *recorder) id(key string) uint64 {
 	return r.ids[key]
 }
 
-// ask sends the request, with one request id, to one controller after another
-// until one answers. known is false when none did within the patience.
+// ask sends the request, with one request ID, to one controller after another until one answers.
+// known is false without an answer in time.
 func (r *recorder) ask(ctx context.Context, client int, op operation) (got answer, known bool) {
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
 	defer cancel()
@@ -136,7 +134,7 @@ func (r *recorder) ask(ctx context.Context, client int, op operation) (got answe
 	return answer{unknown: true}, false
 }
 
-// once is one attempt. An error means that the outcome is not known.
+// once is one attempt. An error means that the outcome is unknown.
 func (r *recorder) once(ctx context.Context, ctl *cluster.Controller, op operation, request string) (answer, error) {
 	job := fmt.Sprint(r.id(op.key))
 	filter := &greylagv1.Filter{Jobs: []string{job}}
@@ -166,8 +164,8 @@ func (r *recorder) once(ctx context.Context, ctl *cluster.Controller, op operati
 	}
 }
 
-// refusal tells a change that was made from one that was refused because the job
-// has ended, and both from no answer.
+// refusal distinguishes a change that was made, one that was refused because the job has ended, and
+// a missing answer.
 func refusal(outcomes []*greylagv1.Outcome, err error) (answer, error) {
 	switch code := connect.CodeOf(err); {
 	case err == nil && len(outcomes) == 1:
@@ -180,7 +178,7 @@ func refusal(outcomes []*greylagv1.Outcome, err error) (answer, error) {
 	return answer{}, err
 }
 
-// check says whether some order of the operations explains all answers.
+// check reports whether some order of the operations explains all answers.
 func (r *recorder) check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -51,8 +51,8 @@ func TestCommandsInJobs(t *testing.T) {
 	s.idle(limited(t, hang))
 }
 
-// programs copies the commands to where jobs see them, as packages install them, and returns what
-// puts them into PATH.
+// programs copies the commands to where jobs see them, as packages install them, and returns a line
+// that adds them to PATH.
 func (s *site) programs() string {
 	s.t.Helper()
 	dir := filepath.Join(s.Work, "bin")
@@ -77,7 +77,7 @@ func (s *site) inJobScript(interpreter, before, kind string) string {
 	return path
 }
 
-// usedCommands checks what a job of inJobScript did.
+// usedCommands checks the actions of a job of inJobScript.
 func (s *site) usedCommands(id uint64, kind string) {
 	s.t.Helper()
 	job := s.ends(id, "CANCELLED")
@@ -138,7 +138,7 @@ func (s *site) socketOf(id uint64) (path string) {
 	return path
 }
 
-// socketOfAnother tries the socket of a job as other users, root among them.
+// socketOfAnother tries the socket of a job as other users, including root.
 func socketOfAnother(s *site) {
 	gate := s.gate("others")
 	id := s.gsubmit(alice, s.script(gate.then("exit 0")))
@@ -198,7 +198,7 @@ func socketAfterEnd(s *site) {
 	})
 }
 
-// socketAcrossRestart replaces gnoded while a job runs, which notices nothing.
+// socketAcrossRestart replaces gnoded while a job runs, which is not affected.
 func socketAcrossRestart(s *site) {
 	gate := s.gate("restart")
 	id := s.gsubmit(alice, s.script(s.programs()+"until [ -e "+s.Work+"/gate-restart ]; do sleep 0.05; done; gctl show job $SLURM_JOB_ID"))

@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/image/ociimage"
 )
 
-// devices: a job opens the GPUs it was given and no other, as a user and as root.
+// devices checks that a job opens its GPUs and no others, as a user and as root.
 func devices(s *site) {
 	s.needsContainers("device isolation")
 	for _, as := range []account{alice, tester} {
@@ -31,8 +31,8 @@ echo "own $n as $CUDA_VISIBLE_DEVICES"`))
 	s.otherNodesDevice()
 }
 
-// foreignDevice: root inside a job that makes a device node by itself still
-// cannot open it: the kernel asks the control group.
+// foreignDevice checks that root inside a job cannot open a device node that it creates: the kernel
+// asks the control group.
 func (s *site) foreignDevice() {
 	s.t.Helper()
 	rdev := s.gpuNumber(0, 0)
@@ -44,8 +44,8 @@ func (s *site) foreignDevice() {
 	}
 }
 
-// otherNodesDevice: nodes that simulate their GPUs on one machine have devices of
-// different numbers, or the kernel would let a job of one open those of the other.
+// otherNodesDevice checks that nodes that simulate their GPUs on one machine have devices of
+// different numbers; otherwise the kernel would let a job of one open those of the other.
 func (s *site) otherNodesDevice() {
 	s.t.Helper()
 	owners := map[uint64]int{}
@@ -60,7 +60,7 @@ func (s *site) otherNodesDevice() {
 	}
 }
 
-// gpuNumber is the device number of a node's GPU.
+// gpuNumber returns the device number of a node's GPU.
 func (s *site) gpuNumber(node, gpu int) uint64 {
 	s.t.Helper()
 	info, err := os.Stat(filepath.Join(s.gpuDir(node), fmt.Sprintf("nvidia%d", gpu)))
@@ -68,7 +68,7 @@ func (s *site) gpuNumber(node, gpu int) uint64 {
 	return info.Sys().(*syscall.Stat_t).Rdev
 }
 
-// gpuDir is where a node keeps its simulated GPUs.
+// gpuDir returns the folder of a node's simulated GPUs.
 func (s *site) gpuDir(node int) string {
 	s.t.Helper()
 	var found string
@@ -109,7 +109,7 @@ func imageJob(s *site) {
 	}
 }
 
-// outputs are the user's own files, under the names that the patterns give.
+// outputs checks that outputs are the user's own files, named by the patterns.
 func outputs(s *site) {
 	needsRoot(s.t, "a second user")
 	id := s.gsubmit(alice, "--name=out", "--output=%x-%j-%u.txt", "--error=%x-%j.err", s.script("echo to stdout; echo to stderr >&2; id -u; umask"))
@@ -128,7 +128,7 @@ func outputs(s *site) {
 	}
 }
 
-// symlink: a user who aims the output at somebody else's file does not reach it.
+// symlink checks that a user who directs the output at another user's file does not reach it.
 func symlink(s *site) {
 	needsRoot(s.t, "a second user")
 	s.needsContainers("tasks as their users")
@@ -143,7 +143,7 @@ func symlink(s *site) {
 	}
 }
 
-// users cannot touch each other's jobs nor see more of them than a queue shows.
+// users checks that users cannot change other users' jobs nor see more of them than a queue shows.
 func users(s *site) {
 	needsRoot(s.t, "two more users")
 	script := s.script("true # secret")
@@ -154,13 +154,13 @@ func users(s *site) {
 		{"gctl", "cluster", "token", "--role", "node"},
 	} {
 		if result := s.run(bob, command[0], command[1:]...); result.Exit != 4 {
-			s.t.Errorf("%v as somebody else: exit status %d, %s%s", command, result.Exit, result.Stdout, result.Stderr)
+			s.t.Errorf("%v as another user: exit status %d, %s%s", command, result.Exit, result.Stdout, result.Stderr)
 		}
 	}
 	seen := s.ok(bob, "gctl", "show", "job", ref(id), "--json")
 	for _, secret := range []string{"private", s.Work, "secret"} {
 		if strings.Contains(seen, secret) {
-			s.t.Errorf("somebody else sees %q in %s", secret, seen)
+			s.t.Errorf("another user sees %q in %s", secret, seen)
 		}
 	}
 	if own := s.ok(alice, "gctl", "script", ref(id)); !strings.Contains(own, "secret") {

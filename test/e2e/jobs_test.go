@@ -13,8 +13,8 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// TestJobs is what users see of their jobs, on one cluster that all its parts
-// share: two nodes with four GPUs each, containers where this machine can.
+// TestJobs checks what users see of their jobs, on one cluster that all its parts share: two nodes
+// with four GPUs each, containers where this machine supports them.
 func TestJobs(t *testing.T) {
 	s := newSite(t, cluster.Options{Nodes: 2, GPUs: 4, CPUs: 16, Memory: "8GiB", Tmpfs: true, Policy: quickKill()})
 	before, err := audit.CountLeaks(s.Cluster)
@@ -39,11 +39,11 @@ func TestJobs(t *testing.T) {
 	s.must(audit.AwaitNoLeaks(ctx, s.Cluster, before))
 }
 
-// together are the tests that do not mind others' jobs on the same nodes.
+// together are the tests that tolerate other jobs on the same nodes.
 func together() map[string]func(*site) {
 	return map[string]func(*site){
 		"exit codes": exitCodes, "wait": waits, "time limit": timeLimit, "memory": memory, "share of memory": memoryShare,
-		"cancel pending": cancelPending, "cancel running": cancelRunning, "stubborn": stubborn, "signal": signalled,
+		"cancel pending": cancelPending, "cancel running": cancelRunning, "ignoresTerm": ignoresTerm, "signal": signalled,
 		"array": arrays, "hold": holds, "dependencies": dependencies, "logs": logs,
 		"devices": devices, "image": imageJob, "output": outputs, "symlink": symlink, "files of others": othersFiles, "working directories": workDirs, "users": users, "environment": environment,
 	}
@@ -57,7 +57,7 @@ func exitCodes(s *site) {
 		"kill -KILL $$":        {"FAILED", int32(0), int32(9)},
 		"/no/such/program":     {"FAILED", int32(127), int32(0)},
 		"false; true":          {"COMPLETED", int32(0), int32(0)},
-		"(sleep 300 &) ; true": {"COMPLETED", int32(0), int32(0)}, // what is left behind ends with the job
+		"(sleep 300 &) ; true": {"COMPLETED", int32(0), int32(0)}, // leftovers end with the job
 	} {
 		job := s.ends(s.gsubmit(tester, s.script(body)), want[0].(string))
 		if job.ExitCode != want[1] || job.ExitSignal != want[2] || job.Attempt != 1 {
@@ -89,7 +89,8 @@ func memory(s *site) {
 	s.ends(id, "OUT_OF_MEMORY")
 }
 
-// memoryShare is of a job that asks for none: it is held to its CPU's share, 512 MiB of 8 GiB.
+// memoryShare checks a job that requests no memory: it is limited to its CPU's share, 512 MiB of 8
+// GiB.
 func memoryShare(s *site) {
 	s.needsContainers("memory limits")
 	for take, state := range map[string]string{"200M": "COMPLETED", "700M": "OUT_OF_MEMORY"} {
@@ -112,17 +113,17 @@ func cancelPending(s *site) {
 }
 
 func cancelRunning(s *site) {
-	id := s.gsubmit(tester, s.script(fmt.Sprintf("trap 'echo polite >%[1]s/told-$GREYLAG_JOB_ID; exit 1' TERM; touch %[1]s/up-$GREYLAG_JOB_ID; sleep 300 & wait", s.Work)))
+	id := s.gsubmit(tester, s.script(fmt.Sprintf("trap 'echo polite >%[1]s/termed-$GREYLAG_JOB_ID; exit 1' TERM; touch %[1]s/up-$GREYLAG_JOB_ID; sleep 300 & wait", s.Work)))
 	s.until("the job runs", func() (bool, error) { return s.exists("up-" + ref(id)), nil })
 	s.ok(tester, "gcancel", ref(id))
 	s.ends(id, "CANCELLED")
-	if !s.exists("told-" + ref(id)) {
+	if !s.exists("termed-" + ref(id)) {
 		s.t.Error("the job was not asked politely")
 	}
 }
 
-// stubborn jobs ignore the polite signal, and are killed after kill_wait.
-func stubborn(s *site) {
+// ignoresTerm jobs ignore SIGTERM, and are killed after kill_wait.
+func ignoresTerm(s *site) {
 	id := s.gsubmit(tester, s.script(fmt.Sprintf("trap '' TERM; touch %s/up-$GREYLAG_JOB_ID; while true; do sleep 0.1; done", s.Work)))
 	s.until("the job runs", func() (bool, error) { return s.exists("up-" + ref(id)), nil })
 	s.ok(tester, "gcancel", ref(id))
@@ -138,7 +139,7 @@ func signalled(s *site) {
 	}
 }
 
-// arrays: at most two of the six elements at a time, each with its own index.
+// arrays checks that at most two of the six elements run at a time, each with its own index.
 func arrays(s *site) {
 	mark := filepath.Join(s.Work, "array")
 	first := s.gsubmit(tester, "--array=1-6%2", s.script(fmt.Sprintf(
@@ -175,7 +176,7 @@ func dependencies(s *site) {
 		s.t.Error("the job that depends on another started before that one ended")
 	}
 	s.ends(instead, "COMPLETED")
-	s.until("the job that waits in vain says so", func() (bool, error) {
+	s.until("the job that can never start says so", func() (bool, error) {
 		job, err := s.get(s.t.Context(), never)
 		if err != nil {
 			return false, err
@@ -213,7 +214,8 @@ func environment(s *site) {
 	}
 }
 
-// gang: both nodes or none. While a GPU of one is taken, it waits with nothing.
+// gang checks that a job gets both nodes or none. While a GPU of one is taken, it is pending
+// without any.
 func gang(s *site) {
 	blocker := s.gsubmit(tester, "--gpus=1", s.script("sleep 1000"))
 	s.await(s.t.Context(), blocker, "RUNNING")
@@ -243,7 +245,7 @@ func gang(s *site) {
 	}
 }
 
-// gangFails: one rank's failure ends the others at once.
+// gangFails checks that one rank's failure ends the others at once.
 func gangFails(s *site) {
 	id := s.gsubmit(tester, "--nodes=2", "--every-node", s.script(`test $GREYLAG_NODEID = 1 && exit 5; sleep 300`))
 	if job := s.ends(id, "FAILED"); job.ExitCode != 5 {

@@ -7,14 +7,14 @@ import (
 	"github.com/greylag/greylag/test/audit"
 )
 
-// TestLeaderKilled ends the leader with SIGKILL again and again under load.
+// TestLeaderKilled kills the leader with SIGKILL repeatedly under load.
 func TestLeaderKilled(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	s := newSite(t, three())
 	stop := s.load(64)
 	var took []time.Duration
 	for range 5 {
-		span, err := audit.Failover(ctx, s.Cluster, s.client.Jobs(), s.told)
+		span, err := audit.Failover(ctx, s.Cluster, s.client.Jobs(), s.answers)
 		s.must(err)
 		took = append(took, span.Round(time.Millisecond))
 	}
@@ -24,8 +24,7 @@ func TestLeaderKilled(t *testing.T) {
 	s.audit(ctx)
 }
 
-// TestAllControllersKilled ends all controllers at once. The jobs that run do
-// not notice.
+// TestAllControllersKilled kills all controllers at once. Running jobs are not affected.
 func TestAllControllersKilled(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	s := newSite(t, three())
@@ -58,8 +57,8 @@ func TestAllControllersKilled(t *testing.T) {
 	s.audit(ctx)
 }
 
-// TestLeaderPaused stops the leader for seconds again and again under load. It
-// wakes up in the belief that it still leads.
+// TestLeaderPaused stops the leader for seconds repeatedly under load. It continues in the belief
+// that it still leads.
 func TestLeaderPaused(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	s := newSite(t, three())

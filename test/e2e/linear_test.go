@@ -10,9 +10,9 @@ import (
 	"github.com/greylag/greylag/test/audit"
 )
 
-// TestLinearizable lets clients submit, change, cancel and read a few jobs
-// through any controller while controllers are killed, paused and cut off, and
-// wants one order of all operations that explains every answer.
+// TestLinearizable lets clients submit, change, cancel and read a few jobs through any controller
+// while controllers are killed, paused and cut off, and checks that one order of all operations
+// explains every answer.
 func TestLinearizable(t *testing.T) {
 	needsRoot(t, "network namespaces")
 	ctx := limited(t, 4*hang)
@@ -44,10 +44,10 @@ func TestLinearizable(t *testing.T) {
 	s.audit(ctx)
 }
 
-// span is how long a fault lasts.
+// span is the duration of a fault.
 func span() time.Duration { return time.Duration(500+rand.IntN(2000)) * time.Millisecond }
 
-// killOne ends the leader, or in one of three cases somebody else.
+// killOne kills the leader, or in one of three cases another controller.
 func (s *site) killOne(ctx context.Context) {
 	victim := s.leader(ctx)
 	if rand.IntN(3) == 0 {

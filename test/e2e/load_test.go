@@ -12,13 +12,13 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// site is a cluster with a client, and with what was promised by it.
+// site is a cluster with a client, and with its promises.
 type site struct {
 	*cluster.Cluster
-	t      testing.TB
-	client *client.Client
-	told   *audit.Told
-	runs   audit.Runs
+	t       testing.TB
+	client  *client.Client
+	answers *audit.Answers
+	runs    audit.Runs
 }
 
 func newSite(t testing.TB, options cluster.Options) *site {
@@ -33,28 +33,28 @@ func newSite(t testing.TB, options cluster.Options) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &site{Cluster: c, t: t, client: cl, told: audit.NewTold(), runs: runs}
+	return &site{Cluster: c, t: t, client: cl, answers: audit.NewAnswers(), runs: runs}
 }
 
-// realQOS marks jobs that run, so that they are found among the many that wait.
+// realQOS marks jobs that run, so that they are found among the many pending ones.
 const realQOS = "batch"
 
-// load submits from many clients, from when it returns at the latest until the
-// returned function is called, which waits for the answers that are still due.
+// load submits from many clients, from its return at the latest until the returned function is
+// called, which waits for the remaining answers.
 func (s *site) load(clients int) (stop func()) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	ended := make(chan error, 1)
 	load := audit.Load{
-		Clients: clients, Submit: audit.Spread{Cluster: s.Cluster}, Told: s.told, Pause: 10 * time.Millisecond,
+		Clients: clients, Submit: audit.Spread{Cluster: s.Cluster}, Answers: s.answers, Pause: 10 * time.Millisecond,
 		Job: func(name string) *greylagv1.JobSpec { return s.job(name, "exit 0") },
 	}
 	if len(s.Nodes()) > 0 {
 		load.Real = 50
 	}
-	before := s.told.Count()
+	before := s.answers.Count()
 	go func() { ended <- load.Run(ctx) }()
 	s.until("the load is under way", func() (bool, error) {
-		return s.told.Count() >= before+2*clients, fmt.Errorf("%d acknowledged", s.told.Count())
+		return s.answers.Count() >= before+2*clients, fmt.Errorf("%d acknowledged", s.answers.Count())
 	})
 	return func() {
 		s.t.Helper()
@@ -62,12 +62,12 @@ func (s *site) load(clients int) (stop func()) {
 		if err := <-ended; err != nil {
 			s.t.Error("load:", err)
 		}
-		_, unknown := s.told.Jobs()
-		s.t.Logf("%d submissions acknowledged, %d unknown, longest gap %s", s.told.Count(), unknown, s.told.LongestGap().Round(time.Millisecond))
+		_, unknown := s.answers.Jobs()
+		s.t.Logf("%d submissions acknowledged, %d unknown, longest gap %s", s.answers.Count(), unknown, s.answers.LongestGap().Round(time.Millisecond))
 	}
 }
 
-// job is a job that writes that it runs.
+// job returns a job that records its run.
 func (s *site) job(name, body string) *greylagv1.JobSpec {
 	return &greylagv1.JobSpec{
 		Name: name, Script: s.runs.Script(body), WorkDir: s.Work, Output: "/dev/null", Qos: realQOS,
@@ -76,18 +76,18 @@ func (s *site) job(name, body string) *greylagv1.JobSpec {
 	}
 }
 
-// submit submits one job and returns its id.
+// submit submits one job and returns its ID.
 func (s *site) submit(ctx context.Context, job *greylagv1.JobSpec) uint64 {
 	s.t.Helper()
 	answer, err := s.client.Jobs().SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{job}})
 	if err != nil {
 		s.t.Fatalf("submit %s: %v", job.Name, err)
 	}
-	s.told.Acknowledged(job.Name, answer.Jobs[0].Id)
+	s.answers.Acknowledged(job.Name, answer.Jobs[0].Id)
 	return answer.Jobs[0].Id
 }
 
-// get is a job as it is now.
+// get returns a job as it is now.
 func (s *site) get(ctx context.Context, id uint64) (*greylagv1.Job, error) {
 	answer, err := s.client.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: fmt.Sprint(id)})
 	if err != nil {
@@ -138,7 +138,7 @@ func contains(list []string, word string) bool {
 	return false
 }
 
-// idle waits until no job is left that runs or will.
+// idle waits until no job runs or will run.
 func (s *site) idle(ctx context.Context) {
 	s.t.Helper()
 	err := cluster.Until(ctx, "the last job ends", func() (bool, error) {
@@ -153,15 +153,15 @@ func (s *site) idle(ctx context.Context) {
 	}
 }
 
-// audit fails the test for everything that does not hold.
+// audit fails the test for every violation.
 func (s *site) audit(ctx context.Context) {
 	s.t.Helper()
-	if err := (audit.Audit{Cluster: s.Cluster, Told: s.told, Runs: &s.runs}).Check(ctx); err != nil {
+	if err := (audit.Audit{Cluster: s.Cluster, Answers: s.answers, Runs: &s.runs}).Check(ctx); err != nil {
 		s.t.Error(err)
 	}
 }
 
-// leader is the controller that leads now.
+// leader returns the current leader.
 func (s *site) leader(ctx context.Context) *cluster.Controller {
 	s.t.Helper()
 	i, err := s.Leader(ctx)
@@ -171,7 +171,7 @@ func (s *site) leader(ctx context.Context) *cluster.Controller {
 	return s.Controller(i)
 }
 
-// others are the controllers without one.
+// others returns the controllers except one.
 func (s *site) others(not *cluster.Controller) []*cluster.Controller {
 	var list []*cluster.Controller
 	for _, ctl := range s.Controllers() {
@@ -182,11 +182,11 @@ func (s *site) others(not *cluster.Controller) []*cluster.Controller {
 	return list
 }
 
-// probe wants a submission to be acknowledged, and returns how long it took.
+// probe requires a submission to be acknowledged, and returns the time it took.
 func (s *site) probe(ctx context.Context) time.Duration {
 	s.t.Helper()
 	begun := time.Now()
-	if err := audit.Probe(ctx, s.client.Jobs(), s.told); err != nil {
+	if err := audit.Probe(ctx, s.client.Jobs(), s.answers); err != nil {
 		s.t.Fatal(err)
 	}
 	return time.Since(begun)
@@ -200,7 +200,7 @@ func (s *site) must(err error) {
 	}
 }
 
-// wait lets a span of the fault pass; it is the fault's length, not a hope.
+// wait lets the fault last for a span.
 func (s *site) wait(ctx context.Context, span time.Duration) {
 	s.t.Helper()
 	select {
@@ -210,13 +210,13 @@ func (s *site) wait(ctx context.Context, span time.Duration) {
 	}
 }
 
-// three is a cluster of three controllers and one node. The controllers are as patient with
-// each other as they can be: on a slow machine a leader may wait for its turn to run.
+// three is a cluster of three controllers and one node. The controllers have the longest timeouts:
+// on a slow machine a leader may wait for a processor.
 func three() cluster.Options {
 	return cluster.Options{Controllers: 3, Nodes: 1, GPUs: 4, CPUs: 16, Memory: "4GiB", Tmpfs: true, Raft: `profile = "wan"`}
 }
 
-// ref is a job's id as commands write it.
+// ref returns a job's ID as commands write it.
 func ref(id uint64) string { return fmt.Sprint(id) }
 
 // cancel ends a job.
@@ -228,7 +228,7 @@ func (s *site) cancel(ctx context.Context, id uint64) {
 	}
 }
 
-// stillRuns wants a job to run in its first attempt.
+// stillRuns checks that a job runs in its first attempt.
 func (s *site) stillRuns(ctx context.Context, id uint64) {
 	s.t.Helper()
 	job, err := s.get(ctx, id)

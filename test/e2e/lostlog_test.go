@@ -13,10 +13,10 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// raftDB is the log of a controller.
+// raftDB returns the log of a controller.
 func raftDB(ctl *cluster.Controller) string { return filepath.Join(ctl.Data, "raft", "raft.db") }
 
-// submitWaiting submits n jobs that only wait.
+// submitWaiting submits n jobs that stay pending.
 func (s *site) submitWaiting(ctx context.Context, n int, name string) {
 	s.t.Helper()
 	var jobs []*greylagv1.JobSpec
@@ -26,13 +26,13 @@ func (s *site) submitWaiting(ctx context.Context, n int, name string) {
 	answer, err := s.client.Jobs().SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: jobs})
 	s.must(err)
 	for i, job := range answer.Jobs {
-		s.told.Acknowledged(jobs[i].Name, job.Id)
+		s.answers.Acknowledged(jobs[i].Name, job.Id)
 	}
 }
 
-// TestControllerLosesItsLog: jobs are acknowledged while one controller is down. Then
-// one of those that hold them loses its log and starts with the one that was down: the
-// two must not lead, since together they have forgotten the jobs.
+// TestControllerLosesItsLog acknowledges jobs while one controller is down. Then one of those that
+// hold them loses its log and starts with the one that was down: the two must not lead, since
+// together they have forgotten the jobs.
 func TestControllerLosesItsLog(t *testing.T) {
 	for what, lose := range map[string]func(path string) error{
 		"deleted": os.Remove,

@@ -1,7 +1,7 @@
 // Package e2e tests whole clusters: real processes, real containers, real faults.
 //
-// Each test says what users see during and after a fault, and lets package audit
-// say what of all answers does not hold. Tests of what jobs do share one cluster.
+// Each test describes what users see during and after a fault, and package audit reports which of
+// all answers do not hold. Tests of what jobs do share one cluster.
 package e2e
 
 import (
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
 		<-interrupted
-		_ = running.stopAll() // the reapers do what this does not
+		_ = running.stopAll() // the reapers remove the rest
 		os.Exit(130)
 	}()
 	code := withPrograms(m.Run)
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// withPrograms builds the programs once for all tests, where nobody did.
+// withPrograms builds the programs once for all tests, unless they exist.
 func withPrograms(run func() int) int {
 	flag.Parse()
 	if os.Getenv("GREYLAG_BIN") != "" || testing.Short() {
@@ -87,7 +87,7 @@ func (o *open) stopAll() (failed error) {
 	return failed
 }
 
-// logTo sends a cluster's lines to a test's log.
+// logTo sends a cluster's messages to a test's log.
 type logTo struct{ testing.TB }
 
 func (l logTo) Write(line []byte) (int, error) {
@@ -95,18 +95,18 @@ func (l logTo) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// hang is how long a test waits before it says that what it waits for does not come. It is
-// no promise: a machine may be slow.
+// hang is how long a test waits for an event before it fails. It is no promise: a machine may be
+// slow.
 const hang = 5 * time.Minute
 
-// limited is a context that ends when the test has had its time.
+// limited returns a context that ends with the test's time.
 func limited(t testing.TB, limit time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// needsRoot skips tests that cannot do without.
+// needsRoot skips tests that need root.
 func needsRoot(t testing.TB, what string) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -54,7 +54,7 @@ func TestControllersComeAndGo(t *testing.T) {
 }
 
 // TestLeadersRemovedDownToOne removes the leader of three controllers and then that of the two that
-// are left. The last one goes on alone.
+// are left. The last one continues alone.
 func TestLeadersRemovedDownToOne(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	options := three()
@@ -78,8 +78,9 @@ func TestLeadersRemovedDownToOne(t *testing.T) {
 	s.audit(ctx)
 }
 
-// TestControllerWhoseDataWasSetAside: a controller that lost its log ends, and the service manager
-// starts it again. It waits under a new ID and becomes a member once the old one is removed.
+// TestControllerWhoseDataWasSetAside checks a controller that lost its log: it ends, and the
+// service manager restarts it. It waits under a new ID and becomes a member once the old one is
+// removed.
 func TestControllerWhoseDataWasSetAside(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	options := three()

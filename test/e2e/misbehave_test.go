@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// misbehaving are jobs that harm themselves. Each ends alone: the node stays fit for work.
+// misbehaving are jobs that harm themselves. Each ends alone: the node stays ready for work.
 func misbehaving() map[string]func(*site) {
 	return map[string]func(*site){
 		"signals to the first process": signalsToInit, "fork bomb": forkBomb, "full shared memory": fullSharedMemory,
@@ -21,8 +21,8 @@ func misbehaving() map[string]func(*site) {
 	}
 }
 
-// signalsToInit: no signal from inside a job ends or stops the process that holds its containers.
-// That process forwards TERM and HUP to the script, which therefore ignores them.
+// signalsToInit checks that no signal from inside a job ends or stops the process that holds its
+// containers. That process forwards TERM and HUP to the script, which therefore ignores them.
 func signalsToInit(s *site) {
 	s.needsContainers("a process namespace for each task")
 	for _, as := range []account{alice, tester} {
@@ -33,7 +33,7 @@ func signalsToInit(s *site) {
 	}
 }
 
-// forkBomb ends at the memory limit or at the process limit, and leaves the node able to work.
+// forkBomb ends at the memory limit or at the process limit, and leaves the node ready for work.
 func forkBomb(s *site) {
 	s.needsContainers("memory and process limits")
 	id := s.gsubmit(alice, "--time=0:30", s.script("bomb() { bomb | bomb & }; bomb; sleep 300"))
@@ -41,7 +41,7 @@ func forkBomb(s *site) {
 	s.ends(s.gsubmit(alice, s.script("true")), "COMPLETED")
 }
 
-// fullSharedMemory: files in /dev/shm count as memory of the job.
+// fullSharedMemory checks that files in /dev/shm count as memory of the job.
 func fullSharedMemory(s *site) {
 	s.needsContainers("memory limits")
 	id := s.gsubmit(alice, "--mem=48M", s.script("head -c 1G /dev/zero >/dev/shm/x; sleep 300"))
@@ -67,8 +67,8 @@ func largeOutput(s *site) {
 	s.must(os.Remove(filepath.Join(s.Work, info.Name())))
 }
 
-// ignoredTerm: a child in a session of its own that ignores TERM ends with its job, within
-// kill_wait and what a slow machine takes.
+// ignoredTerm checks that a child in a session of its own that ignores TERM ends with its job,
+// within kill_wait and the time of a slow machine.
 func ignoredTerm(s *site) {
 	word := fmt.Sprintf("ignores-%d", os.Getpid())
 	id := s.gsubmit(tester, s.script(fmt.Sprintf(
@@ -102,7 +102,7 @@ func processWith(s *site, word string) int {
 	return 0
 }
 
-// shimKilled: the job of a shim that was killed runs again as its next attempt.
+// shimKilled checks that the job of a killed shim runs again as its next attempt.
 func shimKilled(s *site) {
 	s.needsContainers("shims")
 	folder, err := os.MkdirTemp(s.Work, "shim-")
@@ -140,7 +140,7 @@ func ancestor(process, name string) (int, error) {
 // probeVariable makes this program report which system calls it may use; jobs set it.
 const probeVariable = "GREYLAG_E2E_SYSTEM_CALLS"
 
-// systemCalls are what no job may use. The numbers are of x86-64.
+// systemCalls are those that no job may use. The numbers are of x86-64.
 var systemCalls = []struct {
 	name   string
 	number uintptr
@@ -182,8 +182,8 @@ func probeIfAsked() {
 	os.Exit(status)
 }
 
-// refusedCalls: a job of a user may neither change namespaces, mounts, keys and the clock nor
-// load code into the kernel.
+// refusedCalls checks that a job of a user may neither change namespaces, mounts, keys and the
+// clock nor load code into the kernel.
 func refusedCalls(s *site) {
 	s.needsContainers("the profile of system calls")
 	if runtime.GOARCH != "amd64" {

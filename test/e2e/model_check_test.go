@@ -6,8 +6,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// TestModel shows that the model accepts what a correct cluster may answer and
-// refuses each kind of wrong answer: what it cannot refuse it cannot find.
+// TestModel checks that the model accepts what a correct cluster may answer and refuses each kind
+// of wrong answer: it cannot find what it does not refuse.
 func TestModel(t *testing.T) {
 	const never = 1000
 	op := func(kind opKind, call, back int64, got answer) porcupine.Operation {

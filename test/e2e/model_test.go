@@ -6,8 +6,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// What a client asked of one job, and what it heard. A job is known by the
-// request id it was submitted with, since that exists before the job does.
+// operation is a client's request about one job, and the answer. A job is identified by the request
+// ID of its submission, since that exists before the job does.
 type operation struct {
 	key  string
 	kind opKind
@@ -25,8 +25,8 @@ const (
 
 func (k opKind) String() string { return [...]string{"submit", "set", "cancel", "get"}[k] }
 
-// answer is what came back. Unknown: nothing did, and the operation may have
-// happened at any time since it was asked for, or never.
+// answer is the result. Unknown means that none arrived: the operation may have happened at any
+// time since the request, or never.
 type answer struct {
 	unknown bool
 	id      uint64
@@ -43,9 +43,8 @@ type jobModel struct {
 	comment string
 }
 
-// model says which answers are possible in which order: one job is a register
-// (its comment) that is created once and closed once. Nothing ever runs, so a
-// job is PENDING until it is cancelled.
+// model defines which answers are possible in which order: one job is a register (its comment) that
+// is created once and closed once. Nothing ever runs, so a job is PENDING until it is cancelled.
 func model() porcupine.Model {
 	return porcupine.Model{
 		Partition: byKey,
@@ -107,7 +106,7 @@ func (j jobModel) step(op operation, got answer) (bool, jobModel) {
 	}
 }
 
-// anyID is the id of a job that was submitted by a request nobody heard of.
+// anyID is the ID of a job whose submission was never answered.
 const anyID = ^uint64(0)
 
 func (j jobModel) isID(id uint64) bool { return j.id == id || j.id == anyID }

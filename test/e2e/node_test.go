@@ -11,8 +11,8 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// quickKill is a policy whose nodes are given up soon and whose jobs are killed
-// soon. Whoever runs the tests administers the cluster.
+// quickKill is a policy with short node_timeout and kill_wait. The user who runs the tests
+// administers the cluster.
 func quickKill() string {
 	admins := `"root"`
 	if self, err := user.Current(); err == nil {
@@ -34,7 +34,7 @@ func (s *site) lasting(ctx context.Context) map[uint64]int32 {
 	return jobs
 }
 
-// exact wants every job to have run once and to have ended as its script did.
+// exact checks that every job ran once and ended as its script did.
 func (s *site) exact(ctx context.Context, jobs map[uint64]int32) {
 	s.t.Helper()
 	for id, code := range jobs {
@@ -48,8 +48,8 @@ func oneNode(t *testing.T) *site {
 	return newSite(t, cluster.Options{Nodes: 1, GPUs: 4, CPUs: 16, Memory: "4GiB", Tmpfs: true, Policy: quickKill()})
 }
 
-// TestNodeDaemonKilled ends gnoded while tasks run: they do not notice, and how
-// they end is not lost, whether that is after its return or before.
+// TestNodeDaemonKilled kills gnoded while tasks run: they are not affected, and their exit statuses
+// are not lost, whether they end before or after its restart.
 func TestNodeDaemonKilled(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	s := oneNode(t)
@@ -68,7 +68,7 @@ func TestNodeDaemonKilled(t *testing.T) {
 	s.must(audit.AwaitNoLeaks(ctx, s.Cluster, before))
 }
 
-// TestContainerdKilled ends containerd while tasks run.
+// TestContainerdKilled kills containerd while tasks run.
 func TestContainerdKilled(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	s := oneNode(t)
@@ -89,8 +89,8 @@ func TestContainerdKilled(t *testing.T) {
 	s.must(audit.AwaitNoLeaks(ctx, s.Cluster, before))
 }
 
-// TestNodeDies loses a node with what runs on it: its job runs again elsewhere,
-// and when the node comes back, what it still had of it is ended.
+// TestNodeDies loses a node with its tasks: its job runs again elsewhere, and when the node
+// returns, leftovers of it are killed.
 func TestNodeDies(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	options := three()

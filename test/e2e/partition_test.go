@@ -13,8 +13,7 @@ import (
 
 func (s *site) index(ctl *cluster.Controller) int { return slices.Index(s.Controllers(), ctl) }
 
-// refuses wants a controller to acknowledge nothing and to answer no fresh read
-// for a while.
+// refuses checks that a controller acknowledges nothing and answers no fresh read for a while.
 func (s *site) refuses(ctx context.Context, ctl *cluster.Controller, job uint64) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -39,8 +38,8 @@ func (s *site) read(ctx context.Context, ctl *cluster.Controller, job uint64) (*
 	return answer.Jobs[0], nil
 }
 
-// TestLeaderCutOff puts the leader into a minority: it must stop answering, and
-// the others go on.
+// TestLeaderCutOff puts the leader into a minority: it must stop answering, and the others
+// continue.
 func TestLeaderCutOff(t *testing.T) {
 	needsRoot(t, "network namespaces")
 	ctx := limited(t, 4*hang)
@@ -65,8 +64,8 @@ func TestLeaderCutOff(t *testing.T) {
 	s.audit(ctx)
 }
 
-// TestMajorityCutOff leaves nobody with a majority: nothing may be acknowledged,
-// and all goes on when the network does.
+// TestMajorityCutOff leaves no majority: nothing may be acknowledged, and the cluster continues
+// when the network heals.
 func TestMajorityCutOff(t *testing.T) {
 	needsRoot(t, "network namespaces")
 	ctx := limited(t, 4*hang)
@@ -91,7 +90,7 @@ func TestMajorityCutOff(t *testing.T) {
 	s.audit(ctx)
 }
 
-// TestOneWayCuts lets messages through in one direction only.
+// TestOneWayCuts drops messages in one direction only.
 func TestOneWayCuts(t *testing.T) {
 	needsRoot(t, "network namespaces")
 	ctx := limited(t, 4*hang)
@@ -101,7 +100,7 @@ func TestOneWayCuts(t *testing.T) {
 	stop := s.load(16)
 	leader := s.leader(ctx)
 	deaf := s.others(leader)[0]
-	s.must(s.Cut(s.index(leader), s.index(deaf))) // one follower does not hear the leader
+	s.must(s.Cut(s.index(leader), s.index(deaf))) // one follower receives nothing from the leader
 	for range 3 {
 		s.wait(ctx, time.Second)
 		s.probe(ctx)
@@ -109,12 +108,12 @@ func TestOneWayCuts(t *testing.T) {
 	s.must(s.Heal())
 	s.must(audit.AwaitFollower(ctx, s.Cluster, deaf))
 	leader = s.leader(ctx)
-	for _, other := range s.others(leader) { // the leader hears all and is heard by none
+	for _, other := range s.others(leader) { // the leader receives from all and reaches none
 		s.must(s.Cut(s.index(leader), s.index(other)))
 	}
 	_, err := s.LeaderAmong(ctx, s.others(leader)...)
 	s.must(err)
-	t.Log("nobody hears the leader; submission acknowledged after", s.probe(ctx).Round(time.Millisecond))
+	t.Log("no member receives from the leader; submission acknowledged after", s.probe(ctx).Round(time.Millisecond))
 	s.must(s.Heal())
 	s.must(audit.AwaitFollower(ctx, s.Cluster, leader))
 	stop()

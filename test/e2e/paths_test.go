@@ -9,7 +9,7 @@ import (
 	"github.com/greylag/greylag/internal/image/ociimage"
 )
 
-// privateHome is a folder that only bob may enter, with files that everyone might read.
+// privateHome returns a folder that only bob may enter, with files that all users may read.
 func privateHome(s *site) string {
 	s.t.Helper()
 	home, err := os.MkdirTemp(s.Work, "home-")
@@ -42,8 +42,8 @@ func processIn(s *site, folder string) (found string) {
 	return found
 }
 
-// othersFiles: no path that a user names leads the node to what only another user's process, the
-// kernel or the node's own daemon may see.
+// othersFiles checks that no path that a user names leads the node to what only another user's
+// process, the kernel or the node's own daemon may see.
 func othersFiles(s *site) {
 	needsRoot(s.t, "two users")
 	s.needsContainers("tasks as their users")
@@ -77,8 +77,9 @@ func othersFiles(s *site) {
 	s.ends(running, "CANCELLED")
 }
 
-// workDirs: a working directory that is a link in /tmp shows no more of the host than the task
-// sees anyway, and one that cannot be entered is the user's failure, at the first attempt.
+// workDirs checks that a working directory that is a link in /tmp shows no more of the host than
+// the task sees anyway, and that one that cannot be entered is the user's failure, at the first
+// attempt.
 func workDirs(s *site) {
 	needsRoot(s.t, "a second user")
 	s.needsContainers("private folders")

@@ -17,10 +17,9 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// TestReportsOfControllersAreEqual: jobs are paid for while the leader is killed, and
-// every report of that time in every format is the same to the byte whichever
-// controller it is asked of, also of one that has just started. What they say is what
-// the jobs came to.
+// TestReportsOfControllersAreEqual charges jobs while the leader is killed: every report of that
+// time in every format is the same to the byte on every controller, also on one that has just
+// started, and matches the jobs.
 func TestReportsOfControllersAreEqual(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	b := newBank(t, three(), "")
@@ -69,7 +68,7 @@ func (p period) name() string {
 	return p.from.UTC().Format("20060102T150405Z") + "-" + p.to.UTC().Format("20060102T150405Z")
 }
 
-// report is the command for a report of it.
+// report returns the command for a report of it.
 func (p period) report(name string, options ...string) []string {
 	return append([]string{"report", name, "--from", p.from.UTC().Format(time.RFC3339), "--to", p.to.UTC().Format(time.RFC3339)}, options...)
 }
@@ -99,7 +98,7 @@ func (b *bank) mixed(ctx context.Context, when string) {
 	b.opened(ctx, when)
 }
 
-// opened runs a job that has its GPU open until the controllers have heard so.
+// opened runs a job that has its GPU open until the controllers have received that.
 func (b *bank) opened(ctx context.Context, when string) {
 	b.t.Helper()
 	if os.Geteuid() != 0 { // without containers there are no devices to open
@@ -119,8 +118,8 @@ func (b *bank) opened(ctx context.Context, when string) {
 	b.await(ctx, id, "COMPLETED")
 }
 
-// over waits until a period is over by the log's clock, which stands still when nothing
-// happens, and everywhere.
+// over waits until a period is over by the log's clock on every controller; that clock advances
+// only with entries.
 func (b *bank) over(ctx context.Context, p period) {
 	b.t.Helper()
 	b.must(cluster.Until(ctx, "the period is over", func() (bool, error) {
@@ -135,7 +134,7 @@ func (b *bank) over(ctx context.Context, p period) {
 	}))
 }
 
-// made wants a controller to make a report with an outcome.
+// made requires a controller to make a report with an outcome.
 func (b *bank) made(ctx context.Context, ctl *cluster.Controller, outcome string, args ...string) {
 	b.t.Helper()
 	result, err := b.RunAt(ctx, ctl, "gctl", args...)
@@ -145,7 +144,7 @@ func (b *bank) made(ctx context.Context, ctl *cluster.Controller, outcome string
 	}
 }
 
-// filesOf is what a folder holds, by names below it.
+// filesOf returns the content of a folder, by names below it.
 func filesOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -167,11 +166,11 @@ func filesOf(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// addUp wants what reports say of a period to be what the jobs of it came to.
+// addUp checks that the reports of a period equal the sums of its jobs.
 func (b *bank) addUp(ctx context.Context, p period) {
 	b.t.Helper()
 	var used, charged, jobs, spent, had, bill int64
-	var told, counted [2]int64 // for how long GPUs were busy, of how long
+	var reported, counted [2]int64 // for how long GPUs were busy, out of how long
 	request := &greylagv1.Periods{Bounds: []*timestamppb.Timestamp{timestamppb.New(p.from), timestamppb.New(p.to)}}
 	usage, err := b.client.Reports().StreamUsage(ctx, &greylagv1.StreamUsageRequest{Periods: request})
 	b.must(err)
@@ -179,7 +178,7 @@ func (b *bank) addUp(ctx context.Context, p period) {
 	for usage.Receive() {
 		for _, r := range usage.Msg().Rows {
 			used, charged = used+r.Gpu, charged+r.Charged
-			told[0], told[1] = told[0]+r.GpuBusy, told[1]+r.GpuKnown
+			reported[0], reported[1] = reported[0]+r.GpuBusy, reported[1]+r.GpuKnown
 			for _, n := range r.Ended {
 				jobs += n
 			}
@@ -217,8 +216,8 @@ func (b *bank) addUp(ctx context.Context, p period) {
 	if off := used - had; off < -count || off > count || jobs != count || count != 14 || charged != bill || spent != bill || bill == 0 {
 		b.t.Errorf("reports say %d GPU ms, %d jobs, %d charged, the journal %d; %d jobs came to %d GPU ms and %d", used, jobs, charged, spent, count, had, bill)
 	}
-	if told != counted || told[0] == 0 && os.Geteuid() == 0 || told[1] < told[0] || told[1] > used {
-		b.t.Errorf("reports say that GPUs were busy for %d of %d ms, the jobs %d", told[0], told[1], counted)
+	if reported != counted || reported[0] == 0 && os.Geteuid() == 0 || reported[1] < reported[0] || reported[1] > used {
+		b.t.Errorf("reports say that GPUs were busy for %d of %d ms, the jobs %d", reported[0], reported[1], counted)
 	}
 }
 

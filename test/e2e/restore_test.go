@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestRestoreFromABackup restores a cluster of three controllers while its nodes go on: what
-// ran at the backup runs on, what waited runs, what came later is cleared from the nodes, and
-// a job that gets a number of the lost time is another one. The history was left out, or not.
+// TestRestoreFromABackup restores a cluster of three controllers while its nodes continue: jobs
+// that ran at the backup run on, pending ones run, later ones are removed from the nodes, and a job
+// that gets a number of the lost time is another one. The history was left out, or not.
 func TestRestoreFromABackup(t *testing.T) {
 	for name, options := range map[string][]string{"state alone": nil, "with history": {"--with-history"}} {
 		t.Run(name, func(t *testing.T) { restoreFromABackup(t, options...) })
@@ -45,14 +45,14 @@ func restoreFromABackup(t *testing.T, options ...string) {
 	if job := s.await(ctx, runs, "RUNNING"); job.Attempt != 1 {
 		t.Errorf("the job that ran at the backup is in attempt %d", job.Attempt)
 	}
-	s.ends(ends, "NODE_FAIL") // its end was known to the lost time alone
+	s.ends(ends, "NODE_FAIL") // only the lost time knows its end
 	for _, id := range during {
 		if job, err := s.get(ctx, id); err == nil && job.Id == id { // those that are in the backup
 			s.ends(id, "FAILED")
 		}
 	}
 	var again uint64
-	for again < lost { // numbers of the lost time are given out a second time
+	for again < lost { // numbers of the lost time are assigned a second time
 		again = s.gsubmit(tester, s.script("exit 9"))
 	}
 	if job := s.ends(again, "FAILED"); job.ExitCode != 9 || job.Attempt != 1 {
@@ -90,8 +90,8 @@ func (s *site) submitAllTheTime(script string) (ids []uint64, stop func()) {
 	return ids, func() { close(ended); <-done }
 }
 
-// rightAfterRestore checks what the restored cluster says of itself: on every controller the
-// journals are whole, stale reads are answered and no warning repeats; the nodes are clean.
+// rightAfterRestore checks the restored cluster: on every controller the journals are whole, stale
+// reads are answered and no warning repeats; the nodes are clean.
 func (s *site) rightAfterRestore(ctx context.Context, job uint64, leftOut bool) {
 	s.idle(ctx)
 	for _, ctl := range s.Controllers() {

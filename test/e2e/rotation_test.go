@@ -13,14 +13,14 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// rotation is that of gctl cert list --json.
+// rotation is the rotation of gctl cert list --json.
 type rotation struct {
 	Phase    string   `json:"phase"`
 	NewCA    string   `json:"new_ca"`
 	WaitsFor []string `json:"waits_for"`
 }
 
-// rotation returns how far the rotation of the CA is.
+// rotation returns the progress of the CA's rotation.
 func (s *site) rotation() (r rotation) {
 	s.t.Helper()
 	var list struct {
@@ -42,7 +42,7 @@ func (s *site) awaitRotation(phase string) {
 	})
 }
 
-// refuses fails the test unless gctl cert rotate is refused with these words.
+// refusesRotation fails the test unless gctl cert rotate is refused with these words.
 func (s *site) refusesRotation(words string, options ...string) {
 	s.t.Helper()
 	if result := s.run(tester, "gctl", append([]string{"cert", "rotate"}, options...)...); result.Exit == 0 || !strings.Contains(result.Stderr, words) {
@@ -50,7 +50,7 @@ func (s *site) refusesRotation(words string, options ...string) {
 	}
 }
 
-// askAgain has the daemons of nodes and the login host ask for the CAs now: they do when they start.
+// askAgain restarts the daemons of nodes and the login host: they ask for the CAs at their start.
 // With every fault, it leaves them to ask each minute.
 func (s *site) askAgain() {
 	s.t.Helper()
@@ -130,7 +130,8 @@ func (s *site) startAll() {
 	}
 }
 
-// refusesRotationWithoutController: a controller that does not answer may lack the new CA.
+// refusesRotationWithoutController checks that a rotation needs every controller's answer: a silent
+// one may lack the new CA.
 func (s *site) refusesRotationWithoutController() {
 	s.t.Helper()
 	s.leader(s.t.Context())
@@ -165,7 +166,7 @@ func (s *site) oldCAIsGone(ctx context.Context, old *pki.Identity, before *pki.T
 	client, err := s.Client()
 	s.must(err)
 	s.t.Cleanup(client.Close)
-	s.client = client // the one before accepts the old CA alone
+	s.client = client // the previous one accepts only the old CA
 }
 
 // holdKeys waits until every controller holds the private keys of n CAs.

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestACleanStopIsQuiet: a daemon that is stopped with SIGTERM logs no error of its own
+// TestACleanStopIsQuiet checks that a daemon that is stopped with SIGTERM logs no error of its own
 // connections, and last of all that it has stopped.
 func TestACleanStopIsQuiet(t *testing.T) {
 	s := newSite(t, three())
@@ -23,11 +23,11 @@ func TestACleanStopIsQuiet(t *testing.T) {
 	}
 }
 
-var trouble = regexp.MustCompile(`(?m)^.*(err=<nil>|closed network connection).*$`)
+var connectionErrors = regexp.MustCompile(`(?m)^.*(err=<nil>|closed network connection).*$`)
 
 func quiet(t *testing.T, name, log string) {
 	t.Helper()
-	for _, line := range trouble.FindAllString(log, -1) {
+	for _, line := range connectionErrors.FindAllString(log, -1) {
 		t.Errorf("%s: %s", name, line)
 	}
 	lines := strings.Split(strings.TrimSpace(log), "\n")

@@ -14,7 +14,7 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// forecasts is what gsim what-if --json prints.
+// forecasts is the output of gsim what-if --json.
 type forecasts struct {
 	Now  time.Time `json:"now"`
 	Jobs []struct {
@@ -24,8 +24,9 @@ type forecasts struct {
 	} `json:"jobs"`
 }
 
-// TestWhatIf saves a live cluster and asks when its jobs would start, if. Its two nodes
-// of four GPUs are one job's for fifty minutes; two jobs wait, the first for both nodes.
+// TestWhatIf saves a live cluster and computes when its jobs would start under changes. Its two
+// nodes of four GPUs belong to one job for fifty minutes; two jobs are pending, the first for both
+// nodes.
 func TestWhatIf(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	s := newSite(t, cluster.Options{Nodes: 2, GPUs: 4, CPUs: 16, Memory: "8GiB", Tmpfs: true, Policy: quickKill()})
@@ -74,13 +75,13 @@ func TestWhatIf(t *testing.T) {
 	s.idle(ctx)
 }
 
-// whatIf wants each waiting job to start so many minutes after the snapshot, within two.
+// whatIf checks that each pending job starts that many minutes after the snapshot, within two.
 func (s *site) whatIf(saved string, options []string, minutes ...float64) {
 	s.t.Helper()
 	var got forecasts
 	s.must(json.Unmarshal([]byte(s.ok(tester, "gsim", append([]string{"what-if", saved, "--check", "--json"}, options...)...)), &got))
 	waits := got.Jobs
-	if len(waits) > len(minutes) { // of a lost node's job, which waits again
+	if len(waits) > len(minutes) { // of a lost node's job, which is pending again
 		waits = waits[len(waits)-len(minutes):]
 	}
 	if len(waits) != len(minutes) {

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// quiet is how long the leader may not have heard a member: ten heartbeats and more.
+	// quiet is how long a member may not have answered the leader: ten heartbeats and more.
 	quiet = 10 * time.Second
-	// mostBehind is how many entries a member may lack before it is worth a word: some
-	// seconds under full load.
+	// mostBehind is how many entries a member may lag before it is reported: some seconds under
+	// full load.
 	mostBehind = 50_000
 	// callTime bounds one call of the API.
 	callTime = 10 * time.Second
@@ -35,10 +35,10 @@ func (x *exam) commands(ctx context.Context) {
 	named := os.Getenv(config.ClientEnv)
 	if !x.configured(named, standard, "", err) {
 		if _, err := os.Stat(cfg.CAFile); err != nil && cfg.JobSocket == "" {
-			x.note(Fault, "configuration", "an administrator runs: gctl join TOKEN@CONTROLLER; or set "+config.ClientEnv+" to a client.toml", "this host belongs to no cluster: neither %s nor %s is there", standard, cfg.CAFile)
+			x.note(Fault, "configuration", "an administrator runs: gctl join TOKEN@CONTROLLER; or set "+config.ClientEnv+" to a client.toml", "this host belongs to no cluster: neither %s nor %s exists", standard, cfg.CAFile)
 			return
 		}
-		x.good("configuration", "%s is absent: the defaults hold", standard)
+		x.good("configuration", "%s does not exist: using defaults", standard)
 	}
 	if err != nil {
 		return
@@ -53,7 +53,7 @@ func (x *exam) commands(ctx context.Context) {
 	}
 	x.authority(trust)
 	_, err = auth.FetchToken(ctx, cfg.AuthSocket)
-	known := !x.failed("gauthd", "see why in its log: journalctl -u gauthd", err)
+	known := !x.failed("gauthd", "check its log: journalctl -u gauthd", err)
 	if known {
 		x.good("gauthd", "issues tokens for you on %s", cfg.AuthSocket)
 	}
@@ -71,10 +71,10 @@ func (x *exam) commands(ctx context.Context) {
 func (x *exam) agreement(status *greylagv1.GetStatusResponse) {
 	bad := len(x.findings)
 	if status.Leader == "" {
-		x.note(Fault, "cluster", "a leader needs a majority of the members: see gctl cluster status which of them run", "no controller leads")
+		x.note(Fault, "cluster", "no quorum: check which controllers are running with gctl cluster status", "no controller leads")
 	}
 	if status.DiskLow {
-		x.note(Warning, "cluster", "make room in its data_dir", "the disk of controller %s is almost full", status.Id)
+		x.note(Warning, "cluster", "free space in its data_dir", "the disk of controller %s is almost full", status.Id)
 	}
 	if status.Version != version.Version {
 		x.note(Warning, "version", "upgrade the older one; one version apart is fine for a while", "this host has %s, controller %s has %s", version.Version, status.Id, status.Version)
@@ -91,7 +91,7 @@ func (x *exam) agreement(status *greylagv1.GetStatusResponse) {
 		case m.LastContact == nil || m.LastContact.AsDuration() > quiet:
 			x.note(Warning, "cluster", "start gctld there, or gctl cluster remove "+m.Id+" if it is retired", "controller %s at %s does not answer the leader", hostText(m), m.Address)
 		case m.MatchIndex+mostBehind < status.CommitIndex:
-			x.note(Warning, "cluster", "it catches up by itself; if it does not, check its disk and the network", "controller %s is %d entries behind", hostText(m), status.CommitIndex-m.MatchIndex)
+			x.note(Warning, "cluster", "it catches up automatically; if it does not, check its disk and the network", "controller %s is %d entries behind", hostText(m), status.CommitIndex-m.MatchIndex)
 		}
 	}
 	if r := status.Restored; r != nil && (r.FirstJob > 0 || r.CreditsLeftOut > 0 || r.AuditLeftOut > 0) {
@@ -103,10 +103,10 @@ func (x *exam) agreement(status *greylagv1.GetStatusResponse) {
 	}
 }
 
-// stamp is an instant for a sentence.
+// stamp formats an instant within a sentence.
 func stamp(t *timestamppb.Timestamp) string { return t.AsTime().Local().Format(time.DateTime) }
 
-// hostText is the host name of a member, with its id.
+// hostText returns the host name of a member, with its ID.
 func hostText(m *greylagv1.Member) string {
 	if m.Name == "" {
 		return m.Id
@@ -114,8 +114,8 @@ func hostText(m *greylagv1.Member) string {
 	return m.Name + " (" + m.Id + ")"
 }
 
-// HeldUp says what an upgrade of the controllers waits for, as far as their leader knows, and
-// how to go on; nothing when all of them are through with it.
+// HeldUp describes what an upgrade of the controllers waits for, as far as their leader knows, and
+// how to continue; "" when all of them have completed it.
 func HeldUp(s *greylagv1.GetStatusResponse) (problem, advice string) {
 	if s.JournalForm >= s.NewestForm || s.Leader == "" || s.Id != s.Leader {
 		return "", ""
@@ -128,8 +128,8 @@ func HeldUp(s *greylagv1.GetStatusResponse) (problem, advice string) {
 		}
 	}
 	if len(away) == 0 {
-		return problem, "update those that run an older version; it goes on by itself some seconds after the last one"
+		return problem, "upgrade those that run an older version; the change follows some seconds after the last one"
 	}
 	who := strings.Join(away, ", ")
-	return problem + ", and nobody can ask " + who, "start gctld of this version there; or, if it is retired, gctl cluster remove " + away[0]
+	return problem + "; cannot ask " + who, "start gctld of this version there; or, if it is retired, gctl cluster remove " + away[0]
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
-// command is the commands of this package on one run of gctl.
+// command holds the commands of this package in one run of gctl.
 type command struct{ *tool.Tool }
 
 // Command returns gctl doctor.
@@ -26,16 +26,16 @@ It ends with status 1 if there is a fault; warnings alone are no failure.`
 func (t command) doctor() *cobra.Command {
 	var where Host
 	c := &cobra.Command{
-		Use: "doctor", Short: "Find what is wrong with this host", Long: doctorLong, GroupID: tool.GroupHost, Args: cobra.NoArgs,
+		Use: "doctor", Short: "Diagnose this host", Long: doctorLong, GroupID: tool.GroupHost, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return t.diagnose(Examine(c.Context(), where)) },
 	}
-	c.Flags().StringVar(&where.Controller, "gctld", "", "gctld's file [/etc/greylag/gctld.toml, where gctld is set up]")
-	c.Flags().StringVar(&where.Node, "gnoded", "", "gnoded's file [/etc/greylag/gnoded.toml, where gnoded is set up]")
-	c.Flags().StringVar(&where.Auth, "gauthd", "", "gauthd's file [/etc/greylag/gauthd.toml, where gauthd is set up]")
+	c.Flags().StringVar(&where.Controller, "gctld", "", "gctld's file [/etc/greylag/gctld.toml, if gctld is set up]")
+	c.Flags().StringVar(&where.Node, "gnoded", "", "gnoded's file [/etc/greylag/gnoded.toml, if gnoded is set up]")
+	c.Flags().StringVar(&where.Auth, "gauthd", "", "gauthd's file [/etc/greylag/gauthd.toml, if gauthd is set up]")
 	return c
 }
 
-// diagnose prints what was found. Only a fault is a failure.
+// diagnose prints the findings. Only a fault is a failure.
 func (t command) diagnose(findings []Finding) error {
 	faults, warnings := 0, 0
 	for _, f := range findings {

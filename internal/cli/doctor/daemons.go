@@ -25,11 +25,11 @@ func (x *exam) login(ctx context.Context) {
 		return
 	}
 	_, trust := x.identity(cfg.PKIDir, pki.RoleAuth)
-	if _, err := auth.FetchToken(ctx, cfg.Socket); !x.failed("gauthd", "see why in its log: journalctl -u gauthd", err) {
+	if _, err := auth.FetchToken(ctx, cfg.Socket); !x.failed("gauthd", "check its log: journalctl -u gauthd", err) {
 		x.good("gauthd", "answers on %s", cfg.Socket)
 	}
 	if info, err := os.Stat(cfg.Socket); err == nil && info.Mode().Perm()&0o006 != 0o006 {
-		x.note(Fault, "gauthd", "restart gauthd, which opens it, and leave its mode alone", "%s has mode %04o: not every user can reach it", cfg.Socket, info.Mode().Perm())
+		x.note(Fault, "gauthd", "restart gauthd, which creates it, and do not change its mode", "%s has mode %04o: not every user can reach it", cfg.Socket, info.Mode().Perm())
 	}
 	if trust != nil {
 		x.controllers(ctx, knownTo(cfg.PKIDir, cfg.Controllers), pki.ClientTLS(trust, nil))
@@ -44,7 +44,7 @@ func (x *exam) controller(ctx context.Context) {
 	}
 	id, trust := x.identity(cfg.PKIDir, pki.RoleController)
 	if id != nil {
-		if _, err := pki.OpenCA(cfg.PKIDir); !x.failed("authority", "without it no host can join or renew here: copy ca-key.pem from another controller, mode 0600, or join this one anew", err) {
+		if _, err := pki.OpenCA(cfg.PKIDir); !x.failed("authority", "without it no host can join or renew here: copy ca-key.pem from another controller, mode 0600, or join this one again", err) {
 			x.good("authority", "this controller can let hosts join")
 		}
 	}
@@ -133,7 +133,7 @@ func (x *exam) program(check, name string) {
 	}
 }
 
-// runs finds a program, and notes where nobody could run it.
+// runs finds a program, and notes if no user could run it.
 func (x *exam) runs(check, name, advice string) (path string, ok bool) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -142,7 +142,7 @@ func (x *exam) runs(check, name, advice string) (path string, ok bool) {
 	return path, err == nil
 }
 
-// shim checks what containerd runs beside each task; whose says which one that is.
+// shim checks the shim that containerd runs for each task; whose names it.
 func (x *exam) shim(whose string) {
 	if whose == "containerd" {
 		if path, ok := x.runs("shim", "containerd-shim-runc-v2", "install it with containerd, or set containerd.shim to gshim"); ok {
@@ -150,16 +150,16 @@ func (x *exam) shim(whose string) {
 		}
 		return
 	}
-	program := cmp.Or(x.host.Shim, beside("gshim"))
+	program := cmp.Or(x.host.Shim, installed("gshim"))
 	for _, name := range []string{program, filepath.Join(filepath.Dir(program), "gshimd")} {
-		if _, ok := x.runs("shim", name, "install gshim and gshimd beside gnoded, or set containerd.shim to containerd"); !ok {
+		if _, ok := x.runs("shim", name, "install gshim and gshimd in the directory of gnoded, or set containerd.shim to containerd"); !ok {
 			return
 		}
 	}
 	x.good("shim", "Greylag's, %s", program)
 }
 
-// registered checks what the cluster holds of this node.
+// registered checks the cluster's record of this node.
 func (x *exam) registered(ctx context.Context, c *client.Client, name string) {
 	answer, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{Names: []string{name}})
 	if x.failed("gnoded", "start it: systemctl start gnoded; its log says why it does not register", err) {
@@ -172,11 +172,11 @@ func (x *exam) registered(ctx context.Context, c *client.Client, name string) {
 	x.inUse(answer.Nodes[0])
 	switch n := answer.Nodes[0]; {
 	case n.State == "UNKNOWN" || n.State == "DOWN":
-		x.note(Fault, "gnoded", "start it: systemctl start gnoded; its log says why it is not heard", "the controllers call node %s %s", name, n.State)
+		x.note(Fault, "gnoded", "start it: systemctl start gnoded; its log says why it does not report", "the controllers report node %s as %s", name, n.State)
 	case n.Fault != "":
-		x.note(Fault, "gnoded", "mend that; gnoded takes it up by itself", "node %s tells of a fault: %s", name, n.Fault)
+		x.note(Fault, "gnoded", "fix it; gnoded notices automatically", "node %s reports a fault: %s", name, n.Fault)
 	case n.Drain:
-		x.note(Warning, "gnoded", "gctl resume "+name+" when that is over", "node %s was drained by %s: %s", name, n.ReasonBy, n.Reason)
+		x.note(Warning, "gnoded", "gctl resume "+name+" when it is ready for work", "node %s was drained by %s: %s", name, n.ReasonBy, n.Reason)
 	default:
 		x.good("gnoded", "node %s is %s, %d CPUs, %d GPUs, runs tasks with %s", name, n.State, n.Cpus, len(n.Gpus), cmp.Or(n.Runtime, "an unknown runtime"))
 	}

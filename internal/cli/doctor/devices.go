@@ -23,8 +23,8 @@ func (x *exam) containerd(ctx context.Context, socket string) {
 	}
 }
 
-// containerdVersion makes the one call of containerd's API that needs nothing of it:
-// its client would be ten times the size of this program.
+// containerdVersion makes the one call of containerd's API that needs none of its packages: its
+// client would be ten times the size of this program.
 func containerdVersion(ctx context.Context, socket string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
@@ -58,11 +58,11 @@ func containerdVersion(ctx context.Context, socket string) (string, error) {
 	return "", fmt.Errorf("what answers on %s is not containerd", socket)
 }
 
-// gpuTime is how long the driver may take; a host without its persistence daemon
-// initialises every GPU.
+// gpuTime is how long the driver may take; on a host without its persistence daemon it initialises
+// every GPU.
 const gpuTime = 45 * time.Second
 
-// gpus checks that the driver knows the devices that are in the host.
+// gpus checks that the driver knows the host's devices.
 func (x *exam) gpus(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, gpuTime)
 	defer cancel()
@@ -70,12 +70,12 @@ func (x *exam) gpus(ctx context.Context) {
 	found, err := x.inventory(ctx)
 	switch {
 	case err != nil && present == 0:
-		x.note(Warning, "gpus", "install gnvml beside gnoded if this host is to have GPUs", "cannot be asked for: %s", err)
+		x.note(Warning, "gpus", "install gnvml in the directory of gnoded if this host has GPUs", "cannot list them: %s", err)
 		return
-	case x.failed("gpus", "see whether nvidia-smi answers; if it hangs, the driver does: reboot the host", err):
+	case x.failed("gpus", "check that nvidia-smi answers; if it hangs, the driver does: reboot the host", err):
 		return
 	case found.Driver == "" && present > 0:
-		x.note(Fault, "gpus", "install NVIDIA's driver; nvidia-smi must list them", "%d NVIDIA devices and no driver for them", present)
+		x.note(Fault, "gpus", "install NVIDIA's driver; nvidia-smi must list them", "%d NVIDIA devices without a driver", present)
 		return
 	}
 	for _, d := range found.Devices {
@@ -98,9 +98,9 @@ func (x *exam) gpus(ctx context.Context) {
 	}
 }
 
-// nvidiaDevices counts the GPUs on the PCI bus, whether or not a driver has them:
-// NVIDIA's vendor id, and the classes of display and 3D controllers (PCI Code and ID
-// Assignment Specification, class 03h).
+// nvidiaDevices counts the GPUs on the PCI bus, whether or not a driver has them: NVIDIA's vendor
+// ID, and the classes of display and 3D controllers (PCI Code and ID Assignment Specification,
+// class 03h).
 func nvidiaDevices() int {
 	vendors, _ := filepath.Glob("/sys/bus/pci/devices/*/vendor") // the pattern is well formed
 	n := 0

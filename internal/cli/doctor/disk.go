@@ -8,14 +8,14 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// How little room makes trouble: controllers give up leadership when theirs is used
-// up to what they set aside (64 MiB), and a log grows by some hundred MiB a day.
+// leastFree and lowFree are the limits of free space: controllers transfer leadership when their
+// reserve (64 MiB) is used, and a log grows by some hundred MiB a day.
 const (
-	leastRoom = 128 * cluster.MiB
-	lowRoom   = cluster.GiB
+	leastFree = 128 * cluster.MiB
+	lowFree   = cluster.GiB
 )
 
-// rough is an amount for people, to a tenth of the unit.
+// rough formats an amount for people, to a tenth of the unit.
 func rough(b cluster.Bytes) string {
 	if b < cluster.GiB {
 		return fmt.Sprintf("%.1f MiB", float64(b)/float64(cluster.MiB))
@@ -23,12 +23,13 @@ func rough(b cluster.Bytes) string {
 	return fmt.Sprintf("%.1f GiB", float64(b)/float64(cluster.GiB))
 }
 
-// writable returns why nothing can be written into a folder; also as root, for whom
-// a file system may still be mounted for reading only.
+// writable returns why a folder cannot be written; also for root, since a file system may be
+// mounted read-only.
 func writable(dir string) error { return unix.Access(dir, unix.W_OK|unix.X_OK) }
 
-// room is what is free for users, and the size, of the file system that holds path.
-func room(path string) (free, total cluster.Bytes, err error) {
+// freeSpace returns the space that is free for users, and the size, of the file system that holds
+// path.
+func freeSpace(path string) (free, total cluster.Bytes, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
 		return 0, 0, err

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// fault is one way to break a host: what then must be found.
+// fault is one way to break a host, and the expected finding.
 type fault struct {
 	name  string
 	harm  func(w *world)
@@ -33,7 +33,7 @@ func TestNothingIsWrong(t *testing.T) {
 	for _, f := range Examine(t.Context(), w.host) {
 		parts[f.Part]++
 		if f.Level == Warning && strings.Contains(f.Found, " left of ") {
-			continue // the disk on which the test runs, of which it knows nothing
+			continue // the disk of the test, whose state is unknown
 		}
 		if f.Level != Good || f.Advice != "" || f.Found == "" {
 			t.Errorf("%+v", f)
@@ -57,7 +57,7 @@ func TestEveryFault(t *testing.T) {
 	}
 }
 
-// TestTheClustersAdvice: what a controller advises counts more than what usually helps.
+// TestTheClustersAdvice checks that a controller's hint takes precedence over the general one.
 func TestTheClustersAdvice(t *testing.T) {
 	w := newWorld(t)
 	refusal := connect.NewError(connect.CodeUnauthenticated, errors.New("certificate was revoked"))
@@ -143,7 +143,7 @@ while read line; do id=${line#*\"id\":}; echo '{"id":'${id%%%%,*}',"host":{"driv
 	}
 }
 
-// again issues a certificate anew.
+// again issues another certificate.
 func (w *world) again(folder string, role pki.Role, name string, at time.Time) {
 	must(w.t, w.ca.Issue(w.path(folder), pki.Grant{Peer: pki.Peer{ClusterID: "lab-00000001", Role: role, Name: name}}, at))
 }
@@ -185,7 +185,7 @@ func clusterFaults() []fault {
 		{"members that the file does not name", func(w *world) {
 			w.status.Members = append(w.status.Members, &greylagv1.Member{Id: "ctl-3", Address: "127.0.0.1:2", Voter: true, LastContact: durationpb.New(0), MatchIndex: 100_000})
 		}, Commands, "controllers", Warning, "the commands know 1 of 2 members; missing: 127.0.0.1:2"},
-		{"an incomplete archive", func(w *world) { w.status.ArchiveMissing = "finished jobs 1 to 9: nobody has them" }, Commands, "archive", Warning, "ctl-1 is incomplete: finished jobs 1 to 9"},
+		{"an incomplete archive", func(w *world) { w.status.ArchiveMissing = "finished jobs 1 to 9: missing" }, Commands, "archive", Warning, "ctl-1 is incomplete: finished jobs 1 to 9"},
 		{"no leader", func(w *world) { w.status.Leader = "" }, Commands, "cluster", Fault, "no controller leads"},
 		{"a full disk", func(w *world) { w.status.DiskLow = true }, Commands, "cluster", Warning, "almost full"},
 		{"another version", func(w *world) { w.status.Version = "v0.1" }, Commands, "version", Warning, "v0.1"},
@@ -193,7 +193,7 @@ func clusterFaults() []fault {
 		{"an upgrade that waits", func(w *world) { w.status.JournalForm, w.status.NewestForm = 4, 5 }, Commands, "cluster", Warning, "until every controller knows form 5"},
 		{"an upgrade that waits for one that is away", func(w *world) {
 			w.status.JournalForm, w.status.NewestForm, w.status.Members[1].LastContact = 4, 5, nil
-		}, Commands, "cluster", Warning, "nobody can ask ctl-2"},
+		}, Commands, "cluster", Warning, "cannot ask ctl-2"},
 		{"a member that lags", func(w *world) { w.status.Members[1].MatchIndex = 7 }, Commands, "cluster", Warning, "99993 entries behind"},
 		{"an unknown node", func(w *world) { w.node = nil }, Node, "gnoded", Fault, "has no node n1"},
 		{"a node that is not heard", func(w *world) { w.node.State = "DOWN" }, Node, "gnoded", Fault, "DOWN"},
@@ -202,7 +202,7 @@ func clusterFaults() []fault {
 	}
 }
 
-// TestNoPart: a host of no cluster is told so.
+// TestNoPart checks the message on a host that belongs to no cluster.
 func TestNoPart(t *testing.T) {
 	if _, err := os.Stat("/etc/greylag"); err == nil {
 		t.Skip("this host is set up for Greylag: it belongs to a cluster")

@@ -14,21 +14,21 @@ import (
 const (
 	// reachTime is how long a controller may take to answer.
 	reachTime = 5 * time.Second
-	// mostSkew is how much two clocks may differ: tokens live 60 s, and a leader whose
-	// clock is 5 s from its peers' gives up leadership. The date in an answer is in
-	// whole seconds.
+	// mostSkew is how much two clocks may differ: tokens are valid for 60 s, and a leader whose
+	// clock differs from its peers' by 5 s transfers leadership. The date in an answer is in whole
+	// seconds.
 	mostSkew = 2 * time.Second
 )
 
-// answer is what became of asking one controller for anything at all.
+// answer is the result of any request to one controller.
 type answer struct {
 	address string
 	err     error
-	skew    time.Duration // its clock is so far ahead of this host's; 0 within what can be told
+	skew    time.Duration // how far its clock is ahead of this host's; 0 within the measurement error
 }
 
-// reach asks every controller at once, by the way that all programs take: TLS under
-// the cluster's CA. Whatever is answered will do.
+// reach asks every controller at once, in the way of all programs: TLS under the cluster's CA. Any
+// answer suffices.
 func reach(ctx context.Context, addresses []string, tls *tls.Config) []answer {
 	all := make([]answer, len(addresses))
 	client := &http.Client{Timeout: reachTime, Transport: &http.Transport{TLSClientConfig: tls, ForceAttemptHTTP2: true, DisableKeepAlives: true}}
@@ -57,7 +57,7 @@ func ask(ctx context.Context, client *http.Client, address string) answer {
 	response.Body.Close()
 	date, err := http.ParseTime(response.Header.Get("Date"))
 	switch {
-	case err != nil: // it says no time
+	case err != nil: // it has no time
 	case date.After(after.Add(mostSkew)):
 		a.skew = date.Sub(after)
 	case date.Add(time.Second).Before(before.Add(-mostSkew)):
@@ -66,7 +66,7 @@ func ask(ctx context.Context, client *http.Client, address string) answer {
 	return a
 }
 
-// controllers checks that this host reaches them, and that its clock is theirs.
+// controllers checks that this host reaches them, and that their clocks agree with its own.
 func (x *exam) controllers(ctx context.Context, addresses []string, tls *tls.Config) (reached bool) {
 	var silent, ahead, behind []string
 	var why error
@@ -81,10 +81,10 @@ func (x *exam) controllers(ctx context.Context, addresses []string, tls *tls.Con
 			behind, worst = append(behind, a.address), max(worst, -a.skew)
 		}
 	}
-	const advice = "is gctld running there, and is the way to its port open? controllers names them in this host's file"
+	const advice = "check that gctld runs there and its port is open; controllers in this host's file lists them"
 	switch {
 	case errors.Is(why, pki.ErrUntrusted) || errors.Is(why, pki.ErrWrongRole):
-		x.note(Fault, "controllers", "what answers there is no controller of this cluster: mend controllers in the file, or join this host again", "%s: %s", words(silent), plain(why))
+		x.note(Fault, "controllers", "no controller of this cluster answers there: fix controllers in the file, or join this host again", "%s: %s", words(silent), plain(why))
 	case len(silent) == len(addresses):
 		x.note(Fault, "controllers", advice, "none answers: %s: %s", words(silent), plain(why))
 	case len(silent) > 0:
@@ -93,15 +93,15 @@ func (x *exam) controllers(ctx context.Context, addresses []string, tls *tls.Con
 		x.good("controllers", "every configured or learned address answers: %d", len(addresses))
 	}
 	if len(ahead)+len(behind) > 0 {
-		x.note(Fault, "clock", "let a time service keep the clocks (chrony, systemd-timesyncd): timedatectl set-ntp true", "this host's clock differs from that of %s by %s", words(append(ahead, behind...)), worst.Round(time.Second))
+		x.note(Fault, "clock", "run a time service (chrony, systemd-timesyncd): timedatectl set-ntp true", "this host's clock differs from that of %s by %s", words(append(ahead, behind...)), worst.Round(time.Second))
 	} else if len(silent) < len(addresses) {
-		x.good("clock", "that of the controllers")
+		x.good("clock", "agrees with the controllers")
 	}
 	return len(silent) < len(addresses)
 }
 
-// plain is what went wrong on the way, without the address and the layers that
-// net/http names before it.
+// plain returns the connection error, without the address and the layers that net/http names before
+// it.
 func plain(err error) error {
 	for {
 		_, layer := any(err).(interface{ Timeout() bool }) // this layer alone: of package net, or above it

@@ -24,8 +24,8 @@ import (
 	"github.com/greylag/greylag/internal/version"
 )
 
-// world is a host with all parts, and a controller over real TLS that answers what
-// a test wants it to. It holds what tests break.
+// world is a host with all parts, and a controller over real TLS with the answers of a test. It
+// holds what tests break.
 type world struct {
 	greylagv1connect.UnimplementedClusterServiceHandler
 	t        *testing.T
@@ -37,12 +37,12 @@ type world struct {
 	stopAuth func()
 	status   *greylagv1.GetStatusResponse
 	node     *greylagv1.Node
-	refusal  error         // of questions about nodes
+	refusal  error         // to calls about nodes
 	clock    time.Duration // the controller's, ahead of the host's
 }
 
 func newWorld(t *testing.T) *world {
-	dir, err := os.MkdirTemp("", "doctor") // short: a socket lies in it
+	dir, err := os.MkdirTemp("", "doctor") // short: it contains a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,13 +1,12 @@
-// Package express is gsubmit as it is used thousands of times by scripts: a plain
+// Package express is the fast path of gsubmit for scripts that start it thousands of times: a plain
 // submission through the gauthd of this host.
 //
-// It decides, from the command line and what happens, whether this is a plain
-// submission that went well. If not, whatever the reason, it leaves everything to
-// the whole program, which is part of gctl, knows all options and has all the words;
-// the id of the request goes along, so that what was stored is not stored twice. It
-// links neither net, TLS nor HTTP, neither TOML nor the protobuf library: a process
-// without them starts in less than half the time. It prints nothing but the
-// answer and what was set aside.
+// It decides, from the command line and the answer, whether this is a plain submission that
+// succeeded. If not, for any reason, it leaves everything to the full program, which is part of
+// gctl, has all options and prints all messages. The request ID is passed on, so that a stored
+// submission is not stored again. It links neither net, TLS nor HTTP, neither TOML nor the protobuf
+// library: a process without them starts in less than half the time. It prints only the answer and
+// the lien.
 package express
 
 import (
@@ -28,7 +27,7 @@ import (
 	"github.com/greylag/greylag/internal/version"
 )
 
-// RequestVariable hands the id of a request to the whole program.
+// RequestVariable passes a request ID to the full program.
 const RequestVariable = "GREYLAG_REQUEST_ID"
 
 // Command is gsubmit as the system started it.
@@ -36,12 +35,12 @@ type Command struct {
 	Args    []string // after the program's name
 	Environ []string
 	Stdout  io.Writer
-	Stderr  io.Writer // for what was set aside
+	Stderr  io.Writer // for the lien
 	Now     time.Time
 }
 
-// Run submits, and reports whether that is all. If not, the whole program has to run,
-// with the request id, which is "" where nothing was sent.
+// Run submits, and reports whether it is done. If not, the full program has to run, with the
+// request ID, which is "" if nothing was sent.
 func (c Command) Run() (request string, done bool) {
 	line, err := jobscript.CommandLine(c.Args)
 	if err != nil || line.Has("help") {
@@ -56,7 +55,7 @@ func (c Command) Run() (request string, done bool) {
 		return "", false
 	}
 	o, warnings, err := jobscript.Resolve(line, c.Environ, script, c.Now)
-	// Moments may be told from now on, and would not be the same a moment later.
+	// Relative times may be read from here on, and would differ a moment later.
 	if err != nil || len(warnings) > 0 || o.JSON || o.Wait || o.Quote || o.TestOnly || !o.Begin.IsZero() || !o.Deadline.IsZero() {
 		return "", false
 	}
@@ -75,8 +74,8 @@ func (c Command) Run() (request string, done bool) {
 	return c.send(cfg.socket, spec, o)
 }
 
-// plain is the script and its arguments, unless it comes from standard input, which
-// can be read only once.
+// plain returns the script and its arguments, unless it comes from standard input, which can be
+// read only once.
 func plain(line jobscript.Line) (jobscript.Script, []string, bool) {
 	var script jobscript.Script
 	var err error
@@ -104,7 +103,7 @@ func (c Command) place() (jobspec.Place, error) {
 }
 
 func (c Command) send(socket string, spec []byte, o jobscript.Options) (request string, done bool) {
-	// The runtime's generator, which it seeds with chance of the kernel's: nobody else has such an id.
+	// The runtime's generator, seeded by the kernel: the ID is unique.
 	bits := binary.BigEndian.AppendUint64(nil, rand.Uint64())
 	id := hex.EncodeToString(binary.BigEndian.AppendUint64(bits, rand.Uint64()))
 	body, err := post(socket, jobspec.SubmitRequest(id, spec))
@@ -126,8 +125,8 @@ func (c Command) send(socket string, spec []byte, o jobscript.Options) (request 
 	return id, true
 }
 
-// Whole replaces this process by the whole program, for the request that was begun.
-// It returns only with an error.
+// Whole replaces this process by the full program, for the same request. It returns only with an
+// error.
 func Whole(request string) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -140,8 +139,8 @@ func Whole(request string) error {
 	return nil
 }
 
-// environment is that of the whole program: with the id of the request that was begun,
-// and of no other, which would count before it.
+// environment returns the full program's: with the ID of this request, and without an inherited
+// one, which would take precedence.
 func environment(environ []string, request string) []string {
 	environ = slices.DeleteFunc(environ, func(v string) bool { return strings.HasPrefix(v, RequestVariable+"=") })
 	if request != "" {

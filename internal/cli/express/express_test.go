@@ -20,8 +20,8 @@ import (
 	"github.com/greylag/greylag/internal/jobscript"
 )
 
-// answering serves a socket as gauthd does, with one answer, and names it in the
-// configuration of commands. Requests come out of the channel.
+// answering serves a socket as gauthd does, with one answer, and names it in the commands'
+// configuration. Requests come out of the channel.
 func answering(t *testing.T, answer http.HandlerFunc) <-chan *greylagv1.SubmitJobsRequest {
 	t.Helper()
 	dir := t.TempDir()
@@ -94,7 +94,7 @@ func TestPlainSubmissions(t *testing.T) {
 	}
 }
 
-// TestTellsWhatWasSetAside: on the other stream, but for --quiet.
+// TestTellsWhatWasSetAside checks that the lien is printed on standard error, except with --quiet.
 func TestTellsWhatWasSetAside(t *testing.T) {
 	answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		body, _ := proto.Marshal(&greylagv1.SubmitJobsResponse{Index: 3, Jobs: []*greylagv1.Submitted{{Id: 7}}, SetAside: 80_500_000})
@@ -112,7 +112,8 @@ func TestTellsWhatWasSetAside(t *testing.T) {
 	}
 }
 
-// TestLeavesTheRest: what is not plain is left before anything is sent.
+// TestLeavesTheRest checks that a submission that is not plain is passed on before anything is
+// sent.
 func TestLeavesTheRest(t *testing.T) {
 	requests := answering(t, stored)
 	for _, args := range [][]string{
@@ -137,7 +138,7 @@ func TestLeavesTheRest(t *testing.T) {
 	}
 }
 
-// TestLeavesWhatWentWrong: with the id under which it was sent.
+// TestLeavesWhatWentWrong checks that the request ID is passed on.
 func TestLeavesWhatWentWrong(t *testing.T) {
 	for name, answer := range map[string]http.HandlerFunc{
 		"refused": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "{}", http.StatusBadRequest) },
@@ -165,8 +166,8 @@ func TestLeavesWhatWentWrong(t *testing.T) {
 	}
 }
 
-// TestRequestOfTheWholeProgram: it goes on with the request that was begun, whatever was
-// in the environment before: of two values, a program takes the first.
+// TestRequestOfTheWholeProgram checks that the full program continues with the same request,
+// whatever the environment contained: of two values, a program uses the first.
 func TestRequestOfTheWholeProgram(t *testing.T) {
 	for request, want := range map[string][]string{"": {"A=b"}, "7": {"A=b", RequestVariable + "=7"}} {
 		if got := environment([]string{RequestVariable + "=old", "A=b"}, request); !slices.Equal(got, want) {
@@ -175,7 +176,7 @@ func TestRequestOfTheWholeProgram(t *testing.T) {
 	}
 }
 
-// FuzzReadHTTP: no answer crashes, and none is longer than allowed.
+// FuzzReadHTTP checks that no answer crashes, and none is longer than allowed.
 func FuzzReadHTTP(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Type: application/proto\r\n\r\nabc"))
 	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: -3\r\n\r\n"))

@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// patience is how long an answer may take before the whole program asks again,
-	// which tells the user why it takes so long.
+	// patience is how long an answer may take before the full program asks again and prints why it
+	// takes so long.
 	patience = 2 * time.Second
-	// most that gauthd passes on, and more than an answer has.
+	// mostRequest and mostAnswer are the largest request that gauthd forwards, and a size that no
+	// answer reaches.
 	mostRequest, mostAnswer = 256 << 10, 64 << 10
 )
 
-// errOther marks an answer that is not this package's to understand.
+// errOther marks an answer that this package does not understand.
 var errOther = errors.New("not a plain answer")
 
 // post submits through gauthd and returns the answer.
@@ -55,11 +56,10 @@ func dial(socket string) (*os.File, error) {
 	if err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: socket}); err != nil {
 		return nil, errors.Join(err, syscall.Close(fd))
 	}
-	return os.NewFile(uintptr(fd), socket), nil // its deadlines work, since it does not block
+	return os.NewFile(uintptr(fd), socket), nil // deadlines work, since it does not block
 }
 
-// readAnswer reads an HTTP answer that is as gauthd gives them: 200, of stated
-// length, with no encoding.
+// readAnswer reads an HTTP answer of gauthd's form: 200, with Content-Length, without an encoding.
 func readAnswer(from io.Reader) ([]byte, error) {
 	r := bufio.NewReader(io.LimitReader(from, mostAnswer))
 	status, err := r.ReadString('\n')

@@ -14,8 +14,8 @@ import (
 	"github.com/greylag/greylag/internal/hostlist"
 )
 
-// The same as in package config, which is not linked: with it come net, TOML and
-// reflection, a tenth of what a submission takes.
+// This file repeats package config, which is not linked: with it come net, TOML and reflection, a
+// tenth of the time of a submission.
 const (
 	clientEnv, clientPath = "GREYLAG_CONFIG", "/etc/greylag/client.toml"
 	socketEnv             = "GREYLAG_SOCKET"
@@ -23,15 +23,15 @@ const (
 	maxFile, maxSocket    = 256 << 10, 107
 )
 
-// settings is what a plain submission needs of client.toml.
+// settings is the part of client.toml that a plain submission needs.
 type settings struct{ socket, output string }
 
-// errNotPlain marks a configuration that is the whole program's to read: one with a
-// fault, or one that says things in a way that is not known here.
+// errNotPlain marks a configuration for the full program: one with an error, or with syntax that
+// this package does not know.
 var errNotPlain = errors.New("not a plain configuration")
 
-// load reads client.toml and its drop-ins where all they have is lines of KEY = "TEXT",
-// or ["TEXT", ...], with nothing wrong.
+// load reads client.toml and its drop-ins if they consist of lines of KEY = "TEXT", or ["TEXT",
+// ...], without errors.
 func (s *settings) load() error {
 	*s = settings{socket: authSocket, output: "table"}
 	files, err := filesOf()
@@ -61,7 +61,7 @@ func (s *settings) load() error {
 
 func isControl(c byte) bool { return c < ' ' && c != '\n' && c != '\t' || c == 0x7f }
 
-// filesOf lists the file and its drop-ins in the order in which they count.
+// filesOf returns the file and its drop-ins in order of precedence.
 func filesOf() ([]string, error) {
 	path, optional := os.Getenv(clientEnv), false
 	if path == "" {
@@ -87,7 +87,7 @@ func filesOf() ([]string, error) {
 	return files, nil
 }
 
-// read takes over what one file says.
+// read applies the content of one file.
 func (s *settings) read(text string) error {
 	var seen []string
 	for text = skip(text, "\n"); text != ""; text = skip(text, "\n") {
@@ -111,7 +111,7 @@ func (s *settings) read(text string) error {
 	return nil
 }
 
-// skip leaves out blanks, comments, and what else is among more.
+// skip skips blanks, comments, and the characters in more.
 func skip(text, more string) string {
 	for {
 		text = strings.TrimLeft(text, " \t"+more)
@@ -126,7 +126,7 @@ func skip(text, more string) string {
 	}
 }
 
-// value reads a text or a list of texts, and returns what stands behind.
+// value reads a text or a list of texts, and returns what follows.
 func value(text string) (values []string, isList bool, rest string, ok bool) {
 	if !strings.HasPrefix(text, "[") {
 		one, rest, ok := quoted(text)
@@ -147,7 +147,7 @@ func value(text string) (values []string, isList bool, rest string, ok bool) {
 	return values, true, text[1:], true
 }
 
-// quoted reads a text in quotes with nothing special in it.
+// quoted reads a quoted text without escapes.
 func quoted(text string) (inner, rest string, ok bool) {
 	if !strings.HasPrefix(text, `"`) {
 		return "", "", false
@@ -156,7 +156,7 @@ func quoted(text string) (inner, rest string, ok bool) {
 	return inner, rest, ok && !strings.ContainsAny(inner, "\\\n") && !(inner == "" && strings.HasPrefix(rest, `"`))
 }
 
-// set takes over one setting, and reports whether nothing can be wrong with it.
+// set applies one setting, and reports whether it is certainly valid.
 func (s *settings) set(key string, values []string, isList bool) bool {
 	if isList != (key == "controllers") {
 		return false
@@ -181,8 +181,8 @@ func (s *settings) set(key string, values []string, isList bool) bool {
 	return false
 }
 
-// reachable reports whether a text names controllers: HOST or HOST:PORT, or several
-// such as ctl[1-3], and no address of IPv6.
+// reachable reports whether a text names controllers: HOST or HOST:PORT, or several such as
+// ctl[1-3], and no IPv6 address.
 func reachable(text string) bool {
 	names, err := hostlist.Expand(text)
 	return err == nil && len(names) > 0 && !slices.ContainsFunc(names, func(name string) bool {

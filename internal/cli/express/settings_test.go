@@ -9,8 +9,8 @@ import (
 	"github.com/greylag/greylag/internal/config"
 )
 
-// beside holds what is read here against what package config reads, where anything is.
-func beside(t *testing.T) (read bool) {
+// compareReaders compares what is read here with what package config reads, if anything is.
+func compareReaders(t *testing.T) (read bool) {
 	t.Helper()
 	var s settings
 	if err := s.load(); err != nil {
@@ -23,7 +23,7 @@ func beside(t *testing.T) (read bool) {
 	return true
 }
 
-// written is a configuration in a folder of its own.
+// written returns a configuration in a folder of its own.
 func written(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "client.toml")
@@ -44,7 +44,7 @@ func TestSettings(t *testing.T) {
 		"": true, string(shipped): true, said: true, "auth_socket=\"/a # b\" # \u00e9\n": true,
 		"output = \"json\"\ncontrollers = [ # all\n\t\"ctl[1-3]\",\n\"a:7117\", ]": true,
 		"timeout = \"5m\"\ncolor = \"never\"\nca_file = \"/ca\"":                   true,
-		// Wrong, or not understood here.
+		// Invalid, or not understood here.
 		"output = \"yaml\"": false, "output = json": false, "output = \"table\"\noutput = \"json\"": false, "colour = \"auto\"": false,
 		"controllers = []": false, "controllers = [\"0.0.0.0\"]": false, "controllers = [\"a:0\"]": false, "controllers = \"a\"": false,
 		"controllers = [\"::1\"]": false, "controllers = [\"a\" \"b\"]": false, "auth_socket = \"s\"": false, "timeout = \"1ms\"": false,
@@ -52,13 +52,13 @@ func TestSettings(t *testing.T) {
 		"ca_file = \"/ca\" output = \"json\"": false, "[x]": false, "\xff": false, "#\x00": false, "output": false, "output = \"": false,
 	} {
 		written(t, text)
-		if got := beside(t); got != plain {
+		if got := compareReaders(t); got != plain {
 			t.Errorf("%q: read %v", text, got)
 		}
 	}
 }
 
-// TestDropIns: later files replace what earlier ones say.
+// TestDropIns checks that later files override earlier ones.
 func TestDropIns(t *testing.T) {
 	dir := strings.TrimSuffix(written(t, "output = \"json\""), ".toml") + ".d"
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -70,7 +70,7 @@ func TestDropIns(t *testing.T) {
 		}
 	}
 	var s settings
-	if err := s.load(); err != nil || s.socket != "/b" || s.output != "table" || !beside(t) {
+	if err := s.load(); err != nil || s.socket != "/b" || s.output != "table" || !compareReaders(t) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if clientEnv != config.ClientEnv || clientPath != config.ClientPath || authSocket != config.AuthSocket {
@@ -78,7 +78,8 @@ func TestDropIns(t *testing.T) {
 	}
 }
 
-// TestSettingsInsideAJob: the socket of the task counts before that of a login node.
+// TestSettingsInsideAJob checks that the socket of the task takes precedence over that of a login
+// node.
 func TestSettingsInsideAJob(t *testing.T) {
 	written(t, "auth_socket = \"/a\"")
 	for socket, plain := range map[string]bool{"/dev/greylag/job/socket": true, "socket": false, "/" + strings.Repeat("x", 200): false} {
@@ -91,12 +92,12 @@ func TestSettingsInsideAJob(t *testing.T) {
 	}
 }
 
-// FuzzSettings: what is read here, package config reads alike.
+// FuzzSettings checks that what is read here is read by package config alike.
 func FuzzSettings(f *testing.F) {
 	f.Add("controllers = [\"a\", \"b:1\"] # c\noutput = \"json\"\ntimeout = \"1m\"")
 	f.Add("auth_socket = \"/run/s\"\ncolor = \"auto\"\nca_file = \"/ca\"\ncontrollers = [\n\"ctl[1-3]:7117\",\n]\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		written(t, text)
-		beside(t)
+		compareReaders(t)
 	})
 }

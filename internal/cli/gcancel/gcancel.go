@@ -27,19 +27,19 @@ hold.
 
 func options() []getopt.Option {
 	return append(ui.FilterOptions(),
-		getopt.Option{Long: "signal", Short: 's', Value: "SIGNAL", Group: "How", Help: "only send this signal, a name or a number"},
-		getopt.Option{Long: "batch", Short: 'b', Group: "How", Help: "the signal goes to the batch script alone"},
-		getopt.Option{Long: "full", Short: 'f', Group: "How", Help: "the signal goes to the script and all it has started, as it does anyway"},
-		getopt.Option{Long: "interactive", Short: 'i', Group: "How", Help: "ask before each job"},
-		getopt.Option{Long: "quiet", Short: 'Q', Group: "How", Help: "say nothing of jobs that have ended already"},
-		getopt.Option{Long: "verbose", Short: 'v', Group: "How", Help: "name each job that was ended"},
-		getopt.Option{Long: "json", Group: "How", Help: "print JSON"},
-		getopt.Option{Long: "help", Short: 'h', Group: "How", Help: "print this"},
-		getopt.Option{Long: "version", Short: 'V', Group: "How", Help: "print the version"},
+		getopt.Option{Long: "signal", Short: 's', Value: "SIGNAL", Group: "Other options", Help: "only send this signal, a name or number"},
+		getopt.Option{Long: "batch", Short: 'b', Group: "Other options", Help: "send the signal only to the batch script"},
+		getopt.Option{Long: "full", Short: 'f', Group: "Other options", Help: "send the signal to the script and all its processes (default)"},
+		getopt.Option{Long: "interactive", Short: 'i', Group: "Other options", Help: "ask before each job"},
+		getopt.Option{Long: "quiet", Short: 'Q', Group: "Other options", Help: "do not report jobs that already ended"},
+		getopt.Option{Long: "verbose", Short: 'v', Group: "Other options", Help: "name each job that was ended"},
+		getopt.Option{Long: "json", Group: "Other options", Help: "print JSON"},
+		getopt.Option{Long: "help", Short: 'h', Group: "Other options", Help: "print this"},
+		getopt.Option{Long: "version", Short: 'V', Group: "Other options", Help: "print the version"},
 	)
 }
 
-// cancellation is what gcancel was asked to do.
+// cancellation is the request on the command line.
 type cancellation struct {
 	filter      *greylagv1.Filter
 	signal      int32
@@ -134,25 +134,25 @@ func (p command) cancellation(found []getopt.Found, operands []string) (c cancel
 		}
 	}
 	if !chooses(c.filter) {
-		return c, false, &ui.UsageError{Problem: "no job is named", Advice: "write gcancel JOB, or choose jobs with --me, -u, -n, -t, -p, -A, -q or -w"}
+		return c, false, &ui.UsageError{Problem: "no job given", Advice: "write gcancel JOB, or select jobs with --me, -u, -n, -t, -p, -A, -q or -w"}
 	}
 	if c.batch && c.full {
 		return c, false, &ui.UsageError{Problem: "--batch and --full contradict each other", Advice: "leave out one of them"}
 	}
 	if c.batch && c.signal == 0 {
-		return c, false, &ui.UsageError{Problem: "--batch goes with a signal", Advice: "write gcancel --batch --signal TERM JOB"}
+		return c, false, &ui.UsageError{Problem: "--batch needs --signal", Advice: "write gcancel --batch --signal TERM JOB"}
 	}
 	return c, false, nil
 }
 
-// chooses reports whether a filter leaves anything out: gcancel never ends
-// everything because somebody forgot a word. "all" states are no choice.
+// chooses reports whether a filter excludes any job: gcancel never ends all jobs because of a
+// forgotten word. "all" states select nothing.
 func chooses(f *greylagv1.Filter) bool {
 	states := slices.DeleteFunc(slices.Clone(f.States), func(s string) bool { return s == "all" })
 	return f.Mine || len(f.Jobs)+len(f.Users)+len(f.Names)+len(f.Partitions)+len(f.Accounts)+len(f.Nodes)+len(f.Qos)+len(states) > 0
 }
 
-// confirm asks about each job that is chosen and returns those that were affirmed.
+// confirm asks about each selected job and returns the confirmed ones.
 func (p command) confirm(ctx context.Context, c ui.Cluster, asked cancellation) ([]string, error) {
 	jobs, _, err := ui.FetchJobs(ctx, c, &greylagv1.ListJobsRequest{Filter: asked.filter, Brief: true})
 	if err != nil {
@@ -171,7 +171,7 @@ func (p command) confirm(ctx context.Context, c ui.Cluster, asked cancellation) 
 		}
 	}
 	if len(jobs) == 0 {
-		p.Note("no active job is chosen")
+		p.Note("no active job is selected")
 	}
 	return yes, nil
 }

@@ -41,15 +41,15 @@ file with that head is refused when another version is in force by now.`,
 	}
 	c.Flags().StringVarP(&path, "file", "f", "", "the policy, in TOML; - is standard input")
 	tool.Must(c.MarkFlagRequired("file"))
-	c.Flags().BoolVar(&request.DryRun, "dry-run", false, "only say what would change")
-	c.Flags().Uint64Var(&request.ExpectVersion, "expect", 0, "refuse if another version is in force by now")
-	c.Flags().BoolVar(&force, "force", false, "whatever version the file's head names")
+	c.Flags().BoolVar(&request.DryRun, "dry-run", false, "only print what would change")
+	c.Flags().Uint64Var(&request.ExpectVersion, "expect", 0, "refuse if the current version differs")
+	c.Flags().BoolVar(&force, "force", false, "ignore the version in the file's first line")
 	c.MarkFlagsMutuallyExclusive("expect", "force")
 	return c
 }
 
-// headVersion is the version that gctl show policy wrote at the head of a policy; 0 when
-// there is no such head.
+// headVersion returns the version that gctl show policy wrote at the top of a policy; 0 if it is
+// missing.
 func headVersion(text string) uint64 {
 	first, _, _ := strings.Cut(text, "\n")
 	number, headed := strings.CutPrefix(strings.TrimSpace(first), "# version ")
@@ -57,21 +57,21 @@ func headVersion(text string) uint64 {
 		return 0
 	}
 	version, err := strconv.ParseUint(number, 10, 64)
-	if err != nil { // somebody's own words
+	if err != nil { // another comment
 		return 0
 	}
 	return version
 }
 
-// checkPolicy is gctl config check for a policy: the file by itself, and unless offline
-// what is odd about it on the cluster, which is printed.
+// checkPolicy is gctl config check for a policy: the file itself, and unless offline the cluster's
+// warnings about it, which are printed.
 func (t commands) checkPolicy(ctx context.Context, path string, offline bool) error {
 	text, err := t.ReadText(path)
 	if err != nil {
 		return err
 	}
 	if strings.TrimSpace(text) == "" { // as the cluster refuses it
-		return &ui.UsageError{Problem: tool.FileLabel(path) + " is empty", Advice: "edit what gctl show policy prints"}
+		return &ui.UsageError{Problem: tool.FileLabel(path) + " is empty", Advice: "start from the output of gctl show policy"}
 	}
 	if _, err := clusterdoc.ReadPolicy(tool.FileLabel(path), []byte(text)); err != nil || offline {
 		return err
@@ -83,7 +83,7 @@ func (t commands) checkPolicy(ctx context.Context, path string, offline bool) er
 	defer c.Close()
 	answer, err := c.Cluster().SetPolicy(ctx, &greylagv1.SetPolicyRequest{Toml: text, Name: tool.FileLabel(path), DryRun: true})
 	if err != nil {
-		return ui.Unanswered(err, "gctl config check --offline looks at the file alone")
+		return ui.Unanswered(err, "gctl config check --offline checks only the file")
 	}
 	for _, w := range answer.Warnings {
 		t.Warn(w)

@@ -31,7 +31,7 @@ func (t commands) audit() *cobra.Command {
 	var from, to string
 	request := &greylagv1.StreamAuditRequest{}
 	c := &cobra.Command{
-		Use: "audit", Short: "Who changed what, and what the scheduler decided", Args: cobra.NoArgs, GroupID: tool.GroupCluster,
+		Use: "audit", Short: "Show changes and scheduler decisions", Args: cobra.NoArgs, GroupID: tool.GroupCluster,
 		Long: `Prints the audit journal, oldest first: what users and administrators asked for, whether
 it was refused, what the scheduler started where, and which nodes were given up. What is
 done by the cluster itself has no user. With --json each entry is a line by itself. That
@@ -46,11 +46,11 @@ nobody touched the journal, gctl verify shows.`,
 			return t.printAudit(ctx, c, request)
 		}),
 	}
-	c.Flags().StringVarP(&from, "from", "S", "", "from when; the beginning")
-	c.Flags().StringVarP(&to, "to", "E", "", "until when, exclusive; now")
-	c.Flags().StringVarP(&request.User, "user", "u", "", "only what this user did")
-	c.Flags().StringVar(&request.Kind, "kind", "", "only this, such as submit, plan or policy")
-	c.Flags().StringVar(&request.Word, "grep", "", "only where this stands in the text")
+	c.Flags().StringVarP(&from, "from", "S", "", "start time [the beginning]")
+	c.Flags().StringVarP(&to, "to", "E", "", "end time, exclusive [now]")
+	c.Flags().StringVarP(&request.User, "user", "u", "", "only changes by this user")
+	c.Flags().StringVar(&request.Kind, "kind", "", "only this kind, such as submit, plan or policy")
+	c.Flags().StringVar(&request.Word, "grep", "", "only entries that contain this text")
 	return c
 }
 

@@ -76,7 +76,7 @@ func (t commands) rotate() *cobra.Command {
 		}),
 	}
 	c.Flags().BoolVar(&finish, "finish", false, "accept only the new CA, once all hosts have renewed")
-	c.Flags().BoolVar(&cancel, "cancel", false, "go back to the old CA")
+	c.Flags().BoolVar(&cancel, "cancel", false, "return to the old CA")
 	c.Flags().BoolVar(&force, "force", false, "finish without the hosts that have not renewed, which must join again")
 	c.MarkFlagsMutuallyExclusive("finish", "cancel")
 	return c
@@ -164,7 +164,7 @@ func (t commands) listCertificates(ctx context.Context, c ui.Cluster, _ []string
 	return nil
 }
 
-// noteRotation says how far a rotation is that is under way.
+// noteRotation prints the progress of the current rotation.
 func (t commands) noteRotation(r *greylagv1.Rotation) {
 	if r == nil || r.Phase == "done" {
 		return

@@ -37,16 +37,16 @@ func (t commands) config() *cobra.Command {
 	}
 	kind, offline := "", false
 	check := &cobra.Command{
-		Use: "check [FILE...]", Short: "Check files, those of /etc/greylag if none is named",
+		Use: "check [FILE...]", Short: "Check files [those of /etc/greylag]",
 		Long: `Checks configuration files and their drop-ins by the code that the daemons read
 them with, and prints every fault. What a file is for follows from its name, or else
 from what stands in it.
 A policy is also compared with the cluster: partitions that go and have jobs, nodes,
-GPUs and accounts that nobody knows are warned of. Nothing is changed.`,
+unknown GPUs and accounts cause warnings. Nothing is changed.`,
 		RunE: func(c *cobra.Command, files []string) error { return t.check(c.Context(), kind, offline, files) },
 	}
-	check.Flags().StringVar(&kind, "kind", "", "what the files are for: gctld, gnoded, gauthd, client, topology or policy")
-	check.Flags().BoolVar(&offline, "offline", false, "compare a policy with no cluster")
+	check.Flags().StringVar(&kind, "kind", "", "kind of the files: gctld, gnoded, gauthd, client, topology or policy")
+	check.Flags().BoolVar(&offline, "offline", false, "do not compare a policy with the cluster")
 	all.AddCommand(check)
 	return all
 }
@@ -59,7 +59,7 @@ func (t commands) check(ctx context.Context, kind string, offline bool, files []
 			}
 		}
 		if len(files) == 0 {
-			t.Note("there are no files in /etc/greylag: all settings are the defaults")
+			t.Note("no files in /etc/greylag: all settings have their defaults")
 			return nil
 		}
 	}
@@ -68,14 +68,14 @@ func (t commands) check(ctx context.Context, kind string, offline bool, files []
 	worst := ui.OK
 	for _, path := range files {
 		if path == "" {
-			return &ui.UsageError{Problem: "the name of a file is empty", Advice: "write its path"}
+			return &ui.UsageError{Problem: "empty file name", Advice: "give its path"}
 		}
 		load, err := t.loader(path, kind, all)
 		if err != nil {
 			return err
 		}
 		if load == nil {
-			return &ui.UsageError{Problem: fmt.Sprintf("what is %s for?", path), Advice: "write --kind gctld, gnoded, gauthd, client, topology or policy"}
+			return &ui.UsageError{Problem: fmt.Sprintf("cannot tell the kind of %s", path), Advice: "write --kind gctld, gnoded, gauthd, client, topology or policy"}
 		}
 		if err := load(path); err != nil {
 			worst = max(worst, t.faulty(ctx, err))
@@ -86,19 +86,19 @@ func (t commands) check(ctx context.Context, kind string, offline bool, files []
 	return ui.Exit(worst)
 }
 
-// loader is what reads a file of a kind; where none is given, by the file's name, or else
-// by what stands in it. It is nil where that does not tell.
+// loader returns the reader of a file of a kind. Without a kind, it decides by the file's name,
+// else by its content; nil if neither tells.
 func (t commands) loader(path, kind string, all map[string]func(string) error) (func(string) error, error) {
 	load := all[cmp.Or(kind, strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)))]
-	if load != nil || kind != "" || path == "-" { // which can be read once
+	if load != nil || kind != "" || path == "-" { // can be read only once
 		return load, nil
 	}
 	text, err := t.ReadText(path)
 	return all[clusterdoc.KindOf([]byte(text))], err
 }
 
-// faulty prints what is wrong with a file. The status is Usage, but where a cluster that
-// was to be asked did not answer.
+// faulty prints what is wrong with a file. The status is Usage, unless a cluster that had to be
+// asked did not answer.
 func (t commands) faulty(ctx context.Context, err error) ui.Status {
 	var faults strict.Faults
 	switch {

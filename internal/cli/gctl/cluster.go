@@ -23,7 +23,7 @@ import (
 
 func (t commands) clusterCommand() *cobra.Command {
 	all := &cobra.Command{
-		Use: "cluster", Short: "The controllers: how they are, who is one of them", GroupID: tool.GroupCluster, Args: tool.RequireSubcommand,
+		Use: "cluster", Short: "Manage the controllers and their membership", GroupID: tool.GroupCluster, Args: tool.RequireSubcommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	all.AddCommand(
@@ -43,7 +43,7 @@ func (t commands) clusterCommand() *cobra.Command {
 			}),
 		},
 		&cobra.Command{
-			Use: "transfer [ID]", Short: "Let another controller lead", Args: cobra.MaximumNArgs(1),
+			Use: "transfer [ID]", Short: "Transfer leadership to another controller", Args: cobra.MaximumNArgs(1),
 			RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 				answer, err := c.Cluster().TransferLeadership(ctx, &greylagv1.TransferLeadershipRequest{Id: first(args)})
 				return t.Printed(err, "leader %s", answer.GetLeader())
@@ -63,7 +63,7 @@ func first(args []string) string {
 
 func (t commands) statusCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "status", Short: "How the controllers are; needs no leader",
+		Use: "status", Short: "Show the controllers' status; needs no leader",
 		Long: `Says how the controllers are: as the leader knows, or where none leads, whichever answers.
 With --controller that one tells how far it has come itself.`,
 		Args: cobra.NoArgs, RunE: t.On(t.status),
@@ -107,7 +107,7 @@ func (t commands) status(ctx context.Context, c ui.Cluster, _ []string) error {
 		case m.Voter:
 			role = "voter"
 		}
-		table.Rows = append(table.Rows, []string{cmp.Or(m.Name, "-"), m.Id, m.Address, role, heard(m, s), match(m)})
+		table.Rows = append(table.Rows, []string{cmp.Or(m.Name, "-"), m.Id, m.Address, role, lastContact(m, s), match(m)})
 	}
 	if err := t.WriteTable(table); err != nil {
 		return err
@@ -116,13 +116,13 @@ func (t commands) status(ctx context.Context, c ui.Cluster, _ []string) error {
 		t.Warn(problem + ": " + advice)
 	}
 	if s.Leader == "" {
-		t.Complain("no controller leads", "a leader needs a majority of the members: see which of them run")
+		t.Complain("no controller leads", "no quorum: check which controllers are running")
 		return ui.Exit(ui.Unavailable)
 	}
 	return nil
 }
 
-// memberText is the host name and the id of a member.
+// memberText formats the host name and the ID of a member.
 func memberText(s *greylagv1.GetStatusResponse, id string) string {
 	for _, m := range s.Members {
 		if m.Id == id && m.Name != "" {
@@ -132,13 +132,13 @@ func memberText(s *greylagv1.GetStatusResponse, id string) string {
 	return id
 }
 
-// nothingApplied reports whether the controller that answers has applied nothing of its log: it has just started,
-// and learns only from a leader which entries count.
+// nothingApplied reports whether the answering controller has applied nothing of its log: it has
+// just started, and only a leader can tell which entries are committed.
 func nothingApplied(s *greylagv1.GetStatusResponse) bool {
 	return s.Leader == "" && s.AppliedIndex == 0
 }
 
-// indexOf returns the commit and applied index of the controller that answers.
+// indexOf returns the commit and applied index of the answering controller.
 func indexOf(s *greylagv1.GetStatusResponse) string {
 	if nothingApplied(s) {
 		return "unknown until a leader is elected"
@@ -146,7 +146,7 @@ func indexOf(s *greylagv1.GetStatusResponse) string {
 	return fmt.Sprintf("%d committed, %d applied", s.CommitIndex, s.AppliedIndex)
 }
 
-// stateOf is the digest of its state.
+// stateOf returns the digest of its state.
 func stateOf(s *greylagv1.GetStatusResponse) string {
 	if nothingApplied(s) {
 		return ""
@@ -154,7 +154,7 @@ func stateOf(s *greylagv1.GetStatusResponse) string {
 	return s.Digest
 }
 
-// jobsOf counts the jobs that the controller that answers knows.
+// jobsOf returns the number of jobs that the answering controller knows.
 func jobsOf(s *greylagv1.GetStatusResponse) string {
 	if nothingApplied(s) {
 		return "unknown until a leader is elected"
@@ -162,25 +162,25 @@ func jobsOf(s *greylagv1.GetStatusResponse) string {
 	return fmt.Sprintf("%d active, %d finished", s.ActiveJobs, s.FinishedJobs)
 }
 
-// leaderTime is how long the leader may take to say what it alone knows.
+// leaderTime is how long the leader may take to report what it alone knows.
 const leaderTime = 2 * time.Second
 
-// leaderSays is the leader's answer where another controller gave one that names it,
-// as the client then asks it next; the other's where the leader has none.
+// leaderSays returns the leader's answer if another controller's answer names it, as the client
+// asks it next; the other's if the leader does not answer.
 func leaderSays(ctx context.Context, c ui.Cluster, s *greylagv1.GetStatusResponse) *greylagv1.GetStatusResponse {
 	if s.Leader == "" || s.Leader == s.Id {
 		return s
 	}
 	ctx, cancel := context.WithTimeout(ctx, leaderTime)
 	defer cancel()
-	if told, err := c.Cluster().GetStatus(ctx, &greylagv1.GetStatusRequest{}); err == nil && told.Id == told.Leader {
-		return told
+	if direct, err := c.Cluster().GetStatus(ctx, &greylagv1.GetStatusRequest{}); err == nil && direct.Id == direct.Leader {
+		return direct
 	}
 	return s
 }
 
-// heard is how long ago a member answered the leader; only that knows.
-func heard(m *greylagv1.Member, s *greylagv1.GetStatusResponse) string {
+// lastContact returns when a member last answered the leader, which alone knows it.
+func lastContact(m *greylagv1.Member, s *greylagv1.GetStatusResponse) string {
 	switch {
 	case m.Leader || s.Id != s.Leader:
 		return "-"
@@ -190,7 +190,7 @@ func heard(m *greylagv1.Member, s *greylagv1.GetStatusResponse) string {
 	return m.LastContact.AsDuration().Round(time.Millisecond).String()
 }
 
-// match is the last entry that a member is known to have.
+// match returns the last entry that a member is known to have.
 func match(m *greylagv1.Member) string {
 	if m.MatchIndex == 0 {
 		return "-"
@@ -204,8 +204,8 @@ func (t commands) token() *cobra.Command {
 	var replace bool
 	flags := map[string]*bool{}
 	c := &cobra.Command{
-		Use: "token", Short: "Make a one-time token, with which a host joins", Args: cobra.NoArgs,
-		Long: "Makes a one-time token for gctl join and prints TOKEN@HOST:PORT.\nIt is a secret: whoever has it can join in that role until it expires.",
+		Use: "token", Short: "Create a one-time join token", Args: cobra.NoArgs,
+		Long: "Creates a one-time token for gctl join and prints TOKEN@HOST:PORT.\nIt is a secret: its holder can join in that role until it expires.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			for word, set := range flags {
 				if *set {
@@ -220,7 +220,7 @@ func (t commands) token() *cobra.Command {
 		flags[name] = c.Flags().Bool(name, false, "the same as --role "+name)
 	}
 	c.MarkFlagsMutuallyExclusive("role", "node", "controller", "auth")
-	c.Flags().DurationVar(&valid, "valid", time.Hour, "how long it can be used")
+	c.Flags().DurationVar(&valid, "valid", time.Hour, "validity")
 	c.Flags().StringVar(&name, "name", "", "host name that the token is for [any unused name]")
 	c.Flags().BoolVar(&replace, "replace", false, "allow a name in use and revoke its existing certificates")
 	return c
@@ -232,7 +232,7 @@ func (t commands) mint(ctx context.Context, c ui.Cluster, request *greylagv1.Cre
 		return &ui.UsageError{Problem: fmt.Sprintf("unknown role %q", role), Advice: "write node, controller or auth"}
 	}
 	if request.Valid.AsDuration() <= 0 {
-		return &ui.UsageError{Problem: "the token would have expired already", Advice: "write --valid 1h, for example"}
+		return &ui.UsageError{Problem: "the token would already be expired", Advice: "write --valid 1h, for example"}
 	}
 	request.RequestId = client.NewRequestID()
 	answer, err := c.Cluster().CreateToken(ctx, request)
@@ -243,7 +243,7 @@ func (t commands) mint(ctx context.Context, c ui.Cluster, request *greylagv1.Cre
 	if err != nil {
 		return err
 	}
-	argument := answer.Token + "@" + doorOf(status)
+	argument := answer.Token + "@" + joinAddress(status)
 	if t.JSON {
 		return t.WriteJSON(struct {
 			Token   string     `json:"token"`
@@ -251,13 +251,13 @@ func (t commands) mint(ctx context.Context, c ui.Cluster, request *greylagv1.Cre
 			Expires *time.Time `json:"expires"`
 		}{answer.Token, argument, tool.Timestamp(answer.Expires)})
 	}
-	t.Note("on the host that is to join, as root, until %s: gctl join TOKEN", t.FormatTime(answer.Expires))
+	t.Note("on the joining host, as root, until %s: gctl join TOKEN", t.FormatTime(answer.Expires))
 	return t.Printed(nil, "%s", argument)
 }
 
-// doorOf is the address at which a host joins: the leader's, and while controllers elect one
-// that of any that has a vote, since all of them can be asked.
-func doorOf(status *greylagv1.GetStatusResponse) string {
+// joinAddress returns the address at which a host joins: the leader's, and during an election that of
+// any voter, since all of them can be asked.
+func joinAddress(status *greylagv1.GetStatusResponse) string {
 	if status.LeaderAddress != "" {
 		return status.LeaderAddress
 	}
@@ -269,7 +269,7 @@ func doorOf(status *greylagv1.GetStatusResponse) string {
 	return "HOST"
 }
 
-// restored says when the cluster was restored from a backup; "" for never.
+// restored returns when the cluster was restored from a backup; "" for never.
 func restored(s *greylagv1.GetStatusResponse) string {
 	if s.Restored == nil {
 		return ""
@@ -311,7 +311,7 @@ func (t commands) save(ctx context.Context, c ui.Cluster, path string, history b
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // fails once it is renamed, as it should
+	defer os.Remove(f.Name()) // fails once it is renamed, as intended
 	got, err := pump(ctx, c, f, history)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
@@ -323,7 +323,7 @@ func (t commands) save(ctx context.Context, c ui.Cluster, path string, history b
 	return t.Printed(nil, "saved %d bytes to %s", got.bytes, path)
 }
 
-// warnBackup says on standard error what a backup does not hold.
+// warnBackup prints on standard error what a backup lacks.
 func (t commands) warnBackup(got saved, history bool) {
 	if !history {
 		t.Note("history left out: a cluster restored from this file has only the newest 65,536 finished jobs, without their scripts, and its journals begin at the restore; use --with-history to include the history")
@@ -358,8 +358,8 @@ func pump(ctx context.Context, c ui.Cluster, w io.Writer, history bool) (got sav
 
 func (t commands) recover() *cobra.Command {
 	return &cobra.Command{
-		Use: "recover [ARGUMENTS]", Short: "Go on after most controllers are lost for ever; on a controller that is stopped",
-		Long:               "Runs gctld recover with the same arguments, on the host of a controller that is left and is stopped.",
+		Use: "recover [ARGUMENTS]", Short: "Recover after the permanent loss of a majority; on a stopped controller",
+		Long:               "Runs gctld recover with the same arguments, on the host of a remaining, stopped controller.",
 		DisableFlagParsing: true, // gctld's, --help included
 		RunE: func(_ *cobra.Command, args []string) error {
 			path, err := tool.FindController()

@@ -11,19 +11,19 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 )
 
-// TestDoorOf: the argument of gctl join names a controller also while they elect a leader.
-func TestDoorOf(t *testing.T) {
+// TestJoinAddress checks that the argument of gctl join names a controller during an election, too.
+func TestJoinAddress(t *testing.T) {
 	status := &greylagv1.GetStatusResponse{Members: []*greylagv1.Member{{Address: "new:7117"}, {Address: "ctl2:7117", Voter: true}, {Address: "ctl3:7117", Voter: true}}}
-	if got := doorOf(status); got != "ctl2:7117" {
+	if got := joinAddress(status); got != "ctl2:7117" {
 		t.Errorf("without a leader: %s", got)
 	}
-	if status.LeaderAddress = "ctl3:7117"; doorOf(status) != "ctl3:7117" {
-		t.Errorf("with a leader: %s", doorOf(status))
+	if status.LeaderAddress = "ctl3:7117"; joinAddress(status) != "ctl3:7117" {
+		t.Errorf("with a leader: %s", joinAddress(status))
 	}
 }
 
-// TestStatusOfAControllerThatHasReadNothing: a controller that started alone knows neither jobs nor
-// entries, and states none.
+// TestStatusOfAControllerThatHasReadNothing checks that a controller that started alone, and knows
+// neither jobs nor entries, reports none.
 func TestStatusOfAControllerThatHasReadNothing(t *testing.T) {
 	s := &greylagv1.GetStatusResponse{CommitIndex: 0, Digest: "0123"}
 	if got := indexOf(s) + jobsOf(s) + stateOf(s); strings.ContainsAny(got, "0123456789") || !strings.Contains(got, "unknown") {
@@ -41,7 +41,7 @@ func TestStatusOfAControllerThatHasReadNothing(t *testing.T) {
 	}
 }
 
-// TestStatusNamesTheRestore: --json has what the text says of a restore from a backup.
+// TestStatusNamesTheRestore checks that --json reports a restore from a backup as the text does.
 func TestStatusNamesTheRestore(t *testing.T) {
 	at := time.Date(2026, 11, 2, 9, 30, 0, 0, time.UTC)
 	s := &greylagv1.GetStatusResponse{Leader: "ctl-1", ArchiveMissing: "3 jobs", Restored: &greylagv1.Restored{
@@ -69,7 +69,7 @@ func TestStatusNamesTheRestore(t *testing.T) {
 	}
 }
 
-// asJSON is a status as gctl cluster status --json prints it, in one line.
+// asJSON returns a status as gctl cluster status --json prints it, in one line.
 func asJSON(t *testing.T, s *greylagv1.GetStatusResponse) string {
 	t.Helper()
 	text, err := json.Marshal(statusOf(s))

@@ -33,8 +33,8 @@ func (t commands) completion() *cobra.Command {
 	}
 }
 
-// shellText writes a program's completions. They ask the program itself for
-// candidates, in cobra's protocol, which all four speak.
+// shellText writes a program's completions. They ask the program itself for candidates, in cobra's
+// protocol, which all four support.
 func shellText(w io.Writer, shell, program string) error {
 	c := &cobra.Command{Use: program}
 	switch shell {

@@ -19,7 +19,7 @@ import (
 func (t commands) info() *cobra.Command {
 	var partitions, nodes []string
 	c := &cobra.Command{
-		Use: "info", Short: "Partitions, and how many nodes and GPUs are free", Args: cobra.NoArgs, GroupID: tool.GroupInspect,
+		Use: "info", Short: "Show partitions with free nodes and GPUs", Args: cobra.NoArgs, GroupID: tool.GroupInspect,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			for _, list := range nodes {
 				if _, err := hostlist.Expand(list); err != nil {
@@ -40,8 +40,8 @@ func (t commands) info() *cobra.Command {
 	c.Flags().StringSliceVarP(&partitions, "partition", "p", nil, "only these partitions, separated by commas")
 	c.Flags().StringArrayVarP(&nodes, "nodes", "n", nil, "only these nodes, such as gpu[001-004]")
 	t.AddStaleFlag(c)
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // what sinfo takes
-		return &ui.UsageError{Problem: options.Problem(err), Advice: "gctl nodes lists nodes one a line, gctl show partition NAME tells about one partition"}
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // sinfo's options
+		return &ui.UsageError{Problem: options.Problem(err), Advice: "gctl nodes lists one node per line, gctl show partition NAME shows one partition"}
 	})
 	return c
 }
@@ -76,8 +76,7 @@ func infoTable(answer *greylagv1.GetInfoResponse) ui.Table {
 	return table
 }
 
-// inAll is what so many nodes with the GPUs of shape, such as "h100:4,a100:1", have
-// together.
+// inAll returns the total GPUs of n nodes with GPUs such as "h100:4,a100:1" each.
 func inAll(shape string, nodes int32) string {
 	words := strings.Split(shape, ",")
 	for i, word := range words {
@@ -100,7 +99,7 @@ func orNone(s string) string {
 
 func (t commands) show() *cobra.Command {
 	show := &cobra.Command{
-		Use: "show", Short: "All there is to know about a job, a node, a partition, a reservation, licences or the policy", GroupID: tool.GroupInspect,
+		Use: "show", Short: "Show details of a job, node, partition, reservation, licence or the policy", GroupID: tool.GroupInspect,
 		Args: tool.RequireSubcommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -117,11 +116,11 @@ func (t commands) show() *cobra.Command {
 			Use: "partition [NAME]", Aliases: []string{"partitions"}, Short: "Show partitions", Args: cobra.MaximumNArgs(1), RunE: t.On(t.showPartition),
 		},
 		&cobra.Command{
-			Use: "reservation [NAME]", Aliases: []string{"reservations", "res"}, Short: "Show reservations: when, which nodes, for whom, and their jobs",
+			Use: "reservation [NAME]", Aliases: []string{"reservations", "res"}, Short: "Show reservations with times, nodes, users and jobs",
 			Args: cobra.MaximumNArgs(1), RunE: t.On(t.showReservations),
 		},
 		&cobra.Command{
-			Use: "licences [NAME]", Aliases: []string{"licence", "licenses", "license", "lic"}, Short: "Show licences: how many there are, are in use and are waited for",
+			Use: "licences [NAME]", Aliases: []string{"licence", "licenses", "license", "lic"}, Short: "Show licences: total, used and requested",
 			Args: cobra.MaximumNArgs(1), RunE: t.On(t.showLicences),
 		},
 		&cobra.Command{

@@ -30,7 +30,7 @@ var otherNames = map[string]string{
 	"mem": "minmemorynode", "memory": "minmemorynode", "nodelist": "reqnodelist", "constraint": "features",
 }
 
-// setField puts one field into a request, by any of its names.
+// setField sets one field of a request, by any of its names.
 func setField(r *greylagv1.UpdateJobsRequest, name, value string, now time.Time) error {
 	if usual, known := otherNames[name]; known {
 		name = usual
@@ -97,7 +97,7 @@ func setField(r *greylagv1.UpdateJobsRequest, name, value string, now time.Time)
 	return nil
 }
 
-// setWords puts a list of nodes or features into a request; an empty value asks for any.
+// setWords sets a list of nodes or features in a request; an empty value means any.
 func setWords(r *greylagv1.UpdateJobsRequest, name, value string, bad func(string) error) error {
 	list, err := []string(nil), error(nil)
 	switch {
@@ -138,14 +138,20 @@ func setDependency(r *greylagv1.UpdateJobsRequest, value string, bad func(string
 	return nil
 }
 
-// unknownField is the error for what is no field that can be changed.
+// unknownField returns the error for a field that does not exist or cannot be changed.
 func unknownField(name string) error {
-	advice := "what can be changed is " + strings.Join(updatable, ", ")
+	advice := "changeable fields: " + strings.Join(updatable, ", ")
 	switch near := getopt.Closest(name, updatable); {
 	case name == "priority":
+<<<<<<< ours
 		advice = "priority is reckoned anew in each pass: an operator raises it with nice=-N, puts a job before others"
+||||||| base
+		advice = "priority is reckoned anew in each pass: nice=-N, by an operator, puts a job before others"
+=======
+		advice = "priority is recomputed in each pass: an operator raises it with nice=-N"
+>>>>>>> theirs
 	case name == "gres" || strings.HasPrefix(name, "tres"):
-		advice = "write gpuspernode=N, or gpus=N in all"
+		advice = "write gpuspernode=N, or gpus=N in total"
 	case near != "":
 		advice = "did you mean " + near + "?"
 	}

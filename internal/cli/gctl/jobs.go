@@ -16,18 +16,18 @@ import (
 )
 
 func (t commands) hold() *cobra.Command {
-	return t.simple("hold", "Keep pending jobs back", "held")
+	return t.simple("hold", "Hold pending jobs", "held")
 }
 
 func (t commands) release() *cobra.Command {
-	return t.simple("release", "Let held jobs go", "released")
+	return t.simple("release", "Release held jobs", "released")
 }
 
 func (t commands) requeue() *cobra.Command {
 	return t.simple("requeue", "Requeue running jobs; resubmit jobs that have ended", "requeued")
 }
 
-// simple is a command that does one thing to jobs.
+// simple is a command with one action on jobs.
 func (t commands) simple(verb, short, done string) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " JOB...", Short: short, GroupID: tool.GroupJobs, Args: cobra.MinimumNArgs(1),
@@ -47,8 +47,8 @@ func (t commands) simple(verb, short, done string) *cobra.Command {
 	}
 }
 
-// tellFree notes which of the jobs that are to be released nobody holds: that is no
-// failure, but perhaps not what was meant.
+// tellFree notes which of the jobs to be released are not held: no failure, but perhaps not
+// intended.
 func (t commands) tellFree(ctx context.Context, c ui.Cluster, refs []string) error {
 	stream, err := c.Jobs().StreamJobs(ctx, &greylagv1.ListJobsRequest{Filter: &greylagv1.Filter{Jobs: refs, States: []string{cluster.Pending.String()}}})
 	if err != nil {
@@ -103,8 +103,8 @@ func (t commands) update() *cobra.Command {
 			return t.send(ctx, c, "changed", request)
 		}),
 	}
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // what gsubmit takes
-		return &ui.UsageError{Problem: options.Problem(err), Advice: "write what is to change as NAME=VALUE: gctl update 123 timelimit=2:00:00"}
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { // gsubmit's names
+		return &ui.UsageError{Problem: options.Problem(err), Advice: "write changes as NAME=VALUE: gctl update 123 timelimit=2:00:00"}
 	})
 	return c
 }
@@ -128,7 +128,7 @@ func (t commands) updateOf(words []string) (*greylagv1.UpdateJobsRequest, error)
 			}
 			refs, err := ui.Refs([]string{value})
 			if err != nil && !assigned && i > 0 {
-				return nil, &ui.UsageError{Problem: fmt.Sprintf("%q is neither a job nor NAME=VALUE", word), Advice: "write what it shall be: gctl update job 123 timelimit=2:00:00"}
+				return nil, &ui.UsageError{Problem: fmt.Sprintf("%q is neither a job nor NAME=VALUE", word), Advice: "write the new value: gctl update job 123 timelimit=2:00:00"}
 			}
 			if err != nil {
 				return nil, err
@@ -142,7 +142,7 @@ func (t commands) updateOf(words []string) (*greylagv1.UpdateJobsRequest, error)
 		}
 	}
 	if len(r.Filter.Jobs) == 0 || changes == 0 {
-		return nil, &ui.UsageError{Problem: "a job and what to change are needed", Advice: "write gctl update job 123 timelimit=2:00:00"}
+		return nil, &ui.UsageError{Problem: "a job and a change are required", Advice: "write gctl update job 123 timelimit=2:00:00"}
 	}
 	return r, nil
 }
@@ -150,23 +150,23 @@ func (t commands) updateOf(words []string) (*greylagv1.UpdateJobsRequest, error)
 func (t commands) logs() *cobra.Command {
 	request := &greylagv1.StreamLogsRequest{}
 	c := &cobra.Command{
-		Use: "logs JOB", Short: "Print a job's output, from wherever it is written", GroupID: tool.GroupInspect, Args: cobra.ExactArgs(1),
+		Use: "logs JOB", Short: "Print a job's output, from any host", GroupID: tool.GroupInspect, Args: cobra.ExactArgs(1),
 		ValidArgsFunction: t.CompleteArgs(ui.JobNames),
 	}
 	c.RunE = t.On(func(ctx context.Context, cluster ui.Cluster, args []string) error {
 		for _, few := range []string{"tail", "bytes"} {
 			if n, err := c.Flags().GetInt64(few); err == nil && n <= 0 && c.Flags().Changed(few) {
-				return &ui.UsageError{Problem: fmt.Sprintf("--%s %d: want 1 or more", few, n), Advice: "leave it out for all of the output"}
+				return &ui.UsageError{Problem: fmt.Sprintf("--%s %d: want 1 or more", few, n), Advice: "omit it for the whole output"}
 			}
 		}
 		request.Job = args[0]
 		return t.stream(ctx, cluster, request)
 	})
-	c.Flags().BoolVarP(&request.Follow, "follow", "f", false, "go on until the job ends; wait for its start")
+	c.Flags().BoolVarP(&request.Follow, "follow", "f", false, "follow until the job ends; wait for its start")
 	c.Flags().BoolVarP(&request.Error, "error", "e", false, "the error output")
-	c.Flags().Int32Var(&request.Rank, "rank", 0, "of which node of the job")
-	c.Flags().Int64VarP(&request.TailLines, "tail", "n", 0, "only the last so many lines [all]")
-	c.Flags().Int64VarP(&request.Tail, "bytes", "c", 0, "only the last so many bytes [all]")
+	c.Flags().Int32Var(&request.Rank, "rank", 0, "rank of the job's node")
+	c.Flags().Int64VarP(&request.TailLines, "tail", "n", 0, "only the last N lines [all]")
+	c.Flags().Int64VarP(&request.Tail, "bytes", "c", 0, "only the last N bytes [all]")
 	c.MarkFlagsMutuallyExclusive("tail", "bytes")
 	return c
 }

@@ -117,7 +117,7 @@ type statusJSON struct {
 	Leader        string       `json:"leader,omitempty"`
 	LeaderAddress string       `json:"leader_address,omitempty"`
 	Term          uint64       `json:"term"`
-	CommitIndex   *uint64      `json:"commit_index"` // null: not known
+	CommitIndex   *uint64      `json:"commit_index"` // null: unknown
 	AppliedIndex  *uint64      `json:"applied_index"`
 	Digest        string       `json:"digest,omitempty"`
 	DiskLow       bool         `json:"disk_low"`

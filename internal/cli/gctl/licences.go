@@ -16,7 +16,7 @@ type licenceJSON struct {
 	Wanted int64  `json:"wanted"`
 }
 
-// showLicences prints all licences, or the one that is named.
+// showLicences prints all licences, or the named one.
 func (t commands) showLicences(ctx context.Context, c ui.Cluster, args []string) error {
 	answer, err := c.Cluster().GetInfo(ctx, &greylagv1.GetInfoRequest{Licences: true, Read: t.Read()})
 	if err != nil {
@@ -42,7 +42,7 @@ func (t commands) showLicences(ctx context.Context, c ui.Cluster, args []string)
 			Licences []licenceJSON `json:"licences"`
 		}{chosen})
 	case len(chosen) == 0:
-		t.Note("there are no licences: they are made with gctl apply, in the policy")
+		t.Note("no licences are defined: add them to the policy with gctl apply")
 		return nil
 	}
 	return t.WriteTable(table)

@@ -16,8 +16,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// stream prints a job's output. Where it is to be followed and has not begun, it is
-// waited for.
+// stream prints a job's output. If it is followed and has not begun, stream waits for it.
 func (t commands) stream(ctx context.Context, c ui.Cluster, request *greylagv1.StreamLogsRequest) error {
 	if _, err := cluster.ParseJobRef(request.Job); err != nil || request.Rank < 0 {
 		return &ui.UsageError{Problem: fmt.Sprintf("not a job id, or a negative rank: %q", request.Job), Advice: "write gctl logs 123, or 123_4 for an element of an array"}
@@ -39,31 +38,31 @@ func (t commands) stream(ctx context.Context, c ui.Cluster, request *greylagv1.S
 	return err
 }
 
-// tellElement says whose output it is, where an array is named.
+// tellElement names the element whose output is printed, if the user named an array.
 func (t commands) tellElement(ctx context.Context, c ui.Cluster, job string) error {
 	answer, err := c.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: job})
 	if err != nil || len(answer.Jobs) < 2 {
 		return err
 	}
-	t.Note("job %s is an array, and this is the output of %s; gctl logs %s is that of the next", job, answer.Jobs[0].Ref, answer.Jobs[1].Ref)
+	t.Note("job %s is an array: this is the output of %s; for the next, run gctl logs %s", job, answer.Jobs[0].Ref, answer.Jobs[1].Ref)
 	return nil
 }
 
 const (
-	// rejoin is for how long a follower tries to go on after its stream broke off: longer
-	// than controllers take to elect a leader and nodes to find it. One that lasted for
-	// joined had been found again.
+	// rejoin is how long a follower tries to continue after its stream broke off: longer than
+	// controllers take to elect a leader and nodes to find it. A stream that lasted for joined
+	// counts as found again.
 	rejoin, joined = time.Minute, 10 * time.Second
-	// rejoinPause is between two tries.
+	// rejoinPause is the time between two attempts.
 	rejoinPause = 500 * time.Millisecond
 )
 
-// errPrint says that output could not be printed here, however it came.
+// errPrint reports that output could not be printed here, whatever its source.
 var errPrint = errors.New("cannot print the output")
 
-// pour prints a job's output. One that is followed goes on where the stream breaks off,
-// since a controller or the node's daemon was ended: behind what has been printed, and at
-// the first byte where the job runs anew. It reports whether there was any output.
+// pour prints a job's output. When followed output breaks off, since a controller or the node's
+// daemon ended, it continues after the last printed byte, and from the first byte if the job runs
+// again. It reports whether there was any output.
 func (t commands) pour(ctx context.Context, c ui.Cluster, request *greylagv1.StreamLogsRequest) (some bool, err error) {
 	run, err := attempt(ctx, c, request)
 	if err != nil {
@@ -75,9 +74,9 @@ func (t commands) pour(ctx context.Context, c ui.Cluster, request *greylagv1.Str
 		return at.printed > 0, err
 	}
 	tail := request.Tail > 0 || request.TailLines > 0
-	note := "the stream of the output broke off: following it again"
-	if tail && at.next == 0 { // nobody knows where it began
-		note += " from its end, so that some of it may be missing or come twice"
+	note := "the output stream broke off: following again"
+	if tail && at.next == 0 { // its start is unknown
+		note += " from its end; some of it may be missing or repeated"
 	}
 	t.Note("%s", note)
 	for lost := time.Now(); brokeOff(err) && time.Since(lost) < rejoin; {
@@ -108,10 +107,10 @@ func (t commands) pour(ctx context.Context, c ui.Cluster, request *greylagv1.Str
 // position is how far an output is printed.
 type position struct {
 	printed int64 // bytes of it
-	next    int64 // the byte of the file behind them; 0: the node does not say, as those of before do not
+	next    int64 // the file offset after them; 0: not reported by the node
 }
 
-// attempt is which run of its job a request means, as far as it is followed.
+// attempt returns which run of its job a request means, as far as it is followed.
 func attempt(ctx context.Context, c ui.Cluster, request *greylagv1.StreamLogsRequest) (uint32, error) {
 	if !request.Follow {
 		return 0, nil
@@ -123,15 +122,15 @@ func attempt(ctx context.Context, c ui.Cluster, request *greylagv1.StreamLogsReq
 	return answer.Jobs[0].Attempt, nil
 }
 
-// brokeOff reports whether a stream of output ended before the job's did: it broke, its
-// node is between two sessions, or its job between two runs.
+// brokeOff reports whether an output stream ended before the job's: it broke, its node is between
+// two sessions, or its job between two runs.
 func brokeOff(err error) bool {
 	code := connect.CodeOf(err)
 	return err != nil && !errors.Is(err, errPrint) && (client.Broken(err) || code == connect.CodeAborted || code == connect.CodeFailedPrecondition)
 }
 
-// pourFrom prints output as it is, from a position on: it is the caller's own. It
-// moves the position behind what it printed.
+// pourFrom prints output from a position on, unchanged: it is the caller's own. It advances the
+// position by what it printed.
 func (t commands) pourFrom(ctx context.Context, c ui.Cluster, request *greylagv1.StreamLogsRequest, at *position) error {
 	request = proto.CloneOf(request)
 	request.From = at.next
@@ -143,7 +142,7 @@ func (t commands) pourFrom(ctx context.Context, c ui.Cluster, request *greylagv1
 	skip := at.printed
 	for stream.Receive() {
 		data := stream.Msg().Data
-		if stream.Msg().Next > 0 && request.From > 0 { // it begins where it was asked to
+		if stream.Msg().Next > 0 && request.From > 0 { // it begins where requested
 			skip = 0
 		}
 		known := min(skip, int64(len(data)))
@@ -159,12 +158,11 @@ func (t commands) pourFrom(ctx context.Context, c ui.Cluster, request *greylagv1
 	return stream.Err()
 }
 
-// errStarted ends the watch over a job that was to start.
+// errStarted ends the watch for a job's start.
 var errStarted = errors.New("the job has started")
 
-// awaitStart waits until the job of a request runs or has ended. It reports whether
-// there was anything to wait for. Of an array it is the first element, as the
-// cluster takes it.
+// awaitStart waits until the job of a request runs or has ended. It reports whether it had to wait.
+// For an array it is the first element, as on the cluster.
 func (t commands) awaitStart(ctx context.Context, c ui.Cluster, request *greylagv1.StreamLogsRequest) (waited bool, err error) {
 	before := func(j *greylagv1.Job) bool {
 		return j.State == cluster.Pending.String() || j.State == cluster.Configuring.String()
@@ -174,7 +172,7 @@ func (t commands) awaitStart(ctx context.Context, c ui.Cluster, request *greylag
 		return false, err
 	}
 	request.Job = answer.Jobs[0].Ref
-	t.Note("job %s has not started (%s): its output follows when it has", request.Job, cmp.Or(answer.Jobs[0].Reason, answer.Jobs[0].State))
+	t.Note("job %s has not started (%s): waiting for its output", request.Job, cmp.Or(answer.Jobs[0].Reason, answer.Jobs[0].State))
 	watch := &greylagv1.WatchJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{request.Job}}, UntilEnded: true}
 	err = c.Watch(ctx, watch, func(m *greylagv1.WatchJobsResponse) error {
 		for _, j := range m.Jobs {

@@ -18,7 +18,7 @@ import (
 
 func (t commands) nodesCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use: "nodes [NODES]", Short: "Nodes, one a line", GroupID: tool.GroupInspect, Args: cobra.ArbitraryArgs,
+		Use: "nodes [NODES]", Short: "List nodes, one per line", GroupID: tool.GroupInspect, Args: cobra.ArbitraryArgs,
 		ValidArgsFunction: t.CompleteArgs(ui.NodeNames),
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			answer, err := t.askNodes(ctx, c, args)
@@ -32,7 +32,7 @@ func (t commands) nodesCommand() *cobra.Command {
 	return c
 }
 
-// askNodes gets nodes, and prints them when JSON is wanted.
+// askNodes fetches nodes, and prints them as JSON if requested.
 func (t commands) askNodes(ctx context.Context, c ui.Cluster, args []string) ([]*greylagv1.Node, error) {
 	for _, arg := range args {
 		if _, err := hostlist.Expand(arg); err != nil {
@@ -72,8 +72,8 @@ func nodeTable(all []*greylagv1.Node) ui.Table {
 	return table
 }
 
-// standing is the node's state, that it is drained where the state says only that it is
-// silent, and that it is reserved where it says only that it is idle.
+// standing returns the node's state, with "drained" where the state is only silent, and "reserved"
+// where it is only idle.
 func standing(n *greylagv1.Node) string {
 	if len(n.Reservations) > 0 && n.State == "IDLE" {
 		return "RESERVED"
@@ -84,10 +84,10 @@ func standing(n *greylagv1.Node) string {
 	return n.State
 }
 
-// gib writes a node's memory in a column's few characters.
+// gib formats a node's memory in a column's few characters.
 func gib(n int64) string { return fmt.Sprintf("%dG", n>>30) }
 
-// gpuCounts is such as "h100:8", types in the order of the devices.
+// gpuCounts returns such as "h100:8", types in the order of the devices.
 func gpuCounts(gpus []*greylagv1.GPU) string {
 	var order []string
 	counts := make(map[string]int)
@@ -103,7 +103,7 @@ func gpuCounts(gpus []*greylagv1.GPU) string {
 	return strings.Join(order, ",")
 }
 
-// whyNot is why a node takes no jobs.
+// whyNot returns why a node accepts no jobs.
 func whyNot(n *greylagv1.Node) string {
 	if n.Fault != "" {
 		return n.Fault
@@ -126,7 +126,7 @@ func (t commands) showNodes(ctx context.Context, c ui.Cluster, args []string) er
 
 func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 	facts := [][2]string{
-		{"state", standing(n)}, {"since", t.FormatTime(n.Since)}, {"fault", n.Fault}, {"drained because", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.FormatTime(n.ReasonSince)},
+		{"state", standing(n)}, {"since", t.FormatTime(n.Since)}, {"fault", n.Fault}, {"drain reason", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.FormatTime(n.ReasonSince)},
 		{"partitions", strings.Join(n.Partitions, ", ")}, {"reserved by", strings.Join(n.Reservations, ", ")}, {"jobs", number(n.Jobs)},
 		{"CPUs", fmt.Sprintf("%d, %d used", n.Cpus, n.CpusUsed)},
 		{"memory", fmt.Sprintf("%s, %s used", cluster.Bytes(n.Memory)/cluster.MiB*cluster.MiB, cluster.Bytes(n.MemoryUsed))},
@@ -155,20 +155,20 @@ func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 func (t commands) drain() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
-		Use: "drain NODES --reason TEXT", Short: "Place nothing new on nodes", GroupID: tool.GroupNodes, Args: cobra.MinimumNArgs(1),
+		Use: "drain NODES --reason TEXT", Short: "Stop placing new work on nodes", GroupID: tool.GroupNodes, Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: t.CompleteArgs(ui.NodeNames),
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "drain", Reason: reason}, args)
 		}),
 	}
-	c.Flags().StringVarP(&reason, "reason", "r", "", "why, for everybody who wonders")
+	c.Flags().StringVarP(&reason, "reason", "r", "", "reason shown to users")
 	tool.Must(c.MarkFlagRequired("reason"))
 	return c
 }
 
 func (t commands) resume() *cobra.Command {
 	return &cobra.Command{
-		Use: "resume NODES", Short: "Use drained nodes again", GroupID: tool.GroupNodes, Args: cobra.MinimumNArgs(1),
+		Use: "resume NODES", Short: "Return drained nodes to service", GroupID: tool.GroupNodes, Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: t.CompleteArgs(ui.NodeNames),
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "resume"}, args)
@@ -178,12 +178,12 @@ func (t commands) resume() *cobra.Command {
 
 func (t commands) node() *cobra.Command {
 	node := &cobra.Command{
-		Use: "node", Short: "Forget nodes that are gone", GroupID: tool.GroupNodes, Args: tool.RequireSubcommand,
+		Use: "node", Short: "Remove retired nodes", GroupID: tool.GroupNodes, Args: tool.RequireSubcommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	force := false
 	remove := &cobra.Command{
-		Use: "remove NODES", Short: "Forget nodes that are gone", Args: cobra.MinimumNArgs(1),
+		Use: "remove NODES", Short: "Remove retired nodes", Args: cobra.MinimumNArgs(1),
 		Long: `Removes nodes, and with them why they were drained, and revokes their certificates: such a host
 comes back only by gctl join with a new token. It refuses while jobs run there. Of a silent node
 the jobs may still run: they are given up once it has been silent for node_timeout, or at once
@@ -193,7 +193,7 @@ with --force; then they run again elsewhere or end as NODE_FAIL.`,
 			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "remove", Force: force}, args)
 		}),
 	}
-	remove.Flags().BoolVar(&force, "force", false, "remove silent nodes though they have jobs")
+	remove.Flags().BoolVar(&force, "force", false, "remove silent nodes even if they have jobs")
 	node.AddCommand(remove)
 	return node
 }
@@ -220,14 +220,14 @@ func (t commands) change(ctx context.Context, c ui.Cluster, request *greylagv1.U
 	var alive []string
 	for _, n := range removed {
 		if n.Reason != "" {
-			t.Note("%s was drained (%s): the removal ends that", n.Name, ui.Printable(n.Reason))
+			t.Note("%s was drained (%s): its removal ends the drain", n.Name, ui.Printable(n.Reason))
 		}
 		if n.State != cluster.NodeUnknown.String() && n.State != cluster.NodeDown.String() {
 			alive = append(alive, n.Name)
 		}
 	}
 	if len(alive) > 0 {
-		t.Warn(hostlist.Compress(alive) + " answered, and is refused from now on: stop gnoded there; to use the host again, make a token with gctl cluster token --node, and there run gctl join and restart gnoded")
+		t.Warn(hostlist.Compress(alive) + " is still up and is refused from now on: stop gnoded there; to use the host again, create a token with gctl cluster token --node, run gctl join there and restart gnoded")
 	}
 	if t.JSON {
 		return t.WriteJSON(struct {
@@ -236,7 +236,7 @@ func (t commands) change(ctx context.Context, c ui.Cluster, request *greylagv1.U
 		}{answer.Names, answer.Index})
 	}
 	if len(answer.Names) == 0 {
-		t.Note("nothing was to be changed")
+		t.Note("nothing changed")
 		return nil
 	}
 	if request.Action == "drain" {
@@ -246,7 +246,7 @@ func (t commands) change(ctx context.Context, c ui.Cluster, request *greylagv1.U
 	return err
 }
 
-// toRemove is what is known of nodes that are to be removed; nothing when nobody says.
+// toRemove returns what is known about nodes to be removed; nothing if the cluster does not answer.
 func (t commands) toRemove(ctx context.Context, c ui.Cluster, request *greylagv1.UpdateNodesRequest) []*greylagv1.Node {
 	if request.Action != "remove" {
 		return nil
@@ -258,8 +258,8 @@ func (t commands) toRemove(ctx context.Context, c ui.Cluster, request *greylagv1
 	return answer.Nodes
 }
 
-// tellDrained says of which nodes the last job still runs. When that cannot be
-// known, the nodes are called drained: nothing new is placed on them.
+// tellDrained names the drained nodes with running jobs. If that is unknown, it calls the nodes
+// drained: no new work is placed on them.
 func (t commands) tellDrained(ctx context.Context, c ui.Cluster, names []string) error {
 	busy := make(map[string]bool)
 	if answer, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{Names: names}); err == nil {
@@ -283,5 +283,5 @@ func (t commands) tellDrained(ctx context.Context, c ui.Cluster, names []string)
 	return nil
 }
 
-// errNothing is for a command whose words choose nothing.
-var errNothing = errors.New("nothing is named")
+// errNothing is returned for arguments that select nothing.
+var errNothing = errors.New("no names given")

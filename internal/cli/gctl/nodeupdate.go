@@ -7,7 +7,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
-// nodeUpdate refuses scontrol's way to change a node, and says ours.
+// nodeUpdate refuses scontrol's syntax for changing a node, and names ours.
 func nodeUpdate(words []string) error {
 	nodes, state := "", ""
 	for _, word := range words {

@@ -18,8 +18,8 @@ func (t commands) plan() *cobra.Command {
 	request := &greylagv1.GetPlanRequest{}
 	chart, drawing := false, ""
 	c := &cobra.Command{
-		Use: "plan", Short: "What runs, and when what waits is planned to start", GroupID: tool.GroupInspect, Args: cobra.NoArgs,
-		Long: "Prints what runs and every planned start, the first to start first. A promised\nstart is kept; on which nodes may still change until then. With --chart every job is\na bar over time. --svg FILE draws the same for each GPU, and how much of all is in use.",
+		Use: "plan", Short: "Show running jobs and planned starts", GroupID: tool.GroupInspect, Args: cobra.NoArgs,
+		Long: "Prints running jobs and every planned start, in order of start. A promised start is\nkept; its nodes may still change until then. With --chart every job is a bar over\ntime. --svg FILE draws the same for each GPU, with the total use.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			request.Read = t.Read()
 			answer, err := c.Cluster().GetPlan(ctx, request)
@@ -44,7 +44,7 @@ func (t commands) plan() *cobra.Command {
 	}
 	c.Flags().StringVarP(&request.Partition, "partition", "p", "", "only this partition")
 	c.Flags().BoolVar(&chart, "chart", false, "draw bars over time")
-	c.Flags().StringVar(&drawing, "svg", "", "draw a picture into this file; - is standard output")
+	c.Flags().StringVar(&drawing, "svg", "", "draw an SVG picture to this file; - is standard output")
 	t.AddStaleFlag(c)
 	return c
 }
@@ -63,10 +63,10 @@ func (t commands) planTable(a *greylagv1.GetPlanResponse) ui.Table {
 	return table
 }
 
-// chartWidth is how many characters the time of a chart takes.
+// chartWidth is the width of the time axis of a chart, in characters.
 const chartWidth = 48
 
-// planChart draws what runs with =, promised starts with # and others with -.
+// planChart draws running jobs with =, promised starts with # and others with -.
 func (t commands) planChart(a *greylagv1.GetPlanResponse) ui.Table {
 	now := t.Now()
 	last := now.Add(time.Minute)

@@ -13,11 +13,11 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// mostDrawn is how many jobs of a plan a picture has at most, the first to start: more
-// cannot be told apart.
+// mostDrawn is the largest number of jobs in a picture, the first to start: more cannot be
+// distinguished.
 const mostDrawn = 20_000
 
-// drawPlan writes a picture of the plan: who has which GPU when.
+// drawPlan writes a picture of the plan: which job has which GPU when.
 func (t commands) drawPlan(ctx context.Context, c ui.Cluster, a *greylagv1.GetPlanResponse, name string) error {
 	nodes, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{Read: t.Read()})
 	if err != nil {
@@ -25,7 +25,7 @@ func (t commands) drawPlan(ctx context.Context, c ui.Cluster, a *greylagv1.GetPl
 	}
 	l := newLanes(nodes.Nodes)
 	if len(l.until) == 0 {
-		return &ui.UsageError{Problem: "no node has a GPU, so there is nothing to draw", Advice: "gctl plan --chart draws jobs without GPUs as well"}
+		return &ui.UsageError{Problem: "no node has a GPU: nothing to draw", Advice: "gctl plan --chart draws jobs without GPUs as well"}
 	}
 	p := t.picturePlan(a, l)
 	if name == "-" {
@@ -34,8 +34,8 @@ func (t commands) drawPlan(ctx context.Context, c ui.Cluster, a *greylagv1.GetPl
 	return ui.WriteFile(name, p.WriteSVG)
 }
 
-// picturePlan makes bars of jobs, the first to start first, from now on. A job without
-// a time limit lasts to the edge.
+// picturePlan returns bars of jobs, the first to start first, from now on. The bar of a job without
+// a time limit extends to the edge.
 func (t commands) picturePlan(a *greylagv1.GetPlanResponse, l *lanes) *picture.Jobs {
 	now := t.Now()
 	jobs := slices.SortedStableFunc(slices.Values(a.Jobs), func(a, b *greylagv1.PlannedJob) int {
@@ -55,13 +55,13 @@ func (t commands) picturePlan(a *greylagv1.GetPlanResponse, l *lanes) *picture.J
 		}
 	}
 	p := &picture.Jobs{
-		Title: fmt.Sprintf("The plan at %s: %d jobs run, %d are promised a start, %d more have one planned (pale)",
+		Title: fmt.Sprintf("Plan at %s: %d jobs run, %d have a promised start, %d more a planned one (pale)",
 			now.Format(ui.TimeLayout), runs, promised, len(jobs)-runs-promised),
-		Unit: "GPUs", Usage: "part of the GPUs in use or planned",
+		Unit: "GPUs", Usage: "fraction of the GPUs in use or planned",
 		From: cluster.InstantOf(now), To: cluster.InstantOf(edge), Lanes: int32(len(l.until)), Capacity: float64(len(l.until)),
 	}
 	if left > 0 {
-		p.Title += fmt.Sprintf("; %d that start later are not drawn", left)
+		p.Title += fmt.Sprintf("; %d later ones are not drawn", left)
 	}
 	for _, j := range jobs {
 		from, to := cluster.InstantOf(latest(now, j.Start.AsTime())), cluster.InstantOf(edge)
@@ -80,13 +80,13 @@ func (t commands) picturePlan(a *greylagv1.GetPlanResponse, l *lanes) *picture.J
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-// lanes is the GPUs of all nodes, in order of names, and until when each is taken.
+// lanes is the GPUs of all nodes, by name, and until when each is in use.
 type lanes struct {
 	until []cluster.Instant
 	of    map[string]run
 }
 
-// run is neighbouring lanes; last is excluded.
+// run is adjacent lanes; last is excluded.
 type run struct{ first, last int32 }
 
 func newLanes(nodes []*greylagv1.Node) *lanes {
@@ -100,8 +100,8 @@ func newLanes(nodes []*greylagv1.Node) *lanes {
 	return l
 }
 
-// take finds lanes for a job: on its nodes where it has some, else anywhere, since
-// nodes are chosen when it starts. Jobs have to come in order of their starts.
+// take finds lanes for a job: on its nodes if it has some, else anywhere, since nodes are chosen at
+// the start. Jobs must arrive in order of their starts.
 func (l *lanes) take(j *greylagv1.PlannedJob, from, to cluster.Instant) []run {
 	if len(j.Hosts) == 0 {
 		return l.within(run{0, int32(len(l.until))}, j.Gpus, from, to)
@@ -113,7 +113,7 @@ func (l *lanes) take(j *greylagv1.PlannedJob, from, to cluster.Instant) []run {
 	return all
 }
 
-// within takes the first n lanes of a run that are free at an instant.
+// within returns the first n lanes of a run that are free at an instant.
 func (l *lanes) within(r run, n int32, from, to cluster.Instant) []run {
 	var all []run
 	for at := r.first; at < r.last && n > 0; at++ {

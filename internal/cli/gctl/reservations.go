@@ -33,7 +33,7 @@ type reservedJobJSON struct {
 	State string `json:"state"`
 }
 
-// showReservations prints all reservations as a table, or all about the one that is named.
+// showReservations prints all reservations as a table, or the details of the named one.
 func (t commands) showReservations(ctx context.Context, c ui.Cluster, args []string) error {
 	answer, err := c.Cluster().GetInfo(ctx, &greylagv1.GetInfoRequest{Reservations: true, Read: t.Read()})
 	if err != nil {
@@ -55,7 +55,7 @@ func (t commands) showReservations(ctx context.Context, c ui.Cluster, args []str
 	case len(args) > 0:
 		return t.Facts("reservation "+chosen[0].Name, t.reservationFacts(chosen[0]))
 	case len(chosen) == 0:
-		t.Note("there are no reservations: they are made with gctl apply, in the policy")
+		t.Note("no reservations are defined: add them to the policy with gctl apply")
 		return nil
 	}
 	table := ui.Table{Head: []string{"NAME", "STATE", "START", "END", "NODES", "GPUS", "JOBS", "FOR", "NODELIST"}, Right: "llllrrrll", Wide: []int{8, 7}}
@@ -68,7 +68,7 @@ func (t commands) showReservations(ctx context.Context, c ui.Cluster, args []str
 	return t.WriteTable(table)
 }
 
-// forWhom is who may use a reservation.
+// forWhom returns who may use a reservation.
 func forWhom(r *greylagv1.ReservationInfo) string {
 	if r.Maintenance {
 		return "maintenance"
@@ -83,7 +83,7 @@ func (t commands) reservationFacts(r *greylagv1.ReservationInfo) [][2]string {
 		{"users", strings.Join(r.Users, ", ")}, {"accounts", strings.Join(r.Accounts, ", ")}, {"why", r.Why},
 	}
 	if r.Maintenance {
-		facts = append(facts, [2]string{"flags", "maintenance: it is for nobody's jobs"})
+		facts = append(facts, [2]string{"flags", "maintenance: no jobs may use it"})
 	}
 	for _, j := range r.Jobs {
 		facts = append(facts, [2]string{"job " + j.Job, fmt.Sprintf("of %s, %s", j.User, j.State)})

@@ -1,10 +1,8 @@
-// Package gctl is gctl: everything about a cluster that is not submitting,
-// listing or cancelling jobs.
+// Package gctl is gctl: everything about a cluster except submitting, listing or cancelling jobs.
 //
-// It decides, from the command line and the cluster's answers, what is asked of
-// the cluster, what is written on this host when it becomes part of a cluster,
-// and what is printed. It never touches the replicated log: what must be done to
-// it without a running controller is gctld's.
+// It decides, from the command line and the cluster's answers, which calls it makes, which files it
+// writes on this host when the host joins a cluster, and what it prints. It never touches the
+// replicated log: gctld does what must be done to it without a running controller.
 package gctl
 
 import (
@@ -27,10 +25,10 @@ import (
 	"github.com/greylag/greylag/internal/version"
 )
 
-// commands is the commands of gctl on one run.
+// commands holds the commands of one run of gctl.
 type commands struct{ *tool.Tool }
 
-// Run is gctl.
+// Run is the program gctl.
 func Run(ctx context.Context, p *ui.Process) int {
 	t := commands{&tool.Tool{Process: p}}
 	if err := p.CheckWords(); err != nil {
@@ -42,8 +40,8 @@ func Run(ctx context.Context, p *ui.Process) int {
 	return p.Finish(ctx, usage(c, err))
 }
 
-// usage tells cobra's own errors, all of which are about the command line, from
-// those of commands.
+// usage distinguishes cobra's own errors, which are all about the command line, from those of
+// commands.
 func usage(c *cobra.Command, err error) error {
 	var ours *ui.UsageError
 	if err == nil || errors.As(err, &ours) {
@@ -64,8 +62,8 @@ func usage(c *cobra.Command, err error) error {
 func (t commands) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "gctl",
-		Short:         "Looks at a cluster and changes it",
-		Long:          "Looks at a cluster, its jobs and its nodes, and changes them.",
+		Short:         "Inspect and manage a cluster",
+		Long:          "Inspects and manages a cluster, its jobs and its nodes.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version.Version,
@@ -84,7 +82,7 @@ func (t commands) root() *cobra.Command {
 	root.PersistentFlags().BoolVar(&t.JSON, "json", false, "print JSON")
 	root.AddGroup(
 		&cobra.Group{ID: tool.GroupInspect, Title: "Looking:"}, &cobra.Group{ID: tool.GroupJobs, Title: "Jobs:"},
-		&cobra.Group{ID: tool.GroupNodes, Title: "Nodes:"}, &cobra.Group{ID: tool.GroupAccounts, Title: "Accounts:"}, &cobra.Group{ID: tool.GroupCluster, Title: "The cluster:"},
+		&cobra.Group{ID: tool.GroupNodes, Title: "Nodes:"}, &cobra.Group{ID: tool.GroupAccounts, Title: "Accounts:"}, &cobra.Group{ID: tool.GroupCluster, Title: "Cluster:"},
 		&cobra.Group{ID: tool.GroupHost, Title: "This host:"},
 	)
 	root.AddCommand(t.info(), t.show(), t.nodesCommand(), t.logs(), t.script(), t.why(), t.plan())

@@ -15,7 +15,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// showJobs prints jobs; what is not known of one does not hide the others.
+// showJobs prints jobs; an unknown one does not hide the others.
 func (t commands) showJobs(ctx context.Context, c ui.Cluster, args []string) error {
 	refs, err := ui.Refs(args)
 	if err != nil {
@@ -65,7 +65,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	facts := [][2]string{
 		{"name", j.Name}, {"user", fmt.Sprintf("%s (%d), group %d", j.User, j.Uid, j.Gid)}, {"account", j.Account},
 		{"partition", j.Partition}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", t.stateText(j)}, {"held by", j.Hold}, {"cancelled by", j.Requester},
-		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"asks for", requestText(j.Request)},
+		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"requests", requestText(j.Request)},
 		{"time limit", cluster.FormatLimit(j.TimeLimit.AsDuration())},
 		{"submitted", t.FormatTime(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.FormatTime(j.Begin)}, {"deadline", t.FormatTime(j.Deadline)}, {"nice", niceText(j.Nice)},
 		{"waits for", strings.Join(ui.JobOf(j).Depends, ", ")},
@@ -80,7 +80,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 		facts = append(facts, [2]string{"started", t.FormatTime(j.Started)})
 	}
 	facts = append(facts, limitFacts(j, t.Now())...)
-	facts = append(facts, [2]string{"ended", t.FormatTime(j.Ended)}, [2]string{"set aside", asideText(t, j)}, [2]string{"charged", chargedText(j)})
+	facts = append(facts, [2]string{"ended", t.FormatTime(j.Ended)}, [2]string{"lien", asideText(t, j)}, [2]string{"charged", chargedText(j)})
 	if j.ArrayId != 0 {
 		facts = append(facts, [2]string{"array", fmt.Sprintf("%d, index %d", j.ArrayId, j.ArrayIndex)})
 	}
@@ -94,7 +94,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 		}
 	}
 	facts = append(facts, [][2]string{
-		{"image", j.Image}, {"command", j.Command}, {"arguments", strings.Join(j.Args, " ")}, {"folder", j.WorkDir}, {"output", ui.OutputPath(j, j.Output)}, {"error output", ui.OutputPath(j, j.Error)},
+		{"image", j.Image}, {"command", j.Command}, {"arguments", strings.Join(j.Args, " ")}, {"directory", j.WorkDir}, {"output", ui.OutputPath(j, j.Output)}, {"error output", ui.OutputPath(j, j.Error)},
 	}...)
 	for _, p := range ui.JobProperties() {
 		facts = append(facts, [2]string{strings.ToLower(p.Name), p.Of(j)})
@@ -102,7 +102,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	return facts
 }
 
-// busyText tells how busy the GPUs of a job were, and how much of their memory was taken.
+// busyText describes how busy the GPUs of a job were, and their memory use.
 func busyText(u cluster.GPUUse, j *greylagv1.Job) string {
 	if !slices.ContainsFunc(j.Nodes, func(n *greylagv1.NodeAllocation) bool { return len(n.Gpus) > 0 }) {
 		return ""
@@ -112,22 +112,22 @@ func busyText(u cluster.GPUUse, j *greylagv1.Job) string {
 		words = append(words, fmt.Sprintf("%s %% of %s of GPU time", ui.BusyPercent(u), cluster.FormatElapsed(time.Duration(u.KnownMs)*time.Millisecond)))
 	}
 	if u.MemoryKnown {
-		words = append(words, fmt.Sprintf("at most %d MiB of a GPU's memory", u.MemoryPeak/cluster.MiB))
+		words = append(words, fmt.Sprintf("at most %d MiB of memory per GPU", u.MemoryPeak/cluster.MiB))
 	}
 	return strings.Join(words, ", ")
 }
 
-// asideText tells what is set aside for a job, and how long that lasts while it runs.
+// asideText describes a job's lien, and how long it lasts while the job runs.
 func asideText(t commands, j *greylagv1.Job) string {
 	if j.SetAside == 0 {
 		return ""
 	}
 	text := tool.FormatCredits(j.SetAside) + " credits"
 	if len(j.PaidIn) > 0 {
-		text += ", for partition " + strings.Join(j.PaidIn, ", ") + " only"
+		text += ", only for partition " + strings.Join(j.PaidIn, ", ")
 	}
 	if j.FundedUntil != nil {
-		text += ", enough until " + t.FormatTime(j.FundedUntil)
+		text += ", sufficient until " + t.FormatTime(j.FundedUntil)
 	}
 	return text
 }
@@ -176,7 +176,7 @@ func attemptText(j *greylagv1.Job) string {
 	return text
 }
 
-// memoryWords describes the source of the memory of a job that asked for no size.
+// memoryWords describes the source of a job's memory when it requested no size.
 func memoryWords(q *greylagv1.Request) []string {
 	switch source, _ := cluster.ParseMemorySource(q.GetMemory()); source {
 	case cluster.MemoryAll:
@@ -205,16 +205,16 @@ func requestText(q *greylagv1.Request) string {
 	}
 	gpu := strings.TrimSpace(strings.Join(q.GetGpuTypes(), " or ") + " GPU")
 	add(q.GetNodes(), "node", "")
-	add(q.GetGpus(), gpu, " in all")
-	add(q.GetGpusPerNode(), gpu, " a node")
-	add(q.GetTasksPerNode(), "task", " a node")
-	add(q.GetCpusPerTask(), "CPU", " a task")
+	add(q.GetGpus(), gpu, " in total")
+	add(q.GetGpusPerNode(), gpu, " per node")
+	add(q.GetTasksPerNode(), "task", " per node")
+	add(q.GetCpusPerTask(), "CPU", " per task")
 	for _, m := range []struct {
 		n    int64
 		what string
 	}{{q.GetMemPerNode(), "node"}, {q.GetMemPerCpu(), "CPU"}, {q.GetMemPerGpu(), "GPU"}} {
 		if m.n > 0 {
-			words = append(words, fmt.Sprintf("%s memory a %s", cluster.Bytes(m.n), m.what))
+			words = append(words, fmt.Sprintf("%s memory per %s", cluster.Bytes(m.n), m.what))
 		}
 	}
 	words = append(words, memoryWords(q)...)

@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
-// TestRunningJobShowsItsLatestEnd: with the time left, and the real output path in JSON.
+// TestRunningJobShowsItsLatestEnd checks the time left, and the real output path in JSON.
 func TestRunningJobShowsItsLatestEnd(t *testing.T) {
 	now := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	j := &greylagv1.Job{

@@ -25,7 +25,7 @@ import (
 
 func (t commands) topology() *cobra.Command {
 	all := &cobra.Command{
-		Use: "topology", Short: "The switches that nodes hang on: import, show, check", GroupID: tool.GroupCluster, Args: tool.RequireSubcommand,
+		Use: "topology", Short: "Import, show and check the network topology", GroupID: tool.GroupCluster, Args: tool.RequireSubcommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	conf := false
@@ -33,13 +33,13 @@ func (t commands) topology() *cobra.Command {
 		Use: "show", Short: "Print the tree of switches, and NVLink blocks", Args: cobra.NoArgs,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error { return t.showTopology(ctx, c, conf) }),
 	}
-	show.Flags().BoolVar(&conf, "conf", false, "print it in the form of topology.conf")
+	show.Flags().BoolVar(&conf, "conf", false, "print it in topology.conf format")
 	all.AddCommand(t.importTopology(), show, &cobra.Command{
 		Use: "check", Short: "Compare the topology with what nodes report",
-		Long: "Compares the topology with what nodes report: nodes that no switch has, nodes\nthat nobody knows, NVLink domains that the switches cut apart, blocks that are\nnot the domains they stand for. The status is 1 when there is any of these.",
+		Long: "Compares the topology with what nodes report: nodes without a switch, unknown\nnodes, NVLink domains that the switches divide, and blocks that differ from their\ndomains. The exit status is 1 if there are any differences.",
 		Args: cobra.NoArgs, RunE: t.On(t.checkTopology),
 	}, &cobra.Command{
-		Use: "remove", Short: "Forget the topology: all nodes hang on one switch", Args: cobra.NoArgs,
+		Use: "remove", Short: "Remove the topology: all nodes are attached to one switch", Args: cobra.NoArgs,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			return t.setTopology(ctx, c, &greylagv1.SetTopologyRequest{RequestId: client.NewRequestID()})
 		}),
@@ -51,14 +51,14 @@ func (t commands) importTopology() *cobra.Command {
 	discovered := ""
 	request := &greylagv1.SetTopologyRequest{}
 	c := &cobra.Command{
-		Use: "import FILE", Short: "Replace the topology by that of a file",
-		Long: "Replaces the topology by that of a file: Slurm's topology.conf, topology.yaml\n(by its ending .yaml), a table of nodes and the switches above them from the top\ndown (.csv), or what ibnetdiscover printed. Every fault is printed with its line.\nWith --dry-run nothing is changed, and what would be is printed in the form of\ntopology.conf.",
+		Use: "import FILE", Short: "Replace the topology from a file",
+		Long: "Replaces the topology from a file: Slurm's topology.conf, topology.yaml (by the\nsuffix .yaml), a table of nodes and their switches from the top down (.csv), or the\noutput of ibnetdiscover. Every error is printed with its line. With --dry-run nothing\nchanges, and the result is printed in topology.conf format.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			read, path := topologyimport.Read, discovered
 			switch {
 			case (len(args) == 1) == (discovered != ""):
-				return &ui.UsageError{Problem: "one file is needed", Advice: "write gctl topology import FILE, or gctl topology import --ibnetdiscover FILE"}
+				return &ui.UsageError{Problem: "one file is required", Advice: "write gctl topology import FILE, or gctl topology import --ibnetdiscover FILE"}
 			case discovered != "":
 				read = topologyimport.ReadIBNetDiscover
 			default:
@@ -83,13 +83,13 @@ func (t commands) importTopology() *cobra.Command {
 			return t.setTopology(ctx, c, request)
 		}),
 	}
-	c.Flags().StringVar(&discovered, "ibnetdiscover", "", "a file with what ibnetdiscover printed")
-	c.Flags().BoolVar(&request.DryRun, "dry-run", false, "only say what would be")
-	c.Flags().Uint64Var(&request.ExpectVersion, "expect", 0, "refuse if another version is in force by now")
+	c.Flags().StringVar(&discovered, "ibnetdiscover", "", "a file with the output of ibnetdiscover")
+	c.Flags().BoolVar(&request.DryRun, "dry-run", false, "only print the result")
+	c.Flags().Uint64Var(&request.ExpectVersion, "expect", 0, "refuse if the current version differs")
 	return c
 }
 
-// readTopology reads a file, and prints its faults.
+// readTopology reads a file, and prints its errors.
 func (t commands) readTopology(path string, read func(string, []byte) (topologyimport.Topology, error)) (topologyimport.Topology, error) {
 	text, err := topologyText(path)
 	if err != nil {
@@ -117,7 +117,7 @@ func topologyText(path string) ([]byte, error) {
 		return nil, ui.Unread(err)
 	}
 	if len(text) > topologyimport.MaxSize {
-		return nil, &ui.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, topologyimport.MaxSize>>20), Advice: "is it the right file?"}
+		return nil, &ui.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, topologyimport.MaxSize>>20), Advice: "check that it is the right file"}
 	}
 	return text, nil
 }
@@ -132,7 +132,7 @@ func checkTopologyFile(path string) error {
 	return err
 }
 
-// warnOf prints what is odd about a file, and which of its nodes nobody knows, line by line.
+// warnOf prints warnings about a file, and its unknown nodes, line by line.
 func (t commands) warnOf(ctx context.Context, c ui.Cluster, made topologyimport.Topology) error {
 	for _, w := range made.Warnings {
 		t.Warn(w.String())
@@ -152,7 +152,7 @@ func (t commands) warnOf(ctx context.Context, c ui.Cluster, made topologyimport.
 		}
 	}
 	for _, line := range slices.Sorted(maps.Keys(strange)) {
-		t.Warn(fmt.Sprintf("%s:%d: nobody knows %s", made.Name, line, hostlist.Compress(strange[line])))
+		t.Warn(fmt.Sprintf("%s:%d: unknown nodes: %s", made.Name, line, hostlist.Compress(strange[line])))
 	}
 	return nil
 }
@@ -178,15 +178,15 @@ func (t commands) setTopology(ctx context.Context, c ui.Cluster, request *greyla
 		}{answer.Version, request.DryRun, disagreementsOf(answer.Disagreements)})
 	}
 	for _, d := range answer.Disagreements {
-		if d.Kind != "unknown" { // told line by line, where there are lines
+		if d.Kind != "unknown" { // with line numbers, if known
 			t.Warn(d.Nodes + ": " + d.Text)
 		}
 	}
 	if request.DryRun {
-		t.Note("this is what would be; nothing was changed")
+		t.Note("dry run: nothing changed")
 		return nil
 	}
-	t.Note("version %d is in force", answer.Version)
+	t.Note("current version: %d", answer.Version)
 	return nil
 }
 
@@ -203,9 +203,9 @@ func (t commands) checkTopology(ctx context.Context, c ui.Cluster, _ []string) e
 			return err
 		}
 	case answer.Version == 0 || len(answer.Switches) == 0:
-		t.Note("there is no topology: all nodes count as hanging on one switch")
+		t.Note("no topology: all nodes count as attached to one switch")
 	case len(answer.Disagreements) == 0:
-		return t.Printed(nil, "the topology and the nodes agree")
+		return t.Printed(nil, "the topology matches the nodes")
 	}
 	for _, d := range answer.Disagreements {
 		if t.JSON {

@@ -39,7 +39,7 @@ func (t commands) showTopology(ctx context.Context, c ui.Cluster, conf bool) err
 	case err != nil:
 		return fmt.Errorf("topology of the cluster: %w", err)
 	case tree == nil:
-		t.Note("there is no topology: all nodes count as hanging on one switch")
+		t.Note("no topology: all nodes count as attached to one switch")
 		return nil
 	case conf:
 		_, err = io.WriteString(t.Stdout, topologyimport.Write(switches))
@@ -49,10 +49,10 @@ func (t commands) showTopology(ctx context.Context, c ui.Cluster, conf bool) err
 	return err
 }
 
-// treeText draws the fabric: a domain a line, what is below it indented, leaves with
-// their nodes, and then the NVLink blocks.
+// treeText draws the fabric: one domain per line, its children indented, leaves with their nodes,
+// and then the NVLink blocks.
 func treeText(f *topology.Fabric, switches []cluster.Switch) string {
-	below := make([]map[int32][]int32, f.Levels()) // of each domain, its own of the level below
+	below := make([]map[int32][]int32, f.Levels()) // of each domain, its children
 	count := make([]map[int32]int, f.Levels())
 	nodes := map[int32][]string{}
 	for l := range below {
@@ -65,7 +65,7 @@ func treeText(f *topology.Fabric, switches []cluster.Switch) string {
 				nodes[d] = append(nodes[d], h)
 				continue
 			}
-			if child, _ := f.Domain(l-1, h); count[l-1][child] == 1 { // met for the first time
+			if child, _ := f.Domain(l-1, h); count[l-1][child] == 1 { // for the first time
 				below[l][d] = append(below[l][d], child)
 			}
 		}

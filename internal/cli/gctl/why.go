@@ -17,15 +17,15 @@ import (
 func (t commands) why() *cobra.Command {
 	history := false
 	c := &cobra.Command{
-		Use: "why JOB", Short: "Why a job waits, and what would let it start", GroupID: tool.GroupInspect, Args: cobra.ExactArgs(1),
-		Long: "Explains a job that waits: everything that keeps it, how many nodes each condition\nrules out, which jobs have what it waits for, when it is planned to start, and\noptions of gsubmit with any of which it would start now without delaying anybody\nahead of it. Of an array the first element that waits is explained. With --history\nit prints what was said of the job's start so far, also of one that has ended.",
+		Use: "why JOB", Short: "Explain why a job is pending", GroupID: tool.GroupInspect, Args: cobra.ExactArgs(1),
+		Long: "Explains a pending job: everything that blocks it, how many nodes each condition\nrules out, which jobs hold what it waits for, its planned start, and options of\ngsubmit with any of which it would start now without delaying a job ahead of it.\nFor an array it explains the first pending element. With --history it prints the\nscheduling notes of the job so far, also of one that has ended.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			refs, err := ui.Refs(args)
 			if err != nil {
 				return err
 			}
 			if len(refs) > 1 {
-				return &ui.UsageError{Problem: fmt.Sprintf("%s names %d jobs, and one is explained at a time", args[0], len(refs)), Advice: "write gctl why " + refs[0]}
+				return &ui.UsageError{Problem: fmt.Sprintf("%s names %d jobs: only one can be explained at a time", args[0], len(refs)), Advice: "write gctl why " + refs[0]}
 			}
 			answer, err := c.Cluster().ExplainJob(ctx, &greylagv1.ExplainJobRequest{Job: refs[0], Read: t.Read()})
 			t.TellStale(answer.GetAsOf())
@@ -36,7 +36,7 @@ func (t commands) why() *cobra.Command {
 				return t.WriteJSON(whyOf(answer))
 			case history:
 				if len(answer.History) == 0 {
-					_, err := fmt.Fprintf(t.Stdout, "nothing has been said of the start of job %s so far: %s\n", answer.Job.Ref, ui.Printable(t.stateText(answer.Job)))
+					_, err := fmt.Fprintf(t.Stdout, "no scheduling notes for job %s yet: %s\n", answer.Job.Ref, ui.Printable(t.stateText(answer.Job)))
 					return err
 				}
 				return t.WriteTable(t.historyTable(answer.History))
@@ -44,17 +44,17 @@ func (t commands) why() *cobra.Command {
 			return t.printWhy(answer)
 		}),
 	}
-	c.Flags().BoolVar(&history, "history", false, "print what was said of its start so far")
+	c.Flags().BoolVar(&history, "history", false, "print its scheduling notes so far")
 	t.AddStaleFlag(c)
 	return c
 }
 
-// printWhy prints an explanation, what matters most first.
+// printWhy prints an explanation, the most important part first.
 func (t commands) printWhy(a *greylagv1.ExplainJobResponse) error {
 	j := a.Job
 	if j.State != "PENDING" {
 		facts := [][2]string{{"state", t.stateText(j)}, {"started", t.FormatTime(j.Started)}, {"ended", t.FormatTime(j.Ended)}}
-		title := "job " + j.Ref + " does not wait"
+		title := "job " + j.Ref + " is not pending"
 		switch {
 		case len(a.Awaited) > 0 && j.State == cluster.Running.String():
 			title = "job " + j.Ref + " runs on nodes that do not answer"
@@ -69,9 +69,9 @@ func (t commands) printWhy(a *greylagv1.ExplainJobResponse) error {
 	}
 	for _, cause := range a.Causes {
 		if strings.HasPrefix(cause, "BeginTime:") {
-			cause = "BeginTime: it is not to start before " + t.FormatTime(j.Eligible)
+			cause = "BeginTime: not before " + t.FormatTime(j.Eligible)
 		}
-		facts = append(facts, [2]string{"kept by", cause})
+		facts = append(facts, [2]string{"blocked by", cause})
 	}
 	for _, u := range a.Unmet {
 		facts = append(facts, [2]string{"waits for", ui.UnmetText(u)})
@@ -79,13 +79,13 @@ func (t commands) printWhy(a *greylagv1.ExplainJobResponse) error {
 	if a.UnmetMore > 0 {
 		facts = append(facts, [2]string{"waits for", ui.Count(int64(a.UnmetMore), "more job")})
 	}
-	facts = append(facts, [2]string{"asks for", strings.TrimPrefix(a.Needs, "needs ")}, [2]string{"nodes",
-		fmt.Sprintf("%d in its partitions, %d could serve it, %d could now", a.Nodes, a.Could, a.Free)})
+	facts = append(facts, [2]string{"requests", strings.TrimPrefix(a.Needs, "needs ")}, [2]string{"nodes",
+		fmt.Sprintf("%d in its partitions, %d suit it, %d are free for it now", a.Nodes, a.Could, a.Free)})
 	for _, r := range a.Ruled {
 		facts = append(facts, [2]string{"ruled out", fmt.Sprintf("%d: %s", r.Nodes, r.Says)})
 	}
 	for _, l := range a.Licences {
-		facts = append(facts, [2]string{"licence", fmt.Sprintf("%s: %d in all, %d used, %d free", l.Name, l.Total, l.Used, max(l.Total-l.Used, 0))})
+		facts = append(facts, [2]string{"licence", fmt.Sprintf("%s: %d in total, %d used, %d free", l.Name, l.Total, l.Used, max(l.Total-l.Used, 0))})
 	}
 	for _, h := range a.Holders {
 		until := "without a time limit"
@@ -95,7 +95,7 @@ func (t commands) printWhy(a *greylagv1.ExplainJobResponse) error {
 		facts = append(facts, [2]string{"in use by", fmt.Sprintf("job %s of %s, %s, %s", h.Job, h.User, strings.Join(heldBy(h), ", "), until)})
 	}
 	if len(a.Holders) > 0 {
-		facts = append(facts, [2]string{"clearing up", cluster.FormatElapsed(a.ClearUp.AsDuration()) + " is planned after each job's time limit, before its nodes are free, some seconds less after one that runs"})
+		facts = append(facts, [2]string{"cleanup", cluster.FormatElapsed(a.ClearUp.AsDuration()) + " is planned after each job's time limit before its nodes are free, some seconds less after a running one"})
 	}
 	for _, k := range a.Later {
 		facts = append(facts, [2]string{"reserved", fmt.Sprintf("%s for %q, from %s until %s", ui.Count(int64(k.Nodes), "node"), k.Reservation, t.FormatTime(k.Start), t.FormatTime(k.End))})
@@ -110,7 +110,7 @@ func (t commands) printWhy(a *greylagv1.ExplainJobResponse) error {
 	return t.Facts("job "+j.Ref+" waits", facts)
 }
 
-// heldBy is what a job has that another waits for.
+// heldBy returns the resources of a job that another one waits for.
 func heldBy(h *greylagv1.Holder) (words []string) {
 	if h.Nodes > 0 {
 		words = append(words, "on "+ui.Count(int64(h.Nodes), "node"))
@@ -121,20 +121,20 @@ func heldBy(h *greylagv1.Holder) (words []string) {
 	return words
 }
 
-// ahead tells which jobs are served first, by what, and which of them it would delay.
+// ahead prints which jobs are ahead, why, and which of them this one would delay.
 func (t commands) ahead(a *greylagv1.ExplainJobResponse) (facts [][2]string) {
 	for i, x := range a.First {
 		text := fmt.Sprintf("job %s of %s: %s", x.Job, x.User, x.Why)
 		if i == 0 {
-			text = fmt.Sprintf("%d of its partitions, first %s", a.Ahead, text)
+			text = fmt.Sprintf("%d in its partitions, first %s", a.Ahead, text)
 		}
 		facts = append(facts, [2]string{"jobs ahead", text})
 	}
 	if len(a.First) == 0 && a.Ahead > 0 {
-		facts = append(facts, [2]string{"jobs ahead", fmt.Sprintf("%d of its partitions", a.Ahead)})
+		facts = append(facts, [2]string{"jobs ahead", fmt.Sprintf("%d in its partitions", a.Ahead)})
 	}
 	if len(a.Delays) > 0 {
-		facts = append(facts, [2]string{"could start", t.FormatTime(a.Alone) + " if nobody else waited, but"})
+		facts = append(facts, [2]string{"could start", t.FormatTime(a.Alone) + " without other pending jobs, but"})
 	}
 	for _, x := range a.Delays[:min(len(a.Delays), mostDelayed)] {
 		text := fmt.Sprintf("job %s of %s", x.Job, x.User)
@@ -149,25 +149,25 @@ func (t commands) ahead(a *greylagv1.ExplainJobResponse) (facts [][2]string) {
 	return facts
 }
 
-// mostDelayed is how many jobs are named that one would delay.
+// mostDelayed is the number of delayed jobs that are named.
 const mostDelayed = 10
 
-// awaited tells which nodes have yet to confirm that a job begins or ends, or do not answer
-// while it runs, and what becomes of it if they never do.
+// awaited prints which nodes have yet to confirm the start or end of a job, or do not answer while
+// it runs, and what happens if they never do.
 func (t commands) awaited(a *greylagv1.ExplainJobResponse) [][2]string {
-	step, then := "its part of the job has begun", "the job ends as NODE_FAIL"
+	step, then := "its part of the job has started", "the job ends as NODE_FAIL"
 	if a.RunsAgain {
 		then = "the job runs again"
 	}
 	if a.Job.State == "COMPLETING" {
-		step, then = "nothing of the job is left there", "the job is over"
+		step, then = "no process of the job is left there", "the job is over"
 	}
 	var facts [][2]string
 	for _, n := range a.Awaited {
 		if a.Job.State == cluster.Running.String() {
 			facts = append(facts, [2]string{"silent", n.Node + ", where its part of the job may still run"})
 		} else {
-			facts = append(facts, [2]string{"awaits", n.Node + ", to say that " + step})
+			facts = append(facts, [2]string{"waits for", n.Node + " to report that " + step})
 		}
 		if n.WaitsFor != "" {
 			facts = append(facts, [2]string{"", n.Node + " reports: " + n.WaitsFor})
@@ -175,13 +175,13 @@ func (t commands) awaited(a *greylagv1.ExplainJobResponse) [][2]string {
 		if n.Silent == nil {
 			continue
 		}
-		facts = append(facts, [2]string{"", fmt.Sprintf("it has been silent since %s; unless it answers it is given up about %s, and then %s",
+		facts = append(facts, [2]string{"", fmt.Sprintf("it has been silent since %s; unless it answers by about %s, %s",
 			t.FormatTime(n.Silent), t.FormatTime(n.GivenUp), then)})
 	}
 	return facts
 }
 
-// plannedStart is the planned start of a job, and how sure it is.
+// plannedStart returns the planned start of a job, and how certain it is.
 func (t commands) plannedStart(a *greylagv1.ExplainJobResponse) string {
 	switch {
 	case a.Job.Planned == nil:

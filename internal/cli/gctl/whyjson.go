@@ -59,7 +59,7 @@ type holderJSON struct {
 	User  string     `json:"user"`
 	Nodes int32      `json:"nodes"`
 	Ends  *time.Time `json:"ends,omitempty"`
-	// How many it has of each licence of which too few are left.
+	// The job's count of each scarce licence.
 	Licences map[string]int32 `json:"licences,omitempty"`
 }
 
@@ -104,7 +104,7 @@ type plannedJSON struct {
 	Hosts     []hostShareJSON `json:"hosts"`
 }
 
-// some is a list that is never null in JSON.
+// some returns a list that is never null in JSON.
 func some(words []string) []string { return append([]string{}, words...) }
 
 func hostSharesOf(shares []*greylagv1.NodeShare) []hostShareJSON {

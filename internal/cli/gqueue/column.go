@@ -24,15 +24,15 @@ type column struct {
 	field  *field
 }
 
-// view is what the fields need besides the job.
+// view is what the fields need in addition to the job.
 type view struct {
 	now    time.Time
 	short  bool   // times without the year and seconds
-	begin  bool   // a job that may not start yet says from when on it may
+	begin  bool   // show the earliest start of a job that may not start yet
 	starts starts // where they are shown
 }
 
-// instant writes a point in time.
+// instant formats an instant.
 func (v view) instant(dst []byte, t time.Time) []byte {
 	switch {
 	case t.IsZero():
@@ -43,10 +43,10 @@ func (v view) instant(dst []byte, t time.Time) []byte {
 	return t.In(v.now.Location()).AppendFormat(dst, ui.TimeLayout)
 }
 
-// when writes a point in time of the API.
+// when formats a time of the API.
 func (v view) when(t *timestamppb.Timestamp) string { return string(v.instant(nil, ui.TimeOf(t))) }
 
-// field writes one property of a job.
+// field formats one property of a job.
 type field struct {
 	letter byte
 	head   string
@@ -54,22 +54,22 @@ type field struct {
 	write  func(dst []byte, v view, r *row) []byte
 }
 
-// text makes a field of a job's string.
+// text returns a field for a string of a job.
 func text(get func(*greylagv1.Job) string) func([]byte, view, *row) []byte {
 	return func(dst []byte, _ view, r *row) []byte { return ui.AppendPrintable(dst, get(r.job)) }
 }
 
-// number makes a field of a job's number.
+// number returns a field for a number of a job.
 func number(get func(*greylagv1.Job) int64) func([]byte, view, *row) []byte {
 	return func(dst []byte, _ view, r *row) []byte { return strconv.AppendInt(dst, get(r.job), 10) }
 }
 
-// instant makes a field of a point in time, of the element that starts first.
+// instant returns a field for an instant, of the element that starts first.
 func instant(get func(*greylagv1.Job) time.Time) func([]byte, view, *row) []byte {
 	return func(dst []byte, v view, r *row) []byte { return v.instant(dst, get(r.soonest)) }
 }
 
-// fields are the letters of -o, which mean what they mean to squeue.
+// fields are the letters of -o, with squeue's meaning.
 func fields() []field {
 	return append(slices.Concat(identityFields(), startFields(), priorityFields(), textFields()), []field{
 		{'t', "ST", "state, short", func(dst []byte, _ view, r *row) []byte {
@@ -105,29 +105,29 @@ func fields() []field {
 			}
 			return append(dst, cluster.FormatElapsed(limit-ui.Elapsed(r.job, v.now))...)
 		}},
-		{'S', "START_TIME", "start, maybe planned", instant(ui.StartOf)},
+		{'S', "START_TIME", "start, or planned start", instant(ui.StartOf)},
 		{'G', "KEPT", "start is promised", func(dst []byte, _ view, r *row) []byte {
 			if r.soonest.Promised {
 				return append(dst, "yes"...)
 			}
 			return append(dst, '-')
 		}},
-		{'e', "END_TIME", "end, at the latest", instant(ui.EndOf)},
+		{'e', "END_TIME", "end, or latest end", instant(ui.EndOf)},
 		{'V', "SUBMIT_TIME", "submission", instant(func(j *greylagv1.Job) time.Time { return j.Submitted.AsTime() })},
 		{'D', "NODES", "number of nodes", func(dst []byte, v view, r *row) []byte {
-			if planned := v.starts[r.soonest.Ref].GetHosts(); len(planned) > 0 { // which are listed beside it
+			if planned := v.starts[r.soonest.Ref].GetHosts(); len(planned) > 0 { // which are listed next to it
 				return strconv.AppendInt(dst, int64(len(planned)), 10)
 			}
 			return strconv.AppendInt(dst, int64(ui.NodeCount(r.job)), 10)
 		}},
 		{'N', "NODELIST", "nodes", text(func(j *greylagv1.Job) string { return ui.NodeList(j) })},
 		{'C', "CPUS", "CPUs", number(ui.CPUCount)},
-		{'+', "TRES_ALLOC", "what it has", text(ui.TRESText)},
-		{'b', "TRES_PER_NODE", "GPUs of each node", text(ui.GPUText)},
+		{'+', "TRES_ALLOC", "allocated resources", text(ui.TRESText)},
+		{'b', "TRES_PER_NODE", "GPUs per node", text(ui.GPUText)},
 		{'m', "MIN_MEMORY", "memory", text(ui.MemoryText)},
-		{'E', "DEPENDENCY", "what it waits for", text(func(j *greylagv1.Job) string { return ui.DependencyText(j.Depends) })},
-		{'f', "FEATURES", "features asked for", text(func(j *greylagv1.Job) string { return orNull(strings.Join(j.Request.GetFeatures(), "&")) })},
-		{'n', "REQ_NODES", "nodes asked for", text(func(j *greylagv1.Job) string { return hostlist.Compress(j.Request.GetNodeList()) })},
+		{'E', "DEPENDENCY", "dependencies", text(func(j *greylagv1.Job) string { return ui.DependencyText(j.Depends) })},
+		{'f', "FEATURES", "requested features", text(func(j *greylagv1.Job) string { return orNull(strings.Join(j.Request.GetFeatures(), "&")) })},
+		{'n', "REQ_NODES", "requested nodes", text(func(j *greylagv1.Job) string { return hostlist.Compress(j.Request.GetNodeList()) })},
 		{'x', "EXC_NODES", "nodes excluded", text(func(j *greylagv1.Job) string { return hostlist.Compress(j.Request.GetExclude()) })},
 		{'y', "NICE", "nice value", number(func(j *greylagv1.Job) int64 { return int64(j.Nice) })},
 		{'Z', "WORK_DIR", "working directory", text((*greylagv1.Job).GetWorkDir)},
@@ -144,7 +144,7 @@ func textFields() (all []field) {
 func identityFields() []field {
 	return []field{
 		{'i', "JOBID", "id", func(dst []byte, _ view, r *row) []byte { return appendRef(dst, r) }},
-		{'A', "JOBID", "id, a number", number(func(j *greylagv1.Job) int64 { return int64(j.Id) })},
+		{'A', "JOBID", "numeric ID", number(func(j *greylagv1.Job) int64 { return int64(j.Id) })},
 		{'F', "ARRAY_JOB_ID", "id of the array", number(func(j *greylagv1.Job) int64 {
 			if j.ArrayId == 0 {
 				return int64(j.Id)
@@ -162,15 +162,15 @@ func identityFields() []field {
 		}},
 		{'j', "NAME", "name", text(func(j *greylagv1.Job) string { return cmp.Or(j.Name, "-") })},
 		{'u', "USER", "user", text((*greylagv1.Job).GetUser)},
-		{'U', "UID", "user's number", number(func(j *greylagv1.Job) int64 { return int64(j.Uid) })},
+		{'U', "UID", "user ID", number(func(j *greylagv1.Job) int64 { return int64(j.Uid) })},
 		{'a', "ACCOUNT", "account", text(func(j *greylagv1.Job) string { return orNull(j.Account) })},
 		{'P', "PARTITION", "partition", text(partitionText)},
 		{'q', "QOS", "priority class", text((*greylagv1.Job).GetQos)},
 	}
 }
 
-// partitionText is all partitions that a job may start in while it waits, as squeue shows
-// them, and the one that it runs in after.
+// partitionText returns all partitions of a pending job, as squeue shows them, and the one in which
+// a job runs or ran.
 func partitionText(j *greylagv1.Job) string {
 	if j.State != cluster.Pending.String() || len(j.Others) == 0 {
 		return j.Partition
@@ -185,10 +185,10 @@ func orNull(s string) string {
 	return s
 }
 
-// endsWithDots reports whether a column that is cut ends with dots: an id or a list of nodes.
+// endsWithDots reports whether a truncated column ends with dots: an ID or a list of nodes.
 func endsWithDots(letter byte) bool { return letter == 'i' || letter == 'Y' }
 
-// fieldOf finds a field by its letter; nil when there is none.
+// fieldOf finds a field by its letter; nil if the letter is unknown.
 func fieldOf(all []field, letter byte) *field {
 	for i := range all {
 		if all[i].letter == letter {
@@ -198,10 +198,10 @@ func fieldOf(all []field, letter byte) *field {
 	return nil
 }
 
-// queueLetters is the part of gqueue's help on -o.
+// queueLetters is the part of gqueue's help about -o.
 func queueLetters() string {
 	var b strings.Builder
-	b.WriteString("\nLetters of -o, as in %8j, in eight columns, and %.8j, at their right:\n")
+	b.WriteString("\nLetters of -o, as in %8j (eight columns) and %.8j (right-aligned):\n")
 	for i, f := range fields() {
 		fmt.Fprintf(&b, "  %%%c %-20s", f.letter, f.help)
 		if i%3 == 2 {

@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
-// TestPartitionText: all while a job waits, the one that it runs in after.
+// TestPartitionText checks all partitions of a pending job, and the one in which a job runs.
 func TestPartitionText(t *testing.T) {
 	for state, want := range map[string]string{"PENDING": "short,main", "RUNNING": "short", "COMPLETED": "short"} {
 		r := &row{job: &greylagv1.Job{State: state, Partition: "short", Others: []string{"main"}}}
@@ -21,8 +21,8 @@ func TestPartitionText(t *testing.T) {
 	}
 }
 
-// FuzzTable: whatever a job's name and a format hold, no line but the newline's own
-// has a control character, and the table that fits does.
+// FuzzTable checks that no line has a control character except its line end, whatever a job's name
+// and a format hold, and that the fitted table fits.
 func FuzzTable(f *testing.F) {
 	f.Add("a\x1b[2J", "%.10i %j", 80)
 	f.Add("日本語", "%5j|%R", 40)

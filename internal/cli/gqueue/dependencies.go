@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// mostAwaited is of how many jobs one line tells.
+	// mostAwaited is the largest number of jobs in one line.
 	mostAwaited = 3
-	// mostAsked is how many jobs are asked for at once, of the words that a filter may have.
+	// mostAsked is how many jobs one call asks for, limited by the words of a filter.
 	mostAsked = 5000
 )
 
-// dependencies are the jobs that have not ended among those for which others wait, by the word that
-// names them in a dependency: elements for an array.
+// dependencies are the active jobs on which others depend, by their names in dependencies: elements
+// for an array.
 type dependencies map[string][]*greylagv1.Job
 
-// dependencies asks for the jobs that the listed ones wait for, where the listing tells of them. Of all
-// of them in few calls: there may be as many as jobs.
+// dependencies fetches the jobs on which the listed ones depend, if the listing shows them. It
+// needs few calls: there may be as many as jobs.
 func (l *listing) dependencies(ctx context.Context, c ui.Cluster, jobs []*greylagv1.Job) (dependencies, error) {
 	known := make(dependencies)
 	if !l.why || l.json {
@@ -44,7 +44,7 @@ func (l *listing) dependencies(ctx context.Context, c ui.Cluster, jobs []*greyla
 	for words := range slices.Chunk(slices.Sorted(maps.Keys(known)), mostAsked) {
 		found, _, err := listing{filter: &greylagv1.Filter{Jobs: words}, stale: l.stale}.fetch(ctx, c)
 		if err != nil {
-			return nil, fmt.Errorf("ask for the jobs that others wait for: %w", err)
+			return nil, fmt.Errorf("fetch the jobs of dependencies: %w", err)
 		}
 		for _, j := range found {
 			words := []string{j.Ref}
@@ -61,41 +61,41 @@ func (l *listing) dependencies(ctx context.Context, c ui.Cluster, jobs []*greyla
 	return known, nil
 }
 
-// text is for which jobs one waits by its dependencies; "" when none of them is known.
+// text returns the jobs on which one waits by its dependencies; "" when none of them is known.
 func (a dependencies) text(j *greylagv1.Job) string {
-	var told []string
+	var parts []string
 	more := 0
 	words := ui.DependencyWords(j.Depends)
 	for i, d := range j.Depends {
 		for _, other := range a[d.Job] {
 			begun := other.State != cluster.Pending.String()
 			switch {
-			case d.Kind == cluster.After.String() && begun: // at most its minutes are waited for
+			case d.Kind == cluster.After.String() && begun: // at most its minutes are left
 			case d.Kind == cluster.AfterCorr.String() && d.Job != other.Ref && j.ArrayId != 0 && j.ArrayIndex != other.ArrayIndex:
-			case len(told) == mostAwaited:
+			case len(parts) == mostAwaited:
 				more++
 			default:
-				told = append(told, ui.UnmetText(&greylagv1.Unmet{Job: other.Ref, User: other.User, State: other.State, Dependency: words[i]}))
+				parts = append(parts, ui.UnmetText(&greylagv1.Unmet{Job: other.Ref, User: other.User, State: other.State, Dependency: words[i]}))
 			}
 		}
 	}
 	if more > 0 {
-		told = append(told, ui.Count(int64(more), "more job"))
+		parts = append(parts, ui.Count(int64(more), "more job"))
 	}
-	if len(told) == 0 {
+	if len(parts) == 0 {
 		return ""
 	}
-	return "waits for " + strings.Join(told, "; ")
+	return "waits for " + strings.Join(parts, "; ")
 }
 
-// why is what the queue says under a job that waits.
+// why is the line under a pending job.
 func (a dependencies) why(j *greylagv1.Job, v view) string {
 	if j.Reason != cluster.ReasonDependency.String() {
 		return ui.WaitText(j, v.when)
 	}
 	text := a.text(j)
 	if text == "" && j.Detail == "" && len(j.Depends) > 0 {
-		return "dependency " + ui.DependencyText(j.Depends) + " does not hold yet"
+		return "dependency " + ui.DependencyText(j.Depends) + " is not satisfied yet"
 	}
 	return cmp.Or(text, j.Detail)
 }

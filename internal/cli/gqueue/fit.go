@@ -8,15 +8,15 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// The table that fits has columns as wide as what is in them, within these
-// bounds; when a line is too long, columns give way until the last has its least.
+// The fitted table has columns as wide as their content, within these bounds. When a line is too
+// long, columns are narrowed until the last has its least width.
 const (
 	mostName, mostID, mostState, mostHosts = 24, 24, 10, 20
 	leastLast                              = 16
 )
 
-// squeezes is who gives way, in order, and down to which width. An id that is cut
-// ends with dots, since half of one would be another's.
+// squeezes are the columns to narrow, in order, and their least widths. A truncated ID ends with
+// dots, since half of one could name another job.
 func squeezes() []struct {
 	letters string
 	least   int
@@ -27,8 +27,8 @@ func squeezes() []struct {
 	}{{"juP", 8}, {"i", 18}, {"Y", 14}, {"juP", 5}, {"i", 12}, {"Y", 10}}
 }
 
-// fit makes columns for the letters so that a line has at most width columns. Where
-// there is no edge no column gives way, and the last is not cut. O(rows × letters).
+// fit returns columns for the letters so that a line has at most width columns. Without an edge no
+// column is narrowed, and the last is not truncated. O(rows × letters).
 func fit(letters string, v view, rows []row, width int, edge bool) []column {
 	all := fields()
 	columns := make([]column, len(letters))
@@ -42,32 +42,32 @@ func fit(letters string, v view, rows []row, width int, edge bool) []column {
 	}
 	widen(columns, v, rows, width)
 	last := &columns[len(columns)-1]
-	room := width - (len(columns) - 1)
+	free := width - (len(columns) - 1)
 	for i := range columns[:len(columns)-1] {
-		room -= columns[i].Width
+		free -= columns[i].Width
 	}
 	for _, squeeze := range squeezes() {
 		if !edge {
-			break // a line may be as long as it likes
+			break // lines may have any length
 		}
 		for _, letter := range []byte(squeeze.letters) {
 			for i := range columns {
 				c := &columns[i]
-				for c.letter == letter && c.Width > squeeze.least && room < min(last.Width, leastLast) {
+				for c.letter == letter && c.Width > squeeze.least && free < min(last.Width, leastLast) {
 					c.Width--
-					room++
+					free++
 				}
 			}
 		}
 	}
 	if last.Width = 0; edge {
-		last.Width = max(room, 1)
+		last.Width = max(free, 1)
 	}
 	return columns
 }
 
-// widen makes the columns as wide as what is in them. All columns of a row are looked
-// at together: a long queue does not fit into the processor's cache.
+// widen makes the columns as wide as their content. It visits all columns of a row together: a long
+// queue does not fit into the processor's cache.
 func widen(columns []column, v view, rows []row, width int) {
 	var open []*column // that may still become wider
 	most := make(map[*column]int, len(columns))
@@ -112,7 +112,7 @@ func mostOf(letter byte, width int) int {
 	return width
 }
 
-// UseColour of states; the state's word stands there as well.
+// UseColour of states, in addition to the state's word.
 const (
 	plainInk = "\x1b[0m"
 	goodInk  = "\x1b[32m"

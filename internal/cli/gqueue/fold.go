@@ -19,13 +19,13 @@ type row struct {
 	job     *greylagv1.Job
 	state   cluster.JobState
 	indices []int32        // of the elements; nil for a single job
-	soonest *greylagv1.Job // of those the one that starts first; the job where none has a start
+	soonest *greylagv1.Job // of those the one that starts first; the job if none has a start
 
-	priority int64 // where it is shown or sorted by; unranked of one that does not wait
+	priority int64 // if it is shown or sorted by; unranked for a job that is not pending
 }
 
-// fold puts pending elements of an array that wait for the same reason into one
-// row each. single leaves every job its own. O(jobs).
+// fold puts pending elements of an array with the same reason into one row each. single leaves
+// every job its own. O(jobs).
 func fold(jobs []*greylagv1.Job, single bool) []row {
 	type share struct {
 		array             uint64
@@ -59,7 +59,7 @@ func fold(jobs []*greylagv1.Job, single bool) []row {
 	return rows
 }
 
-// appendRef writes the id as squeue does: 123, 123_4 or 123_[4-9,12%2].
+// appendRef appends the ID as squeue does: 123, 123_4 or 123_[4-9,12%2].
 func appendRef(dst []byte, r *row) []byte {
 	if r.indices == nil {
 		return append(dst, r.job.Ref...)
@@ -92,7 +92,7 @@ func parseSort(word string) ([]sortKey, error) {
 	return keys, nil
 }
 
-// sorter compares two jobs by one letter of -o; nil for a letter that does not sort.
+// sorter returns a comparison of two jobs by one letter of -o; nil for a letter that does not sort.
 func sorter(letter byte) func(a, b *row) int {
 	byText := func(field func(*greylagv1.Job) string) func(a, b *row) int {
 		return func(a, b *row) int { return strings.Compare(field(a.job), field(b.job)) }
@@ -143,7 +143,7 @@ func sorter(letter byte) func(a, b *row) int {
 	return nil
 }
 
-// rankTime orders times; what has no time yet comes last.
+// rankTime orders times; unset times come last.
 func rankTime(t time.Time) int64 {
 	if t.IsZero() {
 		return math.MaxInt64
@@ -151,8 +151,8 @@ func rankTime(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// stateOf is a job's state; 0 for one that a newer controller has and this
-// program does not know.
+// stateOf returns a job's state; 0 for a state of a newer controller that this program does not
+// know.
 func stateOf(j *greylagv1.Job) cluster.JobState {
 	state, err := cluster.ParseJobState(j.State)
 	if err != nil {
@@ -161,8 +161,7 @@ func stateOf(j *greylagv1.Job) cluster.JobState {
 	return state
 }
 
-// sortRows orders rows by the keys, ties by id. O(n log n); O(n) when they are in
-// order already.
+// sortRows sorts rows by the keys, ties by ID. O(n log n); O(n) when they are sorted already.
 func sortRows(rows []row, keys []sortKey) {
 	compare := make([]func(a, b *row) int, len(keys))
 	for i, key := range keys {

@@ -28,27 +28,27 @@ GQUEUE_FORMAT, or of SQUEUE_FORMAT, written as for -o.
 
 func options() []getopt.Option {
 	return append(ui.FilterOptions(),
-		getopt.Option{Long: "all", Short: 'a'}, // squeue's: hidden partitions too, of which there are none
-		getopt.Option{Long: "array", Short: 'r', Group: "What is shown", Help: "one line for each element of an array"},
-		getopt.Option{Long: "start", Group: "What is shown", Help: "when pending jobs are planned to start"},
-		getopt.Option{Long: "why", Group: "What is shown", Help: "under each pending job, why it waits"},
-		getopt.Option{Long: "long", Short: 'l', Group: "What is shown", Help: "states in words, and time limits"},
-		getopt.Option{Long: "format", Short: 'o', Value: "FORMAT", Group: "What is shown", Help: "columns as of squeue -o: \"%.10i %9P %.8j %t %R\""},
-		getopt.Option{Long: "Format", Short: 'O', Value: "FIELDS", Group: "What is shown", Help: "columns as of squeue -O: jobid:10,name,state"},
-		getopt.Option{Long: "sort", Short: 'S', Value: "KEYS", Group: "What is shown", Help: "letters of -o, a minus turns one around [P,t,i]"},
-		getopt.Option{Long: "noheader", Short: 'h', Group: "What is shown", Help: "no line of headings"},
-		getopt.Option{Long: "json", Group: "What is shown", Help: "print JSON"},
-		getopt.Option{Long: "iterate", Short: 'i', Value: "SECONDS", Group: "How", Help: "print again when something has changed, at most so often"},
-		getopt.Option{Long: "stale", Group: "How", Help: "take any controller's word, although none may lead"},
-		getopt.Option{Long: "help", Group: "How", Help: "print this"},
-		getopt.Option{Long: "version", Short: 'V', Group: "How", Help: "print the version"},
+		getopt.Option{Long: "all", Short: 'a'}, // squeue's: hidden partitions too, which do not exist here
+		getopt.Option{Long: "array", Short: 'r', Group: "Output", Help: "one line for each element of an array"},
+		getopt.Option{Long: "start", Group: "Output", Help: "when pending jobs are planned to start"},
+		getopt.Option{Long: "why", Group: "Output", Help: "under each pending job, why it is pending"},
+		getopt.Option{Long: "long", Short: 'l', Group: "Output", Help: "states in words, and time limits"},
+		getopt.Option{Long: "format", Short: 'o', Value: "FORMAT", Group: "Output", Help: "columns as of squeue -o: \"%.10i %9P %.8j %t %R\""},
+		getopt.Option{Long: "Format", Short: 'O', Value: "FIELDS", Group: "Output", Help: "columns as of squeue -O: jobid:10,name,state"},
+		getopt.Option{Long: "sort", Short: 'S', Value: "KEYS", Group: "Output", Help: "sort keys: letters of -o, prefix - reverses [P,t,i]"},
+		getopt.Option{Long: "noheader", Short: 'h', Group: "Output", Help: "no header line"},
+		getopt.Option{Long: "json", Group: "Output", Help: "print JSON"},
+		getopt.Option{Long: "iterate", Short: 'i', Value: "SECONDS", Group: "Other options", Help: "print again after changes, at most every SECONDS"},
+		getopt.Option{Long: "stale", Group: "Other options", Help: "accept possibly stale data from any controller"},
+		getopt.Option{Long: "help", Group: "Other options", Help: "print this"},
+		getopt.Option{Long: "version", Short: 'V', Group: "Other options", Help: "print the version"},
 	)
 }
 
-// listing is what gqueue was asked to show.
+// listing is the request on the command line.
 type listing struct {
 	filter   *greylagv1.Filter
-	format   string // "" means the table that fits
+	format   string // "" means the fitted table
 	long     bool
 	start    bool
 	why      bool
@@ -57,9 +57,9 @@ type listing struct {
 	json     bool
 	stale    bool
 	sort     []sortKey
-	asOf     *greylagv1.AsOf  // of the answer; nil when it is not known
-	ranked   map[uint64]int64 // priorities of jobs that wait, where they are asked for
-	waited   dependencies     // where it is told why jobs wait
+	asOf     *greylagv1.AsOf  // of the answer; nil when it is unknown
+	ranked   map[uint64]int64 // priorities of pending jobs, if requested
+	waited   dependencies     // if the listing explains pending jobs
 	every    time.Duration    // 0: once
 }
 
@@ -81,7 +81,7 @@ func (p command) run(ctx context.Context) error {
 		return err
 	}
 	if len(operands) > 0 {
-		return &ui.UsageError{Problem: fmt.Sprintf("%q is no option", operands[0]), Advice: "choose jobs by id with -j " + operands[0]}
+		return &ui.UsageError{Problem: fmt.Sprintf("unexpected argument %q", operands[0]), Advice: "select jobs by ID with -j " + operands[0]}
 	}
 	l, done, err := p.listing(found)
 	if done || err != nil {
@@ -102,7 +102,7 @@ func (p command) run(ctx context.Context) error {
 	}
 	p.TellStale(asOf)
 	if len(jobs) == 0 && len(l.filter.Jobs) > 0 && len(l.filter.States) == 0 {
-		p.Note("none of these jobs is active; gctl show job %s tells of finished ones", l.filter.Jobs[0])
+		p.Note("none of these jobs is active; gctl show job %s shows finished ones", l.filter.Jobs[0])
 	}
 	if len(jobs) == 0 && !l.stale {
 		if err := p.UnknownNames(ctx, cluster, l.filter); err != nil {
@@ -118,7 +118,7 @@ func (p command) run(ctx context.Context) error {
 	return p.printQueue(cfg, l, jobs, planned)
 }
 
-// listing reads the options. done says that everything was printed already.
+// listing reads the options. done reports that everything was printed already.
 func (p command) listing(found []getopt.Found) (l listing, done bool, err error) {
 	l.sort = []sortKey{{'P', false}, {'t', false}, {'i', false}}
 	l.filter, err = ui.ReadFilter(found)
@@ -166,8 +166,8 @@ func (p command) listing(found []getopt.Found) (l listing, done bool, err error)
 	return l, false, err
 }
 
-// formatVariable is the format that the environment asks for. One of squeue's that is none here
-// must not keep anybody from the queue.
+// formatVariable returns the format of the environment. An invalid one, since it is for squeue,
+// must not block the queue.
 func (p command) formatVariable() string {
 	for _, name := range []string{"GQUEUE_FORMAT", "SQUEUE_FORMAT"} {
 		format := p.Variable(name)
@@ -191,14 +191,14 @@ func parseSeconds(word string) (time.Duration, error) {
 	return d, nil
 }
 
-// fetch returns the chosen jobs, in the order of their IDs.
+// fetch returns the selected jobs, in the order of their IDs.
 func (l listing) fetch(ctx context.Context, c ui.Cluster) ([]*greylagv1.Job, *greylagv1.AsOf, error) {
 	return ui.FetchJobs(ctx, c, &greylagv1.ListJobsRequest{
 		Filter: l.filter, Brief: !l.json && l.format == "" && !l.why && !l.start, Read: &greylagv1.Read{Stale: l.stale},
 	})
 }
 
-// ask asks for what is shown of the jobs and no part of them.
+// ask fetches what is shown in addition to the jobs.
 func (l *listing) ask(ctx context.Context, c ui.Cluster, jobs []*greylagv1.Job) (starts, error) {
 	planned, err := l.starts(ctx, c)
 	if err == nil {
@@ -210,7 +210,7 @@ func (l *listing) ask(ctx context.Context, c ui.Cluster, jobs []*greylagv1.Job) 
 	return planned, err
 }
 
-// printQueue prints jobs in the form that was asked for.
+// printQueue prints jobs in the requested form.
 func (p command) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job, planned starts) error {
 	out := bufio.NewWriterSize(p.Stdout, 64<<10)
 	if l.json {
@@ -247,7 +247,7 @@ func (p command) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job,
 	return out.Flush()
 }
 
-// columns are those of the format that was asked for, or of the table that fits.
+// columns returns those of the requested format, or of the fitted table.
 func (p command) columns(cfg config.Client, l listing, v *view, rows []row) ([]column, error) {
 	if l.format != "" {
 		return parseFormat(l.format)
@@ -270,8 +270,7 @@ func (p command) columns(cfg config.Client, l listing, v *view, rows []row) ([]c
 	return columns, nil
 }
 
-// iterate prints the table each time something has changed. It is told of changes
-// by the cluster and asks for nothing.
+// iterate prints the table after each change. The cluster pushes changes; nothing polls.
 func (p command) iterate(ctx context.Context, cfg config.Client, c ui.Cluster, l listing) error {
 	active := make(map[uint64]*greylagv1.Job)
 	complete, failed := make(chan []*greylagv1.Job), make(chan error, 1)
@@ -279,7 +278,7 @@ func (p command) iterate(ctx context.Context, cfg config.Client, c ui.Cluster, l
 		go func() { failed <- p.look(ctx, c, l, complete) }()
 		return p.repaint(ctx, cfg, l, c, changes{complete, failed})
 	}
-	go func() { // ends with ctx, or when the watch does
+	go func() { // ends with ctx, or with the watch
 		request := &greylagv1.WatchJobsRequest{Filter: l.filter}
 		present := false
 		failed <- c.Watch(ctx, request, func(m *greylagv1.WatchJobsResponse) error {
@@ -299,8 +298,8 @@ func (p command) iterate(ctx context.Context, cfg config.Client, c ui.Cluster, l
 	return p.repaint(ctx, cfg, l, c, changes{complete, failed})
 }
 
-// look tells the jobs that any controller knows of, again and again.
-func (p command) look(ctx context.Context, c ui.Cluster, l listing, told chan<- []*greylagv1.Job) error {
+// look polls any controller for the jobs.
+func (p command) look(ctx context.Context, c ui.Cluster, l listing, updates chan<- []*greylagv1.Job) error {
 	for {
 		jobs, asOf, err := l.fetch(ctx, c)
 		if err != nil {
@@ -308,7 +307,7 @@ func (p command) look(ctx context.Context, c ui.Cluster, l listing, told chan<- 
 		}
 		p.TellStale(asOf)
 		select {
-		case told <- jobs:
+		case updates <- jobs:
 		case <-ctx.Done():
 			return nil
 		}
@@ -320,14 +319,14 @@ func (p command) look(ctx context.Context, c ui.Cluster, l listing, told chan<- 
 	}
 }
 
-// changes is the sets of jobs that a watch tells, and how it ended.
+// changes are the sets of jobs from a watch, and how it ended.
 type changes struct {
 	sets   <-chan []*greylagv1.Job
 	failed <-chan error
 }
 
-// repaint prints the newest of the sets that arrive, at most once in l.every.
-func (p command) repaint(ctx context.Context, cfg config.Client, l listing, c ui.Cluster, told changes) error {
+// repaint prints the newest set, at most once in l.every.
+func (p command) repaint(ctx context.Context, cfg config.Client, l listing, c ui.Cluster, updates changes) error {
 	var newest []*greylagv1.Job
 	var due <-chan time.Time
 	fresh := false
@@ -346,11 +345,11 @@ func (p command) repaint(ctx context.Context, cfg config.Client, l listing, c ui
 			fresh, due = false, time.After(l.every)
 		}
 		select {
-		case newest = <-told.sets:
+		case newest = <-updates.sets:
 			fresh = true
 		case <-due:
 			due = nil
-		case err := <-told.failed:
+		case err := <-updates.failed:
 			return err
 		case <-ctx.Done():
 			return ui.Exit(ui.Interrupted)
@@ -366,7 +365,7 @@ func snapshot(active map[uint64]*greylagv1.Job) []*greylagv1.Job {
 	return jobs
 }
 
-// note takes over what a watch told of one job.
+// note applies a watch's change of one job.
 func note(active map[uint64]*greylagv1.Job, j *greylagv1.Job, f *greylagv1.Filter) {
 	state, err := cluster.ParseJobState(j.State)
 	if err == nil && state.Final() && len(f.States) == 0 {

@@ -9,9 +9,8 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
-// writeJobsJSON writes {"jobs":[...]}, one job a line, so that 100,000 of them need
-// no second copy in memory. of is what is written of a job. An answer that no leader
-// confirmed says so behind them.
+// writeJobsJSON writes {"jobs":[...]}, one job per line, so that 100,000 of them need no second
+// copy in memory. of converts a job. An answer that no leader confirmed is marked after them.
 func writeJobsJSON(out *bufio.Writer, jobs []*greylagv1.Job, of func(*greylagv1.Job) any, asOf *greylagv1.AsOf) error {
 	out.WriteString(`{"jobs":[`) // errors show at Flush
 	var line bytes.Buffer

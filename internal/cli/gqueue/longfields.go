@@ -10,11 +10,11 @@ import (
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 )
 
-// longWidth is how wide a field of -O is that says nothing of its width, as in squeue.
+// longWidth is the default width of a field of -O, as in squeue.
 const longWidth = "20"
 
-// longFields are squeue's names of fields for -O and the letters that mean the same;
-// dashes and underscores do not matter.
+// longFields maps squeue's names of fields for -O to the letters with the same meaning; dashes and
+// underscores do not matter.
 func longFields() map[string]byte {
 	known := map[string]byte{
 		"account": 'a', "arrayjobid": 'F', "arraytaskid": 'K', "dependency": 'E', "endtime": 'e',
@@ -29,8 +29,8 @@ func longFields() map[string]byte {
 	return known
 }
 
-// longFormat makes of squeue's -O, such as "jobid,name:30,state:.12", what -o is given
-// for the same. O(length).
+// longFormat converts squeue's -O, such as "jobid,name:30,state:.12", to a format for -o.
+// O(length).
 func longFormat(text string) (string, error) {
 	known := longFields()
 	names := slices.Sorted(maps.Keys(known))

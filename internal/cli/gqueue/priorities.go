@@ -11,11 +11,11 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
-// unranked is the priority of a job that does not wait.
+// unranked is the priority of a job that is not pending.
 const unranked = -1 << 63
 
-// priorities asks for the priorities of waiting jobs, where the listing shows them or
-// is sorted by them: they change with time, and are no part of a job.
+// priorities fetches the priorities of pending jobs, if the listing shows them or is sorted by
+// them: they change with time, and are not part of a job.
 func (l *listing) priorities(ctx context.Context, c ui.Cluster) (map[uint64]int64, error) {
 	columns, err := parseFormat(l.format)
 	asked := slices.ContainsFunc(l.sort, func(k sortKey) bool { return isPriority(k.letter) })
@@ -27,7 +27,7 @@ func (l *listing) priorities(ctx context.Context, c ui.Cluster) (map[uint64]int6
 	}
 	answer, err := c.Accounts().ListPriorities(ctx, &greylagv1.ListPrioritiesRequest{Read: &greylagv1.Read{Stale: l.stale}})
 	if err != nil {
-		return nil, fmt.Errorf("ask for priorities: %w", err)
+		return nil, fmt.Errorf("fetch priorities: %w", err)
 	}
 	all := make(map[uint64]int64, len(answer.Jobs))
 	for _, j := range answer.Jobs {
@@ -38,7 +38,7 @@ func (l *listing) priorities(ctx context.Context, c ui.Cluster) (map[uint64]int6
 
 func isPriority(letter byte) bool { return strings.IndexByte("pQ", letter) >= 0 }
 
-// rank gives rows the priorities of their jobs.
+// rank sets the priorities of rows.
 func rank(rows []row, priorities map[uint64]int64) {
 	for i := range rows {
 		n, waits := priorities[rows[i].job.Id]

@@ -11,18 +11,18 @@ import (
 	"github.com/greylag/greylag/internal/hostlist"
 )
 
-// starts is what is planned for jobs that wait, by their ids as people write them.
+// starts is the plan of pending jobs, by their IDs as users write them.
 type starts map[string]*greylagv1.PlannedJob
 
-// starts asks, where the listing shows it, what is planned: on which nodes, and when
-// jobs are expected to start.
+// starts fetches the plan, if the listing shows it: on which nodes, and when jobs are expected to
+// start.
 func (l *listing) starts(ctx context.Context, c ui.Cluster) (starts, error) {
 	if !l.start && !usesStarts(l.format) {
 		return nil, nil
 	}
 	answer, err := c.Cluster().GetPlan(ctx, &greylagv1.GetPlanRequest{Waiting: true, Expected: true, Read: &greylagv1.Read{Stale: l.stale}})
 	if err != nil {
-		return nil, fmt.Errorf("ask for the plan: %w", err)
+		return nil, fmt.Errorf("fetch the plan: %w", err)
 	}
 	s := make(starts, len(answer.Jobs))
 	for _, j := range answer.Jobs {
@@ -31,8 +31,8 @@ func (l *listing) starts(ctx context.Context, c ui.Cluster) (starts, error) {
 	return s, nil
 }
 
-// usesStarts reports whether a format has a field that [listing.starts] fills. A format that
-// is none is told of later.
+// usesStarts reports whether a format has a field that [listing.starts] fills. An invalid format is
+// reported later.
 func usesStarts(format string) bool {
 	columns, err := parseFormat(format)
 	for i := range columns {
@@ -58,7 +58,7 @@ func startFields() []field {
 	}
 }
 
-// nodes is the host list that is kept for a job; "" when none is yet.
+// nodes returns the hostlist kept for a job; "" if none is.
 func (s starts) nodes(j *greylagv1.Job) string {
 	var names []string
 	for _, h := range s[j.Ref].GetHosts() {
@@ -69,24 +69,24 @@ func (s starts) nodes(j *greylagv1.Job) string {
 
 func (s starts) expected(j *greylagv1.Job) time.Time { return ui.TimeOf(s[j.Ref].GetExpected()) }
 
-// startLetters are the columns of --start: where a line is short the times are, too,
-// and some columns stay away.
+// startLetters returns the columns of --start: on a short line times are short, too, and some
+// columns are omitted.
 func startLetters(width int, edge bool) (letters string, short bool) {
-	const room = 120
-	if edge && width < room {
+	const wideLine = 120
+	if edge && width < wideLine {
 		return "ijutSGXYR", true
 	}
 	return "iPjutSGXDYR", false
 }
 
-// startJSON is a waiting job in the output of --start --json.
+// startJSON is a pending job in the output of --start --json.
 type startJSON struct {
 	ui.JobJSON
 	Expected     *time.Time `json:"expected,omitempty"`
 	PlannedNodes []string   `json:"planned_nodes,omitempty"`
 }
 
-// json makes of each job what --json shows of it.
+// json converts each job to the form of --json.
 func (s starts) json(j *greylagv1.Job) any {
 	if s == nil {
 		return ui.JobOf(j)

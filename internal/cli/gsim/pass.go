@@ -46,7 +46,7 @@ func (t *tool) pass() *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&p.size.Nodes, "nodes", 128, "nodes")
-	f.IntVar(&p.size.GPUsPerNode, "gpus-per-node", 8, "GPUs of each node")
+	f.IntVar(&p.size.GPUsPerNode, "gpus-per-node", 8, "GPUs per node")
 	f.IntVar(&p.size.Pending, "pending", 1000, "number of pending jobs")
 	f.Uint64Var(&p.size.Seed, "seed", 7, "seed of the queue and the events")
 	f.StringVar(&p.jobs, "jobs", "", "file of the pending jobs, instead of random ones: each line is options of gsubmit; repeated if --pending is larger")

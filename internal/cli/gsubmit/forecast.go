@@ -12,7 +12,7 @@ import (
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
-// forecastJSON is what gsubmit --test-only --json prints.
+// forecastJSON is the output of gsubmit --test-only --json.
 type forecastJSON struct {
 	Start     *time.Time `json:"start,omitempty"`
 	Now       bool       `json:"now"`
@@ -24,8 +24,8 @@ type forecastJSON struct {
 	Warnings  []string   `json:"warnings,omitempty"`
 }
 
-// forecast prints when and where a job would start, and submits nothing. What would be
-// refused is refused.
+// forecast prints when and where a job would start, and submits nothing. It refuses what a
+// submission would refuse.
 func (p command) forecast(ctx context.Context, c ui.Cluster, spec *greylagv1.JobSpec, asJSON bool) error {
 	a, err := c.Jobs().ForecastJob(ctx, &greylagv1.ForecastJobRequest{Job: spec})
 	if err != nil {
@@ -39,7 +39,7 @@ func (p command) forecast(ctx context.Context, c ui.Cluster, spec *greylagv1.Job
 		return p.WriteJSON(forecastJSON{ui.Stamp(start), a.Now, a.Partition, a.Nodes, a.Reason, a.Detail, ui.CreditsWord(a.SetAside), a.Warnings})
 	}
 	if a.SetAside > 0 {
-		p.Note("%s credits would be set aside for it", accounting.Credits(a.SetAside).Short())
+		p.Note("its lien would be %s credits", accounting.Credits(a.SetAside).Short())
 	}
 	where := fmt.Sprintf("on %s in partition %s", ui.Printable(hostlist.Compress(a.Nodes)), ui.Printable(a.Partition))
 	switch {
@@ -48,7 +48,7 @@ func (p command) forecast(ctx context.Context, c ui.Cluster, spec *greylagv1.Job
 	case !start.IsZero():
 		_, err = fmt.Fprintf(p.Stdout, "it would start at %s %s\n", start.In(p.Now().Location()).Format(ui.TimeLayout), where)
 	default:
-		_, err = fmt.Fprintf(p.Stdout, "it would wait, and no start can be told: %s\n", ui.Printable(cmp.Or(a.Reason, "Priority")))
+		_, err = fmt.Fprintf(p.Stdout, "it would be pending without a planned start: %s\n", ui.Printable(cmp.Or(a.Reason, "Priority")))
 	}
 	if err == nil && a.Detail != "" {
 		_, err = fmt.Fprintf(p.Stdout, "  %s\n", ui.Printable(a.Detail))

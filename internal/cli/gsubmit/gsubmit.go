@@ -1,4 +1,4 @@
-// Package gsubmit submits a batch script: the whole of gsubmit, with every option.
+// Package gsubmit submits a batch script: the full gsubmit, with every option.
 //
 // It has an option parser of our own, not cobra: scripts start it thousands of times.
 package gsubmit
@@ -81,13 +81,13 @@ func (p command) run(ctx context.Context) error {
 	}
 	answer, err := cluster.Jobs().SubmitJobs(ctx, request)
 	if ui.IsInterrupted(ctx) {
-		p.Note("it is not known whether the job was submitted: see gqueue --me")
+		p.Note("outcome unknown: check gqueue --me before you submit again")
 		return ui.Exit(ui.Interrupted)
 	}
 	if err != nil {
-		if ui.StatusOf(err) == ui.Unavailable { // an answer may have been lost, and with it an id
+		if ui.StatusOf(err) == ui.Unavailable { // an answer may have been lost, and with it an ID
 			p.Report(err)
-			p.Note("it is not known whether the job was submitted: gqueue --me shows it when the controllers answer again")
+			p.Note("outcome unknown: check gqueue --me when the controllers answer again")
 			return ui.Exit(ui.Unavailable)
 		}
 		return err
@@ -102,12 +102,12 @@ func (p command) run(ctx context.Context) error {
 	return p.wait(ctx, cluster, answer.Jobs[0])
 }
 
-// script is what is to be submitted, and its arguments.
+// script is the script and its arguments.
 func (p command) script(line jobscript.Line) (jobscript.Script, []string, error) {
 	none := jobscript.Script{}
 	if line.Has("wrap") {
 		if len(line.Operands) > 0 {
-			return none, nil, &ui.UsageError{Problem: fmt.Sprintf("both --wrap and a script, %q, are given", line.Operands[0]), Advice: "quote the command as one word: --wrap 'COMMAND ARGUMENTS'"}
+			return none, nil, &ui.UsageError{Problem: fmt.Sprintf("both --wrap and the script %q are given", line.Operands[0]), Advice: "quote the command as one word: --wrap 'COMMAND ARGUMENTS'"}
 		}
 		script, err := jobscript.Wrap(line.Value("wrap"))
 		return script, nil, err
@@ -117,7 +117,7 @@ func (p command) script(line jobscript.Line) (jobscript.Script, []string, error)
 		return script, line.Operands[1:], err
 	}
 	if len(line.Operands) == 0 && ui.TerminalWidth(p.Stdin) > 0 {
-		return none, nil, &ui.UsageError{Problem: "no script is named", Advice: "write gsubmit SCRIPT, gsubmit --wrap 'COMMAND', or send the script through a pipe"}
+		return none, nil, &ui.UsageError{Problem: "no script given", Advice: "write gsubmit SCRIPT, gsubmit --wrap 'COMMAND', or send the script through a pipe"}
 	}
 	script, err := jobscript.Read(jobscript.StandardInput, p.Stdin)
 	if len(line.Operands) > 0 {
@@ -146,7 +146,7 @@ func (p command) printSubmitted(o jobscript.Options, answer *greylagv1.SubmitJob
 	return err
 }
 
-// submittedJSON is what gsubmit --json prints.
+// submittedJSON is the output of gsubmit --json.
 type submittedJSON struct {
 	ID        uint64   `json:"id"`
 	ArraySize int32    `json:"array_size,omitempty"`
@@ -155,7 +155,7 @@ type submittedJSON struct {
 	Warnings  []string `json:"warnings,omitempty"`
 }
 
-// folder is the working directory, as the user got there if that can be known.
+// folder returns the working directory, by the path that the user entered if it is known.
 func folder() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// quoteJSON is what gsubmit --quote --json prints.
+// quoteJSON is the output of gsubmit --quote --json.
 type quoteJSON struct {
 	Amount  string      `json:"amount"`
 	AtLimit string      `json:"at_limit,omitempty"`
@@ -33,8 +33,8 @@ type priceJSON struct {
 	Price   string `json:"price"`
 }
 
-// quote prints what a job would set aside, and submits nothing. The status is that of a
-// refusal when it would not be taken.
+// quote prints a job's lien, and submits nothing. The status is that of a refusal if the job would
+// be refused.
 func (p command) quote(ctx context.Context, c ui.Cluster, spec *greylagv1.JobSpec, asJSON bool) error {
 	a, err := c.Credits().QuoteJobs(ctx, &greylagv1.QuoteJobsRequest{Jobs: []*greylagv1.JobSpec{spec}})
 	if err != nil {
@@ -75,17 +75,17 @@ func (p command) printQuote(a *greylagv1.QuoteJobsResponse) error {
 			return err
 		}
 		for _, r := range a.Rates {
-			if _, err := fmt.Fprintf(p.Stdout, "  %s for each hour of a GPU of type %s\n", accounting.Credits(r.Price).Short(), r.GpuType); err != nil {
+			if _, err := fmt.Fprintf(p.Stdout, "  %s per hour of a GPU of type %s\n", accounting.Credits(r.Price).Short(), r.GpuType); err != nil {
 				return err
 			}
 		}
 		if a.Floating {
-			if _, err := fmt.Fprintln(p.Stdout, "  an hour that it runs costs what it costs then; gctl credit price lists what is known"); err != nil {
+			if _, err := fmt.Fprintln(p.Stdout, "  each hour costs the price at its time; gctl credit price lists known prices"); err != nil {
 				return err
 			}
 		}
 		if len(a.PaidIn) > 0 {
-			if _, err := fmt.Fprintf(p.Stdout, "  it would start in partition %s only: nothing pays for it in the others\n", strings.Join(a.PaidIn, ", ")); err != nil {
+			if _, err := fmt.Fprintf(p.Stdout, "  it would start only in partition %s: no credits cover the others\n", strings.Join(a.PaidIn, ", ")); err != nil {
 				return err
 			}
 		}
@@ -96,22 +96,22 @@ func (p command) printQuote(a *greylagv1.QuoteJobsResponse) error {
 	return nil
 }
 
-// printBound says what it comes to, and what of that is set aside at once.
+// printBound prints the highest cost, and the part that is reserved at submission.
 func (p command) printBound(a *greylagv1.QuoteJobsResponse) error {
 	bound := "at most"
 	if a.Floating {
-		bound = "at the prices of now"
+		bound = "at current prices"
 	}
-	now, has := accounting.Credits(a.Amount).Short(), fmt.Sprintf("of %s that account %s has for %s", accounting.Credits(a.Usable).Short(), a.Account, a.User)
+	now, has := accounting.Credits(a.Amount).Short(), fmt.Sprintf("of the %s that account %s has for %s", accounting.Credits(a.Usable).Short(), a.Account, a.User)
 	ahead := cluster.FormatLimit(a.Ahead.AsDuration())
 	if a.Ahead == nil {
 		_, err := fmt.Fprintf(p.Stdout, "%s credits %s, %s\n", now, bound, has)
 		return err
 	}
-	whole := "it has no time limit: "
+	whole := "no time limit: "
 	if a.AtLimit > 0 {
 		whole = fmt.Sprintf("%s credits %s at its time limit: ", accounting.Credits(a.AtLimit).Short(), bound)
 	}
-	_, err := fmt.Fprintf(p.Stdout, "%s credits for %s ahead, %s\n  %smore is set aside while it runs\n", now, ahead, has, whole)
+	_, err := fmt.Fprintf(p.Stdout, "%s credits for %s ahead, %s\n  %sthe lien is extended while it runs\n", now, ahead, has, whole)
 	return err
 }

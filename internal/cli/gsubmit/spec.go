@@ -13,7 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/jobscript"
 )
 
-// spec writes what is asked for in the form of the API, with the paths made whole.
+// spec converts the request to the form of the API, with absolute paths.
 func (p command) spec(o jobscript.Options, script jobscript.Script, args []string) (*greylagv1.JobSpec, error) {
 	dir, err := folder()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // signalBase is what shells add to the number of the signal that ended a program.
 const signalBase = 128
 
-// wait lasts until a job, or every element of an array, has ended, and then ends
-// the command as the job ended; as the worst element of an array did.
+// wait waits until a job, or every element of an array, has ended, and returns the job's exit
+// status, or that of the worst element.
 func (p command) wait(ctx context.Context, c ui.Cluster, job *greylagv1.Submitted) error {
 	ref := fmt.Sprint(job.Id)
 	worst := ui.OK
@@ -28,13 +28,13 @@ func (p command) wait(ctx context.Context, c ui.Cluster, job *greylagv1.Submitte
 			}
 			if !inVain && j.State == cluster.Pending.String() && j.Reason == cluster.ReasonDependencyNeverSatisfied.String() {
 				inVain = true
-				p.Note("job %s will never start by itself: %s", j.Ref, cmp.Or(j.Detail, j.Reason))
+				p.Note("job %s will never start without a change: %s", j.Ref, cmp.Or(j.Detail, j.Reason))
 			}
 		}
 		return nil
 	})
 	if ui.IsInterrupted(ctx) {
-		p.Note("job %s goes on; end it with gcancel %s", ref, ref)
+		p.Note("job %s continues; end it with gcancel %s", ref, ref)
 		return ui.Exit(ui.Interrupted)
 	}
 	if err != nil {
@@ -46,9 +46,9 @@ func (p command) wait(ctx context.Context, c ui.Cluster, job *greylagv1.Submitte
 	return ui.Exit(worst)
 }
 
-// endLater asks how jobs ended whose end the watch did not show, because they
-// ended while it was broken. told are those that it showed.
-func (p command) endLater(ctx context.Context, c ui.Cluster, job *greylagv1.Submitted, told map[uint64]bool) error {
+// endLater asks how jobs ended whose end the watch missed, because they ended while it was broken.
+// shown are those that it showed.
+func (p command) endLater(ctx context.Context, c ui.Cluster, job *greylagv1.Submitted, shown map[uint64]bool) error {
 	ref := fmt.Sprint(job.Id)
 	answer, err := c.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: ref})
 	if err != nil {
@@ -59,19 +59,19 @@ func (p command) endLater(ctx context.Context, c ui.Cluster, job *greylagv1.Subm
 		if status, final := endStatus(j); final {
 			ended++
 			worst = max(worst, status)
-			if !told[j.Id] {
+			if !shown[j.Id] {
 				p.tellEnd(j)
 			}
 		}
 	}
 	if ended < max(int(job.ArraySize), 1) {
-		return fmt.Errorf("the controller stopped telling about job %s before its end", ref)
+		return fmt.Errorf("the controller stopped reporting job %s before its end", ref)
 	}
 	return ui.Exit(worst)
 }
 
-// endStatus is the exit status of a command that waited for the job, and whether
-// the job has ended.
+// endStatus returns the exit status of a command that waited for the job, and whether the job has
+// ended.
 func endStatus(j *greylagv1.Job) (ui.Status, bool) {
 	state, err := cluster.ParseJobState(j.State)
 	if err != nil || !state.Final() {
@@ -88,7 +88,7 @@ func endStatus(j *greylagv1.Job) (ui.Status, bool) {
 	return ui.OK, true
 }
 
-// tellEnd says on standard error what the exit status alone does not.
+// tellEnd prints on standard error what the exit status alone does not say.
 func (p command) tellEnd(j *greylagv1.Job) {
 	switch {
 	case j.State == cluster.Completed.String():

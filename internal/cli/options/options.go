@@ -30,7 +30,7 @@ func Problem(err error) string {
 		}
 		return fmt.Sprintf("--%s: %q: %v", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
 	case errors.As(err, &syntax):
-		return fmt.Sprintf("%q is no option", syntax.GetSpecifiedFlag())
+		return fmt.Sprintf("unexpected argument %q", syntax.GetSpecifiedFlag())
 	}
 	return err.Error()
 }

@@ -4,15 +4,15 @@ package ui
 type Column struct {
 	Width  int    // 0: as wide as its text
 	Right  bool   // aligned to the right
-	Dots   bool   // text that is cut ends with dots
-	Before string // text between this column and the one before
+	Dots   bool   // truncated text ends with dots
+	Before string // text between this column and the previous one
 }
 
-// dots end an id or a list of nodes that does not fit: half of one would be another's.
+// dots end an ID or a list of nodes that does not fit: half of one could name another.
 const dots = "..."
 
-// Append adds what separates a column and its text, cut and padded to its width.
-// Text at the end of a line is not padded.
+// Append adds the separator of a column and its text, truncated and padded to its width. Text at
+// the end of a line is not padded.
 func (c *Column) Append(line []byte, write func([]byte) []byte, last bool) []byte {
 	line = append(line, c.Before...)
 	at := len(line)

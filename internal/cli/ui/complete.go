@@ -12,9 +12,9 @@ import (
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 )
 
-// The scripts that gctl completion prints ask a program for what could come next
-// by calling it with this word first. The protocol is cobra's: one candidate a
-// line, a tab, a description; then ":" and a directive.
+// The scripts that gctl completion prints ask a program for completions by calling it with this
+// word first. The protocol is cobra's: one candidate a line, a tab, a description; then ":" and a
+// directive.
 const (
 	completeWord       = "__complete"
 	completeWordNoDesc = "__completeNoDesc"
@@ -22,10 +22,10 @@ const (
 	directiveNoFiles   = 4
 )
 
-// completionPatience bounds what a key press may wait for the cluster.
+// completionPatience bounds how long a key press may wait for the cluster.
 const completionPatience = 700 * time.Millisecond
 
-// Completion is how the words of one command are completed.
+// Completion describes how the words of one command are completed.
 type Completion struct {
 	Table    []getopt.Option
 	Order    getopt.Order
@@ -37,8 +37,8 @@ func (p *Process) Completing() bool {
 	return len(p.Args) > 0 && (p.Args[0] == completeWord || p.Args[0] == completeWordNoDesc)
 }
 
-// Complete prints what could stand in place of the last word. What cannot be
-// found out in time is left out without a message: it would garble the prompt.
+// Complete prints candidates for the last word. What cannot be found in time is left out without a
+// message: it would garble the prompt.
 func (p *Process) Complete(ctx context.Context, c Completion) error {
 	words := p.Args[1:]
 	last := ""
@@ -69,8 +69,7 @@ func (p *Process) Complete(ctx context.Context, c Completion) error {
 	return p.candidates(withPrefix("", Suggest(ctx, p, c.Operands), last), directiveNoFiles)
 }
 
-// operandsBegun reports whether the script stands among the words already, so
-// that what follows are its arguments.
+// operandsBegun reports whether the words already contain the script, so that its arguments follow.
 func operandsBegun(c Completion, words []string) bool {
 	if c.Order != getopt.First {
 		return slices.Contains(words, "--")
@@ -79,8 +78,8 @@ func operandsBegun(c Completion, words []string) bool {
 	return err == nil && len(operands) > 0
 }
 
-// valueOf is the option whose value the last word is, what precedes the value in
-// the word, and the value so far.
+// valueOf returns the option whose value the last word is, what precedes the value in the word, and
+// the value so far.
 func valueOf(table []getopt.Option, words []string, last string) (o *getopt.Option, prefix, value string) {
 	if name, value, ok := strings.Cut(last, "="); ok && strings.HasPrefix(name, "--") {
 		return getopt.Lookup(table, name[2:]), name + "=", value
@@ -118,7 +117,7 @@ func Suggest(ctx context.Context, p *Process, ask func(context.Context, Cluster)
 	return ask(ctx, c)
 }
 
-// values is where the values of an option come from.
+// values returns the source of an option's values.
 func values(option string) func(context.Context, Cluster) []string {
 	switch option {
 	case "partition":
@@ -151,10 +150,10 @@ func partitionNames(ctx context.Context, c Cluster) []string {
 	return names
 }
 
-// mostNames is how many ids a completion offers.
+// mostNames is the largest number of IDs in a completion.
 const mostNames = 200
 
-// JobNames are the caller's own active jobs, for completion: id, tab, name.
+// JobNames returns the caller's own active jobs, for completion: ID, tab, name.
 func JobNames(ctx context.Context, c Cluster) []string {
 	answer, err := c.Jobs().ListJobs(ctx, &greylagv1.ListJobsRequest{
 		Filter: &greylagv1.Filter{Mine: true}, PageSize: mostNames, Brief: true, Read: &greylagv1.Read{Stale: true},
@@ -169,7 +168,7 @@ func JobNames(ctx context.Context, c Cluster) []string {
 	return names
 }
 
-// NodeNames are the cluster's nodes, for completion: name, tab, state.
+// NodeNames returns the cluster's nodes, for completion: name, tab, state.
 func NodeNames(ctx context.Context, c Cluster) []string {
 	answer, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{Read: &greylagv1.Read{Stale: true}})
 	if err != nil {

@@ -21,7 +21,7 @@ type Status int
 // The exit statuses, the same for all commands.
 const (
 	OK          Status = 0
-	Failed      Status = 1 // refused, or failed for a reason that has no status of its own
+	Failed      Status = 1 // refused, or failed for a reason without a status of its own
 	Usage       Status = 2
 	NotFound    Status = 3
 	Denied      Status = 4
@@ -29,7 +29,7 @@ const (
 	Interrupted Status = 130
 )
 
-// statusTable is printed in every help.
+// statusTable is part of every help.
 func statusTable() []struct {
 	status  Status
 	meaning string
@@ -39,10 +39,10 @@ func statusTable() []struct {
 		meaning string
 	}{
 		{OK, "done"},
-		{Failed, "the cluster refused it, or it failed"},
-		{Usage, "wrong options, script or configuration"},
+		{Failed, "refused by the cluster, or failed"},
+		{Usage, "invalid options, script or configuration"},
 		{NotFound, "no such job or node"},
-		{Denied, "not allowed, or cannot tell who you are"},
+		{Denied, "not allowed, or unknown user"},
 		{Unavailable, "no controller could answer in time"},
 		{Interrupted, "interrupted"},
 	}
@@ -58,33 +58,33 @@ func StatusHelp() string {
 	return b.String()
 }
 
-// UsageError is a command line that makes no sense.
+// UsageError is an invalid command line.
 type UsageError struct{ Problem, Advice string }
 
-// Error is the problem.
+// Error returns the problem.
 func (e *UsageError) Error() string { return e.Problem }
 
-// Hint is the advice.
+// Hint returns the hint.
 func (e *UsageError) Hint() string { return e.Advice }
 
-// Unread is why a file that the command line names could not be read, in our words; other
-// errors stay as they are.
+// Unread describes in our words why a file on the command line could not be read; other errors are
+// returned unchanged.
 func Unread(err error) error {
 	at, is := errors.AsType[*fs.PathError](err)
 	switch {
 	case !is:
 		return err
 	case at.Path == "":
-		return &UsageError{"the name of a file is empty", "write its path"}
+		return &UsageError{"empty file name", "give its path"}
 	case errors.Is(err, fs.ErrNotExist):
-		return &UsageError{"no file " + at.Path, "name a file in this folder, or its whole path"}
+		return &UsageError{"no file " + at.Path, "give a file in this directory, or its full path"}
 	case errors.Is(err, syscall.EISDIR):
-		return &UsageError{at.Path + " is a folder, not a file", "name a file in it"}
+		return &UsageError{at.Path + " is a directory", "give a file in it"}
 	}
-	return &UsageError{fmt.Sprintf("cannot read %s: %v", at.Path, at.Err), "see who may read it: ls -l " + at.Path}
+	return &UsageError{fmt.Sprintf("cannot read %s: %v", at.Path, at.Err), "check its permissions: ls -l " + at.Path}
 }
 
-// StatusOf is the exit status for an error; OK for nil.
+// StatusOf returns the exit status for an error; OK for nil.
 func StatusOf(err error) Status {
 	var fault *jobscript.Fault
 	var option *getopt.Error
@@ -103,10 +103,10 @@ func StatusOf(err error) Status {
 	return codeStatus(connect.CodeOf(err))
 }
 
-// NoAnswer reports whether a call failed since no controller could answer it in time.
+// NoAnswer reports whether a call failed because no controller could answer it in time.
 func NoAnswer(err error) bool { return StatusOf(err) == Unavailable }
 
-// codeStatus is the exit status for an answer of the API.
+// codeStatus returns the exit status for an answer of the API.
 func codeStatus(code connect.Code) Status {
 	switch code {
 	case connect.CodeNotFound:
@@ -121,7 +121,7 @@ func codeStatus(code connect.Code) Status {
 	return Failed
 }
 
-// statusOfCode reads a Connect code by its name, as outcomes carry it.
+// statusOfCode returns the status of a Connect code by its name, as outcomes carry it.
 func statusOfCode(name string) Status {
 	var code connect.Code
 	if code.UnmarshalText([]byte(name)) != nil {
@@ -130,12 +130,12 @@ func statusOfCode(name string) Status {
 	return codeStatus(code)
 }
 
-// exitError ends a command with a status; what is to be said was said.
+// exitError ends a command with a status; its message was printed already.
 type exitError struct{ status Status }
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
 
-// Exit is an error that ends a command with status and without a message.
+// Exit returns an error that ends a command with status and without a message.
 func Exit(status Status) error {
 	if status == OK {
 		return nil
@@ -143,7 +143,7 @@ func Exit(status Status) error {
 	return &exitError{status}
 }
 
-// ExitOf is the status with which an error of a command ends it.
+// ExitOf returns the exit status in an error of a command.
 func ExitOf(err error) Status { return StatusOf(err) }
 
 // IsInterrupted reports whether the user interrupted the command.

@@ -9,8 +9,8 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 )
 
-// TestStatusWithoutAName: who cannot be told is denied, not without an answer: another
-// attempt would end the same.
+// TestStatusWithoutAName checks that a caller without a user name is denied, not unanswered:
+// another attempt would end the same.
 func TestStatusWithoutAName(t *testing.T) {
 	for _, why := range []error{auth.ErrNoDaemon, auth.ErrUnknownUser, auth.ErrForeign} {
 		err := connect.NewError(connect.CodeUnavailable, fmt.Errorf("%w: uid 65534", why))

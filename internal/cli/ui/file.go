@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// WriteFile makes a file, or empties it, and has it written.
+// WriteFile creates or truncates a file, and writes it.
 func WriteFile(name string, write func(io.Writer) error) error {
 	f, err := os.Create(name)
 	if err != nil {

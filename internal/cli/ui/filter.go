@@ -13,15 +13,15 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// FilterOptions are the options that choose jobs, the same for gqueue and gcancel.
+// FilterOptions are the options that select jobs, the same for gqueue and gcancel.
 func FilterOptions() []getopt.Option {
-	const group = "Which jobs"
+	const group = "Job selection"
 	return []getopt.Option{
 		{Long: "jobs", Short: 'j', Aliases: []string{"job"}, Value: "IDS", Group: group, Help: "these: 123,124_5,125_[2-5]"},
 		{Long: "user", Short: 'u', Aliases: []string{"users"}, Value: "USERS", Group: group, Help: "of these users"},
 		{Long: "me", Group: group, Help: "your own"},
 		{Long: "name", Short: 'n', Aliases: []string{"jobname", "names"}, Value: "NAMES", Group: group, Help: "with these names"},
-		{Long: "states", Short: 't', Aliases: []string{"state"}, Value: "STATES", Group: group, Help: "in these states: PENDING,R,...; all: finished ones too"},
+		{Long: "states", Short: 't', Aliases: []string{"state"}, Value: "STATES", Group: group, Help: "in these states: PENDING,R,...; all includes finished ones"},
 		{Long: "partition", Short: 'p', Aliases: []string{"partitions"}, Value: "PARTITIONS", Group: group, Help: "in these partitions"},
 		{Long: "account", Short: 'A', Aliases: []string{"accounts"}, Value: "ACCOUNTS", Group: group, Help: "of these accounts"},
 		{Long: "qos", Short: 'q', Value: "QOS", Group: group, Help: "of these priority classes"},
@@ -29,7 +29,7 @@ func FilterOptions() []getopt.Option {
 	}
 }
 
-// ReadFilter reads the options that choose jobs; it leaves the others alone.
+// ReadFilter reads the options that select jobs; it ignores the others.
 func ReadFilter(found []getopt.Found) (*greylagv1.Filter, error) {
 	f := &greylagv1.Filter{}
 	for _, one := range found {
@@ -68,7 +68,7 @@ func ReadFilter(found []getopt.Found) (*greylagv1.Filter, error) {
 func appendNames(names []string, one getopt.Found) ([]string, error) {
 	more := strings.FieldsFunc(one.Value, func(r rune) bool { return r == ',' })
 	if len(more) == 0 {
-		return nil, &UsageError{one.As + " names nothing", "write " + one.As + " " + one.Option.Value}
+		return nil, &UsageError{one.As + " is empty", "write " + one.As + " " + one.Option.Value}
 	}
 	return append(names, more...), nil
 }
@@ -95,10 +95,10 @@ func appendStates(states []string, value string) ([]string, error) {
 	return states, nil
 }
 
-// mostRefs bounds how many elements one command names.
+// mostRefs bounds the elements that one command names.
 const mostRefs = 100_000
 
-// AppendRefs reads job ids: "123", "123_4", "123_[2-5,9]", joined by commas.
+// AppendRefs reads job IDs: "123", "123_4", "123_[2-5,9]", joined by commas.
 func AppendRefs(refs []string, value string) ([]string, error) {
 	bad := func(word string) error {
 		return &UsageError{fmt.Sprintf("not a job id: %q", word), "write 123, an element such as 123_4, or several: 123_[2-5]"}
@@ -128,7 +128,7 @@ func AppendRefs(refs []string, value string) ([]string, error) {
 	return refs, nil
 }
 
-// ids cuts at the commas that are outside brackets.
+// ids splits at the commas outside brackets.
 func ids(value string) ([]string, error) {
 	var words []string
 	depth, start := 0, 0
@@ -168,8 +168,8 @@ func elements(list string) ([]int, error) {
 	return all, err
 }
 
-// Refs reads job ids as gcancel does: "123", "123_4", "123_[2-5]", joined by
-// commas or in several words.
+// Refs reads job IDs as gcancel does: "123", "123_4", "123_[2-5]", joined by commas or in several
+// words.
 func Refs(words []string) ([]string, error) {
 	var refs []string
 	for _, word := range words {

@@ -7,7 +7,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// GPUUse is how GPUs were used, as a message tells it.
+// GPUUse is how GPUs were used, from a message.
 func GPUUse(busyMs, knownMs int64, peak *int64) cluster.GPUUse {
 	u := cluster.GPUUse{BusyMs: busyMs, KnownMs: knownMs, MemoryKnown: peak != nil}
 	if peak != nil {
@@ -16,7 +16,7 @@ func GPUUse(busyMs, knownMs int64, peak *int64) cluster.GPUUse {
 	return u
 }
 
-// GPUUseOf is how the GPUs of all tasks were used.
+// GPUUseOf returns the use of the GPUs of all tasks.
 func GPUUseOf(tasks []*greylagv1.Task) (u cluster.GPUUse) {
 	for _, t := range tasks {
 		u = u.Plus(GPUUse(t.GpuBusyMs, t.GpuKnownMs, t.GpuMemoryPeakBytes))
@@ -24,8 +24,8 @@ func GPUUseOf(tasks []*greylagv1.Task) (u cluster.GPUUse) {
 	return u
 }
 
-// BusyPercent is in how much of the time something ran on GPUs, with one digit behind
-// the point; "" when nobody could tell.
+// BusyPercent returns the percentage of the time in which GPUs were busy, with one decimal; "" when
+// it is unknown.
 func BusyPercent(u cluster.GPUUse) string {
 	if !u.Known() {
 		return ""
@@ -34,14 +34,14 @@ func BusyPercent(u cluster.GPUUse) string {
 	return fmt.Sprintf("%d.%d", n/10, n%10)
 }
 
-// GPUUseJSON is how GPUs were used, in the form of --json: what is not known is left out.
+// GPUUseJSON is how GPUs were used, in the form of --json: unknown values are left out.
 type GPUUseJSON struct {
 	BusyMs     *int64 `json:"gpu_busy_ms,omitempty"`
 	KnownMs    int64  `json:"gpu_known_ms,omitempty"`
 	MemoryPeak *int64 `json:"gpu_memory_peak_bytes,omitempty"`
 }
 
-// WriteGPUUse is the form of --json of what a message tells.
+// WriteGPUUse converts a message to the form of --json.
 func WriteGPUUse(busyMs, knownMs int64, peak *int64) (out GPUUseJSON) {
 	if knownMs > 0 {
 		out.BusyMs, out.KnownMs = &busyMs, knownMs

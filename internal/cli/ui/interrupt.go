@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/config"
 )
 
-// farewell is how long an interrupted command has for its last words.
+// farewell is how long an interrupted command may take for its last output.
 const farewell = time.Second
 
 // termGrace is how long a command inside a job may continue after SIGTERM. Every process of a job
@@ -18,9 +18,8 @@ const farewell = time.Second
 // get its answer.
 const termGrace = 2 * time.Second
 
-// Interruptible runs a command until it returns its exit status, with a context that
-// Ctrl-C and SIGTERM end. One that waits for a terminal or a pipe does not see that
-// end: it is given up.
+// Interruptible runs a command until it returns its exit status, with a context that Ctrl-C and
+// SIGTERM cancel. One that waits for a terminal or a pipe does not notice that: it is abandoned.
 func Interruptible(run func(context.Context) int) int {
 	ctx, stop := untilInterrupted(os.Getenv(config.SocketEnv) != "")
 	defer stop()
@@ -31,7 +30,7 @@ func Interruptible(run func(context.Context) int) int {
 		return status
 	case <-ctx.Done():
 	}
-	stop() // a second Ctrl-C does not wait for the last words
+	stop() // a second Ctrl-C does not wait for the last output
 	select {
 	case status := <-ended:
 		return status
@@ -40,8 +39,8 @@ func Interruptible(run func(context.Context) int) int {
 	}
 }
 
-// untilInterrupted returns a context that Ctrl-C and SIGTERM end; inside a job SIGTERM ends it
-// termGrace later.
+// untilInterrupted returns a context that Ctrl-C and SIGTERM cancel; inside a job SIGTERM cancels
+// it termGrace later.
 func untilInterrupted(inJob bool) (context.Context, context.CancelFunc) {
 	if !inJob {
 		return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

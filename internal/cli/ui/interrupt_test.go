@@ -11,8 +11,8 @@ import (
 	"github.com/greylag/greylag/internal/config"
 )
 
-// TestInterruptible: Ctrl-C ends a command that looks at its context with the status of
-// its own, and one that waits for somebody's words without.
+// TestInterruptible checks that Ctrl-C ends a command that observes its context with its own
+// status, and one that waits for input without.
 func TestInterruptible(t *testing.T) {
 	pipe, end, err := os.Pipe()
 	if err != nil {
@@ -30,7 +30,7 @@ func TestInterruptible(t *testing.T) {
 		run  func(context.Context) int
 		want Status
 	}{
-		{"nobody interrupts", func(context.Context) int { return 7 }, 7},
+		{"no interrupt", func(context.Context) int { return 7 }, 7},
 		{"the command sees it", func(ctx context.Context) int { interrupt(); <-ctx.Done(); return 8 }, 8},
 		{"the command reads a pipe", func(context.Context) int { interrupt(); _, _ = io.ReadAll(pipe); return 9 }, Interrupted},
 	} {
@@ -40,8 +40,8 @@ func TestInterruptible(t *testing.T) {
 	}
 }
 
-// TestTermInsideAJob: a command that is asked to end with its job still gets the answer to its call.
-// One that goes on is ended a moment later.
+// TestTermInsideAJob checks that a command that gets SIGTERM with its job still gets the answer to
+// its call. One that continues is ended a moment later.
 func TestTermInsideAJob(t *testing.T) {
 	t.Setenv(config.SocketEnv, "/dev/greylag/job/socket")
 	term := func() {

@@ -10,7 +10,7 @@ import (
 // cost more than their jobs.
 const page = 5000
 
-// FetchJobs returns the jobs that a request chooses, in the order of their IDs, and how recent the
+// FetchJobs returns the jobs that a request selects, in the order of their IDs, and how recent the
 // answer is. It sets the page size.
 func FetchJobs(ctx context.Context, c Cluster, request *greylagv1.ListJobsRequest) ([]*greylagv1.Job, *greylagv1.AsOf, error) {
 	request.PageSize = page

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// TimeLayout is the layout of times in output, in the reader's zone, as Slurm writes them.
+// TimeLayout is the layout of times in output, in the reader's time zone, as Slurm writes them.
 const TimeLayout = "2006-01-02T15:04:05"
 
 // JobProperty is a plain text of a job. The commands that show jobs read JobProperties, so
@@ -34,12 +34,12 @@ func JobProperties() []JobProperty {
 	}
 }
 
-// UnmetText is a job for which a dependency waits.
+// UnmetText returns a job on which an unsatisfied dependency waits.
 func UnmetText(u *greylagv1.Unmet) string {
 	return fmt.Sprintf("job %s of %s, %s, by %s", u.Job, u.User, u.State, u.Dependency)
 }
 
-// TimeOf is a time of the API; the zero time when it is not set.
+// TimeOf converts a time of the API; the zero time when it is not set.
 func TimeOf(t *timestamppb.Timestamp) time.Time {
 	if t == nil {
 		return time.Time{}
@@ -47,7 +47,7 @@ func TimeOf(t *timestamppb.Timestamp) time.Time {
 	return t.AsTime()
 }
 
-// StartOf is when a job started, or is planned to.
+// StartOf returns when a job started, or is planned to.
 func StartOf(j *greylagv1.Job) time.Time {
 	if j.Started != nil && j.State != "PENDING" {
 		return j.Started.AsTime()
@@ -55,8 +55,8 @@ func StartOf(j *greylagv1.Job) time.Time {
 	return TimeOf(j.Planned)
 }
 
-// WaitText is why a job waits in a sentence: what it was told, and what its reason means
-// where that says little. when writes a time.
+// WaitText describes why a job is pending in a sentence: its scheduling note, and what its reason
+// means where the note says little. when formats a time.
 func WaitText(j *greylagv1.Job, when func(*timestamppb.Timestamp) string) string {
 	with := func(text, after string) string {
 		if text == "" {
@@ -66,20 +66,20 @@ func WaitText(j *greylagv1.Job, when func(*timestamppb.Timestamp) string) string
 	}
 	switch is := func(r cluster.Reason) bool { return j.Reason == r.String() }; {
 	case is(cluster.ReasonBeginTime) && j.Eligible != nil:
-		return with(j.Detail, "it is not to start before "+when(j.Eligible))
+		return with(j.Detail, "not before "+when(j.Eligible))
 	case is(cluster.ReasonHeldUser):
-		return with(cmp.Or(j.Detail, "held since it was submitted"), "gctl release lets it go")
+		return with(cmp.Or(j.Detail, "held since submission"), "release it with gctl release")
 	case is(cluster.ReasonHeldAdmin):
-		return with(j.Detail, "an administrator has to release it")
+		return with(j.Detail, "only an administrator can release it")
 	case is(cluster.ReasonNone) && j.Detail == "":
-		return "no pass of the scheduler has told anything of it yet"
+		return "not scheduled yet; the next pass will consider it"
 	case is(cluster.ReasonPartitionDown) && j.Detail == "":
 		return "partition " + j.Partition + " is down"
 	}
 	return j.Detail
 }
 
-// EndOf is when a job ended, or will have by its time limit.
+// EndOf returns when a job ended, or will have by its time limit.
 func EndOf(j *greylagv1.Job) time.Time {
 	if j.Ended != nil {
 		return j.Ended.AsTime()
@@ -91,7 +91,7 @@ func EndOf(j *greylagv1.Job) time.Time {
 	return start.Add(limit)
 }
 
-// Elapsed is how long a job has run, by the clock of this host.
+// Elapsed returns how long a job has run, by the clock of this host.
 func Elapsed(j *greylagv1.Job, now time.Time) time.Duration {
 	if j.Started == nil || j.State == "PENDING" {
 		return 0
@@ -102,7 +102,7 @@ func Elapsed(j *greylagv1.Job, now time.Time) time.Duration {
 	return max(now.Sub(j.Started.AsTime()), 0)
 }
 
-// LimitText is the time limit of a job, as squeue writes it.
+// LimitText returns the time limit of a job, as squeue writes it.
 func LimitText(j *greylagv1.Job) string {
 	if j.TimeLimit == nil {
 		return "UNLIMITED"
@@ -110,7 +110,7 @@ func LimitText(j *greylagv1.Job) string {
 	return cluster.FormatLimit(j.TimeLimit.AsDuration())
 }
 
-// ReasonText is the reason of a job, None where it has none.
+// ReasonText returns the reason of a job, None if it has none.
 func ReasonText(j *greylagv1.Job) string {
 	if j.Reason == "" {
 		return "None"
@@ -118,7 +118,7 @@ func ReasonText(j *greylagv1.Job) string {
 	return j.Reason
 }
 
-// nodeNames are the nodes of a job, in rank order.
+// nodeNames returns the nodes of a job, in rank order.
 func nodeNames(j *greylagv1.Job) []string {
 	names := make([]string, len(j.Nodes))
 	for i, n := range j.Nodes {
@@ -127,7 +127,7 @@ func nodeNames(j *greylagv1.Job) []string {
 	return names
 }
 
-// NodeList is the host list of a job's nodes; "" when it has none.
+// NodeList returns the hostlist of a job's nodes; "" when it has none.
 func NodeList(j *greylagv1.Job) string {
 	switch len(j.Nodes) {
 	case 0:
@@ -138,7 +138,7 @@ func NodeList(j *greylagv1.Job) string {
 	return hostlist.Compress(nodeNames(j))
 }
 
-// NodeCount is the number of nodes that a job has, or asks for.
+// NodeCount returns the number of nodes that a job has or requests.
 func NodeCount(j *greylagv1.Job) int {
 	if len(j.Nodes) > 0 {
 		return len(j.Nodes)
@@ -146,7 +146,7 @@ func NodeCount(j *greylagv1.Job) int {
 	return int(max(j.Request.GetNodes(), 1))
 }
 
-// AppendNodesOrReason writes where a job is, or in brackets why it is not.
+// AppendNodesOrReason appends the nodes of a job, or in brackets why it has none.
 func AppendNodesOrReason(dst []byte, j *greylagv1.Job) []byte {
 	if j.State != "PENDING" && len(j.Nodes) > 0 {
 		return AppendPrintable(dst, NodeList(j))
@@ -156,7 +156,7 @@ func AppendNodesOrReason(dst []byte, j *greylagv1.Job) []byte {
 	return append(dst, ')')
 }
 
-// CPUCount is the number of CPUs that a job has, or asks for.
+// CPUCount returns the number of CPUs that a job has or requests.
 func CPUCount(j *greylagv1.Job) int64 {
 	if len(j.Nodes) > 0 && j.Nodes[0].Cpus > 0 {
 		n := int64(0)
@@ -169,7 +169,7 @@ func CPUCount(j *greylagv1.Job) int64 {
 	return int64(max(q.GetCpusPerTask(), 1)) * int64(max(q.GetTasksPerNode(), 1)) * int64(NodeCount(j))
 }
 
-// GPUText is the GPUs asked for, as squeue writes them.
+// GPUText returns the requested GPUs, as squeue writes them.
 func GPUText(j *greylagv1.Job) string {
 	q := j.Request
 	kind := "gres/gpu"
@@ -180,13 +180,13 @@ func GPUText(j *greylagv1.Job) string {
 	case q.GetGpusPerNode() > 0:
 		return fmt.Sprintf("%s:%d", kind, q.GetGpusPerNode())
 	case q.GetGpus() > 0:
-		return fmt.Sprintf("%s:%d in all", kind, q.GetGpus())
+		return fmt.Sprintf("%s:%d in total", kind, q.GetGpus())
 	}
 	return "N/A"
 }
 
-// TRESText is what the job has of each resource, as squeue's tres-alloc; of a job that
-// has nothing "N/A".
+// TRESText returns the job's allocated resources, as squeue's tres-alloc; "N/A" without an
+// allocation.
 func TRESText(j *greylagv1.Job) string {
 	gpus, cpus, memory := 0, int64(0), cluster.Bytes(0)
 	for _, n := range j.Nodes {
@@ -202,7 +202,7 @@ func TRESText(j *greylagv1.Job) string {
 	return text
 }
 
-// MemoryText is the memory asked for.
+// MemoryText returns the requested memory.
 func MemoryText(j *greylagv1.Job) string {
 	q := j.Request
 	switch {
@@ -220,7 +220,7 @@ func MemoryText(j *greylagv1.Job) string {
 	return "0"
 }
 
-// DependencyText is the dependencies of a job as --dependency takes them, (null) for none.
+// DependencyText returns the dependencies of a job in the form of --dependency, (null) for none.
 func DependencyText(depends []*greylagv1.Dependency) string {
 	if len(depends) == 0 {
 		return "(null)"
@@ -228,7 +228,7 @@ func DependencyText(depends []*greylagv1.Dependency) string {
 	return strings.Join(DependencyWords(depends), ",")
 }
 
-// DependencyWords is the dependencies of a job, each as --dependency takes it.
+// DependencyWords returns the dependencies of a job, each in the form of --dependency.
 func DependencyWords(depends []*greylagv1.Dependency) []string {
 	var words []string
 	for _, d := range depends {

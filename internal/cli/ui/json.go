@@ -9,9 +9,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// JobJSON is a job in the output of --json: a stable contract, documented in
-// docs/man/json.md. Fields are only ever added. Times are RFC 3339 in UTC,
-// durations seconds, sizes bytes; what is not set is left out.
+// JobJSON is a job in the output of --json: a stable contract, documented in docs/man/json.md.
+// Fields are only ever added. Times are RFC 3339 in UTC, durations seconds, sizes bytes; unset
+// values are left out.
 type JobJSON struct {
 	ID          uint64        `json:"id"`
 	Ref         string        `json:"ref"`
@@ -89,7 +89,7 @@ type requestJSON struct {
 	Switches     int32    `json:"switches,omitempty"`
 	SwitchWait   *int64   `json:"switch_wait,omitempty"` // -1: without end
 	Licences     []string `json:"licences,omitempty"`    // such as matlab:2
-	MaxPrice     string   `json:"max_price,omitempty"`   // credits for an hour of each GPU
+	MaxPrice     string   `json:"max_price,omitempty"`   // credits per GPU hour
 	Regions      []string `json:"regions,omitempty"`
 }
 
@@ -123,7 +123,7 @@ type taskJSON struct {
 	GPUUseJSON
 }
 
-// JobOf is a job of the API in the form of --json.
+// JobOf converts a job of the API to the form of --json.
 func JobOf(j *greylagv1.Job) JobJSON {
 	out := JobJSON{
 		ID: j.Id, Ref: j.Ref, ArrayID: j.ArrayId, ArraySize: j.ArraySize, ArrayLimit: j.ArrayLimit,
@@ -164,7 +164,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 	return out
 }
 
-// switchWait is how long a job waits for its connection; nil when it asks for none.
+// switchWait returns how long a job waits for its locality; nil when it requests none.
 func switchWait(q *greylagv1.Request) *int64 {
 	if q.SwitchWait == nil {
 		return nil
@@ -173,7 +173,7 @@ func switchWait(q *greylagv1.Request) *int64 {
 	return &s
 }
 
-// Stamp is a time for JSON: nil when it is not set.
+// Stamp converts a time for JSON: nil when it is not set.
 func Stamp(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -182,7 +182,7 @@ func Stamp(t time.Time) *time.Time {
 	return &t
 }
 
-// Seconds is a duration for JSON; nil when there is none, or it is 0, no limit.
+// Seconds converts a duration for JSON; nil when it is not set, or 0, which means no limit.
 func Seconds(d *durationpb.Duration) *int64 {
 	if d.AsDuration() == 0 {
 		return nil
@@ -191,8 +191,7 @@ func Seconds(d *durationpb.Duration) *int64 {
 	return &s
 }
 
-// AsOfJSON says of when an answer is, and whose word it is: a stable contract, as all of
-// --json.
+// AsOfJSON describes the time and the source of an answer: a stable contract, as all of --json.
 type AsOfJSON struct {
 	Index      uint64     `json:"index"`
 	Time       *time.Time `json:"time,omitempty"`
@@ -200,7 +199,7 @@ type AsOfJSON struct {
 	Stale      bool       `json:"stale,omitempty"`
 }
 
-// WriteAsOf is an answer's freshness in the form of --json.
+// WriteAsOf converts an answer's freshness to the form of --json.
 func WriteAsOf(a *greylagv1.AsOf) AsOfJSON {
 	return AsOfJSON{a.GetIndex(), Stamp(TimeOf(a.GetTime())), a.GetController(), a.GetStale()}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/greylag/greylag/internal/jobscript"
 )
 
-// Finish prints what went wrong, if anything, and returns the exit status.
+// Finish prints the error, if there is one, and returns the exit status.
 func (p *Process) Finish(ctx context.Context, err error) int {
 	var exit *exitError
 	if err == nil || errors.As(err, &exit) {
@@ -27,7 +27,7 @@ func (p *Process) Finish(ctx context.Context, err error) int {
 	return int(StatusOf(err))
 }
 
-// Report prints an error, one line for each of several, with its advice.
+// Report prints an error, one line for each of several, with its hint.
 func (p *Process) Report(err error) {
 	var faults jobscript.Faults
 	if errors.As(err, &faults) {
@@ -44,25 +44,25 @@ func (p *Process) Report(err error) {
 	p.complain("hint", advice)
 }
 
-// explain splits an error into what is wrong and what to do.
+// explain splits an error into the problem and the hint.
 func explain(err error) (message, advice string) {
 	var answer *connect.Error
 	advice = hint.Of(err)
 	if errors.As(err, &answer) {
 		message = answer.Message()
-		if told := answer.Meta().Get(client.HintHeader); told != "" {
-			advice = told
+		if given := answer.Meta().Get(client.HintHeader); given != "" {
+			advice = given
 		}
 		if advice == "" && answer.Code() == connect.CodeUnavailable {
-			advice = "see how the controllers are: gctl cluster status"
+			advice = "check the controllers: gctl cluster status"
 		}
 		return message, advice
 	}
 	return strings.TrimPrefix(err.Error(), errConfig.Error()+"\n"), advice
 }
 
-// Unanswered adds advice to the error of a call that no controller answered; others
-// stay as they are.
+// Unanswered adds a hint to the error of a call that no controller answered; others are returned
+// unchanged.
 func Unanswered(err error, advice string) error {
 	var answer *connect.Error
 	if StatusOf(err) == Unavailable && errors.As(err, &answer) {
@@ -78,22 +78,28 @@ func (p *Process) complain(kind, text string) {
 	}
 }
 
-// Complain prints an error with its advice.
+// Complain prints an error with its hint.
 func (p *Process) Complain(problem, advice string) {
 	p.complain("error", problem)
 	p.complain("hint", advice)
 }
 
-// TellStale warns of an answer that no leader was asked to confirm: whose word it is, and of when.
+// TellStale warns of an answer that no leader confirmed, with its source and time.
 func (p *Process) TellStale(a *greylagv1.AsOf) {
 	if a.GetStale() {
 		at := TimeOf(a.GetTime()).In(p.Now().Location()).Format(TimeLayout)
+<<<<<<< ours
 		p.Warn(fmt.Sprintf("stale data: state of controller, as --stale asks: it is what controller %s knew at %s", a.GetController(), at))
+||||||| base
+		p.Warn(fmt.Sprintf("not confirmed by a leader, as --stale asks: it is what controller %s knew at %s", a.GetController(), at))
+=======
+		p.Warn(fmt.Sprintf("stale data: state of controller %s at %s", a.GetController(), at))
+>>>>>>> theirs
 	}
 }
 
 // Warn prints a warning.
 func (p *Process) Warn(text string) { p.complain("warning", text) }
 
-// Note prints something worth knowing.
+// Note prints additional information.
 func (p *Process) Note(format string, args ...any) { p.complain("note", fmt.Sprintf(format, args...)) }

@@ -10,18 +10,18 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// OutcomeStyle says how the outcomes of a change to jobs are told.
+// OutcomeStyle describes how the outcomes of a change to jobs are printed.
 type OutcomeStyle struct {
 	JSON    bool
-	Verbose bool   // name what was done, not only what failed
-	Quiet   bool   // say nothing of jobs for which it was too late
-	Verb    string // what was done, such as "ended"
-	// EndedIsDone takes a job that had ended already for no failure: it is where
-	// the change would have brought it, and is only warned of, as by scancel.
+	Verbose bool   // name successes, not only failures
+	Quiet   bool   // omit jobs for which it was too late
+	Verb    string // the success in words, such as "ended"
+	// EndedIsDone does not count a job that had already ended as a failure, since the change would
+	// have ended it: it only prints a warning, as scancel does.
 	EndedIsDone bool
 }
 
-// outcomeJSON is what became of one job, in the output of --json.
+// outcomeJSON is the outcome for one job, in the output of --json.
 type outcomeJSON struct {
 	Ref   string `json:"ref"`
 	ID    uint64 `json:"id,omitempty"`
@@ -31,7 +31,7 @@ type outcomeJSON struct {
 	Note  string `json:"note,omitempty"`
 }
 
-// tooLate is the code of a change to a job that had ended already.
+// tooLate is the code of a change to a job that had already ended.
 const tooLate = "failed_precondition"
 
 // Outcomes prints the result of a change for each job; elements of an array with the same result
@@ -86,12 +86,12 @@ func (p *Process) Outcomes(outcomes []*greylagv1.Outcome, style OutcomeStyle) er
 // sameOutcome is a job, or the elements of an array with the same result.
 type sameOutcome struct {
 	first   *greylagv1.Outcome
-	array   string // the array's id; "" for a single job
+	array   string // the array's ID; "" for a single job
 	indices []int32
 }
 
-// foldOutcomes groups the outcomes of elements of one array that differ in the index alone, in
-// the order of the first of each. O(outcomes).
+// foldOutcomes groups the outcomes of elements of one array that differ only in the index, in the
+// order of the first of each. O(outcomes).
 func foldOutcomes(outcomes []*greylagv1.Outcome) []sameOutcome {
 	type key struct{ array, state, problem, code, note string }
 	at := map[key]int{}
@@ -118,7 +118,7 @@ func foldOutcomes(outcomes []*greylagv1.Outcome) []sameOutcome {
 	return groups
 }
 
-// ref is the job's id, or 40_[1-3,7] for several elements.
+// ref returns the job's ID, or 40_[1-3,7] for several elements.
 func (s sameOutcome) ref() string {
 	if len(s.indices) < 2 {
 		return s.first.Ref
@@ -126,7 +126,7 @@ func (s sameOutcome) ref() string {
 	return s.array + "_[" + string(AppendIndices(nil, s.indices)) + "]"
 }
 
-// problem is the error with the jobs that it is about.
+// problem returns the error with its jobs.
 func (s sameOutcome) problem() string {
 	text := withoutRef(s.first)
 	if text == s.first.Error {
@@ -135,10 +135,10 @@ func (s sameOutcome) problem() string {
 	return "job " + s.ref() + " " + text
 }
 
-// withoutRef is the error of an outcome without the job's id in front.
+// withoutRef returns the error of an outcome without the job's ID in front.
 func withoutRef(o *greylagv1.Outcome) string { return strings.TrimPrefix(o.Error, "job "+o.Ref+" ") }
 
-// hadEnded reports that a change came too late, not that it was wrong.
+// hadEnded reports that a change came too late, not that it was invalid.
 func hadEnded(o *greylagv1.Outcome) bool {
 	state, err := cluster.ParseJobState(o.State)
 	return o.Code == tooLate && err == nil && state.Final()

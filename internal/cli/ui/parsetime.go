@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// farthest bounds how far from now a moment may be.
+// farthest bounds how far from now a time may be.
 const farthest = 200 * 365 * 24 * time.Hour
 
-// ParseTime reads a point in time as sacct -S and -E do: "HH:MM[:SS][am|pm]",
-// "MMDD[YY]", "MM/DD[/YY]", "MM.DD[.YY]", "YYYY-MM-DD", each date with "-HH:MM[:SS]"
-// or "THH:MM[:SS]" behind it or not, "now", "today", "midnight", "noon", "elevenses",
-// "fika", "teatime", "yesterday", "tomorrow", each with "+" or "-" and a count of
-// seconds, minutes, hours, days or weeks behind it or not, and "uts" with seconds since
-// 1970. A time of day is today's, and a date without a year the last such date that has
-// begun. Times are local to now.
+// ParseTime reads a point in time as sacct -S and -E do: "HH:MM[:SS][am|pm]", "MMDD[YY]",
+// "MM/DD[/YY]", "MM.DD[.YY]", "YYYY-MM-DD", each date optionally with "-HH:MM[:SS]" or
+// "THH:MM[:SS]" after it, "now", "today", "midnight", "noon", "elevenses", "fika", "teatime",
+// "yesterday", "tomorrow", each optionally with "+" or "-" and a count of seconds, minutes, hours,
+// days or weeks after it, and "uts" with seconds since 1970. A time of day is today's, and a date
+// without a year the last such date that has begun. Times are local to now.
 func ParseTime(word string, now time.Time) (time.Time, error) {
 	t, ok := parseTime(strings.ToLower(strings.TrimSpace(word)), now)
 	if t.Unix() < 0 && t.Unix() > -24*3600 { // 1970-01-01 east of Greenwich, which scripts write for "ever"
@@ -47,7 +46,7 @@ func parseTime(word string, now time.Time) (time.Time, bool) {
 	return dated(word, now)
 }
 
-// spoken reads a word for a moment and what is added to it.
+// spoken reads a word for a time and the offset after it.
 func spoken(word string, now time.Time) (time.Time, bool) {
 	end := strings.IndexAny(word, "+-")
 	if end < 0 {
@@ -85,7 +84,7 @@ func spoken(word string, now time.Time) (time.Time, bool) {
 	return t.Add(d), ok
 }
 
-// span reads a count with a unit: any beginning of seconds, minutes, hours, days or weeks.
+// parseSpan reads a count with a unit: any prefix of seconds, minutes, hours, days or weeks.
 func parseSpan(word string) (time.Duration, bool) {
 	digits := strings.TrimRight(word, "abcdefghijklmnopqrstuvwxyz")
 	n, err := strconv.ParseUint(digits, 10, 32)
@@ -158,7 +157,7 @@ func digits(word string) (int, bool) {
 	return int(n), err == nil && len(word) <= 2
 }
 
-// dated reads a date, and the time of day behind it if there is one.
+// dated reads a date, and the time of day after it if there is one.
 func dated(word string, now time.Time) (time.Time, bool) {
 	date, rest, both := word, "", false
 	if strings.Count(word, "-") >= 2 { // YYYY-MM-DD, whose dashes are its own
@@ -190,7 +189,7 @@ func parseDate(word string, now time.Time) (time.Time, bool) {
 		}
 	}
 	for _, layout := range []string{"1/2", "1.2", "0102"} {
-		// The year decides whether there is a 29 February.
+		// The year decides whether 29 February exists.
 		for year := now.Year(); year > now.Year()-8; year-- {
 			t, err := time.ParseInLocation("2006 "+layout, fmt.Sprintf("%04d %s", year, word), now.Location())
 			if err == nil && !t.After(now) {

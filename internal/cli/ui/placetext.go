@@ -17,7 +17,7 @@ func licenceWords(list []*greylagv1.Licence) []string {
 	return words
 }
 
-// CreditsWord writes micro-credits as credits; "" for none.
+// CreditsWord formats micro-credits as credits; "" for none.
 func CreditsWord(micro int64) string {
 	if micro == 0 {
 		return ""
@@ -25,7 +25,7 @@ func CreditsWord(micro int64) string {
 	return accounting.Credits(micro).String()
 }
 
-// priceWord is a price in credits; "" when there is none.
+// priceWord formats a price in credits; "" for none.
 func priceWord(micro int64) string {
 	if micro == 0 {
 		return ""
@@ -33,15 +33,15 @@ func priceWord(micro int64) string {
 	return strings.TrimSuffix(strings.TrimRight(accounting.Credits(micro).String(), "0"), ".")
 }
 
-// PlaceWords are what a job asks beyond amounts: memory and price of GPUs,
-// regions, connection, licences, each as a phrase.
+// PlaceWords returns a job's further requests: memory and price of GPUs, regions, locality,
+// licences, each as a phrase.
 func PlaceWords(q *greylagv1.Request) []string {
 	var words []string
 	if q.GetGpuMemory() > 0 {
 		words = append(words, "GPUs of at least "+cluster.Bytes(q.GetGpuMemory()).String())
 	}
 	if q.GetMaxPrice() > 0 {
-		words = append(words, "for at most "+priceWord(q.GetMaxPrice())+" credits an hour of each GPU")
+		words = append(words, "at most "+priceWord(q.GetMaxPrice())+" credits per GPU hour")
 	}
 	if len(q.GetRegions()) > 0 {
 		words = append(words, "in "+strings.Join(q.GetRegions(), " or "))
@@ -70,14 +70,14 @@ func PlaceWords(q *greylagv1.Request) []string {
 	return words
 }
 
-// waitText says how long a connection is waited for; nothing when it always holds.
+// waitText describes how long the job waits for its locality; "" when the request is never dropped.
 func waitText(q *greylagv1.Request) string {
 	wait := q.GetSwitchWait().AsDuration()
 	switch {
 	case q.GetSwitchWait() == nil || wait < 0:
 		return ""
 	case wait == 0:
-		return " if it costs no time"
+		return " if it causes no delay"
 	}
-	return " if that takes no more than " + cluster.FormatElapsed(wait)
+	return " if that delays it by at most " + cluster.FormatElapsed(wait)
 }

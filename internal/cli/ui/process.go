@@ -1,9 +1,9 @@
-// Package ui is what the commands of users share: how a command is started, how it reaches the
-// cluster, how it prints tables, JSON, errors and hints, and with which exit status it ends.
+// Package ui is what the users' commands share: how a command starts, how it reaches the cluster,
+// how it prints tables, JSON, errors and hints, and its exit status.
 //
 // The answer goes to standard output, everything else to standard error. A command never decides
-// whether something is allowed or possible, keeps nothing between two runs, and never sends text
-// of other users to a terminal without [Printable].
+// whether something is allowed or possible, keeps nothing between two runs, and never sends text of
+// other users to a terminal without [Printable].
 package ui
 
 import (
@@ -24,8 +24,8 @@ import (
 	"github.com/greylag/greylag/internal/config"
 )
 
-// Cluster is how commands reach the controllers. Its calls are tried again, and
-// on other controllers, by whoever implements it.
+// Cluster is how commands call the controllers. Its implementation repeats failed calls, also on
+// other controllers.
 type Cluster interface {
 	Jobs() greylagv1connect.JobServiceClient
 	Cluster() greylagv1connect.ClusterServiceClient
@@ -33,10 +33,9 @@ type Cluster interface {
 	Reports() greylagv1connect.ReportServiceClient
 	History() greylagv1connect.HistoryServiceClient
 	Credits() greylagv1connect.CreditServiceClient
-	// Watch calls receive for the present state of jobs and then for each change.
+	// Watch calls receive for the current state of jobs and then for each change.
 	Watch(ctx context.Context, request *greylagv1.WatchJobsRequest, receive func(*greylagv1.WatchJobsResponse) error) error
-	// OnRetry is told of each call that has to be made again, for how long it has been
-	// tried, and for how long it will be.
+	// OnRetry is called for each repeated call, with the time spent on it and the time left.
 	OnRetry(func(err error, tried, left time.Duration))
 	Close()
 }
@@ -51,11 +50,11 @@ type Process struct {
 	Stderr  io.Writer
 	Now     func() time.Time
 	Dial    func(config.Client) (Cluster, error)
-	// Request is the id of a submission that was begun before; "" for none.
+	// Request is the ID of an earlier submission to be repeated; "" for none.
 	Request string
 }
 
-// ThisProcess is the running one.
+// ThisProcess returns the running one.
 func ThisProcess(program string, dial func(config.Client) (Cluster, error)) *Process {
 	return &Process{
 		Program: program, Args: os.Args[1:], Environ: os.Environ(),
@@ -64,7 +63,7 @@ func ThisProcess(program string, dial func(config.Client) (Cluster, error)) *Pro
 	}
 }
 
-// Variable is the value of an environment variable, "" when it is absent.
+// Variable returns the value of an environment variable, "" when it is unset.
 func (p *Process) Variable(name string) string {
 	for _, pair := range p.Environ {
 		if value, ok := strings.CutPrefix(pair, name+"="); ok {
@@ -74,7 +73,7 @@ func (p *Process) Variable(name string) string {
 	return ""
 }
 
-// TerminalWidth is a terminal's width; 0 when the stream is no terminal.
+// TerminalWidth returns a terminal's width; 0 when the stream is no terminal.
 func TerminalWidth(stream any) int {
 	f, ok := stream.(*os.File)
 	if !ok {
@@ -84,24 +83,24 @@ func TerminalWidth(stream any) int {
 	if err != nil {
 		return 0
 	}
-	if size.Col == 0 { // a terminal that does not know
+	if size.Col == 0 { // a terminal that does not report it
 		return defaultWidth
 	}
 	return int(size.Col)
 }
 
-// ToTerminal reports that a person's terminal shows the output.
+// ToTerminal reports whether the output goes to a terminal.
 func (p *Process) ToTerminal() bool { return TerminalWidth(p.Stdout) > 0 }
 
-// The width of tables: where there is no terminal, and the limits of what a terminal says.
+// The width of tables: without a terminal, and the bounds of a terminal's width.
 const (
 	defaultWidth = 80
 	LeastWidth   = 40
 	MostWidth    = 400
 )
 
-// Width is how many columns a table may take, and whether its last column must
-// be cut to fit: only a person's terminal has an edge.
+// Width returns how many columns a table may take, and whether its last column must be truncated to
+// fit: only a terminal has an edge.
 func (p *Process) Width() (columns int, edge bool) {
 	if n, err := strconv.Atoi(p.Variable("COLUMNS")); err == nil && n > 0 {
 		return min(max(n, LeastWidth), MostWidth), true
@@ -123,17 +122,16 @@ func (p *Process) UseColour(cfg config.Client) bool {
 	return p.Variable("NO_COLOR") == "" && p.Variable("TERM") != "dumb" && TerminalWidth(p.Stdout) > 0
 }
 
-// Client is the configuration of commands, and the way to the cluster it names.
-// The caller closes the latter.
+// Client returns the configuration of commands, and a client of its cluster. The caller closes the
+// client.
 func (p *Process) Client() (config.Client, Cluster, error) { return p.ClientOf("") }
 
-// ClientOf is Client that asks one controller, HOST or HOST:PORT, and no other; "" is
-// whichever answers.
+// ClientOf is Client that asks only one controller, HOST or HOST:PORT; "" is any.
 func (p *Process) ClientOf(controller string) (config.Client, Cluster, error) {
 	cfg, err := config.LoadClient("")
 	if err != nil {
 		if named := p.Variable(config.ClientEnv); named != "" && errors.Is(err, fs.ErrNotExist) {
-			err = &UsageError{err.Error(), config.ClientEnv + " names that file: set it to one that exists, or to nothing"}
+			err = &UsageError{err.Error(), config.ClientEnv + " names that file: set it to an existing one, or unset it"}
 		}
 		return cfg, nil, errors.Join(errConfig, err)
 	}
@@ -149,20 +147,18 @@ func (p *Process) ClientOf(controller string) (config.Client, Cluster, error) {
 	return cfg, cluster, err
 }
 
-// quiet is for how long a call is tried before anything is said: choosing a leader
-// seldom takes longer.
+// quiet is how long a call is tried before a message: electing a leader seldom takes longer.
 const quiet = 2 * time.Second
 
-// tellRetries says once that the answer takes longer, until when it is waited for, and
-// why.
+// tellRetries prints once that the answer takes longer, until when the command waits, and why.
 func (p *Process) tellRetries(c Cluster) {
 	var once sync.Once
 	c.OnRetry(func(err error, tried, left time.Duration) {
-		if tried >= quiet || p.Request != "" { // which was tried for as long before
+		if tried >= quiet || p.Request != "" { // tried for as long before
 			once.Do(func() { p.Note("still trying, until %s: %s", p.Now().Add(left).Format(time.TimeOnly), err) })
 		}
 	})
 }
 
-// errConfig marks a client file that is wrong, among joined errors; it is not shown.
-var errConfig = errors.New("wrong configuration")
+// errConfig marks an invalid client file among joined errors; it is not printed.
+var errConfig = errors.New("invalid configuration")

@@ -9,17 +9,16 @@ import (
 // Table is rows under headings, for listings of tens or hundreds of rows.
 type Table struct {
 	Head  []string
-	Right string // for each column a byte: 'r' stands to the right
+	Right string // for each column a byte: 'r' aligns it to the right
 	Rows  [][]string
-	Wide  []int // columns that give way when a line is too long, first one first
+	Wide  []int // columns to truncate when a line is too long, first one first
 	Bare  bool  // without the headings
 }
 
-// leastCell is how narrow a column that gives way may become.
+// leastCell is the least width of a truncated column.
 const leastCell = 8
 
-// WriteTable prints a table so that it fits the terminal; away from a terminal nothing
-// is cut.
+// WriteTable prints a table so that it fits the terminal; without a terminal nothing is truncated.
 func (p *Process) WriteTable(t Table) error {
 	width, edge := p.Width()
 	out := bufio.NewWriter(p.Stdout)
@@ -27,7 +26,7 @@ func (p *Process) WriteTable(t Table) error {
 	return out.Flush()
 }
 
-// lines are what is printed: the headings, if they are wanted, and the rows.
+// lines returns the printed lines: the headings, if wanted, and the rows.
 func (t *Table) lines() [][]string {
 	if t.Bare {
 		return t.Rows
@@ -71,8 +70,7 @@ func (t *Table) write(out io.Writer, width int, edge bool) {
 	}
 }
 
-// WriteParsable prints a table with | between its fields, and at the end of each line
-// what closes it.
+// WriteParsable prints a table with | between its fields, and a terminator at the end of each line.
 func (p *Process) WriteParsable(t Table, end string) error {
 	var b strings.Builder
 	for _, row := range t.lines() {

@@ -9,10 +9,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Printable is text that a terminal shows as it is: control characters, invalid
-// bytes and characters that turn the writing direction are written as escapes.
-// Job names and comments are other users' words. O(length), no allocation for
-// plain text.
+// Printable returns text that is safe on a terminal: control characters, invalid bytes and
+// characters that change the writing direction are escaped. Job names and comments are other users'
+// text. O(length), no allocation for plain text.
 func Printable(text string) string {
 	if plain(text) {
 		return text
@@ -33,7 +32,7 @@ func Printable(text string) string {
 	return b.String()
 }
 
-// Count is a number with its noun: 1 node, 2 nodes, 2 entries.
+// Count formats a number with its noun: 1 node, 2 nodes, 2 entries.
 func Count(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -53,11 +52,10 @@ func plain(text string) bool {
 	return true
 }
 
-// harmful are control and format characters, and ends of lines: format characters turn text
-// around or hide it.
+// harmful are control and format characters, and line ends: format characters reverse or hide text.
 func harmful(r rune) bool { return cluster.UnsafeToDisplay(r) || unicode.Is(unicode.Cf, r) }
 
-// Columns is how many columns text takes on a terminal.
+// Columns returns how many columns text takes on a terminal.
 func Columns(text []byte) int {
 	for _, c := range text {
 		if c >= utf8.RuneSelf {
@@ -77,8 +75,8 @@ func wideSpan(text []byte) int {
 	return n
 }
 
-// runeSpan is 2 for the wide characters of East Asia and pictures, 0 for
-// combining marks. Source: Unicode Standard Annex #11.
+// runeSpan is 2 for the wide characters of East Asia and pictographs, 0 for combining marks.
+// Source: Unicode Standard Annex #11.
 func runeSpan(r rune) int {
 	switch {
 	case unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Me, r):
@@ -91,7 +89,7 @@ func runeSpan(r rune) int {
 	return 1
 }
 
-// CutColumns shortens text to at most columns, never through a character.
+// CutColumns truncates text to at most columns, never within a character.
 func CutColumns(text []byte, columns int) []byte {
 	if len(text) <= columns {
 		return text
@@ -107,5 +105,5 @@ func CutColumns(text []byte, columns int) []byte {
 	return text
 }
 
-// AppendPrintable appends text as [Printable] shows it.
+// AppendPrintable appends text as [Printable] returns it.
 func AppendPrintable(dst []byte, text string) []byte { return append(dst, Printable(text)...) }

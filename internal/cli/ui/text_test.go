@@ -58,7 +58,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// FuzzRefs: ids are read or refused, never more than a bound of them.
+// FuzzRefs checks that IDs are read or refused, never more than the bound.
 func FuzzRefs(f *testing.F) {
 	for _, seed := range []string{"1,2_3", "1_[2-4,9%2]", "1_[0-99999]", "9_[1-2147483647:2]"} {
 		f.Add(seed)

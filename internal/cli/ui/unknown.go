@@ -14,9 +14,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// UnknownNames complains of partitions and nodes of a filter that do not exist, as
-// squeue does. It is asked where nothing was found: a name that was mistyped looks like
-// an empty queue otherwise.
+// UnknownNames returns an error for partitions and nodes of a filter that do not exist, as squeue
+// does. It is called when nothing was found: otherwise a mistyped name looks like an empty queue.
 func (p *Process) UnknownNames(ctx context.Context, c Cluster, f *greylagv1.Filter) error {
 	if len(f.Partitions) > 0 {
 		answer, err := c.Cluster().GetInfo(ctx, &greylagv1.GetInfoRequest{})
@@ -27,8 +26,8 @@ func (p *Process) UnknownNames(ctx context.Context, c Cluster, f *greylagv1.Filt
 		for _, part := range answer.Partitions {
 			known = append(known, part.Name)
 		}
-		if name, found := stranger(f.Partitions, known); found {
-			p.Complain(fmt.Sprintf("there is no partition %q", name), "partitions: "+strings.Join(known, ", "))
+		if name, found := unknownName(f.Partitions, known); found {
+			p.Complain(fmt.Sprintf("no partition %q", name), "partitions: "+strings.Join(known, ", "))
 			return Exit(Failed)
 		}
 	}
@@ -41,16 +40,16 @@ func (p *Process) UnknownNames(ctx context.Context, c Cluster, f *greylagv1.Filt
 		for _, n := range answer.Nodes {
 			known = append(known, n.Name)
 		}
-		if name, found := stranger(f.Nodes, known); found {
-			p.Complain(fmt.Sprintf("there is no node %q", name), "gctl nodes lists the nodes")
+		if name, found := unknownName(f.Nodes, known); found {
+			p.Complain(fmt.Sprintf("no node %q", name), "gctl nodes lists the nodes")
 			return Exit(Failed)
 		}
 	}
 	return nil
 }
 
-// stranger is the first of names that is not known.
-func stranger(names, known []string) (string, bool) {
+// unknownName returns the first unknown name.
+func unknownName(names, known []string) (string, bool) {
 	at := slices.IndexFunc(names, func(name string) bool { return !slices.Contains(known, name) })
 	if at < 0 {
 		return "", false
@@ -59,12 +58,12 @@ func stranger(names, known []string) (string, bool) {
 }
 
 // WarnUnknown warns of accounts, users, nodes, partitions and QOS of a filter that the cluster does
-// not have. It is asked where nothing was found; jobs of the past may have had them, so that
-// it is no error. What cannot be asked for is not warned of.
+// not have. It is called when nothing was found; past jobs may have had them, so it is no error.
+// Names that cannot be checked cause no warning.
 func (p *Process) WarnUnknown(ctx context.Context, c Cluster, f *greylagv1.Filter) {
 	strange := func(what string, names, known []string, hint string) {
-		if name, found := stranger(names, known); found {
-			p.Warn(fmt.Sprintf("there is no %s %q now: %s", what, name, hint))
+		if name, found := unknownName(names, known); found {
+			p.Warn(fmt.Sprintf("no %s %q exists now: %s", what, name, hint))
 		}
 	}
 	if len(f.Partitions) > 0 {
@@ -87,7 +86,7 @@ func (p *Process) WarnUnknown(ctx context.Context, c Cluster, f *greylagv1.Filte
 			}
 			strange("account", f.Accounts, accounts, "gctl account list shows them")
 			foreign := slices.DeleteFunc(slices.Clone(f.Users), func(name string) bool { return isHere(ctx, name) })
-			strange("user", foreign, users, "nobody of that name is in an account, or on this host")
+			strange("user", foreign, users, "no account or host user has that name")
 		}
 	}
 	if len(f.Nodes) > 0 {
@@ -109,8 +108,8 @@ func (p *Process) WarnUnknown(ctx context.Context, c Cluster, f *greylagv1.Filte
 // unknownToHost is getent's exit status for a name that no source has, getent(1).
 const unknownToHost = 2
 
-// isHere reports whether this host knows a user, or cannot tell. Users of a directory
-// service only getent knows.
+// isHere reports whether this host knows a user, or cannot tell. Only getent knows users of a
+// directory service.
 func isHere(ctx context.Context, name string) bool {
 	if _, err := user.Lookup(name); err == nil {
 		return true
@@ -120,7 +119,7 @@ func isHere(ctx context.Context, name string) bool {
 	return !errors.As(err, &exit) || exit.ExitCode() != unknownToHost
 }
 
-// QOSNames are the QOS of the policy in force; nil where it cannot be had.
+// QOSNames returns the QOS of the current policy; nil if it cannot be fetched.
 func QOSNames(ctx context.Context, c Cluster) (names []string) {
 	for _, q := range policyQOS(ctx, c) {
 		names = append(names, q.Name)
@@ -138,7 +137,7 @@ func OpenQOS(ctx context.Context, c Cluster) (names []string) {
 	return names
 }
 
-// policyQOS returns the QOS of the policy in force.
+// policyQOS returns the QOS of the current policy.
 func policyQOS(ctx context.Context, c Cluster) []cluster.QOS {
 	answer, err := c.Cluster().GetPolicy(ctx, &greylagv1.GetPolicyRequest{})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 func (p *Process) CheckWords() error {
 	for i, word := range p.Args {
 		if !utf8.ValidString(word) {
-			return &UsageError{fmt.Sprintf("word %d of the command line, %+q, is not UTF-8", i+1, word), "write it in UTF-8: the terminal or the script may use another encoding"}
+			return &UsageError{fmt.Sprintf("argument %d, %+q, is not UTF-8", i+1, word), "write it in UTF-8: the terminal or the script may use another encoding"}
 		}
 	}
 	return nil

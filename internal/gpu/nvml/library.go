@@ -292,7 +292,7 @@ const interesting = nvml.EventTypeXidCriticalError | nvml.EventTypeDoubleBitEccE
 	nvml.EventTypeNonFatalPoisonError | nvml.EventTypeFatalPoisonError |
 	nvml.EventTypeGpuUnavailableError | nvml.EventTypeGpuRecoveryAction
 
-func (l *library) watch(heard func(*gpu.RawEvent)) {
+func (l *library) watch(report func(*gpu.RawEvent)) {
 	beat := time.NewTicker(gpu.Beat * time.Second)
 	defer beat.Stop()
 	for waiting := true; waiting; { // for the first inventory that finds a driver
@@ -300,12 +300,12 @@ func (l *library) watch(heard func(*gpu.RawEvent)) {
 		case <-l.started:
 			waiting = false
 		case <-beat.C:
-			heard(nil)
+			report(nil)
 		}
 	}
 	set, devices := l.subscribe()
 	for {
-		heard(nil)
+		report(nil)
 		if set == nil { // a driver without events
 			<-beat.C
 			continue
@@ -313,10 +313,10 @@ func (l *library) watch(heard func(*gpu.RawEvent)) {
 		data, ret := set.Wait(gpu.Beat * 1000)
 		switch ret {
 		case nvml.SUCCESS:
-			heard(&gpu.RawEvent{UUID: devices[data.Device], Type: data.EventType, Data: data.EventData})
+			report(&gpu.RawEvent{UUID: devices[data.Device], Type: data.EventType, Data: data.EventData})
 		case nvml.ERROR_TIMEOUT:
 		case nvml.ERROR_GPU_IS_LOST:
-			heard(&gpu.RawEvent{UUID: devices[data.Device], Type: nvml.EventTypeXidCriticalError, Data: 79})
+			report(&gpu.RawEvent{UUID: devices[data.Device], Type: nvml.EventTypeXidCriticalError, Data: 79})
 			<-beat.C // it repeats immediately
 		default:
 			<-beat.C

@@ -20,8 +20,8 @@ func (none) inventory() (gpu.Host, error)              { return gpu.Host{}, nil 
 func (none) processes([]string) ([]gpu.Process, error) { return nil, nil }
 func (none) loads([]string) []gpu.Load                 { return nil }
 
-func (none) watch(heard func(*gpu.RawEvent)) {
+func (none) watch(report func(*gpu.RawEvent)) {
 	for range time.Tick(gpu.Beat * time.Second) {
-		heard(nil)
+		report(nil)
 	}
 }

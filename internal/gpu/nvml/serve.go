@@ -16,8 +16,8 @@ type source interface {
 	inventory() (gpu.Host, error)
 	processes(uuids []string) ([]gpu.Process, error)
 	loads(uuids []string) []gpu.Load
-	// watch calls heard for events, and with nil periodically as a heartbeat. It never returns.
-	watch(heard func(*gpu.RawEvent))
+	// watch calls report for events, and with nil periodically as a heartbeat. It never returns.
+	watch(report func(*gpu.RawEvent))
 }
 
 // Serve answers the requests of in on out, one a line, until in ends.

@@ -11,7 +11,7 @@ func table() []Option {
 	return []Option{
 		{Long: "user", Short: 'u', Aliases: []string{"owner"}, Value: "NAME", Group: "Which", Help: "of these users"},
 		{Long: "verbose", Short: 'v', Group: "Which", Help: "say more"},
-		{Long: "nice", Short: 'n', Value: "N", Absent: "100", Group: "How", Help: "lower the priority, with a help text that is so long that it does not fit one line"},
+		{Long: "nice", Short: 'n', Value: "N", Absent: "100", Group: "Other options", Help: "lower the priority, with a help text that is so long that it does not fit one line"},
 		{Long: "hidden"},
 	}
 }

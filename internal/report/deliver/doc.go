@@ -31,17 +31,17 @@ var errForGood = errors.New("refused")
 
 // All sends every alert over every channel that has not sent it before, with up to attempts tries
 // and doubling pauses, and records what was sent.
-func All(ctx context.Context, told *SentAlerts, channels []Channel, alerts []report.Alert, pause time.Duration) (sent int, err error) {
+func All(ctx context.Context, record *SentAlerts, channels []Channel, alerts []report.Alert, pause time.Duration) (sent int, err error) {
 	for _, c := range channels {
 		for _, a := range alerts {
-			if told.Has(c.Name(), a.ID) {
+			if record.Has(c.Name(), a.ID) {
 				continue
 			}
 			if e := send(ctx, c, a, pause); e != nil {
 				err = errors.Join(err, fmt.Errorf("%w: %s to %s: %w", ErrDelivery, a.ID, c.Name(), e))
 				continue
 			}
-			if e := told.Add(c.Name(), a.ID); e != nil {
+			if e := record.Add(c.Name(), a.ID); e != nil {
 				return sent, errors.Join(err, e)
 			}
 			sent++

@@ -22,7 +22,7 @@ type count struct {
 // sub is the binary logarithm of how many bins each doubling has.
 const sub = 4
 
-// binOf is the bin of so many seconds.
+// binOf returns the bin of a number of seconds.
 func binOf(seconds uint64) uint16 {
 	if seconds < 2<<sub {
 		return uint16(seconds)
@@ -69,7 +69,7 @@ func (h *Histogram) Len() (n int64) {
 	return n
 }
 
-// Quantile is the duration that so many percent of all do not exceed, rounded down to
+// Quantile returns the duration that p percent of all do not exceed, rounded down to
 // its bin; 0 when nothing was counted.
 func (h *Histogram) Quantile(percent int64) time.Duration {
 	rank := (h.Len()*percent + 99) / 100

@@ -37,7 +37,7 @@ func Job(j *cluster.Job, until cluster.Instant, grid Grid, into Into) {
 	}
 }
 
-// keyOf is where an attempt counts but for its GPUs: for the account and QOS that it ran
+// keyOf returns where an attempt counts, without its GPUs: for the account and QOS that it ran
 // for, since a job that waits again may be given others, and under the type of most of its
 // GPUs, or of a job that never ran under the only one that it asked for.
 func keyOf(j *cluster.Job, a *cluster.AttemptRecord) Key {
@@ -159,7 +159,7 @@ func wait(t *Tally, j *cluster.Job) {
 	}
 }
 
-// promises counts what became of the starts that were promised, as far as the job's
+// promises counts kept and broken promised starts, as far as the job's
 // history goes back. The last note of a promise that was kept or was kept late is the
 // start itself.
 func promises(t *Tally, j *cluster.Job) {

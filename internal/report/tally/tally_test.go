@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// minute is so many minutes after a half hour.
+// minute returns n minutes after a half hour.
 func minute(n int) cluster.Instant {
 	return cluster.Instant(1_800_000_000_000_000_000/int64(Slot)*int64(Slot)) + cluster.Instant(n)*cluster.Instant(time.Minute)
 }

@@ -184,7 +184,7 @@ func TestPull(t *testing.T) {
 		"no logins at all":     {Reference: ref, Owner: user, Logins: []string{archive}},
 	} {
 		if _, err := r.Fetch(ctx, wrong); err == nil {
-			t.Errorf("a private image that is here was given to somebody with %s", what)
+			t.Errorf("a private image that is here was given to another user with %s", what)
 		} else if strings.Contains(err.Error(), "secret") && what != "a wrong password" {
 			t.Errorf("%s: the message names what is secret: %v", what, err)
 		}

@@ -73,7 +73,7 @@ func TestSignals(t *testing.T) {
 		})
 	}
 	if err := r.Signal(limit(t), runtime.TaskID{Job: 99}, syscall.SIGTERM, false); !errors.Is(err, runtime.ErrNotFound) {
-		t.Errorf("signal to nobody: %v", err)
+		t.Errorf("signal without a task: %v", err)
 	}
 }
 

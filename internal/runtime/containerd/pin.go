@@ -34,7 +34,7 @@ type view struct {
 type shownFolder struct{ target, path string }
 
 // pinPlace returns where a mounted directory of a task is pinned during the start: a mount of its
-// own beside the clone of the host's file system, hidden like it. Pins of a killed daemon are
+// own next to the clone of the host's file system, hidden like it. Pins of a killed daemon are
 // removed with the clone.
 func pinPlace(stateDir string, id runtime.TaskID, i int) string {
 	return filepath.Join(holder(stateDir), fmt.Sprintf("%s.%d", id, i))

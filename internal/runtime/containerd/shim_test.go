@@ -111,7 +111,7 @@ func TestShimKilledWhileStarting(t *testing.T) {
 	}
 }
 
-// makeHalf makes a task as far as a daemon that is killed before it lets it go.
+// makeHalf creates a task as far as a daemon does that is killed before it starts it.
 func makeHalf(t *testing.T, r *Runtime, spec runtime.Spec) {
 	t.Helper()
 	ctx := r.scope(limit(t))
@@ -129,7 +129,7 @@ func makeHalf(t *testing.T, r *Runtime, spec runtime.Spec) {
 	must(r.client.TaskService().Create(ctx, &tasks.CreateTaskRequest{ContainerID: container.ID, Options: typeurl.MarshalProto(r.options)}))(t)
 }
 
-// TestSocketOfSuccessor: a task that is made anew keeps its socket when the shim of the first
+// TestSocketOfSuccessor: a task that is created again keeps its socket when the shim of the first
 // try ends; without it a containerd that starts again would take the task for dead, and kill it.
 func TestSocketOfSuccessor(t *testing.T) {
 	r := newRuntime(t, nil)
@@ -162,7 +162,7 @@ func TestSocketsOfTheDead(t *testing.T) {
 	}
 	t.Run("another", func(t *testing.T) { newRuntime(t, nil) })
 	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("nobody's socket: %v", err)
+		t.Errorf("missing socket: %v", err)
 	}
 	if _, err := os.Lstat(alive); err != nil {
 		t.Errorf("the socket of a task that runs: %v", err)

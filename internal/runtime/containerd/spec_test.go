@@ -30,8 +30,8 @@ func config(t *testing.T, change func(*Config)) Config {
 func TestCgroupsPath(t *testing.T) {
 	yes, id := true, runtime.TaskID{Job: 7, Attempt: 2}
 	cases := []struct {
-		change       func(*Config)
-		told, looked string
+		change          func(*Config)
+		passed, checked string
 	}{
 		{func(*Config) {}, "/greylag/j7-a2", "/greylag/j7-a2"},
 		{func(c *Config) { c.CgroupParent = "a/b" }, "/a/b/j7-a2", "/a/b/j7-a2"},
@@ -41,11 +41,11 @@ func TestCgroupsPath(t *testing.T) {
 	for _, c := range cases {
 		config := config(t, c.change)
 		r := &Runtime{config: config, frame: newFrame(config, true, true)}
-		if got := r.frame.cgroupsPath(id); got != c.told {
-			t.Errorf("told %s, want %s", got, c.told)
+		if got := r.frame.cgroupsPath(id); got != c.passed {
+			t.Errorf("passed %s, want %s", got, c.passed)
 		}
-		if got := r.group(id).Path(); got != c.looked {
-			t.Errorf("looked at %s, want %s", got, c.looked)
+		if got := r.group(id).Path(); got != c.checked {
+			t.Errorf("checked %s, want %s", got, c.checked)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/greylag/greylag/internal/runtime"
 )
 
-// systemTops are the file systems of which every task in an image has its own.
+// systemTops are file systems that every task in an image has separately.
 var systemTops = []string{"/dev", "/proc", "/sys"}
 
 // maxImageLinks is the number of links after which a path counts as a loop, as in the kernel.

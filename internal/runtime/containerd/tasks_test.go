@@ -87,7 +87,7 @@ func TestLaunchErrors(t *testing.T) {
 		{"output in no folder", func(s *runtime.Spec) { s.Stdout = "/nowhere/out" }, 118, "cannot open the output file /nowhere/out: no such file or directory"},
 		{"output through a link", func(s *runtime.Spec) { s.Stdout = folder + "/link" }, 118, "permission denied"},
 		{"errors in root's folder", func(s *runtime.Spec) { s.Stderr = "/root/err" }, 118, "cannot open the output file /root/err: permission denied"},
-		{"output to a FIFO nobody reads", func(s *runtime.Spec) { s.Stdout = folder + "/fifo" }, 118, "no such device or address"},
+		{"output to a FIFO without a reader", func(s *runtime.Spec) { s.Stdout = folder + "/fifo" }, 118, "no such device or address"},
 		{"input of root", func(s *runtime.Spec) { s.Stdin = "/etc/shadow" }, 120, "cannot open the input file /etc/shadow: permission denied"},
 		{"no interpreter", func(s *runtime.Spec) { s.Script = []byte("#!/no/such\n") }, 119, "cannot run the script: the program named by its #! line does not exist here"},
 		{"no program", func(s *runtime.Spec) { s.Script, s.Args = nil, []string{"no-such-program"} }, 119, "cannot run no-such-program: no such program"},

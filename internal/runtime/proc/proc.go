@@ -51,7 +51,7 @@ func Parse(text string) (Handle, error) {
 }
 
 // Identify returns the handle of a process that is known to be alive and the right one: an unreaped
-// child, or a containerd task. A zombie counts. ErrGone if there is none.
+// child, or a containerd task. A zombie counts. ErrGone if it does not exist.
 func Identify(pid int) (Handle, error) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

@@ -149,14 +149,14 @@ func TestSignals(t *testing.T) {
 	if exit, out := wait(t, r, spec); exit.Code != 5 || !strings.HasSuffix(out, "got\n") {
 		t.Errorf("%+v %q", exit, out)
 	}
-	stubborn := job(t, "trap '' TERM; touch ready; while :; do sleep 0.05; done\n")
-	stubborn.ID.Job = 2
-	start(t, r, stubborn)
-	ready(t, stubborn)
-	if err := r.Signal(t.Context(), stubborn.ID, syscall.SIGKILL, false); err != nil {
+	ignoresTerm := job(t, "trap '' TERM; touch ready; while :; do sleep 0.05; done\n")
+	ignoresTerm.ID.Job = 2
+	start(t, r, ignoresTerm)
+	ready(t, ignoresTerm)
+	if err := r.Signal(t.Context(), ignoresTerm.ID, syscall.SIGKILL, false); err != nil {
 		t.Fatal(err)
 	}
-	if exit, _ := wait(t, r, stubborn); exit.Code != 137 || exit.Signal != 9 {
+	if exit, _ := wait(t, r, ignoresTerm); exit.Code != 137 || exit.Signal != 9 {
 		t.Errorf("%+v", exit)
 	}
 }
@@ -316,7 +316,7 @@ func TestHandle(t *testing.T) {
 		t.Error("not killed")
 	}
 	if err := handle.Signal(syscall.SIGKILL); !errors.Is(err, proc.ErrGone) {
-		t.Errorf("signal to nobody: %v", err)
+		t.Errorf("signal without a task: %v", err)
 	}
 }
 

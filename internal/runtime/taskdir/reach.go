@@ -19,7 +19,7 @@ import (
 // For SIGKILL ginit receives SIGTERM, since it has to record the end; the program gets SIGKILL as
 // soon as it exists.
 func (d Dir) Reach(ctx context.Context, first proc.Handle, sig syscall.Signal, send func() (int, error)) error {
-	told := false
+	logged := false
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		if reached, err := send(); err != nil || reached > 0 {
 			return err
@@ -28,11 +28,11 @@ func (d Dir) Reach(ctx context.Context, first proc.Handle, sig syscall.Signal, s
 			return nil
 		}
 		switch {
-		case told || !d.Started():
+		case logged || !d.Started():
 		case sig != syscall.SIGKILL:
 			return ended(first.Signal(sig))
 		default:
-			told = true
+			logged = true
 			if err := ended(first.Signal(syscall.SIGTERM)); err != nil {
 				return err
 			}

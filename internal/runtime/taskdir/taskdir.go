@@ -191,7 +191,7 @@ const fenced = "removed"
 // claim returns the file that marks an order as taken.
 func (d Dir) claim() string { return filepath.Join(string(d), ginit.StartedFile) }
 
-// Record reads the exit record of the task. known is false if there is none.
+// Record reads the exit record of the task. known is false if it does not exist.
 func (d Dir) Record() (record ginit.Record, known bool, err error) {
 	data, err := os.ReadFile(filepath.Join(string(d), ginit.RecordFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,8 +14,8 @@ import (
 	"github.com/greylag/greylag/internal/runtime"
 )
 
-// TestFenceWithoutRoom checks that a task can be removed from a full file system.
-func TestFenceWithoutRoom(t *testing.T) {
+// TestFenceOnAFullDisk checks that a task can be removed from a full file system.
+func TestFenceOnAFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: mount")
 	}

@@ -41,7 +41,7 @@ func (c *Checker) Dependencies(job *cluster.Job) (Obstacle, bool) {
 			return Obstacle{cluster.ReasonDependency, fmt.Sprintf("dependency %s holds from %s on", which, words.Instant(at))}, true
 		}
 	}
-	return Obstacle{cluster.ReasonDependency, fmt.Sprintf("dependency %s does not hold yet", which)}, true
+	return Obstacle{cluster.ReasonDependency, fmt.Sprintf("dependency %s is not satisfied yet", which)}, true
 }
 
 // Unmet reports whether one dependency of a job does not hold.

@@ -109,7 +109,7 @@ func TestForkedRuntime(t *testing.T) {
 	}
 	between := parent(t, answer.Pid)
 	if between == os.Getpid() {
-		t.Fatal("nobody is between us")
+		t.Fatal("no process is in between")
 	}
 	if err := os.WriteFile(filepath.Join(s.bundle, "go"), []byte("\n"), 0); err != nil {
 		t.Fatal(err)

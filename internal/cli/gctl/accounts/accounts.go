@@ -1,4 +1,4 @@
-// Package accounts has the commands on accounts, their users, their shares and the priority of jobs.
+// Package accounts has the commands for accounts, their users, shares and the priority of jobs.
 package accounts
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 )
 
-// commands is the commands of this package on one run of gctl.
+// commands holds the commands of this package in one run of gctl.
 type commands struct{ *tool.Tool }
 
 // Command returns gctl account.
@@ -26,16 +26,16 @@ func PriorityCommand(t *tool.Tool) *cobra.Command { return commands{t}.priority(
 
 func (t commands) account() *cobra.Command {
 	c := &cobra.Command{
-		Use: "account", Short: "Accounts, their users and limits", GroupID: tool.GroupAccounts, Args: tool.RequireSubcommand,
-		Long: "Accounts are the tree of organisations and projects that share the cluster. Each\nhas shares among its siblings, limits, and users, who have shares and limits of\ntheir own. Without accounts everybody may submit and all users share alike.\n\n" + accountKeys,
+		Use: "account", Short: "Manage accounts, their users and limits", GroupID: tool.GroupAccounts, Args: tool.RequireSubcommand,
+		Long: "Accounts are the tree of organisations and projects that share the cluster. Each\nhas shares among its siblings, limits, and users, who have shares and limits of\ntheir own. Without accounts all users may submit with equal shares.\n\n" + accountKeys,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(t.accountEdit("add", "NAME [user=U[,U...]] [KEY=VALUE...]", "Make an account, or put users into one"))
+	c.AddCommand(t.accountEdit("add", "NAME [user=U[,U...]] [KEY=VALUE...]", "Create an account, or add users to one"))
 	c.AddCommand(t.accountEdit("modify", "NAME [user=U[,U...]] KEY=VALUE...", "Change an account, or users of one"))
 	c.AddCommand(t.accountEdit("delete", "NAME [user=U[,U...]]", "Delete an account with its users, or users of one"))
 	c.AddCommand(t.accountMove(), t.accountList(), t.accountDump(), t.accountLoad())
 	c.PersistentFlags().BoolP("immediate", "i", false, "")
-	tool.Must(c.PersistentFlags().MarkHidden("immediate")) // nothing asks here; sacctmgr -i says that it must not
+	tool.Must(c.PersistentFlags().MarkHidden("immediate")) // gctl never asks; sacctmgr -i has the same meaning
 	return c
 }
 
@@ -83,7 +83,7 @@ func (t commands) accountEdit(action, use, short string) *cobra.Command {
 	}
 }
 
-// sendEdits makes edits, if the accounts are still of a version; 0 is any.
+// sendEdits makes edits, if the accounts still have a version; 0 is any.
 func (t commands) sendEdits(ctx context.Context, c ui.Cluster, edits []*greylagv1.AccountEdit, version uint64) error {
 	answer, err := c.Accounts().UpdateAccounts(ctx, &greylagv1.UpdateAccountsRequest{RequestId: client.NewRequestID(), Edits: edits, ExpectVersion: version})
 	if err != nil {
@@ -117,8 +117,8 @@ func (t commands) sendEdits(ctx context.Context, c ui.Cluster, edits []*greylagv
 
 func (t commands) accountMove() *cobra.Command {
 	return &cobra.Command{
-		Use: "move NAME PARENT", Short: "Put an account, with all below it, under another", Args: cobra.ExactArgs(2),
-		Long: "Puts an account under another, with its users, jobs, usage and all accounts below.\nThe top is root.",
+		Use: "move NAME PARENT", Short: "Move an account to another parent", Args: cobra.ExactArgs(2),
+		Long: "Moves an account to another parent, with its users, jobs, usage and all sub-accounts.\nThe root of the tree is root.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			return t.sendEdits(ctx, c, []*greylagv1.AccountEdit{{Action: "modify", Account: args[0], Parent: &args[1]}}, 0)
 		}),

@@ -15,24 +15,24 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// accountWords is what the words of add, modify or delete ask for.
+// accountWords is the request in the arguments of add, modify or delete.
 type accountWords struct {
-	entity              string // account, user or coordinator, as sacctmgr says what is meant; "": an account, or its users when any are named
+	entity              string // account, user or coordinator, sacctmgr's entity; "": an account, or its users if any are named
 	edit                *greylagv1.AccountEdit
 	names, users, parts []string
-	home                string       // the account that becomes the users' default one
-	lists               []listChange // of what holds now
+	home                string       // the account becomes the users' default one
+	lists               []listChange // of the current values
 }
 
-// listChange adds words to a list, or takes them away.
+// listChange adds words to a list, or removes them.
 type listChange struct {
-	qos   bool // else the coordinators
+	qos   bool // otherwise the coordinators
 	more  bool
 	words []string
 }
 
-// entityOf is which of account, user, coordinator and association a word of sacctmgr
-// means; "" when none.
+// entityOf returns the entity of sacctmgr that a word names: account, user, coordinator or
+// association; "" if none.
 func entityOf(word string) string {
 	switch word = strings.ToLower(word); word {
 	case "account", "accounts", "acct":
@@ -47,8 +47,8 @@ func entityOf(word string) string {
 	return ""
 }
 
-// readAccountWords reads the words of add, modify and delete. Those of sacctmgr are
-// understood: gctl account modify user where name=ada account=physics set maxjobs=3.
+// readAccountWords reads the arguments of add, modify and delete. Sacctmgr's are accepted: gctl
+// account modify user where name=ada account=physics set maxjobs=3.
 func readAccountWords(action string, args []string) (*accountWords, error) {
 	w := &accountWords{edit: &greylagv1.AccountEdit{Action: action}}
 	if entity := entityOf(args[0]); len(args) > 1 && entity != "" && entity != "association" {
@@ -61,7 +61,7 @@ func readAccountWords(action string, args []string) (*accountWords, error) {
 	}
 	if w.entity == "coordinator" {
 		if action == "modify" || len(w.users) == 0 {
-			return nil, &ui.UsageError{Problem: "coordinators are added or deleted", Advice: "write gctl account add coordinator USER account=NAME"}
+			return nil, &ui.UsageError{Problem: "coordinators can only be added or deleted", Advice: "write gctl account add coordinator USER account=NAME"}
 		}
 		w.lists = append(w.lists, listChange{more: action == "add", words: w.users})
 		w.edit.Action, w.users = "modify", nil
@@ -72,19 +72,19 @@ func readAccountWords(action string, args []string) (*accountWords, error) {
 	}
 	switch {
 	case len(w.names) == 0 && (w.entity != "user" || action == "add"), w.entity == "user" && len(w.users) == 0:
-		return nil, &ui.UsageError{Problem: "no account is named", Advice: "write gctl account " + action + " NAME, or NAME user=USER"}
+		return nil, &ui.UsageError{Problem: "no account given", Advice: "write gctl account " + action + " NAME, or NAME user=USER"}
 	case w.home != "" && (len(w.users) == 0 || !everywhere && !slices.Contains(w.names, w.home)):
 		return nil, &ui.UsageError{Problem: fmt.Sprintf("defaultaccount=%s is of a user and one of the user's accounts", w.home), Advice: "write gctl account modify " + w.home + " user=USER default=yes"}
 	}
 	return w, nil
 }
 
-// names reports whether a key says which accounts, users and partitions are meant.
+// names reports whether a key selects accounts, users or partitions.
 func names(key string) bool {
 	return slices.Contains([]string{"name", "names", "user", "users", "account", "accounts", "partition", "partitions"}, key)
 }
 
-// read takes one word.
+// read reads one argument.
 func (w *accountWords) read(word string) error {
 	key, value, pair := strings.Cut(word, "=")
 	key = strings.ToLower(key)
@@ -93,8 +93,8 @@ func (w *accountWords) read(word string) error {
 		named = &w.users
 	}
 	switch {
-	case pair && len(split(value)) == 0 && names(key): // of a script's empty variable: all would be meant
-		return &ui.UsageError{Problem: fmt.Sprintf("%q names nothing", word), Advice: "leave it out to mean all, or name what is meant"}
+	case pair && len(split(value)) == 0 && names(key): // of a script's empty variable: it would mean all
+		return &ui.UsageError{Problem: fmt.Sprintf("%q is empty", word), Advice: "omit it for all, or give a name"}
 	case key == "set" && !pair, key == "where" && !pair:
 	case !pair, key == "name", key == "names":
 		if !pair {
@@ -112,7 +112,7 @@ func (w *accountWords) read(word string) error {
 	case strings.HasSuffix(key, "+") || strings.HasSuffix(key, "-"):
 		list := strings.TrimSuffix(key[:len(key)-1], "s")
 		if list != "qo" && list != "qoslevel" && list != "coordinator" {
-			return &ui.UsageError{Problem: fmt.Sprintf("%q: only qos and coordinators are added to or taken from", word), Advice: "write " + strings.TrimRight(key, "+-") + "=VALUE"}
+			return &ui.UsageError{Problem: fmt.Sprintf("%q: += and -= work only for qos and coordinators", word), Advice: "write " + strings.TrimRight(key, "+-") + "=VALUE"}
 		}
 		w.lists = append(w.lists, listChange{qos: list != "coordinator", more: strings.HasSuffix(key, "+"), words: split(value)})
 	default:
@@ -121,8 +121,8 @@ func (w *accountWords) read(word string) error {
 	return nil
 }
 
-// editsOf are what is to be done. version is that of the accounts from which they follow, 0
-// when they follow from the words alone.
+// editsOf returns the edits. version is that of the accounts from which they follow, 0 when they
+// follow from the arguments alone.
 func (t commands) editsOf(ctx context.Context, c ui.Cluster, w *accountWords) (edits []*greylagv1.AccountEdit, version uint64, err error) {
 	if len(w.names) > 0 && len(w.lists) == 0 {
 		return w.each(), 0, nil
@@ -146,7 +146,7 @@ func (t commands) editsOf(ctx context.Context, c ui.Cluster, w *accountWords) (e
 			if w.home != "" {
 				in = "not in account " + w.home
 			}
-			t.Complain(fmt.Sprintf("user %s is %s", user, in), "gctl account add NAME user="+user+" puts them into one")
+			t.Complain(fmt.Sprintf("user %s is %s", user, in), "gctl account add NAME user="+user+" adds them to one")
 			return nil, 0, ui.Exit(ui.NotFound)
 		}
 		edits = append(edits, all...)
@@ -164,7 +164,7 @@ func (t commands) editsOf(ctx context.Context, c ui.Cluster, w *accountWords) (e
 	return edits, answer.Version, nil
 }
 
-// each is one edit for each account, user and partition that are named.
+// each returns one edit for each named account, user and partition.
 func (w *accountWords) each() (out []*greylagv1.AccountEdit) {
 	for _, name := range w.names {
 		for _, user := range orOne(w.users) {
@@ -185,9 +185,9 @@ func (w *accountWords) editOf(account, user, partition string) *greylagv1.Accoun
 	return e
 }
 
-// everywhere is one edit for each association of a user, with the partitions if any are
-// named: none when the account that is to be the default one is not among them. That alone
-// is an edit of one association.
+// everywhere returns one edit for each association of a user, in the named partitions if any: none
+// when the new default account is not among them. Setting the default account is an edit of one
+// association.
 func (w *accountWords) everywhere(user string, all []*greylagv1.AccountUser) (out []*greylagv1.AccountEdit) {
 	for _, u := range all {
 		if u.User == user && (len(w.parts) == 0 || slices.Contains(w.parts, u.Partition)) {
@@ -210,14 +210,14 @@ func (w *accountWords) everywhere(user string, all []*greylagv1.AccountUser) (ou
 	return out
 }
 
-// holdings are the accounts as they are, and the QOS that are open.
+// holdings are the current accounts, and the open QOS.
 type holdings struct {
 	*greylagv1.ListAccountsResponse
 	qos []string
 }
 
-// qosOf is which QOS jobs may have that an account pays for, or a user of it: their own,
-// else those of the account above, else those that are open.
+// qosOf returns the QOS of jobs charged to an account, or to a user of it: its own, else those of
+// the parent account, else the open ones.
 func (h *holdings) qosOf(account, user, partition string) (names []string, all bool) {
 	for _, u := range h.Users {
 		if u.Account == account && u.User == user && u.Partition == partition && len(u.Qos) > 0 {
@@ -234,7 +234,7 @@ func (h *holdings) qosOf(account, user, partition string) (names []string, all b
 	return h.qos, true
 }
 
-// account is one by its name; nil when there is none.
+// account finds an account by name; nil if it does not exist.
 func (h *holdings) account(name string) *greylagv1.Account {
 	if i := slices.IndexFunc(h.Accounts, func(a *greylagv1.Account) bool { return a.Name == name }); i >= 0 {
 		return h.Accounts[i]
@@ -242,7 +242,7 @@ func (h *holdings) account(name string) *greylagv1.Account {
 	return nil
 }
 
-// change makes an edit one of a whole list, from what holds now.
+// change turns an edit into one of a whole list, from the current values.
 func (h *holdings) change(e *greylagv1.AccountEdit, l listChange) error {
 	list, now, all := &e.Coordinators, h.account(e.Account).GetCoordinators(), false
 	if l.qos {
@@ -260,19 +260,19 @@ func (h *holdings) change(e *greylagv1.AccountEdit, l listChange) error {
 		next = append(next, l.words...)
 	}
 	switch {
-	case all && l.more && len(next) == len(now): // they may have them, and those that come later
+	case all && l.more && len(next) == len(now): // they may have them, and later ones
 		return nil
 	case len(next) == 0 && l.qos:
 		return &ui.UsageError{
-			Problem: "no qos would be left of those of account " + e.Account + ", and then those of the account above hold",
-			Advice:  "write qos= for that, or name what is left: qos=NAME",
+			Problem: "account " + e.Account + " would have no qos of its own left and inherit those of its parent",
+			Advice:  "write qos= to inherit, or name the remaining ones: qos=NAME",
 		}
 	}
 	*list = &greylagv1.WordList{Words: next}
 	return nil
 }
 
-// orOne is a list, or one empty word.
+// orOne returns a list, or one empty word.
 func orOne(words []string) []string {
 	if len(words) == 0 {
 		return []string{""}
@@ -280,7 +280,7 @@ func orOne(words []string) []string {
 	return words
 }
 
-// split is a list with commas.
+// split splits a list at commas.
 func split(list string) []string {
 	return slices.DeleteFunc(strings.Split(list, ","), func(s string) bool { return s == "" })
 }
@@ -332,7 +332,7 @@ func accountKey(e *greylagv1.AccountEdit, key, word, value string) error {
 	return nil
 }
 
-// unknownKey refuses a key, and says what is likely meant.
+// unknownKey refuses a key, and suggests the likely one.
 func unknownKey(key, word string) error {
 	advice := "see gctl account --help for the keys and limits"
 	known := []string{"parent", "description", "shares", "fairshare", "default", "defaultaccount", "coordinators", "qos", "defaultqos", "partition", "account", "user"}
@@ -342,9 +342,9 @@ func unknownKey(key, word string) error {
 	known = append(known, strings.ToLower(cluster.MaxTRESPerNode.String()))
 	switch near := getopt.Closest(key, known); {
 	case key == "organization" || key == "organisation":
-		advice = "an organisation is an account, and others are below it: parent=NAME"
+		advice = "an organisation is an account with sub-accounts: parent=NAME"
 	case key == "cluster" || key == "clusters":
-		advice = "leave it out: there is this cluster alone"
+		advice = "omit it: there is only this cluster"
 	case near != "":
 		advice = "did you mean " + near + "?"
 	}

@@ -2,7 +2,7 @@ package accounts
 
 import "testing"
 
-// TestNamesNothing: account=$A of a script whose A is empty does not mean all accounts.
+// TestNamesNothing checks that account=$A in a script whose A is empty does not mean all accounts.
 func TestNamesNothing(t *testing.T) {
 	for _, args := range [][]string{
 		{"user", "bob", "account="}, {"user", "where", "name=bob", "accounts=,"}, {"physics", "user="}, {"physics", "user=bob", "partition="},

@@ -13,7 +13,7 @@ import (
 
 func (t commands) accountDump() *cobra.Command {
 	return &cobra.Command{
-		Use: "dump", Short: "Print all accounts as a file that load takes", Args: cobra.NoArgs,
+		Use: "dump", Short: "Print all accounts as a file for load", Args: cobra.NoArgs,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			answer, err := c.Accounts().ExportAccounts(ctx, &greylagv1.ExportAccountsRequest{})
 			if err != nil {
@@ -35,8 +35,8 @@ func (t commands) accountLoad() *cobra.Command {
 	var path string
 	request := &greylagv1.ImportAccountsRequest{}
 	c := &cobra.Command{
-		Use: "load -f FILE", Short: "Make the accounts those of a file", Args: cobra.NoArgs,
-		Long: "Makes the accounts and their users those of a file, and prints what changes. What is\nnot in the file is deleted, unless it has jobs that have not ended.\ngctl account dump prints the accounts in the same form.",
+		Use: "load -f FILE", Short: "Replace the accounts from a file", Args: cobra.NoArgs,
+		Long: "Replaces the accounts and their users from a file, and prints the changes. Accounts and\nusers that are not in the file are deleted, unless they have active jobs.\ngctl account dump prints the accounts in the same format.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			text, err := t.ReadText(path)
 			if err != nil {
@@ -52,6 +52,6 @@ func (t commands) accountLoad() *cobra.Command {
 	}
 	c.Flags().StringVarP(&path, "file", "f", "", "the accounts, in TOML; - is standard input")
 	tool.Must(c.MarkFlagRequired("file"))
-	c.Flags().BoolVar(&request.DryRun, "dry-run", false, "only say what would change")
+	c.Flags().BoolVar(&request.DryRun, "dry-run", false, "only print what would change")
 	return c
 }

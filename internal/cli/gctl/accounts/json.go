@@ -65,7 +65,7 @@ type shareJSON struct {
 	NormUsage  float64  `json:"norm_usage"`
 	Effective  float64  `json:"effective_usage"`
 	FairShare  *float64 `json:"fair_share,omitempty"`
-	LevelFS    *float64 `json:"level_fs,omitempty"` // left out: infinite, or there is none
+	LevelFS    *float64 `json:"level_fs,omitempty"` // left out: infinite, or undefined
 }
 
 func sharesOf(a *greylagv1.ListSharesResponse) any {

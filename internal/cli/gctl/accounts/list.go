@@ -15,7 +15,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// accountListing is which accounts and users gctl account list prints, and how.
+// accountListing selects the accounts and users of gctl account list, and the format.
 type accountListing struct {
 	names, users []string
 	withUsers    bool
@@ -26,7 +26,7 @@ type accountListing struct {
 func (t commands) accountList() *cobra.Command {
 	l := &accountListing{}
 	c := &cobra.Command{
-		Use: "list [NAME...]", Short: "Accounts as a tree", Aliases: []string{"show"},
+		Use: "list [NAME...]", Short: "List accounts as a tree", Aliases: []string{"show"},
 		Long: `Prints accounts as a tree, with --users their users under them. With --format, -p or -P a
 line for each account and user, as sacctmgr prints associations: --format takes
 ` + strings.Join(accountColumnNames(), ",") + `
@@ -51,7 +51,7 @@ gctl account show associations account=physics format=user,share,maxjobs.`,
 				return t.WriteJSON(accountsOf(answer))
 			}
 			if len(answer.Accounts) == 0 {
-				t.Note("no accounts are defined: all users may submit, and all users share alike")
+				t.Note("no accounts are defined: all users may submit, with equal shares")
 				return nil
 			}
 			return t.printAccounts(answer, l)
@@ -60,19 +60,19 @@ gctl account show associations account=physics format=user,share,maxjobs.`,
 	f := c.Flags()
 	f.BoolVarP(&l.withUsers, "users", "u", false, "with their users")
 	f.StringSliceVar(&l.users, "user", nil, "only these `USERS` and their accounts")
-	f.StringVar(&l.format, "format", "", "these `COLUMNS`, a line for each account and user")
+	f.StringVar(&l.format, "format", "", "these `COLUMNS`, one line per account and user")
 	l.form.AddFlags(c)
 	return c
 }
 
-// read takes the words behind list or show, sacctmgr's among them.
+// read reads the arguments after list or show, including sacctmgr's.
 func (l *accountListing) read(args []string) error {
 	entity := ""
 	if len(args) > 0 {
 		if entity = entityOf(args[0]); entity != "" {
 			args = args[1:]
 		} else if advice := notAccounts[strings.ToLower(args[0])]; advice != "" {
-			return &ui.UsageError{Problem: fmt.Sprintf("these are accounts and their users, not %s", args[0]), Advice: advice}
+			return &ui.UsageError{Problem: fmt.Sprintf("lists accounts and users, not %s", args[0]), Advice: advice}
 		}
 	}
 	l.withUsers = l.withUsers || entity == "user" || entity == "association"
@@ -99,14 +99,14 @@ func (l *accountListing) read(args []string) error {
 	return nil
 }
 
-// notAccounts are other things that sacctmgr shows, and what shows them here.
+// notAccounts are other entities of sacctmgr, and the command for each.
 var notAccounts = map[string]string{
 	"qos": "gctl show policy has the qos", "tres": "gctl info lists what the nodes have", "cluster": "gctl cluster status", "clusters": "gctl cluster status",
 	"event": "gctl audit", "events": "gctl audit", "transaction": "gctl audit", "transactions": "gctl audit", "reservation": "gctl show reservations",
-	"reservations": "gctl show reservations", "runawayjobs": "there are none: jobs and their ends are of one log", "stats": "gctl cluster status",
+	"reservations": "gctl show reservations", "runawayjobs": "there are none: jobs and their ends are in one log", "stats": "gctl cluster status",
 }
 
-// printAccounts prints the chosen accounts and users.
+// printAccounts prints the selected accounts and users.
 func (t commands) printAccounts(a *greylagv1.ListAccountsResponse, l *accountListing) error {
 	if l.format == "" && !l.form.Parsable && !l.form.Parsable2 {
 		return t.WriteTableAs(accountTable(a, len(l.users) > 0), l.form)
@@ -118,7 +118,7 @@ func (t commands) printAccounts(a *greylagv1.ListAccountsResponse, l *accountLis
 	return t.WriteTableAs(table, l.form)
 }
 
-// accountColumn is a property of an account, and of a user of one; nil: they have none.
+// accountColumn is a property of an account, and of a user of one; nil: not applicable.
 type accountColumn struct {
 	name    string
 	account func(*greylagv1.Account) string
@@ -148,7 +148,7 @@ func accountColumnNames() (names []string) {
 	return names
 }
 
-// accountColumnNamed finds a column by a name of ours or of sacctmgr.
+// accountColumnNamed finds a column by its name here or in sacctmgr.
 func accountColumnNamed(word string) (accountColumn, error) {
 	name, _, _ := strings.Cut(strings.ToLower(word), "%")
 	same := map[string]string{
@@ -170,7 +170,7 @@ func accountColumnNamed(word string) (accountColumn, error) {
 	return accountColumn{word, func(a *greylagv1.Account) string { return of(a.Limits) }, func(u *greylagv1.AccountUser) string { return of(u.Limits) }}, nil
 }
 
-// limitText is what limits say of a kind, and of a resource if one is named.
+// limitText returns the limits of a kind, on a resource if one is named.
 func limitText(limits []string, kind cluster.LimitKind, resource string) string {
 	var values []string
 	for _, l := range limits {
@@ -187,8 +187,7 @@ func limitText(limits []string, kind cluster.LimitKind, resource string) string 
 	return strings.Join(values, ",")
 }
 
-// accountRows is a line for each account and for each user of it; only users when only is
-// set.
+// accountRows returns a line for each account and for each user of it; only users if only is set.
 func accountRows(a *greylagv1.ListAccountsResponse, format string, only bool) (ui.Table, error) {
 	table := ui.Table{}
 	var columns []accountColumn
@@ -233,7 +232,7 @@ func cells(columns []accountColumn, text func(*accountColumn) string) []string {
 	return row
 }
 
-// defaultText is "yes" for the account of the user's jobs that name none.
+// defaultText returns "yes" for the account of the user's jobs that name none.
 func defaultText(u *greylagv1.AccountUser) string {
 	if u.Default {
 		return "yes"
@@ -249,8 +248,7 @@ func usersByAccount(a *greylagv1.ListAccountsResponse) map[string][]*greylagv1.A
 	return users
 }
 
-// accountTable is accounts as a tree, each with its users under it; or only those that
-// have users.
+// accountTable returns accounts as a tree, each with its users under it; or only those with users.
 func accountTable(a *greylagv1.ListAccountsResponse, only bool) ui.Table {
 	table := ui.Table{Head: []string{"ACCOUNT", "USER", "SHARES", "DEFAULT", "QOS", "COORDINATORS", "LIMITS"}, Right: "llrllll", Wide: []int{5, 4}}
 	users := usersByAccount(a)
@@ -267,7 +265,7 @@ func accountTable(a *greylagv1.ListAccountsResponse, only bool) ui.Table {
 	return table
 }
 
-// sharesText is a number of shares, or that they are the parent's.
+// sharesText formats shares, or that they are the parent's.
 func sharesText(n int64) string {
 	if n == cluster.SharesOfParent {
 		return "parent"
@@ -275,7 +273,7 @@ func sharesText(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// userText is a user, and behind @ the partition that an association is for.
+// userText formats a user, and after @ the partition of the association.
 func userText(user, partition string) string {
 	if partition == "" {
 		return user
@@ -283,7 +281,7 @@ func userText(user, partition string) string {
 	return user + "@" + partition
 }
 
-// withLimits is a row with one limit, and a further row for each other.
+// withLimits returns a row with one limit, and a further row for each other.
 func withLimits(limits []string, cells ...string) [][]string {
 	if len(limits) == 0 {
 		limits = []string{""}
@@ -296,8 +294,8 @@ func withLimits(limits []string, cells ...string) [][]string {
 	return rows
 }
 
-// qosText is a list of QOS, the default one with a star. A default one that is not in the
-// list says what it is: alone it bounds nothing.
+// qosText formats a list of QOS, the default one with a star. A default that is not in the list is
+// labelled: alone it restricts nothing.
 func qosText(all []string, preferred string) string {
 	out := slices.Clone(all)
 	if i := slices.Index(all, preferred); i >= 0 {

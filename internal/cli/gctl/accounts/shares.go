@@ -22,7 +22,7 @@ func (t commands) shares() *cobra.Command {
 	var long, onlyUsers bool
 	var form tool.TableForm
 	c := &cobra.Command{
-		Use: "shares [ACCOUNT...]", Short: "Who used how much of their share", GroupID: tool.GroupAccounts,
+		Use: "shares [ACCOUNT...]", Short: "Show shares and usage", GroupID: tool.GroupAccounts,
 		Long: `Prints every account and user with what sshare prints: shares as given and as a part
 of those of all siblings (with the classic algorithm of the whole), usage in billing seconds, the usage that counts, and the fair-share factor
 of each user; with --long also usage as a part of the whole and level FS, which is share
@@ -35,12 +35,12 @@ by usage among siblings and puts them in order. Usage decays by half every half-
 			}
 			for _, name := range request.Accounts {
 				if !slices.ContainsFunc(answer.Shares, func(x *greylagv1.Share) bool { return x.Account == name }) {
-					t.Complain(fmt.Sprintf("there is no account %q", name), "gctl account list shows the accounts")
+					t.Complain(fmt.Sprintf("no account %q", name), "gctl account list shows the accounts")
 					return ui.Exit(ui.Failed)
 				}
 			}
 			if request.User != "" && !slices.ContainsFunc(answer.Shares, func(x *greylagv1.Share) bool { return x.User == request.User }) {
-				t.Warn(fmt.Sprintf("user %q is in none of these accounts: gctl account list --users shows who is", request.User))
+				t.Warn(fmt.Sprintf("user %q is in none of these accounts: see gctl account list --users", request.User))
 			}
 			answer.Shares = slices.DeleteFunc(answer.Shares, func(x *greylagv1.Share) bool { return onlyUsers && x.User == "" })
 			if t.JSON {
@@ -50,12 +50,12 @@ by usage among siblings and puts them in order. Usage decays by half every half-
 			return t.WriteTableAs(table, form)
 		}),
 	}
-	c.Flags().StringVarP(&request.User, "user", "u", "", "of users, only this one")
+	c.Flags().StringVarP(&request.User, "user", "u", "", "only this user")
 	c.Flags().BoolVarP(&long, "long", "l", false, "with NormUsage and LevelFS, wider than 80 columns")
-	c.Flags().StringSliceVarP(&accounts, "accounts", "A", nil, "only these `ACCOUNTS` and what is below them")
+	c.Flags().StringSliceVarP(&accounts, "accounts", "A", nil, "only these `ACCOUNTS` and their descendants")
 	c.Flags().BoolVarP(&onlyUsers, "Users", "U", false, "only users, without the lines of accounts")
 	c.Flags().BoolP("all", "a", false, "")
-	tool.Must(c.Flags().MarkHidden("all")) // all are shown; sshare needs to be told
+	tool.Must(c.Flags().MarkHidden("all")) // all are shown; sshare needs an option for that
 	form.AddFlags(c)
 	return c
 }
@@ -88,7 +88,7 @@ func shareTable(a *greylagv1.ListSharesResponse, long bool) ui.Table {
 	return table
 }
 
-// six writes a factor as sshare does.
+// six formats a factor as sshare does.
 func six(f float64) string {
 	if math.IsInf(f, 1) {
 		return "inf"
@@ -99,8 +99,8 @@ func six(f float64) string {
 func (t commands) priority() *cobra.Command {
 	request := &greylagv1.ListPrioritiesRequest{}
 	c := &cobra.Command{
-		Use: "priority [JOB...]", Short: "What the priorities of waiting jobs are made of", GroupID: tool.GroupAccounts,
-		Long: "Prints the waiting jobs in the order of the queue with what each factor adds to their\npriority: how long a job has waited, fair share, size, partition, priority class, and\nnice, which is taken away. A job of a higher tier goes first whatever its priority.\nJobs of an account that is over a soft budget are in the lowest tier.",
+		Use: "priority [JOB...]", Short: "Show the priority factors of pending jobs", GroupID: tool.GroupAccounts,
+		Long: "Prints the pending jobs in queue order with the contribution of each factor to their\npriority: age, fair share, size, partition, QOS, and nice, which is subtracted. Jobs of\na higher tier come first whatever their priority. Jobs of an account over a soft budget\nare in the lowest tier.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			for _, arg := range args {
 				ref, err := cluster.ParseJobRef(arg)
@@ -117,7 +117,7 @@ func (t commands) priority() *cobra.Command {
 				if !slices.ContainsFunc(answer.Jobs, func(x *greylagv1.Priority) bool {
 					return x.Job == id || strings.HasPrefix(x.Ref, fmt.Sprintf("%d_", id))
 				}) {
-					t.Complain(fmt.Sprintf("no job %d waits", id), "gqueue lists the jobs, gctl show job tells of finished ones")
+					t.Complain(fmt.Sprintf("job %d is not pending", id), "gqueue lists active jobs, gctl show job shows finished ones")
 					return ui.Exit(ui.Failed)
 				}
 			}
@@ -138,7 +138,7 @@ func (t commands) priority() *cobra.Command {
 	return c
 }
 
-// overBudget names the accounts whose jobs are in the lowest tier for that.
+// overBudget names the accounts whose jobs are in the lowest tier for that reason.
 func overBudget(jobs []*greylagv1.Priority) (names []string) {
 	for _, j := range jobs {
 		if j.OverBudget != "" && !slices.Contains(names, j.OverBudget) {

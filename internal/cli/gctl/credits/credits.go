@@ -1,4 +1,4 @@
-// Package credits has the commands on buckets, prices, statements and refunds.
+// Package credits has the commands for buckets, prices, statements and refunds.
 package credits
 
 import (
@@ -20,18 +20,18 @@ import (
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
-// commands is the commands of this package on one run of gctl.
+// commands holds the commands of this package in one run of gctl.
 type commands struct{ *tool.Tool }
 
 // Command returns gctl credit.
 func Command(t *tool.Tool) *cobra.Command { return commands{t}.credit() }
 
-// belowZero is what is said of an amount that was taken for a flag.
+// belowZero is the error for a negative amount that was taken for a flag.
 var belowZero = regexp.MustCompile(`unknown shorthand flag: '[0-9.]' in (-[0-9.]+)$`)
 
 func (t commands) credit() *cobra.Command {
 	c := &cobra.Command{
-		Use: "credit", Short: "Credits: who has what, what jobs cost, and grants", GroupID: tool.GroupAccounts, Args: tool.RequireSubcommand,
+		Use: "credit", Short: "Manage credits: balances, prices and grants", GroupID: tool.GroupAccounts, Args: tool.RequireSubcommand,
 		Long: `Credits pay for jobs where the policy says so ([credits] enabled = true). What a job can cost
 at most is set aside when it is submitted; when it ends it is charged for the time that
 it had its GPUs, at the price of when it was submitted (or of when it runs, where the
@@ -43,7 +43,7 @@ six decimals.`,
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		if m := belowZero.FindStringSubmatch(err.Error()); m != nil {
-			return &ui.UsageError{Problem: m[1] + " is no amount: amounts are not below 0", Advice: "gctl credit void takes a grant back, gctl credit correct charges a job more"}
+			return &ui.UsageError{Problem: m[1] + " is not an amount: amounts cannot be negative", Advice: "gctl credit void withdraws a grant, gctl credit correct charges a job more"}
 		}
 		return c.Parent().Parent().FlagErrorFunc()(c, err)
 	})
@@ -52,23 +52,23 @@ six decimals.`,
 	return c
 }
 
-// change is a change of credits being put together from the command line.
+// change is a change of credits, assembled from the command line.
 type change struct {
 	*greylagv1.ChangeCreditsRequest
 	effective, expires string
 }
 
 func (x *change) flags(c *cobra.Command) {
-	c.Flags().StringVar(&x.Key, "key", "", "the name of this change: with the same one it is made only once,\nwhoever asks")
+	c.Flags().StringVar(&x.Key, "key", "", "idempotency key: a change with the same key is made only once,\nby any user")
 	x.noteFlag(c)
 }
 
-// fromVariable is what to ask of whoever gives an empty word.
-const fromVariable = "is the variable set that it comes from?"
+// fromVariable is the hint for an empty argument.
+const fromVariable = "is its variable set?"
 
-// rejectEmptyFlags refuses options that are given and empty. They come from variables that are
-// not set, and what is without them would be wider: a grant for all jobs that never
-// expires, a budget for ever, a payment that is booked again.
+// rejectEmptyFlags refuses options with empty values. They come from unset variables, and the
+// request without them would be wider: a grant for all jobs that never expires, a permanent budget,
+// a payment that is booked again.
 func rejectEmptyFlags(c *cobra.Command) (err error) {
 	c.Flags().Visit(func(f *pflag.Flag) {
 		empty := f.Value.String() == ""
@@ -77,14 +77,14 @@ func rejectEmptyFlags(c *cobra.Command) (err error) {
 			empty = len(words) == 0 || slices.Contains(words, "")
 		}
 		if empty {
-			err = &ui.UsageError{Problem: "--" + f.Name + " is empty", Advice: fromVariable + " leave the option out to do without it"}
+			err = &ui.UsageError{Problem: "--" + f.Name + " is empty", Advice: fromVariable + " omit the option to do without it"}
 		}
 	})
 	return err
 }
 
 func (x *change) noteFlag(c *cobra.Command) {
-	c.Flags().StringVar(&x.Note, "note", "", "why, in one line: for statements and the audit")
+	c.Flags().StringVar(&x.Note, "note", "", "reason, in one line: for statements and the audit log")
 }
 
 // sendChange sends it and returns the answer.
@@ -101,15 +101,15 @@ func (t commands) sendChange(ctx context.Context, c ui.Cluster, x *change) (*gre
 	}
 	answer, err := c.Credits().ChangeCredits(ctx, x.ChangeCreditsRequest)
 	if err == nil && answer.Again {
-		t.Note("this was done before%s; nothing was done now", t.firstDone(answer))
+		t.Note("already done%s; nothing changed", t.firstDone(answer))
 	}
 	for _, w := range answer.GetWarnings() {
 		t.Warn(w)
 	}
-	return answer, ui.Unanswered(err, "it is not known whether this was done: the same again with --key "+x.RequestId+" does it once in all")
+	return answer, ui.Unanswered(err, "outcome unknown: repeat it safely with --key "+x.RequestId+"")
 }
 
-// firstDone says by whom and when a change was made that was asked for again.
+// firstDone describes who made a repeated change first, and when.
 func (t commands) firstDone(a *greylagv1.ChangeCreditsResponse) (text string) {
 	if a.DoneBy != "" {
 		text = " by " + a.DoneBy
@@ -120,12 +120,12 @@ func (t commands) firstDone(a *greylagv1.ChangeCreditsResponse) (text string) {
 	return text
 }
 
-// payer takes ACCOUNT or ACCOUNT/USER apart. An empty part is refused: without the user
-// the whole account would be meant.
+// payer splits ACCOUNT or ACCOUNT/USER. It refuses an empty part: without the user it would mean
+// the whole account.
 func payer(word string) (account, user string, err error) {
 	account, user, slash := strings.Cut(word, "/")
 	if account == "" || slash && user == "" {
-		return "", "", &ui.UsageError{Problem: fmt.Sprintf("%q names nobody", word), Advice: fromVariable + " write ACCOUNT, or ACCOUNT/USER"}
+		return "", "", &ui.UsageError{Problem: fmt.Sprintf("%q names no account", word), Advice: fromVariable + " write ACCOUNT, or ACCOUNT/USER"}
 	}
 	return account, user, nil
 }
@@ -139,7 +139,7 @@ func credits(word string) (int64, error) {
 	return int64(c), nil
 }
 
-// permille reads a percentage with at most one decimal; "" is none.
+// permille reads a percentage with at most one decimal; "" means unset.
 func permille(word string) (int64, error) {
 	whole, tenth, dotted := strings.Cut(word, ".")
 	n, err := strconv.ParseUint(whole+tenth, 10, 16)
@@ -155,7 +155,7 @@ func permille(word string) (int64, error) {
 	return int64(n), nil
 }
 
-// percent writes tenths of a percentage as they are given.
+// percent formats tenths of a percentage.
 func percent(permille int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%d.%d", permille/10, permille%10), ".0")
 }
@@ -177,7 +177,7 @@ type doneJSON struct {
 	Warnings []string   `json:"warnings,omitempty"`
 }
 
-func (t commands) told(a *greylagv1.ChangeCreditsResponse, err error, format string, args ...any) error {
+func (t commands) report(a *greylagv1.ChangeCreditsResponse, err error, format string, args ...any) error {
 	if err != nil {
 		return err
 	}
@@ -201,11 +201,11 @@ func (t commands) creditGrant() *cobra.Command {
 	c := &cobra.Command{
 		PreRunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("redeems") && x.Code == "" {
-				return &ui.UsageError{Problem: "--redeems without --code: it says how many grants a code is good for", Advice: "name it: --code WELCOME --redeems 100"}
+				return &ui.UsageError{Problem: "--redeems without --code: it limits the grants of a code", Advice: "name it: --code WELCOME --redeems 100"}
 			}
 			return nil
 		},
-		Use: "grant ACCOUNT[/USER] AMOUNT", Short: "Give an account or a user credits", Args: cobra.ExactArgs(2),
+		Use: "grant ACCOUNT[/USER] AMOUNT", Short: "Grant credits to an account or a user", Args: cobra.ExactArgs(2),
 		Long: `Gives an account, or one user of it, credits of their own. Those with the lowest
 --priority number are spent first, then those that expire first, promotions before grants
 before purchases. What the account owes is paid first. A payment that may be booked twice
@@ -222,52 +222,52 @@ gets a --key, such as the number of its invoice.`,
 					return err
 				}
 				if x.Scope.PerJob < 1 {
-					return &ui.UsageError{Problem: fmt.Sprintf("--per-job=%s: want more than 0 and at most %s", perJob, accounting.MaxAmount), Advice: "without it a grant pays for as much of a job as there is of it"}
+					return &ui.UsageError{Problem: fmt.Sprintf("--per-job=%s: want more than 0 and at most %s", perJob, accounting.MaxAmount), Advice: "without it a grant pays for a job as far as it lasts"}
 				}
 			}
 			if x.Scope.Permille, err = permille(share); err != nil {
 				return err
 			}
 			a, err := t.sendChange(ctx, c, x)
-			return t.told(a, err, "%s granted to %s: bucket %d%s", tool.FormatCredits(x.Amount), args[0], a.GetBucket(), paidBack(a))
+			return t.report(a, err, "%s granted to %s: bucket %d%s", tool.FormatCredits(x.Amount), args[0], a.GetBucket(), paidBack(a))
 		}),
 	}
 	x.flags(c)
 	f := c.Flags()
 	f.StringVar(&x.Class, "class", "grant", "purchase, grant or promo")
-	f.StringVar(&x.expires, "expires", "", "when what is left is lost (exclusive)")
-	f.StringVar(&x.effective, "from", "", "from when on it may be spent; now")
-	f.Int32Var(&x.Priority, "priority", 50, "the lowest is spent first")
-	f.StringSliceVar(&x.Scope.GpuTypes, "gpu-types", nil, "pays only for jobs that accept no other GPU types")
+	f.StringVar(&x.expires, "expires", "", "expiry of the remaining credits (exclusive)")
+	f.StringVar(&x.effective, "from", "", "start of validity [now]")
+	f.Int32Var(&x.Priority, "priority", 50, "lower values are spent first")
+	f.StringSliceVar(&x.Scope.GpuTypes, "gpu-types", nil, "pays only for jobs that accept only these GPU types")
 	f.StringSliceVar(&x.Scope.Partitions, "partitions", nil, "pays only for jobs of these partitions")
-	f.StringSliceVar(&x.Scope.Qos, "qos", nil, "pays only for jobs of these classes")
+	f.StringSliceVar(&x.Scope.Qos, "qos", nil, "pays only for jobs of these QOS")
 	f.StringVar(&share, "share", "", "pays at most this percentage of a job, such as 50 or 33.3")
 	f.StringVar(&perJob, "per-job", "", "pays at most this much of a job")
-	f.BoolVar(&x.Cutoff, "cutoff", false, "what jobs have set aside of it expires with it; else they keep it")
+	f.BoolVar(&x.Cutoff, "cutoff", false, "credits held by jobs expire too; otherwise jobs keep them")
 	f.StringVar(&x.Code, "code", "", "the promotion code that this redeems")
-	f.Int64Var(&x.Redeems, "redeems", 1, "how many grants the code is good for")
+	f.Int64Var(&x.Redeems, "redeems", 1, "largest number of grants with the code")
 	return c
 }
 
-// paidBack tells of debts that were netted.
+// paidBack prints the netted debts.
 func paidBack(a *greylagv1.ChangeCreditsResponse) string {
 	if a.GetRepaid() == 0 {
 		return ""
 	}
-	return ", of which " + tool.FormatCredits(a.Repaid) + " paid what was owed"
+	return ", including " + tool.FormatCredits(a.Repaid) + " to repay debts"
 }
 
 func (t commands) creditVoid() *cobra.Command {
 	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "void"}}
 	c := &cobra.Command{
-		Use: "void BUCKET", Short: "Take back what is left of a grant", Args: cobra.ExactArgs(1),
-		Long: "Takes back what is left of a grant, by the number that gctl credit balance --buckets\nprints. What jobs have set aside of it they keep; what they give back is taken then.",
+		Use: "void BUCKET", Short: "Withdraw the rest of a grant", Args: cobra.ExactArgs(1),
+		Long: "Withdraws the rest of a grant, by its number in gctl credit balance --buckets. Jobs\nkeep what they hold of it; what they release is withdrawn then.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			if _, err := fmt.Sscanf(args[0]+" ", "%d ", &x.Bucket); err != nil || x.Bucket == 0 {
-				return &ui.UsageError{Problem: fmt.Sprintf("%q is no number of a bucket", args[0]), Advice: "gctl credit balance --buckets lists them"}
+				return &ui.UsageError{Problem: fmt.Sprintf("%q is not a bucket number", args[0]), Advice: "gctl credit balance --buckets lists them"}
 			}
 			a, err := t.sendChange(ctx, c, x)
-			return t.told(a, err, "bucket %d is void: %s taken back", x.Bucket, tool.FormatCredits(a.GetReleased()))
+			return t.report(a, err, "bucket %d is void: %s withdrawn", x.Bucket, tool.FormatCredits(a.GetReleased()))
 		}),
 	}
 	x.flags(c)
@@ -278,7 +278,7 @@ func (t commands) creditBudget() *cobra.Command {
 	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "budget"}}
 	var soft bool
 	c := &cobra.Command{
-		Use: "budget ACCOUNT[/USER] AMOUNT|none", Short: "Limit what an account may set aside, spend and owe", Args: cobra.ExactArgs(2),
+		Use: "budget ACCOUNT[/USER] AMOUNT|none", Short: "Set an account's budget", Args: cobra.ExactArgs(2),
 		Long: `Limits what an account and all below it, or one user of it, may set aside, spend and owe
 together: ever, or in each day or month (UTC). A hard budget refuses further jobs, a soft
 one warns and lets them run after all others. Jobs that run go on. Coordinators may set
@@ -292,20 +292,20 @@ the budgets of what is below their account.`,
 					return err
 				}
 				if x.Amount == 0 {
-					return &ui.UsageError{Problem: "a budget of 0 is none", Advice: "none takes the budget away; 0.000001 lets nothing more be set aside"}
+					return &ui.UsageError{Problem: "a budget of 0 is ambiguous", Advice: "none removes the budget; 0.000001 blocks new jobs"}
 				}
 			}
 			x.Hard = !soft
 			a, err := t.sendChange(ctx, c, x)
 			if x.Amount == 0 {
-				return t.told(a, err, "%s has no budget", args[0])
+				return t.report(a, err, "%s has no budget", args[0])
 			}
-			return t.told(a, err, "the budget of %s is %s%s", args[0], tool.FormatCredits(x.Amount), window(x.Window))
+			return t.report(a, err, "the budget of %s is %s%s", args[0], tool.FormatCredits(x.Amount), window(x.Window))
 		}),
 	}
 	x.flags(c)
 	c.Flags().BoolVar(&soft, "soft", false, "warn, do not refuse")
-	c.Flags().StringVar(&x.Window, "per", "", "day or month; for ever without it")
+	c.Flags().StringVar(&x.Window, "per", "", "day or month [no period]")
 	return c
 }
 
@@ -319,9 +319,9 @@ func window(word string) string {
 // creditRefund is refund and correct.
 func (t commands) creditRefund(action string) *cobra.Command {
 	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: action}}
-	short, long := "Give back what a job was charged", "Gives back part of what a job was charged, to where it came from, what was spent last\nfirst: at most what was spent and not given back yet."
+	short, long := "Refund a charge of a job", "Refunds part of a job's charges to the buckets that paid, the latest spending first: at\nmost what was spent and not refunded yet."
 	if action == "correct" {
-		short, long = "Charge a job more", "Charges a job more than the time that it ran comes to, from what its account has; what\nit has not, it owes. To charge less, refund."
+		short, long = "Charge a job more", "Charges a job more than its run time costs, from its account's credits; the rest becomes\ndebt. To charge less, refund."
 	}
 	c := &cobra.Command{
 		Use: action + " JOB AMOUNT", Short: short, Long: long, Args: cobra.ExactArgs(2),
@@ -332,15 +332,15 @@ func (t commands) creditRefund(action string) *cobra.Command {
 			}
 			a, err := t.sendChange(ctx, c, x)
 			if action == "correct" {
-				return t.told(a, err, "job %s was charged %s more", args[0], tool.FormatCredits(a.GetCharged()))
+				return t.report(a, err, "job %s was charged %s more", args[0], tool.FormatCredits(a.GetCharged()))
 			}
-			return t.told(a, err, "%s of job %s given back", tool.FormatCredits(a.GetReturned()), args[0])
+			return t.report(a, err, "%s of job %s refunded", tool.FormatCredits(a.GetReturned()), args[0])
 		}),
 	}
 	x.flags(c)
-	c.Flags().Uint32Var(&x.Attempt, "attempt", 0, "the attempt that is meant; the last one")
-	c.Flags().StringVar(&x.effective, "effective", "", "when it should have been; now")
-	c.Flags().Uint64Var(&x.Corrects, "entry", 0, "the number of the journal entry that it is about")
+	c.Flags().Uint32Var(&x.Attempt, "attempt", 0, "attempt [the last one]")
+	c.Flags().StringVar(&x.effective, "effective", "", "effective time [now]")
+	c.Flags().Uint64Var(&x.Corrects, "entry", 0, "number of the journal entry that it corrects")
 	return c
 }
 
@@ -348,7 +348,7 @@ func (t commands) creditClose() *cobra.Command {
 	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "close"}}
 	c := &cobra.Command{
 		Use: "close PERIOD", Short: "Close a day or a month", Args: cobra.ExactArgs(1),
-		Long: "Closes everything before the end of a period, such as 2026-10 or 2026-10-31 (UTC): its\nreports do not change any more, and what is booked for it later is marked late. To\nclose it again changes nothing.",
+		Long: "Closes everything before the end of a period, such as 2026-10 or 2026-10-31 (UTC): its\nreports no longer change, and later entries for it are marked late. Closing it again\nchanges nothing.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			end, err := accounting.PeriodEnd(args[0])
 			if err != nil {
@@ -356,7 +356,7 @@ func (t commands) creditClose() *cobra.Command {
 			}
 			x.Period, x.Key, x.effective = args[0], "close "+args[0], end.Format(time.RFC3339)
 			a, err := t.sendChange(ctx, c, x)
-			return t.told(a, err, "%s is closed; the journal has %s by now, head %x", args[0], ui.Count(int64(a.GetEntries()), "entry"), a.GetHead())
+			return t.report(a, err, "%s is closed; the journal has %s, head %x", args[0], ui.Count(int64(a.GetEntries()), "entry"), a.GetHead())
 		}),
 	}
 	x.noteFlag(c)

@@ -20,7 +20,7 @@ import (
 func (t commands) creditBalance() *cobra.Command {
 	request := &greylagv1.ListBalancesRequest{Job: &greylagv1.BucketScope{}}
 	c := &cobra.Command{
-		Use: "balance [ACCOUNT...]", Short: "What accounts have", Aliases: []string{"show", "list"},
+		Use: "balance [ACCOUNT...]", Short: "Show balances", Aliases: []string{"show", "list"},
 		Long: `Prints what accounts and their users have of their own, what is set aside for jobs, what
 was spent and is owed, those of all below included, and what a new job could set aside:
 with what the accounts above have, within every budget. Where grants begin later, UPCOMING
@@ -35,13 +35,13 @@ nothing is left are shown when they are named, and with --deleted.`,
 				return err
 			}
 			if request.User != "" && len(a.Balances) == 0 {
-				t.Warn(fmt.Sprintf("nothing was ever granted to user %q or charged to them in these accounts", request.User))
+				t.Warn(fmt.Sprintf("no grants or charges of user %q in these accounts", request.User))
 			}
 			if t.JSON {
 				return t.WriteJSON(balancesOf(a))
 			}
 			if !a.Charging {
-				t.Note("jobs are not paid for: the policy has [credits] enabled = false")
+				t.Note("jobs are not charged: the policy has [credits] enabled = false")
 			}
 			if request.Buckets {
 				return t.WriteTable(t.bucketTable(a.Balances))
@@ -50,11 +50,11 @@ nothing is left are shown when they are named, and with --deleted.`,
 		}),
 	}
 	c.Flags().StringVarP(&request.User, "user", "u", "", "only this user")
-	c.Flags().BoolVarP(&request.Buckets, "buckets", "b", false, "each grant and what is left of it")
-	c.Flags().BoolVar(&request.Deleted, "deleted", false, "deleted accounts and users too, of which nothing is left")
-	c.Flags().StringSliceVar(&request.Job.GpuTypes, "gpu-types", nil, "what is usable for a job that may get these")
-	c.Flags().StringSliceVar(&request.Job.Partitions, "partitions", nil, "what is usable for a job in these")
-	c.Flags().StringSliceVar(&request.Job.Qos, "qos", nil, "what is usable for a job of this QOS")
+	c.Flags().BoolVarP(&request.Buckets, "buckets", "b", false, "each grant and its balance")
+	c.Flags().BoolVar(&request.Deleted, "deleted", false, "include deleted accounts and users")
+	c.Flags().StringSliceVar(&request.Job.GpuTypes, "gpu-types", nil, "amount usable for a job with these types")
+	c.Flags().StringSliceVar(&request.Job.Partitions, "partitions", nil, "amount usable for a job in these partitions")
+	c.Flags().StringSliceVar(&request.Job.Qos, "qos", nil, "amount usable for a job of this QOS")
 	return c
 }
 
@@ -137,8 +137,7 @@ func (t commands) bucketTable(list []*greylagv1.Balance) ui.Table {
 	return table
 }
 
-// paysFor is which jobs a bucket pays for, and how much of one, as a grant is given it;
-// "" for all of all.
+// paysFor describes the scope of a bucket, in the options of a grant; "" for everything.
 func paysFor(x *greylagv1.Bucket) string {
 	var words []string
 	for _, part := range []struct {
@@ -207,7 +206,7 @@ type bucketJSON struct {
 	Upcoming  bool       `json:"upcoming,omitempty"`
 }
 
-// balancesOf is the JSON of balances: amounts are decimal strings.
+// balancesOf returns the JSON of balances: amounts are decimal strings.
 func balancesOf(a *greylagv1.ListBalancesResponse) any {
 	d := func(c int64) string { return accounting.Credits(c).String() }
 	out := struct {
@@ -253,7 +252,7 @@ func (t commands) creditStatement() *cobra.Command {
 	var from, to string
 	var all bool
 	c := &cobra.Command{
-		Use: "statement ACCOUNT[/USER]", Short: "What moved in an account", Args: cobra.ExactArgs(1),
+		Use: "statement ACCOUNT[/USER]", Short: "Show the entries of an account", Args: cobra.ExactArgs(1),
 		Long: `Prints what was granted to an account and those below it, what their jobs were charged,
 and what expired, with what they had before and after. What is only set aside for jobs and
 given back is shown with --all. Below an entry stand the key and the note that it was
@@ -273,9 +272,9 @@ all: from when, at which price, which GPUs, and how much.`,
 			return t.statement(ctx, c, request, all)
 		}),
 	}
-	c.Flags().StringVarP(&from, "from", "S", "", "from when; the beginning")
-	c.Flags().StringVarP(&to, "to", "E", "", "until when, exclusive; now")
-	c.Flags().BoolVar(&all, "all", false, "with what is set aside and given back")
+	c.Flags().StringVarP(&from, "from", "S", "", "start time [the beginning]")
+	c.Flags().StringVarP(&to, "to", "E", "", "end time, exclusive [now]")
+	c.Flags().BoolVar(&all, "all", false, "include liens and releases")
 	return c
 }
 
@@ -299,7 +298,7 @@ type lineJSON struct {
 	Bill     []billJSON `json:"bill,omitempty"`
 }
 
-// billJSON is GPUs of one type that a job had at one price.
+// billJSON is GPUs of one type of a job at one price.
 type billJSON struct {
 	Type     string     `json:"gpu_type"`
 	GPUs     int64      `json:"gpus"`
@@ -309,7 +308,7 @@ type billJSON struct {
 	Cost     string     `json:"cost"`
 }
 
-// billRows are below the last charge of an attempt that had GPUs at several prices.
+// billRows follow the last charge of an attempt with several prices.
 func (t commands) billRows(e *greylagv1.JournalEntry) (rows [][]string) {
 	for _, b := range e.Bill {
 		rows = append(rows, []string{"  " + t.FormatTime(b.Since), "  at", tool.FormatCredits(b.Price), fmt.Sprintf("%dx%s", b.Gpus, b.GpuType), tool.FormatCredits(b.Cost), "", ""})
@@ -317,7 +316,7 @@ func (t commands) billRows(e *greylagv1.JournalEntry) (rows [][]string) {
 	return rows
 }
 
-// saidRows are below an entry that was given a key or a note.
+// saidRows follow an entry with a key or a note.
 func saidRows(e *greylagv1.JournalEntry) (rows [][]string) {
 	if e.Named {
 		rows = append(rows, []string{"", "  key", e.Key, "", "", "", ""})
@@ -386,8 +385,8 @@ func (t commands) creditPrice() *cobra.Command {
 	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "price"}}
 	request := &greylagv1.ListPricesRequest{}
 	c := &cobra.Command{
-		Use: "price [TYPE AMOUNT]", Short: "What an hour of a GPU costs, or shall cost",
-		Long: "Prints what an hour of a GPU of each type costs, or sets it from now or from a later\nmoment on. Jobs that were submitted before keep the price of then, unless the policy has\nprices = \"day\": then each hour costs what it costs when the job runs.",
+		Use: "price [TYPE AMOUNT]", Short: "Show or set the price of a GPU hour",
+		Long: "Prints the price of a GPU hour of each type, or sets it from now or from a later time\non. Submitted jobs keep their quoted price, unless the policy has prices = \"day\": then\neach hour costs the price at its time.",
 		Args: cobra.RangeArgs(0, 2),
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
 			if len(args) == 2 {
@@ -400,7 +399,7 @@ func (t commands) creditPrice() *cobra.Command {
 				if x.Effective.AsTime().After(t.Now()) {
 					from = " from " + t.FormatTime(x.Effective) + " on"
 				}
-				return t.told(a, err, "an hour of %s costs %s%s", x.GpuType, tool.FormatCredits(x.Amount), from)
+				return t.report(a, err, "an hour of %s costs %s%s", x.GpuType, tool.FormatCredits(x.Amount), from)
 			}
 			a, err := c.Credits().ListPrices(ctx, request)
 			if err != nil {
@@ -416,7 +415,7 @@ func (t commands) creditPrice() *cobra.Command {
 		}),
 	}
 	x.flags(c)
-	c.Flags().StringVar(&x.effective, "from", "", "from when on; now")
+	c.Flags().StringVar(&x.effective, "from", "", "start time [now]")
 	c.Flags().BoolVar(&request.History, "history", false, "with earlier prices")
 	return c
 }
@@ -436,7 +435,7 @@ func (t commands) prices(list []*greylagv1.Price) error {
 		return t.WriteJSON(all)
 	}
 	if len(list) == 0 {
-		t.Note("nothing has a price: gctl credit price TYPE AMOUNT sets one")
+		t.Note("no prices are set: use gctl credit price TYPE AMOUNT")
 		return nil
 	}
 	table := ui.Table{Head: []string{"TYPE", "PRICE", "FROM"}, Right: "lrl"}
@@ -452,8 +451,8 @@ func (t commands) prices(list []*greylagv1.Price) error {
 
 func (t commands) creditQuote() *cobra.Command {
 	return &cobra.Command{
-		Use: "quote [OPTIONS] SCRIPT", Short: "What a job would set aside: gsubmit --quote", DisableFlagParsing: true,
-		Long: "Prints what a job would set aside at most if it were submitted now, at which prices,\nand whether it would be taken. The options are those of gsubmit; nothing is submitted.",
+		Use: "quote [OPTIONS] SCRIPT", Short: "Quote a job: gsubmit --quote", DisableFlagParsing: true,
+		Long: "Prints the lien of a job if it were submitted now, the prices, and whether it would be\naccepted. The options are those of gsubmit; nothing is submitted.",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] == "--help" || args[0] == "-h" {
 				return c.Help()

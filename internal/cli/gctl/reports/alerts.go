@@ -21,7 +21,7 @@ import (
 	"github.com/greylag/greylag/internal/report/deliver"
 )
 
-// alerting is what alerts have beside all reports.
+// alerting holds the options of alerts in addition to those of all reports.
 type alerting struct {
 	reporting
 	floor                     int64
@@ -32,13 +32,13 @@ type alerting struct {
 	alertPause                time.Duration
 }
 
-// firstPause is between the first two attempts to deliver; the next ones double it.
+// firstPause is the pause between the first two delivery attempts; it doubles each time.
 const firstPause = 2 * time.Second
 
 func (t commands) alertReport() *cobra.Command {
 	r := &alerting{reporting: reporting{commands: t}, alertPause: firstPause}
 	c := &cobra.Command{
-		Use: "alerts", Short: "What somebody should know: unusual days, budgets, expiries, debts", Args: cobra.NoArgs,
+		Use: "alerts", Short: "Report unusual days, budgets, expiries and debts", Args: cobra.NoArgs,
 		Long: `Looks for days on which the cluster, an account or a user spent more than 130 % of the
 daily mean of the 30 days before (of credits where jobs cost some, else of GPU hours;
 with a week of history, above --floor), and at what is so now: budgets used to 50, 80
@@ -52,7 +52,7 @@ Greylag-Timestamp, a dot and the body under the key in --webhook-key-file.`,
 				r.format = "jsonl"
 			}
 			if cmp.Or(r.kind, "day") != "day" || r.from != "" {
-				return &ui.UsageError{Problem: "alerts are about days", Advice: "choose one with --date YYYY-MM-DD"}
+				return &ui.UsageError{Problem: "alerts are per day", Advice: "choose one with --date YYYY-MM-DD"}
 			}
 			r.kind = "day"
 			period, err := r.period()
@@ -69,24 +69,24 @@ Greylag-Timestamp, a dot and the body under the key in --webhook-key-file.`,
 
 func (r *alerting) alertFlags(c *cobra.Command) {
 	f := c.Flags()
-	f.Int64Var(&r.floor, "floor", 10, "no alert for days of less: credits, or GPU hours")
-	f.StringSliceVar(&r.mailTo, "mail-to", nil, "tell these mail addresses")
+	f.Int64Var(&r.floor, "floor", 10, "no alert for days with less usage: credits, or GPU hours")
+	f.StringSliceVar(&r.mailTo, "mail-to", nil, "send to these mail addresses")
 	f.StringVar(&r.mailFrom, "mail-from", "", "sender of the mails (greylag@HOST)")
 	f.StringVar(&r.relay, "smtp", "", "relay for mails, HOST:PORT (the host's sendmail)")
-	f.StringVar(&r.sendmail, "sendmail", "/usr/sbin/sendmail", "program that takes mails when there is no relay")
-	f.StringVar(&r.webhook, "webhook", "", "tell this URL")
-	f.StringVar(&r.keyFile, "webhook-key-file", "", "file that holds the key to sign with")
+	f.StringVar(&r.sendmail, "sendmail", "/usr/sbin/sendmail", "program that sends mails without a relay")
+	f.StringVar(&r.webhook, "webhook", "", "post to this URL")
+	f.StringVar(&r.keyFile, "webhook-key-file", "", "file with the signing key")
 	f.BoolVar(&r.exit, "exit-on-alert", false, "exit with status 6 when there are alerts")
 }
 
-// tell finds the alerts of a day, and if wanted of the present, prints or writes them,
-// and tells about them.
+// tell finds the alerts of a day, and optionally current ones, prints or writes them, and sends
+// them.
 func (r *alerting) tell(ctx context.Context, c ui.Cluster, period report.Period, present bool) error {
 	if err := checkFormat("alerts", r.format); err != nil {
 		return err
 	}
 	if r.floor < 0 {
-		return &ui.UsageError{Problem: fmt.Sprintf("--floor %d is below 0", r.floor), Advice: "0 has no floor"}
+		return &ui.UsageError{Problem: fmt.Sprintf("--floor %d is negative", r.floor), Advice: "0 has no floor"}
 	}
 	channels, err := r.channels()
 	if err != nil {
@@ -112,13 +112,13 @@ func (r *alerting) tell(ctx context.Context, c ui.Cluster, period report.Period,
 		return err
 	}
 	if len(channels) > 0 {
-		told, err := deliver.OpenSentAlerts(filepath.Join(r.dir, "alerts", "sent"))
+		sentAlerts, err := deliver.OpenSentAlerts(filepath.Join(r.dir, "alerts", "sent"))
 		if err != nil {
 			return err
 		}
-		sent, err := deliver.All(ctx, told, channels, alerts, r.alertPause)
-		if err = errors.Join(err, told.Close()); err != nil {
-			r.Complain(err.Error(), "it is tried again the next time")
+		sent, err := deliver.All(ctx, sentAlerts, channels, alerts, r.alertPause)
+		if err = errors.Join(err, sentAlerts.Close()); err != nil {
+			r.Complain(err.Error(), "it is retried at the next run")
 			return ui.Exit(deliveryStatus)
 		}
 		if sent > 0 {
@@ -131,7 +131,7 @@ func (r *alerting) tell(ctx context.Context, c ui.Cluster, period report.Period,
 	return nil
 }
 
-// find looks for what a day deserves.
+// find returns the alerts of a day.
 func (r *alerting) find(ctx context.Context, c ui.Cluster, period report.Period) ([]report.Alert, *greylagv1.ReportHead, error) {
 	bounds := period.DaysBefore(report.Most + 1)
 	before, past, err := r.usage(ctx, c, []time.Time{bounds[0].AddDate(-1, 0, 0), bounds[0]})
@@ -151,7 +151,7 @@ func (r *alerting) find(ctx context.Context, c ui.Cluster, period report.Period)
 	return report.Anomalies(series, period, spent, floor), head, nil
 }
 
-// standing looks for what the present deserves.
+// standing returns the current alerts.
 func (r *alerting) standing(ctx context.Context, c ui.Cluster) ([]report.Alert, error) {
 	now, err := c.Reports().GetStanding(ctx, &greylagv1.GetStandingRequest{})
 	if err != nil {
@@ -170,13 +170,13 @@ func (r *alerting) standing(ctx context.Context, c ui.Cluster) ([]report.Alert, 
 	return standing.Alerts(r.Now()), nil
 }
 
-// channels are those that the options name.
+// channels returns the channels that the options name.
 func (r *alerting) channels() ([]deliver.Channel, error) {
 	wrong := func(format string, args ...any) ([]deliver.Channel, error) {
 		return nil, &ui.UsageError{Problem: fmt.Sprintf(format, args...), Advice: "see gctl report alerts --help"}
 	}
 	if (len(r.mailTo) > 0 || r.webhook != "") && r.dir == "" {
-		return wrong("--mail-to and --webhook need -o DIR, where it is noted what was told")
+		return wrong("--mail-to and --webhook need -o DIR, which records sent alerts")
 	}
 	var out []deliver.Channel
 	if len(r.mailTo) > 0 {
@@ -205,7 +205,7 @@ func (r *alerting) channels() ([]deliver.Channel, error) {
 	return out, nil
 }
 
-// sender is who mails come from when nobody says.
+// sender returns the default sender of mails.
 func sender() string {
 	name, host := "greylag", "localhost"
 	if u, err := user.Current(); err == nil && u.Username != "" {

@@ -15,23 +15,23 @@ import (
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
-// creditCost is how credits are bought, for FOCUS.
+// creditCost is the purchase price of credits, for FOCUS.
 type creditCost struct{ currency, price string }
 
 func (m *creditCost) flags(c *cobra.Command) {
 	c.Flags().StringVar(&m.currency, "currency", "USD", "for FOCUS: the currency in which credits are bought (ISO 4217)")
-	c.Flags().StringVar(&m.price, "credit-price", "1", "for FOCUS: what a credit costs in it")
+	c.Flags().StringVar(&m.price, "credit-price", "1", "for FOCUS: price of a credit in it")
 }
 
 func (m *creditCost) billing(cluster string) (report.Billing, error) {
 	price, err := accounting.ParseCredits(m.price)
 	if err != nil || price < 0 || len(m.currency) != 3 {
-		return report.Billing{}, &ui.UsageError{Problem: fmt.Sprintf("a credit cannot cost %s %s", m.price, m.currency), Advice: "such as --currency EUR --credit-price 0.85"}
+		return report.Billing{}, &ui.UsageError{Problem: fmt.Sprintf("invalid price of a credit: %s %s", m.price, m.currency), Advice: "such as --currency EUR --credit-price 0.85"}
 	}
 	return report.Billing{Cluster: cluster, Currency: m.currency, Price: int64(price)}, nil
 }
 
-// credits fetches what moved in the journal, by periods.
+// credits fetches the journal's movements, by periods.
 func (r *reporting) credits(ctx context.Context, c ui.Cluster, bounds []time.Time) ([][]report.Credit, *greylagv1.ReportHead, error) {
 	stream, err := c.Reports().StreamCredits(ctx, &greylagv1.StreamCreditsRequest{Periods: r.request(bounds)})
 	if err != nil {
@@ -74,8 +74,7 @@ func (r *reporting) days(ctx context.Context, c ui.Cluster, bounds []time.Time) 
 	return days, head, nil
 }
 
-// worse is what two answers are fit for together: another controller may have given the
-// second one.
+// worse returns the freshness of two answers together: they may come from different controllers.
 func worse(a, b *greylagv1.ReportHead) *greylagv1.ReportHead {
 	out := proto.CloneOf(a)
 	out.Incomplete, out.Open = cmp.Or(a.GetIncomplete(), b.GetIncomplete()), cmp.Or(a.GetOpen(), b.GetOpen())
@@ -83,10 +82,10 @@ func worse(a, b *greylagv1.ReportHead) *greylagv1.ReportHead {
 	return out
 }
 
-// focus is the days of a period in the form that FinOps tools read.
+// focus returns the days of a period in the FinOps FOCUS form.
 func (r *reporting) focus(ctx context.Context, c ui.Cluster, period report.Period) (*madeReport, error) {
 	if period.From.Location() != time.UTC {
-		return nil, &ui.UsageError{Problem: "FOCUS is written for UTC only", Advice: "leave --tz away"}
+		return nil, &ui.UsageError{Problem: "FOCUS is written for UTC only", Advice: "omit --tz"}
 	}
 	days, head, err := r.days(ctx, c, period.Days())
 	if err != nil {

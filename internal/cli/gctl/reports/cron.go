@@ -11,20 +11,20 @@ import (
 	"github.com/greylag/greylag/internal/report"
 )
 
-// cronReport makes all that a site usually wants, in one command for cron: what is
-// there and has not changed costs a look.
+// cronReport writes all usual reports of a site, in one command for cron: existing, unchanged
+// reports cost only a check.
 func (t commands) cronReport() *cobra.Command {
 	r := &alerting{reporting: reporting{commands: t}, alertPause: firstPause}
 	var formats string
 	c := &cobra.Command{
-		Use: "cron -o DIR", Short: "All reports of the last day, week and month, and alerts", Args: cobra.NoArgs,
+		Use: "cron -o DIR", Short: "Write all reports of the last day, week and month, and alerts", Args: cobra.NoArgs,
 		Long: `Makes every report of the last day, week and month that are over into the folder of -o,
 then the alerts of the last day, and tells about them. Reports that are there and would
 be the same are left alone, so that it can run as often as one likes. Of the six days,
 the week and the month before, what is missing or was not final is made as well.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			if r.dir == "" {
-				return &ui.UsageError{Problem: "no folder to write into", Advice: "name one with -o DIR"}
+				return &ui.UsageError{Problem: "no output directory", Advice: "name one with -o DIR"}
 			}
 			if _, err := r.channels(); err != nil {
 				return err
@@ -36,13 +36,13 @@ the week and the month before, what is missing or was not final is made as well.
 	r.alertFlags(c)
 	c.Flags().StringVar(&formats, "formats", "csv", "formats of the reports, separated by commas")
 	for _, hidden := range [...]string{"format", "period", "date", "from", "to"} {
-		_ = c.Flags().MarkHidden(hidden) // it is there
+		_ = c.Flags().MarkHidden(hidden) // it exists
 	}
 	return c
 }
 
-// lookBack is how many periods of a kind cron looks at: a host may be down for days, and
-// late facts may come.
+// lookBack is the number of periods of a kind that cron checks: a host may be down for days, and
+// late reports of nodes may arrive.
 func lookBack(kind string) int {
 	if kind == "day" {
 		return 7
@@ -50,7 +50,7 @@ func lookBack(kind string) int {
 	return 2
 }
 
-// lately are the last periods of a kind that are over, newest first.
+// lately returns the last completed periods of a kind, newest first.
 func (r *reporting) lately(kind string) ([]report.Period, error) {
 	r.kind = kind
 	p, err := r.period()
@@ -67,7 +67,7 @@ func (r *reporting) lately(kind string) ([]report.Period, error) {
 	return list, nil
 }
 
-// all makes every report and goes on after what fails; the worst status is that of all.
+// all writes every report and continues after failures; its status is the worst of all.
 func (r *alerting) all(ctx context.Context, c ui.Cluster, formats []string) error {
 	var statuses []error
 	for _, kind := range report.Kinds() {
@@ -87,9 +87,8 @@ func (r *alerting) all(ctx context.Context, c ui.Cluster, formats []string) erro
 	return worst(append(statuses, r.allAlerts(ctx, c, formats[0])...))
 }
 
-// every makes every report of a period that there is in the format; those that are
-// final may be left as they are. hopeless: nobody answers or answers this user, so that
-// others would fail as well.
+// every writes every report of a period in the format; final ones may be kept. hopeless: no
+// controller answers, or none answers this user, so that others would fail as well.
 func (r *alerting) every(ctx context.Context, c ui.Cluster, period report.Period, leave bool) (statuses []error, hopeless bool) {
 	for _, name := range append(report.Reports(), "cluster", "credits") {
 		if checkFormat(name, r.format) != nil && (r.format == "focus" || r.format == "xdmod") {
@@ -110,7 +109,7 @@ func (r *alerting) every(ctx context.Context, c ui.Cluster, period report.Period
 	return statuses, hopeless
 }
 
-// allAlerts tells about the last day, and about days before on which nobody looked.
+// allAlerts sends alerts for the last day, and for earlier days that were not checked.
 func (r *alerting) allAlerts(ctx context.Context, c ui.Cluster, format string) (statuses []error) {
 	if r.format = format; checkFormat("alerts", format) != nil {
 		r.format = "csv"
@@ -126,7 +125,7 @@ func (r *alerting) allAlerts(ctx context.Context, c ui.Cluster, format string) (
 		}
 		missed++
 	}
-	if missed == len(days) { // it has never looked: what is long ago is no news
+	if missed == len(days) { // the first run: older days are no longer of interest
 		missed = 1
 	}
 	for i := missed - 1; i >= 0; i-- {
@@ -137,8 +136,7 @@ func (r *alerting) allAlerts(ctx context.Context, c ui.Cluster, format string) (
 	return statuses
 }
 
-// worst is what cron is told of several: what must be looked at before what passes by
-// itself, and alerts last.
+// worst returns the status for cron: errors that need attention before temporary ones, alerts last.
 func worst(all []error) error {
 	for _, status := range [...]ui.Status{integrityStatus, notReadyStatus, deliveryStatus, alertStatus} {
 		for _, err := range all {

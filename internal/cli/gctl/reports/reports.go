@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // hosts without time zones have --tz as well
+	_ "time/tzdata" // for hosts without time zone data, --tz
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
@@ -21,7 +21,7 @@ import (
 	"github.com/greylag/greylag/internal/report"
 )
 
-// commands is the commands of this package on one run of gctl.
+// commands holds the commands of this package in one run of gctl.
 type commands struct{ *tool.Tool }
 
 // Command returns gctl report.
@@ -49,19 +49,19 @@ Exit status:
   130  interrupted
 `
 
-// reporting is what all reports have in common.
+// reporting holds what all reports have in common.
 type reporting struct {
 	commands
 	kind, date, from, to, zone string
 	format, dir                string
 	grace                      time.Duration
 	cost                       creditCost
-	told                       string // the last note about the machine: cron makes many reports
+	lastNote                   string // the last note about the machine: cron writes many reports
 }
 
 func (t commands) report() *cobra.Command {
 	c := &cobra.Command{
-		Use: "report", Short: "Who used what, for people, spreadsheets and cron", GroupID: tool.GroupAccounts, Args: tool.RequireSubcommand,
+		Use: "report", Short: "Report usage, for people, spreadsheets and cron", GroupID: tool.GroupAccounts, Args: tool.RequireSubcommand,
 		Long: `Makes reports of what jobs used, of a day, week, month or any interval: of UTC, or of
 a time zone with --tz. Without --date the last one that is over. With -o a report is
 written into a folder with a manifest, and written again only when it has changed.`,
@@ -69,21 +69,21 @@ written into a folder with a manifest, and written again only when it has change
 	}
 	c.SetHelpTemplate(c.HelpTemplate() + reportStatuses)
 	for _, r := range [...]struct{ name, short string }{
-		{"usage", "What everybody used, by account, user, partition, QOS and GPU type"},
-		{"jobs", "What became of jobs, and how long they waited"},
-		{"users", "Who used most"},
-		{"accounts", "What the users of each account used"},
-		{"efficiency", "How much of what jobs had their processes used"},
-		{"promises", "How many promised starts were kept, and why others were not"},
+		{"usage", "Usage by account, user, partition, QOS and GPU type"},
+		{"jobs", "Outcomes and wait times of jobs"},
+		{"users", "Users with the highest usage"},
+		{"accounts", "Usage of each account's users"},
+		{"efficiency", "Used part of the allocated resources"},
+		{"promises", "Kept promises, and causes of broken ones"},
 	} {
 		c.AddCommand(t.usageReport(r.name, r.short))
 	}
-	c.AddCommand(t.usageReport("cluster", "How much of the cluster's GPUs and CPUs jobs had, and how much was idle, down or drained"))
-	c.AddCommand(t.usageReport("credits", "What was granted, charged, given back and lost"), t.alertReport(), t.cronReport(), t.reportVerify())
+	c.AddCommand(t.usageReport("cluster", "Allocated, idle, down and drained time of GPUs and CPUs"))
+	c.AddCommand(t.usageReport("credits", "Credits granted, charged, refunded and expired"), t.alertReport(), t.cronReport(), t.reportVerify())
 	return c
 }
 
-// usageReport is a report that is made of rows of usage.
+// usageReport is a report of usage rows.
 func (t commands) usageReport(name, short string) *cobra.Command {
 	r := &reporting{commands: t}
 	c := &cobra.Command{Use: name, Short: short, Long: short + ".", Args: notSreport, RunE: r.run(name)}
@@ -91,7 +91,7 @@ func (t commands) usageReport(name, short string) *cobra.Command {
 	return c
 }
 
-// notSreport refuses words behind a report. Those of sreport name other reports.
+// notSreport refuses arguments after a report. Those of sreport name other reports.
 func notSreport(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -101,24 +101,24 @@ func notSreport(c *cobra.Command, args []string) error {
 		"topusage": "gctl report users", "top": "gctl report users", "sizesbyaccount": "gctl report jobs", "utilization": "gctl report cluster, without a further word",
 	}
 	if advice := instead[strings.ToLower(args[0])]; advice != "" {
-		return &ui.UsageError{Problem: fmt.Sprintf("%s takes no words, and %q is given", c.CommandPath(), args[0]), Advice: advice}
+		return &ui.UsageError{Problem: fmt.Sprintf("%s takes no arguments, got %q", c.CommandPath(), args[0]), Advice: advice}
 	}
 	return cobra.NoArgs(c, args)
 }
 
 func (r *reporting) flags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&r.kind, "period", "", "day, week or month (day; of --date YYYY-MM month)")
-	f.StringVar(&r.date, "date", "", "a day in the period: YYYY-MM-DD, today, yesterday; YYYY-MM is the month (the last that is over)")
+	f.StringVar(&r.kind, "period", "", "day, week or month [day; for --date YYYY-MM month]")
+	f.StringVar(&r.date, "date", "", "a day in the period: YYYY-MM-DD, today, yesterday; YYYY-MM is the month [the last complete one]")
 	f.StringVar(&r.from, "from", "", "instead of a period: from 2026-11-01, 2026-11-01T16:00, 16:00, now-2days and so on")
-	f.StringVar(&r.to, "to", "", "up to but without that time (now)")
+	f.StringVar(&r.to, "to", "", "end time, exclusive [now]")
 	f.StringVar(&r.zone, "tz", "UTC", "time zone of days, such as Europe/Berlin, or Local")
-	f.StringVar(&r.format, "format", "text", "text, csv, jsonl, parquet; focus of usage or credits; xdmod of jobs")
-	f.StringVarP(&r.dir, "output", "o", "", "write into this folder, as REPORT/FORMAT/period=NAME/, with a manifest")
-	f.DurationVar(&r.grace, "grace", 2*time.Hour, "for how long after the period to wait for nodes that do not answer")
+	f.StringVar(&r.format, "format", "text", "text, csv, jsonl, parquet; focus for usage or credits; xdmod for jobs")
+	f.StringVarP(&r.dir, "output", "o", "", "write into this directory, as REPORT/FORMAT/period=NAME/, with a manifest")
+	f.DurationVar(&r.grace, "grace", 2*time.Hour, "how long after the period to wait for nodes that do not answer")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if r.grace < 0 {
-			return &ui.UsageError{Problem: fmt.Sprintf("--grace %s is before the end of the period", r.grace), Advice: "write a time such as 2h; 0 waits for nobody"}
+			return &ui.UsageError{Problem: fmt.Sprintf("--grace %s is before the end of the period", r.grace), Advice: "write a time such as 2h; 0 does not wait"}
 		}
 		return nil
 	}
@@ -128,7 +128,7 @@ func (r *reporting) flags(c *cobra.Command) {
 	c.MarkFlagsMutuallyExclusive("period", "from")
 }
 
-// run makes one report for a person or for cron.
+// run writes one report for a person or for cron.
 func (r *reporting) run(name string) func(*cobra.Command, []string) error {
 	return r.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 		if r.JSON {
@@ -142,11 +142,11 @@ func (r *reporting) run(name string) func(*cobra.Command, []string) error {
 	})
 }
 
-// temporary makes of an answer that no controller could give one that cron tries again,
-// and of history that cannot be read one that it does not publish.
+// temporary turns an answer that no controller could give into one that cron retries, and
+// unreadable history into one that it does not publish.
 func (r *reporting) temporary(err error) error {
 	if answer := (*connect.Error)(nil); errors.As(err, &answer) && answer.Code() == connect.CodeDataLoss {
-		r.Complain(answer.Message(), "gctl verify says what is wrong; a copy is with the other controllers")
+		r.Complain(answer.Message(), "gctl verify names the problem; the other controllers have a copy")
 		return ui.Exit(integrityStatus)
 	}
 	if silent(err) {
@@ -155,7 +155,7 @@ func (r *reporting) temporary(err error) error {
 		if errors.As(err, &answer) {
 			text = answer.Message()
 		}
-		r.Complain(text, "try again later; see how the controllers are: gctl cluster status")
+		r.Complain(text, "try again later; check the controllers: gctl cluster status")
 		return ui.Exit(notReadyStatus)
 	}
 	return err
@@ -167,7 +167,7 @@ func silent(err error) bool {
 	return (code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded) && ui.StatusOf(err) != ui.Denied
 }
 
-// one makes one report and prints or writes it.
+// one creates one report and prints or writes it.
 func (r *reporting) one(ctx context.Context, c ui.Cluster, name string, period report.Period) error {
 	made, err := r.make(ctx, c, name, period)
 	if err != nil {
@@ -176,14 +176,14 @@ func (r *reporting) one(ctx context.Context, c ui.Cluster, name string, period r
 	return r.put(made, period)
 }
 
-// put prints a report, or writes it when it is ready.
+// put prints a report, or writes it when it is complete.
 func (r *reporting) put(made *madeReport, period report.Period) error {
 	if made.head.GetIllegible() > 0 {
-		r.Complain(ui.Count(int64(made.head.GetIllegible()), "record")+" of finished jobs cannot be read: what is here does not count them", "see the log of the controller "+made.head.GetAsOf().GetController()+"; a copy is with the others")
+		r.Complain(ui.Count(int64(made.head.GetIllegible()), "record")+" of finished jobs cannot be read: the report does not count them", "see the log of the controller "+made.head.GetAsOf().GetController()+"; the others have a copy")
 		return ui.Exit(integrityStatus)
 	}
 	if lacks := made.head.GetIncomplete(); lacks != "" {
-		r.Complain(fmt.Sprintf("the report of %s would be too small: %s", period.Name, lacks), "try again later")
+		r.Complain(fmt.Sprintf("the report of %s would be incomplete: %s", period.Name, lacks), "try again later")
 		return ui.Exit(notReadyStatus)
 	}
 	if since := made.head.GetSince(); since != nil {
@@ -195,7 +195,7 @@ func (r *reporting) put(made *madeReport, period report.Period) error {
 			r.Note("this report is not final: %s", made.head.GetOpen())
 		}
 		if r.format == "parquet" && r.ToTerminal() {
-			return &ui.UsageError{Problem: "parquet is not for a terminal", Advice: "send it into a file, or write it with -o FOLDER"}
+			return &ui.UsageError{Problem: "cannot write parquet to a terminal", Advice: "redirect it to a file, or write it with -o DIR"}
 		}
 		_, err := r.Stdout.Write(made.data)
 		return err
@@ -207,7 +207,7 @@ func (r *reporting) put(made *madeReport, period report.Period) error {
 	return r.keep(made, period)
 }
 
-// keep writes a report into its folder and says what became of it.
+// keep writes a report into its folder and prints the result.
 func (r *reporting) keep(made *madeReport, period report.Period) error {
 	m := made.manifest
 	m.Cluster, m.WatermarkSeq, m.HeadHash = made.head.GetCluster(), made.head.GetWatermarkSeq(), fmt.Sprintf("%x", made.head.GetHeadHash())
@@ -224,7 +224,7 @@ func (r *reporting) keep(made *madeReport, period report.Period) error {
 	return err
 }
 
-// folder is where a report of a period is kept.
+// folder returns the folder of a period's report.
 func (r *reporting) folder(name, format string, period report.Period) string {
 	return filepath.Join(r.dir, name, format, "period="+period.Name)
 }
@@ -241,7 +241,7 @@ func extension(format string) string {
 	return format
 }
 
-// period is the one that the options name.
+// period returns the period of the options.
 func (r *reporting) period() (report.Period, error) {
 	wrong := func(err error) (report.Period, error) {
 		return report.Period{}, &ui.UsageError{Problem: err.Error(), Advice: "see gctl report --help"}
@@ -270,7 +270,7 @@ func (r *reporting) period() (report.Period, error) {
 	return p, nil
 }
 
-// around is the period that --date lies in; a month's date is the month.
+// around returns the period that contains --date; a month's date is the month.
 func (r *reporting) around(now time.Time) (report.Period, error) {
 	if month, err := time.ParseInLocation(monthLayout, r.date, now.Location()); err == nil {
 		if kind := cmp.Or(r.kind, "month"); kind != "month" {
@@ -285,7 +285,7 @@ func (r *reporting) around(now time.Time) (report.Period, error) {
 	return report.PeriodOf(cmp.Or(r.kind, "day"), day)
 }
 
-// interval is the one between --from and --to.
+// interval returns the period between --from and --to.
 func (r *reporting) interval(now time.Time) (report.Period, error) {
 	if r.from == "" {
 		return report.Period{}, errors.New("--to needs --from")
@@ -303,7 +303,7 @@ func (r *reporting) interval(now time.Time) (report.Period, error) {
 	return report.Between(from, to)
 }
 
-// monthLayout is how a month is written.
+// monthLayout is the format of a month.
 const monthLayout = "2006-01"
 
 func parseDay(word string, now time.Time) (time.Time, error) {
@@ -319,7 +319,7 @@ func parseDay(word string, now time.Time) (time.Time, error) {
 	return now, fmt.Errorf("not a date: %q, want YYYY-MM-DD or YYYY-MM", word)
 }
 
-// formats are what a report can be written in.
+// formats are the file formats of reports.
 func formats(name string) []string {
 	list := []string{"text", "csv", "jsonl", "parquet"}
 	switch name {
@@ -333,7 +333,7 @@ func formats(name string) []string {
 
 func checkFormat(name, format string) error {
 	if list := formats(name); !slices.Contains(list, format) {
-		return &ui.UsageError{Problem: fmt.Sprintf("report %s cannot be written as %q", name, format), Advice: "it can be " + strings.Join(list, ", ")}
+		return &ui.UsageError{Problem: fmt.Sprintf("report %s has no format %q", name, format), Advice: "formats: " + strings.Join(list, ", ")}
 	}
 	return nil
 }
@@ -347,12 +347,12 @@ func (t commands) reportVerify() *cobra.Command {
 			for _, dir := range args {
 				m, err := report.Verify(dir)
 				if m.File == "" && errors.Is(err, fs.ErrNotExist) {
-					t.Complain(dir+" holds no report: there is no such folder, or no manifest in it", "name a folder REPORT/FORMAT/period=NAME below that of -o")
+					t.Complain(dir+" holds no report: the directory or its manifest does not exist", "give a directory REPORT/FORMAT/period=NAME below that of -o")
 					absent = true
 					continue
 				}
 				if err != nil {
-					t.Complain(err.Error(), "make it anew: gctl report "+m.Report+" -o")
+					t.Complain(err.Error(), "write it again: gctl report "+m.Report+" -o")
 					bad = true
 					continue
 				}

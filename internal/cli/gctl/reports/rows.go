@@ -20,14 +20,14 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// madeReport is a report and what it was made of.
+// madeReport is a report and its source.
 type madeReport struct {
 	head     *greylagv1.ReportHead
 	manifest report.Manifest
 	data     []byte
 }
 
-// make fetches the rows of a report and gives them their form.
+// make fetches the rows of a report and formats them.
 func (r *reporting) make(ctx context.Context, c ui.Cluster, name string, period report.Period) (*madeReport, error) {
 	if err := checkFormat(name, r.format); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (r *reporting) make(ctx context.Context, c ui.Cluster, name string, period 
 	return out, err
 }
 
-// table is a report before it has a form.
+// table is a report before formatting.
 func (r *reporting) table(ctx context.Context, c ui.Cluster, name string, period report.Period) (report.Table, *greylagv1.ReportHead, error) {
 	bounds := []time.Time{period.From, period.To}
 	if name == "credits" {
@@ -82,7 +82,7 @@ func (r *reporting) table(ctx context.Context, c ui.Cluster, name string, period
 	return table, head, nil
 }
 
-// written is a table in a form; people are told of which period it is.
+// written formats a table; text output names its period.
 func written(t *report.Table, format string, period report.Period) ([]byte, error) {
 	switch format {
 	case "csv":
@@ -106,7 +106,7 @@ func (r *reporting) request(bounds []time.Time) *greylagv1.Periods {
 	return request
 }
 
-// usage fetches what jobs came to, by periods.
+// usage fetches the sums of jobs, by periods.
 func (r *reporting) usage(ctx context.Context, c ui.Cluster, bounds []time.Time) ([][]report.Row, *greylagv1.ReportHead, error) {
 	stream, err := c.Reports().StreamUsage(ctx, &greylagv1.StreamUsageRequest{Periods: r.request(bounds)})
 	if err != nil {
@@ -129,7 +129,7 @@ func (r *reporting) usage(ctx context.Context, c ui.Cluster, bounds []time.Time)
 	return periods, head, stream.Err()
 }
 
-// capacity fetches what nodes there were in one period.
+// capacity fetches the nodes of one period.
 func (r *reporting) capacity(ctx context.Context, c ui.Cluster, bounds []time.Time) ([]report.Capacity, *greylagv1.ReportHead, error) {
 	answer, err := c.Reports().GetCapacity(ctx, &greylagv1.GetCapacityRequest{Periods: r.request(bounds)})
 	if err != nil {
@@ -138,13 +138,13 @@ func (r *reporting) capacity(ctx context.Context, c ui.Cluster, bounds []time.Ti
 	note := ""
 	switch since := answer.GetSince(); {
 	case since == nil:
-		note = "it is not known what nodes there were"
+		note = "node records are missing"
 	case since.AsTime().After(bounds[0]):
-		note = fmt.Sprintf("it is known since %s what nodes there were, and nothing before counts", since.AsTime().Format(time.RFC3339))
+		note = fmt.Sprintf("node records begin at %s; earlier time is not counted", since.AsTime().Format(time.RFC3339))
 	}
-	if note != "" && note != r.told {
+	if note != "" && note != r.lastNote {
 		r.Note("%s", note)
-		r.told = note
+		r.lastNote = note
 	}
 	var rows []report.Capacity
 	for _, x := range answer.GetRows() {
@@ -174,7 +174,7 @@ func (r *reporting) ended(ctx context.Context, c ui.Cluster, period report.Perio
 	return jobs, head, stream.Err()
 }
 
-// endedOf is a finished job as reports take it.
+// endedOf converts a finished job for reports.
 func endedOf(e *greylagv1.EndedJob) report.Ended {
 	j, q := e.GetJob(), e.GetJob().GetRequest()
 	at := func(t *timestamppb.Timestamp) time.Time {
@@ -209,8 +209,8 @@ func endedOf(e *greylagv1.EndedJob) report.Ended {
 	return out
 }
 
-// attemptsOf are the earlier attempts of a finished job, each as a job of its own that
-// became eligible when the one before it ended. On which nodes they ran is not kept.
+// attemptsOf returns the earlier attempts of a finished job, each as a job of its own that became
+// eligible at the end of the previous one. Their nodes are not recorded.
 func attemptsOf(e *greylagv1.EndedJob, last report.Ended) []report.Ended {
 	list := make([]report.Ended, len(e.GetAttempts()))
 	eligible := last.Submitted

@@ -42,7 +42,7 @@ func clientText(ca, socket string) string {
 		"ca_file = %q\nauth_socket = %q\n", ca, socket)
 }
 
-// hostFiles is where the files of the commands go.
+// hostFiles are the paths of the commands' files.
 type hostFiles struct{ client, ca, socket string }
 
 // writeClient writes the files that the commands of this host read, and stores in pkiDir what the

@@ -28,7 +28,7 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 )
 
-// commands is the commands of this package on one run of gctl.
+// commands holds the commands of this package in one run of gctl.
 type commands struct{ *tool.Tool }
 
 // InitCommand returns gctl init.
@@ -47,32 +47,32 @@ start gctld, and gctl cluster token prints what other hosts join with.
 It also lets gauthd of this host vouch for its users, and writes gctld.toml,
 gauthd.toml and the files that the commands read, unless they exist.`
 
-// initOptions is what gctl init was asked for.
+// initOptions are the options of gctl init.
 type initOptions struct {
 	config, name     string // gctld's file; the cluster's name
-	auth, client, ca string // gauthd's file, the client's, and where the CA certificate goes
-	force            bool   // found a second cluster beside one that answers
+	auth, client, ca string // the files of gauthd and the client, and the path of the CA certificate
+	force            bool   // initialize a second cluster although one answers
 }
 
 func (t commands) init() *cobra.Command {
 	var f initOptions
 	c := &cobra.Command{
-		Use: "init --cluster NAME", Short: "Found a cluster on this host", Long: initLong, GroupID: tool.GroupHost, Args: cobra.NoArgs,
+		Use: "init --cluster NAME", Short: "Initialize a cluster on this host", Long: initLong, GroupID: tool.GroupHost, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return t.found(c.Context(), f) },
 	}
 	c.Flags().StringVar(&f.config, "config", "", "gctld's file ["+config.ControllerPath+"]")
-	c.Flags().StringVar(&f.name, "cluster", "", "the cluster's name, for people")
+	c.Flags().StringVar(&f.name, "cluster", "", "display name of the cluster")
 	tool.Must(c.MarkFlagRequired("cluster"))
-	c.Flags().BoolVar(&f.force, "force", false, "found another cluster though the one that the commands' file names answers")
+	c.Flags().BoolVar(&f.force, "force", false, "initialize another cluster although the one in the commands' file answers")
 	c.Flags().StringVar(&f.auth, "auth", "", "gauthd's file ["+config.AuthPath+"]")
-	c.Flags().StringVar(&f.client, "client", config.ClientPath, "where to write the commands' file")
-	c.Flags().StringVar(&f.ca, "ca", config.CAFile, "where to write the authority's certificate")
+	c.Flags().StringVar(&f.client, "client", config.ClientPath, "path of the commands' file")
+	c.Flags().StringVar(&f.ca, "ca", config.CAFile, "path of the CA certificate")
 	return c
 }
 
 func (t commands) found(ctx context.Context, f initOptions) error {
 	var err error
-	for _, path := range []*string{&f.ca, &f.client} { // they stand in files that are read from anywhere
+	for _, path := range []*string{&f.ca, &f.client} { // the files that contain them may be read from any directory
 		if *path, err = filepath.Abs(*path); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (t commands) found(ctx context.Context, f initOptions) error {
 		return err
 	}
 	if _, err := pki.NewClusterID(f.name); err != nil { // before any file is written
-		return &ui.UsageError{Problem: fmt.Sprintf("not a cluster's name: %q", f.name), Advice: "write up to 40 lower-case letters, digits and inner dashes"}
+		return &ui.UsageError{Problem: fmt.Sprintf("not a cluster name: %q", f.name), Advice: "write up to 40 lower-case letters, digits and inner dashes"}
 	}
 	advertise := t.findAdvertised(ctx, f.config, cfg, anyHost)
 	if path := cmp.Or(f.config, config.ControllerPath); advertise != cfg.Advertise && exists(path) {
@@ -122,10 +122,10 @@ func (t commands) found(ctx context.Context, f initOptions) error {
 	return t.Printed(nil, "cluster %s", id)
 }
 
-// certify makes the cluster's CA and the certificates of this host's daemons. It returns the
-// cluster's id and the CA certificate.
+// certify creates the cluster's CA and the certificates of this host's daemons. It returns the
+// cluster's ID and the CA certificate.
 func (f initOptions) certify(cfg config.Controller, authDir string) (id, authority string, err error) {
-	if err := pki.MakePrivate(cfg.DataDir); err != nil { // before what lies in it, which would let everybody pass
+	if err := pki.MakePrivate(cfg.DataDir); err != nil { // before its content, whose creation would make it accessible to all
 		return "", "", err
 	}
 	ca, err := newAuthority(cfg.PKIDir, f.name)
@@ -202,19 +202,19 @@ func (t commands) writeDaemon(name, file, standard string, present, controllers 
 	return err
 }
 
-// notYet refuses to found a cluster on a host that belongs to one: as a controller, whose keys are
-// in dir, or, unless force, because its commands' file names controllers of which one answers.
+// notYet refuses to initialize a cluster on a host that belongs to one: as a controller, whose keys
+// are in dir, or, unless force, because a controller in its commands' file answers.
 func notYet(ctx context.Context, dir string, force bool) error {
 	if _, err := os.Stat(filepath.Join(dir, pki.IdentityFile)); err == nil {
-		return hint.New(fmt.Errorf("this host is a controller already: %s exists", filepath.Join(dir, pki.IdentityFile)),
-			"another controller joins with gctl join; to begin anew, move the folder away, and data_dir too")
+		return hint.New(fmt.Errorf("this host is already a controller: %s exists", filepath.Join(dir, pki.IdentityFile)),
+			"another controller joins with gctl join; to start over, move the directory and data_dir away")
 	}
 	if force {
 		return nil
 	}
 	present, err := config.LoadClient("")
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // GREYLAG_CONFIG names what is yet to be written
+	case errors.Is(err, fs.ErrNotExist): // GREYLAG_CONFIG names a file still to be written
 		return nil
 	case err != nil:
 		return wrongFile(err)
@@ -225,39 +225,39 @@ func notYet(ctx context.Context, dir string, force bool) error {
 			from = config.ClientPath
 		}
 		return hint.New(fmt.Errorf("a cluster exists already: the controller %s of the commands' file %s answers", alive, from),
-			"another controller joins with gctl join; --force founds a second cluster beside it")
+			"another controller joins with gctl join; --force initializes a second cluster")
 	}
 	return nil
 }
 
-// answerTime is how long a controller may take to answer, all of them at once.
+// answerTime is the time limit of all controllers together for an answer.
 const answerTime = 3 * time.Second
 
-// answering is the first of the addresses at which a program speaks TLS; "" when none does. Nothing
-// is asked there and nothing believed, so whose certificate it shows does not matter.
+// answering returns the first address at which a program speaks TLS; "" if none does. Nothing is
+// sent and nothing trusted, so its certificate does not matter.
 func answering(ctx context.Context, addresses []string) string {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	heard := make([]bool, len(addresses))
+	answered := make([]bool, len(addresses))
 	var asked sync.WaitGroup
 	for i, address := range addresses {
 		asked.Go(func() {
 			dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}}
 			conn, err := dialer.DialContext(ctx, "tcp", address)
-			if heard[i] = err == nil; heard[i] {
+			if answered[i] = err == nil; answered[i] {
 				conn.Close()
 			}
 		})
 	}
 	asked.Wait()
-	if i := slices.Index(heard, true); i >= 0 {
+	if i := slices.Index(answered, true); i >= 0 {
 		return addresses[i]
 	}
 	return ""
 }
 
-// newAuthority makes the CA, or goes on with the one that an init that broke off
-// has left: one that has signed nothing yet.
+// newAuthority creates the CA, or continues with that of an interrupted init: one that has signed
+// nothing yet.
 func newAuthority(dir, name string) (*pki.CA, error) {
 	ca, err := pki.OpenCA(dir)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
@@ -273,8 +273,8 @@ func newAuthority(dir, name string) (*pki.CA, error) {
 	return ca, ca.Save(dir)
 }
 
-// controllerGrant names the ways in which programs that check host names may reach
-// the controller.
+// controllerGrant returns the names under which programs that check host names may reach the
+// controller.
 func controllerGrant(cfg config.Controller, id string) pki.Grant {
 	g := pki.Grant{Peer: pki.Peer{ClusterID: id, Role: pki.RoleController, Name: cfg.Name}, Hosts: []string{cfg.Name, "localhost", "127.0.0.1", "::1"}}
 	if host, _, err := net.SplitHostPort(cfg.Advertise); err == nil && host != cfg.Name {
@@ -283,7 +283,7 @@ func controllerGrant(cfg config.Controller, id string) pki.Grant {
 	return g
 }
 
-// bootstrap lets gctld make the log.
+// bootstrap makes gctld create the log.
 func (t commands) bootstrap(f initOptions) error {
 	path, err := tool.FindController()
 	if err != nil {
@@ -296,7 +296,7 @@ func (t commands) bootstrap(f initOptions) error {
 	command := exec.Command(path, args...)
 	command.Env, command.Stdout, command.Stderr = t.Environ, t.Stderr, t.Stderr
 	if err := command.Run(); err != nil {
-		return hint.New(fmt.Errorf("gctld init: %w", err), "mend what it says and run gctld init again")
+		return hint.New(fmt.Errorf("gctld init: %w", err), "fix the problem and run gctld init again")
 	}
 	return nil
 }
@@ -310,7 +310,35 @@ func shortHost() (short, full string) {
 	return short, full
 }
 
-// wrongFile is an error of a configuration file; all of its faults are told.
+// wrongFile is an error of a configuration file, with all its problems.
 func wrongFile(err error) error {
 	return &ui.UsageError{Problem: err.Error(), Advice: "gctl config check finds all mistakes"}
 }
+<<<<<<< ours
+||||||| base
+
+// adviceError adds advice to an error.
+type adviceError struct {
+	error
+	advice string
+}
+
+// Unwrap is the error alone.
+func (e *adviceError) Unwrap() error { return e.error }
+
+// Hint is the advice.
+func (e *adviceError) Hint() string { return e.advice }
+=======
+
+// adviceError adds a hint to an error.
+type adviceError struct {
+	error
+	advice string
+}
+
+// Unwrap returns the error without the hint.
+func (e *adviceError) Unwrap() error { return e.error }
+
+// Hint returns the hint.
+func (e *adviceError) Hint() string { return e.advice }
+>>>>>>> theirs

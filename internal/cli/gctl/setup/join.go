@@ -27,7 +27,7 @@ token says. It gets the host's certificate, keeps it where the daemon's file say
 where there is none. An existing file does not change: what it lacks is printed.
 TOKEN@HOST is what gctl cluster token prints on a controller; HOST may have a port.`
 
-// joining is what gctl join was asked for.
+// joining holds the options of gctl join.
 type joining struct {
 	token            pki.JoinToken
 	address          string
@@ -44,7 +44,7 @@ func (t commands) join() *cobra.Command {
 			if j.token, j.address, err = pki.ParseJoin(args[0], config.DefaultPort); err != nil {
 				return &ui.UsageError{Problem: err.Error(), Advice: "copy the whole line that gctl cluster token prints"}
 			}
-			for _, path := range []*string{&j.ca, &j.client} { // they stand in files that are read from anywhere
+			for _, path := range []*string{&j.ca, &j.client} { // the files that contain them may be read from any directory
 				if *path, err = filepath.Abs(*path); err != nil {
 					return err
 				}
@@ -54,17 +54,17 @@ func (t commands) join() *cobra.Command {
 	}
 	c.Flags().StringVar(&j.config, "config", "", "the daemon's file [its own, in /etc/greylag]")
 	c.Flags().StringVar(&j.role, "role", "", "refuse a token for another role: node, auth or controller")
-	c.Flags().StringVar(&j.name, "name", "", "the host's name [as the daemon's file says]")
-	c.Flags().StringVar(&j.client, "client", config.ClientPath, "where to write the commands' file, unless it exists")
-	c.Flags().StringVar(&j.ca, "ca", config.CAFile, "where to write the authority's certificate")
+	c.Flags().StringVar(&j.name, "name", "", "the host's name [from the daemon's file]")
+	c.Flags().StringVar(&j.client, "client", config.ClientPath, "path of the commands' file, unless it exists")
+	c.Flags().StringVar(&j.ca, "ca", config.CAFile, "path of the CA certificate")
 	return c
 }
 
-// place is where a role's daemon keeps its certificate, and who it is.
+// place is the certificate folder of a role's daemon, and its identity.
 type place struct {
 	pkiDir, name, advertise, socket string
 	dataDir                         string   // of a node or a controller
-	controllers                     []string // that the daemon's file names; none for a controller
+	controllers                     []string // in the daemon's file; none for a controller
 	daemon                          daemonFile
 	ctld                            config.Controller // of a controller
 }
@@ -102,17 +102,17 @@ func (j joining) placeOf() (place, error) {
 
 func (t commands) enter(ctx context.Context, j joining) error {
 	if j.role != "" && j.role != string(j.token.Role) {
-		return &ui.UsageError{Problem: fmt.Sprintf("the token is for the role %s, not %s", j.token.Role, j.role), Advice: "make one with gctl cluster token --role " + j.role}
+		return &ui.UsageError{Problem: fmt.Sprintf("the token is for the role %s, not %s", j.token.Role, j.role), Advice: "create one with gctl cluster token --role " + j.role}
 	}
 	if j.token.Expired(time.Now()) {
-		return &ui.UsageError{Problem: "the token expired on " + j.token.Expires.Local().Format(ui.TimeLayout), Advice: "make another with gctl cluster token; or is this host's clock wrong?"}
+		return &ui.UsageError{Problem: "the token expired on " + j.token.Expires.Local().Format(ui.TimeLayout), Advice: "create another with gctl cluster token, or check this host's clock"}
 	}
 	at, err := j.placeOf()
 	if err != nil {
 		return err
 	}
 	if _, err := pki.OpenCA(at.pkiDir); err == nil && j.token.Role == pki.RoleController {
-		return hint.New(fmt.Errorf("this host is a controller already: %s holds a CA", at.pkiDir), "to join anew, move the folder away, and data_dir too")
+		return hint.New(fmt.Errorf("this host is already a controller: %s holds a CA", at.pkiDir), "to join again, move the directory and data_dir away")
 	}
 	if j.token.Role == pki.RoleController {
 		at.advertise = t.findAdvertised(ctx, j.config, at.ctld, j.address)
@@ -131,7 +131,7 @@ func (t commands) enter(ctx context.Context, j joining) error {
 	if err != nil {
 		return err
 	}
-	if at.dataDir != "" { // before what lies in it, which would let everybody pass
+	if at.dataDir != "" { // before its content, whose creation would make it accessible to all
 		if err := pki.MakePrivate(at.dataDir); err != nil {
 			return err
 		}
@@ -153,14 +153,14 @@ func (j joining) refused(err error) error {
 	if connect.CodeOf(err) != connect.CodeUnavailable {
 		return err
 	}
-	return hint.New(err, fmt.Sprintf("is gctld running at %s, and is its port open to this host? the token is valid at each controller: gctl join TOKEN@HOST", j.address))
+	return hint.New(err, fmt.Sprintf("check that gctld runs at %s and its port is open to this host; the token is valid at each controller: gctl join TOKEN@HOST", j.address))
 }
 
-// controllersFile, in a controller's data_dir, names those that gctld asks to be
-// made a member.
+// controllersFile, in a controller's data_dir, names the controllers that gctld asks to be made a
+// member.
 const controllersFile = "controllers"
 
-// keepCAKey saves what makes a controller able to let others join.
+// keepCAKey saves what a controller needs to let others join.
 func keepCAKey(dir string, trust *pki.Trust, key []byte) error {
 	if len(key) == 0 {
 		return errors.New("the controller sent no CA key, which a controller needs")

@@ -16,7 +16,7 @@ func overlap(a, b []string) bool {
 	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
 
-// daemonFile is a daemon and the file that it reads, "" for the standard one.
+// daemonFile is a daemon and its configuration file, "" for the standard one.
 type daemonFile struct{ program, file string }
 
 // systemdRuns reports whether systemd is the service manager of this host (sd_booted(3)).

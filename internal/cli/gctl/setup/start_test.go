@@ -11,7 +11,8 @@ import (
 	"github.com/greylag/greylag/internal/hint"
 )
 
-// TestHowToStartDaemons: systemctl is named only where it would start the daemon with its file.
+// TestHowToStartDaemons checks that systemctl is named only where it would start the daemon with
+// its file.
 func TestHowToStartDaemons(t *testing.T) {
 	for _, c := range []struct {
 		systemd bool
@@ -29,7 +30,8 @@ func TestHowToStartDaemons(t *testing.T) {
 	}
 }
 
-// TestAddressThatOthersCanDial: a host name that leads to the loopback alone is no address for others.
+// TestAddressThatOthersCanDial checks that a host name that resolves to loopback only is no address
+// for others.
 func TestAddressThatOthersCanDial(t *testing.T) {
 	for _, c := range []struct{ address, own, want string }{
 		{"10.0.0.1:7117", "ctl1", "10.0.0.1:7117"},
@@ -49,7 +51,7 @@ func TestAddressThatOthersCanDial(t *testing.T) {
 	}
 }
 
-// TestReachable: the settings lead others to an address at which the controller listens.
+// TestReachable checks that the settings lead others to an address at which the controller listens.
 func TestReachable(t *testing.T) {
 	for _, c := range []struct{ listen, want string }{
 		{":7117", `set advertise = "10.0.0.1:7117"`},
@@ -63,7 +65,8 @@ func TestReachable(t *testing.T) {
 	}
 }
 
-// TestJoinNamesTheAddressOfTheToken: a host that joins has no file that names the controllers.
+// TestJoinNamesTheAddressOfTheToken checks the message on a host that joins, which has no file that
+// names the controllers.
 func TestJoinNamesTheAddressOfTheToken(t *testing.T) {
 	j := joining{address: "ctl1:7117"}
 	if err := j.refused(connect.NewError(connect.CodeUnavailable, errors.New("refuses connections"))); !strings.Contains(hint.Of(err), "check that gctld runs at ctl1:7117,") {

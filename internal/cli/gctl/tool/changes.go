@@ -9,10 +9,10 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
-// maxPolicy is the most bytes of such a file.
+// maxPolicy is the largest size of such a file, in bytes.
 const maxPolicy = 4 << 20
 
-// PrintChange prints what a file changed, or would change, and what is odd about it.
+// PrintChange prints what a file changed, or would change, and its warnings.
 func (t *Tool) PrintChange(diff string, version uint64, dry bool, warnings ...string) error {
 	if t.JSON {
 		return t.WriteJSON(struct {
@@ -32,14 +32,14 @@ func (t *Tool) PrintChange(diff string, version uint64, dry bool, warnings ...st
 	case diff == "":
 		t.Note("nothing changes")
 	case dry:
-		t.Note("this is what would change; nothing was")
+		t.Note("dry run: nothing changed")
 	default:
-		t.Note("version %d is in force", version)
+		t.Note("current version: %d", version)
 	}
 	return nil
 }
 
-// FileLabel is what a file is called in messages.
+// FileLabel returns a file's name in messages.
 func FileLabel(path string) string {
 	if path == "-" {
 		return "standard input"
@@ -63,7 +63,7 @@ func (t *Tool) ReadText(path string) (string, error) {
 		return "", ui.Unread(err)
 	}
 	if len(text) > maxPolicy {
-		return "", &ui.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, maxPolicy>>20), Advice: "is it the right file?"}
+		return "", &ui.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, maxPolicy>>20), Advice: "check that it is the right file"}
 	}
 	if !utf8.Valid(text) {
 		return "", &ui.UsageError{Problem: path + " is not UTF-8", Advice: "convert it: iconv -f LATIN1 -t UTF-8 " + path}

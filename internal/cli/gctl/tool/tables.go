@@ -6,14 +6,14 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
-// TableForm is how a table is printed: for people, or with | for programs.
+// TableForm is the format of a table: for people, or with | for programs.
 type TableForm struct{ Parsable, Parsable2, NoHeader bool }
 
 // AddFlags adds the options that choose the form.
 func (f *TableForm) AddFlags(c *cobra.Command) {
-	c.Flags().BoolVarP(&f.Parsable, "parsable", "p", false, "fields with | behind each")
+	c.Flags().BoolVarP(&f.Parsable, "parsable", "p", false, "fields with | after each")
 	c.Flags().BoolVarP(&f.Parsable2, "parsable2", "P", false, "fields with | between them")
-	c.Flags().BoolVarP(&f.NoHeader, "noheader", "n", false, "no line of headings")
+	c.Flags().BoolVarP(&f.NoHeader, "noheader", "n", false, "no header line")
 	c.MarkFlagsMutuallyExclusive("parsable", "parsable2")
 }
 

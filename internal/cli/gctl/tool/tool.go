@@ -114,10 +114,10 @@ func (t *Tool) CompleteArgs(ask func(context.Context, ui.Cluster) []string) cobr
 // slurmWords maps the commands of Slurm, and the words that scontrol accepts alone or after "show",
 // to the command that does the same here.
 var slurmWords = map[string]string{
-	"suspend":     "jobs are not suspended: gctl requeue JOB ends one and runs it again, gctl hold JOB keeps back one that waits",
+	"suspend":     "jobs cannot be suspended: gctl requeue JOB ends a job and runs it again, gctl hold JOB holds a pending one",
 	"requeuehold": "gctl requeue JOB, and then gctl hold JOB",
 	"uhold":       "gctl hold JOB: its owner may release it", "top": "gctl update job JOB nice=-N, as an operator",
-	"ping": "gctl cluster status", "reconfigure": "gctl apply -f FILE changes the policy at once; controllers and nodes are started again for their own files",
+	"ping": "gctl cluster status", "reconfigure": "gctl apply -f FILE changes the policy at once; restart controllers and nodes for their own files",
 	"takeover": "gctl cluster transfer", "shutdown": "systemctl stop gctld, on each controller",
 	"create":   "partitions and reservations are in the policy: gctl show policy, then gctl apply -f FILE",
 	"delete":   "partitions and reservations are in the policy: gctl show policy, then gctl apply -f FILE",
@@ -125,11 +125,11 @@ var slurmWords = map[string]string{
 	"sprio": "gctl priority", "sshare": "gctl shares", "sacct": "gctl acct", "sinfo": "gctl info", "sreport": "gctl report",
 	"sbatch": "gsubmit", "squeue": "gqueue", "scancel": "gcancel", "sacctmgr": "gctl account",
 	"scontrol":    "gctl show, gctl update, gctl drain, ...: see gctl --help",
-	"show jobs":   "gqueue lists jobs; gctl show job JOB tells all about one",
+	"show jobs":   "gqueue lists jobs; gctl show job JOB shows one",
 	"show config": "gctl show policy",
 	"show steps":  "jobs have no steps: gctl show job JOB", "show step": "jobs have no steps: gctl show job JOB",
 	"show assoc_mgr": "gctl account list", "show topology": "gctl topology show", "show daemons": "gctl cluster status",
-	"show hostnames": "gctl nodes NODES lists nodes one a line",
+	"show hostnames": "gctl nodes NODES lists one node per line",
 }
 
 // slurmWord returns what replaces a word of scontrol after a command; "" when it is not one.
@@ -156,5 +156,5 @@ func (t *Tool) Printed(err error, format string, args ...any) error {
 
 // AddControllerFlag adds --controller to a command. Without it gauthd chooses the controller.
 func (t *Tool) AddControllerFlag(c *cobra.Command) {
-	c.Flags().StringVar(&t.Controller, "controller", "", "ask this controller, HOST or HOST:PORT, and no other")
+	c.Flags().StringVar(&t.Controller, "controller", "", "ask only this controller, HOST or HOST:PORT")
 }

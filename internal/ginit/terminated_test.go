@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// TestToldBefore checks that a SIGTERM before the program exists ends it, and that other signals
+// TestTerminatedBefore checks that a SIGTERM before the program exists ends it, and that other signals
 // are kept for it in order.
-func TestToldBefore(t *testing.T) {
+func TestTerminatedBefore(t *testing.T) {
 	signals := make(chan os.Signal, 3)
 	signals <- syscall.SIGUSR1
 	signals <- syscall.SIGUSR2
-	if told(signals) || <-signals != syscall.SIGUSR1 || <-signals != syscall.SIGUSR2 {
+	if terminated(signals) || <-signals != syscall.SIGUSR1 || <-signals != syscall.SIGUSR2 {
 		t.Error("a signal that ends nothing was taken for one, or lost")
 	}
 	signals <- syscall.SIGUSR1

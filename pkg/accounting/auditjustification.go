@@ -8,17 +8,16 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// auditedLien is what a journal says of a lien as long as it may be charged for what was
-// counted.
+// auditedLien is a lien as the journal describes it, while it may still be charged for metered use.
 type auditedLien struct {
 	held    Credits
-	counted Credits // charged for what was counted, less what was given back of it
-	rates   []Rate  // of its quote; none of one whose prices float
-	wanted  string  // the type that it wanted, of one that does
-	final   bool    // nothing more is counted
+	counted Credits // charged for metered use, less refunds of it
+	rates   []Rate  // of its quote; empty for floating prices
+	wanted  string  // the type that it requested, for floating prices
+	final   bool    // no more use will be metered
 }
 
-// quotedBy takes over which prices bind.
+// quotedBy records the prices that bind.
 func (n *auditedLien) quotedBy(e *Entry) {
 	switch {
 	case !e.For.Floating:
@@ -28,20 +27,20 @@ func (n *auditedLien) quotedBy(e *Entry) {
 	}
 }
 
-// putKey is a lien and a bucket that bounds what it pays of one.
+// putKey is a lien and a bucket that limits the amount per lien.
 type putKey struct {
 	lien   LienID
 	bucket BucketID
 }
 
-// owing is a charge of which entries are to come.
+// owing is a charge with entries still to come.
 type owing struct {
 	lien LienID
 	left Credits
 }
 
-// judge compares an entry with what it says it was allowed by. The answer is what is wrong.
-func (a *Audit) judge(e *Entry, b *auditedBucket) string {
+// checkEntry compares an entry with its justification. It returns what is wrong, or "".
+func (a *Audit) checkEntry(e *Entry, b *auditedBucket) string {
 	if a.owes.left > 0 && !a.full() && (e.Lien != a.owes.lien || e.Bill == nil) {
 		return fmt.Sprintf("%s of what lien %s is charged are missing before it", a.owes.left, a.owes.lien)
 	}
@@ -66,14 +65,14 @@ func (a *Audit) judge(e *Entry, b *auditedBucket) string {
 	bills := e.Kind == Captured || e.Kind == Overshoot || e.Kind == Refunded
 	switch {
 	case bills != (e.Bill != nil):
-		return "a bill stands where something is charged or given back, and nowhere else"
+		return "a bill stands where something is charged or refunded, and nowhere else"
 	case bills:
 		return a.billed(e)
 	}
 	return ""
 }
 
-// begin takes the terms of a new bucket.
+// begin records the terms of a new bucket.
 func (a *Audit) begin(e *Entry, b *auditedBucket) string {
 	g := e.Terms
 	switch {
@@ -86,7 +85,7 @@ func (a *Audit) begin(e *Entry, b *auditedBucket) string {
 	return ""
 }
 
-// allowed says why a bucket may not pay: whose it is, when, and for what.
+// allowed returns why a bucket may not pay: its owner, its validity, or its scope.
 func (a *Audit) allowed(e *Entry, b *auditedBucket) string {
 	x, g := e.For, b.terms
 	if len(x.Chain) == 0 || x.Chain[0] != e.Node {
@@ -113,7 +112,7 @@ func (a *Audit) allowed(e *Entry, b *auditedBucket) string {
 	return a.inScope(e, g)
 }
 
-// inScope says why what a lien is for is beyond the scope of a bucket.
+// inScope returns why the lien's purpose is outside a bucket's scope, or "".
 func (a *Audit) inScope(e *Entry, g *Grant) string {
 	x, s, id := e.For, &g.Scope, e.Debit.Bucket
 	for _, list := range []struct {
@@ -145,8 +144,8 @@ func typesOf(rates []Rate) (types []string) {
 	return types
 }
 
-// billed recomputes a bill: segments no longer than they can have been, at the prices of
-// the quote, come to what was charged for them so far, and what is left of it.
+// billed recomputes a bill: segments no longer than possible, at the quoted prices, come to what
+// was charged for them so far and what is left.
 func (a *Audit) billed(e *Entry) string {
 	b, n := e.Bill, a.liens[e.Lien]
 	a.owes = owing{}
@@ -195,11 +194,11 @@ func (a *Audit) billed(e *Entry) string {
 	return ""
 }
 
-// full reports whether as much was granted and owed as there may ever be: what is charged
-// beyond it is nobody's debt.
+// full reports whether the total ever granted and owed is at its bound: a charge beyond it becomes
+// no debt.
 func (a *Audit) full() bool { return a.owed-a.outside[External]-a.outside[Promotion] >= maxTotal }
 
-// possible says why a segment cannot be, if it ended at an instant.
+// possible returns why a segment that ended at an instant is impossible, or "".
 func (x *BillSegment) possible(end cluster.Instant) string {
 	gpus := int64(0)
 	for _, p := range x.Shares {
@@ -215,7 +214,7 @@ func (x *BillSegment) possible(end cluster.Instant) string {
 	return ""
 }
 
-// quoted is what a GPU of a type costs by a quote: no more than one of the wanted type.
+// quoted returns the price of a GPU of a type under a quote: at most that of the requested type.
 func quoted(rates []Rate, gpuType string) Credits {
 	price := rates[0].Price
 	for _, r := range rates {

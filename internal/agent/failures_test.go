@@ -61,7 +61,7 @@ func TestControllersAway(t *testing.T) {
 	n.change(func() { n.down = false })
 	end := n.settled(at(1, 1))
 	if ran := end.GetEnded().AsTime().Sub(end.GetStarted().AsTime()); end.GetExitCode() != 5 || end.GetRanMs()+1 < ran.Milliseconds() {
-		t.Errorf("ended while nobody listened: %v", end)
+		t.Errorf("ended without a listener: %v", end)
 	}
 	n.until("accepted", func() bool { task := n.last(at(2, 1)); return task != nil && task.GetPhase() == "wanted" })
 	n.change(func() { n.put([]byte("#!/bin/sh\nexit 6\n")) })
@@ -254,20 +254,20 @@ func TestRegistryHangs(t *testing.T) {
 	}
 }
 
-// TestRegistryInTrouble checks that a failing registry is retried until it reports a fault of the
+// TestFailingRegistry checks that a failing registry is retried until it reports a fault of the
 // image, which ends the job at once.
-func TestRegistryInTrouble(t *testing.T) {
+func TestFailingRegistry(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
-	troubles := []func(http.ResponseWriter){
+	failures := []func(http.ResponseWriter){
 		func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
 		func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) },
 		func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, // closes the connection
 	}
 	const each = 3 // containerd's client retries up to five times
 	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if n := int(asked.Add(1)-1) / each; n < len(troubles) {
-			troubles[n](w)
+		if n := int(asked.Add(1)-1) / each; n < len(failures) {
+			failures[n](w)
 			return
 		}
 		w.WriteHeader(http.StatusNotFound)
@@ -277,7 +277,7 @@ func TestRegistryInTrouble(t *testing.T) {
 	n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) {
 		w.Image = "docker://" + registry.Listener.Addr().String() + "/team/big:latest"
 	})
-	if end := n.settled(at(1, 1)); end.GetCause() != "image" || !strings.Contains(end.GetMessage(), "not found") || asked.Load() != int64(each*len(troubles)+1) {
+	if end := n.settled(at(1, 1)); end.GetCause() != "image" || !strings.Contains(end.GetMessage(), "not found") || asked.Load() != int64(each*len(failures)+1) {
 		t.Errorf("asked %d times, report: %v", asked.Load(), end)
 	}
 }
@@ -319,13 +319,13 @@ func (h *hardware) Inventory(context.Context) (gpu.Inventory, error) {
 	return inventory, h.broken
 }
 
-func (h *hardware) Watch(ctx context.Context, heard func(gpu.Event)) error {
+func (h *hardware) Watch(ctx context.Context, report func(gpu.Event)) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case e := <-h.events:
-			heard(e)
+			report(e)
 		}
 	}
 }
@@ -407,7 +407,7 @@ func TestGPUsThatDoNotAnswer(t *testing.T) {
 	h.mu.Lock()
 	h.broken = nil
 	h.mu.Unlock()
-	n.until("registered anew", func() bool {
+	n.until("registered again", func() bool {
 		r := n.registry[len(n.registry)-1]
 		return len(r.GetGpus()) == 2 && r.GetFault() == ""
 	})

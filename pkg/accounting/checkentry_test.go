@@ -11,9 +11,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// judged is a journal of which every entry has its grounds: buckets with a scope and an
-// expiry, a job on GPUs of two types that is charged by the hour and at its end, and a debt
-// that is paid.
+// judged returns a journal whose entries all have a justification: buckets with a scope and an
+// expiry, a job on GPUs of two types that is charged hourly and at its end, and a debt that is
+// repaid.
 func judged(t *testing.T) []Entry {
 	t.Helper()
 	p := newPlay(t)
@@ -40,7 +40,7 @@ grant S 100 to=o
 	return p.journal
 }
 
-// forged is the journal with one entry changed and everything after it linked anew.
+// forged returns the journal with one entry changed and the chain after it recomputed.
 func forged(journal []Entry, at int, change func(*Entry)) []Entry {
 	all := slices.Clone(journal)
 	for i := at; i < len(all); i++ {
@@ -58,7 +58,8 @@ func forged(journal []Entry, at int, change func(*Entry)) []Entry {
 	return all
 }
 
-// TestJudged: an entry that its grounds do not allow is the first wrong one, by its number.
+// TestJudged checks that an entry that its justification does not allow is reported as the first
+// wrong one, by number.
 func TestJudged(t *testing.T) {
 	journal := judged(t)
 	first := func(kind EntryKind, also func(*Entry) bool) int {
@@ -77,7 +78,7 @@ func TestJudged(t *testing.T) {
 		says   string
 		at     int
 		change func(*Entry)
-		wrong  int // where it shows; 0: at once
+		wrong  int // the entry that reveals it; 0: the changed one
 	}{
 		{"does not pay for partition spot", scoped, func(e *Entry) { e.For.Partitions = []string{"main", "spot"} }, 0},
 		{"does not pay for GPU type b200", scoped, func(e *Entry) { e.For.On = []string{"b200"} }, 0},
@@ -108,7 +109,7 @@ func TestJudged(t *testing.T) {
 	}
 }
 
-// firstWrong is what an audit says of a journal.
+// firstWrong returns the error of an audit of a journal.
 func firstWrong(journal []Entry) string {
 	var a Audit
 	for i := range journal {
@@ -119,8 +120,8 @@ func firstWrong(journal []Entry) string {
 	return ""
 }
 
-// TestJudgedPrices: a price that was not in force, in a quote or in a bill that follows the
-// prices, is found by who has the list of them.
+// TestJudgedPrices checks that an audit with the price list finds a price that was not in force, in
+// a quote or in a floating bill.
 func TestJudgedPrices(t *testing.T) {
 	p := newPlay(t)
 	p.run(`
