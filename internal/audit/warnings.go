@@ -245,7 +245,7 @@ func (p *policyChecker) checkAccounts() {
 	check := func(key string, names []string) {
 		for i, name := range names {
 			if p.tree.Account(name) < 0 {
-				p.warn(fmt.Sprintf("%s[%d]", key, i), "there is no account %q", name)
+				p.warn(fmt.Sprintf("%s[%d]", key, i), "no account %q", name)
 			}
 		}
 	}
