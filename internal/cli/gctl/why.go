@@ -80,7 +80,7 @@ func (t commands) printWhy(a *greylagv1.ExplainJobResponse) error {
 		facts = append(facts, [2]string{"waits for", ui.Count(int64(a.UnmetMore), "more job")})
 	}
 	facts = append(facts, [2]string{"requests", strings.TrimPrefix(a.Needs, "needs ")}, [2]string{"nodes",
-		fmt.Sprintf("%d in its partitions, %d suit it, %d are free for it now", a.Nodes, a.Could, a.Free)})
+		fmt.Sprintf("%d in its partitions, %d suitable, %d free now", a.Nodes, a.Could, a.Free)})
 	for _, r := range a.Ruled {
 		facts = append(facts, [2]string{"ruled out", fmt.Sprintf("%d: %s", r.Nodes, r.Says)})
 	}
