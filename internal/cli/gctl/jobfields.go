@@ -143,13 +143,7 @@ func unknownField(name string) error {
 	advice := "changeable fields: " + strings.Join(updatable, ", ")
 	switch near := getopt.Closest(name, updatable); {
 	case name == "priority":
-<<<<<<< ours
-		advice = "priority is reckoned anew in each pass: an operator raises it with nice=-N, puts a job before others"
-||||||| base
-		advice = "priority is reckoned anew in each pass: nice=-N, by an operator, puts a job before others"
-=======
 		advice = "priority is recomputed in each pass: an operator raises it with nice=-N"
->>>>>>> theirs
 	case name == "gres" || strings.HasPrefix(name, "tres"):
 		advice = "write gpuspernode=N, or gpus=N in total"
 	case near != "":

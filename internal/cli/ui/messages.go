@@ -88,13 +88,7 @@ func (p *Process) Complain(problem, advice string) {
 func (p *Process) TellStale(a *greylagv1.AsOf) {
 	if a.GetStale() {
 		at := TimeOf(a.GetTime()).In(p.Now().Location()).Format(TimeLayout)
-<<<<<<< ours
-		p.Warn(fmt.Sprintf("stale data: state of controller, as --stale asks: it is what controller %s knew at %s", a.GetController(), at))
-||||||| base
-		p.Warn(fmt.Sprintf("not confirmed by a leader, as --stale asks: it is what controller %s knew at %s", a.GetController(), at))
-=======
 		p.Warn(fmt.Sprintf("stale data: state of controller %s at %s", a.GetController(), at))
->>>>>>> theirs
 	}
 }
 
