@@ -264,19 +264,9 @@ func TestAccounts(t *testing.T) {
 	if root.home != "/root" || root.shell == "" || root.groups[0] != 0 {
 		t.Errorf("root: %+v", root)
 	}
-<<<<<<< ours
-	stranger := newAccounts().of(t.Context(), 3_999_999_999, 77)
-	if stranger.home != "" || !slices.Equal(stranger.groups, []uint32{77}) {
-		t.Errorf("a user this host does not know: %+v", stranger)
-||||||| base
-	stranger := newAccounts().of(t.Context(), "nobody-knows", 3_999_999_999, 77)
-	if stranger.home != "" || !slices.Equal(stranger.groups, []uint32{77}) {
-		t.Errorf("a user this host does not know: %+v", stranger)
-=======
-	unknown := newAccounts().of(t.Context(), "unknown-user", 3_999_999_999, 77)
+	unknown := newAccounts().of(t.Context(), 3_999_999_999, 77)
 	if unknown.home != "" || !slices.Equal(unknown.groups, []uint32{77}) {
 		t.Errorf("a user this host does not know: %+v", unknown)
->>>>>>> theirs
 	}
 }
 

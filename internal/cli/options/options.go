@@ -60,17 +60,17 @@ func Reword(c *cobra.Command, text string) string {
 	usage := strings.TrimSuffix(c.UseLine(), " [flags]")
 	switch {
 	case strings.HasPrefix(text, "unknown command ") && !c.HasSubCommands():
-		return fmt.Sprintf("%s takes no words, and %s is given", c.CommandPath(), strings.Fields(text)[2])
+		return fmt.Sprintf("%s takes no arguments, got %s", c.CommandPath(), strings.Fields(text)[2])
 	case scan("accepts between %d and %d arg(s), received %d", &want, &most, &got),
 		scan("accepts at most %d arg(s), received %d", &most, &got):
-		return fmt.Sprintf("%d words are given, it takes at most %d: %s", got, most, usage)
+		return fmt.Sprintf("at most %d arguments, got %d: %s", most, got, usage)
 	case scan("accepts %d arg(s), received %d", &want, &got):
 		if got == 0 {
-			return "nothing is named: " + usage
+			return "missing argument: " + usage
 		}
-		return fmt.Sprintf("%d words are given, it takes %d: %s", got, want, usage)
+		return fmt.Sprintf("%d arguments needed, got %d: %s", want, got, usage)
 	case scan("requires at least %d arg(s), only received %d", &want, &got):
-		return "nothing is named: " + usage
+		return "missing argument: " + usage
 	case strings.HasPrefix(text, "required flag(s) "):
 		words := strings.Split(strings.TrimSuffix(strings.TrimPrefix(text, "required flag(s) "), " not set"), ", ")
 		for i, word := range words {
