@@ -68,15 +68,7 @@ func restarting(err error) bool {
 
 // fetchFailed adds a hint to an error without one.
 func fetchFailed(socket string, err error) error {
-<<<<<<< ours
 	if hint.Of(err) != "" {
-||||||| base
-	var told *Error
-	if errors.As(err, &told) {
-=======
-	var advised *Error
-	if errors.As(err, &advised) {
->>>>>>> theirs
 		return err
 	}
 	return hint.New(fmt.Errorf("%w on %s: %w", ErrNoDaemon, socket, err), fetchHint(err))

@@ -6,27 +6,9 @@ import (
 	"errors"
 	"io"
 	"testing"
-<<<<<<< ours
-||||||| base
-)
 
-// hinted is an error that says what to do.
-type hinted struct{ error }
-=======
-)
-
-// hinted is an error with a hint.
-type hinted struct{ error }
->>>>>>> theirs
-
-<<<<<<< ours
 	"github.com/greylag/greylag/internal/hint"
 )
-||||||| base
-func (hinted) Hint() string { return "mend it" }
-=======
-func (hinted) Hint() string { return "fix it" }
->>>>>>> theirs
 
 func TestStatusAndWords(t *testing.T) {
 	for name, c := range map[string]struct {

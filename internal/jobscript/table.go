@@ -107,7 +107,7 @@ func size(field func(*Options) *cluster.Bytes) func(*Options, string, time.Time)
 func one(what string, field func(*Options) *string) func(*Options, string, time.Time) error {
 	return func(o *Options, v string, _ time.Time) error {
 		if v == "" {
-			return advise("the "+what+" has no name", "is the variable set that it comes from? leave the option out to do without it")
+			return advise("the "+what+" has no name", "is its variable set? omit the option to do without it")
 		}
 		if strings.Contains(v, ",") {
 			return advise("only one "+what+" can be named", "name the one that matters most")

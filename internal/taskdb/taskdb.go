@@ -67,20 +67,10 @@ type Change struct {
 	Floor  uint64 // older sets are no longer accepted; 0: unchanged
 }
 
-<<<<<<< ours
-// Open opens the file, or makes it. fresh says that it holds nothing, because
-// it was not there or could not be read; in the latter case what was there lies
-// beside it under the same name with ".broken". A file of an earlier
-// development version stays in place. ErrInUse, codec.ErrEarlier.
-||||||| base
-// Open opens the file, or makes it. fresh says that it holds nothing, because
-// it was not there or could not be read; in the latter case what was there lies
-// beside it under the same name with ".broken". ErrInUse.
-=======
 // Open opens or creates the file. fresh reports that it holds nothing, because it did not exist or
-// could not be read; in the latter case the old file is next to it with the suffix ".broken". The
-// error may be ErrInUse.
->>>>>>> theirs
+// could not be read; in the latter case the old file is next to it with the suffix ".broken". A
+// file of an earlier development version stays in place. The error may be ErrInUse or
+// codec.ErrEarlier.
 func Open(path string) (db *DB, fresh bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, false, fmt.Errorf("task records: %w", err)

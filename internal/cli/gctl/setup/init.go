@@ -314,31 +314,3 @@ func shortHost() (short, full string) {
 func wrongFile(err error) error {
 	return &ui.UsageError{Problem: err.Error(), Advice: "gctl config check finds all mistakes"}
 }
-<<<<<<< ours
-||||||| base
-
-// adviceError adds advice to an error.
-type adviceError struct {
-	error
-	advice string
-}
-
-// Unwrap is the error alone.
-func (e *adviceError) Unwrap() error { return e.error }
-
-// Hint is the advice.
-func (e *adviceError) Hint() string { return e.advice }
-=======
-
-// adviceError adds a hint to an error.
-type adviceError struct {
-	error
-	advice string
-}
-
-// Unwrap returns the error without the hint.
-func (e *adviceError) Unwrap() error { return e.error }
-
-// Hint returns the hint.
-func (e *adviceError) Hint() string { return e.advice }
->>>>>>> theirs
