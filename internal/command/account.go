@@ -13,7 +13,7 @@ const (
 	AddAccount    AccountAction = iota + 1 // it must not exist
 	ModifyAccount                          // it must exist
 	DeleteAccount                          // with all its users; nothing may be below it
-	PutAccount                             // whether it exists or not, from nothing but what is given
+	PutAccount                             // whether it exists or not, from the edit alone
 )
 
 // AccountEdit changes one account, or with User one user of it, and with Partition that

@@ -9,7 +9,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ErrTampered is wrapped by what is wrong with an audit journal.
+// ErrTampered is wrapped by every error about an audit journal.
 var ErrTampered = errors.New("audit journal is not whole")
 
 // AuditKinds are the kinds of entries of an audit journal; those of signals end in the
@@ -25,13 +25,13 @@ func AuditKinds() []string {
 // AuditHash is a SHA-256 digest.
 type AuditHash [sha256.Size]byte
 
-// AuditEntry is one entry of the audit journal: who changed what, or what the scheduler
-// decided, and whether it was refused. Each carries the hash of the one before it.
+// AuditEntry is one entry of the audit journal: who changed what, or what the scheduler decided,
+// and whether it was refused. Each carries the hash of the previous one.
 type AuditEntry struct {
 	Seq    uint64 // 1 for the first, without gaps
 	Index  uint64 // of the log entry
 	At     cluster.Instant
-	User   string // who asked; "" for the cluster itself
+	User   string // the user who asked; "" for the cluster itself
 	Role   Role
 	Source string // address they came from
 	Kind   string // such as "submit"

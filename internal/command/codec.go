@@ -16,8 +16,8 @@ var ErrMalformed = errors.New("malformed")
 // newer version of Greylag wrote and this one must not guess at.
 var ErrUnsupported = errors.New("written by a newer version of greylag")
 
-// format is the form of everything encoded here, which its first byte says. It changes only
-// when a record can no longer be read by appending fields.
+// format is the form of everything encoded here; it is the first byte. It changes only when
+// appended fields are not enough.
 const format = 1
 
 // Encode writes a command for the log: the format, the kind, the fields. Equal
@@ -105,7 +105,7 @@ func formField(c *codec.Coder) error {
 	return nil
 }
 
-// blank is an empty command of the kind; nil when there is none.
+// blank returns an empty command of the kind; nil for an unknown kind.
 func blank(k kind) Command {
 	switch k {
 	case kindInit:

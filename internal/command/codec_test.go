@@ -67,7 +67,7 @@ func TestJobsAndResultsSurvive(t *testing.T) {
 
 const golden = "testdata/commands-v1.golden"
 
-// TestGolden: what version 1 wrote must load for ever, with the values it had.
+// TestGolden checks that what version 1 wrote loads permanently, with the values it had.
 // Each line is the command's type, its bytes in hexadecimal, its value as JSON.
 func TestGolden(t *testing.T) {
 	data, err := os.ReadFile(golden)
@@ -114,7 +114,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// missing says what of want is not in got; got may have more fields.
+// missing returns what of want is not in got; got may have more fields.
 func missing(want, got any) string {
 	switch w := want.(type) {
 	case map[string]any:

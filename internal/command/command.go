@@ -56,7 +56,7 @@ const (
 	RoleAdmin
 )
 
-// Actor is who asked for a change, as the API authenticated them.
+// Actor is the user who asked for a change, as the API authenticated them.
 type Actor struct {
 	Identity cluster.Identity
 	Role     Role
@@ -235,7 +235,7 @@ type ApplyPolicy struct {
 	Expect  uint64 // version that must be in force; 0 means any
 }
 
-// TokenKind is what a join token lets its bearer become.
+// TokenKind is the role that a join token gives to a host.
 type TokenKind uint8
 
 // The kinds.

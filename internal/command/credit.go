@@ -12,10 +12,10 @@ type CreditAction uint8
 // The actions.
 const (
 	GrantCredits CreditAction = iota + 1
-	VoidBucket                // what is left of one is taken back
+	VoidBucket                // void the rest of a bucket
 	SetPrice                  // of a GPU type, from an instant on
 	SetBudget                 // of an account or of a user in it
-	RefundJob                 // give back of what an attempt spent
+	RefundJob                 // refund a part of what an attempt was charged
 	CorrectJob                // charge an attempt more
 	CloseCredits              // close a period
 )
@@ -46,7 +46,7 @@ type ChangeCredits struct {
 	Scope    accounting.Scope
 	Cutoff   bool
 	Code     string
-	Redeems  int64
+	Redeems  int64 // lang:ok grants that a promotion code is good for
 	// Of the rest.
 	Bucket   accounting.BucketID
 	GPUType  string
@@ -60,7 +60,7 @@ type ChangeCredits struct {
 	Note     string // why
 }
 
-// MeterJobs says how long tasks have run, as their nodes count.
+// MeterJobs reports how long tasks have run, as their nodes count.
 type MeterJobs struct {
 	Samples []JobSample
 }

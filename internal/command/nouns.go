@@ -5,7 +5,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// JobFields are those of a job but for its Spec, for records that keep the
+// JobFields codes a job except its Spec, for records that keep the
 // specification apart. They are for the log, snapshots and the archive.
 func JobFields(c *codec.Coder, x *cluster.Job) {
 	codec.Uint(c, &x.ID)

@@ -37,8 +37,7 @@ type Submitted struct {
 	Counts []int32 // elements; 0 when it is no array
 	Index  uint64  // of the entry that stored them
 	Again  bool    // a repeated request: nothing was stored now
-	// SetAside is what was set aside for all of them; Over are budgets that are only
-	// warned about and exceeded now.
+	// SetAside is the credits set aside for all of them; Over lists exceeded soft budgets.
 	SetAside accounting.Credits
 	Over     []accounting.Warning
 }
@@ -50,7 +49,7 @@ type Outcomes struct {
 	Again bool
 }
 
-// Outcome is what was done to one job.
+// Outcome is the result for one job.
 type Outcome struct {
 	Job     cluster.JobID
 	Ref     cluster.JobRef

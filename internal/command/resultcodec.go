@@ -105,7 +105,7 @@ func doneFields(c *codec.Coder, x *Done) {
 	codec.List(c, &x.Notes, codec.String)
 }
 
-// Again is not remembered: it is what the repetition adds.
+// Again is not remembered: the repetition adds it.
 
 func submittedFields(c *codec.Coder, x *Submitted) {
 	codec.List(c, &x.First, codec.Uint)

@@ -5,8 +5,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// SetTopology replaces the fabric: the switches that nodes hang on, and NVLink blocks.
-// The nodes of a switch are names or host list expressions. No switches take it away.
+// SetTopology replaces the fabric: the switches that nodes are attached to, and NVLink blocks.
+// The nodes of a switch are names or host list expressions. Without switches the fabric is removed.
 type SetTopology struct {
 	Request  RequestID
 	Actor    Actor
