@@ -59,7 +59,7 @@ func canonical(all []int32) []command.IndexRange {
 	return ranges
 }
 
-// count is the elements of canonical ranges; ok is false for others.
+// countOf returns the elements of canonical ranges; ok is false for others.
 func countOf(ranges []command.IndexRange) (count int32, ok bool) {
 	var sum int64
 	last := int64(-1)

@@ -52,8 +52,8 @@ func (s *State) granted(j *cluster.Job) (all []accounting.GPUs) {
 	return all
 }
 
-// unpaidType says why a placement is on GPUs that are not paid for: of a type that came
-// after the job, of which buckets know nothing. Credits are set aside anew then.
+// unpaidType returns why a placement is on GPUs that are not paid for: their type was added after
+// the job, so no bucket considered it. New credits are set aside then.
 func (s *State) unpaidType(p *cluster.PlannedStart) string {
 	old, _ := s.pending.Get(p.Job)
 	n, held := s.lienOf(old.ID, old.Attempt+1)
@@ -86,10 +86,10 @@ func withGPU(all []accounting.GPUs, kind string) []accounting.GPUs {
 	return append(all, accounting.GPUs{Type: kind, Count: 1})
 }
 
-// bill charges an attempt whose nodes are all clean: its interval in the log at the
-// price that was quoted, and gives back the rest. What passed after its end until the log
-// heard of it is not charged, nor is what nodes that were lost cannot vouch for, unless
-// they come back within a day; what a fault of the cluster destroyed is given back.
+// bill charges an attempt whose nodes are all clean for its interval in the log, at the quoted
+// price, and releases the rest. Time after its end until the log learned of it is not charged. Nor
+// is what lost nodes cannot confirm, unless they return within a day. What a fault of the cluster
+// destroyed is refunded.
 func (s *State) bill(j *cluster.Job) {
 	n, held := s.lienOf(j.ID, j.Attempt)
 	if !held {
@@ -118,22 +118,21 @@ func (s *State) bill(j *cluster.Job) {
 	}
 }
 
-// tardy is how much later than a node counted the end of an attempt the log may hear of it
-// and still be what is billed: messages, a new leader and a daemon that is started anew
-// take less.
+// tardy is how much later than a node the log may learn of the end of an attempt and still be
+// billed: messages, a new leader and a restarted daemon take less.
 const tardy = time.Minute
 
-// billableTime is how long an attempt had its GPUs: its interval in the log. Where that is longer
-// than what the nodes of its script counted, since nobody could be told of its end for a
-// while, it is what they counted; and never less than the log heard of while it ran. What the
-// nodes could not even begin, or never had, costs nothing.
+// billableTime returns how long an attempt had its GPUs: its interval in the log. If the nodes of
+// its script counted less, since its end could not be reported for a while, it is what they
+// counted, but at least what the log recorded while it ran. An attempt that never began on its
+// nodes costs nothing.
 func (s *State) billableTime(j *cluster.Job, n *accounting.Lien) time.Duration {
 	interval := j.Ended.Sub(j.Started)
 	if j.Outcome == cluster.NodeFailed && !begun(j) {
 		return 0
 	}
 	had := nodesCounted(j)
-	if had <= 0 && !declined(j) { // nobody can say
+	if had <= 0 && !declined(j) { // unknown
 		return interval
 	}
 	if last := len(n.Segments) - 1; last >= 0 {
@@ -146,8 +145,8 @@ func (s *State) billableTime(j *cluster.Job, n *accounting.Lien) time.Duration {
 	return had
 }
 
-// begun reports whether a job's script began on a node, or may have: of a lost task nobody
-// knows. A task that only keeps its node for the script begins whatever becomes of that.
+// begun reports whether a job's script began on a node, or may have: of a lost task this is
+// unknown. A task that only keeps its node for the script begins in any case.
 func begun(j *cluster.Job) bool {
 	for i := range j.Tasks {
 		t := &j.Tasks[i]
@@ -158,7 +157,7 @@ func begun(j *cluster.Job) bool {
 	return false
 }
 
-// declined reports whether the nodes of a job's script were told to stop it before they had it.
+// declined reports whether the nodes of a job's script were ordered to stop it before they had it.
 func declined(j *cluster.Job) bool {
 	for i := range j.Tasks {
 		if t := &j.Tasks[i]; (i == 0 || j.Spec.EveryNode) && (t.Cause != cluster.Stopped || t.Started > 0) {
@@ -168,9 +167,9 @@ func declined(j *cluster.Job) bool {
 	return true
 }
 
-// nodesCounted is for how long the nodes of a job's script had it, as they say: of several the
-// one that had it longest. Zero where none does. A daemon that was started anew counts from
-// then, and the record of a task's end from its start: each may be too short.
+// nodesCounted returns for how long the nodes of a job's script had it by their own count: the
+// longest of them. Zero if none counted. A restarted daemon counts from its restart, and the record
+// of a task's end from its start: each may be too short.
 func nodesCounted(j *cluster.Job) (longest time.Duration) {
 	for i := range j.Tasks {
 		t := &j.Tasks[i]
@@ -194,9 +193,8 @@ func payable(j *cluster.Job, ran time.Duration) time.Duration {
 	return ran
 }
 
-// forgiveFault gives back what a fault or a preemption destroyed of the work: what was
-// charged for the last of it. It answers for how much more of it it would give back if more
-// had been charged.
+// forgiveFault refunds the last part of an attempt that a fault or a preemption destroyed. It
+// returns for how much more of it a later charge would be refunded.
 func (s *State) forgiveFault(j *cluster.Job, id accounting.LienID) (left time.Duration) {
 	if !s.isRefundable(j) {
 		return 0
@@ -208,8 +206,8 @@ func (s *State) forgiveFault(j *cluster.Job, id accounting.LienID) (left time.Du
 	return most - lasted
 }
 
-// giveBackLast refunds what the last part of a bill was charged, as far as it was not
-// given back before.
+// giveBackLast refunds what the last part of a bill was charged, as far as it was not refunded
+// before.
 func (s *State) giveBackLast(n *accounting.Lien, part time.Duration) {
 	_, cost := n.Latest(part)
 	amount := min(cost, n.Paid())
@@ -226,8 +224,8 @@ func (s *State) isRefundable(j *cluster.Job) bool {
 	return j.Outcome == cluster.NodeFailed || j.Outcome == cluster.Preempted && j.Requester != j.Spec.Owner.User
 }
 
-// withdrawLien gives back what was set aside for a job that will not start, or not as it
-// was asked for.
+// withdrawLien releases what was set aside for a job that will not start, or not as it was
+// requested.
 func (s *State) withdrawLien(j *cluster.Job) {
 	n, held := s.lienOf(j.ID, j.Attempt+1)
 	if !held {

@@ -80,7 +80,7 @@ func (t *tables) prices() []cluster.Price {
 	return all
 }
 
-// priceOf is what an hour of a GPU of a type costs now; 0 when nobody has said.
+// priceOf returns what an hour of a GPU of a type costs now; 0 without a price.
 func (t *tables) priceOf(kind string) int64 {
 	p, err := t.credits.Price(kind, t.now)
 	if err != nil {

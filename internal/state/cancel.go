@@ -24,9 +24,8 @@ func (s *State) cancel(c *command.CancelJobs) command.Result {
 	})
 }
 
-// eachJob does something to each job that refs mean, those in the tail apart, and
-// tells what became of each. No refs are a filter that meant nothing, and are
-// remembered as that: a repetition is told the same.
+// eachJob applies do to each active job that refs mean, and returns the result for each. No refs
+// are a filter without a match, and are remembered as such.
 func (s *State) eachJob(id command.RequestID, a command.Actor, refs []cluster.JobRef, do func(*cluster.Job) *command.Refusal) command.Result {
 	if len(refs) > maxRefs {
 		return command.Refusef(command.InvalidArgument, "%d jobs are named, at most %d", len(refs), maxRefs)
@@ -39,7 +38,7 @@ func (s *State) eachJob(id command.RequestID, a command.Actor, refs []cluster.Jo
 			answer.Jobs = append(answer.Jobs, command.Outcome{Job: ref.ID, Ref: ref, Refused: unknownJob(ref)})
 		}
 		for _, id := range s.meant(ids) {
-			if _, twice := done[id]; !twice {
+			if _, duplicate := done[id]; !duplicate {
 				done[id] = none{}
 				answer.Jobs = append(answer.Jobs, s.oneJob(id, a, do))
 			}
@@ -109,7 +108,7 @@ func (s *State) cancelJob(old *cluster.Job, a command.Actor) *command.Refusal {
 	return nil
 }
 
-// cancelPending ends a job that waits, a value that nobody else has yet.
+// cancelPending ends a pending job, a value that is not shared yet.
 func (s *State) cancelPending(j *cluster.Job, by string) {
 	s.step(j, cluster.Cancel)
 	j.Ended, j.Reason, j.Detail, j.Planned, j.Requester = s.now, cluster.ReasonCancelled, cancelledBy(by), 0, by
@@ -124,6 +123,6 @@ func (s *State) signalJob(old *cluster.Job, c *command.CancelJobs) *command.Refu
 	}
 	s.send(s.index, old.ID, c.Signal, c.BatchOnly)
 	j := *old
-	s.put(old, &j) // its nodes are told
+	s.put(old, &j) // so that its nodes follow
 	return nil
 }

@@ -21,7 +21,7 @@ func (s *State) changeCredits(c *command.ChangeCredits) command.Result {
 	if refusal := s.mayChangeCredits(c); refusal != nil {
 		return refusal
 	}
-	receipt, err := s.carryOut(c)
+	receipt, err := s.changeLedger(c)
 	if err != nil {
 		return s.unpaid(err)
 	}
@@ -54,8 +54,8 @@ func (s *State) mayChangeCredits(c *command.ChangeCredits) *command.Refusal {
 	return command.Refuse(command.Denied, "credits are changed by administrators", "ask one; gctl show policy names them")
 }
 
-// carryOut hands a change to the ledger.
-func (s *State) carryOut(c *command.ChangeCredits) (accounting.Receipt, error) {
+// changeLedger hands a change to the ledger.
+func (s *State) changeLedger(c *command.ChangeCredits) (accounting.Receipt, error) {
 	if err := s.sayable(c); err != nil {
 		return accounting.Receipt{}, err
 	}

@@ -73,8 +73,8 @@ func (s *State) mostGPUs(spec *cluster.JobSpec, partitions []string) int32 {
 	return max(most, largest*max(1, spec.Request.Nodes))
 }
 
-// dearestFirst is the GPU types of partitions by price, so that what is set aside
-// lasts whichever a job without a wish gets, and it pays for what it got.
+// dearestFirst returns the GPU types of partitions by price, the most expensive first, so that what
+// is set aside suffices for any type that a job without a preference gets.
 func (s *State) dearestFirst(partitions []string) []string {
 	var types []string
 	for _, name := range partitions {
@@ -317,5 +317,5 @@ func (s *State) moveCredits(touched map[string]struct{}) {
 	}
 }
 
-// Credits is the ledger as it is in the view; nobody may write to it. O(1).
+// Credits returns the ledger of the view, which must not be written. O(1).
 func (v *View) Credits() *accounting.Ledger { return v.credits }

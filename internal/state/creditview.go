@@ -9,7 +9,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Deleted reports whether an account of the ledger, or a user in one, is none any more.
+// Deleted reports whether an account of the ledger, or a user in one, was deleted.
 func (v *View) Deleted(id accounting.PayerID) bool {
 	account, user := accounts.PayerOf(id)
 	return v.accounts.Len() > 0 && (!v.accounts.Has(account) || user != "" && !v.accounts.Member(account, user))
@@ -71,7 +71,7 @@ func (v *View) Quote(owner cluster.Identity, jobs []command.Submission) Quoted {
 	return q.Quoted
 }
 
-// quoting is a quote that is being made, on a state that nobody else has.
+// quoting is a quote in progress, on a state that is not shared.
 type quoting struct {
 	*State
 	Quoted
@@ -179,10 +179,10 @@ func (v *View) TryAccounts(c *command.EditAccounts) *command.Refusal {
 	return refusal
 }
 
-// onTrial is a state like the view, of which nothing is kept.
+// onTrial returns a state equal to the view whose changes are dropped.
 func (v *View) onTrial() *State {
 	s := newState(defaultLimits(), nil)
-	s.tables = v.tables // clones, so that nobody else sees what is written
+	s.tables = v.tables // clones, so that writes are not visible elsewhere
 	s.credits = v.credits.Clone()
 	s.jobTables.dependents = map[cluster.JobID]int{}
 	for j := range s.allActive {

@@ -23,8 +23,8 @@ type ending struct {
 	returns bool // the job waits again afterwards
 }
 
-// advance carries a job, a value that nobody else has yet, as far as its tasks
-// allow: to RUNNING, to COMPLETING, and out of it.
+// advance moves a job, a value that is not shared yet, as far as its tasks allow: to RUNNING, to
+// COMPLETING, and out of it.
 func (s *State) advance(j *cluster.Job) {
 	if j.State == cluster.Configuring && minPhase(j.Tasks) >= cluster.TaskStarted {
 		s.step(j, cluster.Run)

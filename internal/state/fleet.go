@@ -104,7 +104,7 @@ func sound(n *cluster.Node) bool {
 	return n.Liveness != cluster.Dead && !n.Drain && n.Fault == "" && !slices.ContainsFunc(n.GPUs, func(g cluster.GPU) bool { return g.Fault != "" })
 }
 
-// change records that a node with some parts has others now. At most so many levels are kept.
+// change records that a node with some parts has others now. At most that many levels are kept.
 func (f *fleet) change(now cluster.Instant, before, after []part, most int) {
 	if slices.Equal(before, after) {
 		return

@@ -9,9 +9,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// fund sets credits aside for the next attempt of a job that waits, a value that nobody
-// else has yet; without them it is held until there are enough. A job that is held by
-// somebody is funded when it is released.
+// fund sets credits aside for the next attempt of a pending job, a value that is not shared yet;
+// without them it is held until there are enough. A job that a user or operator holds is funded
+// when it is released.
 func (s *State) fund(j *cluster.Job) *command.Refusal {
 	refusal, _ := s.funded(j)
 	return refusal
@@ -44,10 +44,9 @@ func (s *State) funded(j *cluster.Job) (*command.Refusal, error) {
 	return refusal, err
 }
 
-// Bounds of what one command does for jobs that wait for credits; the rest is done by the
-// next ones, and by a tick each second. A payer has a turn: as many jobs as eachTurn are
-// funded or found too dear. fundAtOnce bounds the jobs, maxFailedTurns the turns in which
-// nothing was to be had.
+// Limits of what one command does for jobs that wait for credits; the next commands, and a tick
+// each second, do the rest. In its turn a payer has eachTurn jobs funded or refused. fundAtOnce
+// bounds the jobs, maxFailedTurns the turns without a funded job.
 const (
 	eachTurn       = 4
 	fundAtOnce     = 1000
@@ -55,8 +54,8 @@ const (
 	brokeInTick    = 250
 )
 
-// fundHeld gives payers whose jobs wait for credits their turns, where something became
-// free for them: who was looked at longest ago comes first. O(turns log n).
+// fundHeld gives turns to payers whose jobs wait for credits, if something became free for them:
+// the one checked longest ago comes first. O(turns log n).
 func (s *State) fundHeld(brokeMost int) {
 	s.unblockFreed()
 	for tries, broke := 0, 0; tries < fundAtOnce && broke < brokeMost; {
@@ -125,12 +124,12 @@ func (s *State) blockersOf(err error, spec *cluster.JobSpec) (lacks []blocker) {
 		}
 		return lacks
 	case is:
-		return []blocker{{forRoom, short.Node}}
+		return []blocker{{forBudget, short.Node}}
 	}
 	return []blocker{{kind: forOther}}
 }
 
-// unblockFreed has those looked at for whom the present command freed something.
+// unblockFreed queues the payers for whom the present command freed something.
 func (s *State) unblockFreed() {
 	for _, f := range s.credits.Freed() {
 		switch {
@@ -139,7 +138,7 @@ func (s *State) unblockFreed() {
 		case f.Credits:
 			s.unblock(blocker{forCredits, f.Node})
 		default:
-			s.unblock(blocker{forRoom, f.Node})
+			s.unblock(blocker{forBudget, f.Node})
 		}
 	}
 	if s.retryAll {
@@ -148,15 +147,15 @@ func (s *State) unblockFreed() {
 	}
 }
 
-// newDay has those looked at who wait for the room of another day or month.
+// newDay queues the payers that wait for a budget of another day or month.
 func (s *State) newDay(before cluster.Instant) {
 	const day = 24 * time.Hour
 	if s.waits.Len() == 0 || before.Time().Truncate(day).Equal(s.now.Time().Truncate(day)) {
 		return
 	}
 	var all []blocker
-	for k := range s.members.From(member{blocker: blocker{kind: forRoom}}) {
-		if k.kind != forRoom {
+	for k := range s.members.From(member{blocker: blocker{kind: forBudget}}) {
+		if k.kind != forBudget {
 			break
 		}
 		if n := len(all); n == 0 || all[n-1] != k.blocker {

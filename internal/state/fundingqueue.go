@@ -11,36 +11,35 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Who waits for credits is kept by what would have to become free for them, so that a
-// change costs what it freed, however many wait for something else. What becomes free has
-// those who wait for it looked at in a circle: each once, from where the last circle
-// stopped, so that everybody has a turn whoever else waits.
+// Jobs waiting for credits are indexed by what blocks them, so that a change costs what it freed,
+// however many jobs wait for something else. What becomes free queues its payers round-robin: each
+// once, from where the last round stopped, so that every payer has a turn.
 
-// A cause is what a payer waits for.
+// blocker is what a payer waits for.
 type blocker struct {
-	kind causeKind
+	kind blockerKind
 	node accounting.PayerID // "" for forOther
 }
 
-type causeKind uint8
+type blockerKind uint8
 
 // The kinds are in snapshots: append only.
 const (
-	forTurn    causeKind = iota + 1 // nothing: to be looked at; the node is the payer
-	forCredits                      // in the node's own buckets
-	forRoom                         // under the node's budget, or from its debts
-	forOther                        // a price, a policy, nodes
+	forTurn    blockerKind = iota + 1 // not blocked: to be checked; the node is the payer
+	forCredits                        // in the node's own buckets
+	forBudget                         // under the node's budget, or from its debts
+	forOther                          // a price, a policy, nodes
 )
 
-func compareCauses(a, b blocker) int {
+func compareBlockers(a, b blocker) int {
 	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.node, b.node))
 }
 
-// roundRobin is how far those who wait for a cause have been looked at.
+// roundRobin is the position in the list of payers that wait for a blocker.
 type roundRobin struct {
-	turn uint64             // log index of when it was last its turn; 0: nobody is to be looked at
-	at   accounting.PayerID // who was looked at last
-	end  accounting.PayerID // who was, when something became free
+	turn uint64             // log index of the last turn; 0: no payer is to be checked
+	at   accounting.PayerID // the payer checked last
+	end  accounting.PayerID // the payer checked last when something became free
 	over bool               // it began again at the first
 }
 
@@ -61,42 +60,42 @@ type (
 	}
 )
 
-// fundingQueue are the tables and the indexes of who waits for credits.
+// fundingQueue is the tables and the indexes of payers that wait for credits.
 type fundingQueue struct {
-	waits    table.Table[accounting.PayerID, []blocker] // what payers wait for, in order
-	circles  table.Table[blocker, roundRobin]
-	unfunded cow.Map[waiting, none]  // index: pending jobs that are held for credits
-	members  cow.Map[member, none]   // index of waits
-	queue    cow.Map[queueKey, none] // index of circles
+	waits       table.Table[accounting.PayerID, []blocker] // what payers wait for, in order
+	roundRobins table.Table[blocker, roundRobin]
+	unfunded    cow.Map[waiting, none]  // index: pending jobs that are held for credits
+	members     cow.Map[member, none]   // index of waits
+	queue       cow.Map[queueKey, none] // index of roundRobins
 }
 
 var waitSchema = table.Schema[accounting.PayerID, []blocker]{ // never written
 	Kind: table.Waits, Compare: cmp.Compare[accounting.PayerID], Key: payerField, Fields: waitFields,
 }
 
-var circleSchema = table.Schema[blocker, roundRobin]{ // never written
-	Kind: table.RoundRobins, Compare: compareCauses, Key: causeField, Fields: circleFields,
+var roundRobinSchema = table.Schema[blocker, roundRobin]{ // never written
+	Kind: table.RoundRobins, Compare: compareBlockers, Key: blockerFields, Fields: roundRobinFields,
 }
 
 func newTurns(h *table.Hasher) fundingQueue {
 	return fundingQueue{
-		waits:   table.New(&waitSchema, h),
-		circles: table.New(&circleSchema, h),
+		waits:       table.New(&waitSchema, h),
+		roundRobins: table.New(&roundRobinSchema, h),
 		unfunded: cow.New[waiting, none](func(a, b waiting) int {
 			return cmp.Or(cmp.Compare(a.payer, b.payer), cmp.Compare(a.job, b.job))
 		}),
 		members: cow.New[member, none](func(a, b member) int {
-			return cmp.Or(compareCauses(a.blocker, b.blocker), cmp.Compare(a.payer, b.payer))
+			return cmp.Or(compareBlockers(a.blocker, b.blocker), cmp.Compare(a.payer, b.payer))
 		}),
 		queue: cow.New[queueKey, none](func(a, b queueKey) int {
-			return cmp.Or(cmp.Compare(a.turn, b.turn), compareCauses(a.blocker, b.blocker))
+			return cmp.Or(cmp.Compare(a.turn, b.turn), compareBlockers(a.blocker, b.blocker))
 		}),
 	}
 }
 
 // clone is turns that later writes do not change. O(1).
 func (x *fundingQueue) clone(h *table.Hasher) fundingQueue {
-	return fundingQueue{x.waits.Clone(h), x.circles.Clone(h), x.unfunded.Clone(), x.members.Clone(), x.queue.Clone()}
+	return fundingQueue{x.waits.Clone(h), x.roundRobins.Clone(h), x.unfunded.Clone(), x.members.Clone(), x.queue.Clone()}
 }
 
 // payerOf is who is charged for a job.
@@ -104,8 +103,8 @@ func payerOf(j *cluster.Job) accounting.PayerID {
 	return accounting.PayerID(j.Spec.Account + "/" + j.Spec.Owner.User)
 }
 
-// keepUnfunded keeps the list of jobs that wait for credits in step with a change, and
-// gives back what was set aside for one that ends without having started.
+// keepUnfunded updates the list of jobs that wait for credits after a change, and releases what was
+// set aside for a job that ends without having started.
 func (s *State) keepUnfunded(old, j *cluster.Job) {
 	before := old != nil && old.State == cluster.Pending && old.Hold == cluster.HeldForCredits
 	after := j.State == cluster.Pending && j.Hold == cluster.HeldForCredits
@@ -130,8 +129,8 @@ func (s *State) waitsStill(payer accounting.PayerID) bool {
 	return false
 }
 
-// enqueuePayer gives a payer another turn, or none when nothing waits any more. Who has one just
-// now needs none.
+// enqueuePayer gives a payer another turn, or none if no job of it waits any more. The payer whose
+// turn it is needs none.
 func (s *State) enqueuePayer(payer accounting.PayerID) {
 	switch {
 	case s.trying == payer:
@@ -145,7 +144,7 @@ func (s *State) enqueuePayer(payer accounting.PayerID) {
 
 // blockOn has a payer wait for causes and no others.
 func (s *State) blockOn(payer accounting.PayerID, causes []blocker) {
-	slices.SortFunc(causes, compareCauses)
+	slices.SortFunc(causes, compareBlockers)
 	causes = slices.Compact(causes)
 	old, _ := s.waits.Get(payer)
 	if slices.Equal(old, causes) {
@@ -160,12 +159,12 @@ func (s *State) blockOn(payer accounting.PayerID, causes []blocker) {
 		s.members.Set(member{c, payer}, none{})
 	}
 	for _, c := range old {
-		if _, still := slices.BinarySearchFunc(causes, c, compareCauses); still {
+		if _, still := slices.BinarySearchFunc(causes, c, compareBlockers); still {
 			continue
 		}
 		s.members.Delete(member{c, payer})
 		if _, others := s.after(c, ""); !others {
-			s.putCircle(c, roundRobin{})
+			s.putRoundRobin(c, roundRobin{})
 		}
 	}
 }
@@ -183,20 +182,20 @@ func (s *State) after(c blocker, payer accounting.PayerID) (next accounting.Paye
 	return "", false
 }
 
-// unblock has those who wait for a cause looked at once each.
+// unblock queues each payer that waits for a blocker once.
 func (s *State) unblock(c blocker) {
 	if _, found := s.after(c, ""); !found {
 		return
 	}
-	x, _ := s.circles.Get(c)
+	x, _ := s.roundRobins.Get(c)
 	if x.turn == 0 {
 		x.turn = max(1, s.index)
 	}
 	x.end, x.over = x.at, false
-	s.putCircle(c, x)
+	s.putRoundRobin(c, x)
 }
 
-// wakeAll has everybody looked at who waits.
+// wakeAll queues every payer that waits.
 func (s *State) wakeAll() {
 	var all []accounting.PayerID
 	for payer := range s.waits.All() {
@@ -207,47 +206,47 @@ func (s *State) wakeAll() {
 	}
 }
 
-// nextPayer is whose turn it is in a circle; nobody's ends it.
+// nextPayer returns the next payer of a round; without one the round ends.
 func (s *State) nextPayer(c blocker) (payer accounting.PayerID, found bool) {
-	x, _ := s.circles.Get(c)
+	x, _ := s.roundRobins.Get(c)
 	if payer, found = s.after(c, x.at); !found && !x.over {
 		x.over = true
 		payer, found = s.after(c, "")
 	}
 	if !found || x.over && payer > x.end {
-		s.putCircle(c, roundRobin{at: x.at})
+		s.putRoundRobin(c, roundRobin{at: x.at})
 		return "", false
 	}
 	x.at, x.turn = payer, max(1, s.index)
-	s.putCircle(c, x)
+	s.putRoundRobin(c, x)
 	return payer, true
 }
 
-// putCircle stores a circle; one that has not begun is none.
-func (s *State) putCircle(c blocker, x roundRobin) {
-	if old, found := s.circles.Get(c); found {
+// putRoundRobin stores a position; the zero position is removed.
+func (s *State) putRoundRobin(c blocker, x roundRobin) {
+	if old, found := s.roundRobins.Get(c); found {
 		s.queue.Delete(queueKey{old.turn, c})
 	}
 	if x == (roundRobin{}) {
-		s.circles.Delete(c)
+		s.roundRobins.Delete(c)
 		return
 	}
-	s.circles.Set(c, x)
+	s.roundRobins.Set(c, x)
 	if x.turn > 0 {
 		s.queue.Set(queueKey{x.turn, c}, none{})
 	}
 }
 
-func causeField(c *codec.Coder, x *blocker) {
+func blockerFields(c *codec.Coder, x *blocker) {
 	codec.Uint(c, &x.kind)
 	codec.String(c, (*string)(&x.node))
 }
 
 func payerField(c *codec.Coder, x *accounting.PayerID) { codec.String(c, (*string)(x)) }
 
-func waitFields(c *codec.Coder, x *[]blocker) { codec.List(c, x, causeField) }
+func waitFields(c *codec.Coder, x *[]blocker) { codec.List(c, x, blockerFields) }
 
-func circleFields(c *codec.Coder, x *roundRobin) {
+func roundRobinFields(c *codec.Coder, x *roundRobin) {
 	codec.Uint(c, &x.turn)
 	codec.String(c, (*string)(&x.at))
 	codec.String(c, (*string)(&x.end))
@@ -256,7 +255,7 @@ func circleFields(c *codec.Coder, x *roundRobin) {
 
 func (x *restoring) readWait(c *codec.Coder) {
 	payer, causes := x.waits.Decode(c)
-	if len(causes) == 0 || !slices.IsSortedFunc(causes, compareCauses) || !x.waitsStill(payer) {
+	if len(causes) == 0 || !slices.IsSortedFunc(causes, compareBlockers) || !x.waitsStill(payer) {
 		c.Fail("what %q waits for is not well formed", payer)
 		return
 	}
@@ -265,13 +264,13 @@ func (x *restoring) readWait(c *codec.Coder) {
 	}
 }
 
-func (x *restoring) readCircle(c *codec.Coder) {
-	of, at := x.circles.Decode(c)
+func (x *restoring) readRoundRobin(c *codec.Coder) {
+	of, at := x.roundRobins.Decode(c)
 	if at == (roundRobin{}) {
-		c.Fail("a circle that is none, or there twice")
+		c.Fail("a round-robin position is empty")
 		return
 	}
-	x.putCircle(of, at)
+	x.putRoundRobin(of, at)
 }
 
 // queuedForCredits reports whether a snapshot says what each payer of jobs that wait for
@@ -285,8 +284,8 @@ func (x *restoring) queuedForCredits() bool {
 	return true
 }
 
-// checkTurns compares the tables of who waits for credits with the jobs that do, and tries
-// whether somebody waits in vain.
+// checkTurns compares the queue with the jobs that wait for credits, and tries whether one of them
+// could be funded already.
 func (x *checking) checkTurns() {
 	for k := range x.unfunded.All() {
 		if j, waits := x.pending.Get(k.job); !waits || j.Hold != cluster.HeldForCredits || payerOf(j) != k.payer || !x.waits.Has(k.payer) {
@@ -294,23 +293,23 @@ func (x *checking) checkTurns() {
 		}
 	}
 	under := 0
-	for _, at := range x.circles.All() {
+	for _, at := range x.roundRobins.All() {
 		if at.turn > 0 {
 			under++
 		}
 	}
 	if under != x.queue.Len() {
-		x.fault("%d circles are under way, %d in the queue", under, x.queue.Len())
+		x.fault("%d roundRobins are under way, %d in the queue", under, x.queue.Len())
 	}
 	ledger := x.credits
 	if ledger.NextDue() <= x.now {
-		return // a price or a bucket has begun: the tick that is due has them looked at
+		return // a price or a bucket begins: the due tick queues the payers
 	}
 	defer func() { x.credits = ledger }()
 	for payer, causes := range x.waits.All() {
 		due := !x.waitsStill(payer)
 		for _, c := range causes {
-			at, _ := x.circles.Get(c)
+			at, _ := x.roundRobins.Get(c)
 			due = due || at.turn > 0
 			if !x.members.Has(member{c, payer}) {
 				x.fault("%s waits for what it is not listed with", payer)

@@ -147,7 +147,7 @@ func (x *jobTables) put(old, j *cluster.Job, most int) {
 	}
 }
 
-// list adds a new active job to the indexes that last as long as it is active.
+// list adds a new active job to the indexes of active jobs.
 func (x *jobTables) list(j *cluster.Job) {
 	x.users.Set(userJob{j.Spec.Owner.User, j.ID}, none{})
 	x.depend(j)
@@ -207,8 +207,8 @@ func (s *State) put(old, j *cluster.Job) {
 	}
 }
 
-// step moves j, a value that nobody else has yet, by an event. The table of legal
-// moves has the last word: an illegal one is a fault of this package.
+// step moves j, a value that is not shared yet, by an event. An illegal move is a fault of this
+// package.
 func (s *State) step(j *cluster.Job, e cluster.Event) {
 	to, err := cluster.Next(j.State, e)
 	if err != nil {
@@ -255,8 +255,8 @@ func dueOf(j *cluster.Job) cluster.Instant {
 // in time.
 func lastStart(spec *cluster.JobSpec) cluster.Instant { return spec.Deadline.Add(-spec.TimeLimit) }
 
-// The tail is the newest finished jobs, limits.tail of them, and older ones that an
-// active job depends on: what became of those must not be forgotten before.
+// The tail is the newest finished jobs, limits.tail of them, and older ones that an active job
+// depends on: their outcome must be known as long.
 
 // finish moves a job that has ended to the tail, under the next sequence number.
 func (x *jobTables) finish(j *cluster.Job, most int) {
@@ -297,8 +297,8 @@ func (x *jobTables) depend(j *cluster.Job) {
 	}
 }
 
-// removeDependents forgets what a job depended on, and what nobody depends on any more if
-// it is old enough. O(dependencies × elements of their arrays).
+// removeDependents removes the dependencies of a job, and finished jobs that no active job depends
+// on any more if they are old enough. O(dependencies × elements of their arrays).
 func (x *jobTables) removeDependents(j *cluster.Job, most int) {
 	for _, d := range j.Spec.Depends {
 		if d.Kind == cluster.Singleton {

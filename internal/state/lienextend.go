@@ -36,7 +36,7 @@ func (s *State) extendLien(id accounting.LienID) {
 		return
 	}
 	s.stretchSome(&n, err)
-	if window == 0 && !n.CutShort { // all was set aside once: what is dearer now is owed
+	if window == 0 && !n.CutShort { // all was set aside once: a higher price since then is owed
 		return
 	}
 	if s.lasts(id) {

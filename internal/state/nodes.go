@@ -112,9 +112,8 @@ func (s *State) allocate(j *cluster.Job, sign int32) {
 	}
 }
 
-// register takes in a node that has dialled in. Under a new boot id it begins a new
-// life: a new epoch, and nothing of its former tasks. What a node has that is not known,
-// or not in this life, is nobody's: it counts as left over until a report says otherwise.
+// register adds a node that connected. A new boot ID begins a new epoch without its former tasks.
+// Unknown tasks on the node are orphans until a report says otherwise.
 func (s *State) register(c *command.RegisterNode) command.Result {
 	if refusal := checkNode(&c.Node); refusal != nil {
 		return refusal
@@ -145,9 +144,9 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 	return &command.Registered{Epoch: n.Epoch}
 }
 
-// afterDeath is how many tasks nobody wants are on a node that is heard again. Of
-// one that was given up, nobody knows until its first report: it counts as having
-// some, so that their GPUs are not given away while they still run.
+// afterDeath returns how many orphans are on a node that answers again. Of a dead node this is
+// unknown until its first report: it counts as having some, so that their GPUs are not allocated
+// while they still run.
 func afterDeath(old *cluster.Node) int32 {
 	if old.Liveness == cluster.Dead {
 		return max(1, old.Orphans)
@@ -263,8 +262,8 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 	return s.remember(c.Request, answer)
 }
 
-// removable refuses to forget a node under its jobs. They may still run on one that is merely silent:
-// what ends them then is that it has been silent for node_timeout, or somebody who knows and says force.
+// removable refuses to remove a node under its jobs. They may still run on a silent node: they end
+// when it has been silent for node_timeout, or by force.
 func (s *State) removable(n *cluster.Node, c *command.UpdateNodes) *command.Refusal {
 	u, busy := s.uses.Get(n.Name)
 	switch {

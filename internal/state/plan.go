@@ -71,8 +71,8 @@ func (s *State) start(p *cluster.PlannedStart) {
 	s.put(old, &j)
 }
 
-// whole is what an exclusive job is allocated: of its nodes, which nobody else is on, all
-// CPUs and every GPU that is fit, whatever it asked for; of memory what it asked for.
+// whole returns what an exclusive job is allocated: all CPUs and every working GPU of its nodes,
+// and the memory that it requests.
 func (s *State) whole(placed []cluster.NodeAllocation) []cluster.NodeAllocation {
 	all := slices.Clone(placed)
 	for i := range all {
@@ -123,7 +123,7 @@ func (s *State) stale(p *cluster.PlannedStart, plan *cluster.Plan) string {
 	seen := make(map[string]none, len(p.Placement.Nodes))
 	for i := range p.Placement.Nodes {
 		a := &p.Placement.Nodes[i]
-		if _, twice := seen[a.Node]; twice {
+		if _, duplicate := seen[a.Node]; duplicate {
 			return "node " + a.Node + " is named twice"
 		}
 		seen[a.Node] = none{}
@@ -291,7 +291,7 @@ func samePromise(a, b *cluster.Promise) bool {
 	return a.At == b.At && a.Partition == b.Partition && a.Kind == b.Kind && slices.Equal(a.Hosts, b.Hosts)
 }
 
-// recordPromise notes what became of a promise when its job starts.
+// recordPromise records the outcome of a promise when its job starts.
 func (s *State) recordPromise(j *cluster.Job) {
 	if j.Promise == nil {
 		return
@@ -337,7 +337,7 @@ func (s *State) evict(e *cluster.Eviction) string {
 		detail:  fmt.Sprintf("preempted by job %s of qos %s", by.Ref(), by.Spec.QOS),
 		returns: of.PreemptMode == cluster.PreemptRequeue && old.Spec.Requeue,
 	})
-	j.Requester = by.Spec.Owner.User // who makes room for himself gets nothing back
+	j.Requester = by.Spec.Owner.User // a user who preempts an own job gets no refund
 	s.settle(&j)
 	s.put(old, &j)
 	return ""

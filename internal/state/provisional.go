@@ -29,7 +29,7 @@ const (
 type provisionalBill struct {
 	nodes   []string      // that were lost and have not come back
 	ran     time.Duration // how long it had its GPUs by the log, or by the lost node that had it shortest
-	forgive time.Duration // for how much of a later charge is given back, since a fault destroyed the work
+	forgive time.Duration // for how much of a later charge is refunded, since a fault destroyed the work
 	granted uint64        // cluster.Job.Granted of the attempt
 }
 
@@ -52,8 +52,8 @@ type lateReport struct {
 	ran  time.Duration
 }
 
-// lateOf is the late report in what a node says of a task that nobody wants any more, if
-// it is one: of a task that is over, from a node that has not told it yet.
+// lateOf returns the late report in what a node reports of an orphan: of a task that ended, from a
+// node that has not reported it yet.
 func (t *tables) lateOf(node string, r *command.TaskReport) (late lateReport, is bool) {
 	if r.Task.Phase < cluster.TaskEnded {
 		return late, false

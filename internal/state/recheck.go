@@ -10,10 +10,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// What a plan was made from may be gone when it is agreed: the policy, the topology, a
-// node's GPUs, the job itself. What follows checks that a start still keeps to all that
-// its job asked for. What is checked here must not be stricter than what a pass plans
-// by, or the same start would be planned and dropped for ever.
+// A plan may be outdated when it is agreed: the policy, the topology, a node's GPUs or the job
+// changed. These checks compare a start with all that its job requests. They must not be stricter
+// than a pass, or the same start would be planned and dropped repeatedly.
 
 // joined says that another job of the same name and user was started since the plan, when
 // the job must be the only one. No other dependency that held can cease to.
@@ -67,7 +66,7 @@ func (s *State) apart(j *cluster.Job, p *cluster.Placement) string {
 	if kind, other := s.kinds(p); len(r.GPUTypes) > 0 && other != "" {
 		return fmt.Sprintf("the placement has GPUs of types %s and %s", kind, other)
 	}
-	if r.SwitchWait >= 0 { // a wish, which a start need not keep
+	if r.SwitchWait >= 0 { // a preference, which a start need not keep
 		return ""
 	}
 	if r.Connect == cluster.ConnectNVLink || r.Connect == cluster.ConnectNode {

@@ -22,7 +22,7 @@ const (
 // reportDiff is what a report changes.
 type reportDiff struct {
 	refusal *command.Refusal
-	node    *cluster.Node  // nil when it stays as it is
+	node    *cluster.Node  // nil without a change
 	jobs    []*cluster.Job // with their tasks as reported, not yet advanced
 	late    []lateReport
 }
@@ -30,7 +30,7 @@ type reportDiff struct {
 // report takes in what a node says of its tasks. Phases only grow, so a late or
 // repeated report changes nothing. O((tasks of the node) log n).
 func (s *State) report(c *command.ReportTasks) command.Result {
-	n := s.newsOf(c)
+	n := s.reportDiffOf(c)
 	if n.refusal != nil {
 		return n.refusal
 	}
@@ -48,8 +48,8 @@ func (s *State) report(c *command.ReportTasks) command.Result {
 	return &command.Done{Version: s.index}
 }
 
-// newsOf compares a report with the state, which it leaves as it is.
-func (t *tables) newsOf(c *command.ReportTasks) reportDiff {
+// reportDiffOf compares a report with the state, which does not change.
+func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 	old, known := t.nodes.Get(c.Node)
 	switch {
 	case !known:
@@ -72,7 +72,7 @@ func (t *tables) newsOf(c *command.ReportTasks) reportDiff {
 		if found && j.Attempt == r.Attempt && sameGrant(r.Granted, j.Granted) {
 			rank = rankOf(j, c.Node)
 		}
-		if _, twice := seen[r.Job]; twice && rank >= 0 {
+		if _, duplicate := seen[r.Job]; duplicate && rank >= 0 {
 			continue
 		}
 		if rank < 0 || j.Tasks[rank].Phase == cluster.TaskClean {
@@ -185,15 +185,13 @@ func (t *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (clus
 	return task, true
 }
 
-// gaugeSpacing is by how much more must be known of each GPU of a task that runs for the
-// log to hear of it; of what is known for long, a sixteenth. So the log grows with the
-// logarithm of a job's length. Jobs of many nodes, whose every change costs more, are
-// told of the less often.
+// gaugeSpacing is by how much more must be known of each GPU of a running task for a log entry;
+// after long runs, a sixteenth. So the log grows with the logarithm of a job's length. Jobs of many
+// nodes, whose changes cost more, are updated less often.
 const gaugeSpacing = int64(time.Minute / time.Millisecond)
 
-// gauge is a task that runs on with how its GPUs were used so far, and whether so much
-// more is known that it is worth an entry of the log. Which follows from what the node
-// says alone: the log's clock may stand still.
+// gauge returns a running task with its GPU usage so far, and whether the growth deserves a log
+// entry. That follows from the report alone: the log's clock may stand still.
 func (t *tables) gauge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, bool) {
 	task, gpus := j.Tasks[rank], int64(len(j.Alloc.Nodes[rank].GPUs))
 	if r.Phase != cluster.TaskStarted || task.Phase != cluster.TaskStarted || gpus == 0 {
@@ -232,8 +230,7 @@ func (t *tables) used(j *cluster.Job, rank int, r cluster.Task) cluster.GPUUse {
 	return old.Later(r.GPU.Within(int64(len(a.GPUs))*millis, most))
 }
 
-// gone is a task of which nothing can be known any more. What was known of its end
-// stays.
+// gone returns a task about which nothing more can become known. What was known of its end stays.
 func gone(t cluster.Task, why string) cluster.Task {
 	if t.Phase < cluster.TaskEnded {
 		t.Cause, t.Message = cluster.TaskLost, why

@@ -61,7 +61,7 @@ func (x *requests) add(r request, l limits) {
 	}
 }
 
-// forget drops at most so many expired answers.
+// forget drops at most that many expired answers.
 func (x *requests) forget(now cluster.Instant, most int) {
 	for ; most > 0; most-- {
 		if _, r, found := x.First(); !found || r.at.Add(requestLife) > now {
@@ -80,7 +80,7 @@ func (x *requests) dropOldest() {
 
 func (x *requests) read(c *codec.Coder) {
 	number, r := x.Decode(c)
-	if _, twice := x.byKey[r.id.Key]; twice || number >= x.next {
+	if _, duplicate := x.byKey[r.id.Key]; duplicate || number >= x.next {
 		c.Fail("request %d is not well formed", number)
 		return
 	}

@@ -99,7 +99,7 @@ func (x *restoring) allReaders() table.Readers {
 		table.Nodes: func(c *codec.Coder) { x.nodes.Decode(c) }, table.Fleet: x.fleet.read,
 		table.Arrays: x.readArray, table.Jobs: x.readJob, table.Signals: x.readSignals, table.Tail: x.readEnded,
 		table.Requests: x.requests.read,
-		table.Credits:  x.readCredits, table.ProvisionalBills: x.readUnproven, table.Waits: x.readWait, table.RoundRobins: x.readCircle,
+		table.Credits:  x.readCredits, table.ProvisionalBills: x.readUnproven, table.Waits: x.readWait, table.RoundRobins: x.readRoundRobin,
 		table.History: x.readHistory, table.End: x.readEnd,
 	}
 	maps.Copy(all, x.blobs.Readers())
@@ -164,7 +164,7 @@ func (x *restoring) sound(j *cluster.Job) bool {
 	case (j.Array != 0) != isElement, isElement && (j.ID < j.Array || j.ID-j.Array >= cluster.JobID(a.count)):
 		return false
 	}
-	if _, twice := x.job(j.ID); twice {
+	if _, duplicate := x.job(j.ID); duplicate {
 		return false
 	}
 	if !j.State.Holds() {
@@ -175,7 +175,7 @@ func (x *restoring) sound(j *cluster.Job) bool {
 	}
 	seen := make(map[string]none, len(j.Tasks))
 	for i, n := range j.Alloc.Nodes {
-		if _, twice := seen[n.Node]; twice || n.Node != j.Tasks[i].Node {
+		if _, duplicate := seen[n.Node]; duplicate || n.Node != j.Tasks[i].Node {
 			return false
 		}
 		seen[n.Node] = none{}

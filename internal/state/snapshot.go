@@ -55,7 +55,7 @@ func (v *View) Encode(w io.Writer) error {
 		return err
 	}
 	v.waits.Encode(f)
-	v.circles.Encode(f)
+	v.roundRobins.Encode(f)
 	if v.history != (History{}) {
 		table.One(f, table.History, &v.history, historyFields)
 	}

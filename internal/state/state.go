@@ -23,7 +23,7 @@ type State struct {
 	limits  limits
 	hasher  *table.Hasher
 	effects Effects
-	view    *View // of the present state; nil when there is none yet
+	view    *View // of the present state; nil until it is needed
 	peeked  View  // room for Peek
 
 	policyHash, fabricHash uint64
@@ -33,7 +33,7 @@ type State struct {
 	scratch                cluster.JobSpec    // of the submission being checked
 	faults                 []error            // what must never happen; Check reports it
 	isRetry                bool               // the present command repeats one that was answered
-	unwatched              bool               // nobody archives or follows what happens
+	unwatched              bool               // without archive and followers
 	trying                 accounting.PayerID // the payer whose turn it is (creditwait.go)
 	retryAll               bool               // prices, policy, accounts or nodes changed, and with them what jobs cost
 }
@@ -54,9 +54,8 @@ func defaultLimits() limits {
 // nodes, [cluster.DefaultPolicy].
 func New() *State { return newState(defaultLimits(), new(table.Hasher)) }
 
-// NewUnwatched is a state for simulations: it keeps no audit journal, tells nobody which
-// jobs changed or ended, soon forgets those that ended, and its digest tells nothing, since
-// no replica is compared with it.
+// NewUnwatched returns a state for simulations: it keeps no audit journal and no digest, reports no
+// changed or finished jobs, and forgets finished jobs early.
 func NewUnwatched() *State {
 	few := defaultLimits()
 	few.tail = 1024
@@ -154,9 +153,8 @@ func (s *State) dispatch(c command.Command) command.Result {
 	return command.Refuse(command.Internal, "unknown command", "update this controller")
 }
 
-// View returns the state as it is now. It never changes afterwards and any number
-// of goroutines may read it while the State goes on. O(1), but for a new view
-// after the nodes of a partition changed: O(nodes).
+// View returns the present state. It never changes afterwards, and any number of goroutines may
+// read it. O(1), or O(nodes) after the nodes of a partition changed.
 func (s *State) View() *View {
 	if s.view == nil {
 		s.rebuildPartitionIndex()
@@ -166,8 +164,8 @@ func (s *State) View() *View {
 	return s.view
 }
 
-// Peek is View for an owner who has done with it before the next command: it spares the
-// copies that commands make of what a View can see. It has no digest.
+// Peek is View for an owner that drops it before the next command: commands then copy nothing that
+// a View could see. It has no digest.
 func (s *State) Peek() *View {
 	if s.view != nil {
 		return s.view

@@ -207,9 +207,9 @@ func invalid(err error) *command.Refusal {
 	return command.Refuse(command.InvalidArgument, strings.ReplaceAll(command.OneLine(err), cluster.ErrInvalidJob.Error()+": ", ""), "")
 }
 
-// checkDependencies refuses conditions that could never come true: on jobs that nobody
-// knows any more, and on how a job ends that has ended otherwise. Of whole arrays the
-// latter is left to the pass: they may have a million elements.
+// checkDependencies refuses conditions that can never be satisfied: on unknown jobs, and on another
+// end of a job that has ended. The pass checks the latter for whole arrays: they may have a million
+// elements.
 func (s *State) checkDependencies(spec *cluster.JobSpec) *command.Refusal {
 	for _, d := range spec.Depends {
 		if d.Kind == cluster.Singleton {

@@ -37,8 +37,8 @@ func (s *State) tick(c *command.Tick) command.Result {
 	return &command.Done{Version: s.index}
 }
 
-// fallDue changes a job, a value that nobody else has yet, to what its due instant
-// makes of it. Whatever it does, that instant is not due afterwards.
+// fallDue applies to a job, a value that is not shared yet, what its due instant implies. That
+// instant is not due afterwards.
 func (s *State) fallDue(j *cluster.Job) {
 	if j.State == cluster.Pending {
 		if j.Spec.Deadline > 0 && s.now > lastStart(j.Spec) {

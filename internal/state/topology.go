@@ -15,7 +15,7 @@ import (
 // fabric is the topology in force. It is replaced, never changed, so that views may
 // share it.
 type fabric struct {
-	version  uint64 // 0: nobody has said anything
+	version  uint64 // 0: never set
 	since    cluster.Instant
 	by       string
 	said     []cluster.Switch // as they came: nodes may be host list expressions
@@ -88,14 +88,14 @@ func (s *State) setTopology(c *command.SetTopology) command.Result {
 func ShortFaults(err error) string {
 	var all interface{ Unwrap() []error }
 	more := ""
-	if errors.As(err, &all) && len(all.Unwrap()) > maxTold {
+	if errors.As(err, &all) && len(all.Unwrap()) > maxFaults {
 		list := all.Unwrap()
-		err, more = errors.Join(list[:maxTold]...), fmt.Sprintf("; and %d more", len(list)-maxTold)
+		err, more = errors.Join(list[:maxFaults]...), fmt.Sprintf("; and %d more", len(list)-maxFaults)
 	}
 	return strings.ReplaceAll(command.OneLine(err), cluster.ErrInvalidFabric.Error()+": ", "") + more
 }
 
-const maxTold = 20
+const maxFaults = 20
 
 // putFabric puts a topology in force.
 func (s *State) putFabric(f *fabric) {
@@ -104,13 +104,13 @@ func (s *State) putFabric(f *fabric) {
 	s.partitions = nil
 }
 
-// Topology is the fabric in force: its switches with the names of their nodes, its
-// version (0 when there is none), since when, and by whom.
+// Topology returns the switches in force with the names of their nodes, the version (0 for none),
+// since when, and by whom.
 func (v *View) Topology() (switches []cluster.Switch, version uint64, since cluster.Instant, by string) {
 	return v.fabric.switches, v.fabric.version, v.fabric.since, v.fabric.by
 }
 
-// Fabric is the tree of the topology in force; nil when there is none.
+// Fabric returns the tree of the topology in force; nil for none.
 func (v *View) Fabric() *topology.Fabric { return v.fabric.tree }
 
 // readTopology restores what a snapshot has.

@@ -255,7 +255,7 @@ func resizes(c *command.UpdateJobs) bool {
 		c.NodeList != nil || c.Features != nil
 }
 
-// longer compares time limits; 0 is none.
+// longer compares time limits; 0 means none.
 func longer(a, b time.Duration) bool { return b != 0 && (a == 0 || a > b) }
 
 // recheck applies to a changed specification the rules of submission, as far as the
@@ -316,7 +316,7 @@ func (s *State) canBegin(old *cluster.Job, now *remade, c *command.UpdateJobs, m
 	if made.refusal != nil {
 		return made.refusal
 	}
-	if _, circle := made.awaits[old.ID]; circle {
+	if _, cycle := made.awaits[old.ID]; cycle {
 		return command.Refusef(command.Conflict, "job %s would wait for itself, through the jobs that it is to wait for", old.Ref())
 	}
 	return nil

@@ -204,8 +204,8 @@ func (v *View) Signals(id cluster.JobID) []Signal {
 	return list
 }
 
-// NextDue is the earliest instant at which a Tick would change a job, a bill or a bucket, and
-// [cluster.Never] when there is none. It may be in the past. O(log n).
+// NextDue returns the earliest instant at which a Tick would change a job, a bill or a bucket;
+// [cluster.Never] for none. It may be in the past. O(log n).
 func (v *View) NextDue() cluster.Instant {
 	due := cluster.Never
 	if k, _, found := v.due.First(); found {
@@ -222,7 +222,7 @@ func (v *View) NextDue() cluster.Instant {
 // need not be agreed. A report that would be refused has to be proposed. O((tasks
 // of the node) log n).
 func (v *View) NothingNew(r *command.ReportTasks) bool {
-	n := v.newsOf(r)
+	n := v.reportDiffOf(r)
 	return n.refusal == nil && n.node == nil && len(n.jobs)+len(n.late) == 0
 }
 
@@ -257,10 +257,10 @@ func kindOf(spec *cluster.JobSpec) kind {
 	return kind{spec.Owner.User, spec.Name, spec.Script, q.Nodes, q.TotalGPUs()}
 }
 
-// RunTimes answers how long jobs of a specification last as a rule: the upper median
-// of the newest eight that completed, of the same user, name, script and size; false
-// when none did. What has left the state's tail of finished jobs is forgotten. The
-// answer is for what users are told, never for a plan. O(finished jobs of the tail).
+// RunTimes returns how long jobs of a specification usually last: the upper median of the newest
+// eight that completed, of the same user, name, script and size; false if none did. Only the tail
+// of finished jobs counts. The answer is for messages, never for a plan. O(finished jobs of the
+// tail).
 func (v *View) RunTimes() func(*cluster.JobSpec) (time.Duration, bool) {
 	runs := map[kind][]time.Duration{}
 	for _, j := range v.tail.All() {
