@@ -24,6 +24,7 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/runtime/containerd/private"
 	"github.com/greylag/greylag/internal/simgpu"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // leader is a controller whose desired tasks the test sets.
@@ -100,7 +101,7 @@ func (l *leader) phase() string {
 	if l.report == nil || len(l.report.GetTasks()) != 1 {
 		return ""
 	}
-	return l.report.GetTasks()[0].GetPhase()
+	return wire.Word(l.report.GetTasks()[0].GetPhase())
 }
 
 // cluster creates a CA, a listening controller, and a node's configuration.
@@ -244,7 +245,7 @@ func TestKilledWithATaskRunning(t *testing.T) {
 	l.change(func() { l.report, l.register = nil, nil })
 	second := begin(t, dir, config)
 	l.until(t, "clean", func() bool { return l.phase() == "clean" })
-	if end := l.report.GetTasks()[0]; end.GetExitCode() != 7 || end.GetCause() != "exited" {
+	if end := l.report.GetTasks()[0]; end.GetExitCode() != 7 || end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED {
 		t.Errorf("report: %v", end)
 	}
 	starts, _ := os.ReadFile(filepath.Join(home, "starts"))

@@ -39,7 +39,7 @@ func TestRunsAScriptAndReportsItsEnd(t *testing.T) {
 		if begun.After(end.GetEnded().AsTime()) {
 			t.Errorf("started at %v, after its end: %v", begun, end)
 		}
-		if end.GetCause() != "exited" || end.GetExitCode() != 7 || end.GetExitSignal() != 0 || end.GetStarted() == nil || end.GetEnded() == nil {
+		if end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED || end.GetExitCode() != 7 || end.GetExitSignal() != 0 || end.GetStarted() == nil || end.GetEnded() == nil {
 			t.Errorf("report: %v", end)
 		}
 		if out, want := n.read("out-7"), "7 7 1 arg\n"+n.home+"\n"; out != want {
@@ -72,10 +72,10 @@ func TestStopIsPoliteAndThenNot(t *testing.T) {
 			}
 		})
 		polite, forced := n.settled(at(1, 1)), n.settled(at(2, 1))
-		if polite.GetCause() != "stopped" || polite.GetExitCode() != 3 || n.read("bye") != "bye\n" {
+		if polite.GetCause() != greylagv1.TaskCause_TASK_CAUSE_STOPPED || polite.GetExitCode() != 3 || n.read("bye") != "bye\n" {
 			t.Errorf("polite: %v, %q", polite, n.read("bye"))
 		}
-		if forced.GetCause() != "stopped" || forced.GetExitSignal() != 9 {
+		if forced.GetCause() != greylagv1.TaskCause_TASK_CAUSE_STOPPED || forced.GetExitSignal() != 9 {
 			t.Errorf("forced: %v", forced)
 		}
 	})
@@ -85,7 +85,7 @@ func TestStopArrivesBeforeTheTask(t *testing.T) {
 	onEach(t, nil, func(t *testing.T, n *node) {
 		n.want(at(3, 1), "#!/bin/sh\ntouch ran\n", func(w *greylagv1.WantedTask) { w.WorkDir, w.Stop = n.home, true })
 		end := n.settled(at(3, 1))
-		if end.GetCause() != "stopped" || end.GetStarted() != nil {
+		if end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_STOPPED || end.GetStarted() != nil {
 			t.Errorf("report: %v", end)
 		}
 		if _, err := os.Stat(filepath.Join(n.home, "ran")); err == nil {
@@ -111,7 +111,7 @@ func TestNextDaemonAdopts(t *testing.T) {
 		first := n.settled(at(1, 1))
 		touch(t, n, "go-b")
 		second := n.settled(at(2, 1))
-		if first.GetExitCode() != 4 || second.GetExitCode() != 4 || first.GetCause() != "exited" || second.GetCause() != "exited" {
+		if first.GetExitCode() != 4 || second.GetExitCode() != 4 || first.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED || second.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED {
 			t.Errorf("first %v\nsecond %v", first, second)
 		}
 		if n.read("starts-a") != "x\n" || n.read("starts-b") != "x\n" {
@@ -168,12 +168,12 @@ func TestLostRecords(t *testing.T) {
 		n.mu.Unlock()
 		n.start()
 		lost := n.settled(at(2, 1))
-		if lost.GetCause() != "lost" {
+		if lost.GetCause() != greylagv1.TaskCause_TASK_CAUSE_LOST {
 			t.Errorf("report: %v", lost)
 		}
 		n.reach(at(1, 1), "started")
 		touch(t, n, "go-a")
-		if end := n.settled(at(1, 1)); end.GetCause() != "exited" || end.GetExitCode() != 0 {
+		if end := n.settled(at(1, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED || end.GetExitCode() != 0 {
 			t.Errorf("adopted: %v", end)
 		}
 		if n.read("starts-a") != "x\n" || n.read("starts-b") != "x\n" || len(n.boots) != 1 {

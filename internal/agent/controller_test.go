@@ -18,6 +18,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/reconcile"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // patient is how long tests wait for a condition.
@@ -114,7 +115,7 @@ func (c *controller) reach(id reconcile.ID, phase string) (task *greylagv1.Repor
 	c.t.Helper()
 	c.until(phase, func() bool {
 		task = c.last(id)
-		return task != nil && slices.Index(phaseWords[:], task.GetPhase()) >= slices.Index(phaseWords[:], phase)
+		return task != nil && slices.Index(phaseWords[:], wire.Word(task.GetPhase())) >= slices.Index(phaseWords[:], phase)
 	})
 	return task
 }

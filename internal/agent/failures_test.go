@@ -16,6 +16,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/gpu"
 	"github.com/greylag/greylag/internal/runtime/containerd/private"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -39,7 +40,7 @@ func TestWhatTheUserGotWrong(t *testing.T) {
 			if job == 4 && n.cfg.Isolated {
 				want = "image"
 			}
-			if end.GetCause() != want || end.GetMessage() == "" || !strings.Contains(end.GetMessage(), words) || end.GetStarted() != nil {
+			if wire.Word(end.GetCause()) != want || end.GetMessage() == "" || !strings.Contains(end.GetMessage(), words) || end.GetStarted() != nil {
 				t.Errorf("job %d: %v", job, end)
 			}
 		}
@@ -63,7 +64,10 @@ func TestControllersAway(t *testing.T) {
 	if ran := end.GetEnded().AsTime().Sub(end.GetStarted().AsTime()); end.GetExitCode() != 5 || end.GetRanMs()+1 < ran.Milliseconds() {
 		t.Errorf("ended without a listener: %v", end)
 	}
-	n.until("accepted", func() bool { task := n.last(at(2, 1)); return task != nil && task.GetPhase() == "wanted" })
+	n.until("accepted", func() bool {
+		task := n.last(at(2, 1))
+		return task != nil && task.GetPhase() == greylagv1.TaskPhase_TASK_PHASE_WANTED
+	})
 	n.change(func() { n.put([]byte("#!/bin/sh\nexit 6\n")) })
 	if end := n.settled(at(2, 1)); end.GetExitCode() != 6 {
 		t.Errorf("fetched late: %v", end)
@@ -98,9 +102,12 @@ func TestIdleTaskKeepsTheNode(t *testing.T) {
 	n.reach(at(1, 1), "started")
 	n.stop()
 	n.start()
-	n.until("adopted", func() bool { task := n.last(at(1, 1)); return task != nil && task.GetPhase() == "started" })
+	n.until("adopted", func() bool {
+		task := n.last(at(1, 1))
+		return task != nil && task.GetPhase() == greylagv1.TaskPhase_TASK_PHASE_STARTED
+	})
 	n.change(func() { n.wanted[at(1, 1)].Stop = true })
-	if end := n.settled(at(1, 1)); end.GetCause() != "stopped" {
+	if end := n.settled(at(1, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_STOPPED {
 		t.Errorf("report: %v", end)
 	}
 	if _, err := os.Stat(filepath.Join(n.home, "ran")); err == nil {
@@ -119,7 +126,7 @@ func TestAnotherClusterMeansOtherJobs(t *testing.T) {
 	n.want(at(1, 1), "#!/bin/sh\necho two >> ran\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
 	n.start()
 	end := n.settled(at(1, 1))
-	if end.GetCause() != "exited" || n.read("ran") != "one\ntwo\n" {
+	if end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED || n.read("ran") != "one\ntwo\n" {
 		t.Errorf("report %v, ran %q", end, n.read("ran"))
 	}
 }
@@ -152,7 +159,7 @@ func TestHooks(t *testing.T) {
 		t.Errorf("said %q, fault %q", said(), n.fault())
 	}
 	n.want(at(2, 1), "#!/bin/sh\n", nil)
-	if end := n.settled(at(2, 1)); end.GetExitCode() != 0 || end.GetCause() != "exited" {
+	if end := n.settled(at(2, 1)); end.GetExitCode() != 0 || end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED {
 		t.Errorf("the job suffers for its epilog: %v", end)
 	}
 	n.until("a fault", func() bool {
@@ -164,7 +171,7 @@ func TestPrologFails(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "process", func(n *node) { n.cfg.Prolog = program(t, n, "#!/bin/sh\nexit 1\n") })
 	n.want(at(1, 1), "#!/bin/sh\ntouch ran\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
-	if end := n.settled(at(1, 1)); end.GetCause() != "node" || end.GetMessage() == "" {
+	if end := n.settled(at(1, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_NODE || end.GetMessage() == "" {
 		t.Errorf("report: %v", end)
 	}
 	n.until("a fault", func() bool { return n.fault() != "" })
@@ -180,7 +187,7 @@ func TestStopWhileStarting(t *testing.T) {
 	n.want(at(1, 1), "#!/bin/sh\ntouch ran\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
 	waitFor(t, "the prolog", func() bool { _, err := os.Stat(filepath.Join(n.dir, "begun")); return err == nil })
 	n.change(func() { n.wanted[at(1, 1)].Stop = true })
-	if end := n.settled(at(1, 1)); end.GetCause() != "stopped" || end.GetStarted() != nil {
+	if end := n.settled(at(1, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_STOPPED || end.GetStarted() != nil {
 		t.Errorf("report: %v", end)
 	}
 	if n.mu.Lock(); n.fault() != "" {
@@ -202,7 +209,7 @@ func TestPrologHangs(t *testing.T) {
 	})
 	n.want(at(1, 1), "#!/bin/sh\ntouch ran\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
 	end := n.settled(at(1, 1))
-	if end.GetCause() != "node" || end.GetMessage() != "not started within 2s (launch_timeout): the prolog is still running" || end.GetStarted() != nil {
+	if end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_NODE || end.GetMessage() != "not started within 2s (launch_timeout): the prolog is still running" || end.GetStarted() != nil {
 		t.Errorf("report: %v", end)
 	}
 	if _, err := os.Stat(filepath.Join(n.home, "ran")); err == nil {
@@ -238,7 +245,7 @@ func TestRegistryHangs(t *testing.T) {
 	ref := "docker://" + registry.Listener.Addr().String() + "/team/big:latest"
 	n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.Image = ref })
 	end := n.settled(at(1, 1))
-	if end.GetCause() != "node" || end.GetMessage() != "not started within 2s (launch_timeout): image "+ref+" has not been pulled yet" || end.GetStarted() != nil {
+	if end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_NODE || end.GetMessage() != "not started within 2s (launch_timeout): image "+ref+" has not been pulled yet" || end.GetStarted() != nil {
 		t.Errorf("report: %v", end)
 	}
 	<-begun
@@ -277,7 +284,7 @@ func TestFailingRegistry(t *testing.T) {
 	n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) {
 		w.Image = "docker://" + registry.Listener.Addr().String() + "/team/big:latest"
 	})
-	if end := n.settled(at(1, 1)); end.GetCause() != "image" || !strings.Contains(end.GetMessage(), "not found") || asked.Load() != int64(each*len(failures)+1) {
+	if end := n.settled(at(1, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_IMAGE || !strings.Contains(end.GetMessage(), "not found") || asked.Load() != int64(each*len(failures)+1) {
 		t.Errorf("asked %d times, report: %v", asked.Load(), end)
 	}
 }
@@ -292,7 +299,7 @@ func TestRegistryAway(t *testing.T) {
 	ref := "docker://" + registry.Listener.Addr().String() + "/team/big:latest"
 	n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.Image = ref })
 	end := n.settled(at(1, 1))
-	if begin := "not started within 2s (launch_timeout): image " + ref + ": the registry cannot serve it at present: "; end.GetCause() != "node" ||
+	if begin := "not started within 2s (launch_timeout): image " + ref + ": the registry cannot serve it at present: "; end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_NODE ||
 		!strings.HasPrefix(end.GetMessage(), begin) || !strings.HasSuffix(end.GetMessage(), "connection refused") {
 		t.Errorf("report: %v", end)
 	}
@@ -357,11 +364,11 @@ func TestGPUEvents(t *testing.T) {
 	waitFor(t, "the program to begin", func() bool { return n.read("up") == "up\n" })
 	h.events <- gpu.Event{UUID: "GPU-1", XID: 31, Severity: gpu.Notice, Message: "XID 31"}
 	h.events <- gpu.Event{UUID: "GPU-0", XID: 79, Severity: gpu.Broken, Message: "XID 79: fallen"}
-	if end := n.settled(at(1, 1)); end.GetCause() != "gpu" || end.GetMessage() != "XID 79: fallen" || end.GetExitSignal() != 9 {
+	if end := n.settled(at(1, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_GPU || end.GetMessage() != "XID 79: fallen" || end.GetExitSignal() != 9 {
 		t.Errorf("on the broken GPU: %v", end)
 	}
 	touch(t, n, "go")
-	if end := n.settled(at(2, 1)); end.GetCause() != "exited" || end.GetExitCode() != 1 {
+	if end := n.settled(at(2, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED || end.GetExitCode() != 1 {
 		t.Errorf("the program's own fault: %v", end)
 	}
 	n.until("a bad GPU", func() bool {

@@ -8,6 +8,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	tasks "github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/internal/userfile"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // noticeTimeout limits how long a signal waits for a line in the output, whose file system may not
@@ -17,7 +18,7 @@ const noticeTimeout = 2 * time.Second
 // stopNotice returns the line for the output of a task that is stopped, in the format of
 // slurmstepd, or "" for none. w is the newest version of the task that the controllers sent.
 func stopNotice(w *greylagv1.WantedTask, node string, now time.Time) string {
-	reason := w.GetStopReason()
+	reason := wire.Word(w.GetStopReason())
 	switch reason {
 	case "":
 		return ""

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // TestStopIsWrittenIntoTheOutput checks that the reason of a stop is in the error output before the
@@ -22,7 +23,7 @@ func TestStopIsWrittenIntoTheOutput(t *testing.T) {
 		}
 		for job, reason := range map[int]string{1: "TIME LIMIT", 2: "cancelled", 3: "", 4: "PREEMPTION"} {
 			n.want(at(job, 1), "#!/bin/sh\ntrap 'echo bye; exit 3' TERM\necho up\nwhile :; do sleep 0.05; done\n", func(w *greylagv1.WantedTask) {
-				w.WorkDir, w.Output, w.StopReason = n.home, "out-%j", reason
+				w.WorkDir, w.Output, w.StopReason = n.home, "out-%j", wire.Enum[greylagv1.StopReason](reason)
 				if job == 1 {
 					w.Error = "err-%j"
 				}
@@ -67,7 +68,7 @@ func TestMemoryKillIsWrittenIntoTheOutput(t *testing.T) {
 	n.want(at(1, 1), "#!/bin/sh\nx=$(yes | head -c 200000000)\n", func(w *greylagv1.WantedTask) {
 		w.WorkDir, w.Output, w.Nodes[0].Memory = n.home, "out-%j", 32<<20
 	})
-	if end := n.settled(at(1, 1)); end.GetCause() != "memory_killed" && !strings.Contains(end.GetMessage(), "--mem") {
+	if end := n.settled(at(1, 1)); wire.Word(end.GetCause()) != "memory_killed" && !strings.Contains(end.GetMessage(), "--mem") {
 		t.Fatal(end)
 	}
 	if out := n.read("out-1"); !strings.Contains(out, "oom_kill event in job 1.") {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -29,14 +30,14 @@ func TestClusterRestored(t *testing.T) {
 	n.change(func() { n.version, n.lives, n.reports = 900, n.lives+1, nil; clear(n.wanted) })
 	n.want(at(3, 1), "#!/bin/sh\necho twice >> ran\n", granted(40)) // it ran and its record is gone
 	n.want(at(1, 1), "#!/bin/sh\necho new >> ran\n", granted(901))
-	if end := n.settled(at(3, 1)); end.GetCause() != "lost" {
+	if end := n.settled(at(3, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_LOST {
 		t.Errorf("a task that ended in the lost time: %v", end)
 	}
 	n.until("the new task ended", func() bool {
 		task := n.last(at(1, 1))
-		return task != nil && task.GetGranted() == 901 && task.GetPhase() == "clean"
+		return task != nil && task.GetGranted() == 901 && task.GetPhase() == greylagv1.TaskPhase_TASK_PHASE_CLEAN
 	})
-	if end := n.settled(at(1, 1)); end.GetCause() != "exited" || n.read("ran") != "old\nnew\n" {
+	if end := n.settled(at(1, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED || n.read("ran") != "old\nnew\n" {
 		t.Errorf("report %v, ran %q", end, n.read("ran"))
 	}
 	n.until("clean", func() bool { return len(n.reports[len(n.reports)-1].GetTasks()) == 0 })
@@ -44,7 +45,7 @@ func TestClusterRestored(t *testing.T) {
 		known := r.GetSeen() < 901
 		for _, task := range r.GetTasks() {
 			known = known || task.GetJob() == 1 && task.GetGranted() == 901
-			if task.GetGranted() == 50 && task.GetCause() == "exited" && task.GetExitSignal() != 9 {
+			if task.GetGranted() == 50 && task.GetCause() == greylagv1.TaskCause_TASK_CAUSE_EXITED && task.GetExitSignal() != 9 {
 				t.Errorf("a task of the lost time ended by itself: %v", task)
 			}
 		}
@@ -60,7 +61,7 @@ func TestScriptIsOnNoController(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "process", func(n *node) { n.lost = "its script is on no controller: submit the job again" })
 	n.want(at(1, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { delete(n.blobs, [32]byte(w.Script)) })
-	if end := n.settled(at(1, 1)); end.GetCause() != cluster.LaunchFailed.String() || end.GetMessage() != n.lost {
+	if end := n.settled(at(1, 1)); wire.Word(end.GetCause()) != cluster.LaunchFailed.String() || end.GetMessage() != n.lost {
 		t.Errorf("report %v", end)
 	}
 }
@@ -76,10 +77,10 @@ func TestReportsSayWhatAStartWaitsFor(t *testing.T) {
 	})
 	n.until("it says that the script is missing", func() bool {
 		task := n.last(at(1, 1))
-		return task.GetPhase() == "wanted" && strings.Contains(task.GetMessage(), "fetch ")
+		return task.GetPhase() == greylagv1.TaskPhase_TASK_PHASE_WANTED && strings.Contains(task.GetMessage(), "fetch ")
 	})
 	n.change(func() { n.put(script) })
-	if end := n.settled(at(1, 1)); end.GetCause() != "exited" || end.GetMessage() != "" {
+	if end := n.settled(at(1, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED || end.GetMessage() != "" {
 		t.Errorf("report %v", end)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/reconcile"
 	"github.com/greylag/greylag/internal/version"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -285,8 +286,8 @@ var phaseWords = [...]string{
 
 func reported(t *task) *greylagv1.ReportedTask {
 	r := &greylagv1.ReportedTask{
-		Job: uint64(t.ID.Job), Attempt: uint32(t.ID.Attempt), Phase: phaseWords[t.Phase],
-		Cause: t.End.Cause.String(), ExitCode: t.End.Exit.Code, ExitSignal: t.End.Exit.Signal, Message: t.End.Message,
+		Job: uint64(t.ID.Job), Attempt: uint32(t.ID.Attempt), Phase: wire.Enum[greylagv1.TaskPhase](phaseWords[t.Phase]),
+		Cause: wire.Enum[greylagv1.TaskCause](t.End.Cause.String()), ExitCode: t.End.Exit.Code, ExitSignal: t.End.Exit.Signal, Message: t.End.Message,
 		MemoryPeak: int64(t.End.Memory), RanMs: t.ran.Milliseconds(),
 		GpuBusyMs: t.GPU.BusyMs, GpuKnownMs: t.GPU.KnownMs, Granted: t.Granted,
 	}

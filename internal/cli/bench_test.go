@@ -111,7 +111,7 @@ func pendingPages(jobs, each int) []*greylagv1.ListJobsResponse {
 		page := all[len(all)-1]
 		page.Jobs = append(page.Jobs, &greylagv1.Job{
 			Id: uint64(i + 1), Ref: fmt.Sprint(i + 1), Name: fmt.Sprintf("job-%d", i%100), User: fmt.Sprintf("user%d", i%50), Partition: "main",
-			Qos: "standard", State: "PENDING", Reason: "Priority", Request: &greylagv1.Request{Nodes: 1, Gpus: 1},
+			Qos: "standard", State: greylagv1.JobState_JOB_STATE_PENDING, Reason: greylagv1.Reason_REASON_PRIORITY, Request: &greylagv1.Request{Nodes: 1, Gpus: 1},
 			TimeLimit: durationpb.New(time.Hour), Submitted: timestamppb.New(time.Unix(1_790_000_000, 0)),
 		})
 	}

@@ -17,6 +17,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // memory is a cluster that holds the data of a page and answers as a controller does. It stands in
@@ -76,7 +77,7 @@ func (m *memory) SubmitJobs(_ context.Context, r *greylagv1.SubmitJobsRequest) (
 	}
 	for i := range size {
 		m.next++
-		j := &greylagv1.Job{Id: m.next, Ref: fmt.Sprint(m.next), Name: s.Name, User: caller, Partition: "main", State: "PENDING", Reason: "Priority"}
+		j := &greylagv1.Job{Id: m.next, Ref: fmt.Sprint(m.next), Name: s.Name, User: caller, Partition: "main", State: greylagv1.JobState_JOB_STATE_PENDING, Reason: greylagv1.Reason_REASON_PRIORITY}
 		if s.Array != "" {
 			j.ArrayId, j.ArrayIndex, j.Ref = first, int32(i), fmt.Sprintf("%d_%d", first, i)
 		}
@@ -95,12 +96,12 @@ func (m *memory) SubmitJobs(_ context.Context, r *greylagv1.SubmitJobsRequest) (
 
 func chosen(f *greylagv1.Filter, j *greylagv1.Job) bool {
 	among := func(list []string, word string) bool { return len(list) == 0 || slices.Contains(list, word) }
-	active := slices.Contains([]string{"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING"}, j.State)
+	active := slices.Contains([]string{"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING"}, wire.Word(j.State))
 	onNode := len(f.GetNodes()) == 0
 	for _, n := range j.Nodes {
 		onNode = onNode || slices.Contains(f.GetNodes(), n.Node)
 	}
-	state := slices.Contains(f.GetStates(), "all") || slices.Contains(f.GetStates(), j.State) || len(f.GetStates()) == 0 && active
+	state := f.GetAllStates() || slices.Contains(f.GetStates(), j.State) || len(f.GetStates()) == 0 && active
 	return onNode && state && (!f.GetMine() || j.User == caller) && among(f.GetUsers(), j.User) && among(f.GetNames(), j.Name) &&
 		among(f.GetPartitions(), j.Partition) && among(f.GetAccounts(), j.Account) && among(f.GetQos(), j.Qos) && named(f.GetJobs(), j)
 }
@@ -148,7 +149,7 @@ func (m *memory) GetJob(_ context.Context, r *greylagv1.GetJobRequest) (*greylag
 	if strings.HasPrefix(r.Job, "77") { // while no controller leads
 		return nil, connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("no report of job %s", r.Job))
 	}
-	found := m.find(&greylagv1.Filter{Jobs: []string{r.Job}, States: []string{"all"}})
+	found := m.find(&greylagv1.Filter{Jobs: []string{r.Job}, AllStates: true})
 	if len(found) == 0 {
 		return nil, refuse(connect.CodeNotFound, "gqueue lists the jobs", "no job %s", r.Job)
 	}
@@ -168,21 +169,21 @@ func (m *memory) WatchJobs(_ context.Context, r *greylagv1.WatchJobsRequest, s *
 		n, _ := strconv.Atoi(number)
 		if kind == "vain" {
 			waits := proto.CloneOf(j)
-			waits.Reason, waits.Detail = "DependencyNeverSatisfied", "dependency afterok:7 can never be satisfied"
+			waits.Reason, waits.Detail = greylagv1.Reason_REASON_DEPENDENCY_NEVER_SATISFIED, "dependency afterok:7 can never be satisfied"
 			if err := s.Send(&greylagv1.WatchJobsResponse{Jobs: []*greylagv1.Job{waits, waits}}); err != nil {
 				return err
 			}
 		}
-		j.State = "COMPLETED"
+		j.State = greylagv1.JobState_JOB_STATE_COMPLETED
 		switch kind {
 		case "exit":
-			j.State, j.ExitCode, j.Reason = "FAILED", int32(n), "NonZeroExitCode"
+			j.State, j.ExitCode, j.Reason = greylagv1.JobState_JOB_STATE_FAILED, int32(n), greylagv1.Reason_REASON_NON_ZERO_EXIT_CODE
 		case "signal":
-			j.State, j.ExitSignal, j.Reason = "FAILED", int32(n), "NonZeroExitCode"
+			j.State, j.ExitSignal, j.Reason = greylagv1.JobState_JOB_STATE_FAILED, int32(n), greylagv1.Reason_REASON_NON_ZERO_EXIT_CODE
 		case "cancelled":
-			j.State, j.Reason, j.Detail = "CANCELLED", "Cancelled", "by root"
+			j.State, j.Reason, j.Detail = greylagv1.JobState_JOB_STATE_CANCELLED, greylagv1.Reason_REASON_CANCELLED, "by root"
 		case "unseen":
-			j.State, j.Reason, j.Detail = "OUT_OF_MEMORY", "OutOfMemory", "at 64M"
+			j.State, j.Reason, j.Detail = greylagv1.JobState_JOB_STATE_OUT_OF_MEMORY, greylagv1.Reason_REASON_OUT_OF_MEMORY, "at 64M"
 		}
 		if kind != "unseen" { // its end is not shown
 			shown = append(shown, j)
@@ -217,12 +218,12 @@ func (m *memory) UpdateJobs(_ context.Context, r *greylagv1.UpdateJobsRequest) (
 
 func (m *memory) outcomes(f *greylagv1.Filter, state string) []*greylagv1.Outcome {
 	all := proto.CloneOf(f)
-	if len(f.States) == 0 && len(f.Jobs) > 0 {
-		all.States = []string{"all"}
+	if !f.AllStates && len(f.States) == 0 && len(f.Jobs) > 0 {
+		all.AllStates = true
 	}
 	var out []*greylagv1.Outcome
 	for _, j := range m.find(all) {
-		o := &greylagv1.Outcome{Id: j.Id, Ref: j.Ref, State: state}
+		o := &greylagv1.Outcome{Id: j.Id, Ref: j.Ref, State: wire.Enum[greylagv1.JobState](state)}
 		switch {
 		case j.User != caller:
 			o.Error, o.Code, o.State = "it is not yours", "permission_denied", j.State
@@ -232,7 +233,7 @@ func (m *memory) outcomes(f *greylagv1.Filter, state string) []*greylagv1.Outcom
 		out = append(out, o)
 	}
 	for _, ref := range f.Jobs {
-		if len(m.find(&greylagv1.Filter{Jobs: []string{ref}, States: []string{"all"}})) == 0 {
+		if len(m.find(&greylagv1.Filter{Jobs: []string{ref}, AllStates: true})) == 0 {
 			out = append(out, &greylagv1.Outcome{Ref: ref, Error: "no such job", Code: "not_found"})
 		}
 	}
@@ -252,7 +253,7 @@ func (m *memory) GetScript(_ context.Context, r *greylagv1.GetScriptRequest) (*g
 
 // Logs implements JobServiceHandler.
 func (m *memory) StreamLogs(_ context.Context, r *greylagv1.StreamLogsRequest, s *connect.ServerStream[greylagv1.StreamLogsResponse]) error {
-	for _, j := range m.find(&greylagv1.Filter{Jobs: []string{r.Job}, States: []string{"PENDING"}}) {
+	for _, j := range m.find(&greylagv1.Filter{Jobs: []string{r.Job}, States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_PENDING}}) {
 		return refuse(connect.CodeFailedPrecondition, "gctl logs -f waits for its start", "job %s has no output yet: it has not started", j.Ref)
 	}
 	m.mu.Lock()

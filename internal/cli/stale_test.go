@@ -34,7 +34,7 @@ func TestStaleAgainAndAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.pages = []*greylagv1.ListJobsResponse{{Jobs: []*greylagv1.Job{{Id: 4711, Ref: "4711", State: "PENDING"}}, AsOf: &greylagv1.AsOf{Controller: "ctl-2", Stale: true}}}
+	w.pages = []*greylagv1.ListJobsResponse{{Jobs: []*greylagv1.Job{{Id: 4711, Ref: "4711", State: greylagv1.JobState_JOB_STATE_PENDING}}, AsOf: &greylagv1.AsOf{Controller: "ctl-2", Stale: true}}}
 	t.Setenv("GREYLAG_CONFIG", filepath.Join(dir, "client.toml"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -16,6 +16,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // world is a whole cluster in memory: jobs, nodes and policy.
@@ -103,7 +104,7 @@ func (w *world) UpdateNodes(_ context.Context, r *greylagv1.UpdateNodesRequest) 
 
 func (w *world) CreateToken(_ context.Context, r *greylagv1.CreateTokenRequest) (*greylagv1.CreateTokenResponse, error) {
 	expires := time.Now().Add(r.Valid.AsDuration())
-	token, _, err := pki.MintToken(w.ca.Trust(), pki.Role(r.Kind), expires)
+	token, _, err := pki.MintToken(w.ca.Trust(), pki.Role(wire.Word(r.Kind)), expires)
 	return &greylagv1.CreateTokenResponse{Token: token.String(), Expires: timestamppb.New(expires)}, err
 }
 
@@ -129,24 +130,24 @@ func (w *world) ListCertificates(context.Context, *greylagv1.ListCertificatesReq
 		return timestamppb.New(time.Date(2026, 3, n, 8, 0, 0, 0, time.UTC))
 	}
 	holder := func(role, name, serial, ca string) *greylagv1.CertificateHolder {
-		return &greylagv1.CertificateHolder{Role: role, Name: name, Certificates: []*greylagv1.Certificate{{
-			Serial: serial, Issued: day(2), Expires: day(31), Origin: "joined", Ca: ca,
+		return &greylagv1.CertificateHolder{Role: wire.Enum[greylagv1.HostRole](role), Name: name, Certificates: []*greylagv1.Certificate{{
+			Serial: serial, Issued: day(2), Expires: day(31), Origin: greylagv1.CertificateOrigin_CERTIFICATE_ORIGIN_JOINED, Ca: ca,
 		}}}
 	}
 	node := holder("node", "n1", "0a1b2c3d4e5f60718293a4b5c6d7e8f9", "1122334455667788")
 	node.Certificates[0].Revoked, node.Revoked, node.RevokedBy, node.Reason = true, day(3), "root", "stolen"
 	answer := &greylagv1.ListCertificatesResponse{Holders: []*greylagv1.CertificateHolder{
-		holder("auth", "login1", "f00dfeed0000000000000000deadbeef", "1122334455667788"), node, {Role: "node", Name: "n2", Revoked: day(4), RevokedBy: "root"},
+		holder("auth", "login1", "f00dfeed0000000000000000deadbeef", "1122334455667788"), node, {Role: greylagv1.HostRole_HOST_ROLE_NODE, Name: "n2", Revoked: day(4), RevokedBy: "root"},
 	}}
 	if w.rotating != "" {
-		answer.Rotation = &greylagv1.Rotation{Phase: w.rotating, OldCa: "1122334455667788", NewCa: "99aabbccddeeff00", Started: day(5), By: "root", WaitsFor: []string{"auth/login1"}}
+		answer.Rotation = &greylagv1.Rotation{Phase: wire.Enum[greylagv1.RotationPhase](w.rotating), OldCa: "1122334455667788", NewCa: "99aabbccddeeff00", Started: day(5), By: "root", WaitsFor: []string{"auth/login1"}}
 	}
 	return answer, nil
 }
 
 func (w *world) RotateAuthority(_ context.Context, r *greylagv1.RotateAuthorityRequest) (*greylagv1.RotateAuthorityResponse, error) {
 	w.note(r)
-	w.rotating = map[string]string{"begin": "renewing", "finish": "finishing", "cancel": "renewing"}[r.Step]
+	w.rotating = map[string]string{"begin": "renewing", "finish": "finishing", "cancel": "renewing"}[wire.Word(r.Step)]
 	return &greylagv1.RotateAuthorityResponse{}, nil
 }
 

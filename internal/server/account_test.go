@@ -107,11 +107,11 @@ func TestAccountsAtWork(t *testing.T) {
 		_, err := w.as(who).Accounts().UpdateAccounts(ctx, &greylagv1.UpdateAccountsRequest{Edits: []*greylagv1.AccountEdit{e}, RequestId: "r" + fmt.Sprint(e)})
 		return err
 	}
-	must(t, edit(bob, &greylagv1.AccountEdit{Action: "add", Account: "physics", User: "bob", Limits: []string{"MaxJobs=2"}}))
-	if err := edit(bob, &greylagv1.AccountEdit{Action: "add", Account: "uni", User: "bob"}); connect.CodeOf(err) != connect.CodePermissionDenied {
+	must(t, edit(bob, &greylagv1.AccountEdit{Action: greylagv1.AccountAction_ACCOUNT_ACTION_ADD, Account: "physics", User: "bob", Limits: []string{"MaxJobs=2"}}))
+	if err := edit(bob, &greylagv1.AccountEdit{Action: greylagv1.AccountAction_ACCOUNT_ACTION_ADD, Account: "uni", User: "bob"}); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("beyond the coordinator's account: %v", err)
 	}
-	if err := edit(olga, &greylagv1.AccountEdit{Action: "modify", Account: "uni", Limits: []string{"GrpSubmitJobs=many"}}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+	if err := edit(olga, &greylagv1.AccountEdit{Action: greylagv1.AccountAction_ACCOUNT_ACTION_MODIFY, Account: "uni", Limits: []string{"GrpSubmitJobs=many"}}); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("a limit that is none: %v", err)
 	}
 	for range 3 {

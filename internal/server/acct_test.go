@@ -13,6 +13,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -41,7 +42,7 @@ func (w *world) history(c *client.Client, r *greylagv1.StreamHistoryRequest) (*g
 func names(jobs []*greylagv1.PastJob) string {
 	var words []string
 	for _, p := range jobs {
-		words = append(words, fmt.Sprintf("%s:%s", p.Job.User, strings.ToLower(p.Job.State)))
+		words = append(words, fmt.Sprintf("%s:%s", p.Job.User, strings.ToLower(wire.Word(p.Job.State))))
 	}
 	return strings.Join(words, " ")
 }
@@ -73,15 +74,15 @@ func TestHistoryOfAllTimes(t *testing.T) {
 	}{
 		"mine":             {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Mine: true}}, "ann:cancelled ann:cancelled ann:pending"},
 		"all":              {&greylagv1.StreamHistoryRequest{}, "ann:cancelled ann:cancelled bob:cancelled ann:pending"},
-		"ended":            {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []string{"CA", "F"}}}, "ann:cancelled ann:cancelled bob:cancelled"},
-		"waiting":          {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []string{"PD"}}}, "ann:pending"},
-		"waiting then":     {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []string{"PD"}}, AtTheTime: true, Since: timestamppb.New(now.Add(-time.Hour))}, "ann:cancelled ann:cancelled bob:cancelled ann:pending"},
+		"ended":            {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_CANCELLED, greylagv1.JobState_JOB_STATE_FAILED}}}, "ann:cancelled ann:cancelled bob:cancelled"},
+		"waiting":          {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_PENDING}}}, "ann:pending"},
+		"waiting then":     {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_PENDING}}, AtTheTime: true, Since: timestamppb.New(now.Add(-time.Hour))}, "ann:cancelled ann:cancelled bob:cancelled ann:pending"},
 		"named":            {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Jobs: []string{"3", "1", "999"}}}, "ann:cancelled ann:pending"},
 		"by name":          {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Names: []string{"old"}, Mine: true}}, "ann:cancelled ann:cancelled"},
 		"two users":        {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Users: []string{"bob", "carol"}}}, "bob:cancelled"},
 		"before all":       {&greylagv1.StreamHistoryRequest{Until: timestamppb.New(now.Add(-time.Hour))}, ""},
 		"after all":        {&greylagv1.StreamHistoryRequest{Since: timestamppb.New(now.Add(time.Hour))}, "ann:pending"},
-		"ended after that": {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []string{"CA"}}, Since: timestamppb.New(now.Add(time.Hour))}, ""},
+		"ended after that": {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_CANCELLED}}, Since: timestamppb.New(now.Add(time.Hour))}, ""},
 	} {
 		answer, err := w.history(c, one.r)
 		must(t, err)

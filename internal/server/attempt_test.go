@@ -16,6 +16,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -62,7 +63,7 @@ func (n *node) until(id uint64, ok func(*greylagv1.WantedTask) bool) {
 			if t.GetStop() {
 				phase, cause = "clean", "stopped"
 			}
-			tasks = append(tasks, &greylagv1.ReportedTask{Job: t.GetJob(), Attempt: t.GetAttempt(), Phase: phase, Cause: cause})
+			tasks = append(tasks, &greylagv1.ReportedTask{Job: t.GetJob(), Attempt: t.GetAttempt(), Phase: wire.Enum[greylagv1.TaskPhase](phase), Cause: wire.Enum[greylagv1.TaskCause](cause)})
 			if t.GetJob() == id {
 				found = t
 			}
@@ -160,7 +161,7 @@ func TestAnIdentityEndsWithItsAttempt(t *testing.T) {
 	denied(t, "a job that is none", ask("n1", auth.Attempt{Job: 4711, Number: 1}), "attempt 1 of job 4711 has ended; its identity is no longer valid")
 
 	_, err := w.inside("n1", a).Jobs().UpdateJobs(t.Context(), &greylagv1.UpdateJobsRequest{
-		RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(a)}}, Action: "requeue",
+		RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(a)}}, Action: greylagv1.JobAction_JOB_ACTION_REQUEUE,
 	})
 	must(t, err)
 	n.until(uint64(a.Job), func(task *greylagv1.WantedTask) bool { return task.GetStop() })

@@ -41,7 +41,7 @@ func (s *clusterService) StreamAudit(ctx context.Context, p *greylagv1.StreamAud
 			return nil
 		}
 		return stream.Send(&greylagv1.StreamAuditResponse{
-			Seq: e.Seq, Index: e.Index, At: wire.Timestamp(e.At), User: e.User, Role: roleWord(e.Role), Source: e.Source,
+			Seq: e.Seq, Index: e.Index, At: wire.Timestamp(e.At), User: e.User, Role: wire.Enum[greylagv1.Role](roleWord(e.Role)), Source: e.Source,
 			Kind: e.Kind, Text: e.Text, Refused: e.Code != 0, Hash: e.Hash[:],
 		})
 	})

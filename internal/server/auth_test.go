@@ -26,9 +26,9 @@ import (
 var bodies = map[string]string{
 	"JobService/SubmitJobs": `{"jobs":[{"script":"IyEvYmluL3NoCg=="}]}`,
 	"JobService/GetJob":     `{"job":"%d"}`, "JobService/GetScript": `{"job":"%d"}`, "JobService/StreamLogs": `{"job":"%d"}`,
-	"JobService/CancelJobs": `{"filter":{"jobs":["%d"]}}`, "JobService/UpdateJobs": `{"filter":{"jobs":["%d"]},"action":"hold"}`,
+	"JobService/CancelJobs": `{"filter":{"jobs":["%d"]}}`, "JobService/UpdateJobs": `{"filter":{"jobs":["%d"]},"action":"JOB_ACTION_HOLD"}`,
 	"ClusterService/SetPolicy":      `{"dryRun":true}`,
-	"AccountService/UpdateAccounts": `{"requestId":"e","edits":[{"action":"add","account":"lab","parent":"root"}]}`,
+	"AccountService/UpdateAccounts": `{"requestId":"e","edits":[{"action":"ACCOUNT_ACTION_ADD","account":"lab","parent":"root"}]}`,
 	"CreditService/ChangeCredits":   `{"requestId":"c","action":"price","gpuType":"h100","amount":"1000000"}`,
 }
 

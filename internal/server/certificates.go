@@ -256,7 +256,7 @@ func (s *clusterService) ListCertificates(ctx context.Context, p *greylagv1.List
 	}
 	response := &greylagv1.ListCertificatesResponse{AsOf: asOf, Rotation: s.rotationOf(v)}
 	for h := range v.Hosts().CertificateHolders() {
-		holder := &greylagv1.CertificateHolder{Role: h.Role, Name: h.Name, RevokedBy: h.RevokedBy, Reason: h.Reason}
+		holder := &greylagv1.CertificateHolder{Role: wire.Enum[greylagv1.HostRole](h.Role), Name: h.Name, RevokedBy: h.RevokedBy, Reason: h.Reason}
 		if h.RevokedAt != 0 {
 			holder.Revoked = wire.Timestamp(h.RevokedAt)
 		}
@@ -266,7 +266,7 @@ func (s *clusterService) ListCertificates(ctx context.Context, p *greylagv1.List
 			}
 			holder.Certificates = append(holder.Certificates, &greylagv1.Certificate{
 				Serial: hex.EncodeToString(c.Serial[:]), Issued: wire.Timestamp(c.Issued), Expires: wire.Timestamp(c.Expires),
-				Origin: c.Origin.String(), Token: c.Token, Revoked: h.Revoked(c.Issued), Ca: hex.EncodeToString(c.CA[:]),
+				Origin: greylagv1.CertificateOrigin(c.Origin), Token: c.Token, Revoked: h.Revoked(c.Issued), Ca: hex.EncodeToString(c.CA[:]),
 			})
 		}
 		response.Holders = append(response.Holders, holder)
@@ -285,15 +285,18 @@ func (s *clusterService) RevokeCertificates(ctx context.Context, p *greylagv1.Re
 	if err != nil {
 		return nil, err
 	}
+	if p.GetRole() == 0 {
+		return nil, wire.Unset("role", p.GetRole())
+	}
 	if err := s.checkRevocation(p); err != nil {
 		return nil, err
 	}
 	if _, _, err := propose[*command.Done](ctx, s.Server, &command.RevokeCertificates{
-		Request: id, Actor: c.actor(), Role: p.GetRole(), Name: p.GetName(), Reason: p.GetReason(),
+		Request: id, Actor: c.actor(), Role: wire.Word(p.GetRole()), Name: p.GetName(), Reason: p.GetReason(),
 	}); err != nil {
 		return nil, err
 	}
-	s.log.Warn("certificates revoked", "role", p.GetRole(), "name", p.GetName(), "by", c.User.User, "reason", p.GetReason())
+	s.log.Warn("certificates revoked", "role", wire.Word(p.GetRole()), "name", p.GetName(), "by", c.User.User, "reason", p.GetReason())
 	return &greylagv1.RevokeCertificatesResponse{}, nil
 }
 
@@ -307,19 +310,19 @@ func (s *clusterService) checkRevocation(p *greylagv1.RevokeCertificatesRequest)
 	var known []string
 	found := false
 	for h := range v.Hosts().CertificateHolders() {
-		if h.Role == p.GetRole() {
+		if h.Role == wire.Word(p.GetRole()) {
 			known = append(known, h.Name)
 			found = found || h.Name == p.GetName()
 		}
 	}
-	if _, registered := v.Node(p.GetName()); !found && !(registered && p.GetRole() == string(pki.RoleNode)) {
+	if _, registered := v.Node(p.GetName()); !found && !(registered && p.GetRole() == greylagv1.HostRole_HOST_ROLE_NODE) {
 		list := "none is recorded"
 		if len(known) > 0 {
 			list = "known: " + strings.Join(known[:min(len(known), maxKnown)], ", ")
 		}
-		return refused(command.NotFound, "gctl cert list shows all", "no certificate of %.20s %.100s; %s", p.GetRole(), p.GetName(), list)
+		return refused(command.NotFound, "gctl cert list shows all", "no certificate of %.20s %.100s; %s", wire.Word(p.GetRole()), p.GetName(), list)
 	}
-	if p.GetRole() != string(pki.RoleController) || p.GetForce() {
+	if p.GetRole() != greylagv1.HostRole_HOST_ROLE_CONTROLLER || p.GetForce() {
 		return nil
 	}
 	voters, left := 0, 0
@@ -328,7 +331,7 @@ func (s *clusterService) checkRevocation(p *greylagv1.RevokeCertificatesRequest)
 			continue
 		}
 		voters++
-		if h, recorded := v.Hosts().CertificateHolder(p.GetRole(), memberName(v, m.ID)); memberName(v, m.ID) != p.GetName() && (!recorded || !h.Revoked(h.Newest())) {
+		if h, recorded := v.Hosts().CertificateHolder(wire.Word(p.GetRole()), memberName(v, m.ID)); memberName(v, m.ID) != p.GetName() && (!recorded || !h.Revoked(h.Newest())) {
 			left++
 		}
 	}

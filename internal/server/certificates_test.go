@@ -14,18 +14,19 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 func (w *world) revoke(c *client.Client, role pki.Role, name string) {
 	w.t.Helper()
-	_, err := c.Cluster().RevokeCertificates(w.t.Context(), &greylagv1.RevokeCertificatesRequest{Role: string(role), Name: name, Reason: "stolen", Force: true})
+	_, err := c.Cluster().RevokeCertificates(w.t.Context(), &greylagv1.RevokeCertificatesRequest{Role: wire.Enum[greylagv1.HostRole](string(role)), Name: name, Reason: "stolen", Force: true})
 	must(w.t, err)
 }
 
 // token makes a join token; name "" is for any unused name.
 func (w *world) token(role pki.Role, name string, replace bool) string {
 	w.t.Helper()
-	made, err := w.as(root).Cluster().CreateToken(w.t.Context(), &greylagv1.CreateTokenRequest{Kind: string(role), Name: name, Replace: replace})
+	made, err := w.as(root).Cluster().CreateToken(w.t.Context(), &greylagv1.CreateTokenRequest{Kind: wire.Enum[greylagv1.HostRole](string(role)), Name: name, Replace: replace})
 	must(w.t, err)
 	return made.GetToken()
 }
@@ -122,7 +123,7 @@ func TestARemovedNodeJoinsWithANewToken(t *testing.T) {
 	w := newWorld(t, options{})
 	n := newNode(w, "n1")
 	n.next()
-	_, err := w.as(olga).Cluster().UpdateNodes(t.Context(), &greylagv1.UpdateNodesRequest{Names: []string{"n1"}, Action: "remove"})
+	_, err := w.as(olga).Cluster().UpdateNodes(t.Context(), &greylagv1.UpdateNodesRequest{Names: []string{"n1"}, Action: greylagv1.NodeAction_NODE_ACTION_REMOVE})
 	must(t, err)
 	_, err = n.session.Register(t.Context(), &greylagv1.RegisterNodeRequest{BootId: "boot", Cpus: 8, Memory: 32 << 30})
 	says(t, "register", err, "the node was removed", "gctl cluster token --node")
@@ -137,7 +138,7 @@ func TestAJoinTokenDoesNotGiveANameInUse(t *testing.T) {
 		must(t, err)
 		_, err = w.join(w.token(role, "", false), "h1")
 		says(t, "a name in use", err, "h1 is in use", "--"+string(role)+" --name h1 --replace")
-		_, err = w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: string(role), Name: "h1"})
+		_, err = w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: wire.Enum[greylagv1.HostRole](string(role)), Name: "h1"})
 		says(t, "a token for a name in use", err, "h1 is in use", "--replace")
 		bound := w.token(role, "h1", true)
 		_, err = w.join(bound, "h2")
@@ -164,7 +165,7 @@ func (w *world) renew(id *pki.Identity) error {
 func TestAJoinTokenIsForANameThatAHostCanHave(t *testing.T) {
 	w := newWorld(t, options{})
 	for _, name := range []string{"a b", "-x", "n1/..", strings.Repeat("n", 254)} {
-		_, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: "node", Name: name})
+		_, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: greylagv1.HostRole_HOST_ROLE_NODE, Name: name})
 		if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "not a valid peer name") {
 			t.Errorf("%.20q: %v", name, err)
 		}
@@ -196,7 +197,7 @@ func TestOneOfManyHostsWinsAJoinToken(t *testing.T) {
 func TestRevocationsThatAreRefused(t *testing.T) {
 	w := newWorld(t, options{controllers: 3})
 	ask := func(c *client.Client, role, name string, force bool) error {
-		_, err := c.Cluster().RevokeCertificates(t.Context(), &greylagv1.RevokeCertificatesRequest{Role: role, Name: name, Reason: "x", Force: force})
+		_, err := c.Cluster().RevokeCertificates(t.Context(), &greylagv1.RevokeCertificatesRequest{Role: wire.Enum[greylagv1.HostRole](role), Name: name, Reason: "x", Force: force})
 		return err
 	}
 	_, err := w.join(w.token(pki.RoleNode, "", false), "n1")

@@ -190,9 +190,9 @@ func (s *jobService) meant(ctx context.Context, c *caller, filter *greylagv1.Fil
 		return nil, err
 	}
 	switch {
-	case q.empty() && len(filter.GetStates()) == 0:
+	case q.empty() && !choosesStates(filter):
 		return nil, refused(command.InvalidArgument, "name job ids, or a user, partition, state or the like", "no job given")
-	case q.refs != nil && len(filter.GetStates()) == 0 && onlyRefs(q):
+	case q.refs != nil && !choosesStates(filter) && onlyRefs(q):
 		return q.refs, nil
 	case q.users == nil && q.refs == nil && c.Role < command.RoleOperator:
 		q.users = set([]string{c.User.User})
@@ -234,14 +234,14 @@ func (s *jobService) outcomes(c *caller, list []command.Outcome) []*greylagv1.Ou
 		p := &greylagv1.Outcome{Id: uint64(o.Job), Ref: o.Ref.String()}
 		all[i] = p
 		if o.State != 0 {
-			p.State = o.State.String()
+			p.State = greylagv1.JobState(o.State)
 		}
 		if o.Refused == nil {
 			continue
 		}
 		p.Error, p.Code = o.Refused.Message, refusalCode(o.Refused.Code).String()
 		if o.Refused.Code == command.Denied && hidden(v, c, o.Job) {
-			p.Error, p.Code, p.State = plainNoSuchJob(o.Ref), connect.CodeNotFound.String(), ""
+			p.Error, p.Code, p.State = plainNoSuchJob(o.Ref), connect.CodeNotFound.String(), greylagv1.JobState_JOB_STATE_UNSPECIFIED
 		}
 	}
 	return all
@@ -253,3 +253,6 @@ func hidden(v *state.View, c *caller, id cluster.JobID) bool {
 }
 
 func plainNoSuchJob(ref cluster.JobRef) string { return noSuchJob(ref).Error() }
+
+// choosesStates reports whether a filter names states.
+func choosesStates(f *greylagv1.Filter) bool { return f.GetAllStates() || len(f.GetStates()) > 0 }

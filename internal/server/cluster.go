@@ -48,7 +48,7 @@ func (s *clusterService) GetStatus(ctx context.Context, _ *greylagv1.GetStatusRe
 		p.Cluster = pki.ClusterName(p.ClusterId)
 	}
 	if r := v.Hosts().Rotation(); r.Underway() {
-		p.CaRotation = r.Phase.String()
+		p.CaRotation = wire.Enum[greylagv1.RotationPhase](r.Phase.String())
 	}
 	if s.cfg.Missing != nil {
 		p.ArchiveMissing = s.cfg.Missing()
@@ -143,7 +143,7 @@ func partitionInfo(v *state.View, part cluster.Partition, only []string, reserve
 		}
 		g := groups[key]
 		if g == nil {
-			g = &greylagv1.NodeGroup{State: word, Gpus: gpus}
+			g = &greylagv1.NodeGroup{State: wire.Enum[greylagv1.NodeState](word), Gpus: gpus}
 			groups[key] = g
 		}
 		names[key] = append(names[key], name)

@@ -14,12 +14,13 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 func TestJoinAndRenew(t *testing.T) {
 	w := newWorld(t, options{controllers: 2})
-	made, err := w.as(root, w.follower()).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: "node"})
+	made, err := w.as(root, w.follower()).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: greylagv1.HostRole_HOST_ROLE_NODE})
 	must(t, err)
 	token, err := pki.ParseToken(made.GetToken())
 	must(t, err)
@@ -67,7 +68,7 @@ func TestJoinAndRenew(t *testing.T) {
 // new cluster has a leader and no policy yet, but waits, or is told to ask again.
 func TestBeforeThePolicy(t *testing.T) {
 	w := newWorld(t, options{asleep: true, policy: func(p *cluster.Policy) { p.Admins = append(p.Admins, "ann") }})
-	ask := &greylagv1.CreateTokenRequest{RequestId: client.NewRequestID(), Kind: "node"}
+	ask := &greylagv1.CreateTokenRequest{RequestId: client.NewRequestID(), Kind: greylagv1.HostRole_HOST_ROLE_NODE}
 	hasty := w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), nil), Tokens: w.tokens(ann), Timeout: time.Second}, nil)
 	if _, err := hasty.Cluster().CreateToken(t.Context(), ask); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("without a policy: %v", err)
@@ -83,7 +84,7 @@ func TestBeforeThePolicy(t *testing.T) {
 
 func TestAControllerJoins(t *testing.T) {
 	w := newWorld(t, options{})
-	made, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: "controller"})
+	made, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: greylagv1.HostRole_HOST_ROLE_CONTROLLER})
 	must(t, err)
 	_, csr, err := pki.NewRequest(pki.RoleController)
 	must(t, err)
@@ -97,7 +98,7 @@ func TestAControllerJoins(t *testing.T) {
 	if must(t, err); peer.Role != pki.RoleController || len(leaf.IPAddresses) != 1 || leaf.IPAddresses[0].String() != "10.0.0.7" {
 		t.Errorf("joined as %v with %v", peer, leaf.IPAddresses)
 	}
-	if _, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: "emperor"}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+	if _, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: 99}); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("a token for an emperor: %v", err)
 	}
 }
@@ -108,7 +109,7 @@ func TestNodesAndInfo(t *testing.T) {
 		newNode(w, name).next()
 	}
 	c := w.as(olga).Cluster()
-	drained, err := c.UpdateNodes(t.Context(), &greylagv1.UpdateNodesRequest{RequestId: client.NewRequestID(), Names: []string{"n[2-3]"}, Action: "drain", Reason: "new fans"})
+	drained, err := c.UpdateNodes(t.Context(), &greylagv1.UpdateNodesRequest{RequestId: client.NewRequestID(), Names: []string{"n[2-3]"}, Action: greylagv1.NodeAction_NODE_ACTION_DRAIN, Reason: "new fans"})
 	if must(t, err); strings.Join(drained.GetNames(), " ") != "n2 n3" {
 		t.Errorf("drained %v", drained)
 	}
@@ -116,7 +117,7 @@ func TestNodesAndInfo(t *testing.T) {
 	must(t, err)
 	var lines []string
 	for _, g := range info.GetPartitions()[0].GetGroups() {
-		lines = append(lines, g.GetState()+" "+g.GetList()+" "+g.GetGpus())
+		lines = append(lines, wire.Word(g.GetState())+" "+g.GetList()+" "+g.GetGpus())
 	}
 	if got := strings.Join(lines, ", "); got != "IDLE n1 h100:2, DRAINED n[2-3] h100:2" {
 		t.Errorf("info: %s", got)
@@ -139,7 +140,7 @@ func TestNodesAndInfo(t *testing.T) {
 	if _, err := c.ListNodes(t.Context(), &greylagv1.ListNodesRequest{Names: []string{"n9"}}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("no such node: %v", err)
 	}
-	if _, err := c.UpdateNodes(t.Context(), &greylagv1.UpdateNodesRequest{Names: []string{"n1"}, Action: "drain"}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+	if _, err := c.UpdateNodes(t.Context(), &greylagv1.UpdateNodesRequest{Names: []string{"n1"}, Action: greylagv1.NodeAction_NODE_ACTION_DRAIN}); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("drain without a reason: %v", err)
 	}
 }
@@ -267,16 +268,16 @@ func TestReservations(t *testing.T) {
 		t.Fatal(info)
 	}
 	course, maint := info.GetReservations()[0], info.GetReservations()[1]
-	if course.GetState() != "ACTIVE" || course.GetMaintenance() || course.GetList() != "n1" || course.GetGpus() != 2 || len(course.GetJobs()) != 1 ||
+	if course.GetState() != greylagv1.ReservationState_RESERVATION_STATE_ACTIVE || course.GetMaintenance() || course.GetList() != "n1" || course.GetGpus() != 2 || len(course.GetJobs()) != 1 ||
 		course.GetJobs()[0].GetJob() != cluster.JobID(id).String() || course.GetJobs()[0].GetUser() != "bob" {
 		t.Errorf("course: %v", course)
 	}
-	if maint.GetState() != "INACTIVE" || !maint.GetMaintenance() || maint.GetList() != "n[1-2]" || len(maint.GetJobs()) != 0 {
+	if maint.GetState() != greylagv1.ReservationState_RESERVATION_STATE_INACTIVE || !maint.GetMaintenance() || maint.GetList() != "n[1-2]" || len(maint.GetJobs()) != 0 {
 		t.Errorf("maint: %v", maint)
 	}
 	groups := map[string]string{}
 	for _, g := range info.GetPartitions()[0].GetGroups() {
-		groups[g.GetState()] = g.GetList()
+		groups[wire.Word(g.GetState())] = g.GetList()
 	}
 	if len(groups) != 2 || groups["RESERVED"] != "n1" || groups["IDLE"] != "n2" {
 		t.Errorf("groups: %v", groups)

@@ -13,6 +13,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -53,7 +54,7 @@ func newTill(t *testing.T, private bool) *world {
 	must(t, err)
 	for _, x := range []*greylagv1.ChangeCreditsRequest{
 		{Action: "price", GpuType: "h100", Amount: 2 * credit},
-		{Action: "grant", Account: "physics", Class: "purchase", Amount: 100 * credit},
+		{Action: "grant", Account: "physics", Class: greylagv1.BucketClass_BUCKET_CLASS_PURCHASE, Amount: 100 * credit},
 	} {
 		_, err := change(w, root, x)
 		must(t, err)
@@ -131,11 +132,11 @@ func TestCreditChanges(t *testing.T) {
 		{ann, &request{Action: "grant", Account: "physics", User: "ann", Amount: credit}, connect.CodePermissionDenied},
 		{olga, &request{Action: "price", GpuType: "h100", Amount: credit}, connect.CodePermissionDenied},
 		{bob, &request{Action: "refund", Job: "1", Amount: credit}, connect.CodePermissionDenied},
-		{root, &request{Action: "grant", Account: "physics", User: "ann", Amount: credit, Class: "promo", Expires: soon, Code: "SPRING", Redeems: 1}, 0},
+		{root, &request{Action: "grant", Account: "physics", User: "ann", Amount: credit, Class: greylagv1.BucketClass_BUCKET_CLASS_PROMO, Expires: soon, Code: "SPRING", Redeems: 1}, 0},
 		{root, &request{Action: "grant", Account: "maths", User: "eve", Amount: credit, Code: "SPRING", Redeems: 1}, connect.CodeFailedPrecondition},
 		{root, &request{Action: "void", Bucket: 2}, 0},
 		{root, &request{Action: "void", Bucket: 77}, connect.CodeNotFound},
-		{root, &request{Action: "budget", Account: "uni", Amount: 90 * credit, Hard: true, Window: "month"}, 0},
+		{root, &request{Action: "budget", Account: "uni", Amount: 90 * credit, Hard: true, Window: greylagv1.BudgetWindow_BUDGET_WINDOW_MONTH}, 0},
 		{bob, &request{Action: "budget", Account: "physics", User: "ann", Amount: 50 * credit, Hard: true}, 0},
 		{bob, &request{Action: "budget", Account: "physics", Amount: 500 * credit}, connect.CodePermissionDenied},
 		{bob, &request{Action: "budget", Account: "maths", User: "eve", Amount: credit}, connect.CodePermissionDenied},
@@ -153,7 +154,7 @@ func TestCreditChanges(t *testing.T) {
 	if has.Limit != 50*credit || !has.Hard || has.Usable != 50*credit || len(has.Buckets) != 1 || has.Buckets[0].Voided != credit || has.Parent != "physics" {
 		t.Errorf("ann has %v", has)
 	}
-	if uni := balance(w, ann, "uni", ""); uni.Window != "month" || uni.Limit != 90*credit || uni.Usable != 0 {
+	if uni := balance(w, ann, "uni", ""); uni.Window != greylagv1.BudgetWindow_BUDGET_WINDOW_MONTH || uni.Limit != 90*credit || uni.Usable != 0 {
 		t.Errorf("uni has %v", uni)
 	}
 	if _, err := w.as(ann).Credits().ListBalances(t.Context(), &greylagv1.ListBalancesRequest{Accounts: []string{"nowhere"}}); connect.CodeOf(err) != connect.CodeNotFound {
@@ -175,8 +176,8 @@ func TestCreditsMalformed(t *testing.T) {
 		{Action: "grant", Account: "nobody", Amount: 1},
 		{Action: "grant", Account: "physics", User: "nobody", Amount: 1},
 		{Action: "grant", Account: "physics/ann", Amount: 1},
-		{Action: "grant", Account: "physics", Amount: 1, Class: "gift"},
-		{Action: "grant", Account: "physics", Amount: 1, Class: "refund"},
+		{Action: "grant", Account: "physics", Amount: 1, Class: 99},
+		{Action: "grant", Account: "physics", Amount: 1, Class: greylagv1.BucketClass_BUCKET_CLASS_REFUND},
 		{Action: "grant", Account: "physics", Amount: 1, Expires: past},
 		{Action: "grant", Account: "physics", Amount: 1, Expires: &timestamppb.Timestamp{Seconds: 1 << 60}},
 		{Action: "grant", Account: "physics", Amount: 1, Code: "X"},
@@ -186,7 +187,7 @@ func TestCreditsMalformed(t *testing.T) {
 		{Action: "grant", Account: "physics", Amount: 1, Scope: &greylagv1.BucketScope{GpuTypes: []string{""}}},
 		{Action: "price", Amount: 1}, {Action: "price", GpuType: long, Amount: 1}, {Action: "price", GpuType: "h100", Amount: -1},
 		{Action: "price", GpuType: "h100", Amount: 1, Effective: past},
-		{Action: "budget", Account: "physics", Amount: -1}, {Action: "budget", Account: "physics", Amount: 1, Window: "week"},
+		{Action: "budget", Account: "physics", Amount: -1}, {Action: "budget", Account: "physics", Amount: 1, Window: 99},
 		{Action: "refund", Amount: 1}, {Action: "refund", Job: "x", Amount: 1},
 		{Action: "close"}, {Action: "close", Period: "banana"}, {Action: "close", Period: long, Effective: past},
 		{Action: "grant", Account: "physics", Amount: 1, RequestId: long},
@@ -335,10 +336,10 @@ func TestCreditsOfAJob(t *testing.T) {
 func (w *world) runs(n *node, id uint64) int64 {
 	w.t.Helper()
 	set := n.busy()
-	tell := &greylagv1.ReportedTask{Job: id, Attempt: 1, Phase: "started"}
+	tell := &greylagv1.ReportedTask{Job: id, Attempt: 1, Phase: greylagv1.TaskPhase_TASK_PHASE_STARTED}
 	for _, phase := range []string{"started", "ended", "clean"} {
-		if tell.Phase = phase; phase != "started" {
-			tell.Cause = "exited"
+		if tell.Phase = wire.Enum[greylagv1.TaskPhase](phase); phase != "started" {
+			tell.Cause = greylagv1.TaskCause_TASK_CAUSE_EXITED
 		}
 		n.report(set.GetVersion(), tell)
 	}
@@ -346,7 +347,7 @@ func (w *world) runs(n *node, id uint64) int64 {
 	must(w.t, err)
 	j := got.Jobs[0]
 	ran := j.Ended.AsTime().Sub(j.Started.AsTime())
-	if due := 2 * ran.Milliseconds() * 2 * credit / 3_600_000; j.State != "COMPLETED" || j.Charged != due || j.SetAside != 0 {
+	if due := 2 * ran.Milliseconds() * 2 * credit / 3_600_000; j.State != greylagv1.JobState_JOB_STATE_COMPLETED || j.Charged != due || j.SetAside != 0 {
 		w.t.Errorf("it ran for %s and came to %d: %v", ran, due, j)
 	}
 	return j.Charged
@@ -374,7 +375,7 @@ func TestStatementOfMany(t *testing.T) {
 	}
 	before, after, some, err := statement(w, eve, &greylagv1.StreamStatementRequest{Account: "maths", User: "eve", From: stamps[101], Before: stamps[201]})
 	must(t, err)
-	if len(some) != 100 || some[0].Amount != 101 || before != 100*101/2 || after != 200*201/2 || some[0].User != "eve" || some[0].Kind != "grant" {
+	if len(some) != 100 || some[0].Amount != 101 || before != 100*101/2 || after != 200*201/2 || some[0].User != "eve" || some[0].Kind != greylagv1.EntryKind_ENTRY_KIND_GRANT {
 		t.Errorf("%d lines from %d to %d, first %v", len(some), before, after, some[0])
 	}
 	if before, after, none, err := statement(w, eve, &greylagv1.StreamStatementRequest{Account: "maths", From: timestamppb.New(time.Now().Add(time.Hour))}); err != nil || before != after || len(none) != 0 || after != many*(many+1)/2 {

@@ -9,6 +9,7 @@ import (
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -31,7 +32,7 @@ func TestDependencyOnArchivedJobs(t *testing.T) {
 		{"afterok", "900003", connect.CodeNotFound},
 	} {
 		spec := job("next")
-		spec.Depends = []*greylagv1.Dependency{{Kind: x.kind, Job: x.job}}
+		spec.Depends = []*greylagv1.Dependency{{Kind: wire.Enum[greylagv1.DependencyKind](x.kind), Job: x.job}}
 		_, err := w.as(ann).Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
 		if err != nil && connect.CodeOf(err) != x.want || err == nil && x.want != 0 {
 			t.Errorf("%s:%s: %v, want code %v", x.kind, x.job, err, x.want)
@@ -45,7 +46,7 @@ func TestDependencyOnAnotherUsersJob(t *testing.T) {
 	theirs := w.submit(w.as(bob), job("secret"))
 	depend := func(on uint64) string {
 		spec := job("next")
-		spec.Depends = []*greylagv1.Dependency{{Kind: "afterok", Job: cluster.JobID(on).String()}}
+		spec.Depends = []*greylagv1.Dependency{{Kind: greylagv1.DependencyKind_DEPENDENCY_KIND_AFTEROK, Job: cluster.JobID(on).String()}}
 		_, err := w.as(ann).Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
 		return connect.CodeOf(err).String()
 	}

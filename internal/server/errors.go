@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/client"
@@ -18,6 +19,7 @@ import (
 	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // codeHeader refines an error's code where Connect has no word for it.
@@ -176,12 +178,24 @@ type answers struct{ s *Server }
 // WrapUnary explains.
 func (a answers) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
-		response, err := next(ctx, request)
+		err := checkEnums(request.Any())
+		var response connect.AnyResponse
+		if err == nil {
+			response, err = next(ctx, request)
+		}
 		if err != nil {
 			return nil, a.s.explain(ctx, request.Spec().Procedure, err)
 		}
 		return response, nil
 	}
+}
+
+// checkEnums refuses a request with a number that is no value of its enum.
+func checkEnums(request any) error {
+	if m, ok := request.(proto.Message); ok {
+		return wire.CheckEnums(m.ProtoReflect())
+	}
+	return nil
 }
 
 // WrapStreamingClient is not used.

@@ -52,7 +52,10 @@ func fastUnary[Q, A any, PQ interface {
 			connects.ServeHTTP(w, r)
 			return
 		}
-		answer, err := call(r.Context(), question)
+		var answer PA
+		if err = checkEnums(question); err == nil {
+			answer, err = call(r.Context(), question)
+		}
 		if err == nil {
 			data, err = proto.MarshalOptions{}.MarshalAppend(data[:0], answer)
 		}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"slices"
-	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
@@ -20,7 +19,7 @@ type selection struct {
 	refs                                           []cluster.JobRef
 	users, names, partitions, accounts, nodes, qos map[string]bool
 	states                                         map[cluster.JobState]bool
-	anyState                                       bool // "all", or ids alone where the caller says so
+	anyState                                       bool // all states, or ids alone where the caller says so
 	active, finished                               bool // which of the two can match at all
 }
 
@@ -56,19 +55,22 @@ func readFilter(p *greylagv1.Filter, c *caller) (*selection, error) {
 			named[ref], q.refs = true, append(q.refs, ref)
 		}
 	}
-	return q, q.readStates(p.GetStates())
+	return q, q.readStates(p)
 }
 
-func (q *selection) readStates(words []string) error {
-	q.active = len(words) == 0
-	for _, word := range words {
-		if strings.EqualFold(word, "all") {
-			q.anyState, q.active, q.finished = true, true, true
-			continue
+func (q *selection) readStates(p *greylagv1.Filter) error {
+	if p.GetAllStates() {
+		if len(p.GetStates()) > 0 {
+			return refused(command.InvalidArgument, "", "filter.states and filter.all_states are both set")
 		}
-		st, err := cluster.ParseJobState(word)
+		q.anyState, q.active, q.finished = true, true, true
+		return nil
+	}
+	q.active = len(p.GetStates()) == 0
+	for _, state := range p.GetStates() {
+		st, err := cluster.ParseJobState(wire.Word(state))
 		if err != nil {
-			return refused(command.InvalidArgument, "states are written as in gqueue, such as PENDING or PD; all means every one", "unknown job state %.40q", word)
+			return refused(command.InvalidArgument, "", "filter.states: %q is no JobState", wire.Word(state))
 		}
 		if q.states == nil {
 			q.states = make(map[cluster.JobState]bool)

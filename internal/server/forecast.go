@@ -37,7 +37,7 @@ func (s *jobService) ForecastJob(ctx context.Context, p *greylagv1.ForecastJobRe
 	t.Snapshot.Now = max(t.Snapshot.Now, cluster.InstantOf(s.cfg.Clock()))
 	f := explain.ForecastStart(t.Snapshot, t.Job)
 	return &greylagv1.ForecastJobResponse{
-		Start: wire.Timestamp(f.Start), Now: f.Now, Partition: f.Partition, Nodes: f.Nodes, Detail: f.Detail, Reason: reasonWord(f.Reason),
+		Start: wire.Timestamp(f.Start), Now: f.Now, Partition: f.Partition, Nodes: f.Nodes, Detail: f.Detail, Reason: wire.Enum[greylagv1.Reason](reasonWord(f.Reason)),
 		SetAside: int64(t.Answer.SetAside), Warnings: overBudget(t.Answer.Over), AsOf: asOf,
 	}, nil
 }

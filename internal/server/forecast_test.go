@@ -25,7 +25,7 @@ func TestForecast(t *testing.T) {
 	spec.Request = &greylagv1.Request{GpusPerNode: 2}
 	f, err := c.ForecastJob(t.Context(), &greylagv1.ForecastJobRequest{Job: spec})
 	must(t, err)
-	if f.GetNow() || f.GetPartition() != "main" || len(f.GetNodes()) != 1 || f.GetNodes()[0] != "n1" || f.GetReason() != "Resources" {
+	if f.GetNow() || f.GetPartition() != "main" || len(f.GetNodes()) != 1 || f.GetNodes()[0] != "n1" || f.GetReason() != greylagv1.Reason_REASON_RESOURCES {
 		t.Errorf("behind two: %v", f)
 	}
 	id := cluster.JobID(w.submit(w.as(ann), spec)).String()
@@ -40,13 +40,13 @@ func TestForecast(t *testing.T) {
 	})
 	spec.Request = &greylagv1.Request{CpusPerTask: 1, MemPerNode: 64 << 20}
 	f, err = c.ForecastJob(t.Context(), &greylagv1.ForecastJobRequest{Job: spec})
-	if must(t, err); !f.GetNow() || f.GetReason() != "" || f.GetStart() == nil {
+	if must(t, err); !f.GetNow() || f.GetReason() != greylagv1.Reason_REASON_UNSPECIFIED || f.GetStart() == nil {
 		t.Errorf("of a job that fits beside: %v", f)
 	}
 	begin := time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC)
 	spec.Begin = timestamppb.New(begin)
 	f, err = c.ForecastJob(t.Context(), &greylagv1.ForecastJobRequest{Job: spec})
-	if must(t, err); !f.GetStart().AsTime().Equal(begin) || strings.Join(f.GetNodes(), " ") != "n1" || f.GetReason() != "BeginTime" || f.GetDetail() != "it is not to start before 2099-01-02T03:04:05Z" {
+	if must(t, err); !f.GetStart().AsTime().Equal(begin) || strings.Join(f.GetNodes(), " ") != "n1" || f.GetReason() != greylagv1.Reason_REASON_BEGIN_TIME || f.GetDetail() != "it is not to start before 2099-01-02T03:04:05Z" {
 		t.Errorf("of a job that is not to start yet: %v", f)
 	}
 	soon := time.Now().Add(time.Minute)

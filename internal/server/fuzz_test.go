@@ -43,13 +43,13 @@ func FuzzHandlers(f *testing.F) {
 		f.Add(i, uint8(0), data)
 	}
 	array := job("a")
-	array.Array, array.Depends = "1-9:2%3", []*greylagv1.Dependency{{Kind: "afterok", Job: "1"}}
+	array.Array, array.Depends = "1-9:2%3", []*greylagv1.Dependency{{Kind: greylagv1.DependencyKind_DEPENDENCY_KIND_AFTEROK, Job: "1"}}
 	seed(0, &greylagv1.SubmitJobsRequest{RequestId: "x", Jobs: []*greylagv1.JobSpec{job("b"), array}})
-	seed(1, &greylagv1.ListJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{"1_2"}, States: []string{"all"}, Nodes: []string{"n[1-2]"}}, PageToken: "f1.2"})
+	seed(1, &greylagv1.ListJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{"1_2"}, AllStates: true, Nodes: []string{"n[1-2]"}}, PageToken: "f1.2"})
 	seed(5, &greylagv1.CancelJobsRequest{Filter: &greylagv1.Filter{Names: []string{"a"}}, Signal: 9})
-	seed(6, &greylagv1.UpdateJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{"1"}}, Action: "requeue"})
+	seed(6, &greylagv1.UpdateJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{"1"}}, Action: greylagv1.JobAction_JOB_ACTION_REQUEUE})
 	seed(9, &greylagv1.RegisterNodeRequest{BootId: "b", Cpus: 2, Gpus: []*greylagv1.GPU{{Type: "h100"}}})
-	seed(11, &greylagv1.ReportTasksRequest{Epoch: 9, Seen: 9, Tasks: []*greylagv1.ReportedTask{{Job: 1, Attempt: 1, Phase: "ended", Cause: "exited"}}})
+	seed(11, &greylagv1.ReportTasksRequest{Epoch: 9, Seen: 9, Tasks: []*greylagv1.ReportedTask{{Job: 1, Attempt: 1, Phase: greylagv1.TaskPhase_TASK_PHASE_ENDED, Cause: greylagv1.TaskCause_TASK_CAUSE_EXITED}}})
 	seed(21, &greylagv1.SetPolicyRequest{Toml: "private = true\n[[partition]]\nname = \"a\"\n"})
 	f.Add(uint8(0), uint8(1), []byte(`{"jobs":[{"script":"IyEK","timeLimit":"3600s"}]}`))
 	w := newWorld(f, options{})

@@ -54,7 +54,7 @@ func (w *world) post(c *http.Client, user cluster.Identity, rpc, kind string, bo
 func TestPlainJSON(t *testing.T) {
 	w := newWorld(t, options{})
 	c := w.browser()
-	submit := `{"requestId":"abc","jobs":[{"name":"hello","script":"IyEvYmluL3NoCg==","futureField":{"x":1}}]}`
+	submit := `{"requestId":"abc","jobs":[{"name":"hello","script":"IyEvYmluL3NoCg=="}]}`
 	response, text := w.post(c, ann, "JobService/SubmitJobs", "application/json", strings.NewReader(submit))
 	var answer struct {
 		Jobs []struct{ ID json.Number }
@@ -72,9 +72,8 @@ func TestPlainJSON(t *testing.T) {
 	}
 }
 
-// TestExactJSON: a change of credits with a word that nobody knows is not made without it;
-// what looks is answered.
-func TestExactJSON(t *testing.T) {
+// TestStrictJSON checks that a request with an unknown field is refused.
+func TestStrictJSON(t *testing.T) {
 	w := newTill(t, false)
 	for _, kind := range []string{"application/json", "application/json; charset=utf-8"} {
 		response, text := w.post(w.browser(), root, "CreditService/ChangeCredits", kind, strings.NewReader(`{"action":"grant","account":"maths","amount":"5","expire":"2030-01-01T00:00:00Z"}`))
@@ -82,7 +81,7 @@ func TestExactJSON(t *testing.T) {
 			t.Errorf("%s: %s %s", kind, response.Status, text)
 		}
 		response, text = w.post(w.browser(), root, "CreditService/ListPrices", kind, strings.NewReader(`{"future":1}`))
-		if response.StatusCode != http.StatusOK || !strings.Contains(text, "h100") {
+		if response.StatusCode != http.StatusBadRequest || !strings.Contains(text, `unknown field \"future\"`) {
 			t.Errorf("%s: prices: %s %s", kind, response.Status, text)
 		}
 	}

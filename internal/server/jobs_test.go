@@ -15,6 +15,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -27,7 +28,7 @@ func TestSubmitAndGet(t *testing.T) {
 	got, err := c.Jobs().GetJob(t.Context(), &greylagv1.GetJobRequest{Job: fmt.Sprint(id)})
 	must(t, err)
 	j := got.GetJobs()[0]
-	if j.GetName() != "first" || j.GetState() != "PENDING" || j.GetUser() != "ann" || j.GetUid() != 1001 ||
+	if j.GetName() != "first" || j.GetState() != greylagv1.JobState_JOB_STATE_PENDING || j.GetUser() != "ann" || j.GetUid() != 1001 ||
 		j.GetPartition() != "main" || j.GetQos() != "standard" || j.GetCommand() != spec.Command || !slices.Equal(j.GetArgs(), spec.Args) || j.GetNice() != 5 {
 		t.Errorf("got %v", j)
 	}
@@ -109,8 +110,12 @@ func TestSubmitRefusals(t *testing.T) {
 		{"array", func(s *greylagv1.JobSpec) { s.Array = "3-1" }, `"3-1" is not an index or a range`, "0-15%4"},
 		{"huge array", func(s *greylagv1.JobSpec) { s.Array = "0-2000000000" }, "100000", ""},
 		{"partition", func(s *greylagv1.JobSpec) { s.Partition = "nowhere" }, "nowhere", ""},
-		{"dependency", func(s *greylagv1.JobSpec) { s.Depends = []*greylagv1.Dependency{{Kind: "afterwards", Job: "1"}} }, "unknown kind of dependency", ""},
-		{"unknown job", func(s *greylagv1.JobSpec) { s.Depends = []*greylagv1.Dependency{{Kind: "afterok", Job: "999"}} }, "999", ""},
+		{"dependency", func(s *greylagv1.JobSpec) {
+			s.Depends = []*greylagv1.Dependency{{Kind: 99, Job: "1"}}
+		}, "unknown kind of dependency", ""},
+		{"unknown job", func(s *greylagv1.JobSpec) {
+			s.Depends = []*greylagv1.Dependency{{Kind: greylagv1.DependencyKind_DEPENDENCY_KIND_AFTEROK, Job: "999"}}
+		}, "999", ""},
 		{"image", func(s *greylagv1.JobSpec) { s.Image = "nonsense:::" }, "not an image reference", "registry/name:tag"},
 		{"image outside", func(s *greylagv1.JobSpec) { s.Image = "../../etc" }, "not an image reference", "registry/name:tag"},
 		{"squashfs", func(s *greylagv1.JobSpec) { s.Image = "/images/x.sqsh" }, "SquashFS images are not supported", ""},
@@ -190,7 +195,7 @@ func TestListFiltersAndPages(t *testing.T) {
 	}{
 		{nil, 29}, {&greylagv1.Filter{Mine: true}, 25}, {&greylagv1.Filter{Users: []string{"bob"}}, 4},
 		{&greylagv1.Filter{Names: []string{"n1", "n2"}}, 10}, {&greylagv1.Filter{Names: []string{"theirs"}}, 0}, // names of others are not shown
-		{&greylagv1.Filter{States: []string{"R", "running"}}, 0}, {&greylagv1.Filter{States: []string{"pd"}}, 29},
+		{&greylagv1.Filter{States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_RUNNING, greylagv1.JobState_JOB_STATE_RUNNING}}, 0}, {&greylagv1.Filter{States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_PENDING}}, 29},
 		{&greylagv1.Filter{Jobs: []string{"1", "3", fmt.Sprint(array)}}, 6}, {&greylagv1.Filter{Jobs: []string{fmt.Sprintf("%d_3", array)}}, 1},
 		{&greylagv1.Filter{Jobs: []string{"12345", fmt.Sprintf("%d_4", array)}}, 0}, {&greylagv1.Filter{Partitions: []string{"main"}, Qos: []string{"standard"}}, 29},
 		{&greylagv1.Filter{Nodes: []string{"n[1-3]"}}, 0}, {&greylagv1.Filter{Accounts: []string{"none"}}, 0},
@@ -220,12 +225,12 @@ func TestCancelAndHistory(t *testing.T) {
 	must(t, err)
 	var codes []string
 	for _, o := range answer.GetOutcomes() {
-		codes = append(codes, o.GetCode()+" "+o.GetState())
+		codes = append(codes, o.GetCode()+" "+wire.Word(o.GetState()))
 	}
 	if want := []string{" CANCELLED", "permission_denied PENDING", "not_found "}; !slices.Equal(codes, want) {
 		t.Errorf("outcomes %q, want %q", codes, want)
 	}
-	list, err := a.Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{Filter: &greylagv1.Filter{States: []string{"all"}}})
+	list, err := a.Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{Filter: &greylagv1.Filter{AllStates: true}})
 	must(t, err)
 	if got := list.GetJobs(); len(got) != 2 || got[0].GetId() != theirs || got[1].GetId() != mine || got[1].GetRequester() != "ann" {
 		t.Errorf("history: %v", got)
@@ -235,11 +240,11 @@ func TestCancelAndHistory(t *testing.T) {
 	}
 	// A state alone means one's own for a user, everybody's for an operator.
 	w.submit(a, job("again"))
-	answer, err = a.Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{Filter: &greylagv1.Filter{States: []string{"PENDING"}}})
+	answer, err = a.Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{Filter: &greylagv1.Filter{States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_PENDING}}})
 	if must(t, err); len(answer.GetOutcomes()) != 1 || answer.GetOutcomes()[0].GetError() != "" {
 		t.Errorf("own pending jobs: %v", answer)
 	}
-	answer, err = w.as(olga).Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{Filter: &greylagv1.Filter{States: []string{"PENDING"}}})
+	answer, err = w.as(olga).Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{Filter: &greylagv1.Filter{States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_PENDING}}})
 	if must(t, err); len(answer.GetOutcomes()) != 1 || answer.GetOutcomes()[0].GetId() != theirs {
 		t.Errorf("all pending jobs: %v", answer)
 	}
@@ -256,8 +261,8 @@ func TestWatch(t *testing.T) {
 	states := map[string]string{}
 	err := c.Watch(ctx, &greylagv1.WatchJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}}, UntilEnded: true}, func(m *greylagv1.WatchJobsResponse) error {
 		for _, j := range m.GetJobs() {
-			if !strings.HasSuffix(states[j.GetRef()], j.GetState()) { // the reason may have changed
-				states[j.GetRef()] += " " + j.GetState()
+			if !strings.HasSuffix(states[j.GetRef()], wire.Word(j.GetState())) { // the reason may have changed
+				states[j.GetRef()] += " " + wire.Word(j.GetState())
 			}
 		}
 		if m.GetCaughtUp() && len(states) == 3 && !strings.Contains(fmt.Sprint(states), "CANCELLED") {
@@ -319,7 +324,7 @@ func TestPrivateJobsDoNotExistForOthers(t *testing.T) {
 		t.Errorf("script: %v", err)
 	}
 	cancelled, err := b.CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{Filter: filter})
-	if must(t, err); cancelled.GetOutcomes()[0].GetCode() != "not_found" || cancelled.GetOutcomes()[0].GetState() != "" {
+	if must(t, err); cancelled.GetOutcomes()[0].GetCode() != "not_found" || cancelled.GetOutcomes()[0].GetState() != greylagv1.JobState_JOB_STATE_UNSPECIFIED {
 		t.Errorf("cancel: %v", cancelled)
 	}
 	list, err := b.ListJobs(t.Context(), &greylagv1.ListJobsRequest{Filter: filter})

@@ -13,6 +13,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -42,9 +43,9 @@ func (s *clusterService) CreateToken(ctx context.Context, p *greylagv1.CreateTok
 	if valid < time.Second || valid > longestToken {
 		return nil, refused(command.InvalidArgument, "", "a join token is valid for 1s to %s, not %s", longestToken, valid)
 	}
-	token, hash, err := pki.MintToken(s.cfg.Trust, pki.Role(p.GetKind()), s.cfg.Clock().Add(valid))
+	token, hash, err := pki.MintToken(s.cfg.Trust, pki.Role(wire.Word(p.GetKind())), s.cfg.Clock().Add(valid))
 	if err != nil {
-		return nil, refused(command.InvalidArgument, "", "unknown kind of join token %.40q: know node, controller, auth", p.GetKind())
+		return nil, wire.Unset("kind", p.GetKind())
 	}
 	if holder := (pki.Peer{ClusterID: s.cfg.Trust.ClusterID(), Role: token.Role, Name: p.GetName()}); p.GetName() != "" {
 		if err := holder.Validate(); err != nil {

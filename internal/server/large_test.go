@@ -48,7 +48,7 @@ func TestAnArrayThatIsNamedOftenIsReadOnce(t *testing.T) {
 	must(t, err)
 	spec := job("waits")
 	for range 1000 {
-		spec.Depends = append(spec.Depends, &greylagv1.Dependency{Kind: "afterany", Job: id})
+		spec.Depends = append(spec.Depends, &greylagv1.Dependency{Kind: greylagv1.DependencyKind_DEPENDENCY_KIND_AFTERANY, Job: id})
 	}
 	_, err = w.as(ann).Jobs().SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
 	must(t, err)
@@ -72,10 +72,10 @@ func TestManyJobsWaitForOneArray(t *testing.T) {
 	update := func(jobs []string, on ...string) []*greylagv1.Outcome {
 		var all []*greylagv1.Dependency
 		for _, id := range on {
-			all = append(all, &greylagv1.Dependency{Kind: "afterany", Job: id})
+			all = append(all, &greylagv1.Dependency{Kind: greylagv1.DependencyKind_DEPENDENCY_KIND_AFTERANY, Job: id})
 		}
 		answer, err := w.as(ann).Jobs().UpdateJobs(t.Context(), &greylagv1.UpdateJobsRequest{
-			RequestId: client.NewRequestID(), Action: "set", Filter: &greylagv1.Filter{Jobs: jobs}, Depends: &greylagv1.Dependencies{All: all},
+			RequestId: client.NewRequestID(), Action: greylagv1.JobAction_JOB_ACTION_SET, Filter: &greylagv1.Filter{Jobs: jobs}, Depends: &greylagv1.Dependencies{All: all},
 		})
 		must(t, err)
 		return answer.GetOutcomes()
@@ -129,7 +129,7 @@ func TestManyDelaysAfterOneArray(t *testing.T) {
 	spec := job("waits")
 	spec.Hold = true
 	for minutes := range 1000 {
-		spec.Depends = append(spec.Depends, &greylagv1.Dependency{Kind: "after", Job: id, Minutes: int32(minutes + 1)})
+		spec.Depends = append(spec.Depends, &greylagv1.Dependency{Kind: greylagv1.DependencyKind_DEPENDENCY_KIND_AFTER, Job: id, Minutes: int32(minutes + 1)})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

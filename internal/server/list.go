@@ -284,7 +284,7 @@ func (s *jobService) GetJob(ctx context.Context, p *greylagv1.GetJobRequest) (*g
 		return nil, err
 	}
 	l, asOf, err := s.newListing(ctx, &greylagv1.ListJobsRequest{
-		Read: p.GetRead(), Filter: &greylagv1.Filter{Jobs: []string{ref.String()}, States: []string{"all"}},
+		Read: p.GetRead(), Filter: &greylagv1.Filter{Jobs: []string{ref.String()}, AllStates: true},
 	})
 	if err != nil {
 		return nil, err

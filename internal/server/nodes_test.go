@@ -15,6 +15,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // node plays a gnoded: it says what it is told to.
@@ -109,19 +110,19 @@ func TestANodeRunsAJob(t *testing.T) {
 	if _, err := n.session.Fetch(t.Context(), &greylagv1.GetContentRequest{Digest: other[:]}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("fetched what is none of the node's business: %v", err)
 	}
-	tell := &greylagv1.ReportedTask{Job: id, Attempt: 1, Phase: "started"}
+	tell := &greylagv1.ReportedTask{Job: id, Attempt: 1, Phase: greylagv1.TaskPhase_TASK_PHASE_STARTED}
 	n.report(set.GetVersion(), tell)
 	w.until("RUNNING", func() bool { return stateOf(t, c, id) == "RUNNING" })
 	for range 3 { // repetitions change nothing and cost no entry of the log
 		n.report(set.GetVersion(), tell)
 	}
-	tell.Phase, tell.Cause, tell.ExitCode = "ended", "exited", 3
+	tell.Phase, tell.Cause, tell.ExitCode = greylagv1.TaskPhase_TASK_PHASE_ENDED, greylagv1.TaskCause_TASK_CAUSE_EXITED, 3
 	n.report(set.GetVersion(), tell)
 	w.until("COMPLETING", func() bool { return stateOf(t, c, id) == "COMPLETING" })
 	if set = n.next(); !set.GetTasks()[0].GetStop() {
 		t.Fatalf("wanted %v of a job that is over", set)
 	}
-	tell.Phase = "clean"
+	tell.Phase = greylagv1.TaskPhase_TASK_PHASE_CLEAN
 	n.report(set.GetVersion(), tell)
 	w.until("FAILED", func() bool { return stateOf(t, c, id) == "FAILED" })
 	if set = n.next(); len(set.GetTasks()) != 0 {
@@ -133,7 +134,7 @@ func stateOf(t *testing.T, c *client.Client, id uint64) string {
 	t.Helper()
 	got, err := c.Jobs().GetJob(t.Context(), &greylagv1.GetJobRequest{Job: fmt.Sprint(id)})
 	must(t, err)
-	return got.GetJobs()[0].GetState()
+	return wire.Word(got.GetJobs()[0].GetState())
 }
 
 func TestANodeThatIsNotOne(t *testing.T) {

@@ -211,7 +211,7 @@ func TestReportCredits(t *testing.T) {
 	got := ""
 	for stream.Receive() {
 		for _, r := range stream.Msg().Rows {
-			got += fmt.Sprintf("%s %s %s %d %d\n", r.Node, r.Kind, r.GpuType, r.Bucket, r.Amount)
+			got += fmt.Sprintf("%s %s %s %d %d\n", r.Node, wire.Word(r.Kind), r.GpuType, r.Bucket, r.Amount)
 		}
 	}
 	must(t, stream.Err())

@@ -129,7 +129,7 @@ func (s *reportService) StreamCredits(ctx context.Context, p *greylagv1.StreamCr
 			continue
 		}
 		message.Rows = append(message.Rows, &greylagv1.CreditRow{
-			Period: uint32(at.period), Node: at.node, Kind: at.kind.String(), Class: at.class, GpuType: at.gpuType,
+			Period: uint32(at.period), Node: at.node, Kind: greylagv1.EntryKind(at.kind), Class: wire.Enum[greylagv1.BucketClass](at.class), GpuType: at.gpuType,
 			Bucket: uint64(at.bucket), Amount: sums[at].amount, Entries: sums[at].entries, Late: at.late,
 		})
 		if len(message.Rows) == reportPage {
@@ -237,7 +237,7 @@ func (s *reportService) GetStanding(ctx context.Context, p *greylagv1.GetStandin
 		}
 		if n.Budget.Limit > 0 {
 			out.Budgets = append(out.Budgets, &greylagv1.BudgetStanding{
-				Node: string(id), Limit: int64(n.Budget.Limit), Used: int64(n.Used(now)), Window: wire.WindowWord(n.Budget.Window),
+				Node: string(id), Limit: int64(n.Budget.Limit), Used: int64(n.Used(now)), Window: wire.Enum[greylagv1.BudgetWindow](wire.WindowWord(n.Budget.Window)),
 			})
 		}
 		if n.Owes > 0 {
@@ -247,7 +247,7 @@ func (s *reportService) GetStanding(ctx context.Context, p *greylagv1.GetStandin
 	for b := range ledger.Buckets() {
 		if b.Avail > 0 && b.Expires > now && !b.Voided && len(b.Owner) > 0 && q.seesNode(string(b.Owner[0])) {
 			out.Buckets = append(out.Buckets, &greylagv1.ExpiringBucket{
-				Bucket: uint64(b.ID), Owner: string(b.Owner[0]), Class: wire.ClassWord(b.Class), Available: int64(b.Avail), Expires: wire.Timestamp(b.Expires),
+				Bucket: uint64(b.ID), Owner: string(b.Owner[0]), Class: wire.Enum[greylagv1.BucketClass](wire.ClassWord(b.Class)), Available: int64(b.Avail), Expires: wire.Timestamp(b.Expires),
 			})
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/report"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -150,5 +151,5 @@ func creditTotals(t *testing.T, w *world, from, to time.Time) (sums [9]int64) {
 }
 
 func creditOf(x *greylagv1.CreditRow) report.Credit {
-	return report.Credit{Node: x.Node, Kind: x.Kind, Class: x.Class, GPUType: x.GpuType, Bucket: x.Bucket, Amount: x.Amount, Entries: x.Entries, Late: x.Late}
+	return report.Credit{Node: x.Node, Kind: wire.Word(x.Kind), Class: wire.Word(x.Class), GPUType: x.GpuType, Bucket: x.Bucket, Amount: x.Amount, Entries: x.Entries, Late: x.Late}
 }

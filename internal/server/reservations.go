@@ -75,7 +75,7 @@ func reservations(v *state.View, eye *visibility) []*greylagv1.ReservationInfo {
 			continue
 		}
 		if j = eye.see(j); j != nil {
-			jobs[name] = append(jobs[name], &greylagv1.ReservedJob{Job: j.Ref().String(), User: j.Spec.Owner.User, State: j.State.String()})
+			jobs[name] = append(jobs[name], &greylagv1.ReservedJob{Job: j.Ref().String(), User: j.Spec.Owner.User, State: greylagv1.JobState(j.State)})
 		}
 	}
 	var list []*greylagv1.ReservationInfo
@@ -83,7 +83,7 @@ func reservations(v *state.View, eye *visibility) []*greylagv1.ReservationInfo {
 		r := &rules.Reservations[i]
 		names := reservedNodes(v, r)
 		p := &greylagv1.ReservationInfo{
-			Name: r.Name, Start: wire.Timestamp(r.Start), End: wire.Timestamp(r.End), State: standing(r, v.Now()), Users: r.Users, Accounts: r.Accounts,
+			Name: r.Name, Start: wire.Timestamp(r.Start), End: wire.Timestamp(r.End), State: wire.Enum[greylagv1.ReservationState](standing(r, v.Now())), Users: r.Users, Accounts: r.Accounts,
 			Maintenance: r.Maintenance(), List: hostlist.Compress(names), Nodes: int32(len(names)), Why: r.Why, Jobs: jobs[r.Name],
 		}
 		for _, name := range names {

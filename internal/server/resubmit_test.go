@@ -12,7 +12,7 @@ import (
 func requeue(t *testing.T, c *client.Client, job uint64, id string) *greylagv1.Outcome {
 	t.Helper()
 	answer, err := c.Jobs().UpdateJobs(t.Context(), &greylagv1.UpdateJobsRequest{
-		RequestId: id, Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(job)}}, Action: "requeue",
+		RequestId: id, Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(job)}}, Action: greylagv1.JobAction_JOB_ACTION_REQUEUE,
 	})
 	must(t, err)
 	return answer.GetOutcomes()[0]
@@ -32,7 +32,7 @@ func TestRequeueOfAnEndedJob(t *testing.T) {
 
 	request := client.NewRequestID()
 	first := requeue(t, mine, id, request)
-	if first.GetError() != "" || first.GetState() != "PENDING" || first.GetId() == id {
+	if first.GetError() != "" || first.GetState() != greylagv1.JobState_JOB_STATE_PENDING || first.GetId() == id {
 		t.Fatalf("got %v", first)
 	}
 	if second := requeue(t, mine, id, request); second.GetId() != first.GetId() {

@@ -53,20 +53,20 @@ func (s *clusterService) RotateAuthority(ctx context.Context, p *greylagv1.Rotat
 		return nil, err
 	}
 	switch p.GetStep() {
-	case "begin":
+	case greylagv1.RotationStep_ROTATION_STEP_BEGIN:
 		step.Step = command.BeginRotation
 		if !s.cfg.State.View().Hosts().Rotation().Underway() { // else the state refuses
 			step.Old, step.New, err = s.nextCA()
 		}
-	case "finish":
+	case greylagv1.RotationStep_ROTATION_STEP_FINISH:
 		step.Step = command.FinishRotation
 		if v := s.cfg.State.View(); p.GetForce() || len(v.Hosts().Unrenewed(v.Now(), false)) == 0 { // else the state refuses
 			err = s.checkControllers(ctx, v.Hosts().Rotation())
 		}
-	case "cancel":
+	case greylagv1.RotationStep_ROTATION_STEP_CANCEL:
 		step.Step = command.CancelRotation
 	default:
-		err = refused(command.InvalidArgument, "know begin, finish, cancel", "unknown step of a rotation %.20q", p.GetStep())
+		err = wire.Unset("step", p.GetStep())
 	}
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (s *clusterService) RotateAuthority(ctx context.Context, p *greylagv1.Rotat
 	if _, _, err := propose[*command.Done](ctx, s.Server, step); err != nil {
 		return nil, err
 	}
-	s.log.Warn("rotation of the CA", "step", p.GetStep(), "by", c.User.User)
+	s.log.Warn("rotation of the CA", "step", wire.Word(p.GetStep()), "by", c.User.User)
 	return &greylagv1.RotateAuthorityResponse{}, nil
 }
 
@@ -156,7 +156,7 @@ func (s *Server) rotationOf(v *state.View) *greylagv1.Rotation {
 	if r.Phase == hosts.NoRotation {
 		return nil
 	}
-	answer := &greylagv1.Rotation{Phase: r.Phase.String(), NewCa: caID(r.New), Started: wire.Timestamp(r.Started), By: r.By}
+	answer := &greylagv1.Rotation{Phase: wire.Enum[greylagv1.RotationPhase](r.Phase.String()), NewCa: caID(r.New), Started: wire.Timestamp(r.Started), By: r.By}
 	if r.Underway() {
 		answer.OldCa = caID(r.Old)
 		answer.WaitsFor = v.Hosts().Unrenewed(v.Now(), false)

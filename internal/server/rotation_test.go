@@ -9,12 +9,13 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // rotate carries out one step of a rotation, and has every controller take it up.
 func (w *world) rotate(step string, force bool) error {
 	w.t.Helper()
-	_, err := w.as(root).Cluster().RotateAuthority(w.t.Context(), &greylagv1.RotateAuthorityRequest{Step: step, Force: force})
+	_, err := w.as(root).Cluster().RotateAuthority(w.t.Context(), &greylagv1.RotateAuthorityRequest{Step: wire.Enum[greylagv1.RotationStep](step), Force: force})
 	if err != nil {
 		return err
 	}

@@ -216,6 +216,7 @@ func New(cfg Config) *Server {
 		// could make much to read of little.
 		connect.WithCompression("gzip", nil, nil),
 		connect.WithInterceptors(answers{s}),
+		withStrictJSON(),
 	)
 	jobs := &jobService{s}
 	path, connects := greylagv1connect.NewJobServiceHandler(jobs, options)
@@ -224,7 +225,7 @@ func New(cfg Config) *Server {
 	s.mux.Handle(greylagv1connect.NewNodeServiceHandler(&nodeService{s}, options))
 	s.mux.Handle(greylagv1connect.NewClusterServiceHandler(&clusterService{s}, options))
 	s.mux.Handle(greylagv1connect.NewAccountServiceHandler(&accountService{s}, options))
-	s.mux.Handle(greylagv1connect.NewCreditServiceHandler(&creditService{s}, options, withStrictJSON()))
+	s.mux.Handle(greylagv1connect.NewCreditServiceHandler(&creditService{s}, options))
 	s.mux.Handle(greylagv1connect.NewHistoryServiceHandler(&historyService{s}, options))
 	s.mux.Handle(greylagv1connect.NewReportServiceHandler(&reportService{s}, options))
 	s.mux.Handle(greylagv1connect.NewPeerServiceHandler(&peerService{s}, options))

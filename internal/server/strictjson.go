@@ -7,27 +7,25 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-
-	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 )
 
-// exactJSON reads JSON as Connect does, which leaves out what it does not know, but for
-// changes of credits: a grant with a misspelt "expires" would never expire.
-type exactJSON struct{ name string }
+// strictJSON reads JSON and refuses unknown fields, which Connect ignores: a grant with a
+// misspelt "expires" would never expire.
+type strictJSON struct{ name string }
 
-// errNotProto is for what is no message; the generated code hands in nothing else.
+// errNotProto is the error for a value that is no message. Generated code never passes one.
 var errNotProto = errors.New("not a message of the API")
 
-// withStrictJSON has handlers read JSON so.
+// withStrictJSON makes handlers reject unknown fields.
 func withStrictJSON() connect.HandlerOption {
-	return connect.WithHandlerOptions(connect.WithCodec(exactJSON{"json"}), connect.WithCodec(exactJSON{"json; charset=utf-8"}))
+	return connect.WithHandlerOptions(connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"}))
 }
 
-// Name is what Connect calls the encoding.
-func (c exactJSON) Name() string { return c.name }
+// Name returns the name of the encoding in content types.
+func (c strictJSON) Name() string { return c.name }
 
 // Marshal writes a message.
-func (exactJSON) Marshal(message any) ([]byte, error) {
+func (strictJSON) Marshal(message any) ([]byte, error) {
 	m, ok := message.(proto.Message)
 	if !ok {
 		return nil, errNotProto
@@ -35,8 +33,8 @@ func (exactJSON) Marshal(message any) ([]byte, error) {
 	return protojson.Marshal(m)
 }
 
-// Unmarshal reads one.
-func (exactJSON) Unmarshal(data []byte, message any) error {
+// Unmarshal reads a message.
+func (strictJSON) Unmarshal(data []byte, message any) error {
 	m, ok := message.(proto.Message)
 	if !ok {
 		return errNotProto
@@ -44,8 +42,7 @@ func (exactJSON) Unmarshal(data []byte, message any) error {
 	if len(data) == 0 {
 		return errors.New("zero-length payload is not a valid JSON object")
 	}
-	_, exact := message.(*greylagv1.ChangeCreditsRequest)
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: !exact}).Unmarshal(data, m); err != nil {
+	if err := protojson.Unmarshal(data, m); err != nil {
 		return fmt.Errorf("unmarshal into %T: %w", message, err)
 	}
 	return nil

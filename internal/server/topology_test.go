@@ -8,6 +8,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 func TestTopology(t *testing.T) {
@@ -37,7 +38,7 @@ func TestTopology(t *testing.T) {
 	must(t, err)
 	var told []string
 	for _, d := range now.GetDisagreements() {
-		told = append(told, d.GetKind()+" "+d.GetNodes())
+		told = append(told, wire.Word(d.GetKind())+" "+d.GetNodes())
 	}
 	if got := strings.Join(told, ", "); now.GetVersion() != 1 || now.GetBy() != "root" || now.GetSwitches()[0].GetNodes()[0] != "n[1,7]" || got != "unplaced n3, unknown n7" {
 		t.Errorf("%v: %s", now, got)

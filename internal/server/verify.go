@@ -10,6 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
@@ -23,7 +24,7 @@ func (s *creditService) VerifyJournals(ctx context.Context, _ *greylagv1.VerifyJ
 		if err != nil {
 			return nil, err
 		}
-		s.log.Info("verified", "journal", j.Name, "entries", j.Entries, "head", hex.EncodeToString(j.Head), "fault", j.Fault)
+		s.log.Info("verified", "journal", wire.Word(j.Name), "entries", j.Entries, "head", hex.EncodeToString(j.Head), "fault", j.Fault)
 		out.Journals = append(out.Journals, j)
 	}
 	return out, nil
@@ -35,7 +36,7 @@ func (s *creditService) verifyCredits(ctx context.Context, v *state.View) (*grey
 		return s.verifyCreditChain(ctx, v, h)
 	}
 	seq, _ := v.Credits().Head()
-	out := &greylagv1.VerifiedJournal{Name: "credits"}
+	out := &greylagv1.VerifiedJournal{Name: greylagv1.Journal_JOURNAL_CREDITS}
 	audit := accounting.NewAudit(v.Credits())
 	if err := s.written(ctx, archive.CreditJournal, seq); err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func (s *creditService) verifyCredits(ctx context.Context, v *state.View) (*grey
 // state has the balances of those entries.
 func (s *creditService) verifyCreditChain(ctx context.Context, v *state.View, h state.History) (*greylagv1.VerifiedJournal, error) {
 	seq, head := v.Credits().Head()
-	out := &greylagv1.VerifiedJournal{Name: "credits", First: h.Credits + 1, Entries: h.Credits, Head: h.CreditsHead[:]}
+	out := &greylagv1.VerifiedJournal{Name: greylagv1.Journal_JOURNAL_CREDITS, First: h.Credits + 1, Entries: h.Credits, Head: h.CreditsHead[:]}
 	chain := accounting.EntryChain{Seq: h.Credits, Head: h.CreditsHead}
 	if seq > h.Credits {
 		if err := s.written(ctx, archive.CreditJournal, seq); err != nil {
@@ -94,7 +95,7 @@ func (s *creditService) verifyCreditChain(ctx context.Context, v *state.View, h 
 // verifyAudit recomputes the chain of the audit journal.
 func (s *creditService) verifyAudit(ctx context.Context, v *state.View) (*greylagv1.VerifiedJournal, error) {
 	seq, head := v.Audited()
-	out := &greylagv1.VerifiedJournal{Name: "audit"}
+	out := &greylagv1.VerifiedJournal{Name: greylagv1.Journal_JOURNAL_AUDIT}
 	h := v.History()
 	chain := command.AuditChain{Seq: h.Audit, Head: h.AuditHead}
 	if h.Audit > 0 {

@@ -23,7 +23,7 @@ func TestVerifyNamesTheEntry(t *testing.T) {
 	verify := func() *greylagv1.VerifiedJournal {
 		got, err := w.as(root).Credits().VerifyJournals(t.Context(), &greylagv1.VerifyJournalsRequest{})
 		must(t, err)
-		if got.Journals[0].Name != "credits" || got.Journals[1].Name != "audit" || got.Journals[1].Fault != "" || got.Controller != w.all[0].log.Status().ID {
+		if got.Journals[0].Name != greylagv1.Journal_JOURNAL_CREDITS || got.Journals[1].Name != greylagv1.Journal_JOURNAL_AUDIT || got.Journals[1].Fault != "" || got.Controller != w.all[0].log.Status().ID {
 			t.Fatalf("verified %v", got.Journals)
 		}
 		return got.Journals[0]

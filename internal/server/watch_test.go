@@ -38,7 +38,7 @@ func TestWatchSendsWhatItsViewHadAlready(t *testing.T) {
 	if err := w.changes(s.View(), changed); err != nil {
 		t.Fatal(err)
 	}
-	if len(sent) != 1 || sent[0].GetState() != "PENDING" {
+	if len(sent) != 1 || sent[0].GetState() != greylagv1.JobState_JOB_STATE_PENDING {
 		t.Errorf("sent %v of %d changes", sent, len(changed))
 	}
 }

@@ -51,9 +51,9 @@ func TestWhyAndPlan(t *testing.T) {
 		t.Errorf("history: %v", x.GetHistory())
 	}
 	after := job("after")
-	after.Depends = []*greylagv1.Dependency{{Kind: "afterok", Job: waiting}}
+	after.Depends = []*greylagv1.Dependency{{Kind: greylagv1.DependencyKind_DEPENDENCY_KIND_AFTEROK, Job: waiting}}
 	x, err = c.ExplainJob(t.Context(), &greylagv1.ExplainJobRequest{Job: cluster.JobID(w.submit(w.as(bob), after)).String()})
-	if u := x.GetUnmet(); err != nil || len(u) != 1 || u[0].GetJob() != waiting || u[0].GetUser() != "bob" || u[0].GetState() != "PENDING" || u[0].GetDependency() != "afterok:"+waiting {
+	if u := x.GetUnmet(); err != nil || len(u) != 1 || u[0].GetJob() != waiting || u[0].GetUser() != "bob" || u[0].GetState() != greylagv1.JobState_JOB_STATE_PENDING || u[0].GetDependency() != "afterok:"+waiting {
 		t.Errorf("a dependency: %v, %v", u, err)
 	}
 	x, err = c.ExplainJob(t.Context(), &greylagv1.ExplainJobRequest{Job: running})
@@ -110,13 +110,13 @@ func TestAChangedPromise(t *testing.T) {
 		must(t, err)
 		return answer.GetOutcomes()[0].GetNote()
 	}
-	if n := note(&greylagv1.UpdateJobsRequest{Action: "set", TimeLimit: durationpb.New(10 * time.Minute)}); n != "" {
+	if n := note(&greylagv1.UpdateJobsRequest{Action: greylagv1.JobAction_JOB_ACTION_SET, TimeLimit: durationpb.New(10 * time.Minute)}); n != "" {
 		t.Errorf("of a shorter limit: %q", n)
 	}
-	if n := note(&greylagv1.UpdateJobsRequest{Action: "set", TimeLimit: durationpb.New(20 * time.Minute)}); !strings.Contains(n, "gctl why "+waiting) {
+	if n := note(&greylagv1.UpdateJobsRequest{Action: greylagv1.JobAction_JOB_ACTION_SET, TimeLimit: durationpb.New(20 * time.Minute)}); !strings.Contains(n, "gctl why "+waiting) {
 		t.Errorf("of a longer limit: %q", n)
 	}
-	if n := note(&greylagv1.UpdateJobsRequest{Action: "hold"}); !strings.Contains(n, "no longer") {
+	if n := note(&greylagv1.UpdateJobsRequest{Action: greylagv1.JobAction_JOB_ACTION_HOLD}); !strings.Contains(n, "no longer") {
 		t.Errorf("of a hold: %q", n)
 	}
 }

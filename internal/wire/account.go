@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"fmt"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -15,7 +17,10 @@ func ReadAccountEdits(edits []*greylagv1.AccountEdit) ([]command.AccountEdit, er
 		return nil, refuse("%d changes of accounts at once, at most %d", len(edits), maxEdits)
 	}
 	out := make([]command.AccountEdit, 0, len(edits))
-	for _, e := range edits {
+	for i, e := range edits {
+		if e.GetAction() == 0 {
+			return nil, Unset(fmt.Sprintf("edits[%d].action", i), e.GetAction())
+		}
 		edit, err := readAccountEdit(e)
 		if err != nil {
 			return nil, err
@@ -26,14 +31,10 @@ func ReadAccountEdits(edits []*greylagv1.AccountEdit) ([]command.AccountEdit, er
 }
 
 func readAccountEdit(e *greylagv1.AccountEdit) (command.AccountEdit, error) {
-	actions := map[string]command.AccountAction{"add": command.AddAccount, "modify": command.ModifyAccount, "delete": command.DeleteAccount}
-	out := command.AccountEdit{Action: actions[e.GetAction()], Account: e.GetAccount(), User: e.GetUser(), Partition: e.GetPartition()}
+	out := command.AccountEdit{Action: command.AccountAction(e.GetAction()), Account: e.GetAccount(), User: e.GetUser(), Partition: e.GetPartition()}
 	if e != nil { // what is absent stays nil
 		out.Parent, out.Description, out.Shares = e.Parent, e.Description, e.Shares
 		out.Default, out.DefaultQOS = e.Default, e.DefaultQos
-	}
-	if out.Action == 0 {
-		return out, refuse("unknown action %q on accounts: want add, modify or delete", e.GetAction())
 	}
 	if out.Account == "" {
 		return out, refuse("no account given")

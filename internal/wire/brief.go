@@ -95,8 +95,8 @@ func (e *briefEncoder) job(j *cluster.Job) {
 	e.text(jobAccount, spec.Account)
 	e.text(jobPartition, spec.Partition)
 	e.text(jobQOS, spec.QOS)
-	e.text(jobState, j.State.String())
-	e.text(jobReason, j.Reason.String())
+	e.uint(jobState, uint64(j.State))
+	e.uint(jobReason, uint64(j.Reason)+1)
 	r := &spec.Request
 	e.inner = e.inner[:0]
 	for i, v := range [...]int32{r.Nodes, r.GPUsPerNode, r.GPUs} {

@@ -50,17 +50,8 @@ func ReadUpdate(p *greylagv1.UpdateJobsRequest) (*command.UpdateJobs, error) {
 		}
 		c.Depends = &list
 	}
-	switch p.GetAction() {
-	case "set":
-		c.Action = command.SetFields
-	case "hold":
-		c.Action = command.HoldJobs
-	case "release":
-		c.Action = command.ReleaseJobs
-	case "requeue":
-		c.Action = command.RequeueJobs
-	default:
-		return nil, refuse("unknown action %.40q: know set, hold, release, requeue", p.GetAction())
+	if c.Action = command.UpdateAction(p.GetAction()); c.Action == 0 {
+		return nil, Unset("action", p.GetAction())
 	}
 	return c, nil
 }
@@ -96,14 +87,9 @@ func readPlacement(p *greylagv1.UpdateJobsRequest, c *command.UpdateJobs) error 
 }
 
 // ReadNodeAction reads what is done to nodes. The error is a refusal.
-func ReadNodeAction(word string) (command.NodeAction, error) {
-	switch word {
-	case "drain":
-		return command.DrainNodes, nil
-	case "resume":
-		return command.ResumeNodes, nil
-	case "remove":
-		return command.RemoveNodes, nil
+func ReadNodeAction(a greylagv1.NodeAction) (command.NodeAction, error) {
+	if a == 0 {
+		return 0, Unset("action", a)
 	}
-	return 0, refuse("unknown action %.40q: know drain, resume, remove", word)
+	return command.NodeAction(a), nil
 }

@@ -61,15 +61,15 @@ func ReadCreditChange(p *greylagv1.ChangeCreditsRequest) (*command.ChangeCredits
 	}
 	var known [3]bool
 	c.Action, known[0] = creditActions[p.GetAction()]
-	c.Class, known[1] = creditClasses[p.GetClass()]
-	c.Window, known[2] = budgetWindows[p.GetWindow()]
+	c.Class, known[1] = creditClasses[Word(p.GetClass())]
+	c.Window, known[2] = budgetWindows[Word(p.GetWindow())]
 	switch {
 	case !known[0]:
 		return nil, refuse("unknown action %.40q on credits", p.GetAction())
 	case !known[1]:
-		return nil, refuse("unknown class %.40q: want purchase, grant or promo", p.GetClass())
+		return nil, refuse("unknown class %.40q: want purchase, grant or promo", Word(p.GetClass()))
 	case !known[2]:
-		return nil, refuse("unknown window %.40q: want day or month, or none", p.GetWindow())
+		return nil, refuse("unknown window %.40q: want day or month, or none", Word(p.GetWindow()))
 	}
 	var err error
 	if c.Effective, err = instant("effective", p.GetEffective()); err != nil {
@@ -102,7 +102,7 @@ func Balance(v *state.View, id accounting.PayerID, job *accounting.Scope, now cl
 	n := l.Payer(id)
 	b := &greylagv1.Balance{
 		Parent: string(n.Parent), Held: int64(n.Held), Spent: int64(n.Spent), Debt: int64(n.Debt),
-		Limit: int64(n.Budget.Limit), Used: int64(n.Used(now)), Hard: n.Budget.Hard, Window: WindowWord(n.Budget.Window),
+		Limit: int64(n.Budget.Limit), Used: int64(n.Used(now)), Hard: n.Budget.Hard, Window: Enum[greylagv1.BudgetWindow](WindowWord(n.Budget.Window)),
 	}
 	b.Account, b.User = accounts.PayerOf(id)
 	b.Deleted = v.Deleted(id)
@@ -137,7 +137,7 @@ func Bucket(x *accounting.Bucket, now cluster.Instant) *greylagv1.Bucket {
 		left, gone = 0, gone+left
 	}
 	return &greylagv1.Bucket{
-		Id: uint64(x.ID), Class: ClassWord(x.Class), Amount: int64(x.Amount), Available: int64(left), Held: int64(x.Held),
+		Id: uint64(x.ID), Class: greylagv1.BucketClass(x.Class), Amount: int64(x.Amount), Available: int64(left), Held: int64(x.Held),
 		Spent: int64(x.Spent), Expired: int64(gone), Voided: int64(x.Void), Effective: Timestamp(x.Effective),
 		Expires: Timestamp(x.Expires), Priority: x.Priority, Cutoff: x.Cutoff, Upcoming: x.Effective > now,
 		Scope: &greylagv1.BucketScope{
@@ -154,7 +154,7 @@ func Price(p accounting.PriceFrom) *greylagv1.Price {
 // JournalEntry writes an entry; amount is what it does to the balance that is told of.
 func JournalEntry(e *accounting.Entry, amount accounting.Credits) *greylagv1.JournalEntry {
 	p := &greylagv1.JournalEntry{
-		Seq: e.Seq, At: Timestamp(e.At), Effective: Timestamp(e.Effective), Kind: e.Kind.String(), Moved: int64(e.Amount), Amount: int64(amount),
+		Seq: e.Seq, At: Timestamp(e.At), Effective: Timestamp(e.Effective), Kind: greylagv1.EntryKind(e.Kind), Moved: int64(e.Amount), Amount: int64(amount),
 		Job: uint64(e.Lien.Job), Attempt: uint32(e.Lien.Attempt), Corrects: e.Corrects, Late: e.Late, Key: cmp.Or(state.KeyOf(e.Key), e.Key), Named: state.KeyOf(e.Key) != "", Note: e.Note,
 		Bucket: uint64(max(e.Debit.Bucket, e.Credit.Bucket)),
 	}

@@ -26,7 +26,7 @@ func TestReportsOfGPUUse(t *testing.T) {
 		{math.MinInt64, math.MaxInt64, n(math.MaxInt64), cluster.GPUUse{KnownMs: maxGPUs * maxRanMs, MemoryPeak: maxHeld, MemoryKnown: true}},
 	} {
 		r, err := ReadReport(&greylagv1.ReportTasksRequest{Tasks: []*greylagv1.ReportedTask{
-			{Job: 1, Attempt: 1, Phase: "started", GpuBusyMs: c.busy, GpuKnownMs: c.known, GpuMemoryPeakBytes: c.peak},
+			{Job: 1, Attempt: 1, Phase: greylagv1.TaskPhase_TASK_PHASE_STARTED, GpuBusyMs: c.busy, GpuKnownMs: c.known, GpuMemoryPeakBytes: c.peak},
 		}}, "n1")
 		if err != nil || r.Tasks[0].Task.GPU != c.want {
 			t.Errorf("%d of %d: %+v, want %+v, %v", c.busy, c.known, r, c.want, err)

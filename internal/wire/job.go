@@ -27,7 +27,7 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p.Comment, p.Wckey, p.SubmitHost, p.Args = spec.Comment, spec.WCKey, spec.SubmitHost, spec.Args
 	p.Command = spec.Command
 	p.Depends = writeDependencies(spec.Depends)
-	p.Hold, p.Charged = holdWord(j.Hold), j.Charged
+	p.Hold, p.Charged = Enum[greylagv1.Hold](holdWord(j.Hold)), j.Charged
 	p.Version, p.Nice, p.EveryNode, p.Requester = j.Version, spec.Nice, spec.EveryNode, canceller(j)
 	p.ArraySize, p.Others, p.Reservation = spec.ArraySize, spec.Others, spec.Reservation
 	p.Nodes = writeAllocation(j.Alloc)
@@ -84,23 +84,9 @@ func writeAllocation(a *cluster.Allocation) []*greylagv1.NodeAllocation {
 	return list
 }
 
-func phaseWord(p cluster.TaskPhase) string {
-	switch p {
-	case cluster.TaskWanted:
-		return "wanted"
-	case cluster.TaskStarted:
-		return "started"
-	case cluster.TaskEnded:
-		return "ended"
-	case cluster.TaskClean:
-		return "clean"
-	}
-	return ""
-}
-
 func writeTask(t *cluster.Task) *greylagv1.Task {
 	p := &greylagv1.Task{
-		Node: t.Node, Phase: phaseWord(t.Phase), Cause: t.Cause.String(), ExitCode: t.Exit.Code, ExitSignal: t.Exit.Signal,
+		Node: t.Node, Phase: greylagv1.TaskPhase(t.Phase + 1), Cause: greylagv1.TaskCause(t.Cause), ExitCode: t.Exit.Code, ExitSignal: t.Exit.Signal,
 		Message: t.Message, Started: Timestamp(t.Started), Ended: Timestamp(t.Ended), MemoryPeak: int64(t.Memory),
 	}
 	if t.CPUTime != 0 {
@@ -193,7 +179,7 @@ func (s *slabs) brief(p *greylagv1.Job, j *cluster.Job) {
 	}
 	p.Ref = j.Ref().String()
 	p.Name, p.User, p.Account, p.Partition, p.Qos = spec.Name, spec.Owner.User, spec.Account, j.PartitionList(), spec.QOS
-	p.State, p.Reason, p.Promised = j.State.String(), j.Reason.String(), j.Promise != nil
+	p.State, p.Reason, p.Promised = greylagv1.JobState(j.State), greylagv1.Reason(j.Reason+1), j.Promise != nil
 	p.Submitted, p.Planned, p.Started, p.Ended = s.time(j.Submitted), s.time(j.Planned), s.time(j.Started), s.time(j.Ended)
 	limit := take(&s.limits)
 	limit.Seconds, limit.Nanos = int64(spec.TimeLimit/time.Second), int32(spec.TimeLimit%time.Second)

@@ -118,12 +118,10 @@ func readTask(p *greylagv1.ReportedTask, node string) (cluster.Task, error) {
 		Node: node, Exit: cluster.Exit{Code: p.GetExitCode(), Signal: p.GetExitSignal()},
 		Message: short(p.GetMessage()), Memory: max(0, cluster.Bytes(p.GetMemoryPeak())),
 	}
-	var ok [2]bool
-	t.Phase, ok[0] = readPhase(p.GetPhase())
-	t.Cause, ok[1] = readCause(p.GetCause())
-	if ok != [2]bool{true, true} {
-		return t, refuse("job %d: unknown phase %.40q or cause %.40q: is gnoded newer than gctld?", p.GetJob(), p.GetPhase(), p.GetCause())
+	if p.GetPhase() == 0 {
+		return t, Unset("tasks.phase", p.GetPhase())
 	}
+	t.Phase, t.Cause = cluster.TaskPhase(p.GetPhase()-1), cluster.Cause(p.GetCause())
 	var errs [4]error
 	t.Started, errs[0] = instant("start", p.GetStarted())
 	t.Ended, errs[1] = instant("end", p.GetEnded())
@@ -142,30 +140,12 @@ func readTask(p *greylagv1.ReportedTask, node string) (cluster.Task, error) {
 	return t, nil
 }
 
-func readPhase(word string) (cluster.TaskPhase, bool) {
-	for p := cluster.TaskWanted; p <= cluster.TaskClean; p++ {
-		if phaseWord(p) == word {
-			return p, true
-		}
-	}
-	return 0, false
-}
-
-func readCause(word string) (cluster.Cause, bool) {
-	for c := cluster.NoCause; c <= cluster.TaskLost; c++ {
-		if c.String() == word {
-			return c, true
-		}
-	}
-	return 0, false
-}
-
 // WriteNode writes a node with what is allocated on it. The partitions are those
 // it is in. Since is of what keeps it from new work: of its drain while it answers,
 // of its silence else.
 func WriteNode(n *cluster.Node, use cluster.Use, partitions []string) *greylagv1.Node {
 	p := &greylagv1.Node{
-		Name: n.Name, State: n.State(use).String(), Address: n.Address, Cpus: n.CPUs, Memory: int64(n.Memory),
+		Name: n.Name, State: Enum[greylagv1.NodeState](n.State(use).String()), Address: n.Address, Cpus: n.CPUs, Memory: int64(n.Memory),
 		Gpus: WriteGPUs(n.GPUs), Features: n.Features, Region: n.Region, Version: n.Version, Runtime: n.Runtime,
 		Drain: n.Drain, Reason: n.DrainWhy, ReasonBy: n.DrainBy, ReasonSince: Timestamp(n.DrainSince), Fault: n.Fault,
 		Jobs: use.Jobs, CpusUsed: use.CPUs, MemoryUsed: int64(use.Memory), Partitions: partitions,
@@ -205,7 +185,7 @@ func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait tim
 		TasksPerNode: spec.Request.TasksPerNode, CpusPerTask: spec.Request.CPUsPerTask, Restarts: j.Restarts,
 		GpusPerNode: spec.Request.GPUsPerNode, MemPerCpu: int64(spec.Request.MemPerCPU), MemPerGpu: int64(spec.Request.MemPerGPU),
 		SubmitHost: spec.SubmitHost, Started: Timestamp(j.Started), Idle: rank > 0 && !spec.EveryNode,
-		StopReason: stopReason(j),
+		StopReason: Enum[greylagv1.StopReason](stopReason(j)),
 	}
 	if j.Array != 0 {
 		w.ArrayId, w.ArraySize = uint64(j.Array), spec.ArraySize

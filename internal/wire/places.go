@@ -12,11 +12,8 @@ func readPlaces(p *greylagv1.Request, r *cluster.Request) error {
 	for _, l := range p.GetLicences() {
 		r.Licences = append(r.Licences, cluster.Licence{Name: l.GetName(), Count: l.GetCount()})
 	}
-	if word := p.GetConnect(); word != "" {
-		var known bool
-		if r.Connect, known = cluster.ParseConnect(word); !known {
-			return refuse("unknown connection %.40q: know any, nvlink, nvlink-node, leaf", word)
-		}
+	if c := p.GetConnect(); c != 0 {
+		r.Connect = cluster.Connect(c - 1)
 	}
 	switch wait := p.GetSwitchWait(); {
 	case !r.HasLocality():
@@ -32,11 +29,11 @@ func readPlaces(p *greylagv1.Request, r *cluster.Request) error {
 	return nil
 }
 
-func writeConnect(r *cluster.Request) string {
+func writeConnect(r *cluster.Request) greylagv1.Connect {
 	if r.Connect == cluster.ConnectAny {
-		return ""
+		return 0
 	}
-	return r.Connect.String()
+	return greylagv1.Connect(r.Connect + 1)
 }
 
 // writeSwitchWait is absent where readPlaces finds the same without it.

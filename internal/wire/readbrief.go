@@ -144,6 +144,10 @@ func amount(j *greylagv1.Job, n protowire.Number, v uint64) bool {
 		j.ArrayIndex = int32(v)
 	case jobArrayLimit:
 		j.ArrayLimit = int32(v)
+	case jobState:
+		j.State = greylagv1.JobState(v)
+	case jobReason:
+		j.Reason = greylagv1.Reason(v)
 	case jobPromised:
 		j.Promised = protowire.DecodeBool(v)
 	default:
@@ -182,10 +186,6 @@ func textOf(j *greylagv1.Job, n protowire.Number) *string {
 		return &j.Partition
 	case jobQOS:
 		return &j.Qos
-	case jobState:
-		return &j.State
-	case jobReason:
-		return &j.Reason
 	}
 	return nil
 }

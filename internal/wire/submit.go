@@ -158,14 +158,10 @@ func ReadRequest(p *greylagv1.Request) (cluster.Request, error) {
 		MemPerCPU: cluster.Bytes(p.GetMemPerCpu()), MemPerGPU: cluster.Bytes(p.GetMemPerGpu()),
 		Features: p.GetFeatures(), Exclusive: p.GetExclusive(),
 		GPUMemory: cluster.Bytes(p.GetGpuMemory()), Switches: p.GetSwitches(),
-		MaxPrice: p.GetMaxPrice(), Regions: p.GetRegions(),
+		MaxPrice: p.GetMaxPrice(), Regions: p.GetRegions(), MemFrom: cluster.MemorySource(p.GetMemory()),
 	}
 	if err := readPlaces(p, &r); err != nil {
 		return r, err
-	}
-	var known bool
-	if r.MemFrom, known = cluster.ParseMemorySource(p.GetMemory()); !known {
-		return r, refuse("memory %q: want \"all\", or nothing", p.GetMemory())
 	}
 	for _, t := range p.GetGpuTypes() {
 		r.GPUTypes = append(r.GPUTypes, strings.ToLower(t))
@@ -186,7 +182,7 @@ func WriteRequest(r *cluster.Request) *greylagv1.Request {
 		MemPerCpu: int64(r.MemPerCPU), MemPerGpu: int64(r.MemPerGPU), Features: r.Features,
 		NodeList: r.NodeList, Exclude: r.Exclude, Exclusive: r.Exclusive,
 		GpuMemory: int64(r.GPUMemory), Connect: writeConnect(r), Switches: r.Switches, SwitchWait: writeSwitchWait(r),
-		Licences: writeLicences(r.Licences), MaxPrice: r.MaxPrice, Regions: r.Regions, Memory: r.MemFrom.String(),
+		Licences: writeLicences(r.Licences), MaxPrice: r.MaxPrice, Regions: r.Regions, Memory: greylagv1.MemorySource(r.MemFrom),
 	}
 }
 
@@ -219,9 +215,9 @@ func ReadNames(expressions []string) ([]string, error) { return names("nodes", e
 func readDependencies(list []*greylagv1.Dependency) ([]cluster.Dependency, error) {
 	var all []cluster.Dependency
 	for _, p := range list {
-		kind, ok := dependencyKind(p.GetKind())
-		if !ok {
-			return nil, refuse("unknown kind of dependency %.40q: know after, afterany, afterok, afternotok, aftercorr, singleton", p.GetKind())
+		kind := cluster.DependencyKind(p.GetKind())
+		if kind == 0 {
+			return nil, Unset("depends.kind", p.GetKind())
 		}
 		d := cluster.Dependency{Kind: kind}
 		if kind != cluster.Singleton {
@@ -241,19 +237,10 @@ func readDependencies(list []*greylagv1.Dependency) ([]cluster.Dependency, error
 // maxMinutes is more than a job may wait after the start of another, and no overflow.
 const maxMinutes = 100_000_000
 
-func dependencyKind(word string) (cluster.DependencyKind, bool) {
-	for k := cluster.After; k <= cluster.Singleton; k++ {
-		if k.String() == word {
-			return k, true
-		}
-	}
-	return 0, false
-}
-
 func writeDependencies(list []cluster.Dependency) []*greylagv1.Dependency {
 	var all []*greylagv1.Dependency
 	for _, d := range list {
-		p := &greylagv1.Dependency{Kind: d.Kind.String()}
+		p := &greylagv1.Dependency{Kind: greylagv1.DependencyKind(d.Kind)}
 		if d.Kind != cluster.Singleton {
 			p.Job, p.Minutes = d.Job.String(), int32(d.Delay/time.Minute)
 		}

@@ -37,7 +37,7 @@ func WriteSwitches(list []cluster.Switch) []*greylagv1.Switch {
 func WriteDisagreements(list []topology.Disagreement) []*greylagv1.Disagreement {
 	var all []*greylagv1.Disagreement
 	for _, d := range list {
-		all = append(all, &greylagv1.Disagreement{Kind: d.Kind, Nodes: hostlist.Compress(d.Nodes), Text: d.Text})
+		all = append(all, &greylagv1.Disagreement{Kind: Enum[greylagv1.DisagreementKind](d.Kind), Nodes: hostlist.Compress(d.Nodes), Text: d.Text})
 	}
 	return all
 }

@@ -15,7 +15,7 @@ import (
 func TestUserTime(t *testing.T) {
 	for said, want := range map[time.Duration]time.Duration{7 * time.Second: 7 * time.Second, 11 * time.Second: 10 * time.Second, 0: 0} {
 		r, err := ReadReport(&greylagv1.ReportTasksRequest{Tasks: []*greylagv1.ReportedTask{
-			{Job: 1, Attempt: 1, Phase: "ended", CpuTime: durationpb.New(10 * time.Second), UserTime: durationpb.New(said)},
+			{Job: 1, Attempt: 1, Phase: greylagv1.TaskPhase_TASK_PHASE_ENDED, CpuTime: durationpb.New(10 * time.Second), UserTime: durationpb.New(said)},
 		}}, "n1")
 		if err != nil {
 			t.Fatal(err)
@@ -28,7 +28,7 @@ func TestUserTime(t *testing.T) {
 			t.Errorf("%s of 10s is told as %v, and as %v", said, is, past)
 		}
 	}
-	_, err := ReadReport(&greylagv1.ReportTasksRequest{Tasks: []*greylagv1.ReportedTask{{Job: 1, Phase: "ended", UserTime: &durationpb.Duration{Seconds: 1 << 50}}}}, "n1")
+	_, err := ReadReport(&greylagv1.ReportTasksRequest{Tasks: []*greylagv1.ReportedTask{{Job: 1, Phase: greylagv1.TaskPhase_TASK_PHASE_ENDED, UserTime: &durationpb.Duration{Seconds: 1 << 50}}}}, "n1")
 	if err == nil {
 		t.Error("a user time beyond all bounds is taken")
 	}

@@ -31,7 +31,7 @@ func WriteWhy(x *explain.Explanation, see func(*cluster.Job) *cluster.Job) *grey
 	p.UnmetMore = int32(x.UnmetMore)
 	for _, u := range x.Unmet {
 		if j := see(u.Job); j != nil {
-			p.Unmet = append(p.Unmet, &greylagv1.Unmet{Job: j.Ref().String(), User: j.Spec.Owner.User, State: j.State.String(), Dependency: u.By.String()})
+			p.Unmet = append(p.Unmet, &greylagv1.Unmet{Job: j.Ref().String(), User: j.Spec.Owner.User, State: greylagv1.JobState(j.State), Dependency: u.By.String()})
 		}
 	}
 	for _, k := range x.Later {
@@ -96,7 +96,7 @@ func WriteNotes(notes []cluster.Note) []*greylagv1.Note {
 	list := make([]*greylagv1.Note, len(notes))
 	for i, n := range notes {
 		list[i] = &greylagv1.Note{
-			Index: n.Index, Time: Timestamp(n.At), Reason: n.Reason.String(), Planned: Timestamp(n.Planned),
+			Index: n.Index, Time: Timestamp(n.At), Reason: greylagv1.Reason(n.Reason + 1), Planned: Timestamp(n.Planned),
 			Promised: n.Promised, Broken: n.Broken,
 		}
 	}
@@ -118,7 +118,7 @@ func WriteShares(p *cluster.Promise) []*greylagv1.NodeShare {
 // WritePlanned writes when a job runs, or will.
 func WritePlanned(j *cluster.Job) *greylagv1.PlannedJob {
 	p := &greylagv1.PlannedJob{
-		Job: j.Ref().String(), User: j.Spec.Owner.User, Partition: j.PartitionList(), State: j.State.String(),
+		Job: j.Ref().String(), User: j.Spec.Owner.User, Partition: j.PartitionList(), State: greylagv1.JobState(j.State),
 		Promised: j.Promise != nil, Hosts: WriteShares(j.Promise), Gpus: j.Spec.Request.TotalGPUs(),
 	}
 	start := j.Planned

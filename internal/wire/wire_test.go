@@ -74,12 +74,12 @@ func FuzzSubmission(f *testing.F) {
 	for _, p := range []*greylagv1.JobSpec{
 		{Script: []byte("#!/bin/sh\n"), Name: "a", Array: "1-3%2", Request: &greylagv1.Request{Nodes: 2, GpuTypes: []string{"H100"}, NodeList: []string{"n[1-3],x"}}},
 		{Script: []byte("#!x"), Partition: "a", Others: []string{"b"}, Reservation: "r", Request: &greylagv1.Request{
-			GpusPerNode: 8, GpuMemory: 80 << 30, Connect: "leaf", Switches: 2, SwitchWait: durationpb.New(time.Minute),
+			GpusPerNode: 8, GpuMemory: 80 << 30, Connect: greylagv1.Connect_CONNECT_LEAF, Switches: 2, SwitchWait: durationpb.New(time.Minute),
 			Licences: []*greylagv1.Licence{{Name: "matlab", Count: 2}},
 		}},
-		{Script: []byte("#!x"), Request: &greylagv1.Request{Gpus: 8, Connect: "nvlink"}},
+		{Script: []byte("#!x"), Request: &greylagv1.Request{Gpus: 8, Connect: greylagv1.Connect_CONNECT_NVLINK}},
 		{Script: []byte("#!x"), Request: &greylagv1.Request{Gpus: 8, Switches: 1, SwitchWait: &durationpb.Duration{Seconds: -1}}},
-		{Script: []byte("#!x"), Environment: []string{"A=b", "C="}, Depends: []*greylagv1.Dependency{{Kind: "afterok", Job: "1_2"}, {Kind: "after", Job: "3", Minutes: 10}, {Kind: "singleton"}}},
+		{Script: []byte("#!x"), Environment: []string{"A=b", "C="}, Depends: []*greylagv1.Dependency{{Kind: greylagv1.DependencyKind_DEPENDENCY_KIND_AFTEROK, Job: "1_2"}, {Kind: greylagv1.DependencyKind_DEPENDENCY_KIND_AFTER, Job: "3", Minutes: 10}, {Kind: greylagv1.DependencyKind_DEPENDENCY_KIND_SINGLETON}}},
 	} {
 		data, err := proto.Marshal(p)
 		if err != nil {
@@ -145,7 +145,7 @@ func FuzzNode(f *testing.F) {
 		f.Add(data)
 	}
 	add(&greylagv1.RegisterNodeRequest{BootId: "b", Cpus: 4, Gpus: []*greylagv1.GPU{{Uuid: "u"}}})
-	add(&greylagv1.ReportTasksRequest{Epoch: 3, Seen: 9, Tasks: []*greylagv1.ReportedTask{{Job: 1, Attempt: 1, Phase: "ended", Cause: "exited", ExitCode: 1}}})
+	add(&greylagv1.ReportTasksRequest{Epoch: 3, Seen: 9, Tasks: []*greylagv1.ReportedTask{{Job: 1, Attempt: 1, Phase: greylagv1.TaskPhase_TASK_PHASE_ENDED, Cause: greylagv1.TaskCause_TASK_CAUSE_EXITED, ExitCode: 1}}})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		register := &greylagv1.RegisterNodeRequest{}
 		if proto.Unmarshal(data, register) == nil {
@@ -166,7 +166,7 @@ func FuzzNode(f *testing.F) {
 			return
 		}
 		for i, task := range c.Tasks {
-			if task.Task.Node != "n1" || phaseWord(task.Task.Phase) != report.GetTasks()[i].GetPhase() {
+			if task.Task.Node != "n1" || greylagv1.TaskPhase(task.Task.Phase+1) != report.GetTasks()[i].GetPhase() {
 				t.Fatalf("%v was read as %+v", report.GetTasks()[i], task)
 			}
 		}
@@ -363,7 +363,7 @@ func TestStopReasons(t *testing.T) {
 		"":             {State: cluster.Completing, Outcome: cluster.Failed},
 	} {
 		j.Spec = &cluster.JobSpec{}
-		if got := WriteWanted(&j, 0, command.IndexRange{}, 0, nil).GetStopReason(); got != want {
+		if got := Word(WriteWanted(&j, 0, command.IndexRange{}, 0, nil).GetStopReason()); got != want {
 			t.Errorf("%s: %q, want %q", j.Outcome, got, want)
 		}
 	}

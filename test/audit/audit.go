@@ -8,6 +8,7 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/wire"
 	clusters "github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/test/cluster"
 )
@@ -61,7 +62,7 @@ func (a Audit) allJobs(ctx context.Context) ([]*greylagv1.Job, error) {
 		return nil, err
 	}
 	stream, err := a.Cluster.Controller(leader).Jobs().StreamJobs(ctx, &greylagv1.ListJobsRequest{
-		Filter: &greylagv1.Filter{States: []string{"all"}}, PageSize: 5000,
+		Filter: &greylagv1.Filter{AllStates: true}, PageSize: 5000,
 	})
 	if err != nil {
 		return nil, err
@@ -100,14 +101,14 @@ func promises(answers map[string]uint64, jobs []*greylagv1.Job) error {
 func states(jobs []*greylagv1.Job) error {
 	var found []string
 	for _, job := range jobs {
-		state, err := clusters.ParseJobState(job.State)
+		state, err := clusters.ParseJobState(wire.Word(job.State))
 		switch {
 		case err != nil:
 			found = append(found, fmt.Sprintf("job %s: %v", job.Ref, err))
 		case state.Final() && job.Ended == nil:
-			found = append(found, fmt.Sprintf("job %s is %s but has no end", job.Ref, job.State))
+			found = append(found, fmt.Sprintf("job %s is %s but has no end", job.Ref, wire.Word(job.State)))
 		case !state.Final() && job.Ended != nil && state != clusters.Completing && state != clusters.Pending:
-			found = append(found, fmt.Sprintf("job %s is %s but has an end", job.Ref, job.State))
+			found = append(found, fmt.Sprintf("job %s is %s but has an end", job.Ref, wire.Word(job.State)))
 		case state == clusters.Completed && (job.ExitCode != 0 || job.ExitSignal != 0):
 			found = append(found, fmt.Sprintf("job %s is COMPLETED with exit %d:%d", job.Ref, job.ExitCode, job.ExitSignal))
 		}
@@ -159,7 +160,7 @@ func (a Audit) ran(jobs []*greylagv1.Job) error {
 	}
 	var found []string
 	for _, job := range jobs {
-		if job.State == "COMPLETED" && begun[fmt.Sprintf("%d %d 0", job.Id, job.Attempt)] == 0 {
+		if job.State == greylagv1.JobState_JOB_STATE_COMPLETED && begun[fmt.Sprintf("%d %d 0", job.Id, job.Attempt)] == 0 {
 			found = append(found, fmt.Sprintf("job %s is COMPLETED in attempt %d but never ran in it", job.Ref, job.Attempt))
 		}
 	}

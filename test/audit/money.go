@@ -12,6 +12,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/sim/journalcheck"
+	"github.com/greylag/greylag/internal/wire"
 	clusters "github.com/greylag/greylag/pkg/cluster"
 	"github.com/greylag/greylag/test/cluster"
 )
@@ -186,9 +187,9 @@ func (m Money) bills(b *journalcheck.Book, jobs []*greylagv1.PastJob) error {
 		found = append(found, m.bill(b, job)...)
 		for _, a := range past.Attempts {
 			ran := a.Ended.AsTime().Sub(a.Started.AsTime())
-			is, want := b.Bills[journalcheck.Attempt{Job: job.Id, Number: uint64(a.Attempt)}].Charged(), m.due(a.Outcome, gpusOf(a.Tres), ran)
-			if is > want || is < want && a.Outcome != "NODE_FAIL" { // only that much is proven
-				found = append(found, fmt.Sprintf("job %d, attempt %d, %s: it was charged %d and came to %d", job.Id, a.Attempt, a.Outcome, is, want))
+			is, want := b.Bills[journalcheck.Attempt{Job: job.Id, Number: uint64(a.Attempt)}].Charged(), m.due(wire.Word(a.Outcome), gpusOf(a.Tres), ran)
+			if is > want || is < want && a.Outcome != greylagv1.JobState_JOB_STATE_NODE_FAIL { // only that much is proven
+				found = append(found, fmt.Sprintf("job %d, attempt %d, %s: it was charged %d and came to %d", job.Id, a.Attempt, wire.Word(a.Outcome), is, want))
 			}
 		}
 	}
@@ -202,9 +203,9 @@ func (m Money) bills(b *journalcheck.Book, jobs []*greylagv1.PastJob) error {
 
 func (m Money) bill(b *journalcheck.Book, job *greylagv1.Job) (found []string) {
 	fault := func(format string, args ...any) {
-		found = append(found, fmt.Sprintf("job %d, %s, attempt %d: ", job.Id, job.State, job.Attempt)+fmt.Sprintf(format, args...))
+		found = append(found, fmt.Sprintf("job %d, %s, attempt %d: ", job.Id, wire.Word(job.State), job.Attempt)+fmt.Sprintf(format, args...))
 	}
-	state, err := clusters.ParseJobState(job.State)
+	state, err := clusters.ParseJobState(wire.Word(job.State))
 	if err != nil {
 		fault("%v", err)
 	}
@@ -220,7 +221,7 @@ func (m Money) bill(b *journalcheck.Book, job *greylagv1.Job) (found []string) {
 		}
 		charged += bill.Charged()
 	}
-	if b.Bills[journalcheck.Attempt{Job: job.Id, Number: 1}] == nil && job.Hold != "credits" {
+	if b.Bills[journalcheck.Attempt{Job: job.Id, Number: 1}] == nil && job.Hold != greylagv1.Hold_HOLD_CREDITS {
 		fault("nothing was set aside for it")
 	}
 	if state.Final() && charged != job.Charged && !amended {
@@ -258,7 +259,7 @@ func (m Money) Due(job *greylagv1.Job, less time.Duration) int64 {
 	for _, node := range job.Nodes {
 		gpus += int64(len(node.Gpus))
 	}
-	return m.due(job.State, gpus, max(0, job.Ended.AsTime().Sub(job.Started.AsTime())-less))
+	return m.due(wire.Word(job.State), gpus, max(0, job.Ended.AsTime().Sub(job.Started.AsTime())-less))
 }
 
 func (m Money) due(outcome string, gpus int64, ran time.Duration) int64 {

@@ -60,7 +60,7 @@ var grants atomic.Int64
 
 func grantOne(ctx context.Context, c *client.Client) (int, error) {
 	_, err := c.Credits().ChangeCredits(ctx, &greylagv1.ChangeCreditsRequest{
-		RequestId: client.NewRequestID(), Action: "grant", Account: "project", User: grantee(int(grants.Add(1))), Class: "grant", Amount: int64(accounting.One), Priority: 50,
+		RequestId: client.NewRequestID(), Action: "grant", Account: "project", User: grantee(int(grants.Add(1))), Class: greylagv1.BucketClass_BUCKET_CLASS_GRANT, Amount: int64(accounting.One), Priority: 50,
 	})
 	return 1, err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // bootstrap makes the first controller a cluster of one and starts gauthd.
@@ -163,11 +164,11 @@ func (c *Cluster) AwaitNode(ctx context.Context, name string, states ...string) 
 			return false, err
 		}
 		for _, state := range states {
-			if node.State == state {
+			if wire.Word(node.State) == state {
 				return true, nil
 			}
 		}
-		return false, fmt.Errorf("it is %s %s %s", node.State, node.Reason, node.Fault)
+		return false, fmt.Errorf("it is %s %s %s", wire.Word(node.State), node.Reason, node.Fault)
 	})
 }
 

@@ -59,7 +59,7 @@ func (b *bank) change(ctx context.Context, x *greylagv1.ChangeCreditsRequest) er
 
 func (b *bank) grant(ctx context.Context, account string, amount int64) {
 	b.t.Helper()
-	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: account, Class: "purchase", Amount: amount}))
+	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: account, Class: greylagv1.BucketClass_BUCKET_CLASS_PURCHASE, Amount: amount}))
 	b.paid.Changed(amount, true)
 }
 
@@ -177,13 +177,13 @@ func (c *customer) act(ctx context.Context) error {
 		return err
 	case choice < 17 && len(c.waiting) > 0:
 		_, err := c.client.Jobs().UpdateJobs(ctx, &greylagv1.UpdateJobsRequest{
-			RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{ref(c.waiting[0])}}, Action: "set",
+			RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{ref(c.waiting[0])}}, Action: greylagv1.JobAction_JOB_ACTION_SET,
 			TimeLimit: durationpb.New(time.Duration(10+c.random.IntN(50)) * time.Minute),
 		})
 		return err
 	}
 	amount := 1_000_000 + n
-	err := c.change(ctx, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "ml", Class: "purchase", Amount: amount})
+	err := c.change(ctx, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "ml", Class: greylagv1.BucketClass_BUCKET_CLASS_PURCHASE, Amount: amount})
 	c.paid.Changed(amount, err == nil)
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/test/audit"
 	"github.com/greylag/greylag/test/cluster"
 )
@@ -80,7 +81,7 @@ func (b *bank) killReserved(ctx context.Context) {
 	b.must(err)
 	b.must(leader.Kill())
 	got, err := b.get(ctx, id)
-	if err != nil || got.State != "PENDING" || got.Started != nil {
+	if err != nil || got.State != greylagv1.JobState_JOB_STATE_PENDING || got.Started != nil {
 		b.t.Errorf("job %d was to wait: %v, %v", id, got, err)
 	}
 	b.ok(tester, "gctl", "release", ref(id))
@@ -122,9 +123,9 @@ func (b *bank) killWhen(ctx context.Context, leader *cluster.Controller, id uint
 			watched()
 		}
 		for _, job := range stream.Msg().Jobs {
-			if contains(states, job.State) {
+			if contains(states, wire.Word(job.State)) {
 				b.must(leader.Kill())
-				return job.State
+				return wire.Word(job.State)
 			}
 		}
 	}
@@ -175,7 +176,7 @@ func TestCreditsWithoutQuorum(t *testing.T) {
 	expires := time.Now().Add(15 * time.Second) // before that there must be no quorum left
 	const soon = 987_654_321
 	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{
-		Action: "grant", Account: "ml", Class: "promo", Amount: soon, Expires: timestamppb.New(expires), Scope: &greylagv1.BucketScope{Qos: []string{"premium"}},
+		Action: "grant", Account: "ml", Class: greylagv1.BucketClass_BUCKET_CLASS_PROMO, Amount: soon, Expires: timestamppb.New(expires), Scope: &greylagv1.BucketScope{Qos: []string{"premium"}},
 	}))
 	leader := b.leader(ctx)
 	for _, ctl := range b.others(leader) {
@@ -270,7 +271,7 @@ func TestCreditsClockAhead(t *testing.T) {
 	b := newBank(t, options, "")
 	ctx := limited(t, 4*hang) // after gctld was rebuilt
 	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{
-		Action: "grant", Account: "ml", Class: "promo", Amount: 1_000_000_123, Expires: timestamppb.New(time.Now().Add(8 * time.Minute)),
+		Action: "grant", Account: "ml", Class: greylagv1.BucketClass_BUCKET_CLASS_PROMO, Amount: 1_000_000_123, Expires: timestamppb.New(time.Now().Add(8 * time.Minute)),
 	}))
 	wrong := b.others(b.leader(ctx))[0]
 	status, err := wrong.Status(ctx)
@@ -361,7 +362,7 @@ func TestCreditsNodesLost(t *testing.T) {
 	_, err := audit.Failover(ctx, b.Cluster, b.client.Jobs(), b.answers)
 	b.must(err)
 	for _, id := range jobs[8:] { // some of them are on the lost node
-		done, err := b.client.Jobs().UpdateJobs(ctx, &greylagv1.UpdateJobsRequest{RequestId: "again " + ref(id), Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}, Action: "requeue"})
+		done, err := b.client.Jobs().UpdateJobs(ctx, &greylagv1.UpdateJobsRequest{RequestId: "again " + ref(id), Filter: &greylagv1.Filter{Jobs: []string{ref(id)}}, Action: greylagv1.JobAction_JOB_ACTION_REQUEUE})
 		if err != nil || len(done.Outcomes) != 1 || done.Outcomes[0].Error != "" {
 			t.Fatalf("requeue job %d: %v, %v", id, done, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/test/audit"
 	"github.com/greylag/greylag/test/cluster"
 )
@@ -146,7 +147,7 @@ func (r *recorder) once(ctx context.Context, ctl *cluster.Controller, op operati
 		}
 		return answer{id: done.Jobs[0].Id}, nil
 	case opSet:
-		done, err := ctl.Jobs().UpdateJobs(ctx, &greylagv1.UpdateJobsRequest{RequestId: request, Filter: filter, Action: "set", Comment: &op.text})
+		done, err := ctl.Jobs().UpdateJobs(ctx, &greylagv1.UpdateJobsRequest{RequestId: request, Filter: filter, Action: greylagv1.JobAction_JOB_ACTION_SET, Comment: &op.text})
 		return refusal(done.GetOutcomes(), err)
 	case opCancel:
 		done, err := ctl.Jobs().CancelJobs(ctx, &greylagv1.CancelJobsRequest{RequestId: request, Filter: filter})
@@ -160,7 +161,7 @@ func (r *recorder) once(ctx context.Context, ctl *cluster.Controller, op operati
 			return answer{}, err
 		}
 		one := found.Jobs[0]
-		return answer{id: one.Id, state: one.State, comment: one.Comment}, nil
+		return answer{id: one.Id, state: wire.Word(one.State), comment: one.Comment}, nil
 	}
 }
 

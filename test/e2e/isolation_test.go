@@ -7,7 +7,9 @@ import (
 	"strings"
 	"syscall"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/image/ociimage"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // devices checks that a job opens its GPUs and no others, as a user and as root.
@@ -104,8 +106,8 @@ func imageJob(s *site) {
 		s.t.Errorf("in the image: %q, want %q", got, want)
 	}
 	none := s.gsubmit(alice, "--image=oci-archive:/no/such.tar", script)
-	if job := s.ends(none, "FAILED"); job.Reason != "ImageFailed" {
-		s.t.Errorf("an image that is not there: %s %s", job.Reason, job.Detail)
+	if job := s.ends(none, "FAILED"); job.Reason != greylagv1.Reason_REASON_IMAGE_FAILED {
+		s.t.Errorf("an image that is not there: %s %s", wire.Word(job.Reason), job.Detail)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/test/audit"
 	"github.com/greylag/greylag/test/cluster"
 )
@@ -155,8 +157,8 @@ func arrays(s *site) {
 
 func holds(s *site) {
 	id := s.gsubmit(tester, "--hold", s.script("true"))
-	if job := s.await(s.t.Context(), id, "PENDING"); job.Hold != "user" {
-		s.t.Errorf("hold %q, want user", job.Hold)
+	if job := s.await(s.t.Context(), id, "PENDING"); job.Hold != greylagv1.Hold_HOLD_USER {
+		s.t.Errorf("hold %q, want user", wire.Word(job.Hold))
 	}
 	s.ok(tester, "gctl", "release", ref(id))
 	s.ends(id, "COMPLETED")
@@ -181,7 +183,7 @@ func dependencies(s *site) {
 		if err != nil {
 			return false, err
 		}
-		return job.State == "PENDING" && job.Reason == "DependencyNeverSatisfied", fmt.Errorf("%s %s", job.State, job.Reason)
+		return job.State == greylagv1.JobState_JOB_STATE_PENDING && job.Reason == greylagv1.Reason_REASON_DEPENDENCY_NEVER_SATISFIED, fmt.Errorf("%s %s", wire.Word(job.State), wire.Word(job.Reason))
 	})
 	s.ok(tester, "gcancel", ref(never))
 }
@@ -229,7 +231,7 @@ func gang(s *site) {
 		if len(job.Nodes) > 0 {
 			s.t.Fatalf("it was given %v while a GPU was missing", job.Nodes)
 		}
-		return job.Reason == "Resources", fmt.Errorf("%s %s", job.State, job.Reason)
+		return job.Reason == greylagv1.Reason_REASON_RESOURCES, fmt.Errorf("%s %s", wire.Word(job.State), wire.Word(job.Reason))
 	})
 	s.ok(tester, "gcancel", ref(blocker))
 	s.ends(id, "COMPLETED")
@@ -269,7 +271,7 @@ func drain(s *site) {
 		s.t.Errorf("the job that ran ended with %d, want 4", job.ExitCode)
 	}
 	s.must(s.AwaitNode(s.t.Context(), first, "DRAINED"))
-	if job, err := s.get(s.t.Context(), waits); err != nil || job.State != "PENDING" {
+	if job, err := s.get(s.t.Context(), waits); err != nil || job.State != greylagv1.JobState_JOB_STATE_PENDING {
 		s.t.Errorf("the job for the drained node: %v, %v", job, err)
 	}
 	s.ok(tester, "gctl", "resume", first)

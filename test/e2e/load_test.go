@@ -8,6 +8,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/test/audit"
 	"github.com/greylag/greylag/test/cluster"
 )
@@ -116,14 +117,14 @@ func (s *site) awaitJob(ctx context.Context, id uint64, states ...string) (*grey
 			return false, err
 		}
 		for _, state := range states {
-			if job.State == state {
+			if wire.Word(job.State) == state {
 				return true, nil
 			}
 		}
-		wrong = fmt.Errorf("job %d is %s (%s %s), exit %d:%d, not %v; tasks %v", id, job.State, job.Reason, job.Detail, job.ExitCode, job.ExitSignal, states, job.Tasks)
-		return job.Ended != nil && job.State != "COMPLETING" && job.State != "PENDING", wrong
+		wrong = fmt.Errorf("job %d is %s (%s %s), exit %d:%d, not %v; tasks %v", id, wire.Word(job.State), wire.Word(job.Reason), job.Detail, job.ExitCode, job.ExitSignal, states, job.Tasks)
+		return job.Ended != nil && job.State != greylagv1.JobState_JOB_STATE_COMPLETING && job.State != greylagv1.JobState_JOB_STATE_PENDING, wrong
 	})
-	if err == nil && !contains(states, job.State) {
+	if err == nil && !contains(states, wire.Word(job.State)) {
 		err = wrong
 	}
 	return job, err
@@ -146,7 +147,7 @@ func (s *site) idle(ctx context.Context) {
 		if err != nil || len(answer.Jobs) == 0 {
 			return err == nil, err
 		}
-		return false, fmt.Errorf("job %s is %s (%s)", answer.Jobs[0].Ref, answer.Jobs[0].State, answer.Jobs[0].Reason)
+		return false, fmt.Errorf("job %s is %s (%s)", answer.Jobs[0].Ref, wire.Word(answer.Jobs[0].State), wire.Word(answer.Jobs[0].Reason))
 	})
 	if err != nil {
 		s.t.Fatal(err)
@@ -232,7 +233,7 @@ func (s *site) cancel(ctx context.Context, id uint64) {
 func (s *site) stillRuns(ctx context.Context, id uint64) {
 	s.t.Helper()
 	job, err := s.get(ctx, id)
-	if err != nil || job.State != "RUNNING" || job.Attempt != 1 {
+	if err != nil || job.State != greylagv1.JobState_JOB_STATE_RUNNING || job.Attempt != 1 {
 		s.t.Errorf("job %d should run in its first attempt: %v %v", id, job, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/test/audit"
 	"github.com/greylag/greylag/test/cluster"
 )
@@ -26,12 +27,12 @@ func (s *site) refuses(ctx context.Context, ctl *cluster.Controller, job uint64)
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	if answer, err := s.read(late, ctl, job); err == nil {
-		s.t.Errorf("%s, which has no majority, answered a fresh read: %s", ctl.Name, answer.State)
+		s.t.Errorf("%s, which has no majority, answered a fresh read: %s", ctl.Name, wire.Word(answer.State))
 	}
 }
 
 func (s *site) read(ctx context.Context, ctl *cluster.Controller, job uint64) (*greylagv1.Job, error) {
-	answer, err := ctl.Jobs().ListJobs(ctx, &greylagv1.ListJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{ref(job)}, States: []string{"all"}}})
+	answer, err := ctl.Jobs().ListJobs(ctx, &greylagv1.ListJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{ref(job)}, AllStates: true}})
 	if err != nil {
 		return nil, err
 	}

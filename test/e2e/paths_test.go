@@ -6,7 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/image/ociimage"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // privateHome returns a folder that only bob may enter, with files that all users may read.
@@ -70,8 +72,8 @@ func othersFiles(s *site) {
 			s.t.Errorf("--output=%s in attempt %d, gctl logs: exit status %d, %.200q", path, job.Attempt, result.Exit, result.Stdout)
 		}
 	}
-	if job := s.ends(image, "FAILED"); job.Reason != "ImageFailed" || job.Attempt != 1 {
-		s.t.Errorf("an image in another user's folder: attempt %d, %s %s", job.Attempt, job.Reason, job.Detail)
+	if job := s.ends(image, "FAILED"); job.Reason != greylagv1.Reason_REASON_IMAGE_FAILED || job.Attempt != 1 {
+		s.t.Errorf("an image in another user's folder: attempt %d, %s %s", job.Attempt, wire.Word(job.Reason), job.Detail)
 	}
 	s.ok(bob, "gcancel", ref(running))
 	s.ends(running, "CANCELLED")
@@ -104,8 +106,8 @@ func workDirs(s *site) {
 	bad = append(bad, s.gsubmit(alice, "--chdir=/proc/1/root", out("none"), s.script("true")))
 	for _, id := range bad {
 		job := s.ends(id, "FAILED")
-		if job.Attempt != 1 || job.Reason != "JobLaunchFailure" || !strings.Contains(job.Detail, "cannot enter the working directory") {
-			s.t.Errorf("%s in attempt %d: %s, %s", job.WorkDir, job.Attempt, job.Reason, job.Detail)
+		if job.Attempt != 1 || job.Reason != greylagv1.Reason_REASON_JOB_LAUNCH_FAILURE || !strings.Contains(job.Detail, "cannot enter the working directory") {
+			s.t.Errorf("%s in attempt %d: %s, %s", job.WorkDir, job.Attempt, wire.Word(job.Reason), job.Detail)
 		}
 	}
 	s.ends(root, "FAILED") // grep found nothing

@@ -14,6 +14,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/report"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/test/cluster"
 )
 
@@ -190,7 +191,7 @@ func (b *bank) addUp(ctx context.Context, p period) {
 	defer credits.Close()
 	for credits.Receive() {
 		for _, r := range credits.Msg().Rows {
-			spent += map[string]int64{"charge": r.Amount, "overshoot": r.Amount, "refund": -r.Amount}[r.Kind]
+			spent += map[string]int64{"charge": r.Amount, "overshoot": r.Amount, "refund": -r.Amount}[wire.Word(r.Kind)]
 		}
 	}
 	b.must(credits.Err())

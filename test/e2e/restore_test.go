@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -120,7 +121,7 @@ func (s *site) rightAfterRestore(ctx context.Context, job uint64, leftOut bool) 
 	for _, node := range s.Nodes() {
 		s.until(node.Name+" is clean", func() (bool, error) {
 			n, err := s.NodeInfo(ctx, node.Name)
-			return err == nil && n.State == "IDLE", fmt.Errorf("%v: %w", n, err)
+			return err == nil && n.State == greylagv1.NodeState_NODE_STATE_IDLE, fmt.Errorf("%v: %w", n, err)
 		})
 	}
 }

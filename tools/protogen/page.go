@@ -61,7 +61,7 @@ api JobService/CancelJobs '{"filter": {"names": ["hello"], "mine": true}}'
 ` + "```" + `
 
 In JSON, 64-bit integers are strings, bytes are base64, durations are seconds such as ` + "`\"600s\"`" + `, times are
-RFC 3339, and fields that are zero are left out. Unknown fields are ignored.
+RFC 3339, and fields that are zero are left out. A request with an unknown field or enum value is refused.
 
 An error has an HTTP status, and a body like ` + "`{\"code\": \"not_found\", \"message\": \"no such job: 77\"}`" + `. These
 headers go with it where they apply:
@@ -94,7 +94,21 @@ func writePage(path string, files []protoreflect.FileDescriptor) error {
 			writeMessage(&b, f.Messages().Get(i))
 		}
 	}
+	b.WriteString("## Enums\n\n")
+	for _, f := range files {
+		for i := range f.Enums().Len() {
+			writeEnum(&b, f.Enums().Get(i))
+		}
+	}
 	return os.WriteFile(path, []byte(b.String()), 0o644)
+}
+
+func writeEnum(b *strings.Builder, e protoreflect.EnumDescriptor) {
+	fmt.Fprintf(b, "### %s\n\n%s\n| value | |\n|---|---|\n", e.Name(), comment(e))
+	for i := range e.Values().Len() {
+		fmt.Fprintf(b, "| %s | %s |\n", e.Values().Get(i).Name(), oneLine(comment(e.Values().Get(i))))
+	}
+	b.WriteString("\n")
 }
 
 func writeService(b *strings.Builder, s protoreflect.ServiceDescriptor) {
@@ -130,6 +144,9 @@ func writeMessage(b *strings.Builder, m protoreflect.MessageDescriptor) {
 // kind is a field's type as it looks in JSON.
 func kind(f protoreflect.FieldDescriptor) string {
 	text := f.Kind().String()
+	if f.Kind() == protoreflect.EnumKind {
+		text = link(f.Enum())
+	}
 	if f.Kind() == protoreflect.MessageKind {
 		switch f.Message().FullName() {
 		case "google.protobuf.Timestamp":
@@ -146,7 +163,7 @@ func kind(f protoreflect.FieldDescriptor) string {
 	return text
 }
 
-func link(m protoreflect.MessageDescriptor) string {
+func link(m protoreflect.Descriptor) string {
 	return fmt.Sprintf("[%s](#%s)", m.Name(), strings.ToLower(string(m.Name())))
 }
 

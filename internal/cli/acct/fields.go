@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -31,7 +33,7 @@ func whoseFields() []field {
 		{"NodeList", 15, (*row).nodes},
 		{"FailedNode", 10, func(r *row) string {
 			for _, t := range r.tasks() {
-				switch t.Cause {
+				switch wire.Word(t.Cause) {
 				case cluster.NodeFault.String(), cluster.GPUFault.String(), cluster.TaskLost.String():
 					return t.Node
 				}
@@ -148,10 +150,10 @@ func howFields() []field {
 		{"ExitCode", 8, (*row).exit},
 		{"DerivedExitCode", 15, (*row).worstExit},
 		{"Reason", 22, func(r *row) string {
-			if r.Reason == "" || r.earlier != nil {
+			if r.Reason == greylagv1.Reason_REASON_UNSPECIFIED || r.earlier != nil {
 				return "None"
 			}
-			return r.Reason
+			return wire.Word(r.Reason)
 		}},
 		{"Restarts", 8, func(r *row) string { return count(int64(r.Restarts)) }},
 		{"Attempt", 8, func(r *row) string {

@@ -8,6 +8,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // asOfJSON says what an answer is as of: a stable contract, as all of --json.
@@ -58,7 +59,7 @@ func (w *writer) object(p *greylagv1.PastJob) {
 	out.Charged = ui.CreditsWord(p.GetCharged())
 	for _, a := range p.Attempts {
 		out.Attempts = append(out.Attempts, attemptJSON{
-			a.Attempt, a.Partition, a.Account, a.Qos, a.Outcome, ui.Stamp(timeOf(a.Started)), ui.Stamp(timeOf(a.Ended)), tresJSON(a.Tres), a.CpuTime.AsDuration().Seconds(), a.UserTime.AsDuration().Seconds(),
+			a.Attempt, a.Partition, a.Account, a.Qos, wire.Word(a.Outcome), ui.Stamp(timeOf(a.Started)), ui.Stamp(timeOf(a.Ended)), tresJSON(a.Tres), a.CpuTime.AsDuration().Seconds(), a.UserTime.AsDuration().Seconds(),
 			ui.WriteGPUUse(a.GpuBusyMs, a.GpuKnownMs, a.GpuMemoryPeakBytes),
 		})
 	}

@@ -14,6 +14,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -91,21 +92,21 @@ func timeOf(t *timestamppb.Timestamp) time.Time {
 
 // over reports whether nothing more happens to it.
 func (r *row) over() bool {
-	state, err := cluster.ParseJobState(r.State)
+	state, err := cluster.ParseJobState(wire.Word(r.State))
 	return r.earlier != nil || err == nil && state.Final()
 }
 
 // state is sacct's word, which names who cancelled it.
 func (r *row) state() string {
 	switch {
-	case r.earlier != nil && r.earlier.Outcome == cluster.Cancelled.String(): // by gctl requeue
+	case r.earlier != nil && wire.Word(r.earlier.Outcome) == cluster.Cancelled.String(): // by gctl requeue
 		return "REQUEUED"
 	case r.earlier != nil:
-		return r.earlier.Outcome
-	case r.Requester != "" && r.State == cluster.Cancelled.String():
-		return r.State + " by " + r.Requester
+		return wire.Word(r.earlier.Outcome)
+	case r.Requester != "" && r.State == greylagv1.JobState_JOB_STATE_CANCELLED:
+		return wire.Word(r.State) + " by " + r.Requester
 	}
-	return r.State
+	return wire.Word(r.State)
 }
 
 // has is how much of a resource it had; 0 when it never ran.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -17,14 +18,14 @@ func never() []string {
 }
 
 // States reads names and codes of states, joined by commas; nil means any state.
-func States(value string) ([]string, error) {
-	var states []string
+func States(value string) ([]greylagv1.JobState, error) {
+	var states []greylagv1.JobState
 	for _, word := range strings.Split(value, ",") {
 		word = strings.TrimSpace(word)
 		state, err := cluster.ParseJobState(word)
 		switch {
 		case err == nil:
-			states = append(states, state.String())
+			states = append(states, greylagv1.JobState(state))
 		case strings.EqualFold(word, "all"):
 			return nil, nil
 		case word != "" && !slices.Contains(never(), strings.ToUpper(word)):

@@ -15,6 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/version"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 const (
@@ -82,8 +83,8 @@ func (x *exam) agreement(status *greylagv1.GetStatusResponse) {
 	if problem, advice := HeldUp(status); problem != "" {
 		x.note(Warning, "cluster", advice, "%s", problem)
 	}
-	if status.CaRotation != "" {
-		x.note(Warning, "cluster", "gctl cert list shows which hosts it waits for; then gctl cert rotate --finish", "a rotation of the CA is under way (%s)", status.CaRotation)
+	if status.CaRotation != greylagv1.RotationPhase_ROTATION_PHASE_UNSPECIFIED {
+		x.note(Warning, "cluster", "gctl cert list shows which hosts it waits for; then gctl cert rotate --finish", "a rotation of the CA is under way (%s)", wire.Word(status.CaRotation))
 	}
 	for _, m := range status.Members {
 		switch {

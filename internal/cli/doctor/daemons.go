@@ -16,6 +16,7 @@ import (
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/runtime/oci"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // login checks gauthd.
@@ -171,13 +172,13 @@ func (x *exam) registered(ctx context.Context, c *client.Client, name string) {
 	}
 	x.inUse(answer.Nodes[0])
 	switch n := answer.Nodes[0]; {
-	case n.State == "UNKNOWN" || n.State == "DOWN":
-		x.note(Fault, "gnoded", "start it: systemctl start gnoded; its log says why it does not report", "the controllers report node %s as %s", name, n.State)
+	case n.State == greylagv1.NodeState_NODE_STATE_UNKNOWN || n.State == greylagv1.NodeState_NODE_STATE_DOWN:
+		x.note(Fault, "gnoded", "start it: systemctl start gnoded; its log says why it does not report", "the controllers report node %s as %s", name, wire.Word(n.State))
 	case n.Fault != "":
 		x.note(Fault, "gnoded", "fix it; gnoded notices automatically", "node %s reports a fault: %s", name, n.Fault)
 	case n.Drain:
 		x.note(Warning, "gnoded", "gctl resume "+name+" when it is ready for work", "node %s was drained by %s: %s", name, n.ReasonBy, n.Reason)
 	default:
-		x.good("gnoded", "node %s is %s, %d CPUs, %d GPUs, runs tasks with %s", name, n.State, n.Cpus, len(n.Gpus), cmp.Or(n.Runtime, "an unknown runtime"))
+		x.good("gnoded", "node %s is %s, %d CPUs, %d GPUs, runs tasks with %s", name, wire.Word(n.State), n.Cpus, len(n.Gpus), cmp.Or(n.Runtime, "an unknown runtime"))
 	}
 }

@@ -196,7 +196,7 @@ func clusterFaults() []fault {
 		}, Commands, "cluster", Warning, "cannot ask ctl-2"},
 		{"a member that lags", func(w *world) { w.status.Members[1].MatchIndex = 7 }, Commands, "cluster", Warning, "99993 entries behind"},
 		{"an unknown node", func(w *world) { w.node = nil }, Node, "gnoded", Fault, "has no node n1"},
-		{"a node that is not heard", func(w *world) { w.node.State = "DOWN" }, Node, "gnoded", Fault, "DOWN"},
+		{"a node that is not heard", func(w *world) { w.node.State = greylagv1.NodeState_NODE_STATE_DOWN }, Node, "gnoded", Fault, "DOWN"},
 		{"a node with a fault", func(w *world) { w.node.Fault = "containerd 1.4: too old" }, Node, "gnoded", Fault, "too old"},
 		{"a drained node", func(w *world) { w.node = &greylagv1.Node{Name: "n1", Drain: true, ReasonBy: "ann", Reason: "fan"} }, Node, "gnoded", Warning, "by ann: fan"},
 	}

@@ -47,7 +47,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	w := &world{t: t, dir: dir, node: &greylagv1.Node{Name: "n1", State: "IDLE", Cpus: 8}}
+	w := &world{t: t, dir: dir, node: &greylagv1.Node{Name: "n1", State: greylagv1.NodeState_NODE_STATE_IDLE, Cpus: 8}}
 	if w.ca, err = pki.NewCA("lab-00000001", time.Now().Add(-100*24*time.Hour)); err != nil {
 		t.Fatal(err)
 	}

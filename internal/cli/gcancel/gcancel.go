@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -16,6 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/jobscript"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 const usageText = `usage: gcancel [OPTIONS] [JOB...]
@@ -148,8 +148,7 @@ func (p command) cancellation(found []getopt.Found, operands []string) (c cancel
 // chooses reports whether a filter excludes any job: gcancel never ends all jobs because of a
 // forgotten word. "all" states select nothing.
 func chooses(f *greylagv1.Filter) bool {
-	states := slices.DeleteFunc(slices.Clone(f.States), func(s string) bool { return s == "all" })
-	return f.Mine || len(f.Jobs)+len(f.Users)+len(f.Names)+len(f.Partitions)+len(f.Accounts)+len(f.Nodes)+len(f.Qos)+len(states) > 0
+	return f.Mine || len(f.Jobs)+len(f.Users)+len(f.Names)+len(f.Partitions)+len(f.Accounts)+len(f.Nodes)+len(f.Qos)+len(f.States) > 0
 }
 
 // confirm asks about each selected job and returns the confirmed ones.
@@ -161,7 +160,7 @@ func (p command) confirm(ctx context.Context, c ui.Cluster, asked cancellation) 
 	answers := bufio.NewScanner(p.Stdin)
 	var yes []string
 	for _, j := range jobs {
-		fmt.Fprintf(p.Stderr, "%s: end job %s, %s of %s, %s? [y/n] ", p.Program, j.Ref, ui.Printable(j.Name), ui.Printable(j.User), strings.ToLower(j.State))
+		fmt.Fprintf(p.Stderr, "%s: end job %s, %s of %s, %s? [y/n] ", p.Program, j.Ref, ui.Printable(j.Name), ui.Printable(j.User), strings.ToLower(wire.Word(j.State)))
 		if !answers.Scan() {
 			fmt.Fprintln(p.Stderr)
 			return yes, answers.Err()

@@ -11,6 +11,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // auditJSON is one entry, one line of JSON each.
@@ -64,7 +65,7 @@ func (t commands) printAudit(ctx context.Context, c ui.Cluster, request *greylag
 		e := stream.Msg()
 		if t.JSON {
 			if err := t.WriteJSONLine(auditJSON{
-				e.Seq, e.Index, tool.Timestamp(e.At), e.User, e.Role, e.Source, e.Kind, e.Text, e.Refused, fmt.Sprintf("%x", e.Hash),
+				e.Seq, e.Index, tool.Timestamp(e.At), e.User, wire.Word(e.Role), e.Source, e.Kind, e.Text, e.Refused, fmt.Sprintf("%x", e.Hash),
 			}); err != nil {
 				return err
 			}

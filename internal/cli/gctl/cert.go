@@ -11,6 +11,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 func (t commands) cert() *cobra.Command {
@@ -34,7 +35,7 @@ only by gctl join with a new token.`,
 			if !found || role != "node" && role != "controller" && role != "auth" || name == "" {
 				return &ui.UsageError{Problem: "not node/NAME, controller/NAME or auth/NAME: " + args[0], Advice: "gctl cert list shows the names"}
 			}
-			request.RequestId, request.Role, request.Name = client.NewRequestID(), role, name
+			request.RequestId, request.Role, request.Name = client.NewRequestID(), wire.Enum[greylagv1.HostRole](role), name
 			_, err := c.Cluster().RevokeCertificates(ctx, &request)
 			return t.Printed(err, "revoked the certificates of %s", args[0])
 		}),
@@ -71,7 +72,7 @@ func (t commands) rotate() *cobra.Command {
 			case cancel:
 				step, done = "cancel", "hosts renew under the old CA; gctl cert rotate --finish then ends the rotation"
 			}
-			_, err := c.Cluster().RotateAuthority(ctx, &greylagv1.RotateAuthorityRequest{RequestId: client.NewRequestID(), Step: step, Force: force})
+			_, err := c.Cluster().RotateAuthority(ctx, &greylagv1.RotateAuthorityRequest{RequestId: client.NewRequestID(), Step: wire.Enum[greylagv1.RotationStep](step), Force: force})
 			return t.Printed(err, "%s", done)
 		}),
 	}
@@ -101,14 +102,14 @@ func certificateRows(holders []*greylagv1.CertificateHolder) []certificateRow {
 	rows := []certificateRow{}
 	for _, h := range holders {
 		for _, c := range h.Certificates {
-			row := certificateRow{Role: h.Role, Name: h.Name, Serial: c.Serial, Issued: tool.Timestamp(c.Issued), Expires: tool.Timestamp(c.Expires), Origin: c.Origin, CA: c.Ca, Revoked: c.Revoked}
+			row := certificateRow{Role: wire.Word(h.Role), Name: h.Name, Serial: c.Serial, Issued: tool.Timestamp(c.Issued), Expires: tool.Timestamp(c.Expires), Origin: wire.Word(c.Origin), CA: c.Ca, Revoked: c.Revoked}
 			if c.Revoked {
 				row.RevokedAt, row.RevokedBy, row.Reason = tool.Timestamp(h.Revoked), h.RevokedBy, h.Reason
 			}
 			rows = append(rows, row)
 		}
 		if len(h.Certificates) == 0 && h.Revoked != nil {
-			rows = append(rows, certificateRow{Role: h.Role, Name: h.Name, Revoked: true, RevokedAt: tool.Timestamp(h.Revoked), RevokedBy: h.RevokedBy, Reason: h.Reason})
+			rows = append(rows, certificateRow{Role: wire.Word(h.Role), Name: h.Name, Revoked: true, RevokedAt: tool.Timestamp(h.Revoked), RevokedBy: h.RevokedBy, Reason: h.Reason})
 		}
 	}
 	return rows
@@ -128,7 +129,7 @@ func rotationOf(r *greylagv1.Rotation) *rotationRow {
 	if r == nil {
 		return nil
 	}
-	return &rotationRow{Phase: r.Phase, OldCA: r.OldCa, NewCA: r.NewCa, Started: tool.Timestamp(r.Started), By: r.By, WaitsFor: append([]string{}, r.WaitsFor...)}
+	return &rotationRow{Phase: wire.Word(r.Phase), OldCA: r.OldCa, NewCA: r.NewCa, Started: tool.Timestamp(r.Started), By: r.By, WaitsFor: append([]string{}, r.WaitsFor...)}
 }
 
 func (t commands) listCertificates(ctx context.Context, c ui.Cluster, _ []string) error {
@@ -166,7 +167,7 @@ func (t commands) listCertificates(ctx context.Context, c ui.Cluster, _ []string
 
 // noteRotation prints the progress of the current rotation.
 func (t commands) noteRotation(r *greylagv1.Rotation) {
-	if r == nil || r.Phase == "done" {
+	if r == nil || r.Phase == greylagv1.RotationPhase_ROTATION_PHASE_DONE {
 		return
 	}
 	since := tool.Timestamp(r.Started).In(t.Now().Location()).Format(ui.TimeLayout)
@@ -174,7 +175,7 @@ func (t commands) noteRotation(r *greylagv1.Rotation) {
 	switch {
 	case len(r.WaitsFor) > 0:
 		t.Note("hosts that have not renewed under %.8s yet: %s", r.NewCa, strings.Join(r.WaitsFor, ", "))
-	case r.Phase == "renewing":
+	case r.Phase == greylagv1.RotationPhase_ROTATION_PHASE_RENEWING:
 		t.Note("all nodes and login hosts have renewed; next: gctl cert rotate --finish")
 	}
 }

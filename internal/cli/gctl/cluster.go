@@ -19,6 +19,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 func (t commands) clusterCommand() *cobra.Command {
@@ -94,7 +95,7 @@ func (t commands) status(ctx context.Context, c ui.Cluster, _ []string) error {
 	if err := t.Facts("cluster "+s.Cluster, [][2]string{
 		{"id", s.ClusterId}, {"leader", leader}, {"answered by", memberText(s, s.Id)}, {"version", s.Version}, {"term", fmt.Sprint(s.Term)},
 		{"index", indexOf(s)}, {"state", stateOf(s)}, {"disk", low},
-		{"jobs", jobsOf(s)}, {"archive", s.ArchiveMissing}, {"restored", restored(s)}, {"CA rotation", s.CaRotation},
+		{"jobs", jobsOf(s)}, {"archive", s.ArchiveMissing}, {"restored", restored(s)}, {"CA rotation", wire.Word(s.CaRotation)},
 	}); err != nil {
 		return err
 	}
@@ -212,7 +213,7 @@ func (t commands) token() *cobra.Command {
 					role = word
 				}
 			}
-			return t.mint(ctx, c, &greylagv1.CreateTokenRequest{Kind: role, Name: name, Replace: replace, Valid: durationpb.New(valid)})
+			return t.mint(ctx, c, &greylagv1.CreateTokenRequest{Kind: wire.Enum[greylagv1.HostRole](role), Name: name, Replace: replace, Valid: durationpb.New(valid)})
 		}),
 	}
 	c.Flags().StringVar(&role, "role", "node", "node, controller or auth (a login node)")
@@ -227,7 +228,7 @@ func (t commands) token() *cobra.Command {
 }
 
 func (t commands) mint(ctx context.Context, c ui.Cluster, request *greylagv1.CreateTokenRequest) error {
-	role := request.Kind
+	role := wire.Word(request.Kind)
 	if role != "node" && role != "controller" && role != "auth" {
 		return &ui.UsageError{Problem: fmt.Sprintf("unknown role %q", role), Advice: "write node, controller or auth"}
 	}

@@ -61,7 +61,7 @@ func TestStatusNamesTheRestore(t *testing.T) {
 	if r := got.Restored; !r.At.Equal(at) || !r.Backup.Equal(at.Add(-time.Hour)) || r.First != 7 || r.Audit != 5 || got.Archive != "3 jobs" {
 		t.Errorf("%+v", got)
 	}
-	if s.CaRotation = "renewing"; !strings.Contains(asJSON(t, s), `"ca_rotation":"renewing"`) {
+	if s.CaRotation = greylagv1.RotationPhase_ROTATION_PHASE_RENEWING; !strings.Contains(asJSON(t, s), `"ca_rotation":"renewing"`) {
 		t.Errorf("a rotation: %s", asJSON(t, s))
 	}
 	if s.Restored = nil; strings.Contains(asJSON(t, s), "restored") {

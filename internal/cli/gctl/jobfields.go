@@ -13,6 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/jobscript"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -129,7 +130,7 @@ func setDependency(r *greylagv1.UpdateJobsRequest, value string, bad func(string
 		return bad("not a dependency")
 	}
 	for _, d := range list {
-		p := &greylagv1.Dependency{Kind: d.Kind.String()}
+		p := &greylagv1.Dependency{Kind: wire.Enum[greylagv1.DependencyKind](d.Kind.String())}
 		if d.Kind != cluster.Singleton {
 			p.Job, p.Minutes = d.Job.String(), int32(d.Delay/time.Minute)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/options"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
-	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 func (t commands) hold() *cobra.Command {
@@ -42,7 +42,7 @@ func (t commands) simple(verb, short, done string) *cobra.Command {
 					return err
 				}
 			}
-			return t.send(ctx, c, done, &greylagv1.UpdateJobsRequest{Filter: &greylagv1.Filter{Jobs: refs}, Action: verb})
+			return t.send(ctx, c, done, &greylagv1.UpdateJobsRequest{Filter: &greylagv1.Filter{Jobs: refs}, Action: wire.Enum[greylagv1.JobAction](verb)})
 		}),
 	}
 }
@@ -50,14 +50,14 @@ func (t commands) simple(verb, short, done string) *cobra.Command {
 // tellFree notes which of the jobs to be released are not held: no failure, but perhaps not
 // intended.
 func (t commands) tellFree(ctx context.Context, c ui.Cluster, refs []string) error {
-	stream, err := c.Jobs().StreamJobs(ctx, &greylagv1.ListJobsRequest{Filter: &greylagv1.Filter{Jobs: refs, States: []string{cluster.Pending.String()}}})
+	stream, err := c.Jobs().StreamJobs(ctx, &greylagv1.ListJobsRequest{Filter: &greylagv1.Filter{Jobs: refs, States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_PENDING}}})
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
 	for stream.Receive() {
 		for _, j := range stream.Msg().Jobs {
-			if j.Hold == "" {
+			if j.Hold == greylagv1.Hold_HOLD_UNSPECIFIED {
 				t.Note("job %s was not held", j.Ref)
 			}
 		}
@@ -114,7 +114,7 @@ func (t commands) updateOf(words []string) (*greylagv1.UpdateJobsRequest, error)
 	if err := nodeUpdate(words); err != nil {
 		return nil, err
 	}
-	r := &greylagv1.UpdateJobsRequest{Action: "set", Filter: &greylagv1.Filter{}}
+	r := &greylagv1.UpdateJobsRequest{Action: greylagv1.JobAction_JOB_ACTION_SET, Filter: &greylagv1.Filter{}}
 	changes, now := 0, t.Now()
 	for i, word := range words {
 		name, value, assigned := strings.Cut(word, "=")

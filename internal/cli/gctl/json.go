@@ -5,6 +5,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // The types of this file are the output of --json: a stable contract, documented
@@ -42,7 +43,7 @@ func infoOf(answer *greylagv1.GetInfoResponse) infoJSON {
 			part.MaxTime = &seconds
 		}
 		for _, g := range p.Groups {
-			part.Groups = append(part.Groups, groupJSON{g.State, g.Nodes, g.List, g.Gpus, g.GpusTotal, g.GpusUsed, g.CpusTotal, g.CpusUsed})
+			part.Groups = append(part.Groups, groupJSON{wire.Word(g.State), g.Nodes, g.List, g.Gpus, g.GpusTotal, g.GpusUsed, g.CpusTotal, g.CpusUsed})
 		}
 		out.Partitions = append(out.Partitions, part)
 	}
@@ -97,7 +98,7 @@ func nodesOf(all []*greylagv1.Node) nodeListJSON {
 			used[i] = true
 		}
 		node := nodeJSON{
-			Name: n.Name, State: n.State, Since: tool.Timestamp(n.Since), Address: n.Address, CPUs: n.Cpus, CPUsUsed: n.CpusUsed,
+			Name: n.Name, State: wire.Word(n.State), Since: tool.Timestamp(n.Since), Address: n.Address, CPUs: n.Cpus, CPUsUsed: n.CpusUsed,
 			Memory: n.Memory, MemoryUsed: n.MemoryUsed, GPUs: []gpuJSON{}, Jobs: n.Jobs, Features: n.Features, Region: n.Region, Partitions: n.Partitions, Reserved: n.Reservations,
 			Drain: n.Drain, Reason: n.Reason, ReasonBy: n.ReasonBy, ReasonSince: tool.Timestamp(n.ReasonSince), Fault: n.Fault,
 			Version: n.Version, Runtime: n.Runtime, Registered: tool.Timestamp(n.Registered), Epoch: n.Epoch,
@@ -154,7 +155,7 @@ type memberJSON struct {
 func statusOf(s *greylagv1.GetStatusResponse) statusJSON {
 	out := statusJSON{
 		s.Cluster, s.ClusterId, s.Id, s.Leader, s.LeaderAddress, s.Term, &s.CommitIndex, &s.AppliedIndex,
-		s.Digest, s.DiskLow, s.Version, &s.ActiveJobs, &s.FinishedJobs, s.JournalForm, s.NewestForm, s.ArchiveMissing, nil, s.CaRotation, []memberJSON{},
+		s.Digest, s.DiskLow, s.Version, &s.ActiveJobs, &s.FinishedJobs, s.JournalForm, s.NewestForm, s.ArchiveMissing, nil, wire.Word(s.CaRotation), []memberJSON{},
 	}
 	if nothingApplied(s) {
 		out.CommitIndex, out.AppliedIndex, out.Digest, out.ActiveJobs, out.FinishedJobs = nil, nil, "", nil, nil

@@ -13,6 +13,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -165,14 +166,14 @@ var errStarted = errors.New("the job has started")
 // For an array it is the first element, as on the cluster.
 func (t commands) awaitStart(ctx context.Context, c ui.Cluster, request *greylagv1.StreamLogsRequest) (waited bool, err error) {
 	before := func(j *greylagv1.Job) bool {
-		return j.State == cluster.Pending.String() || j.State == cluster.Configuring.String()
+		return wire.Word(j.State) == cluster.Pending.String() || wire.Word(j.State) == cluster.Configuring.String()
 	}
 	answer, err := c.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: request.Job})
 	if err != nil || len(answer.Jobs) == 0 || !before(answer.Jobs[0]) {
 		return false, err
 	}
 	request.Job = answer.Jobs[0].Ref
-	t.Note("job %s has not started (%s): waiting for its output", request.Job, cmp.Or(answer.Jobs[0].Reason, answer.Jobs[0].State))
+	t.Note("job %s has not started (%s): waiting for its output", request.Job, cmp.Or(wire.Word(answer.Jobs[0].Reason), wire.Word(answer.Jobs[0].State)))
 	watch := &greylagv1.WatchJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{request.Job}}, UntilEnded: true}
 	err = c.Watch(ctx, watch, func(m *greylagv1.WatchJobsResponse) error {
 		for _, j := range m.Jobs {

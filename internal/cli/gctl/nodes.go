@@ -13,6 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -75,13 +76,13 @@ func nodeTable(all []*greylagv1.Node) ui.Table {
 // standing returns the node's state, with "drained" where the state is only silent, and "reserved"
 // where it is only idle.
 func standing(n *greylagv1.Node) string {
-	if len(n.Reservations) > 0 && n.State == "IDLE" {
+	if len(n.Reservations) > 0 && n.State == greylagv1.NodeState_NODE_STATE_IDLE {
 		return "RESERVED"
 	}
-	if n.Drain && !strings.HasPrefix(n.State, "DRAIN") {
-		return n.State + "+DRAIN"
+	if n.Drain && !strings.HasPrefix(wire.Word(n.State), "DRAIN") {
+		return wire.Word(n.State) + "+DRAIN"
 	}
-	return n.State
+	return wire.Word(n.State)
 }
 
 // gib formats a node's memory in a column's few characters.
@@ -158,7 +159,7 @@ func (t commands) drain() *cobra.Command {
 		Use: "drain NODES --reason TEXT", Short: "Stop placing new work on nodes", GroupID: tool.GroupNodes, Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: t.CompleteArgs(ui.NodeNames),
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
-			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "drain", Reason: reason}, args)
+			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: greylagv1.NodeAction_NODE_ACTION_DRAIN, Reason: reason}, args)
 		}),
 	}
 	c.Flags().StringVarP(&reason, "reason", "r", "", "reason shown to users")
@@ -171,7 +172,7 @@ func (t commands) resume() *cobra.Command {
 		Use: "resume NODES", Short: "Return drained nodes to service", GroupID: tool.GroupNodes, Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: t.CompleteArgs(ui.NodeNames),
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
-			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "resume"}, args)
+			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: greylagv1.NodeAction_NODE_ACTION_RESUME}, args)
 		}),
 	}
 }
@@ -190,7 +191,7 @@ the jobs may still run: they are given up once it has been silent for node_timeo
 with --force; then they run again elsewhere or end as NODE_FAIL.`,
 		ValidArgsFunction: t.CompleteArgs(ui.NodeNames),
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
-			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: "remove", Force: force}, args)
+			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: greylagv1.NodeAction_NODE_ACTION_REMOVE, Force: force}, args)
 		}),
 	}
 	remove.Flags().BoolVar(&force, "force", false, "remove silent nodes even if they have jobs")
@@ -209,7 +210,7 @@ func (t commands) change(ctx context.Context, c ui.Cluster, request *greylagv1.U
 		names = append(names, more...)
 	}
 	if len(names) == 0 {
-		return &ui.UsageError{Problem: errNothing.Error(), Advice: "write gctl " + request.Action + " NODES"}
+		return &ui.UsageError{Problem: errNothing.Error(), Advice: "write gctl " + wire.Word(request.Action) + " NODES"}
 	}
 	request.RequestId, request.Names = client.NewRequestID(), names
 	removed := t.toRemove(ctx, c, request)
@@ -222,7 +223,7 @@ func (t commands) change(ctx context.Context, c ui.Cluster, request *greylagv1.U
 		if n.Reason != "" {
 			t.Note("%s was drained (%s): its removal ends the drain", n.Name, ui.Printable(n.Reason))
 		}
-		if n.State != cluster.NodeUnknown.String() && n.State != cluster.NodeDown.String() {
+		if wire.Word(n.State) != cluster.NodeUnknown.String() && wire.Word(n.State) != cluster.NodeDown.String() {
 			alive = append(alive, n.Name)
 		}
 	}
@@ -239,16 +240,16 @@ func (t commands) change(ctx context.Context, c ui.Cluster, request *greylagv1.U
 		t.Note("nothing changed")
 		return nil
 	}
-	if request.Action == "drain" {
+	if request.Action == greylagv1.NodeAction_NODE_ACTION_DRAIN {
 		return t.tellDrained(ctx, c, answer.Names)
 	}
-	_, err = fmt.Fprintf(t.Stdout, "%s %s\n", map[string]string{"resume": "resumed", "remove": "removed"}[request.Action], hostlist.Compress(answer.Names))
+	_, err = fmt.Fprintf(t.Stdout, "%s %s\n", map[string]string{"resume": "resumed", "remove": "removed"}[wire.Word(request.Action)], hostlist.Compress(answer.Names))
 	return err
 }
 
 // toRemove returns what is known about nodes to be removed; nothing if the cluster does not answer.
 func (t commands) toRemove(ctx context.Context, c ui.Cluster, request *greylagv1.UpdateNodesRequest) []*greylagv1.Node {
-	if request.Action != "remove" {
+	if request.Action != greylagv1.NodeAction_NODE_ACTION_REMOVE {
 		return nil
 	}
 	answer, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{Names: request.Names})

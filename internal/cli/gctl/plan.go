@@ -11,6 +11,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -57,7 +58,7 @@ func (t commands) planTable(a *greylagv1.GetPlanResponse) ui.Table {
 			end = t.FormatMinute(j.End.AsTime())
 		}
 		table.Rows = append(table.Rows, []string{
-			j.Job, j.User, j.Partition, shortState(j.State), t.FormatMinute(j.Start.AsTime()), end, yesOrDash(j.Promised), fmt.Sprint(j.Gpus), orDash(hostsText(j.Hosts)),
+			j.Job, j.User, j.Partition, shortState(wire.Word(j.State)), t.FormatMinute(j.Start.AsTime()), end, yesOrDash(j.Promised), fmt.Sprint(j.Gpus), orDash(hostsText(j.Hosts)),
 		})
 	}
 	return table
@@ -91,7 +92,7 @@ func (t commands) planChart(a *greylagv1.GetPlanResponse) ui.Table {
 		}
 		mark := "-"
 		switch {
-		case j.State != "PENDING":
+		case j.State != greylagv1.JobState_JOB_STATE_PENDING:
 			mark = "="
 		case j.Promised:
 			mark = "#"

@@ -10,6 +10,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/picture"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -48,7 +49,7 @@ func (t commands) picturePlan(a *greylagv1.GetPlanResponse, l *lanes) *picture.J
 	for _, j := range jobs {
 		edge = latest(edge, j.Start.AsTime(), j.End.AsTime())
 		switch {
-		case j.State != cluster.Pending.String():
+		case wire.Word(j.State) != cluster.Pending.String():
 			runs++
 		case j.Promised:
 			promised++
@@ -71,7 +72,7 @@ func (t commands) picturePlan(a *greylagv1.GetPlanResponse, l *lanes) *picture.J
 		for _, r := range l.take(j, from, to) {
 			p.Bars = append(p.Bars, picture.Bar{
 				From: from, To: to, First: r.first, Last: r.last, Hue: picture.HueOf(j.User, j.Job),
-				Pale: j.State == cluster.Pending.String() && !j.Promised,
+				Pale: wire.Word(j.State) == cluster.Pending.String() && !j.Promised,
 			})
 		}
 	}

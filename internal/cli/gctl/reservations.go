@@ -9,6 +9,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 type reservationJSON struct {
@@ -61,7 +62,7 @@ func (t commands) showReservations(ctx context.Context, c ui.Cluster, args []str
 	table := ui.Table{Head: []string{"NAME", "STATE", "START", "END", "NODES", "GPUS", "JOBS", "FOR", "NODELIST"}, Right: "llllrrrll", Wide: []int{8, 7}}
 	for _, r := range chosen {
 		table.Rows = append(table.Rows, []string{
-			r.Name, strings.ToLower(r.State), t.FormatMinute(r.Start.AsTime()), t.FormatMinute(r.End.AsTime()), number(r.Nodes), number(r.Gpus),
+			r.Name, strings.ToLower(wire.Word(r.State)), t.FormatMinute(r.Start.AsTime()), t.FormatMinute(r.End.AsTime()), number(r.Nodes), number(r.Gpus),
 			number(int32(len(r.Jobs))), forWhom(r), r.List,
 		})
 	}
@@ -78,7 +79,7 @@ func forWhom(r *greylagv1.ReservationInfo) string {
 
 func (t commands) reservationFacts(r *greylagv1.ReservationInfo) [][2]string {
 	facts := [][2]string{
-		{"state", strings.ToLower(r.State)}, {"start", t.FormatTime(r.Start)}, {"end", t.FormatTime(r.End)},
+		{"state", strings.ToLower(wire.Word(r.State))}, {"start", t.FormatTime(r.Start)}, {"end", t.FormatTime(r.End)},
 		{"nodes", fmt.Sprintf("%d, %s", r.Nodes, orNone(r.List))}, {"GPUs", fmt.Sprintf("%d, %d used", r.Gpus, r.GpusUsed)},
 		{"users", strings.Join(r.Users, ", ")}, {"accounts", strings.Join(r.Accounts, ", ")}, {"why", r.Why},
 	}
@@ -86,7 +87,7 @@ func (t commands) reservationFacts(r *greylagv1.ReservationInfo) [][2]string {
 		facts = append(facts, [2]string{"flags", "maintenance: no jobs may use it"})
 	}
 	for _, j := range r.Jobs {
-		facts = append(facts, [2]string{"job " + j.Job, fmt.Sprintf("of %s, %s", j.User, j.State)})
+		facts = append(facts, [2]string{"job " + j.Job, fmt.Sprintf("of %s, %s", j.User, wire.Word(j.State))})
 	}
 	return facts
 }
@@ -95,11 +96,11 @@ func reservationsOf(list []*greylagv1.ReservationInfo) any {
 	all := make([]reservationJSON, len(list))
 	for i, r := range list {
 		all[i] = reservationJSON{
-			r.Name, tool.Timestamp(r.Start), tool.Timestamp(r.End), r.State, r.Maintenance, r.Nodes, r.List, r.Gpus, r.GpusUsed,
+			r.Name, tool.Timestamp(r.Start), tool.Timestamp(r.End), wire.Word(r.State), r.Maintenance, r.Nodes, r.List, r.Gpus, r.GpusUsed,
 			some(r.Users), some(r.Accounts), r.Why, []reservedJobJSON{},
 		}
 		for _, j := range r.Jobs {
-			all[i].Jobs = append(all[i].Jobs, reservedJobJSON{j.Job, j.User, j.State})
+			all[i].Jobs = append(all[i].Jobs, reservedJobJSON{j.Job, j.User, wire.Word(j.State)})
 		}
 	}
 	return struct {

@@ -64,13 +64,13 @@ func (t commands) showJobs(ctx context.Context, c ui.Cluster, args []string) err
 func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	facts := [][2]string{
 		{"name", j.Name}, {"user", fmt.Sprintf("%s (%d), group %d", j.User, j.Uid, j.Gid)}, {"account", j.Account},
-		{"partition", j.Partition}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", t.stateText(j)}, {"held by", j.Hold}, {"cancelled by", j.Requester},
+		{"partition", j.Partition}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", t.stateText(j)}, {"held by", wire.Word(j.Hold)}, {"cancelled by", j.Requester},
 		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"requests", requestText(j.Request)},
 		{"time limit", cluster.FormatLimit(j.TimeLimit.AsDuration())},
 		{"submitted", t.FormatTime(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.FormatTime(j.Begin)}, {"deadline", t.FormatTime(j.Deadline)}, {"nice", niceText(j.Nice)},
 		{"waits for", strings.Join(ui.JobOf(j).Depends, ", ")},
 	}
-	if j.State == "PENDING" {
+	if j.State == greylagv1.JobState_JOB_STATE_PENDING {
 		planned := t.FormatTime(j.Planned)
 		if j.Promised {
 			planned += ", promised"
@@ -140,12 +140,12 @@ func chargedText(j *greylagv1.Job) string {
 }
 
 func (t commands) stateText(j *greylagv1.Job) string {
-	text := j.State
-	if j.Reason != "" && j.Reason != "None" {
-		text += ", " + j.Reason
+	text := wire.Word(j.State)
+	if j.Reason != greylagv1.Reason_REASON_UNSPECIFIED && j.Reason != greylagv1.Reason_REASON_NONE {
+		text += ", " + wire.Word(j.Reason)
 	}
 	detail := j.Detail
-	if j.State == cluster.Pending.String() {
+	if wire.Word(j.State) == cluster.Pending.String() {
 		detail = ui.WaitText(j, t.FormatTime)
 	}
 	if detail != "" {
@@ -155,7 +155,7 @@ func (t commands) stateText(j *greylagv1.Job) string {
 }
 
 func exitText(j *greylagv1.Job) string {
-	state, err := cluster.ParseJobState(j.State)
+	state, err := cluster.ParseJobState(wire.Word(j.State))
 	switch {
 	case err != nil || !state.Final() || j.Started == nil:
 		return ""
@@ -178,7 +178,7 @@ func attemptText(j *greylagv1.Job) string {
 
 // memoryWords describes the source of a job's memory when it requested no size.
 func memoryWords(q *greylagv1.Request) []string {
-	switch source, _ := cluster.ParseMemorySource(q.GetMemory()); source {
+	switch source, _ := cluster.ParseMemorySource(wire.Word(q.GetMemory())); source {
 	case cluster.MemoryAll:
 		return []string{"all memory of each node"}
 	case cluster.MemoryShare:
@@ -249,14 +249,14 @@ func nodeUse(n *greylagv1.NodeAllocation) string {
 }
 
 func taskText(task *greylagv1.Task) string {
-	words := []string{task.Phase}
-	if task.Cause != "" {
-		words = append(words, task.Cause)
+	words := []string{wire.Word(task.Phase)}
+	if task.Cause != greylagv1.TaskCause_TASK_CAUSE_UNSPECIFIED {
+		words = append(words, wire.Word(task.Cause))
 	}
 	switch {
 	case task.ExitSignal != 0:
 		words = append(words, fmt.Sprintf("signal %d", task.ExitSignal))
-	case task.Phase == "ended" || task.Phase == "clean":
+	case task.Phase == greylagv1.TaskPhase_TASK_PHASE_ENDED || task.Phase == greylagv1.TaskPhase_TASK_PHASE_CLEAN:
 		words = append(words, fmt.Sprintf("status %d", task.ExitCode))
 	}
 	if task.MemoryPeak > 0 {
@@ -285,7 +285,7 @@ func niceText(nice int32) string {
 // limitFacts returns the latest end of a running job by its time limit, and the time left until then.
 func limitFacts(j *greylagv1.Job, now time.Time) [][2]string {
 	limit := j.TimeLimit.AsDuration()
-	if j.State != cluster.Running.String() || j.Started == nil || cluster.FormatLimit(limit) == "UNLIMITED" {
+	if wire.Word(j.State) != cluster.Running.String() || j.Started == nil || cluster.FormatLimit(limit) == "UNLIMITED" {
 		return nil
 	}
 	end := j.Started.AsTime().Add(limit)

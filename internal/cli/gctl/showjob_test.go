@@ -15,7 +15,7 @@ import (
 func TestRunningJobShowsItsLatestEnd(t *testing.T) {
 	now := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
 	j := &greylagv1.Job{
-		Id: 42, ArrayId: 40, ArrayIndex: 2, Attempt: 1, State: "RUNNING", Output: "log-%A_%a.out",
+		Id: 42, ArrayId: 40, ArrayIndex: 2, Attempt: 1, State: greylagv1.JobState_JOB_STATE_RUNNING, Output: "log-%A_%a.out",
 		Started: timestamppb.New(now.Add(-20 * time.Minute)), TimeLimit: durationpb.New(time.Hour),
 	}
 	facts := limitFacts(j, now)
@@ -25,7 +25,7 @@ func TestRunningJobShowsItsLatestEnd(t *testing.T) {
 	if got := ui.JobOf(j).Output; got != "log-40_2.out" {
 		t.Errorf("JSON output %q", got)
 	}
-	j.State = "PENDING"
+	j.State = greylagv1.JobState_JOB_STATE_PENDING
 	if got := limitFacts(j, now); got != nil {
 		t.Errorf("a pending job: %q", got)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/internal/topologyimport"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -178,7 +179,7 @@ func (t commands) setTopology(ctx context.Context, c ui.Cluster, request *greyla
 		}{answer.Version, request.DryRun, disagreementsOf(answer.Disagreements)})
 	}
 	for _, d := range answer.Disagreements {
-		if d.Kind != "unknown" { // with line numbers, if known
+		if d.Kind != greylagv1.DisagreementKind_DISAGREEMENT_KIND_UNKNOWN { // with line numbers, if known
 			t.Warn(d.Nodes + ": " + d.Text)
 		}
 	}
@@ -211,7 +212,7 @@ func (t commands) checkTopology(ctx context.Context, c ui.Cluster, _ []string) e
 		if t.JSON {
 			break
 		}
-		if _, err := fmt.Fprintf(t.Stdout, "%s %s: %s\n", d.Kind, d.Nodes, d.Text); err != nil {
+		if _, err := fmt.Fprintf(t.Stdout, "%s %s: %s\n", wire.Word(d.Kind), d.Nodes, d.Text); err != nil {
 			return err
 		}
 	}
@@ -246,7 +247,7 @@ type disagreementJSON struct {
 func disagreementsOf(list []*greylagv1.Disagreement) []disagreementJSON {
 	all := []disagreementJSON{}
 	for _, d := range list {
-		all = append(all, disagreementJSON{d.Kind, d.Nodes, d.Text})
+		all = append(all, disagreementJSON{wire.Word(d.Kind), d.Nodes, d.Text})
 	}
 	return all
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -52,11 +53,11 @@ func (t commands) why() *cobra.Command {
 // printWhy prints an explanation, the most important part first.
 func (t commands) printWhy(a *greylagv1.ExplainJobResponse) error {
 	j := a.Job
-	if j.State != "PENDING" {
+	if j.State != greylagv1.JobState_JOB_STATE_PENDING {
 		facts := [][2]string{{"state", t.stateText(j)}, {"started", t.FormatTime(j.Started)}, {"ended", t.FormatTime(j.Ended)}}
 		title := "job " + j.Ref + " is not pending"
 		switch {
-		case len(a.Awaited) > 0 && j.State == cluster.Running.String():
+		case len(a.Awaited) > 0 && wire.Word(j.State) == cluster.Running.String():
 			title = "job " + j.Ref + " runs on nodes that do not answer"
 		case len(a.Awaited) > 0:
 			title = "job " + j.Ref + " waits for its nodes"
@@ -159,12 +160,12 @@ func (t commands) awaited(a *greylagv1.ExplainJobResponse) [][2]string {
 	if a.RunsAgain {
 		then = "the job runs again"
 	}
-	if a.Job.State == "COMPLETING" {
+	if a.Job.State == greylagv1.JobState_JOB_STATE_COMPLETING {
 		step, then = "no process of the job is left there", "the job is over"
 	}
 	var facts [][2]string
 	for _, n := range a.Awaited {
-		if a.Job.State == cluster.Running.String() {
+		if wire.Word(a.Job.State) == cluster.Running.String() {
 			facts = append(facts, [2]string{"silent", n.Node + ", where its part of the job may still run"})
 		} else {
 			facts = append(facts, [2]string{"waits for", n.Node + " to report that " + step})
@@ -208,7 +209,7 @@ func (t commands) historyTable(notes []*greylagv1.Note) ui.Table {
 			planned = t.FormatMinute(n.Planned.AsTime())
 		}
 		table.Rows = append(table.Rows, []string{
-			fmt.Sprint(n.Index), t.FormatMinute(n.Time.AsTime()), n.Reason, planned, yesOrDash(n.Promised), orDash(n.Broken),
+			fmt.Sprint(n.Index), t.FormatMinute(n.Time.AsTime()), wire.Word(n.Reason), planned, yesOrDash(n.Promised), orDash(n.Broken),
 		})
 	}
 	return table

@@ -6,6 +6,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 type whyJSON struct {
@@ -123,7 +124,7 @@ func whyOf(a *greylagv1.ExplainJobResponse) whyJSON {
 	}
 	x.More = a.UnmetMore
 	for _, u := range a.Unmet {
-		x.Unmet = append(x.Unmet, unmetJSON{u.Job, u.User, u.State, u.Dependency})
+		x.Unmet = append(x.Unmet, unmetJSON{u.Job, u.User, wire.Word(u.State), u.Dependency})
 	}
 	for _, k := range a.Later {
 		x.Later = append(x.Later, keptJSON{k.Reservation, k.Nodes, tool.Timestamp(k.Start), tool.Timestamp(k.End)})
@@ -151,7 +152,7 @@ func whyOf(a *greylagv1.ExplainJobResponse) whyJSON {
 		x.Licences = append(x.Licences, licenceJSON{l.Name, l.Total, l.Used, max(l.Total-l.Used, 0), l.Wanted})
 	}
 	for _, n := range a.History {
-		x.History = append(x.History, noteJSON{n.Index, tool.Timestamp(n.Time), n.Reason, tool.Timestamp(n.Planned), n.Promised, n.Broken})
+		x.History = append(x.History, noteJSON{n.Index, tool.Timestamp(n.Time), wire.Word(n.Reason), tool.Timestamp(n.Planned), n.Promised, n.Broken})
 	}
 	return x
 }
@@ -159,7 +160,7 @@ func whyOf(a *greylagv1.ExplainJobResponse) whyJSON {
 func planOf(a *greylagv1.GetPlanResponse) any {
 	list := make([]plannedJSON, len(a.Jobs))
 	for i, j := range a.Jobs {
-		list[i] = plannedJSON{j.Job, j.User, j.Partition, j.State, tool.Timestamp(j.Start), tool.Timestamp(j.End), j.Promised, j.Gpus, hostSharesOf(j.Hosts)}
+		list[i] = plannedJSON{j.Job, j.User, j.Partition, wire.Word(j.State), tool.Timestamp(j.Start), tool.Timestamp(j.End), j.Promised, j.Gpus, hostSharesOf(j.Hosts)}
 	}
 	return struct {
 		Plan []plannedJSON `json:"plan"`

@@ -12,6 +12,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -78,10 +79,10 @@ func fields() []field {
 			}
 			return append(dst, r.state.Code()...)
 		}},
-		{'T', "STATE", "state", text((*greylagv1.Job).GetState)},
+		{'T', "STATE", "state", text(func(j *greylagv1.Job) string { return wire.Word(j.State) })},
 		{'r', "REASON", "reason", text(func(j *greylagv1.Job) string { return ui.ReasonText(j) })},
 		{'R', "NODELIST(REASON)", "nodes, or the reason", func(dst []byte, v view, r *row) []byte {
-			if v.begin && r.job.Reason == cluster.ReasonBeginTime.String() && r.job.Eligible != nil {
+			if v.begin && wire.Word(r.job.Reason) == cluster.ReasonBeginTime.String() && r.job.Eligible != nil {
 				return append(v.instant(append(dst, "(BeginTime "...), ui.TimeOf(r.job.Eligible)), ')')
 			}
 			return ui.AppendNodesOrReason(dst, r.job)
@@ -172,7 +173,7 @@ func identityFields() []field {
 // partitionText returns all partitions of a pending job, as squeue shows them, and the one in which
 // a job runs or ran.
 func partitionText(j *greylagv1.Job) string {
-	if j.State != cluster.Pending.String() || len(j.Others) == 0 {
+	if wire.Word(j.State) != cluster.Pending.String() || len(j.Others) == 0 {
 		return j.Partition
 	}
 	return j.Partition + "," + strings.Join(j.Others, ",")

@@ -9,12 +9,13 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // TestPartitionText checks all partitions of a pending job, and the one in which a job runs.
 func TestPartitionText(t *testing.T) {
 	for state, want := range map[string]string{"PENDING": "short,main", "RUNNING": "short", "COMPLETED": "short"} {
-		r := &row{job: &greylagv1.Job{State: state, Partition: "short", Others: []string{"main"}}}
+		r := &row{job: &greylagv1.Job{State: wire.Enum[greylagv1.JobState](state), Partition: "short", Others: []string{"main"}}}
 		if got := string(fieldOf(fields(), 'P').write(nil, view{}, r)); got != want {
 			t.Errorf("%s: %s, want %s", state, got, want)
 		}
@@ -27,7 +28,7 @@ func FuzzTable(f *testing.F) {
 	f.Add("a\x1b[2J", "%.10i %j", 80)
 	f.Add("日本語", "%5j|%R", 40)
 	f.Fuzz(func(t *testing.T, name, format string, width int) {
-		job := &greylagv1.Job{Id: 1, Ref: "1", Name: name, User: name, Partition: name, State: "PENDING", Reason: name}
+		job := &greylagv1.Job{Id: 1, Ref: "1", Name: name, User: name, Partition: name, State: greylagv1.JobState_JOB_STATE_PENDING, Reason: wire.Enum[greylagv1.Reason](name)}
 		rows := fold([]*greylagv1.Job{job}, false)
 		width = min(max(width, ui.LeastWidth), ui.MostWidth)
 		line := strings.TrimSuffix(string(writeRow(nil, fit("iPjutMDR", view{}, rows, width, true), view{}, &rows[0])), "\n")
@@ -51,9 +52,9 @@ func TestSortIsByAllKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := fold([]*greylagv1.Job{
-		{Id: 1, Ref: "1", Partition: "b", State: "PENDING"}, {Id: 2, Ref: "2", Partition: "a", State: "PENDING", User: "y"},
-		{Id: 3, Ref: "3", Partition: "a", State: "PENDING", User: "x"}, {Id: 4, Ref: "4", Partition: "a", State: "RUNNING"}, {Id: 5, Ref: "5", Partition: "a", State: "NEWER"},
-		{Id: 6, Ref: "6", Partition: "a", Others: []string{"c"}, State: "PENDING"}, {Id: 7, Ref: "7", Partition: "a", Others: []string{"b"}, State: "PENDING"},
+		{Id: 1, Ref: "1", Partition: "b", State: greylagv1.JobState_JOB_STATE_PENDING}, {Id: 2, Ref: "2", Partition: "a", State: greylagv1.JobState_JOB_STATE_PENDING, User: "y"},
+		{Id: 3, Ref: "3", Partition: "a", State: greylagv1.JobState_JOB_STATE_PENDING, User: "x"}, {Id: 4, Ref: "4", Partition: "a", State: greylagv1.JobState_JOB_STATE_RUNNING}, {Id: 5, Ref: "5", Partition: "a", State: 99},
+		{Id: 6, Ref: "6", Partition: "a", Others: []string{"c"}, State: greylagv1.JobState_JOB_STATE_PENDING}, {Id: 7, Ref: "7", Partition: "a", Others: []string{"b"}, State: greylagv1.JobState_JOB_STATE_PENDING},
 	}, true)
 	sortRows(rows, keys)
 	var got []uint64

@@ -10,6 +10,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -32,7 +33,7 @@ func (l *listing) dependencies(ctx context.Context, c ui.Cluster, jobs []*greyla
 		return known, nil
 	}
 	for _, j := range jobs {
-		if j.Reason != cluster.ReasonDependency.String() {
+		if wire.Word(j.Reason) != cluster.ReasonDependency.String() {
 			continue
 		}
 		for _, d := range j.Depends {
@@ -68,10 +69,10 @@ func (a dependencies) text(j *greylagv1.Job) string {
 	words := ui.DependencyWords(j.Depends)
 	for i, d := range j.Depends {
 		for _, other := range a[d.Job] {
-			begun := other.State != cluster.Pending.String()
+			begun := wire.Word(other.State) != cluster.Pending.String()
 			switch {
-			case d.Kind == cluster.After.String() && begun: // at most its minutes are left
-			case d.Kind == cluster.AfterCorr.String() && d.Job != other.Ref && j.ArrayId != 0 && j.ArrayIndex != other.ArrayIndex:
+			case wire.Word(d.Kind) == cluster.After.String() && begun: // at most its minutes are left
+			case wire.Word(d.Kind) == cluster.AfterCorr.String() && d.Job != other.Ref && j.ArrayId != 0 && j.ArrayIndex != other.ArrayIndex:
 			case len(parts) == mostAwaited:
 				more++
 			default:
@@ -90,7 +91,7 @@ func (a dependencies) text(j *greylagv1.Job) string {
 
 // why is the line under a pending job.
 func (a dependencies) why(j *greylagv1.Job, v view) string {
-	if j.Reason != cluster.ReasonDependency.String() {
+	if wire.Word(j.Reason) != cluster.ReasonDependency.String() {
 		return ui.WaitText(j, v.when)
 	}
 	text := a.text(j)

@@ -11,6 +11,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -34,11 +35,11 @@ func fold(jobs []*greylagv1.Job, single bool) []row {
 	at := make(map[share]int)
 	rows := make([]row, 0, len(jobs))
 	for _, j := range jobs {
-		if single || j.ArrayId == 0 || j.State != "PENDING" {
+		if single || j.ArrayId == 0 || j.State != greylagv1.JobState_JOB_STATE_PENDING {
 			rows = append(rows, row{job: j, soonest: j, state: stateOf(j)})
 			continue
 		}
-		key := share{j.ArrayId, j.Reason, j.Partition}
+		key := share{j.ArrayId, wire.Word(j.Reason), j.Partition}
 		i, ok := at[key]
 		if !ok {
 			i = len(rows)
@@ -154,7 +155,7 @@ func rankTime(t time.Time) int64 {
 // stateOf returns a job's state; 0 for a state of a newer controller that this program does not
 // know.
 func stateOf(j *greylagv1.Job) cluster.JobState {
-	state, err := cluster.ParseJobState(j.State)
+	state, err := cluster.ParseJobState(wire.Word(j.State))
 	if err != nil {
 		return 0
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -101,7 +102,7 @@ func (p command) run(ctx context.Context) error {
 		return err
 	}
 	p.TellStale(asOf)
-	if len(jobs) == 0 && len(l.filter.Jobs) > 0 && len(l.filter.States) == 0 {
+	if len(jobs) == 0 && len(l.filter.Jobs) > 0 && len(l.filter.States) == 0 && !l.filter.AllStates {
 		p.Note("none of these jobs is active; gctl show job %s shows finished ones", l.filter.Jobs[0])
 	}
 	if len(jobs) == 0 && !l.stale {
@@ -160,7 +161,7 @@ func (p command) listing(found []getopt.Found) (l listing, done bool, err error)
 		l.format = p.formatVariable()
 	}
 	if l.start {
-		l.filter.States = []string{cluster.Pending.String()}
+		l.filter.States = []greylagv1.JobState{greylagv1.JobState_JOB_STATE_PENDING}
 		l.sort = []sortKey{{'S', false}, {'i', false}}
 	}
 	return l, false, err
@@ -367,8 +368,8 @@ func snapshot(active map[uint64]*greylagv1.Job) []*greylagv1.Job {
 
 // note applies a watch's change of one job.
 func note(active map[uint64]*greylagv1.Job, j *greylagv1.Job, f *greylagv1.Filter) {
-	state, err := cluster.ParseJobState(j.State)
-	if err == nil && state.Final() && len(f.States) == 0 {
+	state, err := cluster.ParseJobState(wire.Word(j.State))
+	if err == nil && state.Final() && len(f.States) == 0 && !f.AllStates {
 		delete(active, j.Id)
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
@@ -36,7 +37,7 @@ func (p command) forecast(ctx context.Context, c ui.Cluster, spec *greylagv1.Job
 	}
 	start := ui.TimeOf(a.Start)
 	if asJSON {
-		return p.WriteJSON(forecastJSON{ui.Stamp(start), a.Now, a.Partition, a.Nodes, a.Reason, a.Detail, ui.CreditsWord(a.SetAside), a.Warnings})
+		return p.WriteJSON(forecastJSON{ui.Stamp(start), a.Now, a.Partition, a.Nodes, wire.Word(a.Reason), a.Detail, ui.CreditsWord(a.SetAside), a.Warnings})
 	}
 	if a.SetAside > 0 {
 		p.Note("its lien would be %s credits", accounting.Credits(a.SetAside).Short())
@@ -48,7 +49,7 @@ func (p command) forecast(ctx context.Context, c ui.Cluster, spec *greylagv1.Job
 	case !start.IsZero():
 		_, err = fmt.Fprintf(p.Stdout, "it would start at %s %s\n", start.In(p.Now().Location()).Format(ui.TimeLayout), where)
 	default:
-		_, err = fmt.Fprintf(p.Stdout, "it would be pending without a planned start: %s\n", ui.Printable(cmp.Or(a.Reason, "Priority")))
+		_, err = fmt.Fprintf(p.Stdout, "it would be pending without a planned start: %s\n", ui.Printable(cmp.Or(wire.Word(a.Reason), "Priority")))
 	}
 	if err == nil && a.Detail != "" {
 		_, err = fmt.Fprintf(p.Stdout, "  %s\n", ui.Printable(a.Detail))

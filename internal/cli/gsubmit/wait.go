@@ -7,6 +7,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -26,9 +27,9 @@ func (p command) wait(ctx context.Context, c ui.Cluster, job *greylagv1.Submitte
 				worst = max(worst, status)
 				p.tellEnd(j)
 			}
-			if !inVain && j.State == cluster.Pending.String() && j.Reason == cluster.ReasonDependencyNeverSatisfied.String() {
+			if !inVain && wire.Word(j.State) == cluster.Pending.String() && wire.Word(j.Reason) == cluster.ReasonDependencyNeverSatisfied.String() {
 				inVain = true
-				p.Note("job %s will never start without a change: %s", j.Ref, cmp.Or(j.Detail, j.Reason))
+				p.Note("job %s will never start without a change: %s", j.Ref, cmp.Or(j.Detail, wire.Word(j.Reason)))
 			}
 		}
 		return nil
@@ -73,7 +74,7 @@ func (p command) endLater(ctx context.Context, c ui.Cluster, job *greylagv1.Subm
 // endStatus returns the exit status of a command that waited for the job, and whether the job has
 // ended.
 func endStatus(j *greylagv1.Job) (ui.Status, bool) {
-	state, err := cluster.ParseJobState(j.State)
+	state, err := cluster.ParseJobState(wire.Word(j.State))
 	if err != nil || !state.Final() {
 		return ui.OK, false
 	}
@@ -91,10 +92,10 @@ func endStatus(j *greylagv1.Job) (ui.Status, bool) {
 // tellEnd prints on standard error what the exit status alone does not say.
 func (p command) tellEnd(j *greylagv1.Job) {
 	switch {
-	case j.State == cluster.Completed.String():
+	case wire.Word(j.State) == cluster.Completed.String():
 	case j.Detail != "":
-		p.Note("job %s %s (%s): %s", j.Ref, j.State, ui.ReasonText(j), j.Detail)
+		p.Note("job %s %s (%s): %s", j.Ref, wire.Word(j.State), ui.ReasonText(j), j.Detail)
 	default:
-		p.Note("job %s %s (%s)", j.Ref, j.State, ui.ReasonText(j))
+		p.Note("job %s %s (%s)", j.Ref, wire.Word(j.State), ui.ReasonText(j))
 	}
 }

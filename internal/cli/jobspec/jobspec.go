@@ -95,7 +95,7 @@ func (m *message) files(o jobscript.Options, dir string) {
 func (m *message) rest(o jobscript.Options, host string) {
 	for _, d := range o.Depends {
 		var c message
-		c.text(1, d.Kind.String())
+		c.number(1, int64(d.Kind))
 		if d.Kind != cluster.Singleton {
 			c.text(2, d.Job.String())
 			c.number(3, int64(d.Delay/time.Minute))
@@ -135,7 +135,7 @@ func request(q cluster.Request) message {
 	m.flag(13, q.Exclusive)
 	m.number(14, int64(q.GPUMemory))
 	if q.Connect != cluster.ConnectAny {
-		m.text(15, q.Connect.String())
+		m.number(15, int64(q.Connect)+1)
 	}
 	m.number(16, int64(q.Switches))
 	switch {
@@ -153,7 +153,7 @@ func request(q cluster.Request) message {
 	}
 	m.number(19, q.MaxPrice)
 	m.texts(20, q.Regions)
-	m.text(21, q.MemFrom.String())
+	m.number(21, int64(q.MemFrom))
 	return m
 }
 

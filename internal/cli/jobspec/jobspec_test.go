@@ -109,9 +109,9 @@ func TestTimesAndDefaults(t *testing.T) {
 		"begin":         got.Begin.AsTime().Equal(time.Unix(18, 5)),
 		"deadline":      got.Deadline.AsTime().Equal(time.Unix(19, 0)),
 		"switch_wait":   got.Request.SwitchWait.AsDuration() == 17*time.Second,
-		"connect":       got.Request.Connect == "leaf",
-		"memory":        got.Request.Memory == "all",
-		"depends":       got.Depends[0].Kind == "after" && got.Depends[0].Job == "20",
+		"connect":       got.Request.Connect == greylagv1.Connect_CONNECT_LEAF,
+		"memory":        got.Request.Memory == greylagv1.MemorySource_MEMORY_SOURCE_ALL,
+		"depends":       got.Depends[0].Kind == greylagv1.DependencyKind_DEPENDENCY_KIND_AFTER && got.Depends[0].Job == "20",
 		"environment":   slices.Equal(got.Environment, []string{"environment=e"}),
 	} {
 		if !ok {

@@ -10,6 +10,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // The scripts that gctl completion prints ask a program for completions by calling it with this
@@ -163,7 +164,7 @@ func JobNames(ctx context.Context, c Cluster) []string {
 	}
 	var names []string
 	for _, j := range answer.Jobs {
-		names = append(names, fmt.Sprintf("%s\t%s %s", j.Ref, j.State, Printable(j.Name)))
+		names = append(names, fmt.Sprintf("%s\t%s %s", j.Ref, wire.Word(j.State), Printable(j.Name)))
 	}
 	return names
 }
@@ -176,7 +177,7 @@ func NodeNames(ctx context.Context, c Cluster) []string {
 	}
 	var names []string
 	for _, n := range answer.Nodes {
-		names = append(names, n.Name+"\t"+n.State)
+		names = append(names, n.Name+"\t"+wire.Word(n.State))
 	}
 	return names
 }

@@ -44,7 +44,7 @@ func ReadFilter(found []getopt.Found) (*greylagv1.Filter, error) {
 		case "name":
 			f.Names, err = appendNames(f.Names, one)
 		case "states":
-			f.States, err = appendStates(f.States, one.Value)
+			err = addStates(f, one.Value)
 		case "partition":
 			f.Partitions, err = appendNames(f.Partitions, one)
 		case "account":
@@ -73,10 +73,12 @@ func appendNames(names []string, one getopt.Found) ([]string, error) {
 	return append(names, more...), nil
 }
 
-func appendStates(states []string, value string) ([]string, error) {
+// addStates adds names and codes of states, joined by commas, to a filter.
+func addStates(f *greylagv1.Filter, value string) error {
 	for _, word := range strings.Split(value, ",") {
 		if strings.EqualFold(word, "all") {
-			return []string{"all"}, nil
+			f.AllStates = true
+			continue
 		}
 		state, err := cluster.ParseJobState(word)
 		if err != nil {
@@ -88,11 +90,14 @@ func appendStates(states []string, value string) ([]string, error) {
 			if near := getopt.Closest(strings.ToUpper(word), names); near != "" {
 				advice = "did you mean " + near + "?"
 			}
-			return nil, &UsageError{fmt.Sprintf("unknown state %q", word), advice}
+			return &UsageError{fmt.Sprintf("unknown state %q", word), advice}
 		}
-		states = append(states, state.String())
+		f.States = append(f.States, greylagv1.JobState(state))
 	}
-	return states, nil
+	if f.AllStates {
+		f.States = nil
+	}
+	return nil
 }
 
 // mostRefs bounds the elements that one command names.

@@ -9,6 +9,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
@@ -36,7 +37,7 @@ func JobProperties() []JobProperty {
 
 // UnmetText returns a job on which an unsatisfied dependency waits.
 func UnmetText(u *greylagv1.Unmet) string {
-	return fmt.Sprintf("job %s of %s, %s, by %s", u.Job, u.User, u.State, u.Dependency)
+	return fmt.Sprintf("job %s of %s, %s, by %s", u.Job, u.User, wire.Word(u.State), u.Dependency)
 }
 
 // TimeOf converts a time of the API; the zero time when it is not set.
@@ -49,7 +50,7 @@ func TimeOf(t *timestamppb.Timestamp) time.Time {
 
 // StartOf returns when a job started, or is planned to.
 func StartOf(j *greylagv1.Job) time.Time {
-	if j.Started != nil && j.State != "PENDING" {
+	if j.Started != nil && j.State != greylagv1.JobState_JOB_STATE_PENDING {
 		return j.Started.AsTime()
 	}
 	return TimeOf(j.Planned)
@@ -64,7 +65,7 @@ func WaitText(j *greylagv1.Job, when func(*timestamppb.Timestamp) string) string
 		}
 		return text + "; " + after
 	}
-	switch is := func(r cluster.Reason) bool { return j.Reason == r.String() }; {
+	switch is := func(r cluster.Reason) bool { return wire.Word(j.Reason) == r.String() }; {
 	case is(cluster.ReasonBeginTime) && j.Eligible != nil:
 		return with(j.Detail, "not before "+when(j.Eligible))
 	case is(cluster.ReasonHeldUser):
@@ -93,7 +94,7 @@ func EndOf(j *greylagv1.Job) time.Time {
 
 // Elapsed returns how long a job has run, by the clock of this host.
 func Elapsed(j *greylagv1.Job, now time.Time) time.Duration {
-	if j.Started == nil || j.State == "PENDING" {
+	if j.Started == nil || j.State == greylagv1.JobState_JOB_STATE_PENDING {
 		return 0
 	}
 	if j.Ended != nil {
@@ -112,10 +113,10 @@ func LimitText(j *greylagv1.Job) string {
 
 // ReasonText returns the reason of a job, None if it has none.
 func ReasonText(j *greylagv1.Job) string {
-	if j.Reason == "" {
+	if j.Reason == greylagv1.Reason_REASON_UNSPECIFIED {
 		return "None"
 	}
-	return j.Reason
+	return wire.Word(j.Reason)
 }
 
 // nodeNames returns the nodes of a job, in rank order.
@@ -148,7 +149,7 @@ func NodeCount(j *greylagv1.Job) int {
 
 // AppendNodesOrReason appends the nodes of a job, or in brackets why it has none.
 func AppendNodesOrReason(dst []byte, j *greylagv1.Job) []byte {
-	if j.State != "PENDING" && len(j.Nodes) > 0 {
+	if j.State != greylagv1.JobState_JOB_STATE_PENDING && len(j.Nodes) > 0 {
 		return AppendPrintable(dst, NodeList(j))
 	}
 	dst = append(dst, '(')
@@ -214,8 +215,8 @@ func MemoryText(j *greylagv1.Job) string {
 		return cluster.Bytes(q.GetMemPerGpu()).String() + " per GPU"
 	case len(j.Nodes) > 0:
 		return cluster.Bytes(j.Nodes[0].Memory).String()
-	case q.GetMemory() != "":
-		return q.GetMemory()
+	case q.GetMemory() != greylagv1.MemorySource_MEMORY_SOURCE_UNSPECIFIED:
+		return wire.Word(q.GetMemory())
 	}
 	return "0"
 }
@@ -232,7 +233,7 @@ func DependencyText(depends []*greylagv1.Dependency) string {
 func DependencyWords(depends []*greylagv1.Dependency) []string {
 	var words []string
 	for _, d := range depends {
-		word := d.Kind
+		word := wire.Word(d.Kind)
 		if d.Job != "" {
 			word += ":" + d.Job
 		}

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -128,7 +129,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 	out := JobJSON{
 		ID: j.Id, Ref: j.Ref, ArrayID: j.ArrayId, ArraySize: j.ArraySize, ArrayLimit: j.ArrayLimit,
 		Name: j.Name, User: j.User, UID: j.Uid, GID: j.Gid, Account: j.Account, Partition: j.Partition, QOS: j.Qos,
-		State: j.State, Reason: j.Reason, Detail: j.Detail, Hold: j.Hold, Attempt: j.Attempt, Restarts: j.Restarts, Nice: j.Nice,
+		State: wire.Word(j.State), Reason: wire.Word(j.Reason), Detail: j.Detail, Hold: wire.Word(j.Hold), Attempt: j.Attempt, Restarts: j.Restarts, Nice: j.Nice,
 		TimeLimit: Seconds(j.TimeLimit), Submitted: Stamp(TimeOf(j.Submitted)), Eligible: Stamp(TimeOf(j.Eligible)),
 		Begin: Stamp(TimeOf(j.Begin)), Deadline: Stamp(TimeOf(j.Deadline)), Planned: Stamp(TimeOf(j.Planned)), Promised: j.Promised,
 		Started: Stamp(TimeOf(j.Started)), Ended: Stamp(TimeOf(j.Ended)), ExitCode: j.ExitCode, ExitSignal: j.ExitSignal,
@@ -146,8 +147,8 @@ func JobOf(j *greylagv1.Job) JobJSON {
 	if q := j.Request; q != nil {
 		out.Request = &requestJSON{
 			q.Nodes, q.Gpus, q.GpusPerNode, q.GpuTypes, q.TasksPerNode, q.CpusPerTask,
-			q.MemPerNode, q.MemPerCpu, q.MemPerGpu, q.Memory, q.Features, q.NodeList, q.Exclude, q.Exclusive,
-			q.GpuMemory, q.Connect, q.Switches, switchWait(q), licenceWords(q.Licences),
+			q.MemPerNode, q.MemPerCpu, q.MemPerGpu, wire.Word(q.Memory), q.Features, q.NodeList, q.Exclude, q.Exclusive,
+			q.GpuMemory, wire.Word(q.Connect), q.Switches, switchWait(q), licenceWords(q.Licences),
 			priceWord(q.MaxPrice), q.Regions,
 		}
 	}
@@ -156,7 +157,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 	}
 	for _, t := range j.Tasks {
 		out.Tasks = append(out.Tasks, taskJSON{
-			t.Node, t.Phase, t.Cause, t.ExitCode, t.ExitSignal, t.Message,
+			t.Node, wire.Word(t.Phase), wire.Word(t.Cause), t.ExitCode, t.ExitSignal, t.Message,
 			Stamp(TimeOf(t.Started)), Stamp(TimeOf(t.Ended)), t.MemoryPeak, t.CpuTime.AsDuration().Seconds(), t.UserTime.AsDuration().Seconds(),
 			WriteGPUUse(t.GpuBusyMs, t.GpuKnownMs, t.GpuMemoryPeakBytes),
 		})

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -40,7 +41,7 @@ func (p *Process) Outcomes(outcomes []*greylagv1.Outcome, style OutcomeStyle) er
 	all := []outcomeJSON{} // [] in JSON, not null
 	status := OK
 	for _, o := range outcomes {
-		all = append(all, outcomeJSON{o.Ref, o.Id, o.State, o.Error, o.Code, o.Note})
+		all = append(all, outcomeJSON{o.Ref, o.Id, wire.Word(o.State), o.Error, o.Code, o.Note})
 	}
 	for _, same := range foldOutcomes(outcomes) {
 		o := same.first
@@ -103,7 +104,7 @@ func foldOutcomes(outcomes []*greylagv1.Outcome) []sameOutcome {
 			groups = append(groups, sameOutcome{first: o})
 			continue
 		}
-		k := key{array, o.State, withoutRef(o), o.Code, o.Note}
+		k := key{array, wire.Word(o.State), withoutRef(o), o.Code, o.Note}
 		i, known := at[k]
 		if !known {
 			i = len(groups)
@@ -140,7 +141,7 @@ func withoutRef(o *greylagv1.Outcome) string { return strings.TrimPrefix(o.Error
 
 // hadEnded reports that a change came too late, not that it was invalid.
 func hadEnded(o *greylagv1.Outcome) bool {
-	state, err := cluster.ParseJobState(o.State)
+	state, err := cluster.ParseJobState(wire.Word(o.State))
 	return o.Code == tooLate && err == nil && state.Final()
 }
 

@@ -48,15 +48,15 @@ func PlaceWords(q *greylagv1.Request) []string {
 	}
 	var tied []string
 	switch q.GetConnect() {
-	case "nvlink":
+	case greylagv1.Connect_CONNECT_NVLINK:
 		tied = append(tied, "all GPUs in one NVLink domain")
-	case "nvlink-node":
+	case greylagv1.Connect_CONNECT_NVLINK_NODE:
 		tied = append(tied, "the GPUs of each node in one NVLink domain")
-	case "leaf":
+	case greylagv1.Connect_CONNECT_LEAF:
 		tied = append(tied, "all nodes under one leaf switch")
 	}
 	switch n := q.GetSwitches(); {
-	case n == 1 && q.GetConnect() != "leaf":
+	case n == 1 && q.GetConnect() != greylagv1.Connect_CONNECT_LEAF:
 		tied = append(tied, "all nodes under one leaf switch")
 	case n > 1:
 		tied = append(tied, fmt.Sprintf("at most %d leaf switches", n))

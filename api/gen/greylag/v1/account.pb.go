@@ -23,6 +23,59 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// AccountAction is a change of an account or of one of its users.
+type AccountAction int32
+
+const (
+	AccountAction_ACCOUNT_ACTION_UNSPECIFIED AccountAction = 0
+	AccountAction_ACCOUNT_ACTION_ADD         AccountAction = 1
+	AccountAction_ACCOUNT_ACTION_MODIFY      AccountAction = 2
+	AccountAction_ACCOUNT_ACTION_DELETE      AccountAction = 3
+)
+
+// Enum value maps for AccountAction.
+var (
+	AccountAction_name = map[int32]string{
+		0: "ACCOUNT_ACTION_UNSPECIFIED",
+		1: "ACCOUNT_ACTION_ADD",
+		2: "ACCOUNT_ACTION_MODIFY",
+		3: "ACCOUNT_ACTION_DELETE",
+	}
+	AccountAction_value = map[string]int32{
+		"ACCOUNT_ACTION_UNSPECIFIED": 0,
+		"ACCOUNT_ACTION_ADD":         1,
+		"ACCOUNT_ACTION_MODIFY":      2,
+		"ACCOUNT_ACTION_DELETE":      3,
+	}
+)
+
+func (x AccountAction) Enum() *AccountAction {
+	p := new(AccountAction)
+	*p = x
+	return p
+}
+
+func (x AccountAction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AccountAction) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_account_proto_enumTypes[0].Descriptor()
+}
+
+func (AccountAction) Type() protoreflect.EnumType {
+	return &file_greylag_v1_account_proto_enumTypes[0]
+}
+
+func (x AccountAction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AccountAction.Descriptor instead.
+func (AccountAction) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_account_proto_rawDescGZIP(), []int{0}
+}
+
 type Account struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -413,7 +466,7 @@ func (x *WordList) GetWords() []string {
 
 type AccountEdit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Action        string                 `protobuf:"bytes,1,opt,name=action,proto3" json:"action,omitempty"` // add modify delete
+	Action        AccountAction          `protobuf:"varint,1,opt,name=action,proto3,enum=greylag.v1.AccountAction" json:"action,omitempty"`
 	Account       string                 `protobuf:"bytes,2,opt,name=account,proto3" json:"account,omitempty"`
 	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"` // "": the account itself is meant
 	Parent        *string                `protobuf:"bytes,4,opt,name=parent,proto3,oneof" json:"parent,omitempty"`
@@ -459,11 +512,11 @@ func (*AccountEdit) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_account_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *AccountEdit) GetAction() string {
+func (x *AccountEdit) GetAction() AccountAction {
 	if x != nil {
 		return x.Action
 	}
-	return ""
+	return AccountAction_ACCOUNT_ACTION_UNSPECIFIED
 }
 
 func (x *AccountEdit) GetAccount() string {
@@ -1437,9 +1490,9 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12%\n" +
 	"\x05as_of\x18\x04 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\" \n" +
 	"\bWordList\x12\x14\n" +
-	"\x05words\x18\x01 \x03(\tR\x05words\"\xd3\x03\n" +
-	"\vAccountEdit\x12\x16\n" +
-	"\x06action\x18\x01 \x01(\tR\x06action\x12\x18\n" +
+	"\x05words\x18\x01 \x03(\tR\x05words\"\xee\x03\n" +
+	"\vAccountEdit\x121\n" +
+	"\x06action\x18\x01 \x01(\x0e2\x19.greylag.v1.AccountActionR\x06action\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x12\n" +
 	"\x04user\x18\x03 \x01(\tR\x04user\x12\x1b\n" +
 	"\x06parent\x18\x04 \x01(\tH\x00R\x06parent\x88\x01\x01\x12%\n" +
@@ -1531,7 +1584,12 @@ const file_greylag_v1_account_proto_rawDesc = "" +
 	"overBudget\"i\n" +
 	"\x16ListPrioritiesResponse\x12(\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x14.greylag.v1.PriorityR\x04jobs\x12%\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf2\x94\x04\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf*}\n" +
+	"\rAccountAction\x12\x1e\n" +
+	"\x1aACCOUNT_ACTION_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12ACCOUNT_ACTION_ADD\x10\x01\x12\x19\n" +
+	"\x15ACCOUNT_ACTION_MODIFY\x10\x02\x12\x19\n" +
+	"\x15ACCOUNT_ACTION_DELETE\x10\x032\x94\x04\n" +
 	"\x0eAccountService\x12Q\n" +
 	"\fListAccounts\x12\x1f.greylag.v1.ListAccountsRequest\x1a .greylag.v1.ListAccountsResponse\x12W\n" +
 	"\x0eUpdateAccounts\x12!.greylag.v1.UpdateAccountsRequest\x1a\".greylag.v1.UpdateAccountsResponse\x12W\n" +
@@ -1553,61 +1611,64 @@ func file_greylag_v1_account_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_account_proto_rawDescData
 }
 
+var file_greylag_v1_account_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_greylag_v1_account_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_greylag_v1_account_proto_goTypes = []any{
-	(*Account)(nil),                // 0: greylag.v1.Account
-	(*AccountUser)(nil),            // 1: greylag.v1.AccountUser
-	(*ListAccountsRequest)(nil),    // 2: greylag.v1.ListAccountsRequest
-	(*ListAccountsResponse)(nil),   // 3: greylag.v1.ListAccountsResponse
-	(*WordList)(nil),               // 4: greylag.v1.WordList
-	(*AccountEdit)(nil),            // 5: greylag.v1.AccountEdit
-	(*UpdateAccountsRequest)(nil),  // 6: greylag.v1.UpdateAccountsRequest
-	(*UpdateAccountsResponse)(nil), // 7: greylag.v1.UpdateAccountsResponse
-	(*ExportAccountsRequest)(nil),  // 8: greylag.v1.ExportAccountsRequest
-	(*ExportAccountsResponse)(nil), // 9: greylag.v1.ExportAccountsResponse
-	(*ImportAccountsRequest)(nil),  // 10: greylag.v1.ImportAccountsRequest
-	(*ImportAccountsResponse)(nil), // 11: greylag.v1.ImportAccountsResponse
-	(*ListSharesRequest)(nil),      // 12: greylag.v1.ListSharesRequest
-	(*Share)(nil),                  // 13: greylag.v1.Share
-	(*ListSharesResponse)(nil),     // 14: greylag.v1.ListSharesResponse
-	(*ListPrioritiesRequest)(nil),  // 15: greylag.v1.ListPrioritiesRequest
-	(*Priority)(nil),               // 16: greylag.v1.Priority
-	(*ListPrioritiesResponse)(nil), // 17: greylag.v1.ListPrioritiesResponse
-	(*Read)(nil),                   // 18: greylag.v1.Read
-	(*AsOf)(nil),                   // 19: greylag.v1.AsOf
+	(AccountAction)(0),             // 0: greylag.v1.AccountAction
+	(*Account)(nil),                // 1: greylag.v1.Account
+	(*AccountUser)(nil),            // 2: greylag.v1.AccountUser
+	(*ListAccountsRequest)(nil),    // 3: greylag.v1.ListAccountsRequest
+	(*ListAccountsResponse)(nil),   // 4: greylag.v1.ListAccountsResponse
+	(*WordList)(nil),               // 5: greylag.v1.WordList
+	(*AccountEdit)(nil),            // 6: greylag.v1.AccountEdit
+	(*UpdateAccountsRequest)(nil),  // 7: greylag.v1.UpdateAccountsRequest
+	(*UpdateAccountsResponse)(nil), // 8: greylag.v1.UpdateAccountsResponse
+	(*ExportAccountsRequest)(nil),  // 9: greylag.v1.ExportAccountsRequest
+	(*ExportAccountsResponse)(nil), // 10: greylag.v1.ExportAccountsResponse
+	(*ImportAccountsRequest)(nil),  // 11: greylag.v1.ImportAccountsRequest
+	(*ImportAccountsResponse)(nil), // 12: greylag.v1.ImportAccountsResponse
+	(*ListSharesRequest)(nil),      // 13: greylag.v1.ListSharesRequest
+	(*Share)(nil),                  // 14: greylag.v1.Share
+	(*ListSharesResponse)(nil),     // 15: greylag.v1.ListSharesResponse
+	(*ListPrioritiesRequest)(nil),  // 16: greylag.v1.ListPrioritiesRequest
+	(*Priority)(nil),               // 17: greylag.v1.Priority
+	(*ListPrioritiesResponse)(nil), // 18: greylag.v1.ListPrioritiesResponse
+	(*Read)(nil),                   // 19: greylag.v1.Read
+	(*AsOf)(nil),                   // 20: greylag.v1.AsOf
 }
 var file_greylag_v1_account_proto_depIdxs = []int32{
-	18, // 0: greylag.v1.ListAccountsRequest.read:type_name -> greylag.v1.Read
-	0,  // 1: greylag.v1.ListAccountsResponse.accounts:type_name -> greylag.v1.Account
-	1,  // 2: greylag.v1.ListAccountsResponse.users:type_name -> greylag.v1.AccountUser
-	19, // 3: greylag.v1.ListAccountsResponse.as_of:type_name -> greylag.v1.AsOf
-	4,  // 4: greylag.v1.AccountEdit.coordinators:type_name -> greylag.v1.WordList
-	4,  // 5: greylag.v1.AccountEdit.qos:type_name -> greylag.v1.WordList
-	5,  // 6: greylag.v1.UpdateAccountsRequest.edits:type_name -> greylag.v1.AccountEdit
-	18, // 7: greylag.v1.ExportAccountsRequest.read:type_name -> greylag.v1.Read
-	18, // 8: greylag.v1.ListSharesRequest.read:type_name -> greylag.v1.Read
-	13, // 9: greylag.v1.ListSharesResponse.shares:type_name -> greylag.v1.Share
-	19, // 10: greylag.v1.ListSharesResponse.as_of:type_name -> greylag.v1.AsOf
-	18, // 11: greylag.v1.ListPrioritiesRequest.read:type_name -> greylag.v1.Read
-	16, // 12: greylag.v1.ListPrioritiesResponse.jobs:type_name -> greylag.v1.Priority
-	19, // 13: greylag.v1.ListPrioritiesResponse.as_of:type_name -> greylag.v1.AsOf
-	2,  // 14: greylag.v1.AccountService.ListAccounts:input_type -> greylag.v1.ListAccountsRequest
-	6,  // 15: greylag.v1.AccountService.UpdateAccounts:input_type -> greylag.v1.UpdateAccountsRequest
-	8,  // 16: greylag.v1.AccountService.ExportAccounts:input_type -> greylag.v1.ExportAccountsRequest
-	10, // 17: greylag.v1.AccountService.ImportAccounts:input_type -> greylag.v1.ImportAccountsRequest
-	12, // 18: greylag.v1.AccountService.ListShares:input_type -> greylag.v1.ListSharesRequest
-	15, // 19: greylag.v1.AccountService.ListPriorities:input_type -> greylag.v1.ListPrioritiesRequest
-	3,  // 20: greylag.v1.AccountService.ListAccounts:output_type -> greylag.v1.ListAccountsResponse
-	7,  // 21: greylag.v1.AccountService.UpdateAccounts:output_type -> greylag.v1.UpdateAccountsResponse
-	9,  // 22: greylag.v1.AccountService.ExportAccounts:output_type -> greylag.v1.ExportAccountsResponse
-	11, // 23: greylag.v1.AccountService.ImportAccounts:output_type -> greylag.v1.ImportAccountsResponse
-	14, // 24: greylag.v1.AccountService.ListShares:output_type -> greylag.v1.ListSharesResponse
-	17, // 25: greylag.v1.AccountService.ListPriorities:output_type -> greylag.v1.ListPrioritiesResponse
-	20, // [20:26] is the sub-list for method output_type
-	14, // [14:20] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	19, // 0: greylag.v1.ListAccountsRequest.read:type_name -> greylag.v1.Read
+	1,  // 1: greylag.v1.ListAccountsResponse.accounts:type_name -> greylag.v1.Account
+	2,  // 2: greylag.v1.ListAccountsResponse.users:type_name -> greylag.v1.AccountUser
+	20, // 3: greylag.v1.ListAccountsResponse.as_of:type_name -> greylag.v1.AsOf
+	0,  // 4: greylag.v1.AccountEdit.action:type_name -> greylag.v1.AccountAction
+	5,  // 5: greylag.v1.AccountEdit.coordinators:type_name -> greylag.v1.WordList
+	5,  // 6: greylag.v1.AccountEdit.qos:type_name -> greylag.v1.WordList
+	6,  // 7: greylag.v1.UpdateAccountsRequest.edits:type_name -> greylag.v1.AccountEdit
+	19, // 8: greylag.v1.ExportAccountsRequest.read:type_name -> greylag.v1.Read
+	19, // 9: greylag.v1.ListSharesRequest.read:type_name -> greylag.v1.Read
+	14, // 10: greylag.v1.ListSharesResponse.shares:type_name -> greylag.v1.Share
+	20, // 11: greylag.v1.ListSharesResponse.as_of:type_name -> greylag.v1.AsOf
+	19, // 12: greylag.v1.ListPrioritiesRequest.read:type_name -> greylag.v1.Read
+	17, // 13: greylag.v1.ListPrioritiesResponse.jobs:type_name -> greylag.v1.Priority
+	20, // 14: greylag.v1.ListPrioritiesResponse.as_of:type_name -> greylag.v1.AsOf
+	3,  // 15: greylag.v1.AccountService.ListAccounts:input_type -> greylag.v1.ListAccountsRequest
+	7,  // 16: greylag.v1.AccountService.UpdateAccounts:input_type -> greylag.v1.UpdateAccountsRequest
+	9,  // 17: greylag.v1.AccountService.ExportAccounts:input_type -> greylag.v1.ExportAccountsRequest
+	11, // 18: greylag.v1.AccountService.ImportAccounts:input_type -> greylag.v1.ImportAccountsRequest
+	13, // 19: greylag.v1.AccountService.ListShares:input_type -> greylag.v1.ListSharesRequest
+	16, // 20: greylag.v1.AccountService.ListPriorities:input_type -> greylag.v1.ListPrioritiesRequest
+	4,  // 21: greylag.v1.AccountService.ListAccounts:output_type -> greylag.v1.ListAccountsResponse
+	8,  // 22: greylag.v1.AccountService.UpdateAccounts:output_type -> greylag.v1.UpdateAccountsResponse
+	10, // 23: greylag.v1.AccountService.ExportAccounts:output_type -> greylag.v1.ExportAccountsResponse
+	12, // 24: greylag.v1.AccountService.ImportAccounts:output_type -> greylag.v1.ImportAccountsResponse
+	15, // 25: greylag.v1.AccountService.ListShares:output_type -> greylag.v1.ListSharesResponse
+	18, // 26: greylag.v1.AccountService.ListPriorities:output_type -> greylag.v1.ListPrioritiesResponse
+	21, // [21:27] is the sub-list for method output_type
+	15, // [15:21] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_account_proto_init() }
@@ -1622,13 +1683,14 @@ func file_greylag_v1_account_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_account_proto_rawDesc), len(file_greylag_v1_account_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_greylag_v1_account_proto_goTypes,
 		DependencyIndexes: file_greylag_v1_account_proto_depIdxs,
+		EnumInfos:         file_greylag_v1_account_proto_enumTypes,
 		MessageInfos:      file_greylag_v1_account_proto_msgTypes,
 	}.Build()
 	File_greylag_v1_account_proto = out.File

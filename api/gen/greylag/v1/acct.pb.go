@@ -294,7 +294,7 @@ type PastAttempt struct {
 	Attempt            uint32                 `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Started            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=started,proto3" json:"started,omitempty"`
 	Ended              *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=ended,proto3" json:"ended,omitempty"`
-	Outcome            string                 `protobuf:"bytes,4,opt,name=outcome,proto3" json:"outcome,omitempty"` // the state that it would have ended in
+	Outcome            JobState               `protobuf:"varint,4,opt,name=outcome,proto3,enum=greylag.v1.JobState" json:"outcome,omitempty"` // the state that it would have ended in
 	Tres               []*Tres                `protobuf:"bytes,5,rep,name=tres,proto3" json:"tres,omitempty"`
 	CpuTime            *durationpb.Duration   `protobuf:"bytes,6,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
 	Partition          string                 `protobuf:"bytes,7,opt,name=partition,proto3" json:"partition,omitempty"`
@@ -359,11 +359,11 @@ func (x *PastAttempt) GetEnded() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *PastAttempt) GetOutcome() string {
+func (x *PastAttempt) GetOutcome() JobState {
 	if x != nil {
 		return x.Outcome
 	}
-	return ""
+	return JobState_JOB_STATE_UNSPECIFIED
 }
 
 func (x *PastAttempt) GetTres() []*Tres {
@@ -454,12 +454,12 @@ const file_greylag_v1_acct_proto_rawDesc = "" +
 	"\b_charged\"8\n" +
 	"\x04Tres\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05count\"\x9b\x04\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"\xb1\x04\n" +
 	"\vPastAttempt\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\rR\aattempt\x124\n" +
 	"\astarted\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x120\n" +
-	"\x05ended\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12\x18\n" +
-	"\aoutcome\x18\x04 \x01(\tR\aoutcome\x12$\n" +
+	"\x05ended\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12.\n" +
+	"\aoutcome\x18\x04 \x01(\x0e2\x14.greylag.v1.JobStateR\aoutcome\x12$\n" +
 	"\x04tres\x18\x05 \x03(\v2\x10.greylag.v1.TresR\x04tres\x124\n" +
 	"\bcpu_time\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x12\x1c\n" +
 	"\tpartition\x18\a \x01(\tR\tpartition\x12\x18\n" +
@@ -499,7 +499,8 @@ var file_greylag_v1_acct_proto_goTypes = []any{
 	(*Read)(nil),                  // 7: greylag.v1.Read
 	(*AsOf)(nil),                  // 8: greylag.v1.AsOf
 	(*Job)(nil),                   // 9: greylag.v1.Job
-	(*durationpb.Duration)(nil),   // 10: google.protobuf.Duration
+	(JobState)(0),                 // 10: greylag.v1.JobState
+	(*durationpb.Duration)(nil),   // 11: google.protobuf.Duration
 }
 var file_greylag_v1_acct_proto_depIdxs = []int32{
 	5,  // 0: greylag.v1.StreamHistoryRequest.filter:type_name -> greylag.v1.Filter
@@ -513,16 +514,17 @@ var file_greylag_v1_acct_proto_depIdxs = []int32{
 	4,  // 8: greylag.v1.PastJob.attempts:type_name -> greylag.v1.PastAttempt
 	6,  // 9: greylag.v1.PastAttempt.started:type_name -> google.protobuf.Timestamp
 	6,  // 10: greylag.v1.PastAttempt.ended:type_name -> google.protobuf.Timestamp
-	3,  // 11: greylag.v1.PastAttempt.tres:type_name -> greylag.v1.Tres
-	10, // 12: greylag.v1.PastAttempt.cpu_time:type_name -> google.protobuf.Duration
-	10, // 13: greylag.v1.PastAttempt.user_time:type_name -> google.protobuf.Duration
-	0,  // 14: greylag.v1.HistoryService.StreamHistory:input_type -> greylag.v1.StreamHistoryRequest
-	1,  // 15: greylag.v1.HistoryService.StreamHistory:output_type -> greylag.v1.StreamHistoryResponse
-	15, // [15:16] is the sub-list for method output_type
-	14, // [14:15] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	10, // 11: greylag.v1.PastAttempt.outcome:type_name -> greylag.v1.JobState
+	3,  // 12: greylag.v1.PastAttempt.tres:type_name -> greylag.v1.Tres
+	11, // 13: greylag.v1.PastAttempt.cpu_time:type_name -> google.protobuf.Duration
+	11, // 14: greylag.v1.PastAttempt.user_time:type_name -> google.protobuf.Duration
+	0,  // 15: greylag.v1.HistoryService.StreamHistory:input_type -> greylag.v1.StreamHistoryRequest
+	1,  // 16: greylag.v1.HistoryService.StreamHistory:output_type -> greylag.v1.StreamHistoryResponse
+	16, // [16:17] is the sub-list for method output_type
+	15, // [15:16] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_acct_proto_init() }

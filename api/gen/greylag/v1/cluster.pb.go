@@ -25,6 +25,445 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Role is the role of a user.
+type Role int32
+
+const (
+	Role_ROLE_UNSPECIFIED Role = 0
+	Role_ROLE_USER        Role = 1
+	Role_ROLE_OPERATOR    Role = 2
+	Role_ROLE_ADMIN       Role = 3
+)
+
+// Enum value maps for Role.
+var (
+	Role_name = map[int32]string{
+		0: "ROLE_UNSPECIFIED",
+		1: "ROLE_USER",
+		2: "ROLE_OPERATOR",
+		3: "ROLE_ADMIN",
+	}
+	Role_value = map[string]int32{
+		"ROLE_UNSPECIFIED": 0,
+		"ROLE_USER":        1,
+		"ROLE_OPERATOR":    2,
+		"ROLE_ADMIN":       3,
+	}
+)
+
+func (x Role) Enum() *Role {
+	p := new(Role)
+	*p = x
+	return p
+}
+
+func (x Role) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Role) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_cluster_proto_enumTypes[0].Descriptor()
+}
+
+func (Role) Type() protoreflect.EnumType {
+	return &file_greylag_v1_cluster_proto_enumTypes[0]
+}
+
+func (x Role) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Role.Descriptor instead.
+func (Role) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{0}
+}
+
+// HostRole is the role of a host in its certificate.
+type HostRole int32
+
+const (
+	HostRole_HOST_ROLE_UNSPECIFIED HostRole = 0
+	HostRole_HOST_ROLE_NODE        HostRole = 1
+	HostRole_HOST_ROLE_CONTROLLER  HostRole = 2
+	HostRole_HOST_ROLE_AUTH        HostRole = 3 // a login node with gauthd
+)
+
+// Enum value maps for HostRole.
+var (
+	HostRole_name = map[int32]string{
+		0: "HOST_ROLE_UNSPECIFIED",
+		1: "HOST_ROLE_NODE",
+		2: "HOST_ROLE_CONTROLLER",
+		3: "HOST_ROLE_AUTH",
+	}
+	HostRole_value = map[string]int32{
+		"HOST_ROLE_UNSPECIFIED": 0,
+		"HOST_ROLE_NODE":        1,
+		"HOST_ROLE_CONTROLLER":  2,
+		"HOST_ROLE_AUTH":        3,
+	}
+)
+
+func (x HostRole) Enum() *HostRole {
+	p := new(HostRole)
+	*p = x
+	return p
+}
+
+func (x HostRole) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (HostRole) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_cluster_proto_enumTypes[1].Descriptor()
+}
+
+func (HostRole) Type() protoreflect.EnumType {
+	return &file_greylag_v1_cluster_proto_enumTypes[1]
+}
+
+func (x HostRole) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use HostRole.Descriptor instead.
+func (HostRole) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+// ReservationState is the state of a reservation.
+type ReservationState int32
+
+const (
+	ReservationState_RESERVATION_STATE_UNSPECIFIED ReservationState = 0
+	ReservationState_RESERVATION_STATE_INACTIVE    ReservationState = 1 // before its start
+	ReservationState_RESERVATION_STATE_ACTIVE      ReservationState = 2
+	ReservationState_RESERVATION_STATE_OVER        ReservationState = 3
+)
+
+// Enum value maps for ReservationState.
+var (
+	ReservationState_name = map[int32]string{
+		0: "RESERVATION_STATE_UNSPECIFIED",
+		1: "RESERVATION_STATE_INACTIVE",
+		2: "RESERVATION_STATE_ACTIVE",
+		3: "RESERVATION_STATE_OVER",
+	}
+	ReservationState_value = map[string]int32{
+		"RESERVATION_STATE_UNSPECIFIED": 0,
+		"RESERVATION_STATE_INACTIVE":    1,
+		"RESERVATION_STATE_ACTIVE":      2,
+		"RESERVATION_STATE_OVER":        3,
+	}
+)
+
+func (x ReservationState) Enum() *ReservationState {
+	p := new(ReservationState)
+	*p = x
+	return p
+}
+
+func (x ReservationState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ReservationState) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_cluster_proto_enumTypes[2].Descriptor()
+}
+
+func (ReservationState) Type() protoreflect.EnumType {
+	return &file_greylag_v1_cluster_proto_enumTypes[2]
+}
+
+func (x ReservationState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ReservationState.Descriptor instead.
+func (ReservationState) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+// NodeState is the state of a node.
+type NodeState int32
+
+const (
+	NodeState_NODE_STATE_UNSPECIFIED NodeState = 0
+	NodeState_NODE_STATE_IDLE        NodeState = 1
+	NodeState_NODE_STATE_MIXED       NodeState = 2
+	NodeState_NODE_STATE_ALLOCATED   NodeState = 3
+	NodeState_NODE_STATE_DRAINING    NodeState = 4 // drained, with jobs on it
+	NodeState_NODE_STATE_DRAINED     NodeState = 5
+	NodeState_NODE_STATE_UNKNOWN     NodeState = 6 // missed two heartbeats
+	NodeState_NODE_STATE_DOWN        NodeState = 7 // silent for node_timeout; its attempts have ended
+	NodeState_NODE_STATE_RESERVED    NodeState = 8 // idle, and a reservation has it now
+)
+
+// Enum value maps for NodeState.
+var (
+	NodeState_name = map[int32]string{
+		0: "NODE_STATE_UNSPECIFIED",
+		1: "NODE_STATE_IDLE",
+		2: "NODE_STATE_MIXED",
+		3: "NODE_STATE_ALLOCATED",
+		4: "NODE_STATE_DRAINING",
+		5: "NODE_STATE_DRAINED",
+		6: "NODE_STATE_UNKNOWN",
+		7: "NODE_STATE_DOWN",
+		8: "NODE_STATE_RESERVED",
+	}
+	NodeState_value = map[string]int32{
+		"NODE_STATE_UNSPECIFIED": 0,
+		"NODE_STATE_IDLE":        1,
+		"NODE_STATE_MIXED":       2,
+		"NODE_STATE_ALLOCATED":   3,
+		"NODE_STATE_DRAINING":    4,
+		"NODE_STATE_DRAINED":     5,
+		"NODE_STATE_UNKNOWN":     6,
+		"NODE_STATE_DOWN":        7,
+		"NODE_STATE_RESERVED":    8,
+	}
+)
+
+func (x NodeState) Enum() *NodeState {
+	p := new(NodeState)
+	*p = x
+	return p
+}
+
+func (x NodeState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NodeState) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_cluster_proto_enumTypes[3].Descriptor()
+}
+
+func (NodeState) Type() protoreflect.EnumType {
+	return &file_greylag_v1_cluster_proto_enumTypes[3]
+}
+
+func (x NodeState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NodeState.Descriptor instead.
+func (NodeState) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{3}
+}
+
+// NodeAction is a change of nodes.
+type NodeAction int32
+
+const (
+	NodeAction_NODE_ACTION_UNSPECIFIED NodeAction = 0
+	NodeAction_NODE_ACTION_DRAIN       NodeAction = 1
+	NodeAction_NODE_ACTION_RESUME      NodeAction = 2
+	NodeAction_NODE_ACTION_REMOVE      NodeAction = 3
+)
+
+// Enum value maps for NodeAction.
+var (
+	NodeAction_name = map[int32]string{
+		0: "NODE_ACTION_UNSPECIFIED",
+		1: "NODE_ACTION_DRAIN",
+		2: "NODE_ACTION_RESUME",
+		3: "NODE_ACTION_REMOVE",
+	}
+	NodeAction_value = map[string]int32{
+		"NODE_ACTION_UNSPECIFIED": 0,
+		"NODE_ACTION_DRAIN":       1,
+		"NODE_ACTION_RESUME":      2,
+		"NODE_ACTION_REMOVE":      3,
+	}
+)
+
+func (x NodeAction) Enum() *NodeAction {
+	p := new(NodeAction)
+	*p = x
+	return p
+}
+
+func (x NodeAction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NodeAction) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_cluster_proto_enumTypes[4].Descriptor()
+}
+
+func (NodeAction) Type() protoreflect.EnumType {
+	return &file_greylag_v1_cluster_proto_enumTypes[4]
+}
+
+func (x NodeAction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NodeAction.Descriptor instead.
+func (NodeAction) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{4}
+}
+
+// RotationPhase is the progress of a CA rotation.
+type RotationPhase int32
+
+const (
+	RotationPhase_ROTATION_PHASE_UNSPECIFIED RotationPhase = 0
+	RotationPhase_ROTATION_PHASE_RENEWING    RotationPhase = 1
+	RotationPhase_ROTATION_PHASE_FINISHING   RotationPhase = 2
+	RotationPhase_ROTATION_PHASE_DONE        RotationPhase = 3
+)
+
+// Enum value maps for RotationPhase.
+var (
+	RotationPhase_name = map[int32]string{
+		0: "ROTATION_PHASE_UNSPECIFIED",
+		1: "ROTATION_PHASE_RENEWING",
+		2: "ROTATION_PHASE_FINISHING",
+		3: "ROTATION_PHASE_DONE",
+	}
+	RotationPhase_value = map[string]int32{
+		"ROTATION_PHASE_UNSPECIFIED": 0,
+		"ROTATION_PHASE_RENEWING":    1,
+		"ROTATION_PHASE_FINISHING":   2,
+		"ROTATION_PHASE_DONE":        3,
+	}
+)
+
+func (x RotationPhase) Enum() *RotationPhase {
+	p := new(RotationPhase)
+	*p = x
+	return p
+}
+
+func (x RotationPhase) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RotationPhase) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_cluster_proto_enumTypes[5].Descriptor()
+}
+
+func (RotationPhase) Type() protoreflect.EnumType {
+	return &file_greylag_v1_cluster_proto_enumTypes[5]
+}
+
+func (x RotationPhase) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RotationPhase.Descriptor instead.
+func (RotationPhase) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{5}
+}
+
+// RotationStep is a step of a CA rotation.
+type RotationStep int32
+
+const (
+	RotationStep_ROTATION_STEP_UNSPECIFIED RotationStep = 0
+	RotationStep_ROTATION_STEP_BEGIN       RotationStep = 1
+	RotationStep_ROTATION_STEP_FINISH      RotationStep = 2
+	RotationStep_ROTATION_STEP_CANCEL      RotationStep = 3
+)
+
+// Enum value maps for RotationStep.
+var (
+	RotationStep_name = map[int32]string{
+		0: "ROTATION_STEP_UNSPECIFIED",
+		1: "ROTATION_STEP_BEGIN",
+		2: "ROTATION_STEP_FINISH",
+		3: "ROTATION_STEP_CANCEL",
+	}
+	RotationStep_value = map[string]int32{
+		"ROTATION_STEP_UNSPECIFIED": 0,
+		"ROTATION_STEP_BEGIN":       1,
+		"ROTATION_STEP_FINISH":      2,
+		"ROTATION_STEP_CANCEL":      3,
+	}
+)
+
+func (x RotationStep) Enum() *RotationStep {
+	p := new(RotationStep)
+	*p = x
+	return p
+}
+
+func (x RotationStep) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RotationStep) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_cluster_proto_enumTypes[6].Descriptor()
+}
+
+func (RotationStep) Type() protoreflect.EnumType {
+	return &file_greylag_v1_cluster_proto_enumTypes[6]
+}
+
+func (x RotationStep) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RotationStep.Descriptor instead.
+func (RotationStep) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{6}
+}
+
+// CertificateOrigin is how a certificate came to be recorded.
+type CertificateOrigin int32
+
+const (
+	CertificateOrigin_CERTIFICATE_ORIGIN_UNSPECIFIED CertificateOrigin = 0
+	CertificateOrigin_CERTIFICATE_ORIGIN_JOINED      CertificateOrigin = 1 // issued for a join token
+	CertificateOrigin_CERTIFICATE_ORIGIN_RENEWED     CertificateOrigin = 2 // exchanged for an older one
+	CertificateOrigin_CERTIFICATE_ORIGIN_SEEN        CertificateOrigin = 3 // issued outside the log, such as by gctl init
+)
+
+// Enum value maps for CertificateOrigin.
+var (
+	CertificateOrigin_name = map[int32]string{
+		0: "CERTIFICATE_ORIGIN_UNSPECIFIED",
+		1: "CERTIFICATE_ORIGIN_JOINED",
+		2: "CERTIFICATE_ORIGIN_RENEWED",
+		3: "CERTIFICATE_ORIGIN_SEEN",
+	}
+	CertificateOrigin_value = map[string]int32{
+		"CERTIFICATE_ORIGIN_UNSPECIFIED": 0,
+		"CERTIFICATE_ORIGIN_JOINED":      1,
+		"CERTIFICATE_ORIGIN_RENEWED":     2,
+		"CERTIFICATE_ORIGIN_SEEN":        3,
+	}
+)
+
+func (x CertificateOrigin) Enum() *CertificateOrigin {
+	p := new(CertificateOrigin)
+	*p = x
+	return p
+}
+
+func (x CertificateOrigin) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CertificateOrigin) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_cluster_proto_enumTypes[7].Descriptor()
+}
+
+func (CertificateOrigin) Type() protoreflect.EnumType {
+	return &file_greylag_v1_cluster_proto_enumTypes[7]
+}
+
+func (x CertificateOrigin) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CertificateOrigin.Descriptor instead.
+func (CertificateOrigin) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{7}
+}
+
 type StreamAuditRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"` // only what this user did
@@ -107,7 +546,7 @@ type StreamAuditResponse struct {
 	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // of the log entry
 	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
 	User          string                 `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"` // "" for the cluster itself
-	Role          string                 `protobuf:"bytes,5,opt,name=role,proto3" json:"role,omitempty"`
+	Role          Role                   `protobuf:"varint,5,opt,name=role,proto3,enum=greylag.v1.Role" json:"role,omitempty"`
 	Source        string                 `protobuf:"bytes,6,opt,name=source,proto3" json:"source,omitempty"`
 	Kind          string                 `protobuf:"bytes,7,opt,name=kind,proto3" json:"kind,omitempty"`
 	Text          string                 `protobuf:"bytes,8,opt,name=text,proto3" json:"text,omitempty"`
@@ -175,11 +614,11 @@ func (x *StreamAuditResponse) GetUser() string {
 	return ""
 }
 
-func (x *StreamAuditResponse) GetRole() string {
+func (x *StreamAuditResponse) GetRole() Role {
 	if x != nil {
 		return x.Role
 	}
-	return ""
+	return Role_ROLE_UNSPECIFIED
 }
 
 func (x *StreamAuditResponse) GetSource() string {
@@ -269,11 +708,11 @@ type GetStatusResponse struct {
 	Digest         string                 `protobuf:"bytes,12,opt,name=digest,proto3" json:"digest,omitempty"` // of the state at applied_index
 	ActiveJobs     int64                  `protobuf:"varint,13,opt,name=active_jobs,json=activeJobs,proto3" json:"active_jobs,omitempty"`
 	FinishedJobs   int64                  `protobuf:"varint,14,opt,name=finished_jobs,json=finishedJobs,proto3" json:"finished_jobs,omitempty"`
-	JournalForm    uint32                 `protobuf:"varint,15,opt,name=journal_form,json=journalForm,proto3" json:"journal_form,omitempty"`         // in which the journal of credits is written
-	NewestForm     uint32                 `protobuf:"varint,16,opt,name=newest_form,json=newestForm,proto3" json:"newest_form,omitempty"`            // that this controller knows: it goes over to it when every member does
-	Restored       *Restored              `protobuf:"bytes,17,opt,name=restored,proto3" json:"restored,omitempty"`                                   // absent: never
-	ArchiveMissing string                 `protobuf:"bytes,18,opt,name=archive_missing,json=archiveMissing,proto3" json:"archive_missing,omitempty"` // why the archive of this controller is not complete; empty: it is, as far as known
-	CaRotation     string                 `protobuf:"bytes,19,opt,name=ca_rotation,json=caRotation,proto3" json:"ca_rotation,omitempty"`             // renewing or finishing while the CA is replaced, else empty
+	JournalForm    uint32                 `protobuf:"varint,15,opt,name=journal_form,json=journalForm,proto3" json:"journal_form,omitempty"`                            // in which the journal of credits is written
+	NewestForm     uint32                 `protobuf:"varint,16,opt,name=newest_form,json=newestForm,proto3" json:"newest_form,omitempty"`                               // that this controller knows: it goes over to it when every member does
+	Restored       *Restored              `protobuf:"bytes,17,opt,name=restored,proto3" json:"restored,omitempty"`                                                      // absent: never
+	ArchiveMissing string                 `protobuf:"bytes,18,opt,name=archive_missing,json=archiveMissing,proto3" json:"archive_missing,omitempty"`                    // why the archive of this controller is not complete; empty: it is, as far as known
+	CaRotation     RotationPhase          `protobuf:"varint,19,opt,name=ca_rotation,json=caRotation,proto3,enum=greylag.v1.RotationPhase" json:"ca_rotation,omitempty"` // renewing or finishing while the CA is replaced, else empty
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -434,11 +873,11 @@ func (x *GetStatusResponse) GetArchiveMissing() string {
 	return ""
 }
 
-func (x *GetStatusResponse) GetCaRotation() string {
+func (x *GetStatusResponse) GetCaRotation() RotationPhase {
 	if x != nil {
 		return x.CaRotation
 	}
-	return ""
+	return RotationPhase_ROTATION_PHASE_UNSPECIFIED
 }
 
 // Restored is the last restore of the cluster from a backup, and what of the history the
@@ -769,7 +1208,7 @@ type ReservationInfo struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Start         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=start,proto3" json:"start,omitempty"`
 	End           *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
-	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`              // "INACTIVE" before its start, "ACTIVE", "OVER"
+	State         ReservationState       `protobuf:"varint,4,opt,name=state,proto3,enum=greylag.v1.ReservationState" json:"state,omitempty"`
 	Maintenance   bool                   `protobuf:"varint,5,opt,name=maintenance,proto3" json:"maintenance,omitempty"` // it is for nobody
 	List          string                 `protobuf:"bytes,6,opt,name=list,proto3" json:"list,omitempty"`                // its registered nodes, folded
 	Nodes         int32                  `protobuf:"varint,7,opt,name=nodes,proto3" json:"nodes,omitempty"`
@@ -834,11 +1273,11 @@ func (x *ReservationInfo) GetEnd() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *ReservationInfo) GetState() string {
+func (x *ReservationInfo) GetState() ReservationState {
 	if x != nil {
 		return x.State
 	}
-	return ""
+	return ReservationState_RESERVATION_STATE_UNSPECIFIED
 }
 
 func (x *ReservationInfo) GetMaintenance() bool {
@@ -908,7 +1347,7 @@ type ReservedJob struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	State         JobState               `protobuf:"varint,3,opt,name=state,proto3,enum=greylag.v1.JobState" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -957,11 +1396,11 @@ func (x *ReservedJob) GetUser() string {
 	return ""
 }
 
-func (x *ReservedJob) GetState() string {
+func (x *ReservedJob) GetState() JobState {
 	if x != nil {
 		return x.State
 	}
-	return ""
+	return JobState_JOB_STATE_UNSPECIFIED
 }
 
 type PartitionInfo struct {
@@ -1042,7 +1481,7 @@ func (x *PartitionInfo) GetGroups() []*NodeGroup {
 
 type NodeGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	State         string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"` // of the nodes; RESERVED of idle ones that a reservation has now
+	State         NodeState              `protobuf:"varint,1,opt,name=state,proto3,enum=greylag.v1.NodeState" json:"state,omitempty"` // of the nodes; RESERVED of idle ones that a reservation has now
 	Nodes         int32                  `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	List          string                 `protobuf:"bytes,3,opt,name=list,proto3" json:"list,omitempty"` // folded hostlist
 	Gpus          string                 `protobuf:"bytes,4,opt,name=gpus,proto3" json:"gpus,omitempty"` // such as "h100:8"
@@ -1084,11 +1523,11 @@ func (*NodeGroup) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *NodeGroup) GetState() string {
+func (x *NodeGroup) GetState() NodeState {
 	if x != nil {
 		return x.State
 	}
-	return ""
+	return NodeState_NODE_STATE_UNSPECIFIED
 }
 
 func (x *NodeGroup) GetNodes() int32 {
@@ -1143,7 +1582,7 @@ func (x *NodeGroup) GetCpusUsed() int32 {
 type Node struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	State         NodeState              `protobuf:"varint,2,opt,name=state,proto3,enum=greylag.v1.NodeState" json:"state,omitempty"`
 	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
 	Cpus          int32                  `protobuf:"varint,4,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	Memory        int64                  `protobuf:"varint,5,opt,name=memory,proto3" json:"memory,omitempty"`
@@ -1207,11 +1646,11 @@ func (x *Node) GetName() string {
 	return ""
 }
 
-func (x *Node) GetState() string {
+func (x *Node) GetState() NodeState {
 	if x != nil {
 		return x.State
 	}
-	return ""
+	return NodeState_NODE_STATE_UNSPECIFIED
 }
 
 func (x *Node) GetAddress() string {
@@ -1476,7 +1915,7 @@ type UpdateNodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	Names         []string               `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
-	Action        string                 `protobuf:"bytes,3,opt,name=action,proto3" json:"action,omitempty"` // drain resume remove
+	Action        NodeAction             `protobuf:"varint,3,opt,name=action,proto3,enum=greylag.v1.NodeAction" json:"action,omitempty"`
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // needed to drain
 	Force         bool                   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`  // remove a silent node though it has jobs, which end as if it had failed
 	unknownFields protoimpl.UnknownFields
@@ -1527,11 +1966,11 @@ func (x *UpdateNodesRequest) GetNames() []string {
 	return nil
 }
 
-func (x *UpdateNodesRequest) GetAction() string {
+func (x *UpdateNodesRequest) GetAction() NodeAction {
 	if x != nil {
 		return x.Action
 	}
-	return ""
+	return NodeAction_NODE_ACTION_UNSPECIFIED
 }
 
 func (x *UpdateNodesRequest) GetReason() string {
@@ -1603,7 +2042,7 @@ func (x *UpdateNodesResponse) GetIndex() uint64 {
 type CreateTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`        // node controller auth
+	Kind          HostRole               `protobuf:"varint,2,opt,name=kind,proto3,enum=greylag.v1.HostRole" json:"kind,omitempty"`
 	Valid         *durationpb.Duration   `protobuf:"bytes,3,opt,name=valid,proto3" json:"valid,omitempty"`      // 0: one hour
 	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`        // of the host that may use it; empty: any unused name
 	Replace       bool                   `protobuf:"varint,5,opt,name=replace,proto3" json:"replace,omitempty"` // the name may be in use: its certificates so far are revoked when it is used
@@ -1648,11 +2087,11 @@ func (x *CreateTokenRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *CreateTokenRequest) GetKind() string {
+func (x *CreateTokenRequest) GetKind() HostRole {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return HostRole_HOST_ROLE_UNSPECIFIED
 }
 
 func (x *CreateTokenRequest) GetValid() *durationpb.Duration {
@@ -2075,7 +2514,7 @@ func (x *ListCertificatesResponse) GetRotation() *Rotation {
 // Rotation is the newest replacement of the CA.
 type Rotation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Phase         string                 `protobuf:"bytes,1,opt,name=phase,proto3" json:"phase,omitempty"`              // renewing finishing done
+	Phase         RotationPhase          `protobuf:"varint,1,opt,name=phase,proto3,enum=greylag.v1.RotationPhase" json:"phase,omitempty"`
 	OldCa         string                 `protobuf:"bytes,2,opt,name=old_ca,json=oldCa,proto3" json:"old_ca,omitempty"` // first digits of the fingerprint; absent when done
 	NewCa         string                 `protobuf:"bytes,3,opt,name=new_ca,json=newCa,proto3" json:"new_ca,omitempty"`
 	Started       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started,proto3" json:"started,omitempty"`
@@ -2115,11 +2554,11 @@ func (*Rotation) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
-func (x *Rotation) GetPhase() string {
+func (x *Rotation) GetPhase() RotationPhase {
 	if x != nil {
 		return x.Phase
 	}
-	return ""
+	return RotationPhase_ROTATION_PHASE_UNSPECIFIED
 }
 
 func (x *Rotation) GetOldCa() string {
@@ -2240,7 +2679,7 @@ func (x *ListAuthoritiesResponse) GetCa() [][]byte {
 type RotateAuthorityRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	Step          string                 `protobuf:"bytes,2,opt,name=step,proto3" json:"step,omitempty"`    // begin finish cancel
+	Step          RotationStep           `protobuf:"varint,2,opt,name=step,proto3,enum=greylag.v1.RotationStep" json:"step,omitempty"`
 	Force         bool                   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"` // finish though hosts have not renewed; they must join again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2283,11 +2722,11 @@ func (x *RotateAuthorityRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *RotateAuthorityRequest) GetStep() string {
+func (x *RotateAuthorityRequest) GetStep() RotationStep {
 	if x != nil {
 		return x.Step
 	}
-	return ""
+	return RotationStep_ROTATION_STEP_UNSPECIFIED
 }
 
 func (x *RotateAuthorityRequest) GetForce() bool {
@@ -2424,7 +2863,7 @@ func (x *GetAuthorityResponse) GetCaKey() []byte {
 // CertificateHolder is a host that certificates were issued to, or whose certificates were revoked.
 type CertificateHolder struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"` // node controller auth
+	Role          HostRole               `protobuf:"varint,1,opt,name=role,proto3,enum=greylag.v1.HostRole" json:"role,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Certificates  []*Certificate         `protobuf:"bytes,3,rep,name=certificates,proto3" json:"certificates,omitempty"` // that have not expired, in the order of issue
 	Revoked       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=revoked,proto3" json:"revoked,omitempty"`           // when; absent: never
@@ -2464,11 +2903,11 @@ func (*CertificateHolder) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
-func (x *CertificateHolder) GetRole() string {
+func (x *CertificateHolder) GetRole() HostRole {
 	if x != nil {
 		return x.Role
 	}
-	return ""
+	return HostRole_HOST_ROLE_UNSPECIFIED
 }
 
 func (x *CertificateHolder) GetName() string {
@@ -2511,8 +2950,8 @@ type Certificate struct {
 	Serial        string                 `protobuf:"bytes,1,opt,name=serial,proto3" json:"serial,omitempty"` // hexadecimal
 	Issued        *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=issued,proto3" json:"issued,omitempty"`
 	Expires       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires,proto3" json:"expires,omitempty"`
-	Origin        string                 `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"` // joined renewed seen
-	Token         string                 `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"`   // public ID of the join token
+	Origin        CertificateOrigin      `protobuf:"varint,4,opt,name=origin,proto3,enum=greylag.v1.CertificateOrigin" json:"origin,omitempty"`
+	Token         string                 `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"` // public ID of the join token
 	Revoked       bool                   `protobuf:"varint,6,opt,name=revoked,proto3" json:"revoked,omitempty"`
 	Ca            string                 `protobuf:"bytes,7,opt,name=ca,proto3" json:"ca,omitempty"` // first digits of the issuing CA's fingerprint
 	unknownFields protoimpl.UnknownFields
@@ -2570,11 +3009,11 @@ func (x *Certificate) GetExpires() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Certificate) GetOrigin() string {
+func (x *Certificate) GetOrigin() CertificateOrigin {
 	if x != nil {
 		return x.Origin
 	}
-	return ""
+	return CertificateOrigin_CERTIFICATE_ORIGIN_UNSPECIFIED
 }
 
 func (x *Certificate) GetToken() string {
@@ -2601,7 +3040,7 @@ func (x *Certificate) GetCa() string {
 type RevokeCertificatesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	Role          string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	Role          HostRole               `protobuf:"varint,2,opt,name=role,proto3,enum=greylag.v1.HostRole" json:"role,omitempty"`
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	Force         bool                   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"` // though too few controllers are left for a majority
@@ -2646,11 +3085,11 @@ func (x *RevokeCertificatesRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *RevokeCertificatesRequest) GetRole() string {
+func (x *RevokeCertificatesRequest) GetRole() HostRole {
 	if x != nil {
 		return x.Role
 	}
-	return ""
+	return HostRole_HOST_ROLE_UNSPECIFIED
 }
 
 func (x *RevokeCertificatesRequest) GetName() string {
@@ -3689,20 +4128,20 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04word\x18\x03 \x01(\tR\x04word\x12.\n" +
 	"\x04from\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x122\n" +
-	"\x06before\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\"\xff\x01\n" +
+	"\x06before\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\"\x91\x02\n" +
 	"\x13StreamAuditResponse\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12*\n" +
 	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
-	"\x04user\x18\x04 \x01(\tR\x04user\x12\x12\n" +
-	"\x04role\x18\x05 \x01(\tR\x04role\x12\x16\n" +
+	"\x04user\x18\x04 \x01(\tR\x04user\x12$\n" +
+	"\x04role\x18\x05 \x01(\x0e2\x10.greylag.v1.RoleR\x04role\x12\x16\n" +
 	"\x06source\x18\x06 \x01(\tR\x06source\x12\x12\n" +
 	"\x04kind\x18\a \x01(\tR\x04kind\x12\x12\n" +
 	"\x04text\x18\b \x01(\tR\x04text\x12\x18\n" +
 	"\arefused\x18\t \x01(\bR\arefused\x12\x12\n" +
 	"\x04hash\x18\n" +
 	" \x01(\fR\x04hash\"\x12\n" +
-	"\x10GetStatusRequest\"\xf8\x04\n" +
+	"\x10GetStatusRequest\"\x93\x05\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1d\n" +
 	"\n" +
@@ -3725,8 +4164,8 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\vnewest_form\x18\x10 \x01(\rR\n" +
 	"newestForm\x120\n" +
 	"\brestored\x18\x11 \x01(\v2\x14.greylag.v1.RestoredR\brestored\x12'\n" +
-	"\x0farchive_missing\x18\x12 \x01(\tR\x0earchiveMissing\x12\x1f\n" +
-	"\vca_rotation\x18\x13 \x01(\tR\n" +
+	"\x0farchive_missing\x18\x12 \x01(\tR\x0earchiveMissing\x12:\n" +
+	"\vca_rotation\x18\x13 \x01(\x0e2\x19.greylag.v1.RotationPhaseR\n" +
 	"caRotation\"\x92\x02\n" +
 	"\bRestored\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x122\n" +
@@ -3759,12 +4198,12 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"partitions\x12%\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x12?\n" +
 	"\freservations\x18\x03 \x03(\v2\x1b.greylag.v1.ReservationInfoR\freservations\x123\n" +
-	"\blicences\x18\x04 \x03(\v2\x17.greylag.v1.LicenceInfoR\blicences\"\x89\x03\n" +
+	"\blicences\x18\x04 \x03(\v2\x17.greylag.v1.LicenceInfoR\blicences\"\xa7\x03\n" +
 	"\x0fReservationInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
-	"\x03end\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\x12\x14\n" +
-	"\x05state\x18\x04 \x01(\tR\x05state\x12 \n" +
+	"\x03end\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\x122\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x1c.greylag.v1.ReservationStateR\x05state\x12 \n" +
 	"\vmaintenance\x18\x05 \x01(\bR\vmaintenance\x12\x12\n" +
 	"\x04list\x18\x06 \x01(\tR\x04list\x12\x14\n" +
 	"\x05nodes\x18\a \x01(\x05R\x05nodes\x12\x12\n" +
@@ -3774,19 +4213,19 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	" \x03(\tR\x05users\x12\x1a\n" +
 	"\baccounts\x18\v \x03(\tR\baccounts\x12\x10\n" +
 	"\x03why\x18\f \x01(\tR\x03why\x12+\n" +
-	"\x04jobs\x18\r \x03(\v2\x17.greylag.v1.ReservedJobR\x04jobs\"I\n" +
+	"\x04jobs\x18\r \x03(\v2\x17.greylag.v1.ReservedJobR\x04jobs\"_\n" +
 	"\vReservedJob\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
-	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
-	"\x05state\x18\x03 \x01(\tR\x05state\"\xb6\x01\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12*\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x14.greylag.v1.JobStateR\x05state\"\xb6\x01\n" +
 	"\rPartitionInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\adefault\x18\x02 \x01(\bR\adefault\x12\x12\n" +
 	"\x04down\x18\x03 \x01(\bR\x04down\x124\n" +
 	"\bmax_time\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\amaxTime\x12-\n" +
-	"\x06groups\x18\x05 \x03(\v2\x15.greylag.v1.NodeGroupR\x06groups\"\xd7\x01\n" +
-	"\tNodeGroup\x12\x14\n" +
-	"\x05state\x18\x01 \x01(\tR\x05state\x12\x14\n" +
+	"\x06groups\x18\x05 \x03(\v2\x15.greylag.v1.NodeGroupR\x06groups\"\xee\x01\n" +
+	"\tNodeGroup\x12+\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x15.greylag.v1.NodeStateR\x05state\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\x05R\x05nodes\x12\x12\n" +
 	"\x04list\x18\x03 \x01(\tR\x04list\x12\x12\n" +
 	"\x04gpus\x18\x04 \x01(\tR\x04gpus\x12\x1d\n" +
@@ -3795,10 +4234,10 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\tgpus_used\x18\x06 \x01(\x05R\bgpusUsed\x12\x1d\n" +
 	"\n" +
 	"cpus_total\x18\a \x01(\x05R\tcpusTotal\x12\x1b\n" +
-	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xda\x05\n" +
+	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xf1\x05\n" +
 	"\x04Node\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x15.greylag.v1.NodeStateR\x05state\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04cpus\x18\x04 \x01(\x05R\x04cpus\x12\x16\n" +
 	"\x06memory\x18\x05 \x01(\x03R\x06memory\x12#\n" +
@@ -3832,21 +4271,21 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"b\n" +
 	"\x11ListNodesResponse\x12&\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x10.greylag.v1.NodeR\x05nodes\x12%\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\x8f\x01\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xa7\x01\n" +
 	"\x12UpdateNodesRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x14\n" +
-	"\x05names\x18\x02 \x03(\tR\x05names\x12\x16\n" +
-	"\x06action\x18\x03 \x01(\tR\x06action\x12\x16\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\x12.\n" +
+	"\x06action\x18\x03 \x01(\x0e2\x16.greylag.v1.NodeActionR\x06action\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05force\x18\x05 \x01(\bR\x05force\"A\n" +
 	"\x13UpdateNodesResponse\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x14\n" +
-	"\x05index\x18\x02 \x01(\x04R\x05index\"\xa6\x01\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\"\xbc\x01\n" +
 	"\x12CreateTokenRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
-	"\x04kind\x18\x02 \x01(\tR\x04kind\x12/\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12(\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x14.greylag.v1.HostRoleR\x04kind\x12/\n" +
 	"\x05valid\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05valid\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x18\n" +
 	"\areplace\x18\x05 \x01(\bR\areplace\"a\n" +
@@ -3875,9 +4314,9 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x18ListCertificatesResponse\x12%\n" +
 	"\x05as_of\x18\x01 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x127\n" +
 	"\aholders\x18\x02 \x03(\v2\x1d.greylag.v1.CertificateHolderR\aholders\x120\n" +
-	"\brotation\x18\x03 \x01(\v2\x14.greylag.v1.RotationR\brotation\"\xb1\x01\n" +
-	"\bRotation\x12\x14\n" +
-	"\x05phase\x18\x01 \x01(\tR\x05phase\x12\x15\n" +
+	"\brotation\x18\x03 \x01(\v2\x14.greylag.v1.RotationR\brotation\"\xcc\x01\n" +
+	"\bRotation\x12/\n" +
+	"\x05phase\x18\x01 \x01(\x0e2\x19.greylag.v1.RotationPhaseR\x05phase\x12\x15\n" +
 	"\x06old_ca\x18\x02 \x01(\tR\x05oldCa\x12\x15\n" +
 	"\x06new_ca\x18\x03 \x01(\tR\x05newCa\x124\n" +
 	"\astarted\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12\x0e\n" +
@@ -3885,37 +4324,37 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\twaits_for\x18\x06 \x03(\tR\bwaitsFor\"\x18\n" +
 	"\x16ListAuthoritiesRequest\")\n" +
 	"\x17ListAuthoritiesResponse\x12\x0e\n" +
-	"\x02ca\x18\x01 \x03(\fR\x02ca\"a\n" +
+	"\x02ca\x18\x01 \x03(\fR\x02ca\"{\n" +
 	"\x16RotateAuthorityRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
-	"\x04step\x18\x02 \x01(\tR\x04step\x12\x14\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12,\n" +
+	"\x04step\x18\x02 \x01(\x0e2\x18.greylag.v1.RotationStepR\x04step\x12\x14\n" +
 	"\x05force\x18\x03 \x01(\bR\x05force\"\x19\n" +
 	"\x17RotateAuthorityResponse\"\x15\n" +
 	"\x13GetAuthorityRequest\"=\n" +
 	"\x14GetAuthorityResponse\x12\x0e\n" +
 	"\x02ca\x18\x01 \x03(\fR\x02ca\x12\x15\n" +
-	"\x06ca_key\x18\x02 \x01(\fR\x05caKey\"\xe5\x01\n" +
-	"\x11CertificateHolder\x12\x12\n" +
-	"\x04role\x18\x01 \x01(\tR\x04role\x12\x12\n" +
+	"\x06ca_key\x18\x02 \x01(\fR\x05caKey\"\xfb\x01\n" +
+	"\x11CertificateHolder\x12(\n" +
+	"\x04role\x18\x01 \x01(\x0e2\x14.greylag.v1.HostRoleR\x04role\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12;\n" +
 	"\fcertificates\x18\x03 \x03(\v2\x17.greylag.v1.CertificateR\fcertificates\x124\n" +
 	"\arevoked\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\arevoked\x12\x1d\n" +
 	"\n" +
 	"revoked_by\x18\x05 \x01(\tR\trevokedBy\x12\x16\n" +
-	"\x06reason\x18\x06 \x01(\tR\x06reason\"\xe7\x01\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"\x86\x02\n" +
 	"\vCertificate\x12\x16\n" +
 	"\x06serial\x18\x01 \x01(\tR\x06serial\x122\n" +
 	"\x06issued\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x06issued\x124\n" +
-	"\aexpires\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x16\n" +
-	"\x06origin\x18\x04 \x01(\tR\x06origin\x12\x14\n" +
+	"\aexpires\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x125\n" +
+	"\x06origin\x18\x04 \x01(\x0e2\x1d.greylag.v1.CertificateOriginR\x06origin\x12\x14\n" +
 	"\x05token\x18\x05 \x01(\tR\x05token\x12\x18\n" +
 	"\arevoked\x18\x06 \x01(\bR\arevoked\x12\x0e\n" +
-	"\x02ca\x18\a \x01(\tR\x02ca\"\x90\x01\n" +
+	"\x02ca\x18\a \x01(\tR\x02ca\"\xa6\x01\n" +
 	"\x19RevokeCertificatesRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
-	"\x04role\x18\x02 \x01(\tR\x04role\x12\x12\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12(\n" +
+	"\x04role\x18\x02 \x01(\x0e2\x14.greylag.v1.HostRoleR\x04role\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05force\x18\x05 \x01(\bR\x05force\"\x1c\n" +
@@ -3971,7 +4410,54 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x0fGetBlobsRequest\x12\x18\n" +
 	"\adigests\x18\x01 \x03(\fR\adigests\".\n" +
 	"\x10GetBlobsResponse\x12\x1a\n" +
-	"\bcontents\x18\x01 \x03(\fR\bcontents2\x92\x0e\n" +
+	"\bcontents\x18\x01 \x03(\fR\bcontents*N\n" +
+	"\x04Role\x12\x14\n" +
+	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
+	"\tROLE_USER\x10\x01\x12\x11\n" +
+	"\rROLE_OPERATOR\x10\x02\x12\x0e\n" +
+	"\n" +
+	"ROLE_ADMIN\x10\x03*g\n" +
+	"\bHostRole\x12\x19\n" +
+	"\x15HOST_ROLE_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eHOST_ROLE_NODE\x10\x01\x12\x18\n" +
+	"\x14HOST_ROLE_CONTROLLER\x10\x02\x12\x12\n" +
+	"\x0eHOST_ROLE_AUTH\x10\x03*\x8f\x01\n" +
+	"\x10ReservationState\x12!\n" +
+	"\x1dRESERVATION_STATE_UNSPECIFIED\x10\x00\x12\x1e\n" +
+	"\x1aRESERVATION_STATE_INACTIVE\x10\x01\x12\x1c\n" +
+	"\x18RESERVATION_STATE_ACTIVE\x10\x02\x12\x1a\n" +
+	"\x16RESERVATION_STATE_OVER\x10\x03*\xe3\x01\n" +
+	"\tNodeState\x12\x1a\n" +
+	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fNODE_STATE_IDLE\x10\x01\x12\x14\n" +
+	"\x10NODE_STATE_MIXED\x10\x02\x12\x18\n" +
+	"\x14NODE_STATE_ALLOCATED\x10\x03\x12\x17\n" +
+	"\x13NODE_STATE_DRAINING\x10\x04\x12\x16\n" +
+	"\x12NODE_STATE_DRAINED\x10\x05\x12\x16\n" +
+	"\x12NODE_STATE_UNKNOWN\x10\x06\x12\x13\n" +
+	"\x0fNODE_STATE_DOWN\x10\a\x12\x17\n" +
+	"\x13NODE_STATE_RESERVED\x10\b*p\n" +
+	"\n" +
+	"NodeAction\x12\x1b\n" +
+	"\x17NODE_ACTION_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11NODE_ACTION_DRAIN\x10\x01\x12\x16\n" +
+	"\x12NODE_ACTION_RESUME\x10\x02\x12\x16\n" +
+	"\x12NODE_ACTION_REMOVE\x10\x03*\x83\x01\n" +
+	"\rRotationPhase\x12\x1e\n" +
+	"\x1aROTATION_PHASE_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17ROTATION_PHASE_RENEWING\x10\x01\x12\x1c\n" +
+	"\x18ROTATION_PHASE_FINISHING\x10\x02\x12\x17\n" +
+	"\x13ROTATION_PHASE_DONE\x10\x03*z\n" +
+	"\fRotationStep\x12\x1d\n" +
+	"\x19ROTATION_STEP_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13ROTATION_STEP_BEGIN\x10\x01\x12\x18\n" +
+	"\x14ROTATION_STEP_FINISH\x10\x02\x12\x18\n" +
+	"\x14ROTATION_STEP_CANCEL\x10\x03*\x93\x01\n" +
+	"\x11CertificateOrigin\x12\"\n" +
+	"\x1eCERTIFICATE_ORIGIN_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19CERTIFICATE_ORIGIN_JOINED\x10\x01\x12\x1e\n" +
+	"\x1aCERTIFICATE_ORIGIN_RENEWED\x10\x02\x12\x1b\n" +
+	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x032\x92\x0e\n" +
 	"\x0eClusterService\x12H\n" +
 	"\tGetStatus\x12\x1c.greylag.v1.GetStatusRequest\x1a\x1d.greylag.v1.GetStatusResponse\x12B\n" +
 	"\aGetInfo\x12\x1a.greylag.v1.GetInfoRequest\x1a\x1b.greylag.v1.GetInfoResponse\x12H\n" +
@@ -4015,178 +4501,201 @@ func file_greylag_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_cluster_proto_rawDescData
 }
 
+var file_greylag_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
 var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_greylag_v1_cluster_proto_goTypes = []any{
-	(*StreamAuditRequest)(nil),         // 0: greylag.v1.StreamAuditRequest
-	(*StreamAuditResponse)(nil),        // 1: greylag.v1.StreamAuditResponse
-	(*GetStatusRequest)(nil),           // 2: greylag.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),          // 3: greylag.v1.GetStatusResponse
-	(*Restored)(nil),                   // 4: greylag.v1.Restored
-	(*Member)(nil),                     // 5: greylag.v1.Member
-	(*GetInfoRequest)(nil),             // 6: greylag.v1.GetInfoRequest
-	(*GetInfoResponse)(nil),            // 7: greylag.v1.GetInfoResponse
-	(*ReservationInfo)(nil),            // 8: greylag.v1.ReservationInfo
-	(*ReservedJob)(nil),                // 9: greylag.v1.ReservedJob
-	(*PartitionInfo)(nil),              // 10: greylag.v1.PartitionInfo
-	(*NodeGroup)(nil),                  // 11: greylag.v1.NodeGroup
-	(*Node)(nil),                       // 12: greylag.v1.Node
-	(*ListNodesRequest)(nil),           // 13: greylag.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),          // 14: greylag.v1.ListNodesResponse
-	(*UpdateNodesRequest)(nil),         // 15: greylag.v1.UpdateNodesRequest
-	(*UpdateNodesResponse)(nil),        // 16: greylag.v1.UpdateNodesResponse
-	(*CreateTokenRequest)(nil),         // 17: greylag.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),        // 18: greylag.v1.CreateTokenResponse
-	(*JoinRequest)(nil),                // 19: greylag.v1.JoinRequest
-	(*JoinResponse)(nil),               // 20: greylag.v1.JoinResponse
-	(*RenewCertificateRequest)(nil),    // 21: greylag.v1.RenewCertificateRequest
-	(*RenewCertificateResponse)(nil),   // 22: greylag.v1.RenewCertificateResponse
-	(*ListCertificatesRequest)(nil),    // 23: greylag.v1.ListCertificatesRequest
-	(*ListCertificatesResponse)(nil),   // 24: greylag.v1.ListCertificatesResponse
-	(*Rotation)(nil),                   // 25: greylag.v1.Rotation
-	(*ListAuthoritiesRequest)(nil),     // 26: greylag.v1.ListAuthoritiesRequest
-	(*ListAuthoritiesResponse)(nil),    // 27: greylag.v1.ListAuthoritiesResponse
-	(*RotateAuthorityRequest)(nil),     // 28: greylag.v1.RotateAuthorityRequest
-	(*RotateAuthorityResponse)(nil),    // 29: greylag.v1.RotateAuthorityResponse
-	(*GetAuthorityRequest)(nil),        // 30: greylag.v1.GetAuthorityRequest
-	(*GetAuthorityResponse)(nil),       // 31: greylag.v1.GetAuthorityResponse
-	(*CertificateHolder)(nil),          // 32: greylag.v1.CertificateHolder
-	(*Certificate)(nil),                // 33: greylag.v1.Certificate
-	(*RevokeCertificatesRequest)(nil),  // 34: greylag.v1.RevokeCertificatesRequest
-	(*RevokeCertificatesResponse)(nil), // 35: greylag.v1.RevokeCertificatesResponse
-	(*AddMemberRequest)(nil),           // 36: greylag.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),          // 37: greylag.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),        // 38: greylag.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),       // 39: greylag.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 40: greylag.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 41: greylag.v1.TransferLeadershipResponse
-	(*GetPolicyRequest)(nil),           // 42: greylag.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),          // 43: greylag.v1.GetPolicyResponse
-	(*SetPolicyRequest)(nil),           // 44: greylag.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),          // 45: greylag.v1.SetPolicyResponse
-	(*StreamSnapshotRequest)(nil),      // 46: greylag.v1.StreamSnapshotRequest
-	(*StreamSnapshotResponse)(nil),     // 47: greylag.v1.StreamSnapshotResponse
-	(*GetReadIndexRequest)(nil),        // 48: greylag.v1.GetReadIndexRequest
-	(*GetReadIndexResponse)(nil),       // 49: greylag.v1.GetReadIndexResponse
-	(*ListFinishedJobsRequest)(nil),    // 50: greylag.v1.ListFinishedJobsRequest
-	(*ListFinishedJobsResponse)(nil),   // 51: greylag.v1.ListFinishedJobsResponse
-	(*ListJournalRowsRequest)(nil),     // 52: greylag.v1.ListJournalRowsRequest
-	(*ListJournalRowsResponse)(nil),    // 53: greylag.v1.ListJournalRowsResponse
-	(*GetBlobsRequest)(nil),            // 54: greylag.v1.GetBlobsRequest
-	(*GetBlobsResponse)(nil),           // 55: greylag.v1.GetBlobsResponse
-	(*timestamppb.Timestamp)(nil),      // 56: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 57: google.protobuf.Duration
-	(*Read)(nil),                       // 58: greylag.v1.Read
-	(*AsOf)(nil),                       // 59: greylag.v1.AsOf
-	(*LicenceInfo)(nil),                // 60: greylag.v1.LicenceInfo
-	(*GPU)(nil),                        // 61: greylag.v1.GPU
-	(*GetTopologyRequest)(nil),         // 62: greylag.v1.GetTopologyRequest
-	(*SetTopologyRequest)(nil),         // 63: greylag.v1.SetTopologyRequest
-	(*ExplainJobRequest)(nil),          // 64: greylag.v1.ExplainJobRequest
-	(*GetPlanRequest)(nil),             // 65: greylag.v1.GetPlanRequest
-	(*GetTopologyResponse)(nil),        // 66: greylag.v1.GetTopologyResponse
-	(*SetTopologyResponse)(nil),        // 67: greylag.v1.SetTopologyResponse
-	(*ExplainJobResponse)(nil),         // 68: greylag.v1.ExplainJobResponse
-	(*GetPlanResponse)(nil),            // 69: greylag.v1.GetPlanResponse
+	(Role)(0),                          // 0: greylag.v1.Role
+	(HostRole)(0),                      // 1: greylag.v1.HostRole
+	(ReservationState)(0),              // 2: greylag.v1.ReservationState
+	(NodeState)(0),                     // 3: greylag.v1.NodeState
+	(NodeAction)(0),                    // 4: greylag.v1.NodeAction
+	(RotationPhase)(0),                 // 5: greylag.v1.RotationPhase
+	(RotationStep)(0),                  // 6: greylag.v1.RotationStep
+	(CertificateOrigin)(0),             // 7: greylag.v1.CertificateOrigin
+	(*StreamAuditRequest)(nil),         // 8: greylag.v1.StreamAuditRequest
+	(*StreamAuditResponse)(nil),        // 9: greylag.v1.StreamAuditResponse
+	(*GetStatusRequest)(nil),           // 10: greylag.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),          // 11: greylag.v1.GetStatusResponse
+	(*Restored)(nil),                   // 12: greylag.v1.Restored
+	(*Member)(nil),                     // 13: greylag.v1.Member
+	(*GetInfoRequest)(nil),             // 14: greylag.v1.GetInfoRequest
+	(*GetInfoResponse)(nil),            // 15: greylag.v1.GetInfoResponse
+	(*ReservationInfo)(nil),            // 16: greylag.v1.ReservationInfo
+	(*ReservedJob)(nil),                // 17: greylag.v1.ReservedJob
+	(*PartitionInfo)(nil),              // 18: greylag.v1.PartitionInfo
+	(*NodeGroup)(nil),                  // 19: greylag.v1.NodeGroup
+	(*Node)(nil),                       // 20: greylag.v1.Node
+	(*ListNodesRequest)(nil),           // 21: greylag.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),          // 22: greylag.v1.ListNodesResponse
+	(*UpdateNodesRequest)(nil),         // 23: greylag.v1.UpdateNodesRequest
+	(*UpdateNodesResponse)(nil),        // 24: greylag.v1.UpdateNodesResponse
+	(*CreateTokenRequest)(nil),         // 25: greylag.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),        // 26: greylag.v1.CreateTokenResponse
+	(*JoinRequest)(nil),                // 27: greylag.v1.JoinRequest
+	(*JoinResponse)(nil),               // 28: greylag.v1.JoinResponse
+	(*RenewCertificateRequest)(nil),    // 29: greylag.v1.RenewCertificateRequest
+	(*RenewCertificateResponse)(nil),   // 30: greylag.v1.RenewCertificateResponse
+	(*ListCertificatesRequest)(nil),    // 31: greylag.v1.ListCertificatesRequest
+	(*ListCertificatesResponse)(nil),   // 32: greylag.v1.ListCertificatesResponse
+	(*Rotation)(nil),                   // 33: greylag.v1.Rotation
+	(*ListAuthoritiesRequest)(nil),     // 34: greylag.v1.ListAuthoritiesRequest
+	(*ListAuthoritiesResponse)(nil),    // 35: greylag.v1.ListAuthoritiesResponse
+	(*RotateAuthorityRequest)(nil),     // 36: greylag.v1.RotateAuthorityRequest
+	(*RotateAuthorityResponse)(nil),    // 37: greylag.v1.RotateAuthorityResponse
+	(*GetAuthorityRequest)(nil),        // 38: greylag.v1.GetAuthorityRequest
+	(*GetAuthorityResponse)(nil),       // 39: greylag.v1.GetAuthorityResponse
+	(*CertificateHolder)(nil),          // 40: greylag.v1.CertificateHolder
+	(*Certificate)(nil),                // 41: greylag.v1.Certificate
+	(*RevokeCertificatesRequest)(nil),  // 42: greylag.v1.RevokeCertificatesRequest
+	(*RevokeCertificatesResponse)(nil), // 43: greylag.v1.RevokeCertificatesResponse
+	(*AddMemberRequest)(nil),           // 44: greylag.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 45: greylag.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 46: greylag.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 47: greylag.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 48: greylag.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 49: greylag.v1.TransferLeadershipResponse
+	(*GetPolicyRequest)(nil),           // 50: greylag.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),          // 51: greylag.v1.GetPolicyResponse
+	(*SetPolicyRequest)(nil),           // 52: greylag.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),          // 53: greylag.v1.SetPolicyResponse
+	(*StreamSnapshotRequest)(nil),      // 54: greylag.v1.StreamSnapshotRequest
+	(*StreamSnapshotResponse)(nil),     // 55: greylag.v1.StreamSnapshotResponse
+	(*GetReadIndexRequest)(nil),        // 56: greylag.v1.GetReadIndexRequest
+	(*GetReadIndexResponse)(nil),       // 57: greylag.v1.GetReadIndexResponse
+	(*ListFinishedJobsRequest)(nil),    // 58: greylag.v1.ListFinishedJobsRequest
+	(*ListFinishedJobsResponse)(nil),   // 59: greylag.v1.ListFinishedJobsResponse
+	(*ListJournalRowsRequest)(nil),     // 60: greylag.v1.ListJournalRowsRequest
+	(*ListJournalRowsResponse)(nil),    // 61: greylag.v1.ListJournalRowsResponse
+	(*GetBlobsRequest)(nil),            // 62: greylag.v1.GetBlobsRequest
+	(*GetBlobsResponse)(nil),           // 63: greylag.v1.GetBlobsResponse
+	(*timestamppb.Timestamp)(nil),      // 64: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 65: google.protobuf.Duration
+	(*Read)(nil),                       // 66: greylag.v1.Read
+	(*AsOf)(nil),                       // 67: greylag.v1.AsOf
+	(*LicenceInfo)(nil),                // 68: greylag.v1.LicenceInfo
+	(JobState)(0),                      // 69: greylag.v1.JobState
+	(*GPU)(nil),                        // 70: greylag.v1.GPU
+	(*GetTopologyRequest)(nil),         // 71: greylag.v1.GetTopologyRequest
+	(*SetTopologyRequest)(nil),         // 72: greylag.v1.SetTopologyRequest
+	(*ExplainJobRequest)(nil),          // 73: greylag.v1.ExplainJobRequest
+	(*GetPlanRequest)(nil),             // 74: greylag.v1.GetPlanRequest
+	(*GetTopologyResponse)(nil),        // 75: greylag.v1.GetTopologyResponse
+	(*SetTopologyResponse)(nil),        // 76: greylag.v1.SetTopologyResponse
+	(*ExplainJobResponse)(nil),         // 77: greylag.v1.ExplainJobResponse
+	(*GetPlanResponse)(nil),            // 78: greylag.v1.GetPlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
-	56, // 0: greylag.v1.StreamAuditRequest.from:type_name -> google.protobuf.Timestamp
-	56, // 1: greylag.v1.StreamAuditRequest.before:type_name -> google.protobuf.Timestamp
-	56, // 2: greylag.v1.StreamAuditResponse.at:type_name -> google.protobuf.Timestamp
-	5,  // 3: greylag.v1.GetStatusResponse.members:type_name -> greylag.v1.Member
-	4,  // 4: greylag.v1.GetStatusResponse.restored:type_name -> greylag.v1.Restored
-	56, // 5: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
-	56, // 6: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
-	56, // 7: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
-	57, // 8: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	58, // 9: greylag.v1.GetInfoRequest.read:type_name -> greylag.v1.Read
-	10, // 10: greylag.v1.GetInfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
-	59, // 11: greylag.v1.GetInfoResponse.as_of:type_name -> greylag.v1.AsOf
-	8,  // 12: greylag.v1.GetInfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
-	60, // 13: greylag.v1.GetInfoResponse.licences:type_name -> greylag.v1.LicenceInfo
-	56, // 14: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
-	56, // 15: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
-	9,  // 16: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
-	57, // 17: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
-	11, // 18: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
-	61, // 19: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
-	56, // 20: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
-	56, // 21: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	56, // 22: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	58, // 23: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
-	12, // 24: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
-	59, // 25: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
-	57, // 26: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	56, // 27: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	58, // 28: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
-	59, // 29: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
-	32, // 30: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
-	25, // 31: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
-	56, // 32: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
-	33, // 33: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
-	56, // 34: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
-	56, // 35: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
-	56, // 36: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
-	58, // 37: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
-	59, // 38: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	2,  // 39: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
-	6,  // 40: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
-	13, // 41: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
-	15, // 42: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	17, // 43: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	19, // 44: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	21, // 45: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
-	23, // 46: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
-	34, // 47: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
-	26, // 48: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
-	28, // 49: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
-	36, // 50: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	38, // 51: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	40, // 52: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
-	42, // 53: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
-	44, // 54: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
-	62, // 55: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
-	63, // 56: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	64, // 57: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
-	65, // 58: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
-	46, // 59: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
-	0,  // 60: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
-	48, // 61: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
-	50, // 62: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
-	54, // 63: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
-	52, // 64: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
-	30, // 65: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
-	3,  // 66: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
-	7,  // 67: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
-	14, // 68: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
-	16, // 69: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	18, // 70: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	20, // 71: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	22, // 72: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
-	24, // 73: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
-	35, // 74: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
-	27, // 75: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
-	29, // 76: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
-	37, // 77: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	39, // 78: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	41, // 79: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
-	43, // 80: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
-	45, // 81: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
-	66, // 82: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
-	67, // 83: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	68, // 84: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
-	69, // 85: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
-	47, // 86: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
-	1,  // 87: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
-	49, // 88: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
-	51, // 89: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
-	55, // 90: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
-	53, // 91: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
-	31, // 92: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
-	66, // [66:93] is the sub-list for method output_type
-	39, // [39:66] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	64, // 0: greylag.v1.StreamAuditRequest.from:type_name -> google.protobuf.Timestamp
+	64, // 1: greylag.v1.StreamAuditRequest.before:type_name -> google.protobuf.Timestamp
+	64, // 2: greylag.v1.StreamAuditResponse.at:type_name -> google.protobuf.Timestamp
+	0,  // 3: greylag.v1.StreamAuditResponse.role:type_name -> greylag.v1.Role
+	13, // 4: greylag.v1.GetStatusResponse.members:type_name -> greylag.v1.Member
+	12, // 5: greylag.v1.GetStatusResponse.restored:type_name -> greylag.v1.Restored
+	5,  // 6: greylag.v1.GetStatusResponse.ca_rotation:type_name -> greylag.v1.RotationPhase
+	64, // 7: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
+	64, // 8: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
+	64, // 9: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
+	65, // 10: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	66, // 11: greylag.v1.GetInfoRequest.read:type_name -> greylag.v1.Read
+	18, // 12: greylag.v1.GetInfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
+	67, // 13: greylag.v1.GetInfoResponse.as_of:type_name -> greylag.v1.AsOf
+	16, // 14: greylag.v1.GetInfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
+	68, // 15: greylag.v1.GetInfoResponse.licences:type_name -> greylag.v1.LicenceInfo
+	64, // 16: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
+	64, // 17: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
+	2,  // 18: greylag.v1.ReservationInfo.state:type_name -> greylag.v1.ReservationState
+	17, // 19: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
+	69, // 20: greylag.v1.ReservedJob.state:type_name -> greylag.v1.JobState
+	65, // 21: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
+	19, // 22: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
+	3,  // 23: greylag.v1.NodeGroup.state:type_name -> greylag.v1.NodeState
+	3,  // 24: greylag.v1.Node.state:type_name -> greylag.v1.NodeState
+	70, // 25: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
+	64, // 26: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
+	64, // 27: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	64, // 28: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
+	66, // 29: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
+	20, // 30: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
+	67, // 31: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
+	4,  // 32: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
+	1,  // 33: greylag.v1.CreateTokenRequest.kind:type_name -> greylag.v1.HostRole
+	65, // 34: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	64, // 35: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	66, // 36: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
+	67, // 37: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
+	40, // 38: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
+	33, // 39: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
+	5,  // 40: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
+	64, // 41: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
+	6,  // 42: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
+	1,  // 43: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
+	41, // 44: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
+	64, // 45: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
+	64, // 46: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
+	64, // 47: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
+	7,  // 48: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
+	1,  // 49: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
+	66, // 50: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
+	67, // 51: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	10, // 52: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
+	14, // 53: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
+	21, // 54: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
+	23, // 55: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	25, // 56: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	27, // 57: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	29, // 58: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
+	31, // 59: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
+	42, // 60: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
+	34, // 61: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
+	36, // 62: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
+	44, // 63: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	46, // 64: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	48, // 65: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
+	50, // 66: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
+	52, // 67: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
+	71, // 68: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
+	72, // 69: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	73, // 70: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
+	74, // 71: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
+	54, // 72: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
+	8,  // 73: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
+	56, // 74: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
+	58, // 75: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
+	62, // 76: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
+	60, // 77: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
+	38, // 78: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
+	11, // 79: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
+	15, // 80: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
+	22, // 81: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
+	24, // 82: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	26, // 83: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	28, // 84: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	30, // 85: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
+	32, // 86: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
+	43, // 87: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
+	35, // 88: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
+	37, // 89: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
+	45, // 90: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	47, // 91: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	49, // 92: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
+	51, // 93: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
+	53, // 94: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
+	75, // 95: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
+	76, // 96: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	77, // 97: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
+	78, // 98: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
+	55, // 99: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
+	9,  // 100: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
+	57, // 101: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
+	59, // 102: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
+	63, // 103: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
+	61, // 104: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
+	39, // 105: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
+	79, // [79:106] is the sub-list for method output_type
+	52, // [52:79] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }
@@ -4203,13 +4712,14 @@ func file_greylag_v1_cluster_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_cluster_proto_rawDesc), len(file_greylag_v1_cluster_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      8,
 			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
 		GoTypes:           file_greylag_v1_cluster_proto_goTypes,
 		DependencyIndexes: file_greylag_v1_cluster_proto_depIdxs,
+		EnumInfos:         file_greylag_v1_cluster_proto_enumTypes,
 		MessageInfos:      file_greylag_v1_cluster_proto_msgTypes,
 	}.Build()
 	File_greylag_v1_cluster_proto = out.File

@@ -25,6 +25,233 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// BucketClass is the source of the credits of a bucket.
+type BucketClass int32
+
+const (
+	BucketClass_BUCKET_CLASS_UNSPECIFIED BucketClass = 0
+	BucketClass_BUCKET_CLASS_PROMO       BucketClass = 1
+	BucketClass_BUCKET_CLASS_GRANT       BucketClass = 2
+	BucketClass_BUCKET_CLASS_REFUND      BucketClass = 3
+	BucketClass_BUCKET_CLASS_PURCHASE    BucketClass = 4
+)
+
+// Enum value maps for BucketClass.
+var (
+	BucketClass_name = map[int32]string{
+		0: "BUCKET_CLASS_UNSPECIFIED",
+		1: "BUCKET_CLASS_PROMO",
+		2: "BUCKET_CLASS_GRANT",
+		3: "BUCKET_CLASS_REFUND",
+		4: "BUCKET_CLASS_PURCHASE",
+	}
+	BucketClass_value = map[string]int32{
+		"BUCKET_CLASS_UNSPECIFIED": 0,
+		"BUCKET_CLASS_PROMO":       1,
+		"BUCKET_CLASS_GRANT":       2,
+		"BUCKET_CLASS_REFUND":      3,
+		"BUCKET_CLASS_PURCHASE":    4,
+	}
+)
+
+func (x BucketClass) Enum() *BucketClass {
+	p := new(BucketClass)
+	*p = x
+	return p
+}
+
+func (x BucketClass) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BucketClass) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_credit_proto_enumTypes[0].Descriptor()
+}
+
+func (BucketClass) Type() protoreflect.EnumType {
+	return &file_greylag_v1_credit_proto_enumTypes[0]
+}
+
+func (x BucketClass) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BucketClass.Descriptor instead.
+func (BucketClass) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{0}
+}
+
+// BudgetWindow is the period of a budget. Unspecified: it has no period.
+type BudgetWindow int32
+
+const (
+	BudgetWindow_BUDGET_WINDOW_UNSPECIFIED BudgetWindow = 0
+	BudgetWindow_BUDGET_WINDOW_DAY         BudgetWindow = 1
+	BudgetWindow_BUDGET_WINDOW_MONTH       BudgetWindow = 2
+)
+
+// Enum value maps for BudgetWindow.
+var (
+	BudgetWindow_name = map[int32]string{
+		0: "BUDGET_WINDOW_UNSPECIFIED",
+		1: "BUDGET_WINDOW_DAY",
+		2: "BUDGET_WINDOW_MONTH",
+	}
+	BudgetWindow_value = map[string]int32{
+		"BUDGET_WINDOW_UNSPECIFIED": 0,
+		"BUDGET_WINDOW_DAY":         1,
+		"BUDGET_WINDOW_MONTH":       2,
+	}
+)
+
+func (x BudgetWindow) Enum() *BudgetWindow {
+	p := new(BudgetWindow)
+	*p = x
+	return p
+}
+
+func (x BudgetWindow) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BudgetWindow) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_credit_proto_enumTypes[1].Descriptor()
+}
+
+func (BudgetWindow) Type() protoreflect.EnumType {
+	return &file_greylag_v1_credit_proto_enumTypes[1]
+}
+
+func (x BudgetWindow) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BudgetWindow.Descriptor instead.
+func (BudgetWindow) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{1}
+}
+
+// EntryKind is the kind of an entry of the credit journal.
+type EntryKind int32
+
+const (
+	EntryKind_ENTRY_KIND_UNSPECIFIED EntryKind = 0
+	EntryKind_ENTRY_KIND_GRANT       EntryKind = 1
+	EntryKind_ENTRY_KIND_REPAY       EntryKind = 2
+	EntryKind_ENTRY_KIND_LIEN        EntryKind = 3
+	EntryKind_ENTRY_KIND_CHARGE      EntryKind = 4
+	EntryKind_ENTRY_KIND_OVERSHOOT   EntryKind = 5
+	EntryKind_ENTRY_KIND_RELEASE     EntryKind = 6
+	EntryKind_ENTRY_KIND_REFUND      EntryKind = 7
+	EntryKind_ENTRY_KIND_EXPIRE      EntryKind = 8
+	EntryKind_ENTRY_KIND_VOID        EntryKind = 9
+)
+
+// Enum value maps for EntryKind.
+var (
+	EntryKind_name = map[int32]string{
+		0: "ENTRY_KIND_UNSPECIFIED",
+		1: "ENTRY_KIND_GRANT",
+		2: "ENTRY_KIND_REPAY",
+		3: "ENTRY_KIND_LIEN",
+		4: "ENTRY_KIND_CHARGE",
+		5: "ENTRY_KIND_OVERSHOOT",
+		6: "ENTRY_KIND_RELEASE",
+		7: "ENTRY_KIND_REFUND",
+		8: "ENTRY_KIND_EXPIRE",
+		9: "ENTRY_KIND_VOID",
+	}
+	EntryKind_value = map[string]int32{
+		"ENTRY_KIND_UNSPECIFIED": 0,
+		"ENTRY_KIND_GRANT":       1,
+		"ENTRY_KIND_REPAY":       2,
+		"ENTRY_KIND_LIEN":        3,
+		"ENTRY_KIND_CHARGE":      4,
+		"ENTRY_KIND_OVERSHOOT":   5,
+		"ENTRY_KIND_RELEASE":     6,
+		"ENTRY_KIND_REFUND":      7,
+		"ENTRY_KIND_EXPIRE":      8,
+		"ENTRY_KIND_VOID":        9,
+	}
+)
+
+func (x EntryKind) Enum() *EntryKind {
+	p := new(EntryKind)
+	*p = x
+	return p
+}
+
+func (x EntryKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (EntryKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_credit_proto_enumTypes[2].Descriptor()
+}
+
+func (EntryKind) Type() protoreflect.EnumType {
+	return &file_greylag_v1_credit_proto_enumTypes[2]
+}
+
+func (x EntryKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use EntryKind.Descriptor instead.
+func (EntryKind) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{2}
+}
+
+// Journal is a journal with a hash chain.
+type Journal int32
+
+const (
+	Journal_JOURNAL_UNSPECIFIED Journal = 0
+	Journal_JOURNAL_CREDITS     Journal = 1
+	Journal_JOURNAL_AUDIT       Journal = 2
+)
+
+// Enum value maps for Journal.
+var (
+	Journal_name = map[int32]string{
+		0: "JOURNAL_UNSPECIFIED",
+		1: "JOURNAL_CREDITS",
+		2: "JOURNAL_AUDIT",
+	}
+	Journal_value = map[string]int32{
+		"JOURNAL_UNSPECIFIED": 0,
+		"JOURNAL_CREDITS":     1,
+		"JOURNAL_AUDIT":       2,
+	}
+)
+
+func (x Journal) Enum() *Journal {
+	p := new(Journal)
+	*p = x
+	return p
+}
+
+func (x Journal) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Journal) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_credit_proto_enumTypes[3].Descriptor()
+}
+
+func (Journal) Type() protoreflect.EnumType {
+	return &file_greylag_v1_credit_proto_enumTypes[3]
+}
+
+func (x Journal) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Journal.Descriptor instead.
+func (Journal) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{3}
+}
+
 type BucketScope struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	GpuTypes      []string               `protobuf:"bytes,1,rep,name=gpu_types,json=gpuTypes,proto3" json:"gpu_types,omitempty"`
@@ -109,7 +336,7 @@ type ChangeCreditsRequest struct {
 	User          string                 `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`           // "": the account itself is meant
 	Amount        int64                  `protobuf:"varint,5,opt,name=amount,proto3" json:"amount,omitempty"`      // of the grant, the refund, the price of a GPU-hour, the budget
 	Effective     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=effective,proto3" json:"effective,omitempty"` // unset: now; of close: the period's end, exclusive, or that of the month or day it names
-	Class         string                 `protobuf:"bytes,7,opt,name=class,proto3" json:"class,omitempty"`         // of a grant: purchase grant promo
+	Class         BucketClass            `protobuf:"varint,7,opt,name=class,proto3,enum=greylag.v1.BucketClass" json:"class,omitempty"`
 	Expires       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=expires,proto3" json:"expires,omitempty"`
 	Priority      int32                  `protobuf:"varint,9,opt,name=priority,proto3" json:"priority,omitempty"` // lower is spent first
 	Scope         *BucketScope           `protobuf:"bytes,10,opt,name=scope,proto3" json:"scope,omitempty"`
@@ -119,7 +346,7 @@ type ChangeCreditsRequest struct {
 	Bucket        uint64                 `protobuf:"varint,14,opt,name=bucket,proto3" json:"bucket,omitempty"`
 	GpuType       string                 `protobuf:"bytes,15,opt,name=gpu_type,json=gpuType,proto3" json:"gpu_type,omitempty"`
 	Hard          bool                   `protobuf:"varint,16,opt,name=hard,proto3" json:"hard,omitempty"`
-	Window        string                 `protobuf:"bytes,17,opt,name=window,proto3" json:"window,omitempty"`      // of a budget: "" day month
+	Window        BudgetWindow           `protobuf:"varint,17,opt,name=window,proto3,enum=greylag.v1.BudgetWindow" json:"window,omitempty"`
 	Job           string                 `protobuf:"bytes,18,opt,name=job,proto3" json:"job,omitempty"`            // 123, or one element of an array: 123_4
 	Attempt       uint32                 `protobuf:"varint,19,opt,name=attempt,proto3" json:"attempt,omitempty"`   // 0: the last one
 	Corrects      uint64                 `protobuf:"varint,20,opt,name=corrects,proto3" json:"corrects,omitempty"` // number of the journal entry that it is about
@@ -202,11 +429,11 @@ func (x *ChangeCreditsRequest) GetEffective() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *ChangeCreditsRequest) GetClass() string {
+func (x *ChangeCreditsRequest) GetClass() BucketClass {
 	if x != nil {
 		return x.Class
 	}
-	return ""
+	return BucketClass_BUCKET_CLASS_UNSPECIFIED
 }
 
 func (x *ChangeCreditsRequest) GetExpires() *timestamppb.Timestamp {
@@ -272,11 +499,11 @@ func (x *ChangeCreditsRequest) GetHard() bool {
 	return false
 }
 
-func (x *ChangeCreditsRequest) GetWindow() string {
+func (x *ChangeCreditsRequest) GetWindow() BudgetWindow {
 	if x != nil {
 		return x.Window
 	}
-	return ""
+	return BudgetWindow_BUDGET_WINDOW_UNSPECIFIED
 }
 
 func (x *ChangeCreditsRequest) GetJob() string {
@@ -558,7 +785,7 @@ type Balance struct {
 	Limit         int64                  `protobuf:"varint,9,opt,name=limit,proto3" json:"limit,omitempty"` // of the budget; 0: none
 	Used          int64                  `protobuf:"varint,10,opt,name=used,proto3" json:"used,omitempty"`  // of the budget
 	Hard          bool                   `protobuf:"varint,11,opt,name=hard,proto3" json:"hard,omitempty"`
-	Window        string                 `protobuf:"bytes,12,opt,name=window,proto3" json:"window,omitempty"`
+	Window        BudgetWindow           `protobuf:"varint,12,opt,name=window,proto3,enum=greylag.v1.BudgetWindow" json:"window,omitempty"`
 	Purchased     int64                  `protobuf:"varint,13,opt,name=purchased,proto3" json:"purchased,omitempty"` // available by class
 	Granted       int64                  `protobuf:"varint,14,opt,name=granted,proto3" json:"granted,omitempty"`
 	Promoted      int64                  `protobuf:"varint,15,opt,name=promoted,proto3" json:"promoted,omitempty"`
@@ -679,11 +906,11 @@ func (x *Balance) GetHard() bool {
 	return false
 }
 
-func (x *Balance) GetWindow() string {
+func (x *Balance) GetWindow() BudgetWindow {
 	if x != nil {
 		return x.Window
 	}
-	return ""
+	return BudgetWindow_BUDGET_WINDOW_UNSPECIFIED
 }
 
 func (x *Balance) GetPurchased() int64 {
@@ -752,7 +979,7 @@ func (x *Balance) GetUpcoming() int64 {
 type Bucket struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Class         string                 `protobuf:"bytes,2,opt,name=class,proto3" json:"class,omitempty"`
+	Class         BucketClass            `protobuf:"varint,2,opt,name=class,proto3,enum=greylag.v1.BucketClass" json:"class,omitempty"`
 	Amount        int64                  `protobuf:"varint,3,opt,name=amount,proto3" json:"amount,omitempty"`
 	Available     int64                  `protobuf:"varint,4,opt,name=available,proto3" json:"available,omitempty"`
 	Held          int64                  `protobuf:"varint,5,opt,name=held,proto3" json:"held,omitempty"`
@@ -806,11 +1033,11 @@ func (x *Bucket) GetId() uint64 {
 	return 0
 }
 
-func (x *Bucket) GetClass() string {
+func (x *Bucket) GetClass() BucketClass {
 	if x != nil {
 		return x.Class
 	}
-	return ""
+	return BucketClass_BUCKET_CLASS_UNSPECIFIED
 }
 
 func (x *Bucket) GetAmount() int64 {
@@ -1120,7 +1347,7 @@ type JournalEntry struct {
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	At            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
 	Effective     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=effective,proto3" json:"effective,omitempty"`
-	Kind          string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`
+	Kind          EntryKind              `protobuf:"varint,4,opt,name=kind,proto3,enum=greylag.v1.EntryKind" json:"kind,omitempty"`
 	Account       string                 `protobuf:"bytes,5,opt,name=account,proto3" json:"account,omitempty"`
 	User          string                 `protobuf:"bytes,6,opt,name=user,proto3" json:"user,omitempty"`
 	Amount        int64                  `protobuf:"varint,7,opt,name=amount,proto3" json:"amount,omitempty"` // what it adds to or takes from the balance; 0 for what only moves within
@@ -1189,11 +1416,11 @@ func (x *JournalEntry) GetEffective() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *JournalEntry) GetKind() string {
+func (x *JournalEntry) GetKind() EntryKind {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return EntryKind_ENTRY_KIND_UNSPECIFIED
 }
 
 func (x *JournalEntry) GetAccount() string {
@@ -1766,7 +1993,7 @@ func (*VerifyJournalsRequest) Descriptor() ([]byte, []int) {
 
 type VerifiedJournal struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
-	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // credits audit
+	Name    Journal                `protobuf:"varint,1,opt,name=name,proto3,enum=greylag.v1.Journal" json:"name,omitempty"`
 	Entries uint64                 `protobuf:"varint,2,opt,name=entries,proto3" json:"entries,omitempty"`
 	Head    []byte                 `protobuf:"bytes,3,opt,name=head,proto3" json:"head,omitempty"`
 	Fault   string                 `protobuf:"bytes,4,opt,name=fault,proto3" json:"fault,omitempty"`  // "" when it is whole
@@ -1808,11 +2035,11 @@ func (*VerifiedJournal) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *VerifiedJournal) GetName() string {
+func (x *VerifiedJournal) GetName() Journal {
 	if x != nil {
 		return x.Name
 	}
-	return ""
+	return Journal_JOURNAL_UNSPECIFIED
 }
 
 func (x *VerifiedJournal) GetEntries() uint64 {
@@ -1915,7 +2142,7 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"partitions\x12\x10\n" +
 	"\x03qos\x18\x03 \x03(\tR\x03qos\x12\x1a\n" +
 	"\bpermille\x18\x04 \x01(\x03R\bpermille\x12\x17\n" +
-	"\aper_job\x18\x05 \x01(\x03R\x06perJob\"\x8f\x05\n" +
+	"\aper_job\x18\x05 \x01(\x03R\x06perJob\"\xc2\x05\n" +
 	"\x14ChangeCreditsRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x16\n" +
@@ -1923,8 +2150,8 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\aaccount\x18\x03 \x01(\tR\aaccount\x12\x12\n" +
 	"\x04user\x18\x04 \x01(\tR\x04user\x12\x16\n" +
 	"\x06amount\x18\x05 \x01(\x03R\x06amount\x128\n" +
-	"\teffective\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\teffective\x12\x14\n" +
-	"\x05class\x18\a \x01(\tR\x05class\x124\n" +
+	"\teffective\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\teffective\x12-\n" +
+	"\x05class\x18\a \x01(\x0e2\x17.greylag.v1.BucketClassR\x05class\x124\n" +
 	"\aexpires\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x1a\n" +
 	"\bpriority\x18\t \x01(\x05R\bpriority\x12-\n" +
 	"\x05scope\x18\n" +
@@ -1934,8 +2161,8 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\aredeems\x18\r \x01(\x03R\aredeems\x12\x16\n" +
 	"\x06bucket\x18\x0e \x01(\x04R\x06bucket\x12\x19\n" +
 	"\bgpu_type\x18\x0f \x01(\tR\agpuType\x12\x12\n" +
-	"\x04hard\x18\x10 \x01(\bR\x04hard\x12\x16\n" +
-	"\x06window\x18\x11 \x01(\tR\x06window\x12\x10\n" +
+	"\x04hard\x18\x10 \x01(\bR\x04hard\x120\n" +
+	"\x06window\x18\x11 \x01(\x0e2\x18.greylag.v1.BudgetWindowR\x06window\x12\x10\n" +
 	"\x03job\x18\x12 \x01(\tR\x03job\x12\x18\n" +
 	"\aattempt\x18\x13 \x01(\rR\aattempt\x12\x1a\n" +
 	"\bcorrects\x18\x14 \x01(\x04R\bcorrects\x12\x16\n" +
@@ -1963,7 +2190,7 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\abuckets\x18\x03 \x01(\bR\abuckets\x12$\n" +
 	"\x04read\x18\x04 \x01(\v2\x10.greylag.v1.ReadR\x04read\x12\x18\n" +
 	"\adeleted\x18\x06 \x01(\bR\adeleted\x12)\n" +
-	"\x03job\x18\x05 \x01(\v2\x17.greylag.v1.BucketScopeR\x03job\"\xb9\x04\n" +
+	"\x03job\x18\x05 \x01(\v2\x17.greylag.v1.BucketScopeR\x03job\"\xd3\x04\n" +
 	"\aBalance\x12\x18\n" +
 	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
@@ -1976,8 +2203,8 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x05limit\x18\t \x01(\x03R\x05limit\x12\x12\n" +
 	"\x04used\x18\n" +
 	" \x01(\x03R\x04used\x12\x12\n" +
-	"\x04hard\x18\v \x01(\bR\x04hard\x12\x16\n" +
-	"\x06window\x18\f \x01(\tR\x06window\x12\x1c\n" +
+	"\x04hard\x18\v \x01(\bR\x04hard\x120\n" +
+	"\x06window\x18\f \x01(\x0e2\x18.greylag.v1.BudgetWindowR\x06window\x12\x1c\n" +
 	"\tpurchased\x18\r \x01(\x03R\tpurchased\x12\x18\n" +
 	"\agranted\x18\x0e \x01(\x03R\agranted\x12\x1a\n" +
 	"\bpromoted\x18\x0f \x01(\x03R\bpromoted\x12\x1a\n" +
@@ -1986,10 +2213,10 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x0eexpiring_month\x18\x12 \x01(\x03R\rexpiringMonth\x12,\n" +
 	"\abuckets\x18\x13 \x03(\v2\x12.greylag.v1.BucketR\abuckets\x12\x18\n" +
 	"\adeleted\x18\x14 \x01(\bR\adeleted\x12\x1a\n" +
-	"\bupcoming\x18\x15 \x01(\x03R\bupcoming\"\xaf\x03\n" +
+	"\bupcoming\x18\x15 \x01(\x03R\bupcoming\"\xc8\x03\n" +
 	"\x06Bucket\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x14\n" +
-	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
+	"\x05class\x18\x02 \x01(\x0e2\x17.greylag.v1.BucketClassR\x05class\x12\x16\n" +
 	"\x06amount\x18\x03 \x01(\x03R\x06amount\x12\x1c\n" +
 	"\tavailable\x18\x04 \x01(\x03R\tavailable\x12\x12\n" +
 	"\x04held\x18\x05 \x01(\x03R\x04held\x12\x14\n" +
@@ -2016,12 +2243,12 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x17StreamStatementResponse\x12\x1a\n" +
 	"\abalance\x18\x01 \x01(\x03H\x00R\abalance\x120\n" +
 	"\x05entry\x18\x02 \x01(\v2\x18.greylag.v1.JournalEntryH\x00R\x05entryB\x06\n" +
-	"\x04line\"\xd2\x03\n" +
+	"\x04line\"\xe9\x03\n" +
 	"\fJournalEntry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x128\n" +
-	"\teffective\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\teffective\x12\x12\n" +
-	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x18\n" +
+	"\teffective\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\teffective\x12)\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x15.greylag.v1.EntryKindR\x04kind\x12\x18\n" +
 	"\aaccount\x18\x05 \x01(\tR\aaccount\x12\x12\n" +
 	"\x04user\x18\x06 \x01(\tR\x04user\x12\x16\n" +
 	"\x06amount\x18\a \x01(\x03R\x06amount\x12\x14\n" +
@@ -2072,9 +2299,9 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\bat_limit\x18\v \x01(\x03R\aatLimit\x12\x1a\n" +
 	"\bwarnings\x18\r \x03(\tR\bwarnings\x12/\n" +
 	"\x05ahead\x18\f \x01(\v2\x19.google.protobuf.DurationR\x05ahead\"\x17\n" +
-	"\x15VerifyJournalsRequest\"\x95\x01\n" +
-	"\x0fVerifiedJournal\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\x15VerifyJournalsRequest\"\xaa\x01\n" +
+	"\x0fVerifiedJournal\x12'\n" +
+	"\x04name\x18\x01 \x01(\x0e2\x13.greylag.v1.JournalR\x04name\x12\x18\n" +
 	"\aentries\x18\x02 \x01(\x04R\aentries\x12\x12\n" +
 	"\x04head\x18\x03 \x01(\fR\x04head\x12\x14\n" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12\x14\n" +
@@ -2084,7 +2311,32 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\bjournals\x18\x01 \x03(\v2\x1b.greylag.v1.VerifiedJournalR\bjournals\x12\x1e\n" +
 	"\n" +
 	"controller\x18\x03 \x01(\tR\n" +
-	"controllerJ\x04\b\x02\x10\x032\x86\x04\n" +
+	"controllerJ\x04\b\x02\x10\x03*\x8f\x01\n" +
+	"\vBucketClass\x12\x1c\n" +
+	"\x18BUCKET_CLASS_UNSPECIFIED\x10\x00\x12\x16\n" +
+	"\x12BUCKET_CLASS_PROMO\x10\x01\x12\x16\n" +
+	"\x12BUCKET_CLASS_GRANT\x10\x02\x12\x17\n" +
+	"\x13BUCKET_CLASS_REFUND\x10\x03\x12\x19\n" +
+	"\x15BUCKET_CLASS_PURCHASE\x10\x04*]\n" +
+	"\fBudgetWindow\x12\x1d\n" +
+	"\x19BUDGET_WINDOW_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11BUDGET_WINDOW_DAY\x10\x01\x12\x17\n" +
+	"\x13BUDGET_WINDOW_MONTH\x10\x02*\xf4\x01\n" +
+	"\tEntryKind\x12\x1a\n" +
+	"\x16ENTRY_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10ENTRY_KIND_GRANT\x10\x01\x12\x14\n" +
+	"\x10ENTRY_KIND_REPAY\x10\x02\x12\x13\n" +
+	"\x0fENTRY_KIND_LIEN\x10\x03\x12\x15\n" +
+	"\x11ENTRY_KIND_CHARGE\x10\x04\x12\x18\n" +
+	"\x14ENTRY_KIND_OVERSHOOT\x10\x05\x12\x16\n" +
+	"\x12ENTRY_KIND_RELEASE\x10\x06\x12\x15\n" +
+	"\x11ENTRY_KIND_REFUND\x10\a\x12\x15\n" +
+	"\x11ENTRY_KIND_EXPIRE\x10\b\x12\x13\n" +
+	"\x0fENTRY_KIND_VOID\x10\t*J\n" +
+	"\aJournal\x12\x17\n" +
+	"\x13JOURNAL_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fJOURNAL_CREDITS\x10\x01\x12\x11\n" +
+	"\rJOURNAL_AUDIT\x10\x022\x86\x04\n" +
 	"\rCreditService\x12T\n" +
 	"\rChangeCredits\x12 .greylag.v1.ChangeCreditsRequest\x1a!.greylag.v1.ChangeCreditsResponse\x12Q\n" +
 	"\fListBalances\x12\x1f.greylag.v1.ListBalancesRequest\x1a .greylag.v1.ListBalancesResponse\x12\\\n" +
@@ -2106,78 +2358,89 @@ func file_greylag_v1_credit_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_credit_proto_rawDescData
 }
 
+var file_greylag_v1_credit_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_greylag_v1_credit_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_greylag_v1_credit_proto_goTypes = []any{
-	(*BucketScope)(nil),             // 0: greylag.v1.BucketScope
-	(*ChangeCreditsRequest)(nil),    // 1: greylag.v1.ChangeCreditsRequest
-	(*ChangeCreditsResponse)(nil),   // 2: greylag.v1.ChangeCreditsResponse
-	(*ListBalancesRequest)(nil),     // 3: greylag.v1.ListBalancesRequest
-	(*Balance)(nil),                 // 4: greylag.v1.Balance
-	(*Bucket)(nil),                  // 5: greylag.v1.Bucket
-	(*ListBalancesResponse)(nil),    // 6: greylag.v1.ListBalancesResponse
-	(*StreamStatementRequest)(nil),  // 7: greylag.v1.StreamStatementRequest
-	(*StreamStatementResponse)(nil), // 8: greylag.v1.StreamStatementResponse
-	(*JournalEntry)(nil),            // 9: greylag.v1.JournalEntry
-	(*BilledGPUs)(nil),              // 10: greylag.v1.BilledGPUs
-	(*ListPricesRequest)(nil),       // 11: greylag.v1.ListPricesRequest
-	(*Price)(nil),                   // 12: greylag.v1.Price
-	(*ListPricesResponse)(nil),      // 13: greylag.v1.ListPricesResponse
-	(*QuoteJobsRequest)(nil),        // 14: greylag.v1.QuoteJobsRequest
-	(*QuoteJobsResponse)(nil),       // 15: greylag.v1.QuoteJobsResponse
-	(*VerifyJournalsRequest)(nil),   // 16: greylag.v1.VerifyJournalsRequest
-	(*VerifiedJournal)(nil),         // 17: greylag.v1.VerifiedJournal
-	(*VerifyJournalsResponse)(nil),  // 18: greylag.v1.VerifyJournalsResponse
-	(*timestamppb.Timestamp)(nil),   // 19: google.protobuf.Timestamp
-	(*Read)(nil),                    // 20: greylag.v1.Read
-	(*AsOf)(nil),                    // 21: greylag.v1.AsOf
-	(*JobSpec)(nil),                 // 22: greylag.v1.JobSpec
-	(*durationpb.Duration)(nil),     // 23: google.protobuf.Duration
+	(BucketClass)(0),                // 0: greylag.v1.BucketClass
+	(BudgetWindow)(0),               // 1: greylag.v1.BudgetWindow
+	(EntryKind)(0),                  // 2: greylag.v1.EntryKind
+	(Journal)(0),                    // 3: greylag.v1.Journal
+	(*BucketScope)(nil),             // 4: greylag.v1.BucketScope
+	(*ChangeCreditsRequest)(nil),    // 5: greylag.v1.ChangeCreditsRequest
+	(*ChangeCreditsResponse)(nil),   // 6: greylag.v1.ChangeCreditsResponse
+	(*ListBalancesRequest)(nil),     // 7: greylag.v1.ListBalancesRequest
+	(*Balance)(nil),                 // 8: greylag.v1.Balance
+	(*Bucket)(nil),                  // 9: greylag.v1.Bucket
+	(*ListBalancesResponse)(nil),    // 10: greylag.v1.ListBalancesResponse
+	(*StreamStatementRequest)(nil),  // 11: greylag.v1.StreamStatementRequest
+	(*StreamStatementResponse)(nil), // 12: greylag.v1.StreamStatementResponse
+	(*JournalEntry)(nil),            // 13: greylag.v1.JournalEntry
+	(*BilledGPUs)(nil),              // 14: greylag.v1.BilledGPUs
+	(*ListPricesRequest)(nil),       // 15: greylag.v1.ListPricesRequest
+	(*Price)(nil),                   // 16: greylag.v1.Price
+	(*ListPricesResponse)(nil),      // 17: greylag.v1.ListPricesResponse
+	(*QuoteJobsRequest)(nil),        // 18: greylag.v1.QuoteJobsRequest
+	(*QuoteJobsResponse)(nil),       // 19: greylag.v1.QuoteJobsResponse
+	(*VerifyJournalsRequest)(nil),   // 20: greylag.v1.VerifyJournalsRequest
+	(*VerifiedJournal)(nil),         // 21: greylag.v1.VerifiedJournal
+	(*VerifyJournalsResponse)(nil),  // 22: greylag.v1.VerifyJournalsResponse
+	(*timestamppb.Timestamp)(nil),   // 23: google.protobuf.Timestamp
+	(*Read)(nil),                    // 24: greylag.v1.Read
+	(*AsOf)(nil),                    // 25: greylag.v1.AsOf
+	(*JobSpec)(nil),                 // 26: greylag.v1.JobSpec
+	(*durationpb.Duration)(nil),     // 27: google.protobuf.Duration
 }
 var file_greylag_v1_credit_proto_depIdxs = []int32{
-	19, // 0: greylag.v1.ChangeCreditsRequest.effective:type_name -> google.protobuf.Timestamp
-	19, // 1: greylag.v1.ChangeCreditsRequest.expires:type_name -> google.protobuf.Timestamp
-	0,  // 2: greylag.v1.ChangeCreditsRequest.scope:type_name -> greylag.v1.BucketScope
-	19, // 3: greylag.v1.ChangeCreditsResponse.done_at:type_name -> google.protobuf.Timestamp
-	20, // 4: greylag.v1.ListBalancesRequest.read:type_name -> greylag.v1.Read
-	0,  // 5: greylag.v1.ListBalancesRequest.job:type_name -> greylag.v1.BucketScope
-	5,  // 6: greylag.v1.Balance.buckets:type_name -> greylag.v1.Bucket
-	19, // 7: greylag.v1.Bucket.effective:type_name -> google.protobuf.Timestamp
-	19, // 8: greylag.v1.Bucket.expires:type_name -> google.protobuf.Timestamp
-	0,  // 9: greylag.v1.Bucket.scope:type_name -> greylag.v1.BucketScope
-	4,  // 10: greylag.v1.ListBalancesResponse.balances:type_name -> greylag.v1.Balance
-	21, // 11: greylag.v1.ListBalancesResponse.as_of:type_name -> greylag.v1.AsOf
-	19, // 12: greylag.v1.StreamStatementRequest.from:type_name -> google.protobuf.Timestamp
-	19, // 13: greylag.v1.StreamStatementRequest.before:type_name -> google.protobuf.Timestamp
-	9,  // 14: greylag.v1.StreamStatementResponse.entry:type_name -> greylag.v1.JournalEntry
-	19, // 15: greylag.v1.JournalEntry.at:type_name -> google.protobuf.Timestamp
-	19, // 16: greylag.v1.JournalEntry.effective:type_name -> google.protobuf.Timestamp
-	10, // 17: greylag.v1.JournalEntry.bill:type_name -> greylag.v1.BilledGPUs
-	19, // 18: greylag.v1.BilledGPUs.since:type_name -> google.protobuf.Timestamp
-	20, // 19: greylag.v1.ListPricesRequest.read:type_name -> greylag.v1.Read
-	19, // 20: greylag.v1.Price.from:type_name -> google.protobuf.Timestamp
-	12, // 21: greylag.v1.ListPricesResponse.prices:type_name -> greylag.v1.Price
-	21, // 22: greylag.v1.ListPricesResponse.as_of:type_name -> greylag.v1.AsOf
-	22, // 23: greylag.v1.QuoteJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	12, // 24: greylag.v1.QuoteJobsResponse.rates:type_name -> greylag.v1.Price
-	23, // 25: greylag.v1.QuoteJobsResponse.ahead:type_name -> google.protobuf.Duration
-	17, // 26: greylag.v1.VerifyJournalsResponse.journals:type_name -> greylag.v1.VerifiedJournal
-	1,  // 27: greylag.v1.CreditService.ChangeCredits:input_type -> greylag.v1.ChangeCreditsRequest
-	3,  // 28: greylag.v1.CreditService.ListBalances:input_type -> greylag.v1.ListBalancesRequest
-	7,  // 29: greylag.v1.CreditService.StreamStatement:input_type -> greylag.v1.StreamStatementRequest
-	11, // 30: greylag.v1.CreditService.ListPrices:input_type -> greylag.v1.ListPricesRequest
-	14, // 31: greylag.v1.CreditService.QuoteJobs:input_type -> greylag.v1.QuoteJobsRequest
-	16, // 32: greylag.v1.CreditService.VerifyJournals:input_type -> greylag.v1.VerifyJournalsRequest
-	2,  // 33: greylag.v1.CreditService.ChangeCredits:output_type -> greylag.v1.ChangeCreditsResponse
-	6,  // 34: greylag.v1.CreditService.ListBalances:output_type -> greylag.v1.ListBalancesResponse
-	8,  // 35: greylag.v1.CreditService.StreamStatement:output_type -> greylag.v1.StreamStatementResponse
-	13, // 36: greylag.v1.CreditService.ListPrices:output_type -> greylag.v1.ListPricesResponse
-	15, // 37: greylag.v1.CreditService.QuoteJobs:output_type -> greylag.v1.QuoteJobsResponse
-	18, // 38: greylag.v1.CreditService.VerifyJournals:output_type -> greylag.v1.VerifyJournalsResponse
-	33, // [33:39] is the sub-list for method output_type
-	27, // [27:33] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	23, // 0: greylag.v1.ChangeCreditsRequest.effective:type_name -> google.protobuf.Timestamp
+	0,  // 1: greylag.v1.ChangeCreditsRequest.class:type_name -> greylag.v1.BucketClass
+	23, // 2: greylag.v1.ChangeCreditsRequest.expires:type_name -> google.protobuf.Timestamp
+	4,  // 3: greylag.v1.ChangeCreditsRequest.scope:type_name -> greylag.v1.BucketScope
+	1,  // 4: greylag.v1.ChangeCreditsRequest.window:type_name -> greylag.v1.BudgetWindow
+	23, // 5: greylag.v1.ChangeCreditsResponse.done_at:type_name -> google.protobuf.Timestamp
+	24, // 6: greylag.v1.ListBalancesRequest.read:type_name -> greylag.v1.Read
+	4,  // 7: greylag.v1.ListBalancesRequest.job:type_name -> greylag.v1.BucketScope
+	1,  // 8: greylag.v1.Balance.window:type_name -> greylag.v1.BudgetWindow
+	9,  // 9: greylag.v1.Balance.buckets:type_name -> greylag.v1.Bucket
+	0,  // 10: greylag.v1.Bucket.class:type_name -> greylag.v1.BucketClass
+	23, // 11: greylag.v1.Bucket.effective:type_name -> google.protobuf.Timestamp
+	23, // 12: greylag.v1.Bucket.expires:type_name -> google.protobuf.Timestamp
+	4,  // 13: greylag.v1.Bucket.scope:type_name -> greylag.v1.BucketScope
+	8,  // 14: greylag.v1.ListBalancesResponse.balances:type_name -> greylag.v1.Balance
+	25, // 15: greylag.v1.ListBalancesResponse.as_of:type_name -> greylag.v1.AsOf
+	23, // 16: greylag.v1.StreamStatementRequest.from:type_name -> google.protobuf.Timestamp
+	23, // 17: greylag.v1.StreamStatementRequest.before:type_name -> google.protobuf.Timestamp
+	13, // 18: greylag.v1.StreamStatementResponse.entry:type_name -> greylag.v1.JournalEntry
+	23, // 19: greylag.v1.JournalEntry.at:type_name -> google.protobuf.Timestamp
+	23, // 20: greylag.v1.JournalEntry.effective:type_name -> google.protobuf.Timestamp
+	2,  // 21: greylag.v1.JournalEntry.kind:type_name -> greylag.v1.EntryKind
+	14, // 22: greylag.v1.JournalEntry.bill:type_name -> greylag.v1.BilledGPUs
+	23, // 23: greylag.v1.BilledGPUs.since:type_name -> google.protobuf.Timestamp
+	24, // 24: greylag.v1.ListPricesRequest.read:type_name -> greylag.v1.Read
+	23, // 25: greylag.v1.Price.from:type_name -> google.protobuf.Timestamp
+	16, // 26: greylag.v1.ListPricesResponse.prices:type_name -> greylag.v1.Price
+	25, // 27: greylag.v1.ListPricesResponse.as_of:type_name -> greylag.v1.AsOf
+	26, // 28: greylag.v1.QuoteJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	16, // 29: greylag.v1.QuoteJobsResponse.rates:type_name -> greylag.v1.Price
+	27, // 30: greylag.v1.QuoteJobsResponse.ahead:type_name -> google.protobuf.Duration
+	3,  // 31: greylag.v1.VerifiedJournal.name:type_name -> greylag.v1.Journal
+	21, // 32: greylag.v1.VerifyJournalsResponse.journals:type_name -> greylag.v1.VerifiedJournal
+	5,  // 33: greylag.v1.CreditService.ChangeCredits:input_type -> greylag.v1.ChangeCreditsRequest
+	7,  // 34: greylag.v1.CreditService.ListBalances:input_type -> greylag.v1.ListBalancesRequest
+	11, // 35: greylag.v1.CreditService.StreamStatement:input_type -> greylag.v1.StreamStatementRequest
+	15, // 36: greylag.v1.CreditService.ListPrices:input_type -> greylag.v1.ListPricesRequest
+	18, // 37: greylag.v1.CreditService.QuoteJobs:input_type -> greylag.v1.QuoteJobsRequest
+	20, // 38: greylag.v1.CreditService.VerifyJournals:input_type -> greylag.v1.VerifyJournalsRequest
+	6,  // 39: greylag.v1.CreditService.ChangeCredits:output_type -> greylag.v1.ChangeCreditsResponse
+	10, // 40: greylag.v1.CreditService.ListBalances:output_type -> greylag.v1.ListBalancesResponse
+	12, // 41: greylag.v1.CreditService.StreamStatement:output_type -> greylag.v1.StreamStatementResponse
+	17, // 42: greylag.v1.CreditService.ListPrices:output_type -> greylag.v1.ListPricesResponse
+	19, // 43: greylag.v1.CreditService.QuoteJobs:output_type -> greylag.v1.QuoteJobsResponse
+	22, // 44: greylag.v1.CreditService.VerifyJournals:output_type -> greylag.v1.VerifyJournalsResponse
+	39, // [39:45] is the sub-list for method output_type
+	33, // [33:39] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_credit_proto_init() }
@@ -2195,13 +2458,14 @@ func file_greylag_v1_credit_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_credit_proto_rawDesc), len(file_greylag_v1_credit_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      4,
 			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_greylag_v1_credit_proto_goTypes,
 		DependencyIndexes: file_greylag_v1_credit_proto_depIdxs,
+		EnumInfos:         file_greylag_v1_credit_proto_enumTypes,
 		MessageInfos:      file_greylag_v1_credit_proto_msgTypes,
 	}.Build()
 	File_greylag_v1_credit_proto = out.File

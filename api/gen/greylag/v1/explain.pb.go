@@ -320,7 +320,7 @@ type Unmet struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	State         JobState               `protobuf:"varint,3,opt,name=state,proto3,enum=greylag.v1.JobState" json:"state,omitempty"`
 	Dependency    string                 `protobuf:"bytes,4,opt,name=dependency,proto3" json:"dependency,omitempty"` // such as "afterok:12"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -370,11 +370,11 @@ func (x *Unmet) GetUser() string {
 	return ""
 }
 
-func (x *Unmet) GetState() string {
+func (x *Unmet) GetState() JobState {
 	if x != nil {
 		return x.State
 	}
-	return ""
+	return JobState_JOB_STATE_UNSPECIFIED
 }
 
 func (x *Unmet) GetDependency() string {
@@ -803,7 +803,7 @@ type Note struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"` // of the log entry that said so
 	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason        Reason                 `protobuf:"varint,3,opt,name=reason,proto3,enum=greylag.v1.Reason" json:"reason,omitempty"`
 	Planned       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=planned,proto3" json:"planned,omitempty"`
 	Promised      bool                   `protobuf:"varint,5,opt,name=promised,proto3" json:"promised,omitempty"` // planned is a promise
 	Broken        string                 `protobuf:"bytes,6,opt,name=broken,proto3" json:"broken,omitempty"`      // why an earlier promise is not kept
@@ -855,11 +855,11 @@ func (x *Note) GetTime() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Note) GetReason() string {
+func (x *Note) GetReason() Reason {
 	if x != nil {
 		return x.Reason
 	}
-	return ""
+	return Reason_REASON_UNSPECIFIED
 }
 
 func (x *Note) GetPlanned() *timestamppb.Timestamp {
@@ -1062,7 +1062,7 @@ type PlannedJob struct {
 	Job       string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	User      string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
 	Partition string                 `protobuf:"bytes,3,opt,name=partition,proto3" json:"partition,omitempty"`
-	State     string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`
+	State     JobState               `protobuf:"varint,4,opt,name=state,proto3,enum=greylag.v1.JobState" json:"state,omitempty"`
 	Start     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=start,proto3" json:"start,omitempty"`
 	End       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=end,proto3" json:"end,omitempty"`            // at the latest; absent when it has no time limit
 	Promised  bool                   `protobuf:"varint,7,opt,name=promised,proto3" json:"promised,omitempty"` // start is a promise
@@ -1126,11 +1126,11 @@ func (x *PlannedJob) GetPartition() string {
 	return ""
 }
 
-func (x *PlannedJob) GetState() string {
+func (x *PlannedJob) GetState() JobState {
 	if x != nil {
 		return x.State
 	}
-	return ""
+	return JobState_JOB_STATE_UNSPECIFIED
 }
 
 func (x *PlannedJob) GetStart() *timestamppb.Timestamp {
@@ -1212,11 +1212,11 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"unmet_more\x18\x19 \x01(\x05R\tunmetMore\x123\n" +
 	"\blicences\x18\x1a \x03(\v2\x17.greylag.v1.LicenceInfoR\blicences\x124\n" +
 	"\bclear_up\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\aclearUpJ\x04\b\n" +
-	"\x10\v\"c\n" +
+	"\x10\v\"y\n" +
 	"\x05Unmet\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
-	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
-	"\x05state\x18\x03 \x01(\tR\x05state\x12\x1e\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12*\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x14.greylag.v1.JobStateR\x05state\x12\x1e\n" +
 	"\n" +
 	"dependency\x18\x04 \x01(\tR\n" +
 	"dependency\"\xa3\x01\n" +
@@ -1249,11 +1249,11 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05total\x18\x02 \x01(\x03R\x05total\x12\x12\n" +
 	"\x04used\x18\x03 \x01(\x03R\x04used\x12\x16\n" +
-	"\x06wanted\x18\x04 \x01(\x03R\x06wanted\"\xce\x01\n" +
+	"\x06wanted\x18\x04 \x01(\x03R\x06wanted\"\xe2\x01\n" +
 	"\x04Note\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12.\n" +
-	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\x124\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12*\n" +
+	"\x06reason\x18\x03 \x01(\x0e2\x12.greylag.v1.ReasonR\x06reason\x124\n" +
 	"\aplanned\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aplanned\x12\x1a\n" +
 	"\bpromised\x18\x05 \x01(\bR\bpromised\x12\x16\n" +
 	"\x06broken\x18\x06 \x01(\tR\x06broken\"3\n" +
@@ -1267,13 +1267,13 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"\bexpected\x18\x04 \x01(\bR\bexpected\"d\n" +
 	"\x0fGetPlanResponse\x12*\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x16.greylag.v1.PlannedJobR\x04jobs\x12%\n" +
-	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xdb\x02\n" +
+	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xf1\x02\n" +
 	"\n" +
 	"PlannedJob\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1c\n" +
-	"\tpartition\x18\x03 \x01(\tR\tpartition\x12\x14\n" +
-	"\x05state\x18\x04 \x01(\tR\x05state\x120\n" +
+	"\tpartition\x18\x03 \x01(\tR\tpartition\x12*\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x14.greylag.v1.JobStateR\x05state\x120\n" +
 	"\x05start\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
 	"\x03end\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\x12\x1a\n" +
 	"\bpromised\x18\a \x01(\bR\bpromised\x12+\n" +
@@ -1315,7 +1315,9 @@ var file_greylag_v1_explain_proto_goTypes = []any{
 	(*AsOf)(nil),                  // 16: greylag.v1.AsOf
 	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
 	(*durationpb.Duration)(nil),   // 18: google.protobuf.Duration
-	(*Licence)(nil),               // 19: greylag.v1.Licence
+	(JobState)(0),                 // 19: greylag.v1.JobState
+	(*Licence)(nil),               // 20: greylag.v1.Licence
+	(Reason)(0),                   // 21: greylag.v1.Reason
 }
 var file_greylag_v1_explain_proto_depIdxs = []int32{
 	14, // 0: greylag.v1.ExplainJobRequest.read:type_name -> greylag.v1.Read
@@ -1334,27 +1336,30 @@ var file_greylag_v1_explain_proto_depIdxs = []int32{
 	2,  // 13: greylag.v1.ExplainJobResponse.unmet:type_name -> greylag.v1.Unmet
 	8,  // 14: greylag.v1.ExplainJobResponse.licences:type_name -> greylag.v1.LicenceInfo
 	18, // 15: greylag.v1.ExplainJobResponse.clear_up:type_name -> google.protobuf.Duration
-	17, // 16: greylag.v1.KeptNodes.start:type_name -> google.protobuf.Timestamp
-	17, // 17: greylag.v1.KeptNodes.end:type_name -> google.protobuf.Timestamp
-	17, // 18: greylag.v1.Rival.planned:type_name -> google.protobuf.Timestamp
-	17, // 19: greylag.v1.Awaited.silent:type_name -> google.protobuf.Timestamp
-	17, // 20: greylag.v1.Awaited.given_up:type_name -> google.protobuf.Timestamp
-	17, // 21: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
-	19, // 22: greylag.v1.Holder.licences:type_name -> greylag.v1.Licence
-	17, // 23: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
-	17, // 24: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
-	14, // 25: greylag.v1.GetPlanRequest.read:type_name -> greylag.v1.Read
-	13, // 26: greylag.v1.GetPlanResponse.jobs:type_name -> greylag.v1.PlannedJob
-	16, // 27: greylag.v1.GetPlanResponse.as_of:type_name -> greylag.v1.AsOf
-	17, // 28: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
-	17, // 29: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
-	10, // 30: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
-	17, // 31: greylag.v1.PlannedJob.expected:type_name -> google.protobuf.Timestamp
-	32, // [32:32] is the sub-list for method output_type
-	32, // [32:32] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	19, // 16: greylag.v1.Unmet.state:type_name -> greylag.v1.JobState
+	17, // 17: greylag.v1.KeptNodes.start:type_name -> google.protobuf.Timestamp
+	17, // 18: greylag.v1.KeptNodes.end:type_name -> google.protobuf.Timestamp
+	17, // 19: greylag.v1.Rival.planned:type_name -> google.protobuf.Timestamp
+	17, // 20: greylag.v1.Awaited.silent:type_name -> google.protobuf.Timestamp
+	17, // 21: greylag.v1.Awaited.given_up:type_name -> google.protobuf.Timestamp
+	17, // 22: greylag.v1.Holder.ends:type_name -> google.protobuf.Timestamp
+	20, // 23: greylag.v1.Holder.licences:type_name -> greylag.v1.Licence
+	17, // 24: greylag.v1.Note.time:type_name -> google.protobuf.Timestamp
+	21, // 25: greylag.v1.Note.reason:type_name -> greylag.v1.Reason
+	17, // 26: greylag.v1.Note.planned:type_name -> google.protobuf.Timestamp
+	14, // 27: greylag.v1.GetPlanRequest.read:type_name -> greylag.v1.Read
+	13, // 28: greylag.v1.GetPlanResponse.jobs:type_name -> greylag.v1.PlannedJob
+	16, // 29: greylag.v1.GetPlanResponse.as_of:type_name -> greylag.v1.AsOf
+	19, // 30: greylag.v1.PlannedJob.state:type_name -> greylag.v1.JobState
+	17, // 31: greylag.v1.PlannedJob.start:type_name -> google.protobuf.Timestamp
+	17, // 32: greylag.v1.PlannedJob.end:type_name -> google.protobuf.Timestamp
+	10, // 33: greylag.v1.PlannedJob.hosts:type_name -> greylag.v1.NodeShare
+	17, // 34: greylag.v1.PlannedJob.expected:type_name -> google.protobuf.Timestamp
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_explain_proto_init() }

@@ -25,6 +25,718 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// JobState is the state of a job. The states from COMPLETED on are final.
+type JobState int32
+
+const (
+	JobState_JOB_STATE_UNSPECIFIED   JobState = 0
+	JobState_JOB_STATE_PENDING       JobState = 1
+	JobState_JOB_STATE_CONFIGURING   JobState = 2
+	JobState_JOB_STATE_RUNNING       JobState = 3
+	JobState_JOB_STATE_SUSPENDED     JobState = 4
+	JobState_JOB_STATE_COMPLETING    JobState = 5
+	JobState_JOB_STATE_COMPLETED     JobState = 6
+	JobState_JOB_STATE_FAILED        JobState = 7
+	JobState_JOB_STATE_CANCELLED     JobState = 8
+	JobState_JOB_STATE_TIMEOUT       JobState = 9
+	JobState_JOB_STATE_DEADLINE      JobState = 10
+	JobState_JOB_STATE_PREEMPTED     JobState = 11
+	JobState_JOB_STATE_NODE_FAIL     JobState = 12
+	JobState_JOB_STATE_OUT_OF_MEMORY JobState = 13
+)
+
+// Enum value maps for JobState.
+var (
+	JobState_name = map[int32]string{
+		0:  "JOB_STATE_UNSPECIFIED",
+		1:  "JOB_STATE_PENDING",
+		2:  "JOB_STATE_CONFIGURING",
+		3:  "JOB_STATE_RUNNING",
+		4:  "JOB_STATE_SUSPENDED",
+		5:  "JOB_STATE_COMPLETING",
+		6:  "JOB_STATE_COMPLETED",
+		7:  "JOB_STATE_FAILED",
+		8:  "JOB_STATE_CANCELLED",
+		9:  "JOB_STATE_TIMEOUT",
+		10: "JOB_STATE_DEADLINE",
+		11: "JOB_STATE_PREEMPTED",
+		12: "JOB_STATE_NODE_FAIL",
+		13: "JOB_STATE_OUT_OF_MEMORY",
+	}
+	JobState_value = map[string]int32{
+		"JOB_STATE_UNSPECIFIED":   0,
+		"JOB_STATE_PENDING":       1,
+		"JOB_STATE_CONFIGURING":   2,
+		"JOB_STATE_RUNNING":       3,
+		"JOB_STATE_SUSPENDED":     4,
+		"JOB_STATE_COMPLETING":    5,
+		"JOB_STATE_COMPLETED":     6,
+		"JOB_STATE_FAILED":        7,
+		"JOB_STATE_CANCELLED":     8,
+		"JOB_STATE_TIMEOUT":       9,
+		"JOB_STATE_DEADLINE":      10,
+		"JOB_STATE_PREEMPTED":     11,
+		"JOB_STATE_NODE_FAIL":     12,
+		"JOB_STATE_OUT_OF_MEMORY": 13,
+	}
+)
+
+func (x JobState) Enum() *JobState {
+	p := new(JobState)
+	*p = x
+	return p
+}
+
+func (x JobState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (JobState) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[0].Descriptor()
+}
+
+func (JobState) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[0]
+}
+
+func (x JobState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use JobState.Descriptor instead.
+func (JobState) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{0}
+}
+
+// Reason is why a job is pending, or ended as it did.
+type Reason int32
+
+const (
+	Reason_REASON_UNSPECIFIED                           Reason = 0
+	Reason_REASON_NONE                                  Reason = 1
+	Reason_REASON_PRIORITY                              Reason = 2
+	Reason_REASON_RESOURCES                             Reason = 3
+	Reason_REASON_DEPENDENCY                            Reason = 4
+	Reason_REASON_DEPENDENCY_NEVER_SATISFIED            Reason = 5
+	Reason_REASON_BEGIN_TIME                            Reason = 6
+	Reason_REASON_JOB_HELD_USER                         Reason = 7
+	Reason_REASON_JOB_HELD_ADMIN                        Reason = 8
+	Reason_REASON_JOB_ARRAY_TASK_LIMIT                  Reason = 9
+	Reason_REASON_PARTITION_DOWN                        Reason = 10
+	Reason_REASON_PARTITION_NODE_LIMIT                  Reason = 11
+	Reason_REASON_PARTITION_TIME_LIMIT                  Reason = 12
+	Reason_REASON_REQ_NODE_NOT_AVAIL                    Reason = 13
+	Reason_REASON_BAD_CONSTRAINTS                       Reason = 14
+	Reason_REASON_JOB_LAUNCH_FAILURE                    Reason = 15
+	Reason_REASON_JOB_HOLD_MAX_REQUEUE                  Reason = 16
+	Reason_REASON_NON_ZERO_EXIT_CODE                    Reason = 17
+	Reason_REASON_TIME_LIMIT                            Reason = 18
+	Reason_REASON_OUT_OF_MEMORY                         Reason = 19
+	Reason_REASON_NODE_FAIL                             Reason = 20
+	Reason_REASON_CANCELLED                             Reason = 21
+	Reason_REASON_IMAGE_FAILED                          Reason = 22
+	Reason_REASON_DEADLINE                              Reason = 23
+	Reason_REASON_SYSTEM_FAILURE                        Reason = 24
+	Reason_REASON_RESERVATION                           Reason = 25
+	Reason_REASON_INVALID_ACCOUNT                       Reason = 26
+	Reason_REASON_ASSOC_GRP_GRES                        Reason = 27
+	Reason_REASON_ASSOC_GRP_CPU_LIMIT                   Reason = 28
+	Reason_REASON_ASSOC_GRP_MEM_LIMIT                   Reason = 29
+	Reason_REASON_ASSOC_GRP_NODE_LIMIT                  Reason = 30
+	Reason_REASON_ASSOC_GRP_LICENSE                     Reason = 31
+	Reason_REASON_ASSOC_GRP_JOBS_LIMIT                  Reason = 32
+	Reason_REASON_ASSOC_GRP_WALL_LIMIT                  Reason = 33
+	Reason_REASON_ASSOC_GRP_GRES_MINUTES                Reason = 34
+	Reason_REASON_ASSOC_GRP_GRES_RUN_MINUTES            Reason = 35
+	Reason_REASON_ASSOC_MAX_GRES_PER_JOB                Reason = 36
+	Reason_REASON_ASSOC_MAX_JOBS_LIMIT                  Reason = 37
+	Reason_REASON_ASSOC_MAX_WALL_DURATION_PER_JOB_LIMIT Reason = 38
+	Reason_REASON_ASSOC_MAX_GRES_MINUTES_PER_JOB        Reason = 39
+	Reason_REASON_QOS_GRP_GRES                          Reason = 40
+	Reason_REASON_QOS_GRP_CPU_LIMIT                     Reason = 41
+	Reason_REASON_QOS_GRP_MEM_LIMIT                     Reason = 42
+	Reason_REASON_QOS_GRP_NODE_LIMIT                    Reason = 43
+	Reason_REASON_QOS_GRP_LICENSE                       Reason = 44
+	Reason_REASON_QOS_GRP_JOBS_LIMIT                    Reason = 45
+	Reason_REASON_QOS_GRP_GRES_RUN_MINUTES              Reason = 46
+	Reason_REASON_QOS_MAX_GRES_PER_JOB                  Reason = 47
+	Reason_REASON_QOS_MAX_GRES_MINUTES_PER_JOB          Reason = 48
+	Reason_REASON_QOS_MAX_JOBS_PER_USER_LIMIT           Reason = 49
+	Reason_REASON_MAX_JOBS_PER_ACCOUNT                  Reason = 50
+	Reason_REASON_QOS_MAX_GRES_PER_USER                 Reason = 51
+	Reason_REASON_MAX_GRES_PER_ACCOUNT                  Reason = 52
+	Reason_REASON_LICENSES                              Reason = 53
+	Reason_REASON_INSUFFICIENT_CREDITS                  Reason = 54
+	Reason_REASON_PREEMPTED                             Reason = 55
+	Reason_REASON_ASSOC_MAX_GRES_PER_NODE               Reason = 56
+	Reason_REASON_QOS_MAX_GRES_PER_NODE                 Reason = 57
+	Reason_REASON_QOS_MIN_GRES                          Reason = 58
+	Reason_REASON_INVALID_QOS                           Reason = 59
+	Reason_REASON_ACCOUNT_NOT_ALLOWED                   Reason = 60
+)
+
+// Enum value maps for Reason.
+var (
+	Reason_name = map[int32]string{
+		0:  "REASON_UNSPECIFIED",
+		1:  "REASON_NONE",
+		2:  "REASON_PRIORITY",
+		3:  "REASON_RESOURCES",
+		4:  "REASON_DEPENDENCY",
+		5:  "REASON_DEPENDENCY_NEVER_SATISFIED",
+		6:  "REASON_BEGIN_TIME",
+		7:  "REASON_JOB_HELD_USER",
+		8:  "REASON_JOB_HELD_ADMIN",
+		9:  "REASON_JOB_ARRAY_TASK_LIMIT",
+		10: "REASON_PARTITION_DOWN",
+		11: "REASON_PARTITION_NODE_LIMIT",
+		12: "REASON_PARTITION_TIME_LIMIT",
+		13: "REASON_REQ_NODE_NOT_AVAIL",
+		14: "REASON_BAD_CONSTRAINTS",
+		15: "REASON_JOB_LAUNCH_FAILURE",
+		16: "REASON_JOB_HOLD_MAX_REQUEUE",
+		17: "REASON_NON_ZERO_EXIT_CODE",
+		18: "REASON_TIME_LIMIT",
+		19: "REASON_OUT_OF_MEMORY",
+		20: "REASON_NODE_FAIL",
+		21: "REASON_CANCELLED",
+		22: "REASON_IMAGE_FAILED",
+		23: "REASON_DEADLINE",
+		24: "REASON_SYSTEM_FAILURE",
+		25: "REASON_RESERVATION",
+		26: "REASON_INVALID_ACCOUNT",
+		27: "REASON_ASSOC_GRP_GRES",
+		28: "REASON_ASSOC_GRP_CPU_LIMIT",
+		29: "REASON_ASSOC_GRP_MEM_LIMIT",
+		30: "REASON_ASSOC_GRP_NODE_LIMIT",
+		31: "REASON_ASSOC_GRP_LICENSE",
+		32: "REASON_ASSOC_GRP_JOBS_LIMIT",
+		33: "REASON_ASSOC_GRP_WALL_LIMIT",
+		34: "REASON_ASSOC_GRP_GRES_MINUTES",
+		35: "REASON_ASSOC_GRP_GRES_RUN_MINUTES",
+		36: "REASON_ASSOC_MAX_GRES_PER_JOB",
+		37: "REASON_ASSOC_MAX_JOBS_LIMIT",
+		38: "REASON_ASSOC_MAX_WALL_DURATION_PER_JOB_LIMIT",
+		39: "REASON_ASSOC_MAX_GRES_MINUTES_PER_JOB",
+		40: "REASON_QOS_GRP_GRES",
+		41: "REASON_QOS_GRP_CPU_LIMIT",
+		42: "REASON_QOS_GRP_MEM_LIMIT",
+		43: "REASON_QOS_GRP_NODE_LIMIT",
+		44: "REASON_QOS_GRP_LICENSE",
+		45: "REASON_QOS_GRP_JOBS_LIMIT",
+		46: "REASON_QOS_GRP_GRES_RUN_MINUTES",
+		47: "REASON_QOS_MAX_GRES_PER_JOB",
+		48: "REASON_QOS_MAX_GRES_MINUTES_PER_JOB",
+		49: "REASON_QOS_MAX_JOBS_PER_USER_LIMIT",
+		50: "REASON_MAX_JOBS_PER_ACCOUNT",
+		51: "REASON_QOS_MAX_GRES_PER_USER",
+		52: "REASON_MAX_GRES_PER_ACCOUNT",
+		53: "REASON_LICENSES",
+		54: "REASON_INSUFFICIENT_CREDITS",
+		55: "REASON_PREEMPTED",
+		56: "REASON_ASSOC_MAX_GRES_PER_NODE",
+		57: "REASON_QOS_MAX_GRES_PER_NODE",
+		58: "REASON_QOS_MIN_GRES",
+		59: "REASON_INVALID_QOS",
+		60: "REASON_ACCOUNT_NOT_ALLOWED",
+	}
+	Reason_value = map[string]int32{
+		"REASON_UNSPECIFIED":                           0,
+		"REASON_NONE":                                  1,
+		"REASON_PRIORITY":                              2,
+		"REASON_RESOURCES":                             3,
+		"REASON_DEPENDENCY":                            4,
+		"REASON_DEPENDENCY_NEVER_SATISFIED":            5,
+		"REASON_BEGIN_TIME":                            6,
+		"REASON_JOB_HELD_USER":                         7,
+		"REASON_JOB_HELD_ADMIN":                        8,
+		"REASON_JOB_ARRAY_TASK_LIMIT":                  9,
+		"REASON_PARTITION_DOWN":                        10,
+		"REASON_PARTITION_NODE_LIMIT":                  11,
+		"REASON_PARTITION_TIME_LIMIT":                  12,
+		"REASON_REQ_NODE_NOT_AVAIL":                    13,
+		"REASON_BAD_CONSTRAINTS":                       14,
+		"REASON_JOB_LAUNCH_FAILURE":                    15,
+		"REASON_JOB_HOLD_MAX_REQUEUE":                  16,
+		"REASON_NON_ZERO_EXIT_CODE":                    17,
+		"REASON_TIME_LIMIT":                            18,
+		"REASON_OUT_OF_MEMORY":                         19,
+		"REASON_NODE_FAIL":                             20,
+		"REASON_CANCELLED":                             21,
+		"REASON_IMAGE_FAILED":                          22,
+		"REASON_DEADLINE":                              23,
+		"REASON_SYSTEM_FAILURE":                        24,
+		"REASON_RESERVATION":                           25,
+		"REASON_INVALID_ACCOUNT":                       26,
+		"REASON_ASSOC_GRP_GRES":                        27,
+		"REASON_ASSOC_GRP_CPU_LIMIT":                   28,
+		"REASON_ASSOC_GRP_MEM_LIMIT":                   29,
+		"REASON_ASSOC_GRP_NODE_LIMIT":                  30,
+		"REASON_ASSOC_GRP_LICENSE":                     31,
+		"REASON_ASSOC_GRP_JOBS_LIMIT":                  32,
+		"REASON_ASSOC_GRP_WALL_LIMIT":                  33,
+		"REASON_ASSOC_GRP_GRES_MINUTES":                34,
+		"REASON_ASSOC_GRP_GRES_RUN_MINUTES":            35,
+		"REASON_ASSOC_MAX_GRES_PER_JOB":                36,
+		"REASON_ASSOC_MAX_JOBS_LIMIT":                  37,
+		"REASON_ASSOC_MAX_WALL_DURATION_PER_JOB_LIMIT": 38,
+		"REASON_ASSOC_MAX_GRES_MINUTES_PER_JOB":        39,
+		"REASON_QOS_GRP_GRES":                          40,
+		"REASON_QOS_GRP_CPU_LIMIT":                     41,
+		"REASON_QOS_GRP_MEM_LIMIT":                     42,
+		"REASON_QOS_GRP_NODE_LIMIT":                    43,
+		"REASON_QOS_GRP_LICENSE":                       44,
+		"REASON_QOS_GRP_JOBS_LIMIT":                    45,
+		"REASON_QOS_GRP_GRES_RUN_MINUTES":              46,
+		"REASON_QOS_MAX_GRES_PER_JOB":                  47,
+		"REASON_QOS_MAX_GRES_MINUTES_PER_JOB":          48,
+		"REASON_QOS_MAX_JOBS_PER_USER_LIMIT":           49,
+		"REASON_MAX_JOBS_PER_ACCOUNT":                  50,
+		"REASON_QOS_MAX_GRES_PER_USER":                 51,
+		"REASON_MAX_GRES_PER_ACCOUNT":                  52,
+		"REASON_LICENSES":                              53,
+		"REASON_INSUFFICIENT_CREDITS":                  54,
+		"REASON_PREEMPTED":                             55,
+		"REASON_ASSOC_MAX_GRES_PER_NODE":               56,
+		"REASON_QOS_MAX_GRES_PER_NODE":                 57,
+		"REASON_QOS_MIN_GRES":                          58,
+		"REASON_INVALID_QOS":                           59,
+		"REASON_ACCOUNT_NOT_ALLOWED":                   60,
+	}
+)
+
+func (x Reason) Enum() *Reason {
+	p := new(Reason)
+	*p = x
+	return p
+}
+
+func (x Reason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Reason) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[1].Descriptor()
+}
+
+func (Reason) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[1]
+}
+
+func (x Reason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Reason.Descriptor instead.
+func (Reason) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{1}
+}
+
+// Hold is who holds a job. Unspecified: it is not held.
+type Hold int32
+
+const (
+	Hold_HOLD_UNSPECIFIED Hold = 0
+	Hold_HOLD_USER        Hold = 1
+	Hold_HOLD_ADMIN       Hold = 2
+	Hold_HOLD_CREDITS     Hold = 3 // the account lacks credits
+)
+
+// Enum value maps for Hold.
+var (
+	Hold_name = map[int32]string{
+		0: "HOLD_UNSPECIFIED",
+		1: "HOLD_USER",
+		2: "HOLD_ADMIN",
+		3: "HOLD_CREDITS",
+	}
+	Hold_value = map[string]int32{
+		"HOLD_UNSPECIFIED": 0,
+		"HOLD_USER":        1,
+		"HOLD_ADMIN":       2,
+		"HOLD_CREDITS":     3,
+	}
+)
+
+func (x Hold) Enum() *Hold {
+	p := new(Hold)
+	*p = x
+	return p
+}
+
+func (x Hold) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Hold) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[2].Descriptor()
+}
+
+func (Hold) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[2]
+}
+
+func (x Hold) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Hold.Descriptor instead.
+func (Hold) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
+// Connect is the locality of the GPUs of a job. Unspecified: any.
+type Connect int32
+
+const (
+	Connect_CONNECT_UNSPECIFIED Connect = 0
+	Connect_CONNECT_ANY         Connect = 1
+	Connect_CONNECT_NVLINK      Connect = 2 // all GPUs of the job in one NVLink domain
+	Connect_CONNECT_NVLINK_NODE Connect = 3 // the GPUs of each node in one NVLink domain
+	Connect_CONNECT_LEAF        Connect = 4 // all nodes under one leaf switch
+)
+
+// Enum value maps for Connect.
+var (
+	Connect_name = map[int32]string{
+		0: "CONNECT_UNSPECIFIED",
+		1: "CONNECT_ANY",
+		2: "CONNECT_NVLINK",
+		3: "CONNECT_NVLINK_NODE",
+		4: "CONNECT_LEAF",
+	}
+	Connect_value = map[string]int32{
+		"CONNECT_UNSPECIFIED": 0,
+		"CONNECT_ANY":         1,
+		"CONNECT_NVLINK":      2,
+		"CONNECT_NVLINK_NODE": 3,
+		"CONNECT_LEAF":        4,
+	}
+)
+
+func (x Connect) Enum() *Connect {
+	p := new(Connect)
+	*p = x
+	return p
+}
+
+func (x Connect) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Connect) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[3].Descriptor()
+}
+
+func (Connect) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[3]
+}
+
+func (x Connect) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Connect.Descriptor instead.
+func (Connect) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
+}
+
+// MemorySource is the source of the memory of a job. Unspecified: the sizes of the request, or a
+// default if there are none.
+type MemorySource int32
+
+const (
+	MemorySource_MEMORY_SOURCE_UNSPECIFIED MemorySource = 0
+	MemorySource_MEMORY_SOURCE_PARTITION   MemorySource = 1 // only in answers: the sizes are defaults of the partition
+	MemorySource_MEMORY_SOURCE_SHARE       MemorySource = 2 // only in answers: each node's memory divided by its GPUs, or by its CPUs without GPUs
+	MemorySource_MEMORY_SOURCE_ALL         MemorySource = 3 // all memory of each node (--mem=0)
+)
+
+// Enum value maps for MemorySource.
+var (
+	MemorySource_name = map[int32]string{
+		0: "MEMORY_SOURCE_UNSPECIFIED",
+		1: "MEMORY_SOURCE_PARTITION",
+		2: "MEMORY_SOURCE_SHARE",
+		3: "MEMORY_SOURCE_ALL",
+	}
+	MemorySource_value = map[string]int32{
+		"MEMORY_SOURCE_UNSPECIFIED": 0,
+		"MEMORY_SOURCE_PARTITION":   1,
+		"MEMORY_SOURCE_SHARE":       2,
+		"MEMORY_SOURCE_ALL":         3,
+	}
+)
+
+func (x MemorySource) Enum() *MemorySource {
+	p := new(MemorySource)
+	*p = x
+	return p
+}
+
+func (x MemorySource) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MemorySource) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[4].Descriptor()
+}
+
+func (MemorySource) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[4]
+}
+
+func (x MemorySource) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MemorySource.Descriptor instead.
+func (MemorySource) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
+}
+
+// DependencyKind is a kind of dependency, as sbatch(1) names it.
+type DependencyKind int32
+
+const (
+	DependencyKind_DEPENDENCY_KIND_UNSPECIFIED DependencyKind = 0
+	DependencyKind_DEPENDENCY_KIND_AFTER       DependencyKind = 1
+	DependencyKind_DEPENDENCY_KIND_AFTERANY    DependencyKind = 2
+	DependencyKind_DEPENDENCY_KIND_AFTEROK     DependencyKind = 3
+	DependencyKind_DEPENDENCY_KIND_AFTERNOTOK  DependencyKind = 4
+	DependencyKind_DEPENDENCY_KIND_AFTERCORR   DependencyKind = 5
+	DependencyKind_DEPENDENCY_KIND_SINGLETON   DependencyKind = 6
+)
+
+// Enum value maps for DependencyKind.
+var (
+	DependencyKind_name = map[int32]string{
+		0: "DEPENDENCY_KIND_UNSPECIFIED",
+		1: "DEPENDENCY_KIND_AFTER",
+		2: "DEPENDENCY_KIND_AFTERANY",
+		3: "DEPENDENCY_KIND_AFTEROK",
+		4: "DEPENDENCY_KIND_AFTERNOTOK",
+		5: "DEPENDENCY_KIND_AFTERCORR",
+		6: "DEPENDENCY_KIND_SINGLETON",
+	}
+	DependencyKind_value = map[string]int32{
+		"DEPENDENCY_KIND_UNSPECIFIED": 0,
+		"DEPENDENCY_KIND_AFTER":       1,
+		"DEPENDENCY_KIND_AFTERANY":    2,
+		"DEPENDENCY_KIND_AFTEROK":     3,
+		"DEPENDENCY_KIND_AFTERNOTOK":  4,
+		"DEPENDENCY_KIND_AFTERCORR":   5,
+		"DEPENDENCY_KIND_SINGLETON":   6,
+	}
+)
+
+func (x DependencyKind) Enum() *DependencyKind {
+	p := new(DependencyKind)
+	*p = x
+	return p
+}
+
+func (x DependencyKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DependencyKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[5].Descriptor()
+}
+
+func (DependencyKind) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[5]
+}
+
+func (x DependencyKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DependencyKind.Descriptor instead.
+func (DependencyKind) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
+}
+
+// TaskPhase is the progress of a task on its node.
+type TaskPhase int32
+
+const (
+	TaskPhase_TASK_PHASE_UNSPECIFIED TaskPhase = 0
+	TaskPhase_TASK_PHASE_WANTED      TaskPhase = 1 // not yet reported by the node
+	TaskPhase_TASK_PHASE_STARTED     TaskPhase = 2
+	TaskPhase_TASK_PHASE_ENDED       TaskPhase = 3
+	TaskPhase_TASK_PHASE_CLEAN       TaskPhase = 4 // nothing of it is left on the node
+)
+
+// Enum value maps for TaskPhase.
+var (
+	TaskPhase_name = map[int32]string{
+		0: "TASK_PHASE_UNSPECIFIED",
+		1: "TASK_PHASE_WANTED",
+		2: "TASK_PHASE_STARTED",
+		3: "TASK_PHASE_ENDED",
+		4: "TASK_PHASE_CLEAN",
+	}
+	TaskPhase_value = map[string]int32{
+		"TASK_PHASE_UNSPECIFIED": 0,
+		"TASK_PHASE_WANTED":      1,
+		"TASK_PHASE_STARTED":     2,
+		"TASK_PHASE_ENDED":       3,
+		"TASK_PHASE_CLEAN":       4,
+	}
+)
+
+func (x TaskPhase) Enum() *TaskPhase {
+	p := new(TaskPhase)
+	*p = x
+	return p
+}
+
+func (x TaskPhase) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TaskPhase) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[6].Descriptor()
+}
+
+func (TaskPhase) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[6]
+}
+
+func (x TaskPhase) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TaskPhase.Descriptor instead.
+func (TaskPhase) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
+}
+
+// TaskCause is why a task ended.
+type TaskCause int32
+
+const (
+	TaskCause_TASK_CAUSE_UNSPECIFIED TaskCause = 0
+	TaskCause_TASK_CAUSE_EXITED      TaskCause = 1 // by itself
+	TaskCause_TASK_CAUSE_STOPPED     TaskCause = 2
+	TaskCause_TASK_CAUSE_MEMORY      TaskCause = 3 // killed for memory
+	TaskCause_TASK_CAUSE_LAUNCH      TaskCause = 4 // a fault of the job: no such directory or program
+	TaskCause_TASK_CAUSE_NODE        TaskCause = 5 // a fault of the node
+	TaskCause_TASK_CAUSE_GPU         TaskCause = 6 // a GPU fault
+	TaskCause_TASK_CAUSE_IMAGE       TaskCause = 7 // the image could not be pulled or unpacked
+	TaskCause_TASK_CAUSE_LOST        TaskCause = 8 // the exit status is lost
+)
+
+// Enum value maps for TaskCause.
+var (
+	TaskCause_name = map[int32]string{
+		0: "TASK_CAUSE_UNSPECIFIED",
+		1: "TASK_CAUSE_EXITED",
+		2: "TASK_CAUSE_STOPPED",
+		3: "TASK_CAUSE_MEMORY",
+		4: "TASK_CAUSE_LAUNCH",
+		5: "TASK_CAUSE_NODE",
+		6: "TASK_CAUSE_GPU",
+		7: "TASK_CAUSE_IMAGE",
+		8: "TASK_CAUSE_LOST",
+	}
+	TaskCause_value = map[string]int32{
+		"TASK_CAUSE_UNSPECIFIED": 0,
+		"TASK_CAUSE_EXITED":      1,
+		"TASK_CAUSE_STOPPED":     2,
+		"TASK_CAUSE_MEMORY":      3,
+		"TASK_CAUSE_LAUNCH":      4,
+		"TASK_CAUSE_NODE":        5,
+		"TASK_CAUSE_GPU":         6,
+		"TASK_CAUSE_IMAGE":       7,
+		"TASK_CAUSE_LOST":        8,
+	}
+)
+
+func (x TaskCause) Enum() *TaskCause {
+	p := new(TaskCause)
+	*p = x
+	return p
+}
+
+func (x TaskCause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TaskCause) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[7].Descriptor()
+}
+
+func (TaskCause) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[7]
+}
+
+func (x TaskCause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TaskCause.Descriptor instead.
+func (TaskCause) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
+}
+
+// JobAction is a change of jobs.
+type JobAction int32
+
+const (
+	JobAction_JOB_ACTION_UNSPECIFIED JobAction = 0
+	JobAction_JOB_ACTION_SET         JobAction = 1 // set the fields that are present
+	JobAction_JOB_ACTION_HOLD        JobAction = 2
+	JobAction_JOB_ACTION_RELEASE     JobAction = 3
+	JobAction_JOB_ACTION_REQUEUE     JobAction = 4
+)
+
+// Enum value maps for JobAction.
+var (
+	JobAction_name = map[int32]string{
+		0: "JOB_ACTION_UNSPECIFIED",
+		1: "JOB_ACTION_SET",
+		2: "JOB_ACTION_HOLD",
+		3: "JOB_ACTION_RELEASE",
+		4: "JOB_ACTION_REQUEUE",
+	}
+	JobAction_value = map[string]int32{
+		"JOB_ACTION_UNSPECIFIED": 0,
+		"JOB_ACTION_SET":         1,
+		"JOB_ACTION_HOLD":        2,
+		"JOB_ACTION_RELEASE":     3,
+		"JOB_ACTION_REQUEUE":     4,
+	}
+)
+
+func (x JobAction) Enum() *JobAction {
+	p := new(JobAction)
+	*p = x
+	return p
+}
+
+func (x JobAction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (JobAction) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[8].Descriptor()
+}
+
+func (JobAction) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[8]
+}
+
+func (x JobAction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use JobAction.Descriptor instead.
+func (JobAction) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
+}
+
 // JobSpec is what a user asks for. Empty fields take the cluster's defaults.
 type JobSpec struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -334,21 +1046,17 @@ type Request struct {
 	NodeList     []string               `protobuf:"bytes,11,rep,name=node_list,json=nodeList,proto3" json:"node_list,omitempty"`
 	Exclude      []string               `protobuf:"bytes,12,rep,name=exclude,proto3" json:"exclude,omitempty"`
 	Exclusive    bool                   `protobuf:"varint,13,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
-	GpuMemory    int64                  `protobuf:"varint,14,opt,name=gpu_memory,json=gpuMemory,proto3" json:"gpu_memory,omitempty"` // bytes that each GPU has of its own, at least
-	Connect      string                 `protobuf:"bytes,15,opt,name=connect,proto3" json:"connect,omitempty"`                       // how near its GPUs have to be: any nvlink nvlink-node leaf
-	Switches     int32                  `protobuf:"varint,16,opt,name=switches,proto3" json:"switches,omitempty"`                    // at most so many leaf switches; 0: any number
+	GpuMemory    int64                  `protobuf:"varint,14,opt,name=gpu_memory,json=gpuMemory,proto3" json:"gpu_memory,omitempty"`    // bytes that each GPU has of its own, at least
+	Connect      Connect                `protobuf:"varint,15,opt,name=connect,proto3,enum=greylag.v1.Connect" json:"connect,omitempty"` // locality of its GPUs
+	Switches     int32                  `protobuf:"varint,16,opt,name=switches,proto3" json:"switches,omitempty"`                       // at most so many leaf switches; 0: any number
 	// How much later it may start so that connect or switches holds; after that it starts
 	// without. Negative: never without. Absent: never without connect; for switches alone
 	// what the policy says.
-	SwitchWait *durationpb.Duration `protobuf:"bytes,17,opt,name=switch_wait,json=switchWait,proto3" json:"switch_wait,omitempty"`
-	Licences   []*Licence           `protobuf:"bytes,18,rep,name=licences,proto3" json:"licences,omitempty"`
-	MaxPrice   int64                `protobuf:"varint,19,opt,name=max_price,json=maxPrice,proto3" json:"max_price,omitempty"` // micro-credits for an hour of each GPU at most; 0: any
-	Regions    []string             `protobuf:"bytes,20,rep,name=regions,proto3" json:"regions,omitempty"`                    // only nodes of these
-	// Source of the job's memory. "": the sizes above, or a default if there are none. "all":
-	// all memory of each node (--mem=0). Only in answers: "share": each node's memory divided by
-	// its GPUs, or by its CPUs for a job without GPUs; "partition": the sizes above are the
-	// partition's defaults.
-	Memory        string `protobuf:"bytes,21,opt,name=memory,proto3" json:"memory,omitempty"`
+	SwitchWait    *durationpb.Duration `protobuf:"bytes,17,opt,name=switch_wait,json=switchWait,proto3" json:"switch_wait,omitempty"`
+	Licences      []*Licence           `protobuf:"bytes,18,rep,name=licences,proto3" json:"licences,omitempty"`
+	MaxPrice      int64                `protobuf:"varint,19,opt,name=max_price,json=maxPrice,proto3" json:"max_price,omitempty"` // micro-credits for an hour of each GPU at most; 0: any
+	Regions       []string             `protobuf:"bytes,20,rep,name=regions,proto3" json:"regions,omitempty"`                    // only nodes of these
+	Memory        MemorySource         `protobuf:"varint,21,opt,name=memory,proto3,enum=greylag.v1.MemorySource" json:"memory,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -481,11 +1189,11 @@ func (x *Request) GetGpuMemory() int64 {
 	return 0
 }
 
-func (x *Request) GetConnect() string {
+func (x *Request) GetConnect() Connect {
 	if x != nil {
 		return x.Connect
 	}
-	return ""
+	return Connect_CONNECT_UNSPECIFIED
 }
 
 func (x *Request) GetSwitches() int32 {
@@ -523,11 +1231,11 @@ func (x *Request) GetRegions() []string {
 	return nil
 }
 
-func (x *Request) GetMemory() string {
+func (x *Request) GetMemory() MemorySource {
 	if x != nil {
 		return x.Memory
 	}
-	return ""
+	return MemorySource_MEMORY_SOURCE_UNSPECIFIED
 }
 
 // Licence is a count of a cluster-wide resource, held while a job runs.
@@ -586,7 +1294,7 @@ func (x *Licence) GetCount() int32 {
 // Dependency is one condition on another job.
 type Dependency struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`        // after afterany afterok afternotok aftercorr singleton
+	Kind          DependencyKind         `protobuf:"varint,1,opt,name=kind,proto3,enum=greylag.v1.DependencyKind" json:"kind,omitempty"`
 	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`          // 123 or 123_4
 	Minutes       int32                  `protobuf:"varint,3,opt,name=minutes,proto3" json:"minutes,omitempty"` // of after: how long that has to be ago
 	unknownFields protoimpl.UnknownFields
@@ -623,11 +1331,11 @@ func (*Dependency) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *Dependency) GetKind() string {
+func (x *Dependency) GetKind() DependencyKind {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return DependencyKind_DEPENDENCY_KIND_UNSPECIFIED
 }
 
 func (x *Dependency) GetJob() string {
@@ -658,8 +1366,8 @@ type Job struct {
 	Account       string                 `protobuf:"bytes,9,opt,name=account,proto3" json:"account,omitempty"`
 	Partition     string                 `protobuf:"bytes,10,opt,name=partition,proto3" json:"partition,omitempty"`
 	Qos           string                 `protobuf:"bytes,11,opt,name=qos,proto3" json:"qos,omitempty"`
-	State         string                 `protobuf:"bytes,12,opt,name=state,proto3" json:"state,omitempty"`   // PENDING RUNNING ...
-	Reason        string                 `protobuf:"bytes,13,opt,name=reason,proto3" json:"reason,omitempty"` // why it waits or ended so
+	State         JobState               `protobuf:"varint,12,opt,name=state,proto3,enum=greylag.v1.JobState" json:"state,omitempty"`
+	Reason        Reason                 `protobuf:"varint,13,opt,name=reason,proto3,enum=greylag.v1.Reason" json:"reason,omitempty"` // why it waits or ended so
 	Detail        string                 `protobuf:"bytes,14,opt,name=detail,proto3" json:"detail,omitempty"`
 	Attempt       uint32                 `protobuf:"varint,15,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Restarts      int32                  `protobuf:"varint,16,opt,name=restarts,proto3" json:"restarts,omitempty"`
@@ -680,7 +1388,7 @@ type Job struct {
 	Comment       string                 `protobuf:"bytes,31,opt,name=comment,proto3" json:"comment,omitempty"`
 	Depends       []*Dependency          `protobuf:"bytes,32,rep,name=depends,proto3" json:"depends,omitempty"`
 	Tasks         []*Task                `protobuf:"bytes,33,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	Hold          string                 `protobuf:"bytes,34,opt,name=hold,proto3" json:"hold,omitempty"`        // "", "user", "admin", "credits"
+	Hold          Hold                   `protobuf:"varint,34,opt,name=hold,proto3,enum=greylag.v1.Hold" json:"hold,omitempty"`
 	Version       uint64                 `protobuf:"varint,35,opt,name=version,proto3" json:"version,omitempty"` // log index of the last change
 	Nice          int32                  `protobuf:"varint,36,opt,name=nice,proto3" json:"nice,omitempty"`
 	SubmitHost    string                 `protobuf:"bytes,37,opt,name=submit_host,json=submitHost,proto3" json:"submit_host,omitempty"`
@@ -812,18 +1520,18 @@ func (x *Job) GetQos() string {
 	return ""
 }
 
-func (x *Job) GetState() string {
+func (x *Job) GetState() JobState {
 	if x != nil {
 		return x.State
 	}
-	return ""
+	return JobState_JOB_STATE_UNSPECIFIED
 }
 
-func (x *Job) GetReason() string {
+func (x *Job) GetReason() Reason {
 	if x != nil {
 		return x.Reason
 	}
-	return ""
+	return Reason_REASON_UNSPECIFIED
 }
 
 func (x *Job) GetDetail() string {
@@ -966,11 +1674,11 @@ func (x *Job) GetTasks() []*Task {
 	return nil
 }
 
-func (x *Job) GetHold() string {
+func (x *Job) GetHold() Hold {
 	if x != nil {
 		return x.Hold
 	}
-	return ""
+	return Hold_HOLD_UNSPECIFIED
 }
 
 func (x *Job) GetVersion() uint64 {
@@ -1255,8 +1963,8 @@ func (x *NodeAllocation) GetMemory() int64 {
 type Task struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Node       string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	Phase      string                 `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"` // wanted started ended clean
-	Cause      string                 `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
+	Phase      TaskPhase              `protobuf:"varint,2,opt,name=phase,proto3,enum=greylag.v1.TaskPhase" json:"phase,omitempty"`
+	Cause      TaskCause              `protobuf:"varint,3,opt,name=cause,proto3,enum=greylag.v1.TaskCause" json:"cause,omitempty"`
 	ExitCode   int32                  `protobuf:"varint,4,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	ExitSignal int32                  `protobuf:"varint,5,opt,name=exit_signal,json=exitSignal,proto3" json:"exit_signal,omitempty"`
 	Message    string                 `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
@@ -1312,18 +2020,18 @@ func (x *Task) GetNode() string {
 	return ""
 }
 
-func (x *Task) GetPhase() string {
+func (x *Task) GetPhase() TaskPhase {
 	if x != nil {
 		return x.Phase
 	}
-	return ""
+	return TaskPhase_TASK_PHASE_UNSPECIFIED
 }
 
-func (x *Task) GetCause() string {
+func (x *Task) GetCause() TaskCause {
 	if x != nil {
 		return x.Cause
 	}
-	return ""
+	return TaskCause_TASK_CAUSE_UNSPECIFIED
 }
 
 func (x *Task) GetExitCode() int32 {
@@ -1581,12 +2289,13 @@ type Filter struct {
 	Jobs          []string               `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"` // 123 or 123_4
 	Users         []string               `protobuf:"bytes,2,rep,name=users,proto3" json:"users,omitempty"`
 	Names         []string               `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
-	States        []string               `protobuf:"bytes,4,rep,name=states,proto3" json:"states,omitempty"` // empty: active jobs; "all": finished ones too
+	States        []JobState             `protobuf:"varint,4,rep,packed,name=states,proto3,enum=greylag.v1.JobState" json:"states,omitempty"` // empty: active jobs
 	Partitions    []string               `protobuf:"bytes,5,rep,name=partitions,proto3" json:"partitions,omitempty"`
 	Accounts      []string               `protobuf:"bytes,6,rep,name=accounts,proto3" json:"accounts,omitempty"`
 	Nodes         []string               `protobuf:"bytes,7,rep,name=nodes,proto3" json:"nodes,omitempty"` // jobs that run there
 	Qos           []string               `protobuf:"bytes,8,rep,name=qos,proto3" json:"qos,omitempty"`
 	Mine          bool                   `protobuf:"varint,9,opt,name=mine,proto3" json:"mine,omitempty"`
+	AllStates     bool                   `protobuf:"varint,10,opt,name=all_states,json=allStates,proto3" json:"all_states,omitempty"` // active and finished jobs; states must be empty
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1642,7 +2351,7 @@ func (x *Filter) GetNames() []string {
 	return nil
 }
 
-func (x *Filter) GetStates() []string {
+func (x *Filter) GetStates() []JobState {
 	if x != nil {
 		return x.States
 	}
@@ -1680,6 +2389,13 @@ func (x *Filter) GetQos() []string {
 func (x *Filter) GetMine() bool {
 	if x != nil {
 		return x.Mine
+	}
+	return false
+}
+
+func (x *Filter) GetAllStates() bool {
+	if x != nil {
+		return x.AllStates
 	}
 	return false
 }
@@ -2283,10 +2999,10 @@ type Outcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Ref           string                 `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`
-	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // empty when it was done
-	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"` // afterwards
-	Code          string                 `protobuf:"bytes,5,opt,name=code,proto3" json:"code,omitempty"`   // a Connect error code when error is set
-	Note          string                 `protobuf:"bytes,6,opt,name=note,proto3" json:"note,omitempty"`   // what may come of it that was not asked for
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`                           // empty when it was done
+	State         JobState               `protobuf:"varint,4,opt,name=state,proto3,enum=greylag.v1.JobState" json:"state,omitempty"` // afterwards
+	Code          string                 `protobuf:"bytes,5,opt,name=code,proto3" json:"code,omitempty"`                             // a Connect error code when error is set
+	Note          string                 `protobuf:"bytes,6,opt,name=note,proto3" json:"note,omitempty"`                             // what may come of it that was not asked for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2342,11 +3058,11 @@ func (x *Outcome) GetError() string {
 	return ""
 }
 
-func (x *Outcome) GetState() string {
+func (x *Outcome) GetState() JobState {
 	if x != nil {
 		return x.State
 	}
-	return ""
+	return JobState_JOB_STATE_UNSPECIFIED
 }
 
 func (x *Outcome) GetCode() string {
@@ -2412,8 +3128,8 @@ type ForecastJobResponse struct {
 	Start         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"` // if nobody comes or goes before; absent: none is planned
 	Now           bool                   `protobuf:"varint,2,opt,name=now,proto3" json:"now,omitempty"`
 	Partition     string                 `protobuf:"bytes,3,opt,name=partition,proto3" json:"partition,omitempty"`
-	Nodes         []string               `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`   // others may take their place
-	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"` // why it would wait
+	Nodes         []string               `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`                           // others may take their place
+	Reason        Reason                 `protobuf:"varint,5,opt,name=reason,proto3,enum=greylag.v1.Reason" json:"reason,omitempty"` // why it would wait
 	Detail        string                 `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
 	SetAside      int64                  `protobuf:"varint,7,opt,name=set_aside,json=setAside,proto3" json:"set_aside,omitempty"` // micro-credits
 	Warnings      []string               `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
@@ -2480,11 +3196,11 @@ func (x *ForecastJobResponse) GetNodes() []string {
 	return nil
 }
 
-func (x *ForecastJobResponse) GetReason() string {
+func (x *ForecastJobResponse) GetReason() Reason {
 	if x != nil {
 		return x.Reason
 	}
-	return ""
+	return Reason_REASON_UNSPECIFIED
 }
 
 func (x *ForecastJobResponse) GetDetail() string {
@@ -2519,7 +3235,7 @@ type UpdateJobsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	Filter        *Filter                `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
-	Action        string                 `protobuf:"bytes,3,opt,name=action,proto3" json:"action,omitempty"` // "set", "hold", "release", "requeue"
+	Action        JobAction              `protobuf:"varint,3,opt,name=action,proto3,enum=greylag.v1.JobAction" json:"action,omitempty"`
 	TimeLimit     *durationpb.Duration   `protobuf:"bytes,4,opt,name=time_limit,json=timeLimit,proto3" json:"time_limit,omitempty"`
 	Partition     *string                `protobuf:"bytes,5,opt,name=partition,proto3,oneof" json:"partition,omitempty"`
 	Qos           *string                `protobuf:"bytes,6,opt,name=qos,proto3,oneof" json:"qos,omitempty"`
@@ -2589,11 +3305,11 @@ func (x *UpdateJobsRequest) GetFilter() *Filter {
 	return nil
 }
 
-func (x *UpdateJobsRequest) GetAction() string {
+func (x *UpdateJobsRequest) GetAction() JobAction {
 	if x != nil {
 		return x.Action
 	}
-	return ""
+	return JobAction_JOB_ACTION_UNSPECIFIED
 }
 
 func (x *UpdateJobsRequest) GetTimeLimit() *durationpb.Duration {
@@ -3168,7 +3884,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x06others\x18\x1d \x03(\tR\x06others\x12 \n" +
 	"\vreservation\x18\x1e \x01(\tR\vreservation\x12\x18\n" +
 	"\acommand\x18\x1f \x01(\tR\acommand\x12\x14\n" +
-	"\x05wckey\x18  \x01(\tR\x05wckey\"\xa2\x05\n" +
+	"\x05wckey\x18  \x01(\tR\x05wckey\"\xd1\x05\n" +
 	"\aRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12\"\n" +
 	"\rgpus_per_node\x18\x02 \x01(\x05R\vgpusPerNode\x12\x12\n" +
@@ -3186,23 +3902,29 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\aexclude\x18\f \x03(\tR\aexclude\x12\x1c\n" +
 	"\texclusive\x18\r \x01(\bR\texclusive\x12\x1d\n" +
 	"\n" +
-	"gpu_memory\x18\x0e \x01(\x03R\tgpuMemory\x12\x18\n" +
-	"\aconnect\x18\x0f \x01(\tR\aconnect\x12\x1a\n" +
+	"gpu_memory\x18\x0e \x01(\x03R\tgpuMemory\x12-\n" +
+	"\aconnect\x18\x0f \x01(\x0e2\x13.greylag.v1.ConnectR\aconnect\x12\x1a\n" +
 	"\bswitches\x18\x10 \x01(\x05R\bswitches\x12:\n" +
 	"\vswitch_wait\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"switchWait\x12/\n" +
 	"\blicences\x18\x12 \x03(\v2\x13.greylag.v1.LicenceR\blicences\x12\x1b\n" +
 	"\tmax_price\x18\x13 \x01(\x03R\bmaxPrice\x12\x18\n" +
-	"\aregions\x18\x14 \x03(\tR\aregions\x12\x16\n" +
-	"\x06memory\x18\x15 \x01(\tR\x06memory\"3\n" +
+	"\aregions\x18\x14 \x03(\tR\aregions\x120\n" +
+	"\x06memory\x18\x15 \x01(\x0e2\x18.greylag.v1.MemorySourceR\x06memory\"3\n" +
 	"\aLicence\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x05R\x05count\"L\n" +
+	"\x05count\x18\x02 \x01(\x05R\x05count\"h\n" +
 	"\n" +
-	"Dependency\x12\x12\n" +
-	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
+	"Dependency\x12.\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
+<<<<<<< ours
 	"\aminutes\x18\x03 \x01(\x05R\aminutes\"\xe6\r\n" +
+||||||| base
+	"\aminutes\x18\x03 \x01(\x05R\aminutes\"\xd0\r\n" +
+=======
+	"\aminutes\x18\x03 \x01(\x05R\aminutes\"\x8c\x0e\n" +
+>>>>>>> theirs
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -3216,9 +3938,9 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\aaccount\x18\t \x01(\tR\aaccount\x12\x1c\n" +
 	"\tpartition\x18\n" +
 	" \x01(\tR\tpartition\x12\x10\n" +
-	"\x03qos\x18\v \x01(\tR\x03qos\x12\x14\n" +
-	"\x05state\x18\f \x01(\tR\x05state\x12\x16\n" +
-	"\x06reason\x18\r \x01(\tR\x06reason\x12\x16\n" +
+	"\x03qos\x18\v \x01(\tR\x03qos\x12*\n" +
+	"\x05state\x18\f \x01(\x0e2\x14.greylag.v1.JobStateR\x05state\x12*\n" +
+	"\x06reason\x18\r \x01(\x0e2\x12.greylag.v1.ReasonR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x0e \x01(\tR\x06detail\x12\x18\n" +
 	"\aattempt\x18\x0f \x01(\rR\aattempt\x12\x1a\n" +
 	"\brestarts\x18\x10 \x01(\x05R\brestarts\x12-\n" +
@@ -3240,8 +3962,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x05image\x18\x1e \x01(\tR\x05image\x12\x18\n" +
 	"\acomment\x18\x1f \x01(\tR\acomment\x120\n" +
 	"\adepends\x18  \x03(\v2\x16.greylag.v1.DependencyR\adepends\x12&\n" +
-	"\x05tasks\x18! \x03(\v2\x10.greylag.v1.TaskR\x05tasks\x12\x12\n" +
-	"\x04hold\x18\" \x01(\tR\x04hold\x12\x18\n" +
+	"\x05tasks\x18! \x03(\v2\x10.greylag.v1.TaskR\x05tasks\x12$\n" +
+	"\x04hold\x18\" \x01(\x0e2\x10.greylag.v1.HoldR\x04hold\x12\x18\n" +
 	"\aversion\x18# \x01(\x04R\aversion\x12\x12\n" +
 	"\x04nice\x18$ \x01(\x05R\x04nice\x12\x1f\n" +
 	"\vsubmit_host\x18% \x01(\tR\n" +
@@ -3277,11 +3999,11 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\x12\x12\n" +
 	"\x04cpus\x18\x03 \x01(\x05R\x04cpus\x12\x16\n" +
-	"\x06memory\x18\x04 \x01(\x03R\x06memory\"\xa9\x04\n" +
+	"\x06memory\x18\x04 \x01(\x03R\x06memory\"\xd7\x04\n" +
 	"\x04Task\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
-	"\x05phase\x18\x02 \x01(\tR\x05phase\x12\x14\n" +
-	"\x05cause\x18\x03 \x01(\tR\x05cause\x12\x1b\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12+\n" +
+	"\x05phase\x18\x02 \x01(\x0e2\x15.greylag.v1.TaskPhaseR\x05phase\x12+\n" +
+	"\x05cause\x18\x03 \x01(\x0e2\x15.greylag.v1.TaskCauseR\x05cause\x12\x1b\n" +
 	"\texit_code\x18\x04 \x01(\x05R\bexitCode\x12\x1f\n" +
 	"\vexit_signal\x18\x05 \x01(\x05R\n" +
 	"exitSignal\x12\x18\n" +
@@ -3310,19 +4032,22 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\tSubmitted\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
-	"array_size\x18\x02 \x01(\x05R\tarraySize\"\xd8\x01\n" +
+	"array_size\x18\x02 \x01(\x05R\tarraySize\"\x8d\x02\n" +
 	"\x06Filter\x12\x12\n" +
 	"\x04jobs\x18\x01 \x03(\tR\x04jobs\x12\x14\n" +
 	"\x05users\x18\x02 \x03(\tR\x05users\x12\x14\n" +
-	"\x05names\x18\x03 \x03(\tR\x05names\x12\x16\n" +
-	"\x06states\x18\x04 \x03(\tR\x06states\x12\x1e\n" +
+	"\x05names\x18\x03 \x03(\tR\x05names\x12,\n" +
+	"\x06states\x18\x04 \x03(\x0e2\x14.greylag.v1.JobStateR\x06states\x12\x1e\n" +
 	"\n" +
 	"partitions\x18\x05 \x03(\tR\n" +
 	"partitions\x12\x1a\n" +
 	"\baccounts\x18\x06 \x03(\tR\baccounts\x12\x14\n" +
 	"\x05nodes\x18\a \x03(\tR\x05nodes\x12\x10\n" +
 	"\x03qos\x18\b \x03(\tR\x03qos\x12\x12\n" +
-	"\x04mine\x18\t \x01(\bR\x04mine\"9\n" +
+	"\x04mine\x18\t \x01(\bR\x04mine\x12\x1d\n" +
+	"\n" +
+	"all_states\x18\n" +
+	" \x01(\bR\tallStates\"9\n" +
 	"\x04Read\x12\x14\n" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale\x12\x1b\n" +
 	"\tmin_index\x18\x02 \x01(\x04R\bminIndex\"\x82\x01\n" +
@@ -3367,31 +4092,31 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"batch_only\x18\x04 \x01(\bR\tbatchOnly\"[\n" +
 	"\x12CancelJobsResponse\x12/\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x13.greylag.v1.OutcomeR\boutcomes\x12\x14\n" +
-	"\x05index\x18\x02 \x01(\x04R\x05index\"\x7f\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\"\x95\x01\n" +
 	"\aOutcome\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\x12\x14\n" +
-	"\x05state\x18\x04 \x01(\tR\x05state\x12\x12\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12*\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x14.greylag.v1.JobStateR\x05state\x12\x12\n" +
 	"\x04code\x18\x05 \x01(\tR\x04code\x12\x12\n" +
 	"\x04note\x18\x06 \x01(\tR\x04note\";\n" +
 	"\x12ForecastJobRequest\x12%\n" +
-	"\x03job\x18\x01 \x01(\v2\x13.greylag.v1.JobSpecR\x03job\"\x9d\x02\n" +
+	"\x03job\x18\x01 \x01(\v2\x13.greylag.v1.JobSpecR\x03job\"\xb1\x02\n" +
 	"\x13ForecastJobResponse\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12\x10\n" +
 	"\x03now\x18\x02 \x01(\bR\x03now\x12\x1c\n" +
 	"\tpartition\x18\x03 \x01(\tR\tpartition\x12\x14\n" +
-	"\x05nodes\x18\x04 \x03(\tR\x05nodes\x12\x16\n" +
-	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x16\n" +
+	"\x05nodes\x18\x04 \x03(\tR\x05nodes\x12*\n" +
+	"\x06reason\x18\x05 \x01(\x0e2\x12.greylag.v1.ReasonR\x06reason\x12\x16\n" +
 	"\x06detail\x18\x06 \x01(\tR\x06detail\x12\x1b\n" +
 	"\tset_aside\x18\a \x01(\x03R\bsetAside\x12\x1a\n" +
 	"\bwarnings\x18\b \x03(\tR\bwarnings\x12%\n" +
-	"\x05as_of\x18\t \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xf1\b\n" +
+	"\x05as_of\x18\t \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\x88\t\n" +
 	"\x11UpdateJobsRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12*\n" +
-	"\x06filter\x18\x02 \x01(\v2\x12.greylag.v1.FilterR\x06filter\x12\x16\n" +
-	"\x06action\x18\x03 \x01(\tR\x06action\x128\n" +
+	"\x06filter\x18\x02 \x01(\v2\x12.greylag.v1.FilterR\x06filter\x12-\n" +
+	"\x06action\x18\x03 \x01(\x0e2\x15.greylag.v1.JobActionR\x06action\x128\n" +
 	"\n" +
 	"time_limit\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\ttimeLimit\x12!\n" +
 	"\tpartition\x18\x05 \x01(\tH\x00R\tpartition\x88\x01\x01\x12\x15\n" +
@@ -3459,7 +4184,133 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04from\x18\a \x01(\x03R\x04from\"<\n" +
 	"\x12StreamLogsResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\x03R\x04next2\xfb\x05\n" +
+	"\x04next\x18\x02 \x01(\x03R\x04next*\xe7\x02\n" +
+	"\bJobState\x12\x19\n" +
+	"\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11JOB_STATE_PENDING\x10\x01\x12\x19\n" +
+	"\x15JOB_STATE_CONFIGURING\x10\x02\x12\x15\n" +
+	"\x11JOB_STATE_RUNNING\x10\x03\x12\x17\n" +
+	"\x13JOB_STATE_SUSPENDED\x10\x04\x12\x18\n" +
+	"\x14JOB_STATE_COMPLETING\x10\x05\x12\x17\n" +
+	"\x13JOB_STATE_COMPLETED\x10\x06\x12\x14\n" +
+	"\x10JOB_STATE_FAILED\x10\a\x12\x17\n" +
+	"\x13JOB_STATE_CANCELLED\x10\b\x12\x15\n" +
+	"\x11JOB_STATE_TIMEOUT\x10\t\x12\x16\n" +
+	"\x12JOB_STATE_DEADLINE\x10\n" +
+	"\x12\x17\n" +
+	"\x13JOB_STATE_PREEMPTED\x10\v\x12\x17\n" +
+	"\x13JOB_STATE_NODE_FAIL\x10\f\x12\x1b\n" +
+	"\x17JOB_STATE_OUT_OF_MEMORY\x10\r*\xac\x0e\n" +
+	"\x06Reason\x12\x16\n" +
+	"\x12REASON_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vREASON_NONE\x10\x01\x12\x13\n" +
+	"\x0fREASON_PRIORITY\x10\x02\x12\x14\n" +
+	"\x10REASON_RESOURCES\x10\x03\x12\x15\n" +
+	"\x11REASON_DEPENDENCY\x10\x04\x12%\n" +
+	"!REASON_DEPENDENCY_NEVER_SATISFIED\x10\x05\x12\x15\n" +
+	"\x11REASON_BEGIN_TIME\x10\x06\x12\x18\n" +
+	"\x14REASON_JOB_HELD_USER\x10\a\x12\x19\n" +
+	"\x15REASON_JOB_HELD_ADMIN\x10\b\x12\x1f\n" +
+	"\x1bREASON_JOB_ARRAY_TASK_LIMIT\x10\t\x12\x19\n" +
+	"\x15REASON_PARTITION_DOWN\x10\n" +
+	"\x12\x1f\n" +
+	"\x1bREASON_PARTITION_NODE_LIMIT\x10\v\x12\x1f\n" +
+	"\x1bREASON_PARTITION_TIME_LIMIT\x10\f\x12\x1d\n" +
+	"\x19REASON_REQ_NODE_NOT_AVAIL\x10\r\x12\x1a\n" +
+	"\x16REASON_BAD_CONSTRAINTS\x10\x0e\x12\x1d\n" +
+	"\x19REASON_JOB_LAUNCH_FAILURE\x10\x0f\x12\x1f\n" +
+	"\x1bREASON_JOB_HOLD_MAX_REQUEUE\x10\x10\x12\x1d\n" +
+	"\x19REASON_NON_ZERO_EXIT_CODE\x10\x11\x12\x15\n" +
+	"\x11REASON_TIME_LIMIT\x10\x12\x12\x18\n" +
+	"\x14REASON_OUT_OF_MEMORY\x10\x13\x12\x14\n" +
+	"\x10REASON_NODE_FAIL\x10\x14\x12\x14\n" +
+	"\x10REASON_CANCELLED\x10\x15\x12\x17\n" +
+	"\x13REASON_IMAGE_FAILED\x10\x16\x12\x13\n" +
+	"\x0fREASON_DEADLINE\x10\x17\x12\x19\n" +
+	"\x15REASON_SYSTEM_FAILURE\x10\x18\x12\x16\n" +
+	"\x12REASON_RESERVATION\x10\x19\x12\x1a\n" +
+	"\x16REASON_INVALID_ACCOUNT\x10\x1a\x12\x19\n" +
+	"\x15REASON_ASSOC_GRP_GRES\x10\x1b\x12\x1e\n" +
+	"\x1aREASON_ASSOC_GRP_CPU_LIMIT\x10\x1c\x12\x1e\n" +
+	"\x1aREASON_ASSOC_GRP_MEM_LIMIT\x10\x1d\x12\x1f\n" +
+	"\x1bREASON_ASSOC_GRP_NODE_LIMIT\x10\x1e\x12\x1c\n" +
+	"\x18REASON_ASSOC_GRP_LICENSE\x10\x1f\x12\x1f\n" +
+	"\x1bREASON_ASSOC_GRP_JOBS_LIMIT\x10 \x12\x1f\n" +
+	"\x1bREASON_ASSOC_GRP_WALL_LIMIT\x10!\x12!\n" +
+	"\x1dREASON_ASSOC_GRP_GRES_MINUTES\x10\"\x12%\n" +
+	"!REASON_ASSOC_GRP_GRES_RUN_MINUTES\x10#\x12!\n" +
+	"\x1dREASON_ASSOC_MAX_GRES_PER_JOB\x10$\x12\x1f\n" +
+	"\x1bREASON_ASSOC_MAX_JOBS_LIMIT\x10%\x120\n" +
+	",REASON_ASSOC_MAX_WALL_DURATION_PER_JOB_LIMIT\x10&\x12)\n" +
+	"%REASON_ASSOC_MAX_GRES_MINUTES_PER_JOB\x10'\x12\x17\n" +
+	"\x13REASON_QOS_GRP_GRES\x10(\x12\x1c\n" +
+	"\x18REASON_QOS_GRP_CPU_LIMIT\x10)\x12\x1c\n" +
+	"\x18REASON_QOS_GRP_MEM_LIMIT\x10*\x12\x1d\n" +
+	"\x19REASON_QOS_GRP_NODE_LIMIT\x10+\x12\x1a\n" +
+	"\x16REASON_QOS_GRP_LICENSE\x10,\x12\x1d\n" +
+	"\x19REASON_QOS_GRP_JOBS_LIMIT\x10-\x12#\n" +
+	"\x1fREASON_QOS_GRP_GRES_RUN_MINUTES\x10.\x12\x1f\n" +
+	"\x1bREASON_QOS_MAX_GRES_PER_JOB\x10/\x12'\n" +
+	"#REASON_QOS_MAX_GRES_MINUTES_PER_JOB\x100\x12&\n" +
+	"\"REASON_QOS_MAX_JOBS_PER_USER_LIMIT\x101\x12\x1f\n" +
+	"\x1bREASON_MAX_JOBS_PER_ACCOUNT\x102\x12 \n" +
+	"\x1cREASON_QOS_MAX_GRES_PER_USER\x103\x12\x1f\n" +
+	"\x1bREASON_MAX_GRES_PER_ACCOUNT\x104\x12\x13\n" +
+	"\x0fREASON_LICENSES\x105\x12\x1f\n" +
+	"\x1bREASON_INSUFFICIENT_CREDITS\x106\x12\x14\n" +
+	"\x10REASON_PREEMPTED\x107\x12\"\n" +
+	"\x1eREASON_ASSOC_MAX_GRES_PER_NODE\x108\x12 \n" +
+	"\x1cREASON_QOS_MAX_GRES_PER_NODE\x109\x12\x17\n" +
+	"\x13REASON_QOS_MIN_GRES\x10:\x12\x16\n" +
+	"\x12REASON_INVALID_QOS\x10;\x12\x1e\n" +
+	"\x1aREASON_ACCOUNT_NOT_ALLOWED\x10<*M\n" +
+	"\x04Hold\x12\x14\n" +
+	"\x10HOLD_UNSPECIFIED\x10\x00\x12\r\n" +
+	"\tHOLD_USER\x10\x01\x12\x0e\n" +
+	"\n" +
+	"HOLD_ADMIN\x10\x02\x12\x10\n" +
+	"\fHOLD_CREDITS\x10\x03*r\n" +
+	"\aConnect\x12\x17\n" +
+	"\x13CONNECT_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vCONNECT_ANY\x10\x01\x12\x12\n" +
+	"\x0eCONNECT_NVLINK\x10\x02\x12\x17\n" +
+	"\x13CONNECT_NVLINK_NODE\x10\x03\x12\x10\n" +
+	"\fCONNECT_LEAF\x10\x04*z\n" +
+	"\fMemorySource\x12\x1d\n" +
+	"\x19MEMORY_SOURCE_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17MEMORY_SOURCE_PARTITION\x10\x01\x12\x17\n" +
+	"\x13MEMORY_SOURCE_SHARE\x10\x02\x12\x15\n" +
+	"\x11MEMORY_SOURCE_ALL\x10\x03*\xe5\x01\n" +
+	"\x0eDependencyKind\x12\x1f\n" +
+	"\x1bDEPENDENCY_KIND_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15DEPENDENCY_KIND_AFTER\x10\x01\x12\x1c\n" +
+	"\x18DEPENDENCY_KIND_AFTERANY\x10\x02\x12\x1b\n" +
+	"\x17DEPENDENCY_KIND_AFTEROK\x10\x03\x12\x1e\n" +
+	"\x1aDEPENDENCY_KIND_AFTERNOTOK\x10\x04\x12\x1d\n" +
+	"\x19DEPENDENCY_KIND_AFTERCORR\x10\x05\x12\x1d\n" +
+	"\x19DEPENDENCY_KIND_SINGLETON\x10\x06*\x82\x01\n" +
+	"\tTaskPhase\x12\x1a\n" +
+	"\x16TASK_PHASE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11TASK_PHASE_WANTED\x10\x01\x12\x16\n" +
+	"\x12TASK_PHASE_STARTED\x10\x02\x12\x14\n" +
+	"\x10TASK_PHASE_ENDED\x10\x03\x12\x14\n" +
+	"\x10TASK_PHASE_CLEAN\x10\x04*\xd8\x01\n" +
+	"\tTaskCause\x12\x1a\n" +
+	"\x16TASK_CAUSE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11TASK_CAUSE_EXITED\x10\x01\x12\x16\n" +
+	"\x12TASK_CAUSE_STOPPED\x10\x02\x12\x15\n" +
+	"\x11TASK_CAUSE_MEMORY\x10\x03\x12\x15\n" +
+	"\x11TASK_CAUSE_LAUNCH\x10\x04\x12\x13\n" +
+	"\x0fTASK_CAUSE_NODE\x10\x05\x12\x12\n" +
+	"\x0eTASK_CAUSE_GPU\x10\x06\x12\x14\n" +
+	"\x10TASK_CAUSE_IMAGE\x10\a\x12\x13\n" +
+	"\x0fTASK_CAUSE_LOST\x10\b*\x80\x01\n" +
+	"\tJobAction\x12\x1a\n" +
+	"\x16JOB_ACTION_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eJOB_ACTION_SET\x10\x01\x12\x13\n" +
+	"\x0fJOB_ACTION_HOLD\x10\x02\x12\x16\n" +
+	"\x12JOB_ACTION_RELEASE\x10\x03\x12\x16\n" +
+	"\x12JOB_ACTION_REQUEUE\x10\x042\xfb\x05\n" +
 	"\n" +
 	"JobService\x12K\n" +
 	"\n" +
@@ -3490,123 +4341,145 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_job_proto_rawDescData
 }
 
+var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
 var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_greylag_v1_job_proto_goTypes = []any{
-	(*JobSpec)(nil),               // 0: greylag.v1.JobSpec
-	(*Request)(nil),               // 1: greylag.v1.Request
-	(*Licence)(nil),               // 2: greylag.v1.Licence
-	(*Dependency)(nil),            // 3: greylag.v1.Dependency
-	(*Job)(nil),                   // 4: greylag.v1.Job
-	(*RestartCauses)(nil),         // 5: greylag.v1.RestartCauses
-	(*NodeAllocation)(nil),        // 6: greylag.v1.NodeAllocation
-	(*Task)(nil),                  // 7: greylag.v1.Task
-	(*SubmitJobsRequest)(nil),     // 8: greylag.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),    // 9: greylag.v1.SubmitJobsResponse
-	(*Submitted)(nil),             // 10: greylag.v1.Submitted
-	(*Filter)(nil),                // 11: greylag.v1.Filter
-	(*Read)(nil),                  // 12: greylag.v1.Read
-	(*AsOf)(nil),                  // 13: greylag.v1.AsOf
-	(*ListJobsRequest)(nil),       // 14: greylag.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 15: greylag.v1.ListJobsResponse
-	(*GetJobRequest)(nil),         // 16: greylag.v1.GetJobRequest
-	(*GetJobResponse)(nil),        // 17: greylag.v1.GetJobResponse
-	(*WatchJobsRequest)(nil),      // 18: greylag.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),     // 19: greylag.v1.WatchJobsResponse
-	(*CancelJobsRequest)(nil),     // 20: greylag.v1.CancelJobsRequest
-	(*CancelJobsResponse)(nil),    // 21: greylag.v1.CancelJobsResponse
-	(*Outcome)(nil),               // 22: greylag.v1.Outcome
-	(*ForecastJobRequest)(nil),    // 23: greylag.v1.ForecastJobRequest
-	(*ForecastJobResponse)(nil),   // 24: greylag.v1.ForecastJobResponse
-	(*UpdateJobsRequest)(nil),     // 25: greylag.v1.UpdateJobsRequest
-	(*StringList)(nil),            // 26: greylag.v1.StringList
-	(*Dependencies)(nil),          // 27: greylag.v1.Dependencies
-	(*UpdateJobsResponse)(nil),    // 28: greylag.v1.UpdateJobsResponse
-	(*GetScriptRequest)(nil),      // 29: greylag.v1.GetScriptRequest
-	(*GetScriptResponse)(nil),     // 30: greylag.v1.GetScriptResponse
-	(*StreamLogsRequest)(nil),     // 31: greylag.v1.StreamLogsRequest
-	(*StreamLogsResponse)(nil),    // 32: greylag.v1.StreamLogsResponse
-	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
+	(JobState)(0),                 // 0: greylag.v1.JobState
+	(Reason)(0),                   // 1: greylag.v1.Reason
+	(Hold)(0),                     // 2: greylag.v1.Hold
+	(Connect)(0),                  // 3: greylag.v1.Connect
+	(MemorySource)(0),             // 4: greylag.v1.MemorySource
+	(DependencyKind)(0),           // 5: greylag.v1.DependencyKind
+	(TaskPhase)(0),                // 6: greylag.v1.TaskPhase
+	(TaskCause)(0),                // 7: greylag.v1.TaskCause
+	(JobAction)(0),                // 8: greylag.v1.JobAction
+	(*JobSpec)(nil),               // 9: greylag.v1.JobSpec
+	(*Request)(nil),               // 10: greylag.v1.Request
+	(*Licence)(nil),               // 11: greylag.v1.Licence
+	(*Dependency)(nil),            // 12: greylag.v1.Dependency
+	(*Job)(nil),                   // 13: greylag.v1.Job
+	(*RestartCauses)(nil),         // 14: greylag.v1.RestartCauses
+	(*NodeAllocation)(nil),        // 15: greylag.v1.NodeAllocation
+	(*Task)(nil),                  // 16: greylag.v1.Task
+	(*SubmitJobsRequest)(nil),     // 17: greylag.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),    // 18: greylag.v1.SubmitJobsResponse
+	(*Submitted)(nil),             // 19: greylag.v1.Submitted
+	(*Filter)(nil),                // 20: greylag.v1.Filter
+	(*Read)(nil),                  // 21: greylag.v1.Read
+	(*AsOf)(nil),                  // 22: greylag.v1.AsOf
+	(*ListJobsRequest)(nil),       // 23: greylag.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),      // 24: greylag.v1.ListJobsResponse
+	(*GetJobRequest)(nil),         // 25: greylag.v1.GetJobRequest
+	(*GetJobResponse)(nil),        // 26: greylag.v1.GetJobResponse
+	(*WatchJobsRequest)(nil),      // 27: greylag.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),     // 28: greylag.v1.WatchJobsResponse
+	(*CancelJobsRequest)(nil),     // 29: greylag.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),    // 30: greylag.v1.CancelJobsResponse
+	(*Outcome)(nil),               // 31: greylag.v1.Outcome
+	(*ForecastJobRequest)(nil),    // 32: greylag.v1.ForecastJobRequest
+	(*ForecastJobResponse)(nil),   // 33: greylag.v1.ForecastJobResponse
+	(*UpdateJobsRequest)(nil),     // 34: greylag.v1.UpdateJobsRequest
+	(*StringList)(nil),            // 35: greylag.v1.StringList
+	(*Dependencies)(nil),          // 36: greylag.v1.Dependencies
+	(*UpdateJobsResponse)(nil),    // 37: greylag.v1.UpdateJobsResponse
+	(*GetScriptRequest)(nil),      // 38: greylag.v1.GetScriptRequest
+	(*GetScriptResponse)(nil),     // 39: greylag.v1.GetScriptResponse
+	(*StreamLogsRequest)(nil),     // 40: greylag.v1.StreamLogsRequest
+	(*StreamLogsResponse)(nil),    // 41: greylag.v1.StreamLogsResponse
+	(*durationpb.Duration)(nil),   // 42: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
-	1,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	33, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	34, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	34, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
-	3,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	33, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
-	33, // 6: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
-	2,  // 7: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
-	1,  // 8: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	33, // 9: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	34, // 10: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	34, // 11: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	34, // 12: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	34, // 13: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	34, // 14: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	6,  // 15: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
-	3,  // 16: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	7,  // 17: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	34, // 18: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	34, // 19: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	34, // 20: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	5,  // 21: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	34, // 22: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	34, // 23: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	33, // 24: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	33, // 25: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	0,  // 26: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	10, // 27: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
-	34, // 28: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	11, // 29: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
-	12, // 30: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
-	4,  // 31: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
-	13, // 32: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
-	12, // 33: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
-	4,  // 34: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
-	13, // 35: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 36: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
-	4,  // 37: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
-	11, // 38: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
-	22, // 39: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	0,  // 40: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	34, // 41: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
-	13, // 42: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 43: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
-	33, // 44: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	34, // 45: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	34, // 46: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
-	27, // 47: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	33, // 48: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
-	26, // 49: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
-	26, // 50: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
-	3,  // 51: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	22, // 52: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	8,  // 53: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	23, // 54: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	14, // 55: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	14, // 56: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	16, // 57: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	18, // 58: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	20, // 59: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	25, // 60: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	29, // 61: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	31, // 62: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	9,  // 63: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	24, // 64: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	15, // 65: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	15, // 66: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	17, // 67: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	19, // 68: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	21, // 69: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	28, // 70: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	30, // 71: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	32, // 72: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	63, // [63:73] is the sub-list for method output_type
-	53, // [53:63] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	10, // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
+	42, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	43, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	43, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	12, // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
+	42, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	3,  // 6: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
+	42, // 7: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	11, // 8: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
+	4,  // 9: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
+	5,  // 10: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
+	0,  // 11: greylag.v1.Job.state:type_name -> greylag.v1.JobState
+	1,  // 12: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
+	10, // 13: greylag.v1.Job.request:type_name -> greylag.v1.Request
+	42, // 14: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	43, // 15: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	43, // 16: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	43, // 17: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	43, // 18: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	43, // 19: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	15, // 20: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	12, // 21: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
+	16, // 22: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	2,  // 23: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
+	43, // 24: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	43, // 25: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	43, // 26: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	14, // 27: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
+	6,  // 28: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
+	7,  // 29: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
+	43, // 30: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	43, // 31: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	42, // 32: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	42, // 33: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	9,  // 34: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	19, // 35: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	0,  // 36: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
+	43, // 37: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	20, // 38: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	21, // 39: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	13, // 40: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	22, // 41: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	21, // 42: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	13, // 43: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	22, // 44: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	20, // 45: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	13, // 46: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	20, // 47: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	31, // 48: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	0,  // 49: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
+	9,  // 50: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	43, // 51: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	1,  // 52: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
+	22, // 53: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	20, // 54: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	8,  // 55: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
+	42, // 56: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	43, // 57: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	43, // 58: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	36, // 59: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	42, // 60: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	35, // 61: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	35, // 62: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	12, // 63: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	31, // 64: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	17, // 65: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	32, // 66: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	23, // 67: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	23, // 68: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	25, // 69: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	27, // 70: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	29, // 71: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	34, // 72: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	38, // 73: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	40, // 74: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	18, // 75: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	33, // 76: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	24, // 77: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	24, // 78: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	26, // 79: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	28, // 80: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	30, // 81: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	37, // 82: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	39, // 83: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	41, // 84: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	75, // [75:85] is the sub-list for method output_type
+	65, // [65:75] is the sub-list for method input_type
+	65, // [65:65] is the sub-list for extension type_name
+	65, // [65:65] is the sub-list for extension extendee
+	0,  // [0:65] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -3621,13 +4494,14 @@ func file_greylag_v1_job_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      9,
 			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_greylag_v1_job_proto_goTypes,
 		DependencyIndexes: file_greylag_v1_job_proto_depIdxs,
+		EnumInfos:         file_greylag_v1_job_proto_enumTypes,
 		MessageInfos:      file_greylag_v1_job_proto_msgTypes,
 	}.Build()
 	File_greylag_v1_job_proto = out.File

@@ -26,6 +26,71 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// StopReason is why a task is stopped, as its output names it.
+type StopReason int32
+
+const (
+	StopReason_STOP_REASON_UNSPECIFIED  StopReason = 0
+	StopReason_STOP_REASON_CANCELLED    StopReason = 1
+	StopReason_STOP_REASON_CREDITS      StopReason = 2
+	StopReason_STOP_REASON_TIME_LIMIT   StopReason = 3
+	StopReason_STOP_REASON_DEADLINE     StopReason = 4
+	StopReason_STOP_REASON_PREEMPTION   StopReason = 5
+	StopReason_STOP_REASON_NODE_FAILURE StopReason = 6
+	StopReason_STOP_REASON_JOB_REQUEUE  StopReason = 7
+)
+
+// Enum value maps for StopReason.
+var (
+	StopReason_name = map[int32]string{
+		0: "STOP_REASON_UNSPECIFIED",
+		1: "STOP_REASON_CANCELLED",
+		2: "STOP_REASON_CREDITS",
+		3: "STOP_REASON_TIME_LIMIT",
+		4: "STOP_REASON_DEADLINE",
+		5: "STOP_REASON_PREEMPTION",
+		6: "STOP_REASON_NODE_FAILURE",
+		7: "STOP_REASON_JOB_REQUEUE",
+	}
+	StopReason_value = map[string]int32{
+		"STOP_REASON_UNSPECIFIED":  0,
+		"STOP_REASON_CANCELLED":    1,
+		"STOP_REASON_CREDITS":      2,
+		"STOP_REASON_TIME_LIMIT":   3,
+		"STOP_REASON_DEADLINE":     4,
+		"STOP_REASON_PREEMPTION":   5,
+		"STOP_REASON_NODE_FAILURE": 6,
+		"STOP_REASON_JOB_REQUEUE":  7,
+	}
+)
+
+func (x StopReason) Enum() *StopReason {
+	p := new(StopReason)
+	*p = x
+	return p
+}
+
+func (x StopReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (StopReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_node_proto_enumTypes[0].Descriptor()
+}
+
+func (StopReason) Type() protoreflect.EnumType {
+	return &file_greylag_v1_node_proto_enumTypes[0]
+}
+
+func (x StopReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use StopReason.Descriptor instead.
+func (StopReason) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{0}
+}
+
 type GPU struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         int32                  `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
@@ -468,9 +533,8 @@ type WantedTask struct {
 	// The log index that granted the attempt. It is never used twice: with job and attempt it
 	// identifies the task, also after the cluster was restored from a backup.
 	Granted uint64 `protobuf:"varint,41,opt,name=granted,proto3" json:"granted,omitempty"`
-	// With stop: "cancelled", or the cause of the stop, such as "TIME LIMIT", for the task's own
-	// output. Empty if the job ended by itself.
-	StopReason    string `protobuf:"bytes,42,opt,name=stop_reason,json=stopReason,proto3" json:"stop_reason,omitempty"`
+	// With stop: the cause. Unspecified if the job ended by itself.
+	StopReason    StopReason `protobuf:"varint,42,opt,name=stop_reason,json=stopReason,proto3,enum=greylag.v1.StopReason" json:"stop_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -792,11 +856,11 @@ func (x *WantedTask) GetGranted() uint64 {
 	return 0
 }
 
-func (x *WantedTask) GetStopReason() string {
+func (x *WantedTask) GetStopReason() StopReason {
 	if x != nil {
 		return x.StopReason
 	}
-	return ""
+	return StopReason_STOP_REASON_UNSPECIFIED
 }
 
 type Signal struct {
@@ -1063,8 +1127,8 @@ type ReportedTask struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Job        uint64                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
 	Attempt    uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Phase      string                 `protobuf:"bytes,3,opt,name=phase,proto3" json:"phase,omitempty"` // wanted started ended clean
-	Cause      string                 `protobuf:"bytes,4,opt,name=cause,proto3" json:"cause,omitempty"`
+	Phase      TaskPhase              `protobuf:"varint,3,opt,name=phase,proto3,enum=greylag.v1.TaskPhase" json:"phase,omitempty"`
+	Cause      TaskCause              `protobuf:"varint,4,opt,name=cause,proto3,enum=greylag.v1.TaskCause" json:"cause,omitempty"`
 	ExitCode   int32                  `protobuf:"varint,5,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	ExitSignal int32                  `protobuf:"varint,6,opt,name=exit_signal,json=exitSignal,proto3" json:"exit_signal,omitempty"`
 	Message    string                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
@@ -1128,18 +1192,18 @@ func (x *ReportedTask) GetAttempt() uint32 {
 	return 0
 }
 
-func (x *ReportedTask) GetPhase() string {
+func (x *ReportedTask) GetPhase() TaskPhase {
 	if x != nil {
 		return x.Phase
 	}
-	return ""
+	return TaskPhase_TASK_PHASE_UNSPECIFIED
 }
 
-func (x *ReportedTask) GetCause() string {
+func (x *ReportedTask) GetCause() TaskCause {
 	if x != nil {
 		return x.Cause
 	}
-	return ""
+	return TaskCause_TASK_CAUSE_UNSPECIFIED
 }
 
 func (x *ReportedTask) GetExitCode() int32 {
@@ -1523,7 +1587,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
-	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xdf\t\n" +
+	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xf7\t\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -1574,8 +1638,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\rgpus_per_node\x18& \x01(\x05R\vgpusPerNode\x12\x1e\n" +
 	"\vmem_per_cpu\x18' \x01(\x03R\tmemPerCpu\x12\x1e\n" +
 	"\vmem_per_gpu\x18( \x01(\x03R\tmemPerGpu\x12\x18\n" +
-	"\agranted\x18) \x01(\x04R\agranted\x12\x1f\n" +
-	"\vstop_reason\x18* \x01(\tR\n" +
+	"\agranted\x18) \x01(\x04R\agranted\x127\n" +
+	"\vstop_reason\x18* \x01(\x0e2\x16.greylag.v1.StopReasonR\n" +
 	"stopReason\"O\n" +
 	"\x06Signal\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
@@ -1602,12 +1666,12 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05tasks\x18\x03 \x03(\v2\x18.greylag.v1.ReportedTaskR\x05tasks\x12\x14\n" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12#\n" +
 	"\x04gpus\x18\x05 \x03(\v2\x0f.greylag.v1.GPUR\x04gpus\x12\x1a\n" +
-	"\bcounting\x18\x06 \x01(\x04R\bcounting\"\xfa\x04\n" +
+	"\bcounting\x18\x06 \x01(\x04R\bcounting\"\xa8\x05\n" +
 	"\fReportedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x14\n" +
-	"\x05phase\x18\x03 \x01(\tR\x05phase\x12\x14\n" +
-	"\x05cause\x18\x04 \x01(\tR\x05cause\x12\x1b\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\x12+\n" +
+	"\x05phase\x18\x03 \x01(\x0e2\x15.greylag.v1.TaskPhaseR\x05phase\x12+\n" +
+	"\x05cause\x18\x04 \x01(\x0e2\x15.greylag.v1.TaskCauseR\x05cause\x12\x1b\n" +
 	"\texit_code\x18\x05 \x01(\x05R\bexitCode\x12\x1f\n" +
 	"\vexit_signal\x18\x06 \x01(\x05R\n" +
 	"exitSignal\x12\x18\n" +
@@ -1639,7 +1703,17 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12\x12\n" +
 	"\x04next\x18\x05 \x01(\x03R\x04next\"%\n" +
 	"\x0fPushLogResponse\x12\x12\n" +
-	"\x04stop\x18\x01 \x01(\bR\x04stop2\x90\x03\n" +
+	"\x04stop\x18\x01 \x01(\bR\x04stop*\xea\x01\n" +
+	"\n" +
+	"StopReason\x12\x1b\n" +
+	"\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15STOP_REASON_CANCELLED\x10\x01\x12\x17\n" +
+	"\x13STOP_REASON_CREDITS\x10\x02\x12\x1a\n" +
+	"\x16STOP_REASON_TIME_LIMIT\x10\x03\x12\x18\n" +
+	"\x14STOP_REASON_DEADLINE\x10\x04\x12\x1a\n" +
+	"\x16STOP_REASON_PREEMPTION\x10\x05\x12\x1c\n" +
+	"\x18STOP_REASON_NODE_FAILURE\x10\x06\x12\x1b\n" +
+	"\x17STOP_REASON_JOB_REQUEUE\x10\a2\x90\x03\n" +
 	"\vNodeService\x12Q\n" +
 	"\fRegisterNode\x12\x1f.greylag.v1.RegisterNodeRequest\x1a .greylag.v1.RegisterNodeResponse\x12M\n" +
 	"\n" +
@@ -1661,60 +1735,67 @@ func file_greylag_v1_node_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_node_proto_rawDescData
 }
 
+var file_greylag_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_greylag_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_greylag_v1_node_proto_goTypes = []any{
-	(*GPU)(nil),                   // 0: greylag.v1.GPU
-	(*RegisterNodeRequest)(nil),   // 1: greylag.v1.RegisterNodeRequest
-	(*RegisterNodeResponse)(nil),  // 2: greylag.v1.RegisterNodeResponse
-	(*WatchTasksRequest)(nil),     // 3: greylag.v1.WatchTasksRequest
-	(*WatchTasksResponse)(nil),    // 4: greylag.v1.WatchTasksResponse
-	(*WantedTask)(nil),            // 5: greylag.v1.WantedTask
-	(*Signal)(nil),                // 6: greylag.v1.Signal
-	(*LogRequest)(nil),            // 7: greylag.v1.LogRequest
-	(*ReportTasksRequest)(nil),    // 8: greylag.v1.ReportTasksRequest
-	(*ReportedTask)(nil),          // 9: greylag.v1.ReportedTask
-	(*ReportTasksResponse)(nil),   // 10: greylag.v1.ReportTasksResponse
-	(*GetContentRequest)(nil),     // 11: greylag.v1.GetContentRequest
-	(*GetContentResponse)(nil),    // 12: greylag.v1.GetContentResponse
-	(*PushLogRequest)(nil),        // 13: greylag.v1.PushLogRequest
-	(*PushLogResponse)(nil),       // 14: greylag.v1.PushLogResponse
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 16: google.protobuf.Duration
-	(*NodeAllocation)(nil),        // 17: greylag.v1.NodeAllocation
+	(StopReason)(0),               // 0: greylag.v1.StopReason
+	(*GPU)(nil),                   // 1: greylag.v1.GPU
+	(*RegisterNodeRequest)(nil),   // 2: greylag.v1.RegisterNodeRequest
+	(*RegisterNodeResponse)(nil),  // 3: greylag.v1.RegisterNodeResponse
+	(*WatchTasksRequest)(nil),     // 4: greylag.v1.WatchTasksRequest
+	(*WatchTasksResponse)(nil),    // 5: greylag.v1.WatchTasksResponse
+	(*WantedTask)(nil),            // 6: greylag.v1.WantedTask
+	(*Signal)(nil),                // 7: greylag.v1.Signal
+	(*LogRequest)(nil),            // 8: greylag.v1.LogRequest
+	(*ReportTasksRequest)(nil),    // 9: greylag.v1.ReportTasksRequest
+	(*ReportedTask)(nil),          // 10: greylag.v1.ReportedTask
+	(*ReportTasksResponse)(nil),   // 11: greylag.v1.ReportTasksResponse
+	(*GetContentRequest)(nil),     // 12: greylag.v1.GetContentRequest
+	(*GetContentResponse)(nil),    // 13: greylag.v1.GetContentResponse
+	(*PushLogRequest)(nil),        // 14: greylag.v1.PushLogRequest
+	(*PushLogResponse)(nil),       // 15: greylag.v1.PushLogResponse
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
+	(*NodeAllocation)(nil),        // 18: greylag.v1.NodeAllocation
+	(TaskPhase)(0),                // 19: greylag.v1.TaskPhase
+	(TaskCause)(0),                // 20: greylag.v1.TaskCause
 }
 var file_greylag_v1_node_proto_depIdxs = []int32{
-	0,  // 0: greylag.v1.RegisterNodeRequest.gpus:type_name -> greylag.v1.GPU
-	15, // 1: greylag.v1.RegisterNodeRequest.clock:type_name -> google.protobuf.Timestamp
-	15, // 2: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
-	5,  // 3: greylag.v1.WatchTasksResponse.tasks:type_name -> greylag.v1.WantedTask
-	7,  // 4: greylag.v1.WatchTasksResponse.logs:type_name -> greylag.v1.LogRequest
-	16, // 5: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
-	6,  // 6: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
-	17, // 7: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
-	16, // 8: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
-	15, // 9: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
-	5,  // 10: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
-	9,  // 11: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
-	0,  // 12: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
-	15, // 13: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
-	15, // 14: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
-	16, // 15: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	16, // 16: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
-	1,  // 17: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
-	3,  // 18: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
-	8,  // 19: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
-	11, // 20: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
-	13, // 21: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	2,  // 22: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
-	4,  // 23: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
-	10, // 24: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
-	12, // 25: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
-	14, // 26: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	22, // [22:27] is the sub-list for method output_type
-	17, // [17:22] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	1,  // 0: greylag.v1.RegisterNodeRequest.gpus:type_name -> greylag.v1.GPU
+	16, // 1: greylag.v1.RegisterNodeRequest.clock:type_name -> google.protobuf.Timestamp
+	16, // 2: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
+	6,  // 3: greylag.v1.WatchTasksResponse.tasks:type_name -> greylag.v1.WantedTask
+	8,  // 4: greylag.v1.WatchTasksResponse.logs:type_name -> greylag.v1.LogRequest
+	17, // 5: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
+	7,  // 6: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
+	18, // 7: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
+	17, // 8: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
+	16, // 9: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
+	0,  // 10: greylag.v1.WantedTask.stop_reason:type_name -> greylag.v1.StopReason
+	6,  // 11: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
+	10, // 12: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
+	1,  // 13: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
+	19, // 14: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
+	20, // 15: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
+	16, // 16: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
+	16, // 17: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
+	17, // 18: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
+	17, // 19: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
+	2,  // 20: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
+	4,  // 21: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
+	9,  // 22: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
+	12, // 23: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
+	14, // 24: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	3,  // 25: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
+	5,  // 26: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
+	11, // 27: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
+	13, // 28: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
+	15, // 29: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	25, // [25:30] is the sub-list for method output_type
+	20, // [20:25] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }
@@ -1729,13 +1810,14 @@ func file_greylag_v1_node_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_node_proto_rawDesc), len(file_greylag_v1_node_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_greylag_v1_node_proto_goTypes,
 		DependencyIndexes: file_greylag_v1_node_proto_depIdxs,
+		EnumInfos:         file_greylag_v1_node_proto_enumTypes,
 		MessageInfos:      file_greylag_v1_node_proto_msgTypes,
 	}.Build()
 	File_greylag_v1_node_proto = out.File

@@ -957,11 +957,11 @@ func (x *StreamCreditsResponse) GetRows() []*CreditRow {
 type CreditRow struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Period        uint32                 `protobuf:"varint,1,opt,name=period,proto3" json:"period,omitempty"`
-	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`                      // account, or account/user
-	Kind          string                 `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`                      // grant repay lien charge overshoot release refund expire void
-	Class         string                 `protobuf:"bytes,4,opt,name=class,proto3" json:"class,omitempty"`                    // of the bucket: promo grant refund purchase; "" for debt
-	GpuType       string                 `protobuf:"bytes,5,opt,name=gpu_type,json=gpuType,proto3" json:"gpu_type,omitempty"` // of the job, of charges and refunds
-	Bucket        uint64                 `protobuf:"varint,6,opt,name=bucket,proto3" json:"bucket,omitempty"`                 // of grants, expiries and voids
+	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"` // account, or account/user
+	Kind          EntryKind              `protobuf:"varint,3,opt,name=kind,proto3,enum=greylag.v1.EntryKind" json:"kind,omitempty"`
+	Class         BucketClass            `protobuf:"varint,4,opt,name=class,proto3,enum=greylag.v1.BucketClass" json:"class,omitempty"` // of the bucket: promo grant refund purchase; unspecified for debt
+	GpuType       string                 `protobuf:"bytes,5,opt,name=gpu_type,json=gpuType,proto3" json:"gpu_type,omitempty"`           // of the job, of charges and refunds
+	Bucket        uint64                 `protobuf:"varint,6,opt,name=bucket,proto3" json:"bucket,omitempty"`                           // of grants, expiries and voids
 	Amount        int64                  `protobuf:"varint,7,opt,name=amount,proto3" json:"amount,omitempty"`
 	Entries       int64                  `protobuf:"varint,8,opt,name=entries,proto3" json:"entries,omitempty"`
 	Late          bool                   `protobuf:"varint,9,opt,name=late,proto3" json:"late,omitempty"` // booked after its own period was closed
@@ -1013,18 +1013,18 @@ func (x *CreditRow) GetNode() string {
 	return ""
 }
 
-func (x *CreditRow) GetKind() string {
+func (x *CreditRow) GetKind() EntryKind {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return EntryKind_ENTRY_KIND_UNSPECIFIED
 }
 
-func (x *CreditRow) GetClass() string {
+func (x *CreditRow) GetClass() BucketClass {
 	if x != nil {
 		return x.Class
 	}
-	return ""
+	return BucketClass_BUCKET_CLASS_UNSPECIFIED
 }
 
 func (x *CreditRow) GetGpuType() string {
@@ -1325,7 +1325,7 @@ type BudgetStanding struct {
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	Limit         int64                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	Used          int64                  `protobuf:"varint,3,opt,name=used,proto3" json:"used,omitempty"`
-	Window        string                 `protobuf:"bytes,4,opt,name=window,proto3" json:"window,omitempty"` // ever day month
+	Window        BudgetWindow           `protobuf:"varint,4,opt,name=window,proto3,enum=greylag.v1.BudgetWindow" json:"window,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1381,18 +1381,18 @@ func (x *BudgetStanding) GetUsed() int64 {
 	return 0
 }
 
-func (x *BudgetStanding) GetWindow() string {
+func (x *BudgetStanding) GetWindow() BudgetWindow {
 	if x != nil {
 		return x.Window
 	}
-	return ""
+	return BudgetWindow_BUDGET_WINDOW_UNSPECIFIED
 }
 
 type ExpiringBucket struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bucket        uint64                 `protobuf:"varint,1,opt,name=bucket,proto3" json:"bucket,omitempty"`
 	Owner         string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	Class         string                 `protobuf:"bytes,3,opt,name=class,proto3" json:"class,omitempty"`
+	Class         BucketClass            `protobuf:"varint,3,opt,name=class,proto3,enum=greylag.v1.BucketClass" json:"class,omitempty"`
 	Available     int64                  `protobuf:"varint,4,opt,name=available,proto3" json:"available,omitempty"`
 	Expires       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires,proto3" json:"expires,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1443,11 +1443,11 @@ func (x *ExpiringBucket) GetOwner() string {
 	return ""
 }
 
-func (x *ExpiringBucket) GetClass() string {
+func (x *ExpiringBucket) GetClass() BucketClass {
 	if x != nil {
 		return x.Class
 	}
-	return ""
+	return BucketClass_BUCKET_CLASS_UNSPECIFIED
 }
 
 func (x *ExpiringBucket) GetAvailable() int64 {
@@ -1521,7 +1521,7 @@ var File_greylag_v1_report_proto protoreflect.FileDescriptor
 const file_greylag_v1_report_proto_rawDesc = "" +
 	"\n" +
 	"\x17greylag/v1/report.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15greylag/v1/acct.proto\x1a\x14greylag/v1/job.proto\"C\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15greylag/v1/acct.proto\x1a\x17greylag/v1/credit.proto\x1a\x14greylag/v1/job.proto\"C\n" +
 	"\x12StreamUsageRequest\x12-\n" +
 	"\aperiods\x18\x01 \x01(\v2\x13.greylag.v1.PeriodsR\aperiods\"G\n" +
 	"\x16StreamEndedJobsRequest\x12-\n" +
@@ -1594,12 +1594,12 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\"n\n" +
 	"\x15StreamCreditsResponse\x12*\n" +
 	"\x04head\x18\x01 \x01(\v2\x16.greylag.v1.ReportHeadR\x04head\x12)\n" +
-	"\x04rows\x18\x02 \x03(\v2\x15.greylag.v1.CreditRowR\x04rows\"\xda\x01\n" +
+	"\x04rows\x18\x02 \x03(\v2\x15.greylag.v1.CreditRowR\x04rows\"\x8a\x02\n" +
 	"\tCreditRow\x12\x16\n" +
 	"\x06period\x18\x01 \x01(\rR\x06period\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
-	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x14\n" +
-	"\x05class\x18\x04 \x01(\tR\x05class\x12\x19\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12)\n" +
+	"\x04kind\x18\x03 \x01(\x0e2\x15.greylag.v1.EntryKindR\x04kind\x12-\n" +
+	"\x05class\x18\x04 \x01(\x0e2\x17.greylag.v1.BucketClassR\x05class\x12\x19\n" +
 	"\bgpu_type\x18\x05 \x01(\tR\agpuType\x12\x16\n" +
 	"\x06bucket\x18\x06 \x01(\x04R\x06bucket\x12\x16\n" +
 	"\x06amount\x18\a \x01(\x03R\x06amount\x12\x18\n" +
@@ -1622,16 +1622,16 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\x05as_of\x18\x01 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x124\n" +
 	"\abudgets\x18\x02 \x03(\v2\x1a.greylag.v1.BudgetStandingR\abudgets\x124\n" +
 	"\abuckets\x18\x03 \x03(\v2\x1a.greylag.v1.ExpiringBucketR\abuckets\x12&\n" +
-	"\x05debts\x18\x04 \x03(\v2\x10.greylag.v1.DebtR\x05debts\"f\n" +
+	"\x05debts\x18\x04 \x03(\v2\x10.greylag.v1.DebtR\x05debts\"\x80\x01\n" +
 	"\x0eBudgetStanding\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x03R\x05limit\x12\x12\n" +
-	"\x04used\x18\x03 \x01(\x03R\x04used\x12\x16\n" +
-	"\x06window\x18\x04 \x01(\tR\x06window\"\xa8\x01\n" +
+	"\x04used\x18\x03 \x01(\x03R\x04used\x120\n" +
+	"\x06window\x18\x04 \x01(\x0e2\x18.greylag.v1.BudgetWindowR\x06window\"\xc1\x01\n" +
 	"\x0eExpiringBucket\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\x04R\x06bucket\x12\x14\n" +
-	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x14\n" +
-	"\x05class\x18\x03 \x01(\tR\x05class\x12\x1c\n" +
+	"\x05owner\x18\x02 \x01(\tR\x05owner\x12-\n" +
+	"\x05class\x18\x03 \x01(\x0e2\x17.greylag.v1.BucketClassR\x05class\x12\x1c\n" +
 	"\tavailable\x18\x04 \x01(\x03R\tavailable\x124\n" +
 	"\aexpires\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"2\n" +
 	"\x04Debt\x12\x12\n" +
@@ -1685,6 +1685,9 @@ var file_greylag_v1_report_proto_goTypes = []any{
 	(*AsOf)(nil),                    // 24: greylag.v1.AsOf
 	(*Job)(nil),                     // 25: greylag.v1.Job
 	(*PastAttempt)(nil),             // 26: greylag.v1.PastAttempt
+	(EntryKind)(0),                  // 27: greylag.v1.EntryKind
+	(BucketClass)(0),                // 28: greylag.v1.BucketClass
+	(BudgetWindow)(0),               // 29: greylag.v1.BudgetWindow
 }
 var file_greylag_v1_report_proto_depIdxs = []int32{
 	4,  // 0: greylag.v1.StreamUsageRequest.periods:type_name -> greylag.v1.Periods
@@ -1706,30 +1709,34 @@ var file_greylag_v1_report_proto_depIdxs = []int32{
 	26, // 16: greylag.v1.EndedJob.attempts:type_name -> greylag.v1.PastAttempt
 	5,  // 17: greylag.v1.StreamCreditsResponse.head:type_name -> greylag.v1.ReportHead
 	13, // 18: greylag.v1.StreamCreditsResponse.rows:type_name -> greylag.v1.CreditRow
-	5,  // 19: greylag.v1.GetCapacityResponse.head:type_name -> greylag.v1.ReportHead
-	15, // 20: greylag.v1.GetCapacityResponse.rows:type_name -> greylag.v1.CapacityRow
-	21, // 21: greylag.v1.GetCapacityResponse.since:type_name -> google.protobuf.Timestamp
-	23, // 22: greylag.v1.GetStandingRequest.read:type_name -> greylag.v1.Read
-	24, // 23: greylag.v1.GetStandingResponse.as_of:type_name -> greylag.v1.AsOf
-	18, // 24: greylag.v1.GetStandingResponse.budgets:type_name -> greylag.v1.BudgetStanding
-	19, // 25: greylag.v1.GetStandingResponse.buckets:type_name -> greylag.v1.ExpiringBucket
-	20, // 26: greylag.v1.GetStandingResponse.debts:type_name -> greylag.v1.Debt
-	21, // 27: greylag.v1.ExpiringBucket.expires:type_name -> google.protobuf.Timestamp
-	0,  // 28: greylag.v1.ReportService.StreamUsage:input_type -> greylag.v1.StreamUsageRequest
-	1,  // 29: greylag.v1.ReportService.StreamEndedJobs:input_type -> greylag.v1.StreamEndedJobsRequest
-	2,  // 30: greylag.v1.ReportService.StreamCredits:input_type -> greylag.v1.StreamCreditsRequest
-	3,  // 31: greylag.v1.ReportService.GetCapacity:input_type -> greylag.v1.GetCapacityRequest
-	16, // 32: greylag.v1.ReportService.GetStanding:input_type -> greylag.v1.GetStandingRequest
-	6,  // 33: greylag.v1.ReportService.StreamUsage:output_type -> greylag.v1.StreamUsageResponse
-	9,  // 34: greylag.v1.ReportService.StreamEndedJobs:output_type -> greylag.v1.StreamEndedJobsResponse
-	12, // 35: greylag.v1.ReportService.StreamCredits:output_type -> greylag.v1.StreamCreditsResponse
-	14, // 36: greylag.v1.ReportService.GetCapacity:output_type -> greylag.v1.GetCapacityResponse
-	17, // 37: greylag.v1.ReportService.GetStanding:output_type -> greylag.v1.GetStandingResponse
-	33, // [33:38] is the sub-list for method output_type
-	28, // [28:33] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	27, // 19: greylag.v1.CreditRow.kind:type_name -> greylag.v1.EntryKind
+	28, // 20: greylag.v1.CreditRow.class:type_name -> greylag.v1.BucketClass
+	5,  // 21: greylag.v1.GetCapacityResponse.head:type_name -> greylag.v1.ReportHead
+	15, // 22: greylag.v1.GetCapacityResponse.rows:type_name -> greylag.v1.CapacityRow
+	21, // 23: greylag.v1.GetCapacityResponse.since:type_name -> google.protobuf.Timestamp
+	23, // 24: greylag.v1.GetStandingRequest.read:type_name -> greylag.v1.Read
+	24, // 25: greylag.v1.GetStandingResponse.as_of:type_name -> greylag.v1.AsOf
+	18, // 26: greylag.v1.GetStandingResponse.budgets:type_name -> greylag.v1.BudgetStanding
+	19, // 27: greylag.v1.GetStandingResponse.buckets:type_name -> greylag.v1.ExpiringBucket
+	20, // 28: greylag.v1.GetStandingResponse.debts:type_name -> greylag.v1.Debt
+	29, // 29: greylag.v1.BudgetStanding.window:type_name -> greylag.v1.BudgetWindow
+	28, // 30: greylag.v1.ExpiringBucket.class:type_name -> greylag.v1.BucketClass
+	21, // 31: greylag.v1.ExpiringBucket.expires:type_name -> google.protobuf.Timestamp
+	0,  // 32: greylag.v1.ReportService.StreamUsage:input_type -> greylag.v1.StreamUsageRequest
+	1,  // 33: greylag.v1.ReportService.StreamEndedJobs:input_type -> greylag.v1.StreamEndedJobsRequest
+	2,  // 34: greylag.v1.ReportService.StreamCredits:input_type -> greylag.v1.StreamCreditsRequest
+	3,  // 35: greylag.v1.ReportService.GetCapacity:input_type -> greylag.v1.GetCapacityRequest
+	16, // 36: greylag.v1.ReportService.GetStanding:input_type -> greylag.v1.GetStandingRequest
+	6,  // 37: greylag.v1.ReportService.StreamUsage:output_type -> greylag.v1.StreamUsageResponse
+	9,  // 38: greylag.v1.ReportService.StreamEndedJobs:output_type -> greylag.v1.StreamEndedJobsResponse
+	12, // 39: greylag.v1.ReportService.StreamCredits:output_type -> greylag.v1.StreamCreditsResponse
+	14, // 40: greylag.v1.ReportService.GetCapacity:output_type -> greylag.v1.GetCapacityResponse
+	17, // 41: greylag.v1.ReportService.GetStanding:output_type -> greylag.v1.GetStandingResponse
+	37, // [37:42] is the sub-list for method output_type
+	32, // [32:37] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_report_proto_init() }
@@ -1738,6 +1745,7 @@ func file_greylag_v1_report_proto_init() {
 		return
 	}
 	file_greylag_v1_acct_proto_init()
+	file_greylag_v1_credit_proto_init()
 	file_greylag_v1_job_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -24,6 +24,62 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// DisagreementKind is a kind of contradiction between topology and nodes.
+type DisagreementKind int32
+
+const (
+	DisagreementKind_DISAGREEMENT_KIND_UNSPECIFIED DisagreementKind = 0
+	DisagreementKind_DISAGREEMENT_KIND_UNPLACED    DisagreementKind = 1
+	DisagreementKind_DISAGREEMENT_KIND_UNKNOWN     DisagreementKind = 2
+	DisagreementKind_DISAGREEMENT_KIND_SPLIT       DisagreementKind = 3
+	DisagreementKind_DISAGREEMENT_KIND_BLOCK       DisagreementKind = 4
+)
+
+// Enum value maps for DisagreementKind.
+var (
+	DisagreementKind_name = map[int32]string{
+		0: "DISAGREEMENT_KIND_UNSPECIFIED",
+		1: "DISAGREEMENT_KIND_UNPLACED",
+		2: "DISAGREEMENT_KIND_UNKNOWN",
+		3: "DISAGREEMENT_KIND_SPLIT",
+		4: "DISAGREEMENT_KIND_BLOCK",
+	}
+	DisagreementKind_value = map[string]int32{
+		"DISAGREEMENT_KIND_UNSPECIFIED": 0,
+		"DISAGREEMENT_KIND_UNPLACED":    1,
+		"DISAGREEMENT_KIND_UNKNOWN":     2,
+		"DISAGREEMENT_KIND_SPLIT":       3,
+		"DISAGREEMENT_KIND_BLOCK":       4,
+	}
+)
+
+func (x DisagreementKind) Enum() *DisagreementKind {
+	p := new(DisagreementKind)
+	*p = x
+	return p
+}
+
+func (x DisagreementKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (DisagreementKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_topology_proto_enumTypes[0].Descriptor()
+}
+
+func (DisagreementKind) Type() protoreflect.EnumType {
+	return &file_greylag_v1_topology_proto_enumTypes[0]
+}
+
+func (x DisagreementKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use DisagreementKind.Descriptor instead.
+func (DisagreementKind) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_topology_proto_rawDescGZIP(), []int{0}
+}
+
 // Switch is one switch, or a block: nodes that share an NVLink domain.
 type Switch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -232,7 +288,7 @@ func (x *GetTopologyResponse) GetAsOf() *AsOf {
 // Disagreement is something that cannot be as both the file and the nodes say.
 type Disagreement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`   // unplaced unknown split block
+	Kind          DisagreementKind       `protobuf:"varint,1,opt,name=kind,proto3,enum=greylag.v1.DisagreementKind" json:"kind,omitempty"`
 	Nodes         string                 `protobuf:"bytes,2,opt,name=nodes,proto3" json:"nodes,omitempty"` // host list
 	Text          string                 `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`   // a sentence
 	unknownFields protoimpl.UnknownFields
@@ -269,11 +325,11 @@ func (*Disagreement) Descriptor() ([]byte, []int) {
 	return file_greylag_v1_topology_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *Disagreement) GetKind() string {
+func (x *Disagreement) GetKind() DisagreementKind {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return DisagreementKind_DISAGREEMENT_KIND_UNSPECIFIED
 }
 
 func (x *Disagreement) GetNodes() string {
@@ -430,9 +486,9 @@ const file_greylag_v1_topology_proto_rawDesc = "" +
 	"\x05since\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x0e\n" +
 	"\x02by\x18\x04 \x01(\tR\x02by\x12>\n" +
 	"\rdisagreements\x18\x05 \x03(\v2\x18.greylag.v1.DisagreementR\rdisagreements\x12%\n" +
-	"\x05as_of\x18\x06 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"L\n" +
-	"\fDisagreement\x12\x12\n" +
-	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
+	"\x05as_of\x18\x06 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"j\n" +
+	"\fDisagreement\x120\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1c.greylag.v1.DisagreementKindR\x04kind\x12\x14\n" +
 	"\x05nodes\x18\x02 \x01(\tR\x05nodes\x12\x12\n" +
 	"\x04text\x18\x03 \x01(\tR\x04text\"\xa3\x01\n" +
 	"\x12SetTopologyRequest\x12\x1d\n" +
@@ -443,7 +499,13 @@ const file_greylag_v1_topology_proto_rawDesc = "" +
 	"\x0eexpect_version\x18\x04 \x01(\x04R\rexpectVersion\"o\n" +
 	"\x13SetTopologyResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12>\n" +
-	"\rdisagreements\x18\x02 \x03(\v2\x18.greylag.v1.DisagreementR\rdisagreementsB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
+	"\rdisagreements\x18\x02 \x03(\v2\x18.greylag.v1.DisagreementR\rdisagreements*\xae\x01\n" +
+	"\x10DisagreementKind\x12!\n" +
+	"\x1dDISAGREEMENT_KIND_UNSPECIFIED\x10\x00\x12\x1e\n" +
+	"\x1aDISAGREEMENT_KIND_UNPLACED\x10\x01\x12\x1d\n" +
+	"\x19DISAGREEMENT_KIND_UNKNOWN\x10\x02\x12\x1b\n" +
+	"\x17DISAGREEMENT_KIND_SPLIT\x10\x03\x12\x1b\n" +
+	"\x17DISAGREEMENT_KIND_BLOCK\x10\x04B9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
 	file_greylag_v1_topology_proto_rawDescOnce sync.Once
@@ -457,31 +519,34 @@ func file_greylag_v1_topology_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_topology_proto_rawDescData
 }
 
+var file_greylag_v1_topology_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_greylag_v1_topology_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_greylag_v1_topology_proto_goTypes = []any{
-	(*Switch)(nil),                // 0: greylag.v1.Switch
-	(*GetTopologyRequest)(nil),    // 1: greylag.v1.GetTopologyRequest
-	(*GetTopologyResponse)(nil),   // 2: greylag.v1.GetTopologyResponse
-	(*Disagreement)(nil),          // 3: greylag.v1.Disagreement
-	(*SetTopologyRequest)(nil),    // 4: greylag.v1.SetTopologyRequest
-	(*SetTopologyResponse)(nil),   // 5: greylag.v1.SetTopologyResponse
-	(*Read)(nil),                  // 6: greylag.v1.Read
-	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
-	(*AsOf)(nil),                  // 8: greylag.v1.AsOf
+	(DisagreementKind)(0),         // 0: greylag.v1.DisagreementKind
+	(*Switch)(nil),                // 1: greylag.v1.Switch
+	(*GetTopologyRequest)(nil),    // 2: greylag.v1.GetTopologyRequest
+	(*GetTopologyResponse)(nil),   // 3: greylag.v1.GetTopologyResponse
+	(*Disagreement)(nil),          // 4: greylag.v1.Disagreement
+	(*SetTopologyRequest)(nil),    // 5: greylag.v1.SetTopologyRequest
+	(*SetTopologyResponse)(nil),   // 6: greylag.v1.SetTopologyResponse
+	(*Read)(nil),                  // 7: greylag.v1.Read
+	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(*AsOf)(nil),                  // 9: greylag.v1.AsOf
 }
 var file_greylag_v1_topology_proto_depIdxs = []int32{
-	6, // 0: greylag.v1.GetTopologyRequest.read:type_name -> greylag.v1.Read
-	0, // 1: greylag.v1.GetTopologyResponse.switches:type_name -> greylag.v1.Switch
-	7, // 2: greylag.v1.GetTopologyResponse.since:type_name -> google.protobuf.Timestamp
-	3, // 3: greylag.v1.GetTopologyResponse.disagreements:type_name -> greylag.v1.Disagreement
-	8, // 4: greylag.v1.GetTopologyResponse.as_of:type_name -> greylag.v1.AsOf
-	0, // 5: greylag.v1.SetTopologyRequest.switches:type_name -> greylag.v1.Switch
-	3, // 6: greylag.v1.SetTopologyResponse.disagreements:type_name -> greylag.v1.Disagreement
-	7, // [7:7] is the sub-list for method output_type
-	7, // [7:7] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	7, // 0: greylag.v1.GetTopologyRequest.read:type_name -> greylag.v1.Read
+	1, // 1: greylag.v1.GetTopologyResponse.switches:type_name -> greylag.v1.Switch
+	8, // 2: greylag.v1.GetTopologyResponse.since:type_name -> google.protobuf.Timestamp
+	4, // 3: greylag.v1.GetTopologyResponse.disagreements:type_name -> greylag.v1.Disagreement
+	9, // 4: greylag.v1.GetTopologyResponse.as_of:type_name -> greylag.v1.AsOf
+	0, // 5: greylag.v1.Disagreement.kind:type_name -> greylag.v1.DisagreementKind
+	1, // 6: greylag.v1.SetTopologyRequest.switches:type_name -> greylag.v1.Switch
+	4, // 7: greylag.v1.SetTopologyResponse.disagreements:type_name -> greylag.v1.Disagreement
+	8, // [8:8] is the sub-list for method output_type
+	8, // [8:8] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_topology_proto_init() }
@@ -495,13 +560,14 @@ func file_greylag_v1_topology_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_topology_proto_rawDesc), len(file_greylag_v1_topology_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_greylag_v1_topology_proto_goTypes,
 		DependencyIndexes: file_greylag_v1_topology_proto_depIdxs,
+		EnumInfos:         file_greylag_v1_topology_proto_enumTypes,
 		MessageInfos:      file_greylag_v1_topology_proto_msgTypes,
 	}.Build()
 	File_greylag_v1_topology_proto = out.File

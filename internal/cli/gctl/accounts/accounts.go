@@ -10,6 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // commands holds the commands of this package in one run of gctl.
@@ -104,7 +105,7 @@ func (t commands) sendEdits(ctx context.Context, c ui.Cluster, edits []*greylagv
 		if e.Partition != "" {
 			what += " on partition " + e.Partition
 		}
-		t.Note("%s %s", what, map[string]string{"add": "added", "modify": "changed", "delete": "deleted"}[e.Action])
+		t.Note("%s %s", what, map[string]string{"add": "added", "modify": "changed", "delete": "deleted"}[wire.Word(e.Action)])
 	}
 	for _, note := range answer.Notes {
 		t.Note("%s", note)
@@ -120,7 +121,7 @@ func (t commands) accountMove() *cobra.Command {
 		Use: "move NAME PARENT", Short: "Move an account to another parent", Args: cobra.ExactArgs(2),
 		Long: "Moves an account to another parent, with its users, jobs, usage and all sub-accounts.\nThe root of the tree is root.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
-			return t.sendEdits(ctx, c, []*greylagv1.AccountEdit{{Action: "modify", Account: args[0], Parent: &args[1]}}, 0)
+			return t.sendEdits(ctx, c, []*greylagv1.AccountEdit{{Action: greylagv1.AccountAction_ACCOUNT_ACTION_MODIFY, Account: args[0], Parent: &args[1]}}, 0)
 		}),
 	}
 }

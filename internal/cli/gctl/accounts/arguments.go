@@ -12,6 +12,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -50,7 +51,7 @@ func entityOf(word string) string {
 // readAccountWords reads the arguments of add, modify and delete. Sacctmgr's are accepted: gctl
 // account modify user where name=ada account=physics set maxjobs=3.
 func readAccountWords(action string, args []string) (*accountWords, error) {
-	w := &accountWords{edit: &greylagv1.AccountEdit{Action: action}}
+	w := &accountWords{edit: &greylagv1.AccountEdit{Action: wire.Enum[greylagv1.AccountAction](action)}}
 	if entity := entityOf(args[0]); len(args) > 1 && entity != "" && entity != "association" {
 		w.entity, args = entity, args[1:]
 	}
@@ -64,7 +65,7 @@ func readAccountWords(action string, args []string) (*accountWords, error) {
 			return nil, &ui.UsageError{Problem: "coordinators can only be added or deleted", Advice: "write gctl account add coordinator USER account=NAME"}
 		}
 		w.lists = append(w.lists, listChange{more: action == "add", words: w.users})
-		w.edit.Action, w.users = "modify", nil
+		w.edit.Action, w.users = greylagv1.AccountAction_ACCOUNT_ACTION_MODIFY, nil
 	}
 	everywhere := w.entity == "user" && action == "modify" && len(w.names) == 0
 	if len(w.names) == 0 && w.home != "" && !everywhere {
@@ -252,7 +253,7 @@ func (h *holdings) change(e *greylagv1.AccountEdit, l listChange) error {
 	switch {
 	case *list != nil:
 		now, all = (*list).Words, false
-	case e.Action == "add":
+	case e.Action == greylagv1.AccountAction_ACCOUNT_ACTION_ADD:
 		now, all = nil, false
 	}
 	next := slices.DeleteFunc(slices.Clone(now), func(word string) bool { return slices.Contains(l.words, word) })

@@ -17,6 +17,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
@@ -55,7 +56,7 @@ six decimals.`,
 // change is a change of credits, assembled from the command line.
 type change struct {
 	*greylagv1.ChangeCreditsRequest
-	effective, expires string
+	effective, expires, class, window string
 }
 
 func (x *change) flags(c *cobra.Command) {
@@ -98,6 +99,12 @@ func (t commands) sendChange(ctx context.Context, c ui.Cluster, x *change) (*gre
 	}
 	if x.Expires, err = t.ParseTime(x.expires); err != nil {
 		return nil, err
+	}
+	if x.Class = wire.Enum[greylagv1.BucketClass](x.class); x.Class == 0 && x.class != "" {
+		return nil, &ui.UsageError{Problem: fmt.Sprintf("unknown class %q", x.class), Advice: "the classes are purchase, grant and promo"}
+	}
+	if x.Window = wire.Enum[greylagv1.BudgetWindow](x.window); x.Window == 0 && x.window != "" {
+		return nil, &ui.UsageError{Problem: fmt.Sprintf("unknown period %q", x.window), Advice: "write --per day or --per month"}
 	}
 	answer, err := c.Credits().ChangeCredits(ctx, x.ChangeCreditsRequest)
 	if err == nil && answer.Again {
@@ -234,7 +241,7 @@ gets a --key, such as the number of its invoice.`,
 	}
 	x.flags(c)
 	f := c.Flags()
-	f.StringVar(&x.Class, "class", "grant", "purchase, grant or promo")
+	f.StringVar(&x.class, "class", "grant", "purchase, grant or promo")
 	f.StringVar(&x.expires, "expires", "", "expiry of the remaining credits (exclusive)")
 	f.StringVar(&x.effective, "from", "", "start of validity [now]")
 	f.Int32Var(&x.Priority, "priority", 50, "lower values are spent first")
@@ -300,12 +307,12 @@ the budgets of what is below their account.`,
 			if x.Amount == 0 {
 				return t.report(a, err, "%s has no budget", args[0])
 			}
-			return t.report(a, err, "the budget of %s is %s%s", args[0], tool.FormatCredits(x.Amount), window(x.Window))
+			return t.report(a, err, "the budget of %s is %s%s", args[0], tool.FormatCredits(x.Amount), window(x.window))
 		}),
 	}
 	x.flags(c)
 	c.Flags().BoolVar(&soft, "soft", false, "warn, do not refuse")
-	c.Flags().StringVar(&x.Window, "per", "", "day or month [no period]")
+	c.Flags().StringVar(&x.window, "per", "", "day or month [no period]")
 	return c
 }
 

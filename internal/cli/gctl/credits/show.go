@@ -14,6 +14,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/gsubmit"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
@@ -69,8 +70,8 @@ func balanceTable(list []*greylagv1.Balance) ui.Table {
 	for _, b := range list {
 		budget := "-"
 		if b.Limit > 0 {
-			if budget = tool.FormatCredits(b.Limit); b.Window != "" {
-				budget += "/" + b.Window
+			if budget = tool.FormatCredits(b.Limit); b.Window != greylagv1.BudgetWindow_BUDGET_WINDOW_UNSPECIFIED {
+				budget += "/" + wire.Word(b.Window)
 			}
 			if !b.Hard {
 				budget += " soft"
@@ -119,7 +120,7 @@ func (t commands) bucketTable(list []*greylagv1.Balance) ui.Table {
 				}
 			}
 			row := []string{
-				strconv.FormatUint(x.Id, 10), owner, x.Class, strconv.Itoa(int(x.Priority)), tool.FormatCredits(x.Amount), tool.FormatCredits(x.Available),
+				strconv.FormatUint(x.Id, 10), owner, wire.Word(x.Class), strconv.Itoa(int(x.Priority)), tool.FormatCredits(x.Amount), tool.FormatCredits(x.Available),
 				tool.FormatCredits(x.Held), tool.FormatCredits(x.Spent), tool.FormatCredits(x.Expired + x.Voided), expires,
 			}
 			switch {
@@ -217,7 +218,7 @@ func balancesOf(a *greylagv1.ListBalancesResponse) any {
 	for _, b := range a.Balances {
 		x := balanceJSON{
 			Account: b.Account, User: b.User, Parent: b.Parent, Deleted: b.Deleted, Available: d(b.Available), Usable: d(b.Usable), Held: d(b.Held), Spent: d(b.Spent), Debt: d(b.Debt),
-			Window: b.Window, ByClass: classesJSON{d(b.Purchased), d(b.Granted), d(b.Promoted), d(b.Refunded)}, ExpiringWeek: d(b.ExpiringWeek), ExpiringMonth: d(b.ExpiringMonth),
+			Window: wire.Word(b.Window), ByClass: classesJSON{d(b.Purchased), d(b.Granted), d(b.Promoted), d(b.Refunded)}, ExpiringWeek: d(b.ExpiringWeek), ExpiringMonth: d(b.ExpiringMonth),
 		}
 		if b.Upcoming > 0 {
 			x.Upcoming = d(b.Upcoming)
@@ -231,7 +232,7 @@ func balancesOf(a *greylagv1.ListBalancesResponse) any {
 		for _, k := range b.Buckets {
 			scope := k.GetScope()
 			bucket := bucketJSON{
-				ID: k.Id, Class: k.Class, Amount: d(k.Amount), Available: d(k.Available), Held: d(k.Held), Spent: d(k.Spent), Expired: d(k.Expired), Voided: d(k.Voided),
+				ID: k.Id, Class: wire.Word(k.Class), Amount: d(k.Amount), Available: d(k.Available), Held: d(k.Held), Spent: d(k.Spent), Expired: d(k.Expired), Voided: d(k.Voided),
 				Effective: tool.Timestamp(k.Effective), Expires: tool.Timestamp(k.Expires), Priority: k.Priority,
 				GPUTypes: scope.GetGpuTypes(), Partition: scope.GetPartitions(), QOS: scope.GetQos(), Cutoff: k.Cutoff, Upcoming: k.Upcoming,
 			}
@@ -353,7 +354,7 @@ func (t commands) statement(ctx context.Context, c ui.Cluster, request *greylagv
 			continue
 		}
 		balance += e.Amount
-		if !all && (e.Kind == accounting.SetAside.String() || e.Kind == accounting.Released.String()) {
+		if !all && (wire.Word(e.Kind) == accounting.SetAside.String() || wire.Word(e.Kind) == accounting.Released.String()) {
 			continue
 		}
 		who, job := strings.TrimSuffix(e.Account+"/"+e.User, "/"), ""
@@ -361,10 +362,10 @@ func (t commands) statement(ctx context.Context, c ui.Cluster, request *greylagv
 			job = fmt.Sprintf("%d.%d", e.Job, e.Attempt)
 		}
 		table.Rows = append(table.Rows, []string{
-			t.FormatTime(e.At), e.Kind, who, job, tool.FormatCredits(e.Moved), tool.FormatCredits(e.Amount), tool.FormatCredits(balance),
+			t.FormatTime(e.At), wire.Word(e.Kind), who, job, tool.FormatCredits(e.Moved), tool.FormatCredits(e.Amount), tool.FormatCredits(balance),
 		})
 		lines = append(lines, lineJSON{
-			e.Seq, tool.Timestamp(e.At), e.Kind, e.Account, e.User, e.Job, e.Attempt, e.Bucket, accounting.Credits(e.Moved).String(),
+			e.Seq, tool.Timestamp(e.At), wire.Word(e.Kind), e.Account, e.User, e.Job, e.Attempt, e.Bucket, accounting.Credits(e.Moved).String(),
 			accounting.Credits(e.Amount).String(), accounting.Credits(balance).String(), e.Corrects, e.Late, e.Key, e.Note, billOf(e),
 		})
 		table.Rows = append(table.Rows, saidRows(e)...)

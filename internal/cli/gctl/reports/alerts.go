@@ -19,6 +19,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/report"
 	"github.com/greylag/greylag/internal/report/deliver"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // alerting holds the options of alerts in addition to those of all reports.
@@ -159,7 +160,7 @@ func (r *alerting) standing(ctx context.Context, c ui.Cluster) ([]report.Alert, 
 	}
 	standing := &report.Standing{}
 	for _, b := range now.GetBudgets() {
-		standing.Budgets = append(standing.Budgets, report.BudgetStanding{Node: b.GetNode(), Window: b.GetWindow(), Limit: b.GetLimit(), Used: b.GetUsed()})
+		standing.Budgets = append(standing.Budgets, report.BudgetStanding{Node: b.GetNode(), Window: wire.Word(b.GetWindow()), Limit: b.GetLimit(), Used: b.GetUsed()})
 	}
 	for _, b := range now.GetBuckets() {
 		standing.Buckets = append(standing.Buckets, report.Expiring{Bucket: b.GetBucket(), Owner: b.GetOwner(), Available: b.GetAvailable(), Expires: b.GetExpires().AsTime()})

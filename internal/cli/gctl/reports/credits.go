@@ -12,6 +12,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/report"
+	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
@@ -47,7 +48,7 @@ func (r *reporting) credits(ctx context.Context, c ui.Cluster, bounds []time.Tim
 		for _, x := range stream.Msg().GetRows() {
 			if i := int(x.GetPeriod()); i < len(periods) {
 				periods[i] = append(periods[i], report.Credit{
-					Node: x.GetNode(), Kind: x.GetKind(), Class: x.GetClass(), GPUType: x.GetGpuType(),
+					Node: x.GetNode(), Kind: wire.Word(x.GetKind()), Class: wire.Word(x.GetClass()), GPUType: x.GetGpuType(),
 					Bucket: x.GetBucket(), Amount: x.GetAmount(), Entries: x.GetEntries(), Late: x.GetLate(),
 				})
 			}

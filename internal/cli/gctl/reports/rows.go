@@ -185,7 +185,7 @@ func endedOf(e *greylagv1.EndedJob) report.Ended {
 	}
 	out := report.Ended{
 		Ref: j.GetRef(), ID: strconv.FormatUint(j.GetId(), 10), Partition: j.GetPartition(), QOS: j.GetQos(), Account: j.GetAccount(),
-		User: j.GetUser(), UID: j.GetUid(), GID: j.GetGid(), Name: j.GetName(), State: j.GetState(), TimeLimit: j.GetTimeLimit().AsDuration(),
+		User: j.GetUser(), UID: j.GetUid(), GID: j.GetGid(), Name: j.GetName(), State: wire.Word(j.GetState()), TimeLimit: j.GetTimeLimit().AsDuration(),
 		Submitted: at(j.GetSubmitted()), Eligible: at(j.GetEligible()), Start: at(j.GetStarted()), End: at(j.GetEnded()),
 		ExitCode: j.GetExitCode(), ExitSignal: j.GetExitSignal(), GPUTypes: strings.Join(q.GetGpuTypes(), ","),
 	}
@@ -219,7 +219,7 @@ func attemptsOf(e *greylagv1.EndedJob, last report.Ended) []report.Ended {
 	}
 	for i, a := range e.GetAttempts() {
 		x := last
-		x.Eligible, x.Start, x.End, x.State, x.Partition = eligible, a.GetStarted().AsTime(), a.GetEnded().AsTime(), a.GetOutcome(), a.GetPartition()
+		x.Eligible, x.Start, x.End, x.State, x.Partition = eligible, a.GetStarted().AsTime(), a.GetEnded().AsTime(), wire.Word(a.GetOutcome()), a.GetPartition()
 		x.Account, x.QOS = cmp.Or(a.GetAccount(), last.Account), cmp.Or(a.GetQos(), last.QOS)
 		x.ExitCode, x.ExitSignal, x.Nodes, x.NodeList, x.CPUs, x.TRES = 0, 0, 0, "", 0, nil
 		for _, t := range a.GetTres() {

@@ -1,0 +1,47 @@
+package server_test
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+)
+
+// TestBadInput checks that a request with a field or an enum value that the API does not have is
+// refused with a message that names the field, and changes nothing.
+func TestBadInput(t *testing.T) {
+	w := newWorld(t, options{})
+	c := w.browser()
+	id := w.submit(w.as(ann), job("subject"))
+	version := func() uint64 {
+		answer, err := w.as(ann).Jobs().GetJob(t.Context(), &greylagv1.GetJobRequest{Job: strconv.FormatUint(id, 10)})
+		must(t, err)
+		return answer.GetJobs()[0].GetVersion()
+	}
+	before := version()
+	for _, x := range []struct{ rpc, body, want string }{
+		{"JobService/UpdateJobs", `{"requestId":"a","filter":{"jobs":["1"]},"action":"JOB_ACTION_PAUSE"}`, `enum field action`},
+		{"JobService/UpdateJobs", `{"requestId":"a","filter":{"jobs":["1"]},"action":99}`, `action: 99 is no JobAction`},
+		{"JobService/UpdateJobs", `{"requestId":"a","filter":{"jobs":["1"]}}`, `action is not set: want set, hold, release, requeue`},
+		{"JobService/UpdateJobs", `{"requestId":"a","filter":{"jobs":["1"]},"action":"JOB_ACTION_HOLD","minutes":1}`, `unknown field \"minutes\"`},
+		{"JobService/CancelJobs", `{"requestId":"a","filter":{"states":[99]}}`, `filter.states[0]: 99 is no JobState`},
+		{"JobService/CancelJobs", `{"requestId":"a","filter":{"states":["all"]}}`, `enum field states`},
+		{"JobService/SubmitJobs", `{"requestId":"a","jobs":[{"script":"IyEvYmluL3NoCg==","depends":[{"kind":99,"job":"1"}]}]}`, `jobs[0].depends[0].kind: 99 is no DependencyKind`},
+		{"JobService/SubmitJobs", `{"requestId":"a","jobs":[{"script":"IyEvYmluL3NoCg==","depends":[{"job":"1"}]}]}`, `depends.kind is not set`},
+		{"ClusterService/UpdateNodes", `{"requestId":"a","names":["n1"]}`, `action is not set`},
+		{"ClusterService/CreateToken", `{"requestId":"a"}`, `kind is not set: want node, controller, auth`},
+		{"ClusterService/RotateAuthority", `{"requestId":"a","step":7}`, `step: 7 is no RotationStep`},
+		{"AccountService/UpdateAccounts", `{"requestId":"a","edits":[{"account":"x"}]}`, `edits[0].action is not set`},
+		{"CreditService/ChangeCredits", `{"requestId":"a","action":"grant","account":"x","class":9}`, `class: 9 is no BucketClass`},
+	} {
+		response, text := w.post(c, root, x.rpc, "application/json", strings.NewReader(x.body))
+		if response.StatusCode != http.StatusBadRequest || !strings.Contains(text, x.want) {
+			t.Errorf("%s %s: %s %s, want %q", x.rpc, x.body, response.Status, text, x.want)
+		}
+	}
+	if after := version(); after != before {
+		t.Errorf("job %d changed: version %d, was %d", id, after, before)
+	}
+}

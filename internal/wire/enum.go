@@ -1,0 +1,143 @@
+package wire
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// vocabulary maps the values of each enum of the API, by number, to the words of users.
+var vocabulary = map[protoreflect.Name][]string{
+	"AccountAction":     {"", "add", "modify", "delete"},
+	"BucketClass":       {"", "promo", "grant", "refund", "purchase"},
+	"BudgetWindow":      {"", "day", "month"},
+	"CertificateOrigin": words(command.CertificateJoined, command.CertificateSeen),
+	"Connect":           words(cluster.ConnectAny, cluster.ConnectLeaf),
+	"DependencyKind":    words(cluster.After, cluster.Singleton),
+	"DisagreementKind":  {"", "unplaced", "unknown", "split", "block"},
+	"EntryKind":         words(accounting.Granted, accounting.Taken),
+	"Hold":              {"", "user", "admin", "credits"},
+	"HostRole":          {"", "node", "controller", "auth"},
+	"JobAction":         {"", "set", "hold", "release", "requeue"},
+	"JobState":          words(cluster.Pending, cluster.OutOfMemory),
+	"Journal":           {"", "credits", "audit"},
+	"MemorySource":      words(cluster.MemoryOfPartition, cluster.MemoryAll),
+	"NodeAction":        {"", "drain", "resume", "remove"},
+	"NodeState":         append(words(cluster.NodeIdle, cluster.NodeDown), "RESERVED"),
+	"Reason":            words(cluster.ReasonNone, cluster.ReasonAccountNotAllowed),
+	"ReservationState":  {"", "INACTIVE", "ACTIVE", "OVER"},
+	"Role":              {"", "user", "operator", "admin"},
+	"RotationPhase":     {"", "renewing", "finishing", "done"},
+	"RotationStep":      {"", "begin", "finish", "cancel"},
+	"StopReason":        {"", "cancelled", "CREDITS", "TIME LIMIT", "DEADLINE", "PREEMPTION", "NODE FAILURE", "JOB REQUEUE"},
+	"TaskCause":         words(cluster.Exited, cluster.TaskLost),
+	"TaskPhase":         {"", "wanted", "started", "ended", "clean"},
+}
+
+// numbers is the inverse of vocabulary.
+var numbers = func() map[protoreflect.Name]map[string]int32 {
+	all := make(map[protoreflect.Name]map[string]int32, len(vocabulary))
+	for enum, words := range vocabulary {
+		all[enum] = make(map[string]int32, len(words))
+		for n, word := range words {
+			all[enum][word] = int32(n)
+		}
+	}
+	return all
+}()
+
+// words returns the words of the values from first to last, after that of the unspecified value.
+func words[T interface {
+	~uint8
+	fmt.Stringer
+}](first, last T) []string {
+	list := []string{""}
+	for v := first; v <= last; v++ {
+		list = append(list, v.String())
+	}
+	return list
+}
+
+// Word returns the word of an enum value. It is empty for the unspecified value, and the number for
+// a value that a newer version added.
+func Word[E protoreflect.Enum](e E) string {
+	words, n := vocabulary[e.Descriptor().Name()], int(e.Number())
+	if n < 0 || n >= len(words) {
+		return strconv.Itoa(n)
+	}
+	return words[n]
+}
+
+// Enum returns the enum value of a word. It is the unspecified value for a word that is not known.
+func Enum[E interface {
+	~int32
+	protoreflect.Enum
+}](word string) E {
+	var e E
+	return E(numbers[e.Descriptor().Name()][word])
+}
+
+// Unset returns the refusal of a request that does not set a field that it must set.
+func Unset(field string, e protoreflect.Enum) error {
+	return refuse("%s is not set: want %s", field, strings.Join(vocabulary[e.Descriptor().Name()][1:], ", "))
+}
+
+// enumFields holds, by the name of a message, the fields that are enums or contain one.
+var enumFields sync.Map
+
+func enumFieldsOf(d protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor {
+	if list, ok := enumFields.Load(d.FullName()); ok {
+		return list.([]protoreflect.FieldDescriptor)
+	}
+	var list []protoreflect.FieldDescriptor
+	for i := range d.Fields().Len() {
+		f := d.Fields().Get(i)
+		if f.Enum() != nil || f.Message() != nil && len(enumFieldsOf(f.Message())) > 0 {
+			list = append(list, f)
+		}
+	}
+	enumFields.Store(d.FullName(), list)
+	return list
+}
+
+// CheckEnums refuses a request with a number that is no value of its enum, and names the field.
+// O(values).
+func CheckEnums(m protoreflect.Message) error { return checkEnums("", m) }
+
+func checkEnums(path string, m protoreflect.Message) error {
+	for _, f := range enumFieldsOf(m.Descriptor()) {
+		if !m.Has(f) {
+			continue
+		}
+		at := path + string(f.Name())
+		if !f.IsList() {
+			if err := checkEnum(at, f, m.Get(f)); err != nil {
+				return err
+			}
+			continue
+		}
+		for i, list := 0, m.Get(f).List(); i < list.Len(); i++ {
+			if err := checkEnum(fmt.Sprintf("%s[%d]", at, i), f, list.Get(i)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkEnum(at string, f protoreflect.FieldDescriptor, v protoreflect.Value) error {
+	if f.Enum() == nil {
+		return checkEnums(at+".", v.Message())
+	}
+	if f.Enum().Values().ByNumber(v.Enum()) == nil {
+		return refuse("%s: %d is no %s", at, v.Enum(), f.Enum().Name())
+	}
+	return nil
+}
