@@ -52,13 +52,13 @@ func TestPolicyTable(t *testing.T) {
 	}
 	var b strings.Builder
 	b.WriteString("# Who may call what: all, own (only on what is theirs), or - (never).\n")
-	fmt.Fprintf(&b, "%-28s", "")
+	fmt.Fprintf(&b, "%-36s", "")
 	for _, c := range columns {
 		fmt.Fprintf(&b, " %-10s", c.head)
 	}
 	b.WriteString("\n")
 	for _, rpc := range procedures() {
-		fmt.Fprintf(&b, "%-28s", rpc.Name)
+		fmt.Fprintf(&b, "%-36s", rpc.Name)
 		for _, c := range columns {
 			own, others := Allow(c.caller, rpc, Own), Allow(c.caller, rpc, Others)
 			for _, err := range []error{own, others} {

@@ -59,7 +59,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 	w := newWorld(t, options{})
 	people := w.everyone()
 	var table strings.Builder
-	fmt.Fprintf(&table, "%-28s", "")
+	fmt.Fprintf(&table, "%-36s", "")
 	for _, p := range people {
 		fmt.Fprintf(&table, "%-*s", max(11, len(p.name)+1), p.name)
 	}
@@ -74,7 +74,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 			for k := range service.Methods().Len() {
 				method := service.Methods().Get(k)
 				rpc := fmt.Sprintf("%s/%s", service.Name(), method.Name())
-				fmt.Fprintf(&table, "%-28s", rpc)
+				fmt.Fprintf(&table, "%-36s", rpc)
 				for _, p := range people {
 					fmt.Fprintf(&table, "%-*s", max(11, len(p.name)+1), w.try(p, rpc, method.IsStreamingServer()))
 				}

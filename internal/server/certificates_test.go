@@ -203,7 +203,7 @@ func TestRevocationsThatAreRefused(t *testing.T) {
 	_, err := w.join(w.token(pki.RoleNode, "", false), "n1")
 	must(t, err)
 	says(t, "an unknown node", ask(w.as(root), "node", "n9", false), "no certificate of node n9", "known: n1", "gctl cert list")
-	says(t, "an unknown role", ask(w.as(root), "person", "n9", false), "no certificate of person n9")
+	says(t, "an unknown role", ask(w.as(root), "person", "n9", false), "role is not set")
 	if err := ask(w.as(olga), "node", "n1", false); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("an operator: %v", err)
 	}

@@ -112,7 +112,7 @@ func TestSubmitRefusals(t *testing.T) {
 		{"partition", func(s *greylagv1.JobSpec) { s.Partition = "nowhere" }, "nowhere", ""},
 		{"dependency", func(s *greylagv1.JobSpec) {
 			s.Depends = []*greylagv1.Dependency{{Kind: 99, Job: "1"}}
-		}, "unknown kind of dependency", ""},
+		}, "is no DependencyKind", ""},
 		{"unknown job", func(s *greylagv1.JobSpec) {
 			s.Depends = []*greylagv1.Dependency{{Kind: greylagv1.DependencyKind_DEPENDENCY_KIND_AFTEROK, Job: "999"}}
 		}, "999", ""},

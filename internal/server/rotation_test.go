@@ -62,7 +62,7 @@ func TestRotationOfTheCA(t *testing.T) {
 	must(t, err)
 	early := w.token(pki.RoleNode, "h3", false)
 	before := w.ca.Trust().Fingerprint()
-	says(t, "an unknown step", w.rotate("end", false), "know begin, finish, cancel")
+	says(t, "an unknown step", w.rotate("end", false), "want begin, finish, cancel")
 	says(t, "to finish what was not begun", w.rotate("finish", false), "gctl cert rotate begins one")
 	must(t, w.rotate("begin", false))
 	says(t, "to begin twice", w.rotate("begin", false), "is under way since")

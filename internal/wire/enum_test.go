@@ -12,7 +12,9 @@ import (
 // TestVocabulary checks that each value of each enum has a word, and that the name of the value is
 // that word.
 func TestVocabulary(t *testing.T) {
-	plain := func(s string) string { return strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "").Replace(s)) }
+	plain := func(s string) string {
+		return strings.ToLower(strings.NewReplacer("_", "", "-", "", " ", "").Replace(s))
+	}
 	checked := 0
 	for _, file := range []protoreflect.FileDescriptor{
 		greylagv1.File_greylag_v1_account_proto, greylagv1.File_greylag_v1_acct_proto, greylagv1.File_greylag_v1_cluster_proto,

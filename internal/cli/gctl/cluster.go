@@ -213,7 +213,11 @@ func (t commands) token() *cobra.Command {
 					role = word
 				}
 			}
-			return t.mint(ctx, c, &greylagv1.CreateTokenRequest{Kind: wire.Enum[greylagv1.HostRole](role), Name: name, Replace: replace, Valid: durationpb.New(valid)})
+			kind := wire.Enum[greylagv1.HostRole](role)
+			if kind == 0 {
+				return &ui.UsageError{Problem: fmt.Sprintf("unknown role %q", role), Advice: "write node, controller or auth"}
+			}
+			return t.mint(ctx, c, &greylagv1.CreateTokenRequest{Kind: kind, Name: name, Replace: replace, Valid: durationpb.New(valid)})
 		}),
 	}
 	c.Flags().StringVar(&role, "role", "node", "node, controller or auth (a login node)")
@@ -228,10 +232,6 @@ func (t commands) token() *cobra.Command {
 }
 
 func (t commands) mint(ctx context.Context, c ui.Cluster, request *greylagv1.CreateTokenRequest) error {
-	role := wire.Word(request.Kind)
-	if role != "node" && role != "controller" && role != "auth" {
-		return &ui.UsageError{Problem: fmt.Sprintf("unknown role %q", role), Advice: "write node, controller or auth"}
-	}
 	if request.Valid.AsDuration() <= 0 {
 		return &ui.UsageError{Problem: "the token would already be expired", Advice: "write --valid 1h, for example"}
 	}
