@@ -3918,13 +3918,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"Dependency\x12.\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
-<<<<<<< ours
-	"\aminutes\x18\x03 \x01(\x05R\aminutes\"\xe6\r\n" +
-||||||| base
-	"\aminutes\x18\x03 \x01(\x05R\aminutes\"\xd0\r\n" +
-=======
-	"\aminutes\x18\x03 \x01(\x05R\aminutes\"\x8c\x0e\n" +
->>>>>>> theirs
+	"\aminutes\x18\x03 \x01(\x05R\aminutes\"\xa2\x0e\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
