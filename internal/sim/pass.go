@@ -110,12 +110,16 @@ func (m *passMeasure) fill(f *Machine, policy *cluster.Policy) error {
 		if err != nil {
 			return err
 		}
-		where := cluster.NodeAllocation{Node: f.Nodes[i].Name, GPUs: all, CPUs: 1}
+		where := cluster.NodeAllocation{Node: f.Nodes[i].Name, GPUs: all, CPUs: 1, Memory: f.Nodes[i].Memory}
 		plan.Starts = append(plan.Starts, cluster.PlannedStart{Job: id, Attempt: 1, Placement: cluster.Placement{Nodes: []cluster.NodeAllocation{where}}})
 	}
 	plan.Index = m.Index
-	if err := m.Must(&command.CommitPlan{Plan: plan}); err != nil {
+	r, err := m.Apply(&command.CommitPlan{Plan: plan})
+	if err != nil {
 		return err
+	}
+	if a, ok := r.(*command.Committed); !ok || len(a.Stale) > 0 {
+		return fmt.Errorf("%w: the nodes could not be filled: %+v", ErrRefused, r)
 	}
 	if err := m.reportStarted(plan.Starts); err != nil {
 		return err
