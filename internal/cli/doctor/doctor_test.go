@@ -161,7 +161,7 @@ func keyFaults() []fault {
 			old, err := pki.NewCA("lab-00000001", time.Now().Add(24*time.Hour-time.Until(w.ca.Trust().Expires())))
 			must(w.t, err)
 			must(w.t, os.WriteFile(w.path("ca.pem"), old.Trust().PEM(), 0o644))
-		}, Commands, "authority", Warning, "CA ends on"},
+		}, Commands, "authority", Warning, "CA expires on"},
 		{"another cluster", func(w *world) {
 			other, err := pki.NewCA("other-00000001", time.Now())
 			must(w.t, err)

@@ -21,7 +21,7 @@ func TestProblem(t *testing.T) {
 		{"--tail=", `--tail: "" is not a whole number, or it is too large`},
 		{"--quiet=maybe", `--quiet: "maybe" is not true or false`},
 		{"--wait=5", `--wait: "5" is not a time such as 90s, 5m or 1h30m`},
-		{"---x", `"---x" is no option`},
+		{"---x", `unexpected argument "---x"`},
 	} {
 		f := pflag.NewFlagSet("gctl", pflag.ContinueOnError)
 		f.StringP("file", "f", "", "")
