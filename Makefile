@@ -76,7 +76,7 @@ api-image: $(BIN)/buf
 $(BIN)/buf: tools/buf/go.mod
 	cd tools/buf && $(GO) build -o ../../$(BIN)/buf github.com/bufbuild/buf/cmd/buf
 
-# Known vulnerabilities of the modules that the programs call. Needs https://vuln.go.dev.
+# Known vulnerabilities of the modules that the programs call. Needs the Go vulnerability database.
 vulncheck:
 	cd tools && $(GO) build -o ../$(BIN)/govulncheck golang.org/x/vuln/cmd/govulncheck
 	@out=$$($(BIN)/govulncheck ./... 2>&1); status=$$?; echo "$$out"; \

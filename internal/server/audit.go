@@ -79,7 +79,7 @@ func (s *Server) eachRow(ctx context.Context, j archive.Journal, f func(archive.
 				return refused(command.Incomplete, "they are being fetched from the other controllers; ask again, or ask another one", "entries %d to %d of the journal are not here", next, r.Seq-1)
 			}
 			switch err := f(r); {
-			case err == errEnough:
+			case errors.Is(err, errEnough):
 				return nil
 			case err != nil:
 				return err

@@ -158,7 +158,7 @@ func (w *walk) openFile(path string, flags int, perm uint32) (int, error) {
 		var fd int
 		fd, err = open(w.here(), name, flags|unix.O_NOFOLLOW, perm)
 		switch {
-		case err == nil && flags&unix.O_PATH != 0 && isLink(fd), err == unix.ELOOP:
+		case err == nil && flags&unix.O_PATH != 0 && isLink(fd), errors.Is(err, unix.ELOOP):
 			if err == nil {
 				_ = unix.Close(fd)
 			}
@@ -190,7 +190,7 @@ func (w *walk) step() error {
 		return w.up()
 	}
 	fd, err := open(w.here(), name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err == unix.ENOTDIR || err == unix.ELOOP {
+	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return w.follow(name)
 	}
 	if err != nil {
