@@ -126,7 +126,7 @@ func TestLayers(t *testing.T) {
 		if s.dir == "." || s.test {
 			continue
 		}
-		room, layer, ok := placed(s.dir)
+		folder, layer, ok := placed(s.dir)
 		if !ok {
 			t.Errorf("%s: the folder is in no layer; place it in tidy_test.go", s.path)
 			continue
@@ -134,7 +134,7 @@ func TestLayers(t *testing.T) {
 		for _, im := range s.file.Imports {
 			name, _ := strconv.Unquote(im.Path.Value)
 			if inner, ok := strings.CutPrefix(name, module); ok {
-				if why := forbiddenInside(room, layer, inner); why != "" {
+				if why := forbiddenInside(folder, layer, inner); why != "" {
 					t.Errorf("%s imports %s: %s", s.path, inner, why)
 				}
 				continue
@@ -163,24 +163,24 @@ var friends = map[string][]string{
 	"internal/state":          {"internal/command"},
 }
 
-func forbiddenInside(room string, layer int, inner string) string {
+func forbiddenInside(folder string, layer int, inner string) string {
 	other, n, ok := placed(inner)
 	switch {
 	case !ok:
 		return "that folder is in no layer"
-	case other == room:
+	case other == folder:
 		return ""
 	case n > layer:
 		return fmt.Sprintf("layer %d may not know layer %d", layer, n)
 	case n < layer || n == 0 || n >= 5 || n == 2:
 		return ""
 	}
-	for _, friend := range friends[room] {
+	for _, friend := range friends[folder] {
 		if friend == other {
 			return ""
 		}
 	}
-	return "rooms of one layer do not know each other (friends in tidy_test.go lists the exceptions)"
+	return "folders of one layer do not know each other (friends in tidy_test.go lists the exceptions)"
 }
 
 func forbiddenOutside(dir string, layer int, name string) string {
@@ -196,16 +196,16 @@ func forbiddenOutside(dir string, layer int, name string) string {
 		}
 		return ""
 	}
-	for prefix, rooms := range owners {
+	for prefix, folders := range owners {
 		if !strings.HasPrefix(name, prefix) {
 			continue
 		}
-		for _, room := range rooms {
-			if dir == room || strings.HasPrefix(dir, room+"/") {
+		for _, folder := range folders {
+			if dir == folder || strings.HasPrefix(dir, folder+"/") {
 				return ""
 			}
 		}
-		return "only " + strings.Join(rooms, ", ") + " may use it"
+		return "only " + strings.Join(folders, ", ") + " may use it"
 	}
 	return "no package owns this module; give it an owner in tidy_test.go"
 }

@@ -53,7 +53,7 @@ func refuse(code connect.Code, hint, format string, args ...any) error {
 	return err
 }
 
-// Submit implements JobServiceHandler.
+// SubmitJobs implements JobServiceHandler.
 func (m *memory) SubmitJobs(_ context.Context, r *greylagv1.SubmitJobsRequest) (*greylagv1.SubmitJobsResponse, error) {
 	m.note(r)
 	if r.RequestId == "" || len(r.Jobs) != 1 {
@@ -122,12 +122,12 @@ func (m *memory) find(f *greylagv1.Filter) []*greylagv1.Job {
 	return all
 }
 
-// List implements JobServiceHandler.
+// ListJobs implements JobServiceHandler.
 func (m *memory) ListJobs(_ context.Context, r *greylagv1.ListJobsRequest) (*greylagv1.ListJobsResponse, error) {
 	return &greylagv1.ListJobsResponse{Jobs: m.find(r.Filter)}, nil
 }
 
-// Stream implements JobServiceHandler, two jobs a page.
+// StreamJobs implements JobServiceHandler, two jobs a page.
 func (m *memory) StreamJobs(_ context.Context, r *greylagv1.ListJobsRequest, s *connect.ServerStream[greylagv1.ListJobsResponse]) error {
 	for _, page := range m.pages {
 		if err := s.Send(page); err != nil {
@@ -144,7 +144,7 @@ func (m *memory) StreamJobs(_ context.Context, r *greylagv1.ListJobsRequest, s *
 	return nil
 }
 
-// Get implements JobServiceHandler.
+// GetJob implements JobServiceHandler.
 func (m *memory) GetJob(_ context.Context, r *greylagv1.GetJobRequest) (*greylagv1.GetJobResponse, error) {
 	if strings.HasPrefix(r.Job, "77") { // while no controller leads
 		return nil, connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("no report of job %s", r.Job))
@@ -156,7 +156,7 @@ func (m *memory) GetJob(_ context.Context, r *greylagv1.GetJobRequest) (*greylag
 	return &greylagv1.GetJobResponse{Jobs: found}, nil
 }
 
-// Watch implements JobServiceHandler: every job runs at once and ends as its name says: exit-3,
+// WatchJobs implements JobServiceHandler: every job runs at once and ends as its name says: exit-3,
 // signal-9, cancelled, unseen, vain (its dependency is never satisfied); others succeed.
 func (m *memory) WatchJobs(_ context.Context, r *greylagv1.WatchJobsRequest, s *connect.ServerStream[greylagv1.WatchJobsResponse]) error {
 	jobs := m.find(r.Filter)
@@ -204,13 +204,13 @@ func (m *memory) ended(j *greylagv1.Job) {
 	}
 }
 
-// Cancel implements JobServiceHandler.
+// CancelJobs implements JobServiceHandler.
 func (m *memory) CancelJobs(_ context.Context, r *greylagv1.CancelJobsRequest) (*greylagv1.CancelJobsResponse, error) {
 	m.note(r)
 	return &greylagv1.CancelJobsResponse{Outcomes: m.outcomes(r.Filter, "CANCELLED")}, nil
 }
 
-// Update implements JobServiceHandler.
+// UpdateJobs implements JobServiceHandler.
 func (m *memory) UpdateJobs(_ context.Context, r *greylagv1.UpdateJobsRequest) (*greylagv1.UpdateJobsResponse, error) {
 	m.note(r)
 	return &greylagv1.UpdateJobsResponse{Outcomes: m.outcomes(r.Filter, "PENDING")}, nil
@@ -240,7 +240,7 @@ func (m *memory) outcomes(f *greylagv1.Filter, state string) []*greylagv1.Outcom
 	return out
 }
 
-// Script implements JobServiceHandler.
+// GetScript implements JobServiceHandler.
 func (m *memory) GetScript(_ context.Context, r *greylagv1.GetScriptRequest) (*greylagv1.GetScriptResponse, error) {
 	id, err := strconv.ParseUint(r.Job, 10, 64)
 	m.mu.Lock()
@@ -251,7 +251,7 @@ func (m *memory) GetScript(_ context.Context, r *greylagv1.GetScriptRequest) (*g
 	return &greylagv1.GetScriptResponse{Script: m.bodies[id]}, nil
 }
 
-// Logs implements JobServiceHandler.
+// StreamLogs implements JobServiceHandler.
 func (m *memory) StreamLogs(_ context.Context, r *greylagv1.StreamLogsRequest, s *connect.ServerStream[greylagv1.StreamLogsResponse]) error {
 	for _, j := range m.find(&greylagv1.Filter{Jobs: []string{r.Job}, States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_PENDING}}) {
 		return refuse(connect.CodeFailedPrecondition, "gctl logs -f waits for its start", "job %s has no output yet: it has not started", j.Ref)

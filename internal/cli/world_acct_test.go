@@ -17,7 +17,7 @@ type past struct {
 	jobs greylagv1.StreamHistoryResponse
 }
 
-// Jobs sends the named jobs, or all, one per message.
+// StreamHistory sends the named jobs, or all, one per message.
 func (p *past) StreamHistory(_ context.Context, r *greylagv1.StreamHistoryRequest, s *connect.ServerStream[greylagv1.StreamHistoryResponse]) error {
 	p.w.note(r)
 	if err := s.Send(&greylagv1.StreamHistoryResponse{AsOf: p.jobs.AsOf, Finished: p.jobs.Finished}); err != nil {

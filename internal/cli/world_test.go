@@ -124,7 +124,7 @@ func (w *world) Join(_ context.Context, r *greylagv1.JoinRequest) (*greylagv1.Jo
 	return answer, err
 }
 
-// Certificates returns those of a node whose older one was revoked, and of a login host.
+// ListCertificates returns those of a node whose older one was revoked, and of a login host.
 func (w *world) ListCertificates(context.Context, *greylagv1.ListCertificatesRequest) (*greylagv1.ListCertificatesResponse, error) {
 	day := func(n int) *timestamppb.Timestamp {
 		return timestamppb.New(time.Date(2026, 3, n, 8, 0, 0, 0, time.UTC))

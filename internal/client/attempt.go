@@ -13,28 +13,28 @@ import (
 	"github.com/greylag/greylag/internal/hint"
 )
 
-// outcome is what became of an attempt, as far as another one is concerned.
+// outcome is the result of an attempt, as far as another one depends on it.
 type outcome uint8
 
 const (
-	answered outcome = iota // with yes or no: the caller's to see
+	answered outcome = iota // success or refusal: passed to the caller
 	notNow                  // this controller cannot answer now, another may
-	limited                 // the caller asks too often
+	limited                 // the caller exceeds its rate limit
 	rejected                // this controller never will
 )
 
-// attempt is one sending of a request to one controller.
+// attempt is one transmission of a request to one controller.
 type attempt struct {
 	target   string
 	outcome  outcome
 	relayed  bool // sent through gauthd
-	astray   bool // and not passed on by it
+	astray   bool // and not forwarded by it
 	response *http.Response
 	body     []byte // of a unary answer
 	err      error
 }
 
-// errLeft is why an attempt ended that got no answer in time.
+// errLeft ends an attempt without an answer in time.
 var errLeft = errors.New("the controller does not answer")
 
 func (a *attempt) failed(caller context.Context, err error) *attempt {
@@ -51,7 +51,7 @@ func (a *attempt) failed(caller context.Context, err error) *attempt {
 	return a
 }
 
-// unreachable is an error of the way to a controller, not of its answer.
+// unreachable is an error of the connection to a controller, not of its answer.
 type unreachable struct {
 	target string
 	err    error
@@ -60,18 +60,18 @@ type unreachable struct {
 // Error names the controller.
 func (u *unreachable) Error() string { return "controller " + u.target + ": " + u.err.Error() }
 
-// Unwrap is the error without the controller.
+// Unwrap returns the error without the controller.
 func (u *unreachable) Unwrap() error { return u.err }
 
-// notReached is an unreachable error with advice.
+// notReached is an unreachable error with a hint.
 func notReached(target string, err error) error {
 	return hint.New(&unreachable{target, err}, "is gctld running there? the controllers are named in client.toml; see gctl cluster status")
 }
 
-// opened looks at the beginning of a stream: one that ends at once with "not now"
-// has not begun. Format: connectrpc.com/docs/protocol, enveloped messages.
+// opened checks the beginning of a stream: one that ends at once with "not now" has not begun.
+// Format: connectrpc.com/docs/protocol, enveloped messages.
 func (a *attempt) opened(response *http.Response, cancel context.CancelFunc, timer *time.Timer) *attempt {
-	timer.Stop() // a stream may have nothing to tell for long
+	timer.Stop() // a stream may be silent for long
 	const prefix = 5
 	const endOfStream, maxEnd = 2, 64 << 10
 	head := make([]byte, prefix)
@@ -89,21 +89,21 @@ func (a *attempt) opened(response *http.Response, cancel context.CancelFunc, tim
 }
 
 func endOutcome(end []byte, header http.Header) outcome {
-	var told struct {
+	var answer struct {
 		Error    struct{ Code string }
 		Metadata http.Header
 	}
-	if json.Unmarshal(end, &told) != nil {
+	if json.Unmarshal(end, &answer) != nil {
 		return answered
 	}
 	for _, name := range []string{LeaderHeader, CodeHeader, retryAfter} {
-		for key, values := range told.Metadata {
+		for key, values := range answer.Metadata {
 			if http.CanonicalHeaderKey(key) == name && len(values) > 0 {
 				header.Set(name, values[0])
 			}
 		}
 	}
-	switch told.Error.Code {
+	switch answer.Error.Code {
 	case "unavailable":
 		return notNow
 	case "unauthenticated":
@@ -129,7 +129,7 @@ func (s *stream) Close() error {
 	return s.body.Close()
 }
 
-// leader is the controller that the answer named as the leading one.
+// leader returns the controller that the answer named as the leader.
 func (a *attempt) leader() string {
 	if a.response == nil {
 		return ""
@@ -141,14 +141,14 @@ func (a *attempt) retryAfter() time.Duration {
 	return seconds(a.response.Header.Get(retryAfter))
 }
 
-// reason is why another attempt is needed, for people.
+// reason describes why another attempt is needed, for people.
 func (a *attempt) reason() error {
 	if a.err != nil {
 		return a.err
 	}
-	var told struct{ Message string }
-	if json.Unmarshal(a.body, &told) == nil && told.Message != "" {
-		return errors.New(told.Message)
+	var answer struct{ Message string }
+	if json.Unmarshal(a.body, &answer) == nil && answer.Message != "" {
+		return errors.New(answer.Message)
 	}
 	return notReached(a.target, errors.New(http.StatusText(a.response.StatusCode)))
 }

@@ -1,13 +1,10 @@
-// Package client is the typed client of the API, for the commands and for the
-// daemons.
+// Package client is the typed client of the API, for the commands and for the daemons.
 //
-// It decides which controller a call goes to, and whether and when a call is
-// sent again, from what became of the attempts before. A call is sent again only
-// as the same bytes: mutations carry a request id, so that the cluster does them
-// once however often they arrive. What cannot be written as a message is not sent at
-// all. It never changes a request, never looks into
-// an answer beyond its status, and never decides who is calling: a token source
-// or a certificate does.
+// It decides which controller a call goes to, and whether and when it repeats a call, from the
+// outcomes of the attempts before. It repeats a call only with the same bytes: mutations carry a
+// request ID, so that the cluster applies them once however often they arrive. It does not send a
+// message that cannot be encoded. It never changes a request, never looks into an answer beyond its
+// status, and never identifies the caller: a token source or a certificate does.
 package client
 
 import (
@@ -35,44 +32,41 @@ import (
 
 // Headers of answers.
 const (
-	// HintHeader says what to do about an error, in one line.
+	// HintHeader handles the hint of an error, in one line.
 	HintHeader = auth.HintHeader
 	// LeaderHeader names the leading controller, HOST:PORT.
 	LeaderHeader = "Greylag-Leader"
 )
 
-// defaultTimeout is how long a call is tried, over all its attempts: several
-// times what electing a new leader takes.
+// defaultTimeout is how long a call is tried, over all its attempts: several times an election.
 const defaultTimeout = 30 * time.Second
 
-// TokenSource proves who is calling. It is asked once for each attempt.
+// TokenSource proves the caller's identity. It is asked once for each attempt.
 type TokenSource interface {
 	Token(ctx context.Context) (string, error)
 }
 
-// Config is what a client needs to know. TLS and one of Controllers and Known are required.
+// Config configures a client. TLS and one of Controllers and Known are required.
 type Config struct {
 	Controllers []string    // HOST:PORT each
 	Known       *Known      // instead of Controllers: those that a daemon learns
 	TLS         *tls.Config // from package pki
-	Tokens      TokenSource // nil for a program that proves itself by certificate
-	// Timeout bounds a unary call, and the opening of a stream, over all its
-	// attempts but the last one's length. 0 means 30 s. A context that ends earlier
-	// counts. A call that only reads ends after some 5 s where no controller leads.
+	Tokens      TokenSource // nil for a program that proves its identity by certificate
+	// Timeout bounds a unary call, and the opening of a stream, over all its attempts except the
+	// last one's length. 0 means 30 s. A context that ends earlier counts. A read-only call ends
+	// after about 5 s if no controller leads.
 	Timeout time.Duration
-	// Retry is told why an attempt failed that is followed by another, for how long the
-	// call has been tried, and for how long it will be. It may be nil, and is called from
-	// the goroutine of the call.
+	// Retry is called with the reason of a failed attempt that another one follows, the time spent
+	// on the call, and the time left. It may be nil, and runs in the goroutine of the call.
 	Retry func(err error, tried, left time.Duration)
 }
 
-// Client talks to the controllers of one cluster. It keeps its connections to the
-// controller it talks to: one for each call under way and one for all streams. Safe
-// for concurrent use.
+// Client talks to the controllers of one cluster. It keeps its connections to the current
+// controller: one for each call under way and one for all streams. Safe for concurrent use.
 type Client struct {
 	calls *failover
-	// Made when they are first used: a command uses one, and to make one takes
-	// reading the description of its whole protocol.
+	// Created on first use: a command uses one, and creating one reads the description of its whole
+	// protocol.
 	jobs  func() greylagv1connect.JobServiceClient
 	admin func() greylagv1connect.ClusterServiceClient
 	node  func() greylagv1connect.NodeServiceClient
@@ -82,7 +76,7 @@ type Client struct {
 	money func() greylagv1connect.CreditServiceClient
 }
 
-// New makes a client. It does not connect until the first call.
+// New returns a client. It does not connect until the first call.
 func New(cfg Config) *Client {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout
@@ -118,8 +112,8 @@ func New(cfg Config) *Client {
 	}
 }
 
-// Dial makes a client for a program of a user, who is who gauthd says. It does not
-// connect until the first call.
+// Dial returns a client for a user's program, identified by gauthd. It does not connect until the
+// first call.
 func Dial(cfg config.Client) (*Client, error) {
 	if cfg.JobSocket != "" {
 		return dialNode(cfg)
@@ -136,12 +130,11 @@ func Dial(cfg config.Client) (*Client, error) {
 	}), nil
 }
 
-// DialOnce is Dial for a command that makes a call or two and ends: its calls go
-// through gauthd, which has connections to the controllers open, and directly where
-// that does not work.
+// DialOnce is Dial for a command that makes a call or two: its calls go through gauthd, which has
+// open connections to the controllers, or directly if that fails.
 func DialOnce(cfg config.Client) (*Client, error) {
 	if _, err := os.Stat(cfg.AuthSocket); err != nil || cfg.Direct || cfg.JobSocket != "" {
-		return Dial(cfg) // which has the words for a socket that is not there
+		return Dial(cfg) // which has the message for a missing socket
 	}
 	c := New(Config{Controllers: cfg.Controllers, Tokens: auth.NewSource(cfg.AuthSocket), Timeout: cfg.Timeout})
 	c.calls.relay = newRelay(cfg.AuthSocket)
@@ -149,7 +142,7 @@ func DialOnce(cfg config.Client) (*Client, error) {
 	return c, nil
 }
 
-// trust is how the controllers prove themselves to the programs of users.
+// trust returns how the controllers prove their identity to the programs of users.
 func trust(caFile string) (*tls.Config, error) {
 	trusted, err := pki.LoadTrust(caFile)
 	if err != nil {
@@ -162,7 +155,7 @@ func trust(caFile string) (*tls.Config, error) {
 	return pki.ClientTLS(trusted, nil), nil
 }
 
-// badTrust says what is wrong with the file of the cluster's authority.
+// badTrust describes an error in the file of the CA certificates.
 func badTrust(caFile string, err error) error {
 	if at, is := errors.AsType[*fs.PathError](err); is {
 		return fmt.Errorf("cannot read the certificate of the cluster's authority, %s: %w", caFile, at.Err)
@@ -186,28 +179,27 @@ func (c *Client) Credits() greylagv1connect.CreditServiceClient { return c.money
 // Accounts calls AccountService.
 func (c *Client) Accounts() greylagv1connect.AccountServiceClient { return c.share() }
 
-// History is the service for jobs of any time.
+// History returns the service for past and present jobs.
 func (c *Client) History() greylagv1connect.HistoryServiceClient { return c.past() }
 
 // Reports calls ReportService.
 func (c *Client) Reports() greylagv1connect.ReportServiceClient { return c.tells() }
 
-// Node calls NodeService, which the leader alone answers. The session of a node
-// is this: it finds the leader by itself.
+// Node calls NodeService, which only the leader answers. The session of a node finds the leader by
+// itself.
 func (c *Client) Node() *NodeSession { return &NodeSession{c.node()} }
 
-// Close closes idle connections. Calls under way go on.
+// Close closes idle connections. Calls under way continue.
 func (c *Client) Close() { c.calls.close() }
 
-// NewRequestID mints the id of one mutation: 128 random bits in hexadecimal.
+// NewRequestID returns the ID of one mutation: 128 random bits in hexadecimal.
 func NewRequestID() string {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails on Linux
 	return hex.EncodeToString(id[:])
 }
 
-// Hint returns what the answerer of an error, or the program that met it here,
-// advises; "" for nothing.
+// Hint returns the hint of an error, from its answer or from this program; "" for none.
 func Hint(err error) string {
 	if advice := hint.Of(err); advice != "" {
 		return advice

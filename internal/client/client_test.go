@@ -22,16 +22,15 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 )
 
-// host is a controller as far as a client can tell: real TLS, and answers that the
-// test gives.
+// host is a controller as far as a client can tell: real TLS, and the test's answers.
 type host struct {
 	greylagv1connect.UnimplementedJobServiceHandler
 	greylagv1connect.UnimplementedClusterServiceHandler
-	leads   string // what Status says of who does
+	leads   string // the leader that Status names
 	members []*greylagv1.Member
 	addr    string
 	mu      sync.Mutex
-	seen    []string // request ids and tokens, in the order they came
+	seen    []string // request IDs and tokens, in order of arrival
 	say     func(n int) error
 }
 
@@ -64,7 +63,7 @@ func (h *host) WatchJobs(_ context.Context, _ *greylagv1.WatchJobsRequest, strea
 	return stream.Send(&greylagv1.WatchJobsResponse{Index: 5})
 }
 
-// cluster is a CA with controllers that answer as told; a nil answer is yes.
+// cluster returns a CA with controllers that answer as given; a nil answer is success.
 func cluster(t *testing.T, say ...func(n int) error) (*pki.Trust, []*host) {
 	t.Helper()
 	ca, err := pki.NewCA("test", time.Now())
@@ -97,8 +96,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// nobody is an address at which nobody listens, and of no port that the kernel gives away.
-const nobody = "127.0.0.1:1"
+// unusedAddress is an address without a listener, outside the kernel's ephemeral range.
+const unusedAddress = "127.0.0.1:1"
 
 func yes(int) error { return nil }
 
@@ -126,7 +125,8 @@ func submit(ctx context.Context, c *client.Client) (string, error) {
 	return id, err
 }
 
-// TestNoRequestThatCannotBeWritten: connect would send an empty one in its place.
+// TestNoRequestThatCannotBeWritten checks a message that cannot be encoded: connect would send an
+// empty one instead.
 func TestNoRequestThatCannotBeWritten(t *testing.T) {
 	trust, all := cluster(t, yes)
 	c := client.New(client.Config{Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil)})
@@ -167,7 +167,7 @@ func TestAnswersThatAreFinal(t *testing.T) {
 
 func TestTheNextControllerIsAsked(t *testing.T) {
 	trust, all := cluster(t, yes, yes)
-	for _, list := range [][]string{{nobody, all[0].addr}, {all[0].addr, nobody}} {
+	for _, list := range [][]string{{unusedAddress, all[0].addr}, {all[0].addr, unusedAddress}} {
 		for range 4 { // whichever is asked first
 			c := client.New(client.Config{Controllers: list, TLS: pki.ClientTLS(trust, nil)})
 			_, err := submit(t.Context(), c)
@@ -206,18 +206,18 @@ func TestAStreamThatHasNotBegunIsOpenedAgain(t *testing.T) {
 
 func TestGivingUp(t *testing.T) {
 	trust, all := cluster(t, func(int) error { return coded(connect.CodeUnavailable) })
-	var told []error
+	var reported []error
 	c := client.New(client.Config{
 		Controllers: []string{all[0].addr}, TLS: pki.ClientTLS(trust, nil), Timeout: time.Second,
-		Retry: func(err error, _, _ time.Duration) { told = append(told, err) },
+		Retry: func(err error, _, _ time.Duration) { reported = append(reported, err) },
 	})
 	_, err := submit(t.Context(), c)
-	if asked := len(all[0].seen); connect.CodeOf(err) != connect.CodeUnavailable || asked == 0 || len(told) != asked-1 {
-		t.Errorf("%v after %d attempts, told %v", err, asked, told)
+	if asked := len(all[0].seen); connect.CodeOf(err) != connect.CodeUnavailable || asked == 0 || len(reported) != asked-1 {
+		t.Errorf("%v after %d attempts, reported %v", err, asked, reported)
 	}
-	for _, why := range told {
+	for _, why := range reported {
 		if why.Error() != "because" {
-			t.Errorf("told %v", why)
+			t.Errorf("reported %v", why)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -226,23 +226,23 @@ func TestGivingUp(t *testing.T) {
 		t.Error("answered although the caller has gone")
 	}
 	if _, err := submit(t.Context(), client.New(client.Config{TLS: pki.ClientTLS(trust, nil)})); err == nil {
-		t.Error("answered by nobody")
+		t.Error("answered without a controller")
 	}
 }
 
-// TestWhatAControllerSaidIsTold: that no controller leads is told, not that another is
-// not there, whichever was asked last.
-func TestWhatAControllerSaidIsTold(t *testing.T) {
+// TestErrorOfAControllerIsReported checks that the error reports that no controller leads, not that
+// another is missing, whichever was asked last.
+func TestErrorOfAControllerIsReported(t *testing.T) {
 	trust, all := cluster(t, func(int) error { return coded(connect.CodeUnavailable) })
 	var callers sync.WaitGroup
-	for range 5 { // where each begins is drawn
+	for range 5 { // the first controller is random
 		callers.Go(func() {
 			c := client.New(client.Config{
-				Controllers: []string{all[0].addr, nobody, nobody}, TLS: pki.ClientTLS(trust, nil), Timeout: 3 * time.Second,
+				Controllers: []string{all[0].addr, unusedAddress, unusedAddress}, TLS: pki.ClientTLS(trust, nil), Timeout: 3 * time.Second,
 			})
 			defer c.Close()
 			if _, err := submit(t.Context(), c); err == nil || !strings.HasSuffix(err.Error(), "because") {
-				t.Errorf("told %v", err)
+				t.Errorf("reported %v", err)
 			}
 		})
 	}

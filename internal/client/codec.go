@@ -9,16 +9,16 @@ import (
 	"github.com/greylag/greylag/internal/wire"
 )
 
-// codec is connect's for protobuf, but reads lists of jobs by wire.ReadList.
+// codec is connect's for protobuf, except that it reads lists of jobs by wire.ReadList.
 type codec struct{}
 
-// Name is how the protocol calls it.
+// Name returns its name in the protocol.
 func (codec) Name() string { return "proto" }
 
 // Marshal implements connect.Codec.
 func (c codec) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil, message) }
 
-// MarshalAppend spares connect a copy.
+// MarshalAppend saves connect a copy.
 func (codec) MarshalAppend(to []byte, message any) ([]byte, error) {
 	m, ok := message.(proto.Message)
 	if !ok {

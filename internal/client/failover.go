@@ -24,14 +24,14 @@ const retryAfter = "Retry-After"
 const (
 	// dialTimeout bounds connecting to one controller; a live one takes far less.
 	dialTimeout = 2 * time.Second
-	// How long one controller may take to answer before the next is asked: first as
-	// long as an election takes, so that one that is stopped or cut off holds nobody
-	// up, and once all were asked so, longer than a controller waits for a leader.
-	// Asking again is harmless: the bytes and so the request id are the same.
+	// firstTimeout is how long the first controllers may take to answer before the next is asked:
+	// as long as an election, so that a stopped or isolated one does not delay the call. Once all
+	// were asked, attemptTimeout is longer than a controller waits for a leader. Asking again is
+	// harmless: the bytes and so the request ID are the same.
 	firstTimeout, attemptTimeout = 2 * time.Second, 8 * time.Second
 	// shortest is the minimum time of an attempt that the caller's deadline limits.
 	shortest = 100 * time.Millisecond
-	// The pause after every controller has failed, doubled from the first to the last.
+	// firstPause and mostPause bound the pause after every controller has failed, which doubles.
 	firstPause, mostPause = 50 * time.Millisecond, time.Second
 	// maxAnswer bounds a unary answer: a page of 10,000 jobs has about 10 MB.
 	maxAnswer = 128 << 20
@@ -42,15 +42,15 @@ const (
 type failover struct {
 	cfg   Config
 	relay *relay                      // tried first; nil for none
-	trust func() (*tls.Config, error) // asked when the direct way is first taken
+	trust func() (*tls.Config, error) // called when the direct way is first used
 	// socket is that of the task in which the program runs; "" outside jobs. All calls go there.
 	socket string
 
 	mu      sync.Mutex
 	made    *transports
-	refused error  // why the daemon behind socket did not pass the last call on; nil: it did
+	refused error  // why the daemon behind socket did not forward the last call; nil: it did
 	current string // the controller in use; "" before the first call
-	leader  string // told by a controller; asked first until it fails
+	leader  string // named by a controller; asked first until it fails
 }
 
 func newFailover(cfg Config) *failover {
@@ -61,7 +61,7 @@ func newFailover(cfg Config) *failover {
 	}
 }
 
-// controllers returns the addresses that are known now.
+// controllers returns the currently known addresses.
 func (f *failover) controllers() []string {
 	if f.cfg.Known != nil {
 		return f.cfg.Known.Addresses()
@@ -69,8 +69,8 @@ func (f *failover) controllers() []string {
 	return f.cfg.Controllers
 }
 
-// roads are the direct ways to the controllers.
-func (f *failover) roads() (*transports, error) {
+// direct returns the direct transports to the controllers.
+func (f *failover) direct() (*transports, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.made == nil {
@@ -78,7 +78,7 @@ func (f *failover) roads() (*transports, error) {
 		if err != nil {
 			return nil, err
 		}
-		f.made = newRoads(trusted)
+		f.made = newTransports(trusted)
 	}
 	return f.made, nil
 }
@@ -93,11 +93,10 @@ func (f *failover) close() {
 	}
 }
 
-// Do sends a request until it is answered by something else than "not now", or
-// time is up; then it returns what the last attempt gave, or where that one reached
-// nobody, what a controller said last: why it cannot answer is of more use than that
-// another is not there. Where none of them leads it says that of all, and of a call
-// that only reads as soon as that is known. It is what the typed clients send through.
+// Do sends a request until an answer other than "not now" arrives, or time is up. Then it returns
+// the result of the last attempt, or, if that one reached no controller, the last answer of one:
+// the reason why it cannot answer is more useful than that another is missing. If none of them
+// leads it reports the status of all; for a read-only call, as soon as that is known.
 func (f *failover) Do(request *http.Request) (*http.Response, error) {
 	if len(f.controllers()) == 0 {
 		return nil, errors.New("no controller is named")
@@ -108,7 +107,7 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 	}
 	began := time.Now()
 	waits := procedure.OfPath(request.URL.Path).Tried() // no survey is due
-	var told *attempt
+	var refused *attempt
 	limit := f.limit(request.Context())
 	for n, turnedAway := 1, 0; ; n++ {
 		a := f.attempt(request, body, min(f.timeoutFor(n, waits), max(limit-time.Since(began), shortest)))
@@ -125,14 +124,14 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 		}
 		wait, again := f.next(a, n, turnedAway)
 		if a.outcome == notNow && a.body != nil {
-			told = a
+			refused = a
 		}
 		tried := time.Since(began)
 		left := limit - tried
 		if !again || request.Context().Err() != nil || wait > left {
-			return f.last(request.Context(), a, told)
+			return f.last(request.Context(), a, refused)
 		}
-		if waits && f.cfg.Retry != nil && !a.astray { // the direct way is no second time
+		if waits && f.cfg.Retry != nil && !a.astray { // the direct way is not tried twice
 			f.cfg.Retry(a.reason(), tried, left)
 		}
 		a.discard()
@@ -154,11 +153,11 @@ func (f *failover) limit(ctx context.Context) time.Duration {
 	return f.cfg.Timeout
 }
 
-// last is what a call ends with after its last attempt; told is the last one in which a
-// controller said why it cannot answer now, nil for none.
-func (f *failover) last(ctx context.Context, a, told *attempt) (*http.Response, error) {
-	if a.outcome == notNow && a.response == nil && told != nil {
-		a = told
+// last returns the final result of a call; refused is the last attempt in which a controller reported
+// why it cannot answer now, nil for none.
+func (f *failover) last(ctx context.Context, a, refused *attempt) (*http.Response, error) {
+	if a.outcome == notNow && a.response == nil && refused != nil {
+		a = refused
 	}
 	if a.outcome == notNow && (a.response == nil || a.response.Header.Get(CodeHeader) == CodeNoLeader) && ctx.Err() == nil {
 		if err := f.probeLeaders(ctx); err != nil {
@@ -169,7 +168,7 @@ func (f *failover) last(ctx context.Context, a, told *attempt) (*http.Response, 
 	return a.response, a.err
 }
 
-// target is the controller to ask next.
+// target returns the controller to ask next.
 func (f *failover) target() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,8 +191,8 @@ func (f *failover) turn() string {
 	return f.current
 }
 
-// learn notes from an attempt whom to ask next: the leader if it was named, the
-// same again if it answered, else another.
+// learn records from an attempt which controller to ask next: the leader if it was named, the same
+// again if it answered, else another.
 func (f *failover) learn(a *attempt) {
 	if a.relayed {
 		return
@@ -219,9 +218,9 @@ func (f *failover) learn(a *attempt) {
 	}
 }
 
-// next says whether to try again after the n-th attempt, and when. The first
-// failures go on to the other controllers at once. One controller that believes nobody,
-// since its clock is wrong, may lead for a moment yet: so all are asked twice.
+// next returns whether to try again after the n-th attempt, and when. The first failures continue
+// with the other controllers at once. A controller with a wrong clock accepts no token and may
+// still lead for a moment: so all are asked twice.
 func (f *failover) next(a *attempt, n, turnedAway int) (time.Duration, bool) {
 	switch a.outcome {
 	case answered:
@@ -246,8 +245,8 @@ func (f *failover) next(a *attempt, n, turnedAway int) (time.Duration, bool) {
 	return pause/2 + rand.N(pause), true
 }
 
-// timeoutFor is how long the n-th attempt may take: of a call that waits, and of one that
-// does not, where a survey may be due after it.
+// timeoutFor returns how long the n-th attempt may take, for a call that waits and for one that
+// does not, which a survey may follow.
 func (f *failover) timeoutFor(n int, waits bool) time.Duration {
 	if all := len(f.controllers()); (n <= all || !waits) && all > 1 {
 		return firstTimeout
@@ -255,8 +254,8 @@ func (f *failover) timeoutFor(n int, waits bool) time.Duration {
 	return attemptTimeout
 }
 
-// attempt sends the request once. The answer to a unary call is read whole, so
-// that one that breaks off can be asked for again.
+// attempt sends the request once. It reads the answer to a unary call completely, so that a
+// truncated one can be requested again.
 func (f *failover) attempt(original *http.Request, body []byte, patience time.Duration) *attempt {
 	a := &attempt{target: f.target()}
 	ctx, cancel := context.WithCancel(original.Context())
@@ -265,13 +264,13 @@ func (f *failover) attempt(original *http.Request, body []byte, patience time.Du
 	request := original.Clone(ctx)
 	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	request.GetBody = nil
-	road, err := f.road(a, request)
+	transport, err := f.transport(a, request)
 	if err != nil {
 		cancel()
 		a.outcome, a.err = answered, err
 		return a
 	}
-	response, err := road.RoundTrip(request)
+	response, err := transport.RoundTrip(request)
 	if a.relayed && original.Context().Err() == nil && (err != nil || refusedByRelay(response)) {
 		defer cancel()
 		return f.notPassedOn(a, response, err)
@@ -296,23 +295,23 @@ func (f *failover) attempt(original *http.Request, body []byte, patience time.Du
 	return a
 }
 
-// road is the way that an attempt takes, for which it readies the request.
-func (f *failover) road(a *attempt, request *http.Request) (http.RoundTripper, error) {
-	if f.relay.carries(request) {
+// transport returns the transport of an attempt, and prepares the request for it.
+func (f *failover) transport(a *attempt, request *http.Request) (http.RoundTripper, error) {
+	if f.relay.handles(request) {
 		a.relayed, request.URL.Scheme = true, "http"
 		request.URL.Host, request.Host = relayHost, relayHost
-		return f.relay.road, nil
+		return f.relay.transport, nil
 	}
 	request.URL.Host, request.Host = a.target, a.target
-	roads, err := f.roads()
+	direct, err := f.direct()
 	if err != nil {
 		return nil, err
 	}
 	if f.socket != "" {
 		a.relayed, request.URL.Scheme = true, "http"
-		return roads, nil
+		return direct, nil
 	}
-	return roads, f.prove(request)
+	return direct, f.prove(request)
 }
 
 // prove adds the caller's token.
@@ -334,9 +333,9 @@ func streams(response *http.Response) bool {
 		strings.HasPrefix(response.Header.Get("Content-Type"), "application/connect+")
 }
 
-// byStatus classifies an answer. Too many requests will soon be fewer; other
-// limits, which name no time, stay. A controller that does not believe a token
-// may be one whose clock is off: the others are asked too.
+// byStatus classifies an answer. Exceeded rate limits are temporary; other limits, which name no
+// time, are permanent. A controller that rejects a token may have a wrong clock: the others are
+// asked too.
 func byStatus(response *http.Response) outcome {
 	switch response.StatusCode {
 	case http.StatusServiceUnavailable, http.StatusBadGateway, http.StatusGatewayTimeout:
@@ -351,7 +350,7 @@ func byStatus(response *http.Response) outcome {
 	return answered
 }
 
-// permanent are the errors that the same controller will give again.
+// permanent are the errors that the same controller will return again.
 func permanent(err error) bool {
 	return slices.ContainsFunc([]error{pki.ErrUntrusted, pki.ErrWrongRole, pki.ErrBadPeer}, func(e error) bool {
 		return errors.Is(err, e)

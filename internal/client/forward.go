@@ -14,19 +14,18 @@ import (
 )
 
 const (
-	// maxRelayed bounds a request that gauthd passes on. It is held in memory while
-	// controllers are tried; scripts are seldom larger, and one that is goes directly.
+	// maxRelayed bounds a request that gauthd forwards. It is held in memory while controllers are
+	// tried; scripts are seldom larger, and a larger one is sent directly.
 	maxRelayed = 256 << 10
 	// forwardTime is how long controllers are tried for one call: less than the
 	// caller waits.
 	forwardTime = attemptTimeout - time.Second
-	// readerTime is how long a caller may take for a piece of the answer.
+	// readerTime is how long a caller may take to read a piece of the answer.
 	readerTime = time.Minute
 )
 
-// Forwarder passes calls of a host's users on to the controllers, over connections
-// that stay open. It asks each controller once and leaves it to the caller to wait
-// and ask again. Safe for concurrent use.
+// Forwarder forwards calls of a host's users to the controllers, over connections that stay open.
+// It asks each controller once; the caller waits and retries. Safe for concurrent use.
 type Forwarder struct {
 	calls *failover
 	// large is for requests over maxRelayed. nil refuses those: the caller sends them to a
@@ -42,7 +41,7 @@ const (
 	maxLarge = 4
 )
 
-// NewForwarder makes it. It does not connect until the first call.
+// NewForwarder returns a forwarder. It does not connect until the first call.
 func NewForwarder(controllers *Known, config *tls.Config) *Forwarder {
 	return &Forwarder{calls: newFailover(Config{Known: controllers, TLS: config})}
 }
@@ -56,10 +55,9 @@ func NewJobForwarder(controllers *Known, config *tls.Config) *Forwarder {
 	return f
 }
 
-// Forward passes one call on in the name of the user for whom token stands, and
-// answers with what a controller answered. Where none could be reached, or the
-// request is too large, the answer is auth.RefuseRelay's. Of the request's own
-// headers only those that describe its content go along. O(request) memory.
+// Forward forwards one call in the name of the token's user, and answers with the controller's
+// answer. If none could be reached, or the request is too large, the answer is auth.RefuseRelay's.
+// Of the request's own headers it forwards only those that describe its content. O(request) memory.
 func (f *Forwarder) Forward(w http.ResponseWriter, request *http.Request, token string) {
 	f.forward(w, request, 0, "Authorization", "Bearer "+token)
 }
@@ -88,13 +86,13 @@ func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request, uid ui
 		ctx, cancel := context.WithCancel(request.Context())
 		timer := time.AfterFunc(left, cancel)
 		a := f.ask(request.Context(), outward(ctx, request, body, header, value))
-		timer.Stop() // a list may take long to tell
+		timer.Stop() // a list may take long to arrive
 		f.calls.learn(a)
 		if err = a.err; n == most && a.outcome == notNow {
 			err = f.failure(request.Context(), a)
 		}
 		if err == nil && (a.outcome == answered || a.outcome == limited || n == most) {
-			release() // the answer may be a stream without an end
+			release() // the answer may be an endless stream
 			pass(w, a.response)
 			cancel()
 			return
@@ -139,9 +137,9 @@ func (f *Forwarder) read(w http.ResponseWriter, request *http.Request, uid uint3
 func (f *Forwarder) ask(caller context.Context, request *http.Request) *attempt {
 	a := &attempt{target: f.calls.target()}
 	request.URL.Host, request.Host = a.target, a.target
-	roads, err := f.calls.roads()
+	direct, err := f.calls.direct()
 	if err == nil {
-		a.response, err = roads.forLists(request).RoundTrip(request)
+		a.response, err = direct.forLists(request).RoundTrip(request)
 	}
 	if err != nil {
 		return a.failed(caller, err)
@@ -150,11 +148,11 @@ func (f *Forwarder) ask(caller context.Context, request *http.Request) *attempt 
 	return a
 }
 
-// outward is the request as a controller gets it.
+// outward returns the request as a controller gets it.
 func outward(ctx context.Context, request *http.Request, body []byte, header, value string) *http.Request {
 	out := request.Clone(ctx)
 	out.RequestURI, out.URL.Scheme, out.TransferEncoding = "", "https", nil
-	out.Close = false // the caller's wish for its own connection
+	out.Close = false // the caller's request for its own connection
 	out.Header = make(http.Header)
 	for name, values := range request.Header {
 		if name == "User-Agent" || name == "Accept-Encoding" || strings.HasPrefix(name, "Content-") || strings.HasPrefix(name, "Connect-") {
@@ -166,7 +164,7 @@ func outward(ctx context.Context, request *http.Request, body []byte, header, va
 	return out
 }
 
-// pass hands an answer on. One that breaks off is cut, so that the caller notices.
+// pass copies an answer. One that breaks off is cut, so that the caller notices.
 func pass(w http.ResponseWriter, response *http.Response) {
 	defer response.Body.Close()
 	for name, values := range response.Header {
@@ -181,14 +179,14 @@ func pass(w http.ResponseWriter, response *http.Response) {
 		if n > 0 {
 			_ = control.SetWriteDeadline(time.Now().Add(readerTime)) // a connection of ours always has one
 			if _, failed := w.Write(piece[:n]); failed != nil {
-				return // nobody listens
+				return // the caller has gone
 			}
 		}
 		switch {
 		case errors.Is(err, io.EOF):
 			return
 		case err != nil:
-			panic(http.ErrAbortHandler) // how net/http is told to cut a connection
+			panic(http.ErrAbortHandler) // how net/http aborts a connection
 		case live:
 			_ = control.Flush() // as above
 		}

@@ -19,14 +19,14 @@ import (
 // nodeTarget stands for the daemon of the node where a request names a host.
 const nodeTarget = "gnoded"
 
-// dialNode makes a client for a command inside a job. All its calls go through the socket that the
-// node serves for the task, without a token.
+// dialNode returns a client for a command inside a job. All its calls go through the socket that
+// the node serves for the task, without a token.
 func dialNode(cfg config.Client) (*Client, error) {
 	if cfg.Direct {
 		return nil, hint.New(errors.New("inside a job the node chooses the controller"), "omit --controller, or run the command on a login node")
 	}
 	c := New(Config{Controllers: []string{nodeTarget}, Timeout: cfg.Timeout})
-	c.calls.socket, c.calls.made = cfg.JobSocket, newNodeRoads(cfg.JobSocket)
+	c.calls.socket, c.calls.made = cfg.JobSocket, newNodeTransport(cfg.JobSocket)
 	return c, nil
 }
 

@@ -58,7 +58,7 @@ func (n *compute) dial(t *testing.T) *client.Client {
 	return c
 }
 
-// serveNodes serves a controller that wants a node's certificate and an attempt with each call.
+// serveNodes serves a controller that requires a node's certificate and an attempt with each call.
 func serveNodes(t *testing.T, ca *pki.CA, say func(int) error) *host {
 	t.Helper()
 	dir := t.TempDir()
@@ -69,7 +69,7 @@ func serveNodes(t *testing.T, ca *pki.CA, say func(int) error) *host {
 	mux.Handle(greylagv1connect.NewJobServiceHandler(h))
 	s := &http.Server{TLSConfig: pki.ServerTLS(trust, id), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peer, ok := trust.PeerOf(r.TLS)
-		asked := strings.HasSuffix(r.URL.Path, "/GetStatus") // by the node itself, which of them leads
+		asked := strings.HasSuffix(r.URL.Path, "/GetStatus") // asked by the node itself for the leader
 		if !asked && (!ok || peer.Name != "n1" || r.Header.Get(auth.AttemptHeader) != "12.1" || r.Header.Get("Authorization") != "") {
 			t.Errorf("%s came from %v with %v", r.URL.Path, peer, r.Header)
 		}
@@ -90,7 +90,7 @@ func newTestCA(t *testing.T) *pki.CA {
 	return ca
 }
 
-// TestInsideAJob: all calls go through the node, also large ones and those that have to be repeated.
+// TestInsideAJob checks that all calls go through the node, also large and repeated ones.
 func TestInsideAJob(t *testing.T) {
 	ca := newTestCA(t)
 	h := serveNodes(t, ca, until(3, coded(connect.CodeUnavailable)))
@@ -111,7 +111,8 @@ func TestInsideAJob(t *testing.T) {
 	}
 }
 
-// TestInsideAJobWithoutControllers: commands say what they say on a login node, and as soon.
+// TestInsideAJobWithoutControllers checks that commands report the same as on a login node, and as
+// soon.
 func TestInsideAJobWithoutControllers(t *testing.T) {
 	n := newCompute(t, newTestCA(t), "127.0.0.1:1", "127.0.0.1:2")
 	began := time.Now()
@@ -130,7 +131,7 @@ func TestInsideAJobWithoutControllers(t *testing.T) {
 	}
 }
 
-// TestInsideAJobWhileTheDaemonRestarts: a call waits for the next daemon.
+// TestInsideAJobWhileTheDaemonRestarts checks that a call waits for the next daemon.
 func TestInsideAJobWhileTheDaemonRestarts(t *testing.T) {
 	ca := newTestCA(t)
 	n := newCompute(t, ca, serveNodes(t, ca, yes).addr)

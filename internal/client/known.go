@@ -22,24 +22,25 @@ import (
 )
 
 const (
-	// followEvery is how often a daemon asks who the controllers are, and followRetry how soon
-	// after a failure. Both vary by a quarter, so that a thousand nodes do not ask together.
+	// followEvery is how often a daemon asks for the controllers, and followRetry how soon after a
+	// failure. Both vary by a quarter, so that a thousand nodes do not ask together.
 	followEvery, followRetry = time.Minute, 10 * time.Second
 	// statusTime bounds one question to one controller.
 	statusTime = 5 * time.Second
 
-	// learnedFile holds the learned addresses in a daemon's pki_dir, one a line.
+	// learnedFile holds the learned addresses in a daemon's pki_dir, one per line.
 	learnedFile = "known-controllers"
-	// commandsFile holds the path of the host's client.toml there, as gctl init and join left it.
+	// commandsFile holds the path of the host's client.toml there, as gctl init and join stored it.
 	commandsFile = "client-file"
 )
 
-// ErrNoMember says that no controller answered that is a member of the cluster and knows a leader.
+// ErrNoMember reports that no answering controller is a member of the cluster and knows a leader.
 var ErrNoMember = errors.New("no member of the cluster returned the list of controllers")
 
-// Known is the addresses of a cluster's controllers as one daemon knows them: those of its file, and
-// those that the cluster has reported since. The latter are kept on disk, so that the daemon finds
-// the cluster after a restart although every controller of its file is gone. Safe for concurrent use.
+// Known holds the addresses of a cluster's controllers that one daemon knows: those of its file,
+// and those that the cluster has reported since. The latter are kept on disk, so that the daemon
+// finds the cluster after a restart although every controller of its file is gone. Safe for
+// concurrent use.
 type Known struct {
 	dir      string // pki_dir; "" keeps nothing
 	commands string // the host's client.toml, whose drop-in names the controllers; "" for none
@@ -52,8 +53,8 @@ type Known struct {
 // Seeds returns a Known that learns nothing.
 func Seeds(controllers ...string) *Known { return &Known{seeds: controllers} }
 
-// OpenKnown returns what the daemon with this pki_dir knows: the controllers of its file, and what it
-// learned before.
+// OpenKnown returns what the daemon with this pki_dir knows: the controllers of its file, and those
+// it learned before.
 func OpenKnown(pkiDir string, seeds []string) (*Known, error) {
 	k := &Known{dir: pkiDir, seeds: seeds}
 	learned, err := readOptional(filepath.Join(pkiDir, learnedFile))
@@ -66,8 +67,8 @@ func OpenKnown(pkiDir string, seeds []string) (*Known, error) {
 	return k, err
 }
 
-// RecordCommands stores, for the daemon with this pki_dir, which client.toml the host's commands
-// read, an absolute path.
+// RecordCommands stores, for the daemon with this pki_dir, the absolute path of the client.toml
+// that the host's commands read.
 func RecordCommands(pkiDir, client string) error {
 	return config.WriteFile(filepath.Join(pkiDir, commandsFile), client+"\n")
 }
@@ -79,7 +80,7 @@ func (k *Known) Addresses() []string {
 	return distinct(slices.Concat(k.learned, k.seeds))
 }
 
-// distinct returns a list without what occurs twice in it.
+// distinct returns a list without duplicates.
 func distinct(list []string) []string {
 	var all []string
 	for _, address := range list {
@@ -90,8 +91,8 @@ func distinct(list []string) []string {
 	return all
 }
 
-// Learn takes over what the cluster reports as its controllers, also for the host's commands, and
-// keeps it. It writes only what changed.
+// Learn stores the controllers that the cluster reports, also for the host's commands. It writes
+// only changes.
 func (k *Known) Learn(controllers []string) error {
 	learned := slices.DeleteFunc(slices.Clone(controllers), func(a string) bool { return !dialable(a) })
 	slices.Sort(learned)
@@ -122,8 +123,8 @@ type Directory struct {
 	Authorities [][]byte
 }
 
-// LearnAuthorities has trust accept these CAs (DER) and no others, and keeps them, also for the host's
-// commands. It writes only what changed.
+// LearnAuthorities makes trust accept exactly these CAs (DER), and stores them, also for the host's
+// commands. It writes only changes.
 func (k *Known) LearnAuthorities(trust *pki.Trust, authorities [][]byte, log *slog.Logger) error {
 	changed, err := trust.Replace(authorities)
 	if err != nil {
@@ -182,15 +183,15 @@ func (k *Known) Follow(ctx context.Context, trust *pki.Trust, ask func(context.C
 	}
 }
 
-// Renewal asks the controllers that are known at the time to renew a certificate.
+// Renewal asks the currently known controllers to renew a certificate.
 func Renewal(k *Known, t *pki.Trust, id *pki.Identity) pki.Request {
 	return func(ctx context.Context, csr []byte) ([]byte, error) {
 		return pki.RenewFrom(k.Addresses(), t, id)(ctx, csr)
 	}
 }
 
-// Members returns the addresses of the cluster's voting controllers, as one of them reports that
-// knows a leader. A controller that is not a member, or was cut off, is not believed.
+// Members returns the addresses of the cluster's voters, as reported by one that knows a leader. A
+// controller that is not a member, or is isolated, is not trusted.
 func (c *Client) Members(ctx context.Context) ([]string, error) {
 	all := slices.Clone(c.calls.controllers())
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -211,7 +212,7 @@ func (c *Client) Members(ctx context.Context) ([]string, error) {
 	return nil, join(failed)
 }
 
-// Directory asks the controllers what a daemon has to know of them.
+// Directory asks the controllers for what a daemon has to know about them.
 func (c *Client) Directory(ctx context.Context) (Directory, error) {
 	controllers, err := c.Members(ctx)
 	if err != nil {
@@ -252,7 +253,7 @@ func IsMember(s *greylagv1.GetStatusResponse) bool {
 	return slices.ContainsFunc(s.Members, func(m *greylagv1.Member) bool { return m.Id == s.Id })
 }
 
-// voters returns the addresses of the members that vote.
+// voters returns the addresses of the voting members.
 func voters(s *greylagv1.GetStatusResponse) []string {
 	var list []string
 	for _, m := range s.Members {

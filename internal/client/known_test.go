@@ -96,12 +96,12 @@ func TestCallsThatEndByTheirDeadlineNameTheControllers(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // connections stay in its backlog
 	must(t, err)
 	defer silent.Close()
-	c := client.New(client.Config{Controllers: []string{nobody, silent.Addr().String()}, TLS: pki.ClientTLS(trust, nil)})
+	c := client.New(client.Config{Controllers: []string{unusedAddress, silent.Addr().String()}, TLS: pki.ClientTLS(trust, nil)})
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, err = c.Node().Register(ctx, &greylagv1.RegisterNodeRequest{})
-	for _, want := range []string{"no controller answers", nobody + " refuses connections", silent.Addr().String() + " does not answer"} {
+	for _, want := range []string{"no controller answers", unusedAddress + " refuses connections", silent.Addr().String() + " does not answer"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: no %q in it", err, want)
 		}

@@ -27,10 +27,10 @@ const maxPeers = 64
 
 // NewPeers makes it. TLS must hold the controller's own certificate.
 func NewPeers(tls *tls.Config) *Peers {
-	return &Peers{http: &http.Client{Transport: newRoads(tls)}, byAt: make(map[string]greylagv1connect.PeerServiceClient)}
+	return &Peers{http: &http.Client{Transport: newTransports(tls)}, byAt: make(map[string]greylagv1connect.PeerServiceClient)}
 }
 
-// Transport carries requests to other controllers, over the same connections.
+// Transport handles requests to other controllers, over the same connections.
 func (p *Peers) Transport() http.RoundTripper { return p.http.Transport }
 
 // Close closes idle connections.

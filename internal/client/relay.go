@@ -19,8 +19,8 @@ import (
 // goes wrong on it, the direct way is taken instead, with the same bytes. Safe for
 // concurrent use; nil is no relay.
 type relay struct {
-	road *http.Transport
-	shut atomic.Bool // gauthd does not carry calls, or reaches no controller
+	transport *http.Transport
+	shut      atomic.Bool // gauthd does not carry calls, or reaches no controller
 }
 
 // relayHost stands for gauthd where a request names a host.
@@ -28,7 +28,7 @@ const relayHost = "gauthd"
 
 func newRelay(socket string) *relay {
 	dialer := net.Dialer{Timeout: dialTimeout}
-	return &relay{road: &http.Transport{
+	return &relay{transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", socket)
 		},
@@ -36,9 +36,9 @@ func newRelay(socket string) *relay {
 	}}
 }
 
-// carries reports whether a call may go through gauthd: one that ends by itself,
+// handles reports whether a call may go through gauthd: one that ends by itself,
 // with a small request.
-func (r *relay) carries(request *http.Request) bool {
+func (r *relay) handles(request *http.Request) bool {
 	return r != nil && !r.shut.Load() && request.ContentLength <= maxRelayed &&
 		(unary(request) || procedure.OfPath(request.URL.Path).Relayed)
 }
@@ -46,7 +46,7 @@ func (r *relay) carries(request *http.Request) bool {
 // close closes idle connections.
 func (r *relay) close() {
 	if r != nil {
-		r.road.CloseIdleConnections()
+		r.transport.CloseIdleConnections()
 	}
 }
 

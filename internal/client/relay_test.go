@@ -23,7 +23,7 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 )
 
-// login is a login node with its gauthd, and controllers that answer as told.
+// login is a login node with its gauthd, and controllers with given answers.
 type login struct {
 	hosts  []*host
 	config config.Client
@@ -123,8 +123,8 @@ func TestThroughGauthd(t *testing.T) {
 	}
 }
 
-// TestGauthdRefuses: whom gauthd gives no token is refused by its own words, for good, and
-// nobody is told of another attempt.
+// TestGauthdRefuses checks that a user without a token gets gauthd's own message, without another
+// attempt.
 func TestGauthdRefuses(t *testing.T) {
 	l := newLogin(t, nil, yes)
 	c, err := client.DialOnce(l.config)

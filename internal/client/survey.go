@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// surveyAfter is how long a call that only reads is tried before all controllers are
-	// asked whether any of them leads: longer than choosing a leader takes.
+	// surveyAfter is how long a read-only call is tried before all controllers are asked whether
+	// any of them leads: longer than an election.
 	surveyAfter = 3 * time.Second
-	// surveyTime is how long each of them may take to say so, which needs no other one.
+	// surveyTime is how long each of them may take to answer, for which it needs no other one.
 	surveyTime = time.Second
 )
 
 // Refinements of "unavailable".
 const (
-	// CodeHeader says more of an error than its code does.
+	// CodeHeader refines the code of an error.
 	CodeHeader = "Greylag-Code"
-	// CodeNoLeader is its value where a controller knows of none that leads.
+	// CodeNoLeader is its value for a controller that knows no leader.
 	CodeNoLeader = "no-leader"
 	// CodeRemoved is its value for a controller that was removed from the cluster.
 	CodeRemoved = "removed"
@@ -39,22 +39,22 @@ const (
 	CodeRevoked = "revoked"
 )
 
-// leaderless is why nobody can answer now.
+// leaderless is the error of a call without any leader.
 type leaderless struct {
-	answer bool     // some controller does
-	told   []string // of each controller, how it is
+	answer   bool     // some controller is reachable
+	statuses []string // the status of each controller, in words
 }
 
-// Error says of each controller how it is.
+// Error lists the status of each controller.
 func (l *leaderless) Error() string {
 	what := "no controller answers"
 	if l.answer {
 		what = "no controller leads"
 	}
-	return what + ": " + strings.Join(l.told, "; ")
+	return what + ": " + strings.Join(l.statuses, "; ")
 }
 
-// advice says what still works without a leader.
+// advice names what still works without a leader.
 func (l *leaderless) advice() string {
 	if l.answer {
 		return "a leader needs a majority of the controllers; what one that answers knew last: gqueue --stale, and --stale of gctl info, nodes, show, why and plan"
@@ -62,8 +62,8 @@ func (l *leaderless) advice() string {
 	return "is gctld running there? the controllers are named in client.toml"
 }
 
-// probeLeaders asks every controller that is named whether one leads. It returns nil when one
-// does, or when that cannot be told from what they say. At most surveyTime.
+// probeLeaders asks every named controller whether one leads. It returns nil when one does, or when
+// their answers do not tell. It takes at most surveyTime.
 func (f *failover) probeLeaders(ctx context.Context) error {
 	if f.socket != "" { // the node has asked them
 		f.mu.Lock()
@@ -85,16 +85,16 @@ func (f *failover) probeLeaders(ctx context.Context) error {
 			return nil
 		}
 		l.answer = l.answer || s.answers
-		l.told = append(l.told, controllers[i]+" "+s.words)
+		l.statuses = append(l.statuses, controllers[i]+" "+s.words)
 	}
 	return hint.New(l, l.advice())
 }
 
-// standing is what one controller says of itself.
+// standing is the status of one controller.
 type standing struct {
 	leads   bool // it or another one that it knows
 	answers bool
-	odd     bool // it says something that tells nothing
+	odd     bool // its answer tells nothing
 	words   string
 }
 
@@ -117,7 +117,7 @@ func (f *failover) ask(ctx context.Context, target string) standing {
 	return standing{answers: true, words: fmt.Sprintf("(%s) answers and knows no leader", s.Id)}
 }
 
-// words is why the controller was not reached, in a few of them.
+// words describes briefly why the controller was not reached.
 func (u *unreachable) words() string {
 	var late net.Error
 	switch {
@@ -137,14 +137,14 @@ type straight struct {
 
 // Do sends a call.
 func (s straight) Do(request *http.Request) (*http.Response, error) {
-	roads, err := s.f.roads()
+	direct, err := s.f.direct()
 	if err != nil {
 		return nil, err
 	}
 	if err := s.f.prove(request); err != nil {
 		return nil, err
 	}
-	response, err := roads.RoundTrip(request)
+	response, err := direct.RoundTrip(request)
 	if err != nil && !permanent(err) {
 		return nil, connect.NewError(connect.CodeUnavailable, notReached(s.target, err))
 	}

@@ -10,17 +10,17 @@ import (
 	"github.com/greylag/greylag/internal/procedure"
 )
 
-// transports carries requests: a call with one answer over HTTP/1.1, which costs client
-// and controller about half of what HTTP/2 does, and a stream over HTTP/2, where
-// pings tell that a controller's host has vanished.
+// transports handles requests: a call with one answer over HTTP/1.1, which costs client and
+// controller about half of what HTTP/2 does, and a stream over HTTP/2, whose pings detect that a
+// controller's host has vanished.
 type transports struct{ calls, streams *http.Transport }
 
-// idlePerHost is how many connections are kept for calls that are made at once.
+// idlePerHost is how many connections are kept for concurrent calls.
 const idlePerHost = 32
 
-func newRoads(config *tls.Config) *transports {
+func newTransports(config *tls.Config) *transports {
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}
-	road := func(config *tls.Config) *http.Transport {
+	transport := func(config *tls.Config) *http.Transport {
 		return &http.Transport{
 			DialContext:         dialer.DialContext,
 			TLSClientConfig:     config,
@@ -30,7 +30,7 @@ func newRoads(config *tls.Config) *transports {
 			Protocols:           new(http.Protocols),
 		}
 	}
-	r := &transports{calls: road(config.Clone()), streams: road(config)}
+	r := &transports{calls: transport(config.Clone()), streams: transport(config)}
 	r.calls.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	r.calls.Protocols.SetHTTP1(true)
 	r.streams.Protocols.SetHTTP1(true)
@@ -39,7 +39,7 @@ func newRoads(config *tls.Config) *transports {
 	return r
 }
 
-// RoundTrip sends a request by the road that is for its kind.
+// RoundTrip sends a request by the transport for its kind.
 func (r *transports) RoundTrip(request *http.Request) (*http.Response, error) {
 	if unary(request) {
 		return r.calls.RoundTrip(request)
@@ -56,16 +56,16 @@ func (r *transports) forLists(request *http.Request) http.RoundTripper {
 	return r
 }
 
-// newNodeRoads returns the transport to the socket of a task, through which its node forwards calls.
-func newNodeRoads(socket string) *transports {
+// newNodeTransport returns the transport to the socket of a task, through which its node forwards calls.
+func newNodeTransport(socket string) *transports {
 	dialer := net.Dialer{Timeout: dialTimeout}
-	road := &http.Transport{
+	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "unix", socket)
 		},
 		IdleConnTimeout: time.Second,
 	}
-	return &transports{calls: road, streams: road}
+	return &transports{calls: transport, streams: transport}
 }
 
 // unary reports whether a call has one request and one answer.
@@ -75,7 +75,7 @@ func unary(request *http.Request) bool {
 	return kind == "application/proto" || kind == "application/json"
 }
 
-// CloseIdleConnections closes those that carry nothing now.
+// CloseIdleConnections closes unused connections.
 func (r *transports) CloseIdleConnections() {
 	r.calls.CloseIdleConnections()
 	r.streams.CloseIdleConnections()

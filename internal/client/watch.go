@@ -9,11 +9,10 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 )
 
-// Watch calls receive for the present state of the chosen jobs and then for each
-// change, until receive returns an error, ctx ends, or, with UntilEnded, every
-// chosen job has ended. A stream that breaks is opened again, which begins with
-// the present state again; the returned error is that of a stream that could not
-// be opened within the client's timeout.
+// Watch calls receive for the current state of the selected jobs and then for each change, until
+// receive returns an error, ctx ends, or, with UntilEnded, every selected job has ended. A broken
+// stream is opened again, which begins with the current state again; the returned error is that of
+// a stream that could not be opened within the client's timeout.
 func (c *Client) Watch(ctx context.Context, request *greylagv1.WatchJobsRequest, receive func(*greylagv1.WatchJobsResponse) error) error {
 	for {
 		began := time.Now()
@@ -42,7 +41,7 @@ func (c *Client) Watch(ctx context.Context, request *greylagv1.WatchJobsRequest,
 	}
 }
 
-// Broken reports whether a stream ended for no reason of its own.
+// Broken reports whether a stream ended without a reason of its own.
 func Broken(err error) bool {
 	code := connect.CodeOf(err)
 	return code == connect.CodeUnavailable || !connect.IsWireError(err) && (code == connect.CodeUnknown || code == connect.CodeInternal || code == connect.CodeInvalidArgument)

@@ -8,9 +8,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// wellFormed refuses messages that cannot be written, such as texts that are not
-// UTF-8, before a call begins: connect would send an empty one in their place and
-// hang up, and the controllers would carry that out.
+// wellFormed refuses messages that cannot be encoded, such as texts that are not UTF-8, before a
+// call begins: connect would send an empty one instead and close, and the controllers would apply
+// that.
 type wellFormed struct{}
 
 // WrapUnary implements connect.Interceptor.
@@ -23,8 +23,8 @@ func (wellFormed) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// WrapStreamingClient implements connect.Interceptor. Streams only read, so that an
-// empty request does no harm, but is not what was asked.
+// WrapStreamingClient implements connect.Interceptor. Streams only read, so an empty request does
+// no harm, but is not what the caller meant.
 func (wellFormed) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }

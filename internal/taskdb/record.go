@@ -30,7 +30,7 @@ type Task struct {
 	End cluster.Task
 }
 
-// format begins every record, for later versions.
+// form begins every record, for later versions.
 const form = 1
 
 // EncodeTask writes a record for DecodeTask.

@@ -11,7 +11,7 @@ import (
 // maxEdits bounds the edits of one request.
 const maxEdits = 10_000
 
-// ReadAccountEdits reads what is to be done to accounts.
+// ReadAccountEdits reads edits of accounts.
 func ReadAccountEdits(edits []*greylagv1.AccountEdit) ([]command.AccountEdit, error) {
 	if len(edits) > maxEdits {
 		return nil, refuse("%d changes of accounts at once, at most %d", len(edits), maxEdits)
@@ -32,7 +32,7 @@ func ReadAccountEdits(edits []*greylagv1.AccountEdit) ([]command.AccountEdit, er
 
 func readAccountEdit(e *greylagv1.AccountEdit) (command.AccountEdit, error) {
 	out := command.AccountEdit{Action: command.AccountAction(e.GetAction()), Account: e.GetAccount(), User: e.GetUser(), Partition: e.GetPartition()}
-	if e != nil { // what is absent stays nil
+	if e != nil { // absent fields stay nil
 		out.Parent, out.Description, out.Shares = e.Parent, e.Description, e.Shares
 		out.Default, out.DefaultQOS = e.Default, e.DefaultQos
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// WritePast writes a job, and if the caller may see all of it what its attempts came to.
-// What else the caller may not see must have been taken out before.
+// WritePast writes a job, and if the caller may see all of it the costs of its attempts. The caller
+// must have removed hidden fields before.
 func WritePast(j *cluster.Job, whole bool) *greylagv1.PastJob {
 	p := &greylagv1.PastJob{Job: WriteJob(j), Tres: writeTRES(j.TRES)}
 	if whole {
@@ -46,7 +46,7 @@ func writeTRES(amounts []cluster.Amount) []*greylagv1.Tres {
 	return list
 }
 
-// ReadInterval reads the bounds of a question; 0 is none.
+// ReadInterval reads the bounds of a question; 0 is unbounded.
 func ReadInterval(p *greylagv1.StreamHistoryRequest) (since, until cluster.Instant, err error) {
 	if since, err = instant("since", p.GetSince()); err != nil {
 		return 0, 0, err

@@ -9,17 +9,15 @@ import (
 )
 
 const (
-	// maxIndex is the highest array index, far above the most elements that a
-	// policy would allow.
+	// maxIndex is the highest array index, far above the largest array of any policy.
 	maxIndex = 1<<31 - 2
 	// maxRanges bounds the terms of one array expression.
 	maxRanges = 10_000
 )
 
-// ParseArray reads an array expression as sbatch does: indices and ranges
-// separated by commas, a range with ":STEP", and at the end "%LIMIT" for how many
-// elements may run at once (0: no limit is given). How many elements there may be
-// in all is the policy's to say. The errors are refusals. O(length).
+// ParseArray reads an array expression as sbatch does: indices and ranges separated by commas, a
+// range with ":STEP", and at the end "%LIMIT" for how many elements may run at once (0: no limit
+// given). The policy bounds the total number of elements. The errors are refusals. O(length).
 func ParseArray(text string) (ranges []command.IndexRange, limit int32, err error) {
 	list, percent, limited := strings.Cut(text, "%")
 	if limited {

@@ -8,8 +8,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ReadUpdate reads what an update changes; which jobs, by whom and under which id
-// is the caller's to fill in. The errors are refusals.
+// ReadUpdate reads the changes of an update; the caller fills in the jobs, the actor and the
+// request ID. The errors are refusals.
 func ReadUpdate(p *greylagv1.UpdateJobsRequest) (*command.UpdateJobs, error) {
 	c := &command.UpdateJobs{
 		Partition: p.Partition, QOS: p.Qos, Name: p.Name, Nice: p.Nice, Comment: p.Comment, ArrayLimit: p.ArrayLimit, Account: p.Account,
@@ -86,7 +86,7 @@ func readPlacement(p *greylagv1.UpdateJobsRequest, c *command.UpdateJobs) error 
 	return nil
 }
 
-// ReadNodeAction reads what is done to nodes. The error is a refusal.
+// ReadNodeAction reads an action on nodes. The error is a refusal.
 func ReadNodeAction(a greylagv1.NodeAction) (command.NodeAction, error) {
 	if a == 0 {
 		return 0, Unset("action", a)

@@ -23,7 +23,7 @@ var creditClasses = map[string]accounting.Class{ // never written
 
 var budgetWindows = map[string]accounting.Window{"": accounting.Ever, "day": accounting.Daily, "month": accounting.Monthly} // never written
 
-// ClassWord is the word for a class of buckets.
+// ClassWord returns the word for a class of buckets.
 func ClassWord(c accounting.Class) string {
 	switch c {
 	case accounting.Promo:
@@ -38,7 +38,7 @@ func ClassWord(c accounting.Class) string {
 	return "unknown"
 }
 
-// WindowWord is the word for a budget's window; "" when it has none.
+// WindowWord returns the word for a budget's window; "" when it has none.
 func WindowWord(w accounting.Window) string {
 	switch w {
 	case accounting.Daily:
@@ -49,8 +49,8 @@ func WindowWord(w accounting.Window) string {
 	return ""
 }
 
-// ReadCreditChange reads a change of credits, but for the job that one may be about: which
-// that is the caller knows. The errors are refusals.
+// ReadCreditChange reads a change of credits, without the job of a refund or a correction, which
+// the caller resolves. The errors are refusals.
 func ReadCreditChange(p *greylagv1.ChangeCreditsRequest) (*command.ChangeCredits, error) {
 	c := &command.ChangeCredits{
 		Account: p.GetAccount(), User: p.GetUser(), Amount: accounting.Credits(p.GetAmount()), Priority: p.GetPriority(),
@@ -88,7 +88,7 @@ func ReadCreditChange(p *greylagv1.ChangeCreditsRequest) (*command.ChangeCredits
 	return c, nil
 }
 
-// ReadScope reads which jobs a bucket pays for, or what is known of a job.
+// ReadScope reads the scope of a bucket, or the known properties of a job.
 func ReadScope(p *greylagv1.BucketScope) accounting.Scope {
 	return accounting.Scope{
 		GPUTypes: p.GetGpuTypes(), Partitions: p.GetPartitions(), QOS: p.GetQos(),
@@ -96,7 +96,7 @@ func ReadScope(p *greylagv1.BucketScope) accounting.Scope {
 	}
 }
 
-// Balance writes what one account has, and what of it is usable for a job.
+// Balance writes the balance of one account, and the amount usable for a job.
 func Balance(v *state.View, id accounting.PayerID, job *accounting.Scope, now cluster.Instant) *greylagv1.Balance {
 	l := v.Credits()
 	n := l.Payer(id)
@@ -129,8 +129,7 @@ func Balance(v *state.View, id accounting.PayerID, job *accounting.Scope, now cl
 	return b
 }
 
-// Bucket is a bucket on the wire, as of an instant: what has expired by then is that, booked
-// or not.
+// Bucket writes a bucket as of an instant: its expiry counts by then, booked or not.
 func Bucket(x *accounting.Bucket, now cluster.Instant) *greylagv1.Bucket {
 	left, gone := x.Avail, x.Expired
 	if x.Over(now) {
@@ -151,7 +150,7 @@ func Price(p accounting.PriceFrom) *greylagv1.Price {
 	return &greylagv1.Price{GpuType: p.GPUType, Price: int64(p.Price), From: Timestamp(p.From)}
 }
 
-// JournalEntry writes an entry; amount is what it does to the balance that is told of.
+// JournalEntry writes an entry; amount is its effect on the reported balance.
 func JournalEntry(e *accounting.Entry, amount accounting.Credits) *greylagv1.JournalEntry {
 	p := &greylagv1.JournalEntry{
 		Seq: e.Seq, At: Timestamp(e.At), Effective: Timestamp(e.Effective), Kind: greylagv1.EntryKind(e.Kind), Moved: int64(e.Amount), Amount: int64(amount),

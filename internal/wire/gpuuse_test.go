@@ -9,8 +9,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestReportsOfGPUUse: what a node says of its GPUs is cut to what can be; what it does
-// not know is not taken for zero, and told so.
+// TestReportsOfGPUUse checks that a node's GPU use is clamped to possible values, and that unknown
+// values are not reported as zero.
 func TestReportsOfGPUUse(t *testing.T) {
 	n := func(n int64) *int64 { return &n }
 	for _, c := range []struct {
@@ -34,7 +34,7 @@ func TestReportsOfGPUUse(t *testing.T) {
 		}
 		p := writeTask(&r.Tasks[0].Task)
 		if p.GpuBusyMs != c.want.BusyMs || p.GpuKnownMs != c.want.KnownMs || (p.GpuMemoryPeakBytes != nil) != c.want.MemoryKnown || p.GetGpuMemoryPeakBytes() != int64(c.want.MemoryPeak) {
-			t.Errorf("%+v is told as %v", c.want, p)
+			t.Errorf("%+v is reported as %v", c.want, p)
 		}
 	}
 	_, _, row := ReadUsageRow(WriteUsageRow(1, tally.Key{}, &tally.Tally{GPUBusy: 3, GPUKnown: 4}))

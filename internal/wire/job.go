@@ -10,8 +10,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// WriteJob writes all that a job is. What the caller may not see must have been
-// taken out before.
+// WriteJob writes all of a job. The caller must have removed hidden fields before.
 func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p := &greylagv1.Job{}
 	s := &slabs{}
@@ -49,8 +48,8 @@ func ReadRestartCauses(p *greylagv1.RestartCauses) cluster.RestartCauses {
 	return cluster.RestartCauses{NodeFailed: p.GetNodeFailed(), TaskFailed: p.GetTaskFailed(), Preempted: p.GetPreempted(), Requeued: p.GetRequeued()}
 }
 
-// canceller is who cancelled a job: not who made room for his own by it, nor who had
-// it run anew. Of them the detail tells.
+// canceller returns who cancelled a job, without users whose job preempted it or who requeued it,
+// which the detail names.
 func canceller(j *cluster.Job) string {
 	switch {
 	case j.Canceller != "":
@@ -99,7 +98,7 @@ func writeTask(t *cluster.Task) *greylagv1.Task {
 	return p
 }
 
-// heldPeak is the most memory of a GPU that was taken; nil when that is not known.
+// heldPeak returns the largest memory use of a GPU; nil when it is unknown.
 func heldPeak(u cluster.GPUUse) *int64 {
 	if !u.MemoryKnown {
 		return nil
@@ -108,8 +107,8 @@ func heldPeak(u cluster.GPUUse) *int64 {
 	return &peak
 }
 
-// WriteBrief writes what a queue listing shows of each job, and nothing that costs
-// more; memory for it is taken in few pieces.
+// WriteBrief writes what a queue listing shows of each job, without more expensive fields; it
+// allocates memory in few pieces.
 func WriteBrief(jobs []*cluster.Job) []*greylagv1.Job {
 	s := newSlabs(len(jobs))
 	list := make([]*greylagv1.Job, len(jobs))
@@ -135,7 +134,7 @@ func WriteBrief(jobs []*cluster.Job) []*greylagv1.Job {
 	return list
 }
 
-// slabs are messages made many at once.
+// slabs allocates many messages at once.
 type slabs struct {
 	jobs     []greylagv1.Job
 	requests []greylagv1.Request

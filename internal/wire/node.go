@@ -11,17 +11,17 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Bounds of what one node may say of itself.
+// Bounds of a node's report.
 const (
 	maxGPUs  = 256
 	maxTasks = 100_000
 	maxText  = 4096
-	maxRanMs = 1 << 43 // what fits a time.Duration
+	maxRanMs = 1 << 43 // fits a time.Duration
 	maxHeld  = 1 << 50 // of one GPU's memory
 )
 
-// ReadRegistration reads what a node says of itself. Its name and address come
-// from the connection. The errors are refusals.
+// ReadRegistration reads a node's description of itself. Its name and address come from the
+// connection. The errors are refusals.
 func ReadRegistration(p *greylagv1.RegisterNodeRequest, name, address string) (*command.RegisterNode, error) {
 	gpus, err := ReadGPUs(p.GetGpus())
 	if err != nil {
@@ -48,7 +48,7 @@ func ReadRegistration(p *greylagv1.RegisterNodeRequest, name, address string) (*
 	}}, nil
 }
 
-// short cuts a node's free text to what a table and the log can bear.
+// short truncates a node's free text for tables and logs.
 func short(text string) string {
 	if len(text) > maxText {
 		return strings.ToValidUTF8(text[:maxText], "")
@@ -56,7 +56,7 @@ func short(text string) string {
 	return text
 }
 
-// ReadGPUs reads a node's devices; none given is nil. The errors are refusals.
+// ReadGPUs reads a node's devices; nil if none are given. The errors are refusals.
 func ReadGPUs(list []*greylagv1.GPU) ([]cluster.GPU, error) {
 	if len(list) > maxGPUs {
 		return nil, refuse("the node has %d GPUs: at most %d", len(list), maxGPUs)
@@ -89,7 +89,7 @@ func WriteGPUs(list []cluster.GPU) []*greylagv1.GPU {
 	return all
 }
 
-// ReadReport reads what a node says of its tasks. The errors are refusals.
+// ReadReport reads a node's report of its tasks. The errors are refusals.
 func ReadReport(p *greylagv1.ReportTasksRequest, node string) (*command.ReportTasks, error) {
 	if len(p.GetTasks()) > maxTasks {
 		return nil, refuse("%d tasks are reported: at most %d", len(p.GetTasks()), maxTasks)
@@ -140,9 +140,8 @@ func readTask(p *greylagv1.ReportedTask, node string) (cluster.Task, error) {
 	return t, nil
 }
 
-// WriteNode writes a node with what is allocated on it. The partitions are those
-// it is in. Since is of what keeps it from new work: of its drain while it answers,
-// of its silence else.
+// WriteNode writes a node with its allocations and its partitions. Since is the time from which it
+// accepts no new work: of its drain while it answers, else of its silence.
 func WriteNode(n *cluster.Node, use cluster.Use, partitions []string) *greylagv1.Node {
 	p := &greylagv1.Node{
 		Name: n.Name, State: Enum[greylagv1.NodeState](n.State(use).String()), Address: n.Address, Cpus: n.CPUs, Memory: int64(n.Memory),
@@ -162,7 +161,7 @@ func WriteNode(n *cluster.Node, use cluster.Use, partitions []string) *greylagv1
 	return p
 }
 
-// ranIn is the partition of a job that has an allocation.
+// ranIn returns the partition of a job that has an allocation.
 func ranIn(j *cluster.Job) string {
 	if j.Partition == "" { // it was started by an earlier version
 		return j.Spec.Partition

@@ -7,7 +7,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// readPlaces reads how near to each other a job's nodes have to be, and its licences.
+// readPlaces reads the locality of a job's nodes, and its licences.
 func readPlaces(p *greylagv1.Request, r *cluster.Request) error {
 	for _, l := range p.GetLicences() {
 		r.Licences = append(r.Licences, cluster.Licence{Name: l.GetName(), Count: l.GetCount()})
@@ -36,7 +36,7 @@ func writeConnect(r *cluster.Request) greylagv1.Connect {
 	return greylagv1.Connect(r.Connect + 1)
 }
 
-// writeSwitchWait is absent where readPlaces finds the same without it.
+// writeSwitchWait writes nothing where readPlaces has the same default.
 func writeSwitchWait(r *cluster.Request) *durationpb.Duration {
 	switch {
 	case !r.HasLocality(), r.SwitchWait == cluster.SwitchDefault:

@@ -12,17 +12,16 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 )
 
-// The other end of AppendBrief. Generated code makes ten pieces of memory of each
-// job, and a queue is mostly jobs that have most in common: ReadList lays the jobs of
-// a page side by side and gives what is the same in one job after the other to both.
-// That it reads what generated code reads is tested.
+// The reverse of AppendBrief. Generated code allocates ten times for each job, and most jobs of a
+// queue have much in common: ReadList compares each job of a page with the one before and shares
+// equal parts. A test compares it with generated code.
 
-// ReadList is proto.Unmarshal into an empty ListJobsResponse, several times as fast where
-// jobs have the fields of a brief listing only. What it makes is to be read and not
-// changed: jobs share messages, and texts one piece of memory. O(size).
+// ReadList is proto.Unmarshal into an empty ListJobsResponse, several times as fast for jobs with
+// only the fields of a brief listing. The result must not be changed: jobs share messages, and
+// texts share one piece of memory. O(size).
 func ReadList(data []byte, p *greylagv1.ListJobsResponse) error {
 	var jobs []span
-	var rest []byte // of the fields that are not jobs
+	var rest []byte // of the fields other than jobs
 	for at := 0; at < len(data); {
 		n, kind, tag := protowire.ConsumeTag(data[at:])
 		if tag < 0 {
@@ -63,27 +62,28 @@ func ReadList(data []byte, p *greylagv1.ListJobsResponse) error {
 
 func badList(code int) error { return fmt.Errorf("a list of jobs: %w", protowire.ParseError(code)) }
 
-// span is bytes of a message.
+// span is a part of a message.
 type span struct{ from, to int }
 
 // briefReader reads the jobs of one message.
 type briefReader struct {
 	data []byte
 	text string         // the same
-	last *greylagv1.Job // the one before; nil for none
+	last *greylagv1.Job // the previous one; nil for none
 
 	request                            shared[greylagv1.Request]
 	limit                              shared[durationpb.Duration]
 	submitted, planned, started, ended shared[timestamppb.Timestamp]
 }
 
-// shared is a message that one job after the other has.
+// shared is a message that consecutive jobs have in common.
 type shared[T any] struct {
-	text string // that it was read from
+	text string // its encoded form
 	is   *T
 }
 
-// read reads a message, or finds that it was read just now; false if it is none.
+// read reads a message, or returns the one read last if the bytes are equal; false if it is
+// malformed.
 func read[T any, M interface {
 	*T
 	proto.Message
@@ -99,8 +99,8 @@ func read[T any, M interface {
 	return true
 }
 
-// job reads a job, and reports false for one that is not brief, or not as AppendBrief
-// writes it: each field once, in order. Generated code then says what it is.
+// job reads a job, and reports false for one that is not brief, or not as AppendBrief writes it:
+// each field once, in order. Generated code then reads it.
 func (r *briefReader) job(body span, j *greylagv1.Job) bool {
 	before := protowire.Number(0)
 	for at := body.from; at < body.to; {

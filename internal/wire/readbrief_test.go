@@ -27,7 +27,7 @@ func FuzzReadList(f *testing.F) {
 		f.Add(data)
 		f.Add(append(data, brief...))
 	}
-	f.Add([]byte("\x0a\x06\x8a\x01\x00\x8a\x01\x00")) // a request twice, which generated code puts together
+	f.Add([]byte("\x0a\x06\x8a\x01\x00\x8a\x01\x00")) // a request twice, which generated code merges
 	f.Add([]byte("\x0a\x03\x2a\x01\xff"))             // a name that is not UTF-8
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var got, want greylagv1.ListJobsResponse
@@ -41,7 +41,7 @@ func FuzzReadList(f *testing.F) {
 	})
 }
 
-// What one job after the other has is made once.
+// TestJobsOfAListShare checks that parts that consecutive jobs have in common are allocated once.
 func TestJobsOfAListShare(t *testing.T) {
 	jobs := queue(3000)
 	for _, j := range jobs {

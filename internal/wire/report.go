@@ -9,7 +9,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// maxBounds bounds how many periods one question is about.
+// maxBounds bounds the periods of one request.
 const maxBounds = 1 << 10
 
 // ReadBounds reads the bounds of periods: at least two, ascending, whole seconds.
@@ -33,7 +33,7 @@ func ReadBounds(p *greylagv1.Periods) (bounds []cluster.Instant, grace time.Dura
 	return bounds, grace, err
 }
 
-// WriteUsageRow writes what one kind of jobs came to in a period.
+// WriteUsageRow writes the sums of one kind of jobs in a period.
 func WriteUsageRow(period int, k tally.Key, t *tally.Tally) *greylagv1.UsageRow {
 	row := &greylagv1.UsageRow{
 		Period: uint32(period), Account: k.Account, User: k.User, Partition: k.Partition, Qos: k.QOS, GpuType: k.GPUType,
@@ -50,7 +50,7 @@ func WriteUsageRow(period int, k tally.Key, t *tally.Tally) *greylagv1.UsageRow 
 	return row
 }
 
-// ReadUsageRow reads what WriteUsageRow wrote.
+// ReadUsageRow reads the form of WriteUsageRow.
 func ReadUsageRow(row *greylagv1.UsageRow) (period int, k tally.Key, t *tally.Tally) {
 	k = tally.Key{Account: row.GetAccount(), User: row.GetUser(), Partition: row.GetPartition(), QOS: row.GetQos(), GPUType: row.GetGpuType()}
 	t = &tally.Tally{
@@ -70,8 +70,8 @@ func ReadUsageRow(row *greylagv1.UsageRow) (period int, k tally.Key, t *tally.Ta
 	return int(row.GetPeriod()), k, t
 }
 
-// WriteEndedJob writes a job that has ended with what its last attempt had, and its
-// earlier attempts.
+// WriteEndedJob writes an ended job with the allocation of its last attempt, and its earlier
+// attempts.
 func WriteEndedJob(j *cluster.Job) *greylagv1.EndedJob {
 	out := &greylagv1.EndedJob{Job: WriteJob(j), Attempts: writeAttempts(j)}
 	for _, x := range j.TRES {

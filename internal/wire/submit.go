@@ -14,21 +14,21 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Bounds of what one job carries.
+// Bounds of one job's content.
 const (
 	MaxScript      = 4 << 20 // bytes; as sbatch's
 	MaxEnvironment = 1 << 20 // bytes, names and values together
 )
 
-// Submission is one submitted job with what it names by digest.
+// Submission is one submitted job with the contents that it names by digest.
 type Submission struct {
 	command.Submission
 	Script      []byte
 	Environment []byte // NUL-separated KEY=VALUE pairs
 }
 
-// ReadSubmission reads a specification for its owner. Defaults that follow from the
-// specification alone are filled in. The errors are refusals. O(size).
+// ReadSubmission reads a specification for its owner. It fills in defaults that follow from the
+// specification alone. The errors are refusals. O(size).
 func ReadSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (Submission, error) {
 	var s Submission
 	request, err := ReadRequest(p.GetRequest())
@@ -55,7 +55,7 @@ func ReadSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (Submission, e
 	return s, nil
 }
 
-// invalid makes one refusal of the faults that Validate found.
+// invalid makes one refusal of the errors of Validate.
 func invalid(err error) error {
 	text := strings.ReplaceAll(err.Error(), cluster.ErrInvalidJob.Error()+": ", "")
 	return refuse("%s", strings.ReplaceAll(text, "\n", "; "))
@@ -96,7 +96,7 @@ func (s *Submission) readScript(p *greylagv1.JobSpec) error {
 	return nil
 }
 
-// CheckScript refuses what a kernel cannot start as a script, or a terminal not show.
+// CheckScript refuses a script that a kernel cannot start or a terminal cannot show.
 func CheckScript(script []byte) error {
 	hinted := func(hint, format string, args ...any) error {
 		r := refuse(format, args...)
@@ -141,7 +141,7 @@ func (s *Submission) readEnvironment(p *greylagv1.JobSpec) error {
 	return nil
 }
 
-// Environment is the pairs of a stored environment.
+// Environment returns the pairs of a stored environment.
 func Environment(content []byte) []string {
 	if len(content) == 0 {
 		return nil
@@ -149,8 +149,8 @@ func Environment(content []byte) []string {
 	return strings.Split(string(content), "\x00")
 }
 
-// ReadRequest reads what resources are asked for; node lists may be host list
-// expressions. The errors are refusals.
+// ReadRequest reads the requested resources; node lists may be hostlist expressions. The errors are
+// refusals.
 func ReadRequest(p *greylagv1.Request) (cluster.Request, error) {
 	r := cluster.Request{
 		Nodes: p.GetNodes(), GPUsPerNode: p.GetGpusPerNode(), GPUs: p.GetGpus(),
@@ -186,7 +186,7 @@ func WriteRequest(r *cluster.Request) *greylagv1.Request {
 	}
 }
 
-// names expands host list expressions, sorted, each name once.
+// names expands hostlist expressions, sorted and without duplicates.
 func names(what string, expressions []string) ([]string, error) {
 	var all []string
 	for _, e := range expressions {
@@ -209,7 +209,7 @@ func names(what string, expressions []string) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-// ReadNames expands host list expressions of a request about nodes.
+// ReadNames expands hostlist expressions of a request about nodes.
 func ReadNames(expressions []string) ([]string, error) { return names("nodes", expressions) }
 
 func readDependencies(list []*greylagv1.Dependency) ([]cluster.Dependency, error) {
@@ -234,7 +234,7 @@ func readDependencies(list []*greylagv1.Dependency) ([]cluster.Dependency, error
 	return all, nil
 }
 
-// maxMinutes is more than a job may wait after the start of another, and no overflow.
+// maxMinutes is more than a job may wait after the start of another, and does not overflow.
 const maxMinutes = 100_000_000
 
 func writeDependencies(list []cluster.Dependency) []*greylagv1.Dependency {

@@ -7,8 +7,7 @@ import (
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// ReadSwitches reads a fabric; node lists stay as they are written. Whether it is one
-// is for the state to say.
+// ReadSwitches reads a fabric; it does not expand node lists. The state checks that it is valid.
 func ReadSwitches(list []*greylagv1.Switch) []cluster.Switch {
 	var all []cluster.Switch
 	for _, p := range list {
@@ -19,8 +18,8 @@ func ReadSwitches(list []*greylagv1.Switch) []cluster.Switch {
 	return all
 }
 
-// WriteSwitches is the reverse of ReadSwitches, with the nodes of each switch folded
-// into host list expressions.
+// WriteSwitches is the reverse of ReadSwitches, with the nodes of each switch folded into hostlist
+// expressions.
 func WriteSwitches(list []cluster.Switch) []*greylagv1.Switch {
 	var all []*greylagv1.Switch
 	for _, s := range list {
@@ -33,7 +32,7 @@ func WriteSwitches(list []cluster.Switch) []*greylagv1.Switch {
 	return all
 }
 
-// WriteDisagreements writes where nodes disagree with the fabric.
+// WriteDisagreements writes the differences between nodes and the fabric.
 func WriteDisagreements(list []topology.Disagreement) []*greylagv1.Disagreement {
 	var all []*greylagv1.Disagreement
 	for _, d := range list {

@@ -10,8 +10,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestUserTime: what a node says of user time is no more than the processor time that it is
-// part of, and is told as the task's and, of a job that ran again, as the attempt's.
+// TestUserTime checks that the user time of a node's report is at most the processor time that
+// contains it, and is reported for the task and, after a requeue, for the attempt.
 func TestUserTime(t *testing.T) {
 	for said, want := range map[time.Duration]time.Duration{7 * time.Second: 7 * time.Second, 11 * time.Second: 10 * time.Second, 0: 0} {
 		r, err := ReadReport(&greylagv1.ReportTasksRequest{Tasks: []*greylagv1.ReportedTask{
@@ -25,7 +25,7 @@ func TestUserTime(t *testing.T) {
 		j.Attempts = cluster.Attempted(nil, j.ThisAttempt())
 		is, past := writeTask(&task).UserTime, writeAttempts(&j)[0].UserTime
 		if is.AsDuration() != want || past.AsDuration() != want || (is == nil) != (want == 0) || (past == nil) != (want == 0) {
-			t.Errorf("%s of 10s is told as %v, and as %v", said, is, past)
+			t.Errorf("%s of 10s is reported as %v, and as %v", said, is, past)
 		}
 	}
 	_, err := ReadReport(&greylagv1.ReportTasksRequest{Tasks: []*greylagv1.ReportedTask{{Job: 1, Phase: greylagv1.TaskPhase_TASK_PHASE_ENDED, UserTime: &durationpb.Duration{Seconds: 1 << 50}}}}, "n1")

@@ -10,8 +10,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// WriteWhy writes an explanation of a job, which the caller may see. Of the jobs that
-// have what it waits for only those are written that see does not hide.
+// WriteWhy writes an explanation of a job, which the caller may see. It writes only those jobs in
+// it that see does not hide.
 func WriteWhy(x *explain.Explanation, see func(*cluster.Job) *cluster.Job) *greylagv1.ExplainJobResponse {
 	p := &greylagv1.ExplainJobResponse{
 		Causes: x.Causes, Needs: x.Needs, Changes: x.Changes, Notes: x.Notes,
@@ -54,9 +54,8 @@ func writeRivals(rivals []explain.AheadJob, see func(*cluster.Job) *cluster.Job)
 	return list
 }
 
-// WriteAwaited writes which nodes a job that begins waits for before it runs, and one that
-// ends before it is over; of one that runs, those of its nodes that are silent. timeout is
-// for how long a node may be that.
+// WriteAwaited writes the nodes that have yet to confirm a job's start or end, and the silent nodes
+// of a running one. timeout is how long a node may be silent.
 func WriteAwaited(j *cluster.Job, node func(string) (*cluster.Node, bool), timeout time.Duration) []*greylagv1.Awaited {
 	var phase cluster.TaskPhase
 	switch j.State {
@@ -78,11 +77,11 @@ func WriteAwaited(j *cluster.Job, node func(string) (*cluster.Node, bool), timeo
 			p.WaitsFor = t.Message
 		}
 		if n, known := node(t.Node); known && n.Liveness != cluster.Alive {
-			heard := n.Since.Add(-cluster.SilentAfter) // for so long it was not heard by then
+			silentSince := n.Since.Add(-cluster.SilentAfter) // it was silent for this long by then
 			if n.Liveness == cluster.Dead {
-				heard = n.Since.Add(-timeout)
+				silentSince = n.Since.Add(-timeout)
 			}
-			p.Silent, p.GivenUp = Timestamp(heard), Timestamp(heard.Add(timeout))
+			p.Silent, p.GivenUp = Timestamp(silentSince), Timestamp(silentSince.Add(timeout))
 		} else if j.State == cluster.Running {
 			continue
 		}
@@ -91,7 +90,7 @@ func WriteAwaited(j *cluster.Job, node func(string) (*cluster.Node, bool), timeo
 	return list
 }
 
-// WriteNotes writes what was said of a job's start.
+// WriteNotes writes the scheduling notes of a job.
 func WriteNotes(notes []cluster.Note) []*greylagv1.Note {
 	list := make([]*greylagv1.Note, len(notes))
 	for i, n := range notes {
@@ -103,7 +102,7 @@ func WriteNotes(notes []cluster.Note) []*greylagv1.Note {
 	return list
 }
 
-// WriteShares writes what is kept for a promise; nothing for none.
+// WriteShares writes what is kept for a promise; nil for none.
 func WriteShares(p *cluster.Promise) []*greylagv1.NodeShare {
 	if p == nil {
 		return nil
@@ -115,7 +114,7 @@ func WriteShares(p *cluster.Promise) []*greylagv1.NodeShare {
 	return list
 }
 
-// WritePlanned writes when a job runs, or will.
+// WritePlanned writes when a job runs, or will run.
 func WritePlanned(j *cluster.Job) *greylagv1.PlannedJob {
 	p := &greylagv1.PlannedJob{
 		Job: j.Ref().String(), User: j.Spec.Owner.User, Partition: j.PartitionList(), State: greylagv1.JobState(j.State),

@@ -1,13 +1,12 @@
-// Package wire converts between the protocol's messages and the nouns, and is the
-// only place that does.
+// Package wire converts between the protocol's messages and the domain types, and is the only place
+// that does.
 //
-// It decides how a noun is written for a client or a node, and whether a message
-// can be read as a noun at all, from the message alone: words that mean nothing,
-// times out of range, a script that is none. Whether the cluster can or may do
-// what is asked is the state's to decide, and what a caller may see package
-// auth's. It never panics on a message, whatever is or is not in it.
+// It decides how a value is written for a client or a node, and whether a message is valid, from
+// the message alone: unknown words, times out of range, an invalid script. Whether the cluster can
+// or may satisfy a request is the state's decision, and what a caller may see is that of package
+// auth. It never panics on a message, whatever its content.
 //
-// What is refused is a *command.Refusal, as everywhere.
+// Refusals are *command.Refusal, as everywhere.
 package wire
 
 import (
@@ -21,13 +20,13 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// refuse is an error about a message.
+// refuse returns an error about a message.
 func refuse(format string, args ...any) *command.Refusal {
 	return &command.Refusal{Code: command.InvalidArgument, Message: fmt.Sprintf(format, args...)}
 }
 
-// latest bounds times that a client names: the year 2200, in seconds since 1970.
-// Whatever is added to one still fits.
+// latest bounds times that a client names: the year 2200, in seconds since 1970. Sums with
+// durations still fit.
 const latest = 7258118400
 
 // instant reads a time; an absent one is 0.
@@ -41,7 +40,7 @@ func instant(what string, t *timestamppb.Timestamp) (cluster.Instant, error) {
 	return cluster.InstantOf(t.AsTime()), nil
 }
 
-// duration reads a length of time; an absent one is 0.
+// duration reads a duration; an absent one is 0.
 func duration(what string, d *durationpb.Duration) (time.Duration, error) {
 	if d == nil {
 		return 0, nil

@@ -68,8 +68,8 @@ func FuzzParseArray(f *testing.F) {
 	})
 }
 
-// FuzzSubmission feeds messages of any content. What is accepted must survive the
-// log's encoding, be valid, and come back to the user as it was asked for.
+// FuzzSubmission feeds messages of any content. Accepted ones must survive the log's encoding, be
+// valid, and come back to the user as requested.
 func FuzzSubmission(f *testing.F) {
 	for _, p := range []*greylagv1.JobSpec{
 		{Script: []byte("#!/bin/sh\n"), Name: "a", Array: "1-3%2", Request: &greylagv1.Request{Nodes: 2, GpuTypes: []string{"H100"}, NodeList: []string{"n[1-3],x"}}},
@@ -115,7 +115,7 @@ func FuzzSubmission(f *testing.F) {
 	})
 }
 
-// checkShown compares what a user reads with what they asked.
+// checkShown compares what a user reads with the request.
 func checkShown(t *testing.T, p *greylagv1.JobSpec, shown *greylagv1.Job, s *Submission) {
 	t.Helper()
 	if shown.GetName() != p.GetName() || shown.GetWorkDir() != p.GetWorkDir() || shown.GetNice() != p.GetNice() || shown.GetCommand() != p.GetCommand() ||
@@ -215,7 +215,7 @@ func TestBriefIsAPartOfTheWhole(t *testing.T) {
 	}
 }
 
-// queue is a listing as a busy cluster has it.
+// queue is a listing as on a busy cluster.
 func queue(n int) []*cluster.Job {
 	jobs := make([]*cluster.Job, n)
 	for i := range jobs {
@@ -288,8 +288,8 @@ func BenchmarkBrief(b *testing.B) {
 	})
 }
 
-// TestWhoCancelled: who cancelled a job is told, and nobody for one that made room or
-// runs anew, although the state keeps whose doing that was.
+// TestWhoCancelled checks that the user who cancelled a job is reported, and none for a job that
+// was preempted or requeued, although the state keeps that user.
 func TestWhoCancelled(t *testing.T) {
 	spec := &cluster.JobSpec{Owner: cluster.Identity{User: "bob"}}
 	for _, c := range []struct {
@@ -310,8 +310,9 @@ func TestWhoCancelled(t *testing.T) {
 	}
 }
 
-// TestWriteAwaited: a job that begins waits for nodes that have not said that they began it;
-// of a silent one it is told since when, and until when it is waited for. Of one that runs only silent ones are told.
+// TestWriteAwaited checks that a starting job waits for nodes that have not confirmed its start,
+// with the silence and the deadline of silent ones. For a running job only silent nodes are
+// reported.
 func TestWriteAwaited(t *testing.T) {
 	nodes := map[string]*cluster.Node{
 		"n1": {Name: "n1"}, "n2": {Name: "n2"}, "n3": {Name: "n3", Liveness: cluster.Silent, Since: 60e9},
@@ -342,7 +343,8 @@ func TestWriteAwaited(t *testing.T) {
 	}
 }
 
-// TestWantedRequest: a node hears what was asked for per node, CPU and GPU, for the environment of the task.
+// TestWantedRequest checks that a node receives the requests per node, CPU and GPU, for the
+// environment of the task.
 func TestWantedRequest(t *testing.T) {
 	spec := &cluster.JobSpec{Request: cluster.Request{GPUsPerNode: 2, MemPerCPU: 3, MemPerGPU: 4, TasksPerNode: 5, CPUsPerTask: 6}}
 	w := WriteWanted(&cluster.Job{Spec: spec}, 0, command.IndexRange{}, 0, nil)
@@ -351,7 +353,7 @@ func TestWantedRequest(t *testing.T) {
 	}
 }
 
-// TestStopReasons: what the node writes into the output of a job that is stopped.
+// TestStopReasons checks what the node writes into the output of a stopped job.
 func TestStopReasons(t *testing.T) {
 	for want, j := range map[string]cluster.Job{
 		"TIME LIMIT":   {State: cluster.Completing, Outcome: cluster.TimedOut, Reason: cluster.ReasonTimeLimit},

@@ -55,7 +55,7 @@ const rotateLong = `Replaces the CA that signs the certificates of all hosts. Jo
   gctl cert rotate --finish   controllers renew; then the old CA is no longer accepted
 
 Before --finish, copy ca.pem to machines that use it without a daemon of the cluster, and make
-join tokens anew afterwards. --cancel, until then, goes back to the old CA; --finish ends that, too.`
+join tokens again afterwards. --cancel, until then, returns to the old CA; --finish ends that, too.`
 
 // rotate replaces the CA, step by step.
 func (t commands) rotate() *cobra.Command {

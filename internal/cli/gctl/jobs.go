@@ -88,7 +88,7 @@ running one. What can be set:
 
 A lower nice value goes first; operators may give negative ones. To a job that moves to
 another partition, class, account or reservation, or gets another size, nodes and limits
-apply as if it were submitted now, and its credits are set aside anew.
+apply as if it were submitted now, and its lien is placed again.
 
 scontrol's form is understood too: gctl update JobId=123 TimeLimit=2:00:00`
 

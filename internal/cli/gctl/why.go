@@ -19,7 +19,7 @@ func (t commands) why() *cobra.Command {
 	history := false
 	c := &cobra.Command{
 		Use: "why JOB", Short: "Explain why a job is pending", GroupID: tool.GroupInspect, Args: cobra.ExactArgs(1),
-		Long: "Explains a pending job: everything that blocks it, how many nodes each condition\nrules out, which jobs hold what it waits for, its planned start, and options of\ngsubmit with any of which it would start now without delaying a job ahead of it.\nFor an array it explains the first pending element. With --history it prints the\nscheduling notes of the job so far, also of one that has ended.",
+		Long: "Explains a pending job: everything that blocks it, how many nodes each condition\nrules out, which jobs hold what it waits for, its planned start, and options of\ngsubmit that would each let it start now without delaying a job ahead of it.\nFor an array it explains the first pending element. With --history it prints the\nscheduling notes of the job so far, also of one that has ended.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			refs, err := ui.Refs(args)
 			if err != nil {

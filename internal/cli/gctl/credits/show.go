@@ -23,12 +23,11 @@ func (t commands) creditBalance() *cobra.Command {
 	c := &cobra.Command{
 		Use: "balance [ACCOUNT...]", Short: "Show balances", Aliases: []string{"show", "list"},
 		Long: `Prints what accounts and their users have of their own, what is set aside for jobs, what
-was spent and is owed, those of all below included, and what a new job could set aside:
-with what the accounts above have, within every budget. Where grants begin later, UPCOMING
-is what is in them: nothing can spend it yet. Credits that pay for some jobs only
-are usable, unless a type of GPU, partition or QOS is named for which they do not pay.
-gsubmit --quote says exactly what there is for one job. Deleted accounts and users of which
-nothing is left are shown when they are named, and with --deleted.`,
+was spent and is owed, including sub-accounts, and the usable amount for a new job: with
+the credits of the parent accounts, within every budget. UPCOMING is the total of grants
+that begin later. Credits with a scope count as usable, unless you name a GPU type,
+partition or QOS outside their scope. gsubmit --quote prints the exact amount for one job.
+Deleted accounts and users without a balance are shown by name and with --deleted.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			request.Accounts = args
 			a, err := c.Credits().ListBalances(ctx, request)
@@ -254,11 +253,10 @@ func (t commands) creditStatement() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use: "statement ACCOUNT[/USER]", Short: "Show the entries of an account", Args: cobra.ExactArgs(1),
-		Long: `Prints what was granted to an account and those below it, what their jobs were charged,
-and what expired, with what they had before and after. What is only set aside for jobs and
-given back is shown with --all. Below an entry stand the key and the note that it was
-made with; below the last charge of a job whose GPUs had several prices what it came to in
-all: from when, at which price, which GPUs, and how much.`,
+		Long: `Prints grants to an account and its sub-accounts, charges of their jobs, and expiries, with
+the balance before and after. --all includes liens and releases. An entry is followed by
+its key and note; the last charge of a job with several GPU prices by its bill: time,
+price, GPUs and amount.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
 			request := &greylagv1.StreamStatementRequest{}
 			if request.Account, request.User, err = payer(args[0]); err != nil {
