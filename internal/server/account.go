@@ -21,7 +21,7 @@ type accountService struct{ *Server }
 // maxPriorities bounds a list of priorities.
 const maxPriorities = 100_000
 
-// Accounts lists accounts and their users.
+// ListAccounts lists accounts and their users.
 func (s *accountService) ListAccounts(ctx context.Context, p *greylagv1.ListAccountsRequest) (*greylagv1.ListAccountsResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
@@ -70,7 +70,7 @@ func sees(c *caller, v *state.View, key cluster.AssociationKey) bool {
 	return !v.Policy().Private || key.User == "" || c.User.User == key.User || c.Role >= command.RoleOperator || v.Coordinates(c.User.User, key.Account)
 }
 
-// EditAccounts changes accounts and users.
+// UpdateAccounts changes accounts and users.
 func (s *accountService) UpdateAccounts(ctx context.Context, p *greylagv1.UpdateAccountsRequest) (*greylagv1.UpdateAccountsResponse, error) {
 	edits, err := wire.ReadAccountEdits(p.GetEdits())
 	if err != nil {
@@ -103,7 +103,7 @@ func limitsIn(edits []command.AccountEdit) (limits []cluster.Limit) {
 	return limits
 }
 
-// Shares tells what everybody used of their shares.
+// ListShares tells what everybody used of their shares.
 func (s *accountService) ListShares(ctx context.Context, p *greylagv1.ListSharesRequest) (*greylagv1.ListSharesResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *accountService) ListShares(ctx context.Context, p *greylagv1.ListShares
 	return out, nil
 }
 
-// Priorities tells what the priorities of waiting jobs are made of.
+// ListPriorities tells what the priorities of waiting jobs are made of.
 func (s *accountService) ListPriorities(ctx context.Context, p *greylagv1.ListPrioritiesRequest) (*greylagv1.ListPrioritiesResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {

@@ -46,7 +46,7 @@ func bookOf(v *state.View) book {
 	return b
 }
 
-// DumpAccounts returns all accounts as a file.
+// ExportAccounts returns all accounts as a file.
 func (s *accountService) ExportAccounts(ctx context.Context, p *greylagv1.ExportAccountsRequest) (*greylagv1.ExportAccountsResponse, error) {
 	v, _, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
@@ -63,7 +63,7 @@ func (s *accountService) ExportAccounts(ctx context.Context, p *greylagv1.Export
 	return &greylagv1.ExportAccountsResponse{Toml: string(text), Version: v.AccountsVersion()}, nil
 }
 
-// LoadAccounts makes the accounts those of a file. Only what differs is changed, in
+// ImportAccounts makes the accounts those of a file. Only what differs is changed, in
 // one step as long as that is no more than maxEditsAtOnce changes.
 func (s *accountService) ImportAccounts(ctx context.Context, p *greylagv1.ImportAccountsRequest) (*greylagv1.ImportAccountsResponse, error) {
 	if len(p.GetToml()) > maxAccountsFile {

@@ -41,7 +41,7 @@ type pastJobs struct {
 	weight       int
 }
 
-// Jobs sends the chosen jobs. It reads on only when the caller has taken what was sent,
+// StreamHistory sends the chosen jobs. It reads on only when the caller has taken what was sent,
 // and ends when the caller goes away.
 func (s *historyService) StreamHistory(ctx context.Context, p *greylagv1.StreamHistoryRequest, stream *connect.ServerStream[greylagv1.StreamHistoryResponse]) error {
 	h, err := s.newPastJobs(ctx, p)

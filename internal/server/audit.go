@@ -17,7 +17,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Audit streams the audit journal of this controller.
+// StreamAudit streams the audit journal of this controller.
 func (s *clusterService) StreamAudit(ctx context.Context, p *greylagv1.StreamAuditRequest, stream *connect.ServerStream[greylagv1.StreamAuditResponse]) error {
 	from, before := cluster.Instant(0), cluster.Never
 	if p.GetFrom() != nil {

@@ -248,7 +248,7 @@ func (o *openStreams) recheck(check func(*caller) error) {
 	}
 }
 
-// Certificates lists what the state has recorded of certificates.
+// ListCertificates lists what the state has recorded of certificates.
 func (s *clusterService) ListCertificates(ctx context.Context, p *greylagv1.ListCertificatesRequest) (*greylagv1.ListCertificatesResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
@@ -274,7 +274,7 @@ func (s *clusterService) ListCertificates(ctx context.Context, p *greylagv1.List
 	return response, nil
 }
 
-// Revoke revokes every certificate of a holder that was issued until now.
+// RevokeCertificates revokes every certificate of a holder that was issued until now.
 func (s *clusterService) RevokeCertificates(ctx context.Context, p *greylagv1.RevokeCertificatesRequest) (*greylagv1.RevokeCertificatesResponse, error) {
 	c := callerOf(ctx)
 	payload, err := payloadOf(p)

@@ -61,7 +61,7 @@ func activeOf(v *state.View, ids []cluster.JobID) (active []*cluster.Job) {
 	return active
 }
 
-// Cancel ends or signals jobs.
+// CancelJobs ends or signals jobs.
 func (s *jobService) CancelJobs(ctx context.Context, p *greylagv1.CancelJobsRequest) (*greylagv1.CancelJobsResponse, error) {
 	if p.GetSignal() < 0 || p.GetSignal() > cluster.MaxSignal {
 		return nil, refused(command.InvalidArgument, "", "signal %d: want 0 to %d", p.GetSignal(), cluster.MaxSignal)
@@ -76,7 +76,7 @@ func (s *jobService) CancelJobs(ctx context.Context, p *greylagv1.CancelJobsRequ
 	return &greylagv1.CancelJobsResponse{Outcomes: outcomes, Index: index}, nil
 }
 
-// Update changes, holds, releases or requeues jobs.
+// UpdateJobs changes, holds, releases or requeues jobs.
 func (s *jobService) UpdateJobs(ctx context.Context, p *greylagv1.UpdateJobsRequest) (*greylagv1.UpdateJobsResponse, error) {
 	c := callerOf(ctx)
 	change, err := wire.ReadUpdate(p)

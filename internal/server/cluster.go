@@ -29,7 +29,7 @@ import (
 // clusterService answers ClusterService.
 type clusterService struct{ *Server }
 
-// Status tells how the controllers are, from what this one knows. It waits for
+// GetStatus tells how the controllers are, from what this one knows. It waits for
 // nothing. Of the others only the leader knows: the answer's header names it.
 func (s *clusterService) GetStatus(ctx context.Context, _ *greylagv1.GetStatusRequest) (*greylagv1.GetStatusResponse, error) {
 	st, v := s.cfg.Members.Status(), s.cfg.State.View()
@@ -78,7 +78,7 @@ func writeRestored(h state.History) *greylagv1.Restored {
 	}
 }
 
-// Info counts nodes and GPUs by partition and state.
+// GetInfo counts nodes and GPUs by partition and state.
 func (s *clusterService) GetInfo(ctx context.Context, p *greylagv1.GetInfoRequest) (*greylagv1.GetInfoResponse, error) {
 	names, err := wire.ReadNames(p.GetNodes())
 	if err != nil {
@@ -180,7 +180,7 @@ func shape(n *cluster.Node) string {
 	return text
 }
 
-// Nodes lists nodes.
+// ListNodes lists nodes.
 func (s *clusterService) ListNodes(ctx context.Context, p *greylagv1.ListNodesRequest) (*greylagv1.ListNodesResponse, error) {
 	names, err := wire.ReadNames(p.GetNames())
 	if err != nil {
@@ -250,7 +250,7 @@ func (s *clusterService) UpdateNodes(ctx context.Context, p *greylagv1.UpdateNod
 	return &greylagv1.UpdateNodesResponse{Names: answer.Names, Index: answer.Index}, nil
 }
 
-// Transfer hands leadership over, and answers who leads then.
+// TransferLeadership hands leadership over, and answers who leads then.
 func (s *clusterService) TransferLeadership(ctx context.Context, p *greylagv1.TransferLeadershipRequest) (*greylagv1.TransferLeadershipResponse, error) {
 	if err := s.cfg.Members.Transfer(ctx, p.GetId()); err != nil {
 		return nil, s.memberError(ctx, err)
@@ -267,7 +267,7 @@ func (s *clusterService) TransferLeadership(ctx context.Context, p *greylagv1.Tr
 	}
 }
 
-// Snapshot streams a backup: the state, every script and environment that jobs may need,
+// StreamSnapshot streams a backup: the state, every script and environment that jobs may need,
 // and on request the history.
 func (s *clusterService) StreamSnapshot(ctx context.Context, p *greylagv1.StreamSnapshotRequest, stream *connect.ServerStream[greylagv1.StreamSnapshotResponse]) error {
 	if err := s.catchUp(ctx); err != nil {

@@ -131,7 +131,7 @@ func missing(v *state.View, scope *accounting.Scope) (warnings []string) {
 	return warnings
 }
 
-// Balances tells what accounts have.
+// ListBalances tells what accounts have.
 func (s *creditService) ListBalances(ctx context.Context, p *greylagv1.ListBalancesRequest) (*greylagv1.ListBalancesResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
@@ -253,7 +253,7 @@ func within(l *accounting.Ledger, id, top accounting.PayerID) bool {
 	return id == top
 }
 
-// Statement streams what moved in an account, with the balances before and after.
+// StreamStatement streams what moved in an account, with the balances before and after.
 func (s *creditService) StreamStatement(ctx context.Context, p *greylagv1.StreamStatementRequest, stream *connect.ServerStream[greylagv1.StreamStatementResponse]) error {
 	top := accounting.PayerID(p.GetAccount())
 	if p.GetUser() != "" {
@@ -372,7 +372,7 @@ func (s *Server) eachEntry(ctx context.Context, f func(*accounting.Entry) error)
 	})
 }
 
-// Prices lists what GPU types cost.
+// ListPrices lists what GPU types cost.
 func (s *creditService) ListPrices(ctx context.Context, p *greylagv1.ListPricesRequest) (*greylagv1.ListPricesResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
@@ -395,7 +395,7 @@ func (s *creditService) ListPrices(ctx context.Context, p *greylagv1.ListPricesR
 	return out, nil
 }
 
-// Quote tells what jobs would set aside.
+// QuoteJobs tells what jobs would set aside.
 func (s *creditService) QuoteJobs(ctx context.Context, p *greylagv1.QuoteJobsRequest) (*greylagv1.QuoteJobsResponse, error) {
 	c := callerOf(ctx)
 	jobs := p.GetJobs()

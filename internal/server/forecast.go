@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Forecast says when and where a job would start, and submits nothing. It is refused
+// ForecastJob says when and where a job would start, and submits nothing. It is refused
 // for what a submission would be. Like explanations they are made one at a time.
 func (s *jobService) ForecastJob(ctx context.Context, p *greylagv1.ForecastJobRequest) (*greylagv1.ForecastJobResponse, error) {
 	c := callerOf(ctx)

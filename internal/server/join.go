@@ -17,7 +17,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Bounds of how long a join token is valid.
+// usualToken of how long a join token is valid.
 const usualToken, longestToken = time.Hour, 30 * 24 * time.Hour
 
 func tokenKind(role pki.Role) command.TokenKind {
@@ -146,7 +146,7 @@ func hostsOf(advertise string) []string {
 	return []string{host}
 }
 
-// Renew exchanges a certificate that is still valid for a newer one of the same holder.
+// RenewCertificate exchanges a certificate that is still valid for a newer one of the same holder.
 func (s *clusterService) RenewCertificate(ctx context.Context, p *greylagv1.RenewCertificateRequest) (*greylagv1.RenewCertificateResponse, error) {
 	c := callerOf(ctx)
 	if c.leaf == nil {

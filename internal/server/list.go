@@ -216,7 +216,7 @@ func binaryForm(ctx context.Context) bool {
 	return kind == "application/grpc" || strings.HasSuffix(kind, "proto")
 }
 
-// List returns one page of jobs.
+// ListJobs returns one page of jobs.
 func (s *jobService) ListJobs(ctx context.Context, p *greylagv1.ListJobsRequest) (*greylagv1.ListJobsResponse, error) {
 	size, err := pageSize(p, defaultPage)
 	if err != nil {
@@ -249,7 +249,7 @@ func pageSize(p *greylagv1.ListJobsRequest, usual int) (int, error) {
 	return size, nil
 }
 
-// Stream returns all pages, one after the other. The first message always comes.
+// StreamJobs returns all pages, one after the other. The first message always comes.
 func (s *jobService) StreamJobs(ctx context.Context, p *greylagv1.ListJobsRequest, stream *connect.ServerStream[greylagv1.ListJobsResponse]) error {
 	size, err := pageSize(p, streamPage)
 	if err != nil {
@@ -277,7 +277,7 @@ func (s *jobService) StreamJobs(ctx context.Context, p *greylagv1.ListJobsReques
 	return nil
 }
 
-// Get returns one job, or all elements of an array.
+// GetJob returns one job, or all elements of an array.
 func (s *jobService) GetJob(ctx context.Context, p *greylagv1.GetJobRequest) (*greylagv1.GetJobResponse, error) {
 	ref, err := wire.ReadRef(p.GetJob())
 	if err != nil {

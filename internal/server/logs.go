@@ -146,7 +146,7 @@ func (l *logBroker) reader(id, node string) *reader {
 	return nil
 }
 
-// Logs returns a job's output from the node that writes it, and follows it.
+// StreamLogs returns a job's output from the node that writes it, and follows it.
 func (s *jobService) StreamLogs(ctx context.Context, p *greylagv1.StreamLogsRequest, stream *connect.ServerStream[greylagv1.StreamLogsResponse]) error {
 	j, err := s.private(ctx, p.GetJob())
 	if err != nil {

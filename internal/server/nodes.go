@@ -36,7 +36,7 @@ func (s *nodeService) node(ctx context.Context) (string, error) {
 	return c.Machine.Name, nil
 }
 
-// Register describes the node.
+// RegisterNode describes the node.
 func (s *nodeService) RegisterNode(ctx context.Context, p *greylagv1.RegisterNodeRequest) (*greylagv1.RegisterNodeResponse, error) {
 	name, err := s.node(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *nodeService) RegisterNode(ctx context.Context, p *greylagv1.RegisterNod
 	return &greylagv1.RegisterNodeResponse{Epoch: answer.Epoch, Cluster: s.cfg.State.View().ClusterID(), Clock: timestamppb.New(s.cfg.Clock())}, nil
 }
 
-// Report tells the full set of tasks that are on the node. A report that tells
+// ReportTasks tells the full set of tasks that are on the node. A report that tells
 // nothing new is not proposed: what it repeats is durable already.
 func (s *nodeService) ReportTasks(ctx context.Context, p *greylagv1.ReportTasksRequest) (*greylagv1.ReportTasksResponse, error) {
 	name, err := s.node(ctx)
@@ -100,7 +100,7 @@ func (s *nodeService) ReportTasks(ctx context.Context, p *greylagv1.ReportTasksR
 	return &greylagv1.ReportTasksResponse{Index: index}, nil
 }
 
-// Fetch returns a script or an environment of one of the node's tasks.
+// GetContent returns a script or an environment of one of the node's tasks.
 func (s *nodeService) GetContent(ctx context.Context, p *greylagv1.GetContentRequest) (*greylagv1.GetContentResponse, error) {
 	name, err := s.node(ctx)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *nodeService) GetContent(ctx context.Context, p *greylagv1.GetContentReq
 	return nil, refused(command.NotFound, "", "no task of node %s needs %s", name, d)
 }
 
-// Wanted sends the full set of tasks that should be on the node, now and after each
+// WatchTasks sends the full set of tasks that should be on the node, now and after each
 // change, until this controller no longer leads or the node registers anew.
 func (s *nodeService) WatchTasks(ctx context.Context, p *greylagv1.WatchTasksRequest, stream *connect.ServerStream[greylagv1.WatchTasksResponse]) error {
 	name, err := s.node(ctx)

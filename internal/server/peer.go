@@ -13,10 +13,10 @@ import (
 // peerService answers PeerService, for other controllers.
 type peerService struct{ *Server }
 
-// Bounds of what one answer to a peer holds, in items and in bytes.
+// maxRecords of what one answer to a peer holds, in items and in bytes.
 const maxRecords, maxBlobs, maxPeerBytes = 4096, 256, 8 << 20
 
-// ReadIndex confirms leadership and returns the log index a read must wait for.
+// GetReadIndex confirms leadership and returns the log index a read must wait for.
 func (s *peerService) GetReadIndex(ctx context.Context, _ *greylagv1.GetReadIndexRequest) (*greylagv1.GetReadIndexResponse, error) {
 	if !s.leads() {
 		return nil, raftlog.ErrNotLeader
@@ -25,7 +25,7 @@ func (s *peerService) GetReadIndex(ctx context.Context, _ *greylagv1.GetReadInde
 	return &greylagv1.GetReadIndexResponse{Index: index}, err
 }
 
-// Finished returns archived jobs by sequence number, without a gap.
+// ListFinishedJobs returns archived jobs by sequence number, without a gap.
 func (s *peerService) ListFinishedJobs(_ context.Context, p *greylagv1.ListFinishedJobsRequest) (*greylagv1.ListFinishedJobsResponse, error) {
 	records, err := s.cfg.Archive.Between(p.GetFrom(), min(max(int(p.GetLimit()), 0), maxRecords))
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *peerService) ListFinishedJobs(_ context.Context, p *greylagv1.ListFinis
 	return response, nil
 }
 
-// Blob returns scripts and environments by digest; beyond 8 MiB they come empty, to
+// GetBlobs returns scripts and environments by digest; beyond 8 MiB they come empty, to
 // be asked for again.
 func (s *peerService) GetBlobs(_ context.Context, p *greylagv1.GetBlobsRequest) (*greylagv1.GetBlobsResponse, error) {
 	if len(p.GetDigests()) > maxBlobs {
@@ -70,7 +70,7 @@ func (s *peerService) GetBlobs(_ context.Context, p *greylagv1.GetBlobsRequest) 
 	return response, nil
 }
 
-// Rows returns entries of a journal by number, without a gap.
+// ListJournalRows returns entries of a journal by number, without a gap.
 func (s *peerService) ListJournalRows(_ context.Context, p *greylagv1.ListJournalRowsRequest) (*greylagv1.ListJournalRowsResponse, error) {
 	j, known := archive.JournalOf(p.GetJournal())
 	if !known {

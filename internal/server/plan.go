@@ -14,7 +14,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Plan lists what runs and what is planned, as far as the caller may see it.
+// GetPlan lists what runs and what is planned, as far as the caller may see it.
 // O(jobs log jobs), and a pass now and then where expected starts are asked for.
 func (s *clusterService) GetPlan(ctx context.Context, p *greylagv1.GetPlanRequest) (*greylagv1.GetPlanResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())

@@ -15,7 +15,7 @@ import (
 // maxPolicy bounds a policy's text.
 const maxPolicy = 256 << 10
 
-// Policy returns the policy in force as a file that Apply takes.
+// GetPolicy returns the policy in force as a file that Apply takes.
 func (s *clusterService) GetPolicy(ctx context.Context, p *greylagv1.GetPolicyRequest) (*greylagv1.GetPolicyResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *clusterService) GetPolicy(ctx context.Context, p *greylagv1.GetPolicyRe
 	return &greylagv1.GetPolicyResponse{Toml: string(text), Version: v.Policy().Version, AsOf: asOf}, nil
 }
 
-// Apply replaces the policy, or with DryRun only says what would change.
+// SetPolicy replaces the policy, or with DryRun only says what would change.
 func (s *clusterService) SetPolicy(ctx context.Context, p *greylagv1.SetPolicyRequest) (*greylagv1.SetPolicyResponse, error) {
 	c := callerOf(ctx)
 	if len(p.GetToml()) > maxPolicy {

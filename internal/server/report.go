@@ -166,7 +166,7 @@ func (q *asking) sees(account, user string) bool {
 	return sees(q.caller, q.view, cluster.AssociationKey{Account: account, User: user})
 }
 
-// Usage streams what jobs came to in periods: those that have ended by the archive's
+// StreamUsage streams what jobs came to in periods: those that have ended by the archive's
 // sums, those that have not up to now.
 func (s *reportService) StreamUsage(ctx context.Context, p *greylagv1.StreamUsageRequest, stream *connect.ServerStream[greylagv1.StreamUsageResponse]) error {
 	q, err := s.ask(ctx, p.GetPeriods())
@@ -228,7 +228,7 @@ func (s *reportService) begin(ctx context.Context, p *greylagv1.Periods) (*askin
 	return q, head, err
 }
 
-// Ended streams the jobs that ended in a period.
+// StreamEndedJobs streams the jobs that ended in a period.
 func (s *reportService) StreamEndedJobs(ctx context.Context, p *greylagv1.StreamEndedJobsRequest, stream *connect.ServerStream[greylagv1.StreamEndedJobsResponse]) error {
 	q, head, err := s.begin(ctx, p.GetPeriods())
 	if err != nil {

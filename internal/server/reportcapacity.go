@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Capacity tells what nodes there were in periods and how much of them jobs had, to
+// GetCapacity tells what nodes there were in periods and how much of them jobs had, to
 // everybody: it names nobody.
 func (s *reportService) GetCapacity(ctx context.Context, p *greylagv1.GetCapacityRequest) (*greylagv1.GetCapacityResponse, error) {
 	q, err := s.ask(ctx, p.GetPeriods())

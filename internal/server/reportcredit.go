@@ -107,7 +107,7 @@ func (a creditPlace) compare(b creditPlace) int {
 
 type creditSum struct{ amount, entries int64 }
 
-// Credits streams what moved in the journal of credits in periods. An entry counts when
+// StreamCredits streams what moved in the journal of credits in periods. An entry counts when
 // it was booked.
 func (s *reportService) StreamCredits(ctx context.Context, p *greylagv1.StreamCreditsRequest, stream *connect.ServerStream[greylagv1.StreamCreditsResponse]) error {
 	q, head, err := s.begin(ctx, p.GetPeriods())
@@ -222,7 +222,7 @@ func (q *asking) placeOf(e *accounting.Entry, types map[accounting.LienID]string
 	return at, whole, nil
 }
 
-// Standing tells which budgets, expiries and debts there are.
+// GetStanding tells which budgets, expiries and debts there are.
 func (s *reportService) GetStanding(ctx context.Context, p *greylagv1.GetStandingRequest) (*greylagv1.GetStandingResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {

@@ -24,7 +24,7 @@ func (s *Server) authorities(role pki.Role) [][]byte {
 	return s.cfg.Trust.DERs()
 }
 
-// Authorities returns the CA certificates that the caller's host must accept.
+// ListAuthorities returns the CA certificates that the caller's host must accept.
 func (s *clusterService) ListAuthorities(ctx context.Context, _ *greylagv1.ListAuthoritiesRequest) (*greylagv1.ListAuthoritiesResponse, error) {
 	if _, _, err := s.fresh(ctx, nil); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (s *clusterService) ListAuthorities(ctx context.Context, _ *greylagv1.ListA
 	return &greylagv1.ListAuthoritiesResponse{Ca: s.authorities(callerOf(ctx).Machine.Role)}, nil
 }
 
-// Authority returns the CAs of this controller and the private keys that it has.
+// GetAuthority returns the CAs of this controller and the private keys that it has.
 func (s *peerService) GetAuthority(context.Context, *greylagv1.GetAuthorityRequest) (*greylagv1.GetAuthorityResponse, error) {
 	keys, err := s.cfg.CA.KeyPEM()
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *peerService) GetAuthority(context.Context, *greylagv1.GetAuthorityReque
 	return &greylagv1.GetAuthorityResponse{Ca: s.cfg.Trust.DERs(), CaKey: keys}, nil
 }
 
-// Rotate carries out one step of a rotation of the CA.
+// RotateAuthority carries out one step of a rotation of the CA.
 func (s *clusterService) RotateAuthority(ctx context.Context, p *greylagv1.RotateAuthorityRequest) (*greylagv1.RotateAuthorityResponse, error) {
 	c := callerOf(ctx)
 	payload, err := payloadOf(p)

@@ -42,7 +42,7 @@ func (s *jobService) private(ctx context.Context, word string) (*cluster.Job, er
 	return j, nil
 }
 
-// Script returns the batch script of a job as it was submitted.
+// GetScript returns the batch script of a job as it was submitted.
 func (s *jobService) GetScript(ctx context.Context, p *greylagv1.GetScriptRequest) (*greylagv1.GetScriptResponse, error) {
 	j, err := s.private(ctx, p.GetJob())
 	if err != nil {

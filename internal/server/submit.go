@@ -21,7 +21,7 @@ type jobService struct{ *Server }
 // maxSubmit bounds the jobs of one request.
 const maxSubmit = 10_000
 
-// Submit stores jobs, all of them or none.
+// SubmitJobs stores jobs, all of them or none.
 func (s *jobService) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequest) (*greylagv1.SubmitJobsResponse, error) {
 	c := callerOf(ctx)
 	if n := len(p.GetJobs()); n == 0 || n > maxSubmit {

@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/wire"
 )
 
-// Topology returns the fabric, and where nodes disagree with it.
+// GetTopology returns the fabric, and where nodes disagree with it.
 func (s *clusterService) GetTopology(ctx context.Context, p *greylagv1.GetTopologyRequest) (*greylagv1.GetTopologyResponse, error) {
 	v, asOf, err := s.fresh(ctx, p.GetRead())
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
-// Verify recomputes the journals from their first entries, and compares what comes out
+// VerifyJournals recomputes the journals from their first entries, and compares what comes out
 // with the state. Nothing is believed but the hashes that the state holds.
 func (s *creditService) VerifyJournals(ctx context.Context, _ *greylagv1.VerifyJournalsRequest) (*greylagv1.VerifyJournalsResponse, error) {
 	v := s.cfg.State.View()

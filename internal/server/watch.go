@@ -25,7 +25,7 @@ type watcher struct {
 	index   uint64                 // of the view that was presented last
 }
 
-// Watch sends each change of the chosen jobs, first the present state of each.
+// WatchJobs sends each change of the chosen jobs, first the present state of each.
 func (s *jobService) WatchJobs(ctx context.Context, p *greylagv1.WatchJobsRequest, stream *connect.ServerStream[greylagv1.WatchJobsResponse]) error {
 	c := callerOf(ctx)
 	changes := s.cfg.Subscribe("") // before the first view: nothing is missed between

@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Why explains one job from this controller's own state. At most one explanation is
+// ExplainJob explains one job from this controller's own state. At most one explanation is
 // made at a time, since each may cost a pass; others wait for their turn.
 func (s *clusterService) ExplainJob(ctx context.Context, p *greylagv1.ExplainJobRequest) (*greylagv1.ExplainJobResponse, error) {
 	ref, err := wire.ReadRef(p.GetJob())

@@ -100,7 +100,7 @@ func (x *script) funded() string {
 	return strings.Join(out, "\n")
 }
 
-// credits prints accounts, buckets and liens.
+// showCredits prints accounts, buckets and liens.
 func (x *script) showCredits() string {
 	var out []string
 	l := x.s.View().Credits()
