@@ -74,8 +74,8 @@ func TestPolicyWarnings(t *testing.T) {
 		{Key: "reservation[0].nodes[1]", Problem: `"x1" matches no node`},
 		{Key: "fair_share.billing.h900", Problem: "no node has a GPU of type h900: there are h100"},
 		{Key: "qos[0].limits", Problem: "GrpTRES=gpu:b200=1: no node has a GPU of type b200: there are h100"},
-		{Key: "partition[0].allow_accounts[1]", Problem: `there is no account "lm"`},
-		{Key: "reservation[0].accounts[0]", Problem: `there is no account "absent"`},
+		{Key: "partition[0].allow_accounts[1]", Problem: `no account "lm"`},
+		{Key: "reservation[0].accounts[0]", Problem: `no account "absent"`},
 		{Key: "scheduling.weights", Problem: "all are 0: jobs of one tier start in order of submission"},
 		{Key: "credits.enabled", Problem: "no price is set for GPUs of type h100: jobs on them are refused (gctl credit price)"},
 	}
