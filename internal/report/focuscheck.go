@@ -29,7 +29,7 @@ func CheckFOCUS(t *Table) error {
 	at := make(map[string]int)
 	for i, c := range t.Columns {
 		if _, duplicate := at[c.Name]; duplicate {
-			return fmt.Errorf("%w: the column %s is there duplicate", ErrFOCUS, c.Name)
+			return fmt.Errorf("%w: duplicate column %s", ErrFOCUS, c.Name)
 		}
 		at[c.Name] = i
 	}

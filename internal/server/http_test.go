@@ -238,7 +238,7 @@ func TestTheCurlExample(t *testing.T) {
 	run := exec.CommandContext(t.Context(), "sh", "-euc", example)
 	run.Env = append(os.Environ(), "CA="+ca, "CONTROLLER="+w.all[0].addr, "TOKEN="+w.tokens(ann).token)
 	out, err := run.CombinedOutput()
-	for _, want := range []string{`"jobs":[{"id":"1"`, `"name":"hello"`, `"state":"CANCELLED"`} {
+	for _, want := range []string{`"jobs":[{"id":"1"`, `"name":"hello"`, `"state":"JOB_STATE_CANCELLED"`} {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Fatalf("no %s: %v\n%s", want, err, out)
 		}

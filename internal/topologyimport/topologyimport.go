@@ -123,7 +123,7 @@ func (r *fabricReader) add(s cluster.Switch, line int) {
 		sorted := slices.Sorted(slices.Values(*list.names))
 		for i := 1; i < len(sorted); i++ {
 			if sorted[i] == sorted[i-1] {
-				r.fault(line, "%s %q names %s %q duplicate", what, s.Name, list.what, sorted[i])
+				r.fault(line, "%s %q names %s %q twice", what, s.Name, list.what, sorted[i])
 			}
 		}
 		*list.names = slices.Compact(sorted)
