@@ -54,6 +54,7 @@ type Log struct {
 	life    context.Context // cancelled by stop
 	endLife context.CancelFunc
 	stop    chan struct{} // closed when the log begins to stop
+	opened  chan struct{} // closed when Open has started everything, or failed
 	dead    chan struct{} // closed when it has stopped
 	once    sync.Once
 	fault   error          // why it stopped by itself; read after stop
@@ -79,6 +80,7 @@ func Open(cfg Config, fsm FSM) (*Log, error) {
 		return nil, err
 	}
 	if err := l.startRaft(); err != nil {
+		close(l.opened)
 		l.end(err)
 		<-l.dead
 		return nil, err
@@ -90,6 +92,7 @@ func Open(cfg Config, fsm FSM) (*Log, error) {
 		l.wg.Go(f)
 	}
 	l.mux.start()
+	close(l.opened)
 	return l, nil
 }
 
@@ -116,7 +119,7 @@ func prepare(cfg Config, fsm FSM) (*Log, error) {
 		cfg: cfg, self: self, log: cfg.Logger.With("member", self.ID),
 		leadership: make(chan bool), queue: make(chan *proposal, queueLength),
 		slots: make(chan struct{}, inFlight), notify: make(chan struct{}, 1), entries: make(chan entry, inFlight),
-		reads: make(chan *read), stop: make(chan struct{}), dead: make(chan struct{}),
+		reads: make(chan *read), stop: make(chan struct{}), dead: make(chan struct{}), opened: make(chan struct{}),
 	}
 	l.life, l.endLife = context.WithCancel(context.Background())
 	l.reserve = newReserve(cfg.Dir, cfg.ReserveBytes, l.log)
@@ -320,6 +323,7 @@ func (l *Log) shutdown() {
 	defer close(l.dead)
 	stopped := make(chan error, 1)
 	go func() {
+		<-l.opened // a member that was removed ends while raft starts
 		var done raft.Future
 		if l.raft != nil && l.store.behind.failure() != nil {
 			done = l.stopRaft() // entries under way will never be committed
