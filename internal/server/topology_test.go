@@ -36,11 +36,11 @@ func TestTopology(t *testing.T) {
 	}
 	now, err := w.as(olga).Cluster().GetTopology(t.Context(), &greylagv1.GetTopologyRequest{})
 	must(t, err)
-	var told []string
+	var lines []string
 	for _, d := range now.GetDisagreements() {
-		told = append(told, wire.Word(d.GetKind())+" "+d.GetNodes())
+		lines = append(lines, wire.Word(d.GetKind())+" "+d.GetNodes())
 	}
-	if got := strings.Join(told, ", "); now.GetVersion() != 1 || now.GetBy() != "root" || now.GetSwitches()[0].GetNodes()[0] != "n[1,7]" || got != "unplaced n3, unknown n7" {
+	if got := strings.Join(lines, ", "); now.GetVersion() != 1 || now.GetBy() != "root" || now.GetSwitches()[0].GetNodes()[0] != "n[1,7]" || got != "unplaced n3, unknown n7" {
 		t.Errorf("%v: %s", now, got)
 	}
 	for what, switches := range map[string][]*greylagv1.Switch{

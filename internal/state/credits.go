@@ -53,7 +53,7 @@ func (s *State) orderOf(spec *cluster.JobSpec, partitions []string) (accounting.
 	types := spec.Request.GPUTypes
 	if len(types) == 0 {
 		if types = s.dearestFirst(partitions); len(types) == 0 {
-			return accounting.Order{}, command.Refuse(command.Conflict, "no node of the partition has GPUs yet, so that nobody knows what they cost", "name a type with --gpus TYPE:N, or submit again later")
+			return accounting.Order{}, command.Refuse(command.Conflict, "no node of the partition has GPUs yet, so their price is unknown", "name a type with --gpus TYPE:N, or submit again later")
 		}
 	}
 	return accounting.Order{Accepts: types, GPUs: int64(s.mostGPUs(spec, partitions)), Millis: limit.Milliseconds()}, nil

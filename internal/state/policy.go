@@ -67,7 +67,7 @@ func (s *State) applyPolicy(c *command.ApplyPolicy) command.Result {
 	case !c.Actor.Has(command.RoleAdmin):
 		return s.remember(c.Request, command.Refusef(command.Denied, "%s may not change the policy: that needs the role admin", c.Actor.Identity.User))
 	case c.Expect != 0 && c.Expect != s.policy.Version:
-		return s.remember(c.Request, command.WithHint(command.Refusef(command.Conflict, "the policy has version %d, not %d: somebody changed it", s.policy.Version, c.Expect), "edit the present one, gctl show policy, or put yours over it: gctl apply --force"))
+		return s.remember(c.Request, command.WithHint(command.Refusef(command.Conflict, "the policy has version %d, not %d: it was changed meanwhile", s.policy.Version, c.Expect), "edit the present one, gctl show policy, or put yours over it: gctl apply --force"))
 	}
 	if !audit.SamePolicy(&policy, s.policy) {
 		s.setPolicy(&policy)
