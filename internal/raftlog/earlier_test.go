@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	bolt "go.etcd.io/bbolt"
-
 	"github.com/greylag/greylag/internal/codec"
 )
 
@@ -36,7 +34,7 @@ func TestEarlierVersions(t *testing.T) {
 }
 
 // TestEarlierLog: a data folder of an earlier development version is refused by the name of
-// its log, and its files do not change.
+// its folder, and its identity does not change.
 func TestEarlierLog(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, steady)
@@ -44,20 +42,21 @@ func TestEarlierLog(t *testing.T) {
 	f.propose("one")
 	n := f.nodes[0]
 	f.close()
-	path := filepath.Join(n.cfg.Dir, databaseFile)
-	db, err := bolt.Open(path, 0o600, nil)
+	path := filepath.Join(n.cfg.Dir, identityFile)
+	text, err := os.ReadFile(path)
 	f.must(err)
-	f.must(db.Update(func(tx *bolt.Tx) error { return tx.Bucket([]byte("conf")).Delete(keyForm) }))
-	f.must(db.Close())
-	identity, err := os.ReadFile(filepath.Join(n.cfg.Dir, identityFile))
-	f.must(err)
+	earlier := bytes.Replace(text, []byte("  \"Form\": 1,\n"), nil, 1)
+	if bytes.Equal(earlier, text) {
+		t.Fatalf("%s holds no form: %s", identityFile, text)
+	}
+	f.must(os.WriteFile(path, earlier, 0o600))
 	for range 2 {
 		_, err := f.open(n.cfg, &journal{})
-		if !errors.Is(err, codec.ErrEarlier) || errors.Is(err, errRecord) || !strings.Contains(err.Error(), databaseFile) {
+		if !errors.Is(err, codec.ErrEarlier) || errors.Is(err, errRecord) || !strings.Contains(err.Error(), n.cfg.Dir) {
 			t.Errorf("got %v", err)
 		}
 	}
-	if now, err := os.ReadFile(filepath.Join(n.cfg.Dir, identityFile)); err != nil || !bytes.Equal(now, identity) {
+	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, earlier) {
 		t.Errorf("%s changed: %v", identityFile, err)
 	}
 }

@@ -11,7 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/greylag/greylag/internal/codec"
 )
+
+// directoryForm is the form that identity.Form records.
+const directoryForm = 1
 
 // maxName bounds the bytes of a member id and of a cluster id.
 const maxName = 64
@@ -33,6 +38,8 @@ var ErrIdentity = errors.New("raftlog: data directory belongs to another member"
 // every peer asks for exactly this directory. A member whose directory was lost has another
 // incarnation: it gets no vote request and no entry until it is added as a new member.
 type identity struct {
+	// Form is the form of the directory's files. Earlier development versions stored none.
+	Form        uint8
 	Cluster     string
 	ID          string
 	Incarnation uint64
@@ -78,6 +85,9 @@ func loadIdentity(cfg Config) (identity, error) {
 	if err := json.Unmarshal(text, &id); err != nil || checkID(id.ID) != nil || id.Incarnation == 0 {
 		return identity{}, fmt.Errorf("%w: %s is not readable: restore it, or empty the directory and add the member again", ErrIdentity, path)
 	}
+	if id.Form != directoryForm {
+		return identity{}, fmt.Errorf("raftlog: %s was %w", cfg.Dir, codec.ErrEarlier)
+	}
 	if id.Cluster != cfg.ClusterID {
 		return identity{}, fmt.Errorf("%w: %s is of cluster %q, not %q", ErrIdentity, cfg.Dir, id.Cluster, cfg.ClusterID)
 	}
@@ -93,7 +103,7 @@ func createIdentity(cfg Config, path string) (identity, error) {
 	if err == nil || len(kept) > 0 {
 		return identity{}, fmt.Errorf("%w: %s holds a log or snapshots but no %s: restore it, or empty the directory and add the member again", ErrIdentity, cfg.Dir, identityFile)
 	}
-	id := identity{Cluster: cfg.ClusterID, ID: cfg.ID, Incarnation: mintIncarnation()}
+	id := identity{Form: directoryForm, Cluster: cfg.ClusterID, ID: cfg.ID, Incarnation: mintIncarnation()}
 	if id.ID == "" {
 		id.ID = MintID()
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/greylag/greylag/internal/boltcheck"
-	"github.com/greylag/greylag/internal/codec"
 )
 
 // A member that lost its log, or a part of it, has lost votes and acknowledged
@@ -36,8 +35,6 @@ var (
 	keyVote     = []byte("LastVoteCand")
 	// keyOwner is the incarnation of the directory.
 	keyOwner = []byte("Owner")
-	// keyForm is the form of the log. Earlier development versions had no such key.
-	keyForm = []byte("Form")
 	// keySnapshotBegun and keySnapshotKept are the index of the newest snapshot, stored
 	// before and after it is on disk.
 	keySnapshotBegun = []byte("SnapshotBegun")
@@ -54,7 +51,7 @@ func firstValues(self identity) map[string][]byte {
 	return map[string][]byte{
 		string(keyTerm): zero, string(keyVoteTerm): zero, string(keyVote): {},
 		string(keyOwner):         binary.BigEndian.AppendUint64(nil, self.Incarnation),
-		string(keySnapshotBegun): zero, string(keySnapshotKept): zero, string(keyForm): {codec.FormByte(envelopeForm)},
+		string(keySnapshotBegun): zero, string(keySnapshotKept): zero,
 	}
 }
 
@@ -129,11 +126,6 @@ func (s *logStore) begin(dir string, self identity) error {
 
 // verify compares raft.db with the identity and the snapshots.
 func (s *logStore) verify(self identity, snap *snapshots) error {
-	if _, err := s.Get(keyForm); errors.Is(err, errNoKey) {
-		if _, err := s.Get(keyOwner); err == nil { // the stable part is there
-			return fmt.Errorf("raftlog: %s was %w", databaseFile, codec.ErrEarlier)
-		}
-	}
 	number := make(map[string]uint64)
 	for key := range firstValues(self) {
 		value, err := s.Get([]byte(key))
