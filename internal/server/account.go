@@ -9,6 +9,7 @@ import (
 	"github.com/greylag/greylag/internal/audit"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/schedule/order"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -34,7 +35,7 @@ func (s *accountService) ListAccounts(ctx context.Context, p *greylagv1.ListAcco
 	}
 	for _, name := range p.GetNames() {
 		if tree.Account(name) < 0 {
-			return nil, refused(command.NotFound, "gctl account list shows all", "there is no account %s", name)
+			return nil, call.Refuse(command.NotFound, "gctl account list shows all", "there is no account %s", name)
 		}
 	}
 	shown := chosenAccounts(tree, p.GetNames())
@@ -45,7 +46,7 @@ func (s *accountService) ListAccounts(ctx context.Context, p *greylagv1.ListAcco
 		case !shown[i]:
 		case n.User == nil:
 			out.Accounts = append(out.Accounts, wire.Account(n.Account, tree.Depth(i)))
-		case p.GetUsers() && (p.GetUser() == "" || n.User.User == p.GetUser()) && sees(callerOf(ctx), v, n.User.AssociationKey):
+		case p.GetUsers() && (p.GetUser() == "" || n.User.User == p.GetUser()) && sees(call.From(ctx), v, n.User.AssociationKey):
 			users = append(users, wire.AccountUser(n.User))
 		}
 	}
@@ -66,7 +67,7 @@ func chosenAccounts(tree *cluster.AccountTree, names []string) []bool {
 
 // sees reports whether a caller may see what concerns another user: where the policy
 // keeps jobs private, only those who look after the account.
-func sees(c *caller, v *state.View, key cluster.AssociationKey) bool {
+func sees(c *call.Caller, v *state.View, key cluster.AssociationKey) bool {
 	return !v.Policy().Private || key.User == "" || c.User.User == key.User || c.Role >= command.RoleOperator || v.Coordinates(c.User.User, key.Account)
 }
 
@@ -79,16 +80,12 @@ func (s *accountService) UpdateAccounts(ctx context.Context, p *greylagv1.Update
 	if refusal := s.cfg.State.View().CheckSupported(limitsIn(edits)); refusal != nil {
 		return nil, refusal
 	}
-	payload, err := payloadOf(p)
+	c := call.From(ctx)
+	id, err := c.Identify(p)
 	if err != nil {
 		return nil, err
 	}
-	c := callerOf(ctx)
-	id, err := requestID(c, p.GetRequestId(), 0, payload)
-	if err != nil {
-		return nil, err
-	}
-	done, _, err := propose[*command.Done](ctx, s.Server, &command.EditAccounts{Request: id, Actor: c.actor(), Edits: edits, Expect: p.GetExpectVersion()})
+	done, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.EditAccounts{Request: id, Actor: c.Actor(), Edits: edits, Expect: p.GetExpectVersion()})
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +109,7 @@ func (s *accountService) ListShares(ctx context.Context, p *greylagv1.ListShares
 	view, rules := v.Accounts(), &v.Policy().Scheduling.FairShare
 	now := max(v.Now(), cluster.InstantOf(s.cfg.Clock()))
 	out := &greylagv1.ListSharesResponse{Classic: rules.Classic, AsOf: asOf}
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	all := order.ShareRows(view, rules, now)
 	var shown []bool
 	if view.Tree != nil {
@@ -150,7 +147,7 @@ func (s *accountService) ListPriorities(ctx context.Context, p *greylagv1.ListPr
 	}
 	snap := v.Snapshot()
 	snap.Now = max(snap.Now, cluster.InstantOf(s.cfg.Clock()))
-	parts, c := order.PartsOf(snap), callerOf(ctx)
+	parts, c := order.PartsOf(snap), call.From(ctx)
 	out := &greylagv1.ListPrioritiesResponse{AsOf: asOf}
 	tiers := order.Tiers(snap)
 	for _, j := range snap.Pending {

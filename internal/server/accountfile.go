@@ -11,6 +11,7 @@ import (
 	"github.com/greylag/greylag/internal/audit"
 	"github.com/greylag/greylag/internal/clusterdoc"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -52,8 +53,8 @@ func (s *accountService) ExportAccounts(ctx context.Context, p *greylagv1.Export
 	if err != nil {
 		return nil, err
 	}
-	if v.Policy().Private && callerOf(ctx).Role < command.RoleOperator {
-		return nil, refused(command.Denied, "gctl account list shows what concerns you", "all accounts with their users are for operators to see")
+	if v.Policy().Private && call.From(ctx).Role < command.RoleOperator {
+		return nil, call.Refuse(command.Denied, "gctl account list shows what concerns you", "all accounts with their users are for operators to see")
 	}
 	b := bookOf(v)
 	text, err := clusterdoc.WriteAccounts(b.accounts, b.users)
@@ -67,7 +68,7 @@ func (s *accountService) ExportAccounts(ctx context.Context, p *greylagv1.Export
 // one step as long as that is no more than maxEditsAtOnce changes.
 func (s *accountService) ImportAccounts(ctx context.Context, p *greylagv1.ImportAccountsRequest) (*greylagv1.ImportAccountsResponse, error) {
 	if len(p.GetToml()) > maxAccountsFile {
-		return nil, refused(command.InvalidArgument, "", "the accounts have %d bytes: at most %d", len(p.GetToml()), maxAccountsFile)
+		return nil, call.Refuse(command.InvalidArgument, "", "the accounts have %d bytes: at most %d", len(p.GetToml()), maxAccountsFile)
 	}
 	accounts, users, err := clusterdoc.ReadAccounts(cmp.Or(p.GetName(), "accounts"), []byte(p.GetToml()))
 	if err != nil {
@@ -75,18 +76,18 @@ func (s *accountService) ImportAccounts(ctx context.Context, p *greylagv1.Import
 	}
 	next := book{accounts, users}
 	if why := next.twice(); why != "" {
-		return nil, refused(command.InvalidArgument, "", "%s", why)
+		return nil, call.Refuse(command.InvalidArgument, "", "%s", why)
 	}
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	v, _, err := s.fresh(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
 	if c.Role < command.RoleOperator {
-		return nil, refused(command.Denied, "coordinators may change users: gctl account modify", "%s may not load accounts: that needs the role operator", c.User.User)
+		return nil, call.Refuse(command.Denied, "coordinators may change users: gctl account modify", "%s may not load accounts: that needs the role operator", c.User.User)
 	}
 	if strings.TrimSpace(p.GetToml()) == "" { // all accounts would go
-		return nil, refused(command.InvalidArgument, "edit what gctl account dump prints", "the list of accounts is empty")
+		return nil, call.Refuse(command.InvalidArgument, "edit what gctl account dump prints", "the list of accounts is empty")
 	}
 	now := bookOf(v)
 	next.sortLike(now)
@@ -105,11 +106,11 @@ func (s *accountService) ImportAccounts(ctx context.Context, p *greylagv1.Import
 	}
 	out.Warnings = audit.GPUTypesOf(v).MissingIn(limitsIn(edits))
 	if p.GetDryRun() {
-		return out, s.tryAccounts(ctx, v, &command.EditAccounts{Actor: c.actor(), Edits: edits})
+		return out, s.tryAccounts(ctx, v, &command.EditAccounts{Actor: c.Actor(), Edits: edits})
 	}
 	for edits := range slices.Chunk(edits, maxEditsAtOnce) {
 		// No request id: to do it twice is to find that nothing differs.
-		done, _, err := propose[*command.Done](ctx, s.Server, &command.EditAccounts{Actor: c.actor(), Edits: edits, Expect: out.Version})
+		done, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.EditAccounts{Actor: c.Actor(), Edits: edits, Expect: out.Version})
 		if err != nil {
 			return nil, err
 		}

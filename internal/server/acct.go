@@ -11,6 +11,7 @@ import (
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -69,7 +70,7 @@ func (s *historyService) StreamHistory(ctx context.Context, p *greylagv1.StreamH
 }
 
 func (s *historyService) newPastJobs(ctx context.Context, p *greylagv1.StreamHistoryRequest) (*pastJobs, error) {
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	q, err := readFilter(p.GetFilter(), c)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -23,7 +24,7 @@ const (
 // identifyAttempt makes the caller the owner of the job for whose commands a node forwards a call.
 // The node's certificate is accepted only for attempts that are running on that node, and gives the
 // role user at most: the node must not gain administrator rights from an administrator's job.
-func (s *Server) identifyAttempt(r *http.Request, c *caller, text string) error {
+func (s *Server) identifyAttempt(r *http.Request, c *call.Caller, text string) error {
 	if c.Machine.Role != pki.RoleNode {
 		return fmt.Errorf("%w: the header %s requires the certificate of a node", auth.ErrDenied, auth.AttemptHeader)
 	}
@@ -37,8 +38,8 @@ func (s *Server) identifyAttempt(r *http.Request, c *caller, text string) error 
 	if c.User, err = s.attemptOwner(r.Context(), a, c.Machine.Name); err != nil {
 		return err
 	}
-	c.Role, c.attempt = command.RoleUser, &a
-	c.source = fmt.Sprintf("job %s on %s", a, c.Machine.Name)
+	c.Role, c.Attempt = command.RoleUser, &a
+	c.Source = fmt.Sprintf("job %s on %s", a, c.Machine.Name)
 	return nil
 }
 
@@ -67,9 +68,9 @@ func (s *Server) ownerNow(a auth.Attempt, node string) (auth.Identity, error) {
 }
 
 // endWithAttempt ends a stream once the attempt that reads it has ended.
-func (s *Server) endWithAttempt(ctx context.Context, c *caller, end context.CancelCauseFunc) {
+func (s *Server) endWithAttempt(ctx context.Context, c *call.Caller, end context.CancelCauseFunc) {
 	for pause(ctx, attemptPoll) {
-		if _, err := s.ownerNow(*c.attempt, c.Machine.Name); err != nil {
+		if _, err := s.ownerNow(*c.Attempt, c.Machine.Name); err != nil {
 			end(err)
 			return
 		}

@@ -12,6 +12,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -27,7 +28,7 @@ func (s *clusterService) StreamAudit(ctx context.Context, p *greylagv1.StreamAud
 		before = cluster.InstantOf(p.GetBefore().AsTime())
 	}
 	if kind := p.GetKind(); kind != "" && !slices.Contains(command.AuditKinds(), first(kind, "signal ")) {
-		return refused(command.InvalidArgument, "the kinds are "+strings.Join(command.AuditKinds(), ", "), "the audit journal has no kind %.50q", kind)
+		return call.Refuse(command.InvalidArgument, "the kinds are "+strings.Join(command.AuditKinds(), ", "), "the audit journal has no kind %.50q", kind)
 	}
 	return s.eachRow(ctx, archive.AuditJournal, func(r archive.Row) error {
 		e, err := command.DecodeAudit(r.Data)
@@ -76,7 +77,7 @@ func (s *Server) eachRow(ctx context.Context, j archive.Journal, f func(archive.
 		}
 		for _, r := range rows {
 			if r.Seq != next {
-				return refused(command.Incomplete, "they are being fetched from the other controllers; ask again, or ask another one", "entries %d to %d of the journal are not here", next, r.Seq-1)
+				return call.Refuse(command.Incomplete, "they are being fetched from the other controllers; ask again, or ask another one", "entries %d to %d of the journal are not here", next, r.Seq-1)
 			}
 			switch err := f(r); {
 			case errors.Is(err, errEnough):

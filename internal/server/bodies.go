@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/greylag/greylag/internal/hint"
+	"github.com/greylag/greylag/internal/server/call"
 )
 
 // Bounds of the bytes of requests that this controller holds at one time. A request
@@ -54,9 +55,9 @@ func full(format string, args ...any) error {
 }
 
 // take counts n more bytes for the caller.
-func (b *budget) take(c *caller, n int) error {
-	key, most := c.key(), heldByCaller
-	if c.open() {
+func (b *budget) take(c *call.Caller, n int) error {
+	key, most := c.Key(), heldByCaller
+	if c.Open() {
 		most = heldByAddress
 	}
 	b.mu.Lock()
@@ -64,9 +65,9 @@ func (b *budget) take(c *caller, n int) error {
 	switch {
 	case b.callers[key]+n > most:
 		return full("the limit for %s is %d bytes", key, most)
-	case c.open() && b.open+n > heldOpen:
+	case c.Open() && b.open+n > heldOpen:
 		return full("the limit for calls without token or certificate is %d bytes", heldOpen)
-	case !c.open() && !c.unlimited() && b.users+n > heldInAll:
+	case !c.Open() && !c.Unlimited() && b.users+n > heldInAll:
 		return full("the limit for all users is %d bytes", heldInAll)
 	}
 	b.count(c, key, n)
@@ -74,34 +75,31 @@ func (b *budget) take(c *caller, n int) error {
 }
 
 // release is the reverse of take.
-func (b *budget) release(c *caller, n int) {
+func (b *budget) release(c *call.Caller, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.count(c, c.key(), -n)
+	b.count(c, c.Key(), -n)
 }
 
 // count changes what is held. The caller holds mu.
-func (b *budget) count(c *caller, key string, n int) {
+func (b *budget) count(c *call.Caller, key string, n int) {
 	if b.callers[key] += n; b.callers[key] == 0 {
 		delete(b.callers, key)
 	}
 	switch {
-	case c.open():
+	case c.Open():
 		b.open += n
-	case !c.unlimited():
+	case !c.Unlimited():
 		b.users += n
 	}
 }
-
-// open reports whether the caller has shown neither a token nor a certificate.
-func (c *caller) open() bool { return c.User.User == "" && c.Machine.Role == "" }
 
 // body is a request's body. It counts what it reads; beyond the limit the caller gets
 // an answer instead of a closed connection.
 type body struct {
 	io.ReadCloser
 	budget *budget
-	caller *caller
+	caller *call.Caller
 	limit  int   // of the body
 	left   int   // of the limit
 	held   int   // counted in the budget
@@ -119,13 +117,13 @@ func closeAfter(w http.ResponseWriter, r *http.Request) {
 }
 
 // admitBody bounds the body of a request. The result counts until it is released.
-func (s *Server) admitBody(w http.ResponseWriter, r *http.Request, c *caller) (*body, error) {
+func (s *Server) admitBody(w http.ResponseWriter, r *http.Request, c *call.Caller) (*body, error) {
 	b := &body{ReadCloser: r.Body, budget: s.budget, caller: c, limit: maxBody}
 	b.refuse = func(err error) error {
 		closeAfter(w, r)
 		return s.explain(r.Context(), r.URL.Path, err)
 	}
-	if c.open() {
+	if c.Open() {
 		b.limit = maxOpenBody
 	}
 	if r.ContentLength > int64(b.limit) {
@@ -177,7 +175,7 @@ func (b *body) release() { b.budget.release(b.caller, b.held) }
 // tooLarge is the answer to a body beyond its limit.
 func (b *body) tooLarge() error {
 	err := connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("the request is larger than %d bytes", b.limit))
-	if b.caller.open() {
+	if b.caller.Open() {
 		err = connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("the request is larger than %d bytes, the limit for calls without token or certificate", b.limit))
 	}
 	err.Meta().Set(codeHeader, codeTooLarge)

@@ -15,6 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/state/hosts"
 	"github.com/greylag/greylag/internal/wire"
@@ -65,15 +66,15 @@ func (s *Server) revoked(peer pki.Peer, issued time.Time) error {
 
 // checkCertificates refuses a call that a revoked certificate proves, or one of a CA that was replaced,
 // and has unknown ones recorded.
-func (s *Server) checkCertificates(c *caller) error {
-	if c.leaf != nil {
-		if err := s.cfg.Trust.CheckIssuer(c.leaf); err != nil {
+func (s *Server) checkCertificates(c *call.Caller) error {
+	if c.Leaf != nil {
+		if err := s.cfg.Trust.CheckIssuer(c.Leaf); err != nil {
 			return err
 		}
-		if err := s.revoked(c.Machine, pki.Issued(c.leaf)); err != nil {
+		if err := s.revoked(c.Machine, pki.Issued(c.Leaf)); err != nil {
 			return err
 		}
-		s.see(c.Machine, c.leaf)
+		s.see(c.Machine, c.Leaf)
 	}
 	if c.User.Signer != nil { // the verifier has checked it; of an open stream not lately
 		signer := pki.Peer{ClusterID: s.cfg.Trust.ClusterID(), Role: pki.RoleAuth, Name: c.User.Host}
@@ -205,7 +206,7 @@ func (s *Server) record(x seen) {
 	c := certificateOf(x.peer, x.leaf, issuer, command.CertificateSeen)
 	ctx, cancel := context.WithTimeout(s.closing, leaderTime)
 	defer cancel()
-	if _, _, err := propose[*command.Done](ctx, s, &command.RecordCertificate{Certificate: c, Prior: c.Issued}); err != nil {
+	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.RecordCertificate{Certificate: c, Prior: c.Issued}); err != nil {
 		s.log.Debug("certificate not recorded", "role", c.Role, "name", c.Name, "err", err)
 	}
 }
@@ -217,12 +218,12 @@ type openStreams struct {
 }
 
 type openStream struct {
-	caller *caller
+	caller *call.Caller
 	end    context.CancelCauseFunc
 }
 
 // enter lists a stream until leave is called.
-func (o *openStreams) enter(c *caller, end context.CancelCauseFunc) (leave func()) {
+func (o *openStreams) enter(c *call.Caller, end context.CancelCauseFunc) (leave func()) {
 	stream := &openStream{c, end}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -238,7 +239,7 @@ func (o *openStreams) enter(c *caller, end context.CancelCauseFunc) (leave func(
 }
 
 // recheck ends the streams of callers for whom check returns an error.
-func (o *openStreams) recheck(check func(*caller) error) {
+func (o *openStreams) recheck(check func(*call.Caller) error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for stream := range o.all {
@@ -276,12 +277,8 @@ func (s *clusterService) ListCertificates(ctx context.Context, p *greylagv1.List
 
 // RevokeCertificates revokes every certificate of a holder that was issued until now.
 func (s *clusterService) RevokeCertificates(ctx context.Context, p *greylagv1.RevokeCertificatesRequest) (*greylagv1.RevokeCertificatesResponse, error) {
-	c := callerOf(ctx)
-	payload, err := payloadOf(p)
-	if err != nil {
-		return nil, err
-	}
-	id, err := requestID(c, p.GetRequestId(), 0, payload)
+	c := call.From(ctx)
+	id, err := c.Identify(p)
 	if err != nil {
 		return nil, err
 	}
@@ -291,8 +288,8 @@ func (s *clusterService) RevokeCertificates(ctx context.Context, p *greylagv1.Re
 	if err := s.checkRevocation(p); err != nil {
 		return nil, err
 	}
-	if _, _, err := propose[*command.Done](ctx, s.Server, &command.RevokeCertificates{
-		Request: id, Actor: c.actor(), Role: wire.Word(p.GetRole()), Name: p.GetName(), Reason: p.GetReason(),
+	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.RevokeCertificates{
+		Request: id, Actor: c.Actor(), Role: wire.Word(p.GetRole()), Name: p.GetName(), Reason: p.GetReason(),
 	}); err != nil {
 		return nil, err
 	}
@@ -320,7 +317,7 @@ func (s *clusterService) checkRevocation(p *greylagv1.RevokeCertificatesRequest)
 		if len(known) > 0 {
 			list = "known: " + strings.Join(known[:min(len(known), maxKnown)], ", ")
 		}
-		return refused(command.NotFound, "gctl cert list shows all", "no certificate of %.20s %.100s; %s", wire.Word(p.GetRole()), p.GetName(), list)
+		return call.Refuse(command.NotFound, "gctl cert list shows all", "no certificate of %.20s %.100s; %s", wire.Word(p.GetRole()), p.GetName(), list)
 	}
 	if p.GetRole() != greylagv1.HostRole_HOST_ROLE_CONTROLLER || p.GetForce() {
 		return nil
@@ -337,9 +334,9 @@ func (s *clusterService) checkRevocation(p *greylagv1.RevokeCertificatesRequest)
 	}
 	switch {
 	case p.GetName() == s.cfg.Identity.Peer().Name:
-		return refused(command.Conflict, "transfer leadership first: gctl cluster transfer; --force revokes it anyway", "controller %s leads the cluster", p.GetName())
+		return call.Refuse(command.Conflict, "transfer leadership first: gctl cluster transfer; --force revokes it anyway", "controller %s leads the cluster", p.GetName())
 	case left < voters/2+1 && left < voters:
-		return refused(command.Conflict, "remove the controller first: gctl cluster remove ID; --force revokes it anyway",
+		return call.Refuse(command.Conflict, "remove the controller first: gctl cluster remove ID; --force revokes it anyway",
 			"without controller %s only %d of %d members could form a majority", p.GetName(), left, voters)
 	}
 	return nil

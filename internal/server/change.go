@@ -5,12 +5,12 @@ import (
 	"slices"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/proto"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/procedure"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -64,11 +64,11 @@ func activeOf(v *state.View, ids []cluster.JobID) (active []*cluster.Job) {
 // CancelJobs ends or signals jobs.
 func (s *jobService) CancelJobs(ctx context.Context, p *greylagv1.CancelJobsRequest) (*greylagv1.CancelJobsResponse, error) {
 	if p.GetSignal() < 0 || p.GetSignal() > cluster.MaxSignal {
-		return nil, refused(command.InvalidArgument, "", "signal %d: want 0 to %d", p.GetSignal(), cluster.MaxSignal)
+		return nil, call.Refuse(command.InvalidArgument, "", "signal %d: want 0 to %d", p.GetSignal(), cluster.MaxSignal)
 	}
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	outcomes, index, err := s.change(ctx, p.GetFilter(), p, func(id command.RequestID, refs []cluster.JobRef) command.Command {
-		return &command.CancelJobs{Request: id, Actor: c.actor(), Jobs: refs, Signal: p.GetSignal(), BatchOnly: p.GetBatchOnly()}
+		return &command.CancelJobs{Request: id, Actor: c.Actor(), Jobs: refs, Signal: p.GetSignal(), BatchOnly: p.GetBatchOnly()}
 	})
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (s *jobService) CancelJobs(ctx context.Context, p *greylagv1.CancelJobsRequ
 
 // UpdateJobs changes, holds, releases or requeues jobs.
 func (s *jobService) UpdateJobs(ctx context.Context, p *greylagv1.UpdateJobsRequest) (*greylagv1.UpdateJobsResponse, error) {
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	change, err := wire.ReadUpdate(p)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (s *jobService) UpdateJobs(ctx context.Context, p *greylagv1.UpdateJobsRequ
 	before := s.cfg.State.View()
 	outcomes, index, err := s.change(ctx, p.GetFilter(), p, func(id command.RequestID, refs []cluster.JobRef) command.Command {
 		one := *change
-		one.Request, one.Actor, one.Jobs = id, c.actor(), refs
+		one.Request, one.Actor, one.Jobs = id, c.Actor(), refs
 		return &one
 	})
 	if err != nil {
@@ -136,33 +136,27 @@ func asksMore(old, now *cluster.JobSpec) bool {
 	return longer || larger || moved || waits
 }
 
-// identified is a request with a client's id.
-type identified interface {
-	proto.Message
-	GetRequestId() string
-}
-
 // change proposes a command for the jobs that a filter means, some thousands at a
 // time, and gathers what became of each. What is remembered of the request is what
 // was asked, not which jobs it meant, since a repetition may find fewer.
-func (s *jobService) change(ctx context.Context, filter *greylagv1.Filter, p identified, make func(command.RequestID, []cluster.JobRef) command.Command) ([]*greylagv1.Outcome, uint64, error) {
-	c := callerOf(ctx)
+func (s *jobService) change(ctx context.Context, filter *greylagv1.Filter, p call.Request, make func(command.RequestID, []cluster.JobRef) command.Command) ([]*greylagv1.Outcome, uint64, error) {
+	c := call.From(ctx)
 	refs, err := s.meant(ctx, c, filter)
 	if err != nil {
 		return nil, 0, err
 	}
-	payload, err := payloadOf(p)
+	payload, err := call.Payload(p)
 	if err != nil {
 		return nil, 0, err
 	}
 	var all []*greylagv1.Outcome
 	var index uint64
 	for part, some := range parts(s.cfg.State.View(), refs) {
-		id, err := requestID(c, p.GetRequestId(), part, payload)
+		id, err := c.RequestID(p.GetRequestId(), part, payload)
 		if err != nil {
 			return nil, 0, err
 		}
-		answer, _, err := propose[*command.Outcomes](ctx, s.Server, make(id, some))
+		answer, _, err := call.Propose[*command.Outcomes](ctx, s.cfg.Leader, make(id, some))
 		if err != nil {
 			return nil, 0, err
 		}
@@ -172,26 +166,17 @@ func (s *jobService) change(ctx context.Context, filter *greylagv1.Filter, p ide
 	return all, index, nil
 }
 
-// payloadOf is the request's content without its id, as equal bytes for equal
-// requests of one version of the protocol.
-func payloadOf(p identified) ([]byte, error) {
-	plain := proto.Clone(p)
-	fields := plain.ProtoReflect().Descriptor().Fields()
-	plain.ProtoReflect().Clear(fields.ByName("request_id"))
-	return proto.MarshalOptions{Deterministic: true}.Marshal(plain)
-}
-
 // meant are the jobs that a filter chooses for a change. Ids alone are left as they
 // are, for the state to judge; with other conditions, a plain user who names nobody
 // means their own jobs.
-func (s *jobService) meant(ctx context.Context, c *caller, filter *greylagv1.Filter) ([]cluster.JobRef, error) {
+func (s *jobService) meant(ctx context.Context, c *call.Caller, filter *greylagv1.Filter) ([]cluster.JobRef, error) {
 	q, err := readFilter(filter, c)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case q.empty() && !choosesStates(filter):
-		return nil, refused(command.InvalidArgument, "name job ids, or a user, partition, state or the like", "no job given")
+		return nil, call.Refuse(command.InvalidArgument, "name job ids, or a user, partition, state or the like", "no job given")
 	case q.refs != nil && !choosesStates(filter) && onlyRefs(q):
 		return q.refs, nil
 	case q.users == nil && q.refs == nil && c.Role < command.RoleOperator:
@@ -227,7 +212,7 @@ func onlyRefs(q *selection) bool {
 
 // outcomes writes what became of each job. A job that the caller may not even see
 // is one that does not exist.
-func (s *jobService) outcomes(c *caller, list []command.Outcome) []*greylagv1.Outcome {
+func (s *jobService) outcomes(c *call.Caller, list []command.Outcome) []*greylagv1.Outcome {
 	v := s.cfg.State.View()
 	all := make([]*greylagv1.Outcome, len(list))
 	for i, o := range list {
@@ -247,7 +232,7 @@ func (s *jobService) outcomes(c *caller, list []command.Outcome) []*greylagv1.Ou
 	return all
 }
 
-func hidden(v *state.View, c *caller, id cluster.JobID) bool {
+func hidden(v *state.View, c *call.Caller, id cluster.JobID) bool {
 	j, ok := v.Job(id)
 	return ok && auth.ViewOf(v.Policy(), c.Caller, j.Spec.Owner) == auth.Hidden
 }

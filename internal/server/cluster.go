@@ -19,6 +19,7 @@ import (
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/version"
 	"github.com/greylag/greylag/internal/wire"
@@ -102,7 +103,7 @@ func (s *clusterService) GetInfo(ctx context.Context, p *greylagv1.GetInfoReques
 		}
 	}
 	if p.GetReservations() {
-		response.Reservations = reservations(v, newEye(callerOf(ctx), v))
+		response.Reservations = reservations(v, newEye(call.From(ctx), v))
 	}
 	if p.GetLicences() {
 		response.Licences = licences(v)
@@ -114,12 +115,12 @@ func (s *clusterService) GetInfo(ctx context.Context, p *greylagv1.GetInfoReques
 func known(v *state.View, partitions, nodes []string) error {
 	for _, name := range partitions {
 		if _, found := v.Policy().Partition(name); !found {
-			return refused(command.NotFound, "gctl info lists the partitions", "no such partition: %.100s", name)
+			return call.Refuse(command.NotFound, "gctl info lists the partitions", "no such partition: %.100s", name)
 		}
 	}
 	for _, name := range nodes {
 		if _, found := v.Node(name); !found {
-			return refused(command.NotFound, "gctl info lists the nodes", "no such node: %.100s", name)
+			return call.Refuse(command.NotFound, "gctl info lists the nodes", "no such node: %.100s", name)
 		}
 	}
 	return nil
@@ -212,7 +213,7 @@ func (s *clusterService) ListNodes(ctx context.Context, p *greylagv1.ListNodesRe
 	for _, name := range names {
 		n, ok := v.Node(name)
 		if !ok {
-			return nil, refused(command.NotFound, "gctl info lists the nodes", "no such node: %.100s", name)
+			return nil, call.Refuse(command.NotFound, "gctl info lists the nodes", "no such node: %.100s", name)
 		}
 		add(n)
 	}
@@ -221,7 +222,7 @@ func (s *clusterService) ListNodes(ctx context.Context, p *greylagv1.ListNodesRe
 
 // UpdateNodes drains or resumes nodes, or removes ones that are gone.
 func (s *clusterService) UpdateNodes(ctx context.Context, p *greylagv1.UpdateNodesRequest) (*greylagv1.UpdateNodesResponse, error) {
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	action, err := wire.ReadNodeAction(p.GetAction())
 	if err != nil {
 		return nil, err
@@ -231,18 +232,14 @@ func (s *clusterService) UpdateNodes(ctx context.Context, p *greylagv1.UpdateNod
 		return nil, err
 	}
 	if len(names) == 0 {
-		return nil, refused(command.InvalidArgument, "", "no node is named")
+		return nil, call.Refuse(command.InvalidArgument, "", "no node is named")
 	}
-	payload, err := payloadOf(p)
+	id, err := c.Identify(p)
 	if err != nil {
 		return nil, err
 	}
-	id, err := requestID(c, p.GetRequestId(), 0, payload)
-	if err != nil {
-		return nil, err
-	}
-	answer, _, err := propose[*command.Named](ctx, s.Server, &command.UpdateNodes{
-		Request: id, Actor: c.actor(), Names: names, Action: action, Reason: p.GetReason(), Force: p.GetForce(),
+	answer, _, err := call.Propose[*command.Named](ctx, s.cfg.Leader, &command.UpdateNodes{
+		Request: id, Actor: c.Actor(), Names: names, Action: action, Reason: p.GetReason(), Force: p.GetForce(),
 	})
 	if err != nil {
 		return nil, err
@@ -279,7 +276,7 @@ func (s *clusterService) StreamSnapshot(ctx context.Context, p *greylagv1.Stream
 		}
 	}
 	if s.cfg.Save == nil {
-		return refused(command.Internal, "", "this controller makes no backups")
+		return call.Refuse(command.Internal, "", "this controller makes no backups")
 	}
 	missing := 0
 	_, err := s.cfg.Members.Backup(ctx, pieces{stream}, raftlog.Contents{History: p.GetHistory(), Write: func(w io.Writer) (err error) {
@@ -300,7 +297,7 @@ func (s *clusterService) wholeHistory() error {
 		gaps, err = append(gaps, rows...), errors.Join(err, e)
 	}
 	if err == nil && len(gaps) > 0 {
-		err = refused(command.Incomplete, "wait until it has fetched it, or use another controller: gctl --controller HOST:PORT cluster snapshot",
+		err = call.Refuse(command.Incomplete, "wait until it has fetched it, or use another controller: gctl --controller HOST:PORT cluster snapshot",
 			"controller %s lacks part of the history", s.cfg.ID)
 	}
 	return err

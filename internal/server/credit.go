@@ -16,6 +16,7 @@ import (
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/audit"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/state/accounts"
 	"github.com/greylag/greylag/internal/wire"
@@ -32,7 +33,7 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 	if err != nil {
 		return nil, err
 	}
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	same := proto.CloneOf(p) // whatever it is called, and whyever it is made
 	same.Key, same.Note = "", ""
 	if cmd.Action == command.RefundJob || cmd.Action == command.CorrectJob {
@@ -41,16 +42,16 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 		}
 		same.Job = cmd.Job.String()
 	}
-	payload, err := payloadOf(same)
+	payload, err := call.Payload(same)
 	if err != nil {
 		return nil, err
 	}
 	id := cmp.Or(p.GetRequestId(), p.GetKey()) // a key needs no id beside it
-	if cmd.Request, err = requestID(c, id, 0, payload); err != nil {
+	if cmd.Request, err = c.RequestID(id, 0, payload); err != nil {
 		return nil, err
 	}
-	cmd.Actor = c.actor()
-	r, _, err := propose[*command.Credited](ctx, s.Server, cmd)
+	cmd.Actor = c.Actor()
+	r, _, err := call.Propose[*command.Credited](ctx, s.cfg.Leader, cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +80,7 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 
 // billed is the one job that a refund or a correction is about, as its own id: of an array
 // one element has to be named. Whom the state will refuse is told nothing of jobs.
-func (s *creditService) billed(ctx context.Context, c *caller, p *greylagv1.ChangeCreditsRequest) (cluster.JobID, error) {
+func (s *creditService) billed(ctx context.Context, c *call.Caller, p *greylagv1.ChangeCreditsRequest) (cluster.JobID, error) {
 	ref, err := wire.ReadRef(p.GetJob())
 	if err != nil || c.Role < command.RoleAdmin {
 		return ref.ID, err
@@ -89,7 +90,7 @@ func (s *creditService) billed(ctx context.Context, c *caller, p *greylagv1.Chan
 		return 0, err
 	}
 	if last, _ := v.Credits().Head(); p.GetCorrects() > last {
-		return 0, refused(command.NotFound, "gctl credit statement ACCOUNT --json tells their numbers", "there is no entry %d: the journal has %d", p.GetCorrects(), last)
+		return 0, call.Refuse(command.NotFound, "gctl credit statement ACCOUNT --json tells their numbers", "there is no entry %d: the journal has %d", p.GetCorrects(), last)
 	}
 	ids, err := resolve(v, s.cfg.Archive, ref)
 	switch {
@@ -102,7 +103,7 @@ func (s *creditService) billed(ctx context.Context, c *caller, p *greylagv1.Chan
 	case len(ids) == 0:
 		return 0, noSuchJob(ref)
 	}
-	return 0, refused(command.InvalidArgument, fmt.Sprintf("name one of them, %d_INDEX: gctl acct -j %d -o JobID,Charged lists them", ref.ID, ref.ID), "job %d is an array of %d jobs, each with a bill of its own", ref.ID, len(ids))
+	return 0, call.Refuse(command.InvalidArgument, fmt.Sprintf("name one of them, %d_INDEX: gctl acct -j %d -o JobID,Charged lists them", ref.ID, ref.ID), "job %d is an array of %d jobs, each with a bill of its own", ref.ID, len(ids))
 }
 
 // missing says which names in a scope mean nothing in the cluster, and whether a bucket of
@@ -137,13 +138,13 @@ func (s *creditService) ListBalances(ctx context.Context, p *greylagv1.ListBalan
 	if err != nil {
 		return nil, err
 	}
-	l, c := v.Credits(), callerOf(ctx)
+	l, c := v.Credits(), call.From(ctx)
 	now := max(v.Now(), cluster.InstantOf(s.cfg.Clock()))
 	seq, _ := l.Head()
 	out := &greylagv1.ListBalancesResponse{Entries: seq, Charging: v.Policy().Credits.On, AsOf: asOf}
 	for _, name := range p.GetAccounts() {
 		if t := v.Accounts().Tree; (t == nil || t.Account(name) < 0) && l.Payer(accounting.PayerID(name)) == (accounting.Payer{}) {
-			return nil, refused(command.NotFound, "gctl account list shows all", "there is no account %s", name)
+			return nil, call.Refuse(command.NotFound, "gctl account list shows all", "there is no account %s", name)
 		}
 	}
 	job := wire.ReadScope(p.GetJob())
@@ -158,7 +159,7 @@ func (s *creditService) ListBalances(ctx context.Context, p *greylagv1.ListBalan
 			continue
 		}
 		if len(out.Balances) == maxBalances {
-			return nil, refused(command.Exhausted, "name some of them: gctl credit balance ACCOUNT", "more than %d accounts and users have balances", maxBalances)
+			return nil, call.Refuse(command.Exhausted, "name some of them: gctl credit balance ACCOUNT", "more than %d accounts and users have balances", maxBalances)
 		}
 		at[id] = len(out.Balances)
 		out.Balances = append(out.Balances, b)
@@ -266,13 +267,13 @@ func (s *creditService) StreamStatement(ctx context.Context, p *greylagv1.Stream
 	l := v.Credits()
 	switch {
 	case p.GetAccount() == "":
-		return refused(command.InvalidArgument, "", "a statement is of an account")
-	case !sees(callerOf(ctx), v, cluster.AssociationKey{Account: p.GetAccount(), User: p.GetUser()}):
-		return refused(command.Denied, "", "the credits of %s are not yours to see", top)
-	case p.GetUser() == "" && v.Policy().Private && callerOf(ctx).Role < command.RoleOperator && !v.Coordinates(callerOf(ctx).User.User, p.GetAccount()):
-		return refused(command.Denied, "gctl credit statement "+p.GetAccount()+"/"+callerOf(ctx).User.User+" is yours", "the statement of account %s tells of all its users", top)
+		return call.Refuse(command.InvalidArgument, "", "a statement is of an account")
+	case !sees(call.From(ctx), v, cluster.AssociationKey{Account: p.GetAccount(), User: p.GetUser()}):
+		return call.Refuse(command.Denied, "", "the credits of %s are not yours to see", top)
+	case p.GetUser() == "" && v.Policy().Private && call.From(ctx).Role < command.RoleOperator && !v.Coordinates(call.From(ctx).User.User, p.GetAccount()):
+		return call.Refuse(command.Denied, "gctl credit statement "+p.GetAccount()+"/"+call.From(ctx).User.User+" is yours", "the statement of account %s tells of all its users", top)
 	case l.Payer(top) == (accounting.Payer{}):
-		return refused(command.NotFound, "gctl credit balance lists the accounts", "nothing was ever granted to %s or charged to it", top)
+		return call.Refuse(command.NotFound, "gctl credit balance lists the accounts", "nothing was ever granted to %s or charged to it", top)
 	}
 	from, before := cluster.Instant(0), cluster.Never
 	if p.GetFrom() != nil {
@@ -282,7 +283,7 @@ func (s *creditService) StreamStatement(ctx context.Context, p *greylagv1.Stream
 		before = cluster.InstantOf(p.GetBefore().AsTime())
 	}
 	if from > before {
-		return refused(command.InvalidArgument, "swap --from and --to", "the interval ends before it begins")
+		return call.Refuse(command.InvalidArgument, "swap --from and --to", "the interval ends before it begins")
 	}
 	var balance accounting.Credits
 	begun := false
@@ -397,10 +398,10 @@ func (s *creditService) ListPrices(ctx context.Context, p *greylagv1.ListPricesR
 
 // QuoteJobs tells what jobs would set aside.
 func (s *creditService) QuoteJobs(ctx context.Context, p *greylagv1.QuoteJobsRequest) (*greylagv1.QuoteJobsResponse, error) {
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	jobs := p.GetJobs()
 	if n := len(jobs); n == 0 || n > maxSubmit {
-		return nil, refused(command.InvalidArgument, "", "%d jobs to quote: want 1 to %d in one request", n, maxSubmit)
+		return nil, call.Refuse(command.InvalidArgument, "", "%d jobs to quote: want 1 to %d in one request", n, maxSubmit)
 	}
 	subs := make([]command.Submission, len(jobs))
 	for i, spec := range jobs {

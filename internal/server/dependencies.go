@@ -3,6 +3,7 @@ package server
 import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -10,7 +11,7 @@ import (
 // resolveArchived removes the dependencies of a submission that are satisfied by jobs that only the
 // archive has, and refuses those that can never be satisfied. The state has only the newest ended jobs.
 // O(dependencies + elements of their arrays).
-func (s *jobService) resolveArchived(c *caller, cmd *command.SubmitJobs) error {
+func (s *jobService) resolveArchived(c *call.Caller, cmd *command.SubmitJobs) error {
 	v := s.cfg.State.View()
 	known := make(map[cluster.JobRef]ending) // thousands of dependencies may be on one array
 	for i := range cmd.Jobs {
@@ -29,7 +30,7 @@ func (s *jobService) resolveArchived(c *caller, cmd *command.SubmitJobs) error {
 			case d.Kind == cluster.Singleton || !e.archived || d.Delay > 0 && e.started.Add(d.Delay) > v.Now():
 				left = append(left, d)
 			case !d.Kind.Satisfied(e.bad):
-				return refused(command.Conflict, "resubmit that job and depend on the new one, or remove the dependency",
+				return call.Refuse(command.Conflict, "resubmit that job and depend on the new one, or remove the dependency",
 					"dependency %s can never be satisfied: in job %s %d succeeded and %d failed", d, d.Job, e.good, e.bad)
 			}
 		}
@@ -46,7 +47,7 @@ type ending struct {
 }
 
 // endingOf returns how jobs ended that the caller may see. O(elements of an array).
-func (s *jobService) endingOf(v *state.View, c *caller, ref cluster.JobRef) (e ending, err error) {
+func (s *jobService) endingOf(v *state.View, c *call.Caller, ref cluster.JobRef) (e ending, err error) {
 	if len(v.Resolve(ref)) == 1 {
 		return e, nil
 	}

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/wire"
 )
 
@@ -120,7 +120,7 @@ func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Er
 	}
 	code := codes(err)
 	if code == connect.CodeUnknown {
-		s.log.Error("a call failed", "rpc", rpc, "caller", callerOf(ctx).String(), "error", err)
+		s.log.Error("a call failed", "rpc", rpc, "caller", call.From(ctx).String(), "error", err)
 		return connect.NewError(connect.CodeInternal, errInternal)
 	}
 	told := connect.NewError(code, errors.New(plain(err)))
@@ -166,11 +166,6 @@ func setHint(err *connect.Error, hint string) {
 	}
 }
 
-// refused is an error about what was asked.
-func refused(code command.Code, hint, format string, args ...any) error {
-	return &command.Refusal{Code: code, Message: fmt.Sprintf(format, args...), Hint: hint}
-}
-
 // answers explains the errors of handlers, and bounds the time of streams that
 // nobody reads.
 type answers struct{ s *Server }
@@ -213,7 +208,7 @@ func endsStream(cause error) bool {
 func (a answers) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		rpc := conn.Spec().Procedure
-		leave, err := a.s.limits.enter(callerOf(ctx))
+		leave, err := a.s.limits.enter(call.From(ctx))
 		if err != nil {
 			return a.s.explain(ctx, rpc, err)
 		}
@@ -221,11 +216,11 @@ func (a answers) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(a.s.closing, func() { cancel(errStopping) })()
-		if c := callerOf(ctx); c.attempt != nil {
+		if c := call.From(ctx); c.Attempt != nil {
 			go a.s.endWithAttempt(ctx, c, cancel)
 		}
-		defer a.s.streams.enter(callerOf(ctx), cancel)()
-		defer a.s.endWithCertificate(callerOf(ctx), cancel)()
+		defer a.s.streams.enter(call.From(ctx), cancel)()
+		defer a.s.endWithCertificate(call.From(ctx), cancel)()
 		err = next(ctx, conn)
 		if cause := context.Cause(ctx); err != nil && endsStream(cause) {
 			err = cause

@@ -8,6 +8,7 @@ import (
 
 	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state/hosts"
 )
 
@@ -26,19 +27,19 @@ func (s *Server) closeBeforeEnd(w http.ResponseWriter, r *http.Request) {
 }
 
 // expired refuses a certificate that has ended since the handshake of its connection.
-func (s *Server) expired(c *caller) error {
-	if c.leaf == nil || s.cfg.Clock().Before(c.leaf.NotAfter) {
+func (s *Server) expired(c *call.Caller) error {
+	if c.Leaf == nil || s.cfg.Clock().Before(c.Leaf.NotAfter) {
 		return nil
 	}
-	return hint.New(fmt.Errorf("%w: the certificate of %s %s ended on %s", pki.ErrUntrusted, c.Machine.Role, c.Machine.Name, c.leaf.NotAfter.UTC().Format(time.DateTime)),
+	return hint.New(fmt.Errorf("%w: the certificate of %s %s ended on %s", pki.ErrUntrusted, c.Machine.Role, c.Machine.Name, c.Leaf.NotAfter.UTC().Format(time.DateTime)),
 		hosts.JoinHint(string(c.Machine.Role)))
 }
 
 // endWithCertificate ends a stream with the certificate of the program that reads it, until stop is called.
-func (s *Server) endWithCertificate(c *caller, end context.CancelCauseFunc) (stop func()) {
-	if c.leaf == nil {
+func (s *Server) endWithCertificate(c *call.Caller, end context.CancelCauseFunc) (stop func()) {
+	if c.Leaf == nil {
 		return func() {}
 	}
-	timer := time.AfterFunc(c.leaf.NotAfter.Sub(s.cfg.Clock()), func() { end(s.expired(c)) })
+	timer := time.AfterFunc(c.Leaf.NotAfter.Sub(s.cfg.Clock()), func() { end(s.expired(c)) })
 	return func() { timer.Stop() }
 }

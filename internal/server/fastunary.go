@@ -38,7 +38,7 @@ func fastUnary[Q, A any, PQ interface {
 }, PA interface {
 	*A
 	proto.Message
-}](s *Server, call func(context.Context, PQ) (PA, error), connects http.Handler) http.Handler {
+}](s *Server, handle func(context.Context, PQ) (PA, error), connects http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isPlain(r) {
 			connects.ServeHTTP(w, r)
@@ -54,7 +54,7 @@ func fastUnary[Q, A any, PQ interface {
 		}
 		var answer PA
 		if err = checkEnums(question); err == nil {
-			answer, err = call(r.Context(), question)
+			answer, err = handle(r.Context(), question)
 		}
 		if err == nil {
 			data, err = proto.MarshalOptions{}.MarshalAppend(data[:0], answer)

@@ -6,6 +6,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -24,11 +25,11 @@ type selection struct {
 }
 
 // readFilter reads a filter. The errors are refusals.
-func readFilter(p *greylagv1.Filter, c *caller) (*selection, error) {
+func readFilter(p *greylagv1.Filter, c *call.Caller) (*selection, error) {
 	n := len(p.GetJobs()) + len(p.GetUsers()) + len(p.GetNames()) + len(p.GetStates()) + len(p.GetPartitions()) +
 		len(p.GetAccounts()) + len(p.GetNodes()) + len(p.GetQos())
 	if n > maxWords {
-		return nil, refused(command.InvalidArgument, "", "the filter has %d words: at most %d", n, maxWords)
+		return nil, call.Refuse(command.InvalidArgument, "", "the filter has %d words: at most %d", n, maxWords)
 	}
 	q := &selection{
 		users: set(p.GetUsers()), names: set(p.GetNames()), partitions: set(p.GetPartitions()),
@@ -36,7 +37,7 @@ func readFilter(p *greylagv1.Filter, c *caller) (*selection, error) {
 	}
 	if p.GetMine() {
 		if len(q.users) > 0 && !q.users[c.User.User] {
-			return nil, refused(command.InvalidArgument, "name users, or ask for your own jobs", "the filter wants your own jobs and those of other users only")
+			return nil, call.Refuse(command.InvalidArgument, "name users, or ask for your own jobs", "the filter wants your own jobs and those of other users only")
 		}
 		q.users = set([]string{c.User.User})
 	}
@@ -61,7 +62,7 @@ func readFilter(p *greylagv1.Filter, c *caller) (*selection, error) {
 func (q *selection) readStates(p *greylagv1.Filter) error {
 	if p.GetAllStates() {
 		if len(p.GetStates()) > 0 {
-			return refused(command.InvalidArgument, "", "filter.states and filter.all_states are both set")
+			return call.Refuse(command.InvalidArgument, "", "filter.states and filter.all_states are both set")
 		}
 		q.anyState, q.active, q.finished = true, true, true
 		return nil
@@ -70,7 +71,7 @@ func (q *selection) readStates(p *greylagv1.Filter) error {
 	for _, state := range p.GetStates() {
 		st, err := cluster.ParseJobState(wire.Word(state))
 		if err != nil {
-			return refused(command.InvalidArgument, "", "filter.states: %q is no JobState", wire.Word(state))
+			return call.Refuse(command.InvalidArgument, "", "filter.states: %q is no JobState", wire.Word(state))
 		}
 		if q.states == nil {
 			q.states = make(map[cluster.JobState]bool)
@@ -150,7 +151,7 @@ type visibility struct {
 	redacted *cluster.JobSpec
 }
 
-func newEye(c *caller, v *state.View) *visibility {
+func newEye(c *call.Caller, v *state.View) *visibility {
 	return &visibility{caller: c.Caller, policy: v.Policy()}
 }
 

@@ -6,6 +6,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/schedule/explain"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -13,7 +14,7 @@ import (
 // ForecastJob says when and where a job would start, and submits nothing. It is refused
 // for what a submission would be. Like explanations they are made one at a time.
 func (s *jobService) ForecastJob(ctx context.Context, p *greylagv1.ForecastJobRequest) (*greylagv1.ForecastJobResponse, error) {
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	sub, err := readSubmission(p.GetJob(), c.User.Identity)
 	if err != nil {
 		return nil, err
@@ -23,7 +24,7 @@ func (s *jobService) ForecastJob(ctx context.Context, p *greylagv1.ForecastJobRe
 		return nil, err
 	}
 	inline, large := blobsOf([]wire.Submission{sub}, func([32]byte) bool { return false })
-	cmd := &command.SubmitJobs{Actor: c.actor(), Jobs: []command.Submission{sub.Submission}, Blobs: append(inline, large...)}
+	cmd := &command.SubmitJobs{Actor: c.Actor(), Jobs: []command.Submission{sub.Submission}, Blobs: append(inline, large...)}
 	select {
 	case s.explaining <- struct{}{}:
 		defer func() { <-s.explaining }()

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -13,6 +12,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -35,13 +35,13 @@ func tokenKind(role pki.Role) command.TokenKind {
 // CreateToken makes a one-time join token. It is shown this once: the state keeps
 // its hash.
 func (s *clusterService) CreateToken(ctx context.Context, p *greylagv1.CreateTokenRequest) (*greylagv1.CreateTokenResponse, error) {
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	valid := p.GetValid().AsDuration()
 	if valid == 0 {
 		valid = usualToken
 	}
 	if valid < time.Second || valid > longestToken {
-		return nil, refused(command.InvalidArgument, "", "a join token is valid for 1s to %s, not %s", longestToken, valid)
+		return nil, call.Refuse(command.InvalidArgument, "", "a join token is valid for 1s to %s, not %s", longestToken, valid)
 	}
 	token, hash, err := pki.MintToken(s.cfg.Trust, pki.Role(wire.Word(p.GetKind())), s.cfg.Clock().Add(valid))
 	if err != nil {
@@ -49,13 +49,13 @@ func (s *clusterService) CreateToken(ctx context.Context, p *greylagv1.CreateTok
 	}
 	if holder := (pki.Peer{ClusterID: s.cfg.Trust.ClusterID(), Role: token.Role, Name: p.GetName()}); p.GetName() != "" {
 		if err := holder.Validate(); err != nil {
-			return nil, refused(command.InvalidArgument, "", "%v", err)
+			return nil, call.Refuse(command.InvalidArgument, "", "%v", err)
 		}
 	}
 	// No request id: a repetition mints another token, and one that nobody has
 	// seen opens nothing and expires.
-	if _, _, err := propose[*command.Done](ctx, s.Server, &command.CreateToken{
-		Actor: c.actor(), Hash: cluster.Digest(hash), Kind: tokenKind(token.Role), Expires: cluster.InstantOf(token.Expires),
+	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.CreateToken{
+		Actor: c.Actor(), Hash: cluster.Digest(hash), Kind: tokenKind(token.Role), Expires: cluster.InstantOf(token.Expires),
 		Name: p.GetName(), Replace: p.GetReplace(),
 	}); err != nil {
 		return nil, err
@@ -72,10 +72,10 @@ func (s *clusterService) Join(ctx context.Context, p *greylagv1.JoinRequest) (*g
 	}
 	now := s.cfg.Clock()
 	if !s.cfg.Trust.Holds(token.CA) {
-		return nil, refused(command.Denied, "use it at a controller of the cluster that made it; a token made before the CA was rotated ends with the old CA: make a new one", "the join token is of another cluster")
+		return nil, call.Refuse(command.Denied, "use it at a controller of the cluster that made it; a token made before the CA was rotated ends with the old CA: make a new one", "the join token is of another cluster")
 	}
 	if token.Expired(now) {
-		return nil, refused(command.Denied, "make a new one with gctl cluster token", "the join token expired at %s", token.Expires.UTC().Format(time.RFC3339))
+		return nil, call.Refuse(command.Denied, "make a new one with gctl cluster token", "the join token expired at %s", token.Expires.UTC().Format(time.RFC3339))
 	}
 	if err := s.checkToken(ctx, cluster.Digest(token.Hash())); err != nil {
 		return nil, err
@@ -90,12 +90,12 @@ func (s *clusterService) Join(ctx context.Context, p *greylagv1.JoinRequest) (*g
 		return nil, err
 	}
 	record.Token = token.ID()
-	if _, _, err := propose[*command.Done](ctx, s.Server, &command.UseToken{
+	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.UseToken{
 		Hash: cluster.Digest(token.Hash()), Kind: tokenKind(token.Role), Name: user(p), Certificate: record,
 	}); err != nil {
 		return nil, err
 	}
-	s.log.Info("joined", "token", token.ID(), "role", token.Role, "name", p.GetName(), "from", callerOf(ctx).source)
+	s.log.Info("joined", "token", token.ID(), "role", token.Role, "name", p.GetName(), "from", call.From(ctx).Source)
 	response := &greylagv1.JoinResponse{
 		Certificate: certificate, Ca: s.authorities(token.Role), ClusterId: s.cfg.Trust.ClusterID(),
 		Cluster: s.cfg.State.View().Policy().Cluster,
@@ -123,7 +123,7 @@ func (s *Server) checkToken(ctx context.Context, hash cluster.Digest) error {
 	if s.cfg.State.View().Hosts().HasToken(hash) {
 		return nil
 	}
-	return refused(command.NotFound, "make a new one with gctl cluster token", "the join token is unknown or has expired")
+	return call.Refuse(command.NotFound, "make a new one with gctl cluster token", "the join token is unknown or has expired")
 }
 
 // user is who uses a token up: a host and its request. The same request may come
@@ -148,31 +148,19 @@ func hostsOf(advertise string) []string {
 
 // RenewCertificate exchanges a certificate that is still valid for a newer one of the same holder.
 func (s *clusterService) RenewCertificate(ctx context.Context, p *greylagv1.RenewCertificateRequest) (*greylagv1.RenewCertificateResponse, error) {
-	c := callerOf(ctx)
-	if c.leaf == nil {
-		return nil, refused(command.InvalidArgument, "", "a certificate is renewed over a connection that shows it")
+	c := call.From(ctx)
+	if c.Leaf == nil {
+		return nil, call.Refuse(command.InvalidArgument, "", "a certificate is renewed over a connection that shows it")
 	}
-	certificate, record, err := s.issue(p.GetCsr(), pki.Grant{Peer: c.Machine, Hosts: c.hosts()}, command.CertificateRenewed)
+	certificate, record, err := s.issue(p.GetCsr(), pki.Grant{Peer: c.Machine, Hosts: c.Hosts()}, command.CertificateRenewed)
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := propose[*command.Done](ctx, s.Server, &command.RecordCertificate{
-		Certificate: record, Prior: cluster.InstantOf(pki.Issued(c.leaf)),
+	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.RecordCertificate{
+		Certificate: record, Prior: cluster.InstantOf(pki.Issued(c.Leaf)),
 	}); err != nil {
 		return nil, err
 	}
 	s.log.Info("certificate renewed", "role", c.Machine.Role, "name", c.Machine.Name)
 	return &greylagv1.RenewCertificateResponse{Certificate: certificate}, nil
-}
-
-// hosts are the names and addresses in the certificate that the caller showed.
-func (c *caller) hosts() []string {
-	if c.leaf == nil {
-		return nil
-	}
-	hosts := slices.Clone(c.leaf.DNSNames)
-	for _, ip := range c.leaf.IPAddresses {
-		hosts = append(hosts, ip.String())
-	}
-	return hosts
 }

@@ -11,11 +11,11 @@ import (
 	"net/http/httputil"
 	"time"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
-
-	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/wire"
 )
 
@@ -45,7 +45,7 @@ func (s *Server) leads() bool {
 }
 
 // atLeader answers here when this controller leads, else passes the request on.
-func (s *Server) atLeader(w http.ResponseWriter, r *http.Request, c *caller) {
+func (s *Server) atLeader(w http.ResponseWriter, r *http.Request, c *call.Caller) {
 	if s.leads() {
 		s.mux.ServeHTTP(w, r)
 		return
@@ -97,10 +97,10 @@ func unknownOutcome(err error) error {
 
 // pass sends the request on to the controller at addr and the answer back. After
 // an error nothing has been written.
-func (s *Server) pass(w http.ResponseWriter, r *http.Request, c *caller, addr string, length int64) error {
+func (s *Server) pass(w http.ResponseWriter, r *http.Request, c *call.Caller, addr string, length int64) error {
 	var failed error
 	origin := "-"
-	if (c.User.User == "" || c.attempt != nil) && c.Machine.Role != "" {
+	if (c.User.User == "" || c.Attempt != nil) && c.Machine.Role != "" {
 		origin = string(c.Machine.Role) + "/" + c.Machine.Name
 	}
 	proxy := &httputil.ReverseProxy{
@@ -110,8 +110,8 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, c *caller, addr st
 			p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "https", addr, ""
 			p.Out.ContentLength = length
 			p.Out.Header.Set(forwardedHeader, origin)
-			p.Out.Header.Set(sourceHeader, c.source)
-			setCertificate(p.Out.Header, c.leaf)
+			p.Out.Header.Set(sourceHeader, c.Source)
+			setCertificate(p.Out.Header, c.Leaf)
 		},
 		ModifyResponse: func(response *http.Response) error {
 			response.Header.Set(leaderHeader, addr)

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/greylag/greylag/internal/hint"
+	"github.com/greylag/greylag/internal/server/call"
 )
 
 // limits bound what each caller asks for: the rate of its requests and the number of its open
@@ -45,13 +46,13 @@ const tokensPerRequest = 10
 
 // admit counts one call, or returns an error that says when the caller may make it. A call that costs
 // more than the caller has left is admitted and leaves a debt, so that no call is refused permanently.
-func (l *limits) admit(c *caller, now time.Time) error {
-	if c.unlimited() {
+func (l *limits) admit(c *call.Caller, now time.Time) error {
+	if c.Unlimited() {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key := c.key()
+	key := c.Key()
 	limiter := l.limiters[key]
 	if limiter == nil {
 		l.makeRoom(now)
@@ -63,7 +64,7 @@ func (l *limits) admit(c *caller, now time.Time) error {
 		return tooOften(fmt.Errorf("%w: the limit for %s is %d requests at once and %g a second (limits.burst and limits.requests of this controller): retry in %s",
 			errTooOften, key, l.cfg.Burst, l.cfg.Rate, max(after.Round(time.Millisecond), time.Millisecond)), after)
 	}
-	charge(limiter, c.rpc.Cost*tokensPerRequest, now)
+	charge(limiter, c.RPC.Cost*tokensPerRequest, now)
 	return nil
 }
 
@@ -82,10 +83,10 @@ func charge(limiter *rate.Limiter, n int, now time.Time) {
 
 // jobs counts the n jobs of an accepted submission. For any n, the caller's next call waits about a
 // second at most: the jobs are in the log, and a longer wait would save nothing.
-func (l *limits) jobs(c *caller, n int, now time.Time) {
+func (l *limits) jobs(c *call.Caller, n int, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if limiter := l.limiters[c.key()]; limiter != nil && !c.unlimited() {
+	if limiter := l.limiters[c.Key()]; limiter != nil && !c.Unlimited() {
 		most := max(0, limiter.TokensAt(now)+l.cfg.Rate*tokensPerRequest)
 		charge(limiter, min(n-1, int(most)), now) // the call itself has paid for one
 	}
@@ -107,11 +108,11 @@ func (l *limits) makeRoom(now time.Time) {
 }
 
 // enter counts one stream of the caller until leave is called.
-func (l *limits) enter(c *caller) (leave func(), err error) {
-	if c.unlimited() {
+func (l *limits) enter(c *call.Caller) (leave func(), err error) {
+	if c.Unlimited() {
 		return func() {}, nil
 	}
-	key := c.key()
+	key := c.Key()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.streams[key] >= l.cfg.Streams {

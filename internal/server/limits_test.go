@@ -10,19 +10,20 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/procedure"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // by is a caller with a role who makes a call.
-func by(user string, role command.Role, rpc procedure.Name) *caller {
-	c := &caller{rpc: procedure.Of(rpc)}
+func by(user string, role command.Role, rpc procedure.Name) *call.Caller {
+	c := &call.Caller{RPC: procedure.Of(rpc)}
 	c.User.Identity, c.Role = cluster.Identity{User: user}, role
 	return c
 }
 
 // admitted is how many of n calls at one instant are let in. Those that are not are
 // told when to come again.
-func admitted(t *testing.T, l *limits, c *caller, n int, at time.Time) (in int) {
+func admitted(t *testing.T, l *limits, c *call.Caller, n int, at time.Time) (in int) {
 	t.Helper()
 	for range n {
 		err := l.admit(c, at)
@@ -41,7 +42,7 @@ func TestJobsAreLimitedAsTheirOwners(t *testing.T) {
 	l := newLimits(Limits{Rate: 10, Burst: 20})
 	now := time.Unix(1_800_000_000, 0)
 	inside := by("ann", command.RoleUser, "JobService/GetJob")
-	inside.Machine, inside.attempt = pki.Peer{Role: pki.RoleNode, Name: "n1"}, &auth.Attempt{Job: 12, Number: 1}
+	inside.Machine, inside.Attempt = pki.Peer{Role: pki.RoleNode, Name: "n1"}, &auth.Attempt{Job: 12, Number: 1}
 	if n := admitted(t, l, inside, 15, now); n != 15 {
 		t.Errorf("%d of 15 were let in", n)
 	}
@@ -73,14 +74,14 @@ func TestTenASecond(t *testing.T) {
 	if n := admitted(t, l, ann, 25, now); n != 20 {
 		t.Errorf("%d of 25 at once, want 20", n)
 	}
-	for who, c := range map[string]*caller{
+	for who, c := range map[string]*call.Caller{
 		"another user": by("bob", command.RoleUser, "JobService/SubmitJobs"), "an operator": by("olga", command.RoleOperator, "JobService/SubmitJobs"),
 	} {
 		if n := admitted(t, l, c, 20, now); n != 20 {
 			t.Errorf("%s: %d of 20", who, n)
 		}
 	}
-	node := &caller{rpc: procedure.Of("NodeService/ReportTasks")} // which brings heartbeats, and the ends that are settled
+	node := &call.Caller{RPC: procedure.Of("NodeService/ReportTasks")} // which brings heartbeats, and the ends that are settled
 	node.Machine = pki.Peer{ClusterID: "c", Role: pki.RoleNode, Name: "n1"}
 	if n := admitted(t, l, node, 10_000, now); n != 10_000 {
 		t.Errorf("a node: %d of 10,000", n)
@@ -132,7 +133,9 @@ func TestCostsOfCalls(t *testing.T) {
 func TestManyCallers(t *testing.T) {
 	l := newLimits(Limits{Rate: 10, Burst: 20})
 	now := time.Unix(1_800_000_000, 0)
-	status := func(i int) *caller { return by(fmt.Sprint("user", i), command.RoleUser, "ClusterService/GetStatus") }
+	status := func(i int) *call.Caller {
+		return by(fmt.Sprint("user", i), command.RoleUser, "ClusterService/GetStatus")
+	}
 	for i := range maxLimiters - 1 {
 		admitted(t, l, status(i), 1, now)
 	}

@@ -13,6 +13,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -61,7 +62,7 @@ func readCursor(token string) (cursor, error) {
 		c.after = cluster.JobID(id)
 	}
 	if err != nil {
-		return c, refused(command.InvalidArgument, "pass on next_page_token as it came", "%.40q is not a page token", token)
+		return c, call.Refuse(command.InvalidArgument, "pass on next_page_token as it came", "%.40q is not a page token", token)
 	}
 	return c, nil
 }
@@ -78,7 +79,7 @@ type listing struct {
 
 // newListing prepares to list what p asks for.
 func (s *jobService) newListing(ctx context.Context, p *greylagv1.ListJobsRequest) (*listing, *greylagv1.AsOf, error) {
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	q, err := readFilter(p.GetFilter(), c)
 	if err != nil {
 		return nil, nil, err
@@ -241,7 +242,7 @@ func (s *jobService) ListJobs(ctx context.Context, p *greylagv1.ListJobsRequest)
 func pageSize(p *greylagv1.ListJobsRequest, usual int) (int, error) {
 	size := int(p.GetPageSize())
 	if size < 0 || size > maxPage {
-		return 0, refused(command.InvalidArgument, "", "page size %d: want 0 to %d", size, maxPage)
+		return 0, call.Refuse(command.InvalidArgument, "", "page size %d: want 0 to %d", size, maxPage)
 	}
 	if size == 0 {
 		size = usual
@@ -306,5 +307,5 @@ func (s *jobService) GetJob(ctx context.Context, p *greylagv1.GetJobRequest) (*g
 }
 
 func noSuchJob(ref cluster.JobRef) error {
-	return refused(command.NotFound, "gqueue --states=all lists yours", "no such job: %s", ref)
+	return call.Refuse(command.NotFound, "gqueue --states=all lists yours", "no such job: %s", ref)
 }

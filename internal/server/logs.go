@@ -12,6 +12,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -104,10 +105,10 @@ func (l *logBroker) ask(node, user string, request *greylagv1.LogRequest) (*read
 		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("node "+node+" is not in session with the controllers: its output cannot be read now"))
 	}
 	if d.readers >= maxReaders {
-		return nil, refused(command.Exhausted, "try again later", "node %s has %d log readers already", node, maxReaders)
+		return nil, call.Refuse(command.Exhausted, "try again later", "node %s has %d log readers already", node, maxReaders)
 	}
 	if user != "" && d.users[user] >= maxUserReaders {
-		return nil, refused(command.Exhausted, "end one of them", "user %s reads %d outputs of node %s already", user, maxUserReaders, node)
+		return nil, call.Refuse(command.Exhausted, "end one of them", "user %s reads %d outputs of node %s already", user, maxUserReaders, node)
 	}
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails on Linux
@@ -155,22 +156,22 @@ func (s *jobService) StreamLogs(ctx context.Context, p *greylagv1.StreamLogsRequ
 	switch {
 	case j.Alloc != nil && len(j.Alloc.Nodes) > 0:
 	case j.State.Final():
-		return refused(command.Conflict, "", "job %s has no output: it ended before it started (%s)", j.Ref(), j.State)
+		return call.Refuse(command.Conflict, "", "job %s has no output: it ended before it started (%s)", j.Ref(), j.State)
 	default:
-		return refused(command.Conflict, "gctl logs -f waits for its start, gctl why "+j.Ref().String()+" says what it waits for", "job %s has no output yet: it has not started", j.Ref())
+		return call.Refuse(command.Conflict, "gctl logs -f waits for its start, gctl why "+j.Ref().String()+" says what it waits for", "job %s has no output yet: it has not started", j.Ref())
 	}
 	rank := int(p.GetRank())
 	if p.GetFrom() < 0 {
-		return refused(command.InvalidArgument, "", "from byte %d: want none before the first", p.GetFrom())
+		return call.Refuse(command.InvalidArgument, "", "from byte %d: want none before the first", p.GetFrom())
 	}
 	if p.GetTail() < 0 || p.GetTailLines() < 0 || p.GetTail() > 0 && p.GetTailLines() > 0 {
-		return refused(command.InvalidArgument, "", "the last %d bytes, %d lines: want one of them, and not less than 0", p.GetTail(), p.GetTailLines())
+		return call.Refuse(command.InvalidArgument, "", "the last %d bytes, %d lines: want one of them, and not less than 0", p.GetTail(), p.GetTailLines())
 	}
 	if rank < 0 || rank >= len(j.Alloc.Nodes) {
-		return refused(command.InvalidArgument, "", "job %s has ranks 0 to %d", j.Ref(), len(j.Alloc.Nodes)-1)
+		return call.Refuse(command.InvalidArgument, "", "job %s has ranks 0 to %d", j.Ref(), len(j.Alloc.Nodes)-1)
 	}
 	user := ""
-	if c := callerOf(ctx); !c.unlimited() {
+	if c := call.From(ctx); !c.Unlimited() {
 		user = c.User.User
 	}
 	r, err := s.logs.ask(j.Alloc.Nodes[rank].Node, user, s.logRequest(j, rank, p))
@@ -181,10 +182,10 @@ func (s *jobService) StreamLogs(ctx context.Context, p *greylagv1.StreamLogsRequ
 	err = r.pump(ctx, stream)
 	var told *connect.Error
 	if connect.CodeOf(err) == connect.CodeNotFound && j.State == cluster.Configuring && errors.As(err, &told) {
-		return refused(command.Conflict, "gctl logs -f waits for its start", "job %s has no output yet: its nodes have not begun it (%s)", j.Ref(), told.Message())
+		return call.Refuse(command.Conflict, "gctl logs -f waits for its start", "job %s has no output yet: its nodes have not begun it (%s)", j.Ref(), told.Message())
 	}
 	if connect.CodeOf(err) == connect.CodeNotFound && j.State.Final() && j.Reason == cluster.ReasonLaunchFailed && j.Detail != "" {
-		return refused(command.NotFound, "", "job %s has no output: %s", j.Ref(), j.Detail)
+		return call.Refuse(command.NotFound, "", "job %s has no output: %s", j.Ref(), j.Detail)
 	}
 	return err
 }
@@ -242,7 +243,7 @@ func (s *nodeService) PushLog(ctx context.Context, p *greylagv1.PushLogRequest) 
 		return nil, err
 	}
 	if len(p.GetData()) > maxPiece {
-		return nil, refused(command.InvalidArgument, "", "%d bytes of output at once: at most %d", len(p.GetData()), maxPiece)
+		return nil, call.Refuse(command.InvalidArgument, "", "%d bytes of output at once: at most %d", len(p.GetData()), maxPiece)
 	}
 	r := s.logs.reader(p.GetId(), node)
 	if r == nil {

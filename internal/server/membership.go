@@ -15,6 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 )
 
@@ -30,7 +31,7 @@ var (
 // AddMember makes a controller that has joined a member, and records which host it is.
 func (s *clusterService) AddMember(ctx context.Context, p *greylagv1.AddMemberRequest) (*greylagv1.AddMemberResponse, error) {
 	if p.GetId() == "" || p.GetAddress() == "" {
-		return nil, refused(command.InvalidArgument, "", "a member needs an id and an address")
+		return nil, call.Refuse(command.InvalidArgument, "", "a member needs an id and an address")
 	}
 	if err := s.catchUp(ctx); err != nil { // an earlier leader may have removed it
 		return nil, err
@@ -42,12 +43,12 @@ func (s *clusterService) AddMember(ctx context.Context, p *greylagv1.AddMemberRe
 	if err != nil {
 		return nil, s.memberError(ctx, err)
 	}
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	if c.User.User == "" && c.Machine.Name != name {
 		return nil, errNotItself
 	}
 	if m, known := s.cfg.State.View().Hosts().Controller(p.GetId()); !known || m.Name != name {
-		if _, _, err := propose[*command.Done](ctx, s.Server, &command.RecordMember{Actor: c.actor(), ID: p.GetId(), Name: name}); err != nil {
+		if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.RecordMember{Actor: c.Actor(), ID: p.GetId(), Name: name}); err != nil {
 			return nil, err
 		}
 	}
@@ -121,7 +122,7 @@ func (s *Server) retire(ctx context.Context, id string) error {
 	case m.Retired != 0:
 		return nil
 	}
-	_, _, err := propose[*command.Done](ctx, s, &command.RetireMember{Actor: callerOf(ctx).actor(), ID: id})
+	_, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.RetireMember{Actor: call.From(ctx).Actor(), ID: id})
 	return err
 }
 
@@ -134,7 +135,7 @@ func (s *Server) memberError(ctx context.Context, err error) error {
 	taken, isTaken := errors.AsType[*raftlog.AddressError](err)
 	switch {
 	case errors.Is(err, raftlog.ErrRetired):
-		gone := s.explain(ctx, string(callerOf(ctx).rpc.Name), refused(command.Conflict, command.RejoinHint, "%s", plain(err)))
+		gone := s.explain(ctx, string(call.From(ctx).RPC.Name), call.Refuse(command.Conflict, command.RejoinHint, "%s", plain(err)))
 		gone.Meta().Set(codeHeader, client.CodeRemoved)
 		return gone
 	case errors.Is(err, raftlog.ErrLastVoter), errors.Is(err, raftlog.ErrOnlyVoter):
@@ -149,7 +150,7 @@ func (s *Server) memberError(ctx context.Context, err error) error {
 	if codes(err) == connect.CodeNotFound {
 		code = command.NotFound
 	}
-	return refused(code, hint, "%s", plain(err))
+	return call.Refuse(code, hint, "%s", plain(err))
 }
 
 // isMember reports whether a controller of that host name belongs to the cluster. If this
@@ -189,12 +190,12 @@ func (s *Server) serves(p *procedure.Procedure) error {
 
 // checkPeer refuses calls from a controller that is not a member: those of PeerService and
 // those that it forwards.
-func (s *Server) checkPeer(ctx context.Context, c *caller) error {
-	between := c.passed || c.rpc.BetweenControllers()
+func (s *Server) checkPeer(ctx context.Context, c *call.Caller) error {
+	between := c.Passed || c.RPC.BetweenControllers()
 	switch {
-	case !between || c.via.Role != pki.RoleController || s.isMember(ctx, c.via.Name):
+	case !between || c.Via.Role != pki.RoleController || s.isMember(ctx, c.Via.Name):
 		return nil
-	case c.passed: // its caller can ask another controller
+	case c.Passed: // its caller can ask another controller
 		return errPassedOn
 	}
 	return errOutsider

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -13,58 +12,10 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/greylag/greylag/internal/auth"
-	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/procedure"
+	"github.com/greylag/greylag/internal/server/call"
 )
-
-// caller is who makes a call and what it is.
-type caller struct {
-	auth.Caller
-	rpc    *procedure.Procedure
-	source string            // address the call came from
-	leaf   *x509.Certificate // that the caller's own connection showed; nil for none
-	// attempt is the run of a job that a node passes the call on for. Machine is that node, and
-	// User the job's owner. nil for other calls.
-	attempt *auth.Attempt
-	via     pki.Peer // the program at the other end of the connection
-	passed  bool     // via is a controller that passes the call on
-}
-
-// key names the caller where calls are counted.
-func (c *caller) key() string {
-	switch {
-	case c.User.User != "":
-		return "user " + c.User.User
-	case c.Machine.Role != "":
-		return c.Caller.String()
-	}
-	return "from " + c.source
-}
-
-// unlimited callers keep the cluster going.
-func (c *caller) unlimited() bool {
-	if c.User.User != "" {
-		return c.Role >= command.RoleOperator
-	}
-	return c.Machine.Role != ""
-}
-
-// actor is the caller as commands name it.
-func (c *caller) actor() command.Actor {
-	return command.Actor{Identity: c.User.Identity, Role: c.Role, Source: c.source}
-}
-
-type callerKey struct{}
-
-// callerOf is who made the call that ctx belongs to.
-func callerOf(ctx context.Context) *caller {
-	c, _ := ctx.Value(callerKey{}).(*caller)
-	if c == nil {
-		return &caller{rpc: procedure.Of("")} // which no caller may call
-	}
-	return c
-}
 
 // Headers between controllers: whose request one passes on to the leader. They
 // count from controllers only.
@@ -88,14 +39,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out := &answer{ResponseWriter: w}
 	defer s.recover(out, r)
 	s.closeBeforeEnd(out, r)
-	var c *caller
+	var c *call.Caller
 	rpc := procedure.Of(procedure.Name(name))
 	err := s.serves(rpc)
 	if err == nil {
 		c, err = s.identify(r, rpc)
 	}
 	if err == nil {
-		err = auth.Allow(c.Caller, c.rpc, auth.Own) // what is another's the handler asks about
+		err = auth.Allow(c.Caller, c.RPC, auth.Own) // what is another's the handler asks about
 	}
 	if err == nil {
 		err = s.checkPeer(r.Context(), c)
@@ -110,7 +61,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(out, r, err)
 		return
 	}
-	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
+	r = r.WithContext(call.With(r.Context(), c))
 	body, err := s.admitBody(out, r, c)
 	if err != nil {
 		s.refuse(out, r, err)
@@ -118,7 +69,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer body.release()
 	r.Body = body
-	if s.passedOn(c.rpc) {
+	if s.passedOn(c.RPC) {
 		s.atLeader(out, r, c)
 		return
 	}
@@ -163,11 +114,11 @@ func (s *Server) recover(w *answer, r *http.Request) {
 }
 
 // identify tells who calls, from the connection and the token.
-func (s *Server) identify(r *http.Request, rpc *procedure.Procedure) (*caller, error) {
-	c := &caller{rpc: rpc, source: hostOf(r.RemoteAddr)}
+func (s *Server) identify(r *http.Request, rpc *procedure.Procedure) (*call.Caller, error) {
+	c := &call.Caller{RPC: rpc, Source: hostOf(r.RemoteAddr)}
 	if r.TLS != nil {
 		if peer, ok := s.cfg.Trust.PeerOf(r.TLS); ok {
-			c.Machine, c.via, c.leaf = peer, peer, r.TLS.PeerCertificates[0]
+			c.Machine, c.Via, c.Leaf = peer, peer, r.TLS.PeerCertificates[0]
 		}
 	}
 	err := s.expired(c)
@@ -175,7 +126,7 @@ func (s *Server) identify(r *http.Request, rpc *procedure.Procedure) (*caller, e
 		err = s.checkCertificates(c)
 	}
 	switch {
-	case err != nil && c.via.Role == pki.RoleController && r.Header.Get(forwardedHeader) != "":
+	case err != nil && c.Via.Role == pki.RoleController && r.Header.Get(forwardedHeader) != "":
 		return nil, errPassedOn
 	case err == nil:
 		err = s.originate(r, c)
@@ -206,7 +157,7 @@ func (s *Server) identify(r *http.Request, rpc *procedure.Procedure) (*caller, e
 }
 
 // originate sets the caller to the program whose call a controller forwards.
-func (s *Server) originate(r *http.Request, c *caller) error {
+func (s *Server) originate(r *http.Request, c *call.Caller) error {
 	origin := r.Header.Get(forwardedHeader)
 	if origin == "" || c.Machine.Role != pki.RoleController {
 		r.Header.Del(forwardedHeader)
@@ -216,8 +167,8 @@ func (s *Server) originate(r *http.Request, c *caller) error {
 	if err != nil {
 		return err
 	}
-	c.Machine, c.leaf = originOf(origin, c.Machine.ClusterID), leaf
-	c.source, c.passed = r.Header.Get(sourceHeader), true
+	c.Machine, c.Leaf = originOf(origin, c.Machine.ClusterID), leaf
+	c.Source, c.Passed = r.Header.Get(sourceHeader), true
 	if leaf == nil {
 		return nil
 	}

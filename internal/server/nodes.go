@@ -13,6 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -26,7 +27,7 @@ const heartbeat = 5 * time.Second
 
 // node is the node that calls, when this controller leads.
 func (s *nodeService) node(ctx context.Context) (string, error) {
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	if c.Machine.Role != pki.RoleNode || c.User.User != "" {
 		return "", connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s is not a node", c))
 	}
@@ -42,17 +43,17 @@ func (s *nodeService) RegisterNode(ctx context.Context, p *greylagv1.RegisterNod
 	if err != nil {
 		return nil, err
 	}
-	cmd, err := wire.ReadRegistration(p, name, callerOf(ctx).source)
+	cmd, err := wire.ReadRegistration(p, name, call.From(ctx).Source)
 	if err != nil {
 		return nil, err
 	}
-	if leaf := callerOf(ctx).leaf; leaf != nil {
+	if leaf := call.From(ctx).Leaf; leaf != nil {
 		cmd.Issued = cluster.InstantOf(pki.Issued(leaf))
 	}
 	if n, ok := s.cfg.State.View().Node(name); ok && n.BootID != cmd.Node.BootID && s.logs.inSession(name) {
 		// A host that was started anew comes in when the connection of its former
 		// life is given up, half a minute after it at most.
-		return nil, refused(command.Conflict, "join one of them again under a name of its own: gctl join",
+		return nil, call.Refuse(command.Conflict, "join one of them again under a name of its own: gctl join",
 			"node %s is in session from %s under another boot id: two hosts use this name, or this one was just started anew", name, n.Address)
 	}
 	// A clock that is behind cannot be told from a request that waited for a leader: the node
@@ -60,7 +61,7 @@ func (s *nodeService) RegisterNode(ctx context.Context, p *greylagv1.RegisterNod
 	if ahead := p.GetClock().AsTime().Sub(s.cfg.Clock()); p.GetClock() != nil && ahead > 5*time.Second {
 		s.log.Warn("the clock of a node is ahead of this controller's", "node", name, "by", ahead)
 	}
-	answer, _, err := propose[*command.Registered](ctx, s.Server, cmd)
+	answer, _, err := call.Propose[*command.Registered](ctx, s.cfg.Leader, cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func (s *nodeService) ReportTasks(ctx context.Context, p *greylagv1.ReportTasksR
 			return &greylagv1.ReportTasksResponse{Index: v.Index()}, nil
 		}
 	}
-	_, index, err := propose[*command.Done](ctx, s.Server, report)
+	_, index, err := call.Propose[*command.Done](ctx, s.cfg.Leader, report)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +109,7 @@ func (s *nodeService) GetContent(ctx context.Context, p *greylagv1.GetContentReq
 	}
 	var d cluster.Digest
 	if copy(d[:], p.GetDigest()) != len(d) || len(p.GetDigest()) != len(d) {
-		return nil, refused(command.InvalidArgument, "", "a digest has %d bytes, this one %d", len(d), len(p.GetDigest()))
+		return nil, call.Refuse(command.InvalidArgument, "", "a digest has %d bytes, this one %d", len(d), len(p.GetDigest()))
 	}
 	for j := range s.cfg.State.View().OnNode(name) {
 		if j.Spec.Script == d || j.Spec.Environment == d {
@@ -123,7 +124,7 @@ func (s *nodeService) GetContent(ctx context.Context, p *greylagv1.GetContentReq
 			return &greylagv1.GetContentResponse{Content: content}, err
 		}
 	}
-	return nil, refused(command.NotFound, "", "no task of node %s needs %s", name, d)
+	return nil, call.Refuse(command.NotFound, "", "no task of node %s needs %s", name, d)
 }
 
 // WatchTasks sends the full set of tasks that should be on the node, now and after each
@@ -184,7 +185,7 @@ type wanted struct {
 func (w *wanted) tell(v *state.View) error {
 	n, ok := v.Node(w.node)
 	if !ok || n.Epoch != w.epoch {
-		return refused(command.Conflict, "", "node %s has registered under another epoch", w.node)
+		return call.Refuse(command.Conflict, "", "node %s has registered under another epoch", w.node)
 	}
 	var tasks []*greylagv1.WantedTask
 	var h maphash.Hash

@@ -7,6 +7,7 @@ import (
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -48,14 +49,14 @@ func (s *peerService) ListFinishedJobs(_ context.Context, p *greylagv1.ListFinis
 // be asked for again.
 func (s *peerService) GetBlobs(_ context.Context, p *greylagv1.GetBlobsRequest) (*greylagv1.GetBlobsResponse, error) {
 	if len(p.GetDigests()) > maxBlobs {
-		return nil, refused(command.InvalidArgument, "", "%d digests: at most %d", len(p.GetDigests()), maxBlobs)
+		return nil, call.Refuse(command.InvalidArgument, "", "%d digests: at most %d", len(p.GetDigests()), maxBlobs)
 	}
 	response := &greylagv1.GetBlobsResponse{Contents: make([][]byte, len(p.GetDigests()))}
 	size := 0
 	for i, digest := range p.GetDigests() {
 		var d cluster.Digest
 		if len(digest) != len(d) {
-			return nil, refused(command.InvalidArgument, "", "a digest has %d bytes", len(d))
+			return nil, call.Refuse(command.InvalidArgument, "", "a digest has %d bytes", len(d))
 		}
 		copy(d[:], digest)
 		content, _, err := s.cfg.Archive.Blob(d)
@@ -74,7 +75,7 @@ func (s *peerService) GetBlobs(_ context.Context, p *greylagv1.GetBlobsRequest) 
 func (s *peerService) ListJournalRows(_ context.Context, p *greylagv1.ListJournalRowsRequest) (*greylagv1.ListJournalRowsResponse, error) {
 	j, known := archive.JournalOf(p.GetJournal())
 	if !known {
-		return nil, refused(command.InvalidArgument, "", "there is no journal %d", p.GetJournal())
+		return nil, call.Refuse(command.InvalidArgument, "", "there is no journal %d", p.GetJournal())
 	}
 	rows, err := s.cfg.Archive.Rows(j, p.GetFrom(), min(max(int(p.GetLimit()), 0), maxRecords))
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/schedule/explain"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -27,7 +28,7 @@ func (s *clusterService) GetPlan(ctx context.Context, p *greylagv1.GetPlanReques
 			return nil, err
 		}
 	}
-	eye := newEye(callerOf(ctx), v)
+	eye := newEye(call.From(ctx), v)
 	var jobs []*cluster.Job
 	for j := range v.Jobs(0) {
 		switch {

@@ -10,6 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/clusterdoc"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/call"
 )
 
 // maxPolicy bounds a policy's text.
@@ -30,12 +31,12 @@ func (s *clusterService) GetPolicy(ctx context.Context, p *greylagv1.GetPolicyRe
 
 // SetPolicy replaces the policy, or with DryRun only says what would change.
 func (s *clusterService) SetPolicy(ctx context.Context, p *greylagv1.SetPolicyRequest) (*greylagv1.SetPolicyResponse, error) {
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	if len(p.GetToml()) > maxPolicy {
-		return nil, refused(command.InvalidArgument, "", "the policy has %d bytes: at most %d", len(p.GetToml()), maxPolicy)
+		return nil, call.Refuse(command.InvalidArgument, "", "the policy has %d bytes: at most %d", len(p.GetToml()), maxPolicy)
 	}
 	if strings.TrimSpace(p.GetToml()) == "" { // every key would go back to its default
-		return nil, refused(command.InvalidArgument, "start from the output of gctl show policy", "the policy is empty")
+		return nil, call.Refuse(command.InvalidArgument, "start from the output of gctl show policy", "the policy is empty")
 	}
 	name := cmp.Or(p.GetName(), "policy")
 	next, err := clusterdoc.ReadPolicy(name, []byte(p.GetToml()))
@@ -43,7 +44,7 @@ func (s *clusterService) SetPolicy(ctx context.Context, p *greylagv1.SetPolicyRe
 		return nil, err
 	}
 	if auth.RoleOf(&next, c.User.Identity) < command.RoleAdmin {
-		return nil, refused(command.InvalidArgument, "let admins name you as well; another of them can take you off the list",
+		return nil, call.Refuse(command.InvalidArgument, "let admins name you as well; another of them can take you off the list",
 			"%s would be no administrator under this policy, and could not take it back", c.User.User)
 	}
 	v, _, err := s.fresh(ctx, nil)
@@ -69,21 +70,17 @@ func (s *clusterService) SetPolicy(ctx context.Context, p *greylagv1.SetPolicyRe
 		response.Warnings = append(response.Warnings, w.String())
 	}
 	if p.GetExpectVersion() != 0 && p.GetExpectVersion() != now.Version {
-		return nil, refused(command.Conflict, "edit the present one, gctl show policy, or put yours over it: gctl apply --force", "the policy is at version %d, not %d: it was changed meanwhile", now.Version, p.GetExpectVersion())
+		return nil, call.Refuse(command.Conflict, "edit the present one, gctl show policy, or put yours over it: gctl apply --force", "the policy is at version %d, not %d: it was changed meanwhile", now.Version, p.GetExpectVersion())
 	}
 	if p.GetDryRun() {
 		return response, nil
 	}
-	payload, err := payloadOf(p)
+	id, err := c.Identify(p)
 	if err != nil {
 		return nil, err
 	}
-	id, err := requestID(c, p.GetRequestId(), 0, payload)
-	if err != nil {
-		return nil, err
-	}
-	done, _, err := propose[*command.Done](ctx, s.Server, &command.ApplyPolicy{
-		Request: id, Actor: c.actor(), Policy: next, Expect: p.GetExpectVersion(),
+	done, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.ApplyPolicy{
+		Request: id, Actor: c.Actor(), Policy: next, Expect: p.GetExpectVersion(),
 	})
 	if err != nil {
 		return nil, err

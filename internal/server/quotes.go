@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -24,7 +25,7 @@ func inAll(q *state.Quoted, subs []command.Submission) string {
 }
 
 // quoted is what jobs would set aside. One is made at a time.
-func (s *Server) quoted(ctx context.Context, v *state.View, c *caller, subs []command.Submission) (state.Quoted, error) {
+func (s *Server) quoted(ctx context.Context, v *state.View, c *call.Caller, subs []command.Submission) (state.Quoted, error) {
 	select {
 	case s.explaining <- struct{}{}:
 		defer func() { <-s.explaining }()
@@ -35,7 +36,7 @@ func (s *Server) quoted(ctx context.Context, v *state.View, c *caller, subs []co
 }
 
 // unpaidArray adds to the refusal of an array that cannot be paid for what all of it comes to.
-func (s *Server) unpaidArray(ctx context.Context, c *caller, subs []command.Submission, err error) error {
+func (s *Server) unpaidArray(ctx context.Context, c *call.Caller, subs []command.Submission, err error) error {
 	v := s.cfg.State.View()
 	var r *command.Refusal
 	if !errors.As(err, &r) || r.Code != command.Exhausted || len(subs) != 1 || len(subs[0].Array) == 0 || !v.Policy().Credits.On {

@@ -13,6 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/report/tally"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -35,7 +36,7 @@ const reportPage = 500
 // asking is one question about periods.
 type asking struct {
 	server *Server
-	caller *caller
+	caller *call.Caller
 	bounds []cluster.Instant
 	grace  time.Duration
 	asOf   *greylagv1.AsOf
@@ -51,7 +52,7 @@ func (s *reportService) ask(ctx context.Context, p *greylagv1.Periods) (*asking,
 	if err != nil {
 		return nil, err
 	}
-	return &asking{server: s.Server, caller: callerOf(ctx), bounds: bounds, grace: grace, asOf: asOf, view: v}, nil
+	return &asking{server: s.Server, caller: call.From(ctx), bounds: bounds, grace: grace, asOf: asOf, view: v}, nil
 }
 
 func (q *asking) end() cluster.Instant { return q.bounds[len(q.bounds)-1] }

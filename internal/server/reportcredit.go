@@ -12,6 +12,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/report/tally"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -228,7 +229,7 @@ func (s *reportService) GetStanding(ctx context.Context, p *greylagv1.GetStandin
 	if err != nil {
 		return nil, err
 	}
-	q := &asking{server: s.Server, caller: callerOf(ctx), view: v}
+	q := &asking{server: s.Server, caller: call.From(ctx), view: v}
 	now, ledger := q.now(), v.Credits()
 	out := &greylagv1.GetStandingResponse{AsOf: asOf}
 	for id, n := range ledger.Nodes() {

@@ -7,6 +7,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -59,7 +60,7 @@ func (s *jobService) ended(ctx context.Context, o *greylagv1.Outcome) (*cluster.
 		return nil, err
 	}
 	j, err := find(v, s.cfg.Archive, ids[0])
-	if err != nil || j == nil || !j.State.Final() || auth.OwnershipOf(callerOf(ctx).Caller, j.Spec.Owner) != auth.Own {
+	if err != nil || j == nil || !j.State.Final() || auth.OwnershipOf(call.From(ctx).Caller, j.Spec.Owner) != auth.Own {
 		return nil, err
 	}
 	return j, nil
@@ -67,7 +68,7 @@ func (s *jobService) ended(ctx context.Context, o *greylagv1.Outcome) (*cluster.
 
 // resubmit submits an ended job again; a repeated request does so only once.
 func (s *jobService) resubmit(ctx context.Context, request string, part int, j *cluster.Job) (cluster.JobID, error) {
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	spec := *j.Spec
 	spec.Owner = c.User.Identity
 	spec.ArraySize, spec.ArrayLimit, spec.Depends = 0, 0, nil
@@ -84,7 +85,7 @@ func (s *jobService) resubmit(ctx context.Context, request string, part int, j *
 	if err != nil {
 		return 0, err
 	}
-	if cmd.Request, err = requestID(c, request, part, []byte("requeue "+j.ID.String())); err != nil {
+	if cmd.Request, err = c.RequestID(request, part, []byte("requeue "+j.ID.String())); err != nil {
 		return 0, err
 	}
 	answer, err := s.submit(ctx, cmd, subs)

@@ -10,6 +10,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/state/hosts"
 	"github.com/greylag/greylag/internal/wire"
@@ -29,7 +30,7 @@ func (s *clusterService) ListAuthorities(ctx context.Context, _ *greylagv1.ListA
 	if _, _, err := s.fresh(ctx, nil); err != nil {
 		return nil, err
 	}
-	return &greylagv1.ListAuthoritiesResponse{Ca: s.authorities(callerOf(ctx).Machine.Role)}, nil
+	return &greylagv1.ListAuthoritiesResponse{Ca: s.authorities(call.From(ctx).Machine.Role)}, nil
 }
 
 // GetAuthority returns the CAs of this controller and the private keys that it has.
@@ -43,15 +44,12 @@ func (s *peerService) GetAuthority(context.Context, *greylagv1.GetAuthorityReque
 
 // RotateAuthority carries out one step of a rotation of the CA.
 func (s *clusterService) RotateAuthority(ctx context.Context, p *greylagv1.RotateAuthorityRequest) (*greylagv1.RotateAuthorityResponse, error) {
-	c := callerOf(ctx)
-	payload, err := payloadOf(p)
+	c := call.From(ctx)
+	id, err := c.Identify(p)
 	if err != nil {
 		return nil, err
 	}
-	step := &command.RotateCA{Actor: c.actor(), Force: p.GetForce()}
-	if step.Request, err = requestID(c, p.GetRequestId(), 0, payload); err != nil {
-		return nil, err
-	}
+	step := &command.RotateCA{Request: id, Actor: c.Actor(), Force: p.GetForce()}
 	switch p.GetStep() {
 	case greylagv1.RotationStep_ROTATION_STEP_BEGIN:
 		step.Step = command.BeginRotation
@@ -71,7 +69,7 @@ func (s *clusterService) RotateAuthority(ctx context.Context, p *greylagv1.Rotat
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := propose[*command.Done](ctx, s.Server, step); err != nil {
+	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, step); err != nil {
 		return nil, err
 	}
 	s.log.Warn("rotation of the CA", "step", wire.Word(p.GetStep()), "by", c.User.User)
@@ -115,7 +113,7 @@ func (s *Server) checkControllers(ctx context.Context, r hosts.Rotation) error {
 		}
 	}
 	if len(late) > 0 {
-		return refused(command.Conflict, "start them and try again in some seconds, or remove them: gctl cluster remove ID",
+		return call.Refuse(command.Conflict, "start them and try again in some seconds, or remove them: gctl cluster remove ID",
 			"these controllers do not hold the new CA yet: %s", strings.Join(late, ", "))
 	}
 	return nil
@@ -129,7 +127,7 @@ func (s *Server) completeRotation() {
 	}
 	ctx, cancel := context.WithTimeout(s.closing, leaderTime)
 	defer cancel()
-	if _, _, err := propose[*command.Done](ctx, s, &command.RotateCA{Step: command.CompleteRotation}); err != nil {
+	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.RotateCA{Step: command.CompleteRotation}); err != nil {
 		s.log.Debug("rotation of the CA not completed", "err", err)
 		return
 	}

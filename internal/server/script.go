@@ -6,6 +6,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -13,7 +14,7 @@ import (
 // private returns a job of which the caller wants something that is not for all
 // eyes.
 func (s *jobService) private(ctx context.Context, word string) (*cluster.Job, error) {
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	ref, err := wire.ReadRef(word)
 	if err != nil {
 		return nil, err
@@ -36,8 +37,8 @@ func (s *jobService) private(ctx context.Context, word string) (*cluster.Job, er
 	if j == nil || auth.ViewOf(v.Policy(), c.Caller, j.Spec.Owner) == auth.Hidden {
 		return nil, noSuchJob(ref)
 	}
-	if err := auth.Allow(c.Caller, c.rpc, auth.OwnershipOf(c.Caller, j.Spec.Owner)); err != nil {
-		return nil, refused(command.Denied, "its owner and the cluster's operators may see its script and its output", "job %s belongs to %s", j.Ref(), j.Spec.Owner.User)
+	if err := auth.Allow(c.Caller, c.RPC, auth.OwnershipOf(c.Caller, j.Spec.Owner)); err != nil {
+		return nil, call.Refuse(command.Denied, "its owner and the cluster's operators may see its script and its output", "job %s belongs to %s", j.Ref(), j.Spec.Owner.User)
 	}
 	return j, nil
 }
@@ -66,7 +67,7 @@ func (s *Server) blob(d cluster.Digest) ([]byte, error) {
 	}
 	content, ok, err := s.cfg.Archive.Blob(d)
 	if err == nil && !ok {
-		err = refused(command.NotFound, "scripts of jobs that ended long ago are deleted; where this job has not, ask again in a minute: this controller may be catching up", "content %s is not on this controller", d)
+		err = call.Refuse(command.NotFound, "scripts of jobs that ended long ago are deleted; where this job has not, ask again in a minute: this controller may be catching up", "content %s is not on this controller", d)
 	}
 	return content, err
 }

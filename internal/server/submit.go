@@ -10,6 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/image"
 	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -23,9 +24,9 @@ const maxSubmit = 10_000
 
 // SubmitJobs stores jobs, all of them or none.
 func (s *jobService) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequest) (*greylagv1.SubmitJobsResponse, error) {
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	if n := len(p.GetJobs()); n == 0 || n > maxSubmit {
-		return nil, refused(command.InvalidArgument, "", "%d jobs to submit: want 1 to %d in one request", n, maxSubmit)
+		return nil, call.Refuse(command.InvalidArgument, "", "%d jobs to submit: want 1 to %d in one request", n, maxSubmit)
 	}
 	if err := s.room(); err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func (s *Server) room() error {
 	case !s.cfg.Members.DiskLow():
 		return nil
 	case s.cfg.Members.NoVoterHasSpace():
-		return refused(command.Exhausted, "an administrator has to free space in the controllers' data_dir", "the disks of the controllers are nearly full: no jobs are taken")
+		return call.Refuse(command.Exhausted, "an administrator has to free space in the controllers' data_dir", "the disks of the controllers are nearly full: no jobs are taken")
 	}
 	return raftlog.ErrNotLeader
 }
@@ -76,7 +77,7 @@ func (s *Server) room() error {
 func readSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (wire.Submission, error) {
 	if name := p.GetImage(); name != "" {
 		if _, err := image.Parse(name); err != nil {
-			return wire.Submission{}, refused(command.InvalidArgument,
+			return wire.Submission{}, call.Refuse(command.InvalidArgument,
 				"write registry/name:tag, in lower case, or oci-archive:/path/image.tar", "image %v", err)
 		}
 	}
@@ -98,7 +99,7 @@ func enoughMemory(r *cluster.Request) error {
 	if most == 0 || most >= leastMemory {
 		return nil
 	}
-	return refused(command.InvalidArgument, "ask for more with --mem; a number alone is MiB",
+	return call.Refuse(command.InvalidArgument, "ask for more with --mem; a number alone is MiB",
 		"%s of memory on a node is too little to start a task: at least %s", most, leastMemory)
 }
 
@@ -164,18 +165,18 @@ func ofJob(err error, i, of int) error {
 
 // submission makes the command without its blobs. The digests in the
 // specifications stand for the contents where requests are compared.
-func submission(c *caller, id string, subs []wire.Submission) (*command.SubmitJobs, error) {
+func submission(c *call.Caller, id string, subs []wire.Submission) (*command.SubmitJobs, error) {
 	cmd := &command.SubmitJobs{Jobs: make([]command.Submission, len(subs))}
 	for i := range subs {
 		cmd.Jobs[i] = subs[i].Submission
 	}
 	payload := command.Encode(cmd)
 	if len(payload) > maxEntry {
-		return nil, refused(command.InvalidArgument, "submit them in several requests, or as an array", "the request is too large: %d bytes without scripts, at most %d", len(payload), maxEntry)
+		return nil, call.Refuse(command.InvalidArgument, "submit them in several requests, or as an array", "the request is too large: %d bytes without scripts, at most %d", len(payload), maxEntry)
 	}
 	var err error
-	cmd.Request, err = requestID(c, id, 0, payload)
-	cmd.Actor = c.actor()
+	cmd.Request, err = c.RequestID(id, 0, payload)
+	cmd.Actor = c.Actor()
 	return cmd, err
 }
 
@@ -195,7 +196,7 @@ func (s *jobService) submit(ctx context.Context, cmd *command.SubmitJobs, subs [
 		if err := s.attach(ctx, cmd, subs, has); err != nil {
 			return nil, err
 		}
-		answer, _, err := propose[*command.Submitted](ctx, s.Server, cmd)
+		answer, _, err := call.Propose[*command.Submitted](ctx, s.cfg.Leader, cmd)
 		var r *command.Refusal
 		if errors.As(err, &r) && r.Code == command.Incomplete && tries == 0 {
 			has = func([32]byte) bool { return false }

@@ -6,6 +6,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 )
@@ -26,11 +27,11 @@ func (s *clusterService) GetTopology(ctx context.Context, p *greylagv1.GetTopolo
 // SetTopology replaces the fabric, or with DryRun only says whether it is one and
 // where nodes disagree with it.
 func (s *clusterService) SetTopology(ctx context.Context, p *greylagv1.SetTopologyRequest) (*greylagv1.SetTopologyResponse, error) {
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	switches := wire.ReadSwitches(p.GetSwitches())
 	tree, err := state.GrowTopology(switches)
 	if err != nil {
-		return nil, refused(command.InvalidArgument, "", "topology: %s", state.ShortFaults(err))
+		return nil, call.Refuse(command.InvalidArgument, "", "topology: %s", state.ShortFaults(err))
 	}
 	v, _, err := s.fresh(ctx, nil)
 	if err != nil {
@@ -43,16 +44,12 @@ func (s *clusterService) SetTopology(ctx context.Context, p *greylagv1.SetTopolo
 	if p.GetDryRun() {
 		return response, nil
 	}
-	payload, err := payloadOf(p)
+	id, err := c.Identify(p)
 	if err != nil {
 		return nil, err
 	}
-	id, err := requestID(c, p.GetRequestId(), 0, payload)
-	if err != nil {
-		return nil, err
-	}
-	done, _, err := propose[*command.Done](ctx, s.Server, &command.SetTopology{
-		Request: id, Actor: c.actor(), Switches: switches, Expect: p.GetExpectVersion(),
+	done, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.SetTopology{
+		Request: id, Actor: c.Actor(), Switches: switches, Expect: p.GetExpectVersion(),
 	})
 	if err != nil {
 		return nil, err

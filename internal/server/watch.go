@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -27,7 +28,7 @@ type watcher struct {
 
 // WatchJobs sends each change of the chosen jobs, first the present state of each.
 func (s *jobService) WatchJobs(ctx context.Context, p *greylagv1.WatchJobsRequest, stream *connect.ServerStream[greylagv1.WatchJobsResponse]) error {
-	c := callerOf(ctx)
+	c := call.From(ctx)
 	changes := s.cfg.Subscribe("") // before the first view: nothing is missed between
 	defer changes.Close()
 	l, _, err := s.newListing(ctx, &greylagv1.ListJobsRequest{Filter: p.GetFilter()})

@@ -6,6 +6,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/schedule/explain"
+	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -26,7 +27,7 @@ func (s *clusterService) ExplainJob(ctx context.Context, p *greylagv1.ExplainJob
 	if err != nil {
 		return nil, err
 	}
-	eye := newEye(callerOf(ctx), v)
+	eye := newEye(call.From(ctx), v)
 	if job == nil || eye.see(job) == nil {
 		return nil, noSuchJob(ref)
 	}
