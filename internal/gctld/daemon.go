@@ -18,6 +18,7 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server"
+	"github.com/greylag/greylag/internal/server/limits"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/version"
 )
@@ -81,9 +82,9 @@ func (d *Daemon) assemble() {
 		Replica: d.store.replica, Archive: d.store.archive, Logger: d.log,
 		Keep: archive.Keep{Age: d.cfg.Archive.ScriptsKeep, Bytes: int64(d.cfg.Archive.ScriptsSize)},
 	}
-	limits := d.cfg.Limits
+	limit := d.cfg.Limits
 	d.server = server.New(server.Config{
-		Limits: server.Limits{Rate: float64(limits.Requests), Burst: limits.Burst, Streams: limits.Streams, ReadTimeout: limits.ReadTimeout},
+		Limits: limits.Config{Rate: float64(limit.Requests), Burst: limit.Burst, Streams: limit.Streams, ReadTimeout: limit.ReadTimeout},
 		ID:     d.store.log.Status().ID, State: d.store.replica, Leader: d.loops, Log: d.store.log,
 		Members: d.store.log, Archive: d.store.archive, Peers: d.peers,
 		Trust: d.trust, Identity: d.identity, CA: d.ca,

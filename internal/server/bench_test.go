@@ -8,7 +8,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
-	"github.com/greylag/greylag/internal/server"
+	"github.com/greylag/greylag/internal/server/limits"
 )
 
 // fill puts n pending jobs into the queue: the cluster has no nodes.
@@ -53,7 +53,7 @@ func BenchmarkSubmit(b *testing.B) {
 	for _, controllers := range []int{1, 3} {
 		for _, clients := range []int{1, 64} {
 			b.Run(fmt.Sprintf("%dcontrollers/%dclients", controllers, clients), func(b *testing.B) {
-				w := newWorld(b, options{controllers: controllers, limits: server.Limits{Rate: 1e9, Burst: 1e9}})
+				w := newWorld(b, options{controllers: controllers, limits: limits.Config{Rate: 1e9, Burst: 1e9}})
 				leader := w.leader()
 				var left atomic.Int64
 				left.Store(int64(b.N))

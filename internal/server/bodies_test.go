@@ -16,7 +16,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/pki"
-	"github.com/greylag/greylag/internal/server"
+	"github.com/greylag/greylag/internal/server/limits"
 )
 
 // inUse is the memory that this process uses, after a collection.
@@ -104,7 +104,7 @@ func TestUnfinishedBodiesWithoutProof(t *testing.T) {
 // TestHeldBodiesWithoutProof: bodies that are small enough to be read are bounded in
 // number, and a refused caller is answered when to try again. Users are not refused.
 func TestHeldBodiesWithoutProof(t *testing.T) {
-	w := newWorld(t, options{limits: server.Limits{ReadTimeout: time.Minute}})
+	w := newWorld(t, options{limits: limits.Config{ReadTimeout: time.Minute}})
 	hold := func() {
 		conn := w.dial()
 		t.Cleanup(func() { _ = conn.Close() })

@@ -6,10 +6,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/client"
@@ -19,7 +17,8 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/call"
-	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/internal/server/encoding"
+	"github.com/greylag/greylag/internal/server/limits"
 )
 
 // codeHeader refines an error's code where Connect has no word for it.
@@ -34,20 +33,10 @@ var (
 	errNoLeader  = errors.New("no controller leads: a majority of them does not answer, or they are choosing a leader")
 	errUnfounded = errors.New("this controller does not know the cluster yet")
 	errStopping  = errors.New("this controller is stopping; ask another")
-	errTooOften  = errors.New("too many requests")
 )
 
 // hintUnknown is for people, who give no request id, and for programs, which do.
 const hintUnknown = "look whether it was done before asking anew: gqueue, gctl show; a program asks again with the same request_id, and then it is done once"
-
-// limited is an error about asking too often, and when to ask again.
-type limited struct {
-	error
-	after time.Duration
-}
-
-// Unwrap is the error itself.
-func (l *limited) Unwrap() error { return l.error }
 
 // codes is the one table of which error means what to a client. The first that
 // matches counts.
@@ -63,8 +52,8 @@ func codes(err error) connect.Code {
 		{raftlog.ErrLastVoter, connect.CodeFailedPrecondition}, {raftlog.ErrOnlyVoter, connect.CodeFailedPrecondition}, {raftlog.ErrWrongMember, connect.CodeFailedPrecondition},
 		{raftlog.ErrWrongCluster, connect.CodeFailedPrecondition}, {raftlog.ErrRetired, connect.CodeFailedPrecondition},
 		{errNotMember, connect.CodeUnavailable}, {errPassedOn, connect.CodeUnavailable},
-		{errNoLeader, connect.CodeUnavailable}, {errUnfounded, connect.CodeUnavailable}, {errStopping, connect.CodeUnavailable}, {errTooOften, connect.CodeResourceExhausted},
-		{errFull, connect.CodeResourceExhausted},
+		{errNoLeader, connect.CodeUnavailable}, {errUnfounded, connect.CodeUnavailable}, {errStopping, connect.CodeUnavailable}, {limits.ErrTooOften, connect.CodeResourceExhausted},
+		{limits.ErrFull, connect.CodeResourceExhausted}, {limits.ErrTooLarge, connect.CodeInvalidArgument},
 		{auth.ErrDenied, connect.CodePermissionDenied}, {auth.ErrAttemptEnded, connect.CodePermissionDenied}, {auth.ErrNoCaller, connect.CodeUnauthenticated},
 		{auth.ErrBadToken, connect.CodeUnauthenticated}, {auth.ErrExpired, connect.CodeUnauthenticated},
 		{auth.ErrClock, connect.CodeUnauthenticated},
@@ -125,12 +114,11 @@ func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Er
 	}
 	told := connect.NewError(code, errors.New(plain(err)))
 	setHint(told, hintOf(err))
-	var often *limited
-	if errors.As(err, &often) {
-		told.Meta().Set("Retry-After", strconv.Itoa(int(max(1, math.Ceil(often.after.Seconds())))))
+	if after := limits.RetryAfter(err); after > 0 {
+		told.Meta().Set("Retry-After", strconv.Itoa(int(math.Ceil(after.Seconds()))))
 	}
-	if errors.Is(err, errFull) {
-		told.Meta().Set("Retry-After", strconv.Itoa(int(busyTime.Seconds())))
+	if errors.Is(err, limits.ErrTooLarge) {
+		told.Meta().Set(codeHeader, codeTooLarge)
 	}
 	if errors.Is(err, errNoLeader) {
 		told.Meta().Set(codeHeader, client.CodeNoLeader)
@@ -173,7 +161,7 @@ type answers struct{ s *Server }
 // WrapUnary explains.
 func (a answers) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
-		err := checkEnums(request.Any())
+		err := encoding.CheckEnums(request.Any())
 		var response connect.AnyResponse
 		if err == nil {
 			response, err = next(ctx, request)
@@ -183,14 +171,6 @@ func (a answers) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		return response, nil
 	}
-}
-
-// checkEnums refuses a request with a number that is no value of its enum.
-func checkEnums(request any) error {
-	if m, ok := request.(proto.Message); ok {
-		return wire.CheckEnums(m.ProtoReflect())
-	}
-	return nil
 }
 
 // WrapStreamingClient is not used.
@@ -208,7 +188,7 @@ func endsStream(cause error) bool {
 func (a answers) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		rpc := conn.Spec().Procedure
-		leave, err := a.s.limits.enter(call.From(ctx))
+		leave, err := a.s.limits.Enter(call.From(ctx))
 		if err != nil {
 			return a.s.explain(ctx, rpc, err)
 		}

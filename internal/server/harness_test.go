@@ -22,6 +22,7 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server"
+	"github.com/greylag/greylag/internal/server/limits"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -59,7 +60,7 @@ type controllerHost struct {
 
 type options struct {
 	controllers int
-	limits      server.Limits
+	limits      limits.Config
 	policy      func(*cluster.Policy)
 	complete    func() bool      // the archives hold all history; nil: they do
 	clock       func() time.Time // of the servers; nil: the present

@@ -24,6 +24,7 @@ import (
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/server"
+	"github.com/greylag/greylag/internal/server/limits"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -144,7 +145,7 @@ func (endless) Read(p []byte) (int, error) {
 }
 
 func TestASlowRequestIsCutOff(t *testing.T) {
-	w := newWorld(t, options{limits: server.Limits{ReadTimeout: time.Second}})
+	w := newWorld(t, options{limits: limits.Config{ReadTimeout: time.Second}})
 	token, err := w.signer.Token(ann, time.Now())
 	must(t, err)
 	config := pki.ClientTLS(w.ca.Trust(), nil)
@@ -166,7 +167,7 @@ func TestASlowRequestIsCutOff(t *testing.T) {
 }
 
 func TestTooManyRequests(t *testing.T) {
-	w := newWorld(t, options{limits: server.Limits{Rate: 0.01, Burst: 3, Streams: 2}})
+	w := newWorld(t, options{limits: limits.Config{Rate: 0.01, Burst: 3, Streams: 2}})
 	c := w.browser()
 	for i := range 4 {
 		response, text := w.post(c, ann, "ClusterService/GetStatus", "application/json", strings.NewReader("{}"))

@@ -52,7 +52,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err = s.checkPeer(r.Context(), c)
 	}
 	if err == nil {
-		err = s.limits.admit(c, s.cfg.Clock())
+		err = s.limits.Admit(c, s.cfg.Clock())
 	}
 	if err == nil && compressed(r.Header) {
 		err = errCompressed
@@ -62,12 +62,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = r.WithContext(call.With(r.Context(), c))
-	body, err := s.admitBody(out, r, c)
+	body, err := s.limits.AdmitBody(out, r, c, func(err error) error { return s.explain(r.Context(), r.URL.Path, err) })
 	if err != nil {
 		s.refuse(out, r, err)
 		return
 	}
-	defer body.release()
+	defer body.Release()
 	r.Body = body
 	if s.passedOn(c.RPC) {
 		s.atLeader(out, r, c)

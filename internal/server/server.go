@@ -32,6 +32,8 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/server/encoding"
+	"github.com/greylag/greylag/internal/server/limits"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -117,15 +119,6 @@ type Peers interface {
 	Transport() http.RoundTripper
 }
 
-// Limits bound what one user may ask for. Operators, administrators and programs of
-// the cluster may ask as often as they like.
-type Limits struct {
-	Rate        float64       // requests per second; 0: 500
-	Burst       int           // requests at once; 0: 2000
-	Streams     int           // open streams; 0: 128
-	ReadTimeout time.Duration // how long anybody's request may take to arrive; 0: 30 s
-}
-
 // Config is what a server needs. All fields but Complete, Missing, Absent, Limits, Web, Clock and
 // Logger are required.
 type Config struct {
@@ -155,7 +148,7 @@ type Config struct {
 	Save func(w io.Writer, view *state.View, history bool) (missing int, err error)
 	// Raft takes over a controller's raft connection and returns when it is closed.
 	Raft   func(net.Conn)
-	Limits Limits
+	Limits limits.Config
 	Web    http.Handler // what is not the API; nil: 404
 	Clock  func() time.Time
 	Logger *slog.Logger
@@ -169,8 +162,7 @@ type Server struct {
 	errors   *connect.ErrorWriter
 	mux      *http.ServeMux
 	http     *http.Server
-	limits   *limits
-	budget   *budget
+	limits   *limits.Limits
 	logs     *logBroker
 	// explaining holds the one explanation under way: each may cost a pass.
 	explaining chan struct{}
@@ -186,9 +178,8 @@ const (
 	// connBuffer, streamBuffer and frameSize bound what is buffered of a connection, of
 	// one call in it, and of a part that is sent at once, before a handler reads it.
 	connBuffer, streamBuffer, frameSize = 256 << 10, 128 << 10, 16 << 10
-	// headTime and bodyTime bound how long a request's head and the whole of it may
-	// take to arrive.
-	headTime, bodyTime = 5 * time.Second, 30 * time.Second
+	// headTime bounds how long the head of a request may take to arrive.
+	headTime = 5 * time.Second
 	// idleTime is how long a connection without requests is kept.
 	idleTime = 2 * time.Minute
 	// stopTime is what calls under way get when the server stops.
@@ -205,23 +196,23 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(),
-		errors: connect.NewErrorWriter(), limits: newLimits(cfg.Limits), budget: &budget{callers: make(map[string]int)}, logs: newLogDesks(),
+		errors: connect.NewErrorWriter(), limits: limits.New(cfg.Limits), logs: newLogDesks(),
 		explaining: make(chan struct{}, 1), unrecorded: make(chan seen, 16),
 	}
 	s.verifier = auth.NewVerifier(cfg.Trust, s.revoked)
 	s.closing, s.stop = context.WithCancel(context.Background())
 	options := connect.WithHandlerOptions(
-		connect.WithReadMaxBytes(maxBody),
+		connect.WithReadMaxBytes(limits.MaxBody),
 		// Compression would cost more than the network does, and a small request
 		// could make much to read of little.
 		connect.WithCompression("gzip", nil, nil),
 		connect.WithInterceptors(answers{s}),
-		withStrictJSON(),
+		encoding.StrictJSON(),
 	)
 	jobs := &jobService{s}
 	path, connects := greylagv1connect.NewJobServiceHandler(jobs, options)
 	s.mux.Handle(path, connects)
-	s.mux.Handle(greylagv1connect.JobServiceSubmitJobsProcedure, fastUnary(s, jobs.SubmitJobs, connects))
+	s.mux.Handle(greylagv1connect.JobServiceSubmitJobsProcedure, encoding.FastUnary(jobs.SubmitJobs, connects, s.refuse))
 	s.mux.Handle(greylagv1connect.NewNodeServiceHandler(&nodeService{s}, options))
 	s.mux.Handle(greylagv1connect.NewClusterServiceHandler(&clusterService{s}, options))
 	s.mux.Handle(greylagv1connect.NewAccountServiceHandler(&accountService{s}, options))
@@ -231,7 +222,7 @@ func New(cfg Config) *Server {
 	s.mux.Handle(greylagv1connect.NewPeerServiceHandler(&peerService{s}, options))
 	s.http = &http.Server{
 		Handler: s, TLSConfig: pki.ServerTLS(cfg.Trust, cfg.Identity),
-		ReadHeaderTimeout: min(headTime, s.limits.cfg.ReadTimeout), ReadTimeout: s.limits.cfg.ReadTimeout, IdleTimeout: idleTime, MaxHeaderBytes: maxHead,
+		ReadHeaderTimeout: min(headTime, s.limits.ReadTimeout()), ReadTimeout: s.limits.ReadTimeout(), IdleTimeout: idleTime, MaxHeaderBytes: limits.MaxHead,
 		Protocols: protocols(), TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){
 			pki.ALPNRaft: func(_ *http.Server, conn *tls.Conn, _ http.Handler) { cfg.Raft(conn) },
 		},

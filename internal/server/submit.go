@@ -50,7 +50,7 @@ func (s *jobService) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequ
 	if err != nil {
 		return nil, s.unpaidArray(ctx, c, cmd.Jobs, err)
 	}
-	s.limits.jobs(c, jobsIn(answer), s.cfg.Clock())
+	s.limits.CountJobs(c, jobsIn(answer), s.cfg.Clock())
 	response := &greylagv1.SubmitJobsResponse{Index: answer.Index, SetAside: int64(answer.SetAside), Warnings: overBudget(answer.Over)}
 	response.Warnings = append(response.Warnings, s.unchecked(subs)...)
 	response.Warnings = append(response.Warnings, s.unpaidPlaces(subs, answer)...)

@@ -1,4 +1,6 @@
-package server
+// Package encoding reads requests and writes answers where Connect itself is too lenient or too slow:
+// it refuses unknown JSON fields and enum values, and answers plain calls on a fast path.
+package encoding
 
 import (
 	"errors"
@@ -7,6 +9,8 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // strictJSON reads JSON and refuses unknown fields, which Connect ignores: a grant with a
@@ -16,8 +20,8 @@ type strictJSON struct{ name string }
 // errNotProto is the error for a value that is no message. Generated code never passes one.
 var errNotProto = errors.New("not a message of the API")
 
-// withStrictJSON makes handlers reject unknown fields.
-func withStrictJSON() connect.HandlerOption {
+// StrictJSON makes handlers reject unknown fields.
+func StrictJSON() connect.HandlerOption {
 	return connect.WithHandlerOptions(connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"}))
 }
 
@@ -44,6 +48,14 @@ func (strictJSON) Unmarshal(data []byte, message any) error {
 	}
 	if err := protojson.Unmarshal(data, m); err != nil {
 		return fmt.Errorf("unmarshal into %T: %w", message, err)
+	}
+	return nil
+}
+
+// CheckEnums refuses a request with a number that is no value of its enum.
+func CheckEnums(request any) error {
+	if m, ok := request.(proto.Message); ok {
+		return wire.CheckEnums(m.ProtoReflect())
 	}
 	return nil
 }

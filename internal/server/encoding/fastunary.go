@@ -1,4 +1,4 @@
-package server
+package encoding
 
 import (
 	"bytes"
@@ -11,16 +11,16 @@ import (
 
 const (
 	plainType = "application/proto"
-	// maxPlain bounds a call that is answered plainly: a submission of one job has some
-	// hundreds of bytes, and reading is not what a large one costs.
+	// maxPlain bounds the body of a plain call in bytes: a submission of one job has some hundreds of
+	// bytes, and the cost of a large one is not its reading.
 	maxPlain = 64 << 10
 )
 
-// plainTypes is the header's value, which nobody changes.
+// plainTypes is the value of the header; it is never changed.
 var plainTypes = []string{plainType}
 
-// isPlain reports whether a call comes as Connect's own protocol sends it in protobuf: whole,
-// neither compressed nor with a deadline.
+// isPlain reports whether a call is a whole message of Connect's own protocol in protobuf, neither
+// compressed nor with a deadline.
 func isPlain(r *http.Request) bool {
 	h := r.Header
 	version := h.Get("Connect-Protocol-Version")
@@ -29,16 +29,16 @@ func isPlain(r *http.Request) bool {
 		0 < r.ContentLength && r.ContentLength <= maxPlain
 }
 
-// fastUnary answers plain calls of a procedure that is called thousands of times a second.
-// Connect's way, which is open for any protocol, encoding and compression, took a twentieth
-// of a leader's processor time. Whatever else comes, and what cannot be read, goes that way.
-func fastUnary[Q, A any, PQ interface {
+// FastUnary answers plain calls of a procedure that is called thousands of times a second. Connect's
+// handler supports any protocol, encoding and compression, which took a twentieth of a leader's
+// processor time. It answers all other calls, and those that cannot be read. refuse answers errors.
+func FastUnary[Q, A any, PQ interface {
 	*Q
 	proto.Message
 }, PA interface {
 	*A
 	proto.Message
-}](s *Server, handle func(context.Context, PQ) (PA, error), connects http.Handler) http.Handler {
+}](handle func(context.Context, PQ) (PA, error), connects http.Handler, refuse func(http.ResponseWriter, *http.Request, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isPlain(r) {
 			connects.ServeHTTP(w, r)
@@ -53,17 +53,17 @@ func fastUnary[Q, A any, PQ interface {
 			return
 		}
 		var answer PA
-		if err = checkEnums(question); err == nil {
+		if err = CheckEnums(question); err == nil {
 			answer, err = handle(r.Context(), question)
 		}
 		if err == nil {
 			data, err = proto.MarshalOptions{}.MarshalAppend(data[:0], answer)
 		}
 		if err != nil {
-			s.refuse(w, r, err)
+			refuse(w, r, err)
 			return
 		}
 		w.Header()["Content-Type"] = plainTypes
-		_, _ = w.Write(data) // fails only when nobody listens
+		_, _ = w.Write(data) // fails only when the client is gone
 	})
 }

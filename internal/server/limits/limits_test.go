@@ -1,4 +1,4 @@
-package server
+package limits
 
 import (
 	"errors"
@@ -14,24 +14,22 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// by is a caller with a role who makes a call.
+// by returns a caller with a role that makes a call.
 func by(user string, role command.Role, rpc procedure.Name) *call.Caller {
 	c := &call.Caller{RPC: procedure.Of(rpc)}
 	c.User.Identity, c.Role = cluster.Identity{User: user}, role
 	return c
 }
 
-// admitted is how many of n calls at one instant are let in. Those that are not are
-// told when to come again.
-func admitted(t *testing.T, l *limits, c *call.Caller, n int, at time.Time) (in int) {
+// admitted returns how many of n calls at one instant are admitted. The others get the time of a retry.
+func admitted(t *testing.T, l *Limits, c *call.Caller, n int, at time.Time) (in int) {
 	t.Helper()
 	for range n {
-		err := l.admit(c, at)
-		var often *limited
+		err := l.Admit(c, at)
 		if err == nil {
 			in++
-		} else if !errors.Is(err, errTooOften) || !errors.As(err, &often) || often.after <= 0 {
-			t.Fatalf("not admitted without a word about when: %v", err)
+		} else if !errors.Is(err, ErrTooOften) || RetryAfter(err) <= 0 {
+			t.Fatalf("refused without the time of a retry: %v", err)
 		}
 	}
 	return in
@@ -39,25 +37,25 @@ func admitted(t *testing.T, l *limits, c *call.Caller, n int, at time.Time) (in 
 
 // TestJobsAreLimitedAsTheirOwners: a call from inside a job counts as its owner's, not as its node's.
 func TestJobsAreLimitedAsTheirOwners(t *testing.T) {
-	l := newLimits(Limits{Rate: 10, Burst: 20})
+	l := New(Config{Rate: 10, Burst: 20})
 	now := time.Unix(1_800_000_000, 0)
 	inside := by("ann", command.RoleUser, "JobService/GetJob")
 	inside.Machine, inside.Attempt = pki.Peer{Role: pki.RoleNode, Name: "n1"}, &auth.Attempt{Job: 12, Number: 1}
 	if n := admitted(t, l, inside, 15, now); n != 15 {
-		t.Errorf("%d of 15 were let in", n)
+		t.Errorf("%d of 15 were admitted", n)
 	}
 	if n := admitted(t, l, by("ann", command.RoleUser, "JobService/GetJob"), 15, now); n != 5 {
-		t.Errorf("%d of 15 were let in after 15 from inside a job, want 5", n)
+		t.Errorf("%d of 15 were admitted after 15 from inside a job, want 5", n)
 	}
 }
 
 // TestLargeArrayDelaysTheNextCallBriefly takes an array of 100,000 elements.
 func TestLargeArrayDelaysTheNextCallBriefly(t *testing.T) {
-	l := newLimits(Limits{Rate: 500, Burst: 2000})
+	l := New(Config{Rate: 500, Burst: 2000})
 	now := time.Unix(1_800_000_000, 0)
 	ann := by("ann", command.RoleUser, "JobService/SubmitJobs")
 	admitted(t, l, ann, 1, now)
-	l.jobs(ann, 100_000, now)
+	l.CountJobs(ann, 100_000, now)
 	if n := admitted(t, l, ann, 1, now.Add(500*time.Millisecond)); n != 0 {
 		t.Error("the array cost its user nothing")
 	}
@@ -68,7 +66,7 @@ func TestLargeArrayDelaysTheNextCallBriefly(t *testing.T) {
 
 // TestTenASecond is 25 submissions at once where 20 are allowed and 10 a second.
 func TestTenASecond(t *testing.T) {
-	l := newLimits(Limits{Rate: 10, Burst: 20})
+	l := New(Config{Rate: 10, Burst: 20})
 	now := time.Unix(1_800_000_000, 0)
 	ann := by("ann", command.RoleUser, "JobService/SubmitJobs")
 	if n := admitted(t, l, ann, 25, now); n != 20 {
@@ -91,39 +89,39 @@ func TestTenASecond(t *testing.T) {
 		want  int
 	}{{99 * time.Millisecond, 0}, {100 * time.Millisecond, 1}, {time.Second, 9}, {time.Hour, 20}} {
 		if n := admitted(t, l, ann, 100, now.Add(x.after)); n != x.want {
-			t.Errorf("%v later %d are let in, want %d", x.after, n, x.want)
+			t.Errorf("%v later %d are admitted, want %d", x.after, n, x.want)
 		}
 	}
 }
 
-// TestCostsOfCalls holds that a call that costs much counts for more, and that none is
-// too large for ever.
+// TestCostsOfCalls checks that an expensive call counts for more, and that no call is refused
+// permanently.
 func TestCostsOfCalls(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	for _, x := range []struct {
 		rpc  procedure.Name
 		jobs int
-		want int // plain calls that are let in after it
+		want int // plain calls that are admitted after it
 	}{
 		{"ClusterService/GetStatus", 1, 19}, {"ClusterService/ExplainJob", 1, 10}, {"CreditService/StreamStatement", 1, 0}, {"ReportService/GetCapacity", 1, 0},
 		{"JobService/SubmitJobs", 101, 9}, {"JobService/SubmitJobs", 100_001, 0},
 	} {
-		l := newLimits(Limits{Rate: 10, Burst: 20})
+		l := New(Config{Rate: 10, Burst: 20})
 		c := by("ann", command.RoleUser, x.rpc)
 		if n := admitted(t, l, c, 1, now); n != 1 {
-			t.Errorf("%s is not let in", x.rpc)
+			t.Errorf("%s is not admitted", x.rpc)
 		}
-		l.jobs(c, x.jobs, now)
+		l.CountJobs(c, x.jobs, now)
 		if n := admitted(t, l, by("ann", command.RoleUser, "ClusterService/GetStatus"), 100, now); n != x.want {
-			t.Errorf("after %s with %d jobs %d are let in, want %d", x.rpc, x.jobs, n, x.want)
+			t.Errorf("after %s with %d jobs %d are admitted, want %d", x.rpc, x.jobs, n, x.want)
 		}
 		if n := admitted(t, l, c, 1, now.Add(1000*time.Second)); n != 1 {
-			t.Errorf("%s with %d jobs is never forgiven", x.rpc, x.jobs)
+			t.Errorf("%s with %d jobs is refused permanently", x.rpc, x.jobs)
 		}
 	}
-	l := newLimits(Limits{Rate: 10, Burst: 20})
+	l := New(Config{Rate: 10, Burst: 20})
 	root := by("root", command.RoleAdmin, "JobService/SubmitJobs")
-	if l.jobs(root, 1_000_000, now); l.admit(root, now) != nil {
+	if l.CountJobs(root, 1_000_000, now); l.Admit(root, now) != nil {
 		t.Error("an administrator is limited")
 	}
 }
@@ -131,7 +129,7 @@ func TestCostsOfCalls(t *testing.T) {
 // TestManyCallers makes calls of more callers than are remembered. Those that used nothing lately are
 // forgotten first, and a caller with a debt keeps it until all have to be forgotten.
 func TestManyCallers(t *testing.T) {
-	l := newLimits(Limits{Rate: 10, Burst: 20})
+	l := New(Config{Rate: 10, Burst: 20})
 	now := time.Unix(1_800_000_000, 0)
 	status := func(i int) *call.Caller {
 		return by(fmt.Sprint("user", i), command.RoleUser, "ClusterService/GetStatus")

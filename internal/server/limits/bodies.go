@@ -1,4 +1,4 @@
-package server
+package limits
 
 import (
 	"errors"
@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/server/call"
 )
@@ -18,20 +16,20 @@ import (
 // counts with its headers from its beginning, and with its body as it arrives, until
 // it is answered.
 const (
-	// maxBody bounds the body of one request. A log entry holds 1 MiB, but scripts go
+	// MaxBody bounds the body of one request. A log entry holds 1 MiB, but scripts go
 	// in parts.
-	maxBody = 16 << 20
-	// maxOpenBody bounds one that comes without a token or a certificate, such as Join.
+	MaxBody = 16 << 20
+	// maxOpenBody bounds that of a call without a token or a certificate, such as Join.
 	maxOpenBody = 64 << 10
-	// maxHead bounds the headers of one request.
-	maxHead = 16 << 10
+	// MaxHead bounds the headers of one request, in bytes.
+	MaxHead = 16 << 10
 	// requestCost is the fixed cost of a request in addition to its bytes.
 	requestCost = 1 << 10
 	// heldInAll bounds the requests of all users, heldOpen those without proof.
 	heldInAll, heldOpen = 128 << 20, 4 << 20
 	// heldByCaller bounds those of one user or program, heldByAddress those without
 	// proof from one address.
-	heldByCaller, heldByAddress = 2 * maxBody, 1 << 20
+	heldByCaller, heldByAddress = 2 * MaxBody, 1 << 20
 	// busyTime is the Retry-After of such a refusal: a call takes some milliseconds.
 	busyTime = time.Second
 )
@@ -46,12 +44,15 @@ type budget struct {
 	callers map[string]int
 }
 
-// errFull is returned to a caller while too many bytes of requests are held.
-var errFull = errors.New("too many bytes of requests in flight")
+// ErrTooLarge is returned for a request that is larger than its limit.
+var ErrTooLarge = errors.New("the request is larger")
 
-// full is errFull with the limit that was reached.
+// ErrFull is returned to a caller while too many bytes of requests are held.
+var ErrFull = errors.New("too many bytes of requests in flight")
+
+// full returns ErrFull with the limit that was reached.
 func full(format string, args ...any) error {
-	return hint.New(fmt.Errorf("%w: "+format, append([]any{errFull}, args...)...), "retry in 1 s, with fewer or smaller calls at a time")
+	return hint.New(&limited{fmt.Errorf("%w: "+format, append([]any{ErrFull}, args...)...), busyTime}, "retry in 1 s, with fewer or smaller calls at a time")
 }
 
 // take counts n more bytes for the caller.
@@ -94,9 +95,9 @@ func (b *budget) count(c *call.Caller, key string, n int) {
 	}
 }
 
-// body is a request's body. It counts what it reads; beyond the limit the caller gets
-// an answer instead of a closed connection.
-type body struct {
+// Body is the body of a request. It counts what it reads; beyond the limit the caller gets an answer
+// instead of a closed connection.
+type Body struct {
 	io.ReadCloser
 	budget *budget
 	caller *call.Caller
@@ -116,12 +117,13 @@ func closeAfter(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admitBody bounds the body of a request. The result counts until it is released.
-func (s *Server) admitBody(w http.ResponseWriter, r *http.Request, c *call.Caller) (*body, error) {
-	b := &body{ReadCloser: r.Body, budget: s.budget, caller: c, limit: maxBody}
+// AdmitBody bounds the body of a request. The result counts until it is released. Its errors are those
+// of explain.
+func (l *Limits) AdmitBody(w http.ResponseWriter, r *http.Request, c *call.Caller, explain func(error) error) (*Body, error) {
+	b := &Body{ReadCloser: r.Body, budget: &l.budget, caller: c, limit: MaxBody}
 	b.refuse = func(err error) error {
 		closeAfter(w, r)
-		return s.explain(r.Context(), r.URL.Path, err)
+		return explain(err)
 	}
 	if c.Open() {
 		b.limit = maxOpenBody
@@ -133,7 +135,7 @@ func (s *Server) admitBody(w http.ResponseWriter, r *http.Request, c *call.Calle
 		b.paid = int(r.ContentLength)
 	}
 	b.left, b.held = b.limit, requestCost+headBytes(r.Header)+b.paid
-	if err := s.budget.take(c, b.held); err != nil {
+	if err := l.budget.take(c, b.held); err != nil {
 		return nil, b.refuse(err)
 	}
 	return b, nil
@@ -149,7 +151,7 @@ func headBytes(h http.Header) (n int) {
 }
 
 // Read reads from the body.
-func (b *body) Read(p []byte) (int, error) {
+func (b *Body) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
@@ -170,14 +172,13 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *body) release() { b.budget.release(b.caller, b.held) }
+// Release ends the counting of the request.
+func (b *Body) Release() { b.budget.release(b.caller, b.held) }
 
-// tooLarge is the answer to a body beyond its limit.
-func (b *body) tooLarge() error {
-	err := connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("the request is larger than %d bytes", b.limit))
+// tooLarge returns the error for a body beyond its limit.
+func (b *Body) tooLarge() error {
 	if b.caller.Open() {
-		err = connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("the request is larger than %d bytes, the limit for calls without token or certificate", b.limit))
+		return fmt.Errorf("%w than %d bytes, the limit for calls without token or certificate", ErrTooLarge, b.limit)
 	}
-	err.Meta().Set(codeHeader, codeTooLarge)
-	return err
+	return fmt.Errorf("%w than %d bytes", ErrTooLarge, b.limit)
 }
