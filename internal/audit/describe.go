@@ -218,7 +218,7 @@ func describeCredits(c *command.ChangeCredits, r command.Result) Description {
 	switch {
 	case ok && c.Action == command.VoidBucket:
 		text = done.Released.String()
-	case c.Action == command.VoidBucket || c.Action == command.CloseCredits: // without an amount
+	case c.Action == command.VoidBucket || c.Action == command.ClosePeriod: // without an amount
 		text = ""
 	}
 	for _, part := range []string{c.Account, c.User, c.GPUType, c.Period} {

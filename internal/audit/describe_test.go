@@ -104,8 +104,8 @@ var descriptions = []struct {
 	{&command.ChangeCredits{Actor: root, Action: command.SetBudget, Account: "ml", User: "ada", Window: accounting.Daily}, &command.Credited{}, "credit budget: 0.000000 ml ada window=day hard=false"},
 	{&command.ChangeCredits{Actor: root, Action: command.RefundJob, Job: 9}, &command.Credited{}, "credit refund: 0.000000 job 9"},
 	{&command.ChangeCredits{Actor: root, Action: command.CorrectJob, Job: 9, Key: "k"}, &command.Credited{}, "credit correct: 0.000000 job 9 key=k"},
-	{&command.ChangeCredits{Actor: root, Action: command.CloseCredits, Period: "2026-10"}, &command.Credited{}, "credit close: 2026-10"},
-	{&command.ChangeCredits{Actor: root, Action: command.CloseCredits}, &command.Credited{Receipt: accounting.Receipt{Again: true}}, ""},
+	{&command.ChangeCredits{Actor: root, Action: command.ClosePeriod, Period: "2026-10"}, &command.Credited{}, "credit close: 2026-10"},
+	{&command.ChangeCredits{Actor: root, Action: command.ClosePeriod}, &command.Credited{Receipt: accounting.Receipt{Again: true}}, ""},
 	{&command.MeterJobs{}, &command.Done{}, ""},
 	{&command.Restored{Taken: second, History: true}, &command.Done{}, "restore: from the backup of 1970-01-01T00:00:01Z, with history"},
 }

@@ -17,12 +17,12 @@ const (
 	SetBudget                 // of an account or of a user in it
 	RefundJob                 // refund a part of what an attempt was charged
 	CorrectJob                // charge an attempt more
-	CloseCredits              // close a period
+	ClosePeriod               // close a period
 )
 
 // String names the action as keys and the audit journal do; "" for an unknown one.
 func (a CreditAction) String() string {
-	names := [...]string{GrantCredits: "grant", VoidBucket: "void", SetPrice: "price", SetBudget: "budget", RefundJob: "refund", CorrectJob: "correct", CloseCredits: "close"}
+	names := [...]string{GrantCredits: "grant", VoidBucket: "void", SetPrice: "price", SetBudget: "budget", RefundJob: "refund", CorrectJob: "correct", ClosePeriod: "close"}
 	if int(a) >= len(names) {
 		return ""
 	}

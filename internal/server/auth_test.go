@@ -29,7 +29,7 @@ var bodies = map[string]string{
 	"JobService/CancelJobs": `{"filter":{"jobs":["%d"]}}`, "JobService/UpdateJobs": `{"filter":{"jobs":["%d"]},"action":"JOB_ACTION_HOLD"}`,
 	"ClusterService/SetPolicy":      `{"dryRun":true}`,
 	"AccountService/UpdateAccounts": `{"requestId":"e","edits":[{"action":"ACCOUNT_ACTION_ADD","account":"lab","parent":"root"}]}`,
-	"CreditService/ChangeCredits":   `{"requestId":"c","action":"price","gpuType":"h100","amount":"1000000"}`,
+	"CreditService/ChangeCredits":   `{"requestId":"c","setPrice":{"gpuType":"h100","price":"1000000"}}`,
 }
 
 // someone is a column of the table.

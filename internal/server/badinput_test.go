@@ -21,7 +21,7 @@ func TestBadInput(t *testing.T) {
 		answer, err := w.as(ann).Jobs().GetJob(t.Context(), &greylagv1.GetJobRequest{Job: strconv.FormatUint(id, 10)})
 		must(t, err)
 		j := answer.GetJobs()[0]
-		return fmt.Sprint(j.GetState(), j.GetHold(), j.GetNice(), j.GetTimeLimit(), j.GetComment(), j.GetDepends())
+		return books(w) + fmt.Sprint(j.GetState(), j.GetHold(), j.GetNice(), j.GetTimeLimit(), j.GetComment(), j.GetDepends())
 	}
 	before := request()
 	for _, x := range []struct{ rpc, body, want string }{
@@ -37,7 +37,11 @@ func TestBadInput(t *testing.T) {
 		{"ClusterService/CreateToken", `{"requestId":"a"}`, `kind is not set: want node, controller, auth`},
 		{"ClusterService/RotateAuthority", `{"requestId":"a","step":7}`, `step: 7 is no RotationStep`},
 		{"AccountService/UpdateAccounts", `{"requestId":"a","edits":[{"account":"x"}]}`, `edits[0].action is not set`},
-		{"CreditService/ChangeCredits", `{"requestId":"a","action":"grant","account":"x","class":9}`, `class: 9 is no BucketClass`},
+		{"CreditService/ChangeCredits", `{"requestId":"a","grant":{"account":"x","amount":"1","class":9}}`, `grant.class: 9 is no BucketClass`},
+		{"CreditService/ChangeCredits", `{"requestId":"a"}`, `change is not set: want grant, void, set_price, set_budget, refund, correct or close`},
+		{"CreditService/ChangeCredits", `{"requestId":"a","void":{"bucket":"1"},"close":{"period":"2020-01"}}`, `oneof`},
+		{"CreditService/ChangeCredits", `{"requestId":"a","action":"grant","account":"x","amount":"1"}`, `unknown field \"action\"`},
+		{"CreditService/ChangeCredits", `{"requestId":"a","account":"x","amount":"1"}`, `unknown field \"account\"`},
 	} {
 		response, text := w.post(c, root, x.rpc, "application/json", strings.NewReader(x.body))
 		if response.StatusCode != http.StatusBadRequest || !strings.Contains(text, x.want) {
@@ -45,6 +49,6 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 	if after := request(); after != before {
-		t.Errorf("job %d changed: %s, was %s", id, after, before)
+		t.Errorf("job %d or the credits changed: %s, was %s", id, after, before)
 	}
 }

@@ -34,13 +34,13 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 		return nil, err
 	}
 	c := call.From(ctx)
-	same := proto.CloneOf(p) // whatever it is called, and whyever it is made
+	same := proto.CloneOf(p) // requests that differ only in key and note count as the same
 	same.Key, same.Note = "", ""
-	if cmd.Action == command.RefundJob || cmd.Action == command.CorrectJob {
-		if cmd.Job, err = s.billed(ctx, c, p); err != nil {
+	if x := cmp.Or(same.GetRefund(), same.GetCorrect()); x != nil {
+		if cmd.Job, err = s.billed(ctx, c, x); err != nil {
 			return nil, err
 		}
-		same.Job = cmd.Job.String()
+		x.Job = cmd.Job.String()
 	}
 	payload, err := call.Payload(same)
 	if err != nil {
@@ -80,7 +80,7 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 
 // billed is the one job that a refund or a correction is about, as its own id: of an array
 // one element has to be named. Whom the state will refuse is told nothing of jobs.
-func (s *creditService) billed(ctx context.Context, c *call.Caller, p *greylagv1.ChangeCreditsRequest) (cluster.JobID, error) {
+func (s *creditService) billed(ctx context.Context, c *call.Caller, p *greylagv1.JobAdjustment) (cluster.JobID, error) {
 	ref, err := wire.ReadRef(p.GetJob())
 	if err != nil || c.Role < command.RoleAdmin {
 		return ref.ID, err

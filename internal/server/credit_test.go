@@ -53,8 +53,8 @@ func newTill(t *testing.T, private bool) *world {
 	_, err := load(w, olga, payersText, false)
 	must(t, err)
 	for _, x := range []*greylagv1.ChangeCreditsRequest{
-		{Action: "price", GpuType: "h100", Amount: 2 * credit},
-		{Action: "grant", Account: "physics", Class: greylagv1.BucketClass_BUCKET_CLASS_PURCHASE, Amount: 100 * credit},
+		priceRequest(&greylagv1.SetPrice{GpuType: "h100", Price: 2 * credit}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics", Class: greylagv1.BucketClass_BUCKET_CLASS_PURCHASE, Amount: 100 * credit}),
 	} {
 		_, err := change(w, root, x)
 		must(t, err)
@@ -68,6 +68,34 @@ func change(w *world, who cluster.Identity, x *greylagv1.ChangeCreditsRequest) (
 		x.RequestId = client.NewRequestID()
 	}
 	return w.as(who).Credits().ChangeCredits(w.t.Context(), x)
+}
+
+func grantRequest(x *greylagv1.GrantCredits) *greylagv1.ChangeCreditsRequest {
+	return &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_Grant{Grant: x}}
+}
+
+func voidRequest(x *greylagv1.VoidBucket) *greylagv1.ChangeCreditsRequest {
+	return &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_Void{Void: x}}
+}
+
+func priceRequest(x *greylagv1.SetPrice) *greylagv1.ChangeCreditsRequest {
+	return &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_SetPrice{SetPrice: x}}
+}
+
+func budgetRequest(x *greylagv1.SetBudget) *greylagv1.ChangeCreditsRequest {
+	return &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_SetBudget{SetBudget: x}}
+}
+
+func refundRequest(x *greylagv1.JobAdjustment) *greylagv1.ChangeCreditsRequest {
+	return &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_Refund{Refund: x}}
+}
+
+func correctRequest(x *greylagv1.JobAdjustment) *greylagv1.ChangeCreditsRequest {
+	return &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_Correct{Correct: x}}
+}
+
+func closeRequest(x *greylagv1.ClosePeriod) *greylagv1.ChangeCreditsRequest {
+	return &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_Close{Close: x}}
 }
 
 // balance is what one payer has; the empty one where the caller sees none.
@@ -122,32 +150,31 @@ func paidJob(name string, gpus int32) *greylagv1.JobSpec {
 // TestCreditChanges: who may change what, and what is answered.
 func TestCreditChanges(t *testing.T) {
 	w := newTill(t, false)
-	type request = greylagv1.ChangeCreditsRequest
 	past, soon := timestamppb.New(time.Now().Add(-time.Hour)), timestamppb.New(time.Now().Add(time.Hour))
 	for i, row := range []struct {
 		who  cluster.Identity
-		x    *request
+		x    *greylagv1.ChangeCreditsRequest
 		want connect.Code // 0: done
 	}{
-		{ann, &request{Action: "grant", Account: "physics", User: "ann", Amount: credit}, connect.CodePermissionDenied},
-		{olga, &request{Action: "price", GpuType: "h100", Amount: credit}, connect.CodePermissionDenied},
-		{bob, &request{Action: "refund", Job: "1", Amount: credit}, connect.CodePermissionDenied},
-		{root, &request{Action: "grant", Account: "physics", User: "ann", Amount: credit, Class: greylagv1.BucketClass_BUCKET_CLASS_PROMO, Expires: soon, Code: "SPRING", Redeems: 1}, 0},
-		{root, &request{Action: "grant", Account: "maths", User: "eve", Amount: credit, Code: "SPRING", Redeems: 1}, connect.CodeFailedPrecondition},
-		{root, &request{Action: "void", Bucket: 2}, 0},
-		{root, &request{Action: "void", Bucket: 77}, connect.CodeNotFound},
-		{root, &request{Action: "budget", Account: "uni", Amount: 90 * credit, Hard: true, Window: greylagv1.BudgetWindow_BUDGET_WINDOW_MONTH}, 0},
-		{bob, &request{Action: "budget", Account: "physics", User: "ann", Amount: 50 * credit, Hard: true}, 0},
-		{bob, &request{Action: "budget", Account: "physics", Amount: 500 * credit}, connect.CodePermissionDenied},
-		{bob, &request{Action: "budget", Account: "maths", User: "eve", Amount: credit}, connect.CodePermissionDenied},
-		{root, &request{Action: "refund", Job: "4711", Amount: credit}, connect.CodeNotFound},
-		{root, &request{Action: "refund", Job: "4711_2", Amount: credit}, connect.CodeNotFound},
-		{root, &request{Action: "correct", Job: "4711", Amount: credit}, connect.CodeNotFound},
-		{root, &request{Action: "close", Period: "first", Effective: past}, 0},
-		{root, &request{Action: "close", Period: "second", Effective: soon}, connect.CodeFailedPrecondition},
+		{ann, grantRequest(&greylagv1.GrantCredits{Account: "physics", User: "ann", Amount: credit}), connect.CodePermissionDenied},
+		{olga, priceRequest(&greylagv1.SetPrice{GpuType: "h100", Price: credit}), connect.CodePermissionDenied},
+		{bob, refundRequest(&greylagv1.JobAdjustment{Job: "1", Amount: credit}), connect.CodePermissionDenied},
+		{root, grantRequest(&greylagv1.GrantCredits{Account: "physics", User: "ann", Amount: credit, Class: greylagv1.BucketClass_BUCKET_CLASS_PROMO, Expires: soon, Code: "SPRING", MaxRedemptions: 1}), 0},
+		{root, grantRequest(&greylagv1.GrantCredits{Account: "maths", User: "eve", Amount: credit, Code: "SPRING", MaxRedemptions: 1}), connect.CodeFailedPrecondition},
+		{root, voidRequest(&greylagv1.VoidBucket{Bucket: 2}), 0},
+		{root, voidRequest(&greylagv1.VoidBucket{Bucket: 77}), connect.CodeNotFound},
+		{root, budgetRequest(&greylagv1.SetBudget{Account: "uni", Limit: 90 * credit, Hard: true, Window: greylagv1.BudgetWindow_BUDGET_WINDOW_MONTH}), 0},
+		{bob, budgetRequest(&greylagv1.SetBudget{Account: "physics", User: "ann", Limit: 50 * credit, Hard: true}), 0},
+		{bob, budgetRequest(&greylagv1.SetBudget{Account: "physics", Limit: 500 * credit}), connect.CodePermissionDenied},
+		{bob, budgetRequest(&greylagv1.SetBudget{Account: "maths", User: "eve", Limit: credit}), connect.CodePermissionDenied},
+		{root, refundRequest(&greylagv1.JobAdjustment{Job: "4711", Amount: credit}), connect.CodeNotFound},
+		{root, refundRequest(&greylagv1.JobAdjustment{Job: "4711_2", Amount: credit}), connect.CodeNotFound},
+		{root, correctRequest(&greylagv1.JobAdjustment{Job: "4711", Amount: credit}), connect.CodeNotFound},
+		{root, closeRequest(&greylagv1.ClosePeriod{Period: "first", End: past}), 0},
+		{root, closeRequest(&greylagv1.ClosePeriod{Period: "second", End: soon}), connect.CodeFailedPrecondition},
 	} {
 		if _, err := change(w, row.who, row.x); (err != nil || row.want != 0) && connect.CodeOf(err) != row.want {
-			t.Errorf("row %d, %s by %s: %v, want %v", i, row.x.Action, row.who.User, err, row.want)
+			t.Errorf("row %d, %v by %s: %v, want %v", i, row.x, row.who.User, err, row.want)
 		}
 	}
 	has := balance(w, ann, "physics", "ann")
@@ -169,28 +196,28 @@ func TestCreditsMalformed(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	past := timestamppb.New(time.Now().Add(-time.Hour))
 	for i, x := range []*greylagv1.ChangeCreditsRequest{
-		{}, {Action: "give"}, {Action: "grant"},
-		{Action: "grant", Account: "physics"},
-		{Action: "grant", Account: "physics", Amount: -5},
-		{Action: "grant", Account: "physics", Amount: 1<<53 + 1},
-		{Action: "grant", Account: "nobody", Amount: 1},
-		{Action: "grant", Account: "physics", User: "nobody", Amount: 1},
-		{Action: "grant", Account: "physics/ann", Amount: 1},
-		{Action: "grant", Account: "physics", Amount: 1, Class: 99},
-		{Action: "grant", Account: "physics", Amount: 1, Class: greylagv1.BucketClass_BUCKET_CLASS_REFUND},
-		{Action: "grant", Account: "physics", Amount: 1, Expires: past},
-		{Action: "grant", Account: "physics", Amount: 1, Expires: &timestamppb.Timestamp{Seconds: 1 << 60}},
-		{Action: "grant", Account: "physics", Amount: 1, Code: "X"},
-		{Action: "grant", Account: "physics", Amount: 1, Code: long, Redeems: 1},
-		{Action: "grant", Account: "physics", Amount: 1, Scope: &greylagv1.BucketScope{Permille: 1001}},
-		{Action: "grant", Account: "physics", Amount: 1, Scope: &greylagv1.BucketScope{PerJob: -1}},
-		{Action: "grant", Account: "physics", Amount: 1, Scope: &greylagv1.BucketScope{GpuTypes: []string{""}}},
-		{Action: "price", Amount: 1}, {Action: "price", GpuType: long, Amount: 1}, {Action: "price", GpuType: "h100", Amount: -1},
-		{Action: "price", GpuType: "h100", Amount: 1, Effective: past},
-		{Action: "budget", Account: "physics", Amount: -1}, {Action: "budget", Account: "physics", Amount: 1, Window: 99},
-		{Action: "refund", Amount: 1}, {Action: "refund", Job: "x", Amount: 1},
-		{Action: "close"}, {Action: "close", Period: "banana"}, {Action: "close", Period: long, Effective: past},
-		{Action: "grant", Account: "physics", Amount: 1, RequestId: long},
+		{}, grantRequest(&greylagv1.GrantCredits{}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics"}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: -5}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: 1<<53 + 1}),
+		grantRequest(&greylagv1.GrantCredits{Account: "nobody", Amount: 1}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics", User: "nobody", Amount: 1}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics/ann", Amount: 1}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: 1, Class: 99}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: 1, Class: greylagv1.BucketClass_BUCKET_CLASS_REFUND}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: 1, Expires: past}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: 1, Expires: &timestamppb.Timestamp{Seconds: 1 << 60}}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: 1, Code: "X"}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: 1, Code: long, MaxRedemptions: 1}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: 1, Scope: &greylagv1.BucketScope{Permille: 1001}}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: 1, Scope: &greylagv1.BucketScope{PerJob: -1}}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: 1, Scope: &greylagv1.BucketScope{GpuTypes: []string{""}}}),
+		priceRequest(&greylagv1.SetPrice{Price: 1}), priceRequest(&greylagv1.SetPrice{GpuType: long, Price: 1}), priceRequest(&greylagv1.SetPrice{GpuType: "h100", Price: -1}),
+		priceRequest(&greylagv1.SetPrice{GpuType: "h100", Price: 1, Effective: past}),
+		budgetRequest(&greylagv1.SetBudget{Account: "physics", Limit: -1}), budgetRequest(&greylagv1.SetBudget{Account: "physics", Limit: 1, Window: 99}),
+		refundRequest(&greylagv1.JobAdjustment{Amount: 1}), refundRequest(&greylagv1.JobAdjustment{Job: "x", Amount: 1}),
+		closeRequest(&greylagv1.ClosePeriod{}), closeRequest(&greylagv1.ClosePeriod{Period: "banana"}), closeRequest(&greylagv1.ClosePeriod{Period: long, End: past}),
+		&greylagv1.ChangeCreditsRequest{RequestId: long, Change: grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: 1}).Change},
 	} {
 		if _, err := change(w, root, x); connect.CodeOf(err) != connect.CodeInvalidArgument {
 			t.Errorf("row %d, %v: %v", i, x, err)
@@ -213,7 +240,7 @@ func TestCreditsMalformed(t *testing.T) {
 func TestCreditsKeyAlone(t *testing.T) {
 	w := newTill(t, false)
 	for i := range 2 {
-		r, err := w.as(root).Credits().ChangeCredits(w.t.Context(), &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "maths", Amount: 5 * credit, Key: strings.Repeat("invoice/", 16)})
+		r, err := w.as(root).Credits().ChangeCredits(w.t.Context(), &greylagv1.ChangeCreditsRequest{Key: strings.Repeat("invoice/", 16), Change: grantRequest(&greylagv1.GrantCredits{Account: "maths", Amount: 5 * credit}).Change})
 		must(t, err)
 		if r.Again != (i > 0) {
 			t.Errorf("request %d: %v", i+1, r)
@@ -230,7 +257,7 @@ func TestCreditsOneKey(t *testing.T) {
 	w := newTill(t, false)
 	var first *greylagv1.ChangeCreditsResponse
 	for i, note := range []string{"half of the year", "all of it", ""} {
-		r, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "maths", Amount: 5 * credit, Key: "invoice 17", Note: note})
+		r, err := change(w, root, &greylagv1.ChangeCreditsRequest{Key: "invoice 17", Note: note, Change: grantRequest(&greylagv1.GrantCredits{Account: "maths", Amount: 5 * credit}).Change})
 		must(t, err)
 		if i == 0 {
 			first = r
@@ -239,7 +266,7 @@ func TestCreditsOneKey(t *testing.T) {
 			t.Errorf("%s: %v", note, r)
 		}
 	}
-	_, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "physics", Amount: 5 * credit, Key: "invoice 17"})
+	_, err := change(w, root, &greylagv1.ChangeCreditsRequest{Key: "invoice 17", Change: grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: 5 * credit}).Change})
 	if connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("for another account: %v", err)
 	}
@@ -253,7 +280,7 @@ func TestCreditsOneKey(t *testing.T) {
 func TestCreditsOneRequestID(t *testing.T) {
 	w := newTill(t, false)
 	grant := func(amount int64) *greylagv1.ChangeCreditsRequest {
-		return &greylagv1.ChangeCreditsRequest{RequestId: "invoice 17", Action: "grant", Account: "maths", Amount: amount}
+		return &greylagv1.ChangeCreditsRequest{RequestId: "invoice 17", Change: grantRequest(&greylagv1.GrantCredits{Account: "maths", Amount: amount}).Change}
 	}
 	first, err := change(w, root, grant(5*credit))
 	must(t, err)
@@ -275,7 +302,7 @@ func TestCreditsOneRequestID(t *testing.T) {
 		if _, err := w.as(eve).Jobs().SubmitJobs(t.Context(), poor); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "needs 8.000000, has 5.000000") {
 			t.Errorf("eight credits of five: %v", err)
 		}
-		_, err := change(w, root, &greylagv1.ChangeCreditsRequest{RequestId: "more", Action: "grant", Account: "maths", Amount: 5 * credit})
+		_, err := change(w, root, &greylagv1.ChangeCreditsRequest{RequestId: "more", Change: grantRequest(&greylagv1.GrantCredits{Account: "maths", Amount: 5 * credit}).Change})
 		must(t, err)
 	}
 	poor.RequestId = "again"
@@ -316,14 +343,14 @@ func TestCreditsOfAJob(t *testing.T) {
 	if has := balance(w, ann, "physics", "ann"); has.Spent != due || has.Held != 0 || has.Debt != 0 || due == 0 {
 		t.Errorf("ann has %v, the job came to %d", has, due)
 	}
-	back, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "refund", Job: fmt.Sprint(id), Amount: due})
+	back, err := change(w, root, refundRequest(&greylagv1.JobAdjustment{Job: fmt.Sprint(id), Amount: due}))
 	if err != nil || back.Returned != due {
 		t.Errorf("refund: %v, %v", back, err)
 	}
-	if _, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "refund", Job: fmt.Sprint(id), Amount: 1}); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+	if _, err := change(w, root, refundRequest(&greylagv1.JobAdjustment{Job: fmt.Sprint(id), Amount: 1})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
 		t.Errorf("more than was spent: %v", err)
 	}
-	more, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "correct", Job: fmt.Sprint(id), Attempt: 1, Amount: 3 * credit})
+	more, err := change(w, root, correctRequest(&greylagv1.JobAdjustment{Job: fmt.Sprint(id), Attempt: 1, Amount: 3 * credit}))
 	if err != nil || more.Charged != 3*credit {
 		t.Errorf("correct: %v, %v", more, err)
 	}
@@ -360,7 +387,7 @@ func TestStatementOfMany(t *testing.T) {
 	const many = 300
 	var stamps []*timestamppb.Timestamp
 	for i := range int64(many) {
-		_, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "maths", User: "eve", Amount: i + 1})
+		_, err := change(w, root, grantRequest(&greylagv1.GrantCredits{Account: "maths", User: "eve", Amount: i + 1}))
 		must(t, err)
 	}
 	before, after, all, err := statement(w, eve, &greylagv1.StreamStatementRequest{Account: "uni"})
@@ -396,7 +423,7 @@ func TestWhoSeesCredits(t *testing.T) {
 	w := newTill(t, true)
 	for _, user := range []string{"ann", "eve"} {
 		account := map[string]string{"ann": "physics", "eve": "maths"}[user]
-		_, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: account, User: user, Amount: credit})
+		_, err := change(w, root, grantRequest(&greylagv1.GrantCredits{Account: account, User: user, Amount: credit}))
 		must(t, err)
 	}
 	for _, row := range []struct {

@@ -77,7 +77,7 @@ func TestPlainJSON(t *testing.T) {
 func TestStrictJSON(t *testing.T) {
 	w := newTill(t, false)
 	for _, kind := range []string{"application/json", "application/json; charset=utf-8"} {
-		response, text := w.post(w.browser(), root, "CreditService/ChangeCredits", kind, strings.NewReader(`{"action":"grant","account":"maths","amount":"5","expire":"2030-01-01T00:00:00Z"}`))
+		response, text := w.post(w.browser(), root, "CreditService/ChangeCredits", kind, strings.NewReader(`{"grant":{"account":"maths","amount":"5","expire":"2030-01-01T00:00:00Z"}}`))
 		if response.StatusCode != http.StatusBadRequest || !strings.Contains(text, `unknown field \"expire\"`) {
 			t.Errorf("%s: %s %s", kind, response.Status, text)
 		}

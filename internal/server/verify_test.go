@@ -17,7 +17,7 @@ import (
 func TestVerifyNamesTheEntry(t *testing.T) {
 	w := newTill(t, false)
 	for i := range int64(20) {
-		_, err := change(w, root, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "maths", Amount: i + 1})
+		_, err := change(w, root, grantRequest(&greylagv1.GrantCredits{Account: "maths", Amount: i + 1}))
 		must(t, err)
 	}
 	verify := func() *greylagv1.VerifiedJournal {

@@ -90,7 +90,7 @@ func (s *State) changeLedger(c *command.ChangeCredits) (accounting.Receipt, erro
 		return r, err
 	case command.RefundJob, command.CorrectJob:
 		return s.adjust(stamp, c)
-	case command.CloseCredits:
+	case command.ClosePeriod:
 		return accounting.Receipt{}, s.closePeriod(l, stamp, c)
 	}
 	return accounting.Receipt{}, fmt.Errorf("%w: unknown action %d on credits", accounting.ErrInvalid, c.Action)

@@ -29,7 +29,7 @@ func (x *script) ofCredits(verb string, w scriptLine) string {
 func (x *script) credit(w scriptLine) string {
 	actions := map[string]command.CreditAction{
 		"grant": command.GrantCredits, "void": command.VoidBucket, "price": command.SetPrice, "budget": command.SetBudget,
-		"refund": command.RefundJob, "correct": command.CorrectJob, "close": command.CloseCredits,
+		"refund": command.RefundJob, "correct": command.CorrectJob, "close": command.ClosePeriod,
 	}
 	classes := map[string]accounting.Class{"promo": accounting.Promo, "grant": accounting.GrantClass, "": accounting.Purchase}
 	windows := map[string]accounting.Window{"day": accounting.Daily, "month": accounting.Monthly}

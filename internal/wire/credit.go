@@ -12,11 +12,6 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-var creditActions = map[string]command.CreditAction{ // never written
-	"grant": command.GrantCredits, "void": command.VoidBucket, "price": command.SetPrice, "budget": command.SetBudget,
-	"refund": command.RefundJob, "correct": command.CorrectJob, "close": command.CloseCredits,
-}
-
 var creditClasses = map[string]accounting.Class{ // never written
 	"": accounting.GrantClass, "grant": accounting.GrantClass, "purchase": accounting.Purchase, "promo": accounting.Promo,
 }
@@ -52,40 +47,66 @@ func WindowWord(w accounting.Window) string {
 // ReadCreditChange reads a change of credits, without the job of a refund or a correction, which
 // the caller resolves. The errors are refusals.
 func ReadCreditChange(p *greylagv1.ChangeCreditsRequest) (*command.ChangeCredits, error) {
-	c := &command.ChangeCredits{
-		Account: p.GetAccount(), User: p.GetUser(), Amount: accounting.Credits(p.GetAmount()), Priority: p.GetPriority(),
-		Scope:  ReadScope(p.GetScope()),
-		Cutoff: p.GetCutoff(), Code: p.GetCode(), Redeems: p.GetRedeems(), Bucket: accounting.BucketID(p.GetBucket()),
-		GPUType: p.GetGpuType(), Hard: p.GetHard(), Corrects: p.GetCorrects(), Period: p.GetPeriod(), Attempt: cluster.Attempt(p.GetAttempt()),
-		Key: p.GetKey(), Note: p.GetNote(),
-	}
-	var known [3]bool
-	c.Action, known[0] = creditActions[p.GetAction()]
-	c.Class, known[1] = creditClasses[Word(p.GetClass())]
-	c.Window, known[2] = budgetWindows[Word(p.GetWindow())]
-	switch {
-	case !known[0]:
-		return nil, refuse("unknown action %.40q on credits", p.GetAction())
-	case !known[1]:
-		return nil, refuse("unknown class %.40q: want purchase, grant or promo", Word(p.GetClass()))
-	case !known[2]:
-		return nil, refuse("unknown window %.40q: want day or month, or none", Word(p.GetWindow()))
-	}
+	c := &command.ChangeCredits{Key: p.GetKey(), Note: p.GetNote()}
 	var err error
-	if c.Effective, err = instant("effective", p.GetEffective()); err != nil {
-		return nil, err
+	switch x := p.GetChange().(type) {
+	case *greylagv1.ChangeCreditsRequest_Grant:
+		err = readGrant(c, x.Grant)
+	case *greylagv1.ChangeCreditsRequest_Void:
+		c.Action, c.Bucket = command.VoidBucket, accounting.BucketID(x.Void.GetBucket())
+	case *greylagv1.ChangeCreditsRequest_SetPrice:
+		c.Action, c.GPUType, c.Amount = command.SetPrice, x.SetPrice.GetGpuType(), accounting.Credits(x.SetPrice.GetPrice())
+		c.Effective, err = instant("effective", x.SetPrice.GetEffective())
+	case *greylagv1.ChangeCreditsRequest_SetBudget:
+		c.Action, c.Account, c.User = command.SetBudget, x.SetBudget.GetAccount(), x.SetBudget.GetUser()
+		c.Amount, c.Hard = accounting.Credits(x.SetBudget.GetLimit()), x.SetBudget.GetHard()
+		c.Window = budgetWindows[Word(x.SetBudget.GetWindow())]
+	case *greylagv1.ChangeCreditsRequest_Refund:
+		err = readAdjustment(c, command.RefundJob, x.Refund)
+	case *greylagv1.ChangeCreditsRequest_Correct:
+		err = readAdjustment(c, command.CorrectJob, x.Correct)
+	case *greylagv1.ChangeCreditsRequest_Close:
+		err = readClose(c, x.Close)
+	default:
+		err = refuse("change is not set: want grant, void, set_price, set_budget, refund, correct or close")
 	}
-	if c.Expires, err = instant("expires", p.GetExpires()); err != nil {
+	if err != nil {
 		return nil, err
-	}
-	if c.Action == command.CloseCredits && c.Effective == 0 {
-		end, err := accounting.PeriodEnd(c.Period)
-		if err != nil {
-			return nil, refuse("%v: name a month or a day, or say with effective when it ends", err)
-		}
-		c.Effective = cluster.InstantOf(end)
 	}
 	return c, nil
+}
+
+func readGrant(c *command.ChangeCredits, p *greylagv1.GrantCredits) (err error) {
+	c.Action, c.Account, c.User, c.Amount = command.GrantCredits, p.GetAccount(), p.GetUser(), accounting.Credits(p.GetAmount())
+	c.Priority, c.Scope, c.Cutoff = p.GetPriority(), ReadScope(p.GetScope()), p.GetCutoff()
+	c.Code, c.Redeems = p.GetCode(), p.GetMaxRedemptions()
+	var known bool
+	if c.Class, known = creditClasses[Word(p.GetClass())]; !known {
+		return refuse("unknown class %.40q: want purchase, grant or promo", Word(p.GetClass()))
+	}
+	if c.Effective, err = instant("effective", p.GetEffective()); err == nil {
+		c.Expires, err = instant("expires", p.GetExpires())
+	}
+	return err
+}
+
+func readAdjustment(c *command.ChangeCredits, action command.CreditAction, p *greylagv1.JobAdjustment) (err error) {
+	c.Action, c.Attempt, c.Amount, c.Corrects = action, cluster.Attempt(p.GetAttempt()), accounting.Credits(p.GetAmount()), p.GetCorrects()
+	c.Effective, err = instant("effective", p.GetEffective())
+	return err
+}
+
+func readClose(c *command.ChangeCredits, p *greylagv1.ClosePeriod) (err error) {
+	c.Action, c.Period = command.ClosePeriod, p.GetPeriod()
+	if c.Effective, err = instant("end", p.GetEnd()); err != nil || c.Effective != 0 {
+		return err
+	}
+	end, err := accounting.PeriodEnd(c.Period)
+	if err != nil {
+		return refuse("%v: name a month or a day, or set end", err)
+	}
+	c.Effective = cluster.InstantOf(end)
+	return nil
 }
 
 // ReadScope reads the scope of a bucket, or the known properties of a job.

@@ -59,8 +59,11 @@ type asking func(context.Context, *client.Client) (int, error)
 var grants atomic.Int64
 
 func grantOne(ctx context.Context, c *client.Client) (int, error) {
+	x := &greylagv1.GrantCredits{
+		Account: "project", User: grantee(int(grants.Add(1))), Class: greylagv1.BucketClass_BUCKET_CLASS_GRANT, Amount: int64(accounting.One), Priority: 50,
+	}
 	_, err := c.Credits().ChangeCredits(ctx, &greylagv1.ChangeCreditsRequest{
-		RequestId: client.NewRequestID(), Action: "grant", Account: "project", User: grantee(int(grants.Add(1))), Class: greylagv1.BucketClass_BUCKET_CLASS_GRANT, Amount: int64(accounting.One), Priority: 50,
+		RequestId: client.NewRequestID(), Change: &greylagv1.ChangeCreditsRequest_Grant{Grant: x},
 	})
 	return 1, err
 }

@@ -44,7 +44,7 @@ func newBank(t testing.TB, options cluster.Options, rules string) *bank {
 	_, err = b.client.Accounts().ImportAccounts(ctx, &greylagv1.ImportAccountsRequest{Toml: fmt.Sprintf(
 		"[[account]]\nname = 'uni'\n\n[[account]]\nname = 'ml'\nparent = 'uni'\n\n[[user]]\nname = %q\naccount = 'ml'\ndefault = true\n", self.Username)})
 	b.must(err)
-	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{Action: "price", GpuType: "h100", Amount: price}))
+	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_SetPrice{SetPrice: &greylagv1.SetPrice{GpuType: "h100", Price: price}}}))
 	b.grant(ctx, "ml", 10_000_000_000)
 	return b
 }
@@ -57,9 +57,13 @@ func (b *bank) change(ctx context.Context, x *greylagv1.ChangeCreditsRequest) er
 	return err
 }
 
+func grantRequest(x *greylagv1.GrantCredits) *greylagv1.ChangeCreditsRequest {
+	return &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_Grant{Grant: x}}
+}
+
 func (b *bank) grant(ctx context.Context, account string, amount int64) {
 	b.t.Helper()
-	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: account, Class: greylagv1.BucketClass_BUCKET_CLASS_PURCHASE, Amount: amount}))
+	b.must(b.change(ctx, grantRequest(&greylagv1.GrantCredits{Account: account, Class: greylagv1.BucketClass_BUCKET_CLASS_PURCHASE, Amount: amount})))
 	b.paid.Changed(amount, true)
 }
 
@@ -183,7 +187,7 @@ func (c *customer) act(ctx context.Context) error {
 		return err
 	}
 	amount := 1_000_000 + n
-	err := c.change(ctx, &greylagv1.ChangeCreditsRequest{Action: "grant", Account: "ml", Class: greylagv1.BucketClass_BUCKET_CLASS_PURCHASE, Amount: amount})
+	err := c.change(ctx, grantRequest(&greylagv1.GrantCredits{Account: "ml", Class: greylagv1.BucketClass_BUCKET_CLASS_PURCHASE, Amount: amount}))
 	c.paid.Changed(amount, err == nil)
 	return err
 }

@@ -175,9 +175,9 @@ func TestCreditsWithoutQuorum(t *testing.T) {
 	b.await(ctx, id, "RUNNING")
 	expires := time.Now().Add(15 * time.Second) // before that there must be no quorum left
 	const soon = 987_654_321
-	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{
-		Action: "grant", Account: "ml", Class: greylagv1.BucketClass_BUCKET_CLASS_PROMO, Amount: soon, Expires: timestamppb.New(expires), Scope: &greylagv1.BucketScope{Qos: []string{"premium"}},
-	}))
+	b.must(b.change(ctx, grantRequest(&greylagv1.GrantCredits{
+		Account: "ml", Class: greylagv1.BucketClass_BUCKET_CLASS_PROMO, Amount: soon, Expires: timestamppb.New(expires), Scope: &greylagv1.BucketScope{Qos: []string{"premium"}},
+	})))
 	leader := b.leader(ctx)
 	for _, ctl := range b.others(leader) {
 		b.must(ctl.Kill())
@@ -270,9 +270,9 @@ func TestCreditsClockAhead(t *testing.T) {
 	options.Nodes, options.Clocks = 0, true
 	b := newBank(t, options, "")
 	ctx := limited(t, 4*hang) // after gctld was rebuilt
-	b.must(b.change(ctx, &greylagv1.ChangeCreditsRequest{
-		Action: "grant", Account: "ml", Class: greylagv1.BucketClass_BUCKET_CLASS_PROMO, Amount: 1_000_000_123, Expires: timestamppb.New(time.Now().Add(8 * time.Minute)),
-	}))
+	b.must(b.change(ctx, grantRequest(&greylagv1.GrantCredits{
+		Account: "ml", Class: greylagv1.BucketClass_BUCKET_CLASS_PROMO, Amount: 1_000_000_123, Expires: timestamppb.New(time.Now().Add(8 * time.Minute)),
+	})))
 	wrong := b.others(b.leader(ctx))[0]
 	status, err := wrong.Status(ctx)
 	b.must(err)

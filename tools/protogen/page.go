@@ -136,7 +136,11 @@ func writeMessage(b *strings.Builder, m protoreflect.MessageDescriptor) {
 	b.WriteString("| field | type | |\n|---|---|---|\n")
 	for i := range m.Fields().Len() {
 		f := m.Fields().Get(i)
-		fmt.Fprintf(b, "| %s | %s | %s |\n", f.JSONName(), kind(f), oneLine(comment(f)))
+		text := comment(f)
+		if o := f.ContainingOneof(); o != nil && !o.IsSynthetic() {
+			text = fmt.Sprintf("one of `%s`: %s", o.Name(), text)
+		}
+		fmt.Fprintf(b, "| %s | %s | %s |\n", f.JSONName(), kind(f), oneLine(text))
 	}
 	b.WriteString("\n")
 }

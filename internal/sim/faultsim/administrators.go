@@ -188,7 +188,7 @@ func (x *faultSim) correct(r *rand.Rand) error {
 
 func (x *faultSim) closePeriod(r *rand.Rand) error {
 	end := x.Now.Add(-faults.Within(r, 24*time.Hour))
-	return x.change(&command.ChangeCredits{Action: command.CloseCredits, Period: fmt.Sprint("period-", x.requests), Effective: end})
+	return x.change(&command.ChangeCredits{Action: command.ClosePeriod, Period: fmt.Sprint("period-", x.requests), Effective: end})
 }
 
 func (x *faultSim) edit(e command.AccountEdit) error {

@@ -328,31 +328,22 @@ func (x *BucketScope) GetPerJob() int64 {
 	return 0
 }
 
+// ChangeCreditsRequest makes one change. A request that sets no change is refused.
 type ChangeCreditsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	Action        string                 `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"` // grant void price budget refund correct close
-	Account       string                 `protobuf:"bytes,3,opt,name=account,proto3" json:"account,omitempty"`
-	User          string                 `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`           // "": the account itself is meant
-	Amount        int64                  `protobuf:"varint,5,opt,name=amount,proto3" json:"amount,omitempty"`      // of the grant, the refund, the price of a GPU-hour, the budget
-	Effective     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=effective,proto3" json:"effective,omitempty"` // unset: now; of close: the period's end, exclusive, or that of the month or day it names
-	Class         BucketClass            `protobuf:"varint,7,opt,name=class,proto3,enum=greylag.v1.BucketClass" json:"class,omitempty"`
-	Expires       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=expires,proto3" json:"expires,omitempty"`
-	Priority      int32                  `protobuf:"varint,9,opt,name=priority,proto3" json:"priority,omitempty"` // lower is spent first
-	Scope         *BucketScope           `protobuf:"bytes,10,opt,name=scope,proto3" json:"scope,omitempty"`
-	Cutoff        bool                   `protobuf:"varint,11,opt,name=cutoff,proto3" json:"cutoff,omitempty"` // what jobs have set aside of it expires with it
-	Code          string                 `protobuf:"bytes,12,opt,name=code,proto3" json:"code,omitempty"`      // of a promotion
-	Redeems       int64                  `protobuf:"varint,13,opt,name=redeems,proto3" json:"redeems,omitempty"`
-	Bucket        uint64                 `protobuf:"varint,14,opt,name=bucket,proto3" json:"bucket,omitempty"`
-	GpuType       string                 `protobuf:"bytes,15,opt,name=gpu_type,json=gpuType,proto3" json:"gpu_type,omitempty"`
-	Hard          bool                   `protobuf:"varint,16,opt,name=hard,proto3" json:"hard,omitempty"`
-	Window        BudgetWindow           `protobuf:"varint,17,opt,name=window,proto3,enum=greylag.v1.BudgetWindow" json:"window,omitempty"`
-	Job           string                 `protobuf:"bytes,18,opt,name=job,proto3" json:"job,omitempty"`            // 123, or one element of an array: 123_4
-	Attempt       uint32                 `protobuf:"varint,19,opt,name=attempt,proto3" json:"attempt,omitempty"`   // 0: the last one
-	Corrects      uint64                 `protobuf:"varint,20,opt,name=corrects,proto3" json:"corrects,omitempty"` // number of the journal entry that it is about
-	Period        string                 `protobuf:"bytes,21,opt,name=period,proto3" json:"period,omitempty"`
-	Key           string                 `protobuf:"bytes,22,opt,name=key,proto3" json:"key,omitempty"`   // the change's own name: with the same one it is made once, whoever asks
-	Note          string                 `protobuf:"bytes,23,opt,name=note,proto3" json:"note,omitempty"` // why; no part of what is compared
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"` // unset: the key serves as the request id
+	Key       string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`                              // idempotency key: a change with a used key is not made again, by any caller
+	Note      string                 `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`                            // reason; two requests that differ only here count as the same
+	// Types that are valid to be assigned to Change:
+	//
+	//	*ChangeCreditsRequest_Grant
+	//	*ChangeCreditsRequest_Void
+	//	*ChangeCreditsRequest_SetPrice
+	//	*ChangeCreditsRequest_SetBudget
+	//	*ChangeCreditsRequest_Refund
+	//	*ChangeCreditsRequest_Correct
+	//	*ChangeCreditsRequest_Close
+	Change        isChangeCreditsRequest_Change `protobuf_oneof:"change"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -394,146 +385,6 @@ func (x *ChangeCreditsRequest) GetRequestId() string {
 	return ""
 }
 
-func (x *ChangeCreditsRequest) GetAction() string {
-	if x != nil {
-		return x.Action
-	}
-	return ""
-}
-
-func (x *ChangeCreditsRequest) GetAccount() string {
-	if x != nil {
-		return x.Account
-	}
-	return ""
-}
-
-func (x *ChangeCreditsRequest) GetUser() string {
-	if x != nil {
-		return x.User
-	}
-	return ""
-}
-
-func (x *ChangeCreditsRequest) GetAmount() int64 {
-	if x != nil {
-		return x.Amount
-	}
-	return 0
-}
-
-func (x *ChangeCreditsRequest) GetEffective() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Effective
-	}
-	return nil
-}
-
-func (x *ChangeCreditsRequest) GetClass() BucketClass {
-	if x != nil {
-		return x.Class
-	}
-	return BucketClass_BUCKET_CLASS_UNSPECIFIED
-}
-
-func (x *ChangeCreditsRequest) GetExpires() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Expires
-	}
-	return nil
-}
-
-func (x *ChangeCreditsRequest) GetPriority() int32 {
-	if x != nil {
-		return x.Priority
-	}
-	return 0
-}
-
-func (x *ChangeCreditsRequest) GetScope() *BucketScope {
-	if x != nil {
-		return x.Scope
-	}
-	return nil
-}
-
-func (x *ChangeCreditsRequest) GetCutoff() bool {
-	if x != nil {
-		return x.Cutoff
-	}
-	return false
-}
-
-func (x *ChangeCreditsRequest) GetCode() string {
-	if x != nil {
-		return x.Code
-	}
-	return ""
-}
-
-func (x *ChangeCreditsRequest) GetRedeems() int64 {
-	if x != nil {
-		return x.Redeems
-	}
-	return 0
-}
-
-func (x *ChangeCreditsRequest) GetBucket() uint64 {
-	if x != nil {
-		return x.Bucket
-	}
-	return 0
-}
-
-func (x *ChangeCreditsRequest) GetGpuType() string {
-	if x != nil {
-		return x.GpuType
-	}
-	return ""
-}
-
-func (x *ChangeCreditsRequest) GetHard() bool {
-	if x != nil {
-		return x.Hard
-	}
-	return false
-}
-
-func (x *ChangeCreditsRequest) GetWindow() BudgetWindow {
-	if x != nil {
-		return x.Window
-	}
-	return BudgetWindow_BUDGET_WINDOW_UNSPECIFIED
-}
-
-func (x *ChangeCreditsRequest) GetJob() string {
-	if x != nil {
-		return x.Job
-	}
-	return ""
-}
-
-func (x *ChangeCreditsRequest) GetAttempt() uint32 {
-	if x != nil {
-		return x.Attempt
-	}
-	return 0
-}
-
-func (x *ChangeCreditsRequest) GetCorrects() uint64 {
-	if x != nil {
-		return x.Corrects
-	}
-	return 0
-}
-
-func (x *ChangeCreditsRequest) GetPeriod() string {
-	if x != nil {
-		return x.Period
-	}
-	return ""
-}
-
 func (x *ChangeCreditsRequest) GetKey() string {
 	if x != nil {
 		return x.Key
@@ -546,6 +397,560 @@ func (x *ChangeCreditsRequest) GetNote() string {
 		return x.Note
 	}
 	return ""
+}
+
+func (x *ChangeCreditsRequest) GetChange() isChangeCreditsRequest_Change {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *ChangeCreditsRequest) GetGrant() *GrantCredits {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeCreditsRequest_Grant); ok {
+			return x.Grant
+		}
+	}
+	return nil
+}
+
+func (x *ChangeCreditsRequest) GetVoid() *VoidBucket {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeCreditsRequest_Void); ok {
+			return x.Void
+		}
+	}
+	return nil
+}
+
+func (x *ChangeCreditsRequest) GetSetPrice() *SetPrice {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeCreditsRequest_SetPrice); ok {
+			return x.SetPrice
+		}
+	}
+	return nil
+}
+
+func (x *ChangeCreditsRequest) GetSetBudget() *SetBudget {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeCreditsRequest_SetBudget); ok {
+			return x.SetBudget
+		}
+	}
+	return nil
+}
+
+func (x *ChangeCreditsRequest) GetRefund() *JobAdjustment {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeCreditsRequest_Refund); ok {
+			return x.Refund
+		}
+	}
+	return nil
+}
+
+func (x *ChangeCreditsRequest) GetCorrect() *JobAdjustment {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeCreditsRequest_Correct); ok {
+			return x.Correct
+		}
+	}
+	return nil
+}
+
+func (x *ChangeCreditsRequest) GetClose() *ClosePeriod {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeCreditsRequest_Close); ok {
+			return x.Close
+		}
+	}
+	return nil
+}
+
+type isChangeCreditsRequest_Change interface {
+	isChangeCreditsRequest_Change()
+}
+
+type ChangeCreditsRequest_Grant struct {
+	Grant *GrantCredits `protobuf:"bytes,4,opt,name=grant,proto3,oneof"` // adds a bucket
+}
+
+type ChangeCreditsRequest_Void struct {
+	Void *VoidBucket `protobuf:"bytes,5,opt,name=void,proto3,oneof"` // withdraws the rest of a bucket
+}
+
+type ChangeCreditsRequest_SetPrice struct {
+	SetPrice *SetPrice `protobuf:"bytes,6,opt,name=set_price,json=setPrice,proto3,oneof"` // of one hour of a GPU type
+}
+
+type ChangeCreditsRequest_SetBudget struct {
+	SetBudget *SetBudget `protobuf:"bytes,7,opt,name=set_budget,json=setBudget,proto3,oneof"` // of an account or a user
+}
+
+type ChangeCreditsRequest_Refund struct {
+	Refund *JobAdjustment `protobuf:"bytes,8,opt,name=refund,proto3,oneof"` // refunds at most what the attempt was charged and not refunded
+}
+
+type ChangeCreditsRequest_Correct struct {
+	Correct *JobAdjustment `protobuf:"bytes,9,opt,name=correct,proto3,oneof"` // charges the attempt more
+}
+
+type ChangeCreditsRequest_Close struct {
+	Close *ClosePeriod `protobuf:"bytes,10,opt,name=close,proto3,oneof"` // closes a day or a month
+}
+
+func (*ChangeCreditsRequest_Grant) isChangeCreditsRequest_Change() {}
+
+func (*ChangeCreditsRequest_Void) isChangeCreditsRequest_Change() {}
+
+func (*ChangeCreditsRequest_SetPrice) isChangeCreditsRequest_Change() {}
+
+func (*ChangeCreditsRequest_SetBudget) isChangeCreditsRequest_Change() {}
+
+func (*ChangeCreditsRequest_Refund) isChangeCreditsRequest_Change() {}
+
+func (*ChangeCreditsRequest_Correct) isChangeCreditsRequest_Change() {}
+
+func (*ChangeCreditsRequest_Close) isChangeCreditsRequest_Change() {}
+
+// GrantCredits adds a bucket of credits to an account or to one of its users.
+type GrantCredits struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Account        string                 `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"`
+	User           string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"` // empty: the bucket belongs to the account itself
+	Amount         int64                  `protobuf:"varint,3,opt,name=amount,proto3" json:"amount,omitempty"`
+	Class          BucketClass            `protobuf:"varint,4,opt,name=class,proto3,enum=greylag.v1.BucketClass" json:"class,omitempty"` // unset: a grant
+	Effective      *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=effective,proto3" json:"effective,omitempty"`                      // unset: now
+	Expires        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires,proto3" json:"expires,omitempty"`                          // unset: never
+	Priority       int32                  `protobuf:"varint,7,opt,name=priority,proto3" json:"priority,omitempty"`                       // the bucket with the lowest number is spent first
+	Scope          *BucketScope           `protobuf:"bytes,8,opt,name=scope,proto3" json:"scope,omitempty"`
+	Cutoff         bool                   `protobuf:"varint,9,opt,name=cutoff,proto3" json:"cutoff,omitempty"`                                        // credits that jobs hold in liens expire too; otherwise jobs keep them
+	Code           string                 `protobuf:"bytes,10,opt,name=code,proto3" json:"code,omitempty"`                                            // promotion code that the grant redeems
+	MaxRedemptions int64                  `protobuf:"varint,11,opt,name=max_redemptions,json=maxRedemptions,proto3" json:"max_redemptions,omitempty"` // most grants of the code
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *GrantCredits) Reset() {
+	*x = GrantCredits{}
+	mi := &file_greylag_v1_credit_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrantCredits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrantCredits) ProtoMessage() {}
+
+func (x *GrantCredits) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_credit_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrantCredits.ProtoReflect.Descriptor instead.
+func (*GrantCredits) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *GrantCredits) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *GrantCredits) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *GrantCredits) GetAmount() int64 {
+	if x != nil {
+		return x.Amount
+	}
+	return 0
+}
+
+func (x *GrantCredits) GetClass() BucketClass {
+	if x != nil {
+		return x.Class
+	}
+	return BucketClass_BUCKET_CLASS_UNSPECIFIED
+}
+
+func (x *GrantCredits) GetEffective() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Effective
+	}
+	return nil
+}
+
+func (x *GrantCredits) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
+func (x *GrantCredits) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *GrantCredits) GetScope() *BucketScope {
+	if x != nil {
+		return x.Scope
+	}
+	return nil
+}
+
+func (x *GrantCredits) GetCutoff() bool {
+	if x != nil {
+		return x.Cutoff
+	}
+	return false
+}
+
+func (x *GrantCredits) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *GrantCredits) GetMaxRedemptions() int64 {
+	if x != nil {
+		return x.MaxRedemptions
+	}
+	return 0
+}
+
+// VoidBucket withdraws the unspent credits of a bucket. Liens keep what they hold of it.
+type VoidBucket struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bucket        uint64                 `protobuf:"varint,1,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VoidBucket) Reset() {
+	*x = VoidBucket{}
+	mi := &file_greylag_v1_credit_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VoidBucket) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VoidBucket) ProtoMessage() {}
+
+func (x *VoidBucket) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_credit_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VoidBucket.ProtoReflect.Descriptor instead.
+func (*VoidBucket) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *VoidBucket) GetBucket() uint64 {
+	if x != nil {
+		return x.Bucket
+	}
+	return 0
+}
+
+// SetPrice sets the price of one hour of a GPU type.
+type SetPrice struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GpuType       string                 `protobuf:"bytes,1,opt,name=gpu_type,json=gpuType,proto3" json:"gpu_type,omitempty"`
+	Price         int64                  `protobuf:"varint,2,opt,name=price,proto3" json:"price,omitempty"`
+	Effective     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=effective,proto3" json:"effective,omitempty"` // unset: now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPrice) Reset() {
+	*x = SetPrice{}
+	mi := &file_greylag_v1_credit_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPrice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPrice) ProtoMessage() {}
+
+func (x *SetPrice) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_credit_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPrice.ProtoReflect.Descriptor instead.
+func (*SetPrice) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *SetPrice) GetGpuType() string {
+	if x != nil {
+		return x.GpuType
+	}
+	return ""
+}
+
+func (x *SetPrice) GetPrice() int64 {
+	if x != nil {
+		return x.Price
+	}
+	return 0
+}
+
+func (x *SetPrice) GetEffective() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Effective
+	}
+	return nil
+}
+
+// SetBudget limits what an account or one of its users may reserve, spend and owe.
+type SetBudget struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Account       string                 `protobuf:"bytes,1,opt,name=account,proto3" json:"account,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`    // empty: the budget is the account's own
+	Limit         int64                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"` // 0: removes the budget
+	Hard          bool                   `protobuf:"varint,4,opt,name=hard,proto3" json:"hard,omitempty"`   // refuses jobs beyond the budget; a soft budget only delays them
+	Window        BudgetWindow           `protobuf:"varint,5,opt,name=window,proto3,enum=greylag.v1.BudgetWindow" json:"window,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetBudget) Reset() {
+	*x = SetBudget{}
+	mi := &file_greylag_v1_credit_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetBudget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetBudget) ProtoMessage() {}
+
+func (x *SetBudget) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_credit_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetBudget.ProtoReflect.Descriptor instead.
+func (*SetBudget) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SetBudget) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *SetBudget) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *SetBudget) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *SetBudget) GetHard() bool {
+	if x != nil {
+		return x.Hard
+	}
+	return false
+}
+
+func (x *SetBudget) GetWindow() BudgetWindow {
+	if x != nil {
+		return x.Window
+	}
+	return BudgetWindow_BUDGET_WINDOW_UNSPECIFIED
+}
+
+// JobAdjustment refunds a part of the charges of a job attempt, or charges it more.
+type JobAdjustment struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`          // 123, or one element of an array: 123_4
+	Attempt       uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"` // 0: the last one
+	Amount        int64                  `protobuf:"varint,3,opt,name=amount,proto3" json:"amount,omitempty"`
+	Effective     *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=effective,proto3" json:"effective,omitempty"` // unset: now
+	Corrects      uint64                 `protobuf:"varint,5,opt,name=corrects,proto3" json:"corrects,omitempty"`  // number of the journal entry that the adjustment corrects
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobAdjustment) Reset() {
+	*x = JobAdjustment{}
+	mi := &file_greylag_v1_credit_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobAdjustment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobAdjustment) ProtoMessage() {}
+
+func (x *JobAdjustment) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_credit_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobAdjustment.ProtoReflect.Descriptor instead.
+func (*JobAdjustment) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *JobAdjustment) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *JobAdjustment) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *JobAdjustment) GetAmount() int64 {
+	if x != nil {
+		return x.Amount
+	}
+	return 0
+}
+
+func (x *JobAdjustment) GetEffective() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Effective
+	}
+	return nil
+}
+
+func (x *JobAdjustment) GetCorrects() uint64 {
+	if x != nil {
+		return x.Corrects
+	}
+	return 0
+}
+
+// ClosePeriod closes all time before the end of a period: its reports do not change any more.
+type ClosePeriod struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Period        string                 `protobuf:"bytes,1,opt,name=period,proto3" json:"period,omitempty"` // a month (2026-10), a day (2026-10-31), or any name together with end
+	End           *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`       // exclusive; unset: the end of the named month or day
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClosePeriod) Reset() {
+	*x = ClosePeriod{}
+	mi := &file_greylag_v1_credit_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClosePeriod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClosePeriod) ProtoMessage() {}
+
+func (x *ClosePeriod) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_credit_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClosePeriod.ProtoReflect.Descriptor instead.
+func (*ClosePeriod) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ClosePeriod) GetPeriod() string {
+	if x != nil {
+		return x.Period
+	}
+	return ""
+}
+
+func (x *ClosePeriod) GetEnd() *timestamppb.Timestamp {
+	if x != nil {
+		return x.End
+	}
+	return nil
 }
 
 type ChangeCreditsResponse struct {
@@ -569,7 +974,7 @@ type ChangeCreditsResponse struct {
 
 func (x *ChangeCreditsResponse) Reset() {
 	*x = ChangeCreditsResponse{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[2]
+	mi := &file_greylag_v1_credit_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +986,7 @@ func (x *ChangeCreditsResponse) String() string {
 func (*ChangeCreditsResponse) ProtoMessage() {}
 
 func (x *ChangeCreditsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[2]
+	mi := &file_greylag_v1_credit_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -594,7 +999,7 @@ func (x *ChangeCreditsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeCreditsResponse.ProtoReflect.Descriptor instead.
 func (*ChangeCreditsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{2}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ChangeCreditsResponse) GetBucket() uint64 {
@@ -702,7 +1107,7 @@ type ListBalancesRequest struct {
 
 func (x *ListBalancesRequest) Reset() {
 	*x = ListBalancesRequest{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[3]
+	mi := &file_greylag_v1_credit_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -714,7 +1119,7 @@ func (x *ListBalancesRequest) String() string {
 func (*ListBalancesRequest) ProtoMessage() {}
 
 func (x *ListBalancesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[3]
+	mi := &file_greylag_v1_credit_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -727,7 +1132,7 @@ func (x *ListBalancesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBalancesRequest.ProtoReflect.Descriptor instead.
 func (*ListBalancesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListBalancesRequest) GetAccounts() []string {
@@ -801,7 +1206,7 @@ type Balance struct {
 
 func (x *Balance) Reset() {
 	*x = Balance{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[4]
+	mi := &file_greylag_v1_credit_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -813,7 +1218,7 @@ func (x *Balance) String() string {
 func (*Balance) ProtoMessage() {}
 
 func (x *Balance) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[4]
+	mi := &file_greylag_v1_credit_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -826,7 +1231,7 @@ func (x *Balance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Balance.ProtoReflect.Descriptor instead.
 func (*Balance) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Balance) GetAccount() string {
@@ -998,7 +1403,7 @@ type Bucket struct {
 
 func (x *Bucket) Reset() {
 	*x = Bucket{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[5]
+	mi := &file_greylag_v1_credit_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1010,7 +1415,7 @@ func (x *Bucket) String() string {
 func (*Bucket) ProtoMessage() {}
 
 func (x *Bucket) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[5]
+	mi := &file_greylag_v1_credit_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1023,7 +1428,7 @@ func (x *Bucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bucket.ProtoReflect.Descriptor instead.
 func (*Bucket) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Bucket) GetId() uint64 {
@@ -1136,7 +1541,7 @@ type ListBalancesResponse struct {
 
 func (x *ListBalancesResponse) Reset() {
 	*x = ListBalancesResponse{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[6]
+	mi := &file_greylag_v1_credit_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1553,7 @@ func (x *ListBalancesResponse) String() string {
 func (*ListBalancesResponse) ProtoMessage() {}
 
 func (x *ListBalancesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[6]
+	mi := &file_greylag_v1_credit_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1566,7 @@ func (x *ListBalancesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBalancesResponse.ProtoReflect.Descriptor instead.
 func (*ListBalancesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListBalancesResponse) GetBalances() []*Balance {
@@ -1204,7 +1609,7 @@ type StreamStatementRequest struct {
 
 func (x *StreamStatementRequest) Reset() {
 	*x = StreamStatementRequest{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[7]
+	mi := &file_greylag_v1_credit_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1621,7 @@ func (x *StreamStatementRequest) String() string {
 func (*StreamStatementRequest) ProtoMessage() {}
 
 func (x *StreamStatementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[7]
+	mi := &file_greylag_v1_credit_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1634,7 @@ func (x *StreamStatementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamStatementRequest.ProtoReflect.Descriptor instead.
 func (*StreamStatementRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StreamStatementRequest) GetAccount() string {
@@ -1273,7 +1678,7 @@ type StreamStatementResponse struct {
 
 func (x *StreamStatementResponse) Reset() {
 	*x = StreamStatementResponse{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[8]
+	mi := &file_greylag_v1_credit_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1690,7 @@ func (x *StreamStatementResponse) String() string {
 func (*StreamStatementResponse) ProtoMessage() {}
 
 func (x *StreamStatementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[8]
+	mi := &file_greylag_v1_credit_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1703,7 @@ func (x *StreamStatementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamStatementResponse.ProtoReflect.Descriptor instead.
 func (*StreamStatementResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StreamStatementResponse) GetLine() isStreamStatementResponse_Line {
@@ -1367,7 +1772,7 @@ type JournalEntry struct {
 
 func (x *JournalEntry) Reset() {
 	*x = JournalEntry{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[9]
+	mi := &file_greylag_v1_credit_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1784,7 @@ func (x *JournalEntry) String() string {
 func (*JournalEntry) ProtoMessage() {}
 
 func (x *JournalEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[9]
+	mi := &file_greylag_v1_credit_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1797,7 @@ func (x *JournalEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JournalEntry.ProtoReflect.Descriptor instead.
 func (*JournalEntry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *JournalEntry) GetSeq() uint64 {
@@ -1529,7 +1934,7 @@ type BilledGPUs struct {
 
 func (x *BilledGPUs) Reset() {
 	*x = BilledGPUs{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[10]
+	mi := &file_greylag_v1_credit_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1946,7 @@ func (x *BilledGPUs) String() string {
 func (*BilledGPUs) ProtoMessage() {}
 
 func (x *BilledGPUs) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[10]
+	mi := &file_greylag_v1_credit_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1959,7 @@ func (x *BilledGPUs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BilledGPUs.ProtoReflect.Descriptor instead.
 func (*BilledGPUs) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BilledGPUs) GetGpuType() string {
@@ -1609,7 +2014,7 @@ type ListPricesRequest struct {
 
 func (x *ListPricesRequest) Reset() {
 	*x = ListPricesRequest{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[11]
+	mi := &file_greylag_v1_credit_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +2026,7 @@ func (x *ListPricesRequest) String() string {
 func (*ListPricesRequest) ProtoMessage() {}
 
 func (x *ListPricesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[11]
+	mi := &file_greylag_v1_credit_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +2039,7 @@ func (x *ListPricesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPricesRequest.ProtoReflect.Descriptor instead.
 func (*ListPricesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListPricesRequest) GetHistory() bool {
@@ -1663,7 +2068,7 @@ type Price struct {
 
 func (x *Price) Reset() {
 	*x = Price{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[12]
+	mi := &file_greylag_v1_credit_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1675,7 +2080,7 @@ func (x *Price) String() string {
 func (*Price) ProtoMessage() {}
 
 func (x *Price) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[12]
+	mi := &file_greylag_v1_credit_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1688,7 +2093,7 @@ func (x *Price) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Price.ProtoReflect.Descriptor instead.
 func (*Price) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Price) GetGpuType() string {
@@ -1729,7 +2134,7 @@ type ListPricesResponse struct {
 
 func (x *ListPricesResponse) Reset() {
 	*x = ListPricesResponse{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[13]
+	mi := &file_greylag_v1_credit_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1741,7 +2146,7 @@ func (x *ListPricesResponse) String() string {
 func (*ListPricesResponse) ProtoMessage() {}
 
 func (x *ListPricesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[13]
+	mi := &file_greylag_v1_credit_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1754,7 +2159,7 @@ func (x *ListPricesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPricesResponse.ProtoReflect.Descriptor instead.
 func (*ListPricesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListPricesResponse) GetPrices() []*Price {
@@ -1780,7 +2185,7 @@ type QuoteJobsRequest struct {
 
 func (x *QuoteJobsRequest) Reset() {
 	*x = QuoteJobsRequest{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[14]
+	mi := &file_greylag_v1_credit_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +2197,7 @@ func (x *QuoteJobsRequest) String() string {
 func (*QuoteJobsRequest) ProtoMessage() {}
 
 func (x *QuoteJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[14]
+	mi := &file_greylag_v1_credit_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +2210,7 @@ func (x *QuoteJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteJobsRequest.ProtoReflect.Descriptor instead.
 func (*QuoteJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *QuoteJobsRequest) GetJobs() []*JobSpec {
@@ -1836,7 +2241,7 @@ type QuoteJobsResponse struct {
 
 func (x *QuoteJobsResponse) Reset() {
 	*x = QuoteJobsResponse{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[15]
+	mi := &file_greylag_v1_credit_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1848,7 +2253,7 @@ func (x *QuoteJobsResponse) String() string {
 func (*QuoteJobsResponse) ProtoMessage() {}
 
 func (x *QuoteJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[15]
+	mi := &file_greylag_v1_credit_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1861,7 +2266,7 @@ func (x *QuoteJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuoteJobsResponse.ProtoReflect.Descriptor instead.
 func (*QuoteJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *QuoteJobsResponse) GetAmount() int64 {
@@ -1963,7 +2368,7 @@ type VerifyJournalsRequest struct {
 
 func (x *VerifyJournalsRequest) Reset() {
 	*x = VerifyJournalsRequest{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[16]
+	mi := &file_greylag_v1_credit_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2380,7 @@ func (x *VerifyJournalsRequest) String() string {
 func (*VerifyJournalsRequest) ProtoMessage() {}
 
 func (x *VerifyJournalsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[16]
+	mi := &file_greylag_v1_credit_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2393,7 @@ func (x *VerifyJournalsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyJournalsRequest.ProtoReflect.Descriptor instead.
 func (*VerifyJournalsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{22}
 }
 
 type VerifiedJournal struct {
@@ -2007,7 +2412,7 @@ type VerifiedJournal struct {
 
 func (x *VerifiedJournal) Reset() {
 	*x = VerifiedJournal{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[17]
+	mi := &file_greylag_v1_credit_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2019,7 +2424,7 @@ func (x *VerifiedJournal) String() string {
 func (*VerifiedJournal) ProtoMessage() {}
 
 func (x *VerifiedJournal) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[17]
+	mi := &file_greylag_v1_credit_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2437,7 @@ func (x *VerifiedJournal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifiedJournal.ProtoReflect.Descriptor instead.
 func (*VerifiedJournal) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *VerifiedJournal) GetName() Journal {
@@ -2087,7 +2492,7 @@ type VerifyJournalsResponse struct {
 
 func (x *VerifyJournalsResponse) Reset() {
 	*x = VerifyJournalsResponse{}
-	mi := &file_greylag_v1_credit_proto_msgTypes[18]
+	mi := &file_greylag_v1_credit_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2099,7 +2504,7 @@ func (x *VerifyJournalsResponse) String() string {
 func (*VerifyJournalsResponse) ProtoMessage() {}
 
 func (x *VerifyJournalsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_credit_proto_msgTypes[18]
+	mi := &file_greylag_v1_credit_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2112,7 +2517,7 @@ func (x *VerifyJournalsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyJournalsResponse.ProtoReflect.Descriptor instead.
 func (*VerifyJournalsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *VerifyJournalsResponse) GetJournals() []*VerifiedJournal {
@@ -2142,33 +2547,57 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"partitions\x12\x10\n" +
 	"\x03qos\x18\x03 \x03(\tR\x03qos\x12\x1a\n" +
 	"\bpermille\x18\x04 \x01(\x03R\bpermille\x12\x17\n" +
-	"\aper_job\x18\x05 \x01(\x03R\x06perJob\"\xc2\x05\n" +
+	"\aper_job\x18\x05 \x01(\x03R\x06perJob\"\xcf\x03\n" +
 	"\x14ChangeCreditsRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\x12\x16\n" +
-	"\x06action\x18\x02 \x01(\tR\x06action\x12\x18\n" +
-	"\aaccount\x18\x03 \x01(\tR\aaccount\x12\x12\n" +
-	"\x04user\x18\x04 \x01(\tR\x04user\x12\x16\n" +
-	"\x06amount\x18\x05 \x01(\x03R\x06amount\x128\n" +
-	"\teffective\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\teffective\x12-\n" +
-	"\x05class\x18\a \x01(\x0e2\x17.greylag.v1.BucketClassR\x05class\x124\n" +
-	"\aexpires\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x1a\n" +
-	"\bpriority\x18\t \x01(\x05R\bpriority\x12-\n" +
-	"\x05scope\x18\n" +
-	" \x01(\v2\x17.greylag.v1.BucketScopeR\x05scope\x12\x16\n" +
-	"\x06cutoff\x18\v \x01(\bR\x06cutoff\x12\x12\n" +
-	"\x04code\x18\f \x01(\tR\x04code\x12\x18\n" +
-	"\aredeems\x18\r \x01(\x03R\aredeems\x12\x16\n" +
-	"\x06bucket\x18\x0e \x01(\x04R\x06bucket\x12\x19\n" +
-	"\bgpu_type\x18\x0f \x01(\tR\agpuType\x12\x12\n" +
-	"\x04hard\x18\x10 \x01(\bR\x04hard\x120\n" +
-	"\x06window\x18\x11 \x01(\x0e2\x18.greylag.v1.BudgetWindowR\x06window\x12\x10\n" +
-	"\x03job\x18\x12 \x01(\tR\x03job\x12\x18\n" +
-	"\aattempt\x18\x13 \x01(\rR\aattempt\x12\x1a\n" +
-	"\bcorrects\x18\x14 \x01(\x04R\bcorrects\x12\x16\n" +
-	"\x06period\x18\x15 \x01(\tR\x06period\x12\x10\n" +
-	"\x03key\x18\x16 \x01(\tR\x03key\x12\x12\n" +
-	"\x04note\x18\x17 \x01(\tR\x04note\"\xef\x02\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\x120\n" +
+	"\x05grant\x18\x04 \x01(\v2\x18.greylag.v1.GrantCreditsH\x00R\x05grant\x12,\n" +
+	"\x04void\x18\x05 \x01(\v2\x16.greylag.v1.VoidBucketH\x00R\x04void\x123\n" +
+	"\tset_price\x18\x06 \x01(\v2\x14.greylag.v1.SetPriceH\x00R\bsetPrice\x126\n" +
+	"\n" +
+	"set_budget\x18\a \x01(\v2\x15.greylag.v1.SetBudgetH\x00R\tsetBudget\x123\n" +
+	"\x06refund\x18\b \x01(\v2\x19.greylag.v1.JobAdjustmentH\x00R\x06refund\x125\n" +
+	"\acorrect\x18\t \x01(\v2\x19.greylag.v1.JobAdjustmentH\x00R\acorrect\x12/\n" +
+	"\x05close\x18\n" +
+	" \x01(\v2\x17.greylag.v1.ClosePeriodH\x00R\x05closeB\b\n" +
+	"\x06change\"\x93\x03\n" +
+	"\fGrantCredits\x12\x18\n" +
+	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x16\n" +
+	"\x06amount\x18\x03 \x01(\x03R\x06amount\x12-\n" +
+	"\x05class\x18\x04 \x01(\x0e2\x17.greylag.v1.BucketClassR\x05class\x128\n" +
+	"\teffective\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\teffective\x124\n" +
+	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x1a\n" +
+	"\bpriority\x18\a \x01(\x05R\bpriority\x12-\n" +
+	"\x05scope\x18\b \x01(\v2\x17.greylag.v1.BucketScopeR\x05scope\x12\x16\n" +
+	"\x06cutoff\x18\t \x01(\bR\x06cutoff\x12\x12\n" +
+	"\x04code\x18\n" +
+	" \x01(\tR\x04code\x12'\n" +
+	"\x0fmax_redemptions\x18\v \x01(\x03R\x0emaxRedemptions\"$\n" +
+	"\n" +
+	"VoidBucket\x12\x16\n" +
+	"\x06bucket\x18\x01 \x01(\x04R\x06bucket\"u\n" +
+	"\bSetPrice\x12\x19\n" +
+	"\bgpu_type\x18\x01 \x01(\tR\agpuType\x12\x14\n" +
+	"\x05price\x18\x02 \x01(\x03R\x05price\x128\n" +
+	"\teffective\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\teffective\"\x95\x01\n" +
+	"\tSetBudget\x12\x18\n" +
+	"\aaccount\x18\x01 \x01(\tR\aaccount\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x03R\x05limit\x12\x12\n" +
+	"\x04hard\x18\x04 \x01(\bR\x04hard\x120\n" +
+	"\x06window\x18\x05 \x01(\x0e2\x18.greylag.v1.BudgetWindowR\x06window\"\xa9\x01\n" +
+	"\rJobAdjustment\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x16\n" +
+	"\x06amount\x18\x03 \x01(\x03R\x06amount\x128\n" +
+	"\teffective\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\teffective\x12\x1a\n" +
+	"\bcorrects\x18\x05 \x01(\x04R\bcorrects\"S\n" +
+	"\vClosePeriod\x12\x16\n" +
+	"\x06period\x18\x01 \x01(\tR\x06period\x12,\n" +
+	"\x03end\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"\xef\x02\n" +
 	"\x15ChangeCreditsResponse\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\x04R\x06bucket\x12\x18\n" +
 	"\acharged\x18\x02 \x01(\x03R\acharged\x12\x1a\n" +
@@ -2359,7 +2788,7 @@ func file_greylag_v1_credit_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_credit_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_greylag_v1_credit_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_greylag_v1_credit_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_greylag_v1_credit_proto_goTypes = []any{
 	(BucketClass)(0),                // 0: greylag.v1.BucketClass
 	(BudgetWindow)(0),               // 1: greylag.v1.BudgetWindow
@@ -2367,80 +2796,96 @@ var file_greylag_v1_credit_proto_goTypes = []any{
 	(Journal)(0),                    // 3: greylag.v1.Journal
 	(*BucketScope)(nil),             // 4: greylag.v1.BucketScope
 	(*ChangeCreditsRequest)(nil),    // 5: greylag.v1.ChangeCreditsRequest
-	(*ChangeCreditsResponse)(nil),   // 6: greylag.v1.ChangeCreditsResponse
-	(*ListBalancesRequest)(nil),     // 7: greylag.v1.ListBalancesRequest
-	(*Balance)(nil),                 // 8: greylag.v1.Balance
-	(*Bucket)(nil),                  // 9: greylag.v1.Bucket
-	(*ListBalancesResponse)(nil),    // 10: greylag.v1.ListBalancesResponse
-	(*StreamStatementRequest)(nil),  // 11: greylag.v1.StreamStatementRequest
-	(*StreamStatementResponse)(nil), // 12: greylag.v1.StreamStatementResponse
-	(*JournalEntry)(nil),            // 13: greylag.v1.JournalEntry
-	(*BilledGPUs)(nil),              // 14: greylag.v1.BilledGPUs
-	(*ListPricesRequest)(nil),       // 15: greylag.v1.ListPricesRequest
-	(*Price)(nil),                   // 16: greylag.v1.Price
-	(*ListPricesResponse)(nil),      // 17: greylag.v1.ListPricesResponse
-	(*QuoteJobsRequest)(nil),        // 18: greylag.v1.QuoteJobsRequest
-	(*QuoteJobsResponse)(nil),       // 19: greylag.v1.QuoteJobsResponse
-	(*VerifyJournalsRequest)(nil),   // 20: greylag.v1.VerifyJournalsRequest
-	(*VerifiedJournal)(nil),         // 21: greylag.v1.VerifiedJournal
-	(*VerifyJournalsResponse)(nil),  // 22: greylag.v1.VerifyJournalsResponse
-	(*timestamppb.Timestamp)(nil),   // 23: google.protobuf.Timestamp
-	(*Read)(nil),                    // 24: greylag.v1.Read
-	(*AsOf)(nil),                    // 25: greylag.v1.AsOf
-	(*JobSpec)(nil),                 // 26: greylag.v1.JobSpec
-	(*durationpb.Duration)(nil),     // 27: google.protobuf.Duration
+	(*GrantCredits)(nil),            // 6: greylag.v1.GrantCredits
+	(*VoidBucket)(nil),              // 7: greylag.v1.VoidBucket
+	(*SetPrice)(nil),                // 8: greylag.v1.SetPrice
+	(*SetBudget)(nil),               // 9: greylag.v1.SetBudget
+	(*JobAdjustment)(nil),           // 10: greylag.v1.JobAdjustment
+	(*ClosePeriod)(nil),             // 11: greylag.v1.ClosePeriod
+	(*ChangeCreditsResponse)(nil),   // 12: greylag.v1.ChangeCreditsResponse
+	(*ListBalancesRequest)(nil),     // 13: greylag.v1.ListBalancesRequest
+	(*Balance)(nil),                 // 14: greylag.v1.Balance
+	(*Bucket)(nil),                  // 15: greylag.v1.Bucket
+	(*ListBalancesResponse)(nil),    // 16: greylag.v1.ListBalancesResponse
+	(*StreamStatementRequest)(nil),  // 17: greylag.v1.StreamStatementRequest
+	(*StreamStatementResponse)(nil), // 18: greylag.v1.StreamStatementResponse
+	(*JournalEntry)(nil),            // 19: greylag.v1.JournalEntry
+	(*BilledGPUs)(nil),              // 20: greylag.v1.BilledGPUs
+	(*ListPricesRequest)(nil),       // 21: greylag.v1.ListPricesRequest
+	(*Price)(nil),                   // 22: greylag.v1.Price
+	(*ListPricesResponse)(nil),      // 23: greylag.v1.ListPricesResponse
+	(*QuoteJobsRequest)(nil),        // 24: greylag.v1.QuoteJobsRequest
+	(*QuoteJobsResponse)(nil),       // 25: greylag.v1.QuoteJobsResponse
+	(*VerifyJournalsRequest)(nil),   // 26: greylag.v1.VerifyJournalsRequest
+	(*VerifiedJournal)(nil),         // 27: greylag.v1.VerifiedJournal
+	(*VerifyJournalsResponse)(nil),  // 28: greylag.v1.VerifyJournalsResponse
+	(*timestamppb.Timestamp)(nil),   // 29: google.protobuf.Timestamp
+	(*Read)(nil),                    // 30: greylag.v1.Read
+	(*AsOf)(nil),                    // 31: greylag.v1.AsOf
+	(*JobSpec)(nil),                 // 32: greylag.v1.JobSpec
+	(*durationpb.Duration)(nil),     // 33: google.protobuf.Duration
 }
 var file_greylag_v1_credit_proto_depIdxs = []int32{
-	23, // 0: greylag.v1.ChangeCreditsRequest.effective:type_name -> google.protobuf.Timestamp
-	0,  // 1: greylag.v1.ChangeCreditsRequest.class:type_name -> greylag.v1.BucketClass
-	23, // 2: greylag.v1.ChangeCreditsRequest.expires:type_name -> google.protobuf.Timestamp
-	4,  // 3: greylag.v1.ChangeCreditsRequest.scope:type_name -> greylag.v1.BucketScope
-	1,  // 4: greylag.v1.ChangeCreditsRequest.window:type_name -> greylag.v1.BudgetWindow
-	23, // 5: greylag.v1.ChangeCreditsResponse.done_at:type_name -> google.protobuf.Timestamp
-	24, // 6: greylag.v1.ListBalancesRequest.read:type_name -> greylag.v1.Read
-	4,  // 7: greylag.v1.ListBalancesRequest.job:type_name -> greylag.v1.BucketScope
-	1,  // 8: greylag.v1.Balance.window:type_name -> greylag.v1.BudgetWindow
-	9,  // 9: greylag.v1.Balance.buckets:type_name -> greylag.v1.Bucket
-	0,  // 10: greylag.v1.Bucket.class:type_name -> greylag.v1.BucketClass
-	23, // 11: greylag.v1.Bucket.effective:type_name -> google.protobuf.Timestamp
-	23, // 12: greylag.v1.Bucket.expires:type_name -> google.protobuf.Timestamp
-	4,  // 13: greylag.v1.Bucket.scope:type_name -> greylag.v1.BucketScope
-	8,  // 14: greylag.v1.ListBalancesResponse.balances:type_name -> greylag.v1.Balance
-	25, // 15: greylag.v1.ListBalancesResponse.as_of:type_name -> greylag.v1.AsOf
-	23, // 16: greylag.v1.StreamStatementRequest.from:type_name -> google.protobuf.Timestamp
-	23, // 17: greylag.v1.StreamStatementRequest.before:type_name -> google.protobuf.Timestamp
-	13, // 18: greylag.v1.StreamStatementResponse.entry:type_name -> greylag.v1.JournalEntry
-	23, // 19: greylag.v1.JournalEntry.at:type_name -> google.protobuf.Timestamp
-	23, // 20: greylag.v1.JournalEntry.effective:type_name -> google.protobuf.Timestamp
-	2,  // 21: greylag.v1.JournalEntry.kind:type_name -> greylag.v1.EntryKind
-	14, // 22: greylag.v1.JournalEntry.bill:type_name -> greylag.v1.BilledGPUs
-	23, // 23: greylag.v1.BilledGPUs.since:type_name -> google.protobuf.Timestamp
-	24, // 24: greylag.v1.ListPricesRequest.read:type_name -> greylag.v1.Read
-	23, // 25: greylag.v1.Price.from:type_name -> google.protobuf.Timestamp
-	16, // 26: greylag.v1.ListPricesResponse.prices:type_name -> greylag.v1.Price
-	25, // 27: greylag.v1.ListPricesResponse.as_of:type_name -> greylag.v1.AsOf
-	26, // 28: greylag.v1.QuoteJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	16, // 29: greylag.v1.QuoteJobsResponse.rates:type_name -> greylag.v1.Price
-	27, // 30: greylag.v1.QuoteJobsResponse.ahead:type_name -> google.protobuf.Duration
-	3,  // 31: greylag.v1.VerifiedJournal.name:type_name -> greylag.v1.Journal
-	21, // 32: greylag.v1.VerifyJournalsResponse.journals:type_name -> greylag.v1.VerifiedJournal
-	5,  // 33: greylag.v1.CreditService.ChangeCredits:input_type -> greylag.v1.ChangeCreditsRequest
-	7,  // 34: greylag.v1.CreditService.ListBalances:input_type -> greylag.v1.ListBalancesRequest
-	11, // 35: greylag.v1.CreditService.StreamStatement:input_type -> greylag.v1.StreamStatementRequest
-	15, // 36: greylag.v1.CreditService.ListPrices:input_type -> greylag.v1.ListPricesRequest
-	18, // 37: greylag.v1.CreditService.QuoteJobs:input_type -> greylag.v1.QuoteJobsRequest
-	20, // 38: greylag.v1.CreditService.VerifyJournals:input_type -> greylag.v1.VerifyJournalsRequest
-	6,  // 39: greylag.v1.CreditService.ChangeCredits:output_type -> greylag.v1.ChangeCreditsResponse
-	10, // 40: greylag.v1.CreditService.ListBalances:output_type -> greylag.v1.ListBalancesResponse
-	12, // 41: greylag.v1.CreditService.StreamStatement:output_type -> greylag.v1.StreamStatementResponse
-	17, // 42: greylag.v1.CreditService.ListPrices:output_type -> greylag.v1.ListPricesResponse
-	19, // 43: greylag.v1.CreditService.QuoteJobs:output_type -> greylag.v1.QuoteJobsResponse
-	22, // 44: greylag.v1.CreditService.VerifyJournals:output_type -> greylag.v1.VerifyJournalsResponse
-	39, // [39:45] is the sub-list for method output_type
-	33, // [33:39] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	6,  // 0: greylag.v1.ChangeCreditsRequest.grant:type_name -> greylag.v1.GrantCredits
+	7,  // 1: greylag.v1.ChangeCreditsRequest.void:type_name -> greylag.v1.VoidBucket
+	8,  // 2: greylag.v1.ChangeCreditsRequest.set_price:type_name -> greylag.v1.SetPrice
+	9,  // 3: greylag.v1.ChangeCreditsRequest.set_budget:type_name -> greylag.v1.SetBudget
+	10, // 4: greylag.v1.ChangeCreditsRequest.refund:type_name -> greylag.v1.JobAdjustment
+	10, // 5: greylag.v1.ChangeCreditsRequest.correct:type_name -> greylag.v1.JobAdjustment
+	11, // 6: greylag.v1.ChangeCreditsRequest.close:type_name -> greylag.v1.ClosePeriod
+	0,  // 7: greylag.v1.GrantCredits.class:type_name -> greylag.v1.BucketClass
+	29, // 8: greylag.v1.GrantCredits.effective:type_name -> google.protobuf.Timestamp
+	29, // 9: greylag.v1.GrantCredits.expires:type_name -> google.protobuf.Timestamp
+	4,  // 10: greylag.v1.GrantCredits.scope:type_name -> greylag.v1.BucketScope
+	29, // 11: greylag.v1.SetPrice.effective:type_name -> google.protobuf.Timestamp
+	1,  // 12: greylag.v1.SetBudget.window:type_name -> greylag.v1.BudgetWindow
+	29, // 13: greylag.v1.JobAdjustment.effective:type_name -> google.protobuf.Timestamp
+	29, // 14: greylag.v1.ClosePeriod.end:type_name -> google.protobuf.Timestamp
+	29, // 15: greylag.v1.ChangeCreditsResponse.done_at:type_name -> google.protobuf.Timestamp
+	30, // 16: greylag.v1.ListBalancesRequest.read:type_name -> greylag.v1.Read
+	4,  // 17: greylag.v1.ListBalancesRequest.job:type_name -> greylag.v1.BucketScope
+	1,  // 18: greylag.v1.Balance.window:type_name -> greylag.v1.BudgetWindow
+	15, // 19: greylag.v1.Balance.buckets:type_name -> greylag.v1.Bucket
+	0,  // 20: greylag.v1.Bucket.class:type_name -> greylag.v1.BucketClass
+	29, // 21: greylag.v1.Bucket.effective:type_name -> google.protobuf.Timestamp
+	29, // 22: greylag.v1.Bucket.expires:type_name -> google.protobuf.Timestamp
+	4,  // 23: greylag.v1.Bucket.scope:type_name -> greylag.v1.BucketScope
+	14, // 24: greylag.v1.ListBalancesResponse.balances:type_name -> greylag.v1.Balance
+	31, // 25: greylag.v1.ListBalancesResponse.as_of:type_name -> greylag.v1.AsOf
+	29, // 26: greylag.v1.StreamStatementRequest.from:type_name -> google.protobuf.Timestamp
+	29, // 27: greylag.v1.StreamStatementRequest.before:type_name -> google.protobuf.Timestamp
+	19, // 28: greylag.v1.StreamStatementResponse.entry:type_name -> greylag.v1.JournalEntry
+	29, // 29: greylag.v1.JournalEntry.at:type_name -> google.protobuf.Timestamp
+	29, // 30: greylag.v1.JournalEntry.effective:type_name -> google.protobuf.Timestamp
+	2,  // 31: greylag.v1.JournalEntry.kind:type_name -> greylag.v1.EntryKind
+	20, // 32: greylag.v1.JournalEntry.bill:type_name -> greylag.v1.BilledGPUs
+	29, // 33: greylag.v1.BilledGPUs.since:type_name -> google.protobuf.Timestamp
+	30, // 34: greylag.v1.ListPricesRequest.read:type_name -> greylag.v1.Read
+	29, // 35: greylag.v1.Price.from:type_name -> google.protobuf.Timestamp
+	22, // 36: greylag.v1.ListPricesResponse.prices:type_name -> greylag.v1.Price
+	31, // 37: greylag.v1.ListPricesResponse.as_of:type_name -> greylag.v1.AsOf
+	32, // 38: greylag.v1.QuoteJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	22, // 39: greylag.v1.QuoteJobsResponse.rates:type_name -> greylag.v1.Price
+	33, // 40: greylag.v1.QuoteJobsResponse.ahead:type_name -> google.protobuf.Duration
+	3,  // 41: greylag.v1.VerifiedJournal.name:type_name -> greylag.v1.Journal
+	27, // 42: greylag.v1.VerifyJournalsResponse.journals:type_name -> greylag.v1.VerifiedJournal
+	5,  // 43: greylag.v1.CreditService.ChangeCredits:input_type -> greylag.v1.ChangeCreditsRequest
+	13, // 44: greylag.v1.CreditService.ListBalances:input_type -> greylag.v1.ListBalancesRequest
+	17, // 45: greylag.v1.CreditService.StreamStatement:input_type -> greylag.v1.StreamStatementRequest
+	21, // 46: greylag.v1.CreditService.ListPrices:input_type -> greylag.v1.ListPricesRequest
+	24, // 47: greylag.v1.CreditService.QuoteJobs:input_type -> greylag.v1.QuoteJobsRequest
+	26, // 48: greylag.v1.CreditService.VerifyJournals:input_type -> greylag.v1.VerifyJournalsRequest
+	12, // 49: greylag.v1.CreditService.ChangeCredits:output_type -> greylag.v1.ChangeCreditsResponse
+	16, // 50: greylag.v1.CreditService.ListBalances:output_type -> greylag.v1.ListBalancesResponse
+	18, // 51: greylag.v1.CreditService.StreamStatement:output_type -> greylag.v1.StreamStatementResponse
+	23, // 52: greylag.v1.CreditService.ListPrices:output_type -> greylag.v1.ListPricesResponse
+	25, // 53: greylag.v1.CreditService.QuoteJobs:output_type -> greylag.v1.QuoteJobsResponse
+	28, // 54: greylag.v1.CreditService.VerifyJournals:output_type -> greylag.v1.VerifyJournalsResponse
+	49, // [49:55] is the sub-list for method output_type
+	43, // [43:49] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_credit_proto_init() }
@@ -2449,7 +2894,16 @@ func file_greylag_v1_credit_proto_init() {
 		return
 	}
 	file_greylag_v1_job_proto_init()
-	file_greylag_v1_credit_proto_msgTypes[8].OneofWrappers = []any{
+	file_greylag_v1_credit_proto_msgTypes[1].OneofWrappers = []any{
+		(*ChangeCreditsRequest_Grant)(nil),
+		(*ChangeCreditsRequest_Void)(nil),
+		(*ChangeCreditsRequest_SetPrice)(nil),
+		(*ChangeCreditsRequest_SetBudget)(nil),
+		(*ChangeCreditsRequest_Refund)(nil),
+		(*ChangeCreditsRequest_Correct)(nil),
+		(*ChangeCreditsRequest_Close)(nil),
+	}
+	file_greylag_v1_credit_proto_msgTypes[14].OneofWrappers = []any{
 		(*StreamStatementResponse_Balance)(nil),
 		(*StreamStatementResponse_Entry)(nil),
 	}
@@ -2459,7 +2913,7 @@ func file_greylag_v1_credit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_credit_proto_rawDesc), len(file_greylag_v1_credit_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   19,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
@@ -53,15 +54,10 @@ six decimals.`,
 	return c
 }
 
-// change is a change of credits, assembled from the command line.
-type change struct {
-	*greylagv1.ChangeCreditsRequest
-	effective, expires, class, window string
-}
-
-func (x *change) flags(c *cobra.Command) {
+// changeFlags adds the options that all changes of credits have, except that of closing a period.
+func changeFlags(c *cobra.Command, x *greylagv1.ChangeCreditsRequest) {
 	c.Flags().StringVar(&x.Key, "key", "", "idempotency key: a change with the same key is made only once,\nby any user")
-	x.noteFlag(c)
+	noteFlag(c, x)
 }
 
 // fromVariable is the hint for an empty argument.
@@ -84,36 +80,23 @@ func rejectEmptyFlags(c *cobra.Command) (err error) {
 	return err
 }
 
-func (x *change) noteFlag(c *cobra.Command) {
+func noteFlag(c *cobra.Command, x *greylagv1.ChangeCreditsRequest) {
 	c.Flags().StringVar(&x.Note, "note", "", "reason, in one line: for statements and the audit log")
 }
 
 // sendChange sends it and returns the answer.
-func (t commands) sendChange(ctx context.Context, c ui.Cluster, x *change) (*greylagv1.ChangeCreditsResponse, error) {
+func (t commands) sendChange(ctx context.Context, c ui.Cluster, x *greylagv1.ChangeCreditsRequest) (*greylagv1.ChangeCreditsResponse, error) {
 	if x.RequestId = x.Key; x.Key == "" {
 		x.RequestId = client.NewRequestID()
 	}
-	var err error
-	if x.Effective, err = t.ParseTime(x.effective); err != nil {
-		return nil, err
-	}
-	if x.Expires, err = t.ParseTime(x.expires); err != nil {
-		return nil, err
-	}
-	if x.Class = wire.Enum[greylagv1.BucketClass](x.class); x.Class == 0 && x.class != "" {
-		return nil, &ui.UsageError{Problem: fmt.Sprintf("unknown class %q", x.class), Advice: "the classes are purchase, grant and promo"}
-	}
-	if x.Window = wire.Enum[greylagv1.BudgetWindow](x.window); x.Window == 0 && x.window != "" {
-		return nil, &ui.UsageError{Problem: fmt.Sprintf("unknown period %q", x.window), Advice: "write --per day or --per month"}
-	}
-	answer, err := c.Credits().ChangeCredits(ctx, x.ChangeCreditsRequest)
+	answer, err := c.Credits().ChangeCredits(ctx, x)
 	if err == nil && answer.Again {
 		t.Note("already done%s; nothing changed", t.firstDone(answer))
 	}
 	for _, w := range answer.GetWarnings() {
 		t.Warn(w)
 	}
-	return answer, ui.Unanswered(err, "outcome unknown: repeat it safely with --key "+x.RequestId+"")
+	return answer, ui.Unanswered(err, "outcome unknown: repeat it safely with --key "+x.RequestId)
 }
 
 // firstDone describes who made a repeated change first, and when.
@@ -203,8 +186,9 @@ func (t commands) report(a *greylagv1.ChangeCreditsResponse, err error, format s
 }
 
 func (t commands) creditGrant() *cobra.Command {
-	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "grant", Scope: &greylagv1.BucketScope{}}}
-	var perJob, share string
+	x := &greylagv1.GrantCredits{Scope: &greylagv1.BucketScope{}}
+	request := &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_Grant{Grant: x}}
+	var perJob, share, from, expires, class string
 	c := &cobra.Command{
 		PreRunE: func(c *cobra.Command, _ []string) error {
 			if c.Flags().Changed("redeems") && x.Code == "" {
@@ -235,15 +219,24 @@ gets a --key, such as the number of its invoice.`,
 			if x.Scope.Permille, err = permille(share); err != nil {
 				return err
 			}
-			a, err := t.sendChange(ctx, c, x)
+			if x.Effective, err = t.ParseTime(from); err != nil {
+				return err
+			}
+			if x.Expires, err = t.ParseTime(expires); err != nil {
+				return err
+			}
+			if x.Class = wire.Enum[greylagv1.BucketClass](class); x.Class == 0 {
+				return &ui.UsageError{Problem: fmt.Sprintf("unknown class %q", class), Advice: "the classes are purchase, grant and promo"}
+			}
+			a, err := t.sendChange(ctx, c, request)
 			return t.report(a, err, "%s granted to %s: bucket %d%s", tool.FormatCredits(x.Amount), args[0], a.GetBucket(), paidBack(a))
 		}),
 	}
-	x.flags(c)
+	changeFlags(c, request)
 	f := c.Flags()
-	f.StringVar(&x.class, "class", "grant", "purchase, grant or promo")
-	f.StringVar(&x.expires, "expires", "", "expiry of the remaining credits (exclusive)")
-	f.StringVar(&x.effective, "from", "", "start of validity [now]")
+	f.StringVar(&class, "class", "grant", "purchase, grant or promo")
+	f.StringVar(&expires, "expires", "", "expiry of the remaining credits (exclusive)")
+	f.StringVar(&from, "from", "", "start of validity [now]")
 	f.Int32Var(&x.Priority, "priority", 50, "lower values are spent first")
 	f.StringSliceVar(&x.Scope.GpuTypes, "gpu-types", nil, "pays only for jobs that accept only these GPU types")
 	f.StringSliceVar(&x.Scope.Partitions, "partitions", nil, "pays only for jobs of these partitions")
@@ -252,7 +245,7 @@ gets a --key, such as the number of its invoice.`,
 	f.StringVar(&perJob, "per-job", "", "pays at most this much of a job")
 	f.BoolVar(&x.Cutoff, "cutoff", false, "credits held by jobs expire too; otherwise jobs keep them")
 	f.StringVar(&x.Code, "code", "", "the promotion code that this redeems")
-	f.Int64Var(&x.Redeems, "redeems", 1, "largest number of grants with the code")
+	f.Int64Var(&x.MaxRedemptions, "redeems", 1, "largest number of grants with the code")
 	return c
 }
 
@@ -265,7 +258,8 @@ func paidBack(a *greylagv1.ChangeCreditsResponse) string {
 }
 
 func (t commands) creditVoid() *cobra.Command {
-	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "void"}}
+	x := &greylagv1.VoidBucket{}
+	request := &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_Void{Void: x}}
 	c := &cobra.Command{
 		Use: "void BUCKET", Short: "Withdraw the rest of a grant", Args: cobra.ExactArgs(1),
 		Long: "Withdraws the rest of a grant, by its number in gctl credit balance --buckets. Jobs\nkeep what they hold of it; what they release is withdrawn then.",
@@ -273,17 +267,19 @@ func (t commands) creditVoid() *cobra.Command {
 			if _, err := fmt.Sscanf(args[0]+" ", "%d ", &x.Bucket); err != nil || x.Bucket == 0 {
 				return &ui.UsageError{Problem: fmt.Sprintf("%q is not a bucket number", args[0]), Advice: "gctl credit balance --buckets lists them"}
 			}
-			a, err := t.sendChange(ctx, c, x)
+			a, err := t.sendChange(ctx, c, request)
 			return t.report(a, err, "bucket %d is void: %s withdrawn", x.Bucket, tool.FormatCredits(a.GetReleased()))
 		}),
 	}
-	x.flags(c)
+	changeFlags(c, request)
 	return c
 }
 
 func (t commands) creditBudget() *cobra.Command {
-	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "budget"}}
+	x := &greylagv1.SetBudget{}
+	request := &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_SetBudget{SetBudget: x}}
 	var soft bool
+	var per string
 	c := &cobra.Command{
 		Use: "budget ACCOUNT[/USER] AMOUNT|none", Short: "Set an account's budget", Args: cobra.ExactArgs(2),
 		Long: `Limits what an account and all below it, or one user of it, may set aside, spend and owe
@@ -295,24 +291,27 @@ the budgets of what is below their account.`,
 				return err
 			}
 			if args[1] != "none" {
-				if x.Amount, err = credits(args[1]); err != nil {
+				if x.Limit, err = credits(args[1]); err != nil {
 					return err
 				}
-				if x.Amount == 0 {
+				if x.Limit == 0 {
 					return &ui.UsageError{Problem: "a budget of 0 is ambiguous", Advice: "none removes the budget; 0.000001 blocks new jobs"}
 				}
 			}
 			x.Hard = !soft
-			a, err := t.sendChange(ctx, c, x)
-			if x.Amount == 0 {
+			if x.Window = wire.Enum[greylagv1.BudgetWindow](per); x.Window == 0 && per != "" {
+				return &ui.UsageError{Problem: fmt.Sprintf("unknown period %q", per), Advice: "write --per day or --per month"}
+			}
+			a, err := t.sendChange(ctx, c, request)
+			if x.Limit == 0 {
 				return t.report(a, err, "%s has no budget", args[0])
 			}
-			return t.report(a, err, "the budget of %s is %s%s", args[0], tool.FormatCredits(x.Amount), window(x.window))
+			return t.report(a, err, "the budget of %s is %s%s", args[0], tool.FormatCredits(x.Limit), window(per))
 		}),
 	}
-	x.flags(c)
+	changeFlags(c, request)
 	c.Flags().BoolVar(&soft, "soft", false, "warn, do not refuse")
-	c.Flags().StringVar(&x.window, "per", "", "day or month [no period]")
+	c.Flags().StringVar(&per, "per", "", "day or month [no period]")
 	return c
 }
 
@@ -325,9 +324,12 @@ func window(word string) string {
 
 // creditRefund is refund and correct.
 func (t commands) creditRefund(action string) *cobra.Command {
-	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: action}}
+	x := &greylagv1.JobAdjustment{}
+	request := &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_Refund{Refund: x}}
+	var effective string
 	short, long := "Refund a charge of a job", "Refunds part of a job's charges to the buckets that paid, the latest spending first: at\nmost what was spent and not refunded yet."
 	if action == "correct" {
+		request.Change = &greylagv1.ChangeCreditsRequest_Correct{Correct: x}
 		short, long = "Charge a job more", "Charges a job more than its run time costs, from its account's credits; the rest becomes\ndebt. To charge less, refund."
 	}
 	c := &cobra.Command{
@@ -337,22 +339,26 @@ func (t commands) creditRefund(action string) *cobra.Command {
 			if x.Amount, err = credits(args[1]); err != nil {
 				return err
 			}
-			a, err := t.sendChange(ctx, c, x)
+			if x.Effective, err = t.ParseTime(effective); err != nil {
+				return err
+			}
+			a, err := t.sendChange(ctx, c, request)
 			if action == "correct" {
 				return t.report(a, err, "job %s was charged %s more", args[0], tool.FormatCredits(a.GetCharged()))
 			}
 			return t.report(a, err, "%s of job %s refunded", tool.FormatCredits(a.GetReturned()), args[0])
 		}),
 	}
-	x.flags(c)
+	changeFlags(c, request)
 	c.Flags().Uint32Var(&x.Attempt, "attempt", 0, "attempt [the last one]")
-	c.Flags().StringVar(&x.effective, "effective", "", "effective time [now]")
+	c.Flags().StringVar(&effective, "effective", "", "effective time [now]")
 	c.Flags().Uint64Var(&x.Corrects, "entry", 0, "number of the journal entry that it corrects")
 	return c
 }
 
 func (t commands) creditClose() *cobra.Command {
-	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "close"}}
+	x := &greylagv1.ClosePeriod{}
+	request := &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_Close{Close: x}}
 	c := &cobra.Command{
 		Use: "close PERIOD", Short: "Close a day or a month", Args: cobra.ExactArgs(1),
 		Long: "Closes everything before the end of a period, such as 2026-10 or 2026-10-31 (UTC): its\nreports no longer change, and later entries for it are marked late. Closing it again\nchanges nothing.",
@@ -361,11 +367,11 @@ func (t commands) creditClose() *cobra.Command {
 			if err != nil {
 				return &ui.UsageError{Problem: err.Error(), Advice: "write a month like 2026-10, or a day like 2026-10-31"}
 			}
-			x.Period, x.Key, x.effective = args[0], "close "+args[0], end.Format(time.RFC3339)
-			a, err := t.sendChange(ctx, c, x)
+			x.Period, x.End, request.Key = args[0], timestamppb.New(end), "close "+args[0]
+			a, err := t.sendChange(ctx, c, request)
 			return t.report(a, err, "%s is closed; the journal has %s, head %x", args[0], ui.Count(int64(a.GetEntries()), "entry"), a.GetHead())
 		}),
 	}
-	x.noteFlag(c)
+	noteFlag(c, request)
 	return c
 }

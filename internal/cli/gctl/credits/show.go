@@ -381,8 +381,9 @@ func (t commands) statement(ctx context.Context, c ui.Cluster, request *greylagv
 }
 
 func (t commands) creditPrice() *cobra.Command {
-	x := &change{ChangeCreditsRequest: &greylagv1.ChangeCreditsRequest{Action: "price"}}
-	request := &greylagv1.ListPricesRequest{}
+	x, list := &greylagv1.SetPrice{}, &greylagv1.ListPricesRequest{}
+	request := &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_SetPrice{SetPrice: x}}
+	var start string
 	c := &cobra.Command{
 		Use: "price [TYPE AMOUNT]", Short: "Show or set the price of a GPU hour",
 		Long: "Prints the price of a GPU hour of each type, or sets it from now or from a later time\non. Submitted jobs keep their quoted price, unless the policy has prices = \"day\": then\neach hour costs the price at its time.",
@@ -390,17 +391,20 @@ func (t commands) creditPrice() *cobra.Command {
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
 			if len(args) == 2 {
 				x.GpuType = strings.ToLower(args[0])
-				if x.Amount, err = credits(args[1]); err != nil {
+				if x.Price, err = credits(args[1]); err != nil {
 					return err
 				}
-				a, err := t.sendChange(ctx, c, x)
+				if x.Effective, err = t.ParseTime(start); err != nil {
+					return err
+				}
+				a, err := t.sendChange(ctx, c, request)
 				from := ""
 				if x.Effective.AsTime().After(t.Now()) {
 					from = " from " + t.FormatTime(x.Effective) + " on"
 				}
-				return t.report(a, err, "an hour of %s costs %s%s", x.GpuType, tool.FormatCredits(x.Amount), from)
+				return t.report(a, err, "an hour of %s costs %s%s", x.GpuType, tool.FormatCredits(x.Price), from)
 			}
-			a, err := c.Credits().ListPrices(ctx, request)
+			a, err := c.Credits().ListPrices(ctx, list)
 			if err != nil {
 				return err
 			}
@@ -413,9 +417,9 @@ func (t commands) creditPrice() *cobra.Command {
 			return t.prices(shown)
 		}),
 	}
-	x.flags(c)
-	c.Flags().StringVar(&x.effective, "from", "", "start time [now]")
-	c.Flags().BoolVar(&request.History, "history", false, "with earlier prices")
+	changeFlags(c, request)
+	c.Flags().StringVar(&start, "from", "", "start time [now]")
+	c.Flags().BoolVar(&list.History, "history", false, "with earlier prices")
 	return c
 }
 
