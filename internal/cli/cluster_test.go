@@ -62,7 +62,7 @@ func (m *memory) SubmitJobs(_ context.Context, r *greylagv1.SubmitJobsRequest) (
 	s := r.Jobs[0]
 	switch {
 	case s.Request.GpusPerNode > 8:
-		return nil, refuse(connect.CodeInvalidArgument, "ask for at most 8 with --gpus-per-node, or more nodes with --nodes",
+		return nil, refuse(connect.CodeInvalidArgument, "request at most 8 with --gpus-per-node, or more nodes with --nodes",
 			"no node of partition %q has %d GPUs (the largest has 8)", "main", s.Request.GpusPerNode)
 	case s.Account == "physics":
 		return nil, refuse(connect.CodePermissionDenied, "", "you may not use account %q", s.Account)

@@ -131,7 +131,7 @@ func (r *resolver) finishGPUs(o *Options) {
 	case q.CPUsPerTask > 0 && int64(q.CPUsPerTask) != cpus:
 		r.fault("--cpus-per-gpu", "contradicts --cpus-per-task", "leave out one of them")
 	case cpus > 1<<16:
-		r.fault("--cpus-per-gpu", fmt.Sprintf("makes %d CPUs for each task", cpus), "ask for less")
+		r.fault("--cpus-per-gpu", fmt.Sprintf("makes %d CPUs for each task", cpus), "request less")
 	default:
 		q.CPUsPerTask = int32(cpus)
 	}
@@ -213,6 +213,6 @@ func (r *resolver) finishDeadline(o *Options) {
 	case !o.Deadline.After(start):
 		r.fault("--deadline", "it is over before the job may start", "give a later --deadline")
 	case o.TimeLimit != nil && *o.TimeLimit > 0 && o.Deadline.Before(start.Add(*o.TimeLimit)):
-		r.fault("--deadline", fmt.Sprintf("a job of %s cannot end by then", cluster.FormatLimit(*o.TimeLimit)), "ask for less with --time, or for a later --deadline")
+		r.fault("--deadline", fmt.Sprintf("a job of %s cannot end by then", cluster.FormatLimit(*o.TimeLimit)), "request less with --time, or a later --deadline")
 	}
 }

@@ -70,7 +70,7 @@ func (s *clusterService) SetPolicy(ctx context.Context, p *greylagv1.SetPolicyRe
 		response.Warnings = append(response.Warnings, w.String())
 	}
 	if p.GetExpectVersion() != 0 && p.GetExpectVersion() != now.Version {
-		return nil, call.Refuse(command.Conflict, "edit the present one, gctl show policy, or put yours over it: gctl apply --force", "the policy is at version %d, not %d: it was changed meanwhile", now.Version, p.GetExpectVersion())
+		return nil, call.Refuse(command.Conflict, "edit the present one, gctl show policy, or replace it with yours: gctl apply --force", "the policy is at version %d, not %d: it was changed meanwhile", now.Version, p.GetExpectVersion())
 	}
 	if p.GetDryRun() {
 		return response, nil

@@ -29,7 +29,7 @@ func (s *State) editAccounts(c *command.EditAccounts) command.Result {
 	return s.remember(c.Request, &command.Done{Version: s.accounts.Version(), Notes: d.Notes})
 }
 
-// adopt puts a draft in force and has the other tables follow.
+// adopt puts a draft of the accounts in force and updates the tables that depend on it.
 func (s *State) adopt(d *accounts.Draft) {
 	s.accounts.Adopt(d, s.index, s.now)
 	if d.Moved {
@@ -60,8 +60,8 @@ func (s *State) endBudget(id accounting.PayerID) {
 	s.keepSoft(id)
 }
 
-// meter has counts and usage follow a job that changes from old to j. old is nil for a new job.
-// O(depth), and when it starts or ends O(resources log n).
+// meter updates counts and usage for a job that changes from old to j. old is nil for a new job.
+// O(depth), and O(resources log n) when it starts or ends.
 func (s *State) meter(old, j *cluster.Job) {
 	s.accounts.CountChange(old, j)
 	switch before, after := accounts.Runs(old), accounts.Runs(j); {
@@ -72,7 +72,7 @@ func (s *State) meter(old, j *cluster.Job) {
 	}
 }
 
-// beginCharge charges a job from now on for what it was allocated, at the weights in force.
+// beginCharge charges a job from now on for its allocation, at the weights in force.
 func (s *State) beginCharge(j *cluster.Job) {
 	j.TRES = j.Alloc.Amounts(&j.Spec.Request, func(node string, gpu int32) string {
 		if n, known := s.nodes.Get(node); known && int(gpu) < len(n.GPUs) {
@@ -87,24 +87,23 @@ func (s *State) beginCharge(j *cluster.Job) {
 	})
 }
 
-// Accounts returns the accounts, their users and what they used, at the instant of the view.
-// O(1).
+// Accounts returns the accounts with their users and usage, at the instant of the view. O(1).
 func (v *View) Accounts() *cluster.AccountView { return v.accounts.View() }
 
 // AccountsVersion grows with each change of accounts; 0 before the first.
 func (v *View) AccountsVersion() uint64 { return v.accounts.Version() }
 
-// Coordinates reports whether a user is a coordinator of an account or of one above it.
+// Coordinates reports whether a user is a coordinator of an account or of one of its ancestors.
 // O(depth log n).
 func (v *View) Coordinates(user, account string) bool { return v.accounts.Coordinates(user, account) }
 
-// ChainOf returns the payers of a user's jobs in an account: the user, the account and all above
-// it. With user "" it begins with the account. O(depth).
+// ChainOf returns the payers of a user's jobs in an account: the user, the account and its
+// ancestors. With user "" it begins with the account. O(depth).
 func (v *View) ChainOf(account, user string) accounting.PayerPath {
 	return v.accounts.Chain(account, user)
 }
 
-// admission returns what jobs are checked against now.
+// admission returns the checker of submissions for the present policy, accounts and nodes.
 func (s *State) admission() *admission.Checker {
 	s.rebuildPartitionIndex()
 	return &admission.Checker{

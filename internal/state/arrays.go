@@ -10,17 +10,16 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// array is one job array, known by the id of its first element. It is kept while
-// an element is active or in the tail. Element n of the indices in ascending order
-// has the id of the array plus n.
+// array is one job array, identified by the ID of its first element. It is kept while an element is
+// active or in the tail. The ID of the n-th index in ascending order is the array's ID plus n.
 type array struct {
 	ranges  []command.IndexRange // ascending, without overlap
-	count   int32                // elements in all; follows from ranges
+	count   int32                // number of elements; follows from ranges
 	kept    int32                // elements active or in the tail; an index
 	holding int32                // elements with an allocation; an index
 }
 
-// elements is how many indices the range has; 0 for one that is not well formed.
+// elements returns the number of indices of a range; 0 for an invalid one.
 func elements(r command.IndexRange) int64 {
 	if r.First < 0 || r.Last < r.First || r.Step < 1 {
 		return 0
@@ -28,8 +27,8 @@ func elements(r command.IndexRange) int64 {
 	return (int64(r.Last)-int64(r.First))/int64(r.Step) + 1
 }
 
-// indices lists what ranges mean, ascending and each once. The sum of their
-// elements must have been bounded before.
+// indices lists the indices of ranges, in ascending order and without duplicates. The caller has
+// bounded the sum of their elements.
 func indices(ranges []command.IndexRange) []int32 {
 	var all []int32
 	for _, r := range ranges {
@@ -41,7 +40,7 @@ func indices(ranges []command.IndexRange) []int32 {
 	return slices.Compact(all)
 }
 
-// canonical writes ascending indices as few ranges that do not interleave.
+// canonical converts ascending indices to the fewest ranges that do not interleave.
 func canonical(all []int32) []command.IndexRange {
 	var ranges []command.IndexRange
 	for len(all) > 0 {
@@ -73,7 +72,7 @@ func countOf(ranges []command.IndexRange) (count int32, ok bool) {
 	return int32(sum), sum > 0
 }
 
-// element is the position of an index in the array. O(ranges).
+// element returns the position of an index in the array. O(ranges).
 func (a array) element(index int32) (position int32, found bool) {
 	for _, r := range a.ranges {
 		switch {
@@ -89,9 +88,8 @@ func (a array) element(index int32) (position int32, found bool) {
 	return 0, false
 }
 
-// Span is the lowest and the highest index of an array that is kept, and what lies
-// between two of them: 1 where that is not the same for all. The zero range for any
-// other id. O(log n).
+// Span returns the lowest and the highest index of an array that is kept, and the step between
+// them, which is 1 if it varies. It returns the zero range for any other ID. O(log n).
 func (v *View) Span(id cluster.JobID) command.IndexRange {
 	a, _ := v.arrays.Get(id)
 	if len(a.ranges) == 0 {
@@ -109,8 +107,8 @@ var arraySchema = table.Schema[cluster.JobID, array]{ // never written
 	Fields: func(c *codec.Coder, a *array) { codec.List(c, &a.ranges, command.RangeFields) },
 }
 
-// keepArray counts elements that are kept and that hold an allocation, and drops
-// the array after its last element.
+// keepArray counts the elements that are kept and those with an allocation, and drops the array
+// after its last element.
 func (x *jobTables) keepArray(id cluster.JobID, kept, holding int32) {
 	if id == 0 {
 		return
@@ -125,7 +123,7 @@ func (x *jobTables) keepArray(id cluster.JobID, kept, holding int32) {
 	}
 }
 
-// resolve lists the jobs that ref means, those in the tail included. O(elements log n).
+// resolve lists the jobs that ref names, including those in the tail. O(elements log n).
 func (x *jobTables) resolve(ref cluster.JobRef) []cluster.JobID {
 	a, isArray := x.arrays.Get(ref.ID)
 	if ref.Index != cluster.NoIndex {
@@ -151,11 +149,11 @@ func (x *jobTables) resolve(ref cluster.JobRef) []cluster.JobID {
 	return ids
 }
 
-// maxSignals is how many signals of one attempt are kept for its nodes. A node that
-// is away while more are sent misses the oldest.
+// maxSignals is the number of signals of one attempt that are kept for its nodes. A node that is
+// disconnected while more are sent misses the oldest.
 const maxSignals = 16
 
-// Signal is a signal that a user asked for and the node has to deliver once.
+// Signal is a signal that a user requested and that the node must deliver once.
 type Signal struct {
 	ID        uint64 // ascending within a job
 	Number    int32

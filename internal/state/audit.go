@@ -10,12 +10,12 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// maxAuditText bounds the line of one audit entry, in bytes.
+// maxAuditText bounds the text of one audit entry, in bytes.
 const maxAuditText = 4096
 
-// audit adds an entry to the audit journal for a command that a user requested or the
-// scheduler decided. A repeated request changed nothing and adds none. before is the policy
-// in force before the command.
+// audit adds an entry to the audit journal for a command that a user requested or the scheduler
+// decided. A repeated request changed nothing and adds no entry. before is the policy in force
+// before the command.
 func (s *State) audit(c command.Command, r command.Result, before *cluster.Policy) {
 	if s.unwatched || s.isRetry {
 		return
@@ -39,13 +39,13 @@ func (s *State) audit(c command.Command, r command.Result, before *cluster.Polic
 	s.effects.Audit = append(s.effects.Audit, e)
 }
 
-// audited is the end of the audit journal.
+// audited is the head of the audit journal.
 type audited struct {
 	seq  uint64
 	head command.AuditHash
 }
 
-// Audited is the number and the hash of the newest entry of the audit journal.
+// Audited returns the number and the hash of the newest entry of the audit journal.
 func (v *View) Audited() (uint64, command.AuditHash) { return v.audited.seq, v.audited.head }
 
 // described is the state as the audit journal describes it.
@@ -65,13 +65,13 @@ func (d described) ControllerName(id string) string {
 type History struct {
 	Restored cluster.Instant // when, by the log's clock
 	Taken    cluster.Instant // when the backup was made
-	Index    uint64          // of the log entry that recorded the restore
-	// FirstJob is the number of the first finished job that exists; 0 means all exist.
+	Index    uint64          // log entry that recorded the restore
+	// FirstJob is the number of the first finished job that exists; 0 means that all exist.
 	FirstJob uint64
-	// JobsSince is when job FirstJob ended, or the restore where no finished job was kept.
+	// JobsSince is the end of job FirstJob, or the time of the restore if no finished job was kept.
 	JobsSince cluster.Instant
-	// Credits and Audit are the last entries of the journals that were left out, 0 for
-	// none: the chains begin after them, with these hashes.
+	// Credits and Audit are the last entries of the journals that were left out, 0 if none was: the
+	// chains begin after them, with these hashes.
 	Credits     uint64
 	CreditsHead accounting.Hash
 	Audit       uint64
@@ -93,8 +93,8 @@ func historyFields(c *codec.Coder, h *History) {
 	codec.Fixed(c, h.AuditHead[:])
 }
 
-// restored records a restore. What the backup left out stays absent: the finished jobs
-// before those that the state itself holds, and all journal entries so far.
+// restored records a restore. The backup lacks some records, and they stay absent: the finished
+// jobs older than those in the state, and all journal entries so far.
 func (s *State) restored(c *command.Restored) command.Result {
 	h := s.history
 	h.Restored, h.Taken, h.Index = s.now, c.Taken, s.index

@@ -13,8 +13,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// distinct is a submission by one of a thousand users. Unless same, its job differs
-// from all others by name and arguments.
+// distinct returns a submission by one of a thousand users. Unless same, its job differs from all
+// others by name and arguments.
 func distinct(n int, same bool) command.Submission {
 	user := n % 1000
 	if same {
@@ -29,7 +29,7 @@ func distinct(n int, same bool) command.Submission {
 	}}
 }
 
-// batch is one command with jobs of one user.
+// batch returns one command with jobs of one user.
 func batch(first, jobs int, same bool) *command.SubmitJobs {
 	c := &command.SubmitJobs{}
 	for i := range jobs {
@@ -69,8 +69,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// cpu is the processor time of this process so far. On a machine that does other
-// things too it says more than the clock.
+// cpu returns the processor time of this process. On a machine with other load it is a better
+// measure than the clock.
 func cpu(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -79,7 +79,7 @@ func cpu(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkMemory is the heap of 1,000,000 pending jobs of 1,000 users, 100 nodes.
+// BenchmarkMemory measures the heap of 1,000,000 pending jobs of 1,000 users, 100 nodes.
 func BenchmarkMemory(b *testing.B) {
 	for _, same := range []bool{true, false} {
 		b.Run(fmt.Sprintf("same=%v", same), func(b *testing.B) {
@@ -95,8 +95,8 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// BenchmarkSubmit is jobs submitted to a queue, in commands of 100, a view taken
-// after each command, 100 nodes. decoded includes reading the log entry.
+// BenchmarkSubmit submits jobs to a queue, in commands of 100, with a view after each command, 100
+// nodes. decoded includes reading the log entry.
 func BenchmarkSubmit(b *testing.B) {
 	for _, same := range []bool{true, false} {
 		for _, decoded := range []bool{false, true} {
@@ -130,8 +130,8 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 }
 
-// BenchmarkLife is a job from submission to its finished record, in single commands
-// with a view after each: 5 commands, 100,000 jobs waiting beside it, 100 nodes.
+// BenchmarkLife runs a job from submission to its finished record, in single commands with a view
+// after each: 5 commands, 100,000 other pending jobs, 100 nodes.
 func BenchmarkLife(b *testing.B) {
 	s := queue(100_000, false)
 	b.ReportAllocs()
@@ -183,7 +183,7 @@ func BenchmarkSnapshot(b *testing.B) {
 			}
 		}
 	})
-	b.Run("pass", func(b *testing.B) { // what a scheduling pass begins with
+	b.Run("pass", func(b *testing.B) { // the first step of a scheduling pass
 		for b.Loop() {
 			s.View().Snapshot()
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// lienOf is the lien of a job's attempt, if it is open.
+// lienOf returns the open lien of a job's attempt, if it has one.
 func (s *State) lienOf(job cluster.JobID, attempt cluster.Attempt) (accounting.Lien, bool) {
 	n, found := s.credits.Lien(accounting.LienID{Job: job, Attempt: attempt})
 	return n, found && n.State == accounting.Open
@@ -23,7 +23,7 @@ func (s *State) startBilling(j *cluster.Job) {
 		return
 	}
 	on := s.granted(j)
-	if len(on) == 0 || !s.policy.Credits.Charges(j.Partition) { // it got nodes without GPUs, or a partition that is for free
+	if len(on) == 0 || !s.policy.Credits.Charges(j.Partition) { // it got nodes without GPUs, or a partition without charge
 		if _, err := s.credits.Withdraw(s.logStamp(), n.ID); err != nil {
 			s.fault("job %s: withdraw: %w", j.ID, err)
 		}
@@ -35,7 +35,7 @@ func (s *State) startBilling(j *cluster.Job) {
 	}
 }
 
-// granted is the GPUs that a job was given, or keeps others from, by type.
+// granted returns the number of GPUs by type that a job was given, or keeps from other jobs.
 func (s *State) granted(j *cluster.Job) (all []accounting.GPUs) {
 	for _, a := range j.Alloc.Nodes {
 		n, known := s.nodes.Get(a.Node)
@@ -52,8 +52,8 @@ func (s *State) granted(j *cluster.Job) (all []accounting.GPUs) {
 	return all
 }
 
-// unpaidType returns why a placement is on GPUs that are not paid for: their type was added after
-// the job, so no bucket considered it. New credits are set aside then.
+// unpaidType returns why a placement uses GPUs that the lien does not cover: their type was added
+// after the job, so no bucket was checked for it. A new lien is placed then.
 func (s *State) unpaidType(p *cluster.PlannedStart) string {
 	old, _ := s.pending.Get(p.Job)
 	n, held := s.lienOf(old.ID, old.Attempt+1)
@@ -70,12 +70,12 @@ func (s *State) unpaidType(p *cluster.PlannedStart) string {
 		s.withdrawLien(old)
 		s.fund(&j)
 		s.put(old, &j)
-		return "what was set aside for the job does not pay for GPUs of type " + g.Type
+		return "the job's lien does not cover GPUs of type " + g.Type
 	}
 	return ""
 }
 
-// withGPU adds a GPU of a type.
+// withGPU adds one GPU of a type.
 func withGPU(all []accounting.GPUs, kind string) []accounting.GPUs {
 	for i := range all {
 		if all[i].Type == kind {
@@ -87,9 +87,9 @@ func withGPU(all []accounting.GPUs, kind string) []accounting.GPUs {
 }
 
 // bill charges an attempt whose nodes are all clean for its interval in the log, at the quoted
-// price, and releases the rest. Time after its end until the log learned of it is not charged. Nor
-// is what lost nodes cannot confirm, unless they return within a day. What a fault of the cluster
-// destroyed is refunded.
+// price, and releases the rest of its lien. The time between its end and the log entry of that end
+// is not charged. Time that lost nodes cannot confirm is not charged either, unless they return
+// within a day. Work that a fault of the cluster destroyed is refunded.
 func (s *State) bill(j *cluster.Job) {
 	n, held := s.lienOf(j.ID, j.Attempt)
 	if !held {
@@ -112,20 +112,20 @@ func (s *State) bill(j *cluster.Job) {
 	}
 	left := s.forgiveFault(j, n.ID)
 	settled, _ := s.credits.Lien(n.ID)
-	j.Charged += int64(settled.Paid()) // with what was charged by the hour
+	j.Charged += int64(settled.Paid()) // including hourly charges
 	if x.Provisional {
 		s.unproven.Set(n.ID, &provisionalBill{lost, ran, left, j.Granted})
 	}
 }
 
-// tardy is how much later than a node the log may learn of the end of an attempt and still be
-// billed: messages, a new leader and a restarted daemon take less.
+// tardy is the longest delay between the end of an attempt on a node and its log entry that is
+// still billed. Messages, a new leader and a restarted daemon take less.
 const tardy = time.Minute
 
 // billableTime returns how long an attempt had its GPUs: its interval in the log. If the nodes of
-// its script counted less, since its end could not be reported for a while, it is what they
-// counted, but at least what the log recorded while it ran. An attempt that never began on its
-// nodes costs nothing.
+// its script counted less, because the report of its end was delayed, it returns their count, but
+// at least the time in the log while it ran. An attempt that never began on its nodes costs
+// nothing.
 func (s *State) billableTime(j *cluster.Job, n *accounting.Lien) time.Duration {
 	interval := j.Ended.Sub(j.Started)
 	if j.Outcome == cluster.NodeFailed && !begun(j) {
@@ -145,8 +145,8 @@ func (s *State) billableTime(j *cluster.Job, n *accounting.Lien) time.Duration {
 	return had
 }
 
-// begun reports whether a job's script began on a node, or may have: of a lost task this is
-// unknown. A task that only keeps its node for the script begins in any case.
+// begun reports whether a job's script began on a node, or may have begun: for a lost task this is
+// unknown. A task that only keeps its node for the script always counts as begun.
 func begun(j *cluster.Job) bool {
 	for i := range j.Tasks {
 		t := &j.Tasks[i]
@@ -157,7 +157,8 @@ func begun(j *cluster.Job) bool {
 	return false
 }
 
-// declined reports whether the nodes of a job's script were ordered to stop it before they had it.
+// declined reports whether the nodes of a job's script were ordered to stop it before they received
+// it.
 func declined(j *cluster.Job) bool {
 	for i := range j.Tasks {
 		if t := &j.Tasks[i]; (i == 0 || j.Spec.EveryNode) && (t.Cause != cluster.Stopped || t.Started > 0) {
@@ -167,9 +168,9 @@ func declined(j *cluster.Job) bool {
 	return true
 }
 
-// nodesCounted returns for how long the nodes of a job's script had it by their own count: the
-// longest of them. Zero if none counted. A restarted daemon counts from its restart, and the record
-// of a task's end from its start: each may be too short.
+// nodesCounted returns how long the nodes of a job's script ran it by their own count: the maximum
+// over the nodes, or zero if none counted. A restarted daemon counts from its restart, and the
+// record of a task's end from the task's start, so each count may be too short.
 func nodesCounted(j *cluster.Job) (longest time.Duration) {
 	for i := range j.Tasks {
 		t := &j.Tasks[i]
@@ -184,8 +185,8 @@ func nodesCounted(j *cluster.Job) (longest time.Duration) {
 	return longest
 }
 
-// payable is how long an attempt is paid for: not beyond its limit, which is what was
-// quoted, however late the log hears of its end.
+// payable returns the billable part of an attempt: never more than its limit, which was quoted,
+// however late the log records its end.
 func payable(j *cluster.Job, ran time.Duration) time.Duration {
 	if limit := j.Spec.TimeLimit; limit > 0 {
 		return min(ran, limit)
@@ -194,7 +195,7 @@ func payable(j *cluster.Job, ran time.Duration) time.Duration {
 }
 
 // forgiveFault refunds the last part of an attempt that a fault or a preemption destroyed. It
-// returns for how much more of it a later charge would be refunded.
+// returns the time that a later charge would also refund.
 func (s *State) forgiveFault(j *cluster.Job, id accounting.LienID) (left time.Duration) {
 	if !s.isRefundable(j) {
 		return 0
@@ -206,8 +207,7 @@ func (s *State) forgiveFault(j *cluster.Job, id accounting.LienID) (left time.Du
 	return most - lasted
 }
 
-// giveBackLast refunds what the last part of a bill was charged, as far as it was not refunded
-// before.
+// giveBackLast refunds the charge for the last part of a bill, except what was refunded before.
 func (s *State) giveBackLast(n *accounting.Lien, part time.Duration) {
 	_, cost := n.Latest(part)
 	amount := min(cost, n.Paid())
@@ -219,20 +219,19 @@ func (s *State) giveBackLast(n *accounting.Lien, part time.Duration) {
 	}
 }
 
-// isRefundable reports whether the end of an attempt was none of its user's doing.
+// isRefundable reports whether the end of an attempt was not caused by its user.
 func (s *State) isRefundable(j *cluster.Job) bool {
 	return j.Outcome == cluster.NodeFailed || j.Outcome == cluster.Preempted && j.Requester != j.Spec.Owner.User
 }
 
-// withdrawLien releases what was set aside for a job that will not start, or not as it was
-// requested.
+// withdrawLien releases the lien of a job that will not start, or not as requested.
 func (s *State) withdrawLien(j *cluster.Job) {
 	n, held := s.lienOf(j.ID, j.Attempt+1)
 	if !held {
 		return
 	}
 	_, err := s.credits.Withdraw(s.logStamp(), n.ID)
-	if errors.Is(err, accounting.ErrLien) { // charged by hand: it stays on record
+	if errors.Is(err, accounting.ErrLien) { // charged manually: it is kept
 		_, err = s.credits.Settle(s.logStamp(), accounting.Settlement{Lien: n.ID})
 	}
 	if err != nil {

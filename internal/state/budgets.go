@@ -9,13 +9,13 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// newSoft is the names of accounts that have a soft budget, so that a pass need not ask
-// all accounts.
+// newSoft is the set of accounts that have a soft budget, so that a pass need not check all
+// accounts.
 func newSoft() cow.Map[accounting.PayerID, none] {
 	return cow.New[accounting.PayerID, none](cmp.Compare[accounting.PayerID])
 }
 
-// keepSoft keeps the index in step with a budget that was set. O(log n).
+// keepSoft updates the index for a budget that was set. O(log n).
 func (s *State) keepSoft(id accounting.PayerID) {
 	if b := s.credits.Payer(id).Budget; b.Limit > 0 && !b.Hard {
 		s.soft.Set(id, none{})
@@ -24,16 +24,16 @@ func (s *State) keepSoft(id accounting.PayerID) {
 	}
 }
 
-// findSoft makes the index. O(accounts).
+// findSoft builds the index. O(accounts).
 func (s *State) findSoft() {
 	for id := range s.credits.Nodes() {
 		s.keepSoft(id)
 	}
 }
 
-// overBudget is the accounts that are over a soft budget now, in order of their names:
-// jobs that are charged to them, or below them, go last. A user in an account is
-// "account/user". O(soft budgets × log n).
+// overBudget returns the accounts that exceed a soft budget now, ordered by name. Jobs that are
+// charged to them, or to their descendants, go last. A user in an account is "account/user". O(soft
+// budgets × log n).
 func (t *tables) overBudget() []string {
 	if !t.policy.Credits.On {
 		return nil
@@ -63,11 +63,11 @@ func (x *checking) checkSoft() {
 	}
 }
 
-// prices is what an hour of each type of GPU costs now and will cost, by type, the latest
-// first. O(prices that were ever set).
+// prices returns the present and future prices of a GPU-hour, by type, the latest first. O(prices
+// ever set).
 func (t *tables) prices() []cluster.Price {
 	var all []cluster.Price
-	now := ""                           // the type whose present price has been met
+	now := ""                           // the type whose present price was found
 	for p := range t.credits.Prices() { // by type, the newest first
 		if p.GPUType == now && len(all) > 0 {
 			continue
@@ -80,7 +80,7 @@ func (t *tables) prices() []cluster.Price {
 	return all
 }
 
-// priceOf returns what an hour of a GPU of a type costs now; 0 without a price.
+// priceOf returns the present price of a GPU-hour of a type; 0 without a price.
 func (t *tables) priceOf(kind string) int64 {
 	p, err := t.credits.Price(kind, t.now)
 	if err != nil {

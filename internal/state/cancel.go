@@ -24,8 +24,8 @@ func (s *State) cancel(c *command.CancelJobs) command.Result {
 	})
 }
 
-// eachJob applies do to each active job that refs mean, and returns the result for each. No refs
-// are a filter without a match, and are remembered as such.
+// eachJob applies do to each active job that refs name, and returns the result for each. Empty refs
+// stand for a filter without a match, and are stored as such.
 func (s *State) eachJob(id command.RequestID, a command.Actor, refs []cluster.JobRef, do func(*cluster.Job) *command.Refusal) command.Result {
 	if len(refs) > maxRefs {
 		return command.Refusef(command.InvalidArgument, "%d jobs are named, at most %d", len(refs), maxRefs)
@@ -37,7 +37,7 @@ func (s *State) eachJob(id command.RequestID, a command.Actor, refs []cluster.Jo
 		if len(ids) == 0 {
 			answer.Jobs = append(answer.Jobs, command.Outcome{Job: ref.ID, Ref: ref, Refused: unknownJob(ref)})
 		}
-		for _, id := range s.meant(ids) {
+		for _, id := range s.activeOf(ids) {
 			if _, duplicate := done[id]; !duplicate {
 				done[id] = none{}
 				answer.Jobs = append(answer.Jobs, s.oneJob(id, a, do))
@@ -47,9 +47,9 @@ func (s *State) eachJob(id command.RequestID, a command.Actor, refs []cluster.Jo
 	return s.remember(id, answer)
 }
 
-// meant are those of the elements of an array that are still active, or the last
-// one, for an answer, when none is.
-func (s *State) meant(ids []cluster.JobID) []cluster.JobID {
+// activeOf returns the elements of an array that are still active, or its last element if none is,
+// so that there is an answer.
+func (s *State) activeOf(ids []cluster.JobID) []cluster.JobID {
 	active := make([]cluster.JobID, 0, len(ids))
 	for _, id := range ids {
 		if !s.ended.Has(id) {
@@ -62,7 +62,7 @@ func (s *State) meant(ids []cluster.JobID) []cluster.JobID {
 	return active
 }
 
-// oneJob does something to a job if the actor may.
+// oneJob applies do to a job if the actor may change it.
 func (s *State) oneJob(id cluster.JobID, a command.Actor, do func(*cluster.Job) *command.Refusal) command.Outcome {
 	j, _ := s.job(id)
 	o := command.Outcome{Job: id, Ref: j.Ref(), State: j.State}
@@ -87,9 +87,8 @@ func unknownJob(ref cluster.JobRef) *command.Refusal {
 	return command.WithHint(command.Refusef(command.NotFound, "there is no active job %s", ref), "gqueue lists the active jobs")
 }
 
-// cancelJob ends a job: at once when it waits, else when its nodes are clean. One
-// that is ending already just does not come back: the attempt that it loses stays on
-// record as it ended, and is billed as that.
+// cancelJob ends a job: at once if it is pending, else when its nodes are clean. A job that is
+// already ending is not requeued: its lost attempt keeps its outcome and is billed by it.
 func (s *State) cancelJob(old *cluster.Job, a command.Actor) *command.Refusal {
 	j := *old
 	switch by := a.Identity.User; {
@@ -116,13 +115,13 @@ func (s *State) cancelPending(j *cluster.Job, by string) {
 
 func cancelledBy(user string) string { return "cancelled by " + user }
 
-// signalJob sends a signal to a job that runs.
+// signalJob sends a signal to a running job.
 func (s *State) signalJob(old *cluster.Job, c *command.CancelJobs) *command.Refusal {
 	if old.State != cluster.Configuring && old.State != cluster.Running && old.State != cluster.Suspended {
 		return command.Refusef(command.Conflict, "job %s is %s: only a running job can get a signal", old.Ref(), old.State)
 	}
 	s.send(s.index, old.ID, c.Signal, c.BatchOnly)
 	j := *old
-	s.put(old, &j) // so that its nodes follow
+	s.put(old, &j) // so that its nodes deliver it
 	return nil
 }

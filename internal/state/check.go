@@ -10,8 +10,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Check recomputes every invariant from scratch and returns all that do not hold.
-// O(state); for tests, and for snapshots in production.
+// Check recomputes every invariant from scratch and returns all violations. O(state); for tests,
+// and for snapshots in production.
 func (s *State) Check() error {
 	x := &checking{
 		State:  s,
@@ -39,7 +39,7 @@ func (s *State) Check() error {
 	return errors.Join(x.faults...)
 }
 
-// checking is what a check counts for itself.
+// checking holds the counts of one check.
 type checking struct {
 	*State
 	faults []error
@@ -59,7 +59,7 @@ func (x *checking) fault(format string, args ...any) {
 	}
 }
 
-// jobs checks each job by itself and that the indexes of jobs are exactly theirs.
+// jobs checks each job and that the indexes of jobs hold exactly their jobs.
 func (x *checking) jobs() {
 	for id, j := range x.pending.All() {
 		if j.Promise != nil && (j.Planned == 0 || j.Hold != cluster.NotHeld || len(j.Promise.Hosts) == 0) {
@@ -137,7 +137,7 @@ func (x *checking) element(j *cluster.Job) {
 	x.arrays[j.Array] = c
 }
 
-// allocation checks a job's nodes against its tasks, and sums up what is used.
+// allocation checks a job's nodes against its tasks, and sums up its use.
 func (x *checking) allocation(j *cluster.Job) {
 	if j.Alloc == nil || len(j.Alloc.Nodes) != len(j.Tasks) || len(j.Tasks) == 0 {
 		x.fault("job %d has %d tasks and another allocation", j.ID, len(j.Tasks))
@@ -176,7 +176,7 @@ func (x *checking) allocation(j *cluster.Job) {
 	}
 }
 
-// checkNodes checks what is used on nodes.
+// checkNodes compares the recorded use of nodes with the jobs.
 func (x *checking) checkNodes() {
 	for name, n := range x.State.nodes.All() {
 		if name != n.Name || n.Epoch == 0 || n.Orphans < 0 {
@@ -198,7 +198,7 @@ func (x *checking) checkNodes() {
 	}
 }
 
-// taken lists the GPUs that are in use.
+// taken lists the GPUs in use.
 func taken(gpus []bool) []int {
 	var list []int
 	for g, used := range gpus {
@@ -221,7 +221,7 @@ func (x *checking) kept() {
 		if seq > x.finished-newest {
 			recent++
 		} else if !x.State.pinned(j) {
-			x.fault("finished job %d, number %d, is kept for nobody", j.ID, seq)
+			x.fault("finished job %d, number %d, is kept although no active job depends on it", j.ID, seq)
 		}
 		x.element(j)
 	}

@@ -52,7 +52,7 @@ func (x *chaos) meter() command.Command {
 	return c
 }
 
-// late tells of tasks that ended while nobody heard of the node.
+// late reports tasks that ended while the node was disconnected.
 func (x *chaos) late(node string) (tasks []command.TaskReport) {
 	for id, u := range x.s.View().unproven.All() {
 		if x.pick(3) > 0 || !slices.Contains(u.nodes, node) && x.pick(5) > 0 {
@@ -68,7 +68,7 @@ func (x *chaos) late(node string) (tasks []command.TaskReport) {
 	return tasks
 }
 
-// charging is a policy under which most jobs are paid for.
+// charging returns a policy under which most jobs are charged.
 func (x *chaos) charging(p *cluster.Policy) {
 	p.Credits.On = x.pick(5) > 0
 	p.Credits.Floating = x.pick(2) == 0
@@ -77,7 +77,7 @@ func (x *chaos) charging(p *cluster.Policy) {
 	}
 }
 
-// withNodes is a cluster of three nodes to which chance happens.
+// withNodes returns a cluster of three nodes for random commands.
 func withNodes(seed uint64) *chaos {
 	x := &chaos{r: rand.New(rand.NewPCG(seed, 1)), s: New()}
 	for _, name := range []string{"n1", "n2", "n3"} {
@@ -91,8 +91,8 @@ func withNodes(seed uint64) *chaos {
 // lateBills counts the provisional bills that became final.
 type lateBills struct{ proven, overdue int }
 
-// step looks at those that became final between two views: each did once, for no less
-// than before and for no longer than the log says that the attempt lasted.
+// step checks the bills that became final between two views: each did once, for no less than before
+// and for no longer than the log shows for the attempt.
 func (b *lateBills) step(t *testing.T, before, after *View) {
 	t.Helper()
 	for id, u := range before.unproven.All() {
@@ -118,7 +118,7 @@ func (b *lateBills) step(t *testing.T, before, after *View) {
 	}
 }
 
-// nextPaid is any command, after those that have jobs paid for.
+// nextPaid returns any command, after those that make jobs charged.
 func (x *chaos) nextPaid(i int, paid []command.Command) command.Command {
 	c := x.next()
 	if i < len(paid) {
@@ -192,7 +192,7 @@ func TestJournalOfChaos(t *testing.T) {
 	}
 }
 
-// atTheirPrices wants every quote and every bill to be at the prices of their time.
+// atTheirPrices checks that every quote and every bill has the prices of its time.
 func atTheirPrices(t *testing.T, l *accounting.Ledger, entries []accounting.Entry) {
 	t.Helper()
 	audit := accounting.NewAudit(l)
@@ -203,7 +203,7 @@ func atTheirPrices(t *testing.T, l *accounting.Ledger, entries []accounting.Entr
 	}
 }
 
-// knownKind fails the test where nobody could ask for entries of this kind.
+// knownKind fails the test if no query could ask for entries of this kind.
 func knownKind(t *testing.T, e *command.AuditEntry) {
 	t.Helper()
 	kind, _, _ := strings.Cut(e.Kind, "signal ")

@@ -15,8 +15,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// changeCredits carries out one change of credits. The ledger remembers its key, for
-// longer than requests are: a payment that is delivered twice is booked once.
+// changeCredits carries out one change of credits. The ledger keeps its key longer than requests
+// are kept: a payment that is delivered twice is booked once.
 func (s *State) changeCredits(c *command.ChangeCredits) command.Result {
 	if refusal := s.mayChangeCredits(c); refusal != nil {
 		return refusal
@@ -32,8 +32,8 @@ func (s *State) changeCredits(c *command.ChangeCredits) command.Result {
 	return &command.Credited{Receipt: receipt, Index: s.index, Seq: seq, Head: head}
 }
 
-// mayChangeCredits refuses whom the action is not for. Budgets below an account are its
-// coordinators' too.
+// mayChangeCredits refuses actors who may not make the change. Coordinators may also set the
+// budgets of accounts below their own.
 func (s *State) mayChangeCredits(c *command.ChangeCredits) *command.Refusal {
 	if c.Actor.Has(command.RoleAdmin) {
 		return nil
@@ -54,7 +54,7 @@ func (s *State) mayChangeCredits(c *command.ChangeCredits) *command.Refusal {
 	return command.Refuse(command.Denied, "credits are changed by administrators", "ask one; gctl show policy names them")
 }
 
-// changeLedger hands a change to the ledger.
+// changeLedger applies a change to the ledger.
 func (s *State) changeLedger(c *command.ChangeCredits) (accounting.Receipt, error) {
 	if err := s.sayable(c); err != nil {
 		return accounting.Receipt{}, err
@@ -96,13 +96,13 @@ func (s *State) changeLedger(c *command.ChangeCredits) (accounting.Receipt, erro
 	return accounting.Receipt{}, fmt.Errorf("%w: unknown action %d on credits", accounting.ErrInvalid, c.Action)
 }
 
-// Bounds of what a change is called and why it is made, in bytes.
+// Bounds of the key and the note of a change, in bytes.
 const (
 	maxCreditKey  = 128
 	maxCreditNote = 256
 )
 
-// sayable refuses words of a change that are too long, or would not stand in one line.
+// sayable refuses texts of a change that are too long or do not fit one line.
 func (s *State) sayable(c *command.ChangeCredits) error {
 	type word struct {
 		what, text string
@@ -116,9 +116,9 @@ func (s *State) sayable(c *command.ChangeCredits) error {
 	return nil
 }
 
-// stampOf is by what the ledger knows a change again: by the key that it was given, which
-// is one in the cluster for each action, whichever administrator asks, and each coordinator's
-// own; else by its request.
+// stampOf returns the key by which the ledger recognizes a repeated change. It is the key that the
+// request gave: one in the cluster for each action, for any administrator, and a separate one for
+// each coordinator. Without a key it is the request ID.
 func (s *State) stampOf(c *command.ChangeCredits) accounting.Stamp {
 	stamp := accounting.Stamp{At: s.now, Key: hex.EncodeToString(c.Request.Key[:]), Asked: c.Request.Payload, By: c.Actor.Identity.User, Note: c.Note}
 	if c.Request == (command.RequestID{}) {
@@ -126,7 +126,7 @@ func (s *State) stampOf(c *command.ChangeCredits) accounting.Stamp {
 	}
 	if c.Key != "" {
 		whose := ""
-		if c.Action == command.SetBudget && !c.Actor.Has(command.RoleAdmin) { // a coordinator: he cannot know what others called theirs
+		if c.Action == command.SetBudget && !c.Actor.Has(command.RoleAdmin) { // a coordinator cannot know the keys of others
 			whose = " by " + stamp.By
 		}
 		word := c.Action.String()
@@ -139,15 +139,14 @@ func (s *State) stampOf(c *command.ChangeCredits) accounting.Stamp {
 	return stamp
 }
 
-// KeyOf is the key that a change was given, of the one that an entry of the journal
-// carries; "" where it was given none.
+// KeyOf returns the key of a change from the key in its journal entry; "" if the request gave none.
 func KeyOf(key string) string {
 	_, name, _ := strings.Cut(key, ":")
 	return name
 }
 
-// closePeriod closes everything before the end of a period that is over and of a cluster
-// that booked something.
+// closePeriod closes everything before the end of a past period. The cluster must have booked
+// something.
 func (s *State) closePeriod(l *accounting.Ledger, stamp accounting.Stamp, c *command.ChangeCredits) error {
 	if c.Effective > s.now {
 		return fmt.Errorf("%w: %s is not over", accounting.ErrPeriod, c.Period)
@@ -162,7 +161,7 @@ func (s *State) closePeriod(l *accounting.Ledger, stamp accounting.Stamp, c *com
 	return err
 }
 
-// adjust refunds or corrects what an attempt was charged.
+// adjust refunds or corrects the charge of an attempt.
 func (s *State) adjust(stamp accounting.Stamp, c *command.ChangeCredits) (accounting.Receipt, error) {
 	x := accounting.Refund{
 		Lien: accounting.LienID{Job: c.Job, Attempt: c.Attempt}, Amount: c.Amount, Corrects: c.Corrects, Effective: c.Effective,
@@ -180,7 +179,7 @@ func (s *State) adjust(stamp accounting.Stamp, c *command.ChangeCredits) (accoun
 	if c.Action == command.RefundJob {
 		if n, found := s.credits.Lien(x.Lien); found {
 			if account, _ := accounts.PayerOf(n.Chain[0]); s.accounts.Len() > 0 && !s.accounts.Has(account) {
-				return accounting.Receipt{}, fmt.Errorf("%w: account %s was deleted, and nobody would have what is given back: add it again first", accounting.ErrInvalid, account)
+				return accounting.Receipt{}, fmt.Errorf("%w: account %s was deleted, so a refund would be lost: add the account again first", accounting.ErrInvalid, account)
 			}
 		}
 		return s.credits.Refund(stamp, x)
@@ -188,8 +187,8 @@ func (s *State) adjust(stamp accounting.Stamp, c *command.ChangeCredits) (accoun
 	return s.credits.Correct(stamp, x)
 }
 
-// knownChain is the chain of an account or of a user in it, which must be there once
-// there are accounts.
+// knownChain returns the chain of an account or of a user in it, which must exist once there are
+// accounts.
 func (s *State) knownChain(c *command.ChangeCredits) (accounting.PayerPath, error) {
 	bad := func(what, name string) error {
 		return fmt.Errorf("%w: there is no %s %q", accounting.ErrInvalid, what, name)
@@ -215,10 +214,9 @@ func (s *State) knownChain(c *command.ChangeCredits) (accounting.PayerPath, erro
 // maxSamples bounds the samples of one command.
 const maxSamples = 100_000
 
-// meterJobs takes in how long attempts have run as their nodes count. Each is charged
-// what it came to when an hour is over, so that a day's report has the day's; liens that
-// only reach for a window ahead are stretched, and a job is ended when nothing is left.
-// O(samples log n).
+// meterJobs records how long attempts have run by the count of their nodes. Each is charged hourly,
+// so that the report of a day has the charges of that day. Liens that cover only a window are
+// extended, and a job ends when no credits are left. O(samples log n).
 func (s *State) meterJobs(c *command.MeterJobs) command.Result {
 	if len(c.Samples) > maxSamples {
 		return command.Refusef(command.InvalidArgument, "%d samples, at most %d", len(c.Samples), maxSamples)
@@ -243,7 +241,7 @@ func (s *State) meterJobs(c *command.MeterJobs) command.Result {
 	return &command.Done{Version: s.index}
 }
 
-// roll charges what an attempt's counters have come to.
+// roll charges an attempt for the time that its nodes have counted.
 func (s *State) roll(id accounting.LienID) {
 	if _, err := s.credits.Roll(s.logStamp(), id); err != nil {
 		s.fault("lien %s: %w", id, err)

@@ -12,10 +12,10 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestFaultGivesBackWhatWasCharged runs jobs at prices that change, rolls them up at odd
-// moments and loses their node; of some it comes back and proves more. What is given back
-// is the sum of what each second of the work was charged, counted second by second.
-func TestFaultGivesBackWhatWasCharged(t *testing.T) {
+// TestFaultRefundsWhatWasCharged runs jobs at changing prices, charges them at irregular times and
+// loses their node. Some nodes return and prove more time. The refund is the sum of the charges for
+// each second of the work, counted second by second.
+func TestFaultRefundsWhatWasCharged(t *testing.T) {
 	given, proven := 0, 0
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -50,9 +50,9 @@ func TestFaultGivesBackWhatWasCharged(t *testing.T) {
 		}
 		x.run(fmt.Sprintf("at %ds", 3600+lost))
 		x.run("dead n1")
-		back := x.givenBack(t, seed, price[max(0, counted-part):counted])
+		back := x.refunded(t, seed, price[max(0, counted-part):counted])
 		if given++; back == 0 && counted > 0 {
-			t.Fatalf("seed %d: nothing was given back", seed)
+			t.Fatalf("seed %d: nothing was refunded", seed)
 		}
 		if r.IntN(2) > 0 {
 			continue
@@ -61,8 +61,8 @@ func TestFaultGivesBackWhatWasCharged(t *testing.T) {
 		x.run(fmt.Sprintf("at %ds", 3600+lost+r.IntN(7200)))
 		x.run("alive n1")
 		x.run(fmt.Sprintf("report n1 1/1 ended ran=%ds", ran))
-		more := max(0, min(part-counted, ran-counted)) // of the limit that is left
-		x.givenBack(t, seed, append(price[ran-more:ran:ran], price[max(0, counted-part):counted]...))
+		more := max(0, min(part-counted, ran-counted)) // of the remaining limit
+		x.refunded(t, seed, append(price[ran-more:ran:ran], price[max(0, counted-part):counted]...))
 		proven++
 	}
 	if given < 300 || proven < 100 {
@@ -70,21 +70,21 @@ func TestFaultGivesBackWhatWasCharged(t *testing.T) {
 	}
 }
 
-// givenBack wants an attempt to have been given back the sum of prices.
-func (x *script) givenBack(t *testing.T, seed uint64, prices []accounting.Credits) (sum accounting.Credits) {
+// refunded checks that the refund of an attempt is the sum of prices.
+func (x *script) refunded(t *testing.T, seed uint64, prices []accounting.Credits) (sum accounting.Credits) {
 	t.Helper()
 	for _, c := range prices {
 		sum += c
 	}
 	n, _ := x.s.credits.Lien(accounting.LienID{Job: 1, Attempt: 1})
 	if back := n.Due() - n.Paid(); back != sum || n.Holds() != 0 {
-		t.Fatalf("seed %d: %s given back, want %s of %s", seed, back, sum, n.Due())
+		t.Fatalf("seed %d: %s refunded, want %s of %s", seed, back, sum, n.Due())
 	}
 	return sum
 }
 
-// TestKeysOfAnyRequest: a change with a key is known by it, whatever request brings it, and
-// without one.
+// TestKeysOfAnyRequest checks that a change with a key is recognized by it in any request, and
+// without a key by its request.
 func TestKeysOfAnyRequest(t *testing.T) {
 	s := newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000}, new(table.Hasher))
 	apply := func(c command.Command) command.Result {
@@ -114,8 +114,8 @@ func TestKeysOfAnyRequest(t *testing.T) {
 	}
 }
 
-// TestKeysOfLongNames: a coordinator's key of any length is known, and is his
-// own, however long his name is.
+// TestKeysOfLongNames checks that a coordinator's key of any length is recognized, and is the
+// coordinator's own, however long the user name is.
 func TestKeysOfLongNames(t *testing.T) {
 	x := newScript(t)
 	long := strings.Repeat("n", 254)

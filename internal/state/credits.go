@@ -12,18 +12,17 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ledgerNow is the ledger's time: of several commands of one instant it tells which was
-// first.
+// ledgerNow returns the ledger's time: it orders several commands of one instant.
 func (s *State) ledgerNow() cluster.Instant { return max(s.now, s.credits.Now()) }
 
-// logStamp is the stamp of what the log itself does once: a job's lien is placed,
-// dispatched and settled by the entries that submit, start and end the job.
+// logStamp is the stamp of what the log does once: the entries that submit, start and end a job
+// place, start and settle its lien.
 func (s *State) logStamp() accounting.Stamp {
 	return accounting.Stamp{At: s.now, Key: "job", Natural: true}
 }
 
-// charged reports whether a job of the specification is paid for: when it asks for
-// GPUs, or for nodes that have some to itself, and one of its partitions is not for free.
+// charged reports whether jobs of a specification are paid for: whether they request GPUs, or
+// exclusive nodes with GPUs, in a partition with charge.
 func (s *State) charged(spec *cluster.JobSpec) bool {
 	if !s.policy.Credits.On || len(s.charging(spec)) == 0 {
 		return false
@@ -35,20 +34,20 @@ func (s *State) charged(spec *cluster.JobSpec) bool {
 	return spec.Request.TotalGPUs() > 0
 }
 
-// charging are the partitions of a job that are not for free.
+// charging returns the partitions of a job with charge.
 func (t *tables) charging(spec *cluster.JobSpec) []string {
 	return slices.DeleteFunc(spec.AllPartitions(), func(name string) bool { return !t.policy.Credits.Charges(name) })
 }
 
-// orderOf is what a job asks for in partitions as far as money goes: the whole time limit,
-// or the window that is set aside ahead.
+// orderOf returns the request of a job in partitions as the ledger sees it: for the whole time
+// limit, or for the window that a lien covers.
 func (s *State) orderOf(spec *cluster.JobSpec, partitions []string) (accounting.Order, *command.Refusal) {
 	limit := spec.TimeLimit
 	if w := s.policy.Credits.LienWindow; w > 0 && (limit == 0 || limit > w) {
 		limit = w
 	}
 	if limit == 0 {
-		return accounting.Order{}, command.Refuse(command.InvalidArgument, "a job that is paid for needs a time limit", "say how long it runs at most with --time")
+		return accounting.Order{}, command.Refuse(command.InvalidArgument, "a job that is charged needs a time limit", "set one with --time")
 	}
 	types := spec.Request.GPUTypes
 	if len(types) == 0 {
@@ -59,8 +58,8 @@ func (s *State) orderOf(spec *cluster.JobSpec, partitions []string) (accounting.
 	return accounting.Order{Accepts: types, GPUs: int64(s.mostGPUs(spec, partitions)), Millis: limit.Milliseconds()}, nil
 }
 
-// mostGPUs is how many GPUs the job may come to have in partitions: an exclusive one has
-// all of its nodes.
+// mostGPUs returns the most GPUs that the job may get in partitions: an exclusive job gets all GPUs
+// of its nodes.
 func (s *State) mostGPUs(spec *cluster.JobSpec, partitions []string) int32 {
 	most := spec.Request.TotalGPUs()
 	if !spec.Request.Exclusive {
@@ -73,8 +72,8 @@ func (s *State) mostGPUs(spec *cluster.JobSpec, partitions []string) int32 {
 	return max(most, largest*max(1, spec.Request.Nodes))
 }
 
-// dearestFirst returns the GPU types of partitions by price, the most expensive first, so that what
-// is set aside suffices for any type that a job without a preference gets.
+// dearestFirst returns the GPU types of partitions by price, the most expensive first, so that the
+// lien suffices for any type that a job without a preference gets.
 func (s *State) dearestFirst(partitions []string) []string {
 	var types []string
 	for _, name := range partitions {
@@ -93,8 +92,8 @@ func (s *State) dearestFirst(partitions []string) []string {
 	return types
 }
 
-// claimOf is what a job's next attempt sets aside, so that it may run in any of its
-// partitions. Nil when it costs nothing.
+// claimOf returns the lien that a job's next attempt needs, so that it may run in any of its
+// partitions. Nil if it costs nothing.
 func (s *State) claimOf(spec *cluster.JobSpec) (*accounting.Claim, *command.Refusal) {
 	if !s.charged(spec) {
 		return nil, nil
@@ -102,10 +101,10 @@ func (s *State) claimOf(spec *cluster.JobSpec) (*accounting.Claim, *command.Refu
 	return s.claimIn(spec, s.charging(spec))
 }
 
-// claimIn is what it sets aside to run in some of its partitions.
+// claimIn returns the lien that it needs to run in some of its partitions.
 func (s *State) claimIn(spec *cluster.JobSpec, partitions []string) (*accounting.Claim, *command.Refusal) {
 	if spec.Account == "" {
-		return nil, command.Refuse(command.InvalidArgument, "jobs are paid for here, and this one names no account", "choose one with --account; gctl shares --me lists yours")
+		return nil, command.Refuse(command.InvalidArgument, "jobs are charged on this cluster, and this one names no account", "choose one with --account; gctl shares --me lists yours")
 	}
 	if err := cluster.CheckPayer("account", spec.Account); err != nil {
 		return nil, command.Refuse(command.InvalidArgument, command.OneLine(err), "")
@@ -132,8 +131,8 @@ func (s *State) claimIn(spec *cluster.JobSpec, partitions []string) (*accounting
 	return claim, nil
 }
 
-// place sets aside what a job claims. Where buckets do not pay for all of its partitions,
-// it is set aside for the first of them that they do pay for, and the job starts there.
+// place places the lien of a job. If no buckets pay for all of its partitions, the lien covers the
+// first one that they do pay for, and the job starts there.
 func (s *State) place(id accounting.LienID, spec *cluster.JobSpec, claim *accounting.Claim) (accounting.Receipt, error) {
 	claim.ID = id
 	r, err := s.credits.Place(s.logStamp(), *claim)
@@ -153,8 +152,8 @@ func (s *State) place(id accounting.LienID, spec *cluster.JobSpec, claim *accoun
 	return r, err
 }
 
-// reserve sets credits aside for the first attempts of jobs that are about to be
-// stored: for all of them, or for none.
+// reserve places liens for the first attempts of jobs that are about to be stored: for all of them,
+// or for none.
 func (s *State) reserve(jobs []accepted, answer *command.Submitted) *command.Refusal {
 	if !s.policy.Credits.On {
 		return nil
@@ -189,7 +188,7 @@ func joinWarnings(all, more []accounting.Warning) []accounting.Warning {
 	return all
 }
 
-// unpaid is the refusal for what the ledger refused; nil for nil.
+// unpaid converts an error of the ledger to a refusal; nil for nil.
 func (s *State) unpaid(err error) *command.Refusal {
 	if err == nil {
 		return nil
@@ -197,29 +196,29 @@ func (s *State) unpaid(err error) *command.Refusal {
 	code, hint := command.Conflict, ""
 	switch {
 	case errors.Is(err, accounting.ErrCredits):
-		code, hint = command.Exhausted, "ask for less time or fewer GPUs, or another account with --account; gctl credit balance shows what there is"
+		code, hint = command.Exhausted, "request less time or fewer GPUs, or another account with --account; gctl credit balance shows the balances"
 	case errors.Is(err, accounting.ErrBudget):
-		code, hint = command.Exhausted, "wait until running jobs have given back what they do not need, or ask who sets the budget; gctl credit balance shows it"
+		code, hint = command.Exhausted, "wait until running jobs release their liens, or ask for a larger budget; gctl credit balance shows it"
 	case errors.Is(err, accounting.ErrDebt):
-		code, hint = command.Exhausted, "the account takes no more jobs until what it owes is paid: gctl credit grant"
+		code, hint = command.Exhausted, "the account takes no more jobs until its debt is paid: gctl credit grant"
 	case errors.Is(err, accounting.ErrNoPrice):
 		code, hint = command.InvalidArgument, "an administrator sets one: gctl credit price TYPE CREDITS"
 	case errors.Is(err, accounting.ErrAmount), errors.Is(err, accounting.ErrInvalid):
 		code = command.InvalidArgument
 	case errors.Is(err, accounting.ErrKey):
-		return command.Refuse(command.Mismatch, "this key, or request id, was used before for another change of credits", "gctl audit lists what was done; a new change takes a new --key")
+		return command.Refuse(command.Mismatch, "this key or request ID was used before for another change of credits", "gctl audit lists the changes; use a new --key for a new change")
 	case errors.Is(err, accounting.ErrNoLien):
 		code, hint = command.NotFound, "gctl credit statement ACCOUNT shows what was charged"
 	case errors.Is(err, accounting.ErrNoBucket):
 		code, hint = command.NotFound, "gctl credit balance --buckets lists them"
 	case errors.Is(err, accounting.ErrRefund):
-		hint = "gctl credit statement ACCOUNT shows what was charged and given back"
+		hint = "gctl credit statement ACCOUNT shows charges and refunds"
 	}
 	return command.Refuse(code, command.OneLine(err), hint)
 }
 
-// reprice changes what is set aside for a job whose time limit, partition, QOS, account
-// or size changes: all of it or nothing. A job that runs keeps the prices of its quote.
+// reprice changes the lien of a job whose time limit, partition, QOS, account or size changes,
+// completely or not at all. A running job keeps the prices of its quote.
 func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusal {
 	if old.State.Holds() {
 		n, held := s.lienOf(old.ID, old.Attempt)
@@ -227,7 +226,7 @@ func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusa
 			return nil
 		}
 		amount := scaled(n.Amount, spec.TimeLimit, old.Spec.TimeLimit)
-		if n.Floating && spec.TimeLimit > 0 { // without a limit it is stretched
+		if n.Floating && spec.TimeLimit > 0 { // without a limit it is extended
 			amount = max(1, n.Amount+s.credits.Lacks(&n, old.Started.Add(spec.TimeLimit)))
 		}
 		_, err := s.credits.Resize(s.logStamp(), n.ID, amount)
@@ -240,10 +239,10 @@ func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusa
 		return nil
 	}
 	if shorter := spec.TimeLimit > 0 && (old.Spec.TimeLimit == 0 || spec.TimeLimit < old.Spec.TimeLimit); same && shorter && !held {
-		return nil // submitted before jobs were paid for, and less than it was
+		return nil // submitted before jobs were charged, or with a smaller lien
 	}
 	if !held && (old.Hold != cluster.NotHeld || !s.charged(spec)) {
-		return nil // funded when it is released, or for free
+		return nil // funded when it is released, or without charge
 	}
 	before := s.credits.Clone()
 	s.withdrawLien(old)
@@ -258,7 +257,7 @@ func (s *State) reprice(old *cluster.Job, spec *cluster.JobSpec) *command.Refusa
 	return refusal
 }
 
-// scaled is an amount for another time, rounded up.
+// scaled returns an amount in proportion to another time, rounded up.
 func scaled(c accounting.Credits, to, from time.Duration) accounting.Credits {
 	if to <= 0 || from <= 0 {
 		return c
@@ -295,8 +294,8 @@ func (x *checking) checkCredits() {
 	x.checkNarrow()
 }
 
-// moveCredits moves payers of the ledger to where their accounts are now, all at once: in between
-// they are not a tree. The accounts at the top are below root while root is defined.
+// moveCredits moves payers of the ledger to the present positions of their accounts, all at once:
+// in between they are not a tree. The top accounts are below root while root is defined.
 func (s *State) moveCredits(touched map[string]struct{}) {
 	moved := maps.Clone(touched)
 	if _, root := moved[cluster.RootAccount]; root {

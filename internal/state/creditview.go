@@ -15,11 +15,11 @@ func (v *View) Deleted(id accounting.PayerID) bool {
 	return v.accounts.Len() > 0 && (!v.accounts.Has(account) || user != "" && !v.accounts.Member(account, user))
 }
 
-// Usable is what a new job of the first account of a chain may set aside at most: what
-// buckets of it and of those above it have that pay for the job, within every budget and debt.
-// Of the job it says what is known: types of GPU, partitions and QOS of a scope, each a job
-// that names nothing of the kind; what pays for some jobs only counts where it might pay for
-// this one. O(buckets of the chain).
+// Usable returns the most that a new job of the first account of a chain may reserve: the available
+// amount in buckets of the account and its ancestors that pay for the job, within every budget and
+// debt. job gives what is known of the job: GPU types, partitions and QOS of a scope, each
+// possibly empty. Buckets that pay only for some jobs count if they might pay for this one. O(buckets
+// of the chain).
 func (v *View) Usable(chain accounting.PayerPath, job *accounting.Scope, now cluster.Instant) accounting.Credits {
 	return v.Credits().Usable(chain, now, func(b *accounting.Bucket) accounting.Credits {
 		if !b.Scope.Allows(job) {
@@ -29,24 +29,24 @@ func (v *View) Usable(chain accounting.PayerPath, job *accounting.Scope, now clu
 	})
 }
 
-// Quoted is what jobs would set aside.
+// Quoted is the quote of a submission.
 type Quoted struct {
-	Claim   *accounting.Claim // of the first job that is paid for; nil when none is
+	Claim   *accounting.Claim // of the first job that is charged; nil if none is
 	Amount  accounting.Credits
-	Usable  accounting.Credits // what there is for the first that is paid for
-	Refused *command.Refusal   // why they would not be taken; nil when they would
-	// AtLimit is what they come to if they run until their time limits, at the prices of Claim;
-	// 0 where one has none. Ahead is for how long ahead Amount is set aside, where that is less.
+	Usable  accounting.Credits // the amount available for the first job that is charged
+	Refused *command.Refusal   // why they would be refused; nil if they would not be
+	// AtLimit is the cost of the jobs if they run until their time limits, at the prices of Claim;
+	// 0 if one has no limit. Ahead is the time that the liens cover, where that is less.
 	AtLimit accounting.Credits
 	Ahead   time.Duration
-	// PaidIn is the partitions in which the first job that is not paid for in all of its own
+	// PaidIn is the partitions in which the first job that cannot be paid for in all of its own
 	// would start.
 	PaidIn []string
 }
 
-// Quote tells what jobs of a user would set aside if they were submitted now, and
-// whether they could. Nothing is kept, and the view does not change; but only one call
-// may run at a time on one view. O(jobs log n).
+// Quote returns the liens of a user's jobs if they were submitted now, and whether they would be
+// accepted. Nothing is stored and the view does not change, but only one call may run at a time on
+// one view. O(jobs log n).
 func (v *View) Quote(owner cluster.Identity, jobs []command.Submission) Quoted {
 	s := newState(defaultLimits(), nil)
 	s.tables = v.tables
@@ -79,7 +79,7 @@ type quoting struct {
 	endless bool // one of them has no time limit
 }
 
-// add sets credits aside for as many jobs of a specification.
+// add places liens for n jobs of a specification.
 func (q *quoting) add(spec *cluster.JobSpec, times int64) *command.Refusal {
 	claim, refusal := q.claimOf(spec)
 	if refusal != nil || claim == nil {
@@ -112,8 +112,8 @@ func (q *quoting) add(spec *cluster.JobSpec, times int64) *command.Refusal {
 	return refusal
 }
 
-// atLimit is what a job comes to at its time limit, and for how long ahead its claim is,
-// where that is less.
+// atLimit returns the cost of a job at its time limit, and the time that its lien covers, where
+// that is less.
 func (s *State) atLimit(spec *cluster.JobSpec, claim *accounting.Claim) (accounting.Credits, time.Duration) {
 	partitions := claim.Partitions
 	if len(partitions) == 0 {
@@ -137,7 +137,7 @@ func (s *State) atLimit(spec *cluster.JobSpec, claim *accounting.Claim) (account
 	return whole.Amount, ahead
 }
 
-// countElements is how many jobs an array makes, within bounds.
+// countElements returns the number of jobs that an array makes, within bounds.
 func countElements(ranges []command.IndexRange) (n int64) {
 	for _, r := range ranges {
 		n += elements(r)
@@ -145,17 +145,17 @@ func countElements(ranges []command.IndexRange) (n int64) {
 	return min(n, maxCommandJobs)
 }
 
-// DryRunResult is what a submission would come to.
+// DryRunResult is the result of a dry run of a submission.
 type DryRunResult struct {
-	// Snapshot is the state with the jobs in it, as they would wait; Job is the first.
+	// Snapshot is the state with the pending jobs of the submission; Job is the first of them.
 	Snapshot *cluster.Snapshot
 	Job      cluster.JobID
 	Answer   *command.Submitted
 }
 
-// DryRun tells what a submission would come to if it were agreed now: what is set aside for
-// it and a snapshot to plan it by, or why it would be refused. Nothing is kept, and the
-// view does not change; but only one call may run at a time on one view. O(jobs).
+// DryRun returns what a submission would lead to if it were committed now: its liens and a snapshot
+// to plan it with, or the refusal. Nothing is stored and the view does not change, but only one
+// call may run at a time on one view. O(jobs).
 func (v *View) DryRun(c *command.SubmitJobs) (DryRunResult, *command.Refusal) {
 	s := v.onTrial()
 	again := *c
@@ -166,12 +166,12 @@ func (v *View) DryRun(c *command.SubmitJobs) (DryRunResult, *command.Refusal) {
 	case *command.Refusal:
 		return DryRunResult{}, r
 	}
-	return DryRunResult{}, command.Refuse(command.Internal, "the submission came to nothing that is known", "")
+	return DryRunResult{}, command.Refuse(command.Internal, "the dry run of the submission returned no answer", "")
 }
 
-// TryAccounts tells why a change of accounts would be refused if it were agreed now; nil when
-// it would not be. Nothing is kept, and the view does not change; as with Try, only one call
-// may run at a time on one view. O(jobs + accounts + users).
+// TryAccounts returns the refusal of a change of accounts if it were committed now; nil if it would
+// be accepted. Nothing is stored and the view does not change, but as with DryRun only one call may
+// run at a time on one view. O(jobs + accounts + users).
 func (v *View) TryAccounts(c *command.EditAccounts) *command.Refusal {
 	again := *c
 	again.Request = command.RequestID{}

@@ -8,9 +8,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestDefaultMemory checks that a job which asks for no memory gets what its partition says
-// for its GPUs, or for its CPUs, and without that its share of the node; one that asks for
-// some gets that alone.
+// TestDefaultMemory checks that a job without a memory request gets the partition's default for its
+// GPUs, or for its CPUs, and without a default its share of the node. A job with a request gets the
+// request.
 func TestDefaultMemory(t *testing.T) {
 	s := New()
 	policy := cluster.DefaultPolicy()

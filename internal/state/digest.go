@@ -7,17 +7,16 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// DigestVersion identifies how digests are computed, and what Apply makes of a log. It is raised
-// with every change of either: another encoding of what a digest covers (TestDigestVersion) or
-// another rule (TestRules). Replicas of two versions, in the middle of an upgrade, do not
-// compare their digests.
+// DigestVersion identifies how digests are computed, and what Apply computes from a log. It is
+// raised with every change of either: another encoding of a table (TestDigestVersion) or another
+// rule (TestRules). During an upgrade, replicas of two versions do not compare their digests.
 const DigestVersion = 1
 
-// jobHasher hashes jobs. A job has two hashes: one of what changes, one of its specification,
-// which is larger and stays when the job ends.
+// jobHasher hashes jobs. A job has two hashes: one of its changing part, one of its specification,
+// which is larger and does not change when the job ends.
 type jobHasher struct {
 	*table.Hasher
-	last     *cluster.JobSpec // whose hash is known
+	last     *cluster.JobSpec // with a known hash
 	lastHash uint64
 }
 
@@ -69,8 +68,8 @@ func (x *jobTables) jobsDigest() (d uint64) {
 	return d
 }
 
-// Digest returns a fingerprint of all that a snapshot holds: equal states have equal digests,
-// different states have different ones except for one chance in 2^64. O(1).
+// Digest returns a fingerprint of all that a snapshot holds: equal states have equal digests.
+// Different states have equal digests with probability 2^-64. O(1).
 func (s *State) Digest() uint64 {
 	m := s.metaOf()
 	d := table.Hash(s.hasher, table.Meta, &m, metaFields) ^ s.policyHash ^ s.fabricHash

@@ -11,9 +11,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestTry: what a submission would come to is what it then comes to, and asking changes
+// TestDryRun checks that a dry run returns what the submission then leads to, and that it changes
 // nothing.
-func TestTry(t *testing.T) {
+func TestDryRun(t *testing.T) {
 	taken, refused := 0, 0
 	for seed := range uint64(20) {
 		x := withNodes(seed)
@@ -29,12 +29,12 @@ func TestTry(t *testing.T) {
 			sub.Request = command.RequestID{}
 			tried, refusal := v.DryRun(sub)
 			if !bytes.Equal(before, encode(t, x.s)) || x.s.Check() != nil {
-				t.Fatalf("seed %d, command %d: to ask changed the state", seed, i)
+				t.Fatalf("seed %d, command %d: the dry run changed the state", seed, i)
 			}
 			switch r := x.s.Apply(x.s.index, x.s.now, sub).(type) {
 			case *command.Refusal:
 				if refused++; !reflect.DeepEqual(refusal, r) {
-					t.Fatalf("seed %d, command %d: it would be refused with %v, and is with %v", seed, i, refusal, r)
+					t.Fatalf("seed %d, command %d: the dry run is refused with %v, the change with %v", seed, i, refusal, r)
 				}
 			case *command.Submitted:
 				if taken++; refusal != nil || !reflect.DeepEqual(tried.Answer, r) || tried.Job != r.First[0] {
@@ -61,9 +61,9 @@ func samePending(t *testing.T, a, b []*cluster.Job) {
 	}
 }
 
-// TestTryAccounts: a change of accounts would be refused as it then is, and asking changes
-// nothing.
-func TestTryAccounts(t *testing.T) {
+// TestDryRunOfAccounts checks that a dry run of a change of accounts returns the refusal that the change
+// then gets, and that it changes nothing.
+func TestDryRunOfAccounts(t *testing.T) {
 	done, refused := 0, 0
 	for seed := range uint64(20) {
 		x := withNodes(seed)
@@ -81,13 +81,13 @@ func TestTryAccounts(t *testing.T) {
 			edit.Request, edit.Expect, edit.Actor.Role = command.RequestID{}, 0, command.RoleAdmin
 			refusal := x.s.View().TryAccounts(edit)
 			if !bytes.Equal(before, encode(t, x.s)) || x.s.Check() != nil {
-				t.Fatalf("seed %d, command %d: to ask changed the state", seed, i)
+				t.Fatalf("seed %d, command %d: the dry run changed the state", seed, i)
 			}
-			told, _ := x.s.Apply(x.s.index, x.s.now, edit).(*command.Refusal)
-			if !reflect.DeepEqual(refusal, told) {
-				t.Fatalf("seed %d, command %d: it would be refused with %v, and is with %v", seed, i, refusal, told)
+			got, _ := x.s.Apply(x.s.index, x.s.now, edit).(*command.Refusal)
+			if !reflect.DeepEqual(refusal, got) {
+				t.Fatalf("seed %d, command %d: the dry run is refused with %v, the change with %v", seed, i, refusal, got)
 			}
-			if done++; told != nil {
+			if done++; got != nil {
 				refused++
 			}
 		}

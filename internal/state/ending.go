@@ -7,8 +7,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Back-off between a failure of the cluster and the next attempt: 5 s, doubled by
-// each such failure, at most 10 min.
+// Backoff between a failure of the cluster and the next attempt: 5 s, doubled by each such failure,
+// at most 10 min.
 const (
 	firstBackOff = 5 * time.Second
 	maxBackOff   = 10 * time.Minute
@@ -20,11 +20,11 @@ type ending struct {
 	reason  cluster.Reason
 	detail  string
 	exit    cluster.Exit
-	returns bool // the job waits again afterwards
+	returns bool // the job is requeued afterwards
 }
 
 // advance moves a job, a value that is not shared yet, as far as its tasks allow: to RUNNING, to
-// COMPLETING, and out of it.
+// COMPLETING, and to its end.
 func (s *State) advance(j *cluster.Job) {
 	if j.State == cluster.Configuring && minPhase(j.Tasks) >= cluster.TaskStarted {
 		s.step(j, cluster.Run)
@@ -37,7 +37,7 @@ func (s *State) advance(j *cluster.Job) {
 	s.settle(j)
 }
 
-// minPhase is the phase that all tasks have reached.
+// minPhase returns the phase that all tasks have reached.
 func minPhase(tasks []cluster.Task) cluster.TaskPhase {
 	phase := cluster.TaskClean
 	for i := range tasks {
@@ -46,9 +46,8 @@ func minPhase(tasks []cluster.Task) cluster.TaskPhase {
 	return phase
 }
 
-// attemptResult decides from the tasks whether and how the attempt is over. The script runs
-// on the first node, or on every node; what the other tasks do ends the job only
-// when it was not meant to happen.
+// attemptResult decides from the tasks whether and how the attempt is over. The script runs on the
+// first node, or on every node. Another task ends the job only if it failed.
 func attemptResult(j *cluster.Job) (e ending, over bool) {
 	left := len(j.Tasks)
 	for i := range j.Tasks {
@@ -68,7 +67,7 @@ func attemptResult(j *cluster.Job) (e ending, over bool) {
 	return ending{}, false
 }
 
-// endingOf is how a task that has ended ends its job.
+// endingOf returns how a task that has ended ends its job.
 func endingOf(j *cluster.Job, t *cluster.Task, script bool) ending {
 	switch t.Cause {
 	case cluster.MemoryKilled:
@@ -101,7 +100,7 @@ func notOK(e cluster.Exit) cluster.Exit {
 	return e
 }
 
-// lostWith is the ending of a job that the cluster failed, on the node of a task.
+// lostWith returns the ending of a job that the cluster failed, on the node of a task.
 func lostWith(j *cluster.Job, t *cluster.Task, why string) ending {
 	return ending{
 		outcome: cluster.NodeFailed, reason: cluster.ReasonNodeFail, exit: t.Exit,
@@ -109,8 +108,7 @@ func lostWith(j *cluster.Job, t *cluster.Task, why string) ending {
 	}
 }
 
-// end decides the outcome of a job that holds an allocation; its nodes stop what is
-// left of it.
+// end decides the outcome of a job that holds an allocation; its nodes stop the rest of it.
 func (s *State) end(j *cluster.Job, e ending) {
 	s.step(j, cluster.End)
 	j.Outcome, j.Reason, j.Detail, j.Exit = e.outcome, e.reason, e.detail, e.exit
@@ -118,8 +116,7 @@ func (s *State) end(j *cluster.Job, e ending) {
 	j.Ended = s.now
 }
 
-// settle ends a COMPLETING job when all of its nodes are clean: it waits again, or
-// is over.
+// settle ends a COMPLETING job when all of its nodes are clean: it is requeued, or is over.
 func (s *State) settle(j *cluster.Job) {
 	if j.State != cluster.Completing || minPhase(j.Tasks) < cluster.TaskClean {
 		return
@@ -147,8 +144,8 @@ func (s *State) settle(j *cluster.Job) {
 	j.Planned = 0
 }
 
-// requeue makes a job wait again. After a failure of the cluster it does so with a
-// back-off, and too many of them hold it; preemptions and manual requeues do neither.
+// requeue makes a job pending again. A failure of the cluster adds a backoff, and too many failures
+// hold the job. Preemptions and manual requeues do neither.
 func (s *State) requeue(j *cluster.Job) {
 	if j.Started > 0 {
 		j.Attempts = cluster.Attempted(j.Attempts, j.ThisAttempt())

@@ -13,9 +13,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Capacity is how much of a resource the nodes have, and how much of that no job can
-// have and none has: on nodes that are DOWN and GPUs that do not work, and on nodes that
-// are drained or call themselves unfit.
+// Capacity is the amount of a resource on the nodes, and the part that no job can use: down is on
+// nodes that are DOWN and GPUs that do not work, drained on nodes that are drained or report
+// themselves unfit.
 type Capacity struct{ Total, Down, Drained int64 }
 
 func (c Capacity) plus(o Capacity, sign int64) Capacity {
@@ -28,7 +28,7 @@ func capacityFields(c *codec.Coder, x *Capacity) {
 	codec.Int(c, &x.Drained)
 }
 
-// level is from when on the capacity of a resource is what is kept under it.
+// level is the instant from which the capacity of a resource has a value.
 type level struct {
 	at       cluster.Instant
 	resource string // cpu, or gpu: and a type
@@ -48,7 +48,7 @@ func levelFields(c *codec.Coder, x *level) {
 // exact for any interval.
 type fleet struct {
 	levels  table.Table[level, Capacity]
-	present cow.Map[string, Capacity] // index: of each resource now
+	present cow.Map[string, Capacity] // index: the present capacity of each resource
 }
 
 var levelSchema = table.Schema[level, Capacity]{ // never written
@@ -61,13 +61,13 @@ func newFleet(h *table.Hasher) fleet {
 
 func (f *fleet) clone(h *table.Hasher) fleet { return fleet{f.levels.Clone(h), f.present.Clone()} }
 
-// part is what one node has of a resource.
+// part is the share of one node in a resource.
 type part struct {
 	resource string
 	Capacity
 }
 
-// partsOf is what a node has, by resource. Nil has nothing.
+// partsOf returns the resources of a node. A nil node has none.
 func partsOf(n *cluster.Node, u cluster.Use) []part {
 	if n == nil {
 		return nil
@@ -99,7 +99,7 @@ func partsOf(n *cluster.Node, u cluster.Use) []part {
 	return parts
 }
 
-// sound reports whether a node has all that it ever has.
+// sound reports whether a node can use all of its resources.
 func sound(n *cluster.Node) bool {
 	return n.Liveness != cluster.Dead && !n.Drain && n.Fault == "" && !slices.ContainsFunc(n.GPUs, func(g cluster.GPU) bool { return g.Fault != "" })
 }
@@ -131,7 +131,7 @@ func (f *fleet) grow(now cluster.Instant, resource string, by Capacity) {
 	f.levels.Set(level{now, resource}, sum)
 }
 
-// dropFirst has the levels begin at their second instant, with what held then.
+// dropFirst removes the first instant; the levels begin at the second one.
 func (f *fleet) dropFirst() {
 	first, _, _ := f.levels.First()
 	var old []part
@@ -150,17 +150,16 @@ func (f *fleet) dropFirst() {
 	}
 }
 
-// CapacityTime is what a resource came to in a period: milliseconds times the resource.
+// CapacityTime is the capacity of a resource over a period: milliseconds times the resource.
 type CapacityTime struct {
 	Period   int
 	Resource string
 	Capacity
 }
 
-// CapacityTimes adds up, for the periods between each two bounds and until an instant,
-// what nodes had, by period and resource. Nothing is known before since, which is when
-// the first node came, or later where levels were forgotten. O(levels × log periods
-// + periods × resources).
+// CapacityTimes sums up the capacity of the nodes, by period and resource, for the periods between
+// consecutive bounds and until an instant. Nothing is known before since: the registration of the
+// first node, or later if levels were dropped. O(levels × log periods + periods × resources).
 func (v *View) CapacityTimes(bounds []cluster.Instant, until cluster.Instant) (all []CapacityTime, since cluster.Instant) {
 	const ms = cluster.Instant(time.Millisecond)
 	sums := make(map[string][]Capacity)

@@ -18,8 +18,8 @@ func (x *script) ofNodes(verb string, w scriptLine) string {
 	return x.fleet(w)
 }
 
-// fleet writes what there was between each two of the times, in seconds times the
-// resource, since the clock of the script was 0.
+// fleet writes the capacity between each two of the times, in seconds times the resource, since the
+// clock of the script was 0.
 func (x *script) fleet(w scriptLine) string {
 	var bounds []cluster.Instant
 	for _, p := range w.plain {
@@ -38,7 +38,8 @@ func (x *script) fleet(w scriptLine) string {
 	return b.String()
 }
 
-// TestFleetForgets: the oldest levels go, and what was there since is still known.
+// TestFleetForgets checks that the oldest levels are dropped, and that the capacity since then is
+// still known.
 func TestFleetForgets(t *testing.T) {
 	l := defaultLimits()
 	l.levels = 6
@@ -68,7 +69,8 @@ func TestFleetForgets(t *testing.T) {
 	}
 }
 
-// TestFleetOfWhatChanged: a GPU that fails is a change of its type, and of nothing else.
+// TestFleetOfWhatChanged checks that a GPU that fails changes the capacity of its type, and of
+// nothing else.
 func TestFleetOfWhatChanged(t *testing.T) {
 	s := newState(defaultLimits(), new(table.Hasher))
 	n := cluster.Node{Name: "n1", BootID: "b", CPUs: 4, GPUs: []cluster.GPU{{Type: "h100"}, {Index: 1, Type: "h100"}, {Index: 2, Type: "a100"}}}

@@ -9,15 +9,15 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// fund sets credits aside for the next attempt of a pending job, a value that is not shared yet;
-// without them it is held until there are enough. A job that a user or operator holds is funded
-// when it is released.
+// fund places the lien for the next attempt of a pending job, a value that is not shared yet.
+// Without enough credits the job is held until there are enough. A job that a user or operator
+// holds is funded when it is released.
 func (s *State) fund(j *cluster.Job) *command.Refusal {
 	refusal, _ := s.funded(j)
 	return refusal
 }
 
-// funded is fund, with what the ledger said.
+// funded is fund that also returns the answer of the ledger.
 func (s *State) funded(j *cluster.Job) (*command.Refusal, error) {
 	if j.Hold == cluster.HeldByUser || j.Hold == cluster.HeldByAdmin {
 		return nil, nil
@@ -44,9 +44,9 @@ func (s *State) funded(j *cluster.Job) (*command.Refusal, error) {
 	return refusal, err
 }
 
-// Limits of what one command does for jobs that wait for credits; the next commands, and a tick
-// each second, do the rest. In its turn a payer has eachTurn jobs funded or refused. fundAtOnce
-// bounds the jobs, maxFailedTurns the turns without a funded job.
+// Limits of the work that one command does for jobs that wait for credits; the next commands, and a
+// tick each second, do the rest. In one turn a payer has eachTurn jobs funded or refused.
+// fundAtOnce bounds the jobs, maxFailedTurns the turns without a funded job.
 const (
 	eachTurn       = 4
 	fundAtOnce     = 1000
@@ -54,8 +54,8 @@ const (
 	brokeInTick    = 250
 )
 
-// fundHeld gives turns to payers whose jobs wait for credits, if something became free for them:
-// the one checked longest ago comes first. O(turns log n).
+// fundHeld gives turns to payers whose jobs wait for credits, if something became available for
+// them: the payer checked longest ago comes first. O(turns log n).
 func (s *State) fundHeld(brokeMost int) {
 	s.unblockFreed()
 	for tries, broke := 0, 0; tries < fundAtOnce && broke < brokeMost; {
@@ -114,7 +114,7 @@ func (s *State) fundPayer(payer accounting.PayerID) (funded, failed int) {
 	return funded, failed
 }
 
-// blockersOf is what has to become free before it is worth trying again.
+// blockersOf returns what must become available before another try can succeed.
 func (s *State) blockersOf(err error, spec *cluster.JobSpec) (lacks []blocker) {
 	short, is := errors.AsType[*accounting.Shortfall](err)
 	switch {
@@ -147,7 +147,7 @@ func (s *State) unblockFreed() {
 	}
 }
 
-// newDay queues the payers that wait for a budget of another day or month.
+// newDay queues the payers that wait for the budget of another day or month.
 func (s *State) newDay(before cluster.Instant) {
 	const day = 24 * time.Hour
 	if s.waits.Len() == 0 || before.Time().Truncate(day).Equal(s.now.Time().Truncate(day)) {
@@ -169,9 +169,9 @@ func (s *State) newDay(before cluster.Instant) {
 	}
 }
 
-// nextFundingTime is when jobs that wait for credits may get some without anybody's doing: in a
-// second when some have not had their turn, when a bucket or a price begins, or the day or
-// month of a budget does.
+// nextFundingTime returns when jobs that wait for credits may get some without a command: in a
+// second if some have not had their turn, when a bucket or a price begins, or with the next day or
+// month of a budget.
 func (v *View) nextFundingTime() cluster.Instant {
 	if v.unfunded.Len() == 0 {
 		return cluster.Never
@@ -183,8 +183,8 @@ func (v *View) nextFundingTime() cluster.Instant {
 	return min(cluster.InstantOf(now.Truncate(24*time.Hour).Add(24*time.Hour)), v.Credits().NextDue())
 }
 
-// advanceLedger moves the ledger's time on where buckets or prices begin or end by now, or jobs wait
-// for what it may bring.
+// advanceLedger advances the ledger's time if buckets or prices begin or end by now, or if waiting
+// jobs depend on it.
 func (s *State) advanceLedger() {
 	if s.unfunded.Len() > 0 || s.credits.NextDue() <= s.now {
 		s.credits.Advance(s.now)

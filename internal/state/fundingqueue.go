@@ -11,9 +11,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Jobs waiting for credits are indexed by what blocks them, so that a change costs what it freed,
-// however many jobs wait for something else. What becomes free queues its payers round-robin: each
-// once, from where the last round stopped, so that every payer has a turn.
+// Jobs waiting for credits are indexed by what blocks them, so that the cost of a change depends on
+// what it freed, and not on the number of waiting jobs. A freed blocker queues its payers
+// round-robin: each once, from where the last round stopped, so that every payer has a turn.
 
 // blocker is what a payer waits for.
 type blocker struct {
@@ -39,12 +39,12 @@ func compareBlockers(a, b blocker) int {
 type roundRobin struct {
 	turn uint64             // log index of the last turn; 0: no payer is to be checked
 	at   accounting.PayerID // the payer checked last
-	end  accounting.PayerID // the payer checked last when something became free
-	over bool               // it began again at the first
+	end  accounting.PayerID // the payer checked last when something was freed
+	over bool               // it wrapped around to the first
 }
 
-// waiting is a job that waits for credits of a payer, member a payer who waits for a cause,
-// and queueKey a circle that is under way.
+// waiting is a job that waits for credits of a payer; member is a payer that waits for a blocker;
+// queueKey is a round that is in progress.
 type (
 	waiting struct {
 		payer accounting.PayerID
@@ -60,7 +60,7 @@ type (
 	}
 )
 
-// fundingQueue is the tables and the indexes of payers that wait for credits.
+// fundingQueue holds the tables and indexes of payers that wait for credits.
 type fundingQueue struct {
 	waits       table.Table[accounting.PayerID, []blocker] // what payers wait for, in order
 	roundRobins table.Table[blocker, roundRobin]
@@ -93,18 +93,18 @@ func newTurns(h *table.Hasher) fundingQueue {
 	}
 }
 
-// clone is turns that later writes do not change. O(1).
+// clone returns a queue that later writes do not change. O(1).
 func (x *fundingQueue) clone(h *table.Hasher) fundingQueue {
 	return fundingQueue{x.waits.Clone(h), x.roundRobins.Clone(h), x.unfunded.Clone(), x.members.Clone(), x.queue.Clone()}
 }
 
-// payerOf is who is charged for a job.
+// payerOf returns the payer that is charged for a job.
 func payerOf(j *cluster.Job) accounting.PayerID {
 	return accounting.PayerID(j.Spec.Account + "/" + j.Spec.Owner.User)
 }
 
-// keepUnfunded updates the list of jobs that wait for credits after a change, and releases what was
-// set aside for a job that ends without having started.
+// keepUnfunded updates the list of jobs that wait for credits after a change, and releases the lien
+// of a job that ends without having started.
 func (s *State) keepUnfunded(old, j *cluster.Job) {
 	before := old != nil && old.State == cluster.Pending && old.Hold == cluster.HeldForCredits
 	after := j.State == cluster.Pending && j.Hold == cluster.HeldForCredits
@@ -129,8 +129,8 @@ func (s *State) waitsStill(payer accounting.PayerID) bool {
 	return false
 }
 
-// enqueuePayer gives a payer another turn, or none if no job of it waits any more. The payer whose
-// turn it is needs none.
+// enqueuePayer gives a payer another turn, or removes it if none of its jobs waits any more. The
+// payer whose turn it is needs no other turn.
 func (s *State) enqueuePayer(payer accounting.PayerID) {
 	switch {
 	case s.trying == payer:
@@ -142,7 +142,7 @@ func (s *State) enqueuePayer(payer accounting.PayerID) {
 	}
 }
 
-// blockOn has a payer wait for causes and no others.
+// blockOn makes a payer wait for blockers and for no others.
 func (s *State) blockOn(payer accounting.PayerID, causes []blocker) {
 	slices.SortFunc(causes, compareBlockers)
 	causes = slices.Compact(causes)
@@ -169,7 +169,7 @@ func (s *State) blockOn(payer accounting.PayerID, causes []blocker) {
 	}
 }
 
-// after is who comes after a payer among those who wait for a cause.
+// after returns the next payer among those that wait for a blocker.
 func (s *State) after(c blocker, payer accounting.PayerID) (next accounting.PayerID, found bool) {
 	for k := range s.members.From(member{c, payer}) {
 		if k.blocker != c {
@@ -273,8 +273,7 @@ func (x *restoring) readRoundRobin(c *codec.Coder) {
 	x.putRoundRobin(of, at)
 }
 
-// queuedForCredits reports whether a snapshot says what each payer of jobs that wait for
-// credits waits for.
+// queuedForCredits reports whether a snapshot records what each payer with waiting jobs waits for.
 func (x *restoring) queuedForCredits() bool {
 	for k := range x.unfunded.All() {
 		if !x.waits.Has(k.payer) {
@@ -284,7 +283,7 @@ func (x *restoring) queuedForCredits() bool {
 	return true
 }
 
-// checkTurns compares the queue with the jobs that wait for credits, and tries whether one of them
+// checkTurns compares the queue with the jobs that wait for credits, and checks that none of them
 // could be funded already.
 func (x *checking) checkTurns() {
 	for k := range x.unfunded.All() {
@@ -327,7 +326,7 @@ func (x *checking) checkTurns() {
 			j := *old
 			x.credits = ledger.Clone()
 			if x.fund(&j) == nil {
-				x.fault("job %d of %s waits for credits in vain", k.job, payer)
+				x.fault("job %d of %s could be funded, but still waits", k.job, payer)
 			}
 		}
 	}

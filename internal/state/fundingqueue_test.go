@@ -10,9 +10,10 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// waitingRoom is a cluster in which payers' jobs wait for credits, each payer's alike: they
-// ran once, and were requeued when nothing was left. Its last command was entry index.
-func waitingRoom(payers, each int) (s *State, index uint64) {
+// unfundedCluster is a cluster in which payers' jobs wait for credits; the jobs of a payer are
+// equal. They ran once, and were requeued when no credits were left. Its last command was entry
+// index.
+func unfundedCluster(payers, each int) (s *State, index uint64) {
 	s = New()
 	apply := func(c command.Command) {
 		index++
@@ -57,11 +58,11 @@ func waitingRoom(payers, each int) (s *State, index uint64) {
 	return s, index
 }
 
-// TestEveryPayerHasATurn: who gets credits is served within a few commands, however many
-// others have none, and wherever in the order of names he stands.
+// TestEveryPayerHasATurn checks that a payer that gets credits is served within a few commands,
+// however many others have none, and at any position in the order of names.
 func TestEveryPayerHasATurn(t *testing.T) {
 	const payers, each = 400, 6
-	s, index := waitingRoom(payers, each)
+	s, index := unfundedCluster(payers, each)
 	if n := s.unfunded.Len(); n != payers*each {
 		t.Fatalf("%d jobs wait, want %d", n, payers*each)
 	}
@@ -87,7 +88,7 @@ func TestEveryPayerHasATurn(t *testing.T) {
 	}
 	grant("p0399", each)
 	served("p0399", 0) // at once
-	for i := range 5 { // what is too little for anybody has all of them looked at
+	for i := range 5 { // an amount too small for any payer makes all of them checked
 		index++
 		s.Apply(index, cluster.Instant(time.Hour), &command.ChangeCredits{
 			Actor: actor("root"), Action: command.GrantCredits, Account: "uni", Class: accounting.Purchase, Amount: accounting.One,
@@ -96,7 +97,7 @@ func TestEveryPayerHasATurn(t *testing.T) {
 		grant(payer, each)
 		served(payer, 1)
 	}
-	// What is shared goes around.
+	// A shared amount is distributed in turn.
 	grant("uni", 40)
 	for range 4 {
 		index++
@@ -107,10 +108,10 @@ func TestEveryPayerHasATurn(t *testing.T) {
 	}
 }
 
-// BenchmarkBrokePayers is a change of credits that frees too little, while 100,000 jobs of
-// 1,000 payers wait for some.
+// BenchmarkBrokePayers changes credits by an amount that is too small, while 100,000 jobs of 1,000
+// payers wait for credits.
 func BenchmarkBrokePayers(b *testing.B) {
-	s, index := waitingRoom(1000, 100)
+	s, index := unfundedCluster(1000, 100)
 	for _, account := range []string{"p0500", "uni"} {
 		b.Run(account, func(b *testing.B) {
 			before := cpu(b)

@@ -9,8 +9,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestTaskOfAnotherGrant: a task that another log entry granted under the same job and
-// attempt changes nothing of the job, and counts as left over on its node.
+// TestTaskOfAnotherGrant checks that a task that another log entry granted under the same job and
+// attempt changes nothing of the job, and counts as an orphan on its node.
 func TestTaskOfAnotherGrant(t *testing.T) {
 	x := newScript(t)
 	s := x.s
@@ -43,8 +43,8 @@ func TestTaskOfAnotherGrant(t *testing.T) {
 	}
 }
 
-// TestRestoredHistory: a restore records from where on there are finished jobs and journal
-// entries, survives a snapshot, and is in the audit journal.
+// TestRestoredHistory checks that a restore records where finished jobs and journal entries begin,
+// survives a snapshot, and is in the audit journal.
 func TestRestoredHistory(t *testing.T) {
 	x := newScript(t)
 	s := x.s
@@ -79,8 +79,8 @@ func TestRestoredHistory(t *testing.T) {
 	}
 }
 
-// TestKnownContentIsStored: a script that comes with a job goes to the archive even though
-// the state knows its digest, inline and in parts: the archive may have lost it.
+// TestKnownContentIsStored checks that a script that comes with a job is archived even if the state
+// knows its digest, inline and in parts: the archive may have lost it.
 func TestKnownContentIsStored(t *testing.T) {
 	x := newScript(t)
 	text := []byte("#!/bin/sh\n")
@@ -108,7 +108,7 @@ func TestKnownContentIsStored(t *testing.T) {
 	}
 }
 
-// jobSpec is the specification of a job that a script would submit.
+// jobSpec returns the specification of a job that a script would submit.
 func jobSpec(t *testing.T, x *script) cluster.JobSpec {
 	t.Helper()
 	x.run("submit ada")

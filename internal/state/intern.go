@@ -9,12 +9,11 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// specCache remembers specifications that were submitted lately, so that equal
-// ones are checked once and share memory. It holds only what could be computed
-// again, so replicas may differ in it.
+// specCache keeps recently submitted specifications, so that equal ones are checked once and share
+// memory. It holds only what could be computed again, so replicas may differ in it.
 type specCache struct {
 	slots []cachedSpec // none before the first submission
-	c     codec.Coder  // of the specification being looked up
+	c     codec.Coder  // of the specification to find
 }
 
 const cachedSpecs = 1024
@@ -24,7 +23,7 @@ type cachedSpec struct {
 	raw         cluster.JobSpec // as submitted
 	defaultTime bool
 	key         []byte           // of raw; nil until print was met again
-	spec        *cluster.JobSpec // checked, with its defaults filled in; nil in a free slot
+	spec        *cluster.JobSpec // checked, with defaults; nil in a free slot
 }
 
 // Odd constants with about as many ones as zeros, from wyhash by Wang Yi (public domain).
@@ -39,8 +38,8 @@ func mix(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// fingerprint is equal for equal specifications and mostly different for others.
-// It is cheap, because most submissions are like no other.
+// fingerprint is equal for equal specifications and usually different for others. It is cheap,
+// because most submissions are unique.
 func fingerprint(s *cluster.JobSpec) uint64 {
 	h := mix(mix3, uint64(s.Owner.UID)^mix1)
 	for _, w := range [...]string{s.Name, s.WorkDir, s.Partition, s.Output} {
@@ -68,8 +67,7 @@ func hashWord(h uint64, w string) uint64 {
 	return mix(h^mix3, last^mix2)
 }
 
-// find looks up a specification as submitted. When it is not there, slot and print
-// are for put.
+// find finds a specification as submitted. If it is absent, slot and print are for put.
 func (c *specCache) find(spec *cluster.JobSpec, defaultTime bool) (found *cluster.JobSpec, slot *cachedSpec, print uint64) {
 	if c.slots == nil {
 		c.slots = make([]cachedSpec, cachedSpecs)
@@ -96,8 +94,8 @@ func (c *specCache) keyOf(spec *cluster.JobSpec) []byte {
 
 func (c *specCache) clear() { clear(c.slots) }
 
-// wordCache lets equal short strings share memory. Like specCache it holds nothing
-// that matters.
+// wordCache lets equal short strings share memory. Like specCache it holds only what could be
+// computed again.
 type wordCache struct{ slots [4096]string }
 
 func (c *wordCache) share(w *string) {

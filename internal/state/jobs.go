@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// jobTables is the jobs, active and newest finished, with their arrays and signals.
+// jobTables holds the jobs, active and newest finished, with their arrays and signals.
 type jobTables struct {
 	next     cluster.JobID // the next ID
 	finished uint64        // sequence number of the newest finished job
@@ -34,13 +34,13 @@ type jobTables struct {
 	digest uint64 // of pending, holding and tail
 }
 
-// userJob orders jobs by their users.
+// userJob orders jobs by user.
 type userJob struct {
 	user string
 	id   cluster.JobID
 }
 
-// dueJob orders jobs by when time will next change them.
+// dueJob orders jobs by the next instant at which time changes them.
 type dueJob struct {
 	at cluster.Instant
 	id cluster.JobID
@@ -82,7 +82,7 @@ func (x *jobTables) clone(h *table.Hasher) jobTables {
 	return c
 }
 
-// active finds a job that has not ended. O(log n).
+// active returns a job that has not ended. O(log n).
 func (x *jobTables) active(id cluster.JobID) (*cluster.Job, bool) {
 	if j, found := x.pending.Get(id); found {
 		return j, true
@@ -90,7 +90,7 @@ func (x *jobTables) active(id cluster.JobID) (*cluster.Job, bool) {
 	return x.holding.Get(id)
 }
 
-// job finds a job that is active or in the tail. O(log n).
+// job returns a job that is active or in the tail. O(log n).
 func (x *jobTables) job(id cluster.JobID) (*cluster.Job, bool) {
 	if j, found := x.active(id); found {
 		return j, true
@@ -102,10 +102,10 @@ func (x *jobTables) job(id cluster.JobID) (*cluster.Job, bool) {
 	return x.tail.Get(seq)
 }
 
-// live returns how many jobs are active.
+// live returns the number of active jobs.
 func (x *jobTables) live() int { return x.pending.Len() + x.holding.Len() }
 
-// allActive yields the active jobs, in no particular order of pending and holding ones.
+// allActive yields the active jobs; the order of pending and holding ones is undefined.
 func (x *jobTables) allActive(yield func(*cluster.Job) bool) {
 	for _, j := range x.pending.All() {
 		if !yield(j) {
@@ -119,8 +119,8 @@ func (x *jobTables) allActive(yield func(*cluster.Job) bool) {
 	}
 }
 
-// put replaces a job by a newer value, or adds one if old is nil, and updates every index. A
-// final state moves the job to the tail, which keeps most jobs. O(log n).
+// put replaces a job by a newer value, or adds one if old is nil, and updates every index. A final
+// state moves the job to the tail, which holds most jobs. O(log n).
 func (x *jobTables) put(old, j *cluster.Job, most int) {
 	if old == nil {
 		x.digest ^= x.hashes.spec(j)
@@ -153,7 +153,7 @@ func (x *jobTables) list(j *cluster.Job) {
 	x.depend(j)
 }
 
-// unlink removes from the indexes what of old does not hold for j.
+// unlink removes the index entries of old that do not apply to j.
 func (x *jobTables) unlink(old, j *cluster.Job) {
 	x.digest ^= x.hashes.job(old)
 	x.states[old.State]--
@@ -177,8 +177,8 @@ func (x *jobTables) unlink(old, j *cluster.Job) {
 	}
 }
 
-// put replaces a job by a newer value, or adds one if old is nil, and has every other table
-// follow. It is the only way in which jobs change. O(log n + nodes of the job).
+// put replaces a job by a newer value, or adds one if old is nil, and updates every other table. It
+// is the only way in which jobs change. O(log n + nodes of the job).
 func (s *State) put(old, j *cluster.Job) {
 	j.Version = s.index
 	if j.State != cluster.Pending || j.Hold != cluster.NotHeld {
@@ -207,8 +207,8 @@ func (s *State) put(old, j *cluster.Job) {
 	}
 }
 
-// step moves j, a value that is not shared yet, by an event. An illegal move is a fault of this
-// package.
+// step changes the state of j, a value that is not shared yet, by an event. An illegal transition
+// is a fault of this package.
 func (s *State) step(j *cluster.Job, e cluster.Event) {
 	to, err := cluster.Next(j.State, e)
 	if err != nil {
@@ -218,15 +218,15 @@ func (s *State) step(j *cluster.Job, e cluster.Event) {
 	j.State = to
 }
 
-// fault notes what must never happen, for Check.
+// fault records a violated invariant, for Check.
 func (s *State) fault(format string, args ...any) {
 	if len(s.faults) < 16 {
 		s.faults = append(s.faults, fmt.Errorf(format, args...))
 	}
 }
 
-// dueOf is when time alone will change the job: its limit, its deadline, the signal
-// before its end, or, while it is shown to wait for that, its begin.
+// dueOf returns when time alone will change the job: its limit, its deadline, the signal before its
+// end, or, if that is its pending reason, its begin time.
 func dueOf(j *cluster.Job) cluster.Instant {
 	at := cluster.Never
 	switch {
@@ -251,12 +251,12 @@ func dueOf(j *cluster.Job) cluster.Instant {
 	return at
 }
 
-// lastStart is the last instant at which a job with a deadline can start and end
-// in time.
+// lastStart returns the last instant at which a job with a deadline can start and still end in
+// time.
 func lastStart(spec *cluster.JobSpec) cluster.Instant { return spec.Deadline.Add(-spec.TimeLimit) }
 
 // The tail is the newest finished jobs, limits.tail of them, and older ones that an active job
-// depends on: their outcome must be known as long.
+// depends on: their outcome is needed until then.
 
 // finish moves a job that has ended to the tail, under the next sequence number.
 func (x *jobTables) finish(j *cluster.Job, most int) {
@@ -288,7 +288,7 @@ func (x *jobTables) pinned(j *cluster.Job) bool {
 	return x.dependents[j.ID] > 0 || j.Array != 0 && x.dependents[j.Array] > 0
 }
 
-// depend notes what an active job depends on.
+// depend records the dependencies of an active job.
 func (x *jobTables) depend(j *cluster.Job) {
 	for _, d := range j.Spec.Depends {
 		if d.Kind != cluster.Singleton {
@@ -297,8 +297,8 @@ func (x *jobTables) depend(j *cluster.Job) {
 	}
 }
 
-// removeDependents removes the dependencies of a job, and finished jobs that no active job depends
-// on any more if they are old enough. O(dependencies × elements of their arrays).
+// removeDependents removes the dependencies of a job, and old finished jobs that no active job
+// depends on any more. O(dependencies × elements of their arrays).
 func (x *jobTables) removeDependents(j *cluster.Job, most int) {
 	for _, d := range j.Spec.Depends {
 		if d.Kind == cluster.Singleton {

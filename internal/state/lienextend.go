@@ -9,14 +9,14 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// rollsAhead is for how long ahead credits are set aside for a job without a time limit
-// whose window was turned off: it cannot be paid for otherwise.
+// rollsAhead is the time that the lien of a job without a time limit covers if its window was
+// turned off.
 const rollsAhead = 24 * time.Hour
 
-// extendLien sets more aside for a job whose lien lasts for less than half of the window,
-// and ends it when nothing is left; without a window for one that lasts for less than
-// its job may. Without a limit there is a window, whatever the policy says. A job whose
-// lien was cut short by a promotion that ended also ends when nothing is left.
+// extendLien extends the lien of a job that lasts for less than half of the window, and ends the
+// job when no credits are left. Without a window it extends a lien that lasts for less than the job
+// may run. A job without a limit always has a window, whatever the policy says. A job whose lien
+// was cut short by the end of a promotion also ends when no credits are left.
 func (s *State) extendLien(id accounting.LienID) {
 	old, runs := s.holding.Get(id.Job)
 	if !runs || old.State == cluster.Completing {
@@ -36,7 +36,7 @@ func (s *State) extendLien(id accounting.LienID) {
 		return
 	}
 	s.stretchSome(&n, err)
-	if window == 0 && !n.CutShort { // all was set aside once: a higher price since then is owed
+	if window == 0 && !n.CutShort { // all was reserved once: a higher price since then is owed
 		return
 	}
 	if s.lasts(id) {
@@ -49,7 +49,7 @@ func (s *State) extendLien(id accounting.LienID) {
 	s.put(old, &j)
 }
 
-// meteredEvery is how often the controllers sample running jobs.
+// meteredEvery is the interval at which the controllers sample running jobs.
 const meteredEvery = 30 * time.Second
 
 // warnOfCredits sends a job its --signal before its credits run out, if that is before its time
@@ -69,8 +69,8 @@ func (s *State) warnOfCredits(old *cluster.Job, id accounting.LienID) {
 	s.put(old, &j)
 }
 
-// lacks is what is to be set aside besides: nothing while a lien lasts for half of the window,
-// then what the whole of it comes to; without one what the rest of the limit does.
+// lacks returns the amount by which to extend a lien: nothing while it lasts for half of the
+// window, then a whole window. Without a window it is the rest of the limit.
 func (s *State) lacks(n *accounting.Lien, window time.Duration, limit cluster.Instant) accounting.Credits {
 	within := func(ahead time.Duration) cluster.Instant {
 		if at := s.now.Add(ahead); window > 0 && (limit == 0 || at < limit) {
@@ -84,8 +84,8 @@ func (s *State) lacks(n *accounting.Lien, window time.Duration, limit cluster.In
 	return s.credits.Lacks(n, within(window))
 }
 
-// stretchSome sets aside what there is, where that is less than was asked for: first a budget
-// may bind, and within it credits.
+// stretchSome extends the lien by the available amount, if that is less than requested: first a
+// budget may limit it, then the credits within the budget.
 func (s *State) stretchSome(n *accounting.Lien, err error) {
 	for range 2 {
 		short, is := errors.AsType[*accounting.Shortfall](err)
@@ -98,7 +98,7 @@ func (s *State) stretchSome(n *accounting.Lien, err error) {
 	}
 }
 
-// lasts reports whether a lien pays for more than what its job has had until now.
+// lasts reports whether a lien pays for more than the time that its job has run.
 func (s *State) lasts(id accounting.LienID) bool {
 	n, _ := s.credits.Lien(id)
 	return s.credits.Lacks(&n, s.now.Add(time.Millisecond)) <= 0

@@ -7,8 +7,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestLimitsOfANewerForm: a limit that only a newer form of the journal knows is refused until
-// every member writes that form.
+// TestLimitsOfANewerForm checks that a limit that only a newer form of the journal has is refused
+// until every member writes that form.
 func TestLimitsOfANewerForm(t *testing.T) {
 	x := newScript(t)
 	formOf := func(k cluster.LimitKind) uint8 {
@@ -20,7 +20,7 @@ func TestLimitsOfANewerForm(t *testing.T) {
 	older := cluster.Limit{Kind: cluster.MaxTRESPerJob, Resource: cluster.ResourceGPU}
 	newer := cluster.Limit{Kind: cluster.MinTRESPerJob, Resource: cluster.ResourceGPU}
 	refusal := x.s.View().checkSupported([]cluster.Limit{older, newer}, formOf)
-	if refusal == nil || refusal.Message != "MinTRESPerJob: not every controller knows this limit yet" {
+	if refusal == nil || refusal.Message != "MinTRESPerJob: not every controller supports this limit yet" {
 		t.Errorf("a newer limit in form 1: %v", refusal)
 	}
 	if refusal := x.s.View().CheckSupported([]cluster.Limit{older, newer}); refusal != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// paidFarm is a state with jobs of a day that run on one GPU each, at the prices of the day.
+// paidFarm returns a state with jobs of a day that run on one GPU each, at the prices of the day.
 func paidFarm(b *testing.B, jobs int) *State {
 	s := New()
 	p := cluster.DefaultPolicy()
@@ -44,8 +44,8 @@ func paidFarm(b *testing.B, jobs int) *State {
 	return s
 }
 
-// BenchmarkMeter is a sample of each of 50,000 jobs, which comes every 30 s, with as many
-// prices set ahead, each for an hour.
+// BenchmarkMeter samples each of 50,000 jobs, as every 30 s, with as many future prices, each for
+// an hour.
 func BenchmarkMeter(b *testing.B) {
 	const jobs = 50_000
 	for _, prices := range []int{0, 24, 168} {

@@ -12,12 +12,11 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// chaos makes random commands that mostly fit the state, some that do not, and
-// some that are garbage.
+// chaos makes random commands: most fit the state, some do not, and some are garbage.
 type chaos struct {
 	r *rand.Rand
 	s *State
-	// a job on a node that a report says nothing about may be lost; mute keeps that rare
+	// a job on a node whose report omits it may be lost; mute keeps that rare
 	mute bool
 }
 
@@ -100,7 +99,7 @@ func (x *chaos) register() command.Command {
 	return &command.RegisterNode{Node: n}
 }
 
-// plan starts jobs wherever chance says, on what is mostly free.
+// plan starts jobs at random on mostly free nodes.
 func (x *chaos) plan() command.Command {
 	c := &command.CommitPlan{Plan: cluster.Plan{Index: x.s.index - uint64(x.pick(2))}}
 	for j := range x.s.View().Jobs(0) {
@@ -127,8 +126,7 @@ func (x *chaos) plan() command.Command {
 	return c
 }
 
-// report tells of most tasks on a node that they are further, and now and then
-// forgets one or invents one.
+// report advances most tasks on a node, and sometimes omits or adds one.
 func (x *chaos) report() command.Command {
 	name := x.node()
 	c := &command.ReportTasks{Node: name, Seen: x.s.index}
@@ -164,7 +162,7 @@ func (x *chaos) report() command.Command {
 	return c
 }
 
-// gpuUse is how a node says that GPUs were used: more than before, or anything.
+// gpuUse returns the GPU usage that a node reports: more than before, or anything.
 func (x *chaos) gpuUse(u cluster.GPUUse) cluster.GPUUse {
 	if x.pick(10) == 0 {
 		return cluster.GPUUse{BusyMs: int64(x.pick(3)-1) << 60, KnownMs: int64(x.pick(3)-1) << x.pick(64), MemoryPeak: -1, MemoryKnown: x.pick(2) == 0}
@@ -205,7 +203,7 @@ func (x *chaos) policy() command.Command {
 	p.Partitions[0].Down = x.pick(4) == 0
 	p.MaxRestarts = int32(x.pick(3))
 	p.MaxJobs = int64(20 + x.pick(40))
-	p.Scheduling.FairShare.HalfLife = []time.Duration{7 * 24 * time.Hour, time.Second, 0}[x.pick(3)] // fades, fast, never
+	p.Scheduling.FairShare.HalfLife = []time.Duration{7 * 24 * time.Hour, time.Second, 0}[x.pick(3)] // decays, fast, never
 	x.charging(&p)
 	if x.pick(5) == 0 {
 		p.Partitions[0].Nodes = []string{"n[1-2]"}
@@ -293,7 +291,7 @@ func (x *chaos) editAccounts() command.Command {
 	return c
 }
 
-// garbage is a command with random contents in every field.
+// garbage returns a command with random contents in every field.
 func (x *chaos) garbage() command.Command {
 	all := []command.Command{
 		&command.Init{}, &command.SubmitJobs{}, &command.CancelJobs{}, &command.UpdateJobs{}, &command.RegisterNode{},
@@ -309,7 +307,7 @@ func (x *chaos) garbage() command.Command {
 	return c
 }
 
-// replica is a state that is fed the same entries as another.
+// feed applies the same entries to a state as to another one.
 func feed(s *State, log []entry) {
 	for _, e := range log {
 		s.Apply(e.index, e.at, e.c)

@@ -7,8 +7,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// What passes see of a job that is paid for in one of its partitions stays at its address:
-// a planner takes another specification for another wish, and would plan anew each time.
+// TestNarrowStays checks that the pointer to what passes see of a job that is paid for in one of
+// its partitions does not change. A planner takes another specification for another request, and
+// would plan again each time.
 func TestNarrowStays(t *testing.T) {
 	x := &script{t: t, s: New(), now: 1}
 	x.apply(&command.Init{ClusterID: "test"})

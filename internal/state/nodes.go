@@ -15,7 +15,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// nodeTables is the nodes, what is allocated on them, and their capacity over time.
+// nodeTables holds the nodes, their use and their capacity over time.
 type nodeTables struct {
 	nodes table.Table[string, *cluster.Node]
 	fleet fleet
@@ -25,7 +25,7 @@ type nodeTables struct {
 	onNode cow.Map[nodeJob, none]
 }
 
-// nodeJob orders jobs by the nodes that they have.
+// nodeJob orders jobs by the nodes of their allocation.
 type nodeJob struct {
 	node string
 	id   cluster.JobID
@@ -61,7 +61,7 @@ func (x *nodeTables) partsOf(name string) []part {
 	return partsOf(n, u)
 }
 
-// allocate adds a job's allocation to what is used on its nodes, or with sign -1 removes it.
+// allocate adds a job's allocation to the use of its nodes, or with sign -1 removes it.
 func (x *nodeTables) allocate(j *cluster.Job, sign int32) {
 	for _, a := range j.Alloc.Nodes {
 		u, _ := x.uses.Get(a.Node)
@@ -80,7 +80,7 @@ func (x *nodeTables) allocate(j *cluster.Job, sign int32) {
 	}
 }
 
-// addUse changes u, whose GPUs it may write, by what j has on one node.
+// addUse changes u, whose GPUs it may write, by the allocation of j on one node.
 func addUse(u *cluster.Use, j *cluster.Job, a cluster.NodeAllocation, sign int32) {
 	u.Jobs += sign
 	u.CPUs += sign * a.CPUs
@@ -96,8 +96,8 @@ func addUse(u *cluster.Use, j *cluster.Job, a cluster.NodeAllocation, sign int32
 	}
 }
 
-// allocate is nodeTables.allocate that also records how it changes the capacity: of nodes that
-// take no jobs, what is drained depends on what is used.
+// allocate is nodeTables.allocate that also records the change of the capacity: on nodes that take
+// no jobs, the drained amount depends on the use.
 func (s *State) allocate(j *cluster.Job, sign int32) {
 	var names []string
 	var before [][]part
@@ -113,7 +113,7 @@ func (s *State) allocate(j *cluster.Job, sign int32) {
 }
 
 // register adds a node that connected. A new boot ID begins a new epoch without its former tasks.
-// Unknown tasks on the node are orphans until a report says otherwise.
+// Unknown tasks on the node are orphans until a report identifies them.
 func (s *State) register(c *command.RegisterNode) command.Result {
 	if refusal := checkNode(&c.Node); refusal != nil {
 		return refusal
@@ -138,15 +138,15 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 			n.Since = old.Since
 		}
 	case known:
-		s.loseTasks(n.Name, "the node was started anew")
+		s.loseTasks(n.Name, "the node was restarted")
 	}
 	s.putNode(&n)
 	return &command.Registered{Epoch: n.Epoch}
 }
 
-// afterDeath returns how many orphans are on a node that answers again. Of a dead node this is
-// unknown until its first report: it counts as having some, so that their GPUs are not allocated
-// while they still run.
+// afterDeath returns the number of orphans on a node that responds again. For a dead node it is
+// unknown until the first report. The node counts as having some, so that their GPUs are not
+// allocated while they still run.
 func afterDeath(old *cluster.Node) int32 {
 	if old.Liveness == cluster.Dead {
 		return max(1, old.Orphans)
@@ -154,7 +154,7 @@ func afterDeath(old *cluster.Node) int32 {
 	return old.Orphans
 }
 
-// checkNode refuses what no node is.
+// checkNode refuses an invalid node.
 func checkNode(n *cluster.Node) *command.Refusal {
 	bad := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(",[]", r) }
 	switch {
@@ -208,8 +208,8 @@ func (s *State) nodeChanged(name string, before []part) {
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: NodeChanged, Node: name})
 }
 
-// setLiveness notes whom the leader hears. What it says of an earlier life of a node
-// is ignored.
+// setLiveness records which nodes the leader receives heartbeats from. It ignores what refers to an
+// earlier epoch of a node.
 func (s *State) setLiveness(c *command.SetLiveness) command.Result {
 	for _, l := range c.Nodes {
 		old, known := s.nodes.Get(l.Node)
@@ -262,7 +262,7 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 	return s.remember(c.Request, answer)
 }
 
-// removable refuses to remove a node under its jobs. They may still run on a silent node: they end
+// removable refuses the removal of a node with jobs. On a silent node they may still run: they end
 // when it has been silent for node_timeout, or by force.
 func (s *State) removable(n *cluster.Node, c *command.UpdateNodes) *command.Refusal {
 	u, busy := s.uses.Get(n.Name)
@@ -278,7 +278,7 @@ func (s *State) removable(n *cluster.Node, c *command.UpdateNodes) *command.Refu
 	return nil
 }
 
-// updateNode changes one node and reports whether there was anything to change.
+// updateNode changes one node and reports whether it changed.
 func (s *State) updateNode(name string, c *command.UpdateNodes) bool {
 	old, known := s.nodes.Get(name)
 	if !known {

@@ -7,9 +7,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// paidIn reports whether a job that waits may run in one of its partitions, as far as
-// credits go: when that is for free, when the job is, and when what is set aside for the
-// job pays there. O(log n).
+// paidIn reports whether a pending job may run in one of its partitions with regard to credits: if
+// the partition or the job is without charge, or if its lien pays there. O(log n).
 func (t *tables) paidIn(j *cluster.Job, partition string) bool {
 	if len(j.Spec.Others) == 0 || !t.policy.Credits.Charges(partition) {
 		return true
@@ -18,8 +17,8 @@ func (t *tables) paidIn(j *cluster.Job, partition string) bool {
 	return !found || n.State != accounting.Open || n.PaysIn(partition)
 }
 
-// paidView is a job that waits as passes see it: without the partitions that it is not
-// paid for in. The job itself when that is all of them, or none.
+// paidView returns a pending job as passes see it: without the partitions in which its lien does
+// not pay. It returns the job itself if it is paid for in all partitions, or in none.
 func (t *tables) paidView(j *cluster.Job) *cluster.Job {
 	if len(j.Spec.Others) == 0 || !t.policy.Credits.On {
 		return j
@@ -35,8 +34,8 @@ func (t *tables) paidView(j *cluster.Job) *cluster.Job {
 	return &narrow
 }
 
-// PaidIn is the partitions in which a job that waits is paid for, and may start; nil when
-// those are all that it lists. O(log n).
+// PaidIn returns the partitions in which a pending job is paid for and may start; nil means all
+// that it lists. O(log n).
 func (v *View) PaidIn(j *cluster.Job) []string {
 	if n, narrowed := v.narrow.Get(j.ID); narrowed && j.State == cluster.Pending {
 		return n.Spec.AllPartitions()
@@ -44,7 +43,7 @@ func (v *View) PaidIn(j *cluster.Job) []string {
 	return nil
 }
 
-// paidBy is likewise, of an attempt for which a lien is open.
+// paidBy is paidIn for an attempt with an open lien.
 func (t *tables) paidBy(spec *cluster.JobSpec, id accounting.LienID) []string {
 	all := spec.AllPartitions()
 	n, _ := t.credits.Lien(id)
@@ -55,9 +54,8 @@ func (t *tables) paidBy(spec *cluster.JobSpec, id accounting.LienID) []string {
 	return paid
 }
 
-// keepNarrow keeps what passes see of a job in step with a change of it. What they see
-// stays the same, to the address, while nothing of it changes: plans and promises are
-// remembered by the specification that they were made for.
+// keepNarrow updates the job that passes see after a change of it. They see the same pointer while
+// nothing changes: plans and promises are stored by the specification for which they were made.
 func (s *State) keepNarrow(old, j *cluster.Job) {
 	if len(j.Spec.Others) == 0 && (old == nil || len(old.Spec.Others) == 0) {
 		return
@@ -79,15 +77,15 @@ func (s *State) keepNarrow(old, j *cluster.Job) {
 	s.narrow.Set(j.ID, is)
 }
 
-// narrowAll does so for all that wait, when it changed which partitions are for free, or
-// a snapshot was read. O(pending).
+// narrowAll calls keepNarrow for all pending jobs, when other partitions are charged, or
+// when a snapshot was read. O(pending).
 func (s *State) narrowAll() {
 	for _, j := range s.pending.All() {
 		s.keepNarrow(j, j)
 	}
 }
 
-// checkNarrow finds jobs that passes see otherwise than they are paid for.
+// checkNarrow finds jobs for which passes see other partitions than those that are paid for.
 func (x *checking) checkNarrow() {
 	count := 0
 	for id, j := range x.pending.All() {

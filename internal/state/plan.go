@@ -8,9 +8,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// commit carries out a plan. It was made from an older state, so every start is
-// checked against the present one, those before it in the plan included; one that
-// does not fit is left out alone. O((starts + verdicts) log n).
+// commit carries out a plan. The plan was computed from an older state, so every start is checked
+// against the present one, including the starts before it in the plan. A start that does not fit is
+// left out alone. O((starts + verdicts) log n).
 func (s *State) commit(c *command.CommitPlan) command.Result {
 	s.rebuildPartitionIndex()
 	answer := &command.Committed{}
@@ -71,7 +71,7 @@ func (s *State) start(p *cluster.PlannedStart) {
 	s.put(old, &j)
 }
 
-// whole returns what an exclusive job is allocated: all CPUs and every working GPU of its nodes,
+// whole returns the allocation of an exclusive job: all CPUs and every working GPU of its nodes,
 // and the memory that it requests.
 func (s *State) whole(placed []cluster.NodeAllocation) []cluster.NodeAllocation {
 	all := slices.Clone(placed)
@@ -87,7 +87,7 @@ func (s *State) whole(placed []cluster.NodeAllocation) []cluster.NodeAllocation 
 	return all
 }
 
-// stale says why a start does not fit the state any more; "" when it does.
+// stale returns why a start does not fit the present state; "" if it does.
 func (s *State) stale(p *cluster.PlannedStart, plan *cluster.Plan) string {
 	planned := plan.Index
 	j, waits := s.pending.Get(p.Job)
@@ -107,10 +107,10 @@ func (s *State) stale(p *cluster.PlannedStart, plan *cluster.Plan) string {
 		return "the job could not end before its deadline"
 	}
 	if a, _ := s.arrays.Get(j.Array); j.Array != 0 && j.Spec.ArrayLimit > 0 && a.holding >= j.Spec.ArrayLimit {
-		return "the array has as many elements running as it may"
+		return "the array runs the maximum number of elements"
 	}
 	if (plan.Policy != s.policy.Version || s.accounts.Version() > planned) && !s.policy.MayUseQOS(s.accounts.Tree(), j.Spec) {
-		return "the job may not use qos " + j.Spec.QOS + " any more"
+		return "the job may no longer use qos " + j.Spec.QOS
 	}
 	if why := s.joined(j, planned); why != "" {
 		return why
@@ -140,8 +140,8 @@ func (s *State) stale(p *cluster.PlannedStart, plan *cluster.Plan) string {
 	return s.apart(j, &p.Placement)
 }
 
-// wrongPlace says why the placement does not suit the partition that the plan says, or
-// when it says none, any of the job's: of the first one that is up.
+// wrongPlace returns why the placement does not suit the partition in the plan. If the plan has
+// none, it checks the first of the job's partitions that is up.
 func (s *State) wrongPlace(j *cluster.Job, p *cluster.PlannedStart) string {
 	first := ""
 	for _, name := range j.Spec.AllPartitions() {
@@ -162,8 +162,8 @@ func (s *State) wrongPlace(j *cluster.Job, p *cluster.PlannedStart) string {
 	return first
 }
 
-// wrongIn says why the placement does not suit one of the job's partitions, and
-// whether that is up.
+// wrongIn returns why the placement does not suit one of the job's partitions, and whether that
+// partition is up.
 func (s *State) wrongIn(j *cluster.Job, p *cluster.Placement, name string) (why string, up bool) {
 	part, known := s.policy.Partition(name)
 	if !known || part.Down {
@@ -179,7 +179,7 @@ func (s *State) wrongIn(j *cluster.Job, p *cluster.Placement, name string) (why 
 		return why, true
 	}
 	if !s.paidIn(j, name) {
-		return "what is set aside for the job pays for no run in the partition", true
+		return "the job's lien does not cover the partition", true
 	}
 	for i := range p.Nodes {
 		if node := p.Nodes[i].Node; !s.partitions.Partition(part.Name).Has(node) {
@@ -189,7 +189,7 @@ func (s *State) wrongIn(j *cluster.Job, p *cluster.Placement, name string) (why 
 	return "", true
 }
 
-// partitionOf is the partition in which a start that holds is made.
+// partitionOf returns the partition of a start that was accepted.
 func (s *State) partitionOf(j *cluster.Job, p *cluster.PlannedStart) string {
 	if p.Partition != "" {
 		return p.Partition
@@ -202,14 +202,14 @@ func (s *State) partitionOf(j *cluster.Job, p *cluster.PlannedStart) string {
 	return j.Spec.Partition
 }
 
-// wrongSize says what a placement as a whole does not give the job.
+// wrongSize returns what the whole placement lacks for the job.
 func wrongSize(j *cluster.Job, p *cluster.Placement, part cluster.Partition) string {
 	r := &j.Spec.Request
 	var gpus int64
 	for i := range p.Nodes {
 		n := int64(len(p.Nodes[i].GPUs))
 		if gpus += n; r.GPUsPerNode > 0 && n < int64(r.GPUsPerNode) {
-			return "node " + p.Nodes[i].Node + " gives too few GPUs"
+			return "node " + p.Nodes[i].Node + " provides too few GPUs"
 		}
 	}
 	switch {
@@ -225,21 +225,21 @@ func wrongSize(j *cluster.Job, p *cluster.Placement, part cluster.Partition) str
 	return ""
 }
 
-// nodeMismatch says why a node cannot give what the placement wants of it now.
+// nodeMismatch returns why a node cannot provide its part of the placement now.
 func (s *State) nodeMismatch(j *cluster.Job, a *cluster.NodeAllocation, planned uint64) string {
 	n, known := s.nodes.Get(a.Node)
 	switch {
 	case !known:
 		return "node " + a.Node + " is gone"
 	case !n.Usable():
-		return "node " + a.Node + " takes no jobs now"
+		return "node " + a.Node + " accepts no jobs now"
 	case n.Epoch > planned:
-		return "node " + a.Node + " was started anew since the plan"
+		return "node " + a.Node + " was restarted since the plan"
 	}
 	u, _ := s.uses.Get(a.Node)
 	switch {
 	case u.Whole:
-		return "node " + a.Node + " is taken as a whole"
+		return "node " + a.Node + " is allocated exclusively"
 	case j.Spec.Request.Exclusive && u.Jobs > 0:
 		return "node " + a.Node + " is not empty"
 	case a.CPUs < j.Spec.Request.CPUsPerNode() || a.CPUs > n.CPUs-u.CPUs:
@@ -253,17 +253,17 @@ func (s *State) nodeMismatch(j *cluster.Job, a *cluster.NodeAllocation, planned 
 		case g <= last || int(g) >= len(n.GPUs):
 			return fmt.Sprintf("node %s has no such GPU %d, or GPUs are not in order", a.Node, g)
 		case int(g) < len(u.GPUs) && u.GPUs[g]:
-			return fmt.Sprintf("GPU %d of node %s is taken", g, a.Node)
+			return fmt.Sprintf("GPU %d of node %s is in use", g, a.Node)
 		case n.GPUs[g].Fault != "":
-			return fmt.Sprintf("GPU %d of node %s is bad", g, a.Node)
+			return fmt.Sprintf("GPU %d of node %s does not work", g, a.Node)
 		}
 		last = g
 	}
 	return ""
 }
 
-// setPendingReason notes why a job still waits. A verdict on a job that changed since the plan
-// was made is void; the next pass makes another. So is one that puts a promise off
+// setPendingReason records why a job is still pending. A verdict on a job that changed since the
+// plan was computed is void; the next pass computes another. So is a verdict that delays a promise
 // without a cause.
 func (s *State) setPendingReason(v cluster.Verdict, planned uint64) {
 	old, waits := s.pending.Get(v.Job)
@@ -304,7 +304,7 @@ func (s *State) recordPromise(j *cluster.Job) {
 	j.Promise = nil
 }
 
-// dropPromise notes that a job which is held from now on is promised nothing any more.
+// dropPromise records that a job which is held from now on has no promise any more.
 func (s *State) dropPromise(j *cluster.Job) {
 	if j.Promise == nil {
 		return
@@ -313,18 +313,18 @@ func (s *State) dropPromise(j *cluster.Job) {
 	j.Promise = nil
 }
 
-// evict ends a job so that another can start, if the policy still lets the one preempt
-// the other. It says why not.
+// evict ends a job so that another can start, if the policy still lets the one preempt the other.
+// It returns why not.
 func (s *State) evict(e *cluster.Eviction) string {
 	old, runs := s.holding.Get(e.Job)
 	by, waits := s.pending.Get(e.For)
 	switch {
 	case !runs || old.State == cluster.Completing:
-		return "the job does not run any more"
+		return "the job is no longer running"
 	case old.Attempt != e.Attempt:
-		return fmt.Sprintf("attempt %d is not the one that runs", e.Attempt)
+		return fmt.Sprintf("attempt %d is not the running one", e.Attempt)
 	case !waits:
-		return fmt.Sprintf("job %s does not wait any more", e.For)
+		return fmt.Sprintf("job %s is no longer pending", e.For)
 	case by.Hold != cluster.NotHeld || by.Eligible > s.now:
 		return fmt.Sprintf("job %s may not start now", by.Ref())
 	case !s.policy.MayPreempt(by.Spec.QOS, old.Spec.QOS):
@@ -337,7 +337,7 @@ func (s *State) evict(e *cluster.Eviction) string {
 		detail:  fmt.Sprintf("preempted by job %s of qos %s", by.Ref(), by.Spec.QOS),
 		returns: of.PreemptMode == cluster.PreemptRequeue && old.Spec.Requeue,
 	})
-	j.Requester = by.Spec.Owner.User // a user who preempts an own job gets no refund
+	j.Requester = by.Spec.Owner.User // a user who preempts their own job gets no refund
 	s.settle(&j)
 	s.put(old, &j)
 	return ""

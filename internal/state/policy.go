@@ -10,8 +10,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// checkPolicy reports every fault of a policy, as [State.Apply] will refuse it for.
-// O(size).
+// checkPolicy returns every fault for which [State.Apply] would refuse a policy. O(size).
 func checkPolicy(p *cluster.Policy) error {
 	faults := []error{p.Validate()}
 	for _, part := range p.Partitions {
@@ -44,9 +43,9 @@ func (s *State) initialise(c *command.Init) command.Result {
 	case s.clusterID == c.ClusterID && c.ClusterID != "":
 		return &command.Done{Version: s.policy.Version} // a repetition
 	case s.clusterID != "":
-		return command.Refuse(command.Conflict, "this cluster has been initialised before", "its state is as it was")
+		return command.Refuse(command.Conflict, "this cluster has already been initialized", "its state did not change")
 	case c.ClusterID == "" || len(c.ClusterID) > maxNodeName:
-		return command.Refuse(command.InvalidArgument, "a new cluster needs an id", "")
+		return command.Refuse(command.InvalidArgument, "a new cluster needs an ID", "")
 	case err != nil:
 		return command.Refuse(command.InvalidArgument, "policy: "+command.OneLine(err), "")
 	}
@@ -67,7 +66,7 @@ func (s *State) applyPolicy(c *command.ApplyPolicy) command.Result {
 	case !c.Actor.Has(command.RoleAdmin):
 		return s.remember(c.Request, command.Refusef(command.Denied, "%s may not change the policy: that needs the role admin", c.Actor.Identity.User))
 	case c.Expect != 0 && c.Expect != s.policy.Version:
-		return s.remember(c.Request, command.WithHint(command.Refusef(command.Conflict, "the policy has version %d, not %d: it was changed meanwhile", s.policy.Version, c.Expect), "edit the present one, gctl show policy, or put yours over it: gctl apply --force"))
+		return s.remember(c.Request, command.WithHint(command.Refusef(command.Conflict, "the policy has version %d, not %d: it was changed meanwhile", s.policy.Version, c.Expect), "edit the present one, gctl show policy, or replace it with yours: gctl apply --force"))
 	}
 	if !audit.SamePolicy(&policy, s.policy) {
 		s.setPolicy(&policy)
@@ -75,8 +74,8 @@ func (s *State) applyPolicy(c *command.ApplyPolicy) command.Result {
 	return s.remember(c.Request, &command.Done{Version: s.policy.Version})
 }
 
-// setPolicy puts a policy in force. Jobs that wait keep what they were given when
-// they were submitted; those whose partition is gone wait until it is back.
+// setPolicy puts a policy in force. Pending jobs keep the defaults of their submission. Jobs whose
+// partition was removed wait until it is back.
 func (s *State) setPolicy(p *cluster.Policy) {
 	p.Version = s.policy.Version + 1
 	s.policy = p

@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// promised is a state with a node and a waiting job 1, whose start in an hour is a promise.
+// promised returns a state with a node and a pending job 1 whose promise is to start in an hour.
 func promised(t *testing.T) (*script, cluster.Instant) {
 	t.Helper()
 	x := &script{t: t, s: newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000}, new(table.Hasher)), now: 1}
@@ -26,7 +26,7 @@ func promised(t *testing.T) (*script, cluster.Instant) {
 	return x, at
 }
 
-// say gives job 1 a verdict: promised at an instant, or with 0 no longer planned.
+// say gives job 1 a verdict: promised for an instant, or with 0 no longer planned.
 func (x *script) say(at cluster.Instant, broken string) {
 	x.now = x.now.Add(time.Second)
 	v := cluster.Verdict{Job: 1, Reason: cluster.ReasonResources, Planned: at, Broken: broken}

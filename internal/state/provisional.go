@@ -13,23 +13,23 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// amendable is how long after a provisional bill a late report may change it.
+// amendable is the time after a provisional bill in which a late report may change it.
 const amendable = 24 * time.Hour
 
-// Bounds of what is kept of attempts that were billed, so that they can be refunded:
-// the oldest are forgotten first.
+// Bounds of the attempts that are kept after their bill so that they can be refunded: the oldest
+// are dropped first.
 const (
 	lienLife = 92 * 24 * time.Hour
 	maxLiens = 1_000_000
 )
 
-// provisionalBill is an attempt that ended when nodes of it were lost, and was charged for
-// what they had been heard to count. For a day they may come back and prove more. Like
-// every value of a table it is replaced, never changed.
+// provisionalBill is an attempt that ended when nodes of it were lost, and was charged for the time
+// that they had reported. For a day they may return and prove more. Like every value of a table it
+// is replaced, never changed.
 type provisionalBill struct {
-	nodes   []string      // that were lost and have not come back
+	nodes   []string      // that were lost and have not returned
 	ran     time.Duration // how long it had its GPUs by the log, or by the lost node that had it shortest
-	forgive time.Duration // for how much of a later charge is refunded, since a fault destroyed the work
+	forgive time.Duration // the time that a later charge also refunds, since a fault destroyed the work
 	granted uint64        // cluster.Job.Granted of the attempt
 }
 
@@ -45,15 +45,15 @@ func lienKey(c *codec.Coder, x *accounting.LienID) {
 	codec.Uint(c, &x.Attempt)
 }
 
-// lateReport is what a node that was lost says of an attempt when it is back.
+// lateReport is the report on an attempt by a node that was lost and returned.
 type lateReport struct {
 	lien accounting.LienID
 	node string
 	ran  time.Duration
 }
 
-// lateOf returns the late report in what a node reports of an orphan: of a task that ended, from a
-// node that has not reported it yet.
+// lateOf returns the late report in a node's report of an orphan: of a task that ended, from a node
+// that has not reported it yet.
 func (t *tables) lateOf(node string, r *command.TaskReport) (late lateReport, is bool) {
 	if r.Task.Phase < cluster.TaskEnded {
 		return late, false
@@ -63,8 +63,8 @@ func (t *tables) lateOf(node string, r *command.TaskReport) (late lateReport, is
 	if !waits || !slices.Contains(u.nodes, node) || !sameGrant(r.Granted, u.granted) {
 		return late, false
 	}
-	// Both may be too short and neither too long: a daemon counts from when it was
-	// started, and a record from when the script was.
+	// Both may be too short and neither too long: a daemon counts from its start, and a record from
+	// the start of the script.
 	ran := max(0, r.Ran)
 	if r.Task.Started > 0 {
 		ran = max(ran, r.Task.Ended.Sub(r.Task.Started))
@@ -72,8 +72,7 @@ func (t *tables) lateOf(node string, r *command.TaskReport) (late lateReport, is
 	return lateReport{id, node, ran}, true
 }
 
-// applyLateReport takes in a late report. When the last node that was lost has come back, the
-// bill is amended.
+// applyLateReport applies a late report. When the last lost node has returned, the bill is amended.
 func (s *State) applyLateReport(x lateReport) {
 	old, waits := s.unproven.Get(x.lien)
 	if !waits {
@@ -89,8 +88,8 @@ func (s *State) applyLateReport(x lateReport) {
 	s.unproven.Set(x.lien, &u)
 }
 
-// amend charges an attempt for as long as its nodes prove that it had its GPUs: never
-// for less than they were heard to count, nor for longer than the log says.
+// amend charges an attempt for the time that its nodes prove: never less than they had reported,
+// and never more than the log shows.
 func (s *State) amend(id accounting.LienID, u *provisionalBill) {
 	n, _ := s.credits.Lien(id)
 	total := int64(-1)
@@ -100,7 +99,7 @@ func (s *State) amend(id accounting.LienID, u *provisionalBill) {
 	}
 	_, err := s.credits.Amend(s.logStamp(), id, total)
 	if errors.Is(err, accounting.ErrTooLate) {
-		return // what is overdue becomes final in a moment
+		return // an overdue bill becomes final in a moment
 	}
 	if err != nil {
 		s.fault("lien %s: amend: %w", id, err)
@@ -113,8 +112,8 @@ func (s *State) amend(id accounting.LienID, u *provisionalBill) {
 	}
 }
 
-// closeBills makes provisional bills final whose day is over, and forgets the oldest
-// final ones. O(most × log n).
+// closeBills makes provisional bills final after a day, and drops the oldest final ones. O(most ×
+// log n).
 func (s *State) closeBills(most int) {
 	for range most {
 		id, ended, found := s.credits.OldestProvisional()
@@ -143,7 +142,7 @@ func (x *restoring) readUnproven(c *codec.Coder) {
 	}
 }
 
-// lostNodes are the nodes of a job that could not say how their tasks ended.
+// lostNodes returns the nodes of a job that could not report how their tasks ended.
 func lostNodes(j *cluster.Job) (lost []string) {
 	for i := range j.Tasks {
 		if j.Tasks[i].Cause == cluster.TaskLost {
@@ -153,7 +152,7 @@ func lostNodes(j *cluster.Job) (lost []string) {
 	return lost
 }
 
-// checkUnproven compares the attempts that may be proven yet with their bills.
+// checkUnproven compares the attempts that may still be proven with their bills.
 func (x *checking) checkUnproven() {
 	for id := range x.unproven.All() {
 		if n, found := x.credits.Lien(id); !found || n.State != accounting.Provisional {
@@ -165,7 +164,7 @@ func (x *checking) checkUnproven() {
 	}
 }
 
-// encodeCredits writes the ledger, a frame for each chunk.
+// encodeCredits writes the ledger, one frame for each chunk.
 func (v *View) encodeCredits(w *table.Writer) error {
 	w.Begin(table.Credits)
 	err := v.credits.Encode(func(chunk []byte) error {
@@ -187,7 +186,7 @@ func (x *restoring) readCredits(c *codec.Coder) {
 	}
 }
 
-// endCredits takes over the ledger; false, and a failure of c, when it is not whole.
+// endCredits reads the ledger; it returns false, and makes c fail, if the ledger is incomplete.
 func (x *restoring) endCredits(c *codec.Coder) bool {
 	l, err := x.ledger.Ledger()
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// A plan may be outdated when it is agreed: the policy, the topology, a node's GPUs or the job
+// A plan may be outdated when it is committed: the policy, the topology, a node's GPUs or the job
 // changed. These checks compare a start with all that its job requests. They must not be stricter
 // than a pass, or the same start would be planned and dropped repeatedly.
 
-// joined says that another job of the same name and user was started since the plan, when
-// the job must be the only one. No other dependency that held can cease to.
-// O(running jobs), for such jobs alone.
+// joined returns that another job of the same name and user started since the plan, if the job must
+// be the only one. No other satisfied dependency can become unsatisfied. O(running jobs), for such
+// jobs only.
 func (s *State) joined(j *cluster.Job, planned uint64) string {
 	if !slices.ContainsFunc(j.Spec.Depends, func(d cluster.Dependency) bool { return d.Kind == cluster.Singleton }) {
 		return ""
@@ -29,14 +29,14 @@ func (s *State) joined(j *cluster.Job, planned uint64) string {
 	return ""
 }
 
-// unsuitable returns why a job does not accept a node, or a GPU that the placement takes of it.
-// Of the node's GPUs only those count that the job is given.
+// unsuitable returns why a job does not accept a node, or a GPU that the placement takes on it.
+// Only the GPUs that the job is given count.
 func (s *State) unsuitable(f *cluster.NodeFilter, a *cluster.NodeAllocation) string {
 	n, _ := s.nodes.Get(a.Node)
 	for m := range f.Attributes(n) {
 		switch m.Kind {
 		case cluster.NotListed:
-			return "node " + a.Node + " is none that the job named"
+			return "node " + a.Node + " is not in the node list of the job"
 		case cluster.Excluded:
 			return "the job excludes node " + a.Node
 		case cluster.MissingFeature:
@@ -59,14 +59,14 @@ func (s *State) unsuitable(f *cluster.NodeFilter, a *cluster.NodeAllocation) str
 	return ""
 }
 
-// apart says why the nodes and GPUs of a placement, whose nodes have been found fit,
-// are not as near to each other as the job insists, or not alike.
+// apart returns why the nodes and GPUs of a placement are not as close to each other as the job
+// requires, or not of one type. The nodes have been checked before.
 func (s *State) apart(j *cluster.Job, p *cluster.Placement) string {
 	r := &j.Spec.Request
 	if kind, other := s.kinds(p); len(r.GPUTypes) > 0 && other != "" {
 		return fmt.Sprintf("the placement has GPUs of types %s and %s", kind, other)
 	}
-	if r.SwitchWait >= 0 { // a preference, which a start need not keep
+	if r.SwitchWait >= 0 { // a preference, which a start need not meet
 		return ""
 	}
 	if r.Connect == cluster.ConnectNVLink || r.Connect == cluster.ConnectNode {
@@ -85,7 +85,7 @@ func (s *State) apart(j *cluster.Job, p *cluster.Placement) string {
 	for i := range p.Nodes {
 		leaf, known := s.fabric.tree.Domain(0, p.Nodes[i].Node)
 		if !known {
-			return "the topology does not say where node " + p.Nodes[i].Node + " is"
+			return "the topology does not contain node " + p.Nodes[i].Node
 		}
 		under[leaf] = none{}
 	}
@@ -95,7 +95,7 @@ func (s *State) apart(j *cluster.Job, p *cluster.Placement) string {
 	return ""
 }
 
-// kinds are the type of the first GPU of a placement, and another one if there is any.
+// kinds returns the type of the first GPU of a placement, and another type if there is any.
 func (s *State) kinds(p *cluster.Placement) (kind, other string) {
 	for i := range p.Nodes {
 		n, _ := s.nodes.Get(p.Nodes[i].Node)
@@ -111,7 +111,7 @@ func (s *State) kinds(p *cluster.Placement) (kind, other string) {
 	return kind, ""
 }
 
-// notLinked says why the GPUs of a job, or those of each node, are not in one NVLink domain.
+// notLinked returns why the GPUs of a job, or those of each node, are not in one NVLink domain.
 func (s *State) notLinked(r *cluster.Request, p *cluster.Placement) string {
 	all, gpus := "", 0
 	for i := range p.Nodes {
@@ -133,10 +133,10 @@ func (s *State) notLinked(r *cluster.Request, p *cluster.Placement) string {
 	return ""
 }
 
-// reservedElsewhere says why reservations keep a job from a node for as long as it may
-// run. The time to clear up is left out: it covers what passed since the plan. Whether
-// another reservation has the node before the job's own, the pass has seen to, unless the
-// policy is another since.
+// reservedElsewhere returns why reservations keep a job from a node for the time that it may run.
+// The cleanup time is left out: it covers the time since the plan. The pass has checked whether
+// another reservation holds the node before the job's own one does, unless the policy changed
+// since.
 func (s *State) reservedElsewhere(j *cluster.Job, node string, plan *cluster.Plan) string {
 	end := cluster.Never
 	if j.Spec.TimeLimit > 0 {
@@ -157,8 +157,8 @@ func (s *State) reservedElsewhere(j *cluster.Job, node string, plan *cluster.Pla
 	return ""
 }
 
-// reservedFor is the reservation that a job names, nil when it names none, and why the job
-// may not run on a node of it until an instant.
+// reservedFor returns the reservation that a job names, nil if it names none, and why the job may
+// not run on a node of it until an instant.
 func (s *State) reservedFor(j *cluster.Job, node string, end cluster.Instant) (*admission.Reservation, string) {
 	name := j.Spec.Reservation
 	if name == "" {
@@ -167,11 +167,11 @@ func (s *State) reservedFor(j *cluster.Job, node string, end cluster.Instant) (*
 	all := s.partitions.Reservations()
 	i := slices.IndexFunc(all, func(k admission.Reservation) bool { return k.Name == name })
 	if i < 0 {
-		return nil, fmt.Sprintf("there is no reservation %q any more", name)
+		return nil, fmt.Sprintf("reservation %q no longer exists", name)
 	}
 	switch k := &all[i]; {
 	case s.now < k.Start || end > k.End:
-		return nil, fmt.Sprintf("the job would not lie within reservation %q", name)
+		return nil, fmt.Sprintf("the job does not fit reservation %q", name)
 	case !k.Admits(j.Spec.Owner.User, j.Spec.Account):
 		return nil, fmt.Sprintf("reservation %q is not for user %s or account %q", name, j.Spec.Owner.User, j.Spec.Account)
 	case !k.Has(node):
@@ -181,18 +181,17 @@ func (s *State) reservedFor(j *cluster.Job, node string, end cluster.Instant) (*
 	}
 }
 
-// limitChecker checks the starts of one plan against what accounts, users and QOS may
-// have. A pass has done that: it is done again only when limits changed since the plan
-// was made, something was started that it did not know of, or a node is another. O(running
-// jobs) then.
+// limitChecker checks the starts of one plan against the limits of accounts, users and QOS. A pass
+// has checked them: the check is repeated only if limits changed since the plan, a job was started
+// that the plan did not include, or a node changed. O(running jobs) then.
 type limitChecker struct {
 	s     *State
 	plan  *cluster.Plan
 	asked bool
-	count *eligible.Limits // nil when the pass's own check holds
+	count *eligible.Limits // nil if the pass's own check holds
 }
 
-// over says which limit a start would exceed.
+// over returns which limit a start would exceed.
 func (l *limitChecker) over(j *cluster.Job) string {
 	if !l.asked {
 		l.asked = true
@@ -207,7 +206,7 @@ func (l *limitChecker) over(j *cluster.Job) string {
 	return o.Detail
 }
 
-// changed reports whether the plan's own check of limits may not hold any more.
+// changed reports whether the plan's own check of limits may be outdated.
 func (l *limitChecker) changed() bool {
 	if l.plan.Policy != l.s.policy.Version || l.s.accounts.Version() > l.plan.Index {
 		return true
@@ -220,8 +219,8 @@ func (l *limitChecker) changed() bool {
 	return l.others()
 }
 
-// others reports whether a node of the plan's starts is another since: its GPUs may be of a
-// type that a job which names none could not get before.
+// others reports whether a node of the plan's starts changed since: its GPUs may be of a type that
+// a job which names none could not get before.
 func (l *limitChecker) others() bool {
 	for i := range l.plan.Starts {
 		for _, a := range l.plan.Starts[i].Placement.Nodes {
@@ -240,7 +239,7 @@ func (l *limitChecker) take(j *cluster.Job) {
 	}
 }
 
-// sharingNow is what limits are checked against: the part of a snapshot that they need.
+// sharingNow returns the part of a snapshot that limits are checked against.
 func (s *State) sharingNow() *cluster.Snapshot {
 	s.rebuildPartitionIndex()
 	shot := &cluster.Snapshot{Index: s.index, Now: s.now, Policy: s.policy, Models: s.partitions.Models}
@@ -253,14 +252,14 @@ func (s *State) sharingNow() *cluster.Snapshot {
 	return shot
 }
 
-// licences counts what the jobs with an allocation hold of each licence. It counts when
-// it is first asked, since most jobs want none: O(jobs with an allocation).
+// licences counts the licences that the jobs with an allocation hold. It counts on first use, since
+// most jobs need none: O(jobs with an allocation).
 type licences struct {
 	s    *State
-	held map[string]int64 // nil until it was asked
+	held map[string]int64 // nil before the first use
 }
 
-// short says which of the job's licences are not there; "" when all are.
+// short returns which of the job's licences are not available; "" if all are.
 func (l *licences) short(j *cluster.Job) string {
 	if len(j.Spec.Request.Licences) == 0 {
 		return ""

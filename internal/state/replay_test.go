@@ -20,7 +20,7 @@ import (
 
 func digestOf(b []byte) cluster.Digest { return sha256.Sum256(b) }
 
-// scramble fills a value with whatever.
+// scramble fills a value with random contents.
 func scramble(r *rand.Rand, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -90,8 +90,8 @@ func story(t *testing.T, seed uint64, n int) (*State, []entry) {
 	return s, log
 }
 
-// remembers reports whether a refusal of c may change the state: it is kept for
-// its request id, or old things were forgotten on the side.
+// remembers reports whether a refusal of c may change the state: it is stored for its request ID,
+// or expired records were dropped with it.
 func remembers(c command.Command) bool {
 	switch c := c.(type) {
 	case *command.SubmitJobs:
@@ -156,7 +156,7 @@ func restore(t *testing.T, snapshot []byte, digest uint64) *State {
 	return s
 }
 
-// TestViewsStandStill encodes a view while the state goes on.
+// TestViewsStandStill encodes a view while the state changes.
 func TestViewsStandStill(t *testing.T) {
 	s, _ := story(t, 1000, 300)
 	view := s.View()
@@ -215,7 +215,7 @@ type failing struct{}
 
 func (*failing) Read([]byte) (int, error) { return 0, errDisk }
 
-// bodyDigest is the digest without what changes with every command, and without the ledger.
+// bodyDigest returns the digest without what changes with every command, and without the ledger.
 func bodyDigest(s *State) uint64 {
 	m, sum := s.metaOf(), s.credits.Digest()
 	codec.Uint(s.hasher.Begin(table.Credits), &sum)

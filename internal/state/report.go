@@ -9,7 +9,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Bounds of what a node may say.
+// Bounds of a node's report.
 const (
 	maxNodeName    = 256
 	maxNodeGPUs    = 1024
@@ -19,7 +19,7 @@ const (
 	maxReportTasks = 1 << 16
 )
 
-// reportDiff is what a report changes.
+// reportDiff is the change that a report makes.
 type reportDiff struct {
 	refusal *command.Refusal
 	node    *cluster.Node  // nil without a change
@@ -27,8 +27,8 @@ type reportDiff struct {
 	late    []lateReport
 }
 
-// report takes in what a node says of its tasks. Phases only grow, so a late or
-// repeated report changes nothing. O((tasks of the node) log n).
+// report applies a node's report of its tasks. Phases only grow, so a late or repeated report
+// changes nothing. O((tasks of the node) log n).
 func (s *State) report(c *command.ReportTasks) command.Result {
 	n := s.reportDiffOf(c)
 	if n.refusal != nil {
@@ -90,7 +90,7 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 		}
 	}
 	for k := range t.onNode.From(nodeJob{c.Node, 0}) {
-		if k.node != c.Node || c.Seen == 0 { // it has heard of no job yet, so none is amiss
+		if k.node != c.Node || c.Seen == 0 { // it has received no job yet, so none is missing
 			break
 		}
 		if _, reported := seen[k.id]; reported {
@@ -98,7 +98,7 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 		}
 		j, _ := t.holding.Get(k.id)
 		if rank := rankOf(j, c.Node); j.Granted <= c.Seen && j.Tasks[rank].Phase < cluster.TaskClean {
-			result.jobs = append(result.jobs, withTask(j, rank, gone(j.Tasks[rank], "the task is not on the node any more")))
+			result.jobs = append(result.jobs, withTask(j, rank, gone(j.Tasks[rank], "the task is no longer on the node")))
 		}
 	}
 	slices.SortFunc(result.jobs, func(a, b *cluster.Job) int { return cmp.Compare(a.ID, b.ID) })
@@ -106,10 +106,9 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 	return result
 }
 
-// sameGrant reports whether a task that a node reports belongs to the attempt that the
-// entry granted started. After a restore from a backup the same job and attempt can be
-// granted a second time; log indexes are never used twice. A node that lost its record
-// reports 0.
+// sameGrant reports whether a task that a node reports belongs to the attempt that the entry
+// granted started. After a restore from a backup the same job and attempt can be granted a second
+// time; log indexes are never reused. A node that lost its record reports 0.
 func sameGrant(reported, granted uint64) bool { return reported == granted || reported == 0 }
 
 // SameGrant reports whether a reported task belongs to the job's current attempt.
@@ -118,7 +117,7 @@ func (v *View) SameGrant(r *command.TaskReport) bool {
 	return found && j.Attempt == r.Attempt && sameGrant(r.Granted, j.Granted)
 }
 
-// changed is the node as reported; nil when that is no change.
+// changed returns the node as reported; nil if it did not change.
 func changed(old *cluster.Node, c *command.ReportTasks, leftovers int32) *cluster.Node {
 	fault := command.Sanitize(c.Fault)
 	if old.Fault == fault && old.Orphans == leftovers && (c.GPUs == nil || slices.Equal(old.GPUs, c.GPUs)) {
@@ -132,7 +131,7 @@ func changed(old *cluster.Node, c *command.ReportTasks, leftovers int32) *cluste
 	return &n
 }
 
-// rankOf is the position of a node in the job's allocation; -1 when it is not there.
+// rankOf returns the position of a node in the job's allocation; -1 if it is not in it.
 func rankOf(j *cluster.Job, node string) int {
 	for i := range j.Tasks {
 		if j.Tasks[i].Node == node {
@@ -142,7 +141,7 @@ func rankOf(j *cluster.Job, node string) int {
 	return -1
 }
 
-// withTask is a copy of j with another task.
+// withTask returns a copy of j with another task.
 func withTask(j *cluster.Job, rank int, task cluster.Task) *cluster.Job {
 	c := *j
 	c.Tasks = slices.Clone(j.Tasks)
@@ -150,7 +149,7 @@ func withTask(j *cluster.Job, rank int, task cluster.Task) *cluster.Job {
 	return &c
 }
 
-// merge is the task after a report, and whether that is any further than before.
+// merge returns the task after a report, and whether the report advances it.
 func (t *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (cluster.Task, bool) {
 	task, r := j.Tasks[rank], said.Task
 	if r.Phase == cluster.TaskWanted && task.Phase == cluster.TaskWanted { // what its start waits for
@@ -180,17 +179,17 @@ func (t *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (clus
 	case task.Cause > cluster.TaskLost:
 		task.Cause = cluster.TaskLost
 	case never && j.State != cluster.Completing:
-		task.Cause, task.Message = cluster.TaskLost, "the node has nothing of the task"
+		task.Cause, task.Message = cluster.TaskLost, "the node does not have the task"
 	}
 	return task, true
 }
 
-// gaugeSpacing is by how much more must be known of each GPU of a running task for a log entry;
-// after long runs, a sixteenth. So the log grows with the logarithm of a job's length. Jobs of many
-// nodes, whose changes cost more, are updated less often.
+// gaugeSpacing is the growth of the known time of each GPU of a running task that is worth a log
+// entry; after long runs, a sixteenth. So the log grows with the logarithm of a job's length. Jobs
+// of many nodes, whose changes cost more, are updated less often.
 const gaugeSpacing = int64(time.Minute / time.Millisecond)
 
-// gauge returns a running task with its GPU usage so far, and whether the growth deserves a log
+// gauge returns a running task with its GPU usage so far, and whether the growth is worth a log
 // entry. That follows from the report alone: the log's clock may stand still.
 func (t *tables) gauge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, bool) {
 	task, gpus := j.Tasks[rank], int64(len(j.Alloc.Nodes[rank].GPUs))
@@ -208,8 +207,8 @@ func (t *tables) gauge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, 
 	return task, true
 }
 
-// used is how the GPUs of a task were used, after a report. What cannot be is cut: more
-// than its GPUs could be seen since the job was started, or hold.
+// used returns the GPU usage of a task after a report. Impossible values are cut: more time than
+// the GPUs had since the job started, or more memory than they have.
 func (t *tables) used(j *cluster.Job, rank int, r cluster.Task) cluster.GPUUse {
 	a, old := &j.Alloc.Nodes[rank], j.Tasks[rank].GPU
 	if len(a.GPUs) == 0 {
@@ -230,7 +229,7 @@ func (t *tables) used(j *cluster.Job, rank int, r cluster.Task) cluster.GPUUse {
 	return old.Later(r.GPU.Within(int64(len(a.GPUs))*millis, most))
 }
 
-// gone returns a task about which nothing more can become known. What was known of its end stays.
+// gone returns a task about which nothing more can become known. What was known of its end is kept.
 func gone(t cluster.Task, why string) cluster.Task {
 	if t.Phase < cluster.TaskEnded {
 		t.Cause, t.Message = cluster.TaskLost, why
@@ -239,7 +238,7 @@ func gone(t cluster.Task, why string) cluster.Task {
 	return t
 }
 
-// loseTasks gives up all tasks on a node.
+// loseTasks marks all tasks on a node as lost.
 func (s *State) loseTasks(node, why string) {
 	var jobs []*cluster.Job
 	for k := range s.onNode.From(nodeJob{node, 0}) {
@@ -260,14 +259,14 @@ func (s *State) loseTasks(node, why string) {
 	}
 }
 
-// gpuFault says what is wrong with a list of GPUs; "" when nothing is.
+// gpuFault returns what is wrong with a list of GPUs; "" if nothing is.
 func gpuFault(gpus []cluster.GPU) string {
 	if len(gpus) > maxNodeGPUs {
 		return "more than 1024 GPUs on one node"
 	}
 	for i, g := range gpus {
 		if g.Index != int32(i) || g.Memory < 0 || g.Memory > maxNodeMemory {
-			return "the GPUs of a node are not listed by index, or have no sensible memory"
+			return "the GPUs of a node are not listed by index, or have an impossible memory size"
 		}
 	}
 	return ""

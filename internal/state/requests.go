@@ -11,18 +11,18 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// requestLife is how long an answer is remembered, in log time. Clients retry for
-// seconds; a day also covers a script that is run again by hand.
+// requestLife is how long an answer is kept, in log time. Clients retry for seconds; a day also
+// covers a script that is run again manually.
 const requestLife = 24 * time.Hour
 
-// request is one remembered answer.
+// request is one stored answer.
 type request struct {
 	id     command.RequestID
 	at     cluster.Instant
 	answer string // as command.EncodeResult writes it
 }
 
-// requests is the remembered answers, numbered in the order in which they came.
+// requests holds the stored answers, numbered in the order of their arrival.
 type requests struct {
 	table.Table[uint64, request]
 	next  uint64              // the next number
@@ -45,12 +45,12 @@ func newRequests(h *table.Hasher) requests {
 	return requests{Table: table.New(&requestSchema, h), next: 1, byKey: map[[16]byte]uint64{}}
 }
 
-// clone returns requests that later writes to x do not change, and that remember nothing. O(1).
+// clone returns requests that later writes to x do not change, and that store nothing. O(1).
 func (x *requests) clone(h *table.Hasher) requests {
 	return requests{Table: x.Table.Clone(h), next: x.next, bytes: x.bytes}
 }
 
-// add remembers an answer, and drops the oldest ones beyond the limits.
+// add stores an answer, and drops the oldest ones beyond the limits.
 func (x *requests) add(r request, l limits) {
 	x.Set(x.next, r)
 	x.byKey[r.id.Key] = x.next
@@ -114,7 +114,7 @@ func (s *State) repeated(id command.RequestID) command.Result {
 	}
 	r, _ := s.requests.Get(number)
 	if r.id.Payload != id.Payload {
-		return command.Refuse(command.Mismatch, "this request id was used before for another request", "use a new request id for a new request")
+		return command.Refuse(command.Mismatch, "this request ID was used before for another request", "use a new request ID for a new request")
 	}
 	result, err := command.DecodeResult([]byte(r.answer))
 	if err != nil {
@@ -140,8 +140,8 @@ func (s *State) remember(id command.RequestID, answer command.Result) command.Re
 	return answer
 }
 
-// once answers a request with the stored answer of a known ID, or with what do returns, which
-// it stores if keep says so.
+// once answers a request with the stored answer of a known ID, or with the result of do, which it
+// stores if keep is true.
 func (s *State) once(id command.RequestID, do func() (refusal *command.Refusal, keep bool)) command.Result {
 	if again := s.repeated(id); again != nil {
 		return again

@@ -15,9 +15,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Decode reads what [View.Encode] wrote, and nothing that follows it. Its errors
-// wrap [ErrDamaged], [ErrUnsupported], codec.ErrEarlier or those of r. Hostile input gives an error,
-// and never more memory than a small multiple of its length. O(state).
+// Decode reads the output of [View.Encode], and nothing that follows it. Its errors wrap
+// [ErrDamaged], [ErrUnsupported], codec.ErrEarlier or those of r. Hostile input gives an error, and
+// never more memory than a small multiple of its length. O(state).
 func Decode(r io.Reader) (*State, error) { return decode(r, defaultLimits()) }
 
 func decode(r io.Reader, l limits) (*State, error) {
@@ -62,7 +62,7 @@ type restoring struct {
 	specs   specWindow
 }
 
-// readError tells an input that ends too early from one that cannot be read.
+// readError distinguishes input that ends too early from input that cannot be read.
 func readError(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: it ends too early", ErrDamaged)
@@ -80,7 +80,7 @@ func (x *restoring) frame(r io.Reader) (kind table.Kind, body []byte, err error)
 	if size > maxFrame {
 		return 0, nil, fmt.Errorf("%w: a frame of %d bytes", ErrDamaged, size)
 	}
-	x.body.Reset() // grows with what is there, not with what size promises
+	x.body.Reset() // grows with the input, not with the size that it declares
 	if _, err := io.CopyN(x.body, r, int64(size)+4); err != nil {
 		return 0, nil, readError(err)
 	}
@@ -92,7 +92,7 @@ func (x *restoring) frame(r io.Reader) (kind table.Kind, body []byte, err error)
 	return table.Kind(head[0]), body, nil
 }
 
-// allReaders returns what reads the records of each kind.
+// allReaders returns the reader of each kind of record.
 func (x *restoring) allReaders() table.Readers {
 	all := table.Readers{
 		table.Meta: x.readMeta, table.Policy: x.readPolicy, table.Topology: x.readTopology,
@@ -155,7 +155,7 @@ func (x *restoring) readArray(c *codec.Coder) {
 	x.arrays.SetIndexed(id, a)
 }
 
-// sound reports whether what the tables rely on holds for a job by itself.
+// sound reports whether a job on its own fulfils what the tables rely on.
 func (x *restoring) sound(j *cluster.Job) bool {
 	a, isElement := x.arrays.Get(j.Array)
 	switch {
@@ -199,7 +199,7 @@ func (x *restoring) readJob(c *codec.Coder) {
 		return
 	}
 	if !x.blobs.Restore(j.Spec.Script) || !x.blobs.Restore(j.Spec.Environment) {
-		c.Fail("job %d names a script or environment that is not there", j.ID)
+		c.Fail("job %d names a script or environment that does not exist", j.ID)
 		return
 	}
 	x.words.shareWords(j.Spec)
@@ -274,7 +274,7 @@ func (x *restoring) readEnd(c *codec.Coder) {
 	}
 	x.fleet.present = x.presentFleet()
 	x.jobTables.digest = x.jobsDigest()
-	if end.version != DigestVersion { // of another release: all else must hold
+	if end.version != DigestVersion { // of another release: everything else must hold
 		if err := x.Check(); err != nil {
 			c.Fail("%v", err)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// indexes is what a state finds its records by, and is not encoded.
+// indexes is the indexes of a state, which are not encoded.
 func indexes(s *State) string {
 	var out strings.Builder
 	fmt.Fprintln(&out, s.requests.byKey, s.requests.bytes, s.dependents, s.states, s.retryAll)
@@ -43,8 +43,8 @@ func listed[K, V any](out *strings.Builder, what string, m *cow.Map[K, V]) {
 	}
 }
 
-// TestRestoredAnywhere applies random histories, of jobs that are paid for, to two replicas of
-// which one goes on from a snapshot now and then: after every command they are the same.
+// TestRestoredAnywhere applies random histories of charged jobs to two replicas.
+// One is sometimes restored from a snapshot. After every command they are equal.
 func TestRestoredAnywhere(t *testing.T) {
 	p := cluster.DefaultPolicy()
 	p.Credits.On = true

@@ -18,13 +18,13 @@ import (
 	"github.com/greylag/greylag/test/scenario"
 )
 
-// What Apply makes of a log is a contract between members: two builds that make different
-// states of the same entries must not run side by side without saying so (docs/adr/0014).
-// testdata/rules-F.log.gz is the commands of all scenarios at the time when form F of the journal
-// of credits was the newest; rules-F.golden is the state that they made.
+// The result of Apply for a log is a contract between members: two builds that compute different
+// states from the same entries must not run together without announcing it (docs/adr/0014).
+// testdata/rules-F.log.gz holds the commands of all scenarios at the time when form F of the
+// journal of credits was the newest; rules-F.golden is the state that they lead to.
 
-// rulesOf is what a log of a form comes to: the DigestVersion by which, and by scenario the
-// head of the journal and the digest of the state.
+// rulesOf returns the result of a log of a form: the DigestVersion, and by scenario the head of the
+// journal and the digest of the state.
 func rulesOf(t *testing.T, form uint8) string {
 	f, err := os.Open(fmt.Sprintf("testdata/rules-%d.log.gz", form))
 	if err != nil {
@@ -114,8 +114,8 @@ func sameBooks(a, b string) bool {
 	return journal(a) == journal(b)
 }
 
-// TestRules fails when Apply makes something else of the same log than the build before, and
-// nothing was raised by which members tell each other so.
+// TestRules fails if Apply computes another result from the same log than the build before, and no
+// version that members exchange was raised.
 func TestRules(t *testing.T) {
 	newest := fmt.Sprintf("testdata/rules-%d.golden", accounting.Form)
 	if _, err := os.Stat(newest); err != nil {
@@ -140,12 +140,13 @@ func TestRules(t *testing.T) {
 		case err == nil && got == want:
 			continue
 		case err == nil && !sameBooks(got, want):
-			t.Errorf(`of a log in form %[1]d of the journal of credits other entries are made than before:
+			t.Errorf(`a log in form %[1]d of the journal of credits leads to other entries than before:
 %[2]s
-What moves money otherwise waits until all members can: raise accounting.Form, and let the new rule hold from that form on
-(docs/adr/0014). A form that no release had may be recorded anew: remove testdata/rules-%[1]d.*, raise DigestVersion, -rewrite.`, form, otherLines(want, got))
+A rule that moves money differently waits until all members have it: raise accounting.Form, and apply the new rule from that
+form on (docs/adr/0014). A form that was never released may be recorded again: remove testdata/rules-%[1]d.*, raise
+DigestVersion, -rewrite.`, form, otherLines(want, got))
 		case err == nil && strings.HasPrefix(got, version+"\n"):
-			t.Errorf(`Apply makes another state of the same log than before:
+			t.Errorf(`Apply computes another state from the same log than before:
 %s
 Raise DigestVersion (internal/state/digest.go), or members of two builds stop each other; then -rewrite.`, otherLines(want, got))
 		case !scenario.Rewrite():
@@ -158,7 +159,7 @@ Raise DigestVersion (internal/state/digest.go), or members of two builds stop ea
 	}
 }
 
-// otherLines is the lines of the second text that the first does not have.
+// otherLines returns the lines of the second text that the first lacks.
 func otherLines(before, after string) (lines string) {
 	for line := range strings.Lines(after) {
 		if !strings.Contains(before, line) {

@@ -27,7 +27,7 @@ type script struct {
 	log   []entry
 }
 
-// scriptLine is the parts of a line: plain ones, and key=value.
+// scriptLine is the parts of a line: words, and key=value.
 type scriptLine struct {
 	plain []string
 	keys  map[string]string
@@ -184,7 +184,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// newScript is a scenario before its first line.
+// newScript returns a scenario before its first line.
 func newScript(t *testing.T) *script {
 	x := &script{t: t, s: newState(scripted, new(table.Hasher)), now: 1}
 	x.apply(&command.Init{ClusterID: "test"})

@@ -13,8 +13,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestTextsThatMislead: a text with a control character is refused where it is new, whatever it
-// describes, and a job that changes keeps its name.
+// TestTextsThatMislead checks that a new text with a control character is refused, whatever it
+// describes, and that a job that changes keeps its name.
 func TestTextsThatMislead(t *testing.T) {
 	const turned = "\u05e0\u05d9\u05e1\u05d5\u05d9\u200f (1)" // a mark that keeps the bracket on its side
 	x := newScript(t)
@@ -36,8 +36,9 @@ func TestTextsThatMislead(t *testing.T) {
 	}
 }
 
-// TestCharacters: texts of the state follow Go's tables of Unicode, by what is replaced in
-// them (plain), quoted in them, and refused in lower case. Another Go may have other tables.
+// TestCharacters checks that texts of the state follow Go's tables of Unicode, by the characters
+// that are replaced (plain), quoted, and refused in lower case. Another Go version may have other
+// tables.
 func TestCharacters(t *testing.T) {
 	sum := fnv.New64a()
 	for r := range unicode.MaxRune + 1 {

@@ -9,9 +9,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestSingletonIsAskedAgain: a plan starts the only job of a name, and before it is
-// agreed another job of that name is started.
-func TestSingletonIsAskedAgain(t *testing.T) {
+// TestSingletonIsCheckedAgain: a plan starts the only job of a name, and before it is committed
+// another job of that name starts.
+func TestSingletonIsCheckedAgain(t *testing.T) {
 	x := &script{t: t, s: newState(limits{tail: 20, requests: 10, requestBytes: 1 << 20, levels: 1000}, new(table.Hasher)), now: 1}
 	x.apply(&command.Init{ClusterID: "test"})
 	for _, line := range []string{"node n1 gpus=4:h100", "policy root"} {

@@ -12,8 +12,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ErrDamaged is wrapped by the errors of [Decode] for input that is no snapshot,
-// or is not whole.
+// ErrDamaged is wrapped by the errors of [Decode] for input that is no snapshot, or is incomplete.
 var ErrDamaged = errors.New("snapshot is damaged")
 
 // ErrUnsupported is wrapped by the errors of [Decode] for a snapshot that a newer
@@ -30,8 +29,8 @@ const (
 	maxFrame        = 1 << 30
 )
 
-// Encode writes a snapshot. Equal states write equal bytes, on every replica.
-// O(state); the State may go on meanwhile.
+// Encode writes a snapshot. Equal states write equal bytes, on every replica. O(state); the State
+// may change meanwhile.
 func (v *View) Encode(w io.Writer) error {
 	head := binary.LittleEndian.AppendUint32([]byte(snapshotMark), snapshotVersion)
 	if _, err := w.Write(head); err != nil {
@@ -94,23 +93,23 @@ func (v *View) encodeJobs(f *table.Writer) {
 	}
 }
 
-// specWindow holds the specifications written or read lately, so that jobs which
-// share one, as the elements of an array do, name it by its place: 1 and up, or 0
-// and the specification itself, which then takes the next place.
+// specWindow holds the newest specifications written or read. Jobs that share one, such as the
+// elements of an array, refer to it by its position: 1 and up. 0 means that the specification
+// itself follows, which then takes the next position.
 type specWindow struct {
 	places map[string]uint64 // by encoding, when writing
-	recent []string          // the encodings by place, when writing
+	recent []string          // the encodings by position, when writing
 	specs  []*cluster.JobSpec
 	next   int
-	last   *cluster.JobSpec // the one written last, and its place
+	last   *cluster.JobSpec // the one written last, and its position
 	place  uint64
 	buf    []byte
 }
 
 const windowSize = 1024
 
-// write names a specification. What it writes follows from the contents alone, not
-// from which jobs share memory.
+// write writes a reference to a specification. The bytes follow from the contents alone, not from
+// which jobs share memory.
 func (x *specWindow) write(c *codec.Coder, spec *cluster.JobSpec) {
 	if spec == x.last {
 		codec.Uint(c, &x.place)
@@ -135,8 +134,7 @@ func (x *specWindow) write(c *codec.Coder, spec *cluster.JobSpec) {
 	x.last, x.place = spec, place
 }
 
-// read returns the specification that was named; nil, and an error in c, when
-// there is no such place.
+// read returns the specification of a reference; nil, and an error in c, for an invalid position.
 func (x *specWindow) read(c *codec.Coder) *cluster.JobSpec {
 	var place uint64
 	codec.Uint(c, &place)

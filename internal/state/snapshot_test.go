@@ -18,8 +18,8 @@ import (
 
 const golden = "testdata/snapshot-v1.golden"
 
-// TestGolden: a snapshot that version 1 wrote loads for ever and gives the same
-// state. The file is written once, by -rewrite when it is not there.
+// TestGolden checks that a snapshot that version 1 wrote can be read permanently and gives the same
+// state. -rewrite writes the file once, if it is absent.
 func TestGolden(t *testing.T) {
 	if _, err := os.Stat(golden); err != nil && scenario.Rewrite() {
 		s, _ := story(t, 77, 700)
@@ -57,8 +57,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// The digest of the golden snapshot, by the version of the digest: where it is another
-// now, replicas of the release before make another one of an equal state.
+// TestDigestVersion compares the digest of the golden snapshot by the version of the digest: if it
+// differs, replicas of the previous release compute another digest of an equal state.
 func TestDigestVersion(t *testing.T) {
 	data, err := os.ReadFile(golden)
 	if err != nil {
@@ -84,8 +84,8 @@ func TestDigestVersion(t *testing.T) {
 	}
 }
 
-// A snapshot is refused when its digest is not that of its state, unless a program
-// wrote it that makes digests otherwise.
+// TestSnapshotOfAnotherDigestVersion checks that a snapshot is refused if its digest is not that of
+// its state, unless a program with another digest version wrote it.
 func TestSnapshotOfAnotherDigestVersion(t *testing.T) {
 	s, _ := story(t, 5, 300)
 	v := *s.View()
@@ -111,8 +111,8 @@ func TestSnapshotOfAnotherDigestVersion(t *testing.T) {
 	}
 }
 
-// reseal gives frames their right length and CRC, so that a fuzzer gets past them:
-// each input byte string between marks becomes a frame.
+// reseal gives frames their correct length and CRC, so that a fuzzer passes them: each input byte
+// string between marks becomes a frame.
 func reseal(data []byte) []byte {
 	out := binary.LittleEndian.AppendUint32([]byte(snapshotMark), snapshotVersion)
 	for len(data) > 3 {
@@ -170,8 +170,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestHostileFrames changes every byte of a small snapshot behind right CRCs, which
-// only the digest and the checks of each record stand against.
+// TestHostileFrames changes every byte of a small snapshot behind correct CRCs, so that only the
+// digest and the checks of each record can refuse it.
 func TestHostileFrames(t *testing.T) {
 	s, _ := story(t, 5, 40)
 	seed := unseal(t, encode(t, s))
@@ -209,7 +209,7 @@ func TestArraysShareTheirSpec(t *testing.T) {
 	}
 }
 
-// TestEarlierSnapshot: the state of a development version is refused as such.
+// TestEarlierSnapshot checks that the state of a development version is refused as such.
 func TestEarlierSnapshot(t *testing.T) {
 	_, err := Decode(strings.NewReader("GREYLAG state\n\x01\x00\x00\x00\x01"))
 	if !errors.Is(err, codec.ErrEarlier) {

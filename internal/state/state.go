@@ -1,11 +1,10 @@
-// Package state holds everything that the controllers agree on: jobs, nodes,
-// policy, tokens, remembered requests, and the newest finished jobs.
+// Package state holds everything that the controllers agree on: jobs, nodes, policy, tokens,
+// answers to requests, and the newest finished jobs.
 //
-// It decides what each command changes and answers, from the command, the log
-// index, the log's clock and the state alone, so that every replica decides the
-// same. It never reads a clock, never does I/O, never logs, never panics on a
-// command, and has no locks: its one owner calls it from one goroutine at a
-// time. Readers elsewhere take a [View].
+// It decides what each command changes and answers, from the command, the log index, the log's
+// clock and the state alone, so that every replica decides the same. It never reads a clock, never
+// does I/O, never logs, never panics on a command, and has no locks: its one owner calls it from
+// one goroutine at a time. Readers elsewhere take a [View].
 package state
 
 import (
@@ -24,21 +23,21 @@ type State struct {
 	hasher  *table.Hasher
 	effects Effects
 	view    *View // of the present state; nil until it is needed
-	peeked  View  // room for Peek
+	peeked  View  // reused by Peek
 
 	policyHash, fabricHash uint64
 	specs                  specCache
 	localities             map[string]*admission.Locality // by partition; cleared with the index
 	words                  wordCache
 	scratch                cluster.JobSpec    // of the submission being checked
-	faults                 []error            // what must never happen; Check reports it
+	faults                 []error            // violated invariants; Check reports them
 	isRetry                bool               // the present command repeats one that was answered
 	unwatched              bool               // without archive and followers
-	trying                 accounting.PayerID // the payer whose turn it is (creditwait.go)
-	retryAll               bool               // prices, policy, accounts or nodes changed, and with them what jobs cost
+	trying                 accounting.PayerID // the payer whose turn it is (fundingqueue.go)
+	retryAll               bool               // prices, policy, accounts or nodes changed, and with them the cost of jobs
 }
 
-// limits bound what the state keeps. They are equal on all replicas.
+// limits bounds what the state keeps. They are equal on all replicas.
 type limits struct {
 	tail         int // finished jobs
 	requests     int
@@ -50,12 +49,11 @@ func defaultLimits() limits {
 	return limits{tail: 65_536, requests: 2_000_000, requestBytes: 512 << 20, levels: 100_000}
 }
 
-// New returns the state of a cluster that nothing has happened to: no jobs, no
-// nodes, [cluster.DefaultPolicy].
+// New returns the state of a new cluster: no jobs, no nodes, [cluster.DefaultPolicy].
 func New() *State { return newState(defaultLimits(), new(table.Hasher)) }
 
 // NewUnwatched returns a state for simulations: it keeps no audit journal and no digest, reports no
-// changed or finished jobs, and forgets finished jobs early.
+// changed or finished jobs, and drops finished jobs early.
 func NewUnwatched() *State {
 	few := defaultLimits()
 	few.tail = 1024
@@ -176,8 +174,8 @@ func (s *State) Peek() *View {
 	return &s.peeked
 }
 
-// Effects returns what has to be done outside because of the commands applied
-// since the last call, and forgets it.
+// Effects returns what must be done outside the state because of the commands applied since the
+// last call, and clears it.
 func (s *State) Effects() Effects {
 	s.effects.Entries, s.effects.Blobs = s.credits.Drain(), s.blobs.Drain()
 	e := s.effects
@@ -185,18 +183,18 @@ func (s *State) Effects() Effects {
 	return e
 }
 
-// forgetAtOnce is how many old things any command may clear away on the side, so
-// that nothing grows between ticks and no command takes long.
+// forgetAtOnce is the number of expired records that any command may drop, so that nothing grows
+// between ticks and no command takes long.
 const forgetAtOnce = 64
 
-// forget drops what has been kept long enough: requests, unused blobs and old bills.
+// forget drops expired records: requests, unused blobs and old bills.
 func (s *State) forget(most int) {
 	s.closeBills(most)
 	s.requests.forget(s.now, most)
 	s.blobs.Forget(s.now, most)
 }
 
-// Effects is what must happen outside the state because of what was applied.
+// Effects is what must happen outside the state because of the commands applied.
 type Effects struct {
 	Blobs    []blobs.Blob         // to be stored before the entry counts as applied
 	Finished []Finished           // to be archived, ascending by Seq without gaps
@@ -213,7 +211,7 @@ type Finished struct {
 	Record []byte // the job as command.EncodeJob writes it
 }
 
-// ChangeKind says what a Change is about.
+// ChangeKind is the subject of a Change.
 type ChangeKind uint8
 
 // The kinds.
@@ -223,11 +221,11 @@ const (
 	PolicyChanged
 )
 
-// Change is one thing that is not as it was.
+// Change is one change of a job or node.
 type Change struct {
 	Kind ChangeKind
 	Job  cluster.JobID // of a JobChanged
 	Old  *cluster.Job  // before; nil when the job is new
 	New  *cluster.Job  // after, final states included
-	Node string        // of a NodeChanged; the node may be gone
+	Node string        // of a NodeChanged; the node may have been removed
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// maxCommandJobs bounds the jobs that one command may make, array elements
-// included, and with it how long a replica is busy with it: about a second.
+// maxCommandJobs bounds the jobs that one command may make, including array elements, and thus the
+// time that a replica needs for it: about a second.
 const maxCommandJobs = 1 << 20
 
 // accepted is one submission that will be stored.
@@ -41,7 +41,7 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 				refusal.Message = "job " + cluster.JobID(i+1).String() + " of the request: " + refusal.Message
 			}
 			if !kept && refusal.Code == command.Incomplete {
-				return refusal // the same request comes again, with what it needs
+				return refusal // a repeated request, with what it needs
 			}
 			return s.remember(c.Request, refusal)
 		}
@@ -64,7 +64,7 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 	return s.remember(c.Request, answer)
 }
 
-// store gives the jobs ids and puts them into the queue.
+// store assigns the job IDs and adds the jobs to the queue.
 func (s *State) store(jobs []accepted, carried blobs.Contents, answer *command.Submitted) {
 	answer.First, answer.Counts, answer.Index = make([]cluster.JobID, len(jobs)), make([]int32, len(jobs)), s.index
 	if !s.unwatched {
@@ -86,7 +86,7 @@ func (s *State) store(jobs []accepted, carried blobs.Contents, answer *command.S
 	}
 }
 
-// fresh is a new job with the next id.
+// fresh returns a new job with the next ID.
 func (s *State) fresh(a accepted, of cluster.JobID, index int32) *cluster.Job {
 	j := &cluster.Job{
 		ID: s.jobTables.next, Array: of, Index: index, Spec: a.spec, State: cluster.Pending,
@@ -104,10 +104,10 @@ func (s *State) fresh(a accepted, of cluster.JobID, index int32) *cluster.Job {
 	return j
 }
 
-// accept checks one submission. kept tells whether a refusal has to be remembered
-// because it follows from the state and might be another one later.
+// accept checks one submission. kept reports whether a refusal must be stored because it follows
+// from the state and might be different later.
 func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried blobs.Contents, check *admission.Checker) (a accepted, refusal *command.Refusal, kept bool) {
-	spec := &s.scratch // not sub.Spec, which is the caller's
+	spec := &s.scratch // not sub.Spec, which belongs to the caller
 	*spec = sub.Spec
 	if spec.Owner == (cluster.Identity{}) {
 		spec.Owner = c.Actor.Identity
@@ -151,7 +151,7 @@ func (s *State) checkDeadline(spec *cluster.JobSpec) *command.Refusal {
 		return nil
 	}
 	return command.WithHint(command.Refusef(command.InvalidArgument, "a job of %s cannot end before its deadline", cluster.FormatLimit(spec.TimeLimit)),
-		"ask for less with --time, or for a later --deadline")
+		"request less with --time, or a later --deadline")
 }
 
 // arrayIndices expands ranges within the bounds of the policy.
@@ -170,10 +170,10 @@ func (s *State) arrayIndices(ranges []command.IndexRange) ([]int32, *command.Ref
 	return indices(ranges), nil
 }
 
-// check validates a specification, fills in what the policy decides, and makes
-// sure that the cluster could run it. The result may be shared.
+// check validates a specification, applies the defaults of the policy, and makes sure that the
+// cluster could run it. The result may be shared.
 func (s *State) check(spec *cluster.JobSpec, defaultTime bool, by *admission.Checker) (checked *cluster.JobSpec, refusal *command.Refusal, kept bool) {
-	if refusal := checkTexts(spec, &cluster.JobSpec{}); refusal != nil { // first: what was checked before may be older than the rule
+	if refusal := checkTexts(spec, &cluster.JobSpec{}); refusal != nil { // first: an earlier check may be older than the rule
 		return nil, refusal, false
 	}
 	known, slot, print := s.specs.find(spec, defaultTime)
@@ -196,19 +196,19 @@ func (s *State) check(spec *cluster.JobSpec, defaultTime bool, by *admission.Che
 	checked = new(cluster.JobSpec)
 	*checked = *spec
 	s.words.shareWords(checked)
-	if spec.Reservation == "" { // whether one is over depends on when it is asked
+	if spec.Reservation == "" { // whether one is over depends on the time
 		*slot = cachedSpec{print: print, raw: raw, defaultTime: defaultTime, spec: checked}
 	}
 	return checked, nil, false
 }
 
-// invalid is the refusal of a specification that is not well formed.
+// invalid returns the refusal of an invalid specification.
 func invalid(err error) *command.Refusal {
 	return command.Refuse(command.InvalidArgument, strings.ReplaceAll(command.OneLine(err), cluster.ErrInvalidJob.Error()+": ", ""), "")
 }
 
-// checkDependencies refuses conditions that can never be satisfied: on unknown jobs, and on another
-// end of a job that has ended. The pass checks the latter for whole arrays: they may have a million
+// checkDependencies refuses conditions that can never be satisfied: on unknown jobs, and on jobs
+// that ended otherwise. The pass checks the latter for whole arrays, which may have a million
 // elements.
 func (s *State) checkDependencies(spec *cluster.JobSpec) *command.Refusal {
 	for _, d := range spec.Depends {
@@ -232,8 +232,8 @@ func (s *State) checkDependencies(spec *cluster.JobSpec) *command.Refusal {
 	return nil
 }
 
-// mayKnowOf reports whether a user may learn that a job exists: where the policy is private, the
-// user's own jobs, and all for operators and administrators.
+// mayKnowOf reports whether a user may learn that a job exists. Where the policy is private, these
+// are the user's own jobs, and all jobs for operators and administrators.
 func (s *State) mayKnowOf(user cluster.Identity, id cluster.JobID) bool {
 	j, known := s.job(id)
 	p := s.policy
@@ -241,7 +241,7 @@ func (s *State) mayKnowOf(user cluster.Identity, id cluster.JobID) bool {
 		user.UID == 0 || slices.Contains(p.Operators, user.User) || slices.Contains(p.Admins, user.User)
 }
 
-// neverHolds refuses a condition on a job that has ended as it must not.
+// neverHolds refuses a condition on a job whose outcome can never satisfy it.
 func (s *State) neverHolds(d cluster.Dependency, id cluster.JobID) *command.Refusal {
 	j, _ := s.job(id)
 	if !j.State.Final() {
@@ -259,7 +259,7 @@ func (s *State) neverHolds(d cluster.Dependency, id cluster.JobID) *command.Refu
 
 // incomplete refuses a submission that names a blob which does not exist.
 func incomplete(what string) *command.Refusal {
-	return command.Refuse(command.Incomplete, "the job's "+what+" has to be sent again", "submit once more")
+	return command.Refuse(command.Incomplete, "the job's "+what+" must be sent again", "submit again")
 }
 
 // checkTexts refuses texts that are unsafe to display, except those that before has.

@@ -17,8 +17,8 @@ import (
 // none is the value of a set's entries.
 type none = struct{}
 
-// tables is everything that a snapshot holds, and the indexes that readers use.
-// It is copied by value for each View, after cow.Map.Clone of each table.
+// tables holds everything that a snapshot contains, and the indexes that readers use. It is copied
+// by value for each View, after cow.Map.Clone of each table.
 type tables struct {
 	index     uint64
 	now       cluster.Instant
@@ -39,7 +39,7 @@ type tables struct {
 	unproven table.Table[accounting.LienID, *provisionalBill]
 	fundingQueue
 
-	// Indexes: rebuilt from the above when a snapshot is read.
+	// Indexes, rebuilt from the above when a snapshot is read.
 	partitions *admission.Index // nil after a change
 	soft       cow.Map[accounting.PayerID, none]
 	narrow     cow.Map[cluster.JobID, *cluster.Job] // pending jobs that are paid for in some of their partitions, as passes see them
@@ -76,7 +76,7 @@ func (t *tables) clone() tables {
 	return c
 }
 
-// meta is what there is one of.
+// meta holds the values that exist once.
 type meta struct {
 	index       uint64
 	now         cluster.Instant

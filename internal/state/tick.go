@@ -5,14 +5,14 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Bounds of one tick, so that no command takes long; the rest falls due in the next.
+// Bounds of one tick, so that no command takes long; the next tick does the rest.
 const (
 	tickJobs   = 10_000
 	tickForget = 10_000
 )
 
-// tick does what has fallen due: limits, deadlines, signals before the end, begin
-// times, retentions, usage that has faded. O((what is due) log n).
+// tick does what is due: limits, deadlines, signals before the end, begin times, retention, decayed
+// usage. O((what is due) log n).
 func (s *State) tick(c *command.Tick) command.Result {
 	s.credits.Write(c.Form)
 	s.forget(tickForget)
@@ -37,13 +37,13 @@ func (s *State) tick(c *command.Tick) command.Result {
 	return &command.Done{Version: s.index}
 }
 
-// fallDue applies to a job, a value that is not shared yet, what its due instant implies. That
-// instant is not due afterwards.
+// fallDue applies the due change to a job, a value that is not shared yet. The instant is not due
+// afterwards.
 func (s *State) fallDue(j *cluster.Job) {
 	if j.State == cluster.Pending {
 		if j.Spec.Deadline > 0 && s.now > lastStart(j.Spec) {
 			s.step(j, cluster.MissDeadline)
-			j.Reason, j.Detail, j.Ended, j.Planned = cluster.ReasonDeadline, "it could not end before its deadline any more", s.now, 0
+			j.Reason, j.Detail, j.Ended, j.Planned = cluster.ReasonDeadline, "it can no longer end before its deadline", s.now, 0
 			return
 		}
 		if j.Reason == cluster.ReasonBeginTime && j.Eligible <= s.now {

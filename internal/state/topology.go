@@ -18,8 +18,8 @@ type fabric struct {
 	version  uint64 // 0: never set
 	since    cluster.Instant
 	by       string
-	said     []cluster.Switch // as they came: nodes may be host list expressions
-	switches []cluster.Switch // the same with names
+	said     []cluster.Switch // as submitted: nodes may be host list expressions
+	switches []cluster.Switch // the same with expanded names
 	tree     *topology.Fabric
 }
 
@@ -30,12 +30,12 @@ func fabricFields(c *codec.Coder, x *fabric) {
 	command.SwitchesFields(c, &x.said)
 }
 
-// maxHung bounds how many names a topology may expand to: every node of a very large
-// cluster on sixteen rails.
-const maxHung = 2_000_000
+// maxTopologyNames bounds the names that a topology may expand to: every node of a very large cluster on
+// sixteen rails.
+const maxTopologyNames = 2_000_000
 
-// GrowTopology builds the tree of a fabric whose nodes may be host list expressions, or
-// reports every fault of it, as [State.Apply] will refuse it for. O(size).
+// GrowTopology builds the tree of a fabric whose nodes may be host list expressions, or returns
+// every fault for which [State.Apply] would refuse it. O(size).
 func GrowTopology(switches []cluster.Switch) (*topology.Fabric, error) {
 	_, tree, err := grow(switches)
 	return tree, err
@@ -53,8 +53,8 @@ func grow(said []cluster.Switch) ([]cluster.Switch, *topology.Fabric, error) {
 			if err != nil {
 				return nil, nil, fmt.Errorf("%w: switch %q: %w", cluster.ErrInvalidFabric, s.Name, err)
 			}
-			if names += len(list); names > maxHung {
-				return nil, nil, fmt.Errorf("%w: more than %d nodes in all", cluster.ErrInvalidFabric, maxHung)
+			if names += len(list); names > maxTopologyNames {
+				return nil, nil, fmt.Errorf("%w: more than %d nodes in all", cluster.ErrInvalidFabric, maxTopologyNames)
 			}
 			all[i].Nodes = append(all[i].Nodes, list...)
 		}
@@ -72,19 +72,19 @@ func (s *State) setTopology(c *command.SetTopology) command.Result {
 	case !c.Actor.Has(command.RoleAdmin):
 		return s.remember(c.Request, command.Refusef(command.Denied, "%s may not change the topology: that needs the role admin", c.Actor.Identity.User))
 	case c.Expect != 0 && c.Expect != now.version:
-		return s.remember(c.Request, command.WithHint(command.Refusef(command.Conflict, "the topology has version %d, not %d: it was changed meanwhile", now.version, c.Expect), "look at the present one and import yours again"))
+		return s.remember(c.Request, command.WithHint(command.Refusef(command.Conflict, "the topology has version %d, not %d: it was changed meanwhile", now.version, c.Expect), "check the present one and import yours again"))
 	}
 	switches, tree, err := grow(c.Switches)
 	if err != nil {
-		return command.Refuse(command.InvalidArgument, "topology: "+ShortFaults(err), "gctl topology import --dry-run says where in the file")
+		return command.Refuse(command.InvalidArgument, "topology: "+ShortFaults(err), "gctl topology import --dry-run shows the lines of the file")
 	}
 	s.putFabric(&fabric{version: now.version + 1, since: s.now, by: c.Actor.Identity.User, said: c.Switches, switches: switches, tree: tree})
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
 	return s.remember(c.Request, &command.Done{Version: s.fabric.version})
 }
 
-// ShortFaults is the first few of the faults that a fabric has, in one line: a wrong
-// file has one on every line.
+// ShortFaults returns the first faults of a fabric in one line: a wrong file may have one in every
+// line.
 func ShortFaults(err error) string {
 	var all interface{ Unwrap() []error }
 	more := ""
@@ -105,7 +105,7 @@ func (s *State) putFabric(f *fabric) {
 }
 
 // Topology returns the switches in force with the names of their nodes, the version (0 for none),
-// since when, and by whom.
+// the time of the change, and the user who made it.
 func (v *View) Topology() (switches []cluster.Switch, version uint64, since cluster.Instant, by string) {
 	return v.fabric.switches, v.fabric.version, v.fabric.since, v.fabric.by
 }
@@ -113,7 +113,7 @@ func (v *View) Topology() (switches []cluster.Switch, version uint64, since clus
 // Fabric returns the tree of the topology in force; nil for none.
 func (v *View) Fabric() *topology.Fabric { return v.fabric.tree }
 
-// readTopology restores what a snapshot has.
+// readTopology restores the topology of a snapshot.
 func (x *restoring) readTopology(c *codec.Coder) {
 	f := new(fabric)
 	codec.Record(c, f, fabricFields)

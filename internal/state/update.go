@@ -32,8 +32,8 @@ func (s *State) update(c *command.UpdateJobs) command.Result {
 	return s.eachJob(c.Request, c.Actor, c.Jobs, do)
 }
 
-// hold keeps a job back. A user's own hold they may release themselves; one that an
-// operator puts on another's job is an administrator's.
+// hold holds a job. Users may release their own hold; an operator's hold on another user's job is
+// an administrator's.
 func (s *State) hold(old *cluster.Job, a command.Actor) *command.Refusal {
 	if old.State != cluster.Pending {
 		return command.Refusef(command.Conflict, "job %s is %s: only a pending job can be held", old.Ref(), old.State)
@@ -80,7 +80,7 @@ func (s *State) release(old *cluster.Job, a command.Actor) *command.Refusal {
 	return nil
 }
 
-// requeueJob ends the present attempt of a job and makes it wait for another.
+// requeueJob ends the present attempt of a job and makes the job pending again.
 func (s *State) requeueJob(old *cluster.Job, a command.Actor) *command.Refusal {
 	j := *old
 	switch j.State {
@@ -99,26 +99,26 @@ func (s *State) requeueJob(old *cluster.Job, a command.Actor) *command.Refusal {
 	return nil
 }
 
-// remaking is what one command has made of specifications, so that it makes and checks each once and
-// not for each of a hundred thousand elements of an array.
+// remaking holds the specifications that one command has changed, so that it changes and checks
+// each once and not for each of a hundred thousand elements of an array.
 type remaking struct {
 	check *admission.Checker
-	specs map[*cluster.JobSpec]*remade // of each specification that it changes
-	// awaits is the jobs that those which it changes wait for, where that is new. It is the same for
-	// all: what one waits for is not changed, since it would wait for itself.
+	specs map[*cluster.JobSpec]*remade // by the specification that it changes
+	// awaits is the jobs that the changed jobs will depend on, where that is new. It is the same
+	// for all: a job among them is not changed, since it would depend on itself.
 	awaits  map[cluster.JobID]none
 	refusal *command.Refusal // of awaits, for all as well
 }
 
-// remade is a specification that a command has made of another, or why it may not.
+// remade is a changed specification, or why it may not change.
 type remade struct {
 	spec    *cluster.JobSpec
 	refusal *command.Refusal
 	depends bool // its dependencies were checked
 }
 
-// setFields changes what was submitted. Specifications that were shared stay so:
-// made holds the new one of each that this command has changed.
+// setFields changes what was submitted. Specifications that were shared remain shared: made holds
+// the new one of each that this command has changed.
 func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made *remaking) *command.Refusal {
 	c, refusal := withLimit(old, c)
 	if refusal != nil {
@@ -155,7 +155,7 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made *remakin
 		s.postpone(&j, old)
 	}
 	if c.Depends != nil {
-		s.depend(&j) // first, so that what both name is not forgotten
+		s.depend(&j) // first, so that what both name is not dropped
 		s.removeDependents(old, s.limits.tail)
 	}
 	if old.Hold == cluster.HeldForCredits {
@@ -181,7 +181,7 @@ func withLimit(old *cluster.Job, c *command.UpdateJobs) (*command.UpdateJobs, *c
 	return &changed, nil
 }
 
-// changedSpec is a specification with what a command sets.
+// changedSpec returns a specification with the fields that a command sets.
 func changedSpec(spec *cluster.JobSpec, c *command.UpdateJobs) cluster.JobSpec {
 	changed := *spec
 	assign(&changed.TimeLimit, c.TimeLimit)
@@ -225,7 +225,7 @@ func assign[T any](field *T, value *T) {
 	}
 }
 
-// maySet refuses what the job's state or the actor's role does not allow.
+// maySet refuses a change that the job's state or the actor's role does not allow.
 func maySet(old *cluster.Job, c *command.UpdateJobs) *command.Refusal {
 	waits := old.State == cluster.Pending
 	begins := c.Begin != nil || c.Deadline != nil || c.Depends != nil || c.Reservation != nil
@@ -249,7 +249,8 @@ func maySet(old *cluster.Job, c *command.UpdateJobs) *command.Refusal {
 	return nil
 }
 
-// resizes reports whether a command changes the nodes, GPUs, memory or features that a job asks for.
+// resizes reports whether a command changes the nodes, GPUs, memory or features that a job
+// requests.
 func resizes(c *command.UpdateJobs) bool {
 	return c.Nodes != nil || c.GPUsPerNode != nil || c.GPUs != nil || c.MemPerNode != nil || c.MemPerCPU != nil || c.MemPerGPU != nil ||
 		c.NodeList != nil || c.Features != nil
@@ -284,8 +285,8 @@ func (s *State) recheck(spec, old *cluster.JobSpec, c *command.UpdateJobs, check
 	return check.CheckFeasible(spec)
 }
 
-// canBegin refuses changes after which a job that waits could never start: it would not
-// lie within its reservation or end before its deadline, or waits for what waits for it.
+// canBegin refuses changes after which a pending job could never start: it would not fit its
+// reservation or end before its deadline, or would depend on a job that depends on it.
 func (s *State) canBegin(old *cluster.Job, now *remade, c *command.UpdateJobs, made *remaking) *command.Refusal {
 	spec := now.spec
 	if old.State != cluster.Pending {
@@ -317,19 +318,19 @@ func (s *State) canBegin(old *cluster.Job, now *remade, c *command.UpdateJobs, m
 		return made.refusal
 	}
 	if _, cycle := made.awaits[old.ID]; cycle {
-		return command.Refusef(command.Conflict, "job %s would wait for itself, through the jobs that it is to wait for", old.Ref())
+		return command.Refusef(command.Conflict, "job %s would depend on itself through its dependencies", old.Ref())
 	}
 	return nil
 }
 
-// What bounds the search for a circle of dependencies: jobs that wait for others, and all.
+// Bounds of the search for a cycle of dependencies: the jobs in it, and all.
 const (
 	maxChain  = 10_000
 	maxAwaits = 500_000
 )
 
-// awaits is the jobs that a job waits for, and those for which they wait. At submission
-// there can be no circle: a job names only older ones. O(those jobs).
+// awaits returns the jobs that a job depends on, and their dependencies. At submission there can be
+// no cycle: a job names only older ones. O(those jobs).
 func (s *State) awaits(spec *cluster.JobSpec) (map[cluster.JobID]none, *command.Refusal) {
 	all := map[cluster.JobID]none{}
 	chain, looked := 0, 0
@@ -343,7 +344,7 @@ func (s *State) awaits(spec *cluster.JobSpec) (map[cluster.JobID]none, *command.
 			}
 			ids := s.resolve(d.Job)
 			if looked += len(ids); looked > maxAwaits {
-				return nil, command.Refusef(command.Exhausted, "it would wait for more than %d jobs, counting those for which they wait", maxAwaits)
+				return nil, command.Refusef(command.Exhausted, "it would depend on more than %d jobs, counting their dependencies", maxAwaits)
 			}
 			for _, id := range ids {
 				_, known := all[id]
@@ -353,7 +354,7 @@ func (s *State) awaits(spec *cluster.JobSpec) (map[cluster.JobID]none, *command.
 					continue
 				}
 				if chain++; chain > maxChain {
-					return nil, command.Refusef(command.Exhausted, "it would wait for more than %d jobs that wait for others", maxChain)
+					return nil, command.Refusef(command.Exhausted, "it would depend on more than %d jobs that have dependencies", maxChain)
 				}
 				next = append(next, o.Spec)
 			}
@@ -362,8 +363,8 @@ func (s *State) awaits(spec *cluster.JobSpec) (map[cluster.JobID]none, *command.
 	return all, nil
 }
 
-// postpone sets from when on a job may start whose begin time has changed. It waits no less
-// than it had to after an attempt that failed, unless its begin was later than that.
+// postpone sets the earliest start of a job whose begin time changed. The backoff after a failed
+// attempt is kept, unless the begin time was later than that.
 func (s *State) postpone(j, old *cluster.Job) {
 	begin := max(s.now, j.Spec.Begin)
 	if old.Eligible > max(s.now, old.Spec.Begin) {

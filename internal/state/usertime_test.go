@@ -8,8 +8,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestUserTime: how long a task computed stays with its attempt when the job runs again, and
-// over a snapshot.
+// TestUserTime checks that the computing time of a task stays with its attempt when the job runs
+// again, and over a snapshot.
 func TestUserTime(t *testing.T) {
 	x := newScript(t)
 	for _, line := range []string{"node n1 gpus=8:h100 cpus=64", "submit ada requeue", "start 1 n1:0"} {

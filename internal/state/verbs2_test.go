@@ -51,7 +51,7 @@ func (x *script) report(rest string) string {
 		}
 		if t.Ran = w.duration("ran"); w.keys["record"] != "" {
 			t.Task.Started = x.now
-			if j, holds := x.s.holding.Get(t.Job); holds { // as it said before
+			if j, holds := x.s.holding.Get(t.Job); holds { // as it reported before
 				t.Task.Started = cmp.Or(j.Tasks[max(0, rankOf(j, name))].Started, x.now)
 			}
 			t.Task.Ended = t.Task.Started.Add(w.duration("record"))
@@ -208,7 +208,7 @@ func (x *script) part(w scriptLine) string {
 	return answer
 }
 
-// jobs lists every job that the state knows.
+// jobs lists every job in the state.
 func (x *script) jobs() string {
 	var lines []string
 	v := x.s.View()
@@ -272,7 +272,7 @@ func jobLine(v *View, j *cluster.Job) string {
 	return line
 }
 
-// useText is how GPUs were used, as far as it is known.
+// useText returns the GPU usage, as far as it is known.
 func useText(u cluster.GPUUse) string {
 	text := ""
 	if u.Known() {

@@ -11,8 +11,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// places puts a GPU of a node's that many into an NVLink domain: gpumem=40G, link=rack7
-// for all, links=2 for so many domains of the node's own.
+// places assigns the GPUs of a node to NVLink domains: gpumem=40G, link=rack7 for all, links=2 for
+// that many domains of the node's own.
 func places(w scriptLine, g *cluster.GPU, gpus int) {
 	if m := w.size("gpumem"); m > 0 {
 		g.Memory = m
@@ -74,8 +74,8 @@ func schedulingOf(w scriptLine, s *cluster.Scheduling) {
 	}
 }
 
-// topology sets the fabric: words leaf=n[1-2] top=+leaf =block=n1 as name=nodes, with
-// children after a +; none takes it away. "show" prints it.
+// topology sets the fabric: words leaf=n[1-2] top=+leaf =block=n1 as name=nodes, with children
+// after a +; none removes it. "show" prints it.
 func (x *script) topology(w scriptLine) string {
 	v := x.s.View()
 	if w.has("show") {
@@ -102,7 +102,7 @@ func (x *script) topology(w scriptLine) string {
 	return x.apply(c)
 }
 
-// near makes a request say how near its nodes have to be, now and then.
+// near sometimes adds a locality requirement to a request.
 func (x *chaos) near(spec *cluster.JobSpec) {
 	r := &spec.Request
 	if x.pick(5) == 0 {
@@ -114,7 +114,7 @@ func (x *chaos) near(spec *cluster.JobSpec) {
 	}
 }
 
-// topology sets a fabric that is one mostly.
+// topology sets a fabric that is usually a tree.
 func (x *chaos) topology() command.Command {
 	c := &command.SetTopology{Request: x.request(), Actor: x.actor(), Expect: uint64(x.pick(3))}
 	if x.pick(4) > 0 {
@@ -150,8 +150,8 @@ func TestTopologySurvivesASnapshot(t *testing.T) {
 	}
 }
 
-// BenchmarkNearness submits jobs that ask for a leaf and for an NVLink domain, each
-// unlike any before: 16,000 nodes of 4 GPUs, 8 rails, 18 nodes to a domain.
+// BenchmarkNearness submits jobs that request a leaf and an NVLink domain, each unlike any before:
+// 16,000 nodes of 4 GPUs, 8 rails, 18 nodes to a domain.
 func BenchmarkNearness(b *testing.B) {
 	s := New()
 	s.Apply(1, 1, &command.Init{ClusterID: "bench"})
@@ -180,7 +180,7 @@ func BenchmarkNearness(b *testing.B) {
 	}
 }
 
-// audited is what the audit journal got since it was asked for last.
+// audited prints the entries that the audit journal got since the last call.
 func (x *script) audited() string {
 	var lines []string
 	for _, e := range x.s.effects.Audit {

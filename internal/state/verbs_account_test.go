@@ -104,7 +104,7 @@ func (x *script) accounts() string {
 	return strings.Join(out, "\n")
 }
 
-// usage prints what was used, in billed hours and hours of each resource.
+// usage prints the usage, in billed hours and hours of each resource.
 func (x *script) usage() string {
 	var out []string
 	half := x.s.policy.Scheduling.FairShare.HalfLife

@@ -25,7 +25,8 @@ func (x *script) ofCredits(verb string, w scriptLine) string {
 	return x.showCredits()
 }
 
-// credit is "credit ACTOR ACTION [KEY=VALUE...]"; key is of the request, name of the change.
+// credit is "credit ACTOR ACTION [KEY=VALUE...]"; key is the key of the request, name that of the
+// change.
 func (x *script) credit(w scriptLine) string {
 	actions := map[string]command.CreditAction{
 		"grant": command.GrantCredits, "void": command.VoidBucket, "price": command.SetPrice, "budget": command.SetBudget,
@@ -87,7 +88,7 @@ func (x *script) charging(w scriptLine) string {
 	return x.apply(&command.ApplyPolicy{Actor: actor(w.plain[0]), Policy: p})
 }
 
-// funded prints until when what runs is paid for.
+// funded prints until when the lien of each running job lasts.
 func (x *script) funded() string {
 	var out []string
 	l := x.s.View().Credits()

@@ -9,7 +9,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// pass makes a real pass from nothing over the state as it is and keeps its plan.
+// pass computes a full pass over the present state and keeps its plan.
 func (x *script) pass() string {
 	snap := x.s.View().Snapshot()
 	d := schedule.Decide(snap)
@@ -29,7 +29,7 @@ func (x *script) pass() string {
 	return strings.Join(lines, "\n")
 }
 
-// commit has the plan of the last pass agreed, whatever happened since.
+// commit commits the plan of the last pass, whatever happened since.
 func (x *script) commit() string {
 	plan := x.plan
 	x.plan = cluster.Plan{}

@@ -81,7 +81,7 @@ func (x *script) at(w scriptLine) string {
 	return ""
 }
 
-// request16 is a request id from key=id/payload.
+// request16 returns a request ID from key=id/payload.
 func request16(w scriptLine) command.RequestID {
 	key, payload, _ := strings.Cut(w.keys["key"], "/")
 	var id command.RequestID
@@ -187,8 +187,8 @@ func id(word string) cluster.JobID {
 	return cluster.JobID(n)
 }
 
-// start grants jobs: "1 n1:0,1 n2:0,1" with several separated by "+". What is not
-// said is what the job asks for.
+// start grants jobs: "1 n1:0,1 n2:0,1" with several separated by "+". The rest is what the job
+// requests.
 func (x *script) start(w scriptLine) string {
 	c := &command.CommitPlan{Plan: cluster.Plan{Index: uint64(w.number("plan", int64(x.index)))}}
 	for _, one := range strings.Split(strings.Join(w.plain, " "), "+") {
@@ -216,8 +216,8 @@ func (x *script) start(w scriptLine) string {
 	return x.apply(c)
 }
 
-// memoryFor is the memory that a node gives a job with so many GPUs; that of no node, of one
-// that is not registered.
+// memoryFor returns the memory that a node gives a job with that many GPUs; if no node or an
+// unregistered one is named, that of no node.
 func (s *State) memoryFor(j *cluster.Job, node string, gpus int) cluster.Bytes {
 	n, known := s.nodes.Get(node)
 	if !known {

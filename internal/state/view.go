@@ -11,20 +11,20 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// View is the state at one instant. It never changes; any number of goroutines
-// may use it. What its methods return is shared and must not be changed.
+// View is the state at one instant. It never changes; any number of goroutines may use it. The
+// results of its methods are shared and must not be changed.
 type View struct {
 	tables
 	digest uint64
 }
 
-// Counts is how much the state holds.
+// Counts is the number of records in the state.
 type Counts struct {
 	ByState  [cluster.OutOfMemory + 1]int // active jobs by state
 	Active   int
 	Nodes    int
 	Finished uint64 // jobs that have ended since the cluster began
-	Requests int    // request ids remembered
+	Requests int    // request IDs stored
 	Blobs    int
 	Tokens   int
 }
@@ -47,11 +47,11 @@ func (v *View) Policy() *cluster.Policy { return v.policy }
 // Job finds a job that is active, or has ended and is still in the tail. O(log n).
 func (v *View) Job(id cluster.JobID) (*cluster.Job, bool) { return v.job(id) }
 
-// Resolve lists the jobs that ref means: one job, one element, or all elements of
-// an array that are active or still in the tail. O(elements log n).
+// Resolve lists the jobs that ref names: one job, one element, or all elements of an array that are
+// active or still in the tail. O(elements log n).
 func (v *View) Resolve(ref cluster.JobRef) []cluster.JobID { return v.resolve(ref) }
 
-// Jobs yields the active jobs with ids above after, ascending. O(log n) to the first.
+// Jobs yields the active jobs with IDs above after, ascending. O(log n) to the first.
 func (v *View) Jobs(after cluster.JobID) iter.Seq[*cluster.Job] {
 	return func(yield func(*cluster.Job) bool) {
 		next, stop := iter.Pull2(v.holding.From(after + 1))
@@ -74,8 +74,7 @@ func (v *View) Jobs(after cluster.JobID) iter.Seq[*cluster.Job] {
 	}
 }
 
-// UserJobs yields the active jobs of a user with ids above after, ascending.
-// O(log n) a job.
+// UserJobs yields the active jobs of a user with IDs above after, ascending. O(log n) per job.
 func (v *View) UserJobs(user string, after cluster.JobID) iter.Seq[*cluster.Job] {
 	return func(yield func(*cluster.Job) bool) {
 		for k := range v.users.From(userJob{user, after + 1}) {
@@ -92,7 +91,7 @@ func (v *View) Node(name string) (*cluster.Node, bool) { return v.nodes.Get(name
 // Nodes yields all nodes by name.
 func (v *View) Nodes() iter.Seq[*cluster.Node] { return v.nodes.Values() }
 
-// Use is what is allocated on a node; GPUs has an entry for each of its GPUs. O(log n).
+// Use returns the use of a node; GPUs has an entry for each of its GPUs. O(log n).
 func (v *View) Use(node string) cluster.Use {
 	u, _ := v.uses.Get(node)
 	n, known := v.nodes.Get(node)
@@ -102,7 +101,7 @@ func (v *View) Use(node string) cluster.Use {
 	return u
 }
 
-// OnNode yields the jobs that have an allocation on a node, by id. O(log n) a job.
+// OnNode yields the jobs that have an allocation on a node, by ID. O(log n) per job.
 func (v *View) OnNode(name string) iter.Seq[*cluster.Job] {
 	return func(yield func(*cluster.Job) bool) {
 		for k := range v.onNode.From(nodeJob{name, 0}) {
@@ -113,7 +112,7 @@ func (v *View) OnNode(name string) iter.Seq[*cluster.Job] {
 	}
 }
 
-// Counts counts. O(1).
+// Counts returns the counts. O(1).
 func (v *View) Counts() Counts {
 	return Counts{
 		ByState: v.states, Active: v.live(), Nodes: v.nodes.Len(), Finished: v.finished,
@@ -136,8 +135,8 @@ func (v *View) Tail(afterSeq uint64) iter.Seq[Finished] {
 // FinishedSeq is the sequence number of the newest finished job; 0 for none.
 func (v *View) FinishedSeq() uint64 { return v.finished }
 
-// HasBlob reports whether a blob may be named by a submission without sending its
-// content again. What was true stays so for an hour of log time. O(log n).
+// HasBlob reports whether a submission may name a blob without sending its content again. A result
+// of true holds for an hour of log time. O(log n).
 func (v *View) HasBlob(d cluster.Digest) bool { return v.blobs.Known(d) }
 
 // Blobs yields the digests that a submission may name, ascending.
@@ -149,7 +148,7 @@ func (v *View) Needs(d cluster.Digest) bool { return v.blobs.Needed(d) }
 // Hosts returns the tables of hosts. They must not be changed.
 func (v *View) Hosts() *hosts.Hosts { return &v.hosts }
 
-// Snapshot is what a scheduling pass needs. O(active jobs + nodes).
+// Snapshot returns the input of a scheduling pass. O(active jobs + nodes).
 func (v *View) Snapshot() *cluster.Snapshot {
 	shot := &cluster.Snapshot{
 		Index: v.index, Now: v.now, Policy: v.policy, Switches: v.fabric.switches, Accounts: v.accounts.View(), Prices: v.prices(),
@@ -197,8 +196,7 @@ func (v *View) PartitionNodes(name string) []string {
 	return v.partitions.Partition(name).Nodes()
 }
 
-// Signals lists the signals that were asked for in the job's present attempt, the
-// newest 16.
+// Signals lists the signals that were requested in the job's present attempt, the newest 16.
 func (v *View) Signals(id cluster.JobID) []Signal {
 	list, _ := v.signals.Get(id)
 	return list
@@ -218,34 +216,33 @@ func (v *View) NextDue() cluster.Instant {
 	return min(due, l.NextDue(), v.nextFundingTime())
 }
 
-// NothingNew reports whether applying the report would change nothing, so that it
-// need not be agreed. A report that would be refused has to be proposed. O((tasks
-// of the node) log n).
+// NothingNew reports whether applying the report would change nothing, so that it need not be
+// proposed. A report that would be refused must be proposed. O((tasks of the node) log n).
 func (v *View) NothingNew(r *command.ReportTasks) bool {
 	n := v.reportDiffOf(r)
 	return n.refusal == nil && n.node == nil && len(n.jobs)+len(n.late) == 0
 }
 
-// CheckSupported refuses limits of kinds that only a newer form of the credit journal knows,
-// until every controller writes that form: an older one would compute another state.
+// CheckSupported refuses limits of kinds that only a newer form of the credit journal has, until
+// every controller writes that form: an older one would compute another state.
 func (v *View) CheckSupported(limits []cluster.Limit) *command.Refusal {
 	return v.checkSupported(limits, cluster.LimitKind.Form)
 }
 
-// checkSupported is CheckSupported, where formOf returns the first form that knows a kind of limit.
+// checkSupported is CheckSupported, where formOf returns the first form that has a kind of limit.
 func (v *View) checkSupported(limits []cluster.Limit, formOf func(cluster.LimitKind) uint8) *command.Refusal {
 	for _, l := range limits {
 		if formOf(l.Kind) > v.credits.Writes() {
-			return command.WithHint(command.Refusef(command.Conflict, "%s: not every controller knows this limit yet", l.Kind), "gctl cluster status lists the controllers to update")
+			return command.WithHint(command.Refusef(command.Conflict, "%s: not every controller supports this limit yet", l.Kind), "gctl cluster status lists the controllers to update")
 		}
 	}
 	return nil
 }
 
-// lastRuns is how many of the newest runs of a kind of job count.
+// lastRuns is the number of the newest runs of a kind of job that count.
 const lastRuns = 8
 
-// kind is what jobs have in common that are thought to last as long as each other.
+// kind identifies jobs that are expected to run for similar times.
 type kind struct {
 	user, name  string
 	script      cluster.Digest
@@ -257,10 +254,10 @@ func kindOf(spec *cluster.JobSpec) kind {
 	return kind{spec.Owner.User, spec.Name, spec.Script, q.Nodes, q.TotalGPUs()}
 }
 
-// RunTimes returns how long jobs of a specification usually last: the upper median of the newest
-// eight that completed, of the same user, name, script and size; false if none did. Only the tail
-// of finished jobs counts. The answer is for messages, never for a plan. O(finished jobs of the
-// tail).
+// RunTimes returns the usual run time of jobs of a specification: the upper median of the newest
+// eight that completed, of the same user, name, script and size; false if there are none. Only the
+// tail of finished jobs counts. The result is for messages, never for a plan. O(finished jobs of
+// the tail).
 func (v *View) RunTimes() func(*cluster.JobSpec) (time.Duration, bool) {
 	runs := map[kind][]time.Duration{}
 	for _, j := range v.tail.All() {

@@ -43,7 +43,7 @@ func TestViewLists(t *testing.T) {
 		{"after the last", ids(v.Jobs(8)), nil},
 		{"ada's", ids(v.UserJobs("ada", 0)), []cluster.JobID{3, 8}},
 		{"bob's after 5", ids(v.UserJobs("bob", 5)), []cluster.JobID{6, 7}},
-		{"nobody's", ids(v.UserJobs("ad", 0)), nil},
+		{"no user's", ids(v.UserJobs("ad", 0)), nil},
 		{"on n1", ids(v.OnNode("n1")), []cluster.JobID{5}},
 		{"on n2", ids(v.OnNode("n2")), []cluster.JobID{8}},
 		{"on nothing", ids(v.OnNode("n")), nil},
@@ -64,7 +64,7 @@ func TestViewLists(t *testing.T) {
 	if span := v.Span(8); span != (command.IndexRange{}) {
 		t.Errorf("span of what is no array %+v", span)
 	}
-	for j := range v.Jobs(0) { // whoever stops early must be able to
+	for j := range v.Jobs(0) { // a caller that stops early must be able to
 		if j.ID == 4 {
 			break
 		}
@@ -142,7 +142,7 @@ func TestEffects(t *testing.T) {
 		t.Errorf("changes %+v", e.Changed)
 	}
 	if e := x.s.Effects(); e.Blobs != nil || e.Finished != nil || e.Changed != nil {
-		t.Error("effects are told twice")
+		t.Error("effects are returned twice")
 	}
 	if v := x.s.View(); v != x.s.View() {
 		t.Error("two views of one state")

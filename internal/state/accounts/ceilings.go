@@ -102,7 +102,7 @@ func (d *Draft) checkDelegation(a *cluster.Association, e *command.AccountEdit) 
 	}
 	for _, c := range a.Ceilings {
 		if !slices.ContainsFunc(a.Limits, func(l cluster.Limit) bool { return l.Kind == c.Kind && l.Resource == c.Resource && l.Value <= c.Value }) {
-			return command.WithHint(command.Refusef(command.Denied, "an operator gave %s %s: a coordinator cannot lift that", a.User, c), "ask an operator")
+			return command.WithHint(command.Refusef(command.Denied, "an operator gave %s %s: a coordinator cannot lift it", a.User, c), "ask an operator")
 		}
 	}
 	return nil

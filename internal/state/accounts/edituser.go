@@ -80,7 +80,7 @@ func (d *Draft) putUser(a cluster.Association, old *cluster.Association, e *comm
 func (d *Draft) deleteUser(old *cluster.Association) *command.Refusal {
 	key := old.AssociationKey
 	if !d.operator() && len(old.Ceilings) > 0 && !d.boundElsewhere(old) { // it could be added again without
-		return command.WithHint(command.Refusef(command.Denied, "an operator gave %s %s in account %s: a coordinator cannot take that away", key.User, old.Ceilings[0], placeOf(key)), "ask an operator")
+		return command.WithHint(command.Refusef(command.Denied, "an operator gave %s %s in account %s: a coordinator cannot remove it", key.User, old.Ceilings[0], placeOf(key)), "ask an operator")
 	}
 	if n := d.draft.queued[cluster.ScopeOf(key)]; n > 0 {
 		return command.WithHint(command.Refusef(command.Conflict, "%s has %s in account %s", key.User, words.Count(n, "unfinished job"), placeOf(key)), "wait or cancel them")

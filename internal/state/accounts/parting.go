@@ -92,7 +92,7 @@ func (d *Draft) part(who string, with []string) {
 		with = append(with[:maxParting], "more")
 	}
 	if len(with) > 0 && len(d.Notes) < maxParting {
-		d.Notes = append(d.Notes, "with "+who+" went "+strings.Join(with, ", "))
+		d.Notes = append(d.Notes, "deleted with "+who+": "+strings.Join(with, ", "))
 	}
 }
 

@@ -118,7 +118,7 @@ func (x *Checker) mayUse(spec *cluster.JobSpec) *command.Refusal {
 		case !known:
 			return command.WithHint(command.Refusef(command.InvalidArgument, "there is no licence %q", l.Name), "licences: %s", x.licenceNames())
 		case l.Count > n:
-			return command.WithHint(command.Refusef(command.InvalidArgument, "there are %d licences %s, the job asks for %d", n, l.Name, l.Count), "ask for at most %s:%d with --licenses", l.Name, n)
+			return command.WithHint(command.Refusef(command.InvalidArgument, "there are %d licences %s, the job requests %d", n, l.Name, l.Count), "request at most %s:%d with --licenses", l.Name, n)
 		}
 	}
 	if spec.Reservation == "" {
@@ -149,12 +149,12 @@ func (x *Checker) CheckReservation(spec *cluster.JobSpec) *command.Refusal {
 		return nil
 	}
 	const form = "2006-01-02T15:04:05Z"
-	refusal := command.Refusef(command.InvalidArgument, "the time limit %s, and %s to clear up, are longer than what is left of reservation %q, from %s to %s%s", cluster.FormatLimit(spec.TimeLimit),
+	refusal := command.Refusef(command.InvalidArgument, "the time limit %s plus %s of cleanup exceeds the rest of reservation %q, from %s to %s%s", cluster.FormatLimit(spec.TimeLimit),
 		cluster.FormatElapsed(grace), r.Name, r.Start.Time().UTC().Format(form), r.End.Time().UTC().Format(form), why)
 	if left = left.Truncate(time.Minute); left <= 0 {
 		return command.WithHint(refusal, "leave out --reservation")
 	}
-	return command.WithHint(refusal, "ask for at most --time=%s", cluster.FormatLimit(left))
+	return command.WithHint(refusal, "request at most --time=%s", cluster.FormatLimit(left))
 }
 
 // openFor returns the longest time after an instant in which no maintenance has all nodes of a
@@ -191,7 +191,7 @@ func (x *Checker) openFor(r *cluster.Reservation, from cluster.Instant) (longest
 // limited refuses a job beyond the limits of a partition or of the QOS.
 func limited(spec *cluster.JobSpec, part cluster.Partition, qos cluster.QOS) *command.Refusal {
 	if r := &spec.Request; part.MaxNodes > 0 && r.Nodes > part.MaxNodes {
-		return command.WithHint(command.Refusef(command.InvalidArgument, "partition %q gives a job at most %s, not %d", part.Name, words.Count(part.MaxNodes, "node"), r.Nodes), "ask for at most %d with --nodes", part.MaxNodes)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "partition %q gives a job at most %s, not %d", part.Name, words.Count(part.MaxNodes, "node"), r.Nodes), "request at most %d with --nodes", part.MaxNodes)
 	}
 	return checkTime(spec, part, qos)
 }
@@ -204,7 +204,7 @@ func checkTime(spec *cluster.JobSpec, part cluster.Partition, qos cluster.QOS) *
 	}{{"partition " + part.Name, int64(part.MaxTime)}, {"qos " + qos.Name, int64(qos.MaxTime)}} {
 		if most.time > 0 && (spec.TimeLimit == 0 || int64(spec.TimeLimit) > most.time) {
 			limit := cluster.FormatLimit(cluster.Instant(most.time).Sub(0))
-			return command.WithHint(command.Refusef(command.InvalidArgument, "the time limit %s is above that of %s, %s", cluster.FormatLimit(spec.TimeLimit), most.what, limit), "ask for at most --time=%s", limit)
+			return command.WithHint(command.Refusef(command.InvalidArgument, "the time limit %s is above that of %s, %s", cluster.FormatLimit(spec.TimeLimit), most.what, limit), "request at most --time=%s", limit)
 		}
 	}
 	return nil

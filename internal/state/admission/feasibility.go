@@ -144,7 +144,7 @@ func (x *Checker) suitable(names []string, spec *cluster.JobSpec, partition stri
 	}
 	refusal := command.Refusef(command.InvalidArgument, "no node that the job may use in partition %q is in region %s", partition, strings.Join(spec.Request.Regions, " or "))
 	if len(known) == 0 {
-		return nil, command.WithHint(refusal, "none of them says in which region it is; leave out --region")
+		return nil, command.WithHint(refusal, "none of them reports a region; leave out --region")
 	}
 	slices.Sort(known)
 	return nil, command.WithHint(refusal, "they are in %s", strings.Join(slices.Compact(known), ", "))
@@ -200,17 +200,17 @@ func tooLarge(r *cluster.Request, shapes []shape, where nodeScope) *command.Refu
 	least := leastMemory(r)
 	switch {
 	case !types:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has no GPU of type %s", where, strings.Join(r.GPUTypes, " or ")), "gctl info shows which types there are")
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has no GPU of type %s", where, strings.Join(r.GPUTypes, " or ")), "gctl info lists the types")
 	case r.GPUMemory > largest:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "no %s of %s has %s of memory (the largest has %s)", gpuNoun(r), where, r.GPUMemory, largest), "ask for at most --gpu-mem=%s", largest)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no %s of %s has %s of memory (the largest has %s)", gpuNoun(r), where, r.GPUMemory, largest), "request at most --gpu-mem=%s", largest)
 	case !features:
 		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has the features %s", where, strings.Join(r.Features, ", ")), "gctl show node lists the features of each node")
 	case r.GPUsPerNode > gpus:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, words.Count(r.GPUsPerNode, "GPU"), gpus), "ask for at most %d with --gpus-per-node, or more nodes with --nodes", gpus)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, words.Count(r.GPUsPerNode, "GPU"), gpus), "request at most %d with --gpus-per-node, or more nodes with --nodes", gpus)
 	case r.CPUsPerNode() > cpus:
 		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, words.Count(int64(r.CPUsPerNode()), "CPU"), cpus), "%s", fewerCPUs(r))
 	case least > memory:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s of memory (the largest has %s)", where, least, memory), "ask for less with --mem")
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s of memory (the largest has %s)", where, least, memory), "request less with --mem")
 	}
 	return nil
 }
@@ -219,9 +219,9 @@ func tooLarge(r *cluster.Request, shapes []shape, where nodeScope) *command.Refu
 // nodes, one task cannot.
 func fewerCPUs(r *cluster.Request) string {
 	if r.TasksPerNode > 1 {
-		return "spread the tasks over more nodes with --nodes, or ask for fewer with --cpus-per-task"
+		return "spread the tasks over more nodes with --nodes, or request fewer with --cpus-per-task"
 	}
-	return "ask for fewer with --cpus-per-task"
+	return "request fewer with --cpus-per-task"
 }
 
 // leastMemory returns the least memory that the job takes on a node.
@@ -295,13 +295,13 @@ func checkCapacity(r *cluster.Request, shapes []shape, where nodeScope) *command
 	_, all := capacity(r, shapes, 0)
 	switch {
 	case nodes == 0:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has all that the job asks for at once", where), "ask for less, or look at gctl info")
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has everything that the job requests at once", where), "request less; gctl info shows the nodes")
 	case int64(r.Nodes) > nodes:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has %s large enough, the job asks for %d", where, words.Count(nodes, "node"), r.Nodes), "ask for at most %d with --nodes", nodes)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has %s large enough, the job requests %d", where, words.Count(nodes, "node"), r.Nodes), "request at most %d with --nodes", nodes)
 	case int64(r.GPUs) > gpus && gpus < all:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has at most %s for the job on %s, it asks for %d", where, words.Count(gpus, "GPU"), words.Count(where.most, "node"), r.GPUs), "ask for at most %d with --gpus", gpus)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has at most %s for the job on %s, it requests %d", where, words.Count(gpus, "GPU"), words.Count(where.most, "node"), r.GPUs), "request at most %d with --gpus", gpus)
 	case int64(r.GPUs) > gpus:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "%s can give the job %s, it asks for %d", where, words.Count(gpus, "GPU"), r.GPUs), "ask for at most %d with --gpus", gpus)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s can provide %s for the job, it requests %d", where, words.Count(gpus, "GPU"), r.GPUs), "request at most %d with --gpus", gpus)
 	}
 	return nil
 }

@@ -138,34 +138,34 @@ func (x *Checker) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 			if kind, typed := cluster.GPUTypeOf(b.Resource); typed {
 				of = " GPUs of type " + kind + " and no other"
 			}
-			return command.WithHint(command.Refuse(command.Exhausted, b.Exceeded(-1, asked), ""), "ask for at least %s%s, or choose another qos: gctl show policy has their limits", b.Amount(b.Value), of)
+			return command.WithHint(command.Refuse(command.Exhausted, b.Exceeded(-1, asked), ""), "request at least %s%s, or choose another qos: gctl show policy has their limits", b.Amount(b.Value), of)
 		}
 		if !spec.MayGet(b.Resource, models) {
 			continue
 		}
 		switch b.Kind {
 		case cluster.MaxTRESPerJob, cluster.GrpTRES, cluster.MaxTRESPerUser, cluster.MaxTRESPerAccount:
-			asked, hint = spec.Takes(b.Resource, models), "ask for at most "+b.Amount(b.Value)
+			asked, hint = spec.Takes(b.Resource, models), "request at most "+b.Amount(b.Value)
 			if kind, typed := strings.CutPrefix(b.Resource, "gpu:"); typed && len(spec.Request.GPUTypes) != 1 {
 				hint += " or name GPU types without " + kind
 			}
 		case cluster.MaxTRESPerNode:
-			asked, hint = spec.TakesOnNode(b.Resource, models), "ask for at most "+b.Amount(b.Value)+" on a node"
+			asked, hint = spec.TakesOnNode(b.Resource, models), "request at most "+b.Amount(b.Value)+" on a node"
 			if spec.Request.GPUs > 0 && spec.Request.GPUsPerNode == 0 {
 				hint += ", with --gpus-per-node"
 			}
 		case cluster.MaxWall:
-			asked, hint = seconds(spec.TimeLimit), "ask for at most --time="+b.Amount(b.Value)
+			asked, hint = seconds(spec.TimeLimit), "request at most --time="+b.Amount(b.Value)
 		case cluster.MaxTRESMinsPerJob, cluster.GrpTRESRunMins:
-			asked, hint = b.Minutes(spec, models), "ask for less, or for less time"
+			asked, hint = b.Minutes(spec, models), "request less, or less time"
 		default:
 			continue
 		}
 		switch {
 		case b.Resource == cluster.ResourceMem && spec.Request.MemFrom != cluster.MemoryAsked:
-			hint = "ask for at most " + b.Amount(b.Value) + " with --mem"
+			hint = "request at most " + b.Amount(b.Value) + " with --mem"
 		case spec.Takes(b.Resource, models) > spec.Request.Asked(b.Resource):
-			hint = "with --exclusive it has all CPUs and GPUs of its nodes: leave that out, or ask for fewer nodes"
+			hint = "with --exclusive it gets all CPUs and GPUs of its nodes: leave that out, or request fewer nodes"
 		}
 		if asked > b.Value {
 			where := "gctl account list " + spec.Account

@@ -128,16 +128,16 @@ func checkNVLinkDomain(r *cluster.Request, t *Locality, where nodeScope) *comman
 		beyond = beyond || nodes > 1
 		most = max(most, gpus)
 	}
-	const other = "ask for less, or for --connect=nvlink-node: the GPUs of each node in one domain"
+	const other = "request less, or for --connect=nvlink-node: the GPUs of each node in one domain"
 	switch {
 	case len(t.links) == 0:
-		return command.Refusef(command.InvalidArgument, "no node of %s has GPUs that NVLink joins", where)
+		return command.Refusef(command.InvalidArgument, "no node of %s has GPUs connected by NVLink", where)
 	case r.Nodes > 1 && !beyond:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "no NVLink domain of %s reaches beyond one node, the job asks for %d nodes", where, r.Nodes), other)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no NVLink domain of %s spans more than one node, the job requests %d nodes", where, r.Nodes), other)
 	case int64(r.TotalGPUs()) > most:
 		return command.WithHint(command.Refusef(command.InvalidArgument, "no NVLink domain of %s has %d GPUs for the job (the largest has %d)", where, r.TotalGPUs(), most), other)
 	}
-	return command.WithHint(command.Refusef(command.InvalidArgument, "no NVLink domain of %s has all that the job asks for at once", where), other)
+	return command.WithHint(command.Refusef(command.InvalidArgument, "no NVLink domain of %s has everything that the job requests at once", where), other)
 }
 
 // unlinkedNodes refuses a job if too few nodes have their GPUs in one domain.
@@ -153,9 +153,9 @@ func unlinkedNodes(r *cluster.Request, t *Locality, where nodeScope) *command.Re
 	nodes, gpus := capacity(&each, t.nodes, where.most)
 	switch {
 	case each.GPUsPerNode > most:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %d GPUs in one NVLink domain (the most are %d)", where, each.GPUsPerNode, most), "ask for at most %d on each node, or leave out --connect", most)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %d GPUs in one NVLink domain (the most are %d)", where, each.GPUsPerNode, most), "request at most %d on each node, or leave out --connect", most)
 	case nodes < int64(max(r.Nodes, 1)) || gpus < int64(r.TotalGPUs()):
-		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has %d nodes large enough with their GPUs in one NVLink domain, too few for the job", where, nodes), "ask for fewer, or leave out --connect")
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has %d nodes large enough with their GPUs in one NVLink domain, too few for the job", where, nodes), "request fewer, or leave out --connect")
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func spread(r *cluster.Request, t *Locality, most int64, where nodeScope) *comma
 	if most > 1 {
 		under = words.Count(most, "leaf switch", "leaf switches")
 	}
-	const advice = "ask for less, or name a time after which it may start without, such as --switches=1@30"
+	const advice = "request less, or set a time after which it may start anyway, such as --switches=1@30"
 	if r.Nodes > 0 && n < int64(r.Nodes) {
 		return command.WithHint(command.Refusef(command.InvalidArgument, "%s under %s of %s are large enough, the job asks for %d", words.Count(n, "node"), under, where, r.Nodes), advice)
 	}

@@ -87,7 +87,7 @@ func (x *Hosts) RotateCA(now cluster.Instant, c *command.RotateCA) (refusal *com
 		refusal = x.checkBegin(c)
 		next = Rotation{Phase: RotationRenewing, Old: slices.Clone(c.Old), New: slices.Clone(c.New), Started: now, By: c.Actor.Identity.User}
 	case command.CancelRotation:
-		refusal = x.checkPhase(RotationRenewing, "no rotation can be cancelled", "a rotation can be cancelled until it is finished: gctl cert list shows how far it is")
+		refusal = x.checkPhase(RotationRenewing, "no rotation can be cancelled", "a rotation can be cancelled until it is finished: gctl cert list shows its progress")
 		next.Old, next.New = next.New, next.Old
 	case command.FinishRotation:
 		refusal = x.checkFinish(now, c.Force)
@@ -117,7 +117,7 @@ func (x *Hosts) checkPhase(want RotationPhase, problem, hint string) *command.Re
 func (x *Hosts) checkBegin(c *command.RotateCA) *command.Refusal {
 	switch {
 	case x.rotation.Underway():
-		return command.WithHint(command.Refusef(command.Conflict, "a rotation of the CA is under way since %s", x.rotation.Started.Time().UTC().Format("2006-01-02 15:04 UTC")),
+		return command.WithHint(command.Refusef(command.Conflict, "a rotation of the CA is in progress since %s", x.rotation.Started.Time().UTC().Format("2006-01-02 15:04 UTC")),
 			"gctl cert list shows which hosts it waits for")
 	case len(c.Old) == 0 || len(c.New) == 0 || max(len(c.Old), len(c.New)) > maxAuthority || bytes.Equal(c.Old, c.New):
 		return command.Refuse(command.InvalidArgument, "a rotation needs the certificates of the old and the new CA", "")
