@@ -200,7 +200,7 @@ func (s *settings) snapshot(ctx context.Context, cfg config.Controller, log *slo
 }
 
 // errNoBackup is returned by restore without -i.
-var errNoBackup = errors.New("which backup? name its file with -i")
+var errNoBackup = errors.New("no backup given: name its file with -i")
 
 func (s *settings) restore(ctx context.Context, cfg config.Controller, log *slog.Logger) error {
 	if s.input == "" {
@@ -212,14 +212,15 @@ func (s *settings) restore(ctx context.Context, cfg config.Controller, log *slog
 	}
 	defer file.Close()
 	info, err := Restore(ctx, cfg, log, file)
-	if err == nil {
-		log.Info("restored", "cluster", info.ClusterID, "index", info.Index, "from", info.Taken.Format(time.RFC3339))
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", s.input, err)
 	}
-	return err
+	log.Info("restored", "cluster", info.ClusterID, "index", info.Index, "from", info.Taken.Format(time.RFC3339))
+	return nil
 }
 
 // errNotSure is returned by recover without --yes.
-var errNotSure = errors.New("this makes the controller the only member of the cluster: what the others had agreed and this one had not heard of is lost, and the others must never be started again with their data; repeat it with --yes to do it")
+var errNotSure = errors.New("recover makes this controller the only member of the cluster; entries that only other controllers hold are lost, and those must never be started again with their data; run it again with --yes")
 
 func (s *settings) recover(cfg config.Controller, log *slog.Logger, stdout io.Writer) error {
 	if !s.yes {

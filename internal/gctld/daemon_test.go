@@ -203,7 +203,7 @@ func TestBackupAndRecoveryOfAStoppedController(t *testing.T) {
 	}
 	for range 2 { // it changes nothing
 		code, out, err := command(t, "recover", "--config", config)
-		if code != exitFailed || !strings.Contains(err, "repeat it with --yes") || !strings.Contains(out, "of term 3: the snapshot up to entry ") || !strings.Contains(out, "as the only member\n") {
+		if code != exitFailed || !strings.Contains(err, "run it again with --yes") || !strings.Contains(out, "of term 3: the snapshot up to entry ") || !strings.Contains(out, "as the only member\n") {
 			t.Fatal(code, out, err)
 		}
 	}
@@ -248,6 +248,10 @@ func TestRestore(t *testing.T) {
 	newer := slices.Clone(whole)
 	newer[4]++
 	refused(damaged(".newer", newer), "update it first")
+	earlier := slices.Clone(whole)
+	earlier[4] = 1 // development versions stored the form alone
+	refused(damaged(".earlier", earlier), "restore "+file+".earlier: ")
+	refused(file+".earlier", "written by an earlier development version")
 	refused(path, "no backup header")
 	refused("/nonexistent", "no such file")
 	refused(damaged(".foreign", ofAnotherCluster(whole)), "the backup is of another cluster")

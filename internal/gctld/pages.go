@@ -82,7 +82,7 @@ func (d *Daemon) stateMetrics(m page) {
 	m.add("greylag_nodes", "gauge", "Nodes, by state.", nodes...)
 	m.add("greylag_gpus", "gauge", "GPUs of all nodes.", sample{"", float64(gpus)})
 	m.add("greylag_gpus_allocated", "gauge", "GPUs that jobs have.", sample{"", float64(used)})
-	m.add("greylag_requests_remembered", "gauge", "Request ids whose answers are remembered.", sample{"", float64(counts.Requests)})
+	m.add("greylag_requests_remembered", "gauge", "Request IDs whose answers are stored.", sample{"", float64(counts.Requests)})
 }
 
 func (d *Daemon) loopMetrics(m page) {

@@ -52,7 +52,7 @@ func commandRows(all []option) []option {
 			set: func(o *Options, v string, _ time.Time) error { o.Wrap = v; return nil }},
 		{Option: getopt.Option{Long: "wait", Short: 'W', Help: "wait for the job's end and exit as it did"},
 			set: turn(func(o *Options) { o.Wait = true })},
-		{Option: getopt.Option{Long: "parsable", Help: "print the id alone"},
+		{Option: getopt.Option{Long: "parsable", Help: "print the ID alone"},
 			set: turn(func(o *Options) { o.Parsable = true })},
 		{Option: getopt.Option{Long: "json", Help: "print JSON"}, onlyTyped: true,
 			set: turn(func(o *Options) { o.JSON = true })},

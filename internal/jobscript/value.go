@@ -182,7 +182,7 @@ func ParseDepends(word string) ([]cluster.Dependency, error) {
 			}
 			ref, err := cluster.ParseJobRef(bare)
 			if err != nil {
-				return nil, advise(fmt.Sprintf("not a job id: %q", id), advice)
+				return nil, advise(fmt.Sprintf("not a job ID: %q", id), advice)
 			}
 			delay, err := parseMinutes(minutes)
 			if late && err != nil {

@@ -90,7 +90,7 @@ func ValidClusterID(id string) error {
 		bad = bad || !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-')
 	}
 	if bad {
-		return fmt.Errorf("%w: cluster id %q must be 1 to %d lower-case letters, digits and inner dashes", ErrBadPeer, id, maxClusterID)
+		return fmt.Errorf("%w: cluster ID %q must be 1 to %d lower-case letters, digits and inner dashes", ErrBadPeer, id, maxClusterID)
 	}
 	return nil
 }

@@ -127,7 +127,7 @@ func (c Config) check() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if c.ClusterID == "" || len(c.ClusterID) > maxName {
-		fault("cluster id %q must have 1 to %d bytes", c.ClusterID, maxName)
+		fault("cluster ID %q must have 1 to %d bytes", c.ClusterID, maxName)
 	}
 	if err := checkAddr(c.Addr); err != nil {
 		faults = append(faults, err)
@@ -155,11 +155,11 @@ func (c Config) check() error {
 // checkID keeps IDs printable and free of the two separators of a target (mux.go).
 func checkID(id string) error {
 	if id == "" || len(id) > maxName {
-		return fmt.Errorf("member id %q must have 1 to %d bytes", id, maxName)
+		return fmt.Errorf("member ID %q must have 1 to %d bytes", id, maxName)
 	}
 	for _, r := range id {
 		if r <= ' ' || r > '~' || r == '@' || r == '#' {
-			return fmt.Errorf("member id %q: character %q is not allowed", id, r)
+			return fmt.Errorf("member ID %q: character %q is not allowed", id, r)
 		}
 	}
 	return nil

@@ -30,7 +30,7 @@ var (
 	// ErrRemoved is Err after this member was removed from the cluster.
 	ErrRemoved = errors.New("raftlog: this member was removed from the cluster")
 	// ErrRetired is returned for a member id that was removed and is refused permanently.
-	ErrRetired = errors.New("raftlog: the member was removed, and a removed id is refused permanently")
+	ErrRetired = errors.New("raftlog: the member was removed, and a removed ID is refused permanently")
 )
 
 // AddressError refuses a new member whose address another member has.

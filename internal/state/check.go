@@ -95,7 +95,7 @@ func (x *checking) job(id cluster.JobID, j *cluster.Job) {
 	_, ended := x.ended.Get(id)
 	switch {
 	case id != j.ID || id == 0 || id >= x.jobTables.next || ended || x.pending.Has(id) && x.holding.Has(id):
-		x.fault("job %d has id %d, next is %d, ended %v", id, j.ID, x.jobTables.next, ended)
+		x.fault("job %d has ID %d, next is %d, ended %v", id, j.ID, x.jobTables.next, ended)
 	case !x.users.Has(userJob{j.Spec.Owner.User, id}):
 		x.fault("job %d is not listed for its user", id)
 	case j.Version > x.index || j.Version == 0:

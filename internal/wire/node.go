@@ -29,7 +29,7 @@ func ReadRegistration(p *greylagv1.RegisterNodeRequest, name, address string) (*
 	}
 	switch {
 	case p.GetBootId() == "" || len(p.GetBootId()) > maxText:
-		return nil, refuse("the node names no boot id, or too long a one")
+		return nil, refuse("the boot ID of the node is empty or too long")
 	case p.GetCpus() < 1 || p.GetCpus() > 1<<16:
 		return nil, refuse("the node has %d CPUs: want 1 to %d", p.GetCpus(), 1<<16)
 	case p.GetMemory() < 0 || p.GetMemory() > 1<<50:

@@ -253,7 +253,7 @@ func writeDependencies(list []cluster.Dependency) []*greylagv1.Dependency {
 func ReadRef(word string) (cluster.JobRef, error) {
 	ref, err := cluster.ParseJobRef(word)
 	if errors.Is(err, cluster.ErrBadJobID) {
-		return ref, refuse("%.60q is not a job id: want 123 or 123_4", word)
+		return ref, refuse("%.60q is not a job ID: want 123 or 123_4", word)
 	}
 	return ref, err
 }

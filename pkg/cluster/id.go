@@ -24,8 +24,8 @@ type JobRef struct {
 	Index int32 // NoIndex unless one element is meant
 }
 
-// ErrBadJobID is returned for a word that is not a job id.
-var ErrBadJobID = errors.New("not a job id")
+// ErrBadJobID is returned for a word that is not a job ID.
+var ErrBadJobID = errors.New("not a job ID")
 
 // ParseJobRef reads "123" or "123_4".
 func ParseJobRef(word string) (JobRef, error) {

@@ -97,7 +97,7 @@ func (s *JobSpec) checkDependencies(fault func(string, ...any)) {
 		if d.Kind < After || d.Kind > Singleton {
 			fault("unknown kind of dependency")
 		} else if (d.Kind == Singleton) != (d.Job.ID == 0) {
-			fault("dependency %s %s: want a job id, and none for singleton", d.Kind, d.Job)
+			fault("dependency %s %s: want a job ID, and none for singleton", d.Kind, d.Job)
 		} else if d.Delay < 0 || d.Delay > maxLimit || d.Delay%time.Minute != 0 {
 			fault("dependency %s:%s: a delay of %s: want whole minutes, at most %s", d.Kind, d.Job, d.Delay, FormatLimit(maxLimit))
 		} else if d.Delay > 0 && d.Kind != After {

@@ -159,7 +159,7 @@ func (o *acctOptions) flags(f *pflag.FlagSet) {
 	f.StringVarP(&o.end, "endtime", "E", "", "until that `TIME` [now]")
 	f.StringVarP(&o.format, "format", "o", "", "these `FIELDS`: JobID,State%20,Elapsed")
 	f.BoolVarP(&o.long, "long", "l", false, "many fields")
-	f.BoolVarP(&o.brief, "brief", "b", false, "id, state and exit code only")
+	f.BoolVarP(&o.brief, "brief", "b", false, "ID, state and exit code only")
 	f.BoolVarP(&o.helpFormat, "helpformat", "e", false, "list the fields")
 	f.BoolVarP(&o.parsable, "parsable", "p", false, "fields with | after each")
 	f.BoolVarP(&o.parsable2, "parsable2", "P", false, "fields with | between them")

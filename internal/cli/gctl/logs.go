@@ -20,7 +20,7 @@ import (
 // stream prints a job's output. If it is followed and has not begun, stream waits for it.
 func (t commands) stream(ctx context.Context, c ui.Cluster, request *greylagv1.StreamLogsRequest) error {
 	if _, err := cluster.ParseJobRef(request.Job); err != nil || request.Rank < 0 {
-		return &ui.UsageError{Problem: fmt.Sprintf("not a job id, or a negative rank: %q", request.Job), Advice: "write gctl logs 123, or 123_4 for an element of an array"}
+		return &ui.UsageError{Problem: fmt.Sprintf("not a job ID, or a negative rank: %q", request.Job), Advice: "write gctl logs 123, or 123_4 for an element of an array"}
 	}
 	if err := t.tellElement(ctx, c, request.Job); err != nil {
 		return err

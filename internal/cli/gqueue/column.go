@@ -146,7 +146,7 @@ func identityFields() []field {
 	return []field{
 		{'i', "JOBID", "id", func(dst []byte, _ view, r *row) []byte { return appendRef(dst, r) }},
 		{'A', "JOBID", "numeric ID", number(func(j *greylagv1.Job) int64 { return int64(j.Id) })},
-		{'F', "ARRAY_JOB_ID", "id of the array", number(func(j *greylagv1.Job) int64 {
+		{'F', "ARRAY_JOB_ID", "ID of the array", number(func(j *greylagv1.Job) int64 {
 			if j.ArrayId == 0 {
 				return int64(j.Id)
 			}

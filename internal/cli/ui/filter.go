@@ -106,7 +106,7 @@ const mostRefs = 100_000
 // AppendRefs reads job IDs: "123", "123_4", "123_[2-5,9]", joined by commas.
 func AppendRefs(refs []string, value string) ([]string, error) {
 	bad := func(word string) error {
-		return &UsageError{fmt.Sprintf("not a job id: %q", word), "write 123, an element such as 123_4, or several: 123_[2-5]"}
+		return &UsageError{fmt.Sprintf("not a job ID: %q", word), "write 123, an element such as 123_4, or several: 123_[2-5]"}
 	}
 	words, err := ids(value)
 	if err != nil || len(words) == 0 {
