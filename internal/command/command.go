@@ -184,6 +184,11 @@ type TaskReport struct {
 	Granted uint64        // log index that granted the attempt: see cluster.Job; 0 where the node has no record of it
 }
 
+// OfGrant reports whether the task belongs to the attempt that a log entry granted. After a restore
+// from a backup the same job and attempt can be granted a second time; log indexes are never used
+// twice.
+func (r *TaskReport) OfGrant(granted uint64) bool { return r.Granted == granted || r.Granted == 0 }
+
 // SetLiveness records which nodes the leader hears.
 type SetLiveness struct {
 	Nodes []NodeLiveness

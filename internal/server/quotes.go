@@ -11,13 +11,14 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/state/credits"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // inAll says of an array that what there is does not pay for what its elements come to together,
 // since its refusal is of the first of them that is too much; "" of other jobs.
-func inAll(q *state.Quoted, subs []command.Submission) string {
+func inAll(q *credits.Quote, subs []command.Submission) string {
 	if q.Refused == nil || q.Claim == nil || len(subs) != 1 || len(subs[0].Array) == 0 || q.Amount <= q.Usable {
 		return ""
 	}
@@ -25,12 +26,12 @@ func inAll(q *state.Quoted, subs []command.Submission) string {
 }
 
 // quoted is what jobs would set aside. One is made at a time.
-func (s *Server) quoted(ctx context.Context, v *state.View, c *call.Caller, subs []command.Submission) (state.Quoted, error) {
+func (s *Server) quoted(ctx context.Context, v *state.View, c *call.Caller, subs []command.Submission) (credits.Quote, error) {
 	select {
 	case s.explaining <- struct{}{}:
 		defer func() { <-s.explaining }()
 	case <-ctx.Done():
-		return state.Quoted{}, ctx.Err()
+		return credits.Quote{}, ctx.Err()
 	}
 	return v.Quote(c.User.Identity, subs), nil
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state/accounts"
 	"github.com/greylag/greylag/internal/state/admission"
+	"github.com/greylag/greylag/internal/state/credits"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -20,7 +21,7 @@ func (s *State) editAccounts(c *command.EditAccounts) command.Result {
 	case c.Expect != 0 && c.Expect != s.accounts.Version():
 		return s.remember(c.Request, command.Refuse(command.Conflict, "the accounts changed meanwhile", "check them and try again: gctl account list"))
 	}
-	with := accounts.Edit{Actor: c.Actor, Policy: s.policy, Ledger: s.credits, BillsChange: amendable}
+	with := accounts.Edit{Actor: c.Actor, Policy: s.policy, Ledger: s.credits.Ledger(), BillsChange: credits.Amendable}
 	d, refusal := s.accounts.Draft(c.Edits, with, s.hasher)
 	if refusal != nil {
 		return s.remember(c.Request, refusal)
@@ -36,28 +37,9 @@ func (s *State) adopt(d *accounts.Draft) {
 		s.accounts.Recount(s.allActive)
 		s.accounts.Recharge(s.now, s.holding.Get)
 	}
-	s.moveCredits(d.Touched)
-	for _, id := range d.Left {
-		s.endBudget(id)
-	}
-	s.retryAll = true
+	s.credits.FollowAccounts(s.env(), d.Touched, d.Left)
 	s.specs.clear()
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
-}
-
-// endBudget removes the budget of a payer.
-func (s *State) endBudget(id accounting.PayerID) {
-	var chain accounting.PayerPath
-	for at := id; at != ""; at = s.credits.Payer(at).Parent {
-		chain = append(chain, at)
-	}
-	if s.credits.Payer(id).Budget == (accounting.Budget{}) {
-		return
-	}
-	if _, err := s.credits.SetBudget(s.logStamp(), chain, accounting.Budget{}); err != nil {
-		s.fault("account %s: end its budget: %w", id, err)
-	}
-	s.keepSoft(id)
 }
 
 // meter updates counts and usage for a job that changes from old to j. old is nil for a new job.
@@ -101,6 +83,12 @@ func (v *View) Coordinates(user, account string) bool { return v.accounts.Coordi
 // ancestors. With user "" it begins with the account. O(depth).
 func (v *View) ChainOf(account, user string) accounting.PayerPath {
 	return v.accounts.Chain(account, user)
+}
+
+// Deleted reports whether an account of the ledger, or a user in one, was deleted.
+func (v *View) Deleted(id accounting.PayerID) bool {
+	account, user := accounts.PayerOf(id)
+	return v.accounts.Len() > 0 && (!v.accounts.Has(account) || user != "" && !v.accounts.Member(account, user))
 }
 
 // admission returns the checker of submissions for the present policy, accounts and nodes.

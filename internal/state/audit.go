@@ -106,7 +106,7 @@ func (s *State) restored(c *command.Restored) command.Result {
 		if s.finished == 0 || h.FirstJob == 1 { // nothing is missing
 			h.FirstJob, h.JobsSince = 0, 0
 		}
-		h.Credits, h.CreditsHead = s.credits.Head()
+		h.Credits, h.CreditsHead = s.credits.Ledger().Head()
 		h.Audit, h.AuditHead = s.audited.seq, s.audited.head
 	}
 	s.history = h

@@ -26,13 +26,15 @@ func (s *State) Check() error {
 	x.checkNodes()
 	x.checkFleet(x.fault)
 	x.kept()
-	x.checkCredits()
 	x.requests.check(x.fault)
 	x.faults = append(x.faults, x.accounts.Check(x.now, x.allActive)...)
+	if s.policy.Credits.On {
+		s.rebuildPartitionIndex()
+	}
+	x.faults = append(x.faults, x.credits.Check(x.env(), x.allActive)...)
 	x.faults = append(x.faults, x.State.blobs.Check(x.blobs)...)
 	x.faults = append(x.faults, x.hosts.Check()...)
-	x.faults = append(x.faults, x.State.arrays.Check(), x.signals.Check(), x.nodes.Check(), x.fleet.levels.Check(), x.requests.Check(),
-		x.unproven.Check(), x.waits.Check(), x.roundRobins.Check())
+	x.faults = append(x.faults, x.State.arrays.Check(), x.signals.Check(), x.nodes.Check(), x.fleet.levels.Check(), x.requests.Check())
 	if d := s.jobsDigest(); d != s.jobTables.digest {
 		x.fault("the digest of jobs is %016x, recomputed %016x", s.jobTables.digest, d)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/credits"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -54,11 +55,11 @@ func (x *chaos) meter() command.Command {
 
 // late reports tasks that ended while the node was disconnected.
 func (x *chaos) late(node string) (tasks []command.TaskReport) {
-	for id, u := range x.s.View().unproven.All() {
-		if x.pick(3) > 0 || !slices.Contains(u.nodes, node) && x.pick(5) > 0 {
+	for id, u := range x.s.View().credits.ProvisionalBills() {
+		if x.pick(3) > 0 || !slices.Contains(u.Nodes, node) && x.pick(5) > 0 {
 			continue
 		}
-		t := command.TaskReport{Job: id.Job, Attempt: id.Attempt, Granted: u.granted, Ran: time.Duration(x.pick(4000)-1000) * time.Millisecond}
+		t := command.TaskReport{Job: id.Job, Attempt: id.Attempt, Granted: u.Granted, Ran: time.Duration(x.pick(4000)-1000) * time.Millisecond}
 		t.Task.Phase = cluster.TaskPhase(1 + x.pick(3))
 		if x.pick(2) == 0 {
 			t.Task.Started, t.Task.Ended = x.s.now, x.s.now.Add(t.Ran*2)
@@ -95,7 +96,7 @@ type lateBills struct{ proven, overdue int }
 // and for no longer than the log shows for the attempt.
 func (b *lateBills) step(t *testing.T, before, after *View) {
 	t.Helper()
-	for id, u := range before.unproven.All() {
+	for id, u := range before.credits.ProvisionalBills() {
 		was, _ := before.Credits().Lien(id)
 		is, _ := after.Credits().Lien(id)
 		if is.State == accounting.Provisional {
@@ -103,14 +104,14 @@ func (b *lateBills) step(t *testing.T, before, after *View) {
 		}
 		whole := was
 		whole.Segments = slices.Clone(was.Segments)
-		whole.Segments[0].Base, whole.Segments[0].Count = 0, accounting.Millis(was.Segments[0].GPUs, u.ran)
+		whole.Segments[0].Base, whole.Segments[0].Count = 0, accounting.Millis(was.Segments[0].GPUs, u.Ran)
 		most := whole.Due()
 		switch {
-		case is.State != accounting.Settled || after.unproven.Has(id) || is.Due() < was.Due() || is.Due() > max(most, was.Due()):
+		case is.State != accounting.Settled || is.Due() < was.Due() || is.Due() > max(most, was.Due()):
 			t.Fatalf("lien %s came to %s and to %s then, at most %s: %s", id, was.Due(), is.Due(), most, is.State)
 		case !is.Unproven:
 			b.proven++
-		case after.Now().Sub(was.Ended) <= amendable || is.Due() != was.Due():
+		case after.Now().Sub(was.Ended) <= credits.Amendable || is.Due() != was.Due():
 			t.Fatalf("lien %s of %s was closed at %s", id, was.Ended.Time(), after.Now().Time())
 		default:
 			b.overdue++
@@ -150,7 +151,7 @@ func TestJournalOfChaos(t *testing.T) {
 		for i := range uint64(600) {
 			now = now.Add(time.Duration(x.pick(9000)) * time.Millisecond)
 			if x.pick(300) == 0 {
-				now = now.Add(amendable)
+				now = now.Add(credits.Amendable)
 			}
 			before, c := s.View(), x.nextPaid(int(i), paid)
 			s.Apply(s.index+1, now, c)

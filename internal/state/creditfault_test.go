@@ -76,7 +76,7 @@ func (x *script) refunded(t *testing.T, seed uint64, prices []accounting.Credits
 	for _, c := range prices {
 		sum += c
 	}
-	n, _ := x.s.credits.Lien(accounting.LienID{Job: 1, Attempt: 1})
+	n, _ := x.s.credits.Ledger().Lien(accounting.LienID{Job: 1, Attempt: 1})
 	if back := n.Due() - n.Paid(); back != sum || n.Holds() != 0 {
 		t.Fatalf("seed %d: %s refunded, want %s of %s", seed, back, sum, n.Due())
 	}
@@ -106,11 +106,12 @@ func TestKeysOfAnyRequest(t *testing.T) {
 	}
 	apply(&command.Init{ClusterID: "test"})
 	apply(&command.EditAccounts{Actor: command.Actor{Role: command.RoleAdmin}, Edits: []command.AccountEdit{{Action: command.PutAccount, Account: "ml"}}})
-	if grant(1) || !grant(1) || !grant(2) || !s.credits.Knows("grant:x") {
+	if grant(1) || !grant(1) || !grant(2) || !s.credits.Ledger().Knows("grant:x") {
 		t.Error("a key is not known again")
 	}
-	if c := (&command.ChangeCredits{Action: command.GrantCredits, Key: "x"}); s.stampOf(c).Key != "grant:x" {
-		t.Error("a name without a request is not known")
+	without := &command.ChangeCredits{Actor: command.Actor{Role: command.RoleAdmin}, Action: command.GrantCredits, Account: "ml", Class: accounting.Purchase, Amount: accounting.One, Key: "x"}
+	if r, is := apply(without).(*command.Refusal); !is || r.Code != command.Mismatch {
+		t.Errorf("a name without a request is not known: %+v", r)
 	}
 }
 
@@ -123,7 +124,7 @@ func TestKeysOfLongNames(t *testing.T) {
 		x.run(line)
 	}
 	budget := func(who string) string {
-		c := &command.ChangeCredits{Actor: actor(long + who), Action: command.SetBudget, Account: "ml", Amount: accounting.One, Key: strings.Repeat("k", maxCreditKey)}
+		c := &command.ChangeCredits{Actor: actor(long + who), Action: command.SetBudget, Account: "ml", Amount: accounting.One, Key: strings.Repeat("k", 128)}
 		c.Request = command.RequestID{Key: [16]byte{who[0]}, Payload: [16]byte{9}}
 		return x.apply(c)
 	}

@@ -75,13 +75,7 @@ func (s *State) Digest() uint64 {
 	d := table.Hash(s.hasher, table.Meta, &m, metaFields) ^ s.policyHash ^ s.fabricHash
 	d ^= s.jobTables.digest ^ s.arrays.Digest() ^ s.signals.Digest() ^ s.nodes.Digest() ^ s.fleet.levels.Digest()
 	d ^= s.requests.Digest() ^ s.blobs.Digest() ^ s.hosts.Digest()
-	d ^= s.accounts.Digest()
-	d ^= s.unproven.Digest() ^ s.waits.Digest() ^ s.roundRobins.Digest()
-	if s.hasher != nil {
-		sum := s.credits.Digest()
-		codec.Uint(s.hasher.Begin(table.Credits), &sum)
-		d ^= s.hasher.Sum()
-	}
+	d ^= s.accounts.Digest() ^ s.credits.Digest(s.hasher)
 	if s.history != (History{}) {
 		d ^= table.Hash(s.hasher, table.History, &s.history, historyFields)
 	}

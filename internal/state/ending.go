@@ -121,7 +121,7 @@ func (s *State) settle(j *cluster.Job) {
 	if j.State != cluster.Completing || minPhase(j.Tasks) < cluster.TaskClean {
 		return
 	}
-	s.bill(j)
+	j.Charged += int64(s.credits.Bill(s.env(), j))
 	switch by := j.Canceller; {
 	case j.Returns && by != "":
 		s.requeue(j)

@@ -185,8 +185,7 @@ func (s *State) put(old, j *cluster.Job) {
 		j.Promise = nil
 	}
 	s.meter(old, j)
-	s.keepUnfunded(old, j)
-	s.keepNarrow(old, j)
+	s.credits.Follow(s.env(), old, j)
 	held := old != nil && old.State.Holds()
 	if held && !j.State.Holds() {
 		s.allocate(old, -1)

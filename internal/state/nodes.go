@@ -192,7 +192,8 @@ func (s *State) putNode(n *cluster.Node) {
 	s.nodes.Set(n.Name, n)
 	s.nodeChanged(n.Name, before)
 	if !known || admission.Relevant(old, n) {
-		s.partitions, s.retryAll = nil, true
+		s.partitions = nil
+		s.credits.RetryAll()
 	}
 }
 
@@ -303,7 +304,8 @@ func (s *State) updateNode(name string, c *command.UpdateNodes) bool {
 		before := s.partsOf(name)
 		s.nodes.Delete(name)
 		s.nodeChanged(name, before)
-		s.partitions, s.retryAll = nil, true
+		s.partitions = nil
+		s.credits.RetryAll()
 		return true
 	}
 	s.putNode(&n)

@@ -67,7 +67,7 @@ func (s *State) start(p *cluster.PlannedStart) {
 	j.Started, j.Granted, j.Planned = s.now, s.index, 0
 	j.Reason, j.Detail = cluster.ReasonNone, ""
 	s.recordPromise(&j)
-	s.startBilling(&j)
+	s.credits.StartBilling(s.env(), &j, s.granted)
 	s.put(old, &j)
 }
 
@@ -119,7 +119,7 @@ func (s *State) stale(p *cluster.PlannedStart, plan *cluster.Plan) string {
 		return why
 	}
 	filter := cluster.NewNodeFilter(&j.Spec.Request)
-	filter.Price = s.priceOf
+	filter.Price = func(kind string) int64 { return s.credits.Price(kind, s.now) }
 	seen := make(map[string]none, len(p.Placement.Nodes))
 	for i := range p.Placement.Nodes {
 		a := &p.Placement.Nodes[i]
@@ -178,7 +178,7 @@ func (s *State) wrongIn(j *cluster.Job, p *cluster.Placement, name string) (why 
 	if why := wrongSize(j, p, part); why != "" {
 		return why, true
 	}
-	if !s.paidIn(j, name) {
+	if !s.credits.PaidIn(s.policy, j, name) {
 		return "the job's lien does not cover the partition", true
 	}
 	for i := range p.Nodes {

@@ -81,7 +81,8 @@ func (s *State) setPolicy(p *cluster.Policy) {
 	s.policy = p
 	s.accounts.SetHalfLife(s.now, p.Scheduling.FairShare.HalfLife)
 	s.policyHash = s.hashPolicy()
-	s.partitions, s.retryAll = nil, true
-	s.narrowAll()
+	s.partitions = nil
+	s.credits.RetryAll()
+	s.credits.NarrowAll(p, s.pending.All())
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
 }

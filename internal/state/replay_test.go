@@ -217,7 +217,7 @@ func (*failing) Read([]byte) (int, error) { return 0, errDisk }
 
 // bodyDigest returns the digest without what changes with every command, and without the ledger.
 func bodyDigest(s *State) uint64 {
-	m, sum := s.metaOf(), s.credits.Digest()
+	m, sum := s.metaOf(), s.credits.Ledger().Digest()
 	codec.Uint(s.hasher.Begin(table.Credits), &sum)
 	return s.hasher.Sum() ^ s.Digest() ^ table.Hash(s.hasher, table.Meta, &m, metaFields)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/credits"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -24,7 +25,7 @@ type reportDiff struct {
 	refusal *command.Refusal
 	node    *cluster.Node  // nil without a change
 	jobs    []*cluster.Job // with their tasks as reported, not yet advanced
-	late    []lateReport
+	late    []credits.LateReport
 }
 
 // report applies a node's report of its tasks. Phases only grow, so a late or repeated report
@@ -43,7 +44,7 @@ func (s *State) report(c *command.ReportTasks) command.Result {
 		s.put(old, j)
 	}
 	for _, late := range n.late {
-		s.applyLateReport(late)
+		s.credits.ApplyLateReport(s.now, late)
 	}
 	return &command.Done{Version: s.index}
 }
@@ -69,7 +70,7 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 		r := &c.Tasks[i]
 		j, found := t.holding.Get(r.Job)
 		rank := -1
-		if found && j.Attempt == r.Attempt && sameGrant(r.Granted, j.Granted) {
+		if found && j.Attempt == r.Attempt && r.OfGrant(j.Granted) {
 			rank = rankOf(j, c.Node)
 		}
 		if _, duplicate := seen[r.Job]; duplicate && rank >= 0 {
@@ -79,7 +80,7 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 			if r.Task.Phase < cluster.TaskClean {
 				leftovers++
 			}
-			if late, is := t.lateOf(c.Node, r); is {
+			if late, is := t.credits.LateReportOf(c.Node, r); is {
 				result.late = append(result.late, late)
 			}
 			continue
@@ -106,15 +107,10 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 	return result
 }
 
-// sameGrant reports whether a task that a node reports belongs to the attempt that the entry
-// granted started. After a restore from a backup the same job and attempt can be granted a second
-// time; log indexes are never reused. A node that lost its record reports 0.
-func sameGrant(reported, granted uint64) bool { return reported == granted || reported == 0 }
-
 // SameGrant reports whether a reported task belongs to the job's current attempt.
 func (v *View) SameGrant(r *command.TaskReport) bool {
 	j, found := v.holding.Get(r.Job)
-	return found && j.Attempt == r.Attempt && sameGrant(r.Granted, j.Granted)
+	return found && j.Attempt == r.Attempt && r.OfGrant(j.Granted)
 }
 
 // changed returns the node as reported; nil if it did not change.

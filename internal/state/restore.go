@@ -49,7 +49,6 @@ func decode(r io.Reader, l limits) (*State, error) {
 			return nil, err
 		}
 	}
-	x.narrowAll()
 	return x.State, nil
 }
 
@@ -57,7 +56,6 @@ func decode(r io.Reader, l limits) (*State, error) {
 type restoring struct {
 	*State
 	readers table.Readers
-	ledger  accounting.Decoder
 	body    *bytes.Buffer
 	specs   specWindow
 }
@@ -99,12 +97,12 @@ func (x *restoring) allReaders() table.Readers {
 		table.Nodes: func(c *codec.Coder) { x.nodes.Decode(c) }, table.Fleet: x.fleet.read,
 		table.Arrays: x.readArray, table.Jobs: x.readJob, table.Signals: x.readSignals, table.Tail: x.readEnded,
 		table.Requests: x.requests.read,
-		table.Credits:  x.readCredits, table.ProvisionalBills: x.readUnproven, table.Waits: x.readWait, table.RoundRobins: x.readRoundRobin,
-		table.History: x.readHistory, table.End: x.readEnd,
+		table.History:  x.readHistory, table.End: x.readEnd,
 	}
 	maps.Copy(all, x.blobs.Readers())
 	maps.Copy(all, x.accounts.Readers(x.holding.Has))
 	maps.Copy(all, x.hosts.Readers())
+	maps.Copy(all, x.credits.Readers())
 	return all
 }
 
@@ -211,9 +209,7 @@ func (x *restoring) readJob(c *codec.Coder) {
 	}
 	if !j.State.Holds() {
 		x.pending.Set(j.ID, j)
-		if j.Hold == cluster.HeldForCredits {
-			x.unfunded.Set(waiting{payerOf(j), j.ID}, none{})
-		}
+		x.credits.RestoreJob(j)
 		return
 	}
 	for i := range j.Tasks {
@@ -265,11 +261,7 @@ func (x *restoring) readEnd(c *codec.Coder) {
 		return
 	}
 	x.accounts.Recount(x.allActive)
-	if !x.endCredits(c) {
-		return
-	}
-	if !x.queuedForCredits() {
-		c.Fail("a job waits for credits, and nothing says for which")
+	if x.credits.Restored(c, x.policy, x.pending.All()); c.Failed() {
 		return
 	}
 	x.fleet.present = x.presentFleet()

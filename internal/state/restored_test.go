@@ -9,6 +9,7 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/cow"
+	"github.com/greylag/greylag/internal/state/credits"
 	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -17,21 +18,17 @@ import (
 // indexes is the indexes of a state, which are not encoded.
 func indexes(s *State) string {
 	var out strings.Builder
-	fmt.Fprintln(&out, s.requests.byKey, s.requests.bytes, s.dependents, s.states, s.retryAll)
+	fmt.Fprintln(&out, s.requests.byKey, s.requests.bytes, s.dependents, s.states)
 	listed(&out, "present", &s.fleet.present)
 	listed(&out, "user", &s.users)
 	listed(&out, "on node", &s.onNode)
 	listed(&out, "due", &s.due)
 	listed(&out, "ended", &s.ended)
-	listed(&out, "soft", &s.soft)
-	listed(&out, "unfunded", &s.unfunded)
-	listed(&out, "member", &s.members)
-	listed(&out, "queue", &s.queue)
 	listed(&out, "array", &s.arrays.Map)
 	for d := range s.blobs.Digests() {
 		fmt.Fprintln(&out, "blob", d, s.blobs.Needed(d))
 	}
-	for id := range s.narrow.All() {
+	for id := range s.credits.Narrow() {
 		fmt.Fprintln(&out, "narrow", id)
 	}
 	return out.String()
@@ -61,7 +58,7 @@ func TestRestoredAnywhere(t *testing.T) {
 		for i := range 400 {
 			now = now.Add(time.Duration(x.pick(9000)) * time.Millisecond)
 			if x.pick(200) == 0 {
-				now = now.Add(amendable)
+				now = now.Add(credits.Amendable)
 			}
 			c := x.nextPaid(i, paid)
 			if i >= len(paid) && i < 10 {
@@ -77,6 +74,9 @@ func TestRestoredAnywhere(t *testing.T) {
 			}
 			if x.pick(10) == 0 {
 				again = restore(t, encode(t, again), x.s.Digest())
+				if err := again.Check(); err != nil {
+					t.Fatalf("seed %d: after command %d, %T: %v", seed, i, c, err)
+				}
 				if got, want := indexes(again), indexes(x.s); got != want {
 					t.Fatalf("seed %d: after command %d, %T, a replica from a snapshot has other indexes:\n%s\nwant\n%s", seed, i, c, got, want)
 				}

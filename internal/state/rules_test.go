@@ -40,7 +40,7 @@ func rulesOf(t *testing.T, form uint8) string {
 	var of string
 	end := func() {
 		if s != nil {
-			seq, head := s.credits.Head()
+			seq, head := s.credits.Ledger().Head()
 			out += fmt.Sprintf("%s: %d entries, %x, digest %016x\n", of, seq, head[:6], s.Digest())
 		}
 	}
@@ -55,7 +55,7 @@ func rulesOf(t *testing.T, form uint8) string {
 		if name != of {
 			end()
 			s, of = newState(scripted, new(table.Hasher)), name
-			s.credits.Write(form)
+			s.credits.Ledger().Write(form)
 		}
 		encoded, err := base64.StdEncoding.DecodeString(data)
 		if err == nil {

@@ -50,11 +50,9 @@ func (v *View) Encode(w io.Writer) error {
 	v.requests.Encode(f)
 	v.hosts.Encode(f)
 	v.accounts.Encode(f)
-	if err := v.encodeCredits(f); err != nil {
+	if err := v.credits.Encode(f); err != nil {
 		return err
 	}
-	v.waits.Encode(f)
-	v.roundRobins.Encode(f)
 	if v.history != (History{}) {
 		table.One(f, table.History, &v.history, historyFields)
 	}

@@ -29,12 +29,10 @@ type State struct {
 	specs                  specCache
 	localities             map[string]*admission.Locality // by partition; cleared with the index
 	words                  wordCache
-	scratch                cluster.JobSpec    // of the submission being checked
-	faults                 []error            // violated invariants; Check reports them
-	isRetry                bool               // the present command repeats one that was answered
-	unwatched              bool               // without archive and followers
-	trying                 accounting.PayerID // the payer whose turn it is (fundingqueue.go)
-	retryAll               bool               // prices, policy, accounts or nodes changed, and with them the cost of jobs
+	scratch                cluster.JobSpec // of the submission being checked
+	faults                 []error         // violated invariants; Check reports them
+	isRetry                bool            // the present command repeats one that was answered
+	unwatched              bool            // without archive and followers
 }
 
 // limits bounds what the state keeps. They are equal on all replicas.
@@ -76,17 +74,16 @@ func (s *State) Apply(index uint64, at cluster.Instant, c command.Command) comma
 	s.view = nil
 	last := s.now
 	s.index, s.now = max(index, s.index), max(at, s.now, 1) // 0 means "not set"
-	s.credits.Watch(s.waits.Len() > 0)
+	s.credits.WatchFreed()
 	s.forget(forgetAtOnce)
 	s.isRetry = false
 	before := s.policy
 	r := s.dispatch(c)
-	s.newDay(last)
 	s.hosts.ExpireCertificates(last, s.now)
 	if _, tick := c.(*command.Tick); tick {
-		s.fundHeld(brokeInTick)
+		s.fundHeld(last, maxFailedTick)
 	} else {
-		s.fundHeld(maxFailedTurns)
+		s.fundHeld(last, maxFailedTurns)
 	}
 	s.audit(c, r, before)
 	return r
@@ -177,7 +174,7 @@ func (s *State) Peek() *View {
 // Effects returns what must be done outside the state because of the commands applied since the
 // last call, and clears it.
 func (s *State) Effects() Effects {
-	s.effects.Entries, s.effects.Blobs = s.credits.Drain(), s.blobs.Drain()
+	s.effects.Entries, s.effects.Blobs = s.credits.Ledger().Drain(), s.blobs.Drain()
 	e := s.effects
 	s.effects = Effects{}
 	return e
@@ -189,7 +186,7 @@ const forgetAtOnce = 64
 
 // forget drops expired records: requests, unused blobs and old bills.
 func (s *State) forget(most int) {
-	s.closeBills(most)
+	s.credits.CloseBills(s.now, most)
 	s.requests.forget(s.now, most)
 	s.blobs.Forget(s.now, most)
 }

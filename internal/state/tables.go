@@ -1,16 +1,13 @@
 package state
 
 import (
-	"cmp"
-
 	"github.com/greylag/greylag/internal/codec"
-	"github.com/greylag/greylag/internal/cow"
 	"github.com/greylag/greylag/internal/state/accounts"
 	"github.com/greylag/greylag/internal/state/admission"
 	"github.com/greylag/greylag/internal/state/blobs"
+	"github.com/greylag/greylag/internal/state/credits"
 	"github.com/greylag/greylag/internal/state/hosts"
 	"github.com/greylag/greylag/internal/state/table"
-	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -35,32 +32,24 @@ type tables struct {
 	hosts    hosts.Hosts
 
 	accounts accounts.Accounts
-	credits  *accounting.Ledger
-	unproven table.Table[accounting.LienID, *provisionalBill]
-	fundingQueue
+	credits  credits.Credits
 
 	// Indexes, rebuilt from the above when a snapshot is read.
 	partitions *admission.Index // nil after a change
-	soft       cow.Map[accounting.PayerID, none]
-	narrow     cow.Map[cluster.JobID, *cluster.Job] // pending jobs that are paid for in some of their partitions, as passes see them
 }
 
 func newTables(h *table.Hasher) tables {
 	policy := cluster.DefaultPolicy()
 	return tables{
-		policy:       &policy,
-		fabric:       &fabric{},
-		jobTables:    newJobs(h),
-		nodeTables:   newNodes(h),
-		requests:     newRequests(h),
-		blobs:        blobs.New(h),
-		hosts:        hosts.New(h),
-		credits:      accounting.New(),
-		accounts:     accounts.New(h, policy.Scheduling.FairShare.HalfLife),
-		soft:         newSoft(),
-		fundingQueue: newTurns(h),
-		narrow:       cow.New[cluster.JobID, *cluster.Job](cmp.Compare[cluster.JobID]),
-		unproven:     table.New(&provisionalSchema, h),
+		policy:     &policy,
+		fabric:     &fabric{},
+		jobTables:  newJobs(h),
+		nodeTables: newNodes(h),
+		requests:   newRequests(h),
+		blobs:      blobs.New(h),
+		hosts:      hosts.New(h),
+		credits:    credits.New(h),
+		accounts:   accounts.New(h, policy.Scheduling.FairShare.HalfLife),
 	}
 }
 
@@ -69,10 +58,7 @@ func (t *tables) clone() tables {
 	c := *t
 	c.jobTables, c.nodeTables = t.jobTables.clone(nil), t.nodeTables.clone(nil)
 	c.requests, c.blobs, c.hosts = t.requests.clone(nil), t.blobs.Clone(nil), t.hosts.Clone(nil)
-	c.accounts = t.accounts.Clone(nil)
-	c.fundingQueue, c.unproven = t.fundingQueue.clone(nil), t.unproven.Clone(nil)
-	c.soft, c.narrow = t.soft.Clone(), t.narrow.Clone()
-	c.credits = t.credits.Clone()
+	c.accounts, c.credits = t.accounts.Clone(nil), t.credits.Clone(nil)
 	return c
 }
 

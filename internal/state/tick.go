@@ -14,12 +14,12 @@ const (
 // tick does what is due: limits, deadlines, signals before the end, begin times, retention, decayed
 // usage. O((what is due) log n).
 func (s *State) tick(c *command.Tick) command.Result {
-	s.credits.Write(c.Form)
+	s.credits.Ledger().Write(c.Form)
 	s.forget(tickForget)
 	s.hosts.DropTokens(s.now)
 	s.blobs.DropUploads(s.now)
 	s.accounts.Forget(s.now, tickForget)
-	s.advanceLedger()
+	s.credits.Advance(s.now)
 	var due []cluster.JobID
 	for k := range s.due.All() {
 		if k.at > s.now || len(due) == tickJobs {

@@ -73,7 +73,7 @@ func (s *State) release(old *cluster.Job, a command.Actor) *command.Refusal {
 	if j.Eligible > s.now {
 		j.Reason = cluster.ReasonBeginTime
 	}
-	if refusal := s.fund(&j); refusal != nil && old.Hold == cluster.HeldForCredits {
+	if refusal, _ := s.fund(&j); refusal != nil && old.Hold == cluster.HeldForCredits {
 		return refusal
 	}
 	s.put(old, &j)
@@ -146,7 +146,7 @@ func (s *State) setFields(old *cluster.Job, c *command.UpdateJobs, made *remakin
 	if refusal := made.check.CheckJoin(spec, old.Spec); refusal != nil {
 		return refusal
 	}
-	if refusal := s.reprice(old, spec); refusal != nil {
+	if refusal := s.credits.Reprice(s.env(), old, spec); refusal != nil {
 		return refusal
 	}
 	j := *old

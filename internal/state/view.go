@@ -151,8 +151,8 @@ func (v *View) Hosts() *hosts.Hosts { return &v.hosts }
 // Snapshot returns the input of a scheduling pass. O(active jobs + nodes).
 func (v *View) Snapshot() *cluster.Snapshot {
 	shot := &cluster.Snapshot{
-		Index: v.index, Now: v.now, Policy: v.policy, Switches: v.fabric.switches, Accounts: v.accounts.View(), Prices: v.prices(),
-		OverBudget: v.overBudget(),
+		Index: v.index, Now: v.now, Policy: v.policy, Switches: v.fabric.switches, Accounts: v.accounts.View(), Prices: v.credits.Prices(v.now),
+		OverBudget: v.credits.OverBudget(v.policy, v.now),
 		Models:     v.partitions.Models,
 		Nodes:      make([]*cluster.Node, 0, v.nodes.Len()),
 		Active:     make([]*cluster.Job, 0, v.holding.Len()),
@@ -167,7 +167,7 @@ func (v *View) Snapshot() *cluster.Snapshot {
 	for _, j := range v.pending.All() {
 		shot.Pending = append(shot.Pending, j)
 	}
-	for id, j := range v.narrow.All() {
+	for id, j := range v.credits.Narrow() {
 		i, _ := slices.BinarySearchFunc(shot.Pending, id, func(j *cluster.Job, id cluster.JobID) int { return cmp.Compare(j.ID, id) })
 		shot.Pending[i] = j
 	}
@@ -209,11 +209,7 @@ func (v *View) NextDue() cluster.Instant {
 	if k, _, found := v.due.First(); found {
 		due = k.at
 	}
-	l := v.Credits()
-	if _, ended, found := l.OldestProvisional(); found {
-		due = min(due, ended.Add(amendable+1))
-	}
-	return min(due, l.NextDue(), v.nextFundingTime())
+	return min(due, v.credits.NextDue(v.now))
 }
 
 // NothingNew reports whether applying the report would change nothing, so that it need not be
@@ -232,7 +228,7 @@ func (v *View) CheckSupported(limits []cluster.Limit) *command.Refusal {
 // checkSupported is CheckSupported, where formOf returns the first form that has a kind of limit.
 func (v *View) checkSupported(limits []cluster.Limit, formOf func(cluster.LimitKind) uint8) *command.Refusal {
 	for _, l := range limits {
-		if formOf(l.Kind) > v.credits.Writes() {
+		if formOf(l.Kind) > v.Credits().Writes() {
 			return command.WithHint(command.Refusef(command.Conflict, "%s: not every controller supports this limit yet", l.Kind), "gctl cluster status lists the controllers to update")
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/state/accounts"
+	"github.com/greylag/greylag/internal/state/credits"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -127,7 +128,7 @@ func Balance(v *state.View, id accounting.PayerID, job *accounting.Scope, now cl
 	}
 	b.Account, b.User = accounts.PayerOf(id)
 	b.Deleted = v.Deleted(id)
-	b.Usable = int64(v.Usable(v.ChainOf(b.Account, b.User), job, now))
+	b.Usable = int64(credits.Usable(v.Credits(), v.ChainOf(b.Account, b.User), job, now))
 	byClass := map[accounting.Class]*int64{
 		accounting.Purchase: &b.Purchased, accounting.GrantClass: &b.Granted, accounting.Promo: &b.Promoted, accounting.RefundClass: &b.Refunded,
 	}
@@ -175,7 +176,7 @@ func Price(p accounting.PriceFrom) *greylagv1.Price {
 func JournalEntry(e *accounting.Entry, amount accounting.Credits) *greylagv1.JournalEntry {
 	p := &greylagv1.JournalEntry{
 		Seq: e.Seq, At: Timestamp(e.At), Effective: Timestamp(e.Effective), Kind: greylagv1.EntryKind(e.Kind), Moved: int64(e.Amount), Amount: int64(amount),
-		Job: uint64(e.Lien.Job), Attempt: uint32(e.Lien.Attempt), Corrects: e.Corrects, Late: e.Late, Key: cmp.Or(state.KeyOf(e.Key), e.Key), Named: state.KeyOf(e.Key) != "", Note: e.Note,
+		Job: uint64(e.Lien.Job), Attempt: uint32(e.Lien.Attempt), Corrects: e.Corrects, Late: e.Late, Key: cmp.Or(credits.KeyOf(e.Key), e.Key), Named: credits.KeyOf(e.Key) != "", Note: e.Note,
 		Bucket: uint64(max(e.Debit.Bucket, e.Credit.Bucket)),
 	}
 	p.Account, p.User = accounts.PayerOf(e.Node)

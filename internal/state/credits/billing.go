@@ -1,0 +1,192 @@
+package credits
+
+import (
+	"errors"
+	"time"
+
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// OpenLien returns the open lien of a job's attempt, if it has one.
+func (x *Credits) OpenLien(job cluster.JobID, attempt cluster.Attempt) (accounting.Lien, bool) {
+	n, found := x.ledger.Lien(accounting.LienID{Job: job, Attempt: attempt})
+	return n, found && n.State == accounting.Open
+}
+
+// StartBilling begins to charge an attempt that starts now. granted returns the GPUs of its
+// allocation.
+func (x *Credits) StartBilling(e *Env, j *cluster.Job, granted func(*cluster.Job) []accounting.GPUs) {
+	n, held := x.OpenLien(j.ID, j.Attempt)
+	if !held {
+		return
+	}
+	on := granted(j)
+	if len(on) == 0 || !e.Policy.Credits.Charges(j.Partition) { // it got nodes without GPUs, or a partition without charge
+		if _, err := x.ledger.Withdraw(logStamp(e.Now), n.ID); err != nil {
+			x.fault("job %s: withdraw: %w", j.ID, err)
+		}
+		return
+	}
+	if _, err := x.ledger.Dispatch(logStamp(e.Now), n.ID, on...); err != nil {
+		x.fault("job %s: dispatch: %w", j.ID, err)
+	}
+}
+
+// UnpaidType returns a type of GPUs that a lien does not pay for; "" if it pays for all. Such
+// a type was added after the job, so no bucket considered it.
+func (x *Credits) UnpaidType(n *accounting.Lien, gpus []accounting.GPUs) string {
+	for _, g := range gpus {
+		if !x.ledger.PaysFor(n, g.Type) {
+			return g.Type
+		}
+	}
+	return ""
+}
+
+// Bill charges an attempt whose nodes are all clean for its interval in the log, at the quoted
+// price, releases the rest, and returns what the attempt was charged. Time after its end until the log learned of it is not charged. Nor
+// is what lost nodes cannot confirm, unless they return within a day. What a fault of the cluster
+// destroyed is refunded.
+func (x *Credits) Bill(e *Env, j *cluster.Job) accounting.Credits {
+	n, held := x.OpenLien(j.ID, j.Attempt)
+	if !held {
+		return 0
+	}
+	ran := billableTime(j, &n)
+	if limit := j.Spec.TimeLimit; limit > 0 { // what was quoted, however late the log learns of the end
+		ran = min(ran, limit)
+	}
+	bill := accounting.Settlement{Lien: n.ID}
+	var lost []string
+	if last := len(n.Segments) - 1; last >= 0 {
+		g := &n.Segments[last]
+		bill.Total = accounting.Millis(g.GPUs, ran)
+		if lost = lostNodes(j); len(lost) > 0 {
+			bill.Total = min(bill.Total, g.Base+g.Count)
+			bill.Provisional = !j.Returns
+		}
+	}
+	if _, err := x.ledger.Settle(logStamp(e.Now), bill); err != nil {
+		x.fault("job %s: settle: %w", j.ID, err)
+		return 0
+	}
+	left := x.refundFault(e, j, n.ID)
+	if bill.Provisional {
+		x.bills.Set(n.ID, &ProvisionalBill{lost, ran, left, j.Granted})
+	}
+	settled, _ := x.ledger.Lien(n.ID)
+	return settled.Paid() // including hourly charges
+}
+
+// tardy is the longest delay between the end of an attempt on a node and its log entry that is
+// still billed. Messages, a new leader and a restarted daemon take less.
+const tardy = time.Minute
+
+// billableTime returns how long an attempt had its GPUs: its interval in the log. If the nodes of
+// its script counted less, because the report of its end was delayed, it returns their count, but
+// at least the time in the log while it ran. An attempt that never began on its nodes costs
+// nothing.
+func billableTime(j *cluster.Job, n *accounting.Lien) time.Duration {
+	interval := j.Ended.Sub(j.Started)
+	if j.Outcome == cluster.NodeFailed && !begun(j) {
+		return 0
+	}
+	had := nodesCounted(j)
+	if had <= 0 && !declined(j) { // unknown
+		return interval
+	}
+	if last := len(n.Segments) - 1; last >= 0 {
+		g := &n.Segments[last]
+		had = max(had, time.Duration((g.Base+g.Count)/g.GPUs)*time.Millisecond)
+	}
+	if interval-had <= tardy {
+		return interval
+	}
+	return had
+}
+
+// begun reports whether a job's script began on a node, or may have begun: for a lost task this is
+// unknown. A task that only keeps its node for the script always counts as begun.
+func begun(j *cluster.Job) bool {
+	for i := range j.Tasks {
+		t := &j.Tasks[i]
+		if t.Cause == cluster.TaskLost || t.Started > 0 && (i == 0 || j.Spec.EveryNode) {
+			return true
+		}
+	}
+	return false
+}
+
+// declined reports whether the nodes of a job's script were ordered to stop it before they received
+// it.
+func declined(j *cluster.Job) bool {
+	for i := range j.Tasks {
+		if t := &j.Tasks[i]; (i == 0 || j.Spec.EveryNode) && (t.Cause != cluster.Stopped || t.Started > 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// nodesCounted returns how long the nodes of a job's script ran it by their own count: the maximum
+// over the nodes, or zero if none counted. A restarted daemon counts from its restart, and the
+// record of a task's end from the task's start, so each count may be too short.
+func nodesCounted(j *cluster.Job) (longest time.Duration) {
+	for i := range j.Tasks {
+		t := &j.Tasks[i]
+		if t.Cause == cluster.TaskLost || i > 0 && !j.Spec.EveryNode {
+			continue
+		}
+		longest = max(longest, t.Ran)
+		if t.Started > 0 {
+			longest = max(longest, t.Ended.Sub(t.Started))
+		}
+	}
+	return longest
+}
+
+// refundFault refunds the last part of an attempt that a fault or a preemption destroyed. It
+// returns the time that a later charge would also refund.
+func (x *Credits) refundFault(e *Env, j *cluster.Job, id accounting.LienID) (left time.Duration) {
+	if !isRefundable(j) {
+		return 0
+	}
+	most := e.Policy.Credits.FaultRefund
+	n, _ := x.ledger.Lien(id)
+	lasted, _ := n.Latest(most)
+	x.refundLast(e.Now, &n, most)
+	return most - lasted
+}
+
+// refundLast refunds the charge for the last part of a bill, except what was refunded before.
+func (x *Credits) refundLast(now cluster.Instant, n *accounting.Lien, part time.Duration) {
+	_, cost := n.Latest(part)
+	amount := min(cost, n.Paid())
+	if amount <= 0 {
+		return
+	}
+	if _, err := x.ledger.Refund(logStamp(now), accounting.Refund{Lien: n.ID, Amount: amount}); err != nil {
+		x.fault("lien %s: refund: %w", n.ID, err)
+	}
+}
+
+// isRefundable reports whether the end of an attempt was not caused by its user.
+func isRefundable(j *cluster.Job) bool {
+	return j.Outcome == cluster.NodeFailed || j.Outcome == cluster.Preempted && j.Requester != j.Spec.Owner.User
+}
+
+// Withdraw releases the lien of a job that will not start, or not as requested.
+func (x *Credits) Withdraw(now cluster.Instant, j *cluster.Job) {
+	n, held := x.OpenLien(j.ID, j.Attempt+1)
+	if !held {
+		return
+	}
+	_, err := x.ledger.Withdraw(logStamp(now), n.ID)
+	if errors.Is(err, accounting.ErrLien) { // charged manually: it is kept
+		_, err = x.ledger.Settle(logStamp(now), accounting.Settlement{Lien: n.ID})
+	}
+	if err != nil {
+		x.fault("job %s: withdraw: %w", j.ID, err)
+	}
+}
