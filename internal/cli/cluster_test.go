@@ -226,15 +226,15 @@ func (m *memory) outcomes(f *greylagv1.Filter, state string) []*greylagv1.Outcom
 		o := &greylagv1.Outcome{Id: j.Id, Ref: j.Ref, State: wire.Enum[greylagv1.JobState](state)}
 		switch {
 		case j.User != caller:
-			o.Error, o.Code, o.State = "it is not yours", "permission_denied", j.State
+			o.Error, o.Code, o.State = "it is not yours", greylagv1.ErrorCode_ERROR_CODE_PERMISSION_DENIED, j.State
 		case !chosen(&greylagv1.Filter{}, j):
-			o.Error, o.Code, o.State = "it has ended already", "failed_precondition", j.State
+			o.Error, o.Code, o.State = "it has ended already", greylagv1.ErrorCode_ERROR_CODE_FAILED_PRECONDITION, j.State
 		}
 		out = append(out, o)
 	}
 	for _, ref := range f.Jobs {
 		if len(m.find(&greylagv1.Filter{Jobs: []string{ref}, AllStates: true})) == 0 {
-			out = append(out, &greylagv1.Outcome{Ref: ref, Error: "no such job", Code: "not_found"})
+			out = append(out, &greylagv1.Outcome{Ref: ref, Error: "no such job", Code: greylagv1.ErrorCode_ERROR_CODE_NOT_FOUND})
 		}
 	}
 	return out

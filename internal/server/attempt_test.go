@@ -103,15 +103,15 @@ func TestCommandsInAJobActForItsOwner(t *testing.T) {
 		t.Errorf("a job that ann's job submitted is of %s", shown.GetJobs()[0].GetUser())
 	}
 	others := w.submit(w.as(bob), job("bob's"))
-	for id, want := range map[uint64]string{inner: "", others: "permission_denied"} {
+	for id, want := range map[uint64]greylagv1.ErrorCode{inner: 0, others: greylagv1.ErrorCode_ERROR_CODE_PERMISSION_DENIED} {
 		answer, err := c.Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{
 			RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(auth.Attempt{Job: cluster.JobID(id)})}},
 		})
 		if must(t, err); answer.GetOutcomes()[0].GetCode() != want {
-			t.Errorf("cancel job %d: %v, want %q", id, answer.GetOutcomes()[0], want)
+			t.Errorf("cancel job %d: %v, want %s", id, answer.GetOutcomes()[0], want)
 		}
 	}
-	audit, err := w.as(root).Cluster().StreamAudit(t.Context(), &greylagv1.StreamAuditRequest{User: "ann", Kind: "submit"})
+	audit, err := w.as(root).Cluster().StreamAudit(t.Context(), &greylagv1.StreamAuditRequest{User: "ann", Kind: greylagv1.AuditKind_AUDIT_KIND_SUBMIT})
 	must(t, err)
 	var sources []string
 	for audit.Receive() {

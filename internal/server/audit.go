@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -27,33 +26,23 @@ func (s *clusterService) StreamAudit(ctx context.Context, p *greylagv1.StreamAud
 	if p.GetBefore() != nil {
 		before = cluster.InstantOf(p.GetBefore().AsTime())
 	}
-	if kind := p.GetKind(); kind != "" && !slices.Contains(command.AuditKinds(), first(kind, "signal ")) {
-		return call.Refuse(command.InvalidArgument, "the kinds are "+strings.Join(command.AuditKinds(), ", "), "the audit journal has no kind %.50q", kind)
-	}
 	return s.eachRow(ctx, archive.AuditJournal, func(r archive.Row) error {
 		e, err := command.DecodeAudit(r.Data)
+		kind, signal := wire.AuditKind(e.Kind)
 		switch {
 		case err != nil:
 			return &badRow{r.Seq, err}
 		case e.At >= before:
 			return errEnough
-		case e.At < from, p.GetUser() != "" && e.User != p.GetUser(), p.GetKind() != "" && e.Kind != p.GetKind() && first(e.Kind, "signal ") != p.GetKind(),
+		case e.At < from, p.GetUser() != "" && e.User != p.GetUser(), p.GetKind() != 0 && kind != p.GetKind(), p.GetSignal() != 0 && signal != p.GetSignal(),
 			!strings.Contains(e.Text, p.GetWord()):
 			return nil
 		}
 		return stream.Send(&greylagv1.StreamAuditResponse{
 			Seq: e.Seq, Index: e.Index, At: wire.Timestamp(e.At), User: e.User, Role: wire.Enum[greylagv1.Role](roleWord(e.Role)), Source: e.Source,
-			Kind: e.Kind, Text: e.Text, Refused: e.Code != 0, Hash: e.Hash[:],
+			Kind: kind, Signal: signal, Text: e.Text, Refused: e.Code != 0, Hash: e.Hash[:],
 		})
 	})
-}
-
-// first is the first word of a kind that begins with a prefix; others are whole.
-func first(kind, prefix string) string {
-	if strings.HasPrefix(kind, prefix) {
-		return strings.TrimSpace(prefix)
-	}
-	return kind
 }
 
 // roleWord is the word for a role.

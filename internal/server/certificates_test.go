@@ -240,7 +240,7 @@ func TestMadeUpTokensLeaveNoTrace(t *testing.T) {
 			t.Errorf("a made-up token: %v", err)
 		}
 	}
-	audit, err := w.as(root).Cluster().StreamAudit(t.Context(), &greylagv1.StreamAuditRequest{Kind: "join"})
+	audit, err := w.as(root).Cluster().StreamAudit(t.Context(), &greylagv1.StreamAuditRequest{Kind: greylagv1.AuditKind_AUDIT_KIND_JOIN})
 	must(t, err)
 	for audit.Receive() {
 		t.Errorf("the audit journal holds %v", audit.Msg())

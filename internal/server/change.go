@@ -4,8 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"connectrpc.com/connect"
-
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
@@ -224,9 +222,9 @@ func (s *jobService) outcomes(c *call.Caller, list []command.Outcome) []*greylag
 		if o.Refused == nil {
 			continue
 		}
-		p.Error, p.Code = o.Refused.Message, refusalCode(o.Refused.Code).String()
+		p.Error, p.Code = o.Refused.Message, greylagv1.ErrorCode(refusalCode(o.Refused.Code))
 		if o.Refused.Code == command.Denied && hidden(v, c, o.Job) {
-			p.Error, p.Code, p.State = plainNoSuchJob(o.Ref), connect.CodeNotFound.String(), greylagv1.JobState_JOB_STATE_UNSPECIFIED
+			p.Error, p.Code, p.State = plainNoSuchJob(o.Ref), greylagv1.ErrorCode_ERROR_CODE_NOT_FOUND, greylagv1.JobState_JOB_STATE_UNSPECIFIED
 		}
 	}
 	return all

@@ -225,7 +225,7 @@ func TestCancelAndHistory(t *testing.T) {
 	must(t, err)
 	var codes []string
 	for _, o := range answer.GetOutcomes() {
-		codes = append(codes, o.GetCode()+" "+wire.Word(o.GetState()))
+		codes = append(codes, wire.Word(o.GetCode())+" "+wire.Word(o.GetState()))
 	}
 	if want := []string{" CANCELLED", "permission_denied PENDING", "not_found "}; !slices.Equal(codes, want) {
 		t.Errorf("outcomes %q, want %q", codes, want)
@@ -324,7 +324,7 @@ func TestPrivateJobsDoNotExistForOthers(t *testing.T) {
 		t.Errorf("script: %v", err)
 	}
 	cancelled, err := b.CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{Filter: filter})
-	if must(t, err); cancelled.GetOutcomes()[0].GetCode() != "not_found" || cancelled.GetOutcomes()[0].GetState() != greylagv1.JobState_JOB_STATE_UNSPECIFIED {
+	if must(t, err); cancelled.GetOutcomes()[0].GetCode() != greylagv1.ErrorCode_ERROR_CODE_NOT_FOUND || cancelled.GetOutcomes()[0].GetState() != greylagv1.JobState_JOB_STATE_UNSPECIFIED {
 		t.Errorf("cancel: %v", cancelled)
 	}
 	list, err := b.ListJobs(t.Context(), &greylagv1.ListJobsRequest{Filter: filter})

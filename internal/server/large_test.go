@@ -94,7 +94,7 @@ func TestManyJobsWaitForOneArray(t *testing.T) {
 func TestLargeCancellationsAreSplit(t *testing.T) {
 	w := newWorld(t, options{policy: func(p *cluster.Policy) { p.MaxArray = 140_000 }})
 	commands := func() (n int) {
-		audit, err := w.as(root).Cluster().StreamAudit(t.Context(), &greylagv1.StreamAuditRequest{Kind: "cancel"})
+		audit, err := w.as(root).Cluster().StreamAudit(t.Context(), &greylagv1.StreamAuditRequest{Kind: greylagv1.AuditKind_AUDIT_KIND_CANCEL})
 		must(t, err)
 		for audit.Receive() {
 			n++

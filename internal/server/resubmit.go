@@ -42,7 +42,7 @@ func (s *jobService) resubmitEnded(ctx context.Context, p *greylagv1.UpdateJobsR
 		if err != nil {
 			return err
 		}
-		o.Error, o.Code, o.Id, o.State = "", "", uint64(id), greylagv1.JobState(cluster.Pending)
+		o.Error, o.Code, o.Id, o.State = "", 0, uint64(id), greylagv1.JobState(cluster.Pending)
 		o.Note = "it had already ended; resubmitted as job " + id.String()
 	}
 	return nil

@@ -6,8 +6,10 @@ import (
 	"strings"
 	"sync"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -16,6 +18,7 @@ import (
 // vocabulary maps the values of each enum of the API, by number, to the words of users.
 var vocabulary = map[protoreflect.Name][]string{
 	"AccountAction":     {"", "add", "modify", "delete"},
+	"AuditKind":         append([]string{""}, command.AuditKinds()...),
 	"BucketClass":       {"", "promo", "grant", "refund", "purchase"},
 	"BudgetWindow":      {"", "day", "month"},
 	"CertificateOrigin": words(command.CertificateJoined, command.CertificateSeen),
@@ -23,6 +26,7 @@ var vocabulary = map[protoreflect.Name][]string{
 	"DependencyKind":    words(cluster.After, cluster.Singleton),
 	"DisagreementKind":  {"", "unplaced", "unknown", "split", "block"},
 	"EntryKind":         words(accounting.Granted, accounting.Taken),
+	"ErrorCode":         words(connect.CodeCanceled, connect.CodeUnauthenticated),
 	"Hold":              {"", "user", "admin", "credits"},
 	"HostRole":          {"", "node", "controller", "auth"},
 	"JobAction":         {"", "set", "hold", "release", "requeue"},
@@ -55,7 +59,7 @@ var numbers = func() map[protoreflect.Name]map[string]int32 {
 
 // words returns the words of the values from first to last, after that of the unspecified value.
 func words[T interface {
-	~uint8
+	~uint8 | ~uint32
 	fmt.Stringer
 }](first, last T) []string {
 	list := []string{""}
@@ -82,6 +86,24 @@ func Enum[E interface {
 }](word string) E {
 	var e E
 	return E(numbers[e.Descriptor().Name()][word])
+}
+
+// AuditKind splits the kind of an audit entry: "signal 9" is the kind of signals and the number 9.
+// The kind is unspecified for a word that is not known.
+func AuditKind(text string) (kind greylagv1.AuditKind, signal int32) {
+	word, number, _ := strings.Cut(text, " ")
+	if n, err := strconv.ParseInt(number, 10, 32); err == nil {
+		text, signal = word, int32(n)
+	}
+	return Enum[greylagv1.AuditKind](text), signal
+}
+
+// AuditKindWord joins what AuditKind split.
+func AuditKindWord(kind greylagv1.AuditKind, signal int32) string {
+	if signal != 0 {
+		return fmt.Sprintf("%s %d", Word(kind), signal)
+	}
+	return Word(kind)
 }
 
 // Unset returns the refusal of a request that does not set a field that it must set.

@@ -11,6 +11,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/wire"
 )
 
@@ -29,7 +30,7 @@ type auditJSON struct {
 }
 
 func (t commands) audit() *cobra.Command {
-	var from, to string
+	var from, to, kind string
 	request := &greylagv1.StreamAuditRequest{}
 	c := &cobra.Command{
 		Use: "audit", Short: "Show changes and scheduler decisions", Args: cobra.NoArgs, GroupID: tool.GroupCluster,
@@ -44,13 +45,16 @@ altered.`,
 			if request.Before, err = t.ParseTime(to); err != nil {
 				return err
 			}
+			if request.Kind, request.Signal = wire.AuditKind(kind); request.Kind == 0 && kind != "" {
+				return &ui.UsageError{Problem: fmt.Sprintf("the audit journal has no kind %q", kind), Advice: "the kinds are " + strings.Join(command.AuditKinds(), ", ")}
+			}
 			return t.printAudit(ctx, c, request)
 		}),
 	}
 	c.Flags().StringVarP(&from, "from", "S", "", "start time [the beginning]")
 	c.Flags().StringVarP(&to, "to", "E", "", "end time, exclusive [now]")
 	c.Flags().StringVarP(&request.User, "user", "u", "", "only changes by this user")
-	c.Flags().StringVar(&request.Kind, "kind", "", "only this kind, such as submit, plan or policy")
+	c.Flags().StringVar(&kind, "kind", "", "only this kind, such as submit, plan or policy")
 	c.Flags().StringVar(&request.Word, "grep", "", "only entries that contain this text")
 	return c
 }
@@ -63,9 +67,10 @@ func (t commands) printAudit(ctx context.Context, c ui.Cluster, request *greylag
 	defer stream.Close()
 	for stream.Receive() {
 		e := stream.Msg()
+		kind := wire.AuditKindWord(e.Kind, e.Signal)
 		if t.JSON {
 			if err := t.WriteJSONLine(auditJSON{
-				e.Seq, e.Index, tool.Timestamp(e.At), e.User, wire.Word(e.Role), e.Source, e.Kind, e.Text, e.Refused, fmt.Sprintf("%x", e.Hash),
+				e.Seq, e.Index, tool.Timestamp(e.At), e.User, wire.Word(e.Role), e.Source, kind, e.Text, e.Refused, fmt.Sprintf("%x", e.Hash),
 			}); err != nil {
 				return err
 			}
@@ -82,7 +87,7 @@ func (t commands) printAudit(ctx context.Context, c ui.Cluster, request *greylag
 		if strings.HasPrefix(e.Source, "job ") { // a command inside a job; other sources are addresses
 			from = ", from " + ui.Printable(e.Source)
 		}
-		if err := t.Printed(nil, "%s %s %s %s%s%s", t.FormatTime(e.At), who, e.Kind, mark, ui.Printable(e.Text), from); err != nil {
+		if err := t.Printed(nil, "%s %s %s %s%s%s", t.FormatTime(e.At), who, kind, mark, ui.Printable(e.Text), from); err != nil {
 			return err
 		}
 	}

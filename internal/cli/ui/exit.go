@@ -121,15 +121,6 @@ func codeStatus(code connect.Code) Status {
 	return Failed
 }
 
-// statusOfCode returns the status of a Connect code by its name, as outcomes carry it.
-func statusOfCode(name string) Status {
-	var code connect.Code
-	if code.UnmarshalText([]byte(name)) != nil {
-		return Failed
-	}
-	return codeStatus(code)
-}
-
 // exitError ends a command with a status; its message was printed already.
 type exitError struct{ status Status }
 

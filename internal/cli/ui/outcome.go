@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"connectrpc.com/connect"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -33,7 +35,7 @@ type outcomeJSON struct {
 }
 
 // tooLate is the code of a change to a job that had already ended.
-const tooLate = "failed_precondition"
+const tooLate = greylagv1.ErrorCode_ERROR_CODE_FAILED_PRECONDITION
 
 // Outcomes prints the result of a change for each job; elements of an array with the same result
 // share one line. The error carries the exit status: that of the failures if they agree, else Failed.
@@ -41,7 +43,7 @@ func (p *Process) Outcomes(outcomes []*greylagv1.Outcome, style OutcomeStyle) er
 	all := []outcomeJSON{} // [] in JSON, not null
 	status := OK
 	for _, o := range outcomes {
-		all = append(all, outcomeJSON{o.Ref, o.Id, wire.Word(o.State), o.Error, o.Code, o.Note})
+		all = append(all, outcomeJSON{o.Ref, o.Id, wire.Word(o.State), o.Error, wire.Word(o.Code), o.Note})
 	}
 	for _, same := range foldOutcomes(outcomes) {
 		o := same.first
@@ -68,7 +70,7 @@ func (p *Process) Outcomes(outcomes []*greylagv1.Outcome, style OutcomeStyle) er
 		if done {
 			continue
 		}
-		if s := statusOfCode(o.Code); status == OK || status == s {
+		if s := codeStatus(connect.Code(o.Code)); status == OK || status == s {
 			status = s
 		} else {
 			status = Failed
@@ -94,7 +96,10 @@ type sameOutcome struct {
 // foldOutcomes groups the outcomes of elements of one array that differ only in the index, in the
 // order of the first of each. O(outcomes).
 func foldOutcomes(outcomes []*greylagv1.Outcome) []sameOutcome {
-	type key struct{ array, state, problem, code, note string }
+	type key struct {
+		array, state, problem, note string
+		code                        greylagv1.ErrorCode
+	}
 	at := map[key]int{}
 	var groups []sameOutcome
 	for _, o := range outcomes {
@@ -104,7 +109,7 @@ func foldOutcomes(outcomes []*greylagv1.Outcome) []sameOutcome {
 			groups = append(groups, sameOutcome{first: o})
 			continue
 		}
-		k := key{array, wire.Word(o.State), withoutRef(o), o.Code, o.Note}
+		k := key{array, wire.Word(o.State), withoutRef(o), o.Note, o.Code}
 		i, known := at[k]
 		if !known {
 			i = len(groups)

@@ -464,13 +464,148 @@ func (CertificateOrigin) EnumDescriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{7}
 }
 
+// AuditKind is the kind of an entry of the audit journal.
+type AuditKind int32
+
+const (
+	AuditKind_AUDIT_KIND_UNSPECIFIED       AuditKind = 0
+	AuditKind_AUDIT_KIND_ACCOUNTS          AuditKind = 1
+	AuditKind_AUDIT_KIND_CANCEL            AuditKind = 2
+	AuditKind_AUDIT_KIND_CONTROLLER_ADD    AuditKind = 3
+	AuditKind_AUDIT_KIND_CONTROLLER_REMOVE AuditKind = 4
+	AuditKind_AUDIT_KIND_CREDIT_BUDGET     AuditKind = 5
+	AuditKind_AUDIT_KIND_CREDIT_CLOSE      AuditKind = 6
+	AuditKind_AUDIT_KIND_CREDIT_CORRECT    AuditKind = 7
+	AuditKind_AUDIT_KIND_CREDIT_GRANT      AuditKind = 8
+	AuditKind_AUDIT_KIND_CREDIT_PRICE      AuditKind = 9
+	AuditKind_AUDIT_KIND_CREDIT_REFUND     AuditKind = 10
+	AuditKind_AUDIT_KIND_CREDIT_VOID       AuditKind = 11
+	AuditKind_AUDIT_KIND_HOLD              AuditKind = 12
+	AuditKind_AUDIT_KIND_INIT              AuditKind = 13
+	AuditKind_AUDIT_KIND_JOIN              AuditKind = 14
+	AuditKind_AUDIT_KIND_NODES_DEAD        AuditKind = 15
+	AuditKind_AUDIT_KIND_NODES_DRAIN       AuditKind = 16
+	AuditKind_AUDIT_KIND_NODES_REMOVE      AuditKind = 17
+	AuditKind_AUDIT_KIND_NODES_RESUME      AuditKind = 18
+	AuditKind_AUDIT_KIND_PLAN              AuditKind = 19
+	AuditKind_AUDIT_KIND_POLICY            AuditKind = 20
+	AuditKind_AUDIT_KIND_RELEASE           AuditKind = 21
+	AuditKind_AUDIT_KIND_REQUEUE           AuditKind = 22
+	AuditKind_AUDIT_KIND_RESTORE           AuditKind = 23
+	AuditKind_AUDIT_KIND_REVOKE            AuditKind = 24
+	AuditKind_AUDIT_KIND_ROTATE            AuditKind = 25
+	AuditKind_AUDIT_KIND_SIGNAL            AuditKind = 26
+	AuditKind_AUDIT_KIND_SUBMIT            AuditKind = 27
+	AuditKind_AUDIT_KIND_TOKEN             AuditKind = 28
+	AuditKind_AUDIT_KIND_TOPOLOGY          AuditKind = 29
+	AuditKind_AUDIT_KIND_UPDATE            AuditKind = 30
+)
+
+// Enum value maps for AuditKind.
+var (
+	AuditKind_name = map[int32]string{
+		0:  "AUDIT_KIND_UNSPECIFIED",
+		1:  "AUDIT_KIND_ACCOUNTS",
+		2:  "AUDIT_KIND_CANCEL",
+		3:  "AUDIT_KIND_CONTROLLER_ADD",
+		4:  "AUDIT_KIND_CONTROLLER_REMOVE",
+		5:  "AUDIT_KIND_CREDIT_BUDGET",
+		6:  "AUDIT_KIND_CREDIT_CLOSE",
+		7:  "AUDIT_KIND_CREDIT_CORRECT",
+		8:  "AUDIT_KIND_CREDIT_GRANT",
+		9:  "AUDIT_KIND_CREDIT_PRICE",
+		10: "AUDIT_KIND_CREDIT_REFUND",
+		11: "AUDIT_KIND_CREDIT_VOID",
+		12: "AUDIT_KIND_HOLD",
+		13: "AUDIT_KIND_INIT",
+		14: "AUDIT_KIND_JOIN",
+		15: "AUDIT_KIND_NODES_DEAD",
+		16: "AUDIT_KIND_NODES_DRAIN",
+		17: "AUDIT_KIND_NODES_REMOVE",
+		18: "AUDIT_KIND_NODES_RESUME",
+		19: "AUDIT_KIND_PLAN",
+		20: "AUDIT_KIND_POLICY",
+		21: "AUDIT_KIND_RELEASE",
+		22: "AUDIT_KIND_REQUEUE",
+		23: "AUDIT_KIND_RESTORE",
+		24: "AUDIT_KIND_REVOKE",
+		25: "AUDIT_KIND_ROTATE",
+		26: "AUDIT_KIND_SIGNAL",
+		27: "AUDIT_KIND_SUBMIT",
+		28: "AUDIT_KIND_TOKEN",
+		29: "AUDIT_KIND_TOPOLOGY",
+		30: "AUDIT_KIND_UPDATE",
+	}
+	AuditKind_value = map[string]int32{
+		"AUDIT_KIND_UNSPECIFIED":       0,
+		"AUDIT_KIND_ACCOUNTS":          1,
+		"AUDIT_KIND_CANCEL":            2,
+		"AUDIT_KIND_CONTROLLER_ADD":    3,
+		"AUDIT_KIND_CONTROLLER_REMOVE": 4,
+		"AUDIT_KIND_CREDIT_BUDGET":     5,
+		"AUDIT_KIND_CREDIT_CLOSE":      6,
+		"AUDIT_KIND_CREDIT_CORRECT":    7,
+		"AUDIT_KIND_CREDIT_GRANT":      8,
+		"AUDIT_KIND_CREDIT_PRICE":      9,
+		"AUDIT_KIND_CREDIT_REFUND":     10,
+		"AUDIT_KIND_CREDIT_VOID":       11,
+		"AUDIT_KIND_HOLD":              12,
+		"AUDIT_KIND_INIT":              13,
+		"AUDIT_KIND_JOIN":              14,
+		"AUDIT_KIND_NODES_DEAD":        15,
+		"AUDIT_KIND_NODES_DRAIN":       16,
+		"AUDIT_KIND_NODES_REMOVE":      17,
+		"AUDIT_KIND_NODES_RESUME":      18,
+		"AUDIT_KIND_PLAN":              19,
+		"AUDIT_KIND_POLICY":            20,
+		"AUDIT_KIND_RELEASE":           21,
+		"AUDIT_KIND_REQUEUE":           22,
+		"AUDIT_KIND_RESTORE":           23,
+		"AUDIT_KIND_REVOKE":            24,
+		"AUDIT_KIND_ROTATE":            25,
+		"AUDIT_KIND_SIGNAL":            26,
+		"AUDIT_KIND_SUBMIT":            27,
+		"AUDIT_KIND_TOKEN":             28,
+		"AUDIT_KIND_TOPOLOGY":          29,
+		"AUDIT_KIND_UPDATE":            30,
+	}
+)
+
+func (x AuditKind) Enum() *AuditKind {
+	p := new(AuditKind)
+	*p = x
+	return p
+}
+
+func (x AuditKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AuditKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_cluster_proto_enumTypes[8].Descriptor()
+}
+
+func (AuditKind) Type() protoreflect.EnumType {
+	return &file_greylag_v1_cluster_proto_enumTypes[8]
+}
+
+func (x AuditKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AuditKind.Descriptor instead.
+func (AuditKind) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{8}
+}
+
 type StreamAuditRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"` // only what this user did
-	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"` // only this, such as "submit"
-	Word          string                 `protobuf:"bytes,3,opt,name=word,proto3" json:"word,omitempty"` // only where this stands in the text
+	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`                            // only what this user did
+	Kind          AuditKind              `protobuf:"varint,2,opt,name=kind,proto3,enum=greylag.v1.AuditKind" json:"kind,omitempty"` // only this kind
+	Word          string                 `protobuf:"bytes,3,opt,name=word,proto3" json:"word,omitempty"`                            // only where this stands in the text
 	From          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
 	Before        *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=before,proto3" json:"before,omitempty"`
+	Signal        int32                  `protobuf:"varint,6,opt,name=signal,proto3" json:"signal,omitempty"` // only this signal, with the kind SIGNAL
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -512,11 +647,11 @@ func (x *StreamAuditRequest) GetUser() string {
 	return ""
 }
 
-func (x *StreamAuditRequest) GetKind() string {
+func (x *StreamAuditRequest) GetKind() AuditKind {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return AuditKind_AUDIT_KIND_UNSPECIFIED
 }
 
 func (x *StreamAuditRequest) GetWord() string {
@@ -540,6 +675,13 @@ func (x *StreamAuditRequest) GetBefore() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *StreamAuditRequest) GetSignal() int32 {
+	if x != nil {
+		return x.Signal
+	}
+	return 0
+}
+
 type StreamAuditResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Seq           uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
@@ -547,11 +689,12 @@ type StreamAuditResponse struct {
 	At            *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
 	User          string                 `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"` // "" for the cluster itself
 	Role          Role                   `protobuf:"varint,5,opt,name=role,proto3,enum=greylag.v1.Role" json:"role,omitempty"`
-	Source        string                 `protobuf:"bytes,6,opt,name=source,proto3" json:"source,omitempty"`
-	Kind          string                 `protobuf:"bytes,7,opt,name=kind,proto3" json:"kind,omitempty"`
+	Source        string                 `protobuf:"bytes,6,opt,name=source,proto3" json:"source,omitempty"` // address of the caller, or the job and node that the call came from
+	Kind          AuditKind              `protobuf:"varint,7,opt,name=kind,proto3,enum=greylag.v1.AuditKind" json:"kind,omitempty"`
 	Text          string                 `protobuf:"bytes,8,opt,name=text,proto3" json:"text,omitempty"`
 	Refused       bool                   `protobuf:"varint,9,opt,name=refused,proto3" json:"refused,omitempty"`
 	Hash          []byte                 `protobuf:"bytes,10,opt,name=hash,proto3" json:"hash,omitempty"`
+	Signal        int32                  `protobuf:"varint,11,opt,name=signal,proto3" json:"signal,omitempty"` // of an entry of the kind SIGNAL
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -628,11 +771,11 @@ func (x *StreamAuditResponse) GetSource() string {
 	return ""
 }
 
-func (x *StreamAuditResponse) GetKind() string {
+func (x *StreamAuditResponse) GetKind() AuditKind {
 	if x != nil {
 		return x.Kind
 	}
-	return ""
+	return AuditKind_AUDIT_KIND_UNSPECIFIED
 }
 
 func (x *StreamAuditResponse) GetText() string {
@@ -654,6 +797,13 @@ func (x *StreamAuditResponse) GetHash() []byte {
 		return x.Hash
 	}
 	return nil
+}
+
+func (x *StreamAuditResponse) GetSignal() int32 {
+	if x != nil {
+		return x.Signal
+	}
+	return 0
 }
 
 type GetStatusRequest struct {
@@ -4122,25 +4272,27 @@ var File_greylag_v1_cluster_proto protoreflect.FileDescriptor
 const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"\x18greylag/v1/cluster.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18greylag/v1/explain.proto\x1a\x15greylag/v1/node.proto\x1a\x14greylag/v1/job.proto\x1a\x19greylag/v1/topology.proto\"\xb4\x01\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18greylag/v1/explain.proto\x1a\x15greylag/v1/node.proto\x1a\x14greylag/v1/job.proto\x1a\x19greylag/v1/topology.proto\"\xe3\x01\n" +
 	"\x12StreamAuditRequest\x12\x12\n" +
-	"\x04user\x18\x01 \x01(\tR\x04user\x12\x12\n" +
-	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12)\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x15.greylag.v1.AuditKindR\x04kind\x12\x12\n" +
 	"\x04word\x18\x03 \x01(\tR\x04word\x12.\n" +
 	"\x04from\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x122\n" +
-	"\x06before\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\"\x91\x02\n" +
+	"\x06before\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06before\x12\x16\n" +
+	"\x06signal\x18\x06 \x01(\x05R\x06signal\"\xc0\x02\n" +
 	"\x13StreamAuditResponse\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12*\n" +
 	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
 	"\x04user\x18\x04 \x01(\tR\x04user\x12$\n" +
 	"\x04role\x18\x05 \x01(\x0e2\x10.greylag.v1.RoleR\x04role\x12\x16\n" +
-	"\x06source\x18\x06 \x01(\tR\x06source\x12\x12\n" +
-	"\x04kind\x18\a \x01(\tR\x04kind\x12\x12\n" +
+	"\x06source\x18\x06 \x01(\tR\x06source\x12)\n" +
+	"\x04kind\x18\a \x01(\x0e2\x15.greylag.v1.AuditKindR\x04kind\x12\x12\n" +
 	"\x04text\x18\b \x01(\tR\x04text\x12\x18\n" +
 	"\arefused\x18\t \x01(\bR\arefused\x12\x12\n" +
 	"\x04hash\x18\n" +
-	" \x01(\fR\x04hash\"\x12\n" +
+	" \x01(\fR\x04hash\x12\x16\n" +
+	"\x06signal\x18\v \x01(\x05R\x06signal\"\x12\n" +
 	"\x10GetStatusRequest\"\x93\x05\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1d\n" +
@@ -4457,7 +4609,40 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x1eCERTIFICATE_ORIGIN_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19CERTIFICATE_ORIGIN_JOINED\x10\x01\x12\x1e\n" +
 	"\x1aCERTIFICATE_ORIGIN_RENEWED\x10\x02\x12\x1b\n" +
-	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x032\x92\x0e\n" +
+	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xac\x06\n" +
+	"\tAuditKind\x12\x1a\n" +
+	"\x16AUDIT_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13AUDIT_KIND_ACCOUNTS\x10\x01\x12\x15\n" +
+	"\x11AUDIT_KIND_CANCEL\x10\x02\x12\x1d\n" +
+	"\x19AUDIT_KIND_CONTROLLER_ADD\x10\x03\x12 \n" +
+	"\x1cAUDIT_KIND_CONTROLLER_REMOVE\x10\x04\x12\x1c\n" +
+	"\x18AUDIT_KIND_CREDIT_BUDGET\x10\x05\x12\x1b\n" +
+	"\x17AUDIT_KIND_CREDIT_CLOSE\x10\x06\x12\x1d\n" +
+	"\x19AUDIT_KIND_CREDIT_CORRECT\x10\a\x12\x1b\n" +
+	"\x17AUDIT_KIND_CREDIT_GRANT\x10\b\x12\x1b\n" +
+	"\x17AUDIT_KIND_CREDIT_PRICE\x10\t\x12\x1c\n" +
+	"\x18AUDIT_KIND_CREDIT_REFUND\x10\n" +
+	"\x12\x1a\n" +
+	"\x16AUDIT_KIND_CREDIT_VOID\x10\v\x12\x13\n" +
+	"\x0fAUDIT_KIND_HOLD\x10\f\x12\x13\n" +
+	"\x0fAUDIT_KIND_INIT\x10\r\x12\x13\n" +
+	"\x0fAUDIT_KIND_JOIN\x10\x0e\x12\x19\n" +
+	"\x15AUDIT_KIND_NODES_DEAD\x10\x0f\x12\x1a\n" +
+	"\x16AUDIT_KIND_NODES_DRAIN\x10\x10\x12\x1b\n" +
+	"\x17AUDIT_KIND_NODES_REMOVE\x10\x11\x12\x1b\n" +
+	"\x17AUDIT_KIND_NODES_RESUME\x10\x12\x12\x13\n" +
+	"\x0fAUDIT_KIND_PLAN\x10\x13\x12\x15\n" +
+	"\x11AUDIT_KIND_POLICY\x10\x14\x12\x16\n" +
+	"\x12AUDIT_KIND_RELEASE\x10\x15\x12\x16\n" +
+	"\x12AUDIT_KIND_REQUEUE\x10\x16\x12\x16\n" +
+	"\x12AUDIT_KIND_RESTORE\x10\x17\x12\x15\n" +
+	"\x11AUDIT_KIND_REVOKE\x10\x18\x12\x15\n" +
+	"\x11AUDIT_KIND_ROTATE\x10\x19\x12\x15\n" +
+	"\x11AUDIT_KIND_SIGNAL\x10\x1a\x12\x15\n" +
+	"\x11AUDIT_KIND_SUBMIT\x10\x1b\x12\x14\n" +
+	"\x10AUDIT_KIND_TOKEN\x10\x1c\x12\x17\n" +
+	"\x13AUDIT_KIND_TOPOLOGY\x10\x1d\x12\x15\n" +
+	"\x11AUDIT_KIND_UPDATE\x10\x1e2\x92\x0e\n" +
 	"\x0eClusterService\x12H\n" +
 	"\tGetStatus\x12\x1c.greylag.v1.GetStatusRequest\x1a\x1d.greylag.v1.GetStatusResponse\x12B\n" +
 	"\aGetInfo\x12\x1a.greylag.v1.GetInfoRequest\x1a\x1b.greylag.v1.GetInfoResponse\x12H\n" +
@@ -4501,7 +4686,7 @@ func file_greylag_v1_cluster_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_cluster_proto_rawDescData
 }
 
-var file_greylag_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
+var file_greylag_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
 var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_greylag_v1_cluster_proto_goTypes = []any{
 	(Role)(0),                          // 0: greylag.v1.Role
@@ -4512,190 +4697,193 @@ var file_greylag_v1_cluster_proto_goTypes = []any{
 	(RotationPhase)(0),                 // 5: greylag.v1.RotationPhase
 	(RotationStep)(0),                  // 6: greylag.v1.RotationStep
 	(CertificateOrigin)(0),             // 7: greylag.v1.CertificateOrigin
-	(*StreamAuditRequest)(nil),         // 8: greylag.v1.StreamAuditRequest
-	(*StreamAuditResponse)(nil),        // 9: greylag.v1.StreamAuditResponse
-	(*GetStatusRequest)(nil),           // 10: greylag.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),          // 11: greylag.v1.GetStatusResponse
-	(*Restored)(nil),                   // 12: greylag.v1.Restored
-	(*Member)(nil),                     // 13: greylag.v1.Member
-	(*GetInfoRequest)(nil),             // 14: greylag.v1.GetInfoRequest
-	(*GetInfoResponse)(nil),            // 15: greylag.v1.GetInfoResponse
-	(*ReservationInfo)(nil),            // 16: greylag.v1.ReservationInfo
-	(*ReservedJob)(nil),                // 17: greylag.v1.ReservedJob
-	(*PartitionInfo)(nil),              // 18: greylag.v1.PartitionInfo
-	(*NodeGroup)(nil),                  // 19: greylag.v1.NodeGroup
-	(*Node)(nil),                       // 20: greylag.v1.Node
-	(*ListNodesRequest)(nil),           // 21: greylag.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),          // 22: greylag.v1.ListNodesResponse
-	(*UpdateNodesRequest)(nil),         // 23: greylag.v1.UpdateNodesRequest
-	(*UpdateNodesResponse)(nil),        // 24: greylag.v1.UpdateNodesResponse
-	(*CreateTokenRequest)(nil),         // 25: greylag.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),        // 26: greylag.v1.CreateTokenResponse
-	(*JoinRequest)(nil),                // 27: greylag.v1.JoinRequest
-	(*JoinResponse)(nil),               // 28: greylag.v1.JoinResponse
-	(*RenewCertificateRequest)(nil),    // 29: greylag.v1.RenewCertificateRequest
-	(*RenewCertificateResponse)(nil),   // 30: greylag.v1.RenewCertificateResponse
-	(*ListCertificatesRequest)(nil),    // 31: greylag.v1.ListCertificatesRequest
-	(*ListCertificatesResponse)(nil),   // 32: greylag.v1.ListCertificatesResponse
-	(*Rotation)(nil),                   // 33: greylag.v1.Rotation
-	(*ListAuthoritiesRequest)(nil),     // 34: greylag.v1.ListAuthoritiesRequest
-	(*ListAuthoritiesResponse)(nil),    // 35: greylag.v1.ListAuthoritiesResponse
-	(*RotateAuthorityRequest)(nil),     // 36: greylag.v1.RotateAuthorityRequest
-	(*RotateAuthorityResponse)(nil),    // 37: greylag.v1.RotateAuthorityResponse
-	(*GetAuthorityRequest)(nil),        // 38: greylag.v1.GetAuthorityRequest
-	(*GetAuthorityResponse)(nil),       // 39: greylag.v1.GetAuthorityResponse
-	(*CertificateHolder)(nil),          // 40: greylag.v1.CertificateHolder
-	(*Certificate)(nil),                // 41: greylag.v1.Certificate
-	(*RevokeCertificatesRequest)(nil),  // 42: greylag.v1.RevokeCertificatesRequest
-	(*RevokeCertificatesResponse)(nil), // 43: greylag.v1.RevokeCertificatesResponse
-	(*AddMemberRequest)(nil),           // 44: greylag.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),          // 45: greylag.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),        // 46: greylag.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),       // 47: greylag.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 48: greylag.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 49: greylag.v1.TransferLeadershipResponse
-	(*GetPolicyRequest)(nil),           // 50: greylag.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),          // 51: greylag.v1.GetPolicyResponse
-	(*SetPolicyRequest)(nil),           // 52: greylag.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),          // 53: greylag.v1.SetPolicyResponse
-	(*StreamSnapshotRequest)(nil),      // 54: greylag.v1.StreamSnapshotRequest
-	(*StreamSnapshotResponse)(nil),     // 55: greylag.v1.StreamSnapshotResponse
-	(*GetReadIndexRequest)(nil),        // 56: greylag.v1.GetReadIndexRequest
-	(*GetReadIndexResponse)(nil),       // 57: greylag.v1.GetReadIndexResponse
-	(*ListFinishedJobsRequest)(nil),    // 58: greylag.v1.ListFinishedJobsRequest
-	(*ListFinishedJobsResponse)(nil),   // 59: greylag.v1.ListFinishedJobsResponse
-	(*ListJournalRowsRequest)(nil),     // 60: greylag.v1.ListJournalRowsRequest
-	(*ListJournalRowsResponse)(nil),    // 61: greylag.v1.ListJournalRowsResponse
-	(*GetBlobsRequest)(nil),            // 62: greylag.v1.GetBlobsRequest
-	(*GetBlobsResponse)(nil),           // 63: greylag.v1.GetBlobsResponse
-	(*timestamppb.Timestamp)(nil),      // 64: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 65: google.protobuf.Duration
-	(*Read)(nil),                       // 66: greylag.v1.Read
-	(*AsOf)(nil),                       // 67: greylag.v1.AsOf
-	(*LicenceInfo)(nil),                // 68: greylag.v1.LicenceInfo
-	(JobState)(0),                      // 69: greylag.v1.JobState
-	(*GPU)(nil),                        // 70: greylag.v1.GPU
-	(*GetTopologyRequest)(nil),         // 71: greylag.v1.GetTopologyRequest
-	(*SetTopologyRequest)(nil),         // 72: greylag.v1.SetTopologyRequest
-	(*ExplainJobRequest)(nil),          // 73: greylag.v1.ExplainJobRequest
-	(*GetPlanRequest)(nil),             // 74: greylag.v1.GetPlanRequest
-	(*GetTopologyResponse)(nil),        // 75: greylag.v1.GetTopologyResponse
-	(*SetTopologyResponse)(nil),        // 76: greylag.v1.SetTopologyResponse
-	(*ExplainJobResponse)(nil),         // 77: greylag.v1.ExplainJobResponse
-	(*GetPlanResponse)(nil),            // 78: greylag.v1.GetPlanResponse
+	(AuditKind)(0),                     // 8: greylag.v1.AuditKind
+	(*StreamAuditRequest)(nil),         // 9: greylag.v1.StreamAuditRequest
+	(*StreamAuditResponse)(nil),        // 10: greylag.v1.StreamAuditResponse
+	(*GetStatusRequest)(nil),           // 11: greylag.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),          // 12: greylag.v1.GetStatusResponse
+	(*Restored)(nil),                   // 13: greylag.v1.Restored
+	(*Member)(nil),                     // 14: greylag.v1.Member
+	(*GetInfoRequest)(nil),             // 15: greylag.v1.GetInfoRequest
+	(*GetInfoResponse)(nil),            // 16: greylag.v1.GetInfoResponse
+	(*ReservationInfo)(nil),            // 17: greylag.v1.ReservationInfo
+	(*ReservedJob)(nil),                // 18: greylag.v1.ReservedJob
+	(*PartitionInfo)(nil),              // 19: greylag.v1.PartitionInfo
+	(*NodeGroup)(nil),                  // 20: greylag.v1.NodeGroup
+	(*Node)(nil),                       // 21: greylag.v1.Node
+	(*ListNodesRequest)(nil),           // 22: greylag.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),          // 23: greylag.v1.ListNodesResponse
+	(*UpdateNodesRequest)(nil),         // 24: greylag.v1.UpdateNodesRequest
+	(*UpdateNodesResponse)(nil),        // 25: greylag.v1.UpdateNodesResponse
+	(*CreateTokenRequest)(nil),         // 26: greylag.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),        // 27: greylag.v1.CreateTokenResponse
+	(*JoinRequest)(nil),                // 28: greylag.v1.JoinRequest
+	(*JoinResponse)(nil),               // 29: greylag.v1.JoinResponse
+	(*RenewCertificateRequest)(nil),    // 30: greylag.v1.RenewCertificateRequest
+	(*RenewCertificateResponse)(nil),   // 31: greylag.v1.RenewCertificateResponse
+	(*ListCertificatesRequest)(nil),    // 32: greylag.v1.ListCertificatesRequest
+	(*ListCertificatesResponse)(nil),   // 33: greylag.v1.ListCertificatesResponse
+	(*Rotation)(nil),                   // 34: greylag.v1.Rotation
+	(*ListAuthoritiesRequest)(nil),     // 35: greylag.v1.ListAuthoritiesRequest
+	(*ListAuthoritiesResponse)(nil),    // 36: greylag.v1.ListAuthoritiesResponse
+	(*RotateAuthorityRequest)(nil),     // 37: greylag.v1.RotateAuthorityRequest
+	(*RotateAuthorityResponse)(nil),    // 38: greylag.v1.RotateAuthorityResponse
+	(*GetAuthorityRequest)(nil),        // 39: greylag.v1.GetAuthorityRequest
+	(*GetAuthorityResponse)(nil),       // 40: greylag.v1.GetAuthorityResponse
+	(*CertificateHolder)(nil),          // 41: greylag.v1.CertificateHolder
+	(*Certificate)(nil),                // 42: greylag.v1.Certificate
+	(*RevokeCertificatesRequest)(nil),  // 43: greylag.v1.RevokeCertificatesRequest
+	(*RevokeCertificatesResponse)(nil), // 44: greylag.v1.RevokeCertificatesResponse
+	(*AddMemberRequest)(nil),           // 45: greylag.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 46: greylag.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 47: greylag.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 48: greylag.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 49: greylag.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 50: greylag.v1.TransferLeadershipResponse
+	(*GetPolicyRequest)(nil),           // 51: greylag.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),          // 52: greylag.v1.GetPolicyResponse
+	(*SetPolicyRequest)(nil),           // 53: greylag.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),          // 54: greylag.v1.SetPolicyResponse
+	(*StreamSnapshotRequest)(nil),      // 55: greylag.v1.StreamSnapshotRequest
+	(*StreamSnapshotResponse)(nil),     // 56: greylag.v1.StreamSnapshotResponse
+	(*GetReadIndexRequest)(nil),        // 57: greylag.v1.GetReadIndexRequest
+	(*GetReadIndexResponse)(nil),       // 58: greylag.v1.GetReadIndexResponse
+	(*ListFinishedJobsRequest)(nil),    // 59: greylag.v1.ListFinishedJobsRequest
+	(*ListFinishedJobsResponse)(nil),   // 60: greylag.v1.ListFinishedJobsResponse
+	(*ListJournalRowsRequest)(nil),     // 61: greylag.v1.ListJournalRowsRequest
+	(*ListJournalRowsResponse)(nil),    // 62: greylag.v1.ListJournalRowsResponse
+	(*GetBlobsRequest)(nil),            // 63: greylag.v1.GetBlobsRequest
+	(*GetBlobsResponse)(nil),           // 64: greylag.v1.GetBlobsResponse
+	(*timestamppb.Timestamp)(nil),      // 65: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 66: google.protobuf.Duration
+	(*Read)(nil),                       // 67: greylag.v1.Read
+	(*AsOf)(nil),                       // 68: greylag.v1.AsOf
+	(*LicenceInfo)(nil),                // 69: greylag.v1.LicenceInfo
+	(JobState)(0),                      // 70: greylag.v1.JobState
+	(*GPU)(nil),                        // 71: greylag.v1.GPU
+	(*GetTopologyRequest)(nil),         // 72: greylag.v1.GetTopologyRequest
+	(*SetTopologyRequest)(nil),         // 73: greylag.v1.SetTopologyRequest
+	(*ExplainJobRequest)(nil),          // 74: greylag.v1.ExplainJobRequest
+	(*GetPlanRequest)(nil),             // 75: greylag.v1.GetPlanRequest
+	(*GetTopologyResponse)(nil),        // 76: greylag.v1.GetTopologyResponse
+	(*SetTopologyResponse)(nil),        // 77: greylag.v1.SetTopologyResponse
+	(*ExplainJobResponse)(nil),         // 78: greylag.v1.ExplainJobResponse
+	(*GetPlanResponse)(nil),            // 79: greylag.v1.GetPlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
-	64, // 0: greylag.v1.StreamAuditRequest.from:type_name -> google.protobuf.Timestamp
-	64, // 1: greylag.v1.StreamAuditRequest.before:type_name -> google.protobuf.Timestamp
-	64, // 2: greylag.v1.StreamAuditResponse.at:type_name -> google.protobuf.Timestamp
-	0,  // 3: greylag.v1.StreamAuditResponse.role:type_name -> greylag.v1.Role
-	13, // 4: greylag.v1.GetStatusResponse.members:type_name -> greylag.v1.Member
-	12, // 5: greylag.v1.GetStatusResponse.restored:type_name -> greylag.v1.Restored
-	5,  // 6: greylag.v1.GetStatusResponse.ca_rotation:type_name -> greylag.v1.RotationPhase
-	64, // 7: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
-	64, // 8: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
-	64, // 9: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
-	65, // 10: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	66, // 11: greylag.v1.GetInfoRequest.read:type_name -> greylag.v1.Read
-	18, // 12: greylag.v1.GetInfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
-	67, // 13: greylag.v1.GetInfoResponse.as_of:type_name -> greylag.v1.AsOf
-	16, // 14: greylag.v1.GetInfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
-	68, // 15: greylag.v1.GetInfoResponse.licences:type_name -> greylag.v1.LicenceInfo
-	64, // 16: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
-	64, // 17: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
-	2,  // 18: greylag.v1.ReservationInfo.state:type_name -> greylag.v1.ReservationState
-	17, // 19: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
-	69, // 20: greylag.v1.ReservedJob.state:type_name -> greylag.v1.JobState
-	65, // 21: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
-	19, // 22: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
-	3,  // 23: greylag.v1.NodeGroup.state:type_name -> greylag.v1.NodeState
-	3,  // 24: greylag.v1.Node.state:type_name -> greylag.v1.NodeState
-	70, // 25: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
-	64, // 26: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
-	64, // 27: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	64, // 28: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	66, // 29: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
-	20, // 30: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
-	67, // 31: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
-	4,  // 32: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
-	1,  // 33: greylag.v1.CreateTokenRequest.kind:type_name -> greylag.v1.HostRole
-	65, // 34: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	64, // 35: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	66, // 36: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
-	67, // 37: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
-	40, // 38: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
-	33, // 39: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
-	5,  // 40: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
-	64, // 41: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
-	6,  // 42: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
-	1,  // 43: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
-	41, // 44: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
-	64, // 45: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
-	64, // 46: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
-	64, // 47: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
-	7,  // 48: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
-	1,  // 49: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
-	66, // 50: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
-	67, // 51: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	10, // 52: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
-	14, // 53: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
-	21, // 54: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
-	23, // 55: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	25, // 56: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	27, // 57: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	29, // 58: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
-	31, // 59: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
-	42, // 60: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
-	34, // 61: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
-	36, // 62: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
-	44, // 63: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	46, // 64: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	48, // 65: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
-	50, // 66: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
-	52, // 67: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
-	71, // 68: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
-	72, // 69: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	73, // 70: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
-	74, // 71: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
-	54, // 72: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
-	8,  // 73: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
-	56, // 74: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
-	58, // 75: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
-	62, // 76: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
-	60, // 77: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
-	38, // 78: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
-	11, // 79: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
-	15, // 80: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
-	22, // 81: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
-	24, // 82: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	26, // 83: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	28, // 84: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	30, // 85: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
-	32, // 86: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
-	43, // 87: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
-	35, // 88: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
-	37, // 89: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
-	45, // 90: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	47, // 91: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	49, // 92: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
-	51, // 93: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
-	53, // 94: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
-	75, // 95: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
-	76, // 96: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	77, // 97: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
-	78, // 98: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
-	55, // 99: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
-	9,  // 100: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
-	57, // 101: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
-	59, // 102: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
-	63, // 103: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
-	61, // 104: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
-	39, // 105: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
-	79, // [79:106] is the sub-list for method output_type
-	52, // [52:79] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	8,  // 0: greylag.v1.StreamAuditRequest.kind:type_name -> greylag.v1.AuditKind
+	65, // 1: greylag.v1.StreamAuditRequest.from:type_name -> google.protobuf.Timestamp
+	65, // 2: greylag.v1.StreamAuditRequest.before:type_name -> google.protobuf.Timestamp
+	65, // 3: greylag.v1.StreamAuditResponse.at:type_name -> google.protobuf.Timestamp
+	0,  // 4: greylag.v1.StreamAuditResponse.role:type_name -> greylag.v1.Role
+	8,  // 5: greylag.v1.StreamAuditResponse.kind:type_name -> greylag.v1.AuditKind
+	14, // 6: greylag.v1.GetStatusResponse.members:type_name -> greylag.v1.Member
+	13, // 7: greylag.v1.GetStatusResponse.restored:type_name -> greylag.v1.Restored
+	5,  // 8: greylag.v1.GetStatusResponse.ca_rotation:type_name -> greylag.v1.RotationPhase
+	65, // 9: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
+	65, // 10: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
+	65, // 11: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
+	66, // 12: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	67, // 13: greylag.v1.GetInfoRequest.read:type_name -> greylag.v1.Read
+	19, // 14: greylag.v1.GetInfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
+	68, // 15: greylag.v1.GetInfoResponse.as_of:type_name -> greylag.v1.AsOf
+	17, // 16: greylag.v1.GetInfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
+	69, // 17: greylag.v1.GetInfoResponse.licences:type_name -> greylag.v1.LicenceInfo
+	65, // 18: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
+	65, // 19: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
+	2,  // 20: greylag.v1.ReservationInfo.state:type_name -> greylag.v1.ReservationState
+	18, // 21: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
+	70, // 22: greylag.v1.ReservedJob.state:type_name -> greylag.v1.JobState
+	66, // 23: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
+	20, // 24: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
+	3,  // 25: greylag.v1.NodeGroup.state:type_name -> greylag.v1.NodeState
+	3,  // 26: greylag.v1.Node.state:type_name -> greylag.v1.NodeState
+	71, // 27: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
+	65, // 28: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
+	65, // 29: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	65, // 30: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
+	67, // 31: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
+	21, // 32: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
+	68, // 33: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
+	4,  // 34: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
+	1,  // 35: greylag.v1.CreateTokenRequest.kind:type_name -> greylag.v1.HostRole
+	66, // 36: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	65, // 37: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	67, // 38: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
+	68, // 39: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
+	41, // 40: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
+	34, // 41: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
+	5,  // 42: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
+	65, // 43: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
+	6,  // 44: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
+	1,  // 45: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
+	42, // 46: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
+	65, // 47: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
+	65, // 48: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
+	65, // 49: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
+	7,  // 50: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
+	1,  // 51: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
+	67, // 52: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
+	68, // 53: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 54: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
+	15, // 55: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
+	22, // 56: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
+	24, // 57: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	26, // 58: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	28, // 59: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	30, // 60: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
+	32, // 61: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
+	43, // 62: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
+	35, // 63: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
+	37, // 64: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
+	45, // 65: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	47, // 66: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	49, // 67: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
+	51, // 68: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
+	53, // 69: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
+	72, // 70: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
+	73, // 71: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	74, // 72: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
+	75, // 73: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
+	55, // 74: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
+	9,  // 75: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
+	57, // 76: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
+	59, // 77: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
+	63, // 78: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
+	61, // 79: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
+	39, // 80: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
+	12, // 81: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
+	16, // 82: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
+	23, // 83: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
+	25, // 84: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	27, // 85: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	29, // 86: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	31, // 87: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
+	33, // 88: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
+	44, // 89: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
+	36, // 90: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
+	38, // 91: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
+	46, // 92: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	48, // 93: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	50, // 94: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
+	52, // 95: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
+	54, // 96: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
+	76, // 97: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
+	77, // 98: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	78, // 99: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
+	79, // 100: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
+	56, // 101: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
+	10, // 102: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
+	58, // 103: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
+	60, // 104: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
+	64, // 105: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
+	62, // 106: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
+	40, // 107: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
+	81, // [81:108] is the sub-list for method output_type
+	54, // [54:81] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }
@@ -4712,7 +4900,7 @@ func file_greylag_v1_cluster_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_cluster_proto_rawDesc), len(file_greylag_v1_cluster_proto_rawDesc)),
-			NumEnums:      8,
+			NumEnums:      9,
 			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   2,

@@ -737,6 +737,98 @@ func (JobAction) EnumDescriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
+// ErrorCode is the code of an error, as Connect and gRPC define it.
+type ErrorCode int32
+
+const (
+	ErrorCode_ERROR_CODE_UNSPECIFIED         ErrorCode = 0
+	ErrorCode_ERROR_CODE_CANCELED            ErrorCode = 1
+	ErrorCode_ERROR_CODE_UNKNOWN             ErrorCode = 2
+	ErrorCode_ERROR_CODE_INVALID_ARGUMENT    ErrorCode = 3
+	ErrorCode_ERROR_CODE_DEADLINE_EXCEEDED   ErrorCode = 4
+	ErrorCode_ERROR_CODE_NOT_FOUND           ErrorCode = 5
+	ErrorCode_ERROR_CODE_ALREADY_EXISTS      ErrorCode = 6
+	ErrorCode_ERROR_CODE_PERMISSION_DENIED   ErrorCode = 7
+	ErrorCode_ERROR_CODE_RESOURCE_EXHAUSTED  ErrorCode = 8
+	ErrorCode_ERROR_CODE_FAILED_PRECONDITION ErrorCode = 9
+	ErrorCode_ERROR_CODE_ABORTED             ErrorCode = 10
+	ErrorCode_ERROR_CODE_OUT_OF_RANGE        ErrorCode = 11
+	ErrorCode_ERROR_CODE_UNIMPLEMENTED       ErrorCode = 12
+	ErrorCode_ERROR_CODE_INTERNAL            ErrorCode = 13
+	ErrorCode_ERROR_CODE_UNAVAILABLE         ErrorCode = 14
+	ErrorCode_ERROR_CODE_DATA_LOSS           ErrorCode = 15
+	ErrorCode_ERROR_CODE_UNAUTHENTICATED     ErrorCode = 16
+)
+
+// Enum value maps for ErrorCode.
+var (
+	ErrorCode_name = map[int32]string{
+		0:  "ERROR_CODE_UNSPECIFIED",
+		1:  "ERROR_CODE_CANCELED",
+		2:  "ERROR_CODE_UNKNOWN",
+		3:  "ERROR_CODE_INVALID_ARGUMENT",
+		4:  "ERROR_CODE_DEADLINE_EXCEEDED",
+		5:  "ERROR_CODE_NOT_FOUND",
+		6:  "ERROR_CODE_ALREADY_EXISTS",
+		7:  "ERROR_CODE_PERMISSION_DENIED",
+		8:  "ERROR_CODE_RESOURCE_EXHAUSTED",
+		9:  "ERROR_CODE_FAILED_PRECONDITION",
+		10: "ERROR_CODE_ABORTED",
+		11: "ERROR_CODE_OUT_OF_RANGE",
+		12: "ERROR_CODE_UNIMPLEMENTED",
+		13: "ERROR_CODE_INTERNAL",
+		14: "ERROR_CODE_UNAVAILABLE",
+		15: "ERROR_CODE_DATA_LOSS",
+		16: "ERROR_CODE_UNAUTHENTICATED",
+	}
+	ErrorCode_value = map[string]int32{
+		"ERROR_CODE_UNSPECIFIED":         0,
+		"ERROR_CODE_CANCELED":            1,
+		"ERROR_CODE_UNKNOWN":             2,
+		"ERROR_CODE_INVALID_ARGUMENT":    3,
+		"ERROR_CODE_DEADLINE_EXCEEDED":   4,
+		"ERROR_CODE_NOT_FOUND":           5,
+		"ERROR_CODE_ALREADY_EXISTS":      6,
+		"ERROR_CODE_PERMISSION_DENIED":   7,
+		"ERROR_CODE_RESOURCE_EXHAUSTED":  8,
+		"ERROR_CODE_FAILED_PRECONDITION": 9,
+		"ERROR_CODE_ABORTED":             10,
+		"ERROR_CODE_OUT_OF_RANGE":        11,
+		"ERROR_CODE_UNIMPLEMENTED":       12,
+		"ERROR_CODE_INTERNAL":            13,
+		"ERROR_CODE_UNAVAILABLE":         14,
+		"ERROR_CODE_DATA_LOSS":           15,
+		"ERROR_CODE_UNAUTHENTICATED":     16,
+	}
+)
+
+func (x ErrorCode) Enum() *ErrorCode {
+	p := new(ErrorCode)
+	*p = x
+	return p
+}
+
+func (x ErrorCode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ErrorCode) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[9].Descriptor()
+}
+
+func (ErrorCode) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[9]
+}
+
+func (x ErrorCode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ErrorCode.Descriptor instead.
+func (ErrorCode) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
+}
+
 // JobSpec is what a user asks for. Empty fields take the cluster's defaults.
 type JobSpec struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -3001,7 +3093,7 @@ type Outcome struct {
 	Ref           string                 `protobuf:"bytes,2,opt,name=ref,proto3" json:"ref,omitempty"`
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`                           // empty when it was done
 	State         JobState               `protobuf:"varint,4,opt,name=state,proto3,enum=greylag.v1.JobState" json:"state,omitempty"` // afterwards
-	Code          string                 `protobuf:"bytes,5,opt,name=code,proto3" json:"code,omitempty"`                             // a Connect error code when error is set
+	Code          ErrorCode              `protobuf:"varint,5,opt,name=code,proto3,enum=greylag.v1.ErrorCode" json:"code,omitempty"`  // set with error
 	Note          string                 `protobuf:"bytes,6,opt,name=note,proto3" json:"note,omitempty"`                             // what may come of it that was not asked for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3065,11 +3157,11 @@ func (x *Outcome) GetState() JobState {
 	return JobState_JOB_STATE_UNSPECIFIED
 }
 
-func (x *Outcome) GetCode() string {
+func (x *Outcome) GetCode() ErrorCode {
 	if x != nil {
 		return x.Code
 	}
-	return ""
+	return ErrorCode_ERROR_CODE_UNSPECIFIED
 }
 
 func (x *Outcome) GetNote() string {
@@ -4086,13 +4178,13 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"batch_only\x18\x04 \x01(\bR\tbatchOnly\"[\n" +
 	"\x12CancelJobsResponse\x12/\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x13.greylag.v1.OutcomeR\boutcomes\x12\x14\n" +
-	"\x05index\x18\x02 \x01(\x04R\x05index\"\x95\x01\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\"\xac\x01\n" +
 	"\aOutcome\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x10\n" +
 	"\x03ref\x18\x02 \x01(\tR\x03ref\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12*\n" +
-	"\x05state\x18\x04 \x01(\x0e2\x14.greylag.v1.JobStateR\x05state\x12\x12\n" +
-	"\x04code\x18\x05 \x01(\tR\x04code\x12\x12\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x14.greylag.v1.JobStateR\x05state\x12)\n" +
+	"\x04code\x18\x05 \x01(\x0e2\x15.greylag.v1.ErrorCodeR\x04code\x12\x12\n" +
 	"\x04note\x18\x06 \x01(\tR\x04note\";\n" +
 	"\x12ForecastJobRequest\x12%\n" +
 	"\x03job\x18\x01 \x01(\v2\x13.greylag.v1.JobSpecR\x03job\"\xb1\x02\n" +
@@ -4304,7 +4396,26 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x0eJOB_ACTION_SET\x10\x01\x12\x13\n" +
 	"\x0fJOB_ACTION_HOLD\x10\x02\x12\x16\n" +
 	"\x12JOB_ACTION_RELEASE\x10\x03\x12\x16\n" +
-	"\x12JOB_ACTION_REQUEUE\x10\x042\xfb\x05\n" +
+	"\x12JOB_ACTION_REQUEUE\x10\x04*\xff\x03\n" +
+	"\tErrorCode\x12\x1a\n" +
+	"\x16ERROR_CODE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13ERROR_CODE_CANCELED\x10\x01\x12\x16\n" +
+	"\x12ERROR_CODE_UNKNOWN\x10\x02\x12\x1f\n" +
+	"\x1bERROR_CODE_INVALID_ARGUMENT\x10\x03\x12 \n" +
+	"\x1cERROR_CODE_DEADLINE_EXCEEDED\x10\x04\x12\x18\n" +
+	"\x14ERROR_CODE_NOT_FOUND\x10\x05\x12\x1d\n" +
+	"\x19ERROR_CODE_ALREADY_EXISTS\x10\x06\x12 \n" +
+	"\x1cERROR_CODE_PERMISSION_DENIED\x10\a\x12!\n" +
+	"\x1dERROR_CODE_RESOURCE_EXHAUSTED\x10\b\x12\"\n" +
+	"\x1eERROR_CODE_FAILED_PRECONDITION\x10\t\x12\x16\n" +
+	"\x12ERROR_CODE_ABORTED\x10\n" +
+	"\x12\x1b\n" +
+	"\x17ERROR_CODE_OUT_OF_RANGE\x10\v\x12\x1c\n" +
+	"\x18ERROR_CODE_UNIMPLEMENTED\x10\f\x12\x17\n" +
+	"\x13ERROR_CODE_INTERNAL\x10\r\x12\x1a\n" +
+	"\x16ERROR_CODE_UNAVAILABLE\x10\x0e\x12\x18\n" +
+	"\x14ERROR_CODE_DATA_LOSS\x10\x0f\x12\x1e\n" +
+	"\x1aERROR_CODE_UNAUTHENTICATED\x10\x102\xfb\x05\n" +
 	"\n" +
 	"JobService\x12K\n" +
 	"\n" +
@@ -4335,7 +4446,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_job_proto_rawDescData
 }
 
-var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
+var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
 var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(JobState)(0),                 // 0: greylag.v1.JobState
@@ -4347,133 +4458,135 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(TaskPhase)(0),                // 6: greylag.v1.TaskPhase
 	(TaskCause)(0),                // 7: greylag.v1.TaskCause
 	(JobAction)(0),                // 8: greylag.v1.JobAction
-	(*JobSpec)(nil),               // 9: greylag.v1.JobSpec
-	(*Request)(nil),               // 10: greylag.v1.Request
-	(*Licence)(nil),               // 11: greylag.v1.Licence
-	(*Dependency)(nil),            // 12: greylag.v1.Dependency
-	(*Job)(nil),                   // 13: greylag.v1.Job
-	(*RestartCauses)(nil),         // 14: greylag.v1.RestartCauses
-	(*NodeAllocation)(nil),        // 15: greylag.v1.NodeAllocation
-	(*Task)(nil),                  // 16: greylag.v1.Task
-	(*SubmitJobsRequest)(nil),     // 17: greylag.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),    // 18: greylag.v1.SubmitJobsResponse
-	(*Submitted)(nil),             // 19: greylag.v1.Submitted
-	(*Filter)(nil),                // 20: greylag.v1.Filter
-	(*Read)(nil),                  // 21: greylag.v1.Read
-	(*AsOf)(nil),                  // 22: greylag.v1.AsOf
-	(*ListJobsRequest)(nil),       // 23: greylag.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 24: greylag.v1.ListJobsResponse
-	(*GetJobRequest)(nil),         // 25: greylag.v1.GetJobRequest
-	(*GetJobResponse)(nil),        // 26: greylag.v1.GetJobResponse
-	(*WatchJobsRequest)(nil),      // 27: greylag.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),     // 28: greylag.v1.WatchJobsResponse
-	(*CancelJobsRequest)(nil),     // 29: greylag.v1.CancelJobsRequest
-	(*CancelJobsResponse)(nil),    // 30: greylag.v1.CancelJobsResponse
-	(*Outcome)(nil),               // 31: greylag.v1.Outcome
-	(*ForecastJobRequest)(nil),    // 32: greylag.v1.ForecastJobRequest
-	(*ForecastJobResponse)(nil),   // 33: greylag.v1.ForecastJobResponse
-	(*UpdateJobsRequest)(nil),     // 34: greylag.v1.UpdateJobsRequest
-	(*StringList)(nil),            // 35: greylag.v1.StringList
-	(*Dependencies)(nil),          // 36: greylag.v1.Dependencies
-	(*UpdateJobsResponse)(nil),    // 37: greylag.v1.UpdateJobsResponse
-	(*GetScriptRequest)(nil),      // 38: greylag.v1.GetScriptRequest
-	(*GetScriptResponse)(nil),     // 39: greylag.v1.GetScriptResponse
-	(*StreamLogsRequest)(nil),     // 40: greylag.v1.StreamLogsRequest
-	(*StreamLogsResponse)(nil),    // 41: greylag.v1.StreamLogsResponse
-	(*durationpb.Duration)(nil),   // 42: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
+	(ErrorCode)(0),                // 9: greylag.v1.ErrorCode
+	(*JobSpec)(nil),               // 10: greylag.v1.JobSpec
+	(*Request)(nil),               // 11: greylag.v1.Request
+	(*Licence)(nil),               // 12: greylag.v1.Licence
+	(*Dependency)(nil),            // 13: greylag.v1.Dependency
+	(*Job)(nil),                   // 14: greylag.v1.Job
+	(*RestartCauses)(nil),         // 15: greylag.v1.RestartCauses
+	(*NodeAllocation)(nil),        // 16: greylag.v1.NodeAllocation
+	(*Task)(nil),                  // 17: greylag.v1.Task
+	(*SubmitJobsRequest)(nil),     // 18: greylag.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),    // 19: greylag.v1.SubmitJobsResponse
+	(*Submitted)(nil),             // 20: greylag.v1.Submitted
+	(*Filter)(nil),                // 21: greylag.v1.Filter
+	(*Read)(nil),                  // 22: greylag.v1.Read
+	(*AsOf)(nil),                  // 23: greylag.v1.AsOf
+	(*ListJobsRequest)(nil),       // 24: greylag.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),      // 25: greylag.v1.ListJobsResponse
+	(*GetJobRequest)(nil),         // 26: greylag.v1.GetJobRequest
+	(*GetJobResponse)(nil),        // 27: greylag.v1.GetJobResponse
+	(*WatchJobsRequest)(nil),      // 28: greylag.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),     // 29: greylag.v1.WatchJobsResponse
+	(*CancelJobsRequest)(nil),     // 30: greylag.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),    // 31: greylag.v1.CancelJobsResponse
+	(*Outcome)(nil),               // 32: greylag.v1.Outcome
+	(*ForecastJobRequest)(nil),    // 33: greylag.v1.ForecastJobRequest
+	(*ForecastJobResponse)(nil),   // 34: greylag.v1.ForecastJobResponse
+	(*UpdateJobsRequest)(nil),     // 35: greylag.v1.UpdateJobsRequest
+	(*StringList)(nil),            // 36: greylag.v1.StringList
+	(*Dependencies)(nil),          // 37: greylag.v1.Dependencies
+	(*UpdateJobsResponse)(nil),    // 38: greylag.v1.UpdateJobsResponse
+	(*GetScriptRequest)(nil),      // 39: greylag.v1.GetScriptRequest
+	(*GetScriptResponse)(nil),     // 40: greylag.v1.GetScriptResponse
+	(*StreamLogsRequest)(nil),     // 41: greylag.v1.StreamLogsRequest
+	(*StreamLogsResponse)(nil),    // 42: greylag.v1.StreamLogsResponse
+	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
-	10, // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	42, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	43, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	43, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
-	12, // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	42, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	11, // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
+	43, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	44, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	44, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	13, // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
+	43, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
 	3,  // 6: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	42, // 7: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
-	11, // 8: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
+	43, // 7: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	12, // 8: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
 	4,  // 9: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
 	5,  // 10: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
 	0,  // 11: greylag.v1.Job.state:type_name -> greylag.v1.JobState
 	1,  // 12: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
-	10, // 13: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	42, // 14: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	43, // 15: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	43, // 16: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	43, // 17: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	43, // 18: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	43, // 19: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	15, // 20: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
-	12, // 21: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	16, // 22: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	11, // 13: greylag.v1.Job.request:type_name -> greylag.v1.Request
+	43, // 14: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	44, // 15: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	44, // 16: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	44, // 17: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	44, // 18: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	44, // 19: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	16, // 20: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	13, // 21: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
+	17, // 22: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
 	2,  // 23: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	43, // 24: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	43, // 25: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	43, // 26: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	14, // 27: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
+	44, // 24: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	44, // 25: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	44, // 26: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	15, // 27: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
 	6,  // 28: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
 	7,  // 29: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	43, // 30: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	43, // 31: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	42, // 32: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	42, // 33: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	9,  // 34: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	19, // 35: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	44, // 30: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	44, // 31: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	43, // 32: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	43, // 33: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	10, // 34: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	20, // 35: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
 	0,  // 36: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	43, // 37: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	20, // 38: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
-	21, // 39: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
-	13, // 40: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
-	22, // 41: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
-	21, // 42: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
-	13, // 43: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
-	22, // 44: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
-	20, // 45: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
-	13, // 46: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
-	20, // 47: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
-	31, // 48: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	44, // 37: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	21, // 38: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	22, // 39: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	14, // 40: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	23, // 41: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	22, // 42: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	14, // 43: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	23, // 44: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	21, // 45: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	14, // 46: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	21, // 47: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	32, // 48: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
 	0,  // 49: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
-	9,  // 50: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	43, // 51: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
-	1,  // 52: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
-	22, // 53: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
-	20, // 54: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
-	8,  // 55: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	42, // 56: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	43, // 57: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	43, // 58: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
-	36, // 59: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	42, // 60: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
-	35, // 61: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
-	35, // 62: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
-	12, // 63: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	31, // 64: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	17, // 65: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	32, // 66: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	23, // 67: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	23, // 68: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	25, // 69: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	27, // 70: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	29, // 71: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	34, // 72: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	38, // 73: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	40, // 74: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	18, // 75: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	33, // 76: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	24, // 77: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	24, // 78: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	26, // 79: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	28, // 80: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	30, // 81: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	37, // 82: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	39, // 83: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	41, // 84: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	75, // [75:85] is the sub-list for method output_type
-	65, // [65:75] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	9,  // 50: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
+	10, // 51: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	44, // 52: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	1,  // 53: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
+	23, // 54: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	21, // 55: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	8,  // 56: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
+	43, // 57: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	44, // 58: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	44, // 59: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	37, // 60: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	43, // 61: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	36, // 62: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	36, // 63: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	13, // 64: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	32, // 65: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	18, // 66: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	33, // 67: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	24, // 68: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	24, // 69: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	26, // 70: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	28, // 71: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	30, // 72: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	35, // 73: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	39, // 74: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	41, // 75: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	19, // 76: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	34, // 77: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	25, // 78: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	25, // 79: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	27, // 80: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	29, // 81: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	31, // 82: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	38, // 83: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	40, // 84: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	42, // 85: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	76, // [76:86] is the sub-list for method output_type
+	66, // [66:76] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -4488,7 +4601,7 @@ func file_greylag_v1_job_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
-			NumEnums:      9,
+			NumEnums:      10,
 			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
