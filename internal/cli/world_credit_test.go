@@ -23,6 +23,7 @@ import (
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/schedule"
 	"github.com/greylag/greylag/internal/server"
+	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -65,7 +66,7 @@ func newBank(t testing.TB, dir string, now time.Time) (*bank, error) {
 	}
 	b.server = server.New(server.Config{
 		ID: "ctl-1", State: b, Leader: b, Log: b, Members: b, Archive: store, Trust: ca.Trust(), Identity: ids[pki.RoleController], CA: ca,
-		Subscribe: func(string) server.Subscription { return b.Subscribe() }, Clock: b.clock, Logger: log,
+		Subscribe: func(string) views.Subscription { return b.Subscribe() }, Clock: b.clock, Logger: log,
 	})
 	policy := cluster.DefaultPolicy()
 	policy.Cluster = "page"

@@ -19,6 +19,7 @@ import (
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server"
 	"github.com/greylag/greylag/internal/server/limits"
+	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/version"
 )
@@ -92,7 +93,7 @@ func (d *Daemon) assemble() {
 	})
 }
 
-func (d *Daemon) subscribe(node string) server.Subscription {
+func (d *Daemon) subscribe(node string) views.Subscription {
 	if node == "" {
 		return d.store.replica.Subscribe()
 	}

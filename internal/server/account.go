@@ -10,7 +10,6 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/schedule/order"
 	"github.com/greylag/greylag/internal/server/call"
-	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -24,7 +23,7 @@ const maxPriorities = 100_000
 
 // ListAccounts lists accounts and their users.
 func (s *accountService) ListAccounts(ctx context.Context, p *greylagv1.ListAccountsRequest) (*greylagv1.ListAccountsResponse, error) {
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +45,7 @@ func (s *accountService) ListAccounts(ctx context.Context, p *greylagv1.ListAcco
 		case !shown[i]:
 		case n.User == nil:
 			out.Accounts = append(out.Accounts, wire.Account(n.Account, tree.Depth(i)))
-		case p.GetUsers() && (p.GetUser() == "" || n.User.User == p.GetUser()) && sees(call.From(ctx), v, n.User.AssociationKey):
+		case p.GetUsers() && (p.GetUser() == "" || n.User.User == p.GetUser()) && call.From(ctx).Sees(v, n.User.AssociationKey):
 			users = append(users, wire.AccountUser(n.User))
 		}
 	}
@@ -63,12 +62,6 @@ func chosenAccounts(tree *cluster.AccountTree, names []string) []bool {
 		shown[i] = len(names) == 0 || n.User == nil && slices.Contains(names, n.Account.Name) || n.Parent >= 0 && shown[n.Parent]
 	}
 	return shown
-}
-
-// sees reports whether a caller may see what concerns another user: where the policy
-// keeps jobs private, only those who look after the account.
-func sees(c *call.Caller, v *state.View, key cluster.AssociationKey) bool {
-	return !v.Policy().Private || key.User == "" || c.User.User == key.User || c.Role >= command.RoleOperator || v.Coordinates(c.User.User, key.Account)
 }
 
 // UpdateAccounts changes accounts and users.
@@ -102,7 +95,7 @@ func limitsIn(edits []command.AccountEdit) (limits []cluster.Limit) {
 
 // ListShares tells what everybody used of their shares.
 func (s *accountService) ListShares(ctx context.Context, p *greylagv1.ListSharesRequest) (*greylagv1.ListSharesResponse, error) {
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +113,7 @@ func (s *accountService) ListShares(ctx context.Context, p *greylagv1.ListShares
 		if i < len(shown) && !shown[i] || i >= len(shown) && len(p.GetAccounts()) > 0 {
 			return
 		}
-		if x.User != "" && (p.GetUser() != "" && x.User != p.GetUser() || !sees(c, v, cluster.AssociationKey{Account: x.Account, User: x.User})) {
+		if x.User != "" && (p.GetUser() != "" && x.User != p.GetUser() || !c.Sees(v, cluster.AssociationKey{Account: x.Account, User: x.User})) {
 			return
 		}
 		out.Shares = append(out.Shares, &greylagv1.Share{
@@ -141,7 +134,7 @@ func (s *accountService) ListShares(ctx context.Context, p *greylagv1.ListShares
 
 // ListPriorities tells what the priorities of waiting jobs are made of.
 func (s *accountService) ListPriorities(ctx context.Context, p *greylagv1.ListPrioritiesRequest) (*greylagv1.ListPrioritiesResponse, error) {
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +147,7 @@ func (s *accountService) ListPriorities(ctx context.Context, p *greylagv1.ListPr
 		spec := j.Spec
 		if len(p.GetJobs()) > 0 && !slices.Contains(p.GetJobs(), uint64(j.ID)) && !slices.Contains(p.GetJobs(), uint64(j.Array)) ||
 			p.GetUser() != "" && spec.Owner.User != p.GetUser() || p.GetAccount() != "" && spec.Account != p.GetAccount() ||
-			!sees(c, v, cluster.AssociationKey{Account: spec.Account, User: spec.Owner.User}) {
+			!c.Sees(v, cluster.AssociationKey{Account: spec.Account, User: spec.Owner.User}) {
 			continue
 		}
 		x := parts(j)

@@ -49,7 +49,7 @@ func bookOf(v *state.View) book {
 
 // ExportAccounts returns all accounts as a file.
 func (s *accountService) ExportAccounts(ctx context.Context, p *greylagv1.ExportAccountsRequest) (*greylagv1.ExportAccountsResponse, error) {
-	v, _, err := s.fresh(ctx, p.GetRead())
+	v, _, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (s *accountService) ImportAccounts(ctx context.Context, p *greylagv1.Import
 		return nil, call.Refuse(command.InvalidArgument, "", "%s", why)
 	}
 	c := call.From(ctx)
-	v, _, err := s.fresh(ctx, nil)
+	v, _, err := s.views.Fresh(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

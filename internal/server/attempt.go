@@ -10,6 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -46,12 +47,12 @@ func (s *Server) identifyAttempt(r *http.Request, c *call.Caller, text string) e
 // attemptOwner checks that an attempt is running on a node. It needs a current state: a follower may
 // lag, and so may a leader that has just been elected.
 func (s *Server) attemptOwner(ctx context.Context, a auth.Attempt, node string) (auth.Identity, error) {
-	if s.leads() {
+	if s.views.Leads() {
 		if owner, err := s.ownerNow(a, node); err == nil {
 			return owner, nil
 		}
 	}
-	if err := s.catchUp(ctx); err != nil {
+	if err := s.views.CatchUp(ctx); err != nil {
 		return auth.Identity{}, err
 	}
 	return s.ownerNow(a, node)
@@ -69,7 +70,7 @@ func (s *Server) ownerNow(a auth.Attempt, node string) (auth.Identity, error) {
 
 // endWithAttempt ends a stream once the attempt that reads it has ended.
 func (s *Server) endWithAttempt(ctx context.Context, c *call.Caller, end context.CancelCauseFunc) {
-	for pause(ctx, attemptPoll) {
+	for views.Pause(ctx, attemptPoll) {
 		if _, err := s.ownerNow(*c.Attempt, c.Machine.Name); err != nil {
 			end(err)
 			return

@@ -16,6 +16,7 @@ import (
 	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/state/hosts"
 	"github.com/greylag/greylag/internal/wire"
@@ -147,7 +148,7 @@ type seen struct {
 
 // see has the leader record a certificate that the state lacks.
 func (s *Server) see(peer pki.Peer, leaf *x509.Certificate) {
-	if !s.leads() || s.recorded(peer, leaf) {
+	if !s.views.Leads() || s.recorded(peer, leaf) {
 		return
 	}
 	select {
@@ -204,7 +205,7 @@ func (s *Server) record(x seen) {
 		return
 	}
 	c := certificateOf(x.peer, x.leaf, issuer, command.CertificateSeen)
-	ctx, cancel := context.WithTimeout(s.closing, leaderTime)
+	ctx, cancel := context.WithTimeout(s.closing, views.LeaderTime)
 	defer cancel()
 	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.RecordCertificate{Certificate: c, Prior: c.Issued}); err != nil {
 		s.log.Debug("certificate not recorded", "role", c.Role, "name", c.Name, "err", err)
@@ -251,7 +252,7 @@ func (o *openStreams) recheck(check func(*call.Caller) error) {
 
 // ListCertificates lists what the state has recorded of certificates.
 func (s *clusterService) ListCertificates(ctx context.Context, p *greylagv1.ListCertificatesRequest) (*greylagv1.ListCertificatesResponse, error) {
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}

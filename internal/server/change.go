@@ -9,6 +9,7 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/joblist"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -139,7 +140,7 @@ func asksMore(old, now *cluster.JobSpec) bool {
 // was asked, not which jobs it meant, since a repetition may find fewer.
 func (s *jobService) change(ctx context.Context, filter *greylagv1.Filter, p call.Request, make func(command.RequestID, []cluster.JobRef) command.Command) ([]*greylagv1.Outcome, uint64, error) {
 	c := call.From(ctx)
-	refs, err := s.meant(ctx, c, filter)
+	refs, err := s.Chosen(ctx, c, filter)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -162,50 +163,6 @@ func (s *jobService) change(ctx context.Context, filter *greylagv1.Filter, p cal
 		all = append(all, s.outcomes(c, answer.Jobs)...)
 	}
 	return all, index, nil
-}
-
-// meant are the jobs that a filter chooses for a change. Ids alone are left as they
-// are, for the state to judge; with other conditions, a plain user who names nobody
-// means their own jobs.
-func (s *jobService) meant(ctx context.Context, c *call.Caller, filter *greylagv1.Filter) ([]cluster.JobRef, error) {
-	q, err := readFilter(filter, c)
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case q.empty() && !choosesStates(filter):
-		return nil, call.Refuse(command.InvalidArgument, "name job ids, or a user, partition, state or the like", "no job given")
-	case q.refs != nil && !choosesStates(filter) && onlyRefs(q):
-		return q.refs, nil
-	case q.users == nil && q.refs == nil && c.Role < command.RoleOperator:
-		q.users = set([]string{c.User.User})
-	}
-	v, _, err := s.fresh(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	l := &listing{archive: s.cfg.Archive, view: v, q: q, eye: newEye(c, v)}
-	q.finished = false
-	for _, ref := range q.refs {
-		l.ids = append(l.ids, v.Resolve(ref)...)
-	}
-	jobs, _, err := l.page(maxArray * 64)
-	if err != nil {
-		return nil, err
-	}
-	refs := make([]cluster.JobRef, 0, len(jobs))
-	for _, j := range jobs {
-		if !j.State.Final() {
-			refs = append(refs, j.Ref())
-		}
-	}
-	return refs, nil
-}
-
-func onlyRefs(q *selection) bool {
-	rest := *q
-	rest.refs = nil
-	return rest.empty()
 }
 
 // outcomes writes what became of each job. A job that the caller may not even see
@@ -235,7 +192,4 @@ func hidden(v *state.View, c *call.Caller, id cluster.JobID) bool {
 	return ok && auth.ViewOf(v.Policy(), c.Caller, j.Spec.Owner) == auth.Hidden
 }
 
-func plainNoSuchJob(ref cluster.JobRef) string { return noSuchJob(ref).Error() }
-
-// choosesStates reports whether a filter names states.
-func choosesStates(f *greylagv1.Filter) bool { return f.GetAllStates() || len(f.GetStates()) > 0 }
+func plainNoSuchJob(ref cluster.JobRef) string { return joblist.NoSuchJob(ref).Error() }

@@ -20,6 +20,8 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/joblist"
+	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/version"
 	"github.com/greylag/greylag/internal/wire"
@@ -85,7 +87,7 @@ func (s *clusterService) GetInfo(ctx context.Context, p *greylagv1.GetInfoReques
 	if err != nil {
 		return nil, err
 	}
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +105,7 @@ func (s *clusterService) GetInfo(ctx context.Context, p *greylagv1.GetInfoReques
 		}
 	}
 	if p.GetReservations() {
-		response.Reservations = reservations(v, newEye(call.From(ctx), v))
+		response.Reservations = reservations(v, joblist.NewVisibility(call.From(ctx), v))
 	}
 	if p.GetLicences() {
 		response.Licences = licences(v)
@@ -187,7 +189,7 @@ func (s *clusterService) ListNodes(ctx context.Context, p *greylagv1.ListNodesRe
 	if err != nil {
 		return nil, err
 	}
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
@@ -252,14 +254,14 @@ func (s *clusterService) TransferLeadership(ctx context.Context, p *greylagv1.Tr
 	if err := s.cfg.Members.Transfer(ctx, p.GetId()); err != nil {
 		return nil, s.memberError(ctx, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	ctx, cancel := context.WithTimeout(ctx, views.LeaderTime)
 	defer cancel()
 	for {
 		if id, _ := s.cfg.Log.Leader(); id != "" && id != s.cfg.ID {
 			return &greylagv1.TransferLeadershipResponse{Leader: id}, nil
 		}
-		if !pause(ctx, leaderPause) {
-			return nil, errNoLeader
+		if !views.Pause(ctx, views.LeaderPause) {
+			return nil, views.ErrNoLeader
 		}
 	}
 }
@@ -267,7 +269,7 @@ func (s *clusterService) TransferLeadership(ctx context.Context, p *greylagv1.Tr
 // StreamSnapshot streams a backup: the state, every script and environment that jobs may need,
 // and on request the history.
 func (s *clusterService) StreamSnapshot(ctx context.Context, p *greylagv1.StreamSnapshotRequest, stream *connect.ServerStream[greylagv1.StreamSnapshotResponse]) error {
-	if err := s.catchUp(ctx); err != nil {
+	if err := s.views.CatchUp(ctx); err != nil {
 		return err
 	}
 	if p.GetHistory() {

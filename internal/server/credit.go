@@ -17,6 +17,7 @@ import (
 	"github.com/greylag/greylag/internal/audit"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/joblist"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/state/accounts"
 	"github.com/greylag/greylag/internal/wire"
@@ -85,14 +86,14 @@ func (s *creditService) billed(ctx context.Context, c *call.Caller, p *greylagv1
 	if err != nil || c.Role < command.RoleAdmin {
 		return ref.ID, err
 	}
-	v, _, err := s.fresh(ctx, nil)
+	v, _, err := s.views.Fresh(ctx, nil)
 	if err != nil {
 		return 0, err
 	}
 	if last, _ := v.Credits().Head(); p.GetCorrects() > last {
 		return 0, call.Refuse(command.NotFound, "gctl credit statement ACCOUNT --json tells their numbers", "there is no entry %d: the journal has %d", p.GetCorrects(), last)
 	}
-	ids, err := resolve(v, s.cfg.Archive, ref)
+	ids, err := joblist.Resolve(v, s.cfg.Archive, ref)
 	switch {
 	case err != nil:
 		return 0, err
@@ -101,7 +102,7 @@ func (s *creditService) billed(ctx context.Context, c *call.Caller, p *greylagv1
 	case len(ids) == 0 && ref.Index == cluster.NoIndex: // its bill may be there still
 		return ref.ID, nil
 	case len(ids) == 0:
-		return 0, noSuchJob(ref)
+		return 0, joblist.NoSuchJob(ref)
 	}
 	return 0, call.Refuse(command.InvalidArgument, fmt.Sprintf("name one of them, %d_INDEX: gctl acct -j %d -o JobID,Charged lists them", ref.ID, ref.ID), "job %d is an array of %d jobs, each with a bill of its own", ref.ID, len(ids))
 }
@@ -134,7 +135,7 @@ func missing(v *state.View, scope *accounting.Scope) (warnings []string) {
 
 // ListBalances tells what accounts have.
 func (s *creditService) ListBalances(ctx context.Context, p *greylagv1.ListBalancesRequest) (*greylagv1.ListBalancesResponse, error) {
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ func (s *creditService) ListBalances(ctx context.Context, p *greylagv1.ListBalan
 	at := map[accounting.PayerID]int{}
 	for id := range payers(l, p.GetAccounts()) {
 		account, user := accounts.PayerOf(id)
-		if _, again := at[id]; again || p.GetUser() != "" && user != p.GetUser() || !sees(c, v, cluster.AssociationKey{Account: account, User: user}) {
+		if _, again := at[id]; again || p.GetUser() != "" && user != p.GetUser() || !c.Sees(v, cluster.AssociationKey{Account: account, User: user}) {
 			continue
 		}
 		b := wire.Balance(v, id, &job, now)
@@ -260,7 +261,7 @@ func (s *creditService) StreamStatement(ctx context.Context, p *greylagv1.Stream
 	if p.GetUser() != "" {
 		top += accounting.PayerID("/" + p.GetUser())
 	}
-	v, _, err := s.fresh(ctx, nil)
+	v, _, err := s.views.Fresh(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -268,7 +269,7 @@ func (s *creditService) StreamStatement(ctx context.Context, p *greylagv1.Stream
 	switch {
 	case p.GetAccount() == "":
 		return call.Refuse(command.InvalidArgument, "", "a statement is of an account")
-	case !sees(call.From(ctx), v, cluster.AssociationKey{Account: p.GetAccount(), User: p.GetUser()}):
+	case !call.From(ctx).Sees(v, cluster.AssociationKey{Account: p.GetAccount(), User: p.GetUser()}):
 		return call.Refuse(command.Denied, "", "the credits of %s are not yours to see", top)
 	case p.GetUser() == "" && v.Policy().Private && call.From(ctx).Role < command.RoleOperator && !v.Coordinates(call.From(ctx).User.User, p.GetAccount()):
 		return call.Refuse(command.Denied, "gctl credit statement "+p.GetAccount()+"/"+call.From(ctx).User.User+" is yours", "the statement of account %s tells of all its users", top)
@@ -375,7 +376,7 @@ func (s *Server) eachEntry(ctx context.Context, f func(*accounting.Entry) error)
 
 // ListPrices lists what GPU types cost.
 func (s *creditService) ListPrices(ctx context.Context, p *greylagv1.ListPricesRequest) (*greylagv1.ListPricesResponse, error) {
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
@@ -411,7 +412,7 @@ func (s *creditService) QuoteJobs(ctx context.Context, p *greylagv1.QuoteJobsReq
 		}
 		subs[i] = sub.Submission
 	}
-	v, _, err := s.fresh(ctx, nil)
+	v, _, err := s.views.Fresh(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -435,26 +436,4 @@ func (s *creditService) QuoteJobs(ctx context.Context, p *greylagv1.QuoteJobsReq
 	}
 	out.Warnings = warnMaxPrice(v, max(v.Now(), cluster.InstantOf(s.cfg.Clock())), subs)
 	return out, nil
-}
-
-// setAside tells what is set aside for a job now, and for how long that lasts.
-func (s *Server) setAside(j *cluster.Job, p *greylagv1.Job) {
-	v := s.cfg.State.View()
-	attempt := j.Attempt
-	if j.State == cluster.Pending {
-		attempt++
-	}
-	l := v.Credits()
-	n, found := l.Lien(accounting.LienID{Job: j.ID, Attempt: attempt})
-	if p == nil || !found || n.State != accounting.Open {
-		return
-	}
-	p.SetAside, p.PaidIn = int64(n.Holds()), v.PaidIn(j)
-	limit := cluster.Never
-	if at := j.Limit(); at > 0 { // for the rest it is charged no more
-		limit = at
-	}
-	if until := l.FundedUntil(&n, limit); until != cluster.Never {
-		p.FundedUntil = wire.Timestamp(until)
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/joblist"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -51,13 +52,13 @@ func (s *jobService) endingOf(v *state.View, c *call.Caller, ref cluster.JobRef)
 	if len(v.Resolve(ref)) == 1 {
 		return e, nil
 	}
-	ids, err := resolve(v, s.cfg.Archive, ref)
+	ids, err := joblist.Resolve(v, s.cfg.Archive, ref)
 	if err != nil {
 		return e, err
 	}
 	archived := false
 	for _, id := range ids {
-		j, err := find(v, s.cfg.Archive, id)
+		j, err := joblist.Find(v, s.cfg.Archive, id)
 		if err != nil || j == nil || !j.State.Final() || auth.ViewOf(v.Policy(), c.Caller, j.Spec.Owner) == auth.Hidden {
 			return ending{}, err
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/server/encoding"
 	"github.com/greylag/greylag/internal/server/limits"
+	"github.com/greylag/greylag/internal/server/views"
 )
 
 // codeHeader refines an error's code where Connect has no word for it.
@@ -30,7 +31,6 @@ const (
 
 var (
 	errInternal  = errors.New("internal error: the log of this controller has more")
-	errNoLeader  = errors.New("no controller leads: a majority of them does not answer, or they are choosing a leader")
 	errUnfounded = errors.New("this controller does not know the cluster yet")
 	errStopping  = errors.New("this controller is stopping; ask another")
 )
@@ -52,7 +52,7 @@ func codes(err error) connect.Code {
 		{raftlog.ErrLastVoter, connect.CodeFailedPrecondition}, {raftlog.ErrOnlyVoter, connect.CodeFailedPrecondition}, {raftlog.ErrWrongMember, connect.CodeFailedPrecondition},
 		{raftlog.ErrWrongCluster, connect.CodeFailedPrecondition}, {raftlog.ErrRetired, connect.CodeFailedPrecondition},
 		{errNotMember, connect.CodeUnavailable}, {errPassedOn, connect.CodeUnavailable},
-		{errNoLeader, connect.CodeUnavailable}, {errUnfounded, connect.CodeUnavailable}, {errStopping, connect.CodeUnavailable}, {limits.ErrTooOften, connect.CodeResourceExhausted},
+		{views.ErrNoLeader, connect.CodeUnavailable}, {errUnfounded, connect.CodeUnavailable}, {errStopping, connect.CodeUnavailable}, {limits.ErrTooOften, connect.CodeResourceExhausted},
 		{limits.ErrFull, connect.CodeResourceExhausted}, {limits.ErrTooLarge, connect.CodeInvalidArgument},
 		{auth.ErrDenied, connect.CodePermissionDenied}, {auth.ErrAttemptEnded, connect.CodePermissionDenied}, {auth.ErrNoCaller, connect.CodeUnauthenticated},
 		{auth.ErrBadToken, connect.CodeUnauthenticated}, {auth.ErrExpired, connect.CodeUnauthenticated},
@@ -120,7 +120,7 @@ func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Er
 	if errors.Is(err, limits.ErrTooLarge) {
 		told.Meta().Set(codeHeader, codeTooLarge)
 	}
-	if errors.Is(err, errNoLeader) {
+	if errors.Is(err, views.ErrNoLeader) {
 		told.Meta().Set(codeHeader, client.CodeNoLeader)
 	}
 	if gone, ok := errors.AsType[*revokedError](err); ok && gone.removed {

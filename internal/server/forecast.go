@@ -19,7 +19,7 @@ func (s *jobService) ForecastJob(ctx context.Context, p *greylagv1.ForecastJobRe
 	if err != nil {
 		return nil, err
 	}
-	v, asOf, err := s.fresh(ctx, nil)
+	v, asOf, err := s.views.Fresh(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

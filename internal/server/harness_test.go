@@ -23,6 +23,7 @@ import (
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server"
 	"github.com/greylag/greylag/internal/server/limits"
+	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -144,7 +145,7 @@ func (w *world) start(i int, o options) *controllerHost {
 		Save: func(w io.Writer, v *state.View, history bool) (int, error) {
 			return controller.SaveContents(w, v, c.store, history)
 		},
-		Subscribe: func(node string) server.Subscription {
+		Subscribe: func(node string) views.Subscription {
 			if node == "" {
 				return replica.Subscribe()
 			}

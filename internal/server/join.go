@@ -117,7 +117,7 @@ func (s *Server) checkToken(ctx context.Context, hash cluster.Digest) error {
 	if s.cfg.State.View().Hosts().HasToken(hash) {
 		return nil
 	}
-	if err := s.catchUp(ctx); err != nil { // an earlier leader may have made it
+	if err := s.views.CatchUp(ctx); err != nil { // an earlier leader may have made it
 		return err
 	}
 	if s.cfg.State.View().Hosts().HasToken(hash) {

@@ -16,6 +16,7 @@ import (
 	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
 )
 
@@ -33,7 +34,7 @@ func (s *clusterService) AddMember(ctx context.Context, p *greylagv1.AddMemberRe
 	if p.GetId() == "" || p.GetAddress() == "" {
 		return nil, call.Refuse(command.InvalidArgument, "", "a member needs an id and an address")
 	}
-	if err := s.catchUp(ctx); err != nil { // an earlier leader may have removed it
+	if err := s.views.CatchUp(ctx); err != nil { // an earlier leader may have removed it
 		return nil, err
 	}
 	if m, _ := s.cfg.State.View().Hosts().Controller(p.GetId()); m.Retired != 0 {
@@ -85,7 +86,7 @@ func (s *Server) controllerName(leaf *x509.Certificate) (string, error) {
 // RemoveMember removes a controller permanently: first the state refuses its id, then the log
 // configuration drops it. If a call is interrupted in between, the next call finishes it.
 func (s *clusterService) RemoveMember(ctx context.Context, p *greylagv1.RemoveMemberRequest) (*greylagv1.RemoveMemberResponse, error) {
-	if err := s.catchUp(ctx); err != nil {
+	if err := s.views.CatchUp(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.retire(ctx, p.GetId()); err != nil {
@@ -159,9 +160,9 @@ func (s *Server) isMember(ctx context.Context, name string) bool {
 	if s.memberNamed(name) {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	ctx, cancel := context.WithTimeout(ctx, views.LeaderTime)
 	defer cancel()
-	return s.confirm(ctx) == nil && s.memberNamed(name)
+	return s.views.Confirm(ctx) == nil && s.memberNamed(name)
 }
 
 func (s *Server) memberNamed(name string) bool {

@@ -15,6 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/views"
 )
 
 // Headers between controllers: whose request one passes on to the leader. They
@@ -187,13 +188,13 @@ func (s *Server) originate(r *http.Request, c *call.Caller) error {
 // the leader of a new cluster has no policy for a moment, nor has a controller that has just
 // joined, and would deny administrators what they may.
 func (s *Server) waitBootstrapped(ctx context.Context, rpc *procedure.Procedure) error {
-	if s.cfg.State.View().ClusterID() != "" || rpc.Anytime || s.passedOn(rpc) && !s.leads() {
+	if s.cfg.State.View().ClusterID() != "" || rpc.Anytime || s.passedOn(rpc) && !s.views.Leads() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, leaderTime)
+	ctx, cancel := context.WithTimeout(ctx, views.LeaderTime)
 	defer cancel()
 	for s.cfg.State.View().ClusterID() == "" {
-		if !pause(ctx, leaderPause) {
+		if !views.Pause(ctx, views.LeaderPause) {
 			return errUnfounded
 		}
 	}

@@ -31,7 +31,7 @@ func (s *nodeService) node(ctx context.Context) (string, error) {
 	if c.Machine.Role != pki.RoleNode || c.User.User != "" {
 		return "", connect.NewError(connect.CodePermissionDenied, fmt.Errorf("%s is not a node", c))
 	}
-	if !s.leads() {
+	if !s.views.Leads() {
 		return "", raftlog.ErrNotLeader
 	}
 	return c.Machine.Name, nil

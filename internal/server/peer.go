@@ -19,7 +19,7 @@ const maxRecords, maxBlobs, maxPeerBytes = 4096, 256, 8 << 20
 
 // GetReadIndex confirms leadership and returns the log index a read must wait for.
 func (s *peerService) GetReadIndex(ctx context.Context, _ *greylagv1.GetReadIndexRequest) (*greylagv1.GetReadIndexResponse, error) {
-	if !s.leads() {
+	if !s.views.Leads() {
 		return nil, raftlog.ErrNotLeader
 	}
 	index, err := s.cfg.Log.ReadIndex(ctx)

@@ -10,6 +10,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/schedule/explain"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/joblist"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -18,7 +19,7 @@ import (
 // GetPlan lists what runs and what is planned, as far as the caller may see it.
 // O(jobs log jobs), and a pass now and then where expected starts are asked for.
 func (s *clusterService) GetPlan(ctx context.Context, p *greylagv1.GetPlanRequest) (*greylagv1.GetPlanResponse, error) {
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
@@ -28,14 +29,14 @@ func (s *clusterService) GetPlan(ctx context.Context, p *greylagv1.GetPlanReques
 			return nil, err
 		}
 	}
-	eye := newEye(call.From(ctx), v)
+	visibility := joblist.NewVisibility(call.From(ctx), v)
 	var jobs []*cluster.Job
 	for j := range v.Jobs(0) {
 		switch {
 		case j.Alloc == nil && j.Planned == 0, p.GetPartition() != "" && p.GetPartition() != j.Spec.Partition, p.GetWaiting() && j.State != cluster.Pending:
 			continue
 		}
-		if seen := eye.see(j); seen != nil {
+		if seen := visibility.See(j); seen != nil {
 			jobs = append(jobs, seen)
 		}
 	}

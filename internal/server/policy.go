@@ -18,7 +18,7 @@ const maxPolicy = 256 << 10
 
 // GetPolicy returns the policy in force as a file that Apply takes.
 func (s *clusterService) GetPolicy(ctx context.Context, p *greylagv1.GetPolicyRequest) (*greylagv1.GetPolicyResponse, error) {
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *clusterService) SetPolicy(ctx context.Context, p *greylagv1.SetPolicyRe
 		return nil, call.Refuse(command.InvalidArgument, "let admins name you as well; another of them can take you off the list",
 			"%s would be no administrator under this policy, and could not take it back", c.User.User)
 	}
-	v, _, err := s.fresh(ctx, nil)
+	v, _, err := s.views.Fresh(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/server/joblist"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -63,7 +64,7 @@ func reservedNodes(v *state.View, r *cluster.Reservation) []string {
 }
 
 // reservations tells all reservations. O(nodes of each + active jobs).
-func reservations(v *state.View, eye *visibility) []*greylagv1.ReservationInfo {
+func reservations(v *state.View, visibility *joblist.Visibility) []*greylagv1.ReservationInfo {
 	rules := &v.Policy().Scheduling
 	if len(rules.Reservations) == 0 {
 		return nil
@@ -74,7 +75,7 @@ func reservations(v *state.View, eye *visibility) []*greylagv1.ReservationInfo {
 		if name == "" || j.State.Final() {
 			continue
 		}
-		if j = eye.see(j); j != nil {
+		if j = visibility.See(j); j != nil {
 			jobs[name] = append(jobs[name], &greylagv1.ReservedJob{Job: j.Ref().String(), User: j.Spec.Owner.User, State: greylagv1.JobState(j.State)})
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/joblist"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -55,11 +56,11 @@ func (s *jobService) ended(ctx context.Context, o *greylagv1.Outcome) (*cluster.
 		return nil, err
 	}
 	v := s.cfg.State.View()
-	ids, err := resolve(v, s.cfg.Archive, ref)
+	ids, err := joblist.Resolve(v, s.cfg.Archive, ref)
 	if err != nil || len(ids) != 1 {
 		return nil, err
 	}
-	j, err := find(v, s.cfg.Archive, ids[0])
+	j, err := joblist.Find(v, s.cfg.Archive, ids[0])
 	if err != nil || j == nil || !j.State.Final() || auth.OwnershipOf(call.From(ctx).Caller, j.Spec.Owner) != auth.Own {
 		return nil, err
 	}

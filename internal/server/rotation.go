@@ -11,6 +11,7 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/state/hosts"
 	"github.com/greylag/greylag/internal/wire"
@@ -27,7 +28,7 @@ func (s *Server) authorities(role pki.Role) [][]byte {
 
 // ListAuthorities returns the CA certificates that the caller's host must accept.
 func (s *clusterService) ListAuthorities(ctx context.Context, _ *greylagv1.ListAuthoritiesRequest) (*greylagv1.ListAuthoritiesResponse, error) {
-	if _, _, err := s.fresh(ctx, nil); err != nil {
+	if _, _, err := s.views.Fresh(ctx, nil); err != nil {
 		return nil, err
 	}
 	return &greylagv1.ListAuthoritiesResponse{Ca: s.authorities(call.From(ctx).Machine.Role)}, nil
@@ -122,10 +123,10 @@ func (s *Server) checkControllers(ctx context.Context, r hosts.Rotation) error {
 // completeRotation ends a rotation once every controller shows a certificate of the new CA.
 func (s *Server) completeRotation() {
 	v := s.cfg.State.View()
-	if !s.leads() || v.Hosts().Rotation().Phase != hosts.RotationFinishing || len(s.unrenewedControllers(v)) > 0 {
+	if !s.views.Leads() || v.Hosts().Rotation().Phase != hosts.RotationFinishing || len(s.unrenewedControllers(v)) > 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(s.closing, leaderTime)
+	ctx, cancel := context.WithTimeout(s.closing, views.LeaderTime)
 	defer cancel()
 	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.RotateCA{Step: command.CompleteRotation}); err != nil {
 		s.log.Debug("rotation of the CA not completed", "err", err)

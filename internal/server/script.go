@@ -7,6 +7,7 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/joblist"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -19,23 +20,23 @@ func (s *jobService) private(ctx context.Context, word string) (*cluster.Job, er
 	if err != nil {
 		return nil, err
 	}
-	v, _, err := s.fresh(ctx, nil)
+	v, _, err := s.views.Fresh(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	ids, err := resolve(v, s.cfg.Archive, ref)
+	ids, err := joblist.Resolve(v, s.cfg.Archive, ref)
 	if err != nil {
 		return nil, err
 	}
 	if len(ids) == 0 {
-		return nil, noSuchJob(ref)
+		return nil, joblist.NoSuchJob(ref)
 	}
-	j, err := find(v, s.cfg.Archive, ids[0])
+	j, err := joblist.Find(v, s.cfg.Archive, ids[0])
 	if err != nil {
 		return nil, err
 	}
 	if j == nil || auth.ViewOf(v.Policy(), c.Caller, j.Spec.Owner) == auth.Hidden {
-		return nil, noSuchJob(ref)
+		return nil, joblist.NoSuchJob(ref)
 	}
 	if err := auth.Allow(c.Caller, c.RPC, auth.OwnershipOf(c.Caller, j.Spec.Owner)); err != nil {
 		return nil, call.Refuse(command.Denied, "its owner and the cluster's operators may see its script and its output", "job %s belongs to %s", j.Ref(), j.Spec.Owner.User)

@@ -33,16 +33,13 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/encoding"
+	"github.com/greylag/greylag/internal/server/joblist"
 	"github.com/greylag/greylag/internal/server/limits"
+	"github.com/greylag/greylag/internal/server/reports"
+	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
 )
-
-// State is the replicated state as this controller has it: a controller.Replica.
-type State interface {
-	// View is the state now. It never changes afterwards.
-	View() *state.View
-}
 
 // Leader is what only the leading controller does: a controller.Controller. The
 // errors wrap those of package raftlog.
@@ -57,17 +54,6 @@ type Leader interface {
 	// Ran notes for how long a node has had a task, as it counts since counting began; of
 	// one that is over, perhaps since before that.
 	Ran(node string, counting uint64, job cluster.JobID, attempt cluster.Attempt, ran time.Duration, over bool)
-}
-
-// Log is how far the log has come: a raftlog.Log.
-type Log interface {
-	// ReadIndex returns, on the leader, when a view holds everything that was
-	// agreed before the call.
-	ReadIndex(ctx context.Context) (uint64, error)
-	// WaitApplied returns when a view holds the log up to index.
-	WaitApplied(ctx context.Context, index uint64) error
-	// Leader is the leading controller as far as this one knows, "" for none.
-	Leader() (id, addr string)
 }
 
 // Members is the membership of the log: a raftlog.Log.
@@ -87,33 +73,17 @@ type Members interface {
 
 // Archive holds finished jobs, and the scripts and environments of all.
 type Archive interface {
-	Job(id cluster.JobID) (archive.Record, bool, error)
-	List(q archive.Query) ([]archive.Record, archive.Position, bool, error)
-	Answer(q archive.Question) ([]archive.Record, archive.Position, bool, error)
-	Through() (seq uint64, err error)
+	reports.Archive
 	Between(from uint64, limit int) ([]archive.Record, error)
 	Blob(d cluster.Digest) ([]byte, bool, error)
 	Blobs(after []byte, most int) ([]archive.Blob, error)
 	Missing([]cluster.Digest) ([]cluster.Digest, error)
 	Gaps() ([]archive.Gap, error)
-	Rows(j archive.Journal, from uint64, limit int) ([]archive.Row, error)
-	rollUp
-}
-
-// Subscription tells what changed since it was last asked. A view that is taken
-// after Take holds what Take returned.
-type Subscription interface {
-	// C holds one value when there is something to take.
-	C() <-chan struct{}
-	// Take returns the changes since the last call, each job once with its first
-	// Old and its last New. resync means that there were too many to keep.
-	Take() (changed []state.Change, resync bool)
-	Close()
 }
 
 // Peers are the other controllers.
 type Peers interface {
-	ReadIndex(ctx context.Context, addr string) (uint64, error)
+	views.Peers
 	// Authority returns the CAs (DER) of the controller at addr and the private keys (PEM) that it has.
 	Authority(ctx context.Context, addr string) (ca [][]byte, keys []byte, err error)
 	Transport() http.RoundTripper
@@ -123,9 +93,9 @@ type Peers interface {
 // Logger are required.
 type Config struct {
 	ID       string // of this controller in the log
-	State    State
+	State    views.State
 	Leader   Leader
-	Log      Log
+	Log      views.Log
 	Members  Members
 	Archive  Archive
 	Peers    Peers
@@ -134,7 +104,7 @@ type Config struct {
 	CA       *pki.CA
 	// Subscribe follows all changes, or with a name only those of the jobs on that
 	// node and of the node itself.
-	Subscribe func(node string) Subscription
+	Subscribe func(node string) views.Subscription
 	// Complete reports whether the archive here holds all history; while it does
 	// not, questions about jobs are the leader's. nil: it always does.
 	Complete func() bool
@@ -164,6 +134,7 @@ type Server struct {
 	http     *http.Server
 	limits   *limits.Limits
 	logs     *logBroker
+	views    *views.Source
 	// explaining holds the one explanation under way: each may cost a pass.
 	explaining chan struct{}
 	guesses    guesses
@@ -197,6 +168,7 @@ func New(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(),
 		errors: connect.NewErrorWriter(), limits: limits.New(cfg.Limits), logs: newLogDesks(),
+		views:      &views.Source{State: cfg.State, Log: cfg.Log, Peers: cfg.Peers, ID: cfg.ID},
 		explaining: make(chan struct{}, 1), unrecorded: make(chan seen, 16),
 	}
 	s.verifier = auth.NewVerifier(cfg.Trust, s.revoked)
@@ -209,7 +181,8 @@ func New(cfg Config) *Server {
 		connect.WithInterceptors(answers{s}),
 		encoding.StrictJSON(),
 	)
-	jobs := &jobService{s}
+	list := &joblist.Service{Views: s.views, Archive: cfg.Archive, Subscribe: func() views.Subscription { return cfg.Subscribe("") }}
+	jobs := &jobService{s, list}
 	path, connects := greylagv1connect.NewJobServiceHandler(jobs, options)
 	s.mux.Handle(path, connects)
 	s.mux.Handle(greylagv1connect.JobServiceSubmitJobsProcedure, encoding.FastUnary(jobs.SubmitJobs, connects, s.refuse))
@@ -217,8 +190,8 @@ func New(cfg Config) *Server {
 	s.mux.Handle(greylagv1connect.NewClusterServiceHandler(&clusterService{s}, options))
 	s.mux.Handle(greylagv1connect.NewAccountServiceHandler(&accountService{s}, options))
 	s.mux.Handle(greylagv1connect.NewCreditServiceHandler(&creditService{s}, options))
-	s.mux.Handle(greylagv1connect.NewHistoryServiceHandler(&historyService{s}, options))
-	s.mux.Handle(greylagv1connect.NewReportServiceHandler(&reportService{s}, options))
+	s.mux.Handle(greylagv1connect.NewHistoryServiceHandler(list, options))
+	s.mux.Handle(greylagv1connect.NewReportServiceHandler(&reports.Service{Views: s.views, Archive: cfg.Archive, Clock: cfg.Clock}, options))
 	s.mux.Handle(greylagv1connect.NewPeerServiceHandler(&peerService{s}, options))
 	s.http = &http.Server{
 		Handler: s, TLSConfig: pki.ServerTLS(cfg.Trust, cfg.Identity),

@@ -11,13 +11,17 @@ import (
 	"github.com/greylag/greylag/internal/image"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/joblist"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // jobService answers JobService.
-type jobService struct{ *Server }
+type jobService struct {
+	*Server
+	*joblist.Service
+}
 
 // maxSubmit bounds the jobs of one request.
 const maxSubmit = 10_000

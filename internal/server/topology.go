@@ -13,7 +13,7 @@ import (
 
 // GetTopology returns the fabric, and where nodes disagree with it.
 func (s *clusterService) GetTopology(ctx context.Context, p *greylagv1.GetTopologyRequest) (*greylagv1.GetTopologyResponse, error) {
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (s *clusterService) SetTopology(ctx context.Context, p *greylagv1.SetTopolo
 	if err != nil {
 		return nil, call.Refuse(command.InvalidArgument, "", "topology: %s", state.ShortFaults(err))
 	}
-	v, _, err := s.fresh(ctx, nil)
+	v, _, err := s.views.Fresh(ctx, nil)
 	if err != nil {
 		return nil, err
 	}

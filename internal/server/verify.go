@@ -9,6 +9,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
@@ -144,7 +145,7 @@ func (s *Server) written(ctx context.Context, j archive.Journal, seq uint64) err
 		if err != nil || seq == 0 || len(rows) > 0 {
 			return err
 		}
-		if !pause(ctx, 10*time.Millisecond) {
+		if !views.Pause(ctx, 10*time.Millisecond) {
 			return ctx.Err()
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/schedule/explain"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/joblist"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -19,7 +20,7 @@ func (s *clusterService) ExplainJob(ctx context.Context, p *greylagv1.ExplainJob
 	if err != nil {
 		return nil, err
 	}
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
@@ -27,17 +28,17 @@ func (s *clusterService) ExplainJob(ctx context.Context, p *greylagv1.ExplainJob
 	if err != nil {
 		return nil, err
 	}
-	eye := newEye(call.From(ctx), v)
-	if job == nil || eye.see(job) == nil {
-		return nil, noSuchJob(ref)
+	visibility := joblist.NewVisibility(call.From(ctx), v)
+	if job == nil || visibility.See(job) == nil {
+		return nil, joblist.NoSuchJob(ref)
 	}
 	response := &greylagv1.ExplainJobResponse{}
 	if job.State == cluster.Pending {
-		if response, job, err = s.why(ctx, v, job, eye); err != nil {
+		if response, job, err = s.why(ctx, v, job, visibility); err != nil {
 			return nil, err
 		}
 	}
-	response.Job, response.History, response.Promise = wire.WriteJob(eye.see(job)), wire.WriteNotes(job.History), wire.WriteShares(job.Promise)
+	response.Job, response.History, response.Promise = wire.WriteJob(visibility.See(job)), wire.WriteNotes(job.History), wire.WriteShares(job.Promise)
 	response.Awaited = wire.WriteAwaited(job, v.Node, v.Policy().NodeTimeout)
 	response.RunsAgain = (job.State == cluster.Configuring || job.State == cluster.Running) && job.Spec.Requeue
 	response.AsOf = asOf
@@ -45,7 +46,7 @@ func (s *clusterService) ExplainJob(ctx context.Context, p *greylagv1.ExplainJob
 }
 
 // why explains a job that waits. The job it returns has the reason of now.
-func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Job, eye *visibility) (*greylagv1.ExplainJobResponse, *cluster.Job, error) {
+func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Job, visibility *joblist.Visibility) (*greylagv1.ExplainJobResponse, *cluster.Job, error) {
 	expected, err := s.expectations(ctx, v)
 	if err != nil {
 		return nil, nil, err
@@ -65,7 +66,7 @@ func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Jo
 		now.Reason, now.Detail = x.Reason, x.Detail
 		job = &now
 	}
-	response := wire.WriteWhy(&x, eye.see)
+	response := wire.WriteWhy(&x, visibility.See)
 	response.Licences = licencesOf(v, job)
 	response.Expected = wire.Timestamp(explain.ExpectedAt(expected[job.ID], job, cluster.InstantOf(s.cfg.Clock())))
 	return response, job, nil
@@ -74,7 +75,7 @@ func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Jo
 // explained is the job that a reference means: of an array the first element that
 // waits, else the first; nil when there is none.
 func (s *clusterService) explained(v *state.View, ref cluster.JobRef) (*cluster.Job, error) {
-	ids, err := resolve(v, s.cfg.Archive, ref)
+	ids, err := joblist.Resolve(v, s.cfg.Archive, ref)
 	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
@@ -83,5 +84,5 @@ func (s *clusterService) explained(v *state.View, ref cluster.JobRef) (*cluster.
 			return j, nil
 		}
 	}
-	return find(v, s.cfg.Archive, ids[0])
+	return joblist.Find(v, s.cfg.Archive, ids[0])
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/procedure"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // Caller is the user or program that makes a call, with its rights.
@@ -67,6 +69,12 @@ func (c *Caller) Open() bool { return c.User.User == "" && c.Machine.Role == "" 
 // Actor returns the caller as commands name it.
 func (c *Caller) Actor() command.Actor {
 	return command.Actor{Identity: c.User.Identity, Role: c.Role, Source: c.Source}
+}
+
+// Sees reports whether the caller may see the data of another user. If the policy keeps jobs private,
+// only operators and coordinators of the account may.
+func (c *Caller) Sees(v *state.View, key cluster.AssociationKey) bool {
+	return !v.Policy().Private || key.User == "" || c.User.User == key.User || c.Role >= command.RoleOperator || v.Coordinates(c.User.User, key.Account)
 }
 
 // Hosts returns the names and addresses in the certificate that the caller showed.

@@ -1,4 +1,4 @@
-package server
+package reports
 
 import (
 	"slices"
@@ -9,12 +9,12 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// adding adds up what jobs came to in the periods of a question.
+// adding adds up the usage of jobs in the periods of a question.
 type adding struct {
 	*asking
 	grid tally.Grid // slots, cut where periods begin and end
 	rows map[usagePlace]*tally.Tally
-	none tally.Tally // where what is outside of all periods goes
+	none tally.Tally // usage outside of all periods
 }
 
 func (a *adding) of(period int, k tally.Key) *tally.Tally {
@@ -34,13 +34,13 @@ func (a *adding) into(cell cluster.Instant, k tally.Key) *tally.Tally {
 	return &a.none
 }
 
-// usage adds up: half hours that lie in one period by the archive's sums, the others by
-// its records, and what the archive does not hold by the state. The archive is read
-// first: a job that ends between that and the view is still in the view's tail.
+// usage adds up the usage of jobs: by the archive's sums for half hours within one period, by its
+// records for the others, and by the state for what the archive does not hold. It reads the archive
+// first: a job that ends before the view is taken is still in the view's tail.
 func (q *asking) usage() (map[usagePlace]*tally.Tally, archive.Rolled, error) {
 	a := &adding{asking: q, grid: tally.Cut(q.bounds), rows: make(map[usagePlace]*tally.Tally)}
 	points, shared := slotsOf(q.bounds)
-	rolled, err := q.server.cfg.Archive.Tallies(points, func(i int, k tally.Key, t *tally.Tally) {
+	rolled, err := q.service.Archive.Tallies(points, func(i int, k tally.Key, t *tally.Tally) {
 		if !shared[points[i]] {
 			a.into(points[i], k).Add(t)
 		}
@@ -55,7 +55,7 @@ func (q *asking) usage() (map[usagePlace]*tally.Tally, archive.Rolled, error) {
 			}
 		}
 	}
-	q.view = q.server.cfg.State.View()
+	q.view = q.service.Views.View()
 	next := rolled.Seq
 	for f := range q.view.Tail(rolled.Seq) {
 		if next++; f.Seq == next {
@@ -72,8 +72,8 @@ func (q *asking) usage() (map[usagePlace]*tally.Tally, archive.Rolled, error) {
 	return a.rows, rolled, nil
 }
 
-// slotsOf are the beginnings and ends of the slots that bounds lie in, ascending, and
-// which of these slots a bound divides.
+// slotsOf returns the beginnings and ends, ascending, of the slots that hold bounds, and which of
+// these slots a bound divides.
 func slotsOf(bounds []cluster.Instant) (points []cluster.Instant, shared map[cluster.Instant]bool) {
 	shared = make(map[cluster.Instant]bool)
 	for _, b := range bounds {
@@ -86,8 +86,8 @@ func slotsOf(bounds []cluster.Instant) (points []cluster.Instant, shared map[clu
 	return slices.Compact(points), shared
 }
 
-// records adds what jobs came to in one slot by their records, up to a number. O(jobs
-// that were there in the slot), in pages.
+// records adds the usage of jobs in one slot by their records, up to a number. O(jobs in the slot),
+// in pages.
 func (a *adding) records(slot cluster.Instant, through uint64) error {
 	if through == 0 {
 		return nil
@@ -102,11 +102,11 @@ func (a *adding) records(slot cluster.Instant, through uint64) error {
 	for more := true; more; {
 		var list []archive.Record
 		var err error
-		if list, question.After, more, err = a.server.cfg.Archive.Answer(question); err != nil {
+		if list, question.After, more, err = a.service.Archive.Answer(question); err != nil {
 			return err
 		}
 		for i := range list {
-			if j, err := command.DecodeJob(list[i].Data); err == nil { // those that cannot be read are told of
+			if j, err := command.DecodeJob(list[i].Data); err == nil { // the head reports those that cannot be read
 				tally.Job(j, 0, a.grid, into)
 			}
 		}

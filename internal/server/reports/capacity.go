@@ -1,4 +1,4 @@
-package server
+package reports
 
 import (
 	"cmp"
@@ -11,9 +11,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// GetCapacity tells what nodes there were in periods and how much of them jobs had, to
-// everybody: it names nobody.
-func (s *reportService) GetCapacity(ctx context.Context, p *greylagv1.GetCapacityRequest) (*greylagv1.GetCapacityResponse, error) {
+// GetCapacity returns the nodes of periods and how much of them jobs had. Any user may call it: it
+// names no users.
+func (s *Service) GetCapacity(ctx context.Context, p *greylagv1.GetCapacityRequest) (*greylagv1.GetCapacityResponse, error) {
 	q, err := s.ask(ctx, p.GetPeriods())
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (s *reportService) GetCapacity(ctx context.Context, p *greylagv1.GetCapacit
 	return &greylagv1.GetCapacityResponse{Head: head, Rows: rows.sorted(), Since: wire.Timestamp(since)}, nil
 }
 
-// capacityPlace is where a row of capacity stands.
+// capacityPlace identifies a row of capacity.
 type capacityPlace struct {
 	period   int
 	resource string

@@ -1,4 +1,4 @@
-package server
+package reports
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/report/tally"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/joblist"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -21,17 +22,17 @@ import (
 // journalPage is how many entries of the journal are read at a time.
 const journalPage = 1000
 
-// journalEnd is where the journal stands before an instant.
+// journalEnd is the end of the journal before an instant.
 type journalEnd struct {
 	seq  uint64 // of the first entry at the instant or after it
-	head []byte // hash of the one before; nil when there is none
+	head []byte // hash of the entry before; nil for none
 	gap  bool   // entries are missing here
 }
 
-// journalBefore finds the entries before an instant: their times ascend with their
-// numbers. O(log n).
+// journalBefore returns the end of the journal before an instant: the times of entries ascend with
+// their numbers. O(log n).
 func (q *asking) journalBefore(at cluster.Instant) (journalEnd, error) {
-	a := q.server.cfg.Archive
+	a := q.service.Archive
 	gaps, err := a.RowGaps(archive.CreditJournal)
 	if err != nil {
 		return journalEnd{}, err
@@ -72,8 +73,8 @@ func (q *asking) journalBefore(at cluster.Instant) (journalEnd, error) {
 	return out, err
 }
 
-// entryOf reads an entry of the journal. Sums without one that cannot be read would be
-// wrong: there are none then.
+// entryOf decodes an entry of the journal. If it fails, no sums are returned, since they would be
+// wrong.
 func entryOf(row archive.Row) (accounting.Entry, error) {
 	e, err := accounting.ReadRow(row.Data)
 	if err != nil {
@@ -82,7 +83,7 @@ func entryOf(row archive.Row) (accounting.Entry, error) {
 	return e, err
 }
 
-// creditPlace is where a row of credits stands.
+// creditPlace identifies a row of credits.
 type creditPlace struct {
 	period  int
 	node    string
@@ -108,9 +109,9 @@ func (a creditPlace) compare(b creditPlace) int {
 
 type creditSum struct{ amount, entries int64 }
 
-// StreamCredits streams what moved in the journal of credits in periods. An entry counts when
-// it was booked.
-func (s *reportService) StreamCredits(ctx context.Context, p *greylagv1.StreamCreditsRequest, stream *connect.ServerStream[greylagv1.StreamCreditsResponse]) error {
+// StreamCredits streams the sums of entries in the journal of credits in periods. An entry counts
+// when it was booked.
+func (s *Service) StreamCredits(ctx context.Context, p *greylagv1.StreamCreditsRequest, stream *connect.ServerStream[greylagv1.StreamCreditsResponse]) error {
 	q, head, err := s.begin(ctx, p.GetPeriods())
 	if err != nil {
 		return err
@@ -143,8 +144,7 @@ func (s *reportService) StreamCredits(ctx context.Context, p *greylagv1.StreamCr
 	return stream.Send(message)
 }
 
-// seesNode reports whether the caller may see what concerns who pays: an account, or
-// account/user.
+// seesNode reports whether the caller may see the data of a payer: an account, or account/user.
 func (q *asking) seesNode(node string) bool {
 	account, user, _ := strings.Cut(node, "/")
 	return q.sees(account, user)
@@ -159,7 +159,7 @@ func (q *asking) credits() (map[creditPlace]creditSum, error) {
 	sums := make(map[creditPlace]creditSum)
 	types := make(map[accounting.LienID]string)
 	for seq := start.seq; ; {
-		rows, err := q.server.cfg.Archive.Rows(archive.CreditJournal, seq, journalPage)
+		rows, err := q.service.Archive.Rows(archive.CreditJournal, seq, journalPage)
 		if err != nil {
 			return nil, err
 		}
@@ -190,8 +190,8 @@ func (q *asking) credits() (map[creditPlace]creditSum, error) {
 	}
 }
 
-// placeOf is where an entry counts, and for which GPU types how much of it. What does not
-// say counts for that type of which its job had the most GPUs.
+// placeOf returns the row of an entry, and its amount for each GPU type. An entry without a type
+// counts for the type with the most GPUs in its job.
 func (q *asking) placeOf(e *accounting.Entry, types map[accounting.LienID]string) (creditPlace, []accounting.OfType, error) {
 	whole := []accounting.OfType{{Amount: e.Amount}}
 	at := creditPlace{node: string(e.Node), kind: e.Kind, late: e.Late}
@@ -207,7 +207,7 @@ func (q *asking) placeOf(e *accounting.Entry, types map[accounting.LienID]string
 			return at, parts, nil
 		}
 		if _, known := types[e.Lien]; !known && e.Lien.Job != 0 {
-			j, err := find(q.view, q.server.cfg.Archive, e.Lien.Job)
+			j, err := joblist.Find(q.view, q.service.Archive, e.Lien.Job)
 			if err != nil {
 				return at, nil, err
 			}
@@ -223,13 +223,13 @@ func (q *asking) placeOf(e *accounting.Entry, types map[accounting.LienID]string
 	return at, whole, nil
 }
 
-// GetStanding tells which budgets, expiries and debts there are.
-func (s *reportService) GetStanding(ctx context.Context, p *greylagv1.GetStandingRequest) (*greylagv1.GetStandingResponse, error) {
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+// GetStanding returns the present budgets, expiries and debts.
+func (s *Service) GetStanding(ctx context.Context, p *greylagv1.GetStandingRequest) (*greylagv1.GetStandingResponse, error) {
+	v, asOf, err := s.Views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
-	q := &asking{server: s.Server, caller: call.From(ctx), view: v}
+	q := &asking{service: s, caller: call.From(ctx), view: v}
 	now, ledger := q.now(), v.Credits()
 	out := &greylagv1.GetStandingResponse{AsOf: asOf}
 	for id, n := range ledger.Nodes() {

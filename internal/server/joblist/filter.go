@@ -1,6 +1,7 @@
-package server
+package joblist
 
 import (
+	"context"
 	"slices"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -12,19 +13,19 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// maxWords bounds the conditions of a filter.
+// maxWords bounds the number of words in a filter.
 const maxWords = 10_000
 
-// selection is a filter as it was read.
+// selection is a decoded filter.
 type selection struct {
 	refs                                           []cluster.JobRef
 	users, names, partitions, accounts, nodes, qos map[string]bool
 	states                                         map[cluster.JobState]bool
-	anyState                                       bool // all states, or ids alone where the caller says so
-	active, finished                               bool // which of the two can match at all
+	anyState                                       bool // all states, or IDs alone where the caller says so
+	active, finished                               bool // whether active and finished jobs can match at all
 }
 
-// readFilter reads a filter. The errors are refusals.
+// readFilter decodes a filter. Its errors are refusals.
 func readFilter(p *greylagv1.Filter, c *call.Caller) (*selection, error) {
 	n := len(p.GetJobs()) + len(p.GetUsers()) + len(p.GetNames()) + len(p.GetStates()) + len(p.GetPartitions()) +
 		len(p.GetAccounts()) + len(p.GetNodes()) + len(p.GetQos())
@@ -52,7 +53,7 @@ func readFilter(p *greylagv1.Filter, c *call.Caller) (*selection, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !named[ref] { // an array may have a million elements to look at
+		if !named[ref] { // an array may have a million elements
 			named[ref], q.refs = true, append(q.refs, ref)
 		}
 	}
@@ -93,7 +94,7 @@ func set(words []string) map[string]bool {
 	return m
 }
 
-// only is the single user that is meant, "" when there are several or all.
+// only returns the single user of the filter; "" for several or all.
 func (q *selection) only() string {
 	if len(q.users) == 1 {
 		for u := range q.users {
@@ -103,13 +104,12 @@ func (q *selection) only() string {
 	return ""
 }
 
-// empty reports whether nothing is asked but perhaps the state.
+// empty reports whether the filter has no condition except states.
 func (q *selection) empty() bool {
 	return q.refs == nil && q.users == nil && q.names == nil && q.partitions == nil && q.accounts == nil && q.nodes == nil && q.qos == nil
 }
 
-// matches reports whether a job, as the caller sees it, is meant. Ids are not
-// looked at.
+// matches reports whether a job, as the caller sees it, meets all conditions except IDs.
 func (q *selection) matches(j *cluster.Job) bool { return q.inState(j) && q.wanted(j) }
 
 func (q *selection) inState(j *cluster.Job) bool {
@@ -122,7 +122,7 @@ func (q *selection) inState(j *cluster.Job) bool {
 	return q.states[j.State]
 }
 
-// wanted is matches without the state.
+// wanted is matches without the states.
 func (q *selection) wanted(j *cluster.Job) bool {
 	is := func(words map[string]bool, word string) bool { return words == nil || words[word] }
 	spec := j.Spec
@@ -130,8 +130,8 @@ func (q *selection) wanted(j *cluster.Job) bool {
 		is(q.accounts, spec.Account) && is(q.qos, spec.QOS) && (q.nodes == nil || q.runsThere(j))
 }
 
-// inPartition reports whether one of the partitions in which a job may run, or the one
-// in which it does, is meant.
+// inPartition reports whether the filter names one of the partitions in which a job may run or
+// runs.
 func (q *selection) inPartition(j *cluster.Job) bool {
 	if q.partitions == nil || q.partitions[j.Spec.Partition] && j.InPartition(j.Spec.Partition) {
 		return true
@@ -143,25 +143,27 @@ func (q *selection) runsThere(j *cluster.Job) bool {
 	return j.Alloc != nil && slices.ContainsFunc(j.Alloc.Nodes, func(n cluster.NodeAllocation) bool { return q.nodes[n.Node] })
 }
 
-// visibility is what a caller sees of jobs under one policy. It is for one goroutine.
-type visibility struct {
+// Visibility is what a caller sees of jobs under one policy. It is for one goroutine.
+// «Visibility»
+type Visibility struct {
 	caller   auth.Caller
 	policy   *cluster.Policy
 	last     *cluster.JobSpec // array elements share it
 	redacted *cluster.JobSpec
 }
 
-func newEye(c *call.Caller, v *state.View) *visibility {
-	return &visibility{caller: c.Caller, policy: v.Policy()}
+// NewVisibility returns what the caller sees under the policy of v.
+func NewVisibility(c *call.Caller, v *state.View) *Visibility {
+	return &Visibility{caller: c.Caller, policy: v.Policy()}
 }
 
 // full reports whether the caller may see all of a job.
-func (e *visibility) full(j *cluster.Job) bool {
+func (e *Visibility) full(j *cluster.Job) bool {
 	return auth.ViewOf(e.policy, e.caller, j.Spec.Owner) == auth.Full
 }
 
-// see returns the job as the caller may see it; nil for not at all.
-func (e *visibility) see(j *cluster.Job) *cluster.Job {
+// See returns the job as the caller may see it; nil if the caller may not see it. «See»
+func (e *Visibility) See(j *cluster.Job) *cluster.Job {
 	switch auth.ViewOf(e.policy, e.caller, j.Spec.Owner) {
 	case auth.Full:
 		return j
@@ -172,10 +174,57 @@ func (e *visibility) see(j *cluster.Job) *cluster.Job {
 		shown := *j
 		shown.Spec, shown.Tasks, shown.Requester = e.redacted, nil, ""
 		shown.Charged = 0
-		if j.State != cluster.Pending || j.Hold == cluster.HeldForCredits { // what an account lacks is not for all
+		if j.State != cluster.Pending || j.Hold == cluster.HeldForCredits { // what an account lacks is private
 			shown.Detail = ""
 		}
 		return &shown
 	}
 	return nil
 }
+
+// Chosen returns the jobs that a filter chooses for a change. It returns IDs alone unchanged, and
+// the state checks them. With other conditions, a filter of a plain user without users chooses that
+// user's own jobs. «Chosen»
+func (s *Service) Chosen(ctx context.Context, c *call.Caller, filter *greylagv1.Filter) ([]cluster.JobRef, error) {
+	q, err := readFilter(filter, c)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case q.empty() && !choosesStates(filter):
+		return nil, call.Refuse(command.InvalidArgument, "name job ids, or a user, partition, state or the like", "no job given")
+	case q.refs != nil && !choosesStates(filter) && onlyRefs(q):
+		return q.refs, nil
+	case q.users == nil && q.refs == nil && c.Role < command.RoleOperator:
+		q.users = set([]string{c.User.User})
+	}
+	v, _, err := s.Views.Fresh(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	l := &listing{archive: s.Archive, view: v, q: q, visibility: NewVisibility(c, v)}
+	q.finished = false
+	for _, ref := range q.refs {
+		l.ids = append(l.ids, v.Resolve(ref)...)
+	}
+	jobs, _, err := l.page(maxArray * 64)
+	if err != nil {
+		return nil, err
+	}
+	refs := make([]cluster.JobRef, 0, len(jobs))
+	for _, j := range jobs {
+		if !j.State.Final() {
+			refs = append(refs, j.Ref())
+		}
+	}
+	return refs, nil
+}
+
+func onlyRefs(q *selection) bool {
+	rest := *q
+	rest.refs = nil
+	return rest.empty()
+}
+
+// choosesStates reports whether a filter names states.
+func choosesStates(f *greylagv1.Filter) bool { return f.GetAllStates() || len(f.GetStates()) > 0 }

@@ -1,4 +1,4 @@
-package server
+package joblist
 
 import (
 	"context"
@@ -17,24 +17,21 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// historyService answers about jobs of any time.
-type historyService struct{ *Server }
-
 const (
 	// pastPage is how many records are read at a time.
 	pastPage = 1000
-	// pastWeight is how much a message holds: a job counts one, and one for each of its
-	// tasks, so that jobs on many nodes make no message that is too large.
+	// pastWeight is the size of a message: each job counts one, and each of its tasks one, which
+	// keeps messages of jobs on many nodes small.
 	pastWeight = 2000
 )
 
-// pastJobs answers one question.
+// pastJobs answers one call of StreamHistory.
 type pastJobs struct {
 	archive      Archive
 	view         *state.View
 	q            *selection
-	eye          *visibility
-	finished     uint64 // how many jobs have ended, by the view
+	visibility   *Visibility
+	finished     uint64 // number of ended jobs in the view
 	since, until cluster.Instant
 	atTheTime    bool
 	send         func(*greylagv1.StreamHistoryResponse) error
@@ -42,9 +39,9 @@ type pastJobs struct {
 	weight       int
 }
 
-// StreamHistory sends the chosen jobs. It reads on only when the caller has taken what was sent,
-// and ends when the caller goes away.
-func (s *historyService) StreamHistory(ctx context.Context, p *greylagv1.StreamHistoryRequest, stream *connect.ServerStream[greylagv1.StreamHistoryResponse]) error {
+// StreamHistory sends the chosen jobs. It reads on only when the caller has received what was sent,
+// and ends when the caller is gone.
+func (s *Service) StreamHistory(ctx context.Context, p *greylagv1.StreamHistoryRequest, stream *connect.ServerStream[greylagv1.StreamHistoryResponse]) error {
 	h, err := s.newPastJobs(ctx, p)
 	if err != nil {
 		return err
@@ -55,7 +52,7 @@ func (s *historyService) StreamHistory(ctx context.Context, p *greylagv1.StreamH
 		}
 		return ctx.Err()
 	}
-	if err := h.flush(); err != nil { // what it is as of, at once
+	if err := h.flush(); err != nil { // the index and time of the answer, at once
 		return err
 	}
 	if h.q.refs != nil {
@@ -69,25 +66,25 @@ func (s *historyService) StreamHistory(ctx context.Context, p *greylagv1.StreamH
 	return h.flush()
 }
 
-func (s *historyService) newPastJobs(ctx context.Context, p *greylagv1.StreamHistoryRequest) (*pastJobs, error) {
+func (s *Service) newPastJobs(ctx context.Context, p *greylagv1.StreamHistoryRequest) (*pastJobs, error) {
 	c := call.From(ctx)
 	q, err := readFilter(p.GetFilter(), c)
 	if err != nil {
 		return nil, err
 	}
 	q.anyState = q.anyState || q.states == nil
-	h := &pastJobs{archive: s.cfg.Archive, q: q, atTheTime: p.GetAtTheTime()}
+	h := &pastJobs{archive: s.Archive, q: q, atTheTime: p.GetAtTheTime()}
 	if h.since, h.until, err = wire.ReadInterval(p); err != nil {
 		return nil, err
 	}
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.Views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
-	h.view, h.eye = v, newEye(c, v)
-	if q.refs == nil && auth.ViewOf(v.Policy(), c.Caller, cluster.Identity{}) == auth.Hidden { // need not even be read
+	h.view, h.visibility = v, NewVisibility(c, v)
+	if q.refs == nil && auth.ViewOf(v.Policy(), c.Caller, cluster.Identity{}) == auth.Hidden { // their records are not read
 		if q.users != nil && !q.users[c.User.User] {
-			q.states, q.anyState = nil, false // nothing
+			q.states, q.anyState = nil, false // no job
 		}
 		q.users = set([]string{c.User.User})
 	}
@@ -96,16 +93,16 @@ func (s *historyService) newPastJobs(ctx context.Context, p *greylagv1.StreamHis
 	return h, nil
 }
 
-// flush sends what there is.
+// flush sends the pending message.
 func (h *pastJobs) flush() error {
 	m := h.message
 	h.message, h.weight = &greylagv1.StreamHistoryResponse{}, 0
 	return h.send(m)
 }
 
-// add sends a job, now or with others, when it is meant and may be seen.
+// add queues a job, or sends it with others, if the filter chooses it and the caller may see it.
 func (h *pastJobs) add(j *cluster.Job) error {
-	seen := h.eye.see(j)
+	seen := h.visibility.See(j)
 	if seen == nil || !h.q.wanted(seen) || !h.inTime(seen) {
 		return nil
 	}
@@ -119,7 +116,7 @@ func (h *pastJobs) add(j *cluster.Job) error {
 	return h.flush()
 }
 
-// inTime reports whether a job was there in the interval, in a state that is meant.
+// inTime reports whether a job was in the interval in one of the chosen states.
 func (h *pastJobs) inTime(j *cluster.Job) bool {
 	if h.q.anyState {
 		return h.overlaps(j.Submitted, j.Ended)
@@ -139,7 +136,8 @@ func (h *pastJobs) inTime(j *cluster.Job) bool {
 	return h.overlaps(j.Submitted, 0)
 }
 
-// overlaps reports whether something was so in the interval; to is 0 when it still is.
+// overlaps reports whether the time from from until to overlaps the interval; to is 0 for a present
+// state.
 func (h *pastJobs) overlaps(from, to cluster.Instant) bool {
 	return (h.until == 0 || from < h.until) && (to == 0 || to >= h.since)
 }
@@ -153,11 +151,11 @@ func firstOf(instants ...cluster.Instant) cluster.Instant {
 	return 0
 }
 
-// named answers about jobs that are named by id.
+// named answers about jobs that the filter names by ID.
 func (h *pastJobs) named() error {
 	var ids []cluster.JobID
 	for _, ref := range h.q.refs {
-		more, err := resolve(h.view, h.archive, ref)
+		more, err := Resolve(h.view, h.archive, ref)
 		if err != nil {
 			return err
 		}
@@ -165,7 +163,7 @@ func (h *pastJobs) named() error {
 	}
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
-		j, err := find(h.view, h.archive, id)
+		j, err := Find(h.view, h.archive, id)
 		if err == nil && j != nil {
 			err = h.add(j)
 		}
@@ -176,8 +174,8 @@ func (h *pastJobs) named() error {
 	return nil
 }
 
-// all answers about all jobs: from the archive, from what it has not got yet, and from
-// the state, each job once, as of the view.
+// all answers about all jobs as of the view, each once: from the archive, from the jobs that it
+// does not have yet, and from the state.
 func (h *pastJobs) all(ctx context.Context) error {
 	archived, err := h.archive.Through()
 	if err != nil {
@@ -205,7 +203,7 @@ func (h *pastJobs) all(ctx context.Context) error {
 	return h.rest(archived)
 }
 
-// rest are the jobs that ended after what the archive has, and those that have not.
+// rest adds the jobs that ended after those in the archive, and those that have not ended.
 func (h *pastJobs) rest(archived uint64) error {
 	for f := range h.view.Tail(archived) {
 		if err := h.add(f.Job); err != nil {
@@ -224,8 +222,8 @@ func (h *pastJobs) rest(archived uint64) error {
 	return nil
 }
 
-// question is what the archive is asked: no less than what is meant. asked is false
-// when nothing that is meant can be there.
+// question returns a question to the archive whose answer holds all chosen jobs. asked is false if
+// the archive cannot have any.
 func (h *pastJobs) question(through uint64) (q archive.Question, asked bool) {
 	q = archive.Question{
 		Users: words(h.q.users), Accounts: words(h.q.accounts), Since: h.since, Until: h.until,
@@ -244,7 +242,7 @@ func (h *pastJobs) question(through uint64) (q archive.Question, asked bool) {
 	return q, len(q.States) > 0
 }
 
-// words are those of a condition, sorted; nil when there is none.
+// words returns the words of a condition, sorted; nil if the condition is missing.
 func words(set map[string]bool) []string {
 	if set == nil {
 		return nil

@@ -1,4 +1,6 @@
-package server
+// Package reports answers ReportService: the rows of reports, for periods, from the archive and the
+// state.
+package reports
 
 import (
 	"cmp"
@@ -14,50 +16,58 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/report/tally"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/joblist"
+	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// rollUp is what reports need of the archive.
-type rollUp interface {
+// Archive holds finished jobs with their sums, and the journals.
+type Archive interface {
+	joblist.Archive
 	Tallies(bounds []cluster.Instant, add func(period int, k tally.Key, t *tally.Tally)) (archive.Rolled, error)
 	Ended(from, to cluster.Instant, after archive.Position, limit int) ([]archive.Record, archive.Position, error)
 	LastRow(j archive.Journal) (uint64, error)
+	Rows(j archive.Journal, from uint64, limit int) ([]archive.Row, error)
 	RowGaps(j archive.Journal) ([]archive.Gap, error)
 }
 
-// reportService hands out rows for reports.
-type reportService struct{ *Server }
+// Service answers ReportService.
+type Service struct {
+	Views   *views.Source
+	Archive Archive
+	Clock   func() time.Time
+}
 
 // reportPage is how many rows or jobs one message holds.
 const reportPage = 500
 
 // asking is one question about periods.
 type asking struct {
-	server *Server
-	caller *call.Caller
-	bounds []cluster.Instant
-	grace  time.Duration
-	asOf   *greylagv1.AsOf
-	view   *state.View
+	service *Service
+	caller  *call.Caller
+	bounds  []cluster.Instant
+	grace   time.Duration
+	asOf    *greylagv1.AsOf
+	view    *state.View
 }
 
-func (s *reportService) ask(ctx context.Context, p *greylagv1.Periods) (*asking, error) {
+func (s *Service) ask(ctx context.Context, p *greylagv1.Periods) (*asking, error) {
 	bounds, grace, err := wire.ReadBounds(p)
 	if err != nil {
 		return nil, err
 	}
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.Views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
-	return &asking{server: s.Server, caller: call.From(ctx), bounds: bounds, grace: grace, asOf: asOf, view: v}, nil
+	return &asking{service: s, caller: call.From(ctx), bounds: bounds, grace: grace, asOf: asOf, view: v}, nil
 }
 
 func (q *asking) end() cluster.Instant { return q.bounds[len(q.bounds)-1] }
 
-// period is which period an instant lies in; false when it lies in none.
+// period returns the period of an instant; false for an instant outside of all periods.
 func (q *asking) period(at cluster.Instant) (int, bool) {
 	i, exact := slices.BinarySearch(q.bounds, at)
 	if !exact {
@@ -66,37 +76,37 @@ func (q *asking) period(at cluster.Instant) (int, bool) {
 	return i, i >= 0 && i < len(q.bounds)-1
 }
 
-// now is the log's clock, or this controller's when nothing was logged lately.
+// now returns the log's clock, or this controller's clock if that is later.
 func (q *asking) now() cluster.Instant {
-	return max(q.view.Now(), cluster.InstantOf(q.server.cfg.Clock()))
+	return max(q.view.Now(), cluster.InstantOf(q.service.Clock()))
 }
 
-// clocksDiffer is more than the clocks of controllers do: a leader whose clock is off
-// by more than seconds steps down.
+// clocksDiffer exceeds the difference between the clocks of controllers: a leader whose clock is
+// off by more than seconds steps down.
 const clocksDiffer = time.Minute
 
-// over reports whether nothing can happen before the last bound any more: the log's
-// clock, which never goes back, has passed it. In a log that stands still this
-// controller's clock counts, but may be ahead of the one that stamps the next entry.
+// over reports whether no job or entry can still fall before the last bound: the log's clock, which
+// never goes back, has passed it. Without new entries in the log this controller's clock counts,
+// which may be ahead of the one that stamps the next entry.
 func (q *asking) over() bool {
-	return q.view.Now() >= q.end() || cluster.InstantOf(q.server.cfg.Clock()) >= q.end().Add(clocksDiffer)
+	return q.view.Now() >= q.end() || cluster.InstantOf(q.service.Clock()) >= q.end().Add(clocksDiffer)
 }
 
-// rolled is how far the archive goes for rows that are made of it alone. While a
-// snapshot is being taken over the state is ahead of it.
+// rolled returns the progress of the archive, for rows that come from it alone. While a controller
+// loads a snapshot, its state is ahead of the archive.
 func (q *asking) rolled() (archive.Rolled, error) {
-	rolled, err := q.server.cfg.Archive.Tallies(nil, nil)
+	rolled, err := q.service.Archive.Tallies(nil, nil)
 	rolled.Missing = rolled.Missing || rolled.Seq < q.view.FinishedSeq()
 	return rolled, err
 }
 
-// head says what rows are made of and whether they are all there will be.
+// head returns the sources of the rows and whether the rows are complete.
 func (q *asking) head(rolled archive.Rolled) (*greylagv1.ReportHead, error) {
 	h := &greylagv1.ReportHead{AsOf: q.asOf, Cluster: q.view.Policy().Cluster, Illegible: rolled.Illegible}
 	if since := historySince(q.view.History()); since > q.bounds[0] {
 		h.Since = wire.Timestamp(since)
 	}
-	last, _, _, err := q.server.cfg.Archive.List(archive.Query{Before: q.end(), Limit: 1})
+	last, _, _, err := q.service.Archive.List(archive.Query{Before: q.end(), Limit: 1})
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +125,8 @@ func (q *asking) head(rolled archive.Rolled) (*greylagv1.ReportHead, error) {
 	return h, nil
 }
 
-// historySince is from when on jobs and entries of the credit journal all exist; 0: always.
+// historySince returns the time since which all jobs and entries of the credit journal exist; 0:
+// always.
 func historySince(h state.History) cluster.Instant {
 	if h.Credits > 0 {
 		return h.Restored
@@ -123,7 +134,7 @@ func historySince(h state.History) cluster.Instant {
 	return h.JobsSince
 }
 
-// missing is what of the history this controller lacks, so that rows are too few.
+// missing names the part of the history that this controller lacks; "" for none.
 func (q *asking) missing(rolled archive.Rolled, journal journalEnd) string {
 	switch {
 	case rolled.Missing:
@@ -134,8 +145,8 @@ func (q *asking) missing(rolled archive.Rolled, journal journalEnd) string {
 	return ""
 }
 
-// open is why there may be more rows still: for certain, and unless nothing comes any
-// more. O(active jobs + nodes).
+// open returns why there must or may be more rows later. A reason in may ends when the grace has
+// passed. O(active jobs + nodes).
 func (q *asking) open() (must, may string) {
 	if !q.over() {
 		return "the period is not over until " + q.end().Time().Format(time.RFC3339), ""
@@ -154,7 +165,7 @@ func (q *asking) open() (must, may string) {
 		case len(silent) > 0:
 			for i := range j.Alloc.Nodes {
 				if node := j.Alloc.Nodes[i].Node; silent[node] {
-					return "", fmt.Sprintf("node %s does not answer, and what became of job %s on it is not known", node, j.Ref())
+					return "", fmt.Sprintf("node %s does not answer, and the outcome of job %s on it is unknown", node, j.Ref())
 				}
 			}
 		}
@@ -162,14 +173,14 @@ func (q *asking) open() (must, may string) {
 	return "", ""
 }
 
-// sees reports whether the caller may see what concerns a user in an account.
+// sees reports whether the caller may see the data of a user in an account.
 func (q *asking) sees(account, user string) bool {
-	return sees(q.caller, q.view, cluster.AssociationKey{Account: account, User: user})
+	return q.caller.Sees(q.view, cluster.AssociationKey{Account: account, User: user})
 }
 
-// StreamUsage streams what jobs came to in periods: those that have ended by the archive's
-// sums, those that have not up to now.
-func (s *reportService) StreamUsage(ctx context.Context, p *greylagv1.StreamUsageRequest, stream *connect.ServerStream[greylagv1.StreamUsageResponse]) error {
+// StreamUsage streams the usage of jobs in periods: of ended jobs by the archive's sums, of others
+// up to now.
+func (s *Service) StreamUsage(ctx context.Context, p *greylagv1.StreamUsageRequest, stream *connect.ServerStream[greylagv1.StreamUsageResponse]) error {
 	q, err := s.ask(ctx, p.GetPeriods())
 	if err != nil {
 		return err
@@ -198,7 +209,7 @@ func (s *reportService) StreamUsage(ctx context.Context, p *greylagv1.StreamUsag
 	return stream.Send(message)
 }
 
-// usagePlace is where a row of usage stands.
+// usagePlace identifies a row of usage.
 type usagePlace struct {
 	period int
 	key    tally.Key
@@ -215,8 +226,8 @@ func usageOrder(rows map[usagePlace]*tally.Tally) []usagePlace {
 	return order
 }
 
-// begin is ask with the head of an answer that is made of the archive alone.
-func (s *reportService) begin(ctx context.Context, p *greylagv1.Periods) (*asking, *greylagv1.ReportHead, error) {
+// begin is ask with the head of an answer that comes from the archive alone.
+func (s *Service) begin(ctx context.Context, p *greylagv1.Periods) (*asking, *greylagv1.ReportHead, error) {
 	q, err := s.ask(ctx, p)
 	if err != nil {
 		return nil, nil, err
@@ -230,7 +241,7 @@ func (s *reportService) begin(ctx context.Context, p *greylagv1.Periods) (*askin
 }
 
 // StreamEndedJobs streams the jobs that ended in a period.
-func (s *reportService) StreamEndedJobs(ctx context.Context, p *greylagv1.StreamEndedJobsRequest, stream *connect.ServerStream[greylagv1.StreamEndedJobsResponse]) error {
+func (s *Service) StreamEndedJobs(ctx context.Context, p *greylagv1.StreamEndedJobsRequest, stream *connect.ServerStream[greylagv1.StreamEndedJobsResponse]) error {
 	q, head, err := s.begin(ctx, p.GetPeriods())
 	if err != nil {
 		return err
@@ -239,7 +250,7 @@ func (s *reportService) StreamEndedJobs(ctx context.Context, p *greylagv1.Stream
 	var at archive.Position
 	for {
 		var records []archive.Record
-		if records, at, err = s.cfg.Archive.Ended(q.bounds[0], q.end(), at, reportPage); err != nil {
+		if records, at, err = s.Archive.Ended(q.bounds[0], q.end(), at, reportPage); err != nil {
 			return err
 		}
 		for _, r := range records {

@@ -1,4 +1,4 @@
-package server
+package joblist
 
 import (
 	"crypto/sha256"
@@ -11,8 +11,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// A watcher takes the changes first and the view after them, so the view may hold
-// changes that come with the next lot: those are sent then.
+// TestWatchSendsWhatItsViewHadAlready: a watcher takes the changes first and the view after them.
+// The view may hold changes of the next call of Take, which are sent then.
+// «TestWatchSendsWhatItsViewHadAlready»
 func TestWatchSendsWhatItsViewHadAlready(t *testing.T) {
 	s := state.New()
 	s.Apply(1, 1, &command.Init{ClusterID: "c", Policy: cluster.DefaultPolicy()})
@@ -29,7 +30,7 @@ func TestWatchSendsWhatItsViewHadAlready(t *testing.T) {
 	changed := s.Effects().Changed
 	var sent []*greylagv1.Job
 	w := &watcher{
-		index: 1, q: &selection{}, eye: &visibility{policy: s.View().Policy(), caller: auth.Caller{User: auth.Identity{Identity: spec.Owner}, Role: command.RoleAdmin}}, open: map[cluster.JobID]bool{},
+		index: 1, q: &selection{}, visibility: &Visibility{policy: s.View().Policy(), caller: auth.Caller{User: auth.Identity{Identity: spec.Owner}, Role: command.RoleAdmin}}, open: map[cluster.JobID]bool{},
 		send: func(m *greylagv1.WatchJobsResponse) error { sent = append(sent, m.Jobs...); return nil },
 	}
 	if err := w.changes(s.View(), nil); err != nil {

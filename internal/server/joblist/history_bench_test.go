@@ -1,4 +1,4 @@
-package server
+package joblist
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 // pastYear is when the synthetic year of the benchmark begins.
 var pastYear = cluster.InstantOf(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// pastJob number i of n, all in one year: 2,000 users in 200 accounts, one job in 20 on
-// four nodes, most an hour long and one in 50 two days, one in 16 failed.
+// pastJob returns job i of n, all in one year: 2,000 users in 200 accounts. One job in 20 runs on
+// four nodes, one in 50 for two days and the others for an hour, and one in 16 fails.
 func pastJob(i, n int) *cluster.Job {
 	span := int64(365*24*time.Hour) / int64(n)
 	user := i * 7919 % 2000
@@ -91,8 +91,8 @@ func fillPast(b *testing.B, n int) *archive.Archive {
 	return a
 }
 
-// BenchmarkHistory answers gctl acct from an archive of a year, 1,000,000 jobs or as
-// many as GREYLAG_BENCH_JOBS says: from the question to encoded messages.
+// BenchmarkHistory answers gctl acct from an archive of one year, from the question to encoded
+// messages. GREYLAG_BENCH_JOBS is the number of jobs, by default 1,000,000.
 func BenchmarkHistory(b *testing.B) {
 	n := 1_000_000
 	if text := os.Getenv("GREYLAG_BENCH_JOBS"); text != "" {
@@ -112,7 +112,7 @@ func BenchmarkHistory(b *testing.B) {
 		{"user's last day", day(364), 0, selection{users: one("user17"), anyState: true}},
 		{"user's day in spring", day(90), day(91), selection{users: one("user17"), anyState: true}},
 		{"account's month", day(90), day(120), selection{accounts: one("account17"), anyState: true}},
-		{"everybody's day", day(90), day(91), selection{anyState: true}},
+		{"all users' day", day(90), day(91), selection{anyState: true}},
 		{"failed in a month", day(90), day(120), selection{states: map[cluster.JobState]bool{cluster.Failed: true}}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
@@ -121,7 +121,7 @@ func BenchmarkHistory(b *testing.B) {
 				jobs, size = 0, 0
 				h := &pastJobs{
 					archive: a, view: state.New().View(), q: &c.q, finished: uint64(n), since: c.since, until: c.until,
-					eye: &visibility{caller: auth.Caller{Machine: pki.Peer{Role: pki.RoleController}}, policy: &cluster.Policy{}},
+					visibility: &Visibility{caller: auth.Caller{Machine: pki.Peer{Role: pki.RoleController}}, policy: &cluster.Policy{}},
 				}
 				h.send = func(m *greylagv1.StreamHistoryResponse) error {
 					text, err := proto.Marshal(m)

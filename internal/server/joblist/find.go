@@ -1,18 +1,36 @@
-package server
+// Package joblist chooses jobs, active and finished, and shows what a caller may see of each.
+package joblist
 
 import (
 	"fmt"
 
+	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// maxArray is more elements than any array has.
+// Archive holds finished jobs.
+type Archive interface {
+	Job(id cluster.JobID) (archive.Record, bool, error)
+	List(q archive.Query) ([]archive.Record, archive.Position, bool, error)
+	Answer(q archive.Question) ([]archive.Record, archive.Position, bool, error)
+	Through() (seq uint64, err error)
+}
+
+// Service answers calls that list or follow jobs.
+type Service struct {
+	Views     *views.Source
+	Archive   Archive
+	Subscribe func() views.Subscription // to the changes of all jobs
+}
+
+// maxArray is larger than any array.
 const maxArray = 1 << 20
 
-// find returns a job, active or finished; nil when there is none.
-func find(v *state.View, a Archive, id cluster.JobID) (*cluster.Job, error) {
+// Find returns a job, active or finished; nil if it does not exist. «Find»
+func Find(v *state.View, a Archive, id cluster.JobID) (*cluster.Job, error) {
 	if j, ok := v.Job(id); ok {
 		return j, nil
 	}
@@ -27,21 +45,21 @@ func find(v *state.View, a Archive, id cluster.JobID) (*cluster.Job, error) {
 	return j, nil
 }
 
-// resolve lists the jobs that ref means, finished ones included, in the order of
-// their ids. O(elements of the array).
-func resolve(v *state.View, a Archive, ref cluster.JobRef) ([]cluster.JobID, error) {
+// Resolve returns the jobs of ref, finished ones included, in the order of their IDs. O(elements of
+// the array). «Resolve»
+func Resolve(v *state.View, a Archive, ref cluster.JobRef) ([]cluster.JobID, error) {
 	ids := v.Resolve(ref)
 	if ref.Index != cluster.NoIndex && len(ids) > 0 {
 		return ids, nil
 	}
-	first, err := find(v, a, ref.ID)
+	first, err := Find(v, a, ref.ID)
 	switch {
 	case err != nil:
 		return nil, err
 	case first == nil:
 		return ids, nil
 	case first.Array != ref.ID && ref.Index == cluster.NoIndex:
-		return []cluster.JobID{ref.ID}, nil // no array, or an element by its own id
+		return []cluster.JobID{ref.ID}, nil // no array, or an element by its own ID
 	case first.Array != ref.ID:
 		return nil, nil
 	}
@@ -56,13 +74,12 @@ func resolve(v *state.View, a Archive, ref cluster.JobRef) ([]cluster.JobID, err
 	return element(v, a, ref, size)
 }
 
-// element finds one element of an array by its index: indices ascend with ids.
-// O(log elements).
+// element returns one element of an array by its index: indices ascend with IDs. O(log elements).
 func element(v *state.View, a Archive, ref cluster.JobRef, size cluster.JobID) ([]cluster.JobID, error) {
 	low, high := ref.ID, ref.ID+size
 	for low < high {
 		middle := low + (high-low)/2
-		j, err := find(v, a, middle)
+		j, err := Find(v, a, middle)
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +89,7 @@ func element(v *state.View, a Archive, ref cluster.JobRef, size cluster.JobID) (
 			high = middle
 		}
 	}
-	j, err := find(v, a, low)
+	j, err := Find(v, a, low)
 	if err != nil || j == nil || j.Array != ref.ID || j.Index != ref.Index {
 		return nil, err
 	}

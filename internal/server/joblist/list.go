@@ -1,4 +1,4 @@
-package server
+package joblist
 
 import (
 	"context"
@@ -16,25 +16,26 @@ import (
 	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 const (
 	defaultPage, maxPage = 1000, 10_000
-	// streamPage is a message of a stream: large enough that its frame costs
-	// nothing, small enough that reading, sending and writing overlap.
+	// streamPage is the size of a message of a stream. The overhead of a frame is small, and
+	// reading, sending and writing overlap.
 	streamPage = 2000
 )
 
-// cursor is where a listing goes on: first the active jobs by id, then the
-// finished ones, newest first.
+// cursor is where the next page begins: first the active jobs by ID, then the finished ones, newest
+// first.
 type cursor struct {
 	finished bool
 	after    cluster.JobID
 	position archive.Position
 }
 
-// String is the page token.
+// String returns the page token.
 func (c cursor) String() string {
 	if c.finished {
 		return fmt.Sprintf("f%d.%d", int64(c.position.Ended), c.position.Seq)
@@ -67,18 +68,18 @@ func readCursor(token string) (cursor, error) {
 	return c, nil
 }
 
-// listing answers one List or Stream.
+// listing answers one call that lists jobs.
 type listing struct {
-	archive Archive
-	view    *state.View
-	q       *selection
-	eye     *visibility
-	at      cursor
-	ids     []cluster.JobID // of the selection's refs, ascending
+	archive    Archive
+	view       *state.View
+	q          *selection
+	visibility *Visibility
+	at         cursor
+	ids        []cluster.JobID // of the selection's refs, ascending
 }
 
-// newListing prepares to list what p asks for.
-func (s *jobService) newListing(ctx context.Context, p *greylagv1.ListJobsRequest) (*listing, *greylagv1.AsOf, error) {
+// newListing prepares the answer to p.
+func (s *Service) newListing(ctx context.Context, p *greylagv1.ListJobsRequest) (*listing, *greylagv1.AsOf, error) {
 	c := call.From(ctx)
 	q, err := readFilter(p.GetFilter(), c)
 	if err != nil {
@@ -88,13 +89,13 @@ func (s *jobService) newListing(ctx context.Context, p *greylagv1.ListJobsReques
 	if err != nil {
 		return nil, nil, err
 	}
-	v, asOf, err := s.fresh(ctx, p.GetRead())
+	v, asOf, err := s.Views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, nil, err
 	}
-	l := &listing{archive: s.cfg.Archive, view: v, q: q, eye: newEye(c, v), at: at}
+	l := &listing{archive: s.Archive, view: v, q: q, visibility: NewVisibility(c, v), at: at}
 	for _, ref := range q.refs {
-		ids, err := resolve(v, s.cfg.Archive, ref)
+		ids, err := Resolve(v, s.Archive, ref)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -117,7 +118,7 @@ func (l *listing) page(size int) ([]*cluster.Job, bool, error) {
 				return jobs, true, nil
 			}
 			l.at.after = j.ID
-			if seen := l.eye.see(j); seen != nil && l.q.matches(seen) {
+			if seen := l.visibility.See(j); seen != nil && l.q.matches(seen) {
 				jobs = append(jobs, seen)
 			}
 		}
@@ -136,7 +137,7 @@ func (l *listing) activeJobs() iter.Seq[*cluster.Job] {
 	return l.view.Jobs(l.at.after)
 }
 
-// named is a page of the jobs that the selection names by id.
+// named returns a page of the jobs that the selection names by ID.
 func (l *listing) named(size int) ([]*cluster.Job, bool, error) {
 	var jobs []*cluster.Job
 	from, _ := slices.BinarySearch(l.ids, l.at.after+1)
@@ -145,14 +146,14 @@ func (l *listing) named(size int) ([]*cluster.Job, bool, error) {
 			return jobs, true, nil
 		}
 		l.at.after = id
-		j, err := find(l.view, l.archive, id)
+		j, err := Find(l.view, l.archive, id)
 		if err != nil {
 			return nil, false, err
 		}
 		if j == nil {
 			continue
 		}
-		if seen := l.eye.see(j); seen != nil && l.q.matches(seen) {
+		if seen := l.visibility.See(j); seen != nil && l.q.matches(seen) {
 			jobs = append(jobs, seen)
 		}
 	}
@@ -162,7 +163,7 @@ func (l *listing) named(size int) ([]*cluster.Job, bool, error) {
 // ended fills a page with finished jobs.
 func (l *listing) ended(jobs []*cluster.Job, size int) ([]*cluster.Job, bool, error) {
 	for len(jobs) < size {
-		// As many as may still be taken, so that the position is right.
+		// No more than the page still holds, so that the position is right.
 		records, next, more, err := l.archive.List(archive.Query{User: l.q.only(), After: l.at.position, Limit: size - len(jobs)})
 		if err != nil {
 			return nil, false, err
@@ -172,7 +173,7 @@ func (l *listing) ended(jobs []*cluster.Job, size int) ([]*cluster.Job, bool, er
 			if err != nil {
 				return nil, false, fmt.Errorf("archived job %d: %w", r.ID, err)
 			}
-			if seen := l.eye.see(j); seen != nil && l.q.matches(seen) {
+			if seen := l.visibility.See(j); seen != nil && l.q.matches(seen) {
 				jobs = append(jobs, seen)
 			}
 		}
@@ -192,8 +193,8 @@ func write(jobs []*cluster.Job) []*greylagv1.Job {
 	return list
 }
 
-// answer writes a page. Brief jobs for a reader of the binary form are encoded at
-// once: as unknown fields they pass through the generated code as they are.
+// answer writes a page. It encodes brief jobs itself for a reader of the binary form: the generated
+// code passes them on unchanged as unknown fields.
 func (l *listing) answer(ctx context.Context, jobs []*cluster.Job, brief bool) *greylagv1.ListJobsResponse {
 	p := &greylagv1.ListJobsResponse{}
 	switch {
@@ -218,7 +219,7 @@ func binaryForm(ctx context.Context) bool {
 }
 
 // ListJobs returns one page of jobs.
-func (s *jobService) ListJobs(ctx context.Context, p *greylagv1.ListJobsRequest) (*greylagv1.ListJobsResponse, error) {
+func (s *Service) ListJobs(ctx context.Context, p *greylagv1.ListJobsRequest) (*greylagv1.ListJobsResponse, error) {
 	size, err := pageSize(p, defaultPage)
 	if err != nil {
 		return nil, err
@@ -250,8 +251,8 @@ func pageSize(p *greylagv1.ListJobsRequest, usual int) (int, error) {
 	return size, nil
 }
 
-// StreamJobs returns all pages, one after the other. The first message always comes.
-func (s *jobService) StreamJobs(ctx context.Context, p *greylagv1.ListJobsRequest, stream *connect.ServerStream[greylagv1.ListJobsResponse]) error {
+// StreamJobs returns all pages, one after the other. It always sends the first message.
+func (s *Service) StreamJobs(ctx context.Context, p *greylagv1.ListJobsRequest, stream *connect.ServerStream[greylagv1.ListJobsResponse]) error {
 	size, err := pageSize(p, streamPage)
 	if err != nil {
 		return err
@@ -279,7 +280,7 @@ func (s *jobService) StreamJobs(ctx context.Context, p *greylagv1.ListJobsReques
 }
 
 // GetJob returns one job, or all elements of an array.
-func (s *jobService) GetJob(ctx context.Context, p *greylagv1.GetJobRequest) (*greylagv1.GetJobResponse, error) {
+func (s *Service) GetJob(ctx context.Context, p *greylagv1.GetJobRequest) (*greylagv1.GetJobResponse, error) {
 	ref, err := wire.ReadRef(p.GetJob())
 	if err != nil {
 		return nil, err
@@ -295,17 +296,39 @@ func (s *jobService) GetJob(ctx context.Context, p *greylagv1.GetJobRequest) (*g
 		return nil, err
 	}
 	if len(jobs) == 0 {
-		return nil, noSuchJob(ref)
+		return nil, NoSuchJob(ref)
 	}
 	answer := &greylagv1.GetJobResponse{Jobs: write(jobs), AsOf: asOf}
 	for i, j := range jobs {
-		if l.eye.full(j) {
-			s.setAside(j, answer.Jobs[i])
+		if l.visibility.full(j) {
+			setAside(l.view, j, answer.Jobs[i])
 		}
 	}
 	return answer, nil
 }
 
-func noSuchJob(ref cluster.JobRef) error {
+// NoSuchJob returns the refusal for a job that does not exist.
+func NoSuchJob(ref cluster.JobRef) error {
 	return call.Refuse(command.NotFound, "gqueue --states=all lists yours", "no such job: %s", ref)
+}
+
+// setAside adds the amount that is set aside for a job now, and until when it lasts.
+func setAside(v *state.View, j *cluster.Job, p *greylagv1.Job) {
+	attempt := j.Attempt
+	if j.State == cluster.Pending {
+		attempt++
+	}
+	l := v.Credits()
+	n, found := l.Lien(accounting.LienID{Job: j.ID, Attempt: attempt})
+	if p == nil || !found || n.State != accounting.Open {
+		return
+	}
+	p.SetAside, p.PaidIn = int64(n.Holds()), v.PaidIn(j)
+	limit := cluster.Never
+	if at := j.Limit(); at > 0 { // it is charged no more after its limit
+		limit = at
+	}
+	if until := l.FundedUntil(&n, limit); until != cluster.Never {
+		p.FundedUntil = wire.Timestamp(until)
+	}
 }

@@ -1,4 +1,4 @@
-package server
+package joblist
 
 import (
 	"cmp"
@@ -13,23 +13,23 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// watcher is one Watch: it sends the present state of the chosen jobs, then what
-// changes. A watcher that does not keep up is sent the present state again, and
-// each job that left the queue meanwhile once more, as it ended.
+// watcher answers one call of WatchJobs: it sends the present state of the chosen jobs, then
+// changes. A watcher that falls behind sends the present state again, and once more each job that
+// has ended meanwhile.
 type watcher struct {
-	archive Archive
-	q       *selection
-	ids     []cluster.JobID // of the selection's refs, ascending
-	eye     *visibility
-	send    func(*greylagv1.WatchJobsResponse) error
-	open    map[cluster.JobID]bool // sent, and not final then
-	index   uint64                 // of the view that was presented last
+	archive    Archive
+	q          *selection
+	ids        []cluster.JobID // of the selection's refs, ascending
+	visibility *Visibility
+	send       func(*greylagv1.WatchJobsResponse) error
+	open       map[cluster.JobID]bool // sent, and not final then
+	index      uint64                 // of the view that was presented last
 }
 
 // WatchJobs sends each change of the chosen jobs, first the present state of each.
-func (s *jobService) WatchJobs(ctx context.Context, p *greylagv1.WatchJobsRequest, stream *connect.ServerStream[greylagv1.WatchJobsResponse]) error {
+func (s *Service) WatchJobs(ctx context.Context, p *greylagv1.WatchJobsRequest, stream *connect.ServerStream[greylagv1.WatchJobsResponse]) error {
 	c := call.From(ctx)
-	changes := s.cfg.Subscribe("") // before the first view: nothing is missed between
+	changes := s.Subscribe() // before the first view: no change is lost in between
 	defer changes.Close()
 	l, _, err := s.newListing(ctx, &greylagv1.ListJobsRequest{Filter: p.GetFilter()})
 	if err != nil {
@@ -37,12 +37,12 @@ func (s *jobService) WatchJobs(ctx context.Context, p *greylagv1.WatchJobsReques
 	}
 	q := l.q
 	if q.refs != nil && len(l.ids) == 0 {
-		return noSuchJob(q.refs[0])
+		return NoSuchJob(q.refs[0])
 	}
-	if q.refs != nil && q.states == nil { // who names a job wants to see it end
+	if q.refs != nil && q.states == nil { // a caller that names a job waits for its end
 		q.anyState = true
 	}
-	w := &watcher{archive: s.cfg.Archive, q: q, ids: l.ids, eye: l.eye, send: stream.Send}
+	w := &watcher{archive: s.Archive, q: q, ids: l.ids, visibility: l.visibility, send: stream.Send}
 	if err := w.present(l.view); err != nil {
 		return err
 	}
@@ -53,8 +53,8 @@ func (s *jobService) WatchJobs(ctx context.Context, p *greylagv1.WatchJobsReques
 		case <-changes.C():
 		}
 		changed, resync := changes.Take()
-		v := s.cfg.State.View()
-		w.eye = newEye(c, v)
+		v := s.Views.View()
+		w.visibility = NewVisibility(c, v)
 		if resync {
 			err = w.present(v)
 		} else {
@@ -67,15 +67,15 @@ func (s *jobService) WatchJobs(ctx context.Context, p *greylagv1.WatchJobsReques
 	return nil
 }
 
-// present sends every chosen job as it is now. Of finished jobs only those that are
-// named by id: history is List's.
+// present sends every chosen job as it is now. It sends only finished jobs that the filter names by
+// ID.
 func (w *watcher) present(v *state.View) error {
 	before := w.open
 	w.index = v.Index()
 	w.open = make(map[cluster.JobID]bool, len(before))
 	now := *w.q
 	now.active, now.finished = true, false
-	l := &listing{archive: w.archive, view: v, q: &now, eye: w.eye, ids: w.ids}
+	l := &listing{archive: w.archive, view: v, q: &now, visibility: w.visibility, ids: w.ids}
 	for more := true; more; {
 		var jobs []*cluster.Job
 		var err error
@@ -99,30 +99,30 @@ func (w *watcher) present(v *state.View) error {
 func (w *watcher) left(v *state.View, ids map[cluster.JobID]bool) error {
 	var jobs []*cluster.Job
 	for id := range ids {
-		j, err := find(v, w.archive, id)
+		j, err := Find(v, w.archive, id)
 		if err != nil {
 			return err
 		}
 		if j == nil {
 			continue
 		}
-		if seen := w.eye.see(j); seen != nil {
+		if seen := w.visibility.See(j); seen != nil {
 			jobs = append(jobs, seen)
 		}
 	}
 	return w.tell(v, jobs, true)
 }
 
-// changes sends those of the changes that are meant. The view may be newer than
-// they are, so it does not move w.index: changes that are in it already and have
-// not been taken yet would never be sent.
+// changes sends the chosen jobs among the changes. The view may be newer than the changes, so
+// w.index does not move: changes that the view already holds, and that Take has not returned yet,
+// would never be sent.
 func (w *watcher) changes(v *state.View, changed []state.Change) error {
 	var jobs []*cluster.Job
 	for _, ch := range changed {
 		if ch.Kind != state.JobChanged || ch.New == nil || ch.New.Version <= w.index || !w.named(ch.Job) {
-			continue // among the changes are those that the present state had already
+			continue // the present state already held some of the changes
 		}
-		seen := w.eye.see(ch.New)
+		seen := w.visibility.See(ch.New)
 		if seen != nil && w.q.wanted(seen) && (w.q.inState(seen) || w.open[seen.ID]) {
 			jobs = append(jobs, seen)
 		}
@@ -147,7 +147,7 @@ func (w *watcher) named(id cluster.JobID) bool {
 	return found
 }
 
-// tell sends jobs in the order of their ids and notes which of them go on.
+// tell sends jobs in the order of their IDs and notes which of them have not ended.
 func (w *watcher) tell(v *state.View, jobs []*cluster.Job, caughtUp bool) error {
 	slices.SortFunc(jobs, func(a, b *cluster.Job) int { return cmp.Compare(a.ID, b.ID) })
 	for _, j := range jobs {
