@@ -25,7 +25,7 @@ import (
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
-	"github.com/greylag/greylag/internal/server"
+	"github.com/greylag/greylag/internal/server/certs"
 )
 
 // layout prepares a folder as gctl init does and returns the configuration file.
@@ -413,7 +413,7 @@ func TestControllerBeingRemovedKeepsItsConnections(t *testing.T) {
 	for name, want := range map[string]bool{"c1": false, "c2": true} {
 		peer := pki.Peer{ClusterID: "test", Role: pki.RoleController, Name: name}
 		issued := time.Now().Add(-time.Minute)
-		if server.CheckRevoked(d.store.replica.View(), peer, issued) == nil {
+		if certs.CheckRevoked(d.store.replica.View(), peer, issued) == nil {
 			t.Errorf("%s: its certificate is not revoked", name)
 		}
 		if err := d.checkRevoked(peer, issued); (err != nil) != want {

@@ -12,7 +12,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/pki"
-	"github.com/greylag/greylag/internal/server"
+	"github.com/greylag/greylag/internal/server/certs"
 )
 
 const (
@@ -106,7 +106,7 @@ func pause(ctx context.Context, span time.Duration) bool {
 // others may need its vote.
 func (d *Daemon) checkRevoked(peer pki.Peer, issued time.Time) error {
 	view := d.store.replica.View()
-	err := server.CheckRevoked(view, peer, issued)
+	err := certs.CheckRevoked(view, peer, issued)
 	if err == nil || peer.Role != pki.RoleController {
 		return err
 	}

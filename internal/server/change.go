@@ -181,7 +181,7 @@ func (s *jobService) outcomes(c *call.Caller, list []command.Outcome) []*greylag
 		}
 		p.Error, p.Code = o.Refused.Message, greylagv1.ErrorCode(refusalCode(o.Refused.Code))
 		if o.Refused.Code == command.Denied && hidden(v, c, o.Job) {
-			p.Error, p.Code, p.State = plainNoSuchJob(o.Ref), greylagv1.ErrorCode_ERROR_CODE_NOT_FOUND, greylagv1.JobState_JOB_STATE_UNSPECIFIED
+			p.Error, p.Code, p.State = joblist.NoSuchJob(o.Ref).Error(), greylagv1.ErrorCode_ERROR_CODE_NOT_FOUND, greylagv1.JobState_JOB_STATE_UNSPECIFIED
 		}
 	}
 	return all
@@ -191,5 +191,3 @@ func hidden(v *state.View, c *call.Caller, id cluster.JobID) bool {
 	j, ok := v.Job(id)
 	return ok && auth.ViewOf(v.Policy(), c.Caller, j.Spec.Owner) == auth.Hidden
 }
-
-func plainNoSuchJob(ref cluster.JobRef) string { return joblist.NoSuchJob(ref).Error() }

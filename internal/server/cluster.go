@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -20,7 +21,9 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/certs"
 	"github.com/greylag/greylag/internal/server/joblist"
+	"github.com/greylag/greylag/internal/server/journals"
 	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/version"
@@ -30,7 +33,11 @@ import (
 )
 
 // clusterService answers ClusterService.
-type clusterService struct{ *Server }
+type clusterService struct {
+	*Server
+	*certs.Service
+	*journals.Reader
+}
 
 // GetStatus tells how the controllers are, from what this one knows. It waits for
 // nothing. Of the others only the leader knows: the answer's header names it.
@@ -57,7 +64,7 @@ func (s *clusterService) GetStatus(ctx context.Context, _ *greylagv1.GetStatusRe
 		p.ArchiveMissing = s.cfg.Missing()
 	}
 	for _, m := range st.Members {
-		member := &greylagv1.Member{Id: m.ID, Address: m.Addr, Voter: m.Voter, Leader: m.ID == st.LeaderID, Name: memberName(v, m.ID)}
+		member := &greylagv1.Member{Id: m.ID, Address: m.Addr, Voter: m.Voter, Leader: m.ID == st.LeaderID, Name: certs.MemberName(v, m.ID)}
 		if m.ID == st.ID {
 			member.MatchIndex = st.LastIndex
 			member.LastContact = durationpb.New(max(st.LastContact, 0))
@@ -173,14 +180,11 @@ func shape(n *cluster.Node) string {
 	for _, g := range n.GPUs {
 		count[g.Type]++
 	}
-	text := ""
+	var words []string
 	for _, t := range slices.Sorted(maps.Keys(count)) {
-		if text != "" {
-			text += ","
-		}
-		text += t + ":" + strconv.Itoa(count[t])
+		words = append(words, t+":"+strconv.Itoa(count[t]))
 	}
-	return text
+	return strings.Join(words, ",")
 }
 
 // ListNodes lists nodes.

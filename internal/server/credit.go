@@ -13,11 +13,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
-	"github.com/greylag/greylag/internal/archive"
 	"github.com/greylag/greylag/internal/audit"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/server/joblist"
+	"github.com/greylag/greylag/internal/server/journals"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/state/accounts"
 	"github.com/greylag/greylag/internal/wire"
@@ -26,7 +26,10 @@ import (
 )
 
 // creditService answers CreditService. Who may change what the state decides.
-type creditService struct{ *Server }
+type creditService struct {
+	*Server
+	*journals.Reader
+}
 
 // ChangeCredits carries out one change.
 func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCreditsRequest) (*greylagv1.ChangeCreditsResponse, error) {
@@ -276,13 +279,7 @@ func (s *creditService) StreamStatement(ctx context.Context, p *greylagv1.Stream
 	case l.Payer(top) == (accounting.Payer{}):
 		return call.Refuse(command.NotFound, "gctl credit balance lists the accounts", "nothing was ever granted to %s or charged to it", top)
 	}
-	from, before := cluster.Instant(0), cluster.Never
-	if p.GetFrom() != nil {
-		from = cluster.InstantOf(p.GetFrom().AsTime())
-	}
-	if p.GetBefore() != nil {
-		before = cluster.InstantOf(p.GetBefore().AsTime())
-	}
+	from, before := journals.Interval(p)
 	if from > before {
 		return call.Refuse(command.InvalidArgument, "swap --from and --to", "the interval ends before it begins")
 	}
@@ -293,9 +290,9 @@ func (s *creditService) StreamStatement(ctx context.Context, p *greylagv1.Stream
 		return stream.Send(&greylagv1.StreamStatementResponse{Line: &greylagv1.StreamStatementResponse_Balance{Balance: int64(balance)}})
 	}
 	own := ownership(l, top)
-	err = s.eachEntry(ctx, func(e *accounting.Entry) error {
+	err = s.journals.EachEntry(ctx, func(e *accounting.Entry) error {
 		if e.At >= before {
-			return errEnough
+			return journals.ErrEnough
 		}
 		if !begun && e.At >= from {
 			if err := tell(); err != nil {
@@ -361,17 +358,6 @@ func (o owned) effect(e *accounting.Entry) (amount accounting.Credits) {
 		amount -= e.Amount
 	}
 	return amount
-}
-
-// eachEntry walks over the journal of credits in this controller's archive.
-func (s *Server) eachEntry(ctx context.Context, f func(*accounting.Entry) error) error {
-	return s.eachRow(ctx, archive.CreditJournal, func(r archive.Row) error {
-		e, err := accounting.ReadRow(r.Data)
-		if err != nil {
-			return &badRow{r.Seq, err}
-		}
-		return f(&e)
-	})
 }
 
 // ListPrices lists what GPU types cost.

@@ -17,6 +17,7 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/certs"
 	"github.com/greylag/greylag/internal/server/encoding"
 	"github.com/greylag/greylag/internal/server/limits"
 	"github.com/greylag/greylag/internal/server/views"
@@ -123,10 +124,8 @@ func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Er
 	if errors.Is(err, views.ErrNoLeader) {
 		told.Meta().Set(codeHeader, client.CodeNoLeader)
 	}
-	if gone, ok := errors.AsType[*revokedError](err); ok && gone.removed {
-		told.Meta().Set(codeHeader, client.CodeRemoved)
-	} else if ok && gone.role == pki.RoleController {
-		told.Meta().Set(codeHeader, client.CodeRevoked)
+	if code := certs.Code(err); code != "" {
+		told.Meta().Set(codeHeader, code)
 	}
 	if code == connect.CodeUnavailable {
 		if id, addr := s.cfg.Log.Leader(); addr != "" && id != s.cfg.ID {
@@ -199,8 +198,7 @@ func (a answers) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect
 		if c := call.From(ctx); c.Attempt != nil {
 			go a.s.endWithAttempt(ctx, c, cancel)
 		}
-		defer a.s.streams.enter(call.From(ctx), cancel)()
-		defer a.s.endWithCertificate(call.From(ctx), cancel)()
+		defer a.s.certs.Enter(call.From(ctx), cancel)()
 		err = next(ctx, conn)
 		if cause := context.Cause(ctx); err != nil && endsStream(cause) {
 			err = cause

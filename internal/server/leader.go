@@ -3,6 +3,8 @@ package server
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 
+	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/call"
@@ -111,4 +114,32 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, c *call.Caller, ad
 func neverSent(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// certificateHeader carries, between controllers, the certificate of the program whose call one
+// passes on.
+const certificateHeader = "Greylag-Certificate"
+
+func setCertificate(h http.Header, leaf *x509.Certificate) {
+	h.Del(certificateHeader)
+	if leaf != nil {
+		h.Set(certificateHeader, base64.StdEncoding.EncodeToString(leaf.Raw))
+	}
+}
+
+// passedCertificate reads what setCertificate wrote; nil for none.
+func passedCertificate(h http.Header) (*x509.Certificate, error) {
+	text := h.Get(certificateHeader)
+	if text == "" {
+		return nil, nil
+	}
+	der, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", pki.ErrUntrusted, err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", pki.ErrUntrusted, err)
+	}
+	return leaf, nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 
 	"connectrpc.com/connect"
 
@@ -16,8 +17,8 @@ import (
 	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/certs"
 	"github.com/greylag/greylag/internal/server/views"
-	"github.com/greylag/greylag/internal/state"
 )
 
 // Errors of controllers that do not belong to the cluster.
@@ -167,18 +168,7 @@ func (s *Server) isMember(ctx context.Context, name string) bool {
 
 func (s *Server) memberNamed(name string) bool {
 	v := s.cfg.State.View()
-	for _, m := range s.cfg.Members.Status().Members {
-		if memberName(v, m.ID) == name && name != "" {
-			return true
-		}
-	}
-	return false
-}
-
-// memberName is the host name of a member; "" if it is not recorded.
-func memberName(v *state.View, id string) string {
-	m, _ := v.Hosts().Controller(id)
-	return m.Name
+	return name != "" && slices.ContainsFunc(s.cfg.Members.Status().Members, func(m raftlog.Member) bool { return certs.MemberName(v, m.ID) == name })
 }
 
 // serves returns an error for a call that a controller must not answer unless it is a member.

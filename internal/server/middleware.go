@@ -39,7 +39,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	out := &answer{ResponseWriter: w}
 	defer s.recover(out, r)
-	s.closeBeforeEnd(out, r)
+	s.certs.CloseBeforeEnd(out, r)
 	var c *call.Caller
 	rpc := procedure.Of(procedure.Name(name))
 	err := s.serves(rpc)
@@ -122,9 +122,9 @@ func (s *Server) identify(r *http.Request, rpc *procedure.Procedure) (*call.Call
 			c.Machine, c.Via, c.Leaf = peer, peer, r.TLS.PeerCertificates[0]
 		}
 	}
-	err := s.expired(c)
+	err := s.certs.Expired(c)
 	if err == nil {
-		err = s.checkCertificates(c)
+		err = s.certs.Check(c)
 	}
 	switch {
 	case err != nil && c.Via.Role == pki.RoleController && r.Header.Get(forwardedHeader) != "":
@@ -154,7 +154,7 @@ func (s *Server) identify(r *http.Request, rpc *procedure.Procedure) (*call.Call
 		return nil, err
 	}
 	c.User, c.Role = id, auth.RoleOf(s.cfg.State.View().Policy(), id.Identity)
-	return c, s.checkCertificates(c)
+	return c, s.certs.Check(c)
 }
 
 // originate sets the caller to the program whose call a controller forwards.
@@ -181,7 +181,7 @@ func (s *Server) originate(r *http.Request, c *call.Caller) error {
 		return fmt.Errorf("%w: the forwarded certificate belongs to %s", pki.ErrUntrusted, peer)
 	}
 	c.Machine = peer
-	return s.checkCertificates(c)
+	return s.certs.Check(c)
 }
 
 // waitBootstrapped waits, where a call is answered from this controller's state, until there is one:

@@ -50,7 +50,7 @@ func (s *nodeService) RegisterNode(ctx context.Context, p *greylagv1.RegisterNod
 	if leaf := call.From(ctx).Leaf; leaf != nil {
 		cmd.Issued = cluster.InstantOf(pki.Issued(leaf))
 	}
-	if n, ok := s.cfg.State.View().Node(name); ok && n.BootID != cmd.Node.BootID && s.logs.inSession(name) {
+	if n, ok := s.cfg.State.View().Node(name); ok && n.BootID != cmd.Node.BootID && s.logs.InSession(name) {
 		// A host that was started anew comes in when the connection of its former
 		// life is given up, half a minute after it at most.
 		return nil, call.Refuse(command.Conflict, "join one of them again under a name of its own: gctl join",
@@ -143,8 +143,8 @@ func (s *nodeService) WatchTasks(ctx context.Context, p *greylagv1.WatchTasksReq
 	if _, err := s.cfg.Log.ReadIndex(ctx); err != nil {
 		return err
 	}
-	d := s.logs.open(name)
-	defer s.logs.close(name, d)
+	session := s.logs.Open(name)
+	defer s.logs.Close(name, session)
 	w := &wanted{node: name, epoch: p.GetEpoch(), seed: maphash.MakeSeed(), send: stream.Send}
 	if err := w.tell(s.cfg.State.View()); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (s *nodeService) WatchTasks(ctx context.Context, p *greylagv1.WatchTasksReq
 			return raftlog.ErrNotLeader
 		case <-ticker.C:
 			err = stream.Send(&greylagv1.WatchTasksResponse{Heartbeat: true})
-		case request := <-d.requests:
+		case request := <-session.Requests:
 			err = stream.Send(&greylagv1.WatchTasksResponse{Heartbeat: true, Logs: []*greylagv1.LogRequest{request}})
 		case <-changes.C():
 			changes.Take() // the whole set is looked at
@@ -169,6 +169,15 @@ func (s *nodeService) WatchTasks(ctx context.Context, p *greylagv1.WatchTasksReq
 			return err
 		}
 	}
+}
+
+// PushLog answers a log request that came with WatchTasksResponse.
+func (s *nodeService) PushLog(ctx context.Context, p *greylagv1.PushLogRequest) (*greylagv1.PushLogResponse, error) {
+	node, err := s.node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.logs.Push(ctx, node, p)
 }
 
 // wanted is what one node was told.

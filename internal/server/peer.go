@@ -8,11 +8,15 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/server/certs"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // peerService answers PeerService, for other controllers.
-type peerService struct{ *Server }
+type peerService struct {
+	*Server
+	*certs.Service
+}
 
 // maxRecords of what one answer to a peer holds, in items and in bytes.
 const maxRecords, maxBlobs, maxPeerBytes = 4096, 256, 8 << 20

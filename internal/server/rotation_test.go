@@ -65,7 +65,7 @@ func TestRotationOfTheCA(t *testing.T) {
 	says(t, "an unknown step", w.rotate("end", false), "want begin, finish, cancel")
 	says(t, "to finish what was not begun", w.rotate("finish", false), "gctl cert rotate begins one")
 	must(t, w.rotate("begin", false))
-	says(t, "to begin twice", w.rotate("begin", false), "is under way since")
+	says(t, "to begin twice", w.rotate("begin", false), "is in progress since")
 	w.revoke(w.as(root), pki.RoleNode, "h2")
 	err = w.renew(stolen)
 	says(t, "a revoked host", err, "certificate was revoked")

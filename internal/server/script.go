@@ -2,6 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
+
+	"connectrpc.com/connect"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
@@ -71,4 +74,56 @@ func (s *Server) blob(d cluster.Digest) ([]byte, error) {
 		err = call.Refuse(command.NotFound, "scripts of jobs that ended long ago are deleted; where this job has not, ask again in a minute: this controller may be catching up", "content %s is not on this controller", d)
 	}
 	return content, err
+}
+
+// StreamLogs returns a job's output from the node that writes it, and follows it.
+func (s *jobService) StreamLogs(ctx context.Context, p *greylagv1.StreamLogsRequest, stream *connect.ServerStream[greylagv1.StreamLogsResponse]) error {
+	j, err := s.private(ctx, p.GetJob())
+	if err != nil {
+		return err
+	}
+	switch {
+	case j.Alloc != nil && len(j.Alloc.Nodes) > 0:
+	case j.State.Final():
+		return call.Refuse(command.Conflict, "", "job %s has no output: it ended before it started (%s)", j.Ref(), j.State)
+	default:
+		return call.Refuse(command.Conflict, "gctl logs -f waits for its start, gctl why "+j.Ref().String()+" says what it waits for", "job %s has no output yet: it has not started", j.Ref())
+	}
+	rank := int(p.GetRank())
+	if p.GetFrom() < 0 {
+		return call.Refuse(command.InvalidArgument, "", "from byte %d: want none before the first", p.GetFrom())
+	}
+	if p.GetTail() < 0 || p.GetTailLines() < 0 || p.GetTail() > 0 && p.GetTailLines() > 0 {
+		return call.Refuse(command.InvalidArgument, "", "the last %d bytes, %d lines: want one of them, and not less than 0", p.GetTail(), p.GetTailLines())
+	}
+	if rank < 0 || rank >= len(j.Alloc.Nodes) {
+		return call.Refuse(command.InvalidArgument, "", "job %s has ranks 0 to %d", j.Ref(), len(j.Alloc.Nodes)-1)
+	}
+	user := ""
+	if c := call.From(ctx); !c.Unlimited() {
+		user = c.User.User
+	}
+	err = s.logs.Stream(ctx, j.Alloc.Nodes[rank].Node, user, s.logRequest(j, rank, p), stream)
+	var told *connect.Error
+	if connect.CodeOf(err) == connect.CodeNotFound && j.State == cluster.Configuring && errors.As(err, &told) {
+		return call.Refuse(command.Conflict, "gctl logs -f waits for its start", "job %s has no output yet: its nodes have not begun it (%s)", j.Ref(), told.Message())
+	}
+	if connect.CodeOf(err) == connect.CodeNotFound && j.State.Final() && j.Reason == cluster.ReasonLaunchFailed && j.Detail != "" {
+		return call.Refuse(command.NotFound, "", "job %s has no output: %s", j.Ref(), j.Detail)
+	}
+	return err
+}
+
+func (s *Server) logRequest(j *cluster.Job, rank int, p *greylagv1.StreamLogsRequest) *greylagv1.LogRequest {
+	request := &greylagv1.LogRequest{
+		Job: uint64(j.ID), Attempt: uint32(j.Attempt), Error: p.GetError(), Tail: p.GetTail(), TailLines: p.GetTailLines(), Follow: p.GetFollow(),
+		Task: wire.WriteWanted(j, rank, command.IndexRange{}, s.cfg.State.View().Policy().KillWait, nil),
+	}
+	switch {
+	case p.GetFrom() > 0:
+		request.Offset, request.Tail, request.TailLines = p.GetFrom(), 0, 0
+	case p.GetTail() > 0 || p.GetTailLines() > 0:
+		request.Offset = -1
+	}
+	return request
 }

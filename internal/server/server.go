@@ -32,9 +32,12 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
+	"github.com/greylag/greylag/internal/server/certs"
 	"github.com/greylag/greylag/internal/server/encoding"
 	"github.com/greylag/greylag/internal/server/joblist"
+	"github.com/greylag/greylag/internal/server/journals"
 	"github.com/greylag/greylag/internal/server/limits"
+	"github.com/greylag/greylag/internal/server/logbroker"
 	"github.com/greylag/greylag/internal/server/reports"
 	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
@@ -84,8 +87,7 @@ type Archive interface {
 // Peers are the other controllers.
 type Peers interface {
 	views.Peers
-	// Authority returns the CAs (DER) of the controller at addr and the private keys (PEM) that it has.
-	Authority(ctx context.Context, addr string) (ca [][]byte, keys []byte, err error)
+	certs.Peers
 	Transport() http.RoundTripper
 }
 
@@ -133,14 +135,14 @@ type Server struct {
 	mux      *http.ServeMux
 	http     *http.Server
 	limits   *limits.Limits
-	logs     *logBroker
+	logs     *logbroker.Broker
 	views    *views.Source
+	certs    *certs.Service
+	journals *journals.Reader
 	// explaining holds the one explanation under way: each may cost a pass.
 	explaining chan struct{}
 	guesses    guesses
-	retiring   sync.Mutex // held while it is checked that others have votes, and one is retired
-	streams    openStreams
-	unrecorded chan seen
+	retiring   sync.Mutex      // held while it is checked that others have votes, and one is retired
 	closing    context.Context // ends when the server stops: streams end then
 	stop       context.CancelFunc
 }
@@ -167,11 +169,16 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(),
-		errors: connect.NewErrorWriter(), limits: limits.New(cfg.Limits), logs: newLogDesks(),
+		errors: connect.NewErrorWriter(), limits: limits.New(cfg.Limits), logs: logbroker.New(),
 		views:      &views.Source{State: cfg.State, Log: cfg.Log, Peers: cfg.Peers, ID: cfg.ID},
-		explaining: make(chan struct{}, 1), unrecorded: make(chan seen, 16),
+		explaining: make(chan struct{}, 1),
 	}
-	s.verifier = auth.NewVerifier(cfg.Trust, s.revoked)
+	s.journals = &journals.Reader{Views: s.views, Archive: cfg.Archive, Logger: cfg.Logger}
+	s.certs = certs.New(certs.Service{
+		Views: s.views, Leader: cfg.Leader, Members: cfg.Members, Peers: cfg.Peers,
+		Trust: cfg.Trust, Identity: cfg.Identity, CA: cfg.CA, Clock: cfg.Clock, Logger: cfg.Logger,
+	})
+	s.verifier = auth.NewVerifier(cfg.Trust, s.certs.Revoked)
 	s.closing, s.stop = context.WithCancel(context.Background())
 	options := connect.WithHandlerOptions(
 		connect.WithReadMaxBytes(limits.MaxBody),
@@ -187,12 +194,12 @@ func New(cfg Config) *Server {
 	s.mux.Handle(path, connects)
 	s.mux.Handle(greylagv1connect.JobServiceSubmitJobsProcedure, encoding.FastUnary(jobs.SubmitJobs, connects, s.refuse))
 	s.mux.Handle(greylagv1connect.NewNodeServiceHandler(&nodeService{s}, options))
-	s.mux.Handle(greylagv1connect.NewClusterServiceHandler(&clusterService{s}, options))
+	s.mux.Handle(greylagv1connect.NewClusterServiceHandler(&clusterService{s, s.certs, s.journals}, options))
 	s.mux.Handle(greylagv1connect.NewAccountServiceHandler(&accountService{s}, options))
-	s.mux.Handle(greylagv1connect.NewCreditServiceHandler(&creditService{s}, options))
+	s.mux.Handle(greylagv1connect.NewCreditServiceHandler(&creditService{s, s.journals}, options))
 	s.mux.Handle(greylagv1connect.NewHistoryServiceHandler(list, options))
 	s.mux.Handle(greylagv1connect.NewReportServiceHandler(&reports.Service{Views: s.views, Archive: cfg.Archive, Clock: cfg.Clock}, options))
-	s.mux.Handle(greylagv1connect.NewPeerServiceHandler(&peerService{s}, options))
+	s.mux.Handle(greylagv1connect.NewPeerServiceHandler(&peerService{s, s.certs}, options))
 	s.http = &http.Server{
 		Handler: s, TLSConfig: pki.ServerTLS(cfg.Trust, cfg.Identity),
 		ReadHeaderTimeout: min(headTime, s.limits.ReadTimeout()), ReadTimeout: s.limits.ReadTimeout(), IdleTimeout: idleTime, MaxHeaderBytes: limits.MaxHead,
@@ -220,7 +227,7 @@ func protocols() *http.Protocols {
 // Serve answers on a listener until Close. The listener brings bare connections:
 // TLS is the server's.
 func (s *Server) Serve(l net.Listener) error {
-	go s.watchCertificates() // ends with Close
+	go s.certs.Watch(s.closing) // ends with Close
 	err := s.http.ServeTLS(l, "", "")
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil

@@ -104,6 +104,19 @@ func (q *selection) only() string {
 	return ""
 }
 
+// resolve returns the jobs that the filter names by ID, ascending.
+func (q *selection) resolve(v *state.View, a Archive) (ids []cluster.JobID, err error) {
+	for _, ref := range q.refs {
+		more, err := Resolve(v, a, ref)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, more...)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
 // empty reports whether the filter has no condition except states.
 func (q *selection) empty() bool {
 	return q.refs == nil && q.users == nil && q.names == nil && q.partitions == nil && q.accounts == nil && q.nodes == nil && q.qos == nil

@@ -1,8 +1,10 @@
 package joblist
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"connectrpc.com/connect"
@@ -121,7 +123,7 @@ func (h *pastJobs) inTime(j *cluster.Job) bool {
 	if h.q.anyState {
 		return h.overlaps(j.Submitted, j.Ended)
 	}
-	if h.atTheTime && h.q.states[cluster.Pending] && h.overlaps(j.Submitted, firstOf(j.Started, j.Ended)) {
+	if h.atTheTime && h.q.states[cluster.Pending] && h.overlaps(j.Submitted, cmp.Or(j.Started, j.Ended)) {
 		return true
 	}
 	if h.atTheTime && h.q.states[cluster.Running] && j.Started != 0 && h.overlaps(j.Started, j.Ended) {
@@ -142,27 +144,13 @@ func (h *pastJobs) overlaps(from, to cluster.Instant) bool {
 	return (h.until == 0 || from < h.until) && (to == 0 || to >= h.since)
 }
 
-func firstOf(instants ...cluster.Instant) cluster.Instant {
-	for _, i := range instants {
-		if i != 0 {
-			return i
-		}
-	}
-	return 0
-}
-
 // named answers about jobs that the filter names by ID.
 func (h *pastJobs) named() error {
-	var ids []cluster.JobID
-	for _, ref := range h.q.refs {
-		more, err := Resolve(h.view, h.archive, ref)
-		if err != nil {
-			return err
-		}
-		ids = append(ids, more...)
+	ids, err := h.q.resolve(h.view, h.archive)
+	if err != nil {
+		return err
 	}
-	slices.Sort(ids)
-	for _, id := range slices.Compact(ids) {
+	for _, id := range ids {
 		j, err := Find(h.view, h.archive, id)
 		if err == nil && j != nil {
 			err = h.add(j)
@@ -226,7 +214,7 @@ func (h *pastJobs) rest(archived uint64) error {
 // the archive cannot have any.
 func (h *pastJobs) question(through uint64) (q archive.Question, asked bool) {
 	q = archive.Question{
-		Users: words(h.q.users), Accounts: words(h.q.accounts), Since: h.since, Until: h.until,
+		Users: slices.Sorted(maps.Keys(h.q.users)), Accounts: slices.Sorted(maps.Keys(h.q.accounts)), Since: h.since, Until: h.until,
 		Through: through, Limit: pastPage,
 	}
 	if through == 0 || h.q.anyState || h.atTheTime && (h.q.states[cluster.Pending] || h.q.states[cluster.Running]) {
@@ -240,17 +228,4 @@ func (h *pastJobs) question(through uint64) (q archive.Question, asked bool) {
 	q.EndedBy = h.until
 	slices.Sort(q.States)
 	return q, len(q.States) > 0
-}
-
-// words returns the words of a condition, sorted; nil if the condition is missing.
-func words(set map[string]bool) []string {
-	if set == nil {
-		return nil
-	}
-	list := make([]string, 0, len(set))
-	for w := range set {
-		list = append(list, w)
-	}
-	slices.Sort(list)
-	return list
 }

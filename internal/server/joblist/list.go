@@ -94,16 +94,8 @@ func (s *Service) newListing(ctx context.Context, p *greylagv1.ListJobsRequest) 
 		return nil, nil, err
 	}
 	l := &listing{archive: s.Archive, view: v, q: q, visibility: NewVisibility(c, v), at: at}
-	for _, ref := range q.refs {
-		ids, err := Resolve(v, s.Archive, ref)
-		if err != nil {
-			return nil, nil, err
-		}
-		l.ids = append(l.ids, ids...)
-	}
-	slices.Sort(l.ids)
-	l.ids = slices.Compact(l.ids)
-	return l, asOf, nil
+	l.ids, err = q.resolve(v, s.Archive)
+	return l, asOf, err
 }
 
 // page returns up to size jobs, and whether there may be more.

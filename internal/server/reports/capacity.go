@@ -3,6 +3,7 @@ package reports
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,7 +27,7 @@ func (s *Service) GetCapacity(ctx context.Context, p *greylagv1.GetCapacityReque
 	if err != nil {
 		return nil, err
 	}
-	rows := &capacityRows{at: make(map[capacityPlace]*greylagv1.CapacityRow)}
+	rows := make(capacityRows)
 	had, since := q.view.CapacityTimes(q.bounds, min(q.now(), q.end()))
 	for _, c := range had {
 		r := rows.of(c.Period, c.Resource)
@@ -49,24 +50,18 @@ type capacityPlace struct {
 	resource string
 }
 
-type capacityRows struct {
-	at map[capacityPlace]*greylagv1.CapacityRow
-}
+type capacityRows map[capacityPlace]*greylagv1.CapacityRow
 
-func (c *capacityRows) of(period int, resource string) *greylagv1.CapacityRow {
+func (c capacityRows) of(period int, resource string) *greylagv1.CapacityRow {
 	place := capacityPlace{period, resource}
-	if c.at[place] == nil {
-		c.at[place] = &greylagv1.CapacityRow{Period: uint32(period), Resource: resource}
+	if c[place] == nil {
+		c[place] = &greylagv1.CapacityRow{Period: uint32(period), Resource: resource}
 	}
-	return c.at[place]
+	return c[place]
 }
 
-func (c *capacityRows) sorted() (all []*greylagv1.CapacityRow) {
-	for _, r := range c.at {
-		all = append(all, r)
-	}
-	slices.SortFunc(all, func(a, b *greylagv1.CapacityRow) int {
+func (c capacityRows) sorted() []*greylagv1.CapacityRow {
+	return slices.SortedFunc(maps.Values(c), func(a, b *greylagv1.CapacityRow) int {
 		return cmp.Or(cmp.Compare(a.Period, b.Period), strings.Compare(a.Resource, b.Resource))
 	})
-	return all
 }

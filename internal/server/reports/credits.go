@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -120,13 +121,8 @@ func (s *Service) StreamCredits(ctx context.Context, p *greylagv1.StreamCreditsR
 	if err != nil {
 		return err
 	}
-	order := make([]creditPlace, 0, len(sums))
-	for at := range sums {
-		order = append(order, at)
-	}
-	slices.SortFunc(order, creditPlace.compare)
 	message := &greylagv1.StreamCreditsResponse{Head: head}
-	for _, at := range order {
+	for _, at := range slices.SortedFunc(maps.Keys(sums), creditPlace.compare) {
 		if !q.seesNode(at.node) {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -216,14 +217,9 @@ type usagePlace struct {
 }
 
 func usageOrder(rows map[usagePlace]*tally.Tally) []usagePlace {
-	order := make([]usagePlace, 0, len(rows))
-	for at := range rows {
-		order = append(order, at)
-	}
-	slices.SortFunc(order, func(a, b usagePlace) int {
+	return slices.SortedFunc(maps.Keys(rows), func(a, b usagePlace) int {
 		return cmp.Or(cmp.Compare(a.period, b.period), a.key.Compare(b.key))
 	})
-	return order
 }
 
 // begin is ask with the head of an answer that comes from the archive alone.

@@ -1,20 +1,24 @@
-package server
+// Package certs issues, checks, records, rotates and revokes the certificates of hosts.
+package certs
 
 import (
 	"context"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
-	"net/http"
+	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
@@ -22,6 +26,38 @@ import (
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
+
+// Members is the membership of the log: a raftlog.Log.
+type Members interface {
+	Status() raftlog.Status
+}
+
+// Peers are the other controllers.
+type Peers interface {
+	// Authority returns the CAs (DER) of the controller at addr and the private keys (PEM) that it has.
+	Authority(ctx context.Context, addr string) (ca [][]byte, keys []byte, err error)
+}
+
+// Service checks the certificates of callers and answers the calls about them.
+type Service struct {
+	Views      *views.Source
+	Leader     call.Proposer
+	Members    Members
+	Peers      Peers
+	Trust      *pki.Trust
+	Identity   *pki.Identity
+	CA         *pki.CA
+	Clock      func() time.Time
+	Logger     *slog.Logger
+	unrecorded chan seen
+	streams    *openStreams
+}
+
+// New prepares a Service with its exported fields set. Watch does its background work.
+func New(s Service) *Service {
+	s.unrecorded, s.streams = make(chan seen, 16), &openStreams{all: make(map[*openStream]struct{})}
+	return &s
+}
 
 // CheckRevoked returns an error that wraps pki.ErrRevoked, with advice, if v holds a revocation of
 // that certificate.
@@ -57,62 +93,47 @@ type revokedError struct {
 	removed bool // a controller that was removed from the cluster
 }
 
-// Unwrap is the error without the advice.
+// Unwrap returns the error without the advice.
 func (e *revokedError) Unwrap() error { return e.error }
 
-// revoked is CheckRevoked by the state as this controller has it.
-func (s *Server) revoked(peer pki.Peer, issued time.Time) error {
-	return CheckRevoked(s.cfg.State.View(), peer, issued)
+// Code returns the code for clients of an error about a revoked certificate of a controller; "" for
+// other errors.
+func Code(err error) string {
+	gone, ok := errors.AsType[*revokedError](err)
+	switch {
+	case ok && gone.removed:
+		return client.CodeRemoved
+	case ok && gone.role == pki.RoleController:
+		return client.CodeRevoked
+	}
+	return ""
 }
 
-// checkCertificates refuses a call that a revoked certificate proves, or one of a CA that was replaced,
-// and has unknown ones recorded.
-func (s *Server) checkCertificates(c *call.Caller) error {
+// Revoked is CheckRevoked on this controller's state.
+func (s *Service) Revoked(peer pki.Peer, issued time.Time) error {
+	return CheckRevoked(s.Views.View(), peer, issued)
+}
+
+// Check refuses a call with a revoked certificate or one of a replaced CA, and records unknown
+// certificates.
+func (s *Service) Check(c *call.Caller) error {
 	if c.Leaf != nil {
-		if err := s.cfg.Trust.CheckIssuer(c.Leaf); err != nil {
+		if err := s.Trust.CheckIssuer(c.Leaf); err != nil {
 			return err
 		}
-		if err := s.revoked(c.Machine, pki.Issued(c.Leaf)); err != nil {
+		if err := s.Revoked(c.Machine, pki.Issued(c.Leaf)); err != nil {
 			return err
 		}
 		s.see(c.Machine, c.Leaf)
 	}
-	if c.User.Signer != nil { // the verifier has checked it; of an open stream not lately
-		signer := pki.Peer{ClusterID: s.cfg.Trust.ClusterID(), Role: pki.RoleAuth, Name: c.User.Host}
-		if err := s.revoked(signer, pki.Issued(c.User.Signer)); err != nil {
+	if c.User.Signer != nil { // the verifier has checked it, but not lately for an open stream
+		signer := pki.Peer{ClusterID: s.Trust.ClusterID(), Role: pki.RoleAuth, Name: c.User.Host}
+		if err := s.Revoked(signer, pki.Issued(c.User.Signer)); err != nil {
 			return err
 		}
 		s.see(signer, c.User.Signer)
 	}
 	return nil
-}
-
-// certificateHeader carries, between controllers, the certificate of the program whose call one
-// passes on.
-const certificateHeader = "Greylag-Certificate"
-
-func setCertificate(h http.Header, leaf *x509.Certificate) {
-	h.Del(certificateHeader)
-	if leaf != nil {
-		h.Set(certificateHeader, base64.StdEncoding.EncodeToString(leaf.Raw))
-	}
-}
-
-// passedCertificate reads what setCertificate wrote; nil for none.
-func passedCertificate(h http.Header) (*x509.Certificate, error) {
-	text := h.Get(certificateHeader)
-	if text == "" {
-		return nil, nil
-	}
-	der, err := base64.StdEncoding.DecodeString(text)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", pki.ErrUntrusted, err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", pki.ErrUntrusted, err)
-	}
-	return leaf, nil
 }
 
 // certificateOf describes a certificate as the state records it.
@@ -126,11 +147,11 @@ func certificateOf(peer pki.Peer, leaf *x509.Certificate, issuer pki.Fingerprint
 	return c
 }
 
-// issue signs a certificate that is later than all of its holder.
-func (s *Server) issue(csr []byte, grant pki.Grant, origin command.CertificateOrigin) (der []byte, c command.Certificate, err error) {
-	at := s.cfg.State.View().Hosts().NextCertificate(string(grant.Peer.Role), grant.Peer.Name, cluster.InstantOf(s.cfg.Clock()))
+// issue signs a certificate with a later issue time than all others of its holder.
+func (s *Service) issue(csr []byte, grant pki.Grant, origin command.CertificateOrigin) (der []byte, c command.Certificate, err error) {
+	at := s.Views.View().Hosts().NextCertificate(string(grant.Peer.Role), grant.Peer.Name, cluster.InstantOf(s.Clock()))
 	authority := s.authorities(grant.Peer.Role)[0]
-	if der, err = s.cfg.CA.SignBy(authority, csr, grant, at.Time()); err != nil {
+	if der, err = s.CA.SignBy(authority, csr, grant, at.Time()); err != nil {
 		return nil, c, err
 	}
 	leaf, err := x509.ParseCertificate(der)
@@ -146,73 +167,71 @@ type seen struct {
 	leaf *x509.Certificate
 }
 
-// see has the leader record a certificate that the state lacks.
-func (s *Server) see(peer pki.Peer, leaf *x509.Certificate) {
-	if !s.views.Leads() || s.recorded(peer, leaf) {
+// see queues a certificate that the state lacks, for the leader to record.
+func (s *Service) see(peer pki.Peer, leaf *x509.Certificate) {
+	if !s.Views.Leads() || s.recorded(peer, leaf) {
 		return
 	}
 	select {
 	case s.unrecorded <- seen{peer, leaf}:
-	default: // there will be another call
+	default: // the next call queues it
 	}
 }
 
 // recorded reports whether the state has the certificate.
-func (s *Server) recorded(peer pki.Peer, leaf *x509.Certificate) bool {
-	h, known := s.cfg.State.View().Hosts().CertificateHolder(string(peer.Role), peer.Name)
-	if !known {
-		return false
-	}
+func (s *Service) recorded(peer pki.Peer, leaf *x509.Certificate) bool {
+	h, known := s.Views.View().Hosts().CertificateHolder(string(peer.Role), peer.Name)
 	var serial [16]byte
 	leaf.SerialNumber.FillBytes(serial[:])
-	for i := range h.Certificates {
-		if h.Certificates[i].Serial == serial {
-			return true
-		}
-	}
-	return false
+	return known && slices.ContainsFunc(h.Certificates, func(c command.Certificate) bool { return c.Serial == serial })
 }
 
 // certificateLook is how often open streams are checked against revocations.
 const certificateLook = time.Second
 
-// watchCertificates records certificates that were seen, and ends the streams of revoked ones,
-// until the server stops.
-func (s *Server) watchCertificates() {
+// Watch records certificates that were seen and ends the streams of revoked ones, until ctx ends.
+func (s *Service) Watch(ctx context.Context) {
 	ticker := time.NewTicker(certificateLook)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-s.closing.Done():
+		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			s.streams.recheck(s.checkCertificates)
-			s.see(s.cfg.Identity.Peer(), s.cfg.Identity.Certificate().Leaf)
-			s.completeRotation()
+			s.streams.recheck(s.Check)
+			s.see(s.Identity.Peer(), s.Identity.Certificate().Leaf)
+			s.completeRotation(ctx)
 		case x := <-s.unrecorded:
-			s.record(x)
+			s.record(ctx, x)
 		}
 	}
 }
 
 // record proposes a certificate that was seen.
-func (s *Server) record(x seen) {
-	if s.recorded(x.peer, x.leaf) || s.cfg.State.View().ClusterID() == "" {
+func (s *Service) record(ctx context.Context, x seen) {
+	if s.recorded(x.peer, x.leaf) || s.Views.View().ClusterID() == "" {
 		return
 	}
-	issuer, accepted := s.cfg.Trust.Issuer(x.leaf)
+	issuer, accepted := s.Trust.Issuer(x.leaf)
 	if !accepted {
 		return
 	}
 	c := certificateOf(x.peer, x.leaf, issuer, command.CertificateSeen)
-	ctx, cancel := context.WithTimeout(s.closing, views.LeaderTime)
+	ctx, cancel := context.WithTimeout(ctx, views.LeaderTime)
 	defer cancel()
-	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.RecordCertificate{Certificate: c, Prior: c.Issued}); err != nil {
-		s.log.Debug("certificate not recorded", "role", c.Role, "name", c.Name, "err", err)
+	if _, _, err := call.Propose[*command.Done](ctx, s.Leader, &command.RecordCertificate{Certificate: c, Prior: c.Issued}); err != nil {
+		s.Logger.Debug("certificate not recorded", "role", c.Role, "name", c.Name, "err", err)
 	}
 }
 
-// openStreams are the streams under way, so that those of a revoked certificate end.
+// Enter lists a stream, which ends with the certificate of the program that reads it, until leave is
+// called.
+func (s *Service) Enter(c *call.Caller, end context.CancelCauseFunc) (leave func()) {
+	remove, stop := s.streams.enter(c, end), s.endWithCertificate(c, end)
+	return func() { remove(); stop() }
+}
+
+// openStreams are the streams under way.
 type openStreams struct {
 	mu  sync.Mutex
 	all map[*openStream]struct{}
@@ -228,9 +247,6 @@ func (o *openStreams) enter(c *call.Caller, end context.CancelCauseFunc) (leave 
 	stream := &openStream{c, end}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.all == nil {
-		o.all = make(map[*openStream]struct{})
-	}
 	o.all[stream] = struct{}{}
 	return func() {
 		o.mu.Lock()
@@ -250,9 +266,9 @@ func (o *openStreams) recheck(check func(*call.Caller) error) {
 	}
 }
 
-// ListCertificates lists what the state has recorded of certificates.
-func (s *clusterService) ListCertificates(ctx context.Context, p *greylagv1.ListCertificatesRequest) (*greylagv1.ListCertificatesResponse, error) {
-	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
+// ListCertificates lists the certificates on record.
+func (s *Service) ListCertificates(ctx context.Context, p *greylagv1.ListCertificatesRequest) (*greylagv1.ListCertificatesResponse, error) {
+	v, asOf, err := s.Views.Fresh(ctx, p.GetRead())
 	if err != nil {
 		return nil, err
 	}
@@ -277,7 +293,7 @@ func (s *clusterService) ListCertificates(ctx context.Context, p *greylagv1.List
 }
 
 // RevokeCertificates revokes every certificate of a holder that was issued until now.
-func (s *clusterService) RevokeCertificates(ctx context.Context, p *greylagv1.RevokeCertificatesRequest) (*greylagv1.RevokeCertificatesResponse, error) {
+func (s *Service) RevokeCertificates(ctx context.Context, p *greylagv1.RevokeCertificatesRequest) (*greylagv1.RevokeCertificatesResponse, error) {
 	c := call.From(ctx)
 	id, err := c.Identify(p)
 	if err != nil {
@@ -289,12 +305,12 @@ func (s *clusterService) RevokeCertificates(ctx context.Context, p *greylagv1.Re
 	if err := s.checkRevocation(p); err != nil {
 		return nil, err
 	}
-	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.RevokeCertificates{
+	if _, _, err := call.Propose[*command.Done](ctx, s.Leader, &command.RevokeCertificates{
 		Request: id, Actor: c.Actor(), Role: wire.Word(p.GetRole()), Name: p.GetName(), Reason: p.GetReason(),
 	}); err != nil {
 		return nil, err
 	}
-	s.log.Warn("certificates revoked", "role", wire.Word(p.GetRole()), "name", p.GetName(), "by", c.User.User, "reason", p.GetReason())
+	s.Logger.Warn("certificates revoked", "role", wire.Word(p.GetRole()), "name", p.GetName(), "by", c.User.User, "reason", p.GetReason())
 	return &greylagv1.RevokeCertificatesResponse{}, nil
 }
 
@@ -303,8 +319,8 @@ const maxKnown = 8
 
 // checkRevocation refuses names that hold no certificate, and a revocation that would take the
 // quorum away.
-func (s *clusterService) checkRevocation(p *greylagv1.RevokeCertificatesRequest) error {
-	v := s.cfg.State.View()
+func (s *Service) checkRevocation(p *greylagv1.RevokeCertificatesRequest) error {
+	v := s.Views.View()
 	var known []string
 	found := false
 	for h := range v.Hosts().CertificateHolders() {
@@ -324,17 +340,17 @@ func (s *clusterService) checkRevocation(p *greylagv1.RevokeCertificatesRequest)
 		return nil
 	}
 	voters, left := 0, 0
-	for _, m := range s.cfg.Members.Status().Members {
+	for _, m := range s.Members.Status().Members {
 		if !m.Voter {
 			continue
 		}
 		voters++
-		if h, recorded := v.Hosts().CertificateHolder(wire.Word(p.GetRole()), memberName(v, m.ID)); memberName(v, m.ID) != p.GetName() && (!recorded || !h.Revoked(h.Newest())) {
+		if h, recorded := v.Hosts().CertificateHolder(wire.Word(p.GetRole()), MemberName(v, m.ID)); MemberName(v, m.ID) != p.GetName() && (!recorded || !h.Revoked(h.Newest())) {
 			left++
 		}
 	}
 	switch {
-	case p.GetName() == s.cfg.Identity.Peer().Name:
+	case p.GetName() == s.Identity.Peer().Name:
 		return call.Refuse(command.Conflict, "transfer leadership first: gctl cluster transfer; --force revokes it anyway", "controller %s leads the cluster", p.GetName())
 	case left < voters/2+1 && left < voters:
 		return call.Refuse(command.Conflict, "remove the controller first: gctl cluster remove ID; --force revokes it anyway",

@@ -1,4 +1,4 @@
-package server
+package certs
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// usualToken of how long a join token is valid.
+// usualToken is the default validity of a join token, and longestToken the maximum.
 const usualToken, longestToken = time.Hour, 30 * 24 * time.Hour
 
 func tokenKind(role pki.Role) command.TokenKind {
@@ -32,9 +32,8 @@ func tokenKind(role pki.Role) command.TokenKind {
 	return 0
 }
 
-// CreateToken makes a one-time join token. It is shown this once: the state keeps
-// its hash.
-func (s *clusterService) CreateToken(ctx context.Context, p *greylagv1.CreateTokenRequest) (*greylagv1.CreateTokenResponse, error) {
+// CreateToken makes a one-time join token. Only this answer shows it: the state keeps its hash.
+func (s *Service) CreateToken(ctx context.Context, p *greylagv1.CreateTokenRequest) (*greylagv1.CreateTokenResponse, error) {
 	c := call.From(ctx)
 	valid := p.GetValid().AsDuration()
 	if valid == 0 {
@@ -43,35 +42,34 @@ func (s *clusterService) CreateToken(ctx context.Context, p *greylagv1.CreateTok
 	if valid < time.Second || valid > longestToken {
 		return nil, call.Refuse(command.InvalidArgument, "", "a join token is valid for 1s to %s, not %s", longestToken, valid)
 	}
-	token, hash, err := pki.MintToken(s.cfg.Trust, pki.Role(wire.Word(p.GetKind())), s.cfg.Clock().Add(valid))
+	token, hash, err := pki.MintToken(s.Trust, pki.Role(wire.Word(p.GetKind())), s.Clock().Add(valid))
 	if err != nil {
 		return nil, wire.Unset("kind", p.GetKind())
 	}
-	if holder := (pki.Peer{ClusterID: s.cfg.Trust.ClusterID(), Role: token.Role, Name: p.GetName()}); p.GetName() != "" {
+	if holder := (pki.Peer{ClusterID: s.Trust.ClusterID(), Role: token.Role, Name: p.GetName()}); p.GetName() != "" {
 		if err := holder.Validate(); err != nil {
 			return nil, call.Refuse(command.InvalidArgument, "", "%v", err)
 		}
 	}
-	// No request id: a repetition mints another token, and one that nobody has
-	// seen opens nothing and expires.
-	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.CreateToken{
+	// No request ID: a repetition mints another token, and an unread token expires unused.
+	if _, _, err := call.Propose[*command.Done](ctx, s.Leader, &command.CreateToken{
 		Actor: c.Actor(), Hash: cluster.Digest(hash), Kind: tokenKind(token.Role), Expires: cluster.InstantOf(token.Expires),
 		Name: p.GetName(), Replace: p.GetReplace(),
 	}); err != nil {
 		return nil, err
 	}
-	s.log.Info("join token made", "token", token.ID(), "role", token.Role, "by", c.User.User, "expires", token.Expires)
+	s.Logger.Info("join token made", "token", token.ID(), "role", token.Role, "by", c.User.User, "expires", token.Expires)
 	return &greylagv1.CreateTokenResponse{Token: token.String(), Expires: timestamppb.New(token.Expires)}, nil
 }
 
 // Join exchanges a join token and a signing request for a certificate.
-func (s *clusterService) Join(ctx context.Context, p *greylagv1.JoinRequest) (*greylagv1.JoinResponse, error) {
+func (s *Service) Join(ctx context.Context, p *greylagv1.JoinRequest) (*greylagv1.JoinResponse, error) {
 	token, err := pki.ParseToken(p.GetToken())
 	if err != nil {
 		return nil, err
 	}
-	now := s.cfg.Clock()
-	if !s.cfg.Trust.Holds(token.CA) {
+	now := s.Clock()
+	if !s.Trust.Holds(token.CA) {
 		return nil, call.Refuse(command.Denied, "use it at a controller of the cluster that made it; a token made before the CA was rotated ends with the old CA: make a new one", "the join token is of another cluster")
 	}
 	if token.Expired(now) {
@@ -80,61 +78,61 @@ func (s *clusterService) Join(ctx context.Context, p *greylagv1.JoinRequest) (*g
 	if err := s.checkToken(ctx, cluster.Digest(token.Hash())); err != nil {
 		return nil, err
 	}
-	grant := pki.Grant{Peer: pki.Peer{ClusterID: s.cfg.Trust.ClusterID(), Role: token.Role, Name: p.GetName()}}
+	grant := pki.Grant{Peer: pki.Peer{ClusterID: s.Trust.ClusterID(), Role: token.Role, Name: p.GetName()}}
 	if token.Role == pki.RoleController {
 		grant.Hosts = hostsOf(p.GetAdvertise())
 	}
-	// Signed before the token is used up: a bad request must not cost it.
+	// Signed before the token is used up: a bad request must not use it up.
 	certificate, record, err := s.issue(p.GetCsr(), grant, command.CertificateJoined)
 	if err != nil {
 		return nil, err
 	}
 	record.Token = token.ID()
-	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.UseToken{
+	if _, _, err := call.Propose[*command.Done](ctx, s.Leader, &command.UseToken{
 		Hash: cluster.Digest(token.Hash()), Kind: tokenKind(token.Role), Name: user(p), Certificate: record,
 	}); err != nil {
 		return nil, err
 	}
-	s.log.Info("joined", "token", token.ID(), "role", token.Role, "name", p.GetName(), "from", call.From(ctx).Source)
+	s.Logger.Info("joined", "token", token.ID(), "role", token.Role, "name", p.GetName(), "from", call.From(ctx).Source)
 	response := &greylagv1.JoinResponse{
-		Certificate: certificate, Ca: s.authorities(token.Role), ClusterId: s.cfg.Trust.ClusterID(),
-		Cluster: s.cfg.State.View().Policy().Cluster,
+		Certificate: certificate, Ca: s.authorities(token.Role), ClusterId: s.Trust.ClusterID(),
+		Cluster: s.Views.View().Policy().Cluster,
 	}
-	for _, m := range s.cfg.Members.Status().Members {
+	for _, m := range s.Members.Status().Members {
 		response.Controllers = append(response.Controllers, m.Addr)
 	}
 	if token.Role == pki.RoleController {
-		if response.CaKey, err = s.cfg.CA.KeyPEM(); err != nil {
+		if response.CaKey, err = s.CA.KeyPEM(); err != nil {
 			return nil, err
 		}
 	}
 	return response, nil
 }
 
-// checkToken refuses a token that nobody made. Anybody can call Join: a made-up token must write
-// nothing into the log or the audit journal.
-func (s *Server) checkToken(ctx context.Context, hash cluster.Digest) error {
-	if s.cfg.State.View().Hosts().HasToken(hash) {
+// checkToken refuses an unknown token. Any program can call Join: an invented token must write
+// nothing to the log or the audit journal.
+func (s *Service) checkToken(ctx context.Context, hash cluster.Digest) error {
+	if s.Views.View().Hosts().HasToken(hash) {
 		return nil
 	}
-	if err := s.views.CatchUp(ctx); err != nil { // an earlier leader may have made it
+	if err := s.Views.CatchUp(ctx); err != nil { // an earlier leader may have made it
 		return err
 	}
-	if s.cfg.State.View().Hosts().HasToken(hash) {
+	if s.Views.View().Hosts().HasToken(hash) {
 		return nil
 	}
 	return call.Refuse(command.NotFound, "make a new one with gctl cluster token", "the join token is unknown or has expired")
 }
 
-// user is who uses a token up: a host and its request. The same request may come
-// again, since its answer can get lost. Another one of the same name is of somebody
-// who has read the token on the command line, and must not get its certificate.
+// user identifies the user of a token: a host and its request. The same request may come again,
+// since its answer can get lost. Another request under the same name may come from a user who read
+// the token on a command line, and must not get the certificate.
 func user(p *greylagv1.JoinRequest) string {
 	sum := sha256.Sum256(p.GetCsr())
 	return p.GetName() + " (request " + hex.EncodeToString(sum[:16]) + ")"
 }
 
-// hostsOf is the name or address in HOST:PORT, for a certificate.
+// hostsOf returns the name or address in HOST:PORT, for a certificate.
 func hostsOf(advertise string) []string {
 	host, _, err := net.SplitHostPort(advertise)
 	if err != nil {
@@ -146,8 +144,8 @@ func hostsOf(advertise string) []string {
 	return []string{host}
 }
 
-// RenewCertificate exchanges a certificate that is still valid for a newer one of the same holder.
-func (s *clusterService) RenewCertificate(ctx context.Context, p *greylagv1.RenewCertificateRequest) (*greylagv1.RenewCertificateResponse, error) {
+// RenewCertificate exchanges a valid certificate for a newer one of the same holder.
+func (s *Service) RenewCertificate(ctx context.Context, p *greylagv1.RenewCertificateRequest) (*greylagv1.RenewCertificateResponse, error) {
 	c := call.From(ctx)
 	if c.Leaf == nil {
 		return nil, call.Refuse(command.InvalidArgument, "", "a certificate is renewed over a connection that shows it")
@@ -156,11 +154,11 @@ func (s *clusterService) RenewCertificate(ctx context.Context, p *greylagv1.Rene
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.RecordCertificate{
+	if _, _, err := call.Propose[*command.Done](ctx, s.Leader, &command.RecordCertificate{
 		Certificate: record, Prior: cluster.InstantOf(pki.Issued(c.Leaf)),
 	}); err != nil {
 		return nil, err
 	}
-	s.log.Info("certificate renewed", "role", c.Machine.Role, "name", c.Machine.Name)
+	s.Logger.Info("certificate renewed", "role", c.Machine.Role, "name", c.Machine.Name)
 	return &greylagv1.RenewCertificateResponse{Certificate: certificate}, nil
 }
