@@ -49,10 +49,10 @@ func (s *State) eachJob(id command.RequestID, a command.Actor, refs []cluster.Jo
 
 // activeOf returns the elements of an array that are still active, or its last element if none is,
 // so that there is an answer.
-func (s *State) activeOf(ids []cluster.JobID) []cluster.JobID {
+func (x *jobTables) activeOf(ids []cluster.JobID) []cluster.JobID {
 	active := make([]cluster.JobID, 0, len(ids))
 	for _, id := range ids {
-		if !s.ended.Has(id) {
+		if !x.ended.Has(id) {
 			active = append(active, id)
 		}
 	}

@@ -265,8 +265,8 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 
 // removable refuses the removal of a node with jobs. On a silent node they may still run: they end
 // when it has been silent for node_timeout, or by force.
-func (s *State) removable(n *cluster.Node, c *command.UpdateNodes) *command.Refusal {
-	u, busy := s.uses.Get(n.Name)
+func (x *nodeTables) removable(n *cluster.Node, c *command.UpdateNodes) *command.Refusal {
+	u, busy := x.uses.Get(n.Name)
 	switch {
 	case !busy || u.Jobs == 0 || c.Action != command.RemoveNodes:
 		return nil

@@ -73,10 +73,10 @@ func (s *State) start(p *cluster.PlannedStart) {
 
 // whole returns the allocation of an exclusive job: all CPUs and every working GPU of its nodes,
 // and the memory that it requests.
-func (s *State) whole(placed []cluster.NodeAllocation) []cluster.NodeAllocation {
+func (x *nodeTables) whole(placed []cluster.NodeAllocation) []cluster.NodeAllocation {
 	all := slices.Clone(placed)
 	for i := range all {
-		n, _ := s.nodes.Get(all[i].Node)
+		n, _ := x.nodes.Get(all[i].Node)
 		all[i].CPUs, all[i].GPUs = n.CPUs, nil
 		for g := range n.GPUs {
 			if n.GPUs[g].Fault == "" {
@@ -226,8 +226,8 @@ func wrongSize(j *cluster.Job, p *cluster.Placement, part cluster.Partition) str
 }
 
 // nodeMismatch returns why a node cannot provide its part of the placement now.
-func (s *State) nodeMismatch(j *cluster.Job, a *cluster.NodeAllocation, planned uint64) string {
-	n, known := s.nodes.Get(a.Node)
+func (x *nodeTables) nodeMismatch(j *cluster.Job, a *cluster.NodeAllocation, planned uint64) string {
+	n, known := x.nodes.Get(a.Node)
 	switch {
 	case !known:
 		return "node " + a.Node + " is gone"
@@ -236,7 +236,7 @@ func (s *State) nodeMismatch(j *cluster.Job, a *cluster.NodeAllocation, planned 
 	case n.Epoch > planned:
 		return "node " + a.Node + " was restarted since the plan"
 	}
-	u, _ := s.uses.Get(a.Node)
+	u, _ := x.uses.Get(a.Node)
 	switch {
 	case u.Whole:
 		return "node " + a.Node + " is allocated exclusively"

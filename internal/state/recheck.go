@@ -17,11 +17,11 @@ import (
 // joined returns that another job of the same name and user started since the plan, if the job must
 // be the only one. No other satisfied dependency can become unsatisfied. O(running jobs), for such
 // jobs only.
-func (s *State) joined(j *cluster.Job, planned uint64) string {
+func (x *jobTables) joined(j *cluster.Job, planned uint64) string {
 	if !slices.ContainsFunc(j.Spec.Depends, func(d cluster.Dependency) bool { return d.Kind == cluster.Singleton }) {
 		return ""
 	}
-	for _, o := range s.holding.All() {
+	for _, o := range x.holding.All() {
 		if o.Granted > planned && o.Spec.Owner.User == j.Spec.Owner.User && o.Spec.Name == j.Spec.Name {
 			return "job " + o.Ref().String() + " of the same name was started since the plan"
 		}
@@ -31,8 +31,8 @@ func (s *State) joined(j *cluster.Job, planned uint64) string {
 
 // unsuitable returns why a job does not accept a node, or a GPU that the placement takes on it.
 // Only the GPUs that the job is given count.
-func (s *State) unsuitable(f *cluster.NodeFilter, a *cluster.NodeAllocation) string {
-	n, _ := s.nodes.Get(a.Node)
+func (x *nodeTables) unsuitable(f *cluster.NodeFilter, a *cluster.NodeAllocation) string {
+	n, _ := x.nodes.Get(a.Node)
 	for m := range f.Attributes(n) {
 		switch m.Kind {
 		case cluster.NotListed:
@@ -96,9 +96,9 @@ func (s *State) apart(j *cluster.Job, p *cluster.Placement) string {
 }
 
 // kinds returns the type of the first GPU of a placement, and another type if there is any.
-func (s *State) kinds(p *cluster.Placement) (kind, other string) {
+func (x *nodeTables) kinds(p *cluster.Placement) (kind, other string) {
 	for i := range p.Nodes {
-		n, _ := s.nodes.Get(p.Nodes[i].Node)
+		n, _ := x.nodes.Get(p.Nodes[i].Node)
 		for _, g := range p.Nodes[i].GPUs {
 			switch t := n.GPUs[g].Type; {
 			case kind == "":

@@ -242,8 +242,8 @@ func (s *State) mayKnowOf(user cluster.Identity, id cluster.JobID) bool {
 }
 
 // neverHolds refuses a condition on a job whose outcome can never satisfy it.
-func (s *State) neverHolds(d cluster.Dependency, id cluster.JobID) *command.Refusal {
-	j, _ := s.job(id)
+func (x *jobTables) neverHolds(d cluster.Dependency, id cluster.JobID) *command.Refusal {
+	j, _ := x.job(id)
 	if !j.State.Final() {
 		return nil
 	}

@@ -331,7 +331,7 @@ const (
 
 // awaits returns the jobs that a job depends on, and their dependencies. At submission there can be
 // no cycle: a job names only older ones. O(those jobs).
-func (s *State) awaits(spec *cluster.JobSpec) (map[cluster.JobID]none, *command.Refusal) {
+func (x *jobTables) awaits(spec *cluster.JobSpec) (map[cluster.JobID]none, *command.Refusal) {
 	all := map[cluster.JobID]none{}
 	chain, looked := 0, 0
 	next := []*cluster.JobSpec{spec}
@@ -342,14 +342,14 @@ func (s *State) awaits(spec *cluster.JobSpec) (map[cluster.JobID]none, *command.
 			if d.Kind == cluster.Singleton {
 				continue
 			}
-			ids := s.resolve(d.Job)
+			ids := x.resolve(d.Job)
 			if looked += len(ids); looked > maxAwaits {
 				return nil, command.Refusef(command.Exhausted, "it would depend on more than %d jobs, counting their dependencies", maxAwaits)
 			}
 			for _, id := range ids {
 				_, known := all[id]
 				all[id] = none{}
-				o, waits := s.pending.Get(id)
+				o, waits := x.pending.Get(id)
 				if known || !waits || len(o.Spec.Depends) == 0 {
 					continue
 				}

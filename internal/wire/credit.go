@@ -128,7 +128,7 @@ func Balance(v *state.View, id accounting.PayerID, job *accounting.Scope, now cl
 	}
 	b.Account, b.User = accounts.PayerOf(id)
 	b.Deleted = v.Deleted(id)
-	b.Usable = int64(credits.Usable(v.Credits(), v.ChainOf(b.Account, b.User), job, now))
+	b.Usable = int64(v.Credits().Usable(v.ChainOf(b.Account, b.User), job, now))
 	byClass := map[accounting.Class]*int64{
 		accounting.Purchase: &b.Purchased, accounting.GrantClass: &b.Granted, accounting.Promo: &b.Promoted, accounting.RefundClass: &b.Refunded,
 	}

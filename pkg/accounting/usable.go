@@ -6,10 +6,20 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Usable returns the largest possible new lien of the first account of a path: what the valid
-// buckets of the path can pay, within every hard budget; 0 if an account of the path owes.
-// O(buckets of the path).
-func (l *Ledger) Usable(chain PayerPath, now cluster.Instant, pays func(*Bucket) Credits) Credits {
+// Usable returns the largest possible new lien of the first account of a path for a job: what the
+// valid buckets of the path that allow the job have, within every hard budget; 0 if an account of
+// the path owes. Only what the scope of the job names is known of it. O(buckets of the path).
+func (l *Ledger) Usable(chain PayerPath, job *Scope, now cluster.Instant) Credits {
+	return l.usable(chain, now, func(b *Bucket) Credits {
+		if !b.Scope.Allows(job) {
+			return 0
+		}
+		return b.Avail
+	})
+}
+
+// usable is Usable with what each bucket pays.
+func (l *Ledger) usable(chain PayerPath, now cluster.Instant, pays func(*Bucket) Credits) Credits {
 	most := Credits(math.MaxInt64)
 	var sum Credits
 	for _, id := range chain {
@@ -33,7 +43,7 @@ func (l *Ledger) Usable(chain PayerPath, now cluster.Instant, pays func(*Bucket)
 // O(buckets of the path).
 func (l *Ledger) Pays(c *Claim) Credits {
 	n := Lien{Claim: *c}
-	return l.Usable(c.Chain, l.now, func(b *Bucket) Credits { return b.pays(&n) })
+	return l.usable(c.Chain, l.now, func(b *Bucket) Credits { return b.pays(&n) })
 }
 
 // Allows reports whether a bucket of the scope may pay for a job. Only the values in the job's

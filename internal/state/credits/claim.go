@@ -12,21 +12,17 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// charged reports whether jobs of a specification are paid for: whether they request GPUs, or
-// exclusive nodes with GPUs, in a partition with charge.
-func (e *Env) charged(spec *cluster.JobSpec) bool {
-	if !e.Policy.Credits.On || len(e.charging(spec)) == 0 {
-		return false
-	}
-	if spec.Request.TotalGPUs() == 0 && spec.Request.Exclusive {
-		return e.mostGPUs(spec, e.charging(spec)) > 0
-	}
-	return spec.Request.TotalGPUs() > 0
-}
-
-// charging returns the partitions of a job with charge.
+// charging returns the partitions in which jobs of a specification are charged: those with charge,
+// if the jobs request GPUs, or exclusive nodes with GPUs.
 func (e *Env) charging(spec *cluster.JobSpec) []string {
-	return slices.DeleteFunc(spec.AllPartitions(), func(name string) bool { return !e.Policy.Credits.Charges(name) })
+	if !e.Policy.Credits.On {
+		return nil
+	}
+	charging := slices.DeleteFunc(spec.AllPartitions(), func(name string) bool { return !e.Policy.Credits.Charges(name) })
+	if len(charging) == 0 || e.mostGPUs(spec, charging) == 0 {
+		return nil
+	}
+	return charging
 }
 
 // orderOf returns the request of a job in partitions as the ledger sees it: for the whole time
@@ -85,10 +81,10 @@ func (x *Credits) byPrice(e *Env, partitions []string) []string {
 // claimOf returns the lien that a job's next attempt needs, so that it may run in any of its
 // partitions. Nil if it costs nothing.
 func (x *Credits) claimOf(e *Env, spec *cluster.JobSpec) (*accounting.Claim, *command.Refusal) {
-	if !e.charged(spec) {
-		return nil, nil
+	if charging := e.charging(spec); len(charging) > 0 {
+		return x.claimIn(e, spec, charging)
 	}
-	return x.claimIn(e, spec, e.charging(spec))
+	return nil, nil
 }
 
 // claimIn returns the lien that a job needs to run in some of its partitions.
@@ -229,7 +225,7 @@ func (x *Credits) Reprice(e *Env, old *cluster.Job, spec *cluster.JobSpec) *comm
 	if shorter := spec.TimeLimit > 0 && (old.Spec.TimeLimit == 0 || spec.TimeLimit < old.Spec.TimeLimit); same && shorter && !held {
 		return nil // submitted before jobs were charged, or with a smaller lien
 	}
-	if !held && (old.Hold != cluster.NotHeld || !e.charged(spec)) {
+	if !held && (old.Hold != cluster.NotHeld || len(e.charging(spec)) == 0) {
 		return nil // funded when it is released, or without charge
 	}
 	before := x.ledger.Clone()

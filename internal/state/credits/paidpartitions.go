@@ -24,15 +24,27 @@ func (x *Credits) paidView(p *cluster.Policy, j *cluster.Job) *cluster.Job {
 	if len(j.Spec.Others) == 0 || !p.Credits.On {
 		return j
 	}
-	all := j.Spec.AllPartitions()
-	paid := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !x.PaidIn(p, j, name) })
-	if len(paid) == len(all) || len(paid) == 0 {
+	n, held := x.OpenLien(j.ID, j.Attempt+1)
+	if !held {
+		return j
+	}
+	paid := paidBy(p, j.Spec, &n)
+	if len(paid) == 0 {
 		return j
 	}
 	narrow, spec := *j, *j.Spec
 	spec.Partition, spec.Others = paid[0], paid[1:]
 	narrow.Spec = &spec
 	return &narrow
+}
+
+// paidBy returns the partitions that a lien covers or that are without charge; nil if those are all.
+func paidBy(p *cluster.Policy, spec *cluster.JobSpec, n *accounting.Lien) []string {
+	paid := slices.DeleteFunc(spec.AllPartitions(), func(name string) bool { return p.Credits.Charges(name) && !n.PaysIn(name) })
+	if len(paid) == 1+len(spec.Others) {
+		return nil
+	}
+	return paid
 }
 
 // Narrow yields the pending jobs that are paid for in some of their partitions, as passes see them.
@@ -45,17 +57,6 @@ func (x *Credits) PartitionsOf(j *cluster.Job) []string {
 		return n.Spec.AllPartitions()
 	}
 	return nil
-}
-
-// paidBy is PartitionsOf for an attempt with an open lien.
-func (x *Credits) paidBy(p *cluster.Policy, spec *cluster.JobSpec, id accounting.LienID) []string {
-	all := spec.AllPartitions()
-	n, _ := x.ledger.Lien(id)
-	paid := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return p.Credits.Charges(name) && !n.PaysIn(name) })
-	if len(paid) == len(all) {
-		return nil
-	}
-	return paid
 }
 
 // keepNarrow updates the job that passes see after a change of it. They see the same pointer while

@@ -8,20 +8,6 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Usable returns the most that a new job of the first account of a chain may reserve: the available
-// amount in buckets of the account and its ancestors that pay for the job, within every budget and
-// debt. job gives what is known of the job: GPU types, partitions and QOS of a scope, each
-// possibly empty. Buckets that pay only for some jobs count if they might pay for this one.
-// O(buckets of the chain).
-func Usable(l *accounting.Ledger, chain accounting.PayerPath, job *accounting.Scope, now cluster.Instant) accounting.Credits {
-	return l.Usable(chain, now, func(b *accounting.Bucket) accounting.Credits {
-		if !b.Scope.Allows(job) {
-			return 0
-		}
-		return b.Avail
-	})
-}
-
 // Quote is the quote of a submission.
 type Quote struct {
 	Claim   *accounting.Claim // of the first job that is charged; nil if none is
@@ -65,7 +51,7 @@ func (q *Quoter) Add(spec *cluster.JobSpec, times int64) *command.Refusal {
 				n, _ := x.ledger.Lien(lien)
 				n.Claim.Chain, whole = claim.Chain, &n.Claim
 				if q.PaidIn == nil {
-					q.PaidIn = x.paidBy(e.Policy, spec, lien)
+					q.PaidIn = paidBy(e.Policy, spec, &n)
 				}
 			}
 		}
