@@ -373,7 +373,7 @@ func TestGPUEvents(t *testing.T) {
 	}
 	n.until("a bad GPU", func() bool {
 		for _, r := range n.reports {
-			if len(r.GetGpus()) == 2 && r.GetGpus()[0].GetBad() == "XID 79: fallen" && r.GetGpus()[1].GetBad() == "" {
+			if len(r.GetGpus()) == 2 && r.GetGpus()[0].GetFault() == "XID 79: fallen" && r.GetGpus()[1].GetFault() == "" {
 				return true
 			}
 		}

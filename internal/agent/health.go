@@ -103,7 +103,7 @@ func (a *Agent) applyInventory(inventory gpu.Inventory, err error) {
 	a.inventory = inventory
 	if !same {
 		nudge(a.reregister)
-	} else if !slices.EqualFunc(before, a.devices(), func(x, y *greylagv1.GPU) bool { return x.GetBad() == y.GetBad() }) {
+	} else if !slices.EqualFunc(before, a.devices(), func(x, y *greylagv1.GPU) bool { return x.GetFault() == y.GetFault() }) {
 		a.badSince++
 		nudge(a.reports)
 	}

@@ -261,7 +261,7 @@ func (a *Agent) report(request *greylagv1.ReportTasksRequest, version uint64) ui
 	if version != a.badSince {
 		request.Gpus = a.devices()
 	}
-	request.Counting = a.counting
+	request.CounterEpoch = a.counting
 	for _, t := range a.tasks {
 		if t.Phase < reconcile.Ended {
 			t.ran = time.Since(t.firstSeen)
@@ -316,7 +316,7 @@ func (s *state) devices() []*greylagv1.GPU {
 	for _, d := range s.inventory.Devices {
 		list = append(list, &greylagv1.GPU{
 			Index: d.Index, Uuid: d.UUID, Type: d.Type, Memory: int64(d.Memory), Minor: d.Minor,
-			Numa: d.NUMA, Domain: d.Domain, Bad: cmp.Or(s.bad[d.UUID], d.Fault),
+			Numa: d.NUMA, Domain: d.Domain, Fault: cmp.Or(s.bad[d.UUID], d.Fault),
 		})
 	}
 	return list

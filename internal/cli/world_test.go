@@ -104,7 +104,7 @@ func (w *world) UpdateNodes(_ context.Context, r *greylagv1.UpdateNodesRequest) 
 
 func (w *world) CreateToken(_ context.Context, r *greylagv1.CreateTokenRequest) (*greylagv1.CreateTokenResponse, error) {
 	expires := time.Now().Add(r.Valid.AsDuration())
-	token, _, err := pki.MintToken(w.ca.Trust(), pki.Role(wire.Word(r.Kind)), expires)
+	token, _, err := pki.MintToken(w.ca.Trust(), pki.Role(wire.Word(r.Role)), expires)
 	return &greylagv1.CreateTokenResponse{Token: token.String(), Expires: timestamppb.New(expires)}, err
 }
 

@@ -76,7 +76,7 @@ func TestHistoryOfAllTimes(t *testing.T) {
 		"all":              {&greylagv1.StreamHistoryRequest{}, "ann:cancelled ann:cancelled bob:cancelled ann:pending"},
 		"ended":            {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_CANCELLED, greylagv1.JobState_JOB_STATE_FAILED}}}, "ann:cancelled ann:cancelled bob:cancelled"},
 		"waiting":          {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_PENDING}}}, "ann:pending"},
-		"waiting then":     {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_PENDING}}, AtTheTime: true, Since: timestamppb.New(now.Add(-time.Hour))}, "ann:cancelled ann:cancelled bob:cancelled ann:pending"},
+		"waiting then":     {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_PENDING}}, StatesInInterval: true, Since: timestamppb.New(now.Add(-time.Hour))}, "ann:cancelled ann:cancelled bob:cancelled ann:pending"},
 		"named":            {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Jobs: []string{"3", "1", "999"}}}, "ann:cancelled ann:pending"},
 		"by name":          {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Names: []string{"old"}, Mine: true}}, "ann:cancelled ann:cancelled"},
 		"two users":        {&greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Users: []string{"bob", "carol"}}}, "bob:cancelled"},

@@ -34,7 +34,7 @@ func TestBadInput(t *testing.T) {
 		{"JobService/SubmitJobs", `{"requestId":"a","jobs":[{"script":"IyEvYmluL3NoCg==","depends":[{"kind":99,"job":"1"}]}]}`, `jobs[0].depends[0].kind: 99 is no DependencyKind`},
 		{"JobService/SubmitJobs", `{"requestId":"a","jobs":[{"script":"IyEvYmluL3NoCg==","depends":[{"job":"1"}]}]}`, `depends.kind is not set`},
 		{"ClusterService/UpdateNodes", `{"requestId":"a","names":["n1"]}`, `action is not set`},
-		{"ClusterService/CreateToken", `{"requestId":"a"}`, `kind is not set: want node, controller, auth`},
+		{"ClusterService/CreateToken", `{"requestId":"a"}`, `role is not set: want node, controller, auth`},
 		{"ClusterService/RotateAuthority", `{"requestId":"a","step":7}`, `step: 7 is no RotationStep`},
 		{"AccountService/UpdateAccounts", `{"requestId":"a","edits":[{"account":"x"}]}`, `edits[0].action is not set`},
 		{"CreditService/ChangeCredits", `{"requestId":"a","grant":{"account":"x","amount":"1","class":9}}`, `grant.class: 9 is no BucketClass`},

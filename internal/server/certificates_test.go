@@ -26,7 +26,7 @@ func (w *world) revoke(c *client.Client, role pki.Role, name string) {
 // token makes a join token; name "" is for any unused name.
 func (w *world) token(role pki.Role, name string, replace bool) string {
 	w.t.Helper()
-	made, err := w.as(root).Cluster().CreateToken(w.t.Context(), &greylagv1.CreateTokenRequest{Kind: wire.Enum[greylagv1.HostRole](string(role)), Name: name, Replace: replace})
+	made, err := w.as(root).Cluster().CreateToken(w.t.Context(), &greylagv1.CreateTokenRequest{Role: wire.Enum[greylagv1.HostRole](string(role)), Name: name, Replace: replace})
 	must(w.t, err)
 	return made.GetToken()
 }
@@ -138,7 +138,7 @@ func TestAJoinTokenDoesNotGiveANameInUse(t *testing.T) {
 		must(t, err)
 		_, err = w.join(w.token(role, "", false), "h1")
 		says(t, "a name in use", err, "h1 is in use", "--"+string(role)+" --name h1 --replace")
-		_, err = w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: wire.Enum[greylagv1.HostRole](string(role)), Name: "h1"})
+		_, err = w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Role: wire.Enum[greylagv1.HostRole](string(role)), Name: "h1"})
 		says(t, "a token for a name in use", err, "h1 is in use", "--replace")
 		bound := w.token(role, "h1", true)
 		_, err = w.join(bound, "h2")
@@ -165,7 +165,7 @@ func (w *world) renew(id *pki.Identity) error {
 func TestAJoinTokenIsForANameThatAHostCanHave(t *testing.T) {
 	w := newWorld(t, options{})
 	for _, name := range []string{"a b", "-x", "n1/..", strings.Repeat("n", 254)} {
-		_, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: greylagv1.HostRole_HOST_ROLE_NODE, Name: name})
+		_, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Role: greylagv1.HostRole_HOST_ROLE_NODE, Name: name})
 		if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "not a valid peer name") {
 			t.Errorf("%.20q: %v", name, err)
 		}

@@ -168,7 +168,7 @@ func partitionInfo(v *state.View, part cluster.Partition, only []string, reserve
 		g.CpusUsed += use.CPUs
 	}
 	for _, key := range slices.Sorted(maps.Keys(groups)) {
-		groups[key].List = hostlist.Compress(names[key])
+		groups[key].NodeList = hostlist.Compress(names[key])
 		info.Groups = append(info.Groups, groups[key])
 	}
 	return info

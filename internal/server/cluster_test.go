@@ -20,7 +20,7 @@ import (
 
 func TestJoinAndRenew(t *testing.T) {
 	w := newWorld(t, options{controllers: 2})
-	made, err := w.as(root, w.follower()).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: greylagv1.HostRole_HOST_ROLE_NODE})
+	made, err := w.as(root, w.follower()).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Role: greylagv1.HostRole_HOST_ROLE_NODE})
 	must(t, err)
 	token, err := pki.ParseToken(made.GetToken())
 	must(t, err)
@@ -68,7 +68,7 @@ func TestJoinAndRenew(t *testing.T) {
 // new cluster has a leader and no policy yet, but waits, or is told to ask again.
 func TestBeforeThePolicy(t *testing.T) {
 	w := newWorld(t, options{asleep: true, policy: func(p *cluster.Policy) { p.Admins = append(p.Admins, "ann") }})
-	ask := &greylagv1.CreateTokenRequest{RequestId: client.NewRequestID(), Kind: greylagv1.HostRole_HOST_ROLE_NODE}
+	ask := &greylagv1.CreateTokenRequest{RequestId: client.NewRequestID(), Role: greylagv1.HostRole_HOST_ROLE_NODE}
 	hasty := w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), nil), Tokens: w.tokens(ann), Timeout: time.Second}, nil)
 	if _, err := hasty.Cluster().CreateToken(t.Context(), ask); connect.CodeOf(err) != connect.CodeUnavailable {
 		t.Errorf("without a policy: %v", err)
@@ -84,7 +84,7 @@ func TestBeforeThePolicy(t *testing.T) {
 
 func TestAControllerJoins(t *testing.T) {
 	w := newWorld(t, options{})
-	made, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: greylagv1.HostRole_HOST_ROLE_CONTROLLER})
+	made, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Role: greylagv1.HostRole_HOST_ROLE_CONTROLLER})
 	must(t, err)
 	_, csr, err := pki.NewRequest(pki.RoleController)
 	must(t, err)
@@ -98,7 +98,7 @@ func TestAControllerJoins(t *testing.T) {
 	if must(t, err); peer.Role != pki.RoleController || len(leaf.IPAddresses) != 1 || leaf.IPAddresses[0].String() != "10.0.0.7" {
 		t.Errorf("joined as %v with %v", peer, leaf.IPAddresses)
 	}
-	if _, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Kind: 99}); connect.CodeOf(err) != connect.CodeInvalidArgument {
+	if _, err := w.as(root).Cluster().CreateToken(t.Context(), &greylagv1.CreateTokenRequest{Role: 99}); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("a token for an emperor: %v", err)
 	}
 }
@@ -117,14 +117,14 @@ func TestNodesAndInfo(t *testing.T) {
 	must(t, err)
 	var lines []string
 	for _, g := range info.GetPartitions()[0].GetGroups() {
-		lines = append(lines, wire.Word(g.GetState())+" "+g.GetList()+" "+g.GetGpus())
+		lines = append(lines, wire.Word(g.GetState())+" "+g.GetNodeList()+" "+g.GetGpus())
 	}
 	if got := strings.Join(lines, ", "); got != "IDLE n1 h100:2, DRAINED n[2-3] h100:2" {
 		t.Errorf("info: %s", got)
 	}
 	info, err = c.GetInfo(t.Context(), &greylagv1.GetInfoRequest{Partitions: []string{"main"}, Nodes: []string{"n[1-2]"}})
 	must(t, err)
-	if g := info.GetPartitions()[0].GetGroups(); len(info.GetPartitions()) != 1 || len(g) != 2 || g[1].GetList() != "n2" || g[1].GetGpusTotal() != 2 {
+	if g := info.GetPartitions()[0].GetGroups(); len(info.GetPartitions()) != 1 || len(g) != 2 || g[1].GetNodeList() != "n2" || g[1].GetGpusTotal() != 2 {
 		t.Errorf("info of two nodes: %v", info)
 	}
 	for _, none := range []*greylagv1.GetInfoRequest{{Partitions: []string{"gone"}}, {Nodes: []string{"n9"}}} {
@@ -268,16 +268,16 @@ func TestReservations(t *testing.T) {
 		t.Fatal(info)
 	}
 	course, maint := info.GetReservations()[0], info.GetReservations()[1]
-	if course.GetState() != greylagv1.ReservationState_RESERVATION_STATE_ACTIVE || course.GetMaintenance() || course.GetList() != "n1" || course.GetGpus() != 2 || len(course.GetJobs()) != 1 ||
+	if course.GetState() != greylagv1.ReservationState_RESERVATION_STATE_ACTIVE || course.GetMaintenance() || course.GetNodeList() != "n1" || course.GetGpus() != 2 || len(course.GetJobs()) != 1 ||
 		course.GetJobs()[0].GetJob() != cluster.JobID(id).String() || course.GetJobs()[0].GetUser() != "bob" {
 		t.Errorf("course: %v", course)
 	}
-	if maint.GetState() != greylagv1.ReservationState_RESERVATION_STATE_INACTIVE || !maint.GetMaintenance() || maint.GetList() != "n[1-2]" || len(maint.GetJobs()) != 0 {
+	if maint.GetState() != greylagv1.ReservationState_RESERVATION_STATE_INACTIVE || !maint.GetMaintenance() || maint.GetNodeList() != "n[1-2]" || len(maint.GetJobs()) != 0 {
 		t.Errorf("maint: %v", maint)
 	}
 	groups := map[string]string{}
 	for _, g := range info.GetPartitions()[0].GetGroups() {
-		groups[wire.Word(g.GetState())] = g.GetList()
+		groups[wire.Word(g.GetState())] = g.GetNodeList()
 	}
 	if len(groups) != 2 || groups["RESERVED"] != "n1" || groups["IDLE"] != "n2" {
 		t.Errorf("groups: %v", groups)

@@ -74,7 +74,7 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 	}
 	out := &greylagv1.ChangeCreditsResponse{
 		Warnings: warnings, Bucket: uint64(r.Bucket), Charged: int64(r.Charged), Released: int64(r.Released), Returned: int64(r.Returned),
-		Lost: int64(r.Lost), Repaid: int64(r.Repaid), Debt: int64(r.Debt), Again: r.Again, Entries: r.Seq, Head: r.Head[:],
+		Unusable: int64(r.Lost), Repaid: int64(r.Repaid), Debt: int64(r.Debt), AlreadyDone: r.Again, Entries: r.Seq, Head: r.Head[:],
 	}
 	if r.Again {
 		out.DoneBy, out.DoneAt = r.By, wire.Timestamp(r.At)
@@ -406,9 +406,9 @@ func (s *creditService) QuoteJobs(ctx context.Context, p *greylagv1.QuoteJobsReq
 	if err != nil {
 		return nil, err
 	}
-	out := &greylagv1.QuoteJobsResponse{Amount: int64(q.Amount), Usable: int64(q.Usable), Free: q.Claim == nil && q.Refused == nil, PaidIn: q.PaidIn, AtLimit: int64(q.AtLimit)}
+	out := &greylagv1.QuoteJobsResponse{Lien: int64(q.Amount), Usable: int64(q.Usable), Free: q.Claim == nil && q.Refused == nil, PaidIn: q.PaidIn, AtLimit: int64(q.AtLimit)}
 	if q.Ahead > 0 {
-		out.Ahead = durationpb.New(q.Ahead)
+		out.LienWindow = durationpb.New(q.Ahead)
 	}
 	if q.Claim != nil {
 		out.Account, out.User = accounts.PayerOf(q.Claim.Chain[0])

@@ -242,7 +242,7 @@ func TestCreditsKeyAlone(t *testing.T) {
 	for i := range 2 {
 		r, err := w.as(root).Credits().ChangeCredits(w.t.Context(), &greylagv1.ChangeCreditsRequest{Key: strings.Repeat("invoice/", 16), Change: grantRequest(&greylagv1.GrantCredits{Account: "maths", Amount: 5 * credit}).Change})
 		must(t, err)
-		if r.Again != (i > 0) {
+		if r.AlreadyDone != (i > 0) {
 			t.Errorf("request %d: %v", i+1, r)
 		}
 	}
@@ -262,7 +262,7 @@ func TestCreditsOneKey(t *testing.T) {
 		if i == 0 {
 			first = r
 		}
-		if r.Again != (i > 0) || r.Bucket != first.Bucket || r.Again && (r.DoneBy != "root" || r.DoneAt == nil) {
+		if r.AlreadyDone != (i > 0) || r.Bucket != first.Bucket || r.AlreadyDone && (r.DoneBy != "root" || r.DoneAt == nil) {
 			t.Errorf("%s: %v", note, r)
 		}
 	}
@@ -286,7 +286,7 @@ func TestCreditsOneRequestID(t *testing.T) {
 	must(t, err)
 	for range 3 {
 		again, err := change(w, root, grant(5*credit))
-		if err != nil || !again.Again || again.Bucket != first.Bucket || again.Entries != first.Entries || !bytes.Equal(again.Head, first.Head) {
+		if err != nil || !again.AlreadyDone || again.Bucket != first.Bucket || again.Entries != first.Entries || !bytes.Equal(again.Head, first.Head) {
 			t.Errorf("again: %v, %v", again, err)
 		}
 	}
@@ -320,15 +320,15 @@ func TestCreditsOfAJob(t *testing.T) {
 		must(t, err)
 		return q
 	}
-	if q := quote(paidJob("work", 2)); q.Amount != 4*credit || q.Account != "physics" || q.User != "ann" || q.Usable != 100*credit || q.Refusal != "" || q.Free || len(q.Rates) != 1 || q.Rates[0].Price != 2*credit {
+	if q := quote(paidJob("work", 2)); q.Lien != 4*credit || q.Account != "physics" || q.User != "ann" || q.Usable != 100*credit || q.Refusal != "" || q.Free || len(q.Rates) != 1 || q.Rates[0].Price != 2*credit {
 		t.Errorf("quote %v", q)
 	}
-	if q := quote(job("no GPU")); !q.Free || q.Amount != 0 {
+	if q := quote(job("no GPU")); !q.Free || q.Lien != 0 {
 		t.Errorf("quote without GPUs: %v", q)
 	}
 	dear := paidJob("dear", 2)
 	dear.TimeLimit = durationpb.New(26 * time.Hour)
-	if q := quote(dear); q.Amount != 104*credit || !strings.Contains(q.Refusal, "needs 104.000000, has 100.000000") || q.Hint == "" {
+	if q := quote(dear); q.Lien != 104*credit || !strings.Contains(q.Refusal, "needs 104.000000, has 100.000000") || q.Hint == "" {
 		t.Errorf("quote beyond what there is: %v", q)
 	}
 	answer, err := c.Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{RequestId: "work", Jobs: []*greylagv1.JobSpec{paidJob("work", 2)}})
@@ -336,8 +336,8 @@ func TestCreditsOfAJob(t *testing.T) {
 	id := answer.Jobs[0].Id
 	got, err := c.Jobs().GetJob(t.Context(), &greylagv1.GetJobRequest{Job: fmt.Sprint(id)})
 	must(t, err)
-	if answer.SetAside != 4*credit || got.Jobs[0].SetAside != 4*credit {
-		t.Errorf("set aside %d, the job says %d", answer.SetAside, got.Jobs[0].SetAside)
+	if answer.Lien != 4*credit || got.Jobs[0].Lien != 4*credit {
+		t.Errorf("set aside %d, the job says %d", answer.Lien, got.Jobs[0].Lien)
 	}
 	due := w.runs(n, id)
 	if has := balance(w, ann, "physics", "ann"); has.Spent != due || has.Held != 0 || has.Debt != 0 || due == 0 {
@@ -374,7 +374,7 @@ func (w *world) runs(n *node, id uint64) int64 {
 	must(w.t, err)
 	j := got.Jobs[0]
 	ran := j.Ended.AsTime().Sub(j.Started.AsTime())
-	if due := 2 * ran.Milliseconds() * 2 * credit / 3_600_000; j.State != greylagv1.JobState_JOB_STATE_COMPLETED || j.Charged != due || j.SetAside != 0 {
+	if due := 2 * ran.Milliseconds() * 2 * credit / 3_600_000; j.State != greylagv1.JobState_JOB_STATE_COMPLETED || j.Charged != due || j.Lien != 0 {
 		w.t.Errorf("it ran for %s and came to %d: %v", ran, due, j)
 	}
 	return j.Charged

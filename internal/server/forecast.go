@@ -39,7 +39,7 @@ func (s *jobService) ForecastJob(ctx context.Context, p *greylagv1.ForecastJobRe
 	f := explain.ForecastStart(t.Snapshot, t.Job)
 	return &greylagv1.ForecastJobResponse{
 		Start: wire.Timestamp(f.Start), Now: f.Now, Partition: f.Partition, Nodes: f.Nodes, Detail: f.Detail, Reason: wire.Enum[greylagv1.Reason](reasonWord(f.Reason)),
-		SetAside: int64(t.Answer.SetAside), Warnings: overBudget(t.Answer.Over), AsOf: asOf,
+		Lien: int64(t.Answer.SetAside), Warnings: overBudget(t.Answer.Over), AsOf: asOf,
 	}, nil
 }
 

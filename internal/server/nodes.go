@@ -88,7 +88,7 @@ func (s *nodeService) ReportTasks(ctx context.Context, p *greylagv1.ReportTasksR
 			if !v.SameGrant(r) {
 				continue
 			}
-			s.cfg.Leader.Ran(name, p.GetCounting(), r.Job, r.Attempt, time.Duration(t.GetRanMs())*time.Millisecond, r.Task.Phase >= cluster.TaskEnded)
+			s.cfg.Leader.Ran(name, p.GetCounterEpoch(), r.Job, r.Attempt, time.Duration(t.GetRanMs())*time.Millisecond, r.Task.Phase >= cluster.TaskEnded)
 		}
 		if v.NothingNew(report) {
 			return &greylagv1.ReportTasksResponse{Index: v.Index()}, nil

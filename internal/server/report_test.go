@@ -131,7 +131,7 @@ func TestReportsOfTwoControllersAreEqual(t *testing.T) {
 		if a != b || len(a) < 1000 {
 			t.Errorf("%s: one says\n%s\nthe other\n%s", name, a, b)
 		}
-		if !head.Ready || head.Open != "" || head.WatermarkSeq == 0 || len(head.HeadHash) != 32 || head.Illegible != 0 {
+		if !head.Ready || head.Open != "" || head.WatermarkSeq == 0 || len(head.HeadHash) != 32 || head.Unreadable != 0 {
 			t.Errorf("%s: %v", name, head)
 		}
 	}
@@ -211,7 +211,7 @@ func TestReportCredits(t *testing.T) {
 	got := ""
 	for stream.Receive() {
 		for _, r := range stream.Msg().Rows {
-			got += fmt.Sprintf("%s %s %s %d %d\n", r.Node, wire.Word(r.Kind), r.GpuType, r.Bucket, r.Amount)
+			got += fmt.Sprintf("%s %s %s %d %d\n", r.Payer, wire.Word(r.Kind), r.GpuType, r.Bucket, r.Amount)
 		}
 	}
 	must(t, stream.Err())

@@ -151,5 +151,5 @@ func creditTotals(t *testing.T, w *world, from, to time.Time) (sums [9]int64) {
 }
 
 func creditOf(x *greylagv1.CreditRow) report.Credit {
-	return report.Credit{Node: x.Node, Kind: wire.Word(x.Kind), Class: wire.Word(x.Class), GPUType: x.GpuType, Bucket: x.Bucket, Amount: x.Amount, Entries: x.Entries, Late: x.Late}
+	return report.Credit{Node: x.Payer, Kind: wire.Word(x.Kind), Class: wire.Word(x.Class), GPUType: x.GpuType, Bucket: x.Bucket, Amount: x.Amount, Entries: x.Entries, Late: x.Late}
 }

@@ -85,7 +85,7 @@ func reservations(v *state.View, visibility *joblist.Visibility) []*greylagv1.Re
 		names := reservedNodes(v, r)
 		p := &greylagv1.ReservationInfo{
 			Name: r.Name, Start: wire.Timestamp(r.Start), End: wire.Timestamp(r.End), State: wire.Enum[greylagv1.ReservationState](standing(r, v.Now())), Users: r.Users, Accounts: r.Accounts,
-			Maintenance: r.Maintenance(), List: hostlist.Compress(names), Nodes: int32(len(names)), Why: r.Why, Jobs: jobs[r.Name],
+			Maintenance: r.Maintenance(), NodeList: hostlist.Compress(names), Nodes: int32(len(names)), Reason: r.Why, Jobs: jobs[r.Name],
 		}
 		for _, name := range names {
 			n, _ := v.Node(name)

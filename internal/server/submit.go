@@ -55,7 +55,7 @@ func (s *jobService) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequ
 		return nil, s.unpaidArray(ctx, c, cmd.Jobs, err)
 	}
 	s.limits.CountJobs(c, jobsIn(answer), s.cfg.Clock())
-	response := &greylagv1.SubmitJobsResponse{Index: answer.Index, SetAside: int64(answer.SetAside), Warnings: overBudget(answer.Over)}
+	response := &greylagv1.SubmitJobsResponse{Index: answer.Index, Lien: int64(answer.SetAside), Warnings: overBudget(answer.Over)}
 	response.Warnings = append(response.Warnings, s.unchecked(subs)...)
 	response.Warnings = append(response.Warnings, s.unpaidPlaces(subs, answer)...)
 	response.Warnings = append(response.Warnings, warnMaxPrice(s.cfg.State.View(), cluster.InstantOf(s.cfg.Clock()), cmd.Jobs)...)

@@ -27,7 +27,7 @@ func TestVerifyNamesTheEntry(t *testing.T) {
 		}
 		return got.Journals[0]
 	}
-	if whole := verify(); whole.Fault != "" || whole.Wrong != 0 || whole.Entries != 21 {
+	if whole := verify(); whole.Fault != "" || whole.BadEntry != 0 || whole.Entries != 21 {
 		t.Fatalf("the whole journal: %v", whole)
 	}
 	store := w.all[0].store
@@ -41,7 +41,7 @@ func TestVerifyNamesTheEntry(t *testing.T) {
 		changed := bytes.Clone(rows[11].Data)
 		changed[at] ^= 1
 		put(11, changed)
-		if got := verify(); got.Wrong != 12 || !strings.Contains(got.Fault, "entry 12") {
+		if got := verify(); got.BadEntry != 12 || !strings.Contains(got.Fault, "entry 12") {
 			t.Fatalf("byte %d of entry 12 was changed: %v", at, got)
 		}
 	}
@@ -52,7 +52,7 @@ func TestVerifyNamesTheEntry(t *testing.T) {
 	forged.Terms.Amount++
 	forged.Hash = forged.Sum()
 	put(15, forged.AppendRow(nil))
-	if got := verify(); got.Wrong != 17 {
+	if got := verify(); got.BadEntry != 17 {
 		t.Errorf("entry 16 was written anew: %v", got)
 	}
 	put(15, rows[15].Data)

@@ -38,7 +38,7 @@ func TestWhyAndPlan(t *testing.T) {
 	c := w.as(bob).Cluster()
 	x, err := c.ExplainJob(t.Context(), &greylagv1.ExplainJobRequest{Job: waiting})
 	must(t, err)
-	if x.GetNodes() != 1 || x.GetCould() != 1 || x.GetFree() != 0 || len(x.GetRuled()) != 1 || x.GetRuled()[0].GetSays() != "fewer than 2 GPUs free" {
+	if x.GetNodes() != 1 || x.GetSuitableNodes() != 1 || x.GetFreeNodes() != 0 || len(x.GetExclusions()) != 1 || x.GetExclusions()[0].GetCondition() != "fewer than 2 GPUs free" {
 		t.Errorf("nodes: %v", x)
 	}
 	if h := x.GetHolders(); len(h) != 1 || h[0].GetJob() != running || h[0].GetUser() != "ann" || h[0].GetEnds() == nil {
@@ -57,7 +57,7 @@ func TestWhyAndPlan(t *testing.T) {
 		t.Errorf("a dependency: %v, %v", u, err)
 	}
 	x, err = c.ExplainJob(t.Context(), &greylagv1.ExplainJobRequest{Job: running})
-	if must(t, err); x.GetNeeds() != "" || x.GetJob().GetName() != "" {
+	if must(t, err); x.GetRequest() != "" || x.GetJob().GetName() != "" {
 		t.Errorf("of another's job that runs: %v", x)
 	}
 	plan, err := c.GetPlan(t.Context(), &greylagv1.GetPlanRequest{})

@@ -50,11 +50,11 @@ func readAccountEdit(e *greylagv1.AccountEdit) (command.AccountEdit, error) {
 	return out, nil
 }
 
-func wordsOf(list *greylagv1.WordList) *[]string {
+func wordsOf(list *greylagv1.StringList) *[]string {
 	if list == nil {
 		return nil
 	}
-	words := list.GetWords()
+	words := list.GetAll()
 	return &words
 }
 

@@ -38,10 +38,10 @@ func writeAttempts(j *cluster.Job) (list []*greylagv1.PastAttempt) {
 	return list
 }
 
-func writeTRES(amounts []cluster.Amount) []*greylagv1.Tres {
-	list := make([]*greylagv1.Tres, len(amounts))
+func writeTRES(amounts []cluster.Amount) []*greylagv1.ResourceCount {
+	list := make([]*greylagv1.ResourceCount, len(amounts))
 	for i, a := range amounts {
-		list[i] = &greylagv1.Tres{Resource: a.Resource, Count: a.Count}
+		list[i] = &greylagv1.ResourceCount{Resource: a.Resource, Count: a.Count}
 	}
 	return list
 }

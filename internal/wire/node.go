@@ -71,7 +71,7 @@ func ReadGPUs(list []*greylagv1.GPU) ([]cluster.GPU, error) {
 		}
 		all = append(all, cluster.GPU{
 			Index: p.GetIndex(), UUID: short(p.GetUuid()), Type: short(p.GetType()), Memory: cluster.Bytes(p.GetMemory()),
-			Minor: p.GetMinor(), NUMA: p.GetNuma(), Domain: short(p.GetDomain()), Fault: short(p.GetBad()),
+			Minor: p.GetMinor(), NUMA: p.GetNuma(), Domain: short(p.GetDomain()), Fault: short(p.GetFault()),
 		})
 	}
 	return all, nil
@@ -83,7 +83,7 @@ func WriteGPUs(list []cluster.GPU) []*greylagv1.GPU {
 	for _, g := range list {
 		all = append(all, &greylagv1.GPU{
 			Index: g.Index, Uuid: g.UUID, Type: g.Type, Memory: int64(g.Memory),
-			Minor: g.Minor, Numa: g.NUMA, Domain: g.Domain, Bad: g.Fault,
+			Minor: g.Minor, Numa: g.NUMA, Domain: g.Domain, Fault: g.Fault,
 		})
 	}
 	return all

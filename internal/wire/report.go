@@ -45,7 +45,7 @@ func WriteUsageRow(period int, k tally.Key, t *tally.Tally) *greylagv1.UsageRow 
 		row.WaitBins, row.WaitCounts = append(row.WaitBins, uint32(bin)), append(row.WaitCounts, n)
 	}
 	for _, c := range t.Causes {
-		row.Causes = append(row.Causes, &greylagv1.BrokenCause{Why: c.Why, Count: c.Count})
+		row.Causes = append(row.Causes, &greylagv1.BrokenCause{Cause: c.Why, Count: c.Count})
 	}
 	return row
 }
@@ -65,7 +65,7 @@ func ReadUsageRow(row *greylagv1.UsageRow) (period int, k tally.Key, t *tally.Ta
 		}
 	}
 	for _, c := range row.GetCauses() {
-		t.Causes = append(t.Causes, tally.Cause{Why: c.GetWhy(), Count: c.GetCount()})
+		t.Causes = append(t.Causes, tally.Cause{Why: c.GetCause(), Count: c.GetCount()})
 	}
 	return int(row.GetPeriod()), k, t
 }

@@ -14,12 +14,12 @@ import (
 // it that see does not hide.
 func WriteWhy(x *explain.Explanation, see func(*cluster.Job) *cluster.Job) *greylagv1.ExplainJobResponse {
 	p := &greylagv1.ExplainJobResponse{
-		Causes: x.Causes, Needs: x.Needs, Changes: x.Changes, Notes: x.Notes,
-		Nodes: int32(x.Nodes), Could: int32(x.Suitable), Free: int32(x.Free), Ahead: int32(x.Ahead),
-		ClearUp: durationpb.New(x.CleanUp), Alone: Timestamp(x.Alone),
+		Causes: x.Causes, Request: x.Needs, Changes: x.Changes, Notes: x.Notes,
+		Nodes: int32(x.Nodes), SuitableNodes: int32(x.Suitable), FreeNodes: int32(x.Free), Ahead: int32(x.Ahead),
+		CleanupTime: durationpb.New(x.CleanUp), StartAlone: Timestamp(x.Alone),
 	}
 	for _, r := range x.Exclusions {
-		p.Ruled = append(p.Ruled, &greylagv1.RuledOut{Says: r.Condition, Nodes: int32(r.Nodes)})
+		p.Exclusions = append(p.Exclusions, &greylagv1.Exclusion{Condition: r.Condition, Nodes: int32(r.Nodes)})
 	}
 	for _, h := range x.Holders {
 		if j := see(h.Job); j != nil {
@@ -35,19 +35,19 @@ func WriteWhy(x *explain.Explanation, see func(*cluster.Job) *cluster.Job) *grey
 		}
 	}
 	for _, k := range x.Later {
-		p.Later = append(p.Later, &greylagv1.KeptNodes{
+		p.Upcoming = append(p.Upcoming, &greylagv1.ReservedNodes{
 			Reservation: k.By.Name, Nodes: int32(k.Nodes), Start: Timestamp(k.By.Start), End: Timestamp(k.By.End),
 		})
 	}
-	p.First, p.Delays = writeRivals(x.First, see), writeRivals(x.Delays, see)
+	p.FirstAhead, p.Delays = writeRivals(x.First, see), writeRivals(x.Delays, see)
 	return p
 }
 
-func writeRivals(rivals []explain.AheadJob, see func(*cluster.Job) *cluster.Job) (list []*greylagv1.Rival) {
+func writeRivals(rivals []explain.AheadJob, see func(*cluster.Job) *cluster.Job) (list []*greylagv1.AheadJob) {
 	for _, x := range rivals {
 		if j := see(x.Job); j != nil {
-			list = append(list, &greylagv1.Rival{
-				Job: j.Ref().String(), User: j.Spec.Owner.User, Planned: Timestamp(j.Planned), Promised: j.Promise != nil, Why: x.Why,
+			list = append(list, &greylagv1.AheadJob{
+				Job: j.Ref().String(), User: j.Spec.Owner.User, Planned: Timestamp(j.Planned), Promised: j.Promise != nil, Reason: x.Why,
 			})
 		}
 	}
@@ -81,7 +81,7 @@ func WriteAwaited(j *cluster.Job, node func(string) (*cluster.Node, bool), timeo
 			if n.Liveness == cluster.Dead {
 				silentSince = n.Since.Add(-timeout)
 			}
-			p.Silent, p.GivenUp = Timestamp(silentSince), Timestamp(silentSince.Add(timeout))
+			p.SilentSince, p.DownAt = Timestamp(silentSince), Timestamp(silentSince.Add(timeout))
 		} else if j.State == cluster.Running {
 			continue
 		}

@@ -73,7 +73,7 @@ func FuzzParseArray(f *testing.F) {
 func FuzzSubmission(f *testing.F) {
 	for _, p := range []*greylagv1.JobSpec{
 		{Script: []byte("#!/bin/sh\n"), Name: "a", Array: "1-3%2", Request: &greylagv1.Request{Nodes: 2, GpuTypes: []string{"H100"}, NodeList: []string{"n[1-3],x"}}},
-		{Script: []byte("#!x"), Partition: "a", Others: []string{"b"}, Reservation: "r", Request: &greylagv1.Request{
+		{Script: []byte("#!x"), Partition: "a", OtherPartitions: []string{"b"}, Reservation: "r", Request: &greylagv1.Request{
 			GpusPerNode: 8, GpuMemory: 80 << 30, Connect: greylagv1.Connect_CONNECT_LEAF, Switches: 2, SwitchWait: durationpb.New(time.Minute),
 			Licences: []*greylagv1.Licence{{Name: "matlab", Count: 2}},
 		}},
@@ -320,10 +320,10 @@ func TestWriteAwaited(t *testing.T) {
 	job := &cluster.Job{State: cluster.Configuring, Tasks: []cluster.Task{{Node: "n1", Phase: cluster.TaskStarted}, {Node: "n2"}, {Node: "n3"}, {Node: "gone"}}}
 	find := func(name string) (*cluster.Node, bool) { n, known := nodes[name]; return n, known }
 	list := WriteAwaited(job, find, time.Minute)
-	if len(list) != 3 || list[0].Node != "n2" || list[0].Silent != nil || list[2].Node != "gone" {
+	if len(list) != 3 || list[0].Node != "n2" || list[0].SilentSince != nil || list[2].Node != "gone" {
 		t.Fatal(list)
 	}
-	if n := list[1]; n.Silent.GetSeconds() != 40 || n.GivenUp.GetSeconds() != 100 {
+	if n := list[1]; n.SilentSince.GetSeconds() != 40 || n.DownAt.GetSeconds() != 100 {
 		t.Error(n)
 	}
 	job.State = cluster.Completing
@@ -331,10 +331,10 @@ func TestWriteAwaited(t *testing.T) {
 		t.Error(list)
 	}
 	job.State = cluster.Running
-	if list = WriteAwaited(job, find, time.Minute); len(list) != 1 || list[0].Node != "n3" || list[0].GivenUp.GetSeconds() != 100 {
+	if list = WriteAwaited(job, find, time.Minute); len(list) != 1 || list[0].Node != "n3" || list[0].DownAt.GetSeconds() != 100 {
 		t.Error(list)
 	}
-	if list = WriteAwaited(job, func(string) (*cluster.Node, bool) { return &cluster.Node{Liveness: cluster.Dead, Since: 180e9}, true }, time.Minute); list[0].Silent.GetSeconds() != 120 || list[0].GivenUp.GetSeconds() != 180 {
+	if list = WriteAwaited(job, func(string) (*cluster.Node, bool) { return &cluster.Node{Liveness: cluster.Dead, Since: 180e9}, true }, time.Minute); list[0].SilentSince.GetSeconds() != 120 || list[0].DownAt.GetSeconds() != 180 {
 		t.Error(list)
 	}
 	job.State = cluster.Completed

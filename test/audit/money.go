@@ -271,7 +271,7 @@ func (m Money) due(outcome string, gpus int64, ran time.Duration) int64 {
 }
 
 // gpusOf returns the number of GPUs among resources.
-func gpusOf(tres []*greylagv1.Tres) int64 {
+func gpusOf(tres []*greylagv1.ResourceCount) int64 {
 	for _, x := range tres {
 		if x.Resource == "gpu" {
 			return x.Count

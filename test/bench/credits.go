@@ -77,7 +77,7 @@ func submitPaid(many int) asking {
 			r.Jobs = append(r.Jobs, s)
 		}
 		answer, err := c.Jobs().SubmitJobs(ctx, r)
-		if err == nil && answer.SetAside == 0 {
+		if err == nil && answer.Lien == 0 {
 			err = errors.New("nothing was set aside")
 		}
 		return many, err

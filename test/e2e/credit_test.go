@@ -83,7 +83,7 @@ func (b *bank) spend(ctx context.Context, job *greylagv1.JobSpec) (uint64, error
 	}
 	id := answer.Jobs[0].Id
 	b.answers.Acknowledged(job.Name, id)
-	b.paid.SetAside(id, answer.SetAside)
+	b.paid.SetAside(id, answer.Lien)
 	return id, nil
 }
 

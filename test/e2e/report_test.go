@@ -222,7 +222,7 @@ func (b *bank) addUp(ctx context.Context, p period) {
 	}
 }
 
-func gpus(list []*greylagv1.Tres) (n int64) {
+func gpus(list []*greylagv1.ResourceCount) (n int64) {
 	for _, x := range list {
 		if x.Resource == "gpu" {
 			n = x.Count

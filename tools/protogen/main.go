@@ -1,6 +1,6 @@
 // Command protogen compiles the protocol files under -src and runs the Go and
 // Connect generators on them, so that generating needs no program but go. It also
-// writes the page about the API for people with curl.
+// writes docs/api.md.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 func main() {
 	src := flag.String("src", "../api", "folder that import paths are relative to")
 	out := flag.String("out", "../api/gen", "folder to write to")
-	page := flag.String("page", "../docs/api.md", "page to write for people")
+	page := flag.String("page", "../docs/api.md", "page to write for authors of clients")
 	flag.Parse()
 	if err := run(*src, *out, *page); err != nil {
 		fmt.Fprintln(os.Stderr, "protogen:", err)

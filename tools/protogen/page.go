@@ -8,37 +8,26 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// preamble is what people with curl need to know besides the list.
-const preamble = `# The API
+// preamble is the guide for authors of clients that precedes the reference.
+const preamble = `# API for clients
 
 *Generated from api/greylag/v1 by tools/protogen; do not edit.*
 
-Every controller answers on its one port (7117), over HTTPS with the cluster's own CA. The same
-procedures can be called in three ways:
+Every controller serves the API on its port (7117), over HTTPS with the CA of the cluster. Send a
+request to any controller: followers forward changes to the leader.
 
-- **JSON over HTTP**, as below: POST to ` + "`/greylag.v1.SERVICE/PROCEDURE`" + ` with ` + "`Content-Type: application/json`" + `.
-- **gRPC**, with the files in api/greylag/v1.
-- **Connect** (connectrpc.com), with the same files; this is what Greylag's own programs speak.
+## Connect
 
-Any controller answers: followers forward changes to the leader.
+Choose a protocol. All three have the same procedures and messages:
 
-The name of a procedure begins with a verb:
-
-| verb | the procedure |
+| protocol | use |
 |---|---|
-| List, Get | answers with one message; a long list has pages |
-| Stream | answers with a stream of messages that ends by itself |
-| Watch | answers with the present state, and then with each change |
-| Create, Add, Set, Update, Remove, Submit, Cancel | changes the cluster |
-| Import, Export | replaces or returns all accounts as a file |
-| Forecast, Quote, Explain, Verify | computes an answer and changes nothing |
+| JSON over HTTP | POST to ` + "`" + `/greylag.v1.SERVICE/PROCEDURE` + "`" + ` with ` + "`" + `Content-Type: application/json` + "`" + ` |
+| gRPC | generate a client from api/greylag/v1 |
+| Connect (connectrpc.com) | generate a client from api/greylag/v1; Greylag's own programs use it |
 
-` + "`" + `make check` + "`" + ` compares the API with ` + "`" + `api/image.binpb` + "`" + ` (` + "`" + `buf breaking` + "`" + `). Until version 0.1.0 the API may
-change: run ` + "`" + `make api-image` + "`" + ` and commit the image with the change.
-
-## With curl
-
-The caller proves who they are by a token of gauthd, which lasts a minute:
+Send a token with every request, in the header ` + "`" + `Authorization: Bearer TOKEN` + "`" + `. gauthd issues tokens
+to local users on its socket; a token is valid for one minute:
 
 ` + "```" + `
 TOKEN=$(printf 'greylag token 1\n' | nc -U /run/greylag/auth.sock | cut -d' ' -f2)
@@ -46,9 +35,13 @@ CONTROLLER=controller1:7117
 CA=/etc/greylag/ca.pem
 ` + "```" + `
 
-Submit a job, look at it, cancel it:
+JSON follows the rules of Protocol Buffers: 64-bit integers are strings, bytes are base64, durations
+are seconds such as ` + "`" + `"600s"` + "`" + `, and times are RFC 3339. Fields with zero values are left out. The
+server refuses a request with an unknown field or enum value, and names it.
 
-` + "```sh" + `
+## Submit, list and cancel a job
+
+` + "```" + `sh
 api() {
   curl --silent --show-error --fail-with-body --cacert "$CA" --header "Authorization: Bearer $TOKEN" \
     --header 'Content-Type: application/json' --data "$2" "https://$CONTROLLER/greylag.v1.$1"
@@ -60,26 +53,55 @@ api JobService/ListJobs '{"filter": {"mine": true}}'
 api JobService/CancelJobs '{"filter": {"names": ["hello"], "mine": true}}'
 ` + "```" + `
 
-In JSON, 64-bit integers are strings, bytes are base64, durations are seconds such as ` + "`\"600s\"`" + `, times are
-RFC 3339, and fields that are zero are left out. A request with an unknown field or enum value is refused.
+Set a new ` + "`" + `requestId` + "`" + ` for each change. If the answer is lost or has status 503, send the request
+again with the same ID: the cluster applies it once and returns the first answer.
 
-An error has an HTTP status, and a body like ` + "`{\"code\": \"not_found\", \"message\": \"no such job: 77\"}`" + `. These
-headers go with it where they apply:
+## Watch jobs
 
-| header | says |
+` + "`" + `JobService/WatchJobs` + "`" + ` streams the present state of the selected jobs. ` + "`" + `caughtUp` + "`" + ` marks the end of
+that state; each later message holds changes. With ` + "`" + `untilEnded` + "`" + ` the stream closes when all selected
+jobs have ended. After a lost connection, call it again: it starts with the present state.
+
+Streams use Connect's enveloped messages (` + "`" + `Content-Type: application/connect+json` + "`" + `) or gRPC. All
+other procedures take and return plain JSON.
+
+## Handle errors
+
+An error has an HTTP status and a body like ` + "`" + `{"code": "not_found", "message": "no such job: 77"}` + "`" + `.
+The codes are those of Connect and gRPC. A change of several jobs returns one [Outcome](#outcome)
+for each job instead. These headers come with an error where they apply:
+
+| header | meaning |
 |---|---|
-| Greylag-Hint | what to do about it |
-| Greylag-Leader | which controller leads |
-| Greylag-Code | ` + "`mismatch`" + `: the request id was used before, for another request (status 422). ` + "`too-large`" + `: the body is larger than 16 MiB, or than 64 KiB without token and certificate (status 413) |
+| Greylag-Hint | a fix |
+| Greylag-Leader | the controller that leads |
+| Greylag-Code | ` + "`" + `mismatch` + "`" + `: the request ID was used for another request (status 422). ` + "`" + `too-large` + "`" + `: the body exceeds 16 MiB, or 64 KiB without token and certificate (status 413) |
 | Retry-After | whole seconds to wait, with status 429 |
 
-Give every change a request id of its own: then it can be sent again when the answer was lost, or
-was 503, without being done twice. Procedures marked *stream* answer with Connect's enveloped messages
-(` + "`Content-Type: application/connect+json`" + `); the others are plain.
+## Names of procedures
+
+The name of a procedure begins with a verb:
+
+| verb | the procedure |
+|---|---|
+| List, Get | returns one message; a long list has pages |
+| Stream | returns a stream of messages that ends by itself |
+| Watch | streams the present state, and then each change |
+| Create, Add, Set, Update, Change, Remove, Submit, Cancel | changes the cluster |
+| Import, Export | replaces or returns all accounts as a file |
+| Forecast, Quote, Explain, Verify | computes an answer and changes nothing |
+
+` + "`" + `make check` + "`" + ` compares the API with ` + "`" + `api/image.binpb` + "`" + ` (` + "`" + `buf breaking` + "`" + `). Until version 0.1.0 the API
+may change: run ` + "`" + `make api-image` + "`" + ` and commit the image with the change.
+
+# Reference
+
+A *stream* answers with several messages. A field that is *one of* a name excludes the others of
+that name.
 
 `
 
-// writePage writes the list of all procedures and messages.
+// writePage writes the guide and the list of all procedures, messages and enums.
 func writePage(path string, files []protoreflect.FileDescriptor) error {
 	var b strings.Builder
 	b.WriteString(preamble)
@@ -112,7 +134,7 @@ func writeEnum(b *strings.Builder, e protoreflect.EnumDescriptor) {
 }
 
 func writeService(b *strings.Builder, s protoreflect.ServiceDescriptor) {
-	fmt.Fprintf(b, "## %s\n\n%s\n| procedure | takes | answers | |\n|---|---|---|---|\n", s.Name(), comment(s))
+	fmt.Fprintf(b, "## %s\n\n%s\n| procedure | request | answer | |\n|---|---|---|---|\n", s.Name(), comment(s))
 	for i := range s.Methods().Len() {
 		m := s.Methods().Get(i)
 		stream := ""
@@ -145,7 +167,7 @@ func writeMessage(b *strings.Builder, m protoreflect.MessageDescriptor) {
 	b.WriteString("\n")
 }
 
-// kind is a field's type as it looks in JSON.
+// kind returns a field's type as it looks in JSON.
 func kind(f protoreflect.FieldDescriptor) string {
 	text := f.Kind().String()
 	if f.Kind() == protoreflect.EnumKind {
@@ -171,7 +193,7 @@ func link(m protoreflect.Descriptor) string {
 	return fmt.Sprintf("[%s](#%s)", m.Name(), strings.ToLower(string(m.Name())))
 }
 
-// comment is what stands before a declaration, or else behind it.
+// comment returns the comment before a declaration, or else the one behind it.
 func comment(d protoreflect.Descriptor) string {
 	at := d.ParentFile().SourceLocations().ByDescriptor(d)
 	text := at.LeadingComments

@@ -79,7 +79,7 @@ func Print(ctx context.Context, p *ui.Process, c ui.Cluster, q Question, s Style
 			return 0, &ui.UsageError{Problem: "no such cluster: " + strings.Join(q.Clusters, ","), Advice: "leave --clusters out: this is the cluster " + in.cluster}
 		}
 	}
-	request := &greylagv1.StreamHistoryRequest{Filter: q.Filter, AtTheTime: q.AtTheTime, Since: stamp(q.Since), Until: stamp(q.Until)}
+	request := &greylagv1.StreamHistoryRequest{Filter: q.Filter, StatesInInterval: q.AtTheTime, Since: stamp(q.Since), Until: stamp(q.Until)}
 	stream, err := c.History().StreamHistory(ctx, request)
 	if err != nil {
 		return 0, err

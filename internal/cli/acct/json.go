@@ -38,7 +38,7 @@ type attemptJSON struct {
 	ui.GPUUseJSON
 }
 
-func tresJSON(list []*greylagv1.Tres) map[string]int64 {
+func tresJSON(list []*greylagv1.ResourceCount) map[string]int64 {
 	m := make(map[string]int64, len(list))
 	for _, t := range list {
 		m[t.Resource] = t.Count

@@ -28,7 +28,7 @@ type row struct {
 	start, end time.Time // zero: not yet
 	again      time.Time // when the attempt before ended; zero: it is the first
 	elapsed    time.Duration
-	tres       []*greylagv1.Tres
+	tres       []*greylagv1.ResourceCount
 }
 
 // setting is what is the same for all rows of one answer.
@@ -146,7 +146,7 @@ func (r *row) request() *cluster.Request {
 }
 
 // asked are the resources it asked for.
-func (r *row) asked() []*greylagv1.Tres {
+func (r *row) asked() []*greylagv1.ResourceCount {
 	q := r.request()
 	names := []string{cluster.ResourceCPU, cluster.ResourceGPU, cluster.ResourceMem, cluster.ResourceNode}
 	if len(q.GPUTypes) == 1 {
@@ -155,17 +155,17 @@ func (r *row) asked() []*greylagv1.Tres {
 	for _, l := range q.Licences {
 		names = append(names, "licence:"+l.Name)
 	}
-	var list []*greylagv1.Tres
+	var list []*greylagv1.ResourceCount
 	for _, name := range names {
 		if n := q.Asked(name); n > 0 {
-			list = append(list, &greylagv1.Tres{Resource: name, Count: n})
+			list = append(list, &greylagv1.ResourceCount{Resource: name, Count: n})
 		}
 	}
 	return list
 }
 
 // tresText writes amounts as Slurm does: cpu=4,gres/gpu:h100=2,gres/gpu=2,mem=16G,node=1.
-func tresText(list []*greylagv1.Tres, unit byte) string {
+func tresText(list []*greylagv1.ResourceCount, unit byte) string {
 	words := make([]string, 0, len(list))
 	for _, t := range list {
 		name, count := t.Resource, strconv.FormatInt(t.Count, 10)

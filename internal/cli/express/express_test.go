@@ -97,7 +97,7 @@ func TestPlainSubmissions(t *testing.T) {
 // TestTellsWhatWasSetAside checks that the lien is printed on standard error, except with --quiet.
 func TestTellsWhatWasSetAside(t *testing.T) {
 	answering(t, func(w http.ResponseWriter, _ *http.Request) {
-		body, _ := proto.Marshal(&greylagv1.SubmitJobsResponse{Index: 3, Jobs: []*greylagv1.Submitted{{Id: 7}}, SetAside: 80_500_000})
+		body, _ := proto.Marshal(&greylagv1.SubmitJobsResponse{Index: 3, Jobs: []*greylagv1.Submitted{{Id: 7}}, Lien: 80_500_000})
 		w.Header().Set("Content-Type", "application/proto")
 		_, _ = w.Write(body)
 	})

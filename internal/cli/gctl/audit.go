@@ -55,7 +55,7 @@ altered.`,
 	c.Flags().StringVarP(&to, "to", "E", "", "end time, exclusive [now]")
 	c.Flags().StringVarP(&request.User, "user", "u", "", "only changes by this user")
 	c.Flags().StringVar(&kind, "kind", "", "only this kind, such as submit, plan or policy")
-	c.Flags().StringVar(&request.Word, "grep", "", "only entries that contain this text")
+	c.Flags().StringVar(&request.Contains, "grep", "", "only entries that contain this text")
 	return c
 }
 

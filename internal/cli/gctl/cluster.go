@@ -217,7 +217,7 @@ func (t commands) token() *cobra.Command {
 			if kind == 0 {
 				return &ui.UsageError{Problem: fmt.Sprintf("unknown role %q", role), Advice: "write node, controller or auth"}
 			}
-			return t.mint(ctx, c, &greylagv1.CreateTokenRequest{Kind: kind, Name: name, Replace: replace, Valid: durationpb.New(valid)})
+			return t.mint(ctx, c, &greylagv1.CreateTokenRequest{Role: kind, Name: name, Replace: replace, Valid: durationpb.New(valid)})
 		}),
 	}
 	c.Flags().StringVar(&role, "role", "node", "node, controller or auth (a login node)")

@@ -70,7 +70,7 @@ func infoTable(answer *greylagv1.GetInfoResponse) ui.Table {
 		for _, g := range part.Groups {
 			table.Rows = append(table.Rows, []string{
 				name, avail, limit, number(g.Nodes), strings.ToLower(wire.Word(g.State)), orNone(inAll(g.Gpus, g.Nodes)), number(g.GpusUsed),
-				number(g.CpusTotal), number(g.CpusUsed), g.List,
+				number(g.CpusTotal), number(g.CpusUsed), g.NodeList,
 			})
 		}
 	}
@@ -157,7 +157,7 @@ func (t commands) showPartition(ctx context.Context, c ui.Cluster, args []string
 		var lists []string
 		for _, g := range part.Groups {
 			all, gpus, used = all+g.Nodes, gpus+g.GpusTotal, used+g.GpusUsed
-			lists = append(lists, fmt.Sprintf("%s %s", strings.ToLower(wire.Word(g.State)), g.List))
+			lists = append(lists, fmt.Sprintf("%s %s", strings.ToLower(wire.Word(g.State)), g.NodeList))
 		}
 		if err := t.Facts("partition "+part.Name, [][2]string{
 			{"default", yes(part.Default)}, {"down", yes(part.Down)},

@@ -43,7 +43,7 @@ func infoOf(answer *greylagv1.GetInfoResponse) infoJSON {
 			part.MaxTime = &seconds
 		}
 		for _, g := range p.Groups {
-			part.Groups = append(part.Groups, groupJSON{wire.Word(g.State), g.Nodes, g.List, g.Gpus, g.GpusTotal, g.GpusUsed, g.CpusTotal, g.CpusUsed})
+			part.Groups = append(part.Groups, groupJSON{wire.Word(g.State), g.Nodes, g.NodeList, g.Gpus, g.GpusTotal, g.GpusUsed, g.CpusTotal, g.CpusUsed})
 		}
 		out.Partitions = append(out.Partitions, part)
 	}
@@ -104,7 +104,7 @@ func nodesOf(all []*greylagv1.Node) nodeListJSON {
 			Version: n.Version, Runtime: n.Runtime, Registered: tool.Timestamp(n.Registered), Epoch: n.Epoch,
 		}
 		for _, g := range n.Gpus {
-			node.GPUs = append(node.GPUs, gpuJSON{g.Index, g.Uuid, g.Type, g.Memory, g.Domain, used[g.Index], g.Bad})
+			node.GPUs = append(node.GPUs, gpuJSON{g.Index, g.Uuid, g.Type, g.Memory, g.Domain, used[g.Index], g.Fault})
 		}
 		out.Nodes = append(out.Nodes, node)
 	}

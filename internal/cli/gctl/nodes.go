@@ -140,8 +140,8 @@ func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 	for _, g := range n.Gpus {
 		state := "free"
 		switch {
-		case g.Bad != "":
-			state = "bad: " + g.Bad
+		case g.Fault != "":
+			state = "bad: " + g.Fault
 		case used[g.Index]:
 			state = "used"
 		}

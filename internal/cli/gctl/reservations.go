@@ -63,7 +63,7 @@ func (t commands) showReservations(ctx context.Context, c ui.Cluster, args []str
 	for _, r := range chosen {
 		table.Rows = append(table.Rows, []string{
 			r.Name, strings.ToLower(wire.Word(r.State)), t.FormatMinute(r.Start.AsTime()), t.FormatMinute(r.End.AsTime()), number(r.Nodes), number(r.Gpus),
-			number(int32(len(r.Jobs))), forWhom(r), r.List,
+			number(int32(len(r.Jobs))), forWhom(r), r.NodeList,
 		})
 	}
 	return t.WriteTable(table)
@@ -80,8 +80,8 @@ func forWhom(r *greylagv1.ReservationInfo) string {
 func (t commands) reservationFacts(r *greylagv1.ReservationInfo) [][2]string {
 	facts := [][2]string{
 		{"state", strings.ToLower(wire.Word(r.State))}, {"start", t.FormatTime(r.Start)}, {"end", t.FormatTime(r.End)},
-		{"nodes", fmt.Sprintf("%d, %s", r.Nodes, orNone(r.List))}, {"GPUs", fmt.Sprintf("%d, %d used", r.Gpus, r.GpusUsed)},
-		{"users", strings.Join(r.Users, ", ")}, {"accounts", strings.Join(r.Accounts, ", ")}, {"why", r.Why},
+		{"nodes", fmt.Sprintf("%d, %s", r.Nodes, orNone(r.NodeList))}, {"GPUs", fmt.Sprintf("%d, %d used", r.Gpus, r.GpusUsed)},
+		{"users", strings.Join(r.Users, ", ")}, {"accounts", strings.Join(r.Accounts, ", ")}, {"why", r.Reason},
 	}
 	if r.Maintenance {
 		facts = append(facts, [2]string{"flags", "maintenance: no jobs may use it"})
@@ -96,8 +96,8 @@ func reservationsOf(list []*greylagv1.ReservationInfo) any {
 	all := make([]reservationJSON, len(list))
 	for i, r := range list {
 		all[i] = reservationJSON{
-			r.Name, tool.Timestamp(r.Start), tool.Timestamp(r.End), wire.Word(r.State), r.Maintenance, r.Nodes, r.List, r.Gpus, r.GpusUsed,
-			some(r.Users), some(r.Accounts), r.Why, []reservedJobJSON{},
+			r.Name, tool.Timestamp(r.Start), tool.Timestamp(r.End), wire.Word(r.State), r.Maintenance, r.Nodes, r.NodeList, r.Gpus, r.GpusUsed,
+			some(r.Users), some(r.Accounts), r.Reason, []reservedJobJSON{},
 		}
 		for _, j := range r.Jobs {
 			all[i].Jobs = append(all[i].Jobs, reservedJobJSON{j.Job, j.User, wire.Word(j.State)})

@@ -119,10 +119,10 @@ func busyText(u cluster.GPUUse, j *greylagv1.Job) string {
 
 // asideText describes a job's lien, and how long it lasts while the job runs.
 func asideText(t commands, j *greylagv1.Job) string {
-	if j.SetAside == 0 {
+	if j.Lien == 0 {
 		return ""
 	}
-	text := tool.FormatCredits(j.SetAside) + " credits"
+	text := tool.FormatCredits(j.Lien) + " credits"
 	if len(j.PaidIn) > 0 {
 		text += ", only for partition " + strings.Join(j.PaidIn, ", ")
 	}

@@ -59,13 +59,13 @@ func (t commands) verified(a *greylagv1.VerifyJournalsResponse) error {
 		}
 	}
 	for _, j := range a.Journals {
-		all = append(all, journalJSON{a.Controller, wire.Word(j.Name), j.Entries, fmt.Sprintf("%x", j.Head), j.Wrong, j.Fault, j.First})
+		all = append(all, journalJSON{a.Controller, wire.Word(j.Name), j.Entries, fmt.Sprintf("%x", j.Head), j.BadEntry, j.Fault, j.FirstEntry})
 		if wrong = wrong || j.Fault != ""; t.JSON {
 			continue
 		}
 		if j.Fault != "" {
 			t.Complain(wire.Word(j.Name)+": "+j.Fault, "keep a copy of the controllers' data_dir; another controller's journal may be whole: gctl cluster status lists them, gctl verify --controller HOST:PORT asks one")
-		} else if err := t.Printed(nil, "%s: %s, head %x%s", wire.Word(j.Name), ui.Count(int64(j.Entries), "entry"), j.Head, checkedFrom(j.First)); err != nil {
+		} else if err := t.Printed(nil, "%s: %s, head %x%s", wire.Word(j.Name), ui.Count(int64(j.Entries), "entry"), j.Head, checkedFrom(j.FirstEntry)); err != nil {
 			return err
 		}
 	}

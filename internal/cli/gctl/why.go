@@ -80,10 +80,10 @@ func (t commands) printWhy(a *greylagv1.ExplainJobResponse) error {
 	if a.UnmetMore > 0 {
 		facts = append(facts, [2]string{"waits for", ui.Count(int64(a.UnmetMore), "more job")})
 	}
-	facts = append(facts, [2]string{"requests", strings.TrimPrefix(a.Needs, "needs ")}, [2]string{"nodes",
-		fmt.Sprintf("%d in its partitions, %d suitable, %d free now", a.Nodes, a.Could, a.Free)})
-	for _, r := range a.Ruled {
-		facts = append(facts, [2]string{"ruled out", fmt.Sprintf("%d: %s", r.Nodes, r.Says)})
+	facts = append(facts, [2]string{"requests", strings.TrimPrefix(a.Request, "needs ")}, [2]string{"nodes",
+		fmt.Sprintf("%d in its partitions, %d suitable, %d free now", a.Nodes, a.SuitableNodes, a.FreeNodes)})
+	for _, r := range a.Exclusions {
+		facts = append(facts, [2]string{"ruled out", fmt.Sprintf("%d: %s", r.Nodes, r.Condition)})
 	}
 	for _, l := range a.Licences {
 		facts = append(facts, [2]string{"licence", fmt.Sprintf("%s: %d in total, %d used, %d free", l.Name, l.Total, l.Used, max(l.Total-l.Used, 0))})
@@ -96,9 +96,9 @@ func (t commands) printWhy(a *greylagv1.ExplainJobResponse) error {
 		facts = append(facts, [2]string{"in use by", fmt.Sprintf("job %s of %s, %s, %s", h.Job, h.User, strings.Join(heldBy(h), ", "), until)})
 	}
 	if len(a.Holders) > 0 {
-		facts = append(facts, [2]string{"cleanup", cluster.FormatElapsed(a.ClearUp.AsDuration()) + " is planned after each job's time limit before its nodes are free, some seconds less after a running one"})
+		facts = append(facts, [2]string{"cleanup", cluster.FormatElapsed(a.CleanupTime.AsDuration()) + " is planned after each job's time limit before its nodes are free, some seconds less after a running one"})
 	}
-	for _, k := range a.Later {
+	for _, k := range a.Upcoming {
 		facts = append(facts, [2]string{"reserved", fmt.Sprintf("%s for %q, from %s until %s", ui.Count(int64(k.Nodes), "node"), k.Reservation, t.FormatTime(k.Start), t.FormatTime(k.End))})
 	}
 	facts = append(facts, t.ahead(a)...)
@@ -124,25 +124,25 @@ func heldBy(h *greylagv1.Holder) (words []string) {
 
 // ahead prints which jobs are ahead, why, and which of them this one would delay.
 func (t commands) ahead(a *greylagv1.ExplainJobResponse) (facts [][2]string) {
-	for i, x := range a.First {
-		text := fmt.Sprintf("job %s of %s: %s", x.Job, x.User, x.Why)
+	for i, x := range a.FirstAhead {
+		text := fmt.Sprintf("job %s of %s: %s", x.Job, x.User, x.Reason)
 		if i == 0 {
 			text = fmt.Sprintf("%d in its partitions, first %s", a.Ahead, text)
 		}
 		facts = append(facts, [2]string{"jobs ahead", text})
 	}
-	if len(a.First) == 0 && a.Ahead > 0 {
+	if len(a.FirstAhead) == 0 && a.Ahead > 0 {
 		facts = append(facts, [2]string{"jobs ahead", fmt.Sprintf("%d in its partitions", a.Ahead)})
 	}
 	if len(a.Delays) > 0 {
-		facts = append(facts, [2]string{"could start", t.FormatTime(a.Alone) + " without other pending jobs, but"})
+		facts = append(facts, [2]string{"could start", t.FormatTime(a.StartAlone) + " without other pending jobs, but"})
 	}
 	for _, x := range a.Delays[:min(len(a.Delays), mostDelayed)] {
 		text := fmt.Sprintf("job %s of %s", x.Job, x.User)
 		if x.Planned != nil {
 			text += ", planned for " + t.FormatTime(x.Planned)
 		}
-		facts = append(facts, [2]string{"would delay", text + ": " + x.Why})
+		facts = append(facts, [2]string{"would delay", text + ": " + x.Reason})
 	}
 	if more := len(a.Delays) - mostDelayed; more > 0 {
 		facts = append(facts, [2]string{"would delay", fmt.Sprintf("and %d more", more)})
@@ -173,11 +173,11 @@ func (t commands) awaited(a *greylagv1.ExplainJobResponse) [][2]string {
 		if n.WaitsFor != "" {
 			facts = append(facts, [2]string{"", n.Node + " reports: " + n.WaitsFor})
 		}
-		if n.Silent == nil {
+		if n.SilentSince == nil {
 			continue
 		}
 		facts = append(facts, [2]string{"", fmt.Sprintf("it has been silent since %s; unless it answers by about %s, %s",
-			t.FormatTime(n.Silent), t.FormatTime(n.GivenUp), then)})
+			t.FormatTime(n.SilentSince), t.FormatTime(n.DownAt), then)})
 	}
 	return facts
 }

@@ -118,28 +118,28 @@ func hostSharesOf(shares []*greylagv1.NodeShare) []hostShareJSON {
 
 func whyOf(a *greylagv1.ExplainJobResponse) whyJSON {
 	x := whyJSON{
-		Job: ui.JobOf(a.Job), Expected: tool.Timestamp(a.Expected), Causes: some(a.Causes), Needs: a.Needs, Nodes: a.Nodes, Could: a.Could, Free: a.Free,
-		Ruled: []ruledJSON{}, Holders: []holderJSON{}, Ahead: a.Ahead, First: []string{}, Alone: tool.Timestamp(a.Alone), Delays: []rivalJSON{}, ClearUp: a.ClearUp.AsDuration().Seconds(), Changes: some(a.Changes),
+		Job: ui.JobOf(a.Job), Expected: tool.Timestamp(a.Expected), Causes: some(a.Causes), Needs: a.Request, Nodes: a.Nodes, Could: a.SuitableNodes, Free: a.FreeNodes,
+		Ruled: []ruledJSON{}, Holders: []holderJSON{}, Ahead: a.Ahead, First: []string{}, Alone: tool.Timestamp(a.StartAlone), Delays: []rivalJSON{}, ClearUp: a.CleanupTime.AsDuration().Seconds(), Changes: some(a.Changes),
 		Promise: hostSharesOf(a.Promise), History: []noteJSON{}, Again: a.RunsAgain, Notes: a.Notes,
 	}
 	x.More = a.UnmetMore
 	for _, u := range a.Unmet {
 		x.Unmet = append(x.Unmet, unmetJSON{u.Job, u.User, wire.Word(u.State), u.Dependency})
 	}
-	for _, k := range a.Later {
+	for _, k := range a.Upcoming {
 		x.Later = append(x.Later, keptJSON{k.Reservation, k.Nodes, tool.Timestamp(k.Start), tool.Timestamp(k.End)})
 	}
-	for _, r := range a.First {
+	for _, r := range a.FirstAhead {
 		x.First = append(x.First, r.Job)
 	}
 	for _, r := range a.Delays {
-		x.Delays = append(x.Delays, rivalJSON{r.Job, r.User, tool.Timestamp(r.Planned), r.Promised, r.Why})
+		x.Delays = append(x.Delays, rivalJSON{r.Job, r.User, tool.Timestamp(r.Planned), r.Promised, r.Reason})
 	}
 	for _, n := range a.Awaited {
-		x.Awaited = append(x.Awaited, awaitedJSON{n.Node, tool.Timestamp(n.Silent), tool.Timestamp(n.GivenUp), n.WaitsFor})
+		x.Awaited = append(x.Awaited, awaitedJSON{n.Node, tool.Timestamp(n.SilentSince), tool.Timestamp(n.DownAt), n.WaitsFor})
 	}
-	for _, r := range a.Ruled {
-		x.Ruled = append(x.Ruled, ruledJSON{r.Says, r.Nodes})
+	for _, r := range a.Exclusions {
+		x.Ruled = append(x.Ruled, ruledJSON{r.Condition, r.Nodes})
 	}
 	for _, h := range a.Holders {
 		holder := holderJSON{h.Job, h.User, h.Nodes, tool.Timestamp(h.Ends), map[string]int32{}}

@@ -173,10 +173,10 @@ func identityFields() []field {
 // partitionText returns all partitions of a pending job, as squeue shows them, and the one in which
 // a job runs or ran.
 func partitionText(j *greylagv1.Job) string {
-	if wire.Word(j.State) != cluster.Pending.String() || len(j.Others) == 0 {
+	if wire.Word(j.State) != cluster.Pending.String() || len(j.OtherPartitions) == 0 {
 		return j.Partition
 	}
-	return j.Partition + "," + strings.Join(j.Others, ",")
+	return j.Partition + "," + strings.Join(j.OtherPartitions, ",")
 }
 
 func orNull(s string) string {

@@ -15,7 +15,7 @@ import (
 // TestPartitionText checks all partitions of a pending job, and the one in which a job runs.
 func TestPartitionText(t *testing.T) {
 	for state, want := range map[string]string{"PENDING": "short,main", "RUNNING": "short", "COMPLETED": "short"} {
-		r := &row{job: &greylagv1.Job{State: wire.Enum[greylagv1.JobState](state), Partition: "short", Others: []string{"main"}}}
+		r := &row{job: &greylagv1.Job{State: wire.Enum[greylagv1.JobState](state), Partition: "short", OtherPartitions: []string{"main"}}}
 		if got := string(fieldOf(fields(), 'P').write(nil, view{}, r)); got != want {
 			t.Errorf("%s: %s, want %s", state, got, want)
 		}
@@ -54,7 +54,7 @@ func TestSortIsByAllKeys(t *testing.T) {
 	rows := fold([]*greylagv1.Job{
 		{Id: 1, Ref: "1", Partition: "b", State: greylagv1.JobState_JOB_STATE_PENDING}, {Id: 2, Ref: "2", Partition: "a", State: greylagv1.JobState_JOB_STATE_PENDING, User: "y"},
 		{Id: 3, Ref: "3", Partition: "a", State: greylagv1.JobState_JOB_STATE_PENDING, User: "x"}, {Id: 4, Ref: "4", Partition: "a", State: greylagv1.JobState_JOB_STATE_RUNNING}, {Id: 5, Ref: "5", Partition: "a", State: 99},
-		{Id: 6, Ref: "6", Partition: "a", Others: []string{"c"}, State: greylagv1.JobState_JOB_STATE_PENDING}, {Id: 7, Ref: "7", Partition: "a", Others: []string{"b"}, State: greylagv1.JobState_JOB_STATE_PENDING},
+		{Id: 6, Ref: "6", Partition: "a", OtherPartitions: []string{"c"}, State: greylagv1.JobState_JOB_STATE_PENDING}, {Id: 7, Ref: "7", Partition: "a", OtherPartitions: []string{"b"}, State: greylagv1.JobState_JOB_STATE_PENDING},
 	}, true)
 	sortRows(rows, keys)
 	var got []uint64

@@ -37,10 +37,10 @@ func (p command) forecast(ctx context.Context, c ui.Cluster, spec *greylagv1.Job
 	}
 	start := ui.TimeOf(a.Start)
 	if asJSON {
-		return p.WriteJSON(forecastJSON{ui.Stamp(start), a.Now, a.Partition, a.Nodes, wire.Word(a.Reason), a.Detail, ui.CreditsWord(a.SetAside), a.Warnings})
+		return p.WriteJSON(forecastJSON{ui.Stamp(start), a.Now, a.Partition, a.Nodes, wire.Word(a.Reason), a.Detail, ui.CreditsWord(a.Lien), a.Warnings})
 	}
-	if a.SetAside > 0 {
-		p.Note("its lien would be %s credits", accounting.Credits(a.SetAside).Short())
+	if a.Lien > 0 {
+		p.Note("its lien would be %s credits", accounting.Credits(a.Lien).Short())
 	}
 	where := fmt.Sprintf("on %s in partition %s", ui.Printable(hostlist.Compress(a.Nodes)), ui.Printable(a.Partition))
 	switch {

@@ -135,12 +135,12 @@ func (p command) printSubmitted(o jobscript.Options, answer *greylagv1.SubmitJob
 	}
 	switch {
 	case o.JSON:
-		return p.WriteJSON(submittedJSON{job.Id, job.ArraySize, answer.Index, ui.CreditsWord(answer.SetAside), answer.Warnings})
+		return p.WriteJSON(submittedJSON{job.Id, job.ArraySize, answer.Index, ui.CreditsWord(answer.Lien), answer.Warnings})
 	case o.Quiet:
 		return nil
 	}
-	if answer.SetAside > 0 {
-		p.Note("%s", jobspec.SetAside(answer.SetAside))
+	if answer.Lien > 0 {
+		p.Note("%s", jobspec.SetAside(answer.Lien))
 	}
 	_, err := io.WriteString(p.Stdout, jobspec.Submitted{ID: job.Id, ArraySize: job.ArraySize}.Line(o.Parsable))
 	return err

@@ -42,9 +42,9 @@ func (p command) quote(ctx context.Context, c ui.Cluster, spec *greylagv1.JobSpe
 	}
 	if asJSON {
 		out := quoteJSON{
-			Amount: accounting.Credits(a.Amount).String(), Usable: accounting.Credits(a.Usable).String(), Account: a.Account, User: a.User,
+			Amount: accounting.Credits(a.Lien).String(), Usable: accounting.Credits(a.Usable).String(), Account: a.Account, User: a.User,
 			Rates: []priceJSON{}, Free: a.Free, Floats: a.Floating, PaidIn: a.PaidIn, Refusal: a.Refusal, Hint: a.Hint,
-			Ahead: ui.Seconds(a.Ahead), Warns: a.Warnings,
+			Ahead: ui.Seconds(a.LienWindow), Warns: a.Warnings,
 		}
 		if a.AtLimit > 0 {
 			out.AtLimit = accounting.Credits(a.AtLimit).String()
@@ -102,9 +102,9 @@ func (p command) printBound(a *greylagv1.QuoteJobsResponse) error {
 	if a.Floating {
 		bound = "at current prices"
 	}
-	now, has := accounting.Credits(a.Amount).Short(), fmt.Sprintf("of the %s that account %s has for %s", accounting.Credits(a.Usable).Short(), a.Account, a.User)
-	ahead := cluster.FormatLimit(a.Ahead.AsDuration())
-	if a.Ahead == nil {
+	now, has := accounting.Credits(a.Lien).Short(), fmt.Sprintf("of the %s that account %s has for %s", accounting.Credits(a.Usable).Short(), a.Account, a.User)
+	ahead := cluster.FormatLimit(a.LienWindow.AsDuration())
+	if a.LienWindow == nil {
 		_, err := fmt.Fprintf(p.Stdout, "%s credits %s, %s\n", now, bound, has)
 		return err
 	}

@@ -135,8 +135,8 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		Started: Stamp(TimeOf(j.Started)), Ended: Stamp(TimeOf(j.Ended)), ExitCode: j.ExitCode, ExitSignal: j.ExitSignal,
 		Depends: DependencyWords(j.Depends), EveryNode: j.EveryNode, Image: j.Image, Command: j.Command, Args: j.Args, WorkDir: j.WorkDir,
 		Output: OutputPath(j, j.Output), Error: OutputPath(j, j.Error), Comment: j.Comment, WCKey: j.Wckey, SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
-		Others: j.Others, Reservation: j.Reservation,
-		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.SetAside), FundedUntil: Stamp(TimeOf(j.FundedUntil)), PaidIn: j.PaidIn,
+		Others: j.OtherPartitions, Reservation: j.Reservation,
+		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.Lien), FundedUntil: Stamp(TimeOf(j.FundedUntil)), PaidIn: j.PaidIn,
 	}
 	if j.ArrayId != 0 {
 		out.ArrayIndex = &j.ArrayIndex

@@ -42,9 +42,9 @@ func (s *Service) CreateToken(ctx context.Context, p *greylagv1.CreateTokenReque
 	if valid < time.Second || valid > longestToken {
 		return nil, call.Refuse(command.InvalidArgument, "", "a join token is valid for 1s to %s, not %s", longestToken, valid)
 	}
-	token, hash, err := pki.MintToken(s.Trust, pki.Role(wire.Word(p.GetKind())), s.Clock().Add(valid))
+	token, hash, err := pki.MintToken(s.Trust, pki.Role(wire.Word(p.GetRole())), s.Clock().Add(valid))
 	if err != nil {
-		return nil, wire.Unset("kind", p.GetKind())
+		return nil, wire.Unset("role", p.GetRole())
 	}
 	if holder := (pki.Peer{ClusterID: s.Trust.ClusterID(), Role: token.Role, Name: p.GetName()}); p.GetName() != "" {
 		if err := holder.Validate(); err != nil {

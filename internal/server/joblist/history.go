@@ -75,7 +75,7 @@ func (s *Service) newPastJobs(ctx context.Context, p *greylagv1.StreamHistoryReq
 		return nil, err
 	}
 	q.anyState = q.anyState || q.states == nil
-	h := &pastJobs{archive: s.Archive, q: q, atTheTime: p.GetAtTheTime()}
+	h := &pastJobs{archive: s.Archive, q: q, atTheTime: p.GetStatesInInterval()}
 	if h.since, h.until, err = wire.ReadInterval(p); err != nil {
 		return nil, err
 	}

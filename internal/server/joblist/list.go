@@ -315,7 +315,7 @@ func setAside(v *state.View, j *cluster.Job, p *greylagv1.Job) {
 	if p == nil || !found || n.State != accounting.Open {
 		return
 	}
-	p.SetAside, p.PaidIn = int64(n.Holds()), v.PaidIn(j)
+	p.Lien, p.PaidIn = int64(n.Holds()), v.PaidIn(j)
 	limit := cluster.Never
 	if at := j.Limit(); at > 0 { // it is charged no more after its limit
 		limit = at

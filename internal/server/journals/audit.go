@@ -60,7 +60,7 @@ func (r *Reader) StreamAudit(ctx context.Context, p *greylagv1.StreamAuditReques
 		case e.At >= before:
 			return ErrEnough
 		case e.At < from, p.GetUser() != "" && e.User != p.GetUser(), p.GetKind() != 0 && kind != p.GetKind(), p.GetSignal() != 0 && signal != p.GetSignal(),
-			!strings.Contains(e.Text, p.GetWord()):
+			!strings.Contains(e.Text, p.GetContains()):
 			return nil
 		}
 		return stream.Send(&greylagv1.StreamAuditResponse{

@@ -37,7 +37,7 @@ func (r *Reader) verifyCredits(ctx context.Context, v *state.View) (*greylagv1.V
 	seq, head := v.Credits().Head()
 	out, h := &greylagv1.VerifiedJournal{Name: greylagv1.Journal_JOURNAL_CREDITS}, v.History()
 	if h.Credits > 0 {
-		out.First, out.Entries, out.Head = h.Credits+1, h.Credits, h.CreditsHead[:]
+		out.FirstEntry, out.Entries, out.Head = h.Credits+1, h.Credits, h.CreditsHead[:]
 		chain := accounting.EntryChain{Seq: h.Credits, Head: h.CreditsHead}
 		err := r.verify(ctx, out, archive.CreditJournal, seq, creditRow(chain.Add))
 		checkEnd(out, chain.Seq == seq && chain.Head == head)
@@ -70,7 +70,7 @@ func (r *Reader) verifyAudit(ctx context.Context, v *state.View) (*greylagv1.Ver
 	out, h := &greylagv1.VerifiedJournal{Name: greylagv1.Journal_JOURNAL_AUDIT}, v.History()
 	chain := command.AuditChain{Seq: h.Audit, Head: h.AuditHead}
 	if h.Audit > 0 {
-		out.First, out.Entries, out.Head = h.Audit+1, h.Audit, h.AuditHead[:]
+		out.FirstEntry, out.Entries, out.Head = h.Audit+1, h.Audit, h.AuditHead[:]
 	}
 	err := r.verify(ctx, out, archive.AuditJournal, seq, func(data []byte) ([]byte, error) {
 		e, err := command.DecodeAudit(data)
@@ -105,7 +105,7 @@ func (r *Reader) verify(ctx context.Context, out *greylagv1.VerifiedJournal, j a
 		return nil
 	})
 	if bad, is := errors.AsType[*badRow](err); is {
-		out.Wrong, out.Fault, err = bad.seq, bad.Error(), nil
+		out.BadEntry, out.Fault, err = bad.seq, bad.Error(), nil
 	}
 	return err
 }

@@ -127,7 +127,7 @@ func (s *Service) StreamCredits(ctx context.Context, p *greylagv1.StreamCreditsR
 			continue
 		}
 		message.Rows = append(message.Rows, &greylagv1.CreditRow{
-			Period: uint32(at.period), Node: at.node, Kind: greylagv1.EntryKind(at.kind), Class: wire.Enum[greylagv1.BucketClass](at.class), GpuType: at.gpuType,
+			Period: uint32(at.period), Payer: at.node, Kind: greylagv1.EntryKind(at.kind), Class: wire.Enum[greylagv1.BucketClass](at.class), GpuType: at.gpuType,
 			Bucket: uint64(at.bucket), Amount: sums[at].amount, Entries: sums[at].entries, Late: at.late,
 		})
 		if len(message.Rows) == reportPage {
@@ -234,11 +234,11 @@ func (s *Service) GetStanding(ctx context.Context, p *greylagv1.GetStandingReque
 		}
 		if n.Budget.Limit > 0 {
 			out.Budgets = append(out.Budgets, &greylagv1.BudgetStanding{
-				Node: string(id), Limit: int64(n.Budget.Limit), Used: int64(n.Used(now)), Window: wire.Enum[greylagv1.BudgetWindow](wire.WindowWord(n.Budget.Window)),
+				Payer: string(id), Limit: int64(n.Budget.Limit), Used: int64(n.Used(now)), Window: wire.Enum[greylagv1.BudgetWindow](wire.WindowWord(n.Budget.Window)),
 			})
 		}
 		if n.Owes > 0 {
-			out.Debts = append(out.Debts, &greylagv1.Debt{Node: string(id), Amount: int64(n.Owes)})
+			out.Debts = append(out.Debts, &greylagv1.Debt{Payer: string(id), Amount: int64(n.Owes)})
 		}
 	}
 	for b := range ledger.Buckets() {

@@ -103,7 +103,7 @@ func (q *asking) rolled() (archive.Rolled, error) {
 
 // head returns the sources of the rows and whether the rows are complete.
 func (q *asking) head(rolled archive.Rolled) (*greylagv1.ReportHead, error) {
-	h := &greylagv1.ReportHead{AsOf: q.asOf, Cluster: q.view.Policy().Cluster, Illegible: rolled.Illegible}
+	h := &greylagv1.ReportHead{AsOf: q.asOf, Cluster: q.view.Policy().Cluster, Unreadable: rolled.Illegible}
 	if since := historySince(q.view.History()); since > q.bounds[0] {
 		h.Since = wire.Timestamp(since)
 	}
@@ -252,7 +252,7 @@ func (s *Service) StreamEndedJobs(ctx context.Context, p *greylagv1.StreamEndedJ
 		for _, r := range records {
 			j, err := command.DecodeJob(r.Data)
 			if err != nil {
-				head.Illegible = max(head.Illegible, 1)
+				head.Unreadable = max(head.Unreadable, 1)
 				continue
 			}
 			if q.sees(j.Spec.Account, j.Spec.Owner.User) {

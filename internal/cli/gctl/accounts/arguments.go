@@ -252,7 +252,7 @@ func (h *holdings) change(e *greylagv1.AccountEdit, l listChange) error {
 	}
 	switch {
 	case *list != nil:
-		now, all = (*list).Words, false
+		now, all = (*list).All, false
 	case e.Action == greylagv1.AccountAction_ACCOUNT_ACTION_ADD:
 		now, all = nil, false
 	}
@@ -269,7 +269,7 @@ func (h *holdings) change(e *greylagv1.AccountEdit, l listChange) error {
 			Advice:  "write qos= to inherit, or name the remaining ones: qos=NAME",
 		}
 	}
-	*list = &greylagv1.WordList{Words: next}
+	*list = &greylagv1.StringList{All: next}
 	return nil
 }
 
@@ -315,9 +315,9 @@ func accountKey(e *greylagv1.AccountEdit, key, word, value string) error {
 		}
 		e.Default = proto.Bool(value == "yes" || value == "true" || value == "1")
 	case "coordinators", "coordinator":
-		e.Coordinators = &greylagv1.WordList{Words: split(value)}
+		e.Coordinators = &greylagv1.StringList{All: split(value)}
 	case "qos", "qoslevel":
-		e.Qos = &greylagv1.WordList{Words: split(value)}
+		e.Qos = &greylagv1.StringList{All: split(value)}
 	case "defaultqos":
 		e.DefaultQos = &value
 	default:

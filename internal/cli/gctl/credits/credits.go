@@ -90,7 +90,7 @@ func (t commands) sendChange(ctx context.Context, c ui.Cluster, x *greylagv1.Cha
 		x.RequestId = client.NewRequestID()
 	}
 	answer, err := c.Credits().ChangeCredits(ctx, x)
-	if err == nil && answer.Again {
+	if err == nil && answer.AlreadyDone {
 		t.Note("already done%s; nothing changed", t.firstDone(answer))
 	}
 	for _, w := range answer.GetWarnings() {
@@ -181,7 +181,7 @@ func (t commands) report(a *greylagv1.ChangeCreditsResponse, err error, format s
 		return accounting.Credits(c).String()
 	}
 	return t.WriteJSON(doneJSON{
-		a.Bucket, amount(a.Charged), amount(a.Released), amount(a.Returned), amount(a.Lost), amount(a.Repaid), amount(a.Debt), a.Again, a.DoneBy, tool.Timestamp(a.DoneAt), a.Entries, fmt.Sprintf("%x", a.Head), a.Warnings,
+		a.Bucket, amount(a.Charged), amount(a.Released), amount(a.Returned), amount(a.Unusable), amount(a.Repaid), amount(a.Debt), a.AlreadyDone, a.DoneBy, tool.Timestamp(a.DoneAt), a.Entries, fmt.Sprintf("%x", a.Head), a.Warnings,
 	})
 }
 

@@ -160,13 +160,13 @@ func (r *alerting) standing(ctx context.Context, c ui.Cluster) ([]report.Alert, 
 	}
 	standing := &report.Standing{}
 	for _, b := range now.GetBudgets() {
-		standing.Budgets = append(standing.Budgets, report.BudgetStanding{Node: b.GetNode(), Window: wire.Word(b.GetWindow()), Limit: b.GetLimit(), Used: b.GetUsed()})
+		standing.Budgets = append(standing.Budgets, report.BudgetStanding{Node: b.GetPayer(), Window: wire.Word(b.GetWindow()), Limit: b.GetLimit(), Used: b.GetUsed()})
 	}
 	for _, b := range now.GetBuckets() {
 		standing.Buckets = append(standing.Buckets, report.Expiring{Bucket: b.GetBucket(), Owner: b.GetOwner(), Available: b.GetAvailable(), Expires: b.GetExpires().AsTime()})
 	}
 	for _, d := range now.GetDebts() {
-		standing.Debts = append(standing.Debts, report.Owing{Node: d.GetNode(), Amount: d.GetAmount()})
+		standing.Debts = append(standing.Debts, report.Owing{Node: d.GetPayer(), Amount: d.GetAmount()})
 	}
 	return standing.Alerts(r.Now()), nil
 }

@@ -48,7 +48,7 @@ func (r *reporting) credits(ctx context.Context, c ui.Cluster, bounds []time.Tim
 		for _, x := range stream.Msg().GetRows() {
 			if i := int(x.GetPeriod()); i < len(periods) {
 				periods[i] = append(periods[i], report.Credit{
-					Node: x.GetNode(), Kind: wire.Word(x.GetKind()), Class: wire.Word(x.GetClass()), GPUType: x.GetGpuType(),
+					Node: x.GetPayer(), Kind: wire.Word(x.GetKind()), Class: wire.Word(x.GetClass()), GPUType: x.GetGpuType(),
 					Bucket: x.GetBucket(), Amount: x.GetAmount(), Entries: x.GetEntries(), Late: x.GetLate(),
 				})
 			}
@@ -79,7 +79,7 @@ func (r *reporting) days(ctx context.Context, c ui.Cluster, bounds []time.Time) 
 func worse(a, b *greylagv1.ReportHead) *greylagv1.ReportHead {
 	out := proto.CloneOf(a)
 	out.Incomplete, out.Open = cmp.Or(a.GetIncomplete(), b.GetIncomplete()), cmp.Or(a.GetOpen(), b.GetOpen())
-	out.Ready, out.Illegible = a.GetReady() && b.GetReady(), max(a.GetIllegible(), b.GetIllegible())
+	out.Ready, out.Unreadable = a.GetReady() && b.GetReady(), max(a.GetUnreadable(), b.GetUnreadable())
 	return out
 }
 

@@ -178,8 +178,8 @@ func (r *reporting) one(ctx context.Context, c ui.Cluster, name string, period r
 
 // put prints a report, or writes it when it is complete.
 func (r *reporting) put(made *madeReport, period report.Period) error {
-	if made.head.GetIllegible() > 0 {
-		r.Complain(ui.Count(int64(made.head.GetIllegible()), "record")+" of finished jobs cannot be read: the report does not count them", "see the log of the controller "+made.head.GetAsOf().GetController()+"; the others have a copy")
+	if made.head.GetUnreadable() > 0 {
+		r.Complain(ui.Count(int64(made.head.GetUnreadable()), "record")+" of finished jobs cannot be read: the report does not count them", "see the log of the controller "+made.head.GetAsOf().GetController()+"; the others have a copy")
 		return ui.Exit(integrityStatus)
 	}
 	if lacks := made.head.GetIncomplete(); lacks != "" {
