@@ -84,8 +84,8 @@ func (s *State) fundHeld(before cluster.Instant, maxFailed int) {
 	}
 }
 
-// unpaidType returns why a placement is on GPUs that are not paid for. New credits are set aside
-// then.
+// unpaidType returns why a placement is on GPUs that are not paid for: their type was added after
+// the job, so no bucket considered it. New credits are set aside then.
 func (s *State) unpaidType(p *cluster.PlannedStart) string {
 	old, _ := s.pending.Get(p.Job)
 	n, held := s.credits.OpenLien(old.ID, old.Attempt+1)
@@ -94,15 +94,17 @@ func (s *State) unpaidType(p *cluster.PlannedStart) string {
 	}
 	j := *old
 	j.Alloc = &cluster.Allocation{Nodes: p.Placement.Nodes}
-	kind := s.credits.UnpaidType(&n, s.granted(&j))
-	if kind == "" {
-		return ""
+	for _, g := range s.granted(&j) {
+		if s.credits.Ledger().PaysFor(&n, g.Type) {
+			continue
+		}
+		j.Alloc = nil
+		s.credits.Withdraw(s.now, old)
+		s.fund(&j)
+		s.put(old, &j)
+		return "the job's lien does not cover GPUs of type " + g.Type
 	}
-	j.Alloc = nil
-	s.credits.Withdraw(s.now, old)
-	s.fund(&j)
-	s.put(old, &j)
-	return "the job's lien does not cover GPUs of type " + kind
+	return ""
 }
 
 // granted returns the GPUs that a job was given, or keeps others from, by type.
@@ -135,14 +137,11 @@ func withGPU(all []accounting.GPUs, kind string) []accounting.GPUs {
 
 // changeCredits makes one change of credits.
 func (s *State) changeCredits(c *command.ChangeCredits) command.Result {
-	done, refusal := s.credits.Change(s.env(), c)
-	if refusal != nil {
-		return refusal
-	}
-	if !done.Again {
+	r := s.credits.Change(s.env(), c)
+	if done, is := r.(*command.Credited); is && !done.Again {
 		s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})
 	}
-	return done
+	return r
 }
 
 // maxSamples bounds the samples of one command.

@@ -33,17 +33,6 @@ func (x *Credits) StartBilling(e *Env, j *cluster.Job, granted func(*cluster.Job
 	}
 }
 
-// UnpaidType returns a type of GPUs that a lien does not pay for; "" if it pays for all. Such
-// a type was added after the job, so no bucket considered it.
-func (x *Credits) UnpaidType(n *accounting.Lien, gpus []accounting.GPUs) string {
-	for _, g := range gpus {
-		if !x.ledger.PaysFor(n, g.Type) {
-			return g.Type
-		}
-	}
-	return ""
-}
-
 // Bill charges an attempt whose nodes are all clean for its interval in the log, at the quoted
 // price, releases the rest, and returns what the attempt was charged. Time after its end until the log learned of it is not charged. Nor
 // is what lost nodes cannot confirm, unless they return within a day. What a fault of the cluster

@@ -81,22 +81,17 @@ func (x *Credits) FollowAccounts(e *Env, touched map[string]struct{}, deleted []
 		x.fault("accounts %v: %w", slices.Sorted(maps.Keys(moved)), err)
 	}
 	for _, id := range deleted {
-		x.endBudget(e.Now, id)
+		var chain accounting.PayerPath
+		for at := id; at != ""; at = x.ledger.Payer(at).Parent {
+			chain = append(chain, at)
+		}
+		if x.ledger.Payer(id).Budget == (accounting.Budget{}) {
+			continue
+		}
+		if _, err := x.ledger.SetBudget(logStamp(e.Now), chain, accounting.Budget{}); err != nil {
+			x.fault("account %s: end its budget: %w", id, err)
+		}
+		x.keepSoft(id)
 	}
 	x.RetryAll()
-}
-
-// endBudget removes the budget of a payer.
-func (x *Credits) endBudget(now cluster.Instant, id accounting.PayerID) {
-	var chain accounting.PayerPath
-	for at := id; at != ""; at = x.ledger.Payer(at).Parent {
-		chain = append(chain, at)
-	}
-	if x.ledger.Payer(id).Budget == (accounting.Budget{}) {
-		return
-	}
-	if _, err := x.ledger.SetBudget(logStamp(now), chain, accounting.Budget{}); err != nil {
-		x.fault("account %s: end its budget: %w", id, err)
-	}
-	x.keepSoft(id)
 }

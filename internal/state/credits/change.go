@@ -16,16 +16,16 @@ import (
 
 // Change makes one change of credits. The ledger remembers its key longer than the state remembers
 // requests: a payment that is delivered twice is booked once.
-func (x *Credits) Change(e *Env, c *command.ChangeCredits) (*command.Credited, *command.Refusal) {
+func (x *Credits) Change(e *Env, c *command.ChangeCredits) command.Result {
 	if refusal := e.mayChange(c); refusal != nil {
-		return nil, refusal
+		return refusal
 	}
 	receipt, err := x.change(e, c)
 	if err != nil {
-		return nil, refusalOf(err)
+		return refusalOf(err)
 	}
 	seq, head := x.ledger.Head()
-	return &command.Credited{Receipt: receipt, Index: e.Index, Seq: seq, Head: head}, nil
+	return &command.Credited{Receipt: receipt, Index: e.Index, Seq: seq, Head: head}
 }
 
 // mayChange refuses actors who may not make the change. Coordinators may also set the

@@ -32,8 +32,8 @@ type Credits struct {
 	soft   cow.Map[accounting.PayerID, none]    // payers with a soft budget
 	narrow cow.Map[cluster.JobID, *cluster.Job] // pending jobs that are paid for in some of their partitions, as passes see them
 
-	decoder *accounting.Decoder // of the ledger, while a snapshot is read
-	faults  []error             // what must never happen; Check returns it
+	decoder accounting.Decoder // of the ledger, while a snapshot is read
+	faults  []error            // what must never happen; Check returns it
 }
 
 // none is the value of a set's entries.
@@ -93,7 +93,6 @@ func (x *Credits) Encode(w *table.Writer) error {
 
 // Readers returns what reads the tables from a snapshot. Restored must be called after them.
 func (x *Credits) Readers() table.Readers {
-	x.decoder = new(accounting.Decoder)
 	return table.Readers{
 		table.Credits: x.readLedger, table.ProvisionalBills: x.readBill, table.Waits: x.readWait, table.RoundRobins: x.readRoundRobin,
 	}
@@ -113,16 +112,12 @@ func (x *Credits) readLedger(c *codec.Coder) {
 // Restored completes the indexes after all records of a snapshot were read. It fails c if the
 // ledger or the funding queue is not whole. O(payers + pending jobs).
 func (x *Credits) Restored(c *codec.Coder, p *cluster.Policy, pending iter.Seq2[cluster.JobID, *cluster.Job]) {
-	if x.decoder == nil {
-		c.Fail("the snapshot ends twice")
-		return
-	}
 	l, err := x.decoder.Ledger()
 	if err != nil {
 		c.Fail("credits: %w", err)
 		return
 	}
-	x.ledger, x.decoder = l, nil
+	x.ledger, x.decoder = l, accounting.Decoder{}
 	for id := range l.Nodes() {
 		x.keepSoft(id)
 	}

@@ -66,18 +66,12 @@ func (x *Credits) extendLien(e *Env, id accounting.LienID, j *cluster.Job) (warn
 	if x.ledger.Lacks(&n, e.Now.Add(time.Millisecond)) > 0 { // not even what the job has had until now
 		return false, err
 	}
-	return x.runsOut(e.Now, &n, j), nil
+	signal := j.Spec.Signal // due at the last sample that leaves the requested lead time
+	return signal.Number != 0 && !j.Warned && x.ledger.FundedUntil(&n, cluster.Never).Sub(e.Now) <= signal.Before+meteredEvery, nil
 }
 
 // meteredEvery is the interval at which the controllers sample running jobs.
 const meteredEvery = 30 * time.Second
-
-// runsOut reports whether a job is to get its --signal now, before its credits run out: at the last
-// sample that leaves the requested lead time.
-func (x *Credits) runsOut(now cluster.Instant, n *accounting.Lien, j *cluster.Job) bool {
-	signal := j.Spec.Signal
-	return signal.Number != 0 && !j.Warned && x.ledger.FundedUntil(n, cluster.Never).Sub(now) <= signal.Before+meteredEvery
-}
 
 // lacks returns the amount by which to extend a lien: nothing while it lasts for half of the
 // window, then a whole window. Without a window it is the rest of the limit.
