@@ -280,6 +280,9 @@ func TestArchiveCutShort(t *testing.T) {
 // TestArchiveWithFlippedBits checks that flipped bits are an error of a read or a write, never the
 // end of the process.
 func TestArchiveWithFlippedBits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens many files one after the other")
+	}
 	data := damageable(t)
 	errs := 0
 	for seed := range 40 {

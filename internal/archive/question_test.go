@@ -179,6 +179,9 @@ func TestIndexesFollowRecordsThatAreTakenBack(t *testing.T) {
 }
 
 func TestMissingIndexesAreRebuilt(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens many files one after the other")
+	}
 	dir := t.TempDir()
 	r := rand.New(rand.NewPCG(5, 6))
 	all := history(r, indexBatch+300)

@@ -133,6 +133,9 @@ func TestMemberWithoutItsLogNeverComesBackUnderItsID(t *testing.T) {
 
 // TestLogCutShort checks that a log cut anywhere either starts with all its entries or is refused.
 func TestLogCutShort(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens many damaged files one after the other")
+	}
 	t.Parallel()
 	f, n, last := stopped(t, false)
 	refused := 0
@@ -154,6 +157,9 @@ func TestLogCutShort(t *testing.T) {
 }
 
 func TestLogWithFlippedBits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens many damaged files one after the other")
+	}
 	t.Parallel()
 	f, n, last := stopped(t, true)
 	data, err := os.ReadFile(filepath.Join(n.cfg.Dir, databaseFile))
