@@ -39,8 +39,8 @@ func dump(w *world, who cluster.Identity) string {
 	return out.Toml
 }
 
-// TestAccountsFile: what is loaded is what is dumped, a dry run changes nothing, and
-// loading again has nothing to do.
+// TestAccountsFile checks that an export equals what was imported, that a dry run changes nothing,
+// and that a second import finds no difference.
 func TestAccountsFile(t *testing.T) {
 	w := newWorld(t, options{})
 	if out, err := load(w, olga, bookText, true); err != nil || !strings.Contains(out.Diff, "+name = 'physics'") || dump(w, olga) != "" {
@@ -81,7 +81,7 @@ func TestAccountsFile(t *testing.T) {
 	}
 }
 
-// TestManyAccounts are more than one command takes.
+// TestManyAccounts imports more accounts than one command takes.
 func TestManyAccounts(t *testing.T) {
 	w := newWorld(t, options{})
 	var text strings.Builder
@@ -96,8 +96,8 @@ func TestManyAccounts(t *testing.T) {
 	}
 }
 
-// TestAccountsAtWork: limits refuse, shares and priorities tell, a coordinator changes
-// users and no more.
+// TestAccountsAtWork checks that limits refuse jobs, that shares and priorities are listed, and
+// that a coordinator can change users and nothing else.
 func TestAccountsAtWork(t *testing.T) {
 	w := newWorld(t, options{policy: func(p *cluster.Policy) { p.Private = true }})
 	_, err := load(w, olga, bookText, false)
@@ -112,7 +112,7 @@ func TestAccountsAtWork(t *testing.T) {
 		t.Errorf("beyond the coordinator's account: %v", err)
 	}
 	if err := edit(olga, &greylagv1.AccountEdit{Action: greylagv1.AccountAction_ACCOUNT_ACTION_MODIFY, Account: "uni", Limits: []string{"GrpSubmitJobs=many"}}); connect.CodeOf(err) != connect.CodeInvalidArgument {
-		t.Errorf("a limit that is none: %v", err)
+		t.Errorf("an invalid limit: %v", err)
 	}
 	for range 3 {
 		w.submit(w.as(ann), job("train"))

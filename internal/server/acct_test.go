@@ -17,7 +17,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// history asks and returns the whole answer, with the first message's heading.
+// history returns the whole answer to a request, with the heading of the first message.
 func (w *world) history(c *client.Client, r *greylagv1.StreamHistoryRequest) (*greylagv1.StreamHistoryResponse, error) {
 	w.t.Helper()
 	stream, err := c.History().StreamHistory(w.t.Context(), r)
@@ -38,7 +38,7 @@ func (w *world) history(c *client.Client, r *greylagv1.StreamHistoryRequest) (*g
 	return whole, stream.Err()
 }
 
-// names are those of the jobs, or their ids where the name is hidden.
+// names returns the names of the jobs, or their IDs where the name is hidden.
 func names(jobs []*greylagv1.PastJob) string {
 	var words []string
 	for _, p := range jobs {
@@ -155,8 +155,8 @@ func TestHistoryIsAnsweredByAnyController(t *testing.T) {
 	}
 }
 
-// TestHistoryEndsWithItsReader has a reader go away in the middle of an answer that is
-// longer than what fits between the two: the stream is given back.
+// TestHistoryEndsWithItsReader cancels a call in the middle of an answer that is longer than the
+// buffers between server and reader: its stream is released.
 func TestHistoryEndsWithItsReader(t *testing.T) {
 	o := options{}
 	o.limits.Streams = 1
@@ -172,7 +172,7 @@ func TestHistoryEndsWithItsReader(t *testing.T) {
 	if !began || !goesOn || len(stream.Msg().Jobs) == 0 {
 		t.Fatalf("no jobs came: %v", stream.Err())
 	}
-	second := func() bool { // whether there is room for another stream; the client would try for long
+	second := func() bool { // whether another stream is allowed; the client would retry for long
 		limited, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer stop()
 		other, err := w.as(ann).History().StreamHistory(limited, &greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Jobs: []string{"1"}}})
@@ -183,7 +183,7 @@ func TestHistoryEndsWithItsReader(t *testing.T) {
 		return other.Receive()
 	}
 	if second() {
-		t.Fatal("while one stream is open, there is room for a second one: the first was read to its end, by nobody")
+		t.Fatal("a second stream is allowed while one is open: the server read the first to its end without a reader")
 	}
 	leave()
 	stream.Close()

@@ -20,7 +20,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// inside returns a client for commands inside an attempt, whose calls a node passes on.
+// inside returns a client for commands inside an attempt, whose calls a node forwards.
 func (w *world) inside(node string, a auth.Attempt, at ...*controllerHost) *client.Client {
 	w.t.Helper()
 	if len(at) == 0 {
@@ -41,7 +41,7 @@ func (w *world) inside(node string, a auth.Attempt, at ...*controllerHost) *clie
 	return c
 }
 
-// running submits a job and has the node say that it runs.
+// running submits a job and makes the node report that it runs.
 func (w *world) running(n *node, user cluster.Identity, name string) auth.Attempt {
 	w.t.Helper()
 	spec := job(name)
@@ -51,7 +51,7 @@ func (w *world) running(n *node, user cluster.Identity, name string) auth.Attemp
 	return auth.Attempt{Job: cluster.JobID(id), Number: 1}
 }
 
-// until takes sets, and says that all their tasks run, until the task of a job is as ok wants.
+// until receives sets, and reports that all their tasks run, until ok accepts the task of a job.
 func (n *node) until(id uint64, ok func(*greylagv1.WantedTask) bool) {
 	n.w.t.Helper()
 	for {
@@ -75,7 +75,7 @@ func (n *node) until(id uint64, ok func(*greylagv1.WantedTask) bool) {
 	}
 }
 
-// denied wants a call to have been refused with a text.
+// denied checks that a call was refused with a text.
 func denied(t *testing.T, what string, err error, text string) {
 	t.Helper()
 	if connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(err.Error(), text) {
@@ -85,7 +85,8 @@ func denied(t *testing.T, what string, err error, text string) {
 
 func refOf(a auth.Attempt) string { r, _, _ := strings.Cut(a.String(), "."); return r }
 
-// TestCommandsInAJobActForItsOwner: they see, submit and cancel what the owner may, and nothing else.
+// TestCommandsInAJobActForItsOwner checks that they see, submit and cancel what the owner may, and
+// nothing else.
 func TestCommandsInAJobActForItsOwner(t *testing.T) {
 	w := newWorld(t, options{})
 	n := newNode(w, "n1")
@@ -122,7 +123,8 @@ func TestCommandsInAJobActForItsOwner(t *testing.T) {
 	}
 }
 
-// TestCommandsInAJobHaveNoRole: the jobs of administrators and operators lend their nodes nothing.
+// TestCommandsInAJobHaveNoRole checks that jobs of administrators and operators give their nodes no
+// rights.
 func TestCommandsInAJobHaveNoRole(t *testing.T) {
 	w := newWorld(t, options{})
 	n := newNode(w, "n1")
@@ -140,7 +142,8 @@ func TestCommandsInAJobHaveNoRole(t *testing.T) {
 	}
 }
 
-// TestAnIdentityEndsWithItsAttempt: what ran once, what runs elsewhere and what never ran is no identity.
+// TestAnIdentityEndsWithItsAttempt checks that an attempt that ended, runs elsewhere or never ran
+// is no identity.
 func TestAnIdentityEndsWithItsAttempt(t *testing.T) {
 	w := newWorld(t, options{})
 	n := newNode(w, "n1")
@@ -158,7 +161,7 @@ func TestAnIdentityEndsWithItsAttempt(t *testing.T) {
 	denied(t, "a node that never registered", ask("n7", a), "does not run on node n7")
 	denied(t, "the next attempt", ask("n1", auth.Attempt{Job: a.Job, Number: 2}), "has had 1 attempts, not 2")
 	denied(t, "a job that waits", ask("n1", held), "has had 0 attempts")
-	denied(t, "a job that is none", ask("n1", auth.Attempt{Job: 4711, Number: 1}), "attempt 1 of job 4711 has ended; its identity is no longer valid")
+	denied(t, "an unknown job", ask("n1", auth.Attempt{Job: 4711, Number: 1}), "attempt 1 of job 4711 has ended; its identity is no longer valid")
 
 	_, err := w.inside("n1", a).Jobs().UpdateJobs(t.Context(), &greylagv1.UpdateJobsRequest{
 		RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{refOf(a)}}, Action: greylagv1.JobAction_JOB_ACTION_REQUEUE,
@@ -173,7 +176,7 @@ func TestAnIdentityEndsWithItsAttempt(t *testing.T) {
 	}
 }
 
-// TestOnlyNodesNameAnAttempt sends the header with every other proof.
+// TestOnlyNodesNameAnAttempt sends the header with every other proof of identity.
 func TestOnlyNodesNameAnAttempt(t *testing.T) {
 	w := newWorld(t, options{})
 	n := newNode(w, "n1")
@@ -192,7 +195,7 @@ func TestOnlyNodesNameAnAttempt(t *testing.T) {
 		response, err := p.http.Do(request)
 		must(t, err)
 		response.Body.Close()
-		// A controller passes on what it has checked; with a token as well not even that counts.
+		// A controller forwards what it has checked; with a token the call is refused as well.
 		want := http.StatusForbidden
 		switch p.name {
 		case "controller":
@@ -208,7 +211,7 @@ func TestOnlyNodesNameAnAttempt(t *testing.T) {
 	}
 }
 
-// TestCommandsInAJobByWayOfAFollower: the leader checks the attempt, too.
+// TestCommandsInAJobByWayOfAFollower checks that the leader checks the attempt, too.
 func TestCommandsInAJobByWayOfAFollower(t *testing.T) {
 	w := newWorld(t, options{controllers: 2})
 	n := newNode(w, "n1")
@@ -221,7 +224,7 @@ func TestCommandsInAJobByWayOfAFollower(t *testing.T) {
 	denied(t, "another node by way of a follower", err, "does not run on node n2")
 }
 
-// TestAStreamEndsWithItsAttempt: a watch that a job leaves open ends when its attempt does.
+// TestAStreamEndsWithItsAttempt checks that a watch that a job leaves open ends with its attempt.
 func TestAStreamEndsWithItsAttempt(t *testing.T) {
 	w := newWorld(t, options{})
 	n := newNode(w, "n1")
@@ -245,8 +248,8 @@ func TestAStreamEndsWithItsAttempt(t *testing.T) {
 	denied(t, "the watch", <-ended, "its identity is no longer valid")
 }
 
-// TestAnIdentityEndsWhereTheNodeNeverSaysSo: a node that was taken over does not report the end of a
-// task, and keeps the identity of the attempt no longer than it takes to end one.
+// TestAnIdentityEndsWhereTheNodeNeverSaysSo: a compromised node does not report the end of a task,
+// and keeps the identity of the attempt no longer than it takes to end one.
 func TestAnIdentityEndsWhereTheNodeNeverSaysSo(t *testing.T) {
 	var clock shifted
 	w := newWorld(t, options{clock: clock.now, policy: func(p *cluster.Policy) { p.KillWait = time.Second }})
@@ -265,7 +268,8 @@ func TestAnIdentityEndsWhereTheNodeNeverSaysSo(t *testing.T) {
 	denied(t, "an attempt that was cancelled", ask(), "its identity is no longer valid")
 }
 
-// TestOneUserLeavesOutputsToOthers: a node reads a bounded number of outputs, of which no user takes all.
+// TestOneUserLeavesOutputsToOthers checks that a node reads a bounded number of outputs, and that
+// no user can use all of them.
 func TestOneUserLeavesOutputsToOthers(t *testing.T) {
 	w := newWorld(t, options{})
 	n := newNode(w, "n1")

@@ -32,29 +32,29 @@ var bodies = map[string]string{
 	"CreditService/ChangeCredits":   `{"requestId":"c","setPrice":{"gpuType":"h100","price":"1000000"}}`,
 }
 
-// someone is a column of the table.
-type someone struct {
+// caller is a column of the table.
+type caller struct {
 	name string
 	http *http.Client
 	user *cluster.Identity
 }
 
-func (w *world) everyone() []someone {
+func (w *world) everyone() []caller {
 	with := func(id *pki.Identity) *http.Client {
 		tls := pki.ClientTLS(w.ca.Trust(), id)
 		return &http.Client{Transport: &http.Transport{TLSClientConfig: tls, ForceAttemptHTTP2: true}}
 	}
 	plain, controller := with(nil), with(w.identity(pki.RoleController, "c1"))
-	return []someone{
-		{"nobody", plain, nil}, {"owner", plain, &ann}, {"other", plain, &bob}, {"operator", plain, &olga}, {"admin", plain, &root},
+	return []caller{
+		{"anonymous", plain, nil}, {"owner", plain, &ann}, {"other", plain, &bob}, {"operator", plain, &olga}, {"admin", plain, &root},
 		{"node", with(w.identity(pki.RoleNode, "n9")), nil}, {"gauthd", with(w.identity(pki.RoleAuth, "l9")), nil},
 		{"controller", controller, nil}, {"other+controller", controller, &bob},
 		{"outsider", with(w.identity(pki.RoleController, "c9")), nil}, // not a member
 	}
 }
 
-// TestWhoMayCallWhat calls every procedure as everybody, and holds the answers
-// against a table that people can read.
+// TestWhoMayCallWhat calls every procedure as every kind of caller, and compares the answers with a
+// table.
 func TestWhoMayCallWhat(t *testing.T) {
 	w := newWorld(t, options{})
 	people := w.everyone()
@@ -89,9 +89,9 @@ func TestWhoMayCallWhat(t *testing.T) {
 	scenario.Golden(t, "testdata/authorization.txt", text)
 }
 
-// try calls a procedure about a new job of ann's, and says what came of it: "yes"
-// even for a request that makes no sense, so long as it was looked at.
-func (w *world) try(p someone, rpc string, streams bool) string {
+// try calls a procedure about a new job of ann's and returns the result: "yes" even for an invalid
+// request if the caller was allowed.
+func (w *world) try(p caller, rpc string, streams bool) string {
 	w.t.Helper()
 	id := w.submit(w.as(ann), job("subject"))
 	body := bodies[rpc]
@@ -106,7 +106,7 @@ func (w *world) try(p someone, rpc string, streams bool) string {
 	answer := w.call(ctx, p, rpc, []byte(body), streams)
 	switch code := strings.Trim(answer, `"`); code {
 	case "unauthenticated":
-		return "who?"
+		return "401"
 	case "permission_denied":
 		return "no"
 	case "not_found", "internal", "unknown":
@@ -115,8 +115,8 @@ func (w *world) try(p someone, rpc string, streams bool) string {
 	return "yes"
 }
 
-// call returns the error code of a call, of its first outcome, or "".
-func (w *world) call(ctx context.Context, p someone, rpc string, body []byte, streams bool) string {
+// call returns the error code of a call, or of its first outcome, or "".
+func (w *world) call(ctx context.Context, p caller, rpc string, body []byte, streams bool) string {
 	w.t.Helper()
 	kind := "application/json"
 	if streams {
@@ -134,7 +134,7 @@ func (w *world) call(ctx context.Context, p someone, rpc string, body []byte, st
 	response, err := p.http.Do(request)
 	must(w.t, err)
 	defer response.Body.Close()
-	var told struct {
+	var got struct {
 		Code     string
 		Error    struct{ Code string }
 		Outcomes []struct{ Code string }
@@ -147,21 +147,21 @@ func (w *world) call(ctx context.Context, p someone, rpc string, body []byte, st
 			return ""
 		}
 	}
-	must(w.t, json.NewDecoder(response.Body).Decode(&told))
-	if len(told.Outcomes) > 0 {
-		told.Code = told.Outcomes[0].Code
+	must(w.t, json.NewDecoder(response.Body).Decode(&got))
+	if len(got.Outcomes) > 0 {
+		got.Code = got.Outcomes[0].Code
 	}
-	return told.Code + told.Error.Code
+	return got.Code + got.Error.Code
 }
 
-// TestForgedIdentities tries what a caller could write to be somebody else.
+// TestForgedIdentities sends the headers by which a caller could claim another identity.
 func TestForgedIdentities(t *testing.T) {
 	w := newWorld(t, options{controllers: 2})
 	for _, at := range w.all {
 		for what, header := range map[string][2]string{
 			"a forwarded controller":  {"Greylag-Forwarded", "controller/c1"},
 			"a token of another sort": {"Authorization", "Basic cm9vdDpyb290"},
-			"a token that is none":    {"Authorization", "Bearer glt_xxxx"},
+			"an invalid token":        {"Authorization", "Bearer glt_xxxx"},
 		} {
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+at.addr+"/greylag.v1.ClusterService/AddMember",
 				strings.NewReader(`{"id":"evil","address":"127.0.0.1:1"}`))
@@ -179,9 +179,9 @@ func TestForgedIdentities(t *testing.T) {
 			}
 		}
 	}
-	// Passing a call on does not lend it the controller's rights.
+	// Forwarding a call does not lend it the controller's rights.
 	if _, err := w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), nil)}, []*controllerHost{w.follower()}).Cluster().AddMember(t.Context(), &greylagv1.AddMemberRequest{Id: "evil", Address: "127.0.0.1:1"}); err == nil {
-		t.Error("nobody added a member")
+		t.Error("no member was added")
 	}
 	if _, err := w.as(bob, w.follower()).Cluster().AddMember(t.Context(), &greylagv1.AddMemberRequest{Id: "evil", Address: "127.0.0.1:1"}); err == nil {
 		t.Error("bob added a member")

@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/internal/server/limits"
 )
 
-// fill puts n pending jobs into the queue: the cluster has no nodes.
+// fill adds n pending jobs to the queue: the cluster has no nodes.
 func fill(b *testing.B, w *world, n int) {
 	b.Helper()
 	c := w.as(root)
@@ -47,8 +47,8 @@ func BenchmarkQueue(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/queue")
 }
 
-// BenchmarkSubmit submits one job a request, each client over its own connection,
-// with real fsync.
+// BenchmarkSubmit submits one job per request, each client over its own connection, with real
+// fsync.
 func BenchmarkSubmit(b *testing.B) {
 	for _, controllers := range []int{1, 3} {
 		for _, clients := range []int{1, 64} {

@@ -19,7 +19,7 @@ import (
 	"github.com/greylag/greylag/internal/server/limits"
 )
 
-// inUse is the memory that this process uses, after a collection.
+// inUse returns the memory that this process uses, after a garbage collection.
 func inUse() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -40,11 +40,11 @@ func (w *world) dial() *tls.Conn {
 	return conn
 }
 
-// sendJoin sends the head of a call of Join and size bytes of its body, or as many as
-// the server takes, and does not end the body.
+// sendJoin sends the headers of a call of Join and size bytes of its body, or as many as the server
+// accepts, and does not end the body.
 func sendJoin(conn *tls.Conn, length string, size int) {
 	part := make([]byte, 30_000)
-	_ = conn.SetWriteDeadline(time.Now().Add(20 * time.Second)) // the writes tell
+	_ = conn.SetWriteDeadline(time.Now().Add(20 * time.Second)) // the writes show it
 	_, err := io.WriteString(conn, "POST /greylag.v1.ClusterService/Join HTTP/1.1\r\nHost: x\r\nContent-Type: application/proto\r\n"+length+"\r\n\r\n")
 	for sent := 0; sent < size && err == nil; sent += len(part) {
 		text := string(part)
@@ -55,11 +55,11 @@ func sendJoin(conn *tls.Conn, length string, size int) {
 	}
 }
 
-// serial is a test that runs alone.
+// serial marks a test that must run alone.
 type serial struct{ testing.TB }
 
-// TestUnfinishedBodiesWithoutProof: 300 connections send 1 MiB each to Join, and never
-// end. They take little memory, and other callers do not notice.
+// TestUnfinishedBodiesWithoutProof: 300 connections send 1 MiB each to Join, and never end. They
+// use little memory, and other callers are not delayed.
 func TestUnfinishedBodiesWithoutProof(t *testing.T) {
 	const connections, size = 300, 1 << 20
 	w := newWorld(serial{t}, options{})
@@ -101,8 +101,8 @@ func TestUnfinishedBodiesWithoutProof(t *testing.T) {
 	}
 }
 
-// TestHeldBodiesWithoutProof: bodies that are small enough to be read are bounded in
-// number, and a refused caller is answered when to try again. Users are not refused.
+// TestHeldBodiesWithoutProof checks that bodies small enough to be read are bounded in number, and
+// that a refused caller learns when to retry. Users are not refused.
 func TestHeldBodiesWithoutProof(t *testing.T) {
 	w := newWorld(t, options{limits: limits.Config{ReadTimeout: time.Minute}})
 	hold := func() {
@@ -110,7 +110,7 @@ func TestHeldBodiesWithoutProof(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 		sendJoin(conn, "Content-Length: 65536", 60_000)
 	}
-	for range 15 { // 1 MiB in all, with their heads
+	for range 15 { // 1 MiB in all, with their headers
 		hold()
 	}
 	var response *http.Response
@@ -131,7 +131,7 @@ func TestHeldBodiesWithoutProof(t *testing.T) {
 	}
 }
 
-// TestTooLargeBodiesAreAnswered: a caller learns what is wrong, on every way to send.
+// TestTooLargeBodiesAreAnswered checks that the caller gets an explanation in every protocol.
 func TestTooLargeBodiesAreAnswered(t *testing.T) {
 	w := newWorld(t, options{})
 	http2 := &http.Client{Transport: &http.Transport{TLSClientConfig: pki.ClientTLS(w.ca.Trust(), nil), ForceAttemptHTTP2: true}, Timeout: time.Minute}
@@ -156,7 +156,7 @@ func TestTooLargeBodiesAreAnswered(t *testing.T) {
 	response.Body.Close()
 }
 
-// TestACompressedRequestIsRefused: in words, whatever the protocol.
+// TestACompressedRequestIsRefused checks the explanation in every protocol.
 func TestACompressedRequestIsRefused(t *testing.T) {
 	w := newWorld(t, options{})
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: pki.ClientTLS(w.ca.Trust(), nil), ForceAttemptHTTP2: true}}

@@ -23,7 +23,7 @@ func (w *world) revoke(c *client.Client, role pki.Role, name string) {
 	must(w.t, err)
 }
 
-// token makes a join token; name "" is for any unused name.
+// token makes a join token; name "" allows any unused name.
 func (w *world) token(role pki.Role, name string, replace bool) string {
 	w.t.Helper()
 	made, err := w.as(root).Cluster().CreateToken(w.t.Context(), &greylagv1.CreateTokenRequest{Role: wire.Enum[greylagv1.HostRole](string(role)), Name: name, Replace: replace})
@@ -54,7 +54,7 @@ func (w *world) joinIn(token, name, dir string) (*pki.Identity, error) {
 	return id, err
 }
 
-// says fails the test unless err holds the words.
+// says fails the test unless err contains the words.
 func says(t *testing.T, what string, err error, words ...string) {
 	t.Helper()
 	for _, word := range words {
@@ -77,7 +77,7 @@ func TestARevokedNodeIsRefusedOnOpenConnections(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("the stream of a revoked node stays open")
 	}
-	// The host joins again, and its daemon goes on with the new certificate.
+	// The host joins again, and its daemon continues with the new certificate.
 	_, err = w.joinIn(w.token(pki.RoleNode, "", false), "n1", w.pkiDir(pki.RoleNode, "n1"))
 	must(t, err)
 	w.until("the daemon shows its new certificate", func() bool {
@@ -161,7 +161,8 @@ func (w *world) renew(id *pki.Identity) error {
 	return pki.RenewNow(w.t.Context(), w.t.TempDir(), id, pki.RenewFrom([]string{w.all[0].addr}, w.ca.Trust(), id))
 }
 
-// TestAJoinTokenIsForANameThatAHostCanHave: with any other name no host could use it.
+// TestAJoinTokenIsForANameThatAHostCanHave checks that a token is refused for a name that no host
+// could use.
 func TestAJoinTokenIsForANameThatAHostCanHave(t *testing.T) {
 	w := newWorld(t, options{})
 	for _, name := range []string{"a b", "-x", "n1/..", strings.Repeat("n", 254)} {
@@ -229,8 +230,8 @@ func TestRevocationsThatAreRefused(t *testing.T) {
 	says(t, "the second of three", ask(w.as(root), "controller", followers[1], false), "only 1 of 3 members could form a majority", "--force")
 }
 
-// TestMadeUpTokensLeaveNoTrace: anybody can call Join, so a token that nobody made writes nothing into
-// the log or the audit journal.
+// TestMadeUpTokensLeaveNoTrace: any host can call Join, so an invalid token writes nothing to the
+// log or the audit journal.
 func TestMadeUpTokensLeaveNoTrace(t *testing.T) {
 	w := newWorld(t, options{controllers: 2})
 	token, _, err := pki.MintToken(w.ca.Trust(), pki.RoleNode, time.Now().Add(time.Hour))

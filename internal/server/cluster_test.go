@@ -27,7 +27,7 @@ func TestJoinAndRenew(t *testing.T) {
 	join := func(name string) (*greylagv1.JoinResponse, error) {
 		key, csr, err := pki.NewRequest(pki.RoleNode)
 		must(t, err)
-		// The joiner knows nothing but the token, and comes to a follower.
+		// The joining host has only the token, and contacts a follower.
 		c := w.client(client.Config{TLS: pki.PinnedTLS(token.CA)}, []*controllerHost{w.follower()})
 		answer, err := c.Cluster().Join(t.Context(), &greylagv1.JoinRequest{Token: made.GetToken(), Name: name, Csr: csr})
 		if err == nil {
@@ -38,9 +38,9 @@ func TestJoinAndRenew(t *testing.T) {
 		return answer, err
 	}
 	if _, err := join("no/name"); connect.CodeOf(err) != connect.CodeInvalidArgument {
-		t.Errorf("a name that is none: %v", err)
+		t.Errorf("an invalid name: %v", err)
 	}
-	answer, err := join("n7") // the fault before did not use the token up
+	answer, err := join("n7") // the refusals before did not use the token up
 	must(t, err)
 	if len(answer.GetControllers()) != 2 || answer.GetClusterId() != "test" || len(answer.GetCaKey()) != 0 {
 		t.Errorf("joined: %v", answer)
@@ -49,7 +49,7 @@ func TestJoinAndRenew(t *testing.T) {
 		t.Errorf("a second host with the same token: %v", err)
 	}
 	if _, err := join("n7"); err == nil {
-		t.Error("whoever has read the token joins under the name of the first host")
+		t.Error("a second host with the token joined under the name of the first")
 	}
 	id, trust, err := pki.OpenIdentity(filepath.Join(w.dir, "joined"))
 	must(t, err)
@@ -64,8 +64,8 @@ func TestJoinAndRenew(t *testing.T) {
 	}
 }
 
-// TestBeforeThePolicy: an administrator is not denied what he may in the moment in which a
-// new cluster has a leader and no policy yet, but waits, or is told to ask again.
+// TestBeforeThePolicy checks that an administrator is not denied while a new cluster has a leader
+// and no policy yet: the call waits, or the answer says to retry.
 func TestBeforeThePolicy(t *testing.T) {
 	w := newWorld(t, options{asleep: true, policy: func(p *cluster.Policy) { p.Admins = append(p.Admins, "ann") }})
 	ask := &greylagv1.CreateTokenRequest{RequestId: client.NewRequestID(), Role: greylagv1.HostRole_HOST_ROLE_NODE}
@@ -91,7 +91,7 @@ func TestAControllerJoins(t *testing.T) {
 	answer, err := w.as(ann).Cluster().Join(t.Context(), &greylagv1.JoinRequest{Token: made.GetToken(), Name: "c2", Csr: csr, Advertise: "10.0.0.7:7117"})
 	must(t, err)
 	_, err = w.as(ann).Cluster().Join(t.Context(), &greylagv1.JoinRequest{Token: made.GetToken(), Name: "c2", Csr: csr, Advertise: "10.0.0.7:7117"})
-	must(t, err) // the answer may have got lost
+	must(t, err) // the answer may have been lost
 	ca, err := pki.NewCAFrom(w.ca.Trust(), answer.GetCaKey())
 	must(t, err)
 	peer, leaf, err := ca.Trust().VerifyDER(answer.GetCertificate(), time.Now())
@@ -219,7 +219,7 @@ func TestPeersFillEachOthersArchive(t *testing.T) {
 	}
 }
 
-// TestLicences: what is told of licences, of which jobs that wait have none yet.
+// TestLicences checks the listing of licences, with pending jobs that do not have theirs yet.
 func TestLicences(t *testing.T) {
 	w := newWorld(t, options{policy: func(p *cluster.Policy) {
 		p.Scheduling.Licences = []cluster.Licence{{Name: "matlab", Count: 3}, {Name: "ansys", Count: 1}}
@@ -248,7 +248,7 @@ func TestLicences(t *testing.T) {
 	}
 }
 
-// TestReservations: what is told of reservations, and of the nodes that they have.
+// TestReservations checks the listing of reservations, and of their nodes.
 func TestReservations(t *testing.T) {
 	now := time.Now()
 	w := newWorld(t, options{policy: func(p *cluster.Policy) {

@@ -45,9 +45,9 @@ default = true
 
 var eve = cluster.Identity{User: "eve", UID: 1003, GID: 1003}
 
-// newTill is a cluster where jobs are paid for: a GPU-hour costs two credits, and
+// newCreditCluster returns a cluster where jobs are charged: a GPU-hour costs two credits, and
 // physics has a hundred.
-func newTill(t *testing.T, private bool) *world {
+func newCreditCluster(t *testing.T, private bool) *world {
 	t.Helper()
 	w := newWorld(t, options{policy: func(p *cluster.Policy) { p.Credits.On, p.Private = true, private }})
 	_, err := load(w, olga, payersText, false)
@@ -62,7 +62,7 @@ func newTill(t *testing.T, private bool) *world {
 	return w
 }
 
-// change makes one change, under an id of its own if it has none.
+// change makes one change, with a new request ID if it has none.
 func change(w *world, who cluster.Identity, x *greylagv1.ChangeCreditsRequest) (*greylagv1.ChangeCreditsResponse, error) {
 	if x.RequestId == "" {
 		x.RequestId = client.NewRequestID()
@@ -98,7 +98,7 @@ func closeRequest(x *greylagv1.ClosePeriod) *greylagv1.ChangeCreditsRequest {
 	return &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_Close{Close: x}}
 }
 
-// balance is what one payer has; the empty one where the caller sees none.
+// balance returns the balance of one payer; an empty one if the caller sees none.
 func balance(w *world, who cluster.Identity, account, user string) *greylagv1.Balance {
 	w.t.Helper()
 	all, err := w.as(who).Credits().ListBalances(w.t.Context(), &greylagv1.ListBalancesRequest{Buckets: true})
@@ -111,7 +111,7 @@ func balance(w *world, who cluster.Identity, account, user string) *greylagv1.Ba
 	return &greylagv1.Balance{}
 }
 
-// books is all that anybody can see of the credits.
+// books returns everything about credits that any caller can see.
 func books(w *world) string {
 	w.t.Helper()
 	all, err := w.as(root).Credits().ListBalances(w.t.Context(), &greylagv1.ListBalancesRequest{Buckets: true})
@@ -121,7 +121,8 @@ func books(w *world) string {
 	return fmt.Sprint(all.Entries, all.Balances, prices.Prices)
 }
 
-// statement is the lines of a statement: the balance before, what moved, the one after.
+// statement returns the lines of a statement: the opening balance, the entries, the closing
+// balance.
 func statement(w *world, who cluster.Identity, p *greylagv1.StreamStatementRequest) (before, after int64, entries []*greylagv1.JournalEntry, err error) {
 	stream, err := w.as(who).Credits().StreamStatement(w.t.Context(), p)
 	must(w.t, err)
@@ -139,7 +140,7 @@ func statement(w *world, who cluster.Identity, p *greylagv1.StreamStatementReque
 	return before, after, entries, stream.Err()
 }
 
-// paidJob asks for GPUs of physics for an hour.
+// paidJob requests GPUs for an hour, charged to physics.
 func paidJob(name string, gpus int32) *greylagv1.JobSpec {
 	spec := job(name)
 	spec.Request = &greylagv1.Request{Gpus: gpus, GpuTypes: []string{"h100"}}
@@ -147,9 +148,9 @@ func paidJob(name string, gpus int32) *greylagv1.JobSpec {
 	return spec
 }
 
-// TestCreditChanges: who may change what, and what is answered.
+// TestCreditChanges checks who may change what, and the answers.
 func TestCreditChanges(t *testing.T) {
-	w := newTill(t, false)
+	w := newCreditCluster(t, false)
 	past, soon := timestamppb.New(time.Now().Add(-time.Hour)), timestamppb.New(time.Now().Add(time.Hour))
 	for i, row := range []struct {
 		who  cluster.Identity
@@ -189,9 +190,9 @@ func TestCreditChanges(t *testing.T) {
 	}
 }
 
-// TestCreditsMalformed: what no change of credits is gets refused and leaves nothing.
+// TestCreditsMalformed checks that an invalid change of credits is refused and changes nothing.
 func TestCreditsMalformed(t *testing.T) {
-	w := newTill(t, false)
+	w := newCreditCluster(t, false)
 	before := books(w)
 	long := strings.Repeat("x", 300)
 	past := timestamppb.New(time.Now().Add(-time.Hour))
@@ -200,8 +201,8 @@ func TestCreditsMalformed(t *testing.T) {
 		grantRequest(&greylagv1.GrantCredits{Account: "physics"}),
 		grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: -5}),
 		grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: 1<<53 + 1}),
-		grantRequest(&greylagv1.GrantCredits{Account: "nobody", Amount: 1}),
-		grantRequest(&greylagv1.GrantCredits{Account: "physics", User: "nobody", Amount: 1}),
+		grantRequest(&greylagv1.GrantCredits{Account: "noone", Amount: 1}),
+		grantRequest(&greylagv1.GrantCredits{Account: "physics", User: "noone", Amount: 1}),
 		grantRequest(&greylagv1.GrantCredits{Account: "physics/ann", Amount: 1}),
 		grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: 1, Class: 99}),
 		grantRequest(&greylagv1.GrantCredits{Account: "physics", Amount: 1, Class: greylagv1.BucketClass_BUCKET_CLASS_REFUND}),
@@ -236,9 +237,9 @@ func TestCreditsMalformed(t *testing.T) {
 	}
 }
 
-// TestCreditsKeyAlone: a key needs no request id beside it.
+// TestCreditsKeyAlone checks that a key needs no request ID.
 func TestCreditsKeyAlone(t *testing.T) {
-	w := newTill(t, false)
+	w := newCreditCluster(t, false)
 	for i := range 2 {
 		r, err := w.as(root).Credits().ChangeCredits(w.t.Context(), &greylagv1.ChangeCreditsRequest{Key: strings.Repeat("invoice/", 16), Change: grantRequest(&greylagv1.GrantCredits{Account: "maths", Amount: 5 * credit}).Change})
 		must(t, err)
@@ -251,10 +252,10 @@ func TestCreditsKeyAlone(t *testing.T) {
 	}
 }
 
-// TestCreditsOneKey: a change with a name is made once, by whatever request, and why it is
-// made is no part of it.
+// TestCreditsOneKey checks that a change with a key is made once, in any request, and that the note
+// is not compared.
 func TestCreditsOneKey(t *testing.T) {
-	w := newTill(t, false)
+	w := newCreditCluster(t, false)
 	var first *greylagv1.ChangeCreditsResponse
 	for i, note := range []string{"half of the year", "all of it", ""} {
 		r, err := change(w, root, &greylagv1.ChangeCreditsRequest{Key: "invoice 17", Note: note, Change: grantRequest(&greylagv1.GrantCredits{Account: "maths", Amount: 5 * credit}).Change})
@@ -275,10 +276,10 @@ func TestCreditsOneKey(t *testing.T) {
 	}
 }
 
-// TestCreditsOneRequestID: a change is made once however often it is sent, whoever
-// leads, and its id is good for no other.
+// TestCreditsOneRequestID checks that a change is made once however often it is sent and whichever
+// controller leads, and that its ID is refused for any other change.
 func TestCreditsOneRequestID(t *testing.T) {
-	w := newTill(t, false)
+	w := newCreditCluster(t, false)
 	grant := func(amount int64) *greylagv1.ChangeCreditsRequest {
 		return &greylagv1.ChangeCreditsRequest{RequestId: "invoice 17", Change: grantRequest(&greylagv1.GrantCredits{Account: "maths", Amount: amount}).Change}
 	}
@@ -296,8 +297,8 @@ func TestCreditsOneRequestID(t *testing.T) {
 	if has := balance(w, eve, "maths", ""); has.Available != 5*credit || len(has.Buckets) != 1 {
 		t.Errorf("maths has %v", has)
 	}
-	// What was refused stays refused, also when there is enough.
-	poor := &greylagv1.SubmitJobsRequest{RequestId: "once", Jobs: []*greylagv1.JobSpec{paidJob("dear", 4)}}
+	// A refused change gets the same answer, also when there are enough credits.
+	poor := &greylagv1.SubmitJobsRequest{RequestId: "once", Jobs: []*greylagv1.JobSpec{paidJob("costly", 4)}}
 	for range 2 {
 		if _, err := w.as(eve).Jobs().SubmitJobs(t.Context(), poor); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "needs 8.000000, has 5.000000") {
 			t.Errorf("eight credits of five: %v", err)
@@ -313,7 +314,7 @@ func TestCreditsOneRequestID(t *testing.T) {
 
 // TestCreditsOfAJob follows a job's credits from the quote to the refund.
 func TestCreditsOfAJob(t *testing.T) {
-	w := newTill(t, false)
+	w := newCreditCluster(t, false)
 	n, c := newNode(w, "n1"), w.as(ann)
 	quote := func(spec *greylagv1.JobSpec) *greylagv1.QuoteJobsResponse {
 		q, err := c.Credits().QuoteJobs(t.Context(), &greylagv1.QuoteJobsRequest{Jobs: []*greylagv1.JobSpec{spec}})
@@ -326,9 +327,9 @@ func TestCreditsOfAJob(t *testing.T) {
 	if q := quote(job("no GPU")); !q.Free || q.Lien != 0 {
 		t.Errorf("quote without GPUs: %v", q)
 	}
-	dear := paidJob("dear", 2)
-	dear.TimeLimit = durationpb.New(26 * time.Hour)
-	if q := quote(dear); q.Lien != 104*credit || !strings.Contains(q.Refusal, "needs 104.000000, has 100.000000") || q.Hint == "" {
+	costly := paidJob("costly", 2)
+	costly.TimeLimit = durationpb.New(26 * time.Hour)
+	if q := quote(costly); q.Lien != 104*credit || !strings.Contains(q.Refusal, "needs 104.000000, has 100.000000") || q.Hint == "" {
 		t.Errorf("quote beyond what there is: %v", q)
 	}
 	answer, err := c.Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{RequestId: "work", Jobs: []*greylagv1.JobSpec{paidJob("work", 2)}})
@@ -359,7 +360,7 @@ func TestCreditsOfAJob(t *testing.T) {
 	}
 }
 
-// runs plays a node on which a job runs to its end, and returns what it comes to.
+// runs simulates a node on which a job runs to its end, and returns its charge.
 func (w *world) runs(n *node, id uint64) int64 {
 	w.t.Helper()
 	set := n.busy()
@@ -380,10 +381,10 @@ func (w *world) runs(n *node, id uint64) int64 {
 	return j.Charged
 }
 
-// TestStatementOfMany: a statement is streamed however long it is, begins and ends with
-// balances that its lines explain, and can begin and end anywhere.
+// TestStatementOfMany checks that a statement of any length is streamed, begins and ends with
+// balances that match its lines, and can begin and end at any time.
 func TestStatementOfMany(t *testing.T) {
-	w := newTill(t, false)
+	w := newCreditCluster(t, false)
 	const many = 300
 	var stamps []*timestamppb.Timestamp
 	for i := range int64(many) {
@@ -409,7 +410,7 @@ func TestStatementOfMany(t *testing.T) {
 		t.Errorf("of tomorrow: %d lines from %d to %d, %v", len(none), before, after, err)
 	}
 	if _, _, _, err := statement(w, eve, &greylagv1.StreamStatementRequest{Account: "nowhere"}); connect.CodeOf(err) != connect.CodeNotFound {
-		t.Errorf("of nobody: %v", err)
+		t.Errorf("of an unknown account: %v", err)
 	}
 	prices, err := w.as(eve).Credits().ListPrices(t.Context(), &greylagv1.ListPricesRequest{History: true})
 	if err != nil || len(prices.Prices) != 1 || prices.Prices[0].GpuType != "h100" {
@@ -417,10 +418,10 @@ func TestStatementOfMany(t *testing.T) {
 	}
 }
 
-// TestWhoSeesCredits: where jobs are private, users see what is theirs and what accounts
-// have, coordinators also their users'.
+// TestWhoSeesCredits: where jobs are private, users see their own credits and those of accounts;
+// coordinators also see their users'.
 func TestWhoSeesCredits(t *testing.T) {
-	w := newTill(t, true)
+	w := newCreditCluster(t, true)
 	for _, user := range []string{"ann", "eve"} {
 		account := map[string]string{"ann": "physics", "eve": "maths"}[user]
 		_, err := change(w, root, grantRequest(&greylagv1.GrantCredits{Account: account, User: user, Amount: credit}))
@@ -442,7 +443,7 @@ func TestWhoSeesCredits(t *testing.T) {
 		if got := err == nil; got != row.sees || !got && connect.CodeOf(err) != connect.CodePermissionDenied {
 			t.Errorf("%s sees the statement of %s: %v", row.who.User, row.user, err)
 		}
-		// That of an account tells of all its users.
+		// The statement of an account includes all its users.
 		_, _, _, err = statement(w, row.who, &greylagv1.StreamStatementRequest{Account: account})
 		if got, may := err == nil, row.sees && row.who.User != row.user; got != may {
 			t.Errorf("%s sees the statement of %s: %v", row.who.User, account, err)

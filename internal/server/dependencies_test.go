@@ -13,13 +13,14 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// archived is a record of a job of ann that only the archive knows.
+// archived returns a record of a job of ann that only the archive has.
 func archived(seq, id uint64, end cluster.JobState) archive.Record {
 	j := &cluster.Job{ID: cluster.JobID(id), State: end, Spec: &cluster.JobSpec{Owner: ann}, Started: 1, Ended: 2, Attempt: 1}
 	return archive.Record{Seq: seq, ID: j.ID, User: ann.User, State: end, Ended: 2, Data: command.EncodeJob(j)}
 }
 
-// TestDependencyOnArchivedJobs holds, or is refused, by how a job ended that the state has dropped.
+// TestDependencyOnArchivedJobs checks that a dependency on a job that the state has dropped holds,
+// or is refused, by the job's outcome.
 func TestDependencyOnArchivedJobs(t *testing.T) {
 	w := newWorld(t, options{})
 	must(t, w.all[0].store.Append(1, []archive.Record{archived(1, 900_001, cluster.Completed), archived(2, 900_002, cluster.Failed)}, nil))
@@ -40,7 +41,8 @@ func TestDependencyOnArchivedJobs(t *testing.T) {
 	}
 }
 
-// TestDependencyOnAnotherUsersJob tells nothing of it where jobs are private.
+// TestDependencyOnAnotherUsersJob checks that nothing of the job is revealed where jobs are
+// private.
 func TestDependencyOnAnotherUsersJob(t *testing.T) {
 	w := newWorld(t, options{policy: func(p *cluster.Policy) { p.Private = true }})
 	theirs := w.submit(w.as(bob), job("secret"))

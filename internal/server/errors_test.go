@@ -11,15 +11,15 @@ import (
 	"github.com/greylag/greylag/internal/raftlog"
 )
 
-// TestOutcomeUnknown: who is told that nobody knows whether it was done is told what a
-// person can do about it, and no word of what only programs have.
+// TestOutcomeUnknown checks that the answer with an unknown outcome advises a person, and names
+// nothing that only programs have.
 func TestOutcomeUnknown(t *testing.T) {
 	err := fmt.Errorf("%w: %w", raftlog.ErrOutcomeUnknown, context.DeadlineExceeded)
 	if code := codes(err); code != connect.CodeUnavailable {
 		t.Errorf("code %v", code)
 	}
 	if text := plain(err); text != "it is not known whether this was agreed: context deadline exceeded" {
-		t.Errorf("told %q", text)
+		t.Errorf("got %q", text)
 	}
 	if hint := hintOf(err); !strings.HasPrefix(hint, "look whether it was done") || !strings.Contains(hint, "gqueue") {
 		t.Errorf("hint %q", hint)

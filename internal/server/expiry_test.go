@@ -16,8 +16,8 @@ type shifted struct{ by atomic.Int64 }
 
 func (s *shifted) now() time.Time { return time.Now().Add(time.Duration(s.by.Load())) }
 
-// TestACertificateEndsOnOpenConnections: calls and streams of a connection that was opened while
-// the certificate was valid are refused after its end, and so is a renewal.
+// TestACertificateEndsOnOpenConnections checks that calls and streams of a connection that was
+// opened while the certificate was valid are refused after its end, and so is a renewal.
 func TestACertificateEndsOnOpenConnections(t *testing.T) {
 	var clock shifted
 	w := newWorld(t, options{clock: clock.now})
@@ -34,7 +34,8 @@ func TestACertificateEndsOnOpenConnections(t *testing.T) {
 	says(t, "renew", err, "ended on")
 }
 
-// TestAStreamEndsWithItsCertificate: the program opens the next one with a new certificate.
+// TestAStreamEndsWithItsCertificate checks that the program opens the next stream with a new
+// certificate.
 func TestAStreamEndsWithItsCertificate(t *testing.T) {
 	var clock shifted
 	w := newWorld(t, options{clock: clock.now})
@@ -48,8 +49,8 @@ func TestAStreamEndsWithItsCertificate(t *testing.T) {
 	}
 }
 
-// TestConnectionsTakeUpRenewedCertificates: a program that keeps calling on one connection does not
-// come to the end of the certificate that opened it.
+// TestConnectionsTakeUpRenewedCertificates checks that a program that keeps calling on one
+// connection changes to its renewed certificate before the old one ends.
 func TestConnectionsTakeUpRenewedCertificates(t *testing.T) {
 	var clock shifted
 	w := newWorld(t, options{clock: clock.now})

@@ -16,8 +16,9 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 )
 
-// TestPlainly: a plain call is answered as Connect answers it, which gets those with a deadline.
-func TestPlainly(t *testing.T) {
+// TestFastUnary checks that a plain call gets the same answer as a call through Connect, which
+// handles calls with a deadline.
+func TestFastUnary(t *testing.T) {
 	w := newWorld(t, options{})
 	c := w.browser()
 	ask := func(body []byte, headers ...string) (*http.Response, []byte) {
@@ -42,7 +43,7 @@ func TestPlainly(t *testing.T) {
 		must(t, err)
 		return data
 	}
-	ask(encoded("known", job("first"))) // a request that came before is answered as it was then
+	ask(encoded("known", job("first"))) // a repeated request gets the first answer
 	for _, x := range []struct {
 		what string
 		body []byte
@@ -67,12 +68,13 @@ func TestPlainly(t *testing.T) {
 		}
 	}
 	if response, text := ask(encoded("later", job("later")), "Connect-Protocol-Version", "7"); response.StatusCode != http.StatusBadRequest {
-		t.Errorf("a version that nobody knows: %s %q", response.Status, text)
+		t.Errorf("an unknown version: %s %q", response.Status, text)
 	}
 }
 
-// FuzzPlainly: whatever is submitted, plainly and in Connect's way, is answered alike.
-func FuzzPlainly(f *testing.F) {
+// FuzzFastUnary checks that every submission gets the same answer on the fast path and through
+// Connect.
+func FuzzFastUnary(f *testing.F) {
 	for _, jobs := range [][]*greylagv1.JobSpec{nil, {job("a")}, {job("b"), {}}, {{Name: "\n"}}} {
 		data, err := proto.Marshal(&greylagv1.SubmitJobsRequest{Jobs: jobs})
 		must(f, err)
@@ -82,11 +84,11 @@ func FuzzPlainly(f *testing.F) {
 		f.Add(append(data, 0xff), "1", "", "", "br")
 	}
 	w := newWorld(f, options{})
-	token, err := w.signer.Token(root, time.Now()) // as often as it likes
+	token, err := w.signer.Token(root, time.Now()) // any number of times
 	must(f, err)
 	requests := 0
 	f.Fuzz(func(t *testing.T, data []byte, version, accept, encoding, acceptEncoding string) {
-		requests++ // the second asks with the id of the first, and hears the same
+		requests++ // the second request has the ID of the first, and gets the same answer
 		if p := (&greylagv1.SubmitJobsRequest{}); proto.Unmarshal(data, p) == nil {
 			data = append(slices.Clone(data), 10)
 			id := "request " + strconv.Itoa(requests)
@@ -105,7 +107,7 @@ func FuzzPlainly(f *testing.F) {
 			}
 			answer := httptest.NewRecorder()
 			w.all[0].server.ServeHTTP(answer, r)
-			answer.Header().Del("Accept-Encoding") // of Connect: that it takes none
+			answer.Header().Del("Accept-Encoding") // of Connect: that it accepts none
 			return answer
 		}
 		plain, other := ask("application/proto"), ask("Application/Proto")

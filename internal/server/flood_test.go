@@ -20,10 +20,10 @@ const (
 	errorCancel                                                = 8
 )
 
-// flooder is an HTTP/2 connection without a certificate whose frames are written by hand.
+// flooder is an HTTP/2 connection without a certificate whose frames are written by the test.
 type flooder struct{ *tls.Conn }
 
-// flood opens a connection and reads, until it ends, what the server answers.
+// flood opens a connection and reads the server's answers until it ends.
 func (w *world) flood() flooder {
 	w.t.Helper()
 	config := pki.ClientTLS(w.ca.Trust(), nil)
@@ -46,7 +46,7 @@ func (f flooder) frame(kind, flags byte, stream uint32, content []byte) error {
 	return err
 }
 
-// request is the header block of a call of Join, without Huffman coding. Source: RFC 7541.
+// request returns the header block of a call of Join, without Huffman coding. Source: RFC 7541.
 func request() []byte {
 	block := []byte{0x83, 0x87} // POST, https
 	for _, field := range []struct {
@@ -59,7 +59,7 @@ func request() []byte {
 	return block
 }
 
-// unharmed fails the test if a flood has cost much memory, or made others wait.
+// unharmed fails the test if a flood used much memory, or delayed other callers.
 func (w *world) unharmed(what string, flood func()) {
 	w.t.Helper()
 	other := w.as(root)
@@ -85,7 +85,7 @@ func (w *world) unharmed(what string, flood func()) {
 	}
 }
 
-// TestHeadersWithoutAnEndAreCut: a header block in ever more CONTINUATION frames.
+// TestHeadersWithoutAnEndAreCut sends a header block in an endless sequence of CONTINUATION frames.
 func TestHeadersWithoutAnEndAreCut(t *testing.T) {
 	const most = 256 << 20
 	w := newWorld(serial{t}, options{})
@@ -103,7 +103,8 @@ func TestHeadersWithoutAnEndAreCut(t *testing.T) {
 	}
 }
 
-// TestRequestsThatAreResetAtOnce: 20,000 requests on one connection, each cancelled in the next frame.
+// TestRequestsThatAreResetAtOnce sends 20,000 requests on one connection, each cancelled in the
+// next frame.
 func TestRequestsThatAreResetAtOnce(t *testing.T) {
 	const resets = 20_000
 	w := newWorld(serial{t}, options{})

@@ -14,8 +14,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestForecast: a job is told when and where it would start, and then starts or is
-// planned there; nothing is submitted for it, and what would be refused is.
+// TestForecast checks that a forecast says when and where a job would start, that a submitted job
+// then starts or is planned there, that nothing is submitted, and that invalid jobs are refused.
 func TestForecast(t *testing.T) {
 	w := newWorld(t, options{})
 	_, second := queueOfTwo(w)
@@ -41,7 +41,7 @@ func TestForecast(t *testing.T) {
 	spec.Request = &greylagv1.Request{CpusPerTask: 1, MemPerNode: 64 << 20}
 	f, err = c.ForecastJob(t.Context(), &greylagv1.ForecastJobRequest{Job: spec})
 	if must(t, err); !f.GetNow() || f.GetReason() != greylagv1.Reason_REASON_UNSPECIFIED || f.GetStart() == nil {
-		t.Errorf("of a job that fits beside: %v", f)
+		t.Errorf("of a job that fits with it: %v", f)
 	}
 	begin := time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC)
 	spec.Begin = timestamppb.New(begin)

@@ -18,9 +18,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// procedures are what the bytes of a fuzzer are sent to, with whether they answer
-// by a stream. Those that change the membership or hand leadership over are left out:
-// they do what they say.
+// procedures are the procedures that get the bytes of a fuzzer, with whether they stream. Those
+// that change the membership or transfer leadership are left out, since they take effect.
 var procedures = []struct {
 	rpc    string
 	stream bool
@@ -34,8 +33,8 @@ var procedures = []struct {
 	{"PeerService/ListFinishedJobs", false}, {"PeerService/GetBlobs", false},
 }
 
-// FuzzHandlers sends any bytes to any procedure, as those who may call it, in each of
-// the forms. No answer may be an internal error, and the controller has to live on.
+// FuzzHandlers sends any bytes to any procedure, as callers who may call it, in each encoding. No
+// answer may be an internal error, and the controller must keep running.
 func FuzzHandlers(f *testing.F) {
 	seed := func(i uint8, p proto.Message) {
 		data, err := proto.Marshal(p)
@@ -79,7 +78,7 @@ func (w *world) fuzz(t *testing.T, as *http.Request, name, rpc, kind string, dat
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	time.AfterFunc(50*time.Millisecond, cancel) // streams do not end by themselves
+	time.AfterFunc(50*time.Millisecond, cancel) // streams do not end without a cancel
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/greylag.v1."+rpc, bytes.NewReader(data))
 	r.ProtoMajor, r.Proto = 2, "HTTP/2.0"
 	r.Header.Set("Content-Type", kind)

@@ -28,7 +28,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// The people of the tests, known by their roles.
+// The users of the tests, known by their roles.
 var (
 	root = cluster.Identity{User: "root"}
 	olga = cluster.Identity{User: "olga", UID: 1000, GID: 1000} // operator
@@ -55,7 +55,7 @@ type controllerHost struct {
 	server *server.Server
 	loops  *controller.Controller
 	peers  *client.Peers
-	wake   func() // starts the loops, where options leave them asleep
+	wake   func() // starts the loops, if options leave them stopped
 	stop   func()
 }
 
@@ -103,7 +103,7 @@ func newWorld(t testing.TB, o options) *world {
 	return w
 }
 
-// quiet is where the logs of a test go.
+// quiet is the log output of a test.
 func quiet() *slog.Logger {
 	if os.Getenv("GREYLAG_TEST_LOG") != "" {
 		return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -123,7 +123,7 @@ func (w *world) start(i int, o options) *controllerHost {
 	must(w.t, err)
 	replica := controller.NewReplica(c.store, quiet())
 	profile := raftlog.FastLAN()
-	if o.controllers > 1 { // nobody is to be deposed who only waits for a processor
+	if o.controllers > 1 { // no leader may step down only because it waits for a processor
 		profile = raftlog.Profile{Heartbeat: 3 * time.Second, Election: 3 * time.Second, Lease: 3 * time.Second}
 	}
 	c.log, err = raftlog.Open(raftlog.Config{
@@ -178,7 +178,7 @@ func (w *world) identity(role pki.Role, name string) *pki.Identity {
 	return w.identityIssued(role, name, time.Now())
 }
 
-// identityIssued is an identity whose certificate has that issue time, which counts in whole seconds.
+// identityIssued returns an identity whose certificate has that issue time, in whole seconds.
 func (w *world) identityIssued(role pki.Role, name string, at time.Time) *pki.Identity {
 	w.t.Helper()
 	dir := w.pkiDir(role, name)
@@ -201,7 +201,7 @@ func hosts(role pki.Role) []string {
 	return nil
 }
 
-// tokens is a gauthd for one user. Its token lasts as long as any test.
+// tokens is a gauthd for one user. Its token lasts longer than any test.
 type tokens struct{ token string }
 
 func (s tokens) Token(context.Context) (string, error) { return s.token, nil }
@@ -213,12 +213,12 @@ func (w *world) tokens(user cluster.Identity) tokens {
 	return tokens{token}
 }
 
-// as is a client of a user that knows the given controllers, or all.
+// as returns a client of a user with the given controllers, or all.
 func (w *world) as(user cluster.Identity, at ...*controllerHost) *client.Client {
 	return w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), nil), Tokens: w.tokens(user)}, at)
 }
 
-// program is a client with a certificate.
+// program returns a client with a certificate.
 func (w *world) program(role pki.Role, name string, at ...*controllerHost) *client.Client {
 	return w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), w.identity(role, name))}, at)
 }
@@ -235,7 +235,7 @@ func (w *world) client(cfg client.Config, at []*controllerHost) *client.Client {
 	return c
 }
 
-// leader is the controller that leads, nil for none.
+// leader returns the controller that leads, nil for none.
 func (w *world) leader() *controllerHost {
 	for _, c := range w.all {
 		if c.log.IsLeader() {
@@ -245,7 +245,7 @@ func (w *world) leader() *controllerHost {
 	return nil
 }
 
-// follower is one that does not.
+// follower returns one that does not.
 func (w *world) follower() *controllerHost {
 	for _, c := range w.all {
 		if !c.log.IsLeader() {
@@ -255,12 +255,12 @@ func (w *world) follower() *controllerHost {
 	return nil
 }
 
-// until waits for something that has to come true.
+// until waits until a condition holds.
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			w.t.Fatal("waited in vain for " + what)
+			w.t.Fatal("timed out waiting for " + what)
 		}
 	}
 }
@@ -280,7 +280,7 @@ func job(name string) *greylagv1.JobSpec {
 	return &greylagv1.JobSpec{Name: name, Script: []byte(script), WorkDir: "/", Environment: []string{"HOME=/root"}}
 }
 
-// submit submits one job and returns its id.
+// submit submits one job and returns its ID.
 func (w *world) submit(c *client.Client, spec *greylagv1.JobSpec) uint64 {
 	w.t.Helper()
 	answer, err := c.Jobs().SubmitJobs(w.t.Context(), &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})

@@ -28,7 +28,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// browser is plain HTTP/1.1 over TLS, as curl speaks it.
+// browser is plain HTTP/1.1 over TLS, as curl uses it.
 func (w *world) browser() *http.Client {
 	config := pki.ClientTLS(w.ca.Trust(), nil)
 	config.NextProtos = []string{"http/1.1"}
@@ -75,7 +75,7 @@ func TestPlainJSON(t *testing.T) {
 
 // TestStrictJSON checks that a request with an unknown field is refused.
 func TestStrictJSON(t *testing.T) {
-	w := newTill(t, false)
+	w := newCreditCluster(t, false)
 	for _, kind := range []string{"application/json", "application/json; charset=utf-8"} {
 		response, text := w.post(w.browser(), root, "CreditService/ChangeCredits", kind, strings.NewReader(`{"grant":{"account":"maths","amount":"5","expire":"2030-01-01T00:00:00Z"}}`))
 		if response.StatusCode != http.StatusBadRequest || !strings.Contains(text, `unknown field \"expire\"`) {
@@ -181,7 +181,7 @@ func TestTooManyRequests(t *testing.T) {
 			t.Error(text)
 		}
 	}
-	for range 10 { // neither others, nor an operator, nor a node
+	for range 10 { // neither other users, nor an operator, nor a node
 		for _, who := range []cluster.Identity{root, olga} {
 			if response, text := w.post(c, who, "ClusterService/GetStatus", "application/json", strings.NewReader("{}")); response.StatusCode != 200 {
 				t.Errorf("%s: %s %s", who.User, response.Status, text)
@@ -205,7 +205,7 @@ func TestTooManyRequests(t *testing.T) {
 	}
 }
 
-// TestAPanicIsAnAnswer takes away what a handler needs.
+// TestAPanicIsAnAnswer removes what a handler needs.
 func TestAPanicIsAnAnswer(t *testing.T) {
 	w := newWorld(t, options{})
 	id := w.identity(pki.RoleController, "c9")
@@ -221,7 +221,7 @@ func TestAPanicIsAnAnswer(t *testing.T) {
 	}
 }
 
-// TestTheCurlExample runs the example of docs/api.md as it stands there.
+// TestTheCurlExample runs the example of docs/api.md unchanged.
 func TestTheCurlExample(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("needs curl")

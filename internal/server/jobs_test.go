@@ -42,7 +42,7 @@ func TestSubmitAndGet(t *testing.T) {
 	}
 }
 
-// TestTooLittleMemory: what no task can be started with is refused at once.
+// TestTooLittleMemory checks that a job with too little memory to start a task is refused at once.
 func TestTooLittleMemory(t *testing.T) {
 	c := newWorld(t, options{}).as(ann)
 	for what, x := range map[string]struct {
@@ -64,7 +64,7 @@ func TestTooLittleMemory(t *testing.T) {
 	}
 }
 
-func TestSubmitTwiceWithOneRequestID(t *testing.T) {
+func TestSubmitRepeatedRequestID(t *testing.T) {
 	w := newWorld(t, options{})
 	c := w.as(ann)
 	request := &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{job("a"), job("b")}}
@@ -75,7 +75,7 @@ func TestSubmitTwiceWithOneRequestID(t *testing.T) {
 	if !proto.Equal(first, again) {
 		t.Errorf("first %v, then %v", first, again)
 	}
-	// Another user's request with that id is another request.
+	// Another user's request with that ID is another request.
 	other, err := w.as(bob).Jobs().SubmitJobs(t.Context(), request)
 	must(t, err)
 	if other.GetJobs()[0].GetId() == first.GetJobs()[0].GetId() {
@@ -194,7 +194,7 @@ func TestListFiltersAndPages(t *testing.T) {
 		want int
 	}{
 		{nil, 29}, {&greylagv1.Filter{Mine: true}, 25}, {&greylagv1.Filter{Users: []string{"bob"}}, 4},
-		{&greylagv1.Filter{Names: []string{"n1", "n2"}}, 10}, {&greylagv1.Filter{Names: []string{"theirs"}}, 0}, // names of others are not shown
+		{&greylagv1.Filter{Names: []string{"n1", "n2"}}, 10}, {&greylagv1.Filter{Names: []string{"theirs"}}, 0}, // names of other users' jobs are not shown
 		{&greylagv1.Filter{States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_RUNNING, greylagv1.JobState_JOB_STATE_RUNNING}}, 0}, {&greylagv1.Filter{States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_PENDING}}, 29},
 		{&greylagv1.Filter{Jobs: []string{"1", "3", fmt.Sprint(array)}}, 6}, {&greylagv1.Filter{Jobs: []string{fmt.Sprintf("%d_3", array)}}, 1},
 		{&greylagv1.Filter{Jobs: []string{"12345", fmt.Sprintf("%d_4", array)}}, 0}, {&greylagv1.Filter{Partitions: []string{"main"}, Qos: []string{"standard"}}, 29},
@@ -238,7 +238,7 @@ func TestCancelAndHistory(t *testing.T) {
 	if _, err := a.Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{}); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("cancelling nothing in particular: %v", err)
 	}
-	// A state alone means one's own for a user, everybody's for an operator.
+	// A state alone means the user's own jobs for a user, and all jobs for an operator.
 	w.submit(a, job("again"))
 	answer, err = a.Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{Filter: &greylagv1.Filter{States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_PENDING}}})
 	if must(t, err); len(answer.GetOutcomes()) != 1 || answer.GetOutcomes()[0].GetError() != "" {
@@ -277,14 +277,14 @@ func TestWatch(t *testing.T) {
 			t.Errorf("%s was seen as%s", ref, got)
 		}
 	}
-	// One that has ended is told as it ended, and that is all.
+	// One that has ended is sent once, with its outcome.
 	n := 0
 	must(t, c.Watch(ctx, &greylagv1.WatchJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}}, UntilEnded: true}, func(m *greylagv1.WatchJobsResponse) error {
 		n += len(m.GetJobs())
 		return nil
 	}))
 	if n != 3 {
-		t.Errorf("%d jobs told after the end", n)
+		t.Errorf("%d jobs sent after the end", n)
 	}
 	err = c.Watch(ctx, &greylagv1.WatchJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{"777"}}}, func(*greylagv1.WatchJobsResponse) error { return io.EOF })
 	if connect.CodeOf(err) != connect.CodeNotFound {

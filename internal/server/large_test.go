@@ -12,7 +12,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// array submits an array of held jobs and returns its id.
+// array submits an array of held jobs and returns its ID.
 func (w *world) array(user cluster.Identity, size int) string {
 	w.t.Helper()
 	spec := job("array")
@@ -20,7 +20,7 @@ func (w *world) array(user cluster.Identity, size int) string {
 	return fmt.Sprint(w.submit(w.as(user), spec))
 }
 
-// cancel cancels jobs and returns how many outcomes there are without an error.
+// cancel cancels jobs and returns the number of outcomes without an error.
 func (w *world) cancel(user cluster.Identity, jobs ...string) (done int) {
 	w.t.Helper()
 	answer, err := w.as(user).Jobs().CancelJobs(w.t.Context(), &greylagv1.CancelJobsRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: jobs}})
@@ -33,8 +33,9 @@ func (w *world) cancel(user cluster.Identity, jobs ...string) (done int) {
 	return done
 }
 
-// TestAnArrayThatIsNamedOftenIsReadOnce: a request that names an array thousands of times keeps no
-// controller busy. A leader that agrees nothing for five seconds ends, and with it this test.
+// TestAnArrayThatIsNamedOftenIsReadOnce checks that a request that names an array thousands of
+// times does not block a controller. A leader that commits nothing for five seconds stops, and the
+// test with it.
 func TestAnArrayThatIsNamedOftenIsReadOnce(t *testing.T) {
 	w := newWorld(t, options{})
 	id := w.array(bob, 100_000)
@@ -54,7 +55,8 @@ func TestAnArrayThatIsNamedOftenIsReadOnce(t *testing.T) {
 	must(t, err)
 }
 
-// TestManyJobsWaitForOneArray: what they wait for is looked up once.
+// TestManyJobsWaitForOneArray checks that the array is looked up once for all jobs that depend on
+// it.
 func TestManyJobsWaitForOneArray(t *testing.T) {
 	w := newWorld(t, options{})
 	id := w.array(ann, 100_000)
@@ -90,7 +92,8 @@ func TestManyJobsWaitForOneArray(t *testing.T) {
 	}
 }
 
-// TestLargeCancellationsAreSplit: no command changes so many jobs that nothing else is agreed for seconds.
+// TestLargeCancellationsAreSplit checks that no command changes so large a number of jobs that
+// nothing else is committed for seconds.
 func TestLargeCancellationsAreSplit(t *testing.T) {
 	w := newWorld(t, options{policy: func(p *cluster.Policy) { p.MaxArray = 140_000 }})
 	commands := func() (n int) {
@@ -121,7 +124,8 @@ func TestLargeCancellationsAreSplit(t *testing.T) {
 	}
 }
 
-// TestManyDelaysAfterOneArray: an array that has ended is looked up once for all dependencies on it.
+// TestManyDelaysAfterOneArray checks that an array that has ended is looked up once for all
+// dependencies on it.
 func TestManyDelaysAfterOneArray(t *testing.T) {
 	w := newWorld(t, options{})
 	id := w.array(ann, 100_000)

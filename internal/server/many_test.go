@@ -22,7 +22,7 @@ func TestAnyControllerAnswers(t *testing.T) {
 	c := w.as(ann, follower)
 	var ids []string
 	for i := range 5 {
-		// A read on another controller sees what was just written through the first.
+		// A read on another controller returns what was just written through the first.
 		ids = append(ids, fmt.Sprint(w.submit(c, job(fmt.Sprint("j", i)))))
 		for _, at := range w.all {
 			list, err := w.as(bob, at).Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{})
@@ -120,7 +120,7 @@ func TestNoLeader(t *testing.T) {
 	}
 }
 
-// line is a way to a controller that can lose answers.
+// line is a connection to a controller that can lose answers.
 type line struct {
 	net.Listener
 	to   string
@@ -141,13 +141,13 @@ func newLine(t *testing.T, to string) *line {
 			if err != nil {
 				return
 			}
-			go l.carry(near)
+			go l.forward(near)
 		}
 	}()
 	return l
 }
 
-func (l *line) carry(near net.Conn) {
+func (l *line) forward(near net.Conn) {
 	far, err := net.Dial("tcp", l.to)
 	if err != nil {
 		near.Close()
@@ -164,7 +164,7 @@ func (l *line) carry(near net.Conn) {
 		mute := l.mute
 		l.mu.Unlock()
 		if err != nil || mute {
-			return // what comes back is lost
+			return // the answer is lost
 		}
 		if _, err := near.Write(data[:n]); err != nil {
 			return
@@ -191,7 +191,7 @@ func TestALostAnswerIsNotASecondJob(t *testing.T) {
 	w := newWorld(t, options{})
 	l := newLine(t, w.all[0].addr)
 	c := w.as(ann, &controllerHost{addr: l.Addr().String()})
-	first := w.submit(c, job("first")) // the connection stands
+	first := w.submit(c, job("first")) // the connection remains open
 	l.silence(true)
 	ids := make(chan uint64)
 	go func() { ids <- w.submit(c, job("once")) }()

@@ -17,7 +17,7 @@ import (
 
 func (c *controllerHost) id() string { return c.log.Status().ID }
 
-// add asks for a membership once.
+// add requests a membership once.
 func (w *world) add(by *client.Client, c *controllerHost) error {
 	_, err := by.Cluster().AddMember(w.t.Context(), &greylagv1.AddMemberRequest{Id: c.id(), Address: c.addr})
 	return err
@@ -29,7 +29,7 @@ func (w *world) remove(id string, at ...*controllerHost) error {
 	return err
 }
 
-// names is the host names of the members, as the leader shows them.
+// names returns the host names of the members, as the leader lists them.
 func (w *world) names() string {
 	status, err := w.as(root, w.leader()).Cluster().GetStatus(w.t.Context(), &greylagv1.GetStatusRequest{})
 	must(w.t, err)
@@ -51,7 +51,7 @@ func TestRemovedControllerIsRefused(t *testing.T) {
 	id := w.identity(pki.RoleController, name)
 	must(t, w.remove(gone.id(), rest...))
 	w.until("its end", func() bool { return errors.Is(gone.log.Err(), raftlog.ErrRemoved) })
-	must(t, w.remove(gone.id(), rest...)) // a repetition is done already
+	must(t, w.remove(gone.id(), rest...)) // a repetition is already done
 	for _, at := range rest {
 		says(t, "renew", pki.RenewNow(t.Context(), t.TempDir(), id, pki.RenewFrom([]string{at.addr}, w.ca.Trust(), id)), "certificate was revoked", at.addr)
 	}
@@ -82,7 +82,8 @@ func TestRemovedControllerIsRefused(t *testing.T) {
 	}
 }
 
-// A controller whose certificate is revoked learns from any answer whether it was removed too.
+// TestRevokedControllerLearnsWhetherItWasRemoved checks that a controller whose certificate is
+// revoked learns from any answer whether it was removed too.
 func TestRevokedControllerLearnsWhetherItWasRemoved(t *testing.T) {
 	w := newWorld(t, options{controllers: 3})
 	gone := w.follower()
@@ -138,7 +139,8 @@ func TestControllerAddsOnlyItself(t *testing.T) {
 	}
 }
 
-// A controller that has joined and is not a member answers nothing but its status.
+// TestControllerThatIsNoMemberServesNobody checks that a controller that has joined and is not a
+// member answers only for its status.
 func TestControllerThatIsNoMemberServesNobody(t *testing.T) {
 	w := newWorld(t, options{})
 	new := w.start(1, options{})
@@ -157,7 +159,8 @@ func TestControllerThatIsNoMemberServesNobody(t *testing.T) {
 	}
 }
 
-// A leader may be lost after the state refused an id and before the log went on without it.
+// TestRemovalIsFinishedByTheNextCall: the leader fails after the state refused an ID and before the
+// log continued without it.
 func TestRemovalIsFinishedByTheNextCall(t *testing.T) {
 	w := newWorld(t, options{controllers: 2})
 	leader, gone := w.leader(), w.follower()
@@ -176,7 +179,7 @@ func TestRemovalIsFinishedByTheNextCall(t *testing.T) {
 	w.submit(w.as(ann, leader), job("one goes on"))
 }
 
-// TestTheOnlyControllerKeepsItsPlace: what is refused says what to do instead.
+// TestTheOnlyControllerKeepsItsPlace checks that the refusal says what to do instead.
 func TestTheOnlyControllerKeepsItsPlace(t *testing.T) {
 	w := newWorld(t, options{})
 	asked := w.as(root).Cluster()

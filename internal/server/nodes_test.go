@@ -18,7 +18,7 @@ import (
 	"github.com/greylag/greylag/internal/wire"
 )
 
-// node plays a gnoded: it says what it is told to.
+// node simulates a gnoded that sends what the test chooses.
 type node struct {
 	w       *world
 	session *client.NodeSession
@@ -51,7 +51,7 @@ func (n *node) listen() {
 	}()
 }
 
-// next is the next message that is more than a sign of life.
+// next returns the next message that is more than a heartbeat.
 func (n *node) next() *greylagv1.WatchTasksResponse {
 	n.w.t.Helper()
 	late := time.After(2 * time.Minute)
@@ -69,7 +69,7 @@ func (n *node) next() *greylagv1.WatchTasksResponse {
 	}
 }
 
-// busy is the next set that is not empty.
+// busy returns the next set that is not empty.
 func (n *node) busy() *greylagv1.WatchTasksResponse {
 	n.w.t.Helper()
 	for {
@@ -108,12 +108,12 @@ func TestANodeRunsAJob(t *testing.T) {
 	}
 	other := sha256.Sum256([]byte("another"))
 	if _, err := n.session.Fetch(t.Context(), &greylagv1.GetContentRequest{Digest: other[:]}); connect.CodeOf(err) != connect.CodeNotFound {
-		t.Errorf("fetched what is none of the node's business: %v", err)
+		t.Errorf("fetched another node's content: %v", err)
 	}
 	tell := &greylagv1.ReportedTask{Job: id, Attempt: 1, Phase: greylagv1.TaskPhase_TASK_PHASE_STARTED}
 	n.report(set.GetVersion(), tell)
 	w.until("RUNNING", func() bool { return stateOf(t, c, id) == "RUNNING" })
-	for range 3 { // repetitions change nothing and cost no entry of the log
+	for range 3 { // repetitions change nothing and add no log entry
 		n.report(set.GetVersion(), tell)
 	}
 	tell.Phase, tell.Cause, tell.ExitCode = greylagv1.TaskPhase_TASK_PHASE_ENDED, greylagv1.TaskCause_TASK_CAUSE_EXITED, 3
@@ -157,7 +157,7 @@ func TestLogs(t *testing.T) {
 	w := newWorld(t, options{controllers: 2})
 	n := newNode(w, "n1")
 	n.next()
-	c := w.as(ann, w.follower()) // which passes on what the leader hears
+	c := w.as(ann, w.follower()) // which forwards what the leader receives
 	spec := job("talks")
 	spec.Output = "/tmp/talk"
 	id := w.submit(c, spec)
@@ -185,7 +185,7 @@ func TestLogs(t *testing.T) {
 	if next := stream.Msg().GetNext(); next != 411 {
 		t.Errorf("the next byte is %d", next)
 	}
-	// Another node cannot put words into this one's mouth.
+	// Another node cannot report for this one.
 	answer, err := newNode(w, "n2").session.PushLog(t.Context(), &greylagv1.PushLogRequest{Id: request.GetId(), Data: []byte("lies")})
 	if must(t, err); !answer.GetStop() {
 		t.Error("another node pushes into the reader")
@@ -198,7 +198,7 @@ func TestLogs(t *testing.T) {
 		t.Error("pushing to a reader who left goes on")
 	}
 	stream.Close()
-	again, stop := context.WithCancel(t.Context()) // goes on where that one broke off
+	again, stop := context.WithCancel(t.Context()) // continues after the last one received
 	stream, err = c.Jobs().StreamLogs(again, &greylagv1.StreamLogsRequest{Job: fmt.Sprint(id), Follow: true, TailLines: 100, From: 411})
 	must(t, err)
 	if request := n.next().GetLogs()[0]; request.GetOffset() != 411 || request.GetTailLines() != 0 {
@@ -247,13 +247,13 @@ func TestLogsThatCannotBeRead(t *testing.T) {
 		_, _ = n.session.PushLog(context.WithoutCancel(t.Context()), &greylagv1.PushLogRequest{Id: request.GetId(), Error: "no such file", Eof: true})
 	}()
 	err := logs(c, &greylagv1.StreamLogsRequest{Job: fmt.Sprint(id)})
-	var told *connect.Error
-	if !errors.As(err, &told) || told.Message() != "job 1 has no output yet: its nodes have not begun it (node n1: no such file)" {
+	var refused *connect.Error
+	if !errors.As(err, &refused) || refused.Message() != "job 1 has no output yet: its nodes have not begun it (node n1: no such file)" {
 		t.Errorf("the node's error came as %v", err)
 	}
 }
 
-// TestTwoHostsOfOneName: a copy of a node's disk must not end the jobs of the node.
+// TestTwoHostsOfOneName checks that a copy of a node's disk does not end the jobs of the node.
 func TestTwoHostsOfOneName(t *testing.T) {
 	w := newWorld(t, options{})
 	register := func(session *client.NodeSession, boot string) (uint64, error) {
@@ -274,5 +274,5 @@ func TestTwoHostsOfOneName(t *testing.T) {
 		t.Errorf("the host itself: epoch %d, then %d, %v", epoch, again, err)
 	}
 	cancel()
-	w.until("the host started anew", func() bool { _, err := register(copied, "other"); return err == nil })
+	w.until("the host restarted", func() bool { _, err := register(copied, "other"); return err == nil })
 }

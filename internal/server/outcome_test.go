@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/raftlog"
 )
 
-// TestUnknownOutcomeIsOneLine: the answer names no ephemeral address.
+// TestUnknownOutcomeIsOneLine checks that the answer names no ephemeral address.
 func TestUnknownOutcomeIsOneLine(t *testing.T) {
 	from := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 40123}
 	err := unknownOutcome(&net.OpError{Op: "read", Net: "tcp", Source: from, Addr: from, Err: syscall.ECONNRESET})

@@ -7,8 +7,8 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 )
 
-// TestPlanOfWhatWaits: expected starts stand beside the planned ones where they are
-// asked for, and are told to whoever asks next as well.
+// TestPlanOfWhatWaits checks that expected starts are listed with the planned ones on request, and
+// that the next caller gets the same ones.
 func TestPlanOfWhatWaits(t *testing.T) {
 	w := newWorld(t, options{})
 	_, waiting := queueOfTwo(w)
@@ -20,7 +20,7 @@ func TestPlanOfWhatWaits(t *testing.T) {
 			t.Fatalf("plan: %v", plan)
 		}
 		j := plan.GetJobs()[0]
-		if off := j.GetExpected().AsTime().Sub(j.GetStart().AsTime()).Abs(); j.GetExpected() == nil || off > time.Minute { // nothing is known of such jobs
+		if off := j.GetExpected().AsTime().Sub(j.GetStart().AsTime()).Abs(); j.GetExpected() == nil || off > time.Minute { // no run times are known of such jobs
 			t.Errorf("planned at %v, expected at %v", j.GetStart().AsTime(), j.GetExpected())
 		}
 		if !j.GetPromised() || len(j.GetHosts()) != 1 || j.GetHosts()[0].GetNode() != "n1" {
@@ -31,7 +31,7 @@ func TestPlanOfWhatWaits(t *testing.T) {
 	must(t, err)
 	for _, j := range plan.GetJobs() {
 		if j.GetExpected() != nil {
-			t.Errorf("nobody asked: %v", j)
+			t.Errorf("not requested: %v", j)
 		}
 	}
 }

@@ -23,7 +23,7 @@ import (
 
 var reportDay = time.Date(2026, 3, 28, 0, 0, 0, 0, time.UTC) // never written
 
-// endedJob is a finished job that follows from its number alone.
+// endedJob returns a finished job that follows from its number alone.
 func endedJob(seq uint64) archive.Record {
 	r := rand.New(rand.NewPCG(seq, 11))
 	ended := cluster.InstantOf(reportDay.Add(time.Duration(seq) * 97 * time.Second))
@@ -73,7 +73,7 @@ func feed(t *testing.T, w *world, batch func() int) {
 	}
 }
 
-// periods is a request for a period, or for each of several.
+// periods returns a request for a period, or for each of several.
 func periods(bounds ...time.Time) *greylagv1.Periods {
 	p := &greylagv1.Periods{Grace: durationpb.New(time.Hour)}
 	for _, b := range bounds {
@@ -82,7 +82,7 @@ func periods(bounds ...time.Time) *greylagv1.Periods {
 	return p
 }
 
-// usageOf is all reports of the rows that a caller gets, as CSV.
+// usageOf returns all reports of the rows that a caller gets, as CSV.
 func usageOf(t *testing.T, w *world, who cluster.Identity, p *greylagv1.Periods) (string, *greylagv1.ReportHead) {
 	t.Helper()
 	stream, err := w.as(who).Reports().StreamUsage(context.Background(), &greylagv1.StreamUsageRequest{Periods: p})
@@ -110,8 +110,8 @@ func usageOf(t *testing.T, w *world, who cluster.Identity, p *greylagv1.Periods)
 	return b.String(), head
 }
 
-// TestReportsOfTwoControllersAreEqual: two archives that got the same history in other
-// batches give the same bytes, in any time zone, on days of 23 hours too.
+// TestReportsOfTwoControllersAreEqual checks that two archives with the same history in different
+// batches give the same bytes, in any time zone, and also on days of 23 hours.
 func TestReportsOfTwoControllersAreEqual(t *testing.T) {
 	type quietly struct{ testing.TB } // newWorld makes a test parallel, which can be done once
 	one, two := newWorld(t, options{}), newWorld(quietly{t}, options{})
@@ -137,7 +137,7 @@ func TestReportsOfTwoControllersAreEqual(t *testing.T) {
 	}
 }
 
-// TestReportUsageAddsUp: the sums of a whole history are those of its jobs.
+// TestReportUsageAddsUp checks that the sums of a whole history are those of its jobs.
 func TestReportUsageAddsUp(t *testing.T) {
 	w := newWorld(t, options{})
 	feed(t, w, func() int { return 300 })
@@ -172,7 +172,7 @@ func TestReportUsageAddsUp(t *testing.T) {
 	}
 }
 
-// TestReportRights: where jobs are private a user gets the rows about themselves.
+// TestReportRights checks that users get only their own rows where jobs are private.
 func TestReportRights(t *testing.T) {
 	w := newWorld(t, options{policy: func(p *cluster.Policy) { p.Private = true }})
 	feed(t, w, func() int { return 500 })
@@ -201,7 +201,7 @@ func TestReportRights(t *testing.T) {
 	}
 }
 
-// TestReportCredits: what moved is told by payer, kind and GPU type.
+// TestReportCredits checks that credits are reported by payer, kind and GPU type.
 func TestReportCredits(t *testing.T) {
 	w := newWorld(t, options{})
 	feed(t, w, func() int { return 500 })
@@ -221,7 +221,7 @@ func TestReportCredits(t *testing.T) {
 	}
 }
 
-// TestReportEnded: the jobs of a period come in the order in which they ended.
+// TestReportEnded checks that the jobs of a period are listed in the order in which they ended.
 func TestReportEnded(t *testing.T) {
 	w := newWorld(t, options{})
 	feed(t, w, func() int { return 500 })

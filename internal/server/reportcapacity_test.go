@@ -7,8 +7,8 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 )
 
-// TestReportCapacity: what jobs had counts whether or not it is known what there was,
-// nodes count from when they came, and everybody may know.
+// TestReportCapacity checks that allocated time counts whether or not the capacity is known, that
+// nodes count from their registration, and that any user may ask.
 func TestReportCapacity(t *testing.T) {
 	w := newWorld(t, options{})
 	feed(t, w, func() int { return 400 })

@@ -15,7 +15,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// spendAtRandom lets a ledger do anything for ten days.
+// spendAtRandom makes random changes to a ledger for ten days.
 func spendAtRandom(r *rand.Rand) *accounting.Ledger {
 	l, at := accounting.New(), cluster.InstantOf(reportDay)
 	owners := []accounting.PayerPath{{"law"}, {"physics"}, {"physics/ann", "physics"}, {"physics/bob", "physics"}}
@@ -26,26 +26,26 @@ func spendAtRandom(r *rand.Rand) *accounting.Ledger {
 		s, amount := accounting.Stamp{At: at, Key: fmt.Sprint("k", i)}, accounting.Credits(r.Int64N(50_000_000))
 		l.Advance(at)
 		owner := owners[r.IntN(len(owners))]
-		switch dice := r.IntN(12); { // most refusals are as good as any other outcome
-		case dice < 2 || liens == nil:
+		switch pick := r.IntN(12); { // most refusals are as good as any other outcome
+		case pick < 2 || liens == nil:
 			expires := cluster.Instant(0)
 			if r.IntN(2) == 0 {
 				expires = at.Add(time.Duration(1+r.IntN(100)) * time.Hour)
 			}
 			_, _ = l.Grant(s, accounting.Grant{Owner: owner, Class: accounting.Class(1 + r.IntN(4)), Amount: 2 * amount, Expires: expires})
 			liens = append(liens, accounting.LienID{Job: cluster.JobID(i + 1), Attempt: 1})
-		case dice < 5:
+		case pick < 5:
 			id := accounting.LienID{Job: cluster.JobID(i + 1), Attempt: 1}
 			if _, err := l.Place(s, accounting.Claim{ID: id, Chain: owner, Amount: amount, Rates: []accounting.Rate{{GPUType: "h100", Price: 3 * accounting.One}}}); err == nil {
 				liens = append(liens, id)
 			}
-		case dice < 7:
+		case pick < 7:
 			_, _ = l.Dispatch(s, some(), accounting.GPUs{Type: "a100", Count: 1 + r.Int64N(3)}, accounting.GPUs{Type: "h100", Count: 4})
-		case dice < 8:
+		case pick < 8:
 			l.Meter(at, []accounting.Sample{{Lien: some(), Epoch: 1, Number: uint64(i + 1), Count: r.Int64N(40_000_000)}})
-		case dice < 10:
+		case pick < 10:
 			_, _ = l.Settle(s, accounting.Settlement{Lien: some(), Total: r.Int64N(2_000_000_000)})
-		case dice < 11:
+		case pick < 11:
 			_, _ = l.Refund(s, accounting.Refund{Lien: some(), Amount: amount / 9})
 		default:
 			_, _ = l.Void(s, accounting.BucketID(1+r.Uint64N(40)))
@@ -54,8 +54,8 @@ func spendAtRandom(r *rand.Rand) *accounting.Ledger {
 	return l
 }
 
-// TestReportTotalsAreTheJournals: what the credits report says of any period is what the
-// journal's entries of it come to, kind by kind, and of all of it what the buckets hold:
+// TestReportTotalsAreTheJournals checks that the credits report of any period equals the sum of the
+// journal's entries of it, kind by kind, and that the report of all time equals the buckets:
 // invariant I14.
 func TestReportTotalsAreTheJournals(t *testing.T) {
 	w, r := newWorld(t, options{}), rand.New(rand.NewPCG(8, 9))
@@ -87,7 +87,7 @@ func TestReportTotalsAreTheJournals(t *testing.T) {
 	}
 	var amount, spent, expired, void, owes int64
 	granted := map[accounting.BucketID]bool{}
-	for _, e := range entries { // what is given back after its bucket has ended comes in a new one
+	for _, e := range entries { // a refund after the end of its bucket creates a new one
 		if granted[e.Credit.Bucket] = granted[e.Credit.Bucket] || e.Kind == accounting.Granted; e.Kind == accounting.Refunded && e.Credit.Bucket != 0 && !granted[e.Credit.Bucket] {
 			amount, spent = amount-int64(e.Amount), spent-int64(e.Amount)
 		}

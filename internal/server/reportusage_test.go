@@ -17,10 +17,10 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// came is what jobs came to in a period: GPU milliseconds, jobs, attempts that ended.
+// came is the usage of a period: GPU milliseconds, jobs, attempts that ended.
 type came struct{ gpu, jobs, attempts int64 }
 
-// recounted is what the jobs of feed came to in a period, by their times alone.
+// recounted computes the usage of the jobs of feed in a period from their times alone.
 func recounted(t *testing.T, from, to time.Time) (c came) {
 	t.Helper()
 	inside := func(at cluster.Instant) bool { return !at.Time().Before(from) && at.Time().Before(to) }
@@ -51,7 +51,7 @@ func recounted(t *testing.T, from, to time.Time) (c came) {
 	return c
 }
 
-// counted is what a report says of each period.
+// counted returns the report of each period.
 func counted(t *testing.T, w *world, bounds []time.Time) []came {
 	t.Helper()
 	stream, err := w.as(olga).Reports().StreamUsage(context.Background(), &greylagv1.StreamUsageRequest{Periods: periods(bounds...)})
@@ -71,8 +71,8 @@ func counted(t *testing.T, w *world, bounds []time.Time) []came {
 	return out
 }
 
-// TestReportOfAnyInterval: periods that begin and end on any second come to what their
-// jobs came to, several in one half hour too.
+// TestReportOfAnyInterval checks that periods that begin and end on any second equal the usage of
+// their jobs, also several within half an hour.
 func TestReportOfAnyInterval(t *testing.T) {
 	w := newWorld(t, options{})
 	feed(t, w, func() int { return 400 })
@@ -96,8 +96,8 @@ func TestReportOfAnyInterval(t *testing.T) {
 	}
 }
 
-// TestReportWithAGap: a controller that lacks history says what it lacks, and no report
-// of its rows is ready.
+// TestReportWithAGap checks that a controller that lacks history reports what it lacks, and that no
+// report of its rows is ready.
 func TestReportWithAGap(t *testing.T) {
 	w := newWorld(t, options{})
 	var before, gap, after []archive.Record
@@ -144,8 +144,8 @@ func TestReportWithAGap(t *testing.T) {
 	}
 }
 
-// TestReportWaitsForTheLogsClock: a period is over when the log's clock has passed it.
-// This controller's may be ahead of the one that stamps the next entry.
+// TestReportWaitsForTheLogsClock checks that a period is over when the log's clock has passed it.
+// This controller's clock may be ahead of the one that stamps the next entry.
 func TestReportWaitsForTheLogsClock(t *testing.T) {
 	w := newWorld(t, options{})
 	ask := func(end time.Time) *greylagv1.ReportHead {

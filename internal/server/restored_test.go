@@ -13,9 +13,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestScriptThatTheArchiveLost: the state knows a script that the archive does not have, as
-// after a restore. A node that needs it is told that it is gone, and a job that comes with it
-// brings it back.
+// TestScriptThatTheArchiveLost: the state knows a script that the archive does not have, as after a
+// restore. A node that needs it is refused, and a job that is submitted with it restores it.
 func TestScriptThatTheArchiveLost(t *testing.T) {
 	w := newWorld(t, options{})
 	n := newNode(w, "n1")

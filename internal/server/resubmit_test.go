@@ -8,7 +8,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 )
 
-// requeue requeues one job with a request id.
+// requeue requeues one job with a request ID.
 func requeue(t *testing.T, c *client.Client, job uint64, id string) *greylagv1.Outcome {
 	t.Helper()
 	answer, err := c.Jobs().UpdateJobs(t.Context(), &greylagv1.UpdateJobsRequest{

@@ -12,7 +12,7 @@ import (
 	"github.com/greylag/greylag/internal/wire"
 )
 
-// rotate carries out one step of a rotation, and has every controller take it up.
+// rotate carries out one step of a rotation, and waits until every controller has applied it.
 func (w *world) rotate(step string, force bool) error {
 	w.t.Helper()
 	_, err := w.as(root).Cluster().RotateAuthority(w.t.Context(), &greylagv1.RotateAuthorityRequest{Step: wire.Enum[greylagv1.RotationStep](step), Force: force})
@@ -23,7 +23,7 @@ func (w *world) rotate(step string, force bool) error {
 	return err
 }
 
-// authorities returns the CAs that a host is told.
+// authorities returns the CAs that a host is sent.
 func (w *world) authorities(id *pki.Identity) [][]byte {
 	w.t.Helper()
 	answer, err := w.client(client.Config{TLS: pki.ClientTLS(w.ca.Trust(), id)}, nil).Cluster().ListAuthorities(w.t.Context(), &greylagv1.ListAuthoritiesRequest{})
@@ -31,7 +31,7 @@ func (w *world) authorities(id *pki.Identity) [][]byte {
 	return answer.GetCa()
 }
 
-// renewed renews a certificate, and reports whether the first of the CAs that its holder is told
+// renewed renews a certificate, and reports whether the first of the CAs that its holder is sent
 // signed the new one.
 func (w *world) renewed(id *pki.Identity) (bool, error) {
 	w.t.Helper()
@@ -48,8 +48,8 @@ func (w *world) renewed(id *pki.Identity) (bool, error) {
 	return issuer == pki.FingerprintOf(first), nil
 }
 
-// TestRotationOfTheCA: hosts renew under the new CA, controllers stay under the old one until the
-// rotation is finished. A revoked host is refused throughout.
+// TestRotationOfTheCA checks that hosts renew under the new CA, that controllers stay under the old
+// one until the rotation is finished, and that a revoked host is refused throughout.
 func TestRotationOfTheCA(t *testing.T) {
 	w := newWorld(t, options{})
 	ids := map[pki.Role]*pki.Identity{}
@@ -72,7 +72,7 @@ func TestRotationOfTheCA(t *testing.T) {
 	says(t, "to finish too early", w.rotate("finish", false), "no certificate of the new CA yet", "auth/h1", "node/h1")
 	for role, id := range ids {
 		if first, err := w.renewed(id); err != nil || !first {
-			t.Errorf("%s: %v; signed by another CA than the first that it was told", role, err)
+			t.Errorf("%s: %v; not signed by the first CA that it was sent", role, err)
 		}
 	}
 	if _, err := w.join(early, "h3"); err != nil {
@@ -89,8 +89,8 @@ func TestRotationOfTheCA(t *testing.T) {
 	}
 }
 
-// TestADaemonLeavesTheConnectionOfTheOldCA: its stream ends when the CA is replaced, and its next call
-// shows the certificate that it has renewed.
+// TestADaemonLeavesTheConnectionOfTheOldCA checks that its stream ends when the CA is replaced, and
+// that its next call shows the certificate that it has renewed.
 func TestADaemonLeavesTheConnectionOfTheOldCA(t *testing.T) {
 	w := newWorld(t, options{})
 	id := w.identity(pki.RoleNode, "n1")

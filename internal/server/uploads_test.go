@@ -10,8 +10,8 @@ import (
 	"github.com/greylag/greylag/internal/client"
 )
 
-// TestAbandonedUploadsKeepNoPlace: a user whose submissions break off while their scripts are stored
-// keeps no place from others.
+// TestAbandonedUploadsKeepNoPlace checks that interrupted submissions of one user do not use up the
+// uploads of others.
 func TestAbandonedUploadsKeepNoPlace(t *testing.T) {
 	w := newWorld(t, options{})
 	submit := func(ctx context.Context, c *client.Client, name string) error {

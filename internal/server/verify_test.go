@@ -11,10 +11,10 @@ import (
 	"github.com/greylag/greylag/pkg/accounting"
 )
 
-// TestVerifyNamesTheEntry: an entry that was changed in a controller's archive is named,
-// whichever byte it was; one that was written anew, by the next.
+// TestVerifyNamesTheEntry checks that verification names an entry that was changed in a
+// controller's archive, whichever byte changed, and the next entry if one was rewritten completely.
 func TestVerifyNamesTheEntry(t *testing.T) {
-	w := newTill(t, false)
+	w := newCreditCluster(t, false)
 	for i := range int64(20) {
 		_, err := change(w, root, grantRequest(&greylagv1.GrantCredits{Account: "maths", Amount: i + 1}))
 		must(t, err)
@@ -53,7 +53,7 @@ func TestVerifyNamesTheEntry(t *testing.T) {
 	forged.Hash = forged.Sum()
 	put(15, forged.AppendRow(nil))
 	if got := verify(); got.BadEntry != 17 {
-		t.Errorf("entry 16 was written anew: %v", got)
+		t.Errorf("entry 16 was rewritten: %v", got)
 	}
 	put(15, rows[15].Data)
 	if got := verify(); got.Fault != "" {
@@ -61,9 +61,9 @@ func TestVerifyNamesTheEntry(t *testing.T) {
 	}
 }
 
-// TestAuditKinds checks the selection of audit entries by kind and signal.
+// TestAuditKinds checks that an unknown kind is refused with the list of kinds.
 func TestAuditKinds(t *testing.T) {
-	w := newTill(t, false)
+	w := newCreditCluster(t, false)
 	for text, want := range map[string]int{"init": 1, "signal": 0, "signal 9": 0, "restore": 0} {
 		kind, signal := wire.AuditKind(text)
 		stream, err := w.as(root).Cluster().StreamAudit(t.Context(), &greylagv1.StreamAuditRequest{Kind: kind, Signal: signal})

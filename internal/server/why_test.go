@@ -13,7 +13,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// queueOfTwo is a node that ann's job has, and bob's job that waits for it.
+// queueOfTwo is a node with ann's job, and bob's pending job.
 func queueOfTwo(w *world) (running, waiting string) {
 	n := newNode(w, "n1")
 	n.next()
@@ -44,7 +44,7 @@ func TestWhyAndPlan(t *testing.T) {
 	if h := x.GetHolders(); len(h) != 1 || h[0].GetJob() != running || h[0].GetUser() != "ann" || h[0].GetEnds() == nil {
 		t.Errorf("holders: %v", h)
 	}
-	if x.GetExpected().AsTime().Sub(x.GetJob().GetPlanned().AsTime()).Abs() > time.Minute { // nothing is known of such jobs
+	if x.GetExpected().AsTime().Sub(x.GetJob().GetPlanned().AsTime()).Abs() > time.Minute { // no run times are known of such jobs
 		t.Errorf("planned at %v, expected at %v", x.GetJob().GetPlanned().AsTime(), x.GetExpected().AsTime())
 	}
 	if k := len(x.GetHistory()); k == 0 || x.GetHistory()[k-1].GetPlanned().AsTime() != x.GetJob().GetPlanned().AsTime() {
@@ -93,7 +93,7 @@ func TestWhyHidesWhatPolicyHides(t *testing.T) {
 	}
 }
 
-// TestAChangedPromise: whoever changes a job is told when the change may cost its promise.
+// TestAChangedPromise checks that a change of a job warns if it may cost its promise.
 func TestAChangedPromise(t *testing.T) {
 	w := newWorld(t, options{})
 	_, waiting := queueOfTwo(w)

@@ -19,11 +19,11 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// pastYear is when the synthetic year of the benchmark begins.
+// pastYear is the start of the synthetic year of the benchmark.
 var pastYear = cluster.InstantOf(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// pastJob returns job i of n, all in one year: 2,000 users in 200 accounts. One job in 20 runs on
-// four nodes, one in 50 for two days and the others for an hour, and one in 16 fails.
+// pastJob returns job i of n, all in one year: 2,000 users in 200 accounts. One job in 20 runs on four
+// nodes, one in 50 for two days and the others for an hour, and one in 16 fails.
 func pastJob(i, n int) *cluster.Job {
 	span := int64(365*24*time.Hour) / int64(n)
 	user := i * 7919 % 2000
@@ -59,7 +59,7 @@ func pastJob(i, n int) *cluster.Job {
 	return j
 }
 
-// fillPast makes an archive of a year.
+// fillPast creates an archive of a year.
 func fillPast(b *testing.B, n int) *archive.Archive {
 	b.Helper()
 	dir := b.TempDir()
@@ -91,8 +91,8 @@ func fillPast(b *testing.B, n int) *archive.Archive {
 	return a
 }
 
-// BenchmarkHistory answers gctl acct from an archive of one year, from the question to encoded
-// messages. GREYLAG_BENCH_JOBS is the number of jobs, by default 1,000,000.
+// BenchmarkHistory answers gctl acct from an archive of a year with 1,000,000 jobs, or
+// GREYLAG_BENCH_JOBS: from the request to encoded messages.
 func BenchmarkHistory(b *testing.B) {
 	n := 1_000_000
 	if text := os.Getenv("GREYLAG_BENCH_JOBS"); text != "" {
@@ -112,7 +112,7 @@ func BenchmarkHistory(b *testing.B) {
 		{"user's last day", day(364), 0, selection{users: one("user17"), anyState: true}},
 		{"user's day in spring", day(90), day(91), selection{users: one("user17"), anyState: true}},
 		{"account's month", day(90), day(120), selection{accounts: one("account17"), anyState: true}},
-		{"all users' day", day(90), day(91), selection{anyState: true}},
+		{"a day of all users", day(90), day(91), selection{anyState: true}},
 		{"failed in a month", day(90), day(120), selection{states: map[cluster.JobState]bool{cluster.Failed: true}}},
 	} {
 		b.Run(c.name, func(b *testing.B) {

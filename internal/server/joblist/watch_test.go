@@ -11,9 +11,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestWatchSendsWhatItsViewHadAlready: a watcher takes the changes first and the view after them.
-// The view may hold changes of the next call of Take, which are sent then.
-// «TestWatchSendsWhatItsViewHadAlready»
+// TestWatchSendsWhatItsViewHadAlready: a watcher takes the changes first and the view after them,
+// so the view may contain changes of the next batch: those are sent then.
 func TestWatchSendsWhatItsViewHadAlready(t *testing.T) {
 	s := state.New()
 	s.Apply(1, 1, &command.Init{ClusterID: "c", Policy: cluster.DefaultPolicy()})
