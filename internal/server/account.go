@@ -14,8 +14,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// accountService answers about accounts. Who may change one the state decides, since
-// it knows the coordinators.
+// accountService answers requests about accounts. The state decides who may change one, since it
+// has the coordinators.
 type accountService struct{ *Server }
 
 // maxPriorities bounds a list of priorities.
@@ -53,8 +53,7 @@ func (s *accountService) ListAccounts(ctx context.Context, p *greylagv1.ListAcco
 	return out, nil
 }
 
-// chosenAccounts are the nodes of the named accounts and of all below them; all nodes
-// when none is named.
+// chosenAccounts returns the named accounts and their descendants; all accounts if none is named.
 func chosenAccounts(tree *cluster.AccountTree, names []string) []bool {
 	shown := make([]bool, len(tree.Nodes))
 	for i := range tree.Nodes {
@@ -85,7 +84,7 @@ func (s *accountService) UpdateAccounts(ctx context.Context, p *greylagv1.Update
 	return &greylagv1.UpdateAccountsResponse{Version: done.Version, Notes: done.Notes, Warnings: audit.GPUTypesOf(s.cfg.State.View()).MissingIn(limitsIn(edits))}, nil
 }
 
-// limitsIn is all limits that edits set.
+// limitsIn returns all limits that edits set.
 func limitsIn(edits []command.AccountEdit) (limits []cluster.Limit) {
 	for i := range edits {
 		limits = append(limits, edits[i].Set...)
@@ -93,7 +92,7 @@ func limitsIn(edits []command.AccountEdit) (limits []cluster.Limit) {
 	return limits
 }
 
-// ListShares tells what everybody used of their shares.
+// ListShares lists the shares and the usage of accounts and users.
 func (s *accountService) ListShares(ctx context.Context, p *greylagv1.ListSharesRequest) (*greylagv1.ListSharesResponse, error) {
 	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
@@ -132,7 +131,7 @@ func (s *accountService) ListShares(ctx context.Context, p *greylagv1.ListShares
 	return out, nil
 }
 
-// ListPriorities tells what the priorities of waiting jobs are made of.
+// ListPriorities lists the factors of the priorities of pending jobs.
 func (s *accountService) ListPriorities(ctx context.Context, p *greylagv1.ListPrioritiesRequest) (*greylagv1.ListPrioritiesResponse, error) {
 	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {

@@ -71,7 +71,7 @@ func TestAccountsFile(t *testing.T) {
 	if _, err := load(w, olga, "# none\n", false); err != nil || dump(w, olga) != "" {
 		t.Errorf("an empty file left %q: %v", dump(w, olga), err)
 	}
-	if _, err := load(w, olga, strings.ReplaceAll(bookText, "'uni'\nshares", "'physics'\nshares"), false); err == nil || !strings.Contains(err.Error(), "there twice") {
+	if _, err := load(w, olga, strings.ReplaceAll(bookText, "'uni'\nshares", "'physics'\nshares"), false); err == nil || !strings.Contains(err.Error(), "appears twice") {
 		t.Errorf("an account twice: %v", err)
 	}
 	for _, dry := range []bool{true, false} {

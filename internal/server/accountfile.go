@@ -23,13 +23,13 @@ const (
 	maxEditsAtOnce  = 2000
 )
 
-// book is all accounts and their users, as a file has them.
+// book is all accounts and their users, as in a file.
 type book struct {
 	accounts []cluster.Account
 	users    []cluster.Association
 }
 
-// bookOf is what is in force: accounts after their parents, siblings by name.
+// bookOf returns what is in force: accounts after their parents, siblings by name.
 func bookOf(v *state.View) book {
 	var b book
 	tree := v.Accounts().Tree
@@ -64,8 +64,8 @@ func (s *accountService) ExportAccounts(ctx context.Context, p *greylagv1.Export
 	return &greylagv1.ExportAccountsResponse{Toml: string(text), Version: v.AccountsVersion()}, nil
 }
 
-// ImportAccounts makes the accounts those of a file. Only what differs is changed, in
-// one step as long as that is no more than maxEditsAtOnce changes.
+// ImportAccounts makes the accounts equal to a file. Only differences are changed, in one step up
+// to maxEditsAtOnce changes.
 func (s *accountService) ImportAccounts(ctx context.Context, p *greylagv1.ImportAccountsRequest) (*greylagv1.ImportAccountsResponse, error) {
 	if len(p.GetToml()) > maxAccountsFile {
 		return nil, call.Refuse(command.InvalidArgument, "", "the accounts have %d bytes: at most %d", len(p.GetToml()), maxAccountsFile)
@@ -75,7 +75,7 @@ func (s *accountService) ImportAccounts(ctx context.Context, p *greylagv1.Import
 		return nil, err
 	}
 	next := book{accounts, users}
-	if why := next.twice(); why != "" {
+	if why := next.duplicate(); why != "" {
 		return nil, call.Refuse(command.InvalidArgument, "", "%s", why)
 	}
 	c := call.From(ctx)
@@ -86,7 +86,7 @@ func (s *accountService) ImportAccounts(ctx context.Context, p *greylagv1.Import
 	if c.Role < command.RoleOperator {
 		return nil, call.Refuse(command.Denied, "coordinators may change users: gctl account modify", "%s may not load accounts: that needs the role operator", c.User.User)
 	}
-	if strings.TrimSpace(p.GetToml()) == "" { // all accounts would go
+	if strings.TrimSpace(p.GetToml()) == "" { // all accounts would be deleted
 		return nil, call.Refuse(command.InvalidArgument, "edit what gctl account dump prints", "the list of accounts is empty")
 	}
 	now := bookOf(v)
@@ -109,7 +109,7 @@ func (s *accountService) ImportAccounts(ctx context.Context, p *greylagv1.Import
 		return out, s.tryAccounts(ctx, v, &command.EditAccounts{Actor: c.Actor(), Edits: edits})
 	}
 	for edits := range slices.Chunk(edits, maxEditsAtOnce) {
-		// No request id: to do it twice is to find that nothing differs.
+		// No request ID: a repetition finds no difference.
 		done, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, &command.EditAccounts{Actor: c.Actor(), Edits: edits, Expect: out.Version})
 		if err != nil {
 			return nil, err
@@ -119,7 +119,7 @@ func (s *accountService) ImportAccounts(ctx context.Context, p *greylagv1.Import
 	return out, nil
 }
 
-// tryAccounts refuses what would be refused if it were not a dry run.
+// tryAccounts refuses what a change that is no dry run would be refused for.
 func (s *accountService) tryAccounts(ctx context.Context, v *state.View, c *command.EditAccounts) error {
 	if len(c.Edits) == 0 {
 		return nil
@@ -136,26 +136,26 @@ func (s *accountService) tryAccounts(ctx context.Context, v *state.View, c *comm
 	return nil
 }
 
-// twice names what a file has more than once.
-func (b *book) twice() string {
+// duplicate names what a file has more than once.
+func (b *book) duplicate() string {
 	accounts, users := map[string]bool{}, map[cluster.AssociationKey]bool{}
 	for i := range b.accounts {
 		if name := b.accounts[i].Name; accounts[name] {
-			return "account " + name + " is there twice"
+			return "account " + name + " appears twice"
 		}
 		accounts[b.accounts[i].Name] = true
 	}
 	for i := range b.users {
 		if k := b.users[i].AssociationKey; users[k] {
-			return k.String() + " is there twice"
+			return k.String() + " appears twice"
 		}
 		users[b.users[i].AssociationKey] = true
 	}
 	return ""
 }
 
-// sortLike puts what is in another book in its order, and what is not at the end, so
-// that only what changes is shown.
+// sortLike sorts what is also in another book in the order of that book, and the rest to the end,
+// so that only changes are shown.
 func (b *book) sortLike(other book) {
 	accounts, users := map[string]int{}, map[cluster.AssociationKey]int{}
 	for i := range other.accounts {
@@ -170,8 +170,8 @@ func (b *book) sortLike(other book) {
 	})
 }
 
-// editsFrom is what makes one book the other: accounts, then users, then what goes,
-// what is below before what is above.
+// editsFrom returns the edits that change one book to the other: accounts, then users, then
+// deletions, descendants before ancestors.
 func editsFrom(now, next book) []command.AccountEdit {
 	var out []command.AccountEdit
 	accounts, users := map[string]cluster.Account{}, map[cluster.AssociationKey]cluster.Association{}
@@ -181,7 +181,7 @@ func editsFrom(now, next book) []command.AccountEdit {
 	for _, u := range now.users {
 		users[u.AssociationKey] = u
 	}
-	chosen := map[string]bool{} // who names a default account
+	chosen := map[string]bool{} // users with a default account
 	for _, u := range next.users {
 		chosen[u.User] = chosen[u.User] || u.Default
 	}
@@ -210,7 +210,7 @@ func editsFrom(now, next book) []command.AccountEdit {
 		if _, gone := users[u.AssociationKey]; !gone {
 			continue
 		}
-		if _, all := accounts[u.Account]; !all { // else they go with their account
+		if _, all := accounts[u.Account]; !all { // the others are deleted with their account
 			out = append(out, command.AccountEdit{Action: command.DeleteAccount, Account: u.Account, User: u.User, Partition: u.Partition})
 		}
 	}
@@ -222,7 +222,7 @@ func editsFrom(now, next book) []command.AccountEdit {
 	return out
 }
 
-// same compares users but for which account is their default one.
+// same compares users except for their default account.
 func same(a, b cluster.Association) bool {
 	a.Default, b.Default = false, false
 	return reflect.DeepEqual(a, b)

@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// attemptPoll is how often an open stream checks that the attempt that reads it still runs.
+	// attemptPoll is the interval at which an open stream checks that the attempt that reads it
+	// still runs.
 	attemptPoll = time.Second
-	// attemptGrace is how long after the end of an attempt was decided, and kill_wait, its node may
-	// take to report it. A node that never reports it must not keep the identity.
+	// attemptGrace is the time after the end of an attempt was decided, plus kill_wait, in which
+	// its node must report the end. A node that never reports it must not keep the identity.
 	attemptGrace = time.Minute
 )
 
@@ -61,7 +62,7 @@ func (s *Server) attemptOwner(ctx context.Context, a auth.Attempt, node string) 
 // ownerNow is attemptOwner on this controller's present state.
 func (s *Server) ownerNow(a auth.Attempt, node string) (auth.Identity, error) {
 	v := s.cfg.State.View()
-	j, _ := v.Job(a.Job) // nil where there is none
+	j, _ := v.Job(a.Job) // nil if unknown
 	if j != nil && j.State == cluster.Completing && cluster.InstantOf(s.cfg.Clock()) > j.Ended.Add(v.Policy().KillWait+attemptGrace) {
 		j = nil
 	}

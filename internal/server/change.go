@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -16,15 +17,14 @@ import (
 )
 
 const (
-	// chunk is the most references to jobs in one command, so that no command is large.
+	// chunk is the maximum number of job references in one command.
 	chunk = 4096
-	// maxChanged is about the most jobs that one command changes, elements of arrays included: no
-	// other command is carried out meanwhile, and a leader that agrees nothing for seconds ends.
+	// maxChanged is about the number of jobs that one command may change, including array elements:
+	// no other command is applied meanwhile, and a leader that commits nothing for seconds stops.
 	maxChanged = 1 << 17
 )
 
-// parts splits what a request means into what one command each may change. Of nothing it makes one
-// part. O(elements).
+// parts splits the jobs of a request into commands. Without jobs it returns one part. O(elements).
 func parts(v *state.View, refs []cluster.JobRef) (all [][]cluster.JobRef) {
 	var part []cluster.JobRef
 	jobs := 0
@@ -110,8 +110,8 @@ func (s *jobService) UpdateJobs(ctx context.Context, p *greylagv1.UpdateJobsRequ
 	return &greylagv1.UpdateJobsResponse{Outcomes: outcomes, Index: index}, nil
 }
 
-// atStake says of a job that was promised a start that a change may cost it that; "" of one
-// that still waits and asks for no more than before.
+// atStake returns a warning if a change may cost a job its promised start; "" if it is still
+// pending and requests no more than before.
 func atStake(before, after *state.View, id cluster.JobID) string {
 	old, was := before.Job(id)
 	now, is := after.Job(id)
@@ -119,13 +119,13 @@ func atStake(before, after *state.View, id cluster.JobID) string {
 		return ""
 	}
 	if now.Hold != cluster.NotHeld {
-		return "the start it was promised is kept for it no longer"
+		return "its promised start is no longer kept"
 	}
-	return "it keeps the start it was promised if it fits there now, in no lower a tier, and else is planned anew: see gctl why " + now.Ref().String()
+	return "it keeps its promised start if it still fits there and its tier is not lower; otherwise it is planned again: see gctl why " + now.Ref().String()
 }
 
-// asksMore reports whether a changed specification may not have room where the old one was
-// promised a start: it lasts longer, is larger, or goes elsewhere, or others' limits hold.
+// asksMore reports whether a changed specification may not fit where the old one was promised a
+// start: it runs longer, is larger, or goes elsewhere, or other limits apply.
 func asksMore(old, now *cluster.JobSpec) bool {
 	longer := old.TimeLimit > 0 && (now.TimeLimit == 0 || now.TimeLimit > old.TimeLimit)
 	a, b := &old.Request, &now.Request
@@ -135,9 +135,9 @@ func asksMore(old, now *cluster.JobSpec) bool {
 	return longer || larger || moved || waits
 }
 
-// change proposes a command for the jobs that a filter means, some thousands at a
-// time, and gathers what became of each. What is remembered of the request is what
-// was asked, not which jobs it meant, since a repetition may find fewer.
+// change proposes a command for the jobs that a filter selects, some thousands at a time, and
+// collects the outcome of each. The request is stored as it was sent, not with the jobs that it
+// selected, since a repetition may find fewer.
 func (s *jobService) change(ctx context.Context, filter *greylagv1.Filter, p call.Request, make func(command.RequestID, []cluster.JobRef) command.Command) ([]*greylagv1.Outcome, uint64, error) {
 	c := call.From(ctx)
 	refs, err := s.Chosen(ctx, c, filter)
@@ -148,25 +148,35 @@ func (s *jobService) change(ctx context.Context, filter *greylagv1.Filter, p cal
 	if err != nil {
 		return nil, 0, err
 	}
-	var all []*greylagv1.Outcome
+	var outcomes []*greylagv1.Outcome
 	var index uint64
-	for part, some := range parts(s.cfg.State.View(), refs) {
-		id, err := c.RequestID(p.GetRequestId(), part, payload)
+	all := parts(s.cfg.State.View(), refs)
+	for _, part := range all {
+		id, err := c.RequestID(p.GetRequestId(), partName(all, part), payload)
 		if err != nil {
 			return nil, 0, err
 		}
-		answer, _, err := call.Propose[*command.Outcomes](ctx, s.cfg.Leader, make(id, some))
+		answer, _, err := call.Propose[*command.Outcomes](ctx, s.cfg.Leader, make(id, part))
 		if err != nil {
 			return nil, 0, err
 		}
 		index = max(index, answer.Index)
-		all = append(all, s.outcomes(c, answer.Jobs)...)
+		outcomes = append(outcomes, s.outcomes(c, answer.Jobs)...)
 	}
-	return all, index, nil
+	return outcomes, index, nil
 }
 
-// outcomes writes what became of each job. A job that the caller may not even see
-// is one that does not exist.
+// partName names a part of a change by its jobs: a repetition may find fewer, and so other parts,
+// which must not get the answers of the first ones. A single part has no name.
+func partName(all [][]cluster.JobRef, part []cluster.JobRef) string {
+	if len(all) == 1 {
+		return ""
+	}
+	return fmt.Sprint(part)
+}
+
+// outcomes writes the outcome of each job. A job that the caller may not see is reported as
+// unknown.
 func (s *jobService) outcomes(c *call.Caller, list []command.Outcome) []*greylagv1.Outcome {
 	v := s.cfg.State.View()
 	all := make([]*greylagv1.Outcome, len(list))

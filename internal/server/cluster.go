@@ -32,15 +32,15 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// clusterService answers ClusterService.
+// clusterService implements ClusterService.
 type clusterService struct {
 	*Server
 	*certs.Service
 	*journals.Reader
 }
 
-// GetStatus tells how the controllers are, from what this one knows. It waits for
-// nothing. Of the others only the leader knows: the answer's header names it.
+// GetStatus returns the state of the controllers as far as this one knows it. It waits for nothing.
+// Only the leader knows the others: the answer's header names it.
 func (s *clusterService) GetStatus(ctx context.Context, _ *greylagv1.GetStatusRequest) (*greylagv1.GetStatusResponse, error) {
 	st, v := s.cfg.Members.Status(), s.cfg.State.View()
 	if info, ok := connect.CallInfoForHandlerContext(ctx); ok && st.LeaderAddr != "" && st.LeaderID != st.ID {
@@ -77,7 +77,7 @@ func (s *clusterService) GetStatus(ctx context.Context, _ *greylagv1.GetStatusRe
 	return p, nil
 }
 
-// writeRestored is the last restore from a backup; nil for none.
+// writeRestored returns the last restore from a backup; nil for none.
 func writeRestored(h state.History) *greylagv1.Restored {
 	if h.Restored == 0 {
 		return nil
@@ -135,8 +135,7 @@ func known(v *state.View, partitions, nodes []string) error {
 	return nil
 }
 
-// partitionInfo groups a partition's nodes by state and shape; of only these nodes unless
-// there are none.
+// partitionInfo groups a partition's nodes by state and shape; only these nodes if any are given.
 func partitionInfo(v *state.View, part cluster.Partition, only []string, reserved map[string][]string) *greylagv1.PartitionInfo {
 	info := &greylagv1.PartitionInfo{Name: part.Name, Default: part.Default, Down: part.Down, MaxTime: durationpb.New(part.MaxTime)}
 	groups, names := make(map[string]*greylagv1.NodeGroup), make(map[string][]string)
@@ -174,7 +173,7 @@ func partitionInfo(v *state.View, part cluster.Partition, only []string, reserve
 	return info
 }
 
-// shape is a node's GPUs in words, such as "h100:8".
+// shape returns a node's GPUs in words, such as "h100:8".
 func shape(n *cluster.Node) string {
 	count := make(map[string]int)
 	for _, g := range n.GPUs {
@@ -253,7 +252,7 @@ func (s *clusterService) UpdateNodes(ctx context.Context, p *greylagv1.UpdateNod
 	return &greylagv1.UpdateNodesResponse{Names: answer.Names, Index: answer.Index}, nil
 }
 
-// TransferLeadership hands leadership over, and answers who leads then.
+// TransferLeadership transfers leadership and answers with the new leader.
 func (s *clusterService) TransferLeadership(ctx context.Context, p *greylagv1.TransferLeadershipRequest) (*greylagv1.TransferLeadershipResponse, error) {
 	if err := s.cfg.Members.Transfer(ctx, p.GetId()); err != nil {
 		return nil, s.memberError(ctx, err)
@@ -309,7 +308,7 @@ func (s *clusterService) wholeHistory() error {
 	return err
 }
 
-// pieces sends what is written to it.
+// pieces sends in messages what is written to it.
 type pieces struct {
 	stream *connect.ServerStream[greylagv1.StreamSnapshotResponse]
 }

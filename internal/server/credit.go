@@ -25,7 +25,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// creditService answers CreditService. Who may change what the state decides.
+// creditService implements CreditService. The state decides who may change credits.
 type creditService struct {
 	*Server
 	*journals.Reader
@@ -50,8 +50,8 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 	if err != nil {
 		return nil, err
 	}
-	id := cmp.Or(p.GetRequestId(), p.GetKey()) // a key needs no id beside it
-	if cmd.Request, err = c.RequestID(id, 0, payload); err != nil {
+	id := cmp.Or(p.GetRequestId(), p.GetKey()) // a key alone is sufficient
+	if cmd.Request, err = c.RequestID(id, "", payload); err != nil {
 		return nil, err
 	}
 	cmd.Actor = c.Actor()
@@ -69,7 +69,7 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 		}
 	case command.RefundJob:
 		if r.Lost > 0 {
-			warnings = []string{r.Lost.Short() + " of it came back to buckets that have expired or were voided, and nobody can spend it: gctl credit grant gives as much anew"}
+			warnings = []string{r.Lost.Short() + " of it returned to buckets that have expired or were voided, and cannot be spent: gctl credit grant grants the amount again"}
 		}
 	}
 	out := &greylagv1.ChangeCreditsResponse{
@@ -82,8 +82,8 @@ func (s *creditService) ChangeCredits(ctx context.Context, p *greylagv1.ChangeCr
 	return out, nil
 }
 
-// billed is the one job that a refund or a correction is about, as its own id: of an array
-// one element has to be named. Whom the state will refuse is told nothing of jobs.
+// billed returns the job that a refund or a correction is about; for an array one element must be
+// named. A caller whom the state will refuse learns nothing about jobs.
 func (s *creditService) billed(ctx context.Context, c *call.Caller, p *greylagv1.JobAdjustment) (cluster.JobID, error) {
 	ref, err := wire.ReadRef(p.GetJob())
 	if err != nil || c.Role < command.RoleAdmin {
@@ -102,7 +102,7 @@ func (s *creditService) billed(ctx context.Context, c *call.Caller, p *greylagv1
 		return 0, err
 	case len(ids) == 1:
 		return ids[0], nil
-	case len(ids) == 0 && ref.Index == cluster.NoIndex: // its bill may be there still
+	case len(ids) == 0 && ref.Index == cluster.NoIndex: // its bill may still exist
 		return ref.ID, nil
 	case len(ids) == 0:
 		return 0, joblist.NoSuchJob(ref)
@@ -110,8 +110,8 @@ func (s *creditService) billed(ctx context.Context, c *call.Caller, p *greylagv1
 	return 0, call.Refuse(command.InvalidArgument, fmt.Sprintf("name one of them, %d_INDEX: gctl acct -j %d -o JobID,Charged lists them", ref.ID, ref.ID), "job %d is an array of %d jobs, each with a bill of its own", ref.ID, len(ids))
 }
 
-// missing says which names in a scope mean nothing in the cluster, and whether a bucket of
-// that scope can pay for anything.
+// missing returns the unknown names in a scope, and whether a bucket of that scope can pay for
+// anything.
 func missing(v *state.View, scope *accounting.Scope) (warnings []string) {
 	types := audit.GPUTypesOf(v)
 	for _, list := range []struct {
@@ -136,7 +136,7 @@ func missing(v *state.View, scope *accounting.Scope) (warnings []string) {
 	return warnings
 }
 
-// ListBalances tells what accounts have.
+// ListBalances lists the balances of accounts.
 func (s *creditService) ListBalances(ctx context.Context, p *greylagv1.ListBalancesRequest) (*greylagv1.ListBalancesResponse, error) {
 	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
@@ -181,8 +181,8 @@ func (s *creditService) ListBalances(ctx context.Context, p *greylagv1.ListBalan
 // maxBalances bounds one answer.
 const maxBalances = 100_000
 
-// payers are accounts of a ledger with their users and those below, each after its
-// parent: all, or those named. O(accounts log users) and the users that are meant.
+// payers returns accounts of a ledger with their users and descendants, each after its parent: all,
+// or those named. O(accounts log users) plus the selected users.
 func payers(l *accounting.Ledger, tops []string) iter.Seq[accounting.PayerID] {
 	return func(yield func(accounting.PayerID) bool) {
 		below := map[accounting.PayerID][]accounting.PayerID{}
@@ -219,8 +219,8 @@ func payers(l *accounting.Ledger, tops []string) iter.Seq[accounting.PayerID] {
 	}
 }
 
-// accountsOf yields the accounts of a ledger that are no users. Those of an account
-// stand together, and are stepped over.
+// accountsOf yields the accounts of a ledger that are not users. The users of an account follow
+// each other, and are skipped.
 func accountsOf(l *accounting.Ledger) iter.Seq[accounting.PayerID] {
 	return func(yield func(accounting.PayerID) bool) {
 		for next, more := accounting.PayerID(""), true; more; {
@@ -258,7 +258,7 @@ func within(l *accounting.Ledger, id, top accounting.PayerID) bool {
 	return id == top
 }
 
-// StreamStatement streams what moved in an account, with the balances before and after.
+// StreamStatement streams the entries of an account, with the balances before and after.
 func (s *creditService) StreamStatement(ctx context.Context, p *greylagv1.StreamStatementRequest, stream *connect.ServerStream[greylagv1.StreamStatementResponse]) error {
 	top := accounting.PayerID(p.GetAccount())
 	if p.GetUser() != "" {
@@ -275,7 +275,7 @@ func (s *creditService) StreamStatement(ctx context.Context, p *greylagv1.Stream
 	case !call.From(ctx).Sees(v, cluster.AssociationKey{Account: p.GetAccount(), User: p.GetUser()}):
 		return call.Refuse(command.Denied, "", "the credits of %s are not yours to see", top)
 	case p.GetUser() == "" && v.Policy().Private && call.From(ctx).Role < command.RoleOperator && !v.Coordinates(call.From(ctx).User.User, p.GetAccount()):
-		return call.Refuse(command.Denied, "gctl credit statement "+p.GetAccount()+"/"+call.From(ctx).User.User+" is yours", "the statement of account %s tells of all its users", top)
+		return call.Refuse(command.Denied, "gctl credit statement "+p.GetAccount()+"/"+call.From(ctx).User.User+" is yours", "the statement of account %s includes all its users", top)
 	case l.Payer(top) == (accounting.Payer{}):
 		return call.Refuse(command.NotFound, "gctl credit balance lists the accounts", "nothing was ever granted to %s or charged to it", top)
 	}
@@ -316,7 +316,7 @@ func (s *creditService) StreamStatement(ctx context.Context, p *greylagv1.Stream
 	return tell()
 }
 
-// owned tells what is an account's, or of one below it.
+// owned reports whether an entry concerns an account or a descendant.
 type owned struct {
 	l   *accounting.Ledger
 	top accounting.PayerID
@@ -336,8 +336,8 @@ func (o owned) in(id accounting.PayerID) bool {
 	return yes
 }
 
-// has reports whether a book account counts for what the account has: its buckets, what
-// is set aside of them, and what it owes.
+// has reports whether a book account is part of the account's balance: its buckets, their liens,
+// and its debt.
 func (o owned) has(b accounting.BookAccount) bool {
 	switch b.Kind {
 	case accounting.InBucket, accounting.HeldFrom:
@@ -349,7 +349,7 @@ func (o owned) has(b accounting.BookAccount) bool {
 	return false
 }
 
-// effect is what an entry adds to or takes from what the account has.
+// effect returns the amount by which an entry changes the account's balance.
 func (o owned) effect(e *accounting.Entry) (amount accounting.Credits) {
 	if o.has(e.Credit) {
 		amount += e.Amount
@@ -360,7 +360,7 @@ func (o owned) effect(e *accounting.Entry) (amount accounting.Credits) {
 	return amount
 }
 
-// ListPrices lists what GPU types cost.
+// ListPrices lists the prices of GPU types.
 func (s *creditService) ListPrices(ctx context.Context, p *greylagv1.ListPricesRequest) (*greylagv1.ListPricesResponse, error) {
 	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
@@ -383,7 +383,7 @@ func (s *creditService) ListPrices(ctx context.Context, p *greylagv1.ListPricesR
 	return out, nil
 }
 
-// QuoteJobs tells what jobs would set aside.
+// QuoteJobs returns the liens that jobs would need.
 func (s *creditService) QuoteJobs(ctx context.Context, p *greylagv1.QuoteJobsRequest) (*greylagv1.QuoteJobsResponse, error) {
 	c := call.From(ctx)
 	jobs := p.GetJobs()

@@ -9,12 +9,12 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// resolveArchived removes the dependencies of a submission that are satisfied by jobs that only the
-// archive has, and refuses those that can never be satisfied. The state has only the newest ended jobs.
+// resolveArchived removes the satisfied dependencies of a submission on jobs that only the archive
+// has, and refuses those that can never be satisfied. The state has only the newest ended jobs.
 // O(dependencies + elements of their arrays).
 func (s *jobService) resolveArchived(c *call.Caller, cmd *command.SubmitJobs) error {
 	v := s.cfg.State.View()
-	known := make(map[cluster.JobRef]ending) // thousands of dependencies may be on one array
+	known := make(map[cluster.JobRef]ending) // thousands of dependencies may name one array
 	for i := range cmd.Jobs {
 		spec := &cmd.Jobs[i].Spec
 		var left []cluster.Dependency
@@ -40,14 +40,14 @@ func (s *jobService) resolveArchived(c *call.Caller, cmd *command.SubmitJobs) er
 	return nil
 }
 
-// ending is how the jobs that a dependency names ended.
+// ending is the outcome of the jobs that a dependency names.
 type ending struct {
-	archived  bool // all have ended, and the state does not know all of them
+	archived  bool // all have ended, and the state does not have all of them
 	good, bad int
 	started   cluster.Instant // when the last of them started
 }
 
-// endingOf returns how jobs ended that the caller may see. O(elements of an array).
+// endingOf returns the outcome of jobs that the caller may see. O(elements of an array).
 func (s *jobService) endingOf(v *state.View, c *call.Caller, ref cluster.JobRef) (e ending, err error) {
 	if len(v.Resolve(ref)) == 1 {
 		return e, nil

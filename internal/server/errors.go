@@ -23,7 +23,7 @@ import (
 	"github.com/greylag/greylag/internal/server/views"
 )
 
-// codeHeader refines an error's code where Connect has no word for it.
+// codeHeader refines an error's code where Connect has no code for it.
 const (
 	codeHeader   = client.CodeHeader
 	codeMismatch = "mismatch"
@@ -36,11 +36,10 @@ var (
 	errStopping  = errors.New("this controller is stopping; ask another")
 )
 
-// hintUnknown is for people, who give no request id, and for programs, which do.
-const hintUnknown = "look whether it was done before asking anew: gqueue, gctl show; a program asks again with the same request_id, and then it is done once"
+// hintUnknown is for people, who set no request ID, and for programs, which do.
+const hintUnknown = "check whether it took effect before you repeat it: gqueue, gctl show; a program repeats it with the same request_id, and then it takes effect once"
 
-// codes is the one table of which error means what to a client. The first that
-// matches counts.
+// codes is the one table of the codes that clients get for errors. The first match applies.
 func codes(err error) connect.Code {
 	for _, row := range [...]struct {
 		is   error
@@ -73,7 +72,7 @@ func codes(err error) connect.Code {
 	return connect.CodeUnknown
 }
 
-// refusalCode is the code of what the state refuses.
+// refusalCode returns the code of a refusal of the state.
 func refusalCode(c command.Code) connect.Code {
 	switch c {
 	case command.InvalidArgument, command.Mismatch:
@@ -92,8 +91,8 @@ func refusalCode(c command.Code) connect.Code {
 	return connect.CodeInternal
 }
 
-// explain makes the error that a client gets of one that a handler returned. What
-// nobody can expect is logged and told apart only by the log.
+// explain converts an error of a handler to the error that a client gets. An unexpected error is
+// logged and described only in the log.
 func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Error {
 	var ready *connect.Error
 	if errors.As(err, &ready) {
@@ -101,38 +100,38 @@ func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Er
 	}
 	var refusal *command.Refusal
 	if errors.As(err, &refusal) {
-		told := connect.NewError(refusalCode(refusal.Code), errors.New(refusal.Message))
-		setHint(told, refusal.Hint)
+		answer := connect.NewError(refusalCode(refusal.Code), errors.New(refusal.Message))
+		setHint(answer, refusal.Hint)
 		if refusal.Code == command.Mismatch {
-			told.Meta().Set(codeHeader, codeMismatch)
+			answer.Meta().Set(codeHeader, codeMismatch)
 		}
-		return told
+		return answer
 	}
 	code := codes(err)
 	if code == connect.CodeUnknown {
 		s.log.Error("a call failed", "rpc", rpc, "caller", call.From(ctx).String(), "error", err)
 		return connect.NewError(connect.CodeInternal, errInternal)
 	}
-	told := connect.NewError(code, errors.New(plain(err)))
-	setHint(told, hintOf(err))
+	answer := connect.NewError(code, errors.New(plain(err)))
+	setHint(answer, hintOf(err))
 	if after := limits.RetryAfter(err); after > 0 {
-		told.Meta().Set("Retry-After", strconv.Itoa(int(math.Ceil(after.Seconds()))))
+		answer.Meta().Set("Retry-After", strconv.Itoa(int(math.Ceil(after.Seconds()))))
 	}
 	if errors.Is(err, limits.ErrTooLarge) {
-		told.Meta().Set(codeHeader, codeTooLarge)
+		answer.Meta().Set(codeHeader, codeTooLarge)
 	}
 	if errors.Is(err, views.ErrNoLeader) {
-		told.Meta().Set(codeHeader, client.CodeNoLeader)
+		answer.Meta().Set(codeHeader, client.CodeNoLeader)
 	}
 	if code := certs.Code(err); code != "" {
-		told.Meta().Set(codeHeader, code)
+		answer.Meta().Set(codeHeader, code)
 	}
 	if code == connect.CodeUnavailable {
 		if id, addr := s.cfg.Log.Leader(); addr != "" && id != s.cfg.ID {
-			told.Meta().Set(leaderHeader, addr)
+			answer.Meta().Set(leaderHeader, addr)
 		}
 	}
-	return told
+	return answer
 }
 
 // hintOf returns the advice for an error that is no refusal; "" without advice.
@@ -143,7 +142,7 @@ func hintOf(err error) string {
 	return hintUnknown
 }
 
-// plain is an error's text without the name of the package it comes from.
+// plain returns an error's text without the name of its package.
 func plain(err error) string { return strings.ReplaceAll(err.Error(), "raftlog: ", "") }
 
 // setHint adds advice; a header holds one line.
@@ -153,8 +152,7 @@ func setHint(err *connect.Error, hint string) {
 	}
 }
 
-// answers explains the errors of handlers, and bounds the time of streams that
-// nobody reads.
+// answers explains the errors of handlers, and bounds the time of streams that are not read.
 type answers struct{ s *Server }
 
 // WrapUnary explains.

@@ -21,7 +21,7 @@ func TestOutcomeUnknown(t *testing.T) {
 	if text := plain(err); text != "it is not known whether this was agreed: context deadline exceeded" {
 		t.Errorf("got %q", text)
 	}
-	if hint := hintOf(err); !strings.HasPrefix(hint, "look whether it was done") || !strings.Contains(hint, "gqueue") {
+	if hint := hintOf(err); !strings.HasPrefix(hint, "check whether it took effect") || !strings.Contains(hint, "gqueue") {
 		t.Errorf("hint %q", hint)
 	}
 	if hint := hintOf(raftlog.ErrNotLeader); hint != "" {

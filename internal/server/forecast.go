@@ -11,8 +11,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ForecastJob says when and where a job would start, and submits nothing. It is refused
-// for what a submission would be. Like explanations they are made one at a time.
+// ForecastJob says when and where a job would start, and submits nothing. It gets the refusals of a
+// submission. Forecasts are made one at a time, as explanations are.
 func (s *jobService) ForecastJob(ctx context.Context, p *greylagv1.ForecastJobRequest) (*greylagv1.ForecastJobResponse, error) {
 	c := call.From(ctx)
 	sub, err := readSubmission(p.GetJob(), c.User.Identity)

@@ -110,6 +110,8 @@ func TestLargeCancellationsAreSplit(t *testing.T) {
 		t.Errorf("two arrays: %d commands", n)
 	}
 	large := w.array(ann, 135_000)
+	w.interrupted(large, commands)
+	large = w.array(ann, 135_000)
 	before := commands()
 	w.cancel(ann, large)
 	if n := commands() - before; n < 33 {
@@ -121,6 +123,28 @@ func TestLargeCancellationsAreSplit(t *testing.T) {
 	active, err := w.as(ann).Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{PageSize: 1})
 	if must(t, err); len(active.GetJobs()) != 0 {
 		t.Errorf("not cancelled: %v", active.GetJobs())
+	}
+}
+
+// interrupted cancels an array, loses the call after some of its commands, and repeats it: the
+// repetition finds other jobs, and must not get the answers of the first call for them.
+func (w *world) interrupted(array string, commands func() int) {
+	request := &greylagv1.CancelJobsRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{array}}}
+	before := commands()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	lost := make(chan error)
+	go func() {
+		_, err := w.as(ann).Jobs().CancelJobs(ctx, request)
+		lost <- err
+	}()
+	w.until("the first commands", func() bool { return commands() > before+2 })
+	cancel()
+	<-lost
+	_, err := w.as(ann).Jobs().CancelJobs(w.t.Context(), request)
+	must(w.t, err)
+	active, err := w.as(ann).Jobs().ListJobs(w.t.Context(), &greylagv1.ListJobsRequest{PageSize: 1})
+	if must(w.t, err); len(active.GetJobs()) != 0 {
+		w.t.Errorf("not cancelled: %v", active.GetJobs())
 	}
 }
 

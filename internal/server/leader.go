@@ -19,7 +19,7 @@ import (
 	"github.com/greylag/greylag/internal/server/views"
 )
 
-// passedOn reports whether a call is the leader's to answer.
+// passedOn reports whether the leader must answer a call.
 func (s *Server) passedOn(p *procedure.Procedure) bool {
 	switch p.Route {
 	case procedure.Leader:
@@ -30,13 +30,13 @@ func (s *Server) passedOn(p *procedure.Procedure) bool {
 	return false
 }
 
-// atLeader answers here when this controller leads, else passes the request on.
+// atLeader answers here if this controller leads, else forwards the request.
 func (s *Server) atLeader(w http.ResponseWriter, r *http.Request, c *call.Caller) {
 	if s.views.Leads() {
 		s.mux.ServeHTTP(w, r)
 		return
 	}
-	if r.Header.Get(forwardedHeader) != "" { // passed on already: no rounds
+	if r.Header.Get(forwardedHeader) != "" { // forwarded already: not again
 		s.refuse(w, r, views.ErrNoLeader)
 		return
 	}
@@ -81,8 +81,8 @@ func unknownOutcome(err error) error {
 	return fmt.Errorf("%w: the connection to the leader broke: %w", raftlog.ErrOutcomeUnknown, err)
 }
 
-// pass sends the request on to the controller at addr and the answer back. After
-// an error nothing has been written.
+// pass forwards the request to the controller at addr and returns the answer. After an error
+// nothing has been written.
 func (s *Server) pass(w http.ResponseWriter, r *http.Request, c *call.Caller, addr string, length int64) error {
 	var failed error
 	origin := "-"
@@ -110,14 +110,14 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, c *call.Caller, ad
 	return failed
 }
 
-// neverSent reports whether an error came before anything was sent.
+// neverSent reports whether an error occurred before anything was sent.
 func neverSent(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
 
-// certificateHeader carries, between controllers, the certificate of the program whose call one
-// passes on.
+// certificateHeader carries, between controllers, the certificate of the program whose call is
+// forwarded.
 const certificateHeader = "Greylag-Certificate"
 
 func setCertificate(h http.Header, leaf *x509.Certificate) {
@@ -127,7 +127,7 @@ func setCertificate(h http.Header, leaf *x509.Certificate) {
 	}
 }
 
-// passedCertificate reads what setCertificate wrote; nil for none.
+// passedCertificate reads the header that setCertificate wrote; nil for none.
 func passedCertificate(h http.Header) (*x509.Certificate, error) {
 	text := h.Get(certificateHeader)
 	if text == "" {

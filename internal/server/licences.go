@@ -9,7 +9,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// licencesOf is those of licences that a job asks for.
+// licencesOf returns those of the licences that a job requests.
 func licencesOf(v *state.View, job *cluster.Job) []*greylagv1.LicenceInfo {
 	if len(job.Spec.Request.Licences) == 0 {
 		return nil
@@ -19,8 +19,8 @@ func licencesOf(v *state.View, job *cluster.Job) []*greylagv1.LicenceInfo {
 	})
 }
 
-// licences tells, by name, how many there are of each licence that the policy or a job
-// names, and how many of them jobs have and wait for. O(active jobs).
+// licences returns, by name, the total of each licence that the policy or a job names, and how many
+// jobs hold and request. O(active jobs).
 func licences(v *state.View) (list []*greylagv1.LicenceInfo) {
 	named := map[string]*greylagv1.LicenceInfo{}
 	of := func(name string) *greylagv1.LicenceInfo {

@@ -30,7 +30,7 @@ var (
 	errNoIdentity = errors.New("the controller at that address showed no certificate of this cluster")
 )
 
-// AddMember makes a controller that has joined a member, and records which host it is.
+// AddMember makes a controller that has joined a member, and records its host.
 func (s *clusterService) AddMember(ctx context.Context, p *greylagv1.AddMemberRequest) (*greylagv1.AddMemberResponse, error) {
 	if p.GetId() == "" || p.GetAddress() == "" {
 		return nil, call.Refuse(command.InvalidArgument, "", "a member needs an id and an address")
@@ -57,7 +57,7 @@ func (s *clusterService) AddMember(ctx context.Context, p *greylagv1.AddMemberRe
 	return &greylagv1.AddMemberResponse{}, s.memberError(ctx, s.cfg.Members.AddMember(ctx, p.GetId(), p.GetAddress()))
 }
 
-// hostAt returns the host name of the controller that answers at an address, by its certificate.
+// hostAt returns the host name of the controller that answers at an address, from its certificate.
 func (s *Server) hostAt(id, addr string) (string, error) {
 	who, leaf, err := s.cfg.Members.Identify(addr)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Server) controllerName(leaf *x509.Certificate) (string, error) {
 	return peer.Name, nil
 }
 
-// RemoveMember removes a controller permanently: first the state refuses its id, then the log
+// RemoveMember removes a controller permanently: first the state refuses its ID, then the log
 // configuration drops it. If a call is interrupted in between, the next call finishes it.
 func (s *clusterService) RemoveMember(ctx context.Context, p *greylagv1.RemoveMemberRequest) (*greylagv1.RemoveMemberResponse, error) {
 	if err := s.views.CatchUp(ctx); err != nil {
@@ -103,7 +103,7 @@ func (s *clusterService) RemoveMember(ctx context.Context, p *greylagv1.RemoveMe
 	return &greylagv1.RemoveMemberResponse{}, nil
 }
 
-// retire has the state refuse a member id permanently. The last voter is not retired.
+// retire makes the state refuse a member ID permanently. The last voter is not retired.
 func (s *Server) retire(ctx context.Context, id string) error {
 	s.retiring.Lock()
 	defer s.retiring.Unlock()
@@ -128,7 +128,7 @@ func (s *Server) retire(ctx context.Context, id string) error {
 	return err
 }
 
-// memberError adds advice to what the log answers about members.
+// memberError adds advice to errors of the log about members.
 func (s *Server) memberError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

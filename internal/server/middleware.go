@@ -18,15 +18,15 @@ import (
 	"github.com/greylag/greylag/internal/server/views"
 )
 
-// Headers between controllers: whose request one passes on to the leader. They
-// count from controllers only.
+// Headers between controllers: the origin of a request that is forwarded to the leader. Only
+// controllers may set them.
 const (
 	forwardedHeader = "Greylag-Forwarded" // ROLE/NAME of the program that called, or "-"
 	sourceHeader    = "Greylag-Source"
 )
 
-// ServeHTTP is the one door: who calls, may they, not too often, and here or at
-// the leader.
+// ServeHTTP handles every request: it identifies the caller, checks rights and limits, and answers
+// here or forwards to the leader.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name, isAPI := strings.CutPrefix(r.URL.Path, procedure.Prefix)
 	if !isAPI {
@@ -47,7 +47,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c, err = s.identify(r, rpc)
 	}
 	if err == nil {
-		err = auth.Allow(c.Caller, c.RPC, auth.Own) // what is another's the handler asks about
+		err = auth.Allow(c.Caller, c.RPC, auth.Own) // the handler checks what belongs to other users
 	}
 	if err == nil {
 		err = s.checkPeer(r.Context(), c)
@@ -80,7 +80,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // errCompressed refuses compressed requests, whose size is not known before they are read.
 var errCompressed = connect.NewError(connect.CodeUnimplemented, errors.New("compressed requests are not supported: send them without compression"))
 
-// compressed reports whether a request's body, or its messages, are compressed.
+// compressed reports whether a request's body or messages are compressed.
 func compressed(h http.Header) bool {
 	for _, name := range []string{"Content-Encoding", "Connect-Content-Encoding", "Grpc-Encoding"} {
 		if word := h.Get(name); word != "" && word != "identity" {
@@ -95,17 +95,17 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, pki.ErrRevoked) || errors.Is(err, pki.ErrUntrusted) || errors.Is(err, errPassedOn) {
 		w.Header().Set("Connection", "close") // the next one shows the certificate that the host has by then
 	}
-	_ = s.errors.Write(w, r, s.explain(r.Context(), r.URL.Path, err)) // fails only when nobody listens
+	_ = s.errors.Write(w, r, s.explain(r.Context(), r.URL.Path, err)) // fails only if the caller has disconnected
 }
 
-// recover answers for a handler that panicked; the controller lives on.
+// recover answers for a handler that panicked; the controller continues.
 func (s *Server) recover(w *answer, r *http.Request) {
 	p := recover()
 	if p == nil {
 		return
 	}
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-		panic(p) // how net/http is told to cut a connection
+		panic(p) // this makes net/http close the connection
 	}
 	s.log.Error("a handler panicked", "rpc", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	if w.begun {
@@ -114,7 +114,7 @@ func (s *Server) recover(w *answer, r *http.Request) {
 	s.refuse(w, r, connect.NewError(connect.CodeInternal, errInternal))
 }
 
-// identify tells who calls, from the connection and the token.
+// identify returns the caller, from the connection and the token.
 func (s *Server) identify(r *http.Request, rpc *procedure.Procedure) (*call.Caller, error) {
 	c := &call.Caller{RPC: rpc, Source: hostOf(r.RemoteAddr)}
 	if r.TLS != nil {
@@ -184,9 +184,9 @@ func (s *Server) originate(r *http.Request, c *call.Caller) error {
 	return s.certs.Check(c)
 }
 
-// waitBootstrapped waits, where a call is answered from this controller's state, until there is one:
-// the leader of a new cluster has no policy for a moment, nor has a controller that has just
-// joined, and would deny administrators what they may.
+// waitBootstrapped waits for a state, where a call is answered from this controller's state. The
+// leader of a new cluster has no policy for a moment, nor has a controller that has just joined,
+// and would deny administrators what they may do.
 func (s *Server) waitBootstrapped(ctx context.Context, rpc *procedure.Procedure) error {
 	if s.cfg.State.View().ClusterID() != "" || rpc.Anytime || s.passedOn(rpc) && !s.views.Leads() {
 		return nil
@@ -201,7 +201,7 @@ func (s *Server) waitBootstrapped(ctx context.Context, rpc *procedure.Procedure)
 	return nil
 }
 
-// originOf is the program whose call a controller passes on; zero for none.
+// originOf returns the program whose call a controller forwards; zero for none.
 func originOf(text, clusterID string) pki.Peer {
 	role, name, _ := strings.Cut(text, "/")
 	peer := pki.Peer{ClusterID: clusterID, Role: pki.Role(role), Name: name}
@@ -219,9 +219,8 @@ func hostOf(addr string) string {
 	return host
 }
 
-// answer records whether an answer has begun. It sets the HTTP status for a request id
-// that was used for something else and for a body that is too large, which Connect
-// cannot express.
+// answer records whether an answer has begun. It sets the HTTP status for a request ID that was
+// used for another request and for a body that is too large, which Connect cannot express.
 type answer struct {
 	http.ResponseWriter
 	begun bool
@@ -239,7 +238,7 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Write begins the answer or goes on with it.
+// Write begins the answer or continues it.
 func (a *answer) Write(data []byte) (int, error) {
 	a.begun = true
 	return a.ResponseWriter.Write(data)

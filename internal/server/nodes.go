@@ -19,13 +19,13 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// nodeService answers NodeService, for the leader.
+// nodeService implements NodeService, for the leader.
 type nodeService struct{ *Server }
 
-// heartbeat is how often a node hears from the leader at least.
+// heartbeat is the longest interval between two messages of the leader to a node.
 const heartbeat = 5 * time.Second
 
-// node is the node that calls, when this controller leads.
+// node returns the calling node, if this controller leads.
 func (s *nodeService) node(ctx context.Context) (string, error) {
 	c := call.From(ctx)
 	if c.Machine.Role != pki.RoleNode || c.User.User != "" {
@@ -37,7 +37,7 @@ func (s *nodeService) node(ctx context.Context) (string, error) {
 	return c.Machine.Name, nil
 }
 
-// RegisterNode describes the node.
+// RegisterNode registers the node.
 func (s *nodeService) RegisterNode(ctx context.Context, p *greylagv1.RegisterNodeRequest) (*greylagv1.RegisterNodeResponse, error) {
 	name, err := s.node(ctx)
 	if err != nil {
@@ -51,12 +51,12 @@ func (s *nodeService) RegisterNode(ctx context.Context, p *greylagv1.RegisterNod
 		cmd.Issued = cluster.InstantOf(pki.Issued(leaf))
 	}
 	if n, ok := s.cfg.State.View().Node(name); ok && n.BootID != cmd.Node.BootID && s.logs.InSession(name) {
-		// A host that was started anew comes in when the connection of its former
-		// life is given up, half a minute after it at most.
+		// A host that was restarted registers when the connection of its former epoch is given up,
+		// at most half a minute after it.
 		return nil, call.Refuse(command.Conflict, "join one of them again under a name of its own: gctl join",
-			"node %s is in session from %s under another boot id: two hosts use this name, or this one was just started anew", name, n.Address)
+			"node %s is connected from %s under another boot ID: two hosts use this name, or this one has just restarted", name, n.Address)
 	}
-	// A clock that is behind cannot be told from a request that waited for a leader: the node
+	// A slow clock cannot be distinguished from a request that waited for a leader: the node
 	// compares the clock in the answer.
 	if ahead := p.GetClock().AsTime().Sub(s.cfg.Clock()); p.GetClock() != nil && ahead > 5*time.Second {
 		s.log.Warn("the clock of a node is ahead of this controller's", "node", name, "by", ahead)
@@ -69,8 +69,8 @@ func (s *nodeService) RegisterNode(ctx context.Context, p *greylagv1.RegisterNod
 	return &greylagv1.RegisterNodeResponse{Epoch: answer.Epoch, Cluster: s.cfg.State.View().ClusterID(), Clock: timestamppb.New(s.cfg.Clock())}, nil
 }
 
-// ReportTasks tells the full set of tasks that are on the node. A report that tells
-// nothing new is not proposed: what it repeats is durable already.
+// ReportTasks applies the full set of tasks on the node. A report without news is not proposed:
+// what it repeats is durable already.
 func (s *nodeService) ReportTasks(ctx context.Context, p *greylagv1.ReportTasksRequest) (*greylagv1.ReportTasksResponse, error) {
 	name, err := s.node(ctx)
 	if err != nil {
@@ -127,8 +127,8 @@ func (s *nodeService) GetContent(ctx context.Context, p *greylagv1.GetContentReq
 	return nil, call.Refuse(command.NotFound, "", "no task of node %s needs %s", name, d)
 }
 
-// WatchTasks sends the full set of tasks that should be on the node, now and after each
-// change, until this controller no longer leads or the node registers anew.
+// WatchTasks sends the full set of tasks that should be on the node, now and after each change,
+// until this controller no longer leads or the node registers again.
 func (s *nodeService) WatchTasks(ctx context.Context, p *greylagv1.WatchTasksRequest, stream *connect.ServerStream[greylagv1.WatchTasksResponse]) error {
 	name, err := s.node(ctx)
 	if err != nil {
@@ -162,7 +162,7 @@ func (s *nodeService) WatchTasks(ctx context.Context, p *greylagv1.WatchTasksReq
 		case request := <-session.Requests:
 			err = stream.Send(&greylagv1.WatchTasksResponse{Heartbeat: true, Logs: []*greylagv1.LogRequest{request}})
 		case <-changes.C():
-			changes.Take() // the whole set is looked at
+			changes.Take() // the whole set is checked
 			err = w.tell(s.cfg.State.View())
 		}
 		if err != nil {
@@ -180,17 +180,17 @@ func (s *nodeService) PushLog(ctx context.Context, p *greylagv1.PushLogRequest) 
 	return s.logs.Push(ctx, node, p)
 }
 
-// wanted is what one node was told.
+// wanted is the set that one node was sent.
 type wanted struct {
 	node  string
 	epoch uint64
 	seed  maphash.Seed
-	told  uint64 // fingerprint of the set that was sent last
+	sent  uint64 // fingerprint of the set that was sent last
 	begun bool
 	send  func(*greylagv1.WatchTasksResponse) error
 }
 
-// tell sends the set when it is another than the last one.
+// tell sends the set if it differs from the last one.
 func (w *wanted) tell(v *state.View) error {
 	n, ok := v.Node(w.node)
 	if !ok || n.Epoch != w.epoch {
@@ -209,10 +209,10 @@ func (w *wanted) tell(v *state.View) error {
 		tasks = append(tasks, task)
 	}
 	print := h.Sum64()
-	if w.begun && print == w.told {
+	if w.begun && print == w.sent {
 		return nil
 	}
-	w.begun, w.told = true, print
+	w.begun, w.sent = true, print
 	return w.send(&greylagv1.WatchTasksResponse{Version: v.Index(), Tasks: tasks})
 }
 
@@ -231,7 +231,7 @@ func newest(signals []*greylagv1.Signal) uint64 {
 	return signals[len(signals)-1].GetId()
 }
 
-// rankOf is the rank of a node's task that is not clean yet; -1 for none.
+// rankOf returns the rank of a node's task that is not clean yet; -1 for none.
 func rankOf(j *cluster.Job, node string) int {
 	if j.Alloc == nil {
 		return -1

@@ -12,13 +12,13 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// peerService answers PeerService, for other controllers.
+// peerService implements PeerService, for other controllers.
 type peerService struct {
 	*Server
 	*certs.Service
 }
 
-// maxRecords of what one answer to a peer holds, in items and in bytes.
+// maxRecords bounds one answer to a peer, in items and in bytes.
 const maxRecords, maxBlobs, maxPeerBytes = 4096, 256, 8 << 20
 
 // GetReadIndex confirms leadership and returns the log index a read must wait for.
@@ -41,7 +41,7 @@ func (s *peerService) ListFinishedJobs(_ context.Context, p *greylagv1.ListFinis
 	for _, r := range records {
 		size += len(r.Data)
 		if r.Seq != response.Next || size > maxPeerBytes && len(response.Records) > 0 {
-			break // what comes after a gap of this archive's own is asked for by its number
+			break // the entries after a gap in this archive are requested by number
 		}
 		response.Records = append(response.Records, r.Data)
 		response.Next = r.Seq + 1
@@ -49,8 +49,8 @@ func (s *peerService) ListFinishedJobs(_ context.Context, p *greylagv1.ListFinis
 	return response, nil
 }
 
-// GetBlobs returns scripts and environments by digest; beyond 8 MiB they come empty, to
-// be asked for again.
+// GetBlobs returns scripts and environments by digest. Beyond 8 MiB they are returned empty, to be
+// requested again.
 func (s *peerService) GetBlobs(_ context.Context, p *greylagv1.GetBlobsRequest) (*greylagv1.GetBlobsResponse, error) {
 	if len(p.GetDigests()) > maxBlobs {
 		return nil, call.Refuse(command.InvalidArgument, "", "%d digests: at most %d", len(p.GetDigests()), maxBlobs)

@@ -16,8 +16,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// GetPlan lists what runs and what is planned, as far as the caller may see it.
-// O(jobs log jobs), and a pass now and then where expected starts are asked for.
+// GetPlan lists running and planned jobs, as far as the caller may see them. O(jobs log jobs), and
+// sometimes a pass if expected starts are requested.
 func (s *clusterService) GetPlan(ctx context.Context, p *greylagv1.GetPlanRequest) (*greylagv1.GetPlanResponse, error) {
 	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
@@ -59,22 +59,22 @@ func (s *clusterService) GetPlan(ctx context.Context, p *greylagv1.GetPlanReques
 }
 
 const (
-	// mostExpected is of how many waiting jobs, in order, an expected start is worked
-	// out: a pass over them takes some tenths of a second.
+	// mostExpected is the number of pending jobs, in order, whose expected start is computed: a
+	// pass over them takes some tenths of a second.
 	mostExpected = 5000
-	// expectedFor is how long expected starts are told again before they are worked out
-	// anew, so that it does not matter how many ask.
+	// expectedFor is how long expected starts are reused before they are computed again, so that
+	// the cost does not depend on the number of requests.
 	expectedFor = 5 * time.Second
 )
 
-// guesses is the expected starts that were worked out last.
+// guesses holds the expected starts that were computed last.
 type guesses struct {
 	mu     sync.Mutex
 	at     time.Time
 	starts map[cluster.JobID]cluster.Instant // never changed
 }
 
-// newer answers the guesses of a time or later; nil when there are none.
+// newer returns the guesses of a time or later; nil if there are none.
 func (g *guesses) newer(than time.Time) map[cluster.JobID]cluster.Instant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -84,8 +84,8 @@ func (g *guesses) newer(than time.Time) map[cluster.JobID]cluster.Instant {
 	return g.starts
 }
 
-// expectations is when each waiting job is expected to start. Like explanations they
-// are worked out one at a time.
+// expectations returns when each pending job is expected to start. Like explanations they are
+// computed one at a time.
 func (s *clusterService) expectations(ctx context.Context, v *state.View) (map[cluster.JobID]cluster.Instant, error) {
 	if known := s.guesses.newer(s.cfg.Clock().Add(-expectedFor)); known != nil {
 		return known, nil

@@ -16,7 +16,7 @@ import (
 // maxPolicy bounds a policy's text.
 const maxPolicy = 256 << 10
 
-// GetPolicy returns the policy in force as a file that Apply takes.
+// GetPolicy returns the policy in force as a file that Apply accepts.
 func (s *clusterService) GetPolicy(ctx context.Context, p *greylagv1.GetPolicyRequest) (*greylagv1.GetPolicyResponse, error) {
 	v, asOf, err := s.views.Fresh(ctx, p.GetRead())
 	if err != nil {
@@ -29,13 +29,13 @@ func (s *clusterService) GetPolicy(ctx context.Context, p *greylagv1.GetPolicyRe
 	return &greylagv1.GetPolicyResponse{Toml: string(text), Version: v.Policy().Version, AsOf: asOf}, nil
 }
 
-// SetPolicy replaces the policy, or with DryRun only says what would change.
+// SetPolicy replaces the policy, or with DryRun only returns what would change.
 func (s *clusterService) SetPolicy(ctx context.Context, p *greylagv1.SetPolicyRequest) (*greylagv1.SetPolicyResponse, error) {
 	c := call.From(ctx)
 	if len(p.GetToml()) > maxPolicy {
 		return nil, call.Refuse(command.InvalidArgument, "", "the policy has %d bytes: at most %d", len(p.GetToml()), maxPolicy)
 	}
-	if strings.TrimSpace(p.GetToml()) == "" { // every key would go back to its default
+	if strings.TrimSpace(p.GetToml()) == "" { // every key would be reset to its default
 		return nil, call.Refuse(command.InvalidArgument, "start from the output of gctl show policy", "the policy is empty")
 	}
 	name := cmp.Or(p.GetName(), "policy")
@@ -92,9 +92,8 @@ func (s *clusterService) SetPolicy(ctx context.Context, p *greylagv1.SetPolicyRe
 // maxDiff bounds the lines of one text times those of the other.
 const maxDiff = 4 << 20
 
-// diff shows how one text becomes another, line by line: those that go after "-",
-// those that come after "+". "" means no difference. O(lines²); beyond maxDiff
-// the whole of both.
+// diff shows how one text becomes another, line by line: removed lines after "-", added lines after
+// "+". "" means no difference. O(lines²); beyond maxDiff both texts completely.
 func diff(before, after string) string {
 	a, b := strings.Split(before, "\n"), strings.Split(after, "\n")
 	if before == after {

@@ -10,23 +10,22 @@ import (
 	"github.com/greylag/greylag/internal/wire"
 )
 
-// maxEntry is what the commands of one request may take, under the log's bound of
-// 1 MiB for an entry.
+// maxEntry bounds the commands of one request, below the log's bound of 1 MiB for an entry.
 const maxEntry = 1<<20 - 4<<10
 
-// maxInline is the size up to which a script travels in the command that names it;
-// larger ones are sent before it, in parts.
+// maxInline is the size up to which a script is part of the command that names it; larger ones are
+// sent before it, in parts.
 const maxInline = 256 << 10
 
 // partSize is the size of such a part.
 const partSize = 512 << 10
 
-// blobTime is how long the parts of one blob may take.
+// blobTime bounds the time for the parts of one blob.
 const blobTime = 30 * time.Second
 
-// putBlob stores a large script or environment before a job names it. Repeating it
-// changes nothing. It goes on when the caller has left: an upload that breaks off would
-// take one of the few places for minutes.
+// putBlob stores a large script or environment before a job names it. Repeating it changes nothing.
+// It continues when the caller has disconnected: an interrupted upload would occupy one of the few
+// uploads for minutes.
 func (s *Server) putBlob(ctx context.Context, content []byte) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), blobTime)
 	defer cancel()
@@ -42,8 +41,8 @@ func (s *Server) putBlob(ctx context.Context, content []byte) error {
 	return nil
 }
 
-// blobsOf gathers the scripts and environments of submissions that the state does
-// not have; each once.
+// blobsOf collects the scripts and environments of submissions that the state does not have, each
+// once.
 func blobsOf(subs []wire.Submission, has func(digest [32]byte) bool) (inline, large [][]byte) {
 	seen := make(map[[32]byte]bool)
 	add := func(digest [32]byte, content []byte) {

@@ -16,8 +16,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// inAll says of an array that what there is does not pay for what its elements come to together,
-// since its refusal is of the first of them that is too much; "" of other jobs.
+// inAll returns, for an array, that the available credits do not cover all of its elements, since
+// the refusal names the first element that exceeds them; "" for other jobs.
 func inAll(q *credits.Quote, subs []command.Submission) string {
 	if q.Refused == nil || q.Claim == nil || len(subs) != 1 || len(subs[0].Array) == 0 || q.Amount <= q.Usable {
 		return ""
@@ -25,7 +25,7 @@ func inAll(q *credits.Quote, subs []command.Submission) string {
 	return fmt.Sprintf("; all elements need %s, and there is %s", q.Amount, q.Usable)
 }
 
-// quoted is what jobs would set aside. One is made at a time.
+// quoted is the quote of jobs. One is made at a time.
 func (s *Server) quoted(ctx context.Context, v *state.View, c *call.Caller, subs []command.Submission) (credits.Quote, error) {
 	select {
 	case s.explaining <- struct{}{}:
@@ -36,7 +36,7 @@ func (s *Server) quoted(ctx context.Context, v *state.View, c *call.Caller, subs
 	return v.Quote(c.User.Identity, subs), nil
 }
 
-// unpaidArray adds to the refusal of an array that cannot be paid for what all of it comes to.
+// unpaidArray adds the total of the whole array to the refusal of an array that cannot be paid for.
 func (s *Server) unpaidArray(ctx context.Context, c *call.Caller, subs []command.Submission, err error) error {
 	v := s.cfg.State.View()
 	var r *command.Refusal
@@ -50,8 +50,8 @@ func (s *Server) unpaidArray(ctx context.Context, c *call.Caller, subs []command
 	return err
 }
 
-// warnMaxPrice warns of the first job that would pay less for each GPU than any costs now that it
-// may get: it waits for a lower price. O(GPUs) where one says what it pays.
+// warnMaxPrice warns of the first job whose --max-price is below the present price of each GPU that
+// it may get: it waits for a lower price. O(GPUs) if a job has one.
 func warnMaxPrice(v *state.View, now cluster.Instant, subs []command.Submission) []string {
 	for i := range subs {
 		r := &subs[i].Spec.Request

@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// reservedNow is the reservations that have each node now, by node.
+// reservedNow returns the reservations that hold each node now, by node.
 func reservedNow(v *state.View) map[string][]string {
 	var reserved map[string][]string
 	rules := &v.Policy().Scheduling
@@ -30,7 +30,7 @@ func reservedNow(v *state.View) map[string][]string {
 	return reserved
 }
 
-// standing is where an instant lies to the interval of a reservation.
+// standing is the position of an instant relative to the interval of a reservation.
 func standing(r *cluster.Reservation, now cluster.Instant) string {
 	switch {
 	case now < r.Start:
@@ -41,7 +41,7 @@ func standing(r *cluster.Reservation, now cluster.Instant) string {
 	return "OVER"
 }
 
-// reservedNodes are the registered nodes that a reservation names, by name.
+// reservedNodes returns the registered nodes that a reservation names, by name.
 func reservedNodes(v *state.View, r *cluster.Reservation) []string {
 	var all []string
 	for _, expr := range r.Nodes {
@@ -52,7 +52,7 @@ func reservedNodes(v *state.View, r *cluster.Reservation) []string {
 			}
 			break
 		}
-		names, _ := hostlist.Expand(expr) // checked when the policy came
+		names, _ := hostlist.Expand(expr) // checked when the policy was set
 		for _, name := range names {
 			if _, known := v.Node(name); known {
 				all = append(all, name)
@@ -63,7 +63,7 @@ func reservedNodes(v *state.View, r *cluster.Reservation) []string {
 	return slices.Compact(all)
 }
 
-// reservations tells all reservations. O(nodes of each + active jobs).
+// reservations returns all reservations. O(nodes of each + active jobs).
 func reservations(v *state.View, visibility *joblist.Visibility) []*greylagv1.ReservationInfo {
 	rules := &v.Policy().Scheduling
 	if len(rules.Reservations) == 0 {

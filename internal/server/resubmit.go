@@ -13,16 +13,15 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// maxResubmit is how many ended jobs one requeue resubmits, and resubmitPart the first part number of
-// their request keys: lower part numbers belong to the requeue itself.
-const maxResubmit, resubmitPart = 100, 1 << 20
+// maxResubmit is the number of ended jobs that one requeue resubmits.
+const maxResubmit = 100
 
 // resubmitEnded resubmits the jobs of a requeue that have ended, with their script, environment and
 // options, and replaces their outcomes with the new jobs'. Dependencies are left out: they were
 // satisfied when the job ran. Only the owner may resubmit a job, since it runs as the user who
 // submits it. Elements of an array are resubmitted as single jobs if the request names them.
 func (s *jobService) resubmitEnded(ctx context.Context, p *greylagv1.UpdateJobsRequest, outcomes []*greylagv1.Outcome) error {
-	part := 0
+	n := 0
 	for _, o := range outcomes {
 		named := p.GetFilter().GetJobs()
 		if o.Error == "" || !slices.Contains(named, o.Ref) && !slices.Contains(named, cluster.JobID(o.Id).String()) {
@@ -35,11 +34,11 @@ func (s *jobService) resubmitEnded(ctx context.Context, p *greylagv1.UpdateJobsR
 		if j == nil {
 			continue
 		}
-		if part++; part > maxResubmit {
+		if n++; n > maxResubmit {
 			o.Error += "; at most " + cluster.JobID(maxResubmit).String() + " ended jobs can be resubmitted at a time"
 			continue
 		}
-		id, err := s.resubmit(ctx, p.GetRequestId(), resubmitPart+part, j)
+		id, err := s.resubmit(ctx, p.GetRequestId(), j)
 		if err != nil {
 			return err
 		}
@@ -68,7 +67,7 @@ func (s *jobService) ended(ctx context.Context, o *greylagv1.Outcome) (*cluster.
 }
 
 // resubmit submits an ended job again; a repeated request does so only once.
-func (s *jobService) resubmit(ctx context.Context, request string, part int, j *cluster.Job) (cluster.JobID, error) {
+func (s *jobService) resubmit(ctx context.Context, request string, j *cluster.Job) (cluster.JobID, error) {
 	c := call.From(ctx)
 	spec := *j.Spec
 	spec.Owner = c.User.Identity
@@ -86,7 +85,7 @@ func (s *jobService) resubmit(ctx context.Context, request string, part int, j *
 	if err != nil {
 		return 0, err
 	}
-	if cmd.Request, err = c.RequestID(request, part, []byte("requeue "+j.ID.String())); err != nil {
+	if cmd.Request, err = c.RequestID(request, "resubmit "+j.ID.String(), nil); err != nil {
 		return 0, err
 	}
 	answer, err := s.submit(ctx, cmd, subs)

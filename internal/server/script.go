@@ -15,8 +15,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// private returns a job of which the caller wants something that is not for all
-// eyes.
+// private returns a job for a request about what only some users may see.
 func (s *jobService) private(ctx context.Context, word string) (*cluster.Job, error) {
 	c := call.From(ctx)
 	ref, err := wire.ReadRef(word)
@@ -64,7 +63,7 @@ func (s *jobService) GetScript(ctx context.Context, p *greylagv1.GetScriptReques
 	return &greylagv1.GetScriptResponse{Script: script, Environment: wire.Environment(environment)}, nil
 }
 
-// blob is a script or an environment; nil for the zero digest.
+// blob returns a script or an environment; nil for the zero digest.
 func (s *Server) blob(d cluster.Digest) ([]byte, error) {
 	if d.IsZero() {
 		return nil, nil
@@ -104,9 +103,9 @@ func (s *jobService) StreamLogs(ctx context.Context, p *greylagv1.StreamLogsRequ
 		user = c.User.User
 	}
 	err = s.logs.Stream(ctx, j.Alloc.Nodes[rank].Node, user, s.logRequest(j, rank, p), stream)
-	var told *connect.Error
-	if connect.CodeOf(err) == connect.CodeNotFound && j.State == cluster.Configuring && errors.As(err, &told) {
-		return call.Refuse(command.Conflict, "gctl logs -f waits for its start", "job %s has no output yet: its nodes have not begun it (%s)", j.Ref(), told.Message())
+	var refused *connect.Error
+	if connect.CodeOf(err) == connect.CodeNotFound && j.State == cluster.Configuring && errors.As(err, &refused) {
+		return call.Refuse(command.Conflict, "gctl logs -f waits for its start", "job %s has no output yet: its nodes have not begun it (%s)", j.Ref(), refused.Message())
 	}
 	if connect.CodeOf(err) == connect.CodeNotFound && j.State.Final() && j.Reason == cluster.ReasonLaunchFailed && j.Detail != "" {
 		return call.Refuse(command.NotFound, "", "job %s has no output: %s", j.Ref(), j.Detail)

@@ -1,14 +1,12 @@
-// Package server answers the API: jobs, nodes, cluster and peers, over Connect,
-// gRPC and JSON on one port.
+// Package server answers the API: jobs, nodes, cluster and peers, over Connect, gRPC and JSON on
+// one port.
 //
-// It decides who calls and whether they may, from the connection, the token and
-// the policy; who answers, from which controller leads; and what a caller sees.
-// What a change does to the cluster the state decides, when the log has agreed on
-// it: a handler turns a request into a command and a result into an answer, and
-// nothing else. Reads are answered from an immutable view of the state and wait
-// for nothing but the log: never for a scheduling pass. It never writes to the
-// state but through the log, and never believes what a request says about its
-// sender.
+// It decides who the caller is and what it may do, from the connection, the token and the policy;
+// which controller answers, from the leadership; and what a caller sees. The state decides what a
+// change does to the cluster, once the log has committed it: a handler converts a request to a
+// command and a result to an answer, and nothing else. Reads are answered from an immutable view of
+// the state and wait only for the log, never for a scheduling pass. The server never writes to the
+// state except through the log, and never trusts what a request says about its sender.
 package server
 
 import (
@@ -44,17 +42,17 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Leader is what only the leading controller does: a controller.Controller. The
-// errors wrap those of package raftlog.
+// Leader is the part that only the leading controller has: a controller.Controller. The errors wrap
+// those of package raftlog.
 type Leader interface {
-	// Propose has a command agreed and returns what it answered and its index.
+	// Propose commits a command and returns its answer and its index.
 	Propose(ctx context.Context, c command.Command) (command.Result, uint64, error)
 	// Leading returns a context that ends when this controller no longer leads,
 	// and false when it does not lead now.
 	Leading() (context.Context, bool)
-	// RecordHeartbeat notes that a node has given a sign of life.
+	// RecordHeartbeat records that a node has sent a heartbeat.
 	RecordHeartbeat(node string, epoch uint64)
-	// Ran notes for how long a node has had a task, as it counts since counting began; of
+	// Ran records for how long a node has had a task, by its own count since counting began; for
 	// one that is over, perhaps since before that.
 	Ran(node string, counting uint64, job cluster.JobID, attempt cluster.Attempt, ran time.Duration, over bool)
 }
@@ -68,13 +66,13 @@ type Members interface {
 	RemoveMember(ctx context.Context, id string) error
 	// IsMember reports whether this controller belongs to the cluster.
 	IsMember() bool
-	// Identify returns which controller answers at an address, and its certificate.
+	// Identify returns the controller that answers at an address, and its certificate.
 	Identify(addr string) (id string, leaf *x509.Certificate, err error)
 	Transfer(ctx context.Context, id string) error
 	Backup(ctx context.Context, w io.Writer, contents raftlog.Contents) (raftlog.BackupInfo, error)
 }
 
-// Archive holds finished jobs, and the scripts and environments of all.
+// Archive holds finished jobs, and the scripts and environments of all jobs.
 type Archive interface {
 	reports.Archive
 	Between(from uint64, limit int) ([]archive.Record, error)
@@ -91,8 +89,8 @@ type Peers interface {
 	Transport() http.RoundTripper
 }
 
-// Config is what a server needs. All fields but Complete, Missing, Absent, Limits, Web, Clock and
-// Logger are required.
+// Config is the configuration of a server. All fields but Complete, Missing, Absent, Limits, Web,
+// Clock and Logger are required.
 type Config struct {
 	ID       string // of this controller in the log
 	State    views.State
@@ -107,21 +105,21 @@ type Config struct {
 	// Subscribe follows all changes, or with a name only those of the jobs on that
 	// node and of the node itself.
 	Subscribe func(node string) views.Subscription
-	// Complete reports whether the archive here holds all history; while it does
-	// not, questions about jobs are the leader's. nil: it always does.
+	// Complete reports whether the archive here holds all history; while it does not, the leader
+	// answers requests about jobs. nil: it always does.
 	Complete func() bool
-	// Missing returns why it does not hold all; "" where nothing is known to be missing. May be nil.
+	// Missing returns why it does not hold all; "" if nothing is known to be missing. May be nil.
 	Missing func() string
-	// Absent reports whether a script or environment that a job needs is on no controller.
-	// nil: never.
+	// Absent reports whether no controller has a script or environment that a job needs. nil:
+	// never.
 	Absent func(cluster.Digest) bool
-	// Save writes what a backup holds next to the state, and returns how many contents of
-	// jobs are missing here: controller.SaveContents.
+	// Save writes the rest of a backup next to the state, and returns how many contents of jobs are
+	// missing here: controller.SaveContents.
 	Save func(w io.Writer, view *state.View, history bool) (missing int, err error)
 	// Raft takes over a controller's raft connection and returns when it is closed.
 	Raft   func(net.Conn)
 	Limits limits.Config
-	Web    http.Handler // what is not the API; nil: 404
+	Web    http.Handler // for paths that are not the API; nil: 404
 	Clock  func() time.Time
 	Logger *slog.Logger
 }
@@ -139,23 +137,23 @@ type Server struct {
 	views    *views.Source
 	certs    *certs.Service
 	journals *journals.Reader
-	// explaining holds the one explanation under way: each may cost a pass.
+	// explaining is held by the one explanation in progress: each may cost a pass.
 	explaining chan struct{}
 	guesses    guesses
-	retiring   sync.Mutex      // held while it is checked that others have votes, and one is retired
+	retiring   sync.Mutex      // held while the votes of other members are checked and a member is retired
 	closing    context.Context // ends when the server stops: streams end then
 	stop       context.CancelFunc
 }
 
 const (
-	// connBuffer, streamBuffer and frameSize bound what is buffered of a connection, of
-	// one call in it, and of a part that is sent at once, before a handler reads it.
+	// connBuffer, streamBuffer and frameSize bound the buffers of a connection, of one call in it,
+	// and of a part that is sent at once, before a handler reads it.
 	connBuffer, streamBuffer, frameSize = 256 << 10, 128 << 10, 16 << 10
 	// headTime bounds how long the head of a request may take to arrive.
 	headTime = 5 * time.Second
 	// idleTime is how long a connection without requests is kept.
 	idleTime = 2 * time.Minute
-	// stopTime is what calls under way get when the server stops.
+	// stopTime is the time that open calls get when the server stops.
 	stopTime = 2 * time.Second
 )
 
@@ -182,8 +180,8 @@ func New(cfg Config) *Server {
 	s.closing, s.stop = context.WithCancel(context.Background())
 	options := connect.WithHandlerOptions(
 		connect.WithReadMaxBytes(limits.MaxBody),
-		// Compression would cost more than the network does, and a small request
-		// could make much to read of little.
+		// Compression would cost more than the network does, and a small request could expand to a
+		// large one.
 		connect.WithCompression("gzip", nil, nil),
 		connect.WithInterceptors(answers{s}),
 		encoding.StrictJSON(),
@@ -206,13 +204,13 @@ func New(cfg Config) *Server {
 		Protocols: protocols(), TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){
 			pki.ALPNRaft: func(_ *http.Server, conn *tls.Conn, _ http.Handler) { cfg.Raft(conn) },
 		},
-		// A reader whose host has vanished is noticed by this.
+		// This detects a reader whose host has failed.
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second, MaxConcurrentStreams: 256,
-			// What a connection may hold that no handler has read yet.
+			// Bounds of what a connection may hold that no handler has read yet.
 			MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer, MaxReadFrameSize: frameSize,
 		},
-		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug), // outsiders cause these
+		ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug), // callers without proof cause these
 	}
 	return s
 }
@@ -224,8 +222,8 @@ func protocols() *http.Protocols {
 	return p
 }
 
-// Serve answers on a listener until Close. The listener brings bare connections:
-// TLS is the server's.
+// Serve answers on a listener until Close. The listener returns plain connections: the server adds
+// TLS.
 func (s *Server) Serve(l net.Listener) error {
 	go s.certs.Watch(s.closing) // ends with Close
 	err := s.http.ServeTLS(l, "", "")
@@ -247,7 +245,7 @@ func (s *Server) Close() error {
 	return s.http.Close()
 }
 
-// hintHeader and leaderHeader are those that clients read.
+// hintHeader and leaderHeader are read by clients.
 const (
 	hintHeader   = client.HintHeader
 	leaderHeader = client.LeaderHeader

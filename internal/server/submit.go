@@ -17,7 +17,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// jobService answers JobService.
+// jobService implements JobService.
 type jobService struct {
 	*Server
 	*joblist.Service
@@ -32,7 +32,7 @@ func (s *jobService) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequ
 	if n := len(p.GetJobs()); n == 0 || n > maxSubmit {
 		return nil, call.Refuse(command.InvalidArgument, "", "%d jobs to submit: want 1 to %d in one request", n, maxSubmit)
 	}
-	if err := s.room(); err != nil {
+	if err := s.checkDisk(); err != nil {
 		return nil, err
 	}
 	subs := make([]wire.Submission, len(p.GetJobs()))
@@ -46,7 +46,8 @@ func (s *jobService) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequ
 	if err != nil {
 		return nil, err
 	}
-	// After the request's key was made of what was asked: a repetition may find more archived.
+	// After the request's key was computed from the request: a repetition may find more archived
+	// jobs.
 	if err := s.resolveArchived(c, cmd); err != nil {
 		return nil, err
 	}
@@ -65,9 +66,9 @@ func (s *jobService) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequ
 	return response, nil
 }
 
-// room refuses jobs while the leader's disk is low: for good where every controller's
-// is, else until a controller with room leads, which the caller's next try finds.
-func (s *Server) room() error {
+// checkDisk refuses jobs while the leader's disk is nearly full: permanently if every controller's is,
+// else until a controller with space leads, which the caller's next try finds.
+func (s *Server) checkDisk() error {
 	switch {
 	case !s.cfg.Members.DiskLow():
 		return nil
@@ -92,12 +93,13 @@ func readSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (wire.Submissi
 	return sub, err
 }
 
-// leastMemory is what a task needs to be started at all. With runc 1.1 none starts with 1 MiB, most do
-// with 2 and all with 3, whatever their program; the rest is for devices and other runtimes. Where systemd
-// keeps control groups of version 2 runc takes up to 14; what is less and fails there is told so by its node.
+// leastMemory is the least memory that a task needs to start. With runc 1.1 none starts with 1 MiB,
+// most do with 2 and all with 3, whatever their program; the rest is for devices and other
+// runtimes. Where systemd keeps control groups of version 2, runc takes up to 14; tasks with less
+// fail there, and their node reports it.
 const leastMemory = 6 * cluster.MiB
 
-// enoughMemory refuses jobs that could fail only, however often they were tried.
+// enoughMemory refuses jobs that would fail at every start.
 func enoughMemory(r *cluster.Request) error {
 	most := r.MemoryOn(max(r.GPUsPerNode, r.GPUs)) // on any node
 	if most == 0 || most >= leastMemory {
@@ -107,7 +109,7 @@ func enoughMemory(r *cluster.Request) error {
 		"%s of memory on a node is too little to start a task: at least %s", most, leastMemory)
 }
 
-// jobsIn is how many jobs were made, elements of arrays included.
+// jobsIn returns the number of jobs that were made, including array elements.
 func jobsIn(answer *command.Submitted) (n int) {
 	for _, size := range answer.Counts {
 		n += max(1, int(size))
@@ -143,7 +145,7 @@ func (s *jobService) unpaidPlaces(subs []wire.Submission, answer *command.Submit
 	return nil
 }
 
-// unchecked warns of accounts that are named where there are none, and nobody says no.
+// unchecked warns of named accounts if the cluster has no accounts, since no check refuses them.
 func (s *jobService) unchecked(subs []wire.Submission) []string {
 	for i := range subs {
 		name := subs[i].Spec.Account
@@ -153,7 +155,7 @@ func (s *jobService) unchecked(subs []wire.Submission) []string {
 		if s.cfg.State.View().Accounts().Tree != nil {
 			return nil
 		}
-		return []string{fmt.Sprintf("nobody has checked the account %.64q: this cluster has no accounts yet", name)}
+		return []string{fmt.Sprintf("the account %.64q was not checked: this cluster has no accounts yet", name)}
 	}
 	return nil
 }
@@ -167,8 +169,8 @@ func ofJob(err error, i, of int) error {
 	return err
 }
 
-// submission makes the command without its blobs. The digests in the
-// specifications stand for the contents where requests are compared.
+// submission builds the command without its blobs. The digests in the specifications stand for the
+// contents where requests are compared.
 func submission(c *call.Caller, id string, subs []wire.Submission) (*command.SubmitJobs, error) {
 	cmd := &command.SubmitJobs{Jobs: make([]command.Submission, len(subs))}
 	for i := range subs {
@@ -179,14 +181,14 @@ func submission(c *call.Caller, id string, subs []wire.Submission) (*command.Sub
 		return nil, call.Refuse(command.InvalidArgument, "submit them in several requests, or as an array", "the request is too large: %d bytes without scripts, at most %d", len(payload), maxEntry)
 	}
 	var err error
-	cmd.Request, err = c.RequestID(id, 0, payload)
+	cmd.Request, err = c.RequestID(id, "", payload)
 	cmd.Actor = c.Actor()
 	return cmd, err
 }
 
-// submit proposes, sending along what the state or the archive here does not have: the
-// state of a restored cluster may know contents that are nowhere. What it had when
-// this was looked up may be gone when the command arrives: then all is sent.
+// submit proposes the command with the blobs that the state or the archive here does not have: the
+// state of a restored cluster may know contents that no controller has. A blob may be dropped
+// between this check and the command: then all are sent.
 func (s *jobService) submit(ctx context.Context, cmd *command.SubmitJobs, subs []wire.Submission) (*command.Submitted, error) {
 	v := s.cfg.State.View()
 	has := func(d [32]byte) bool {
@@ -210,8 +212,8 @@ func (s *jobService) submit(ctx context.Context, cmd *command.SubmitJobs, subs [
 	}
 }
 
-// attach puts the blobs that are needed into the command, or stores them before it
-// where they are too large for that.
+// attach puts the needed blobs into the command, or stores them before it if they are too large for
+// that.
 func (s *jobService) attach(ctx context.Context, cmd *command.SubmitJobs, subs []wire.Submission, has func([32]byte) bool) error {
 	inline, large := blobsOf(subs, has)
 	size := 0

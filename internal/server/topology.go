@@ -24,8 +24,8 @@ func (s *clusterService) GetTopology(ctx context.Context, p *greylagv1.GetTopolo
 	}, nil
 }
 
-// SetTopology replaces the fabric, or with DryRun only says whether it is one and
-// where nodes disagree with it.
+// SetTopology replaces the fabric, or with DryRun only returns whether it is valid and where nodes
+// disagree with it.
 func (s *clusterService) SetTopology(ctx context.Context, p *greylagv1.SetTopologyRequest) (*greylagv1.SetTopologyResponse, error) {
 	c := call.From(ctx)
 	switches := wire.ReadSwitches(p.GetSwitches())

@@ -13,8 +13,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ExplainJob explains one job from this controller's own state. At most one explanation is
-// made at a time, since each may cost a pass; others wait for their turn.
+// ExplainJob explains one job from this controller's own state. One explanation is made at a time,
+// since each may cost a pass; others wait for their turn.
 func (s *clusterService) ExplainJob(ctx context.Context, p *greylagv1.ExplainJobRequest) (*greylagv1.ExplainJobResponse, error) {
 	ref, err := wire.ReadRef(p.GetJob())
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *clusterService) ExplainJob(ctx context.Context, p *greylagv1.ExplainJob
 	return response, nil
 }
 
-// why explains a job that waits. The job it returns has the reason of now.
+// why explains a pending job. The job that it returns has the present reason.
 func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Job, visibility *joblist.Visibility) (*greylagv1.ExplainJobResponse, *cluster.Job, error) {
 	expected, err := s.expectations(ctx, v)
 	if err != nil {
@@ -72,8 +72,8 @@ func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Jo
 	return response, job, nil
 }
 
-// explained is the job that a reference means: of an array the first element that
-// waits, else the first; nil when there is none.
+// explained returns the job that a reference names: for an array the first pending element, else
+// the first one; nil without any.
 func (s *clusterService) explained(v *state.View, ref cluster.JobRef) (*cluster.Job, error) {
 	ids, err := joblist.Resolve(v, s.cfg.Archive, ref)
 	if err != nil || len(ids) == 0 {

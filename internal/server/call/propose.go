@@ -41,17 +41,18 @@ func Refuse(code command.Code, hint, format string, args ...any) error {
 // maxRequestID bounds the request ID of a client, in bytes.
 const maxRequestID = 128
 
-// RequestID makes a client's request ID the caller's own, for one operation and one part of it. An
-// empty ID asks for no guarantee. payload is the content of the request: equal bytes for equal requests.
-func (c *Caller) RequestID(id string, part int, payload []byte) (command.RequestID, error) {
+// RequestID makes a client's request ID the caller's own, for one operation and one part of it,
+// which "" names if there is only one. An empty ID asks for no guarantee. payload is the content of
+// the request: equal bytes for equal requests.
+func (c *Caller) RequestID(id, part string, payload []byte) (command.RequestID, error) {
 	var r command.RequestID
 	if id == "" {
 		return r, nil
 	}
 	if len(id) > maxRequestID {
-		return r, Refuse(command.InvalidArgument, "use 32 hexadecimal digits", "the request id has %d bytes: at most %d", len(id), maxRequestID)
+		return r, Refuse(command.InvalidArgument, "use 32 hexadecimal digits", "the request ID has %d bytes: at most %d", len(id), maxRequestID)
 	}
-	key := sha256.Sum256([]byte(c.User.User + "\x00" + strconv.FormatUint(uint64(c.User.UID), 10) + "\x00" + string(c.RPC.Name) + "\x00" + strconv.Itoa(part) + "\x00" + id))
+	key := sha256.Sum256([]byte(c.User.User + "\x00" + strconv.FormatUint(uint64(c.User.UID), 10) + "\x00" + string(c.RPC.Name) + "\x00" + part + "\x00" + id))
 	what := sha256.Sum256(payload)
 	copy(r.Key[:], key[:])
 	copy(r.Payload[:], what[:])
@@ -70,7 +71,7 @@ func (c *Caller) Identify(p Request) (id command.RequestID, err error) {
 	if err != nil {
 		return id, err
 	}
-	return c.RequestID(p.GetRequestId(), 0, payload)
+	return c.RequestID(p.GetRequestId(), "", payload)
 }
 
 // Payload returns the request's content without its ID: equal bytes for equal requests of one

@@ -186,7 +186,7 @@ func (s *Service) recorded(peer pki.Peer, leaf *x509.Certificate) bool {
 	return known && slices.ContainsFunc(h.Certificates, func(c command.Certificate) bool { return c.Serial == serial })
 }
 
-// certificateLook is how often open streams are checked against revocations.
+// certificateLook is the interval at which open streams are checked against revocations.
 const certificateLook = time.Second
 
 // Watch records certificates that were seen and ends the streams of revoked ones, until ctx ends.
@@ -314,11 +314,11 @@ func (s *Service) RevokeCertificates(ctx context.Context, p *greylagv1.RevokeCer
 	return &greylagv1.RevokeCertificatesResponse{}, nil
 }
 
-// maxKnown is how many names a refusal lists.
+// maxKnown is the number of names that a refusal lists.
 const maxKnown = 8
 
-// checkRevocation refuses names that hold no certificate, and a revocation that would take the
-// quorum away.
+// checkRevocation refuses names that hold no certificate, and a revocation that would break the
+// quorum.
 func (s *Service) checkRevocation(p *greylagv1.RevokeCertificatesRequest) error {
 	v := s.Views.View()
 	var known []string

@@ -23,7 +23,7 @@ func (s *Service) CloseBeforeEnd(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.Clock().After(r.TLS.PeerCertificates[0].NotAfter.Add(-freshConnection)) {
-		w.Header().Set("Connection", "close") // over HTTP/2 as well, where streams under way go on
+		w.Header().Set("Connection", "close") // over HTTP/2 as well, where open streams continue
 	}
 }
 

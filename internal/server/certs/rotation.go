@@ -34,7 +34,7 @@ func (s *Service) ListAuthorities(ctx context.Context, _ *greylagv1.ListAuthorit
 	return &greylagv1.ListAuthoritiesResponse{Ca: s.authorities(call.From(ctx).Machine.Role)}, nil
 }
 
-// GetAuthority returns the CAs of this controller and the private keys that it has.
+// GetAuthority returns the CAs of this controller and its private keys.
 func (s *Service) GetAuthority(context.Context, *greylagv1.GetAuthorityRequest) (*greylagv1.GetAuthorityResponse, error) {
 	keys, err := s.CA.KeyPEM()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // misspelt "expires" would never expire.
 type strictJSON struct{ name string }
 
-// errNotProto is the error for a value that is no message. Generated code never passes one.
+// errNotProto is returned for a value that is no message. Generated code never passes one.
 var errNotProto = errors.New("not a message of the API")
 
 // StrictJSON makes handlers reject unknown fields.

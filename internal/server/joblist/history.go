@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// pastPage is how many records are read at a time.
+	// pastPage is the number of records read at a time.
 	pastPage = 1000
 	// pastWeight is the size of a message: each job counts one, and each of its tasks one, which
 	// keeps messages of jobs on many nodes small.

@@ -23,10 +23,10 @@ type watcher struct {
 	visibility *Visibility
 	send       func(*greylagv1.WatchJobsResponse) error
 	open       map[cluster.JobID]bool // sent, and not final then
-	index      uint64                 // of the view that was presented last
+	index      uint64                 // of the view that was sent last
 }
 
-// WatchJobs sends each change of the chosen jobs, first the present state of each.
+// WatchJobs sends the present state of the selected jobs, then each change of them.
 func (s *Service) WatchJobs(ctx context.Context, p *greylagv1.WatchJobsRequest, stream *connect.ServerStream[greylagv1.WatchJobsResponse]) error {
 	c := call.From(ctx)
 	changes := s.Subscribe() // before the first view: no change is lost in between
@@ -95,7 +95,7 @@ func (w *watcher) present(v *state.View) error {
 	return w.left(v, before)
 }
 
-// left sends those that have ended since they were sent.
+// left sends the jobs that have ended since they were sent.
 func (w *watcher) left(v *state.View, ids map[cluster.JobID]bool) error {
 	var jobs []*cluster.Job
 	for id := range ids {

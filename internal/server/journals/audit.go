@@ -115,7 +115,7 @@ type badRow struct {
 
 func (b *badRow) Error() string {
 	if errors.Is(b.why, accounting.ErrJournal) || errors.Is(b.why, command.ErrTampered) {
-		return b.why.Error() // which names the entry
+		return b.why.Error() // names the entry
 	}
 	return fmt.Sprintf("entry %d: %v", b.seq, b.why)
 }

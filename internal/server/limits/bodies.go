@@ -12,9 +12,8 @@ import (
 	"github.com/greylag/greylag/internal/server/call"
 )
 
-// Bounds of the bytes of requests that this controller holds at one time. A request
-// counts with its headers from its beginning, and with its body as it arrives, until
-// it is answered.
+// Bounds of the bytes of requests that this controller holds at one time. A request counts with its
+// headers from its start, and with its body as it arrives, until it is answered.
 const (
 	// MaxBody bounds the body of one request. A log entry holds 1 MiB, but scripts go
 	// in parts.
@@ -25,7 +24,7 @@ const (
 	MaxHead = 16 << 10
 	// requestCost is the fixed cost of a request in addition to its bytes.
 	requestCost = 1 << 10
-	// heldInAll bounds the requests of all users, heldOpen those without proof.
+	// heldInAll bounds the requests of all users, heldOpen those without proof of identity.
 	heldInAll, heldOpen = 128 << 20, 4 << 20
 	// heldByCaller bounds those of one user or program, heldByAddress those without
 	// proof from one address.
@@ -104,13 +103,13 @@ type Body struct {
 	limit  int   // of the body
 	left   int   // of the limit
 	held   int   // counted in the budget
-	paid   int   // of it, for bytes that are still to come
-	err    error // the end of the body; it stays
+	paid   int   // of it, for bytes that have not arrived yet
+	err    error // the end of the body; it does not change
 	refuse func(error) error
 }
 
-// closeAfter makes an HTTP/1 connection end with the answer. Otherwise the answer
-// would wait for a body that nothing reads.
+// closeAfter closes an HTTP/1 connection with the answer. Otherwise the answer would wait for a
+// body that nothing reads.
 func closeAfter(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
@@ -131,7 +130,7 @@ func (l *Limits) AdmitBody(w http.ResponseWriter, r *http.Request, c *call.Calle
 	if r.ContentLength > int64(b.limit) {
 		return nil, b.refuse(b.tooLarge())
 	}
-	if 0 < r.ContentLength && r.ContentLength <= maxOpenBody { // readers make room for it at once
+	if 0 < r.ContentLength && r.ContentLength <= maxOpenBody { // readers release memory for it at once
 		b.paid = int(r.ContentLength)
 	}
 	b.left, b.held = b.limit, requestCost+headBytes(r.Header)+b.paid

@@ -73,8 +73,8 @@ func New(cfg Config) *Limits {
 	return &Limits{cfg: cfg, budget: budget{callers: make(map[string]int)}, limiters: make(map[string]*rate.Limiter), streams: make(map[string]int)}
 }
 
-// tokensPerRequest is how many tokens one request takes, and so how many jobs of a submission or
-// elements of an array cost as much as one request.
+// tokensPerRequest is the number of tokens of one request, and so the number of jobs of a
+// submission or elements of an array that cost as much as one request.
 const tokensPerRequest = 10
 
 // ReadTimeout returns how long a request may take to arrive.

@@ -56,7 +56,7 @@ type reader struct {
 	gone    chan struct{} // logChunk is the content of one push.
 }
 
-// logChunk is what one push brought.
+// logChunk is the content of one push.
 type logChunk struct {
 	data []byte
 	next int64

@@ -20,7 +20,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// journalPage is how many entries of the journal are read at a time.
+// journalPage is the number of entries of the journal that are read at a time.
 const journalPage = 1000
 
 // journalEnd is the end of the journal before an instant.
@@ -146,7 +146,7 @@ func (q *asking) seesNode(node string) bool {
 	return q.sees(account, user)
 }
 
-// credits adds up the entries of the periods. O(entries).
+// credits sums up the entries of the periods. O(entries).
 func (q *asking) credits() (map[creditPlace]creditSum, error) {
 	start, err := q.journalBefore(q.bounds[0])
 	if err != nil {

@@ -41,10 +41,10 @@ type Service struct {
 	Clock   func() time.Time
 }
 
-// reportPage is how many rows or jobs one message holds.
+// reportPage is the number of rows or jobs in one message.
 const reportPage = 500
 
-// asking is one question about periods.
+// asking is one request about periods.
 type asking struct {
 	service *Service
 	caller  *call.Caller

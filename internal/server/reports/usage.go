@@ -12,7 +12,7 @@ import (
 // adding adds up the usage of jobs in the periods of a question.
 type adding struct {
 	*asking
-	grid tally.Grid // slots, cut where periods begin and end
+	grid tally.Grid // slots, split where periods begin and end
 	rows map[usagePlace]*tally.Tally
 	none tally.Tally // usage outside of all periods
 }

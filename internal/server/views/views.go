@@ -21,7 +21,7 @@ type State interface {
 type Log interface {
 	// ReadIndex returns, on the leader, the index of the last entry that was agreed before the call.
 	ReadIndex(ctx context.Context) (uint64, error)
-	// WaitApplied returns when a view holds the log up to index.
+	// WaitApplied returns when a view includes the log up to index.
 	WaitApplied(ctx context.Context, index uint64) error
 	// Leader returns the leading controller as far as this one knows, "" for none.
 	Leader() (id, addr string)
