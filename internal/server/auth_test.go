@@ -149,7 +149,7 @@ func (w *world) call(ctx context.Context, p caller, rpc string, body []byte, str
 	}
 	must(w.t, json.NewDecoder(response.Body).Decode(&got))
 	if len(got.Outcomes) > 0 {
-		got.Code = got.Outcomes[0].Code
+		got.Code = strings.ToLower(strings.TrimPrefix(got.Outcomes[0].Code, "ERROR_CODE_"))
 	}
 	return got.Code + got.Error.Code
 }
