@@ -1,7 +1,6 @@
 package greylag
 
 import (
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/token"
@@ -20,11 +19,8 @@ import (
 
 const (
 	denyListFile  = "tools/language/denylist.txt"
-	notYetFile    = "tools/language/notyet.txt"
 	maxExemptions = 20
 )
-
-var languageScope = flag.String("lang", "", "folders or files, with commas between, whose findings TestLanguage prints although they are in "+notYetFile)
 
 // denyList holds the words that names, comments, messages and documents do not use.
 type denyList struct {
@@ -430,47 +426,12 @@ func (c *languageCheck) textFile(name, comment, text string) {
 	p.check(c.list, report)
 }
 
-// notYet reads the folders, without those below them, and files that do not pass yet.
-func notYet(t *testing.T) []string {
-	t.Helper()
-	text, err := os.ReadFile(notYetFile)
-	if os.IsNotExist(err) {
-		return nil
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []string
-	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			list = append(list, line)
-		}
-	}
-	return list
-}
-
-// within reports whether a file is one of the entries or below one. The entry "."
-// stands for the files of the root only.
-func within(name string, entries []string) bool {
-	return slices.ContainsFunc(entries, func(e string) bool {
-		e = strings.TrimSuffix(e, "/")
-		return name == e || strings.HasPrefix(name, e+"/") || e == "." && !strings.Contains(name, "/")
-	})
-}
-
 func TestLanguage(t *testing.T) {
 	c, err := languageOf()
 	if err != nil {
 		t.Fatal(err)
 	}
-	skipped, scope := notYet(t), []string(nil)
-	if *languageScope != "" {
-		skipped, scope = nil, strings.Split(*languageScope, ",")
-	}
 	for _, f := range c.findings {
-		if slices.Contains(skipped, f.path) || slices.Contains(skipped, path.Dir(f.path)) || scope != nil && !within(f.path, scope) {
-			continue
-		}
 		t.Errorf("%s:%d: %s", f.path, f.line, f.text)
 	}
 }

@@ -96,7 +96,7 @@ func (m *memory) SubmitJobs(_ context.Context, r *greylagv1.SubmitJobsRequest) (
 
 func chosen(f *greylagv1.Filter, j *greylagv1.Job) bool {
 	among := func(list []string, word string) bool { return len(list) == 0 || slices.Contains(list, word) }
-	active := slices.Contains([]string{"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING"}, wire.Word(j.State))
+	active := slices.Contains([]string{"PENDING", "CONFIGURING", "RUNNING", "COMPLETING"}, wire.Word(j.State))
 	onNode := len(f.GetNodes()) == 0
 	for _, n := range j.Nodes {
 		onNode = onNode || slices.Contains(f.GetNodes(), n.Node)

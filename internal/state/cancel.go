@@ -117,7 +117,7 @@ func cancelledBy(user string) string { return "cancelled by " + user }
 
 // signalJob sends a signal to a running job.
 func (s *State) signalJob(old *cluster.Job, c *command.CancelJobs) *command.Refusal {
-	if old.State != cluster.Configuring && old.State != cluster.Running && old.State != cluster.Suspended {
+	if old.State != cluster.Configuring && old.State != cluster.Running {
 		return command.Refusef(command.Conflict, "job %s is %s: only a running job can get a signal", old.Ref(), old.State)
 	}
 	s.send(s.index, old.ID, c.Signal, c.BatchOnly)

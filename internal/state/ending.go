@@ -29,7 +29,7 @@ func (s *State) advance(j *cluster.Job) {
 	if j.State == cluster.Configuring && minPhase(j.Tasks) >= cluster.TaskStarted {
 		s.step(j, cluster.Run)
 	}
-	if j.State == cluster.Configuring || j.State == cluster.Running || j.State == cluster.Suspended {
+	if j.State == cluster.Configuring || j.State == cluster.Running {
 		if e, over := attemptResult(j); over {
 			s.end(j, e)
 		}

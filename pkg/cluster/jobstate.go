@@ -13,7 +13,6 @@ const (
 	Pending JobState = iota + 1
 	Configuring
 	Running
-	Suspended
 	Completing
 	Completed
 	Failed
@@ -28,14 +27,13 @@ const (
 
 var jobStateNames = [...]string{
 	Pending: "PENDING", Configuring: "CONFIGURING", Running: "RUNNING",
-	Suspended: "SUSPENDED", Completing: "COMPLETING", Completed: "COMPLETED",
-	Failed: "FAILED", Cancelled: "CANCELLED", TimedOut: "TIMEOUT",
+	Completing: "COMPLETING", Completed: "COMPLETED", Failed: "FAILED", Cancelled: "CANCELLED", TimedOut: "TIMEOUT",
 	DeadlineMissed: "DEADLINE", Preempted: "PREEMPTED", NodeFailed: "NODE_FAIL",
 	OutOfMemory: "OUT_OF_MEMORY",
 }
 
 var jobStateCodes = [...]string{
-	Pending: "PD", Configuring: "CF", Running: "R", Suspended: "S",
+	Pending: "PD", Configuring: "CF", Running: "R",
 	Completing: "CG", Completed: "CD", Failed: "F", Cancelled: "CA",
 	TimedOut: "TO", DeadlineMissed: "DL", Preempted: "PR", NodeFailed: "NF",
 	OutOfMemory: "OOM",
@@ -89,8 +87,6 @@ type Event uint8
 const (
 	Start    Event = iota + 1 // an allocation was granted
 	Run                       // every node started its task
-	Suspend                   // its processes were stopped, the allocation kept
-	Resume                    // its processes continue
 	End                       // it has ended; nodes clean up
 	Requeue                   // the attempt is over and clean; another may follow
 	Complete                  // exit status 0
@@ -105,7 +101,7 @@ const (
 )
 
 var eventNames = [...]string{
-	Start: "start", Run: "run", Suspend: "suspend", Resume: "resume", End: "end",
+	Start: "start", Run: "run", End: "end",
 	Requeue: "requeue", Complete: "complete", Fail: "fail", Cancel: "cancel",
 	TimeOut: "time out", MissDeadline: "miss deadline", Preempt: "preempt",
 	LoseNode: "lose node", KillForMemory: "kill for memory",
@@ -128,8 +124,7 @@ var transitions = map[JobState]map[Event]JobState{
 		Start: Configuring, Cancel: Cancelled, MissDeadline: DeadlineMissed, Fail: Failed,
 	},
 	Configuring: {Run: Running, End: Completing},
-	Running:     {Suspend: Suspended, End: Completing},
-	Suspended:   {Resume: Running, End: Completing},
+	Running:     {End: Completing},
 	Completing: {
 		Requeue: Pending, Complete: Completed, Fail: Failed, Cancel: Cancelled,
 		TimeOut: TimedOut, MissDeadline: DeadlineMissed, Preempt: Preempted,

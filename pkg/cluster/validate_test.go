@@ -40,7 +40,7 @@ func TestValidateRefuses(t *testing.T) {
 		"contradict":                func(s *JobSpec) { s.Request.GPUs, s.Request.GPUsPerNode = 3, 2 },
 		"too many GPU types":        func(s *JobSpec) { s.Request.Features = make([]string, 65) },
 		"unknown kind":              func(s *JobSpec) { s.Depends = []Dependency{{Kind: 77}} },
-		"want a job id":             func(s *JobSpec) { s.Depends = []Dependency{{Kind: AfterOK}} },
+		"want a job ID":             func(s *JobSpec) { s.Depends = []Dependency{{Kind: AfterOK}} },
 		"must not lie before":       func(s *JobSpec) { s.Deadline = -1 },
 		"signal 65":                 func(s *JobSpec) { s.Signal.Number = 65 },
 		"1025 dependencies":         func(s *JobSpec) { s.Depends = make([]Dependency, 1025) },

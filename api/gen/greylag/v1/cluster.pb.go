@@ -4461,7 +4461,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03csr\x18\x03 \x01(\fR\x03csr\x12\x1c\n" +
-	"\tadvertise\x18\x04 \x01(\tR\tadvertise\"\xb8\x01\n" +
+	"\tadvertise\x18\x04 \x01(\tR\tadvertise\"\xb2\x01\n" +
 	"\fJoinResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x0e\n" +
 	"\x02ca\x18\x02 \x03(\fR\x02ca\x12\x18\n" +
@@ -4469,7 +4469,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12 \n" +
 	"\vcontrollers\x18\x05 \x03(\tR\vcontrollers\x12\x15\n" +
-	"\x06ca_key\x18\x06 \x01(\fR\x05caKeyJ\x04\b\a\x10\b\"+\n" +
+	"\x06ca_key\x18\x06 \x01(\fR\x05caKey\"+\n" +
 	"\x17RenewCertificateRequest\x12\x10\n" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\"<\n" +
 	"\x18RenewCertificateResponse\x12 \n" +

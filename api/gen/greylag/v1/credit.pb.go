@@ -2497,7 +2497,7 @@ func (x *VerifiedJournal) GetFirstEntry() uint64 {
 type VerifyJournalsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Journals      []*VerifiedJournal     `protobuf:"bytes,1,rep,name=journals,proto3" json:"journals,omitempty"`
-	Controller    string                 `protobuf:"bytes,3,opt,name=controller,proto3" json:"controller,omitempty"` // controller that owns the journals
+	Controller    string                 `protobuf:"bytes,2,opt,name=controller,proto3" json:"controller,omitempty"` // controller that owns the journals
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2749,12 +2749,12 @@ const file_greylag_v1_credit_proto_rawDesc = "" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12\x1b\n" +
 	"\tbad_entry\x18\x05 \x01(\x04R\bbadEntry\x12\x1f\n" +
 	"\vfirst_entry\x18\x06 \x01(\x04R\n" +
-	"firstEntry\"w\n" +
+	"firstEntry\"q\n" +
 	"\x16VerifyJournalsResponse\x127\n" +
 	"\bjournals\x18\x01 \x03(\v2\x1b.greylag.v1.VerifiedJournalR\bjournals\x12\x1e\n" +
 	"\n" +
-	"controller\x18\x03 \x01(\tR\n" +
-	"controllerJ\x04\b\x02\x10\x03*\x8f\x01\n" +
+	"controller\x18\x02 \x01(\tR\n" +
+	"controller*\x8f\x01\n" +
 	"\vBucketClass\x12\x1c\n" +
 	"\x18BUCKET_CLASS_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12BUCKET_CLASS_PROMO\x10\x01\x12\x16\n" +

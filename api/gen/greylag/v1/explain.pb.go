@@ -91,32 +91,32 @@ type ExplainJobResponse struct {
 	// jobs on suitable nodes, first end first, as far as the caller may see them
 	Holders []*Holder    `protobuf:"bytes,8,rep,name=holders,proto3" json:"holders,omitempty"`
 	Ahead   int32        `protobuf:"varint,9,opt,name=ahead,proto3" json:"ahead,omitempty"`     // number of competing jobs in its partitions that are served first
-	Changes []string     `protobuf:"bytes,11,rep,name=changes,proto3" json:"changes,omitempty"` // options of gsubmit; each one alone would start the job now
-	Promise []*NodeShare `protobuf:"bytes,12,rep,name=promise,proto3" json:"promise,omitempty"` // nodes that are promised to it
-	History []*Note      `protobuf:"bytes,13,rep,name=history,proto3" json:"history,omitempty"` // recorded planned starts, oldest first
-	AsOf    *AsOf        `protobuf:"bytes,14,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	Changes []string     `protobuf:"bytes,10,rep,name=changes,proto3" json:"changes,omitempty"` // options of gsubmit; each one alone would start the job now
+	Promise []*NodeShare `protobuf:"bytes,11,rep,name=promise,proto3" json:"promise,omitempty"` // nodes that are promised to it
+	History []*Note      `protobuf:"bytes,12,rep,name=history,proto3" json:"history,omitempty"` // recorded planned starts, oldest first
+	AsOf    *AsOf        `protobuf:"bytes,13,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	// start if running jobs last as long as similar jobs of their users did; not promised
-	Expected *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=expected,proto3" json:"expected,omitempty"`
+	Expected *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=expected,proto3" json:"expected,omitempty"`
 	// of a job that starts or ends: nodes that have not reported; of a running job: silent nodes
-	Awaited []*Awaited `protobuf:"bytes,16,rep,name=awaited,proto3" json:"awaited,omitempty"`
+	Awaited []*Awaited `protobuf:"bytes,15,rep,name=awaited,proto3" json:"awaited,omitempty"`
 	// a job that starts or runs is requeued when such a node goes down; otherwise it ends as
 	// NODE_FAIL
-	RunsAgain bool     `protobuf:"varint,17,opt,name=runs_again,json=runsAgain,proto3" json:"runs_again,omitempty"`
-	Notes     []string `protobuf:"bytes,18,rep,name=notes,proto3" json:"notes,omitempty"` // limits of the explanation
+	RunsAgain bool     `protobuf:"varint,16,opt,name=runs_again,json=runsAgain,proto3" json:"runs_again,omitempty"`
+	Notes     []string `protobuf:"bytes,17,rep,name=notes,proto3" json:"notes,omitempty"` // limits of the explanation
 	// first jobs of those ahead, as far as the caller may see them
-	FirstAhead []*AheadJob `protobuf:"bytes,19,rep,name=first_ahead,json=firstAhead,proto3" json:"first_ahead,omitempty"`
+	FirstAhead []*AheadJob `protobuf:"bytes,18,rep,name=first_ahead,json=firstAhead,proto3" json:"first_ahead,omitempty"`
 	// jobs whose planned starts it would delay by starting at start_alone
-	Delays []*AheadJob `protobuf:"bytes,20,rep,name=delays,proto3" json:"delays,omitempty"`
+	Delays []*AheadJob `protobuf:"bytes,19,rep,name=delays,proto3" json:"delays,omitempty"`
 	// start without other pending jobs; absent: nothing else delays it
-	StartAlone *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=start_alone,json=startAlone,proto3" json:"start_alone,omitempty"`
+	StartAlone *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=start_alone,json=startAlone,proto3" json:"start_alone,omitempty"`
 	// reservations that take suitable nodes before its planned start
-	Upcoming []*ReservedNodes `protobuf:"bytes,23,rep,name=upcoming,proto3" json:"upcoming,omitempty"`
+	Upcoming []*ReservedNodes `protobuf:"bytes,22,rep,name=upcoming,proto3" json:"upcoming,omitempty"`
 	// first 10 jobs that its dependencies wait for, as far as the caller may see them
-	Unmet     []*Unmet       `protobuf:"bytes,24,rep,name=unmet,proto3" json:"unmet,omitempty"`
-	UnmetMore int32          `protobuf:"varint,25,opt,name=unmet_more,json=unmetMore,proto3" json:"unmet_more,omitempty"` // number of further such jobs
-	Licences  []*LicenceInfo `protobuf:"bytes,26,rep,name=licences,proto3" json:"licences,omitempty"`                     // licences that it requests
+	Unmet     []*Unmet       `protobuf:"bytes,23,rep,name=unmet,proto3" json:"unmet,omitempty"`
+	UnmetMore int32          `protobuf:"varint,24,opt,name=unmet_more,json=unmetMore,proto3" json:"unmet_more,omitempty"` // number of further such jobs
+	Licences  []*LicenceInfo `protobuf:"bytes,25,rep,name=licences,proto3" json:"licences,omitempty"`                     // licences that it requests
 	// planned time between the end of a job and the release of its nodes
-	CleanupTime   *durationpb.Duration `protobuf:"bytes,21,opt,name=cleanup_time,json=cleanupTime,proto3" json:"cleanup_time,omitempty"`
+	CleanupTime   *durationpb.Duration `protobuf:"bytes,20,opt,name=cleanup_time,json=cleanupTime,proto3" json:"cleanup_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1196,7 +1196,7 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14greylag/v1/job.proto\"K\n" +
 	"\x11ExplainJobRequest\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12$\n" +
-	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\x94\b\n" +
+	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\x8e\b\n" +
 	"\x12ExplainJobResponse\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.greylag.v1.JobR\x03job\x12\x16\n" +
 	"\x06causes\x18\x02 \x03(\tR\x06causes\x12\x18\n" +
@@ -1210,27 +1210,27 @@ const file_greylag_v1_explain_proto_rawDesc = "" +
 	"exclusions\x12,\n" +
 	"\aholders\x18\b \x03(\v2\x12.greylag.v1.HolderR\aholders\x12\x14\n" +
 	"\x05ahead\x18\t \x01(\x05R\x05ahead\x12\x18\n" +
-	"\achanges\x18\v \x03(\tR\achanges\x12/\n" +
-	"\apromise\x18\f \x03(\v2\x15.greylag.v1.NodeShareR\apromise\x12*\n" +
-	"\ahistory\x18\r \x03(\v2\x10.greylag.v1.NoteR\ahistory\x12%\n" +
-	"\x05as_of\x18\x0e \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x126\n" +
-	"\bexpected\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\bexpected\x12-\n" +
-	"\aawaited\x18\x10 \x03(\v2\x13.greylag.v1.AwaitedR\aawaited\x12\x1d\n" +
+	"\achanges\x18\n" +
+	" \x03(\tR\achanges\x12/\n" +
+	"\apromise\x18\v \x03(\v2\x15.greylag.v1.NodeShareR\apromise\x12*\n" +
+	"\ahistory\x18\f \x03(\v2\x10.greylag.v1.NoteR\ahistory\x12%\n" +
+	"\x05as_of\x18\r \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x126\n" +
+	"\bexpected\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\bexpected\x12-\n" +
+	"\aawaited\x18\x0f \x03(\v2\x13.greylag.v1.AwaitedR\aawaited\x12\x1d\n" +
 	"\n" +
-	"runs_again\x18\x11 \x01(\bR\trunsAgain\x12\x14\n" +
-	"\x05notes\x18\x12 \x03(\tR\x05notes\x125\n" +
-	"\vfirst_ahead\x18\x13 \x03(\v2\x14.greylag.v1.AheadJobR\n" +
+	"runs_again\x18\x10 \x01(\bR\trunsAgain\x12\x14\n" +
+	"\x05notes\x18\x11 \x03(\tR\x05notes\x125\n" +
+	"\vfirst_ahead\x18\x12 \x03(\v2\x14.greylag.v1.AheadJobR\n" +
 	"firstAhead\x12,\n" +
-	"\x06delays\x18\x14 \x03(\v2\x14.greylag.v1.AheadJobR\x06delays\x12;\n" +
-	"\vstart_alone\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"\x06delays\x18\x13 \x03(\v2\x14.greylag.v1.AheadJobR\x06delays\x12;\n" +
+	"\vstart_alone\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"startAlone\x125\n" +
-	"\bupcoming\x18\x17 \x03(\v2\x19.greylag.v1.ReservedNodesR\bupcoming\x12'\n" +
-	"\x05unmet\x18\x18 \x03(\v2\x11.greylag.v1.UnmetR\x05unmet\x12\x1d\n" +
+	"\bupcoming\x18\x16 \x03(\v2\x19.greylag.v1.ReservedNodesR\bupcoming\x12'\n" +
+	"\x05unmet\x18\x17 \x03(\v2\x11.greylag.v1.UnmetR\x05unmet\x12\x1d\n" +
 	"\n" +
-	"unmet_more\x18\x19 \x01(\x05R\tunmetMore\x123\n" +
-	"\blicences\x18\x1a \x03(\v2\x17.greylag.v1.LicenceInfoR\blicences\x12<\n" +
-	"\fcleanup_time\x18\x15 \x01(\v2\x19.google.protobuf.DurationR\vcleanupTimeJ\x04\b\n" +
-	"\x10\v\"y\n" +
+	"unmet_more\x18\x18 \x01(\x05R\tunmetMore\x123\n" +
+	"\blicences\x18\x19 \x03(\v2\x17.greylag.v1.LicenceInfoR\blicences\x12<\n" +
+	"\fcleanup_time\x18\x14 \x01(\v2\x19.google.protobuf.DurationR\vcleanupTime\"y\n" +
 	"\x05Unmet\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\tR\x03job\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12*\n" +

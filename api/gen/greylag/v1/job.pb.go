@@ -33,16 +33,15 @@ const (
 	JobState_JOB_STATE_PENDING       JobState = 1
 	JobState_JOB_STATE_CONFIGURING   JobState = 2
 	JobState_JOB_STATE_RUNNING       JobState = 3
-	JobState_JOB_STATE_SUSPENDED     JobState = 4
-	JobState_JOB_STATE_COMPLETING    JobState = 5
-	JobState_JOB_STATE_COMPLETED     JobState = 6
-	JobState_JOB_STATE_FAILED        JobState = 7
-	JobState_JOB_STATE_CANCELLED     JobState = 8
-	JobState_JOB_STATE_TIMEOUT       JobState = 9
-	JobState_JOB_STATE_DEADLINE      JobState = 10
-	JobState_JOB_STATE_PREEMPTED     JobState = 11
-	JobState_JOB_STATE_NODE_FAIL     JobState = 12
-	JobState_JOB_STATE_OUT_OF_MEMORY JobState = 13
+	JobState_JOB_STATE_COMPLETING    JobState = 4
+	JobState_JOB_STATE_COMPLETED     JobState = 5
+	JobState_JOB_STATE_FAILED        JobState = 6
+	JobState_JOB_STATE_CANCELLED     JobState = 7
+	JobState_JOB_STATE_TIMEOUT       JobState = 8
+	JobState_JOB_STATE_DEADLINE      JobState = 9
+	JobState_JOB_STATE_PREEMPTED     JobState = 10
+	JobState_JOB_STATE_NODE_FAIL     JobState = 11
+	JobState_JOB_STATE_OUT_OF_MEMORY JobState = 12
 )
 
 // Enum value maps for JobState.
@@ -52,32 +51,30 @@ var (
 		1:  "JOB_STATE_PENDING",
 		2:  "JOB_STATE_CONFIGURING",
 		3:  "JOB_STATE_RUNNING",
-		4:  "JOB_STATE_SUSPENDED",
-		5:  "JOB_STATE_COMPLETING",
-		6:  "JOB_STATE_COMPLETED",
-		7:  "JOB_STATE_FAILED",
-		8:  "JOB_STATE_CANCELLED",
-		9:  "JOB_STATE_TIMEOUT",
-		10: "JOB_STATE_DEADLINE",
-		11: "JOB_STATE_PREEMPTED",
-		12: "JOB_STATE_NODE_FAIL",
-		13: "JOB_STATE_OUT_OF_MEMORY",
+		4:  "JOB_STATE_COMPLETING",
+		5:  "JOB_STATE_COMPLETED",
+		6:  "JOB_STATE_FAILED",
+		7:  "JOB_STATE_CANCELLED",
+		8:  "JOB_STATE_TIMEOUT",
+		9:  "JOB_STATE_DEADLINE",
+		10: "JOB_STATE_PREEMPTED",
+		11: "JOB_STATE_NODE_FAIL",
+		12: "JOB_STATE_OUT_OF_MEMORY",
 	}
 	JobState_value = map[string]int32{
 		"JOB_STATE_UNSPECIFIED":   0,
 		"JOB_STATE_PENDING":       1,
 		"JOB_STATE_CONFIGURING":   2,
 		"JOB_STATE_RUNNING":       3,
-		"JOB_STATE_SUSPENDED":     4,
-		"JOB_STATE_COMPLETING":    5,
-		"JOB_STATE_COMPLETED":     6,
-		"JOB_STATE_FAILED":        7,
-		"JOB_STATE_CANCELLED":     8,
-		"JOB_STATE_TIMEOUT":       9,
-		"JOB_STATE_DEADLINE":      10,
-		"JOB_STATE_PREEMPTED":     11,
-		"JOB_STATE_NODE_FAIL":     12,
-		"JOB_STATE_OUT_OF_MEMORY": 13,
+		"JOB_STATE_COMPLETING":    4,
+		"JOB_STATE_COMPLETED":     5,
+		"JOB_STATE_FAILED":        6,
+		"JOB_STATE_CANCELLED":     7,
+		"JOB_STATE_TIMEOUT":       8,
+		"JOB_STATE_DEADLINE":      9,
+		"JOB_STATE_PREEMPTED":     10,
+		"JOB_STATE_NODE_FAIL":     11,
+		"JOB_STATE_OUT_OF_MEMORY": 12,
 	}
 )
 
@@ -4277,23 +4274,22 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04from\x18\a \x01(\x03R\x04from\"<\n" +
 	"\x12StreamLogsResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\x03R\x04next*\xe7\x02\n" +
+	"\x04next\x18\x02 \x01(\x03R\x04next*\xce\x02\n" +
 	"\bJobState\x12\x19\n" +
 	"\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11JOB_STATE_PENDING\x10\x01\x12\x19\n" +
 	"\x15JOB_STATE_CONFIGURING\x10\x02\x12\x15\n" +
-	"\x11JOB_STATE_RUNNING\x10\x03\x12\x17\n" +
-	"\x13JOB_STATE_SUSPENDED\x10\x04\x12\x18\n" +
-	"\x14JOB_STATE_COMPLETING\x10\x05\x12\x17\n" +
-	"\x13JOB_STATE_COMPLETED\x10\x06\x12\x14\n" +
-	"\x10JOB_STATE_FAILED\x10\a\x12\x17\n" +
-	"\x13JOB_STATE_CANCELLED\x10\b\x12\x15\n" +
-	"\x11JOB_STATE_TIMEOUT\x10\t\x12\x16\n" +
-	"\x12JOB_STATE_DEADLINE\x10\n" +
+	"\x11JOB_STATE_RUNNING\x10\x03\x12\x18\n" +
+	"\x14JOB_STATE_COMPLETING\x10\x04\x12\x17\n" +
+	"\x13JOB_STATE_COMPLETED\x10\x05\x12\x14\n" +
+	"\x10JOB_STATE_FAILED\x10\x06\x12\x17\n" +
+	"\x13JOB_STATE_CANCELLED\x10\a\x12\x15\n" +
+	"\x11JOB_STATE_TIMEOUT\x10\b\x12\x16\n" +
+	"\x12JOB_STATE_DEADLINE\x10\t\x12\x17\n" +
+	"\x13JOB_STATE_PREEMPTED\x10\n" +
 	"\x12\x17\n" +
-	"\x13JOB_STATE_PREEMPTED\x10\v\x12\x17\n" +
-	"\x13JOB_STATE_NODE_FAIL\x10\f\x12\x1b\n" +
-	"\x17JOB_STATE_OUT_OF_MEMORY\x10\r*\xac\x0e\n" +
+	"\x13JOB_STATE_NODE_FAIL\x10\v\x12\x1b\n" +
+	"\x17JOB_STATE_OUT_OF_MEMORY\x10\f*\xac\x0e\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vREASON_NONE\x10\x01\x12\x13\n" +
