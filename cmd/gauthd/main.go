@@ -1,4 +1,4 @@
-// Command gauthd runs on login nodes and vouches to the cluster for who is calling.
+// Command gauthd authenticates the Unix users of a login node to the cluster.
 package main
 
 import (

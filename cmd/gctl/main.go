@@ -1,5 +1,5 @@
-// Command gctl looks at a cluster, its jobs and its nodes, and changes them. Under
-// the name gsubmit it is the whole of that.
+// Command gctl inspects and manages a cluster, its jobs and its nodes. Under
+// the name gsubmit it is the full gsubmit.
 package main
 
 import (

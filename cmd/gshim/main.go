@@ -1,7 +1,7 @@
 //go:build linux
 
 // Command gshim is what containerd executes for each task of a node: see package
-// internal/shim. gnoded names it to containerd; it is of no use by hand.
+// internal/shim. gnoded configures containerd to use it; users never call it.
 package main
 
 import (

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Command gshimd keeps one task: see package internal/shim/service. gshim starts it.
+// Command gshimd supervises one task: see package internal/shim/service. gshim starts it.
 package main
 
 import (

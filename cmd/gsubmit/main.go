@@ -1,4 +1,4 @@
-// Command gsubmit submits batch scripts. What is not plain about that is done by
+// Command gsubmit submits batch scripts. Everything but plain submissions is done by
 // gctl, under this name.
 package main
 

@@ -19,7 +19,7 @@ const (
 	removeTimeout = time.Minute
 	// minRetry and maxRetry bound the delay between attempts to remove a task, which doubles.
 	minRetry, maxRetry = 500 * time.Millisecond, 30 * time.Second
-	// maxRemoveTries is the number of failed removals after which the node takes no more work.
+	// maxRemoveTries is the number of failed removals after which node unhealthy: no new tasks.
 	maxRemoveTries = 4
 )
 

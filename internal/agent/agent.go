@@ -173,7 +173,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer a.db.Close()
 	host, err := discover(a.cfg)
 	if err != nil {
-		return fmt.Errorf("inspect this host: %w", err)
+		return fmt.Errorf("detect hardware: %w", err)
 	}
 	a.host = host
 	a.cores = newCores(host)

@@ -65,7 +65,7 @@ func survivedMessage(t *task, exit tasks.Exit) string {
 	if exit.OOMKills == 0 {
 		return ""
 	}
-	message := fmt.Sprintf("out of memory: the kernel killed %d of its processes, and the task continued", exit.OOMKills)
+	message := fmt.Sprintf("out of memory: the kernel killed %d of its processes; the task continued", exit.OOMKills)
 	if t.own().GetMemory() > 0 {
 		message += ": " + memoryMessage(t, exit)
 	}

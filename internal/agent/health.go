@@ -36,7 +36,7 @@ func (a *Agent) setFault(source, reason string) {
 		a.log.Info("fault cleared", "source", source)
 	} else {
 		a.faults[source] = reason
-		a.log.Error("the node takes no more work", "source", source, "reason", reason)
+		a.log.Error("node unhealthy: no new tasks", "source", source, "reason", reason)
 	}
 	nudge(a.reports)
 }

@@ -81,7 +81,7 @@ func (a *Agent) runHook(ctx context.Context, program string, h *hook) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case limited.Err() != nil:
-		err = fmt.Errorf("no end after %s", a.cfg.HookTimeout)
+		err = fmt.Errorf("timed out after %s", a.cfg.HookTimeout)
 	}
 	said := strings.Join(strings.Fields(strings.ToValidUTF8(string(words[:min(len(words), maxHookOutput)]), "?")), " ")
 	if said != "" {
@@ -122,7 +122,7 @@ func (a *Agent) busyGPUs(ctx context.Context, uuids []string, patience time.Dura
 			continue
 		}
 		if err != nil {
-			return []problem{{"gpu users", "cannot determine who uses the GPUs: " + err.Error()}}
+			return []problem{{"gpu users", "cannot determine which processes use the GPUs: " + err.Error()}}
 		}
 		var found []problem
 		for _, user := range users {

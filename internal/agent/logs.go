@@ -56,7 +56,7 @@ func (a *Agent) serveLog(request *greylagv1.LogRequest) {
 	}
 	source, err := a.outputOf(request)
 	if err == nil && len(a.logs) >= maxReaders {
-		err = errors.New("this node reads too many outputs at once; try again later")
+		err = errors.New("too many log readers on this node; try again later")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	a.logs[id] = cancel

@@ -123,7 +123,7 @@ func (a *Agent) take(action reconcile.Action) {
 		return
 	case reconcile.Disown:
 		t = a.accept(action.ID, reconcile.Clean)
-		t.End.Cause, t.End.Message = cluster.TaskLost, "the node has no record of the task and cannot tell whether it ran"
+		t.End.Cause, t.End.Message = cluster.TaskLost, "the node lost its record of the task; it may have run"
 		nudge(a.reports)
 		return
 	case reconcile.Forget:
@@ -234,12 +234,12 @@ const rollbackDelay = time.Minute
 func (a *Agent) rolledBack(version uint64) bool {
 	if a.refused.IsZero() {
 		a.refused = time.Now()
-		a.log.Warn("wanted set is older than the last one", "version", version, "last", a.floor)
+		a.log.Warn("ignored an outdated desired set", "version", version, "last", a.floor)
 	}
 	if time.Since(a.refused) < rollbackDelay {
 		return false
 	}
-	a.log.Warn("the cluster's log was cut back: following it", "version", version, "last", a.floor)
+	a.log.Warn("the cluster was restored to an earlier log index: accepting it", "version", version, "last", a.floor)
 	return true
 }
 

@@ -51,7 +51,7 @@ func (a *Agent) openRecords() error {
 		identity = taskdb.Identity{Boot: boot, Instance: rand.Text()}
 		if earlier := a.readInstance(boot); earlier != "" {
 			identity.Instance, identity.Recovering = earlier, true
-			a.log.Warn("records of this node's tasks were lost: asking the runtime", "file", path)
+			a.log.Warn("task records were lost: recovering from the runtime", "file", path)
 		}
 	}
 	if err = db.SetIdentity(identity); err == nil {
@@ -122,7 +122,7 @@ func (a *Agent) load(ctx context.Context) error {
 		}
 	}
 	if len(a.tasks) > 0 {
-		a.log.Info("adopted the tasks of an earlier daemon", "tasks", len(a.tasks))
+		a.log.Info("adopted running tasks after a restart", "tasks", len(a.tasks))
 	}
 	return nil
 }
@@ -150,7 +150,7 @@ func (a *Agent) adopt(ctx context.Context, found []tasks.Found) {
 		if a.tasks[id] != nil {
 			continue
 		}
-		a.log.Warn("found a task without a record", "job", id.Job, "attempt", id.Attempt, "running", f.Running)
+		a.log.Warn("found an orphaned task", "job", id.Job, "attempt", id.Attempt, "running", f.Running)
 		granted, _ := strconv.ParseUint(f.Labels[labelGranted], 10, 64) // absent or malformed: unknown
 		t := newTask(&taskdb.Task{ID: id, Phase: reconcile.Started, Granted: granted}, nil)
 		a.tasks[id] = t

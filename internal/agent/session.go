@@ -45,7 +45,7 @@ const (
 // errSilent ends a session whose other side may be gone, errEnded one that the other side ended,
 // and errReregister one whose node changed.
 var (
-	errSilent     = errors.New("the controller sent nothing")
+	errSilent     = errors.New("no message from the controller")
 	errEnded      = errors.New("the controller ended the session")
 	errReregister = errors.New("the node changed")
 )
@@ -65,7 +65,7 @@ func (a *Agent) runSession(ctx context.Context) {
 		if time.Since(began) > stableSession {
 			pause = shortestPause
 		}
-		a.log.Warn("no session with the controllers", a.noSession(err, pause)...)
+		a.log.Warn("not connected to the controllers", a.noSession(err, pause)...)
 		wait := pause/2 + rand.N(pause) // spreads the sessions of all nodes
 		pause = min(2*pause, longestPause)
 		select {
@@ -97,7 +97,7 @@ func (a *Agent) serveSession(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
-	a.log.Info("in session with the controllers", "epoch", epoch)
+	a.log.Info("connected to the controllers", "epoch", epoch)
 	nudge(a.reports)
 	var parts sync.WaitGroup
 	parts.Go(func() { cancel(a.listen(ctx, epoch)) })

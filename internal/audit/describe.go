@@ -1,4 +1,4 @@
-// Package audit says in words what a command did, for the audit journal, and what is
+// Package audit describes commands for the audit journal, and lists what is
 // questionable about a policy.
 //
 // It decides the kind and the text of an audit entry, and which warnings a policy gets.

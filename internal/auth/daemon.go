@@ -181,15 +181,15 @@ func (d *Daemon) answer(ctx context.Context, cred *syscall.Ucred) string {
 	token, err := d.vouch(ctx, peerUser{cred.Uid, cred.Gid}, time.Now())
 	switch {
 	case errors.Is(err, ErrForeign):
-		return fmt.Sprintf("error %s uid %d stands for users of another user namespace\n", codeForeign, cred.Uid)
+		return fmt.Sprintf("error %s uid %d is the overflow UID of another user namespace\n", codeForeign, cred.Uid)
 	case errors.Is(err, ErrUnknownUser):
 		return fmt.Sprintf("error %s uid %d\n", codeUnknownUser, cred.Uid)
 	case errors.Is(err, pki.ErrNoIdentity):
 		d.log.Error("cannot sign", "error", err)
 		return "error " + codeNotJoined + " the certificate of this host has ended\n"
 	case err != nil:
-		d.log.Error("cannot vouch for user", "uid", cred.Uid, "error", err)
-		return fmt.Sprintf("error %s cannot vouch for uid %d now\n", codeInternal, cred.Uid)
+		d.log.Error("cannot issue a token for the user", "uid", cred.Uid, "error", err)
+		return fmt.Sprintf("error %s cannot issue a token for uid %d now\n", codeInternal, cred.Uid)
 	}
 	d.log.Debug("token signed", "uid", cred.Uid, "pid", cred.Pid)
 	return "ok " + token + "\n"

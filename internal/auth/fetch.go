@@ -16,10 +16,10 @@ import (
 )
 
 // ErrNoDaemon marks a host on which no gauthd answers.
-var ErrNoDaemon = errors.New("cannot prove who you are: gauthd does not answer")
+var ErrNoDaemon = errors.New("cannot authenticate: gauthd does not respond")
 
 // ErrForeign marks a caller of another user namespace, whom the kernel cannot identify here.
-var ErrForeign = errors.New("cannot tell who you are")
+var ErrForeign = errors.New("cannot authenticate the user")
 
 // errBusy is the daemon's answer to a user with many open connections; it is temporary.
 var errBusy = errors.New("gauthd is busy")
@@ -81,7 +81,7 @@ func fetchHint(err error) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "the daemon has ended; start it: systemctl start gauthd"
 	case errors.Is(err, syscall.EACCES):
-		return "the socket must be open to all users, mode 0666, and so must its folder"
+		return "the socket must be accessible to all users (mode 0666), and so must its directory"
 	}
 	return "see why in the daemon's log: journalctl -u gauthd"
 }

@@ -118,8 +118,8 @@ func (d *Daemon) relay(listener *connListener) {
 }
 
 var (
-	errNotRelayed = errors.New("gauthd passes on calls of the API only")
-	errOwnToken   = errors.New("gauthd says who calls: a call that says so itself goes to a controller directly")
+	errNotRelayed = errors.New("gauthd forwards only API calls")
+	errOwnToken   = errors.New("gauthd adds the caller's identity: calls with a token go to a controller directly")
 )
 
 // isAPICall reports whether a request calls a procedure of the API.

@@ -20,7 +20,7 @@ var ErrRunning = errors.New("gauthd is running already")
 // folder (0755). It replaces the socket of a dead daemon; one that answers is ErrRunning.
 func Listen(path string) (*net.UnixListener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("create socket folder: %w", err)
+		return nil, fmt.Errorf("create socket directory: %w", err)
 	}
 	if err := clearStale(path); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func clearStale(path string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at socket: %w", err)
+		return fmt.Errorf("stat socket: %w", err)
 	}
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("open socket: %s is there and is not a socket; remove it or set another path", path)
@@ -53,7 +53,7 @@ func clearStale(path string) error {
 		return fmt.Errorf("%w: it answers on %s", ErrRunning, path)
 	}
 	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("remove the socket of a daemon that is gone: %w", err)
+		return fmt.Errorf("remove the stale socket of an ended daemon: %w", err)
 	}
 	return nil
 }

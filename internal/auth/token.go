@@ -50,7 +50,7 @@ func (s *Signer) Token(user cluster.Identity, now time.Time) (string, error) {
 	pair := s.id.Certificate() // key and certificate of one moment, even during a renewal
 	key, ok := pair.PrivateKey.(ed25519.PrivateKey)
 	if !ok {
-		return "", fmt.Errorf("sign identity token: key is %T, wanted Ed25519", pair.PrivateKey)
+		return "", fmt.Errorf("sign identity token: key is %T, expected Ed25519", pair.PrivateKey)
 	}
 	if now.After(pair.Leaf.NotAfter) {
 		return "", fmt.Errorf("sign identity token: %w: it ended on %s", pki.ErrNoIdentity, pair.Leaf.NotAfter.UTC().Format(time.DateTime))
@@ -108,7 +108,7 @@ func decode(text string) (c claims, signed, signature []byte, err error) {
 	}
 	n := int(binary.BigEndian.Uint16(rest[1:]))
 	if rest = rest[3:]; n > maxCert || len(rest) < n+fixedSize+ed25519.SignatureSize {
-		return c, nil, nil, fmt.Errorf("%w: it is cut short", ErrBadToken)
+		return c, nil, nil, fmt.Errorf("%w: it is truncated", ErrBadToken)
 	}
 	c.cert, rest = rest[:n], rest[n:]
 	c.issued = int64(binary.BigEndian.Uint64(rest))

@@ -123,7 +123,7 @@ func (v *Verifier) signer(cert []byte, now time.Time) (signer, error) {
 	}
 	public, ok := leaf.PublicKey.(ed25519.PublicKey)
 	if peer.Role != pki.RoleAuth || !ok {
-		return signer{}, fmt.Errorf("%w: %w: %s may not vouch for users", ErrBadToken, pki.ErrWrongRole, peer)
+		return signer{}, fmt.Errorf("%w: %w: %s may not issue identity tokens", ErrBadToken, pki.ErrWrongRole, peer)
 	}
 	s = signer{host: peer.Name, key: public, leaf: leaf}
 	v.mu.Lock()

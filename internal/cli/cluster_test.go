@@ -146,7 +146,7 @@ func (m *memory) StreamJobs(_ context.Context, r *greylagv1.ListJobsRequest, s *
 
 // GetJob implements JobServiceHandler.
 func (m *memory) GetJob(_ context.Context, r *greylagv1.GetJobRequest) (*greylagv1.GetJobResponse, error) {
-	if strings.HasPrefix(r.Job, "77") { // while no controller leads
+	if strings.HasPrefix(r.Job, "77") { // while there is no leader
 		return nil, connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("no report of job %s", r.Job))
 	}
 	found := m.find(&greylagv1.Filter{Jobs: []string{r.Job}, AllStates: true})

@@ -65,7 +65,7 @@ func (u *unreachable) Unwrap() error { return u.err }
 
 // notReached is an unreachable error with a hint.
 func notReached(target string, err error) error {
-	return hint.New(&unreachable{target, err}, "is gctld running there? the controllers are named in client.toml; see gctl cluster status")
+	return hint.New(&unreachable{target, err}, "is gctld running there? client.toml lists the controllers; see gctl cluster status")
 }
 
 // opened checks the beginning of a stream: one that ends at once with "not now" has not begun.

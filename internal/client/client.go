@@ -54,7 +54,7 @@ type Config struct {
 	Tokens      TokenSource // nil for a program that proves its identity by certificate
 	// Timeout bounds a unary call, and the opening of a stream, over all its attempts except the
 	// last one's length. 0 means 30 s. A context that ends earlier counts. A read-only call ends
-	// after about 5 s if no controller leads.
+	// after about 5 s if there is no leader.
 	Timeout time.Duration
 	// Retry is called with the reason of a failed attempt that another one follows, the time spent
 	// on the call, and the time left. It may be nil, and runs in the goroutine of the call.
@@ -147,7 +147,7 @@ func trust(caFile string) (*tls.Config, error) {
 	trusted, err := pki.LoadTrust(caFile)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, hint.New(fmt.Errorf("this host belongs to no cluster: %s is absent", caFile),
+			return nil, hint.New(fmt.Errorf("this host has not joined a cluster: %s does not exist", caFile),
 				"an administrator runs: gctl join TOKEN@CONTROLLER, or set "+config.ClientEnv+" to a client.toml")
 		}
 		return nil, hint.New(badTrust(caFile, err), "copy ca_file from another host of the cluster, or an administrator runs: gctl join TOKEN@CONTROLLER")
@@ -158,10 +158,10 @@ func trust(caFile string) (*tls.Config, error) {
 // badTrust describes an error in the file of the CA certificates.
 func badTrust(caFile string, err error) error {
 	if at, is := errors.AsType[*fs.PathError](err); is {
-		return fmt.Errorf("cannot read the certificate of the cluster's authority, %s: %w", caFile, at.Err)
+		return fmt.Errorf("cannot read the cluster's CA certificate, %s: %w", caFile, at.Err)
 	}
 	_, why, _ := strings.Cut(err.Error(), pki.ErrUntrusted.Error()+": ")
-	return fmt.Errorf("%s is not the certificate of a cluster's authority: %s", caFile, cmp.Or(why, err.Error()))
+	return fmt.Errorf("%s is not a cluster CA certificate: %s", caFile, cmp.Or(why, err.Error()))
 }
 
 // OnRetry sets Config.Retry. It must be called before the first call.

@@ -230,7 +230,7 @@ func TestGivingUp(t *testing.T) {
 	}
 }
 
-// TestErrorOfAControllerIsReported checks that the error reports that no controller leads, not that
+// TestErrorOfAControllerIsReported checks that the error reports that there is no leader, not that
 // another is missing, whichever was asked last.
 func TestErrorOfAControllerIsReported(t *testing.T) {
 	trust, all := cluster(t, func(int) error { return coded(connect.CodeUnavailable) })

@@ -22,7 +22,7 @@ func (c codec) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil
 func (codec) MarshalAppend(to []byte, message any) ([]byte, error) {
 	m, ok := message.(proto.Message)
 	if !ok {
-		return nil, fmt.Errorf("%T is no message", message)
+		return nil, fmt.Errorf("%T is not a protobuf message", message)
 	}
 	return proto.MarshalOptions{}.MarshalAppend(to, m)
 }
@@ -35,5 +35,5 @@ func (codec) Unmarshal(data []byte, message any) error {
 	case proto.Message:
 		return proto.Unmarshal(data, m)
 	}
-	return fmt.Errorf("%T is no message", message)
+	return fmt.Errorf("%T is not a protobuf message", message)
 }

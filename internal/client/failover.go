@@ -287,7 +287,7 @@ func (f *failover) attempt(original *http.Request, body []byte, patience time.Du
 	whole, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	response.Body.Close()
 	if err != nil {
-		return a.failed(original.Context(), fmt.Errorf("%s: the answer broke off: %w", a.target, err))
+		return a.failed(original.Context(), fmt.Errorf("%s: the response was truncated: %w", a.target, err))
 	}
 	response.Body = io.NopCloser(bytes.NewReader(whole))
 	a.response, a.body = response, whole

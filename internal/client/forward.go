@@ -47,7 +47,7 @@ func NewForwarder(controllers *Known, config *tls.Config) *Forwarder {
 }
 
 // NewJobForwarder makes the Forwarder of a node, for the commands inside its jobs. They have no
-// other connection to a controller: it accepts requests of any size, and if no controller answers,
+// other connection to a controller: it accepts requests of any size, and if no controller responds,
 // the error names the reason of each. config holds the node's certificate.
 func NewJobForwarder(controllers *Known, config *tls.Config) *Forwarder {
 	f := NewForwarder(controllers, config)
@@ -103,7 +103,7 @@ func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request, uid ui
 	auth.RefuseRelay(w, http.StatusBadGateway, err)
 }
 
-// failure returns why the last attempt failed. If no controller leads, commands inside jobs get the
+// failure returns why the last attempt failed. If there is no leader, commands inside jobs get the
 // answer of each controller, as a command on a login node does. nil: use the attempt's own answer.
 func (f *Forwarder) failure(ctx context.Context, a *attempt) error {
 	silent := a.err != nil || a.response.Header.Get(CodeHeader) == CodeNoLeader

@@ -117,7 +117,7 @@ func TestInsideAJobWithoutControllers(t *testing.T) {
 	n := newCompute(t, newTestCA(t), "127.0.0.1:1", "127.0.0.1:2")
 	began := time.Now()
 	_, err := n.dial(t).Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{})
-	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "no controller answers: 127.0.0.1:1 refuses connections; 127.0.0.1:2 refuses connections") || client.Hint(err) == "" {
+	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "no controller responds: 127.0.0.1:1 refuses connections; 127.0.0.1:2 refuses connections") || client.Hint(err) == "" {
 		t.Errorf("%v, hint %q", err, client.Hint(err))
 	}
 	if took := time.Since(began); took > 30*time.Second {

@@ -101,7 +101,7 @@ func TestCallsThatEndByTheirDeadlineNameTheControllers(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, err = c.Node().Register(ctx, &greylagv1.RegisterNodeRequest{})
-	for _, want := range []string{"no controller answers", unusedAddress + " refuses connections", silent.Addr().String() + " does not answer"} {
+	for _, want := range []string{"no controller responds", unusedAddress + " refuses connections", silent.Addr().String() + " does not answer"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: no %q in it", err, want)
 		}

@@ -47,9 +47,9 @@ type leaderless struct {
 
 // Error lists the status of each controller.
 func (l *leaderless) Error() string {
-	what := "no controller answers"
+	what := "no controller responds"
 	if l.answer {
-		what = "no controller leads"
+		what = "there is no leader"
 	}
 	return what + ": " + strings.Join(l.statuses, "; ")
 }
@@ -57,9 +57,9 @@ func (l *leaderless) Error() string {
 // advice names what still works without a leader.
 func (l *leaderless) advice() string {
 	if l.answer {
-		return "a leader needs a majority of the controllers; what one that answers knew last: gqueue --stale, and --stale of gctl info, nodes, show, why and plan"
+		return "a leader needs a majority of the controllers; show the last known state: gqueue --stale, and --stale of gctl info, nodes, show, why and plan"
 	}
-	return "is gctld running there? the controllers are named in client.toml"
+	return "is gctld running there? client.toml lists the controllers"
 }
 
 // probeLeaders asks every named controller whether one leads. It returns nil when one does, or when
@@ -112,9 +112,9 @@ func (f *failover) ask(ctx context.Context, target string) standing {
 	case s.Leader != "":
 		return standing{leads: true}
 	case s.DiskLow:
-		return standing{answers: true, words: fmt.Sprintf("(%s) answers and knows no leader, its disk is almost full", s.Id)}
+		return standing{answers: true, words: fmt.Sprintf("(%s) responds but has no leader; its disk is almost full", s.Id)}
 	}
-	return standing{answers: true, words: fmt.Sprintf("(%s) answers and knows no leader", s.Id)}
+	return standing{answers: true, words: fmt.Sprintf("(%s) responds but has no leader", s.Id)}
 }
 
 // words describes briefly why the controller was not reached.

@@ -25,8 +25,8 @@ func TestReadFailsSoonWithoutALeader(t *testing.T) {
 	c := client.New(client.Config{Controllers: []string{gone, all[0].addr}, TLS: pki.ClientTLS(trust, nil), Timeout: 10 * time.Minute})
 	began := time.Now()
 	_, err := c.Jobs().ListJobs(t.Context(), &greylagv1.ListJobsRequest{})
-	const want = "no controller leads: "
-	reported := gone + " refuses connections; " + all[0].addr + " (ctl) answers and knows no leader"
+	const want = "there is no leader: "
+	reported := gone + " refuses connections; " + all[0].addr + " (ctl) responds but has no leader"
 	if took := time.Since(began); connect.CodeOf(err) != connect.CodeUnavailable || !strings.HasSuffix(err.Error(), want+reported) || took > 2*time.Minute {
 		t.Errorf("after %s: %v, want %s", took, err, reported)
 	}
@@ -57,7 +57,7 @@ func TestChangeWithoutALeader(t *testing.T) {
 	const timeout = 3 * time.Second
 	trust, all := cluster(t, noLeader)
 	gone := unusedAddress
-	for want, list := range map[string][]string{"no controller answers: " + gone: {gone}, "no controller leads: " + all[0].addr: {all[0].addr}} {
+	for want, list := range map[string][]string{"no controller responds: " + gone: {gone}, "there is no leader: " + all[0].addr: {all[0].addr}} {
 		reported := 0
 		c := client.New(client.Config{
 			Controllers: list, TLS: pki.ClientTLS(trust, nil), Timeout: timeout,

@@ -73,7 +73,7 @@ func (m *moment) Read(d *strict.Decoder, path string, value any) {
 	}
 	switch {
 	case !isTime:
-		d.Fault(path, "want a time with its zone, such as 2026-11-21T16:00:00Z or 2026-11-21T16:00:00+01:00, found %s", strict.Describe(value))
+		d.Fault(path, "expected a time with its zone, such as 2026-11-21T16:00:00Z or 2026-11-21T16:00:00+01:00, found %s", strict.Describe(value))
 	case at.Year() < 1971 || at.Year() > 2200: // 64 bits of nanoseconds end in 2262
 		d.Fault(path, "the year %d is out of range, 1971 to 2200", at.Year())
 	default:
@@ -89,7 +89,7 @@ type thousandths []cluster.BillingWeight
 func (t *thousandths) Read(d *strict.Decoder, path string, value any) {
 	table, isTable := value.(map[string]any)
 	if !isTable {
-		d.Fault(path, "want a table, found %s", strict.Describe(value))
+		d.Fault(path, "expected a table, found %s", strict.Describe(value))
 		return
 	}
 	*t = nil
@@ -106,7 +106,7 @@ func (t *thousandths) Read(d *strict.Decoder, path string, value any) {
 				continue
 			}
 		default:
-			d.Fault(at, "want a number, found %s", strict.Describe(v))
+			d.Fault(at, "expected a number, found %s", strict.Describe(v))
 			continue
 		}
 		if !(milli >= 0 && milli <= cluster.MaxBilling) { // nor NaN
@@ -133,7 +133,7 @@ type counts []cluster.Licence
 func (n *counts) Read(d *strict.Decoder, path string, value any) {
 	table, isTable := value.(map[string]any)
 	if !isTable {
-		d.Fault(path, "want a table, found %s", strict.Describe(value))
+		d.Fault(path, "expected a table, found %s", strict.Describe(value))
 		return
 	}
 	*n = nil
@@ -141,7 +141,7 @@ func (n *counts) Read(d *strict.Decoder, path string, value any) {
 		v, isNumber := table[name].(int64)
 		switch {
 		case !isNumber:
-			d.Fault(strict.Join(path, name), "want an integer, found %s", strict.Describe(table[name]))
+			d.Fault(strict.Join(path, name), "expected an integer, found %s", strict.Describe(table[name]))
 		case v < 0 || v >= math.MaxInt32:
 			d.Fault(strict.Join(path, name), "%d is out of range, 0 to %d", v, math.MaxInt32-1)
 		default:

@@ -136,7 +136,7 @@ func (cfg *Node) check(c *checker) {
 	c.AtLeast("launch_timeout", cfg.LaunchTimeout, 10*time.Second)
 	c.AtLeast("poll.report", cfg.Poll.Report, 100*time.Millisecond)
 	if cfg.Poll.Report > 10*time.Second {
-		c.Fault("poll.report", "%v is too long, at most 10s: a node that is silent for 20s counts as UNKNOWN", cfg.Poll.Report)
+		c.Fault("poll.report", "%v is too long, at most 10s: a node is UNKNOWN after 20s without a report", cfg.Poll.Report)
 	}
 	c.AtLeast("poll.health", cfg.Poll.Health, time.Second)
 	c.AtLeast("poll.meter", cfg.Poll.Meter, time.Second)

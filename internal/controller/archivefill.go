@@ -74,7 +74,7 @@ const (
 	fillRetry   = 10 * time.Second
 )
 
-// errNobodyHas means that no other controller has the missing data.
+// errNobodyHas reports that no other controller has the missing data.
 var errNobodyHas = errors.New("no other controller has it, or none answers")
 
 // Run fills until ctx ends: at the start, and after every restore of the state.
@@ -240,7 +240,7 @@ func (f *Filler) lost(wanted []cluster.Digest, got []archive.Blob, failure error
 		}
 	}
 	if needed > 0 && f.Logger != nil {
-		f.Logger.Warn("scripts or environments of jobs are on no controller: these jobs will fail to start, submit them again", "missing", needed)
+		f.Logger.Warn("no controller has some job scripts or environments: these jobs cannot start, resubmit them", "missing", needed)
 	}
 	return n
 }

@@ -129,7 +129,7 @@ func (c *Controller) Propose(ctx context.Context, cmd command.Command) (command.
 	}
 	result, ok := results[0].(command.Result)
 	if !ok {
-		return nil, index, fmt.Errorf("the state answered %T", results[0])
+		return nil, index, fmt.Errorf("unexpected result %T from the state", results[0])
 	}
 	return result, index, nil
 }

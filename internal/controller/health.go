@@ -85,7 +85,7 @@ func (t *term) health() {
 			continue
 		}
 		for _, n := range changed {
-			t.log.Info("node", "node", n.Node, "is", [...]string{"alive", "silent", "dead"}[n.Liveness])
+			t.log.Info("node", "node", n.Node, "is", [...]string{"up", "not responding", "down"}[n.Liveness])
 		}
 		_, _, err := t.Propose(t.ctx, &command.SetLiveness{Nodes: changed})
 		if err != nil && !t.pause(checkSpacing, "set liveness", err) {

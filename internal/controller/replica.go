@@ -114,7 +114,7 @@ func (r *Replica) startHistory(v *state.View) error {
 func (r *Replica) decode(data []byte) (command.Command, error) {
 	c, err := command.Decode(data)
 	if t, is := c.(*command.Tick); is && t.Form > r.newest {
-		return nil, fmt.Errorf("command: %w: form %d of the journal of credits", command.ErrUnsupported, t.Form)
+		return nil, fmt.Errorf("command: %w: credit journal format %d", command.ErrUnsupported, t.Form)
 	}
 	return c, err
 }
@@ -140,13 +140,13 @@ func (r *Replica) keep(index uint64, e state.Effects) {
 func (r *Replica) append(index uint64, finished []archive.Record, blobs []archive.Blob) {
 	if err := r.archive.Append(index, finished, blobs); err != nil {
 		// It is closed: this process ends, and the log has the entry still.
-		r.log.Warn("not archived, the log keeps it", "index", index, "err", err)
+		r.log.Warn("not archived yet, the log keeps it", "index", index, "err", err)
 	}
 }
 
 func (r *Replica) appendRows(index uint64, j archive.Journal, rows []archive.Row) {
 	if err := r.archive.AppendRows(index, j, rows); err != nil {
-		r.log.Warn("not archived, the log keeps it", "index", index, "err", err)
+		r.log.Warn("not archived yet, the log keeps it", "index", index, "err", err)
 	}
 }
 

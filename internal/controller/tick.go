@@ -54,7 +54,7 @@ func (t *term) renew() {
 			if err == nil {
 				return
 			}
-			if !t.pause(tickSpacing, "form of the journal", err) {
+			if !t.pause(tickSpacing, "journal format", err) {
 				return
 			}
 			wait = 0

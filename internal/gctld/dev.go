@@ -215,4 +215,4 @@ func (d *dev) start(ctx context.Context, stop context.CancelCauseFunc, stderr io
 }
 
 // errEnded is the error of a program that ended without being asked to.
-var errEnded = errors.New("it should run as long as gctld does")
+var errEnded = errors.New("ended while gctld is running")

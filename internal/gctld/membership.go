@@ -85,7 +85,7 @@ func (d *Daemon) watchRemoval(ctx context.Context, known *client.Known) {
 				return
 			case hasCode(err, client.CodeRevoked) && time.Since(reported) > memberRemind:
 				reported = time.Now()
-				d.log.Warn("the other controllers refuse this one", "err", err, "hint", client.Hint(err))
+				d.log.Warn("the other controllers reject this controller", "err", err, "hint", client.Hint(err))
 			}
 		}
 	}

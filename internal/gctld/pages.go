@@ -44,15 +44,15 @@ func (d *Daemon) metrics(w http.ResponseWriter, _ *http.Request) {
 
 func (d *Daemon) logMetrics(m page) {
 	s := d.store.log.Status()
-	m.add("greylag_raft_leader", "gauge", "1 while this controller leads.", sample{"", truth(s.State == "leader")})
-	m.add("greylag_raft_has_leader", "gauge", "1 while this controller knows a leader.", sample{"", truth(s.LeaderID != "")})
+	m.add("greylag_raft_leader", "gauge", "1 if this controller is the leader.", sample{"", truth(s.State == "leader")})
+	m.add("greylag_raft_has_leader", "gauge", "1 if this controller knows the leader.", sample{"", truth(s.LeaderID != "")})
 	m.add("greylag_raft_term", "gauge", "Term.", sample{"", float64(s.Term)})
-	m.add("greylag_raft_last_index", "gauge", "Newest log entry on disk.", sample{"", float64(s.LastIndex)})
-	m.add("greylag_raft_commit_index", "gauge", "Newest agreed log entry.", sample{"", float64(s.CommitIndex)})
-	m.add("greylag_raft_applied_index", "gauge", "Newest log entry in the state.", sample{"", float64(s.AppliedIndex)})
-	m.add("greylag_raft_members", "gauge", "Members of the log.", sample{"", float64(len(s.Members))})
-	m.add("greylag_disk_free_bytes", "gauge", "Space free besides the reserve.", sample{"", float64(s.DiskFree)})
-	m.add("greylag_disk_low", "gauge", "1 while submissions are refused for want of space.", sample{"", truth(s.DiskLow)})
+	m.add("greylag_raft_last_index", "gauge", "Highest log index on disk.", sample{"", float64(s.LastIndex)})
+	m.add("greylag_raft_commit_index", "gauge", "Highest committed log index.", sample{"", float64(s.CommitIndex)})
+	m.add("greylag_raft_applied_index", "gauge", "Highest applied log index.", sample{"", float64(s.AppliedIndex)})
+	m.add("greylag_raft_members", "gauge", "Members of the Raft configuration.", sample{"", float64(len(s.Members))})
+	m.add("greylag_disk_free_bytes", "gauge", "Free disk space beyond the reserve.", sample{"", float64(s.DiskFree)})
+	m.add("greylag_disk_low", "gauge", "1 while submissions are refused because the disk is nearly full.", sample{"", truth(s.DiskLow)})
 }
 
 func (d *Daemon) stateMetrics(m page) {
@@ -81,19 +81,19 @@ func (d *Daemon) stateMetrics(m page) {
 	}
 	m.add("greylag_nodes", "gauge", "Nodes, by state.", nodes...)
 	m.add("greylag_gpus", "gauge", "GPUs of all nodes.", sample{"", float64(gpus)})
-	m.add("greylag_gpus_allocated", "gauge", "GPUs that jobs have.", sample{"", float64(used)})
-	m.add("greylag_requests_remembered", "gauge", "Request IDs whose answers are stored.", sample{"", float64(counts.Requests)})
+	m.add("greylag_gpus_allocated", "gauge", "Allocated GPUs.", sample{"", float64(used)})
+	m.add("greylag_requests_remembered", "gauge", "Request IDs with a stored response.", sample{"", float64(counts.Requests)})
 }
 
 func (d *Daemon) loopMetrics(m page) {
 	n := d.loops.Stats()
-	m.add("greylag_passes_total", "counter", "Scheduling passes that this process made.", sample{"", float64(n.Passes)})
-	m.add("greylag_passes_failed_total", "counter", "Passes whose plan was not agreed.", sample{"", float64(n.Failed)})
-	m.add("greylag_starts_total", "counter", "Jobs started by them.", sample{"", float64(n.Starts)})
-	m.add("greylag_starts_stale_total", "counter", "Starts that no longer fitted the state.", sample{"", float64(n.Stale)})
+	m.add("greylag_passes_total", "counter", "Scheduling passes of this process.", sample{"", float64(n.Passes)})
+	m.add("greylag_passes_failed_total", "counter", "Passes whose plan was not committed.", sample{"", float64(n.Failed)})
+	m.add("greylag_starts_total", "counter", "Jobs started by scheduling passes.", sample{"", float64(n.Starts)})
+	m.add("greylag_starts_stale_total", "counter", "Starts rejected at commit as stale.", sample{"", float64(n.Stale)})
 	m.add("greylag_pass_seconds", "gauge", "Duration of the last pass.", sample{"", n.LastPass.Seconds()})
 	m.add("greylag_pass_longest_seconds", "gauge", "Duration of the longest pass.", sample{"", n.LongestPass.Seconds()})
-	m.add("greylag_archive_complete", "gauge", "1 when no finished job is known to be missing here.", sample{"", truth(d.filler.Complete())})
+	m.add("greylag_archive_complete", "gauge", "1 if the archive of this controller has no known gaps.", sample{"", truth(d.filler.Complete())})
 }
 
 // page is a metrics page being written. Errors are those of the connection: its reader notices.

@@ -31,7 +31,7 @@ func (r *rotation) follow(ctx context.Context) {
 		r.failed = ""
 	case err.Error() != r.failed && ctx.Err() == nil:
 		r.failed = err.Error()
-		r.log.Warn("cannot take up the rotation of the CA, trying again", "err", err)
+		r.log.Warn("cannot follow the CA rotation, retrying", "err", err)
 	}
 }
 

@@ -81,7 +81,7 @@ func (s Script) nearly() (warnings []string) {
 		if !apart && len(options) > 2 && options[1] != '-' && options[2] != ' ' { // such as gsub-wrapper
 			continue
 		}
-		warnings = append(warnings, fmt.Sprintf("%s:%d: a comment that sets nothing: if options are meant write %.80q", printable(s.Name), n, "#"+mark+" "+options))
+		warnings = append(warnings, fmt.Sprintf("%s:%d: ignored comment; did you mean %.80q?", printable(s.Name), n, "#"+mark+" "+options))
 	}
 	return warnings
 }
@@ -100,7 +100,7 @@ func (s Script) lateDirectives() []string {
 			command = n
 		}
 		if command > 0 && isDirective(line) {
-			return []string{fmt.Sprintf("%s:%d: ignored: options count only before the first command, which is on line %d; move this line up", printable(s.Name), n, command)}
+			return []string{fmt.Sprintf("%s:%d: ignored: options must precede the first command (line %d); move this line up", printable(s.Name), n, command)}
 		}
 	}
 	return nil

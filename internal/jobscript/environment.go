@@ -39,7 +39,7 @@ func (e *Export) add(term string) error {
 		return advise(fmt.Sprintf("not a variable: %q", term), "write NAME or NAME=VALUE; a value with commas needs --env")
 	}
 	if strings.ContainsRune(term, 0) {
-		return advise(fmt.Sprintf("variable %s holds a NUL byte", name), "leave it out")
+		return advise(fmt.Sprintf("variable %s contains a NUL byte", name), "leave it out")
 	}
 	if valued {
 		e.Set = append(e.Set, term)

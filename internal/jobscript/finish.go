@@ -24,7 +24,7 @@ func (r *resolver) finish(o *Options) {
 	finishVariables(o)
 	r.warnUnknownWords(o)
 	if o.Wait && o.Hold {
-		r.warnings = append(r.warnings, "the job is held: --wait lasts until it is released")
+		r.warnings = append(r.warnings, "the job is held: --wait blocks until it is released")
 	}
 }
 
@@ -99,7 +99,7 @@ func (r *resolver) finishTasks(o *Options) {
 		r.fault("--ntasks", fmt.Sprintf("%d tasks do not fit %d nodes with %d each", o.tasks, q.Nodes, most), "leave out --ntasks")
 	case o.tasks%q.Nodes != 0:
 		r.fault("--ntasks", fmt.Sprintf("%d tasks are not the same number on each of %d nodes", o.tasks, q.Nodes),
-			fmt.Sprintf("ask for --ntasks=%d or --ntasks=%d", each*q.Nodes, int64(each+1)*int64(q.Nodes)))
+			fmt.Sprintf("use --ntasks=%d or --ntasks=%d", each*q.Nodes, int64(each+1)*int64(q.Nodes)))
 	default:
 		q.TasksPerNode = each
 	}
@@ -111,7 +111,7 @@ func (r *resolver) finishGPUs(o *Options) {
 	if o.gpusPerTask > 0 {
 		n := int64(o.gpusPerTask) * int64(max(q.TasksPerNode, 1))
 		if n > 1<<16 || q.GPUsPerNode > 0 && n != int64(q.GPUsPerNode) {
-			r.fault("--gpus-per-task", fmt.Sprintf("%d tasks on each node with %d GPUs each do not make %d GPUs", max(q.TasksPerNode, 1), o.gpusPerTask, q.GPUsPerNode), "leave out --gpus-per-node, or --gpus-per-task")
+			r.fault("--gpus-per-task", fmt.Sprintf("%d tasks per node with %d GPUs each do not add up to %d GPUs", max(q.TasksPerNode, 1), o.gpusPerTask, q.GPUsPerNode), "omit --gpus-per-node, or --gpus-per-task")
 			return
 		}
 		q.GPUsPerNode = int32(n)
@@ -127,9 +127,9 @@ func (r *resolver) finishGPUs(o *Options) {
 	cpus := (int64(o.cpusPerGPU)*gpus-1)/tasks + 1
 	switch {
 	case gpus == 0:
-		r.fault("--cpus-per-gpu", "how many GPUs a node has is not known", "ask for --gpus-per-node, or for --nodes with --gpus")
+		r.fault("--cpus-per-gpu", "the number of GPUs per node is unknown", "use --gpus-per-node, or --nodes with --gpus")
 	case q.CPUsPerTask > 0 && int64(q.CPUsPerTask) != cpus:
-		r.fault("--cpus-per-gpu", "contradicts --cpus-per-task", "leave out one of them")
+		r.fault("--cpus-per-gpu", "contradicts --cpus-per-task", "omit one of them")
 	case cpus > 1<<16:
 		r.fault("--cpus-per-gpu", fmt.Sprintf("makes %d CPUs for each task", cpus), "request less")
 	default:
@@ -151,15 +151,15 @@ func (r *resolver) finishTasksPerGPU(o *Options) {
 	tasks := int64(q.TasksPerNode)
 	switch {
 	case gpus == 0 && q.GPUs > 0:
-		r.fault("--ntasks-per-gpu", "how many GPUs a node has is not known", "ask for --gpus-per-node instead of --gpus")
+		r.fault("--ntasks-per-gpu", "the number of GPUs per node is unknown", "use --gpus-per-node instead of --gpus")
 	case gpus == 0 && tasks == 0:
-		r.fault("--ntasks-per-gpu", "neither GPUs nor tasks are asked for", "ask for --gpus-per-node, or for --ntasks")
+		r.fault("--ntasks-per-gpu", "neither GPUs nor tasks are requested", "use --gpus-per-node, or --ntasks")
 	case gpus == 0 && tasks%per != 0:
-		r.fault("--ntasks-per-gpu", fmt.Sprintf("%d tasks on a node cannot be %d for each GPU", tasks, per), "ask for --gpus-per-node")
+		r.fault("--ntasks-per-gpu", fmt.Sprintf("%d tasks on a node cannot be %d for each GPU", tasks, per), "use --gpus-per-node")
 	case gpus == 0:
 		q.GPUsPerNode = int32(tasks / per)
 	case tasks > 0 && tasks != gpus*per:
-		r.fault("--ntasks-per-gpu", fmt.Sprintf("%d GPUs on a node with %d tasks each do not make %d tasks", gpus, per, tasks), "leave out --ntasks and --ntasks-per-node")
+		r.fault("--ntasks-per-gpu", fmt.Sprintf("%d GPUs per node with %d tasks each do not add up to %d tasks", gpus, per, tasks), "omit --ntasks and --ntasks-per-node")
 	case gpus*per > 1<<16:
 		r.fault("--ntasks-per-gpu", fmt.Sprintf("makes %d tasks on a node", gpus*per), "ask for fewer")
 	default:
@@ -193,7 +193,7 @@ func (r *resolver) finishMemory(o *Options) {
 	}
 	switch {
 	case asked > 1:
-		r.fault("--mem", "only one of --mem, --mem-per-cpu and --mem-per-gpu can be asked for", "leave out the others")
+		r.fault("--mem", "--mem, --mem-per-cpu and --mem-per-gpu are mutually exclusive", "omit the others")
 	case asked == 0 && o.memZero:
 		o.Request.MemFrom = cluster.MemoryAll
 	}
@@ -211,7 +211,7 @@ func (r *resolver) finishDeadline(o *Options) {
 	}
 	switch {
 	case !o.Deadline.After(start):
-		r.fault("--deadline", "it is over before the job may start", "give a later --deadline")
+		r.fault("--deadline", "it is before the earliest start of the job", "give a later --deadline")
 	case o.TimeLimit != nil && *o.TimeLimit > 0 && o.Deadline.Before(start.Add(*o.TimeLimit)):
 		r.fault("--deadline", fmt.Sprintf("a job of %s cannot end by then", cluster.FormatLimit(*o.TimeLimit)), "request less with --time, or a later --deadline")
 	}

@@ -18,7 +18,7 @@ func parsePartitions(word string) (first string, others []string, err error) {
 	for i, n := range names {
 		switch {
 		case n == "":
-			return "", nil, advise(fmt.Sprintf("a partition without a name in %q", word), "join names with commas, such as gpu,long")
+			return "", nil, advise(fmt.Sprintf("a partition without a name in %q", word), "separate names with commas, such as gpu,long")
 		case slices.Contains(names[:i], n):
 			return "", nil, advise(fmt.Sprintf("partition %q is named twice", n), "")
 		}
@@ -33,7 +33,7 @@ func parsePartitions(word string) (first string, others []string, err error) {
 func parseLicences(word string) ([]cluster.Licence, error) {
 	const advice = "write names with counts, joined by commas, such as matlab:2,ansys"
 	if strings.ContainsAny(word, "|;") {
-		return nil, advise(fmt.Sprintf("one of several licences is not supported: %q", word), "join licences that are all needed with commas")
+		return nil, advise(fmt.Sprintf("alternative licences are not supported: %q", word), "separate licences with commas: all are required")
 	}
 	var all []cluster.Licence
 	for _, term := range strings.Split(word, ",") {

@@ -107,7 +107,7 @@ func (r *resolver) script(s Script) {
 		for _, f := range found {
 			row := r.row(f.Option.Long)
 			if row.onlyTyped {
-				r.faults = append(r.faults, &Fault{Where: where, Option: f.As, Problem: "makes sense on the command line only", Advice: "take it out of the script", line: d.Line})
+				r.faults = append(r.faults, &Fault{Where: where, Option: f.As, Problem: "makes sense on the command line only", Advice: "remove it from the script", line: d.Line})
 				continue
 			}
 			r.asks = append(r.asks, ask{row, at, where, d.Line, f.As, f.Value})
@@ -174,7 +174,7 @@ func (r *resolver) apply() Options {
 		}
 		at = a.place
 		if a.row.instead != "" {
-			r.faults = append(r.faults, &Fault{Where: a.where, Option: a.as, Problem: "is sbatch's and is not known here", Advice: a.row.instead, line: a.line})
+			r.faults = append(r.faults, &Fault{Where: a.where, Option: a.as, Problem: "is an sbatch option that is not supported", Advice: a.row.instead, line: a.line})
 			continue
 		}
 		if a.row.set == nil {

@@ -33,7 +33,7 @@ func Open(path string) (Script, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.IsDir() {
-		return Script{}, &Fault{Problem: fmt.Sprintf("%s is a folder, not a script", printable(path)), Advice: "name the batch script in it"}
+		return Script{}, &Fault{Problem: fmt.Sprintf("%s is a directory, not a script", printable(path)), Advice: "name the batch script in it"}
 	}
 	return Read(path, f)
 }
@@ -49,7 +49,7 @@ func openFault(path string, err error) error {
 		}
 		return fault
 	case errors.Is(err, fs.ErrPermission):
-		return &Fault{Problem: fmt.Sprintf("may not read %s", printable(path)), Advice: "see its owner and mode: ls -l " + printable(path)}
+		return &Fault{Problem: fmt.Sprintf("no permission to read %s", printable(path)), Advice: "check its owner and mode: ls -l " + printable(path)}
 	}
 	var at *fs.PathError
 	if errors.As(err, &at) {
@@ -121,7 +121,7 @@ func (s Script) check() *Fault {
 	at := printable(s.Name)
 	switch {
 	case len(s.Text) > MaxScript:
-		return &Fault{Problem: fmt.Sprintf("%s is longer than %d MiB", at, MaxScript>>20), Advice: "a batch script is text; read large data from a file of its own"}
+		return &Fault{Problem: fmt.Sprintf("%s is longer than %d MiB", at, MaxScript>>20), Advice: "a batch script is text; read large data from a separate file"}
 	case len(bytes.TrimSpace(s.Text)) == 0:
 		return &Fault{Problem: at + " is empty", Advice: "a batch script begins with a line such as #!/bin/bash"}
 	}
@@ -129,10 +129,10 @@ func (s Script) check() *Fault {
 		return &Fault{Problem: fmt.Sprintf("%s is a binary file: byte %d is NUL", at, i+1), Advice: fmt.Sprintf("start it from a script, or with --wrap ./%s", filepath.Base(at))}
 	}
 	if bytes.HasPrefix(s.Text, []byte("\ufeff#!")) {
-		return &Fault{Problem: at + ":1: a byte order mark comes before #!", Advice: "take it away: sed -i '1s/^\\xef\\xbb\\xbf//' " + at}
+		return &Fault{Problem: at + ":1: a byte order mark comes before #!", Advice: "remove it: sed -i '1s/^\\xef\\xbb\\xbf//' " + at}
 	}
 	if !bytes.HasPrefix(s.Text, []byte("#!")) {
-		return &Fault{Problem: at + " does not begin with #!", Advice: "put the interpreter in its first line, such as #!/bin/bash"}
+		return &Fault{Problem: at + " does not begin with #!", Advice: "set the interpreter in the first line, such as #!/bin/bash"}
 	}
 	if i := bytes.Index(s.Text, []byte("\r\n")); i >= 0 {
 		line := 1 + bytes.Count(s.Text[:i], []byte("\n"))

@@ -35,7 +35,7 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 	for path, problem := range map[string]string{
 		"":                                 "the name of the script is empty",
 		filepath.Join(dir, "absent.sh"):    "no script " + dir + "/absent.sh",
-		dir:                                dir + " is a folder, not a script",
+		dir:                                dir + " is a directory, not a script",
 		filepath.Join(dir, "caf\xe9.sh"):   `is not UTF-8`,
 		filepath.Join(dir, "python a b.c"): "no script",
 	} {

@@ -107,10 +107,10 @@ func size(field func(*Options) *cluster.Bytes) func(*Options, string, time.Time)
 func one(what string, field func(*Options) *string) func(*Options, string, time.Time) error {
 	return func(o *Options, v string, _ time.Time) error {
 		if v == "" {
-			return advise("the "+what+" has no name", "is its variable set? omit the option to do without it")
+			return advise("the "+what+" has no name", "is the shell variable set? omit the option to do without it")
 		}
 		if strings.Contains(v, ",") {
-			return advise("only one "+what+" can be named", "name the one that matters most")
+			return advise("only one "+what+" can be named", "only one is allowed")
 		}
 		*field(o) = v
 		return checkText(v)
@@ -123,7 +123,7 @@ func identityRows(all []option) []option {
 			set: text(func(o *Options) *string { return &o.Name })},
 		{Option: getopt.Option{Long: "account", Short: 'A', Value: "ACCOUNT", Help: "account to charge"},
 			set: one("account", func(o *Options) *string { return &o.Account })},
-		{Option: getopt.Option{Long: "partition", Short: 'p', Value: "PARTITION", Help: "partition, or several joined by commas: where it can start first [the default one]"},
+		{Option: getopt.Option{Long: "partition", Short: 'p', Value: "PARTITION", Help: "partition, or several separated by commas: the one with the earliest start is used [default partition]"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Partition, o.Others, err = parsePartitions(v)
 				return err
@@ -132,19 +132,19 @@ func identityRows(all []option) []option {
 			set: one("reservation", func(o *Options) *string { return &o.Reservation })},
 		{Option: getopt.Option{Long: "qos", Short: 'q', Value: "QOS", Help: "priority class"},
 			set: one("QOS", func(o *Options) *string { return &o.QOS })},
-		{Option: getopt.Option{Long: "comment", Value: "TEXT", Help: "a note kept with the job"},
+		{Option: getopt.Option{Long: "comment", Value: "TEXT", Help: "comment stored with the job"},
 			set: text(func(o *Options) *string { return &o.Comment })},
 		{Option: getopt.Option{Long: "wckey", Value: "KEY", Help: "workload characterization key, for the site's statistics"},
 			set: text(func(o *Options) *string { return &o.WCKey })},
 		{Option: getopt.Option{Long: "array", Short: 'a', Value: "INDICES", Help: "one element for each index: 0-15, 0,6,16-32, 0-15:4; %4 at the end: at most four at once"},
 			set: func(o *Options, v string, _ time.Time) error { o.Array = v; return checkArray(v) }},
-		{Option: getopt.Option{Long: "dependency", Short: 'd', Value: "CONDITIONS", Help: "wait for other jobs: afterok:123:124, afterany:, afternotok:, aftercorr:, after:, after:123+10 (minutes later), singleton; joined by commas"},
+		{Option: getopt.Option{Long: "dependency", Short: 'd', Value: "CONDITIONS", Help: "wait for other jobs: afterok:123:124, afterany:, afternotok:, aftercorr:, after:, after:123+10 (minutes later), singleton; separated by commas"},
 			set: func(o *Options, v string, _ time.Time) (err error) { o.Depends, err = ParseDepends(v); return err }},
 		{Option: getopt.Option{Long: "hold", Short: 'H', Help: "keep it back until gctl release"},
 			set: turn(func(o *Options) { o.Hold = true })},
-		{Option: getopt.Option{Long: "requeue", Help: "run again after a node is lost [yes]"},
+		{Option: getopt.Option{Long: "requeue", Help: "requeue after a node failure [yes]"},
 			set: turn(func(o *Options) { o.NoRequeue = false })},
-		{Option: getopt.Option{Long: "no-requeue", Help: "never run it again"},
+		{Option: getopt.Option{Long: "no-requeue", Help: "do not requeue"},
 			set: turn(func(o *Options) { o.NoRequeue = true })},
 		{Option: getopt.Option{Long: "nice", Value: "N", Absent: "100", Help: "lower its priority by N [100]"},
 			set: func(o *Options, v string, _ time.Time) (err error) { o.Nice, err = parseCount(v, -1<<31); return err }},
@@ -164,24 +164,24 @@ func resourceRows(all []option) []option {
 	}
 	perNode := func(o *Options) *int32 { return &o.Request.GPUsPerNode }
 	return append(all, []option{
-		{Option: getopt.Option{Long: "gpus", Short: 'G', Value: "[TYPE:]N", Help: "GPUs in all, on as many nodes as it takes; TYPE may be several: h100|a100:8"},
+		{Option: getopt.Option{Long: "gpus", Short: 'G', Value: "[TYPE:]N", Help: "total GPUs, on any number of nodes; several types: h100|a100:8"},
 			family: gpuFamily, set: gpus(func(o *Options) *int32 { return &o.Request.GPUs }, parseGPUs)},
 		{Option: getopt.Option{Long: "gpus-per-node", Value: "[TYPE:]N", Help: "GPUs on each node"},
 			family: gpuFamily, set: gpus(perNode, parseGPUs)},
 		{Option: getopt.Option{Long: "gpus-per-task", Value: "[TYPE:]N", Help: "GPUs for each task"},
 			family: gpuFamily, set: gpus(func(o *Options) *int32 { return &o.gpusPerTask }, parseGPUs)},
-		{Option: getopt.Option{Long: "gres", Value: "gpu[:TYPE]:N", Help: "sbatch's way to write --gpus-per-node"},
+		{Option: getopt.Option{Long: "gres", Value: "gpu[:TYPE]:N", Help: "as in sbatch: GPUs per node"},
 			family: gpuFamily, set: gpus(perNode, parseGRES)},
-		{Option: getopt.Option{Long: "gpu-mem", Value: "SIZE", Help: "memory that each GPU has of its own, at least: 80G"},
+		{Option: getopt.Option{Long: "gpu-mem", Value: "SIZE", Help: "minimum memory per GPU device: 80G"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Request.GPUMemory, err = cluster.ParseBytes(v, cluster.MiB)
 				return err
 			}},
-		{Option: getopt.Option{Long: "max-price", Value: "CREDITS", Help: "for an hour of each GPU at most: 2.5"},
+		{Option: getopt.Option{Long: "max-price", Value: "CREDITS", Help: "maximum price per GPU hour: 2.5"},
 			set: func(o *Options, v string, _ time.Time) error {
 				c, err := accounting.ParseCredits(v)
 				if err == nil && c <= 0 {
-					err = advise(fmt.Sprintf("%q is not above 0", v), "leave it out to pay any price")
+					err = advise(fmt.Sprintf("%q is not above 0", v), "omit it to accept any price")
 				}
 				o.Request.MaxPrice = int64(c)
 				return err
@@ -196,7 +196,7 @@ func resourceRows(all []option) []option {
 			family: memoryFamily, set: size(func(o *Options) *cluster.Bytes { return &o.Request.MemPerCPU })},
 		{Option: getopt.Option{Long: "mem-per-gpu", Value: "SIZE", Help: "memory for each GPU"},
 			family: memoryFamily, set: size(func(o *Options) *cluster.Bytes { return &o.Request.MemPerGPU })},
-		{Option: getopt.Option{Long: "ntasks", Short: 'n', Value: "N", Help: "tasks in all, the same number on each node"},
+		{Option: getopt.Option{Long: "ntasks", Short: 'n', Value: "N", Help: "total number of tasks, the same on each node"},
 			set: count(1, func(o *Options) *int32 { return &o.tasks })},
 		{Option: getopt.Option{Long: "ntasks-per-node", Value: "N", Help: "tasks on each node [1]"},
 			set: count(1, func(o *Options) *int32 { return &o.Request.TasksPerNode })},
@@ -214,7 +214,7 @@ func nodeRows(all []option) []option {
 	return append(all, []option{
 		{Option: getopt.Option{Long: "nodes", Short: 'N', Value: "N", Help: "number of nodes [1]"},
 			set: func(o *Options, v string, _ time.Time) (err error) { o.Request.Nodes, err = parseNodes(v); return err }},
-		{Option: getopt.Option{Long: "constraint", Short: 'C', Value: "FEATURES", Help: "only nodes with these features, joined by &"},
+		{Option: getopt.Option{Long: "constraint", Short: 'C', Value: "FEATURES", Help: "only nodes with these features, separated by &"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Request.Features, err = ParseFeatures(v)
 				return err
@@ -224,7 +224,7 @@ func nodeRows(all []option) []option {
 				o.Request.NodeList, err = ParseHosts(v)
 				return err
 			}},
-		{Option: getopt.Option{Long: "region", Value: "REGIONS", Help: "only nodes of these regions, joined by commas"},
+		{Option: getopt.Option{Long: "region", Value: "REGIONS", Help: "only nodes in these regions, separated by commas"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Request.Regions, err = parseRegions(v)
 				return err
@@ -234,17 +234,17 @@ func nodeRows(all []option) []option {
 				o.Request.Exclude, err = ParseHosts(v)
 				return err
 			}},
-		{Option: getopt.Option{Long: "connect", Value: "HOW[@TIME]", Help: "how near its GPUs have to be: nvlink (all in one domain), nvlink-node (those of each node), leaf (one leaf switch), any; with @TIME it waits so long for it and then starts without"},
+		{Option: getopt.Option{Long: "connect", Value: "HOW[@TIME]", Help: "locality of its GPUs: nvlink (one domain), nvlink-node (one domain per node), leaf (one leaf switch), any; @TIME: start anywhere after that wait"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Request.Connect, o.connectWait, err = parseConnect(v)
 				return err
 			}},
-		{Option: getopt.Option{Long: "switches", Value: "N[@TIME]", Help: "at most N leaf switches: wait TIME for that, then start without; @unlimited: never without [as long as the cluster lets it wait]"},
+		{Option: getopt.Option{Long: "switches", Value: "N[@TIME]", Help: "at most N leaf switches; after TIME any number; @unlimited: always [max_switch_wait of the policy]"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Request.Switches, o.switchWait, err = parseSwitches(v)
 				return err
 			}},
-		{Option: getopt.Option{Long: "exclusive", Value: "yes", Absent: "yes", Help: "no other job on its nodes; it has all their GPUs and CPUs"},
+		{Option: getopt.Option{Long: "exclusive", Value: "yes", Absent: "yes", Help: "allocate whole nodes, with all GPUs and CPUs"},
 			set: func(o *Options, v string, _ time.Time) error {
 				o.Request.Exclusive = true
 				if v != "yes" {
@@ -252,7 +252,7 @@ func nodeRows(all []option) []option {
 				}
 				return nil
 			}},
-		{Option: getopt.Option{Long: "every-node", Help: "start the script on every node, not on the first alone"},
+		{Option: getopt.Option{Long: "every-node", Help: "start the script on every node, not only on the first"},
 			set: turn(func(o *Options) { o.EveryNode = true })},
 	}...)
 }
@@ -267,15 +267,15 @@ func timeRows(all []option) []option {
 			}},
 		{Option: getopt.Option{Long: "begin", Short: 'b', Value: "TIME", Help: "not before: 16:00, now+1hour, tomorrow, 2026-11-21T16:00"},
 			set: func(o *Options, v string, now time.Time) (err error) { o.Begin, err = ParseMoment(v, now); return err }},
-		{Option: getopt.Option{Long: "deadline", Value: "TIME", Help: "drop it if it cannot end by then"},
+		{Option: getopt.Option{Long: "deadline", Value: "TIME", Help: "cancel it if it cannot finish by then"},
 			set: func(o *Options, v string, now time.Time) (err error) {
 				o.Deadline, err = ParseMoment(v, now)
 				if err == nil && !o.Deadline.After(now) {
-					return advise("the deadline is over already", "write a time in the future, such as now+4hours")
+					return advise("the deadline has passed", "write a time in the future, such as now+4hours")
 				}
 				return err
 			}},
-		{Option: getopt.Option{Long: "signal", Value: "[B:]SIG[@SEC]", Help: "send SIG this many seconds before the time limit [60]; B: to the script alone; sbatch's R: changes nothing"},
+		{Option: getopt.Option{Long: "signal", Value: "[B:]SIG[@SEC]", Help: "send SIG this many seconds before the time limit [60]; B: only to the batch shell; R: is ignored"},
 			set: func(o *Options, v string, _ time.Time) (err error) { o.Signal, err = parseWarn(v); return err }},
 	}...)
 }

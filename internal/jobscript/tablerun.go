@@ -9,7 +9,7 @@ import (
 
 func runRows(all []option) []option {
 	return append(all, []option{
-		{Option: getopt.Option{Long: "image", Value: "REFERENCE", Help: "run in this OCI image [in the node's own file system]"},
+		{Option: getopt.Option{Long: "image", Value: "REFERENCE", Help: "run in this OCI image [the node's file system]"},
 			set: text(func(o *Options) *string { return &o.Image })},
 		{Option: getopt.Option{Long: "chdir", Short: 'D', Value: "FOLDER", Help: "working directory [this one]"},
 			set: text(func(o *Options) *string { return &o.WorkDir })},
@@ -52,13 +52,13 @@ func commandRows(all []option) []option {
 			set: func(o *Options, v string, _ time.Time) error { o.Wrap = v; return nil }},
 		{Option: getopt.Option{Long: "wait", Short: 'W', Help: "wait for the job's end and exit as it did"},
 			set: turn(func(o *Options) { o.Wait = true })},
-		{Option: getopt.Option{Long: "parsable", Help: "print the ID alone"},
+		{Option: getopt.Option{Long: "parsable", Help: "print only the job ID"},
 			set: turn(func(o *Options) { o.Parsable = true })},
 		{Option: getopt.Option{Long: "json", Help: "print JSON"}, onlyTyped: true,
 			set: turn(func(o *Options) { o.JSON = true })},
-		{Option: getopt.Option{Long: "quote", Help: "print what it would cost, and submit nothing"}, onlyTyped: true,
+		{Option: getopt.Option{Long: "quote", Help: "print the cost without submitting"}, onlyTyped: true,
 			set: turn(func(o *Options) { o.Quote = true })},
-		{Option: getopt.Option{Long: "test-only", Help: "print when and where it would start, and submit nothing"},
+		{Option: getopt.Option{Long: "test-only", Help: "print the expected start without submitting"},
 			set: turn(func(o *Options) { o.TestOnly = true })},
 		{Option: getopt.Option{Long: "quiet", Short: 'Q', Help: "print no warnings and no id"},
 			set: turn(func(o *Options) { o.Quiet = true })},

@@ -85,7 +85,7 @@ func parseRegions(word string) ([]string, error) {
 	regions := strings.Split(word, ",")
 	for _, r := range regions {
 		if !isWord(r, "") {
-			return nil, advise(fmt.Sprintf("not a list of regions: %q", word), "join the names of regions with commas: eu-north,eu-west")
+			return nil, advise(fmt.Sprintf("not a list of regions: %q", word), "separate regions with commas: eu-north,eu-west")
 		}
 	}
 	return regions, nil
@@ -96,7 +96,7 @@ func ParseFeatures(word string) ([]string, error) {
 	features := strings.FieldsFunc(word, func(r rune) bool { return r == '&' || r == ',' })
 	for _, f := range features {
 		if !isWord(f, "") {
-			return nil, advise(fmt.Sprintf("not a list of features: %q", word), "join features that a node must all have with &; other operators are not supported, but any of several types of GPU is --gpus 'h100|a100:4'")
+			return nil, advise(fmt.Sprintf("not a list of features: %q", word), "separate features with &: a node needs all of them; for alternative GPU types use --gpus 'h100|a100:4'")
 		}
 	}
 	if len(features) == 0 {
@@ -109,10 +109,10 @@ func ParseFeatures(word string) ([]string, error) {
 func ParseHosts(word string) ([]string, error) {
 	names, err := hostlist.Expand(word)
 	if err != nil {
-		return nil, advise(err.Error(), "write names like gpu[001-004],login1")
+		return nil, advise(err.Error(), "use a host list such as gpu[001-004],login1")
 	}
 	if len(names) == 0 {
-		return nil, advise("no node is named", "write names like gpu[001-004],login1")
+		return nil, advise("no node is named", "use a host list such as gpu[001-004],login1")
 	}
 	return names, nil
 }
@@ -158,9 +158,9 @@ func ParseIndices(list string) ([]Indices, error) {
 
 // ParseDepends reads "afterok:1:2_3,afterany:4,after:5+10" and "singleton".
 func ParseDepends(word string) ([]cluster.Dependency, error) {
-	advice := "write afterok:123, afterany:123:124, afternotok:123, aftercorr:123, after:123, after:123+10 (minutes later) or singleton, joined by commas"
+	advice := "write afterok:123, afterany:123:124, afternotok:123, aftercorr:123, after:123, after:123+10 (minutes later) or singleton, separated by commas"
 	if strings.Contains(word, "?") {
-		return nil, advise(fmt.Sprintf("one of several conditions (?) is not supported: %q", word), "join conditions that must all hold with commas")
+		return nil, advise(fmt.Sprintf("alternative conditions (?) are not supported: %q", word), "separate conditions with commas: all must hold")
 	}
 	var all []cluster.Dependency
 	for _, term := range strings.Split(word, ",") {
@@ -257,7 +257,7 @@ func ParseSignal(word string) (int32, error) {
 			return int32(i + 1), nil
 		}
 	}
-	return 0, advise(fmt.Sprintf("unknown signal %q", word), "write a name such as USR1 or TERM, or a number from 1 to 64")
+	return 0, advise(fmt.Sprintf("unknown signal %q", word), "use a name such as USR1 or TERM, or a number from 1 to 64")
 }
 
 func unprintable(r rune) bool { return cluster.UnsafeToDisplay(r) || r == utf8.RuneError }
@@ -269,7 +269,7 @@ func checkText(word string) error {
 	}
 	for _, r := range word {
 		if cluster.UnsafeToDisplay(r) {
-			return advise(fmt.Sprintf("%q holds the control character %q", word, r), "leave it out")
+			return advise(fmt.Sprintf("%q contains the control character %q", word, r), "leave it out")
 		}
 	}
 	return nil

@@ -36,7 +36,7 @@ const (
 // Errors about the CA and signing.
 var (
 	// ErrExists marks a folder that already holds another CA; it is never overwritten.
-	ErrExists = errors.New("a CA exists here already")
+	ErrExists = errors.New("a CA already exists here")
 	// ErrBadRequest marks a certificate signing request that the CA refuses.
 	ErrBadRequest = errors.New("certificate request refused")
 	// ErrNoKey marks a CA whose private key this controller does not have.

@@ -34,10 +34,10 @@ var ErrExposed = errors.New("private key can be read by others")
 // the reports. Existing folders keep their mode.
 func MakePrivate(dir string) error {
 	if err := makeWay(filepath.Dir(dir)); err != nil {
-		return fmt.Errorf("create the way to %s: %w", dir, err)
+		return fmt.Errorf("create the parents of %s: %w", dir, err)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("create private folder: %w", err)
+		return fmt.Errorf("create private directory: %w", err)
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func (id *Identity) Check() error {
 	defer id.reload.Unlock()
 	info, err := os.Stat(id.path)
 	if err != nil {
-		return fmt.Errorf("look at certificate: %w", err)
+		return fmt.Errorf("stat certificate: %w", err)
 	}
 	old := id.current.Load().file
 	if os.SameFile(old, info) && old.ModTime().Equal(info.ModTime()) && old.Size() == info.Size() {

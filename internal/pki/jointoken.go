@@ -96,11 +96,11 @@ func (t JoinToken) String() string {
 func ParseToken(text string) (JoinToken, error) {
 	body, ok := strings.CutPrefix(text, tokenPrefix)
 	if !ok || len(body) != base64.RawURLEncoding.EncodedLen(tokenSize) {
-		return JoinToken{}, fmt.Errorf("%w: it begins with %s and has %d characters; copy it whole", ErrBadToken, tokenPrefix, len(tokenPrefix)+base64.RawURLEncoding.EncodedLen(tokenSize))
+		return JoinToken{}, fmt.Errorf("%w: it begins with %s and has %d characters: copy the whole token", ErrBadToken, tokenPrefix, len(tokenPrefix)+base64.RawURLEncoding.EncodedLen(tokenSize))
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(body)
 	if err != nil || len(b) != tokenSize {
-		return JoinToken{}, fmt.Errorf("%w: it holds a character that no token has", ErrBadToken)
+		return JoinToken{}, fmt.Errorf("%w: it contains an invalid character", ErrBadToken)
 	}
 	if crc32.ChecksumIEEE(b[:tokenBody]) != binary.BigEndian.Uint32(b[tokenBody:]) {
 		return JoinToken{}, fmt.Errorf("%w: it was altered; copy it again", ErrBadToken)

@@ -136,7 +136,7 @@ func onlyNameBytes(s string) bool {
 // peerOf reads the one URI name of a certificate. It does not check who signed it.
 func peerOf(cert *x509.Certificate) (Peer, error) {
 	if len(cert.URIs) != 1 {
-		return Peer{}, fmt.Errorf("%w: certificate has %d URI names, wanted one", ErrBadPeer, len(cert.URIs))
+		return Peer{}, fmt.Errorf("%w: certificate has %d URI names, expected one", ErrBadPeer, len(cert.URIs))
 	}
 	return parsePeer(cert.URIs[0])
 }

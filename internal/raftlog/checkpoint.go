@@ -115,7 +115,7 @@ func (l *Log) proposeCheckpoint(c checkpoint) {
 	// Losing leadership here is no fault; the watchdog detects a leader whose entries are never
 	// committed.
 	if _, _, err := l.submit(ctx, &proposal{kind: kindCheckpoint, checkpoint: c}); err != nil {
-		l.log.Info("checkpoint not agreed", "index", c.index, "err", err)
+		l.log.Info("checkpoint not committed", "index", c.index, "err", err)
 	}
 }
 
@@ -127,7 +127,7 @@ func (l *Log) reportUndecided(own checkpoint, answers []peerAnswer) {
 			l.machine.otherVersion(h.DigestVersion)
 		}
 		if h.says(own.version) && h.Digest != own.digest {
-			l.log.Error("states differ and too few members answer to tell who is right: bring the others back",
+			l.log.Error("states differ and no majority answers to decide which is correct: start the other members",
 				"index", own.index, "member", h.server.ID)
 		}
 	}

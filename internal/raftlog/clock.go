@@ -142,12 +142,12 @@ func (l *Log) guardClock(answered []raft.Server) bool {
 		}
 	}
 	if best.ID == "" {
-		l.log.Error("this leader's clock is off, and so are those of the others that answer: set them", "off", off)
+		l.log.Error("the clocks of the leader and of all reachable members are wrong: set them", "off", off)
 		return false
 	}
-	l.log.Error("this leader's clock is off: handing leadership over", "off", off, "to", best.ID)
+	l.log.Error("the leader's clock is wrong: transferring leadership", "off", off, "to", best.ID)
 	if err := l.handOverTo(best); err != nil {
-		l.log.Error("handover failed, trying again later", "err", err)
+		l.log.Error("leadership transfer failed, retrying later", "err", err)
 	}
 	return true
 }

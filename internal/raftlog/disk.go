@@ -148,8 +148,8 @@ func (l *Log) guardDisk() {
 	if l.crowded.Store(best == nil); best == nil {
 		return
 	}
-	l.log.Warn("this leader's disk is nearly full: handing leadership over", "to", best.server.ID)
+	l.log.Warn("the leader's disk is nearly full: transferring leadership", "to", best.server.ID)
 	if err := l.handOverTo(best.server); err != nil {
-		l.log.Warn("handover failed, trying again", "err", err)
+		l.log.Warn("leadership transfer failed, retrying", "err", err)
 	}
 }

@@ -106,7 +106,7 @@ func decodeEnvelope(entry []byte) (envelope, error) {
 	case err != nil:
 		return envelope{}, fmt.Errorf("%w: %w", errEnvelope, err)
 	case form > envelopeForm:
-		return envelope{}, fmt.Errorf("%w: envelope form %d", errUnsupported, form)
+		return envelope{}, fmt.Errorf("%w: envelope format %d", errUnsupported, form)
 	}
 	e := envelope{kind: entry[3], at: int64(binary.LittleEndian.Uint64(entry[4:]))}
 	body := entry[12 : len(entry)-4]

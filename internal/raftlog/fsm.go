@@ -102,7 +102,7 @@ func (m *machine) Apply(log *raft.Log) any {
 	e, err := decodeEnvelope(log.Data)
 	switch {
 	case errors.Is(err, errUnsupported):
-		return m.stop(false, "entry %d: %v: update this member first", log.Index, err)
+		return m.stop(false, "entry %d: %v: upgrade this member first", log.Index, err)
 	case err != nil:
 		return m.stop(!errors.Is(err, codec.ErrEarlier), "entry %d: %v", log.Index, err)
 	}
@@ -136,7 +136,7 @@ func (m *machine) apply(index uint64, e envelope) (results []any, err error) {
 	}
 	for _, r := range results {
 		if newer, is := r.(error); is && errors.Is(newer, ErrNewer) {
-			return nil, fmt.Errorf("%w: update this member first", newer)
+			return nil, fmt.Errorf("%w: upgrade this member first", newer)
 		}
 	}
 	return results, nil

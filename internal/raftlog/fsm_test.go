@@ -59,7 +59,7 @@ func TestCommandOfANewerVersionStopsWithoutDamage(t *testing.T) {
 	fsm.newerOn = "new"
 	m.Apply(entryLog(1, "new"))
 	m.Apply(entryLog(2, "old"))
-	if len(*stops) != 1 || !strings.HasSuffix((*stops)[0], "in use: update this member first") || strings.HasPrefix((*stops)[0], "damaged") || len(fsm.list()) != 0 {
+	if len(*stops) != 1 || !strings.HasSuffix((*stops)[0], "in use: upgrade this member first") || strings.HasPrefix((*stops)[0], "damaged") || len(fsm.list()) != 0 {
 		t.Errorf("stopped with %q, state %v", *stops, fsm.list())
 	}
 }

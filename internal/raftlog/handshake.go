@@ -45,7 +45,7 @@ var (
 	ErrWrongCluster = errors.New("raftlog: peer belongs to another cluster")
 	// ErrWrongMember reports that another member is at that address, or the same one with a new
 	// data directory: remove it and add it under a new ID.
-	ErrWrongMember = errors.New("raftlog: another member answers at that address, or it lost its data directory")
+	ErrWrongMember = errors.New("raftlog: a different member answers at that address, or the member lost its data directory")
 	errHandshake   = errors.New("raftlog: peer does not speak this protocol")
 )
 

@@ -85,7 +85,7 @@ func (l *Log) AddMember(ctx context.Context, id, addr string) error {
 		return err
 	}
 	if err := l.giveVote(ctx, t); err != nil {
-		return fmt.Errorf("give member %s its vote: %w", id, err)
+		return fmt.Errorf("promote member %s to voter: %w", id, err)
 	}
 	l.spread(ctx)
 	return nil
@@ -116,7 +116,7 @@ func (l *Log) addLearner(ctx context.Context, t target) error {
 	})
 }
 
-// giveVote promotes a learner to voter, unless it was removed meanwhile.
+// giveVote promotes a learner to voter, unless it was removed in the meantime.
 func (l *Log) giveVote(ctx context.Context, t target) error {
 	return l.change(ctx, func(servers []raft.Server) (raft.IndexFuture, error) {
 		server, known := find(servers, t.id)
@@ -144,10 +144,10 @@ func (l *Log) promote(answers []peerAnswer) {
 		err = l.giveVote(ctx, t)
 		cancel()
 		if err != nil {
-			l.log.Warn("a learner has caught up but was not promoted, trying again", "learner", t.id, "err", err)
+			l.log.Warn("a learner caught up but was not promoted, retrying", "learner", t.id, "err", err)
 			continue
 		}
-		l.log.Info("a learner has caught up and is now a voter", "learner", t.id)
+		l.log.Info("a learner caught up and was promoted to voter", "learner", t.id)
 	}
 }
 

@@ -106,7 +106,7 @@ func prepare(cfg Config, fsm FSM) (*Log, error) {
 		return nil, err
 	}
 	if aside != "" {
-		cfg.Logger.Error("this member's data was damaged and is set aside: add the member again", "quarantine", aside)
+		cfg.Logger.Error("this member's data was damaged and is quarantined: add the member again", "quarantine", aside)
 	}
 	self, err := loadIdentity(cfg)
 	if err != nil {
@@ -223,7 +223,7 @@ func (l *Log) halt(code int, damaged bool, reason string) {
 		if err := (quarantine{Reason: reason, At: l.cfg.Clock()}).write(l.cfg.Dir); err != nil {
 			said = append(said, "err", err)
 		}
-		said = append(said, "hint", "start it again: it sets its data aside and waits as a new member; remove the old one with gctl cluster remove "+l.self.ID)
+		said = append(said, "hint", "restart it: it quarantines its data and waits as a new member; remove the old one with gctl cluster remove "+l.self.ID)
 	case damaged:
 		said = append(said, "hint", "this is the only copy: run gctld recover to see what can be kept, or gctld restore with a backup into an empty data_dir")
 	}
@@ -342,6 +342,6 @@ func (l *Log) shutdown() {
 	select {
 	case l.closing = <-stopped:
 	case <-time.After(closePatience):
-		l.closing = errors.New("raftlog: the disk hangs: closed without waiting for it")
+		l.closing = errors.New("raftlog: disk hang: closed without waiting for it")
 	}
 }

@@ -18,7 +18,7 @@ var (
 	// ErrOutcomeUnknown reports that the entry was passed to the log and then leadership was lost,
 	// time ran out or the disk failed. It may or may not be committed: retry with the same request
 	// ID.
-	ErrOutcomeUnknown = errors.New("raftlog: it is not known whether this was agreed")
+	ErrOutcomeUnknown = errors.New("raftlog: unknown whether the entry was committed")
 	// ErrClosed reports that the log is closed. Nothing happened.
 	ErrClosed = errors.New("raftlog: closed")
 	// ErrTooLarge reports that the commands do not fit into one entry of MaxEntryBytes. Nothing

@@ -23,7 +23,7 @@ type Recovery struct {
 
 // String describes it for the operator.
 func (r Recovery) String() string {
-	text := fmt.Sprintf("kept everything up to entry %d; whatever other members had agreed after it is lost", r.LastIndex)
+	text := fmt.Sprintf("kept everything up to entry %d; entries that other members committed after it are lost", r.LastIndex)
 	if r.DamagedFrom != 0 {
 		text += fmt.Sprintf("; entries %d to %d were damaged and are lost", r.DamagedFrom, r.DamagedTo)
 	}

@@ -58,7 +58,7 @@ func decodeHead(b []byte) (snapshotHead, error) {
 	case err != nil:
 		return snapshotHead{}, fmt.Errorf("%w: %w", errSnapshot, err)
 	case form > snapshotForm:
-		return snapshotHead{}, fmt.Errorf("snapshot form %d: %w", form, errUnsupported)
+		return snapshotHead{}, fmt.Errorf("snapshot format %d: %w", form, errUnsupported)
 	}
 	return snapshotHead{
 		Index: binary.LittleEndian.Uint64(b[8:]), Digest: binary.LittleEndian.Uint64(b[16:]),
@@ -127,7 +127,7 @@ func openFrames(r io.Reader) (*frameReader, snapshotHead, error) {
 func (f *frameReader) next() error {
 	var head [8]byte
 	if _, err := io.ReadFull(f.r, head[:]); err != nil {
-		return fmt.Errorf("%w: cut off in frame %d: %w", errSnapshot, f.number, err)
+		return fmt.Errorf("%w: truncated in frame %d: %w", errSnapshot, f.number, err)
 	}
 	size := binary.LittleEndian.Uint32(head[:])
 	if size > frameBytes {
@@ -138,7 +138,7 @@ func (f *frameReader) next() error {
 	}
 	f.rest = f.buf[:size]
 	if _, err := io.ReadFull(f.r, f.rest); err != nil {
-		return fmt.Errorf("%w: cut off in frame %d: %w", errSnapshot, f.number, err)
+		return fmt.Errorf("%w: truncated in frame %d: %w", errSnapshot, f.number, err)
 	}
 	if frameCRC(f.number, f.rest) != binary.LittleEndian.Uint32(head[4:]) {
 		return fmt.Errorf("%w: CRC of frame %d is wrong", errSnapshot, f.number)

@@ -187,7 +187,7 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 	stored := make([]*raft.Log, len(logs))
 	for i, l := range logs {
 		if l.Type == raft.LogCommand && !sealed(l.Data) {
-			return fmt.Errorf("entry %d: %w on its way here", l.Index, errEnvelope)
+			return fmt.Errorf("entry %d: %w in transit", l.Index, errEnvelope)
 		}
 		c := *l
 		c.Extensions = binary.LittleEndian.AppendUint32(nil, recordCRC(l))

@@ -85,9 +85,9 @@ func (i *idleLeader) look(l *Log) string {
 	}
 	switch {
 	case i.stuck > ticks(commitLimit):
-		return fmt.Sprintf("this member leads but no entry was agreed for %v", commitLimit)
+		return fmt.Sprintf("this member leads but committed no entry for %v", commitLimit)
 	case i.refused > ticks(handoverLimit):
-		return fmt.Sprintf("a handover of leadership has not ended for %v", handoverLimit)
+		return fmt.Sprintf("a leadership transfer has been pending for %v", handoverLimit)
 	}
 	return ""
 }
@@ -107,7 +107,7 @@ func (l *Log) watch() {
 		case <-tick.C:
 		}
 		if what, n := l.store.stalls.tick(); n > ticks(l.cfg.StallLimit) {
-			l.halt(ExitStalled, false, fmt.Sprintf("the disk hangs: %s has taken more than %v", what, l.cfg.StallLimit))
+			l.halt(ExitStalled, false, fmt.Sprintf("disk hang: %s has taken more than %v", what, l.cfg.StallLimit))
 			return
 		}
 		if why := idle.look(l); why != "" {

@@ -18,7 +18,7 @@ const (
 	retryAll = time.Minute
 )
 
-// preemption is what the preempt step keeps from pass to pass, until all jobs are planned again.
+// preemption is the state of the preempt step between passes, until all jobs are planned again.
 type preemption struct {
 	triedAll cluster.Instant // when all jobs that may preempt were tried last
 	changed  []*plan.Entry   // those that may preempt and changed since jobs were tried last

@@ -15,7 +15,7 @@ type PreemptRequest struct {
 	// Hosts are the hosts on which the job would start without all the candidates, with the GPUs of each:
 	// in the narrowest domain that has enough.
 	Hosts []cluster.NodeShare
-	// Candidates are the jobs that may end for it: by tier, lowest first, then by the number of jobs that
+	// Candidates are the jobs that may be preempted for it: by tier, lowest first, then by the number of jobs that
 	// have to end on their node, then the youngest first.
 	Candidates []Candidate
 	// Enough reports whether the job could start without these candidates, delaying no promise and no job
@@ -23,7 +23,7 @@ type PreemptRequest struct {
 	Enough func(gone []Candidate) bool
 }
 
-// Candidate is a job that may end for another.
+// Candidate is a job that may be preempted for another one.
 type Candidate struct {
 	Job     cluster.JobID
 	Attempt cluster.Attempt

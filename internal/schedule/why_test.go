@@ -135,7 +135,7 @@ func TestWhyOfWhatDoesNotWait(t *testing.T) {
 func TestWhyIsOfNow(t *testing.T) {
 	snap := draw(t, "node a1 gpus=8\nrun 1 on=a1:0-7 gpus=8 left=1h limit=2h\njob 10 gpus=4 limit=1h")
 	job := *snap.Pending[0]
-	job.Reason, job.Detail = cluster.ReasonPriority, "fits now, but would delay jobs ahead of it"
+	job.Reason, job.Detail = cluster.ReasonPriority, "could start now, but would delay jobs ahead of it"
 	snap.Pending[0] = &job
 	x, err := explain.Why(snap, 10)
 	if err != nil || x.Reason != cluster.ReasonResources || x.Detail != "needs 4 GPUs on one node" || len(x.Causes)+len(x.Delays) != 0 {
@@ -166,7 +166,7 @@ func TestWhyAnAttemptFailed(t *testing.T) {
 
 // TestWhyNamesTheRestartLimit explains a job that was held after failures of the cluster.
 func TestWhyNamesTheRestartLimit(t *testing.T) {
-	const detail = "cluster failure 6 exceeds max_restarts = 5; attempt 9: node a1: no answer from the node"
+	const detail = "cluster failure 6 exceeds max_restarts = 5; attempt 9: node a1: not responding"
 	snap := draw(t, "node a1 gpus=8\njob 10 gpus=1")
 	job := *snap.Pending[0]
 	job.Hold, job.Reason, job.Detail = cluster.HeldByAdmin, cluster.ReasonRequeueLimit, detail
@@ -225,7 +225,7 @@ job 14 gpus=1 account=uni or=open`)
 		!slices.Equal(x.Notes, []string{"gctl update job 11 account=NAME charges one of ml, uni; partition=NAME moves it"}) {
 		t.Errorf("%v %q %q, %v", x.Reason, x.Detail, x.Notes, err)
 	}
-	if x, err = explain.Why(snap, 13); err != nil || x.Detail != `partition "main" does not allow jobs without an account any more` {
+	if x, err = explain.Why(snap, 13); err != nil || x.Detail != `partition "main" no longer allows jobs without an account` {
 		t.Errorf("%q, %v", x.Detail, err)
 	}
 	if x, err = explain.Why(snap, 12); err != nil || slices.ContainsFunc(x.Notes, func(n string) bool { return strings.Contains(n, "account=NAME") }) {

@@ -54,7 +54,7 @@ func (s *accountService) ExportAccounts(ctx context.Context, p *greylagv1.Export
 		return nil, err
 	}
 	if v.Policy().Private && call.From(ctx).Role < command.RoleOperator {
-		return nil, call.Refuse(command.Denied, "gctl account list shows what concerns you", "all accounts with their users are for operators to see")
+		return nil, call.Refuse(command.Denied, "gctl account list shows your accounts", "only operators see all accounts and users")
 	}
 	b := bookOf(v)
 	text, err := clusterdoc.WriteAccounts(b.accounts, b.users)
@@ -84,7 +84,7 @@ func (s *accountService) ImportAccounts(ctx context.Context, p *greylagv1.Import
 		return nil, err
 	}
 	if c.Role < command.RoleOperator {
-		return nil, call.Refuse(command.Denied, "coordinators may change users: gctl account modify", "%s may not load accounts: that needs the role operator", c.User.User)
+		return nil, call.Refuse(command.Denied, "coordinators may change users: gctl account modify", "%s may not load accounts: requires role operator", c.User.User)
 	}
 	if strings.TrimSpace(p.GetToml()) == "" { // all accounts would be deleted
 		return nil, call.Refuse(command.InvalidArgument, "edit what gctl account dump prints", "the list of accounts is empty")

@@ -225,7 +225,7 @@ func (s *clusterService) ListNodes(ctx context.Context, p *greylagv1.ListNodesRe
 	return response, nil
 }
 
-// UpdateNodes drains or resumes nodes, or removes ones that are gone.
+// UpdateNodes drains, resumes or removes nodes.
 func (s *clusterService) UpdateNodes(ctx context.Context, p *greylagv1.UpdateNodesRequest) (*greylagv1.UpdateNodesResponse, error) {
 	c := call.From(ctx)
 	action, err := wire.ReadNodeAction(p.GetAction())
@@ -281,7 +281,7 @@ func (s *clusterService) StreamSnapshot(ctx context.Context, p *greylagv1.Stream
 		}
 	}
 	if s.cfg.Save == nil {
-		return call.Refuse(command.Internal, "", "this controller makes no backups")
+		return call.Refuse(command.Internal, "", "this controller does not support backups")
 	}
 	missing := 0
 	_, err := s.cfg.Members.Backup(ctx, pieces{stream}, raftlog.Contents{History: p.GetHistory(), Write: func(w io.Writer) (err error) {

@@ -94,7 +94,7 @@ func (s *creditService) billed(ctx context.Context, c *call.Caller, p *greylagv1
 		return 0, err
 	}
 	if last, _ := v.Credits().Head(); p.GetCorrects() > last {
-		return 0, call.Refuse(command.NotFound, "gctl credit statement ACCOUNT --json tells their numbers", "there is no entry %d: the journal has %d", p.GetCorrects(), last)
+		return 0, call.Refuse(command.NotFound, "gctl credit statement ACCOUNT --json shows the entry numbers", "there is no entry %d: the journal has %d", p.GetCorrects(), last)
 	}
 	ids, err := joblist.Resolve(v, s.cfg.Archive, ref)
 	switch {
@@ -129,7 +129,7 @@ func missing(v *state.View, scope *accounting.Scope) (warnings []string) {
 		}
 		text := fmt.Sprintf(list.what, strings.Join(unknown, ", "))
 		if len(unknown) == len(list.names) {
-			text += ": as the cluster is now, this grant pays for no job"
+			text += ": this grant cannot pay for any job on the current cluster"
 		}
 		warnings = append(warnings, text)
 	}
@@ -271,9 +271,9 @@ func (s *creditService) StreamStatement(ctx context.Context, p *greylagv1.Stream
 	l := v.Credits()
 	switch {
 	case p.GetAccount() == "":
-		return call.Refuse(command.InvalidArgument, "", "a statement is of an account")
+		return call.Refuse(command.InvalidArgument, "", "a statement needs an account")
 	case !call.From(ctx).Sees(v, cluster.AssociationKey{Account: p.GetAccount(), User: p.GetUser()}):
-		return call.Refuse(command.Denied, "", "the credits of %s are not yours to see", top)
+		return call.Refuse(command.Denied, "", "you may not see the credits of %s", top)
 	case p.GetUser() == "" && v.Policy().Private && call.From(ctx).Role < command.RoleOperator && !v.Coordinates(call.From(ctx).User.User, p.GetAccount()):
 		return call.Refuse(command.Denied, "gctl credit statement "+p.GetAccount()+"/"+call.From(ctx).User.User+" is yours", "the statement of account %s includes all its users", top)
 	case l.Payer(top) == (accounting.Payer{}):
@@ -388,7 +388,7 @@ func (s *creditService) QuoteJobs(ctx context.Context, p *greylagv1.QuoteJobsReq
 	c := call.From(ctx)
 	jobs := p.GetJobs()
 	if n := len(jobs); n == 0 || n > maxSubmit {
-		return nil, call.Refuse(command.InvalidArgument, "", "%d jobs to quote: want 1 to %d in one request", n, maxSubmit)
+		return nil, call.Refuse(command.InvalidArgument, "", "%d jobs to quote: a request takes 1 to %d", n, maxSubmit)
 	}
 	subs := make([]command.Submission, len(jobs))
 	for i, spec := range jobs {

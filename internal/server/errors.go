@@ -32,12 +32,12 @@ const (
 
 var (
 	errInternal  = errors.New("internal error: the log of this controller has more")
-	errUnfounded = errors.New("this controller does not know the cluster yet")
+	errUnfounded = errors.New("this controller has no cluster state yet")
 	errStopping  = errors.New("this controller is stopping; ask another")
 )
 
 // hintUnknown is for people, who set no request ID, and for programs, which do.
-const hintUnknown = "check whether it took effect before you repeat it: gqueue, gctl show; a program repeats it with the same request_id, and then it takes effect once"
+const hintUnknown = "outcome unknown: check gqueue or gctl show before you retry; programs retry with the same request_id"
 
 // codes is the one table of the codes that clients get for errors. The first match applies.
 func codes(err error) connect.Code {

@@ -46,7 +46,7 @@ func TestForecast(t *testing.T) {
 	begin := time.Date(2099, 1, 2, 3, 4, 5, 0, time.UTC)
 	spec.Begin = timestamppb.New(begin)
 	f, err = c.ForecastJob(t.Context(), &greylagv1.ForecastJobRequest{Job: spec})
-	if must(t, err); !f.GetStart().AsTime().Equal(begin) || strings.Join(f.GetNodes(), " ") != "n1" || f.GetReason() != greylagv1.Reason_REASON_BEGIN_TIME || f.GetDetail() != "it is not to start before 2099-01-02T03:04:05Z" {
+	if must(t, err); !f.GetStart().AsTime().Equal(begin) || strings.Join(f.GetNodes(), " ") != "n1" || f.GetReason() != greylagv1.Reason_REASON_BEGIN_TIME || f.GetDetail() != "it will not start before 2099-01-02T03:04:05Z" {
 		t.Errorf("of a job that is not to start yet: %v", f)
 	}
 	soon := time.Now().Add(time.Minute)

@@ -53,13 +53,13 @@ func (s *nodeService) RegisterNode(ctx context.Context, p *greylagv1.RegisterNod
 	if n, ok := s.cfg.State.View().Node(name); ok && n.BootID != cmd.Node.BootID && s.logs.InSession(name) {
 		// A host that was restarted registers when the connection of its former epoch is given up,
 		// at most half a minute after it.
-		return nil, call.Refuse(command.Conflict, "join one of them again under a name of its own: gctl join",
-			"node %s is connected from %s under another boot ID: two hosts use this name, or this one has just restarted", name, n.Address)
+		return nil, call.Refuse(command.Conflict, "rejoin one of them under a unique name: gctl join",
+			"node %s is connected from %s with another boot ID: duplicate host name, or the host just rebooted", name, n.Address)
 	}
 	// A slow clock cannot be distinguished from a request that waited for a leader: the node
 	// compares the clock in the answer.
 	if ahead := p.GetClock().AsTime().Sub(s.cfg.Clock()); p.GetClock() != nil && ahead > 5*time.Second {
-		s.log.Warn("the clock of a node is ahead of this controller's", "node", name, "by", ahead)
+		s.log.Warn("a node's clock is ahead of this controller's", "node", name, "by", ahead)
 	}
 	answer, _, err := call.Propose[*command.Registered](ctx, s.cfg.Leader, cmd)
 	if err != nil {

@@ -44,8 +44,8 @@ func (s *clusterService) SetPolicy(ctx context.Context, p *greylagv1.SetPolicyRe
 		return nil, err
 	}
 	if auth.RoleOf(&next, c.User.Identity) < command.RoleAdmin {
-		return nil, call.Refuse(command.InvalidArgument, "let admins name you as well; another of them can take you off the list",
-			"%s would be no administrator under this policy, and could not take it back", c.User.User)
+		return nil, call.Refuse(command.InvalidArgument, "keep yourself in admins; another administrator can remove you",
+			"this policy removes %s from admins, so %[1]s could not undo it", c.User.User)
 	}
 	v, _, err := s.views.Fresh(ctx, nil)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *clusterService) SetPolicy(ctx context.Context, p *greylagv1.SetPolicyRe
 		response.Warnings = append(response.Warnings, w.String())
 	}
 	if p.GetExpectVersion() != 0 && p.GetExpectVersion() != now.Version {
-		return nil, call.Refuse(command.Conflict, "edit the present one, gctl show policy, or replace it with yours: gctl apply --force", "the policy is at version %d, not %d: it was changed meanwhile", now.Version, p.GetExpectVersion())
+		return nil, call.Refuse(command.Conflict, "merge your change into gctl show policy, or overwrite it: gctl apply --force", "the policy is at version %d, not %d: it was changed meanwhile", now.Version, p.GetExpectVersion())
 	}
 	if p.GetDryRun() {
 		return response, nil

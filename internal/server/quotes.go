@@ -75,7 +75,7 @@ func warnMaxPrice(v *state.View, now cluster.Instant, subs []command.Submission)
 		for _, kind := range slices.Sorted(maps.Keys(prices)) {
 			costs = append(costs, kind+" "+prices[kind].Short())
 		}
-		return []string{fmt.Sprintf("no GPU costs as little as --max-price %s an hour now: %s; it waits until one does",
+		return []string{fmt.Sprintf("no GPU costs at most --max-price %s per hour now: %s; the job waits for a lower price",
 			accounting.Credits(r.MaxPrice).Short(), strings.Join(costs, ", "))}
 	}
 	return nil

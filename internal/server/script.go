@@ -86,11 +86,11 @@ func (s *jobService) StreamLogs(ctx context.Context, p *greylagv1.StreamLogsRequ
 	case j.State.Final():
 		return call.Refuse(command.Conflict, "", "job %s has no output: it ended before it started (%s)", j.Ref(), j.State)
 	default:
-		return call.Refuse(command.Conflict, "gctl logs -f waits for its start, gctl why "+j.Ref().String()+" says what it waits for", "job %s has no output yet: it has not started", j.Ref())
+		return call.Refuse(command.Conflict, "gctl logs -f waits for its start, gctl why "+j.Ref().String()+" shows the reason", "job %s has no output yet: it has not started", j.Ref())
 	}
 	rank := int(p.GetRank())
 	if p.GetFrom() < 0 {
-		return call.Refuse(command.InvalidArgument, "", "from byte %d: want none before the first", p.GetFrom())
+		return call.Refuse(command.InvalidArgument, "", "from byte %d: no --bytes before the first", p.GetFrom())
 	}
 	if p.GetTail() < 0 || p.GetTailLines() < 0 || p.GetTail() > 0 && p.GetTailLines() > 0 {
 		return call.Refuse(command.InvalidArgument, "", "the last %d bytes, %d lines: want one of them, and not less than 0", p.GetTail(), p.GetTailLines())

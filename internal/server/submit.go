@@ -30,7 +30,7 @@ const maxSubmit = 10_000
 func (s *jobService) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequest) (*greylagv1.SubmitJobsResponse, error) {
 	c := call.From(ctx)
 	if n := len(p.GetJobs()); n == 0 || n > maxSubmit {
-		return nil, call.Refuse(command.InvalidArgument, "", "%d jobs to submit: want 1 to %d in one request", n, maxSubmit)
+		return nil, call.Refuse(command.InvalidArgument, "", "%d jobs to submit: a request takes 1 to %d", n, maxSubmit)
 	}
 	if err := s.checkDisk(); err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (s *Server) checkDisk() error {
 	case !s.cfg.Members.DiskLow():
 		return nil
 	case s.cfg.Members.NoVoterHasSpace():
-		return call.Refuse(command.Exhausted, "an administrator has to free space in the controllers' data_dir", "the disks of the controllers are nearly full: no jobs are taken")
+		return call.Refuse(command.Exhausted, "administrators: free space in data_dir of the controllers", "the controllers' disks are nearly full: submissions are refused")
 	}
 	return raftlog.ErrNotLeader
 }
@@ -105,7 +105,7 @@ func enoughMemory(r *cluster.Request) error {
 	if most == 0 || most >= leastMemory {
 		return nil
 	}
-	return call.Refuse(command.InvalidArgument, "ask for more with --mem; a number alone is MiB",
+	return call.Refuse(command.InvalidArgument, "request more with --mem; the default unit is MiB",
 		"%s of memory on a node is too little to start a task: at least %s", most, leastMemory)
 }
 
@@ -120,7 +120,7 @@ func jobsIn(answer *command.Submitted) (n int) {
 // overBudget warns of soft budgets that are exceeded.
 func overBudget(over []accounting.Warning) (warnings []string) {
 	for _, o := range over {
-		warnings = append(warnings, fmt.Sprintf("account %s is over its budget, %s of %s: its jobs wait in the lowest tier until it is back within it", o.Node, o.Used.Short(), o.Limit.Short()))
+		warnings = append(warnings, fmt.Sprintf("account %s is over its budget, %s of %s: its jobs are in the lowest tier until it is within budget again", o.Node, o.Used.Short(), o.Limit.Short()))
 	}
 	return warnings
 }
@@ -138,7 +138,7 @@ func (s *jobService) unpaidPlaces(subs []wire.Submission, answer *command.Submit
 				continue
 			}
 			if paid := v.PaidIn(j); paid != nil {
-				return []string{fmt.Sprintf("job %s starts in partition %s only: nothing pays for it in the others", j.Ref(), strings.Join(paid, ", "))}
+				return []string{fmt.Sprintf("job %s starts in partition %s only: no credits cover the others", j.Ref(), strings.Join(paid, ", "))}
 			}
 		}
 	}

@@ -2,7 +2,7 @@
 // a saved cluster, and on a full cluster to measure one pass.
 //
 // It decides when jobs are submitted and how long they run, as a log, a saved cluster or a seed
-// says. It plays the nodes, which report what they run, and measures the result. It never decides
+// says. It simulates the nodes and their reports, and measures the result. It never decides
 // what starts where: the scheduler does, and every change goes through the state, as in a
 // controller. The same input gives the same result, except the durations of passes.
 //

@@ -19,7 +19,7 @@ func (s *State) editAccounts(c *command.EditAccounts) command.Result {
 	case len(c.Edits) == 0:
 		return command.Refuse(command.InvalidArgument, "no account given", "")
 	case c.Expect != 0 && c.Expect != s.accounts.Version():
-		return s.remember(c.Request, command.Refuse(command.Conflict, "the accounts changed meanwhile", "check them and try again: gctl account list"))
+		return s.remember(c.Request, command.Refuse(command.Conflict, "the accounts changed in the meantime", "check them and try again: gctl account list"))
 	}
 	with := accounts.Edit{Actor: c.Actor, Policy: s.policy, Ledger: s.credits.Ledger(), BillsChange: credits.Amendable}
 	d, refusal := s.accounts.Draft(c.Edits, with, s.hasher)

@@ -79,7 +79,7 @@ func endingOf(j *cluster.Job, t *cluster.Task, script bool) ending {
 	case cluster.Exited, cluster.NoCause:
 		switch {
 		case !script:
-			return lostWith(j, t, "its task ended before the job did")
+			return lostWith(j, t, "its task ended before the job")
 		case t.Exit.OK():
 			return ending{outcome: cluster.Completed}
 		}

@@ -20,7 +20,7 @@ func TestLimitsOfANewerForm(t *testing.T) {
 	older := cluster.Limit{Kind: cluster.MaxTRESPerJob, Resource: cluster.ResourceGPU}
 	newer := cluster.Limit{Kind: cluster.MinTRESPerJob, Resource: cluster.ResourceGPU}
 	refusal := x.s.View().checkSupported([]cluster.Limit{older, newer}, formOf)
-	if refusal == nil || refusal.Message != "MinTRESPerJob: not every controller supports this limit yet" {
+	if refusal == nil || refusal.Message != "MinTRESPerJob: not all controllers support this limit yet" {
 		t.Errorf("a newer limit in form 1: %v", refusal)
 	}
 	if refusal := x.s.View().CheckSupported([]cluster.Limit{older, newer}); refusal != nil {

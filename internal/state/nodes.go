@@ -159,7 +159,7 @@ func checkNode(n *cluster.Node) *command.Refusal {
 	bad := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(",[]", r) }
 	switch {
 	case n.Name == "" || len(n.Name) > maxNodeName || strings.ContainsFunc(n.Name, bad):
-		return command.Refusef(command.InvalidArgument, "%q is no name for a node", command.Sanitize(n.Name))
+		return command.Refusef(command.InvalidArgument, "%q is not a valid node name", command.Sanitize(n.Name))
 	case n.CPUs < 1 || n.CPUs > maxNodeCPUs || n.Memory < 0 || n.Memory > maxNodeMemory:
 		return command.Refusef(command.InvalidArgument, "node %s: %d CPUs, %d bytes of memory: out of range", n.Name, n.CPUs, int64(n.Memory))
 	case n.Orphans < 0:
@@ -221,7 +221,7 @@ func (s *State) setLiveness(c *command.SetLiveness) command.Result {
 		n.Liveness, n.Since = l.Liveness, s.now
 		switch l.Liveness {
 		case cluster.Dead:
-			s.loseTasks(n.Name, "no answer from the node")
+			s.loseTasks(n.Name, "not responding")
 		default:
 			n.Orphans = afterDeath(old)
 		}
@@ -243,7 +243,7 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 	case c.Action == command.DrainNodes && strings.TrimSpace(c.Reason) == "":
 		return command.Refuse(command.InvalidArgument, "draining needs a reason", "give one with --reason")
 	case !c.Actor.Has(command.RoleOperator):
-		return command.Refusef(command.Denied, "%s may not change nodes: that needs the role operator", c.Actor.Identity.User)
+		return command.Refusef(command.Denied, "%s may not change nodes: requires role operator", c.Actor.Identity.User)
 	}
 	for _, name := range c.Names {
 		n, known := s.nodes.Get(name)
@@ -264,17 +264,17 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 }
 
 // removable refuses the removal of a node with jobs. On a silent node they may still run: they end
-// when it has been silent for node_timeout, or by force.
+// when it did not respond for node_timeout, or by force.
 func (x *nodeTables) removable(n *cluster.Node, c *command.UpdateNodes) *command.Refusal {
 	u, busy := x.uses.Get(n.Name)
 	switch {
 	case !busy || u.Jobs == 0 || c.Action != command.RemoveNodes:
 		return nil
 	case n.Liveness == cluster.Alive:
-		return command.WithHint(command.Refusef(command.Conflict, "node %q answers and has %s", n.Name, words.Count(u.Jobs, "job")), "drain it, and remove it when they have ended")
+		return command.WithHint(command.Refusef(command.Conflict, "node %q is up and has %s", n.Name, words.Count(u.Jobs, "job")), "drain it, and remove it when they have ended")
 	case !c.Force:
-		return command.WithHint(command.Refusef(command.Conflict, "node %q is silent and has %s, which may still run", n.Name, words.Count(u.Jobs, "job")),
-			"they are given up when it has been silent for node_timeout; --force removes it now, and they run again elsewhere or end as NODE_FAIL")
+		return command.WithHint(command.Refusef(command.Conflict, "node %q does not respond and has %s, which may still run", n.Name, words.Count(u.Jobs, "job")),
+			"they are treated as lost after node_timeout; --force removes it now, and requeues them or ends them as NODE_FAIL")
 	}
 	return nil
 }

@@ -232,7 +232,7 @@ func (x *nodeTables) nodeMismatch(j *cluster.Job, a *cluster.NodeAllocation, pla
 	case !known:
 		return "node " + a.Node + " is gone"
 	case !n.Usable():
-		return "node " + a.Node + " accepts no jobs now"
+		return "node " + a.Node + " does not accept jobs now"
 	case n.Epoch > planned:
 		return "node " + a.Node + " was restarted since the plan"
 	}
@@ -251,11 +251,11 @@ func (x *nodeTables) nodeMismatch(j *cluster.Job, a *cluster.NodeAllocation, pla
 	for _, g := range a.GPUs {
 		switch {
 		case g <= last || int(g) >= len(n.GPUs):
-			return fmt.Sprintf("node %s has no such GPU %d, or GPUs are not in order", a.Node, g)
+			return fmt.Sprintf("node %s has no GPU %d, or the GPUs are not sorted", a.Node, g)
 		case int(g) < len(u.GPUs) && u.GPUs[g]:
 			return fmt.Sprintf("GPU %d of node %s is in use", g, a.Node)
 		case n.GPUs[g].Fault != "":
-			return fmt.Sprintf("GPU %d of node %s does not work", g, a.Node)
+			return fmt.Sprintf("GPU %d of node %s is faulty", g, a.Node)
 		}
 		last = g
 	}
@@ -304,7 +304,7 @@ func (s *State) recordPromise(j *cluster.Job) {
 	j.Promise = nil
 }
 
-// dropPromise records that a job which is held from now on has no promise any more.
+// dropPromise records that a newly held job has no promise any longer.
 func (s *State) dropPromise(j *cluster.Job) {
 	if j.Promise == nil {
 		return

@@ -43,7 +43,7 @@ func (s *State) initialise(c *command.Init) command.Result {
 	case s.clusterID == c.ClusterID && c.ClusterID != "":
 		return &command.Done{Version: s.policy.Version} // a repetition
 	case s.clusterID != "":
-		return command.Refuse(command.Conflict, "this cluster has already been initialized", "its state did not change")
+		return command.Refuse(command.Conflict, "this cluster has already been initialized", "nothing changed")
 	case c.ClusterID == "" || len(c.ClusterID) > maxNodeName:
 		return command.Refuse(command.InvalidArgument, "a new cluster needs an ID", "")
 	case err != nil:
@@ -64,9 +64,9 @@ func (s *State) applyPolicy(c *command.ApplyPolicy) command.Result {
 	}
 	switch {
 	case !c.Actor.Has(command.RoleAdmin):
-		return s.remember(c.Request, command.Refusef(command.Denied, "%s may not change the policy: that needs the role admin", c.Actor.Identity.User))
+		return s.remember(c.Request, command.Refusef(command.Denied, "%s may not change the policy: requires role admin", c.Actor.Identity.User))
 	case c.Expect != 0 && c.Expect != s.policy.Version:
-		return s.remember(c.Request, command.WithHint(command.Refusef(command.Conflict, "the policy has version %d, not %d: it was changed meanwhile", s.policy.Version, c.Expect), "edit the present one, gctl show policy, or replace it with yours: gctl apply --force"))
+		return s.remember(c.Request, command.WithHint(command.Refusef(command.Conflict, "the policy has version %d, not %d: it was changed meanwhile", s.policy.Version, c.Expect), "merge your change into gctl show policy, or overwrite it: gctl apply --force"))
 	}
 	if !audit.SamePolicy(&policy, s.policy) {
 		s.setPolicy(&policy)

@@ -273,7 +273,7 @@ func (l *licences) short(j *cluster.Job) string {
 	for _, want := range j.Spec.Request.Licences {
 		have, _ := l.s.policy.Scheduling.Licence(want.Name)
 		if l.held[want.Name]+int64(want.Count) > int64(have) {
-			return fmt.Sprintf("%d of %d licences %s are taken", l.held[want.Name], have, want.Name)
+			return fmt.Sprintf("%d of %d licences %s are in use", l.held[want.Name], have, want.Name)
 		}
 	}
 	return ""

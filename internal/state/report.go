@@ -175,7 +175,7 @@ func (t *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (clus
 	case task.Cause > cluster.TaskLost:
 		task.Cause = cluster.TaskLost
 	case never && j.State != cluster.Completing:
-		task.Cause, task.Message = cluster.TaskLost, "the node does not have the task"
+		task.Cause, task.Message = cluster.TaskLost, "the node does not know the task"
 	}
 	return task, true
 }

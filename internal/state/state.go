@@ -145,7 +145,7 @@ func (s *State) dispatch(c command.Command) command.Result {
 	case *command.RevokeCertificates:
 		return s.once(c.Request, func() (*command.Refusal, bool) { return s.hosts.RevokeCertificates(s.now, c) })
 	}
-	return command.Refuse(command.Internal, "unknown command", "update this controller")
+	return command.Refuse(command.Internal, "unknown command", "upgrade this controller")
 }
 
 // View returns the present state. It never changes afterwards, and any number of goroutines may
@@ -159,7 +159,7 @@ func (s *State) View() *View {
 	return s.view
 }
 
-// Peek is View for an owner that drops it before the next command: commands then copy nothing that
+// Peek is View for a caller that drops it before the next command: commands then copy nothing that
 // a View could see. It has no digest.
 func (s *State) Peek() *View {
 	if s.view != nil {

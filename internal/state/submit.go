@@ -54,7 +54,7 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 		}
 	}
 	if most := s.policy.MaxJobs; int64(s.live())+total > most {
-		return s.remember(c.Request, command.WithHint(command.Refusef(command.Exhausted, "the cluster has %d jobs and takes at most %d at once", s.live(), most), "submit again when some have ended"))
+		return s.remember(c.Request, command.WithHint(command.Refusef(command.Exhausted, "the cluster has %d active jobs, the limit is %d (max_jobs)", s.live(), most), "resubmit when some have ended"))
 	}
 	answer := &command.Submitted{}
 	if refusal := s.reserve(jobs, answer); refusal != nil {
@@ -118,7 +118,7 @@ func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried b
 	case spec.Owner != c.Actor.Identity:
 		return a, command.Refusef(command.Denied, "%s may not submit for %s", c.Actor.Identity.User, spec.Owner.User), false
 	case spec.Nice < 0 && !c.Actor.Has(command.RoleOperator):
-		return a, command.Refuse(command.Denied, "a negative nice value needs the role operator", "use a value of 0 or more"), false
+		return a, command.Refuse(command.Denied, "a negative nice value requires role operator", "use a value of 0 or more"), false
 	}
 	a.held, spec.QOSByOperator = sub.Held, c.Actor.Has(command.RoleOperator)
 	spec.ArraySize = 0

@@ -11,7 +11,7 @@ const (
 	tickForget = 10_000
 )
 
-// tick does what is due: limits, deadlines, signals before the end, begin times, retention, decayed
+// tick runs all work that is due: limits, deadlines, signals before the end, begin times, retention, decayed
 // usage. O((what is due) log n).
 func (s *State) tick(c *command.Tick) command.Result {
 	s.credits.Ledger().Write(c.Form)
@@ -43,7 +43,7 @@ func (s *State) fallDue(j *cluster.Job) {
 	if j.State == cluster.Pending {
 		if j.Spec.Deadline > 0 && s.now > lastStart(j.Spec) {
 			s.step(j, cluster.MissDeadline)
-			j.Reason, j.Detail, j.Ended, j.Planned = cluster.ReasonDeadline, "it can no longer end before its deadline", s.now, 0
+			j.Reason, j.Detail, j.Ended, j.Planned = cluster.ReasonDeadline, "it can no longer finish before its deadline", s.now, 0
 			return
 		}
 		if j.Reason == cluster.ReasonBeginTime && j.Eligible <= s.now {

@@ -70,9 +70,9 @@ func (s *State) setTopology(c *command.SetTopology) command.Result {
 	now := s.fabric
 	switch {
 	case !c.Actor.Has(command.RoleAdmin):
-		return s.remember(c.Request, command.Refusef(command.Denied, "%s may not change the topology: that needs the role admin", c.Actor.Identity.User))
+		return s.remember(c.Request, command.Refusef(command.Denied, "%s may not change the topology: requires role admin", c.Actor.Identity.User))
 	case c.Expect != 0 && c.Expect != now.version:
-		return s.remember(c.Request, command.WithHint(command.Refusef(command.Conflict, "the topology has version %d, not %d: it was changed meanwhile", now.version, c.Expect), "check the present one and import yours again"))
+		return s.remember(c.Request, command.WithHint(command.Refusef(command.Conflict, "the topology has version %d, not %d: it was changed meanwhile", now.version, c.Expect), "check gctl topology show, then import again"))
 	}
 	switches, tree, err := grow(c.Switches)
 	if err != nil {

@@ -240,11 +240,11 @@ func maySet(old *cluster.Job, c *command.UpdateJobs) *command.Refusal {
 	case !waits && resizes(c):
 		return command.Refusef(command.Conflict, "job %s is %s: nodes, GPUs, memory and features can be changed only while it is pending", old.Ref(), old.State)
 	case c.ArrayLimit != nil && old.Array == 0:
-		return command.Refusef(command.InvalidArgument, "job %s is no array", old.Ref())
+		return command.Refusef(command.InvalidArgument, "job %s is not an array", old.Ref())
 	case c.Nice != nil && *c.Nice < 0 && !operator:
-		return command.Refuse(command.Denied, "a negative nice value needs the role operator", "use a value of 0 or more")
+		return command.Refuse(command.Denied, "a negative nice value requires role operator", "use a value of 0 or more")
 	case c.TimeLimit != nil && !waits && !operator && longer(*c.TimeLimit, old.Spec.TimeLimit):
-		return command.Refuse(command.Denied, "a longer time limit for a running job needs the role operator", "ask an operator")
+		return command.Refuse(command.Denied, "a longer time limit for a running job requires role operator", "ask an operator")
 	}
 	return nil
 }

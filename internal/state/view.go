@@ -229,7 +229,7 @@ func (v *View) CheckSupported(limits []cluster.Limit) *command.Refusal {
 func (v *View) checkSupported(limits []cluster.Limit, formOf func(cluster.LimitKind) uint8) *command.Refusal {
 	for _, l := range limits {
 		if formOf(l.Kind) > v.Credits().Writes() {
-			return command.WithHint(command.Refusef(command.Conflict, "%s: not every controller supports this limit yet", l.Kind), "gctl cluster status lists the controllers to update")
+			return command.WithHint(command.Refusef(command.Conflict, "%s: not all controllers support this limit yet", l.Kind), "gctl cluster status lists the controllers to upgrade")
 		}
 	}
 	return nil

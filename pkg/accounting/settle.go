@@ -80,7 +80,7 @@ func (l *Ledger) capture(n *Lien, amount Credits, bill Bill) (left Credits) {
 	return left
 }
 
-// Roll charges what the counters have come to since the last time. The lien stays open.
+// Roll charges the increase of the counters since the last charge. The lien stays open.
 func (l *Ledger) Roll(s Stamp, id LienID) (Receipt, error) {
 	return l.once(s, printOf(l, s, opRoll, &id, lienID), func() (Receipt, error) {
 		n, err := l.openLien(id)
@@ -288,7 +288,7 @@ func (l *Ledger) unspend(n *Lien, x Credits) change {
 	return c
 }
 
-// forgive refunds what was charged as debt: an open debt is reduced, and a debt that was repaid
+// forgive refunds an amount that was charged as debt: an open debt is reduced, and a debt that was repaid
 // meanwhile becomes a bucket of the debtor.
 func (l *Ledger) forgive(n *Lien, x Credits, bill *Bill) {
 	leaf, _ := l.nodes.Get(n.payer())
@@ -304,7 +304,7 @@ func (l *Ledger) forgive(n *Lien, x Credits, bill *Bill) {
 	}
 }
 
-// Correct charges an attempt more than its counters come to, from its account's buckets; the
+// Correct charges an attempt beyond its counters, from its account's buckets; the
 // opposite is a Refund.
 func (l *Ledger) Correct(s Stamp, x Refund) (Receipt, error) {
 	return l.once(s, printOf(l, s, opCorrect, &x, refundFields), func() (Receipt, error) {

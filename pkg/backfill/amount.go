@@ -48,7 +48,7 @@ const (
 	Blocked = 1 << 25
 )
 
-// Amount is a quantity of all that a host has. CPUs, slots and memory may be negative: several
+// Amount is a quantity of each resource of a host. CPUs, slots and memory may be negative: several
 // overdue jobs can have more than the host has.
 type Amount struct {
 	GPUs   Lanes

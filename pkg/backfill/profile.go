@@ -10,7 +10,7 @@ import (
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// Profile is what is free on each host from now on. Hosts are known by number.
+// Profile is the free capacity of each host over time, from now on. Hosts are known by number.
 type Profile struct {
 	now      cluster.Instant
 	hosts    []*topology.Host
@@ -285,7 +285,7 @@ func floor2(n int32) int32 {
 	return 1 << (bits.Len32(uint32(n)) - 1)
 }
 
-// Share is what one host gives to a start.
+// Share is the part of a start on one host.
 type Share struct {
 	Host   int
 	GPUs   int32

@@ -7,7 +7,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Row is what is free on one host over time: a step function without end. Invariant: steps ascend
+// Row is the free capacity of one host over time: a step function without end. Invariant: steps ascend
 // in from, neighbours differ, and the first one covers the earliest instant that may be asked
 // about.
 type Row struct{ steps []step }

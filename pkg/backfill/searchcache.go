@@ -7,7 +7,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// searchCache is what the searches for a want have learned. Between two frees, free capacity only
+// searchCache holds bounds found by earlier searches for a want. Between two frees, free capacity only
 // shrinks: the next search continues where the last one ended, and a start that became possible
 // uses the host that something was freed on, within that interval.
 //

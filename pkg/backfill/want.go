@@ -55,7 +55,7 @@ type cachedHosts struct {
 	era, freed int
 }
 
-// demand is what a want takes of one host of a model.
+// demand is the amount that a want takes on one host of a model.
 type demand struct {
 	// forms are alternative amounts, each with all GPUs in one pool; none when no pool of the model
 	// is large enough.

@@ -241,7 +241,7 @@ func ParseLimits(text string) (set, gone []Limit, known bool, err error) {
 func (k LimitKind) parse(resource, value string) (set, gone []Limit, err error) {
 	l := Limit{Kind: k, Resource: resource}
 	if value == "" { // of an unset variable: the limit would be removed
-		return nil, nil, fmt.Errorf("%w: %s has no value (is its variable set? -1 removes a limit)", ErrBadLimit, strings.TrimSuffix(k.String()+"="+resource, "="))
+		return nil, nil, fmt.Errorf("%w: %s has no value (is the shell variable set? -1 removes a limit)", ErrBadLimit, strings.TrimSuffix(k.String()+"="+resource, "="))
 	}
 	if value == "-1" || equalFold(value, "UNLIMITED") || equalFold(value, "INFINITE") {
 		return nil, []Limit{l}, nil

@@ -12,7 +12,7 @@ import (
 type CreditPolicy struct {
 	On         bool
 	Partitions []string // partitions whose jobs are charged; empty means all
-	// LienWindow is how far ahead a running job's credits are reserved; 0 means for its whole time
+	// LienWindow is how far ahead the credits of a running job are set aside; 0 means for its whole time
 	// limit, at submission.
 	LienWindow time.Duration
 	// Floating charges each segment of a run at the current price, not at the price quoted at

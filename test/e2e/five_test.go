@@ -82,7 +82,7 @@ func (s *site) leaderless() {
 		result := s.run(tester, command[0], command[1:]...)
 		took := time.Since(began)
 		s.t.Logf("%s says after %s: %s", command, took.Round(100*time.Millisecond), result.Stderr)
-		if result.Exit != 5 || !strings.Contains(result.Stderr, "no controller leads: ") || strings.Count(result.Stderr, "refuses connections") != 3 {
+		if result.Exit != 5 || !strings.Contains(result.Stderr, "there is no leader: ") || strings.Count(result.Stderr, "refuses connections") != 3 {
 			s.t.Errorf("%s: exit status %d after %s, want 5:\n%s", command, result.Exit, took, result.Stderr)
 		}
 		result = s.run(tester, command[0], append(command[1:], "--stale")...)

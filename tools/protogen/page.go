@@ -36,7 +36,7 @@ CA=/etc/greylag/ca.pem
 ` + "```" + `
 
 JSON follows the rules of Protocol Buffers: 64-bit integers are strings, bytes are base64, durations
-are seconds such as ` + "`" + `"600s"` + "`" + `, and times are RFC 3339. Fields with zero values are left out. The
+are seconds such as ` + "`" + `"600s"` + "`" + `, and times are RFC 3339. Fields with zero values are omitted. The
 server refuses a request with an unknown field or enum value, and names it.
 
 ## Submit, list and cancel a job
@@ -54,7 +54,7 @@ api JobService/CancelJobs '{"filter": {"names": ["hello"], "mine": true}}'
 ` + "```" + `
 
 Set a new ` + "`" + `requestId` + "`" + ` for each change. If the answer is lost or has status 503, send the request
-again with the same ID: the cluster applies it once and returns the first answer.
+again with the same ID: the cluster applies it once and returns the first response.
 
 ## Watch jobs
 
@@ -78,7 +78,7 @@ for each job instead. These headers come with an error where they apply:
 | Greylag-Code | ` + "`" + `mismatch` + "`" + `: the request ID was used for another request (status 422). ` + "`" + `too-large` + "`" + `: the body exceeds 16 MiB, or 64 KiB without token and certificate (status 413) |
 | Retry-After | whole seconds to wait, with status 429 |
 
-## Names of procedures
+## Procedure names
 
 The name of a procedure begins with a verb:
 
@@ -96,7 +96,7 @@ may change: run ` + "`" + `make api-image` + "`" + ` and commit the image with t
 
 # Reference
 
-A *stream* answers with several messages. A field that is *one of* a name excludes the others of
+A *stream* returns several messages. A field that is *one of* a name excludes the others of
 that name.
 
 `

@@ -76,7 +76,7 @@ func Print(ctx context.Context, p *ui.Process, c ui.Cluster, q Question, s Style
 		}
 		in.cluster = status.Cluster
 		if len(q.Clusters) > 0 && !slices.Contains(q.Clusters, in.cluster) {
-			return 0, &ui.UsageError{Problem: "no such cluster: " + strings.Join(q.Clusters, ","), Advice: "leave --clusters out: this is the cluster " + in.cluster}
+			return 0, &ui.UsageError{Problem: "no such cluster: " + strings.Join(q.Clusters, ","), Advice: "omit --clusters: this is cluster " + in.cluster}
 		}
 	}
 	request := &greylagv1.StreamHistoryRequest{Filter: q.Filter, StatesInInterval: q.AtTheTime, Since: stamp(q.Since), Until: stamp(q.Until)}

@@ -40,17 +40,17 @@ func (t command) acct() *cobra.Command {
 	o := &acctOptions{}
 	c := &cobra.Command{
 		Use: "acct [JOB...]", Short: "Show finished and active jobs, as sacct does", GroupID: tool.GroupJobs,
-		Long: `Prints your jobs that ended today, and those that wait or run, one a line; with
-options jobs of any time and of others. The options are sacct's. Up to 5,000 jobs come in
-order of id; of more, those that have ended in the order of their ends, then the others.
+		Long: `Prints your active jobs and those that ended today, one per line; options select
+other times and users, as in sacct. Up to 5,000 jobs are sorted by job ID; of more
+jobs, finished ones come first, sorted by end time, then active ones.
 
-Without --starttime only today's jobs are shown, except when jobs are named. With final
-states (--state F,TO) those that ended in the interval are shown; PENDING and RUNNING mean
-now, and with --starttime or --endtime at some time of the interval, as with sacct.
+Without --starttime only today's jobs are shown, unless jobs are given by ID. Final
+states (--state F,TO) select jobs that ended in the interval; PENDING and RUNNING select
+the current state, or with --starttime or --endtime any time in the interval, as in sacct.
 Times are 16:00, 1121 (month and day), 11/21/26, 2026-11-21T16:00, today, midnight, noon,
-now, each of these words with -2days or +1hour behind it.
+now, each optionally followed by an offset such as -2days or +1hour.
 
-SACCT_FORMAT is the format when none is given.`,
+SACCT_FORMAT sets the default format.`,
 		RunE: func(command *cobra.Command, args []string) error {
 			if o.helpFormat {
 				_, err := fmt.Fprint(t.Stdout, HelpFormat())
@@ -119,7 +119,7 @@ func (t command) printAcct(ctx context.Context, c ui.Cluster, q Question, style 
 	}
 	found, err := Print(ctx, t.Process, c, q, style)
 	if err == nil && found == 0 && len(q.Filter.Jobs) > 0 {
-		t.Note("there is no such job, or none that you may see")
+		t.Note("no such job, or not visible to you")
 	}
 	if err == nil && found == 0 {
 		t.WarnUnknown(ctx, c, q.Filter)
@@ -155,28 +155,28 @@ func (o *acctOptions) flags(f *pflag.FlagSet) {
 	f.StringArrayVarP(&o.states, "state", "s", nil, "in these `STATES`: COMPLETED,F,TO,...")
 	f.StringSliceVar(&o.names, "name", nil, "with these `NAMES`")
 	f.StringArrayVarP(&o.nodes, "nodelist", "N", nil, "that ran on these `NODES`: gpu[001-004]")
-	f.StringVarP(&o.start, "starttime", "S", "", "since that `TIME` [midnight]")
-	f.StringVarP(&o.end, "endtime", "E", "", "until that `TIME` [now]")
+	f.StringVarP(&o.start, "starttime", "S", "", "start `TIME` [midnight]")
+	f.StringVarP(&o.end, "endtime", "E", "", "end `TIME` [now]")
 	f.StringVarP(&o.format, "format", "o", "", "these `FIELDS`: JobID,State%20,Elapsed")
 	f.BoolVarP(&o.long, "long", "l", false, "many fields")
 	f.BoolVarP(&o.brief, "brief", "b", false, "ID, state and exit code only")
 	f.BoolVarP(&o.helpFormat, "helpformat", "e", false, "list the fields")
-	f.BoolVarP(&o.parsable, "parsable", "p", false, "fields with | after each")
-	f.BoolVarP(&o.parsable2, "parsable2", "P", false, "fields with | between them")
-	f.StringVar(&o.delimiter, "delimiter", "|", "a `TEXT` in place of the |")
+	f.BoolVarP(&o.parsable, "parsable", "p", false, "separate fields with |, with a trailing |")
+	f.BoolVarP(&o.parsable2, "parsable2", "P", false, "separate fields with |")
+	f.StringVar(&o.delimiter, "delimiter", "|", "field separator `TEXT` instead of |")
 	f.BoolVarP(&o.noHeader, "noheader", "n", false, "no header line")
-	f.BoolVarP(&o.duplicates, "duplicates", "D", false, "a line for each earlier attempt of a job, too")
-	f.BoolVarP(&o.allocations, "allocations", "X", false, "one line for each job, as is usual here")
-	f.BoolVarP(&o.truncate, "truncate", "T", false, "cut times to the interval")
+	f.BoolVarP(&o.duplicates, "duplicates", "D", false, "also one line per earlier attempt of a job")
+	f.BoolVarP(&o.allocations, "allocations", "X", false, "one line per job (the default; jobs have no steps)")
+	f.BoolVarP(&o.truncate, "truncate", "T", false, "truncate times to the interval")
 	f.StringVar(&o.units, "units", "", "sizes in this `UNIT`: K, M, G, T or P")
-	f.BoolVar(&o.noConvert, "noconvert", false, "sizes in the units in which they are kept")
+	f.BoolVar(&o.noConvert, "noconvert", false, "sizes as stored, without conversion")
 	f.StringSliceVarP(&o.groups, "group", "g", nil, "of these `GROUPS`, by name or number")
-	f.StringSliceVarP(&o.clusters, "clusters", "M", nil, "of the cluster of this `NAME`, which must be this one, or all")
+	f.StringSliceVarP(&o.clusters, "clusters", "M", nil, "cluster `NAME`: this cluster or all")
 	for _, nothing := range [...]string{"local", "federation", "array"} {
 		f.Bool(nothing, false, "")
 		_ = f.MarkHidden(nothing) // there is one cluster, and elements have lines; scripts say so
 	}
-	f.BoolVar(&o.me, "me", false, "only yours, as without options that say whose")
+	f.BoolVar(&o.me, "me", false, "only your jobs (the default)")
 	f.BoolP("allclusters", "L", false, "")
 	_ = f.MarkHidden("allclusters")
 }
@@ -216,7 +216,7 @@ func (o *acctOptions) question(args []string, now time.Time) (q Question, err er
 	for _, list := range o.nodes {
 		names, err := hostlist.Expand(list)
 		if err != nil || len(names) == 0 {
-			return q, &ui.UsageError{Problem: fmt.Sprintf("not a list of nodes: %q", list), Advice: "write names like gpu[001-004],login1"}
+			return q, &ui.UsageError{Problem: fmt.Sprintf("not a list of nodes: %q", list), Advice: "use a host list such as gpu[001-004],login1"}
 		}
 		f.Nodes = append(f.Nodes, names...)
 	}
@@ -240,7 +240,7 @@ func (o *acctOptions) interval(q *Question, start string, now time.Time) (err er
 		if q.Until.Before(q.Since) {
 			advice := "swap --starttime and --endtime"
 			if o.start == "" {
-				advice = "say with --starttime when it begins: without it is today's midnight"
+				advice = "set --starttime: the default is midnight today"
 			}
 			return &ui.UsageError{Problem: "the interval ends before it begins", Advice: advice}
 		}
@@ -255,7 +255,7 @@ func appendUser(names []string, word string) ([]string, error) {
 	}
 	u, err := user.LookupId(word)
 	if err != nil {
-		return nil, &ui.UsageError{Problem: "no user of this host has the number " + word, Advice: "name the user"}
+		return nil, &ui.UsageError{Problem: "no user on this host has the UID " + word, Advice: "name the user"}
 	}
 	return append(names, u.Username), nil
 }
@@ -268,7 +268,7 @@ func groupsOf(words []string) (list []uint32, err error) {
 		}
 		n, err := strconv.ParseUint(word, 10, 32)
 		if err != nil {
-			return nil, &ui.UsageError{Problem: "this host has no group " + word, Advice: "give the group's number"}
+			return nil, &ui.UsageError{Problem: "this host has no group " + word, Advice: "use the numeric group ID"}
 		}
 		list = append(list, uint32(n))
 	}

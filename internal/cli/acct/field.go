@@ -51,7 +51,7 @@ const (
 )
 
 // parseFormat reads a list of fields as sacct -o takes it: names or their beginnings in any case, each with
-// "%" and a width behind it or not, joined by commas; "ALL" means all there are.
+// "%" and an optional width, separated by commas; "ALL" means all there are.
 func parseFormat(format string) ([]field, error) {
 	all := fields()
 	var chosen []field
@@ -77,7 +77,7 @@ func parseFormat(format string) ([]field, error) {
 		if sized {
 			n, err := strconv.Atoi(width)
 			if err != nil || n == 0 || n < -maxWidth || n > maxWidth {
-				return nil, &ui.UsageError{Problem: fmt.Sprintf("not a width of the field %s: %q", f.name, width), Advice: "write " + f.name + "%20, or %-20 for the left edge"}
+				return nil, &ui.UsageError{Problem: fmt.Sprintf("not a width of the field %s: %q", f.name, width), Advice: "write " + f.name + "%20, or %-20 to align left"}
 			}
 			f.width = n
 		}

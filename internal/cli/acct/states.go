@@ -33,7 +33,7 @@ func States(value string) ([]greylagv1.JobState, error) {
 		}
 	}
 	if len(states) == 0 {
-		return nil, &ui.UsageError{Problem: fmt.Sprintf("no job here is ever in a state of %q", value), Advice: "leave --state out for jobs in any state"}
+		return nil, &ui.UsageError{Problem: fmt.Sprintf("jobs are never in state %q", value), Advice: "omit --state for jobs in any state"}
 	}
 	return states, nil
 }

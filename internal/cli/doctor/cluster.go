@@ -72,7 +72,7 @@ func (x *exam) commands(ctx context.Context) {
 func (x *exam) agreement(status *greylagv1.GetStatusResponse) {
 	bad := len(x.findings)
 	if status.Leader == "" {
-		x.note(Fault, "cluster", "no quorum: check which controllers are running with gctl cluster status", "no controller leads")
+		x.note(Fault, "cluster", "no quorum: check which controllers are running with gctl cluster status", "there is no leader")
 	}
 	if status.DiskLow {
 		x.note(Warning, "cluster", "free space in its data_dir", "the disk of controller %s is almost full", status.Id)
@@ -121,7 +121,7 @@ func HeldUp(s *greylagv1.GetStatusResponse) (problem, advice string) {
 	if s.JournalForm >= s.NewestForm || s.Leader == "" || s.Id != s.Leader {
 		return "", ""
 	}
-	problem = fmt.Sprintf("the journal of credits is written in form %d until every controller knows form %d", s.JournalForm, s.NewestForm)
+	problem = fmt.Sprintf("the credit journal is written in format %d until every controller supports format %d", s.JournalForm, s.NewestForm)
 	var away []string
 	for _, m := range s.Members {
 		if !m.Leader && (m.LastContact == nil || m.LastContact.AsDuration() > quiet) {

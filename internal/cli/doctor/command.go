@@ -16,12 +16,12 @@ type command struct{ *tool.Tool }
 // Command returns gctl doctor.
 func Command(t *tool.Tool) *cobra.Command { return command{t}.doctor() }
 
-const doctorLong = `Looks at this host and says what keeps it from doing its part, and what to do
-about it: configuration, certificates, clocks, sockets, disks, the way to the
-controllers, and on a compute node containerd, control groups and GPUs. It looks
-at what the host is set up for, and changes nothing. As root it sees all.
+const doctorLong = `Checks this host and prints each problem with its fix: configuration,
+certificates, clocks, sockets, disks, the connection to the controllers, and on
+a compute node containerd, control groups and GPUs. It checks the roles that
+are set up on the host and changes nothing. Run it as root for all checks.
 
-It ends with status 1 if there is a fault; warnings alone are no failure.`
+Exit status 1 means that there is a fault; warnings do not change the status.`
 
 func (t command) doctor() *cobra.Command {
 	var where Host

@@ -186,7 +186,7 @@ func clusterFaults() []fault {
 			w.status.Members = append(w.status.Members, &greylagv1.Member{Id: "ctl-3", Address: "127.0.0.1:2", Voter: true, LastContact: durationpb.New(0), MatchIndex: 100_000})
 		}, Commands, "controllers", Warning, "the commands know 1 of 2 members; missing: 127.0.0.1:2"},
 		{"an incomplete archive", func(w *world) { w.status.ArchiveMissing = "finished jobs 1 to 9: missing" }, Commands, "archive", Warning, "ctl-1 is incomplete: finished jobs 1 to 9"},
-		{"no leader", func(w *world) { w.status.Leader = "" }, Commands, "cluster", Fault, "no controller leads"},
+		{"no leader", func(w *world) { w.status.Leader = "" }, Commands, "cluster", Fault, "there is no leader"},
 		{"a full disk", func(w *world) { w.status.DiskLow = true }, Commands, "cluster", Warning, "almost full"},
 		{"another version", func(w *world) { w.status.Version = "v0.1" }, Commands, "version", Warning, "v0.1"},
 		{"a member that is away", func(w *world) { w.status.Members[1].LastContact = durationpb.New(time.Minute) }, Commands, "cluster", Warning, "ctl-2"},

@@ -102,8 +102,8 @@ func TestTellsWhatWasSetAside(t *testing.T) {
 		_, _ = w.Write(body)
 	})
 	for want, args := range map[string][]string{
-		"gsubmit: note: 80.50 credits are set aside for it\nsubmitted job 7\n": {"--wrap", "true"},
-		"gsubmit: note: 80.50 credits are set aside for it\n7\n":               {"--parsable", "--wrap", "true"},
+		"gsubmit: note: 80.50 credits are set aside for the job\nsubmitted job 7\n": {"--wrap", "true"},
+		"gsubmit: note: 80.50 credits are set aside for the job\n7\n":               {"--parsable", "--wrap", "true"},
 		"": {"--quiet", "--wrap", "true"},
 	} {
 		if out, _, done := run(args...); !done || out != want {

@@ -20,19 +20,19 @@ import (
 
 const usageText = `usage: gcancel [OPTIONS] [JOB...]
 
-Ends jobs, or sends them a signal. JOB is 123, a job or a whole array, 123_4, an
-element of it, or 123_[2-5], several. Conditions of different kinds must all
+Cancels jobs, or sends them a signal. JOB is 123 (a job or a whole array), 123_4
+(one array element) or 123_[2-5] (several elements). A job must match all given
 hold.
 `
 
 func options() []getopt.Option {
 	return append(ui.FilterOptions(),
-		getopt.Option{Long: "signal", Short: 's', Value: "SIGNAL", Group: "Other options", Help: "only send this signal, a name or number"},
+		getopt.Option{Long: "signal", Short: 's', Value: "SIGNAL", Group: "Other options", Help: "send this signal (name or number) instead of cancelling"},
 		getopt.Option{Long: "batch", Short: 'b', Group: "Other options", Help: "send the signal only to the batch script"},
 		getopt.Option{Long: "full", Short: 'f', Group: "Other options", Help: "send the signal to the script and all its processes (default)"},
 		getopt.Option{Long: "interactive", Short: 'i', Group: "Other options", Help: "ask before each job"},
 		getopt.Option{Long: "quiet", Short: 'Q', Group: "Other options", Help: "do not report jobs that already ended"},
-		getopt.Option{Long: "verbose", Short: 'v', Group: "Other options", Help: "name each job that was ended"},
+		getopt.Option{Long: "verbose", Short: 'v', Group: "Other options", Help: "print each cancelled job"},
 		getopt.Option{Long: "json", Group: "Other options", Help: "print JSON"},
 		getopt.Option{Long: "help", Short: 'h', Group: "Other options", Help: "print this"},
 		getopt.Option{Long: "version", Short: 'V', Group: "Other options", Help: "print the version"},
@@ -112,7 +112,7 @@ func (p command) cancellation(found []getopt.Found, operands []string) (c cancel
 		switch f.Option.Long {
 		case "signal":
 			if c.signal, err = jobscript.ParseSignal(f.Value); err != nil {
-				return c, false, &ui.UsageError{Problem: err.Error(), Advice: "write a name such as USR1 or TERM, or a number from 1 to 64"}
+				return c, false, &ui.UsageError{Problem: err.Error(), Advice: "use a name such as USR1 or TERM, or a number from 1 to 64"}
 			}
 		case "batch":
 			c.batch = true
@@ -137,7 +137,7 @@ func (p command) cancellation(found []getopt.Found, operands []string) (c cancel
 		return c, false, &ui.UsageError{Problem: "no job given", Advice: "write gcancel JOB, or select jobs with --me, -u, -n, -t, -p, -A, -q or -w"}
 	}
 	if c.batch && c.full {
-		return c, false, &ui.UsageError{Problem: "--batch and --full contradict each other", Advice: "leave out one of them"}
+		return c, false, &ui.UsageError{Problem: "--batch and --full contradict each other", Advice: "omit one of them"}
 	}
 	if c.batch && c.signal == 0 {
 		return c, false, &ui.UsageError{Problem: "--batch needs --signal", Advice: "write gcancel --batch --signal TERM JOB"}
@@ -160,7 +160,7 @@ func (p command) confirm(ctx context.Context, c ui.Cluster, asked cancellation) 
 	answers := bufio.NewScanner(p.Stdin)
 	var yes []string
 	for _, j := range jobs {
-		fmt.Fprintf(p.Stderr, "%s: end job %s, %s of %s, %s? [y/n] ", p.Program, j.Ref, ui.Printable(j.Name), ui.Printable(j.User), strings.ToLower(wire.Word(j.State)))
+		fmt.Fprintf(p.Stderr, "%s: cancel job %s, %s of %s, %s? [y/n] ", p.Program, j.Ref, ui.Printable(j.Name), ui.Printable(j.User), strings.ToLower(wire.Word(j.State)))
 		if !answers.Scan() {
 			fmt.Fprintln(p.Stderr)
 			return yes, answers.Err()

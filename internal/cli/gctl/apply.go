@@ -19,10 +19,10 @@ func (t commands) apply() *cobra.Command {
 	var force bool
 	request := &greylagv1.SetPolicyRequest{}
 	c := &cobra.Command{
-		Use: "apply -f FILE", Short: "Replace the policy: partitions, priority classes, limits", GroupID: tool.GroupCluster, Args: cobra.NoArgs,
-		Long: `Replaces the cluster's policy by that of a file, and prints what changes.
-gctl show policy prints the policy in force in the same form, headed "# version N": a
-file with that head is refused when another version is in force by now.`,
+		Use: "apply -f FILE", Short: "Replace the policy: partitions, QOS, limits", GroupID: tool.GroupCluster, Args: cobra.NoArgs,
+		Long: `Replaces the cluster's policy with the one in a file, and prints the diff.
+gctl show policy prints the current policy in the same format, beginning with "# version N":
+a file with that line is refused if the current version differs.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			text, err := t.ReadText(path)
 			if err != nil {

@@ -26,10 +26,10 @@ func (t commands) cert() *cobra.Command {
 	}
 	var request greylagv1.RevokeCertificatesRequest
 	revoke := &cobra.Command{
-		Use: "revoke ROLE/NAME", Short: "Refuse all certificates of a host", Args: cobra.ExactArgs(1),
+		Use: "revoke ROLE/NAME", Short: "Revoke all certificates of a host", Args: cobra.ExactArgs(1),
 		Long: `Revokes every certificate of node/NAME, controller/NAME or auth/NAME (a login host) that was
-issued until now. Each controller enforces it once it has applied the entry. The host comes back
-only by gctl join with a new token.`,
+issued so far. Each controller enforces it once it has applied the log entry. The host can return
+only with gctl join and a new token.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			role, name, found := strings.Cut(args[0], "/")
 			if !found || role != "node" && role != "controller" && role != "auth" || name == "" {
@@ -40,22 +40,22 @@ only by gctl join with a new token.`,
 			return t.Printed(err, "revoked the certificates of %s", args[0])
 		}),
 	}
-	revoke.Flags().StringVar(&request.Reason, "reason", "", "why; it is shown and audited")
-	revoke.Flags().BoolVar(&request.Force, "force", false, "even if too few controllers remain for a majority")
+	revoke.Flags().StringVar(&request.Reason, "reason", "", "reason, for listings and the audit log")
+	revoke.Flags().BoolVar(&request.Force, "force", false, "revoke even if the remaining controllers have no majority")
 	tool.Must(revoke.MarkFlagRequired("reason"))
 	all.AddCommand(list, revoke, t.rotate())
 	return all
 }
 
-const rotateLong = `Replaces the CA that signs the certificates of all hosts. Jobs go on.
+const rotateLong = `Replaces the CA that signs the certificates of all hosts. Jobs keep running.
 
   gctl cert rotate            every host accepts the old and the new CA; nodes and login
                               hosts renew under the new one, within about two minutes
   gctl cert list              which hosts have not renewed yet
   gctl cert rotate --finish   controllers renew; then the old CA is no longer accepted
 
-Before --finish, copy ca.pem to machines that use it without a daemon of the cluster, and make
-join tokens again afterwards. --cancel, until then, returns to the old CA; --finish ends that, too.`
+Before --finish, copy ca.pem to clients that run no daemon of the cluster. After it, create
+new join tokens. --cancel, before --finish, returns to the old CA; complete it with --finish.`
 
 // rotate replaces the CA, step by step.
 func (t commands) rotate() *cobra.Command {

@@ -32,17 +32,17 @@ func kinds() map[string]func(path string) error {
 
 func (t commands) config() *cobra.Command {
 	all := &cobra.Command{
-		Use: "config", Short: "Find mistakes in configuration files", GroupID: tool.GroupHost, Args: tool.RequireSubcommand,
+		Use: "config", Short: "Check configuration files", GroupID: tool.GroupHost, Args: tool.RequireSubcommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	kind, offline := "", false
 	check := &cobra.Command{
 		Use: "check [FILE...]", Short: "Check files [those of /etc/greylag]",
-		Long: `Checks configuration files and their drop-ins by the code that the daemons read
-them with, and prints every fault. What a file is for follows from its name, or else
-from what stands in it.
-A policy is also compared with the cluster: partitions that go and have jobs, nodes,
-unknown GPUs and accounts cause warnings. Nothing is changed.`,
+		Long: `Checks configuration files and their drop-ins with the parser of the daemons,
+and prints every error. The kind of a file is derived from its name, otherwise
+from its contents.
+A policy is also compared with the cluster; removed partitions with jobs and unknown
+nodes, GPU types and accounts cause warnings. Nothing is changed.`,
 		RunE: func(c *cobra.Command, files []string) error { return t.check(c.Context(), kind, offline, files) },
 	}
 	check.Flags().StringVar(&kind, "kind", "", "kind of the files: gctld, gnoded, gauthd, client, topology or policy")
@@ -75,11 +75,11 @@ func (t commands) check(ctx context.Context, kind string, offline bool, files []
 			return err
 		}
 		if load == nil {
-			return &ui.UsageError{Problem: fmt.Sprintf("cannot tell the kind of %s", path), Advice: "write --kind gctld, gnoded, gauthd, client, topology or policy"}
+			return &ui.UsageError{Problem: fmt.Sprintf("cannot determine the kind of %s", path), Advice: "write --kind gctld, gnoded, gauthd, client, topology or policy"}
 		}
 		if err := load(path); err != nil {
 			worst = max(worst, t.faulty(ctx, err))
-		} else if err := t.Printed(nil, "%s: good", path); err != nil {
+		} else if err := t.Printed(nil, "%s: OK", path); err != nil {
 			return err
 		}
 	}

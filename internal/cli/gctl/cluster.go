@@ -30,14 +30,14 @@ func (t commands) clusterCommand() *cobra.Command {
 	all.AddCommand(
 		t.statusCommand(),
 		&cobra.Command{
-			Use: "add ID ADDRESS", Short: "Make a controller that has joined a member", Args: cobra.ExactArgs(2),
+			Use: "add ID ADDRESS", Short: "Add a joined controller to the cluster", Args: cobra.ExactArgs(2),
 			RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 				_, err := c.Cluster().AddMember(ctx, &greylagv1.AddMemberRequest{Id: args[0], Address: args[1]})
 				return t.Printed(err, "added %s", args[0])
 			}),
 		},
 		&cobra.Command{
-			Use: "remove ID", Short: "End a controller's membership", Args: cobra.ExactArgs(1),
+			Use: "remove ID", Short: "Remove a controller from the cluster", Args: cobra.ExactArgs(1),
 			RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 				_, err := c.Cluster().RemoveMember(ctx, &greylagv1.RemoveMemberRequest{Id: args[0]})
 				return t.Printed(err, "removed %s", args[0])
@@ -65,8 +65,8 @@ func first(args []string) string {
 func (t commands) statusCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "status", Short: "Show the controllers' status; needs no leader",
-		Long: `Says how the controllers are: as the leader knows, or where none leads, whichever answers.
-With --controller that one tells how far it has come itself.`,
+		Long: `Shows the status of the controllers as the leader sees it; without a leader, as any controller
+that responds sees it. With --controller, shows the log position of that controller.`,
 		Args: cobra.NoArgs, RunE: t.On(t.status),
 	}
 	t.AddControllerFlag(c)
@@ -117,7 +117,7 @@ func (t commands) status(ctx context.Context, c ui.Cluster, _ []string) error {
 		t.Warn(problem + ": " + advice)
 	}
 	if s.Leader == "" {
-		t.Complain("no controller leads", "no quorum: check which controllers are running")
+		t.Complain("there is no leader", "no quorum: check which controllers are running")
 		return ui.Exit(ui.Unavailable)
 	}
 	return nil

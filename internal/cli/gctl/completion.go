@@ -10,13 +10,13 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
-const completionLong = `Prints what a shell needs to complete gsubmit, gqueue, gcancel and gctl:
+const completionLong = `Prints the shell completion script for gsubmit, gqueue, gcancel and gctl:
 
   bash   gctl completion bash > /etc/bash_completion.d/greylag
   zsh    source <(gctl completion zsh)
   fish   gctl completion fish | source
 
-The lines for zsh and fish belong into ~/.zshrc and ~/.config/fish/config.fish.`
+Add the lines for zsh and fish to ~/.zshrc and ~/.config/fish/config.fish.`
 
 func (t commands) completion() *cobra.Command {
 	return &cobra.Command{

@@ -74,8 +74,8 @@ func (t commands) send(ctx context.Context, c ui.Cluster, done string, request *
 	return t.Outcomes(answer.Outcomes, ui.OutcomeStyle{JSON: t.JSON, Verbose: true, Verb: done})
 }
 
-const updateLong = `Changes a pending job, or the time limit, name, nice value, comment and throttle of a
-running one. What can be set:
+const updateLong = `Changes a pending job, or the time limit, name, nice value, comment and array limit of a
+running one. Fields:
 
   timelimit=TIME    minutes, h:m:s, d-h:m:s or UNLIMITED; timelimit+=TIME, timelimit-=TIME
   partition=NAME    qos=NAME        account=NAME    name=NAME
@@ -86,11 +86,11 @@ running one. What can be set:
   minmemorynode=SIZE minmemorycpu=SIZE minmemorygpu=SIZE
   reqnodelist=NODES features=LIST   nothing: any
 
-A lower nice value goes first; operators may give negative ones. To a job that moves to
-another partition, class, account or reservation, or gets another size, nodes and limits
-apply as if it were submitted now, and its lien is placed again.
+Lower nice values start first; only operators may set negative ones. A job that moves to
+another partition, QOS, account or reservation, or changes its size, is checked against nodes
+and limits as at submission, and its lien is replaced.
 
-scontrol's form is understood too: gctl update JobId=123 TimeLimit=2:00:00`
+scontrol syntax also works: gctl update JobId=123 TimeLimit=2:00:00`
 
 func (t commands) update() *cobra.Command {
 	c := &cobra.Command{

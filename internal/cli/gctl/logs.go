@@ -75,7 +75,7 @@ func (t commands) pour(ctx context.Context, c ui.Cluster, request *greylagv1.Str
 		return at.printed > 0, err
 	}
 	tail := request.Tail > 0 || request.TailLines > 0
-	note := "the output stream broke off: following again"
+	note := "the output stream was interrupted: reconnected"
 	if tail && at.next == 0 { // its start is unknown
 		note += " from its end; some of it may be missing or repeated"
 	}

@@ -56,7 +56,7 @@ func (t commands) askNodes(ctx context.Context, c ui.Cluster, args []string) ([]
 }
 
 func badNodes(text string) error {
-	return &ui.UsageError{Problem: fmt.Sprintf("not a list of nodes: %q", text), Advice: "write names like gpu[001-004],login1"}
+	return &ui.UsageError{Problem: fmt.Sprintf("not a list of nodes: %q", text), Advice: "use a host list such as gpu[001-004],login1"}
 }
 
 func nodeTable(all []*greylagv1.Node) ui.Table {
@@ -156,7 +156,7 @@ func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 func (t commands) drain() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
-		Use: "drain NODES --reason TEXT", Short: "Stop placing new work on nodes", GroupID: tool.GroupNodes, Args: cobra.MinimumNArgs(1),
+		Use: "drain NODES --reason TEXT", Short: "Drain nodes: start no new jobs there", GroupID: tool.GroupNodes, Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: t.CompleteArgs(ui.NodeNames),
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: greylagv1.NodeAction_NODE_ACTION_DRAIN, Reason: reason}, args)
@@ -185,16 +185,16 @@ func (t commands) node() *cobra.Command {
 	force := false
 	remove := &cobra.Command{
 		Use: "remove NODES", Short: "Remove retired nodes", Args: cobra.MinimumNArgs(1),
-		Long: `Removes nodes, and with them why they were drained, and revokes their certificates: such a host
-comes back only by gctl join with a new token. It refuses while jobs run there. Of a silent node
-the jobs may still run: they are given up once it has been silent for node_timeout, or at once
-with --force; then they run again elsewhere or end as NODE_FAIL.`,
+		Long: `Removes nodes with their drain reasons, and revokes their certificates: such a host
+can return only with gctl join and a new token. A node with jobs is refused. If a node does not
+respond, its jobs may still run: they are treated as lost after node_timeout, or immediately
+with --force; then they are requeued or end as NODE_FAIL.`,
 		ValidArgsFunction: t.CompleteArgs(ui.NodeNames),
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: greylagv1.NodeAction_NODE_ACTION_REMOVE, Force: force}, args)
 		}),
 	}
-	remove.Flags().BoolVar(&force, "force", false, "remove silent nodes even if they have jobs")
+	remove.Flags().BoolVar(&force, "force", false, "remove unresponsive nodes even if they have jobs")
 	node.AddCommand(remove)
 	return node
 }

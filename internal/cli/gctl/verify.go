@@ -18,9 +18,9 @@ const verifyFailed ui.Status = 4
 func (t commands) verify() *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify", Short: "Recompute the journals from their first entries", Args: cobra.NoArgs, GroupID: tool.GroupCluster,
-		Long: `Recomputes the journals of credits and of changes that the controller keeps which answers:
-every hash, every sum, every balance, from the first entry, and compares what comes out
-with the state, and says which controller that is. The first wrong entry is named, and the
+		Long: `Recomputes the credit and audit journals of the controller that responds (it is printed):
+every hash, sum and balance from the first entry. Compares the result with
+the state. Prints the first wrong entry, if any; the exit
 status is then 4.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			a, err := c.Credits().VerifyJournals(ctx, &greylagv1.VerifyJournalsRequest{})
@@ -64,7 +64,7 @@ func (t commands) verified(a *greylagv1.VerifyJournalsResponse) error {
 			continue
 		}
 		if j.Fault != "" {
-			t.Complain(wire.Word(j.Name)+": "+j.Fault, "keep a copy of the controllers' data_dir; another controller's journal may be whole: gctl cluster status lists them, gctl verify --controller HOST:PORT asks one")
+			t.Complain(wire.Word(j.Name)+": "+j.Fault, "save a copy of the controllers' data_dir; another controller's journal may be intact: gctl cluster status lists them, gctl verify --controller HOST:PORT asks one")
 		} else if err := t.Printed(nil, "%s: %s, head %x%s", wire.Word(j.Name), ui.Count(int64(j.Entries), "entry"), j.Head, checkedFrom(j.FirstEntry)); err != nil {
 			return err
 		}

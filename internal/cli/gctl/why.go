@@ -37,7 +37,7 @@ func (t commands) why() *cobra.Command {
 				return t.WriteJSON(whyOf(answer))
 			case history:
 				if len(answer.History) == 0 {
-					_, err := fmt.Fprintf(t.Stdout, "no scheduling notes for job %s yet: %s\n", answer.Job.Ref, ui.Printable(t.stateText(answer.Job)))
+					_, err := fmt.Fprintf(t.Stdout, "no scheduling history for job %s yet: %s\n", answer.Job.Ref, ui.Printable(t.stateText(answer.Job)))
 					return err
 				}
 				return t.WriteTable(t.historyTable(answer.History))
@@ -45,7 +45,7 @@ func (t commands) why() *cobra.Command {
 			return t.printWhy(answer)
 		}),
 	}
-	c.Flags().BoolVar(&history, "history", false, "print its scheduling notes so far")
+	c.Flags().BoolVar(&history, "history", false, "print its scheduling history")
 	t.AddStaleFlag(c)
 	return c
 }
@@ -58,7 +58,7 @@ func (t commands) printWhy(a *greylagv1.ExplainJobResponse) error {
 		title := "job " + j.Ref + " is not pending"
 		switch {
 		case len(a.Awaited) > 0 && wire.Word(j.State) == cluster.Running.String():
-			title = "job " + j.Ref + " runs on nodes that do not answer"
+			title = "job " + j.Ref + " runs on unresponsive nodes"
 		case len(a.Awaited) > 0:
 			title = "job " + j.Ref + " waits for its nodes"
 		}
@@ -66,7 +66,7 @@ func (t commands) printWhy(a *greylagv1.ExplainJobResponse) error {
 	}
 	facts := [][2]string{{"state", t.stateText(j)}, {"planned start", t.plannedStart(a)}}
 	if a.Expected != nil {
-		facts = append(facts, [2]string{"expected", t.FormatTime(a.Expected) + ", if jobs last as long as they usually do"})
+		facts = append(facts, [2]string{"expected", t.FormatTime(a.Expected) + ", based on run times of similar jobs"})
 	}
 	for _, cause := range a.Causes {
 		if strings.HasPrefix(cause, "BeginTime:") {
@@ -96,7 +96,7 @@ func (t commands) printWhy(a *greylagv1.ExplainJobResponse) error {
 		facts = append(facts, [2]string{"in use by", fmt.Sprintf("job %s of %s, %s, %s", h.Job, h.User, strings.Join(heldBy(h), ", "), until)})
 	}
 	if len(a.Holders) > 0 {
-		facts = append(facts, [2]string{"cleanup", cluster.FormatElapsed(a.CleanupTime.AsDuration()) + " is planned after each job's time limit before its nodes are free, some seconds less after a running one"})
+		facts = append(facts, [2]string{"cleanup", cluster.FormatElapsed(a.CleanupTime.AsDuration()) + " is planned after each job's time limit until its nodes are free, some seconds less after a running job"})
 	}
 	for _, k := range a.Upcoming {
 		facts = append(facts, [2]string{"reserved", fmt.Sprintf("%s for %q, from %s until %s", ui.Count(int64(k.Nodes), "node"), k.Reservation, t.FormatTime(k.Start), t.FormatTime(k.End))})
@@ -156,17 +156,17 @@ const mostDelayed = 10
 // awaited prints which nodes have yet to confirm the start or end of a job, or do not answer while
 // it runs, and what happens if they never do.
 func (t commands) awaited(a *greylagv1.ExplainJobResponse) [][2]string {
-	step, then := "its part of the job has started", "the job ends as NODE_FAIL"
+	step, then := "the job has started there", "the job ends as NODE_FAIL"
 	if a.RunsAgain {
 		then = "the job runs again"
 	}
 	if a.Job.State == greylagv1.JobState_JOB_STATE_COMPLETING {
-		step, then = "no process of the job is left there", "the job is over"
+		step, then = "all processes of the job have ended there", "the job is over"
 	}
 	var facts [][2]string
 	for _, n := range a.Awaited {
 		if wire.Word(a.Job.State) == cluster.Running.String() {
-			facts = append(facts, [2]string{"silent", n.Node + ", where its part of the job may still run"})
+			facts = append(facts, [2]string{"silent", n.Node + ", where the job may still be running"})
 		} else {
 			facts = append(facts, [2]string{"waits for", n.Node + " to report that " + step})
 		}
@@ -190,7 +190,7 @@ func (t commands) plannedStart(a *greylagv1.ExplainJobResponse) string {
 	case len(a.Promise) > 0:
 		return t.FormatTime(a.Job.Planned) + ", promised, on " + hostsText(a.Promise)
 	}
-	return t.FormatTime(a.Job.Planned) + ", not promised yet"
+	return t.FormatTime(a.Job.Planned) + ", not yet promised"
 }
 
 func hostsText(shares []*greylagv1.NodeShare) string {

@@ -17,17 +17,17 @@ type whyJSON struct {
 	More     int32           `json:"unmet_more,omitempty"`
 	Needs    string          `json:"needs,omitempty"`
 	Nodes    int32           `json:"nodes"`
-	Could    int32           `json:"could"`
+	Could    int32           `json:"suitable"`
 	Free     int32           `json:"free"`
-	Ruled    []ruledJSON     `json:"ruled"`
+	Ruled    []ruledJSON     `json:"exclusions"`
 	Holders  []holderJSON    `json:"holders"`
 	Licences []licenceJSON   `json:"licences,omitempty"`
 	Ahead    int32           `json:"ahead"`
 	First    []string        `json:"first"`
 	Later    []keptJSON      `json:"later,omitempty"`
-	Alone    *time.Time      `json:"alone,omitempty"`
+	Alone    *time.Time      `json:"start_alone,omitempty"`
 	Delays   []rivalJSON     `json:"delays"`
-	ClearUp  float64         `json:"clear_up"`
+	ClearUp  float64         `json:"cleanup_time"`
 	Changes  []string        `json:"changes"`
 	Promise  []hostShareJSON `json:"promise"`
 	History  []noteJSON      `json:"history"`
@@ -38,8 +38,8 @@ type whyJSON struct {
 
 type awaitedJSON struct {
 	Node    string     `json:"node"`
-	Silent  *time.Time `json:"silent,omitempty"`
-	GivenUp *time.Time `json:"given_up,omitempty"`
+	Silent  *time.Time `json:"silent_since,omitempty"`
+	GivenUp *time.Time `json:"down_at,omitempty"`
 	Waits   string     `json:"waits_for,omitempty"`
 }
 
@@ -51,7 +51,7 @@ type unmetJSON struct {
 }
 
 type ruledJSON struct {
-	Says  string `json:"says"`
+	Says  string `json:"condition"`
 	Nodes int32  `json:"nodes"`
 }
 

@@ -107,7 +107,7 @@ func fields() []field {
 			return append(dst, cluster.FormatElapsed(limit-ui.Elapsed(r.job, v.now))...)
 		}},
 		{'S', "START_TIME", "start, or planned start", instant(ui.StartOf)},
-		{'G', "KEPT", "start is promised", func(dst []byte, _ view, r *row) []byte {
+		{'G', "PROMISED", "start is promised", func(dst []byte, _ view, r *row) []byte {
 			if r.soonest.Promised {
 				return append(dst, "yes"...)
 			}

@@ -21,9 +21,9 @@ import (
 
 const usageText = `usage: gqueue [OPTIONS]
 
-Shows the jobs that are pending or running. Elements of an array that wait for
-the same reason share a line, with the start of the first of them; -r gives
-each its own. Without -o, -O, -l, --start and --json the columns are those of
+Shows pending and running jobs. Pending elements of an array with
+the same reason share one line, with the earliest start; -r prints
+one line per element. Without -o, -O, -l, --start and --json the columns are those of
 GQUEUE_FORMAT, or of SQUEUE_FORMAT, written as for -o.
 `
 
@@ -32,14 +32,14 @@ func options() []getopt.Option {
 		getopt.Option{Long: "all", Short: 'a'}, // squeue's: hidden partitions too, which do not exist here
 		getopt.Option{Long: "array", Short: 'r', Group: "Output", Help: "one line for each element of an array"},
 		getopt.Option{Long: "start", Group: "Output", Help: "when pending jobs are planned to start"},
-		getopt.Option{Long: "why", Group: "Output", Help: "under each pending job, why it is pending"},
-		getopt.Option{Long: "long", Short: 'l', Group: "Output", Help: "states in words, and time limits"},
-		getopt.Option{Long: "format", Short: 'o', Value: "FORMAT", Group: "Output", Help: "columns as of squeue -o: \"%.10i %9P %.8j %t %R\""},
-		getopt.Option{Long: "Format", Short: 'O', Value: "FIELDS", Group: "Output", Help: "columns as of squeue -O: jobid:10,name,state"},
+		getopt.Option{Long: "why", Group: "Output", Help: "print the reason below each pending job"},
+		getopt.Option{Long: "long", Short: 'l', Group: "Output", Help: "full state names and time limits"},
+		getopt.Option{Long: "format", Short: 'o', Value: "FORMAT", Group: "Output", Help: "columns, as in squeue -o: \"%.10i %9P %.8j %t %R\""},
+		getopt.Option{Long: "Format", Short: 'O', Value: "FIELDS", Group: "Output", Help: "columns, as in squeue -O: jobid:10,name,state"},
 		getopt.Option{Long: "sort", Short: 'S', Value: "KEYS", Group: "Output", Help: "sort keys: letters of -o, prefix - reverses [P,t,i]"},
 		getopt.Option{Long: "noheader", Short: 'h', Group: "Output", Help: "no header line"},
 		getopt.Option{Long: "json", Group: "Output", Help: "print JSON"},
-		getopt.Option{Long: "iterate", Short: 'i', Value: "SECONDS", Group: "Other options", Help: "print again after changes, at most every SECONDS"},
+		getopt.Option{Long: "iterate", Short: 'i', Value: "SECONDS", Group: "Other options", Help: "refresh after changes, at most every SECONDS"},
 		getopt.Option{Long: "stale", Group: "Other options", Help: "accept possibly stale data from any controller"},
 		getopt.Option{Long: "help", Group: "Other options", Help: "print this"},
 		getopt.Option{Long: "version", Short: 'V', Group: "Other options", Help: "print the version"},
@@ -176,7 +176,7 @@ func (p command) formatVariable() string {
 			continue
 		}
 		if _, err := parseFormat(format); err != nil {
-			p.Warn(fmt.Sprintf("%s is ignored: %v", name, err))
+			p.Warn(fmt.Sprintf("ignored %s: %v", name, err))
 			continue
 		}
 		return format

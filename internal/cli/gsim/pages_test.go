@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"gsim": func() {
-		none := func(config.Client) (ui.Cluster, error) { return nil, errors.New("no controller answers") }
+		none := func(config.Client) (ui.Cluster, error) { return nil, errors.New("no controller responds") }
 		os.Exit(gsim.Run(context.Background(), ui.ThisProcess("gsim", none)))
 	}})
 }

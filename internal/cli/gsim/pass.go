@@ -32,9 +32,9 @@ func (t *tool) pass() *cobra.Command {
 		Long: "Measure the production pass on a full cluster whose running jobs end at different times:\n" +
 			"a full pass by a new planner, and a pass after one event, which is in turn a job that\n" +
 			"ends early and a job that is submitted. Times are from the snapshot of the state to the\n" +
-			"decision. Passes in which the policy's replan interval was over are shown separately:\n" +
+			"decision. Passes in which the policy's replan interval had elapsed are shown separately:\n" +
 			"they plan all starts without a promise again.\n\n" +
-			"With --sweep, measure one size after the other, doubling the nodes or the queue until\n" +
+			"With --sweep, measure one size after the other, doubling the nodes or the queue up to\n" +
 			"--to; --svg draws how the times grow.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			sizes, err := p.sizes(c)
@@ -48,7 +48,7 @@ func (t *tool) pass() *cobra.Command {
 	f.IntVar(&p.size.Nodes, "nodes", 128, "nodes")
 	f.IntVar(&p.size.GPUsPerNode, "gpus-per-node", 8, "GPUs per node")
 	f.IntVar(&p.size.Pending, "pending", 1000, "number of pending jobs")
-	f.Uint64Var(&p.size.Seed, "seed", 7, "seed of the queue and the events")
+	f.Uint64Var(&p.size.Seed, "seed", 7, "random seed of the queue and the events")
 	f.StringVar(&p.jobs, "jobs", "", "file of the pending jobs, instead of random ones: each line is options of gsubmit; repeated if --pending is larger")
 	f.StringVar(&p.sweep, "sweep", "", "size to increase up to --to: nodes or pending")
 	f.IntVar(&p.to, "to", 0, "last size of --sweep")

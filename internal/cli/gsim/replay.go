@@ -247,7 +247,7 @@ func (r *replaying) write(name string, log *trace.Trace, out *sim.Outcome, under
 		}
 	}
 	if r.svg != "" {
-		title := fmt.Sprintf("%s: %d jobs, utilisation %.1f %%, mean wait %.0f s", filepath.Base(name), summary.Ended, 100*summary.Utilisation, summary.Wait.Mean)
+		title := fmt.Sprintf("%s: %d jobs, utilization %.1f %%, mean wait %.0f s", filepath.Base(name), summary.Ended, 100*summary.Utilisation, summary.Wait.Mean)
 		if err := r.tool.file(r.svg, func(w io.Writer) error { return sim.WriteSVG(w, out, title) }); err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func (t *tool) snapshot() *cobra.Command {
 	var path string
 	c := &cobra.Command{
 		Use: "snapshot [ADDRESS] -o FILE", Args: cobra.MaximumNArgs(1),
-		Short: "Save a live cluster, for what-if",
+		Short: "Save a snapshot of a live cluster for what-if",
 		Long: "Save the state of a live cluster, as gctl cluster snapshot does. ADDRESS is HOST:PORT of a\n" +
 			"controller; without one it is that of the client's configuration.",
 		RunE: func(c *cobra.Command, args []string) error {
@@ -108,7 +108,7 @@ func (t *tool) whatIf() *cobra.Command {
 	f.StringArrayVar(&a.remove, "remove-node", nil, "nodes to remove as if they had failed; hostlists are allowed")
 	f.StringVar(&a.policy, "policy", "", "the cluster's policy instead of the saved one, as for gctl apply")
 	f.StringVar(&a.user, "user", defaultUser, "user of the added jobs, for fair share and charges; the default, what-if, has no usage and no account")
-	f.StringVar(&a.lasts, "runtimes", "limits", "how long jobs last: limits, or expected: as the cluster has learned")
+	f.StringVar(&a.lasts, "runtimes", "limits", "run times of jobs: limits, or expected (learned from similar jobs)")
 	f.BoolVar(&a.check, "check", false, "check all invariants after every command: slow")
 	return c
 }

@@ -45,11 +45,11 @@ func (p command) forecast(ctx context.Context, c ui.Cluster, spec *greylagv1.Job
 	where := fmt.Sprintf("on %s in partition %s", ui.Printable(hostlist.Compress(a.Nodes)), ui.Printable(a.Partition))
 	switch {
 	case a.Now:
-		_, err = fmt.Fprintf(p.Stdout, "it would start now %s\n", where)
+		_, err = fmt.Fprintf(p.Stdout, "the job would start now %s\n", where)
 	case !start.IsZero():
-		_, err = fmt.Fprintf(p.Stdout, "it would start at %s %s\n", start.In(p.Now().Location()).Format(ui.TimeLayout), where)
+		_, err = fmt.Fprintf(p.Stdout, "the job would start at %s %s\n", start.In(p.Now().Location()).Format(ui.TimeLayout), where)
 	default:
-		_, err = fmt.Fprintf(p.Stdout, "it would be pending without a planned start: %s\n", ui.Printable(cmp.Or(wire.Word(a.Reason), "Priority")))
+		_, err = fmt.Fprintf(p.Stdout, "the job would have no planned start: %s\n", ui.Printable(cmp.Or(wire.Word(a.Reason), "Priority")))
 	}
 	if err == nil && a.Detail != "" {
 		_, err = fmt.Fprintf(p.Stdout, "  %s\n", ui.Printable(a.Detail))

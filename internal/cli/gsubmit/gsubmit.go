@@ -21,10 +21,10 @@ const usageText = `usage: gsubmit [OPTIONS] SCRIPT [ARGUMENTS]
        gsubmit [OPTIONS] --wrap COMMAND
        gsubmit [OPTIONS] -            (the script comes from standard input)
 
-Submits a batch script. It is stored on a quorum of controllers when the command
-ends. Options may also stand in the script, in lines that begin with #GSUB (or
+Submits a batch script. When the command returns, a quorum of controllers has stored
+the job. Options can also be set in the script, in lines that begin with #GSUB (or
 #SBATCH) before the first command, and in the environment: GSUB_TIME is --time.
-The command line wins over the environment, that over the script.
+The command line overrides the environment, which overrides the script.
 `
 
 // command is one run of gsubmit.
@@ -87,13 +87,13 @@ func (p command) run(ctx context.Context) error {
 	if err != nil {
 		if ui.StatusOf(err) == ui.Unavailable { // an answer may have been lost, and with it an ID
 			p.Report(err)
-			p.Note("outcome unknown: check gqueue --me when the controllers answer again")
+			p.Note("outcome unknown: check gqueue --me when the controllers are reachable")
 			return ui.Exit(ui.Unavailable)
 		}
 		return err
 	}
 	if len(answer.Jobs) != 1 {
-		return fmt.Errorf("the controller acknowledged %d jobs instead of one", len(answer.Jobs))
+		return fmt.Errorf("the controller acknowledged %d jobs, expected 1", len(answer.Jobs))
 	}
 	options.JSON = options.JSON || cfg.Output == "json" && !options.Parsable
 	if err := p.printSubmitted(options, answer); err != nil || !options.Wait {
@@ -107,7 +107,7 @@ func (p command) script(line jobscript.Line) (jobscript.Script, []string, error)
 	none := jobscript.Script{}
 	if line.Has("wrap") {
 		if len(line.Operands) > 0 {
-			return none, nil, &ui.UsageError{Problem: fmt.Sprintf("both --wrap and the script %q are given", line.Operands[0]), Advice: "quote the command as one word: --wrap 'COMMAND ARGUMENTS'"}
+			return none, nil, &ui.UsageError{Problem: fmt.Sprintf("both --wrap and the script %q are given", line.Operands[0]), Advice: "quote the command as one argument: --wrap 'COMMAND ARGUMENTS'"}
 		}
 		script, err := jobscript.Wrap(line.Value("wrap"))
 		return script, nil, err
@@ -117,7 +117,7 @@ func (p command) script(line jobscript.Line) (jobscript.Script, []string, error)
 		return script, line.Operands[1:], err
 	}
 	if len(line.Operands) == 0 && ui.TerminalWidth(p.Stdin) > 0 {
-		return none, nil, &ui.UsageError{Problem: "no script given", Advice: "write gsubmit SCRIPT, gsubmit --wrap 'COMMAND', or send the script through a pipe"}
+		return none, nil, &ui.UsageError{Problem: "no script given", Advice: "write gsubmit SCRIPT, gsubmit --wrap 'COMMAND', or pipe the script to gsubmit"}
 	}
 	script, err := jobscript.Read(jobscript.StandardInput, p.Stdin)
 	if len(line.Operands) > 0 {

@@ -68,7 +68,7 @@ func (p command) quote(ctx context.Context, c ui.Cluster, spec *greylagv1.JobSpe
 func (p command) printQuote(a *greylagv1.QuoteJobsResponse) error {
 	switch {
 	case a.Free:
-		_, err := fmt.Fprintln(p.Stdout, "it costs nothing")
+		_, err := fmt.Fprintln(p.Stdout, "no charge")
 		return err
 	case a.Account != "":
 		if err := p.printBound(a); err != nil {
@@ -80,7 +80,7 @@ func (p command) printQuote(a *greylagv1.QuoteJobsResponse) error {
 			}
 		}
 		if a.Floating {
-			if _, err := fmt.Fprintln(p.Stdout, "  each hour costs the price at its time; gctl credit price lists known prices"); err != nil {
+			if _, err := fmt.Fprintln(p.Stdout, "  each hour is charged at the price in force then; gctl credit price lists prices"); err != nil {
 				return err
 			}
 		}
@@ -91,7 +91,7 @@ func (p command) printQuote(a *greylagv1.QuoteJobsResponse) error {
 		}
 	}
 	if a.Refusal != "" {
-		p.Complain("it would be refused: "+a.Refusal, a.Hint)
+		p.Complain("the job would be refused: "+a.Refusal, a.Hint)
 	}
 	return nil
 }

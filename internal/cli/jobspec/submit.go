@@ -27,7 +27,7 @@ type Submitted struct {
 
 // SetAside is the sentence about what was set aside.
 func SetAside(micro int64) string {
-	return accounting.Credits(micro).Short() + " credits are set aside for it"
+	return accounting.Credits(micro).Short() + " credits are set aside for the job"
 }
 
 // Line is what gsubmit prints about it.

@@ -54,7 +54,7 @@ func ReadFilter(found []getopt.Found) (*greylagv1.Filter, error) {
 		case "nodelist":
 			var names []string
 			if names, err = hostlist.Expand(one.Value); err != nil || len(names) == 0 {
-				err = &UsageError{fmt.Sprintf("%s: not a list of nodes: %q", one.As, one.Value), "write names like gpu[001-004],login1"}
+				err = &UsageError{fmt.Sprintf("%s: not a list of nodes: %q", one.As, one.Value), "use a host list such as gpu[001-004],login1"}
 			}
 			f.Nodes = append(f.Nodes, names...)
 		}

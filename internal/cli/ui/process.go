@@ -1,4 +1,4 @@
-// Package ui is what the users' commands share: how a command starts, how it reaches the cluster,
+// Package ui is the shared code of the users' commands: how a command starts, how it reaches the cluster,
 // how it prints tables, JSON, errors and hints, and its exit status.
 //
 // The answer goes to standard output, everything else to standard error. A command never decides

@@ -152,7 +152,7 @@ func (p *Page) Faults() []string {
 	}
 	for _, name := range order {
 		if !known[name] {
-			fault(name, "is no key of the file")
+			fault(name, "is not a key of the file")
 		}
 	}
 	return faults

@@ -93,7 +93,7 @@ func (d *Decoder) value(path string, value any, into reflect.Value) {
 		if table, isTable := value.(map[string]any); isTable {
 			d.table(path, table, into)
 		} else {
-			d.Fault(path, "want a table, found %s", Describe(value))
+			d.Fault(path, "expected a table, found %s", Describe(value))
 		}
 	case reflect.Slice:
 		d.List(path, value, into)
@@ -116,7 +116,7 @@ func Assign[T string | bool | int64](d *Decoder, path string, value any, into *T
 func (d *Decoder) List(path string, value any, into reflect.Value) {
 	elements, ok := value.([]any)
 	if !ok {
-		d.Fault(path, "want a list in brackets, found %s", Describe(value))
+		d.Fault(path, "expected a list in brackets, found %s", Describe(value))
 		return
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(elements), len(elements)))

@@ -187,7 +187,7 @@ func letter(table []Option, c byte) *Option {
 }
 
 func unknown(table []Option, as, name string) error {
-	advice := "see --help for the options there are"
+	advice := "see --help for all options"
 	name, _, _ = strings.Cut(name, "=") // of -mem=4G
 	var names []string
 	for i := range table {

@@ -38,12 +38,12 @@ func TestParse(t *testing.T) {
 		{"--verb --own=me --us they", Anywhere, "--verb= --own=me --us=they | "},
 		{"--n", Anywhere, "--n=100 | "},
 		{"--ver=1", Anywhere, `option --ver takes no value, got "1": write --ver alone`},
-		{"--=x", Anywhere, `unknown option "--": see --help for the options there are`},
+		{"--=x", Anywhere, `unknown option "--": see --help for all options`},
 		{"--usr x", Anywhere, `unknown option "--usr": did you mean --user?`},
 		{"-mser=4", Anywhere, `unknown option "-m": did you mean --user?`},
-		{"-x", Anywhere, `unknown option "-x": see --help for the options there are`},
-		{"-\x00", Anywhere, `unknown option "-\x00": see --help for the options there are`},
-		{"-vé", Anywhere, `unknown option "-é": see --help for the options there are`},
+		{"-x", Anywhere, `unknown option "-x": see --help for all options`},
+		{"-\x00", Anywhere, `unknown option "-\x00": see --help for all options`},
+		{"-vé", Anywhere, `unknown option "-é": see --help for all options`},
 	} {
 		found, operands, err := Parse(table(), strings.Fields(c.words), c.order)
 		var got []string

@@ -67,7 +67,7 @@ func mountProgram(stateDir, program string) (path string, err error) {
 	return path, nil
 }
 
-// unmountProgram takes the mount away; what runs from there goes on.
+// unmountProgram removes the mount; processes started from it keep running.
 func unmountProgram(stateDir string) error {
 	if err := unmountOurs(programDir(stateDir)); err != nil {
 		return fmt.Errorf("OCI runtime: %w", err)

@@ -80,7 +80,7 @@ func (c *Checker) All(job *cluster.Job) []Obstacle {
 	}
 	spec := job.Spec
 	if max(job.Eligible, spec.Begin) > c.snap.Now {
-		note(Obstacle{cluster.ReasonBeginTime, "its begin time has not come" + c.lastFailure(job, "; ")}, true)
+		note(Obstacle{cluster.ReasonBeginTime, "before its begin time" + c.lastFailure(job, "; ")}, true)
 	}
 	note(c.deadline(spec))
 	for _, d := range spec.Depends {
@@ -125,7 +125,7 @@ func hold(job *cluster.Job) []Obstacle {
 // deadline reports whether a job could not end before its deadline any more.
 func (c *Checker) deadline(spec *cluster.JobSpec) (Obstacle, bool) {
 	late := spec.Deadline > 0 && c.snap.Now > spec.Deadline.Add(-spec.TimeLimit)
-	return Obstacle{cluster.ReasonDeadline, "it cannot end before its deadline"}, late
+	return Obstacle{cluster.ReasonDeadline, "it cannot finish before its deadline"}, late
 }
 
 // arrayLimit is the obstacle of elements of an array beyond its limit.
@@ -196,11 +196,11 @@ func (c *Checker) reservation(spec *cluster.JobSpec) (Obstacle, bool) {
 	}
 	switch needs := c.rules.HoldTime(spec); {
 	case x.End <= c.snap.Now:
-		return refuse("reservation %q is over", x.Name)
+		return refuse("reservation %q has ended", x.Name)
 	case !x.Admits(spec.Owner.User, spec.Account):
 		return refuse("reservation %q is not for user %s or account %q", x.Name, spec.Owner.User, spec.Account)
 	case needs > x.End.Sub(x.Start):
-		return refuse("%s; reservation %q lasts %s", asks(), x.Name, cluster.FormatElapsed(x.End.Sub(x.Start)))
+		return refuse("%s; reservation %q has a length of %s", asks(), x.Name, cluster.FormatElapsed(x.End.Sub(x.Start)))
 	case needs > x.End.Sub(c.snap.Now):
 		return refuse("%s; reservation %q ends before that, at %s", asks(), x.Name, words.Instant(x.End))
 	}

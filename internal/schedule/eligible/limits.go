@@ -23,14 +23,14 @@ type Limits struct {
 	spare  []int64                              // unused memory for uses
 }
 
-// use is what runs in one scope, the starts decided in this pass included.
+// use is the running use in one scope, including the starts of this pass.
 type use struct {
 	jobs    int64
 	amounts []int64
 	minutes []int64 // amounts × minutes until the time limits
 }
 
-// past is what was used in one scope in units × minutes, by resource.
+// past is the past use in one scope in units × minutes, by resource.
 type past map[string]int64
 
 // NewLimits reads the limits of a snapshot, which has none without accounts. It uses the fields Policy,

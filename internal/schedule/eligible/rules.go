@@ -104,7 +104,7 @@ type Refusal struct {
 	Says   string // follows the name of the partition
 }
 
-// down is said of a partition that starts no jobs.
+// down is the refusal of a partition that starts no jobs.
 const down = "is down"
 
 // Refusal returns why a partition refuses every start of a job, whatever is free, if it does. All that
@@ -130,7 +130,7 @@ func (r *Rules) Refusal(spec *cluster.JobSpec, name string) (Refusal, bool) {
 // disallows is said of a partition whose allow_accounts lacks a job's account.
 func disallows(account string) string {
 	if account == "" {
-		return "does not allow jobs without an account any more"
+		return "no longer allows jobs without an account"
 	}
-	return fmt.Sprintf("does not allow account %q any more", account)
+	return fmt.Sprintf("no longer allows account %q", account)
 }

@@ -36,7 +36,7 @@ func ForecastStart(snap *cluster.Snapshot, id cluster.JobID) Forecast {
 	e := p.Entry(id)
 	if e == nil || e.At == 0 {
 		if f.Reason == cluster.ReasonBeginTime && f.Detail == "" && e != nil {
-			f.Detail = "it is not to start before " + words.Instant(max(e.Job.Eligible, e.Job.Spec.Begin))
+			f.Detail = "it will not start before " + words.Instant(max(e.Job.Eligible, e.Job.Spec.Begin))
 			forecastLater(p, e.Job, &f)
 		}
 		return f

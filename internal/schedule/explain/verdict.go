@@ -48,7 +48,7 @@ func (x *explainer) verdict(e *plan.Entry) cluster.Verdict {
 		v.Detail += e.Class.Refused
 		v.Planned = plan.Shown(x.Snap.Now, e.At)
 		if e.MissesDeadline() {
-			v.Detail += "; as planned it would miss its deadline"
+			v.Detail += "; the planned start would miss its deadline"
 		}
 		if e.Promised {
 			v.Promise = x.PromiseOf(e)
@@ -106,8 +106,8 @@ func (x *explainer) shortage(e *plan.Entry) (cluster.Reason, string) {
 	return cluster.ReasonResources, needs + bounded(c)
 }
 
-// fitsButDelays is said of a job that fits into what no job has.
-const fitsButDelays = "fits now, but would delay jobs ahead of it"
+// fitsButDelays is the reason of a job that fits into free resources but would delay others.
+const fitsButDelays = "could start now, but would delay jobs ahead of it"
 
 // bounded says that a search for the class was bounded; "" when none was.
 func bounded(c *plan.Class) string {

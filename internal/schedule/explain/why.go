@@ -56,7 +56,7 @@ type Explanation struct {
 	Notes   []string // hints, and what was not tried
 }
 
-// Unmet is a job that a dependency of another waits for.
+// Unmet is an unsatisfied dependency.
 type Unmet struct {
 	Job *cluster.Job // active, or ended such that the dependency can never hold
 	By  cluster.Dependency
@@ -68,7 +68,7 @@ type Exclusion struct {
 	Nodes     int
 }
 
-// AheadJob is a pending job ahead of another.
+// AheadJob is a pending job ahead of another one in the order.
 type AheadJob struct {
 	Job *cluster.Job
 	Why string // what puts it ahead, with both numbers
@@ -80,7 +80,7 @@ type ReservedNodes struct {
 	Nodes int
 }
 
-// Holder is a job that has what another waits for.
+// Holder is a running job that uses resources another one waits for.
 type Holder struct {
 	Job      *cluster.Job
 	Nodes    int               // that suit the other job except for what this one has
@@ -117,7 +117,7 @@ func Why(snap *cluster.Snapshot, id cluster.JobID) (Explanation, error) {
 		return x, nil
 	}
 	if over := p.Resources().OverBudget(job.Spec); over != "" {
-		x.Causes = append(x.Causes, fmt.Sprintf("account %s is over its budget: its jobs wait in the lowest tier until it is back within it", over))
+		x.Causes = append(x.Causes, fmt.Sprintf("account %s is over its budget: its jobs are in the lowest tier until it is within budget again", over))
 	}
 	w := &whatIf{plan.NewTrial(snap, job, ahead, false)}
 	if len(obstacles) == 0 {
@@ -250,5 +250,5 @@ func whyAhead(p *plan.Pass, j, job *cluster.Job) string {
 	case a.Priority != b.Priority:
 		return fmt.Sprintf("priority %d, not %d", a.Priority, b.Priority)
 	}
-	return fmt.Sprintf("submitted first, of the same priority %d", a.Priority)
+	return fmt.Sprintf("submitted earlier, same priority %d", a.Priority)
 }

@@ -46,7 +46,7 @@ func (t *whatIf) lacks(s *nodeSurvey) []eligible.Obstacle {
 	case near || loose && !spec.Request.HasLocality():
 		add(cluster.ReasonPriority, fitsButDelays)
 	case len(s.free) >= int(max(1, spec.Request.Nodes)) && spec.Request.HasLocality():
-		add(cluster.ReasonResources, s.needs+"; enough is free, but not with the requested locality"+bounded(c))
+		add(cluster.ReasonResources, s.needs+"; enough resources are free, but not with the requested locality"+bounded(c))
 	case len(all) == 0:
 		add(cluster.ReasonResources, s.needs+bounded(c))
 	}

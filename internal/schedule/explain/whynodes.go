@@ -367,7 +367,7 @@ func (s *nodeSurvey) taken(n *cluster.Node) (why []string, lacks deficit) {
 	case u == nil:
 		return nil, deficit{}
 	case u.Whole:
-		return []string{"taken as a whole by another job"}, deficit{all: true}
+		return []string{"allocated exclusively to another job"}, deficit{all: true}
 	case s.need.Exclusive:
 		return []string{"not empty"}, deficit{all: true}
 	}

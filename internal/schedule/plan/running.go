@@ -9,7 +9,7 @@ import (
 	"github.com/greylag/greylag/pkg/topology"
 )
 
-// Running holds the jobs with an allocation: what they have, and until when, is not free.
+// Running holds the jobs with an allocation, and until when their resources are in use.
 type Running struct {
 	res         *Resources
 	profile     *backfill.Profile

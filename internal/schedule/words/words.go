@@ -1,4 +1,4 @@
-// Package words writes numbers, instants and requests for messages of the scheduler.
+// Package words formats numbers, instants and requests for messages of the scheduler.
 package words
 
 import (
@@ -68,6 +68,6 @@ func Need(n *topology.Need) string {
 	return "needs " + And(what) + where + alone
 }
 
-// SearchBounded is said of a job that may start later than it could, since a bounded search tried not
+// SearchBounded is the note of a job that may start later than possible, since a bounded search did not try
 // every set of nodes.
 const SearchBounded = "; the search with this --nodes and --switches is bounded: it may miss a place that it would find with --gpus-per-node"

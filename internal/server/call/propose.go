@@ -16,7 +16,7 @@ type Proposer interface {
 	Propose(ctx context.Context, c command.Command) (command.Result, uint64, error)
 }
 
-// Propose has a command agreed and returns its result and its index. A refusal is an error.
+// Propose commits a command and returns its result and its log index. A refusal is an error.
 func Propose[T command.Result](ctx context.Context, leader Proposer, c command.Command) (T, uint64, error) {
 	var none T
 	result, index, err := leader.Propose(ctx, c)

@@ -70,7 +70,7 @@ func (s *Service) Join(ctx context.Context, p *greylagv1.JoinRequest) (*greylagv
 	}
 	now := s.Clock()
 	if !s.Trust.Holds(token.CA) {
-		return nil, call.Refuse(command.Denied, "use it at a controller of the cluster that made it; a token made before the CA was rotated ends with the old CA: make a new one", "the join token is of another cluster")
+		return nil, call.Refuse(command.Denied, "use the token with its own cluster; tokens from before a CA rotation are invalid: create a new one", "the join token is of another cluster")
 	}
 	if token.Expired(now) {
 		return nil, call.Refuse(command.Denied, "make a new one with gctl cluster token", "the join token expired at %s", token.Expires.UTC().Format(time.RFC3339))

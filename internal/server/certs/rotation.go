@@ -115,7 +115,7 @@ func (s *Service) checkControllers(ctx context.Context, r hosts.Rotation) error 
 	}
 	if len(late) > 0 {
 		return call.Refuse(command.Conflict, "start them and try again in some seconds, or remove them: gctl cluster remove ID",
-			"these controllers do not hold the new CA yet: %s", strings.Join(late, ", "))
+			"controllers without the new CA: %s", strings.Join(late, ", "))
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func readFilter(p *greylagv1.Filter, c *call.Caller) (*selection, error) {
 	}
 	if p.GetMine() {
 		if len(q.users) > 0 && !q.users[c.User.User] {
-			return nil, call.Refuse(command.InvalidArgument, "name users, or ask for your own jobs", "the filter wants your own jobs and those of other users only")
+			return nil, call.Refuse(command.InvalidArgument, "select either users or your own jobs", "the filter selects both your own jobs and other users' jobs")
 		}
 		q.users = set([]string{c.User.User})
 	}
@@ -72,7 +72,7 @@ func (q *selection) readStates(p *greylagv1.Filter) error {
 	for _, state := range p.GetStates() {
 		st, err := cluster.ParseJobState(wire.Word(state))
 		if err != nil {
-			return call.Refuse(command.InvalidArgument, "", "filter.states: %q is no JobState", wire.Word(state))
+			return call.Refuse(command.InvalidArgument, "", "filter.states: %q is not a JobState", wire.Word(state))
 		}
 		if q.states == nil {
 			q.states = make(map[cluster.JobState]bool)
@@ -205,7 +205,7 @@ func (s *Service) Chosen(ctx context.Context, c *call.Caller, filter *greylagv1.
 	}
 	switch {
 	case q.empty() && !choosesStates(filter):
-		return nil, call.Refuse(command.InvalidArgument, "name job ids, or a user, partition, state or the like", "no job given")
+		return nil, call.Refuse(command.InvalidArgument, "select by job ID, user, partition, state or another field", "no job given")
 	case q.refs != nil && !choosesStates(filter) && onlyRefs(q):
 		return q.refs, nil
 	case q.users == nil && q.refs == nil && c.Role < command.RoleOperator:

@@ -63,7 +63,7 @@ func readCursor(token string) (cursor, error) {
 		c.after = cluster.JobID(id)
 	}
 	if err != nil {
-		return c, call.Refuse(command.InvalidArgument, "pass on next_page_token as it came", "%.40q is not a page token", token)
+		return c, call.Refuse(command.InvalidArgument, "use next_page_token unchanged", "%.40q is not a page token", token)
 	}
 	return c, nil
 }

@@ -97,7 +97,7 @@ func (l *Limits) Admit(c *call.Caller, now time.Time) error {
 	}
 	if left := limiter.TokensAt(now) / tokensPerRequest; left < 1 {
 		after := time.Duration((1 - left) / l.cfg.Rate * float64(time.Second))
-		return tooOften(fmt.Errorf("%w: the limit for %s is %d requests at once and %g a second (limits.burst and limits.requests of this controller): retry in %s",
+		return tooOften(fmt.Errorf("%w: the limit for %s is a burst of %d requests and %g per second (limits.burst and limits.requests of this controller): retry in %s",
 			ErrTooOften, key, l.cfg.Burst, l.cfg.Rate, max(after.Round(time.Millisecond), time.Millisecond)), after)
 	}
 	charge(limiter, c.RPC.Cost*tokensPerRequest, now)
@@ -107,7 +107,7 @@ func (l *Limits) Admit(c *call.Caller, now time.Time) error {
 // tooOften adds the time until the next try, and advice.
 func tooOften(err error, after time.Duration) error {
 	return hint.New(&limited{err, after},
-		"many jobs go as one array, and gqueue --iterate or gsubmit --wait asks once; an administrator sets [limits] in gctld.toml")
+		"use a job array, gqueue --iterate or gsubmit --wait; administrators set [limits] in gctld.toml")
 }
 
 // charge takes n tokens, which may leave a debt.

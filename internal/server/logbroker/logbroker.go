@@ -101,7 +101,7 @@ func (b *Broker) ask(node, user string, request *greylagv1.LogRequest) (*reader,
 	defer b.mu.Unlock()
 	s, ok := b.sessions[node]
 	if !ok {
-		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("node "+node+" is not in session with the controllers: its output cannot be read now"))
+		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("node "+node+" is not connected to the controllers: its output is not available now"))
 	}
 	if s.readers >= maxReaders {
 		return nil, call.Refuse(command.Exhausted, "try again later", "node %s has %d log readers already", node, maxReaders)
@@ -205,7 +205,7 @@ func (b *Broker) Push(ctx context.Context, node string, p *greylagv1.PushLogRequ
 	case <-r.gone:
 		return &greylagv1.PushLogResponse{Stop: true}, nil
 	case <-wait.C:
-		return nil, connect.NewError(connect.CodeUnavailable, errors.New("the reader is slow: push the same again"))
+		return nil, connect.NewError(connect.CodeUnavailable, errors.New("the reader is slow: resend the chunk"))
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

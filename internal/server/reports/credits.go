@@ -79,7 +79,7 @@ func (q *asking) journalBefore(at cluster.Instant) (journalEnd, error) {
 func entryOf(row archive.Row) (accounting.Entry, error) {
 	e, err := accounting.ReadRow(row.Data)
 	if err != nil {
-		err = connect.NewError(connect.CodeDataLoss, fmt.Errorf("entry %d of the journal of credits cannot be read here: %w", row.Seq, err))
+		err = connect.NewError(connect.CodeDataLoss, fmt.Errorf("entry %d of the credit journal cannot be read here: %w", row.Seq, err))
 	}
 	return e, err
 }

@@ -141,7 +141,7 @@ func (q *asking) missing(rolled archive.Rolled, journal journalEnd) string {
 	case rolled.Missing:
 		return fmt.Sprintf("controller %s lacks records of finished jobs after number %d and is fetching them from the others", q.asOf.GetController(), rolled.Seq)
 	case journal.gap:
-		return fmt.Sprintf("controller %s lacks entries of the journal of credits and is fetching them from the others", q.asOf.GetController())
+		return fmt.Sprintf("controller %s lacks entries of the credit journal and is fetching them from the others", q.asOf.GetController())
 	}
 	return ""
 }

@@ -52,7 +52,7 @@ type Source struct {
 }
 
 // ErrNoLeader is returned while the cluster has no leader that this controller knows.
-var ErrNoLeader = errors.New("no controller leads: a majority of them does not answer, or they are choosing a leader")
+var ErrNoLeader = errors.New("no leader: no quorum, or an election is in progress")
 
 const (
 	// LeaderTime bounds the wait for a leader: longer than an election, shorter than the timeout of a

@@ -91,18 +91,18 @@ func (d *Draft) checkDelegation(a *cluster.Association, e *command.AccountEdit) 
 	}
 	for _, q := range a.QOS {
 		if !slices.Contains(allowedQOS, q) {
-			return command.Refusef(command.Denied, "account %s does not have qos %s: a coordinator cannot give it", a.Account, q)
+			return command.Refusef(command.Denied, "account %s does not have qos %s: a coordinator cannot grant it", a.Account, q)
 		}
 	}
 	for _, l := range e.Set {
 		if most, known := inherited[cluster.Limit{Kind: l.Kind, Resource: l.Resource}]; known && l.Value > most {
 			l.Value = most
-			return command.Refusef(command.Denied, "account %s has %s: a coordinator cannot give a user more", a.Account, l)
+			return command.Refusef(command.Denied, "account %s has %s: a coordinator cannot grant more", a.Account, l)
 		}
 	}
 	for _, c := range a.Ceilings {
 		if !slices.ContainsFunc(a.Limits, func(l cluster.Limit) bool { return l.Kind == c.Kind && l.Resource == c.Resource && l.Value <= c.Value }) {
-			return command.WithHint(command.Refusef(command.Denied, "an operator gave %s %s: a coordinator cannot lift it", a.User, c), "ask an operator")
+			return command.WithHint(command.Refusef(command.Denied, "an operator gave %s %s: a coordinator cannot remove it", a.User, c), "ask an operator")
 		}
 	}
 	return nil

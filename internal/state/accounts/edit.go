@@ -73,14 +73,14 @@ func (d *Draft) edit(e *command.AccountEdit) *command.Refusal {
 		return command.Refuse(command.InvalidArgument, "only a user of an account has associations for partitions", "write user=NAME partition=NAME")
 	}
 	if !d.Actor.Has(command.RoleOperator) {
-		return command.WithHint(command.Refusef(command.Denied, "%s may not change account %s: that needs the role operator", d.Actor.Identity.User, e.Account), "coordinators may change the users of their accounts")
+		return command.WithHint(command.Refusef(command.Denied, "%s may not change account %s: requires role operator", d.Actor.Identity.User, e.Account), "coordinators may change the users of their accounts")
 	}
 	old, known := d.draft.accounts.Get(e.Account)
 	switch {
 	case e.Default != nil:
 		return command.Refuse(command.InvalidArgument, "only a user has a default account", "")
 	case known && e.Action == command.AddAccount:
-		return command.WithHint(command.Refusef(command.Conflict, "account %s exists already", e.Account), "change it with gctl account modify")
+		return command.WithHint(command.Refusef(command.Conflict, "account %s already exists", e.Account), "change it with gctl account modify")
 	case !known && (e.Action == command.ModifyAccount || e.Action == command.DeleteAccount) && e.Account != cluster.RootAccount:
 		return command.WithHint(command.Refusef(command.NotFound, "there is no account %s", e.Account), "gctl account list shows them")
 	case e.Action == command.DeleteAccount:
@@ -243,14 +243,14 @@ func (d *Draft) checkRooted(a *cluster.Account) *command.Refusal {
 		}
 		next, known := d.draft.accounts.Get(at.Parent)
 		if !known {
-			return command.Refusef(command.NotFound, "account %s: there is no account %s to be its parent", at.Name, at.Parent)
+			return command.Refusef(command.NotFound, "account %s: its parent %s does not exist", at.Name, at.Parent)
 		}
 		if next.Name == a.Name {
-			return command.Refusef(command.InvalidArgument, "account %s would be below itself", a.Name)
+			return command.Refusef(command.InvalidArgument, "account %s would become its own ancestor", a.Name)
 		}
 		at = next
 	}
-	return command.Refusef(command.InvalidArgument, "account %s would be more than %d below the root", a.Name, cluster.MaxAccountDepth)
+	return command.Refusef(command.InvalidArgument, "account %s would be more than %d levels deep", a.Name, cluster.MaxAccountDepth)
 }
 
 // nothingBelow refuses to delete an account that others are below. O(accounts) when
@@ -265,7 +265,7 @@ func (d *Draft) nothingBelow() *command.Refusal {
 	}
 	for _, a := range d.draft.accounts.All() {
 		if a.Parent != "" && a.Parent != cluster.RootAccount && !d.draft.accounts.Has(a.Parent) {
-			return command.WithHint(command.Refusef(command.Conflict, "account %s is below account %s", a.Name, a.Parent), "delete or move it first")
+			return command.WithHint(command.Refusef(command.Conflict, "account %s is a sub-account of %s", a.Name, a.Parent), "delete or move it first")
 		}
 	}
 	return nil

@@ -13,7 +13,7 @@ func (d *Draft) editUser(e *command.AccountEdit) *command.Refusal {
 	old, known := d.draft.associations.Get(key)
 	switch {
 	case !d.operator() && !d.draft.Coordinates(d.Actor.Identity.User, e.Account):
-		return command.Refusef(command.Denied, "%s may not change the users of account %s: requires role operator, or to be its coordinator", d.Actor.Identity.User, e.Account)
+		return command.Refusef(command.Denied, "%s may not change the users of account %s: requires role operator or coordinator of the account", d.Actor.Identity.User, e.Account)
 	case !d.draft.accounts.Has(e.Account):
 		return command.WithHint(command.Refusef(command.NotFound, "there is no account %s", e.Account), "gctl account list shows them")
 	case !known && (e.Action == command.ModifyAccount || e.Action == command.DeleteAccount):
@@ -21,7 +21,7 @@ func (d *Draft) editUser(e *command.AccountEdit) *command.Refusal {
 	case e.Action == command.DeleteAccount:
 		return d.deleteUser(old)
 	case known && e.Action == command.AddAccount:
-		return command.WithHint(command.Refusef(command.Conflict, "%s is in account %s already", e.User, placeOf(key)), "change that with gctl account modify")
+		return command.WithHint(command.Refusef(command.Conflict, "%s is already in account %s", e.User, placeOf(key)), "change that with gctl account modify")
 	case e.Parent != nil || e.Description != nil || e.Coordinators != nil:
 		return command.Refuse(command.InvalidArgument, "a user of an account has no parent, description or coordinators", "those are the account's")
 	case e.Action == command.ModifyAccount:

@@ -18,9 +18,9 @@ func (d *Draft) checkSettled(id accounting.PayerID) *command.Refusal {
 	}
 	switch owes := d.Ledger.Payer(id).Owes; {
 	case left > 0:
-		return command.WithHint(command.Refusef(command.Conflict, "%s has %s credits left", id, left), "gctl credit balance %s --buckets lists them, gctl credit void takes one back", id)
+		return command.WithHint(command.Refusef(command.Conflict, "%s has %s credits left", id, left), "gctl credit balance %s --buckets lists them, gctl credit void withdraws one", id)
 	case owes > 0:
-		return command.WithHint(command.Refusef(command.Conflict, "%s owes %s credits", id, owes), "a grant to it pays them")
+		return command.WithHint(command.Refusef(command.Conflict, "%s owes %s credits", id, owes), "a grant pays the debt")
 	}
 	if bill, open := d.openBill(id); open {
 		n, _ := d.Ledger.Lien(bill)

@@ -128,7 +128,7 @@ func (x *Checker) mayUse(spec *cluster.JobSpec) *command.Refusal {
 	case !known:
 		return command.Refuse(command.InvalidArgument, fmt.Sprintf("there is no reservation %q", spec.Reservation), "gctl show reservations lists them")
 	case r.End <= x.Now:
-		return command.Refuse(command.InvalidArgument, fmt.Sprintf("reservation %q is over", r.Name), "leave out --reservation")
+		return command.Refuse(command.InvalidArgument, fmt.Sprintf("reservation %q has ended", r.Name), "omit --reservation")
 	case !r.Admits(spec.Owner.User, spec.Account):
 		return command.Refusef(command.Denied, "reservation %q is not for user %s or account %q", r.Name, spec.Owner.User, spec.Account)
 	}
@@ -152,7 +152,7 @@ func (x *Checker) CheckReservation(spec *cluster.JobSpec) *command.Refusal {
 	refusal := command.Refusef(command.InvalidArgument, "the time limit %s plus %s of cleanup exceeds the rest of reservation %q, from %s to %s%s", cluster.FormatLimit(spec.TimeLimit),
 		cluster.FormatElapsed(grace), r.Name, r.Start.Time().UTC().Format(form), r.End.Time().UTC().Format(form), why)
 	if left = left.Truncate(time.Minute); left <= 0 {
-		return command.WithHint(refusal, "leave out --reservation")
+		return command.WithHint(refusal, "omit --reservation")
 	}
 	return command.WithHint(refusal, "request at most --time=%s", cluster.FormatLimit(left))
 }

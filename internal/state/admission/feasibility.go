@@ -144,7 +144,7 @@ func (x *Checker) suitable(names []string, spec *cluster.JobSpec, partition stri
 	}
 	refusal := command.Refusef(command.InvalidArgument, "no node that the job may use in partition %q is in region %s", partition, strings.Join(spec.Request.Regions, " or "))
 	if len(known) == 0 {
-		return nil, command.WithHint(refusal, "none of them reports a region; leave out --region")
+		return nil, command.WithHint(refusal, "none of them reports a region; omit --region")
 	}
 	slices.Sort(known)
 	return nil, command.WithHint(refusal, "they are in %s", strings.Join(slices.Compact(known), ", "))
@@ -295,13 +295,13 @@ func checkCapacity(r *cluster.Request, shapes []shape, where nodeScope) *command
 	_, all := capacity(r, shapes, 0)
 	switch {
 	case nodes == 0:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has everything that the job requests at once", where), "request less; gctl info shows the nodes")
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s satisfies the whole request", where), "request less; gctl info shows the nodes")
 	case int64(r.Nodes) > nodes:
 		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has %s large enough, the job requests %d", where, words.Count(nodes, "node"), r.Nodes), "request at most %d with --nodes", nodes)
 	case int64(r.GPUs) > gpus && gpus < all:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has at most %s for the job on %s, it requests %d", where, words.Count(gpus, "GPU"), words.Count(where.most, "node"), r.GPUs), "request at most %d with --gpus", gpus)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has at most %s for the job on %s, requested: %d", where, words.Count(gpus, "GPU"), words.Count(where.most, "node"), r.GPUs), "request at most %d with --gpus", gpus)
 	case int64(r.GPUs) > gpus:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "%s can provide %s for the job, it requests %d", where, words.Count(gpus, "GPU"), r.GPUs), "request at most %d with --gpus", gpus)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s can provide %s for the job, requested: %d", where, words.Count(gpus, "GPU"), r.GPUs), "request at most %d with --gpus", gpus)
 	}
 	return nil
 }

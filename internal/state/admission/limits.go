@@ -165,7 +165,7 @@ func (x *Checker) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 		case b.Resource == cluster.ResourceMem && spec.Request.MemFrom != cluster.MemoryAsked:
 			hint = "request at most " + b.Amount(b.Value) + " with --mem"
 		case spec.Takes(b.Resource, models) > spec.Request.Asked(b.Resource):
-			hint = "with --exclusive it gets all CPUs and GPUs of its nodes: leave that out, or request fewer nodes"
+			hint = "with --exclusive it gets all CPUs and GPUs of its nodes: omit it, or request fewer nodes"
 		}
 		if asked > b.Value {
 			where := "gctl account list " + spec.Account

@@ -137,7 +137,7 @@ func checkNVLinkDomain(r *cluster.Request, t *Locality, where nodeScope) *comman
 	case int64(r.TotalGPUs()) > most:
 		return command.WithHint(command.Refusef(command.InvalidArgument, "no NVLink domain of %s has %d GPUs for the job (the largest has %d)", where, r.TotalGPUs(), most), other)
 	}
-	return command.WithHint(command.Refusef(command.InvalidArgument, "no NVLink domain of %s has everything that the job requests at once", where), other)
+	return command.WithHint(command.Refusef(command.InvalidArgument, "no NVLink domain of %s satisfies the whole request", where), other)
 }
 
 // unlinkedNodes refuses a job if too few nodes have their GPUs in one domain.
@@ -153,9 +153,9 @@ func unlinkedNodes(r *cluster.Request, t *Locality, where nodeScope) *command.Re
 	nodes, gpus := capacity(&each, t.nodes, where.most)
 	switch {
 	case each.GPUsPerNode > most:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %d GPUs in one NVLink domain (the most are %d)", where, each.GPUsPerNode, most), "request at most %d on each node, or leave out --connect", most)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %d GPUs in one NVLink domain (maximum: %d)", where, each.GPUsPerNode, most), "request at most %d on each node, or omit --connect", most)
 	case nodes < int64(max(r.Nodes, 1)) || gpus < int64(r.TotalGPUs()):
-		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has %d nodes large enough with their GPUs in one NVLink domain, too few for the job", where, nodes), "request fewer, or leave out --connect")
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has %d nodes large enough with their GPUs in one NVLink domain, too few for the job", where, nodes), "request fewer, or omit --connect")
 	}
 	return nil
 }

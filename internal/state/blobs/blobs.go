@@ -1,4 +1,4 @@
-// Package blobs keeps which scripts and environments the cluster has, by digest: how many active
+// Package blobs tracks the cluster's scripts and environments, by digest: how many active
 // jobs name each, since when none does, and those that arrived only in part. Their
 // content is in the archive.
 package blobs

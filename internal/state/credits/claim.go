@@ -38,7 +38,7 @@ func (x *Credits) orderOf(e *Env, spec *cluster.JobSpec, partitions []string) (a
 	types := spec.Request.GPUTypes
 	if len(types) == 0 {
 		if types = x.byPrice(e, partitions); len(types) == 0 {
-			return accounting.Order{}, command.Refuse(command.Conflict, "no node of the partition has GPUs yet, so their price is unknown", "name a type with --gpus TYPE:N, or submit again later")
+			return accounting.Order{}, command.Refuse(command.Conflict, "no node of the partition has GPUs yet, so their price is unknown", "request a type with --gpus TYPE:N, or retry later")
 		}
 	}
 	return accounting.Order{Accepts: types, GPUs: int64(e.mostGPUs(spec, partitions)), Millis: limit.Milliseconds()}, nil
@@ -90,7 +90,7 @@ func (x *Credits) claimOf(e *Env, spec *cluster.JobSpec) (*accounting.Claim, *co
 // claimIn returns the lien that a job needs to run in some of its partitions.
 func (x *Credits) claimIn(e *Env, spec *cluster.JobSpec, partitions []string) (*accounting.Claim, *command.Refusal) {
 	if spec.Account == "" {
-		return nil, command.Refuse(command.InvalidArgument, "jobs are charged on this cluster, and this one names no account", "choose one with --account; gctl shares --me lists yours")
+		return nil, command.Refuse(command.InvalidArgument, "jobs are charged on this cluster, and the job has no account", "choose one with --account; gctl shares --me lists yours")
 	}
 	if err := cluster.CheckPayer("account", spec.Account); err != nil {
 		return nil, command.Refuse(command.InvalidArgument, command.OneLine(err), "")
@@ -182,7 +182,7 @@ func refusalOf(err error) *command.Refusal {
 	case errors.Is(err, accounting.ErrCredits):
 		code, hint = command.Exhausted, "request less time or fewer GPUs, or another account with --account; gctl credit balance shows the balances"
 	case errors.Is(err, accounting.ErrBudget):
-		code, hint = command.Exhausted, "wait until running jobs release their liens, or ask for a larger budget; gctl credit balance shows it"
+		code, hint = command.Exhausted, "wait until running jobs release their liens, or request a larger budget; gctl credit balance shows it"
 	case errors.Is(err, accounting.ErrDebt):
 		code, hint = command.Exhausted, "the account takes no more jobs until its debt is paid: gctl credit grant"
 	case errors.Is(err, accounting.ErrNoPrice):

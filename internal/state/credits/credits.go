@@ -1,10 +1,10 @@
-// Package credits decides about the money of jobs: what a job sets aside before it may wait
+// Package credits implements credit accounting of jobs: what a job sets aside before it is queued
 // (its lien), what an attempt is charged and refunded, who changes credits, and in which order
 // the jobs that wait for credits get some.
 //
 // It decides from its own tables, the log index, the log's clock, the policy, the accounts and
-// the partition index. It never changes a job, a node or an account: it returns what is to become
-// of jobs, and the state stores it. It never reads a clock.
+// the partition index. It never changes a job, a node or an account: it returns the outcome
+// for jobs, and the state stores it. It never reads a clock.
 package credits
 
 import (

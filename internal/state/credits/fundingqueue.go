@@ -15,7 +15,7 @@ import (
 // however many jobs wait for something else. What becomes free queues its payers round-robin: each
 // once, from where the last round stopped, so that every payer has a turn.
 
-// blocker is what a payer waits for.
+// blocker is the object whose credits a payer waits for.
 type blocker struct {
 	kind blockerKind
 	node accounting.PayerID // "" for forOther

@@ -135,7 +135,7 @@ func checkCertificate(now cluster.Instant, c *command.Certificate) *command.Refu
 	case !certificateRole(c.Role):
 		return command.Refusef(command.InvalidArgument, "%q is not node, controller or auth", command.Sanitize(c.Role))
 	case c.Name == "" || len(c.Name) > maxName || strings.ContainsFunc(c.Name, badName):
-		return command.Refusef(command.InvalidArgument, "%q is no name for a host", command.Sanitize(c.Name))
+		return command.Refusef(command.InvalidArgument, "%q is not a valid host name", command.Sanitize(c.Name))
 	case c.Issued <= 0 || c.Expires <= c.Issued || c.Expires.Sub(c.Issued) > command.CertificateLife || len(c.Token) > maxName:
 		return command.Refusef(command.InvalidArgument, "the certificate of %s %s is not well formed", c.Role, c.Name)
 	case c.Issued > now.Add(maxCertificateAhead):
@@ -153,9 +153,9 @@ func (x *Hosts) addCertificate(c *command.Certificate) *command.Refusal {
 	old, known := x.holders.Get(holderKey{c.Role, c.Name})
 	switch {
 	case !known && x.holders.Len() >= maxHolders:
-		return command.Refusef(command.Exhausted, "there are %d holders of certificates already", maxHolders)
+		return command.Refusef(command.Exhausted, "the limit of %d certificate holders is reached", maxHolders)
 	case known && c.Issued <= old.Newest() && (c.Origin != command.CertificateSeen || old.Revoked(c.Issued)):
-		return command.WithHint(command.Refusef(command.Conflict, "another certificate of %s %s was issued or revoked at the same time", c.Role, c.Name), "run the command again")
+		return command.WithHint(command.Refusef(command.Conflict, "the certificates of %s %s changed concurrently", c.Role, c.Name), "run the command again")
 	}
 	h := CertificateHolder{Role: c.Role, Name: c.Name}
 	if known {
@@ -178,7 +178,7 @@ func (x *Hosts) RevokeCertificates(now cluster.Instant, c *command.RevokeCertifi
 	case strings.TrimSpace(c.Reason) == "":
 		return command.Refuse(command.InvalidArgument, "a revocation needs a reason", "give one with --reason"), false
 	case !x.Revoke(now, c.Role, c.Name, c.Actor.Identity.User, c.Reason):
-		return command.Refusef(command.Exhausted, "there are %d holders of certificates already", maxHolders), true
+		return command.Refusef(command.Exhausted, "the limit of %d certificate holders is reached", maxHolders), true
 	}
 	return nil, true
 }

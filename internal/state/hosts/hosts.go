@@ -1,4 +1,4 @@
-// Package hosts keeps what the cluster knows of hosts: one-time join tokens, the certificates
+// Package hosts stores the cluster's records of hosts: one-time join tokens, the certificates
 // issued to nodes, controllers and login hosts, the replacement of the CA, and the records of
 // the controllers.
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// RotationPhase is how far the replacement of the CA has come.
+// RotationPhase is the progress of a CA rotation.
 type RotationPhase uint8
 
 // The phases.
@@ -96,7 +96,7 @@ func (x *Hosts) RotateCA(now cluster.Instant, c *command.RotateCA) (refusal *com
 		refusal = x.checkPhase(RotationFinishing, "no rotation is being finished", "")
 		next.Phase = RotationDone
 	default:
-		refusal = command.Refusef(command.InvalidArgument, "there is no step %d of a rotation", c.Step)
+		refusal = command.Refusef(command.InvalidArgument, "unknown rotation step %d", c.Step)
 	}
 	if refusal == nil {
 		x.rotation = next
@@ -117,7 +117,7 @@ func (x *Hosts) checkPhase(want RotationPhase, problem, hint string) *command.Re
 func (x *Hosts) checkBegin(c *command.RotateCA) *command.Refusal {
 	switch {
 	case x.rotation.Underway():
-		return command.WithHint(command.Refusef(command.Conflict, "a rotation of the CA is in progress since %s", x.rotation.Started.Time().UTC().Format("2006-01-02 15:04 UTC")),
+		return command.WithHint(command.Refusef(command.Conflict, "a CA rotation has been in progress since %s", x.rotation.Started.Time().UTC().Format("2006-01-02 15:04 UTC")),
 			"gctl cert list shows which hosts it waits for")
 	case len(c.Old) == 0 || len(c.New) == 0 || max(len(c.Old), len(c.New)) > maxAuthority || bytes.Equal(c.Old, c.New):
 		return command.Refuse(command.InvalidArgument, "a rotation needs the certificates of the old and the new CA", "")
@@ -129,7 +129,7 @@ func (x *Hosts) checkBegin(c *command.RotateCA) *command.Refusal {
 const maxNamed = 8
 
 func (x *Hosts) checkFinish(now cluster.Instant, force bool) *command.Refusal {
-	if refusal := x.checkPhase(RotationRenewing, "no rotation of the CA waits to be finished", "gctl cert rotate begins one"); refusal != nil {
+	if refusal := x.checkPhase(RotationRenewing, "no CA rotation to finish", "gctl cert rotate begins one"); refusal != nil {
 		return refusal
 	}
 	if late := x.Unrenewed(now, false); len(late) > 0 && !force {
@@ -137,7 +137,7 @@ func (x *Hosts) checkFinish(now cluster.Instant, force bool) *command.Refusal {
 		if more := len(late) - maxNamed; more > 0 {
 			names += fmt.Sprintf(" and %d more", more)
 		}
-		return command.Refuse(command.Conflict, "these hosts have no certificate of the new CA yet: "+names,
+		return command.Refuse(command.Conflict, "hosts without a certificate of the new CA: "+names,
 			"start their daemons, which renew within two minutes, or remove the hosts; --force finishes without them, and they must join again")
 	}
 	return nil

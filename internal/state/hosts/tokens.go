@@ -46,9 +46,9 @@ func (x *Hosts) CreateToken(now cluster.Instant, c *command.CreateToken, registe
 	case c.Expires <= now:
 		return command.Refuse(command.InvalidArgument, "the join token would already have expired", "check the clocks of the controllers"), true
 	case x.tokens.Len() >= maxTokens:
-		return command.Refusef(command.Exhausted, "there are %d join tokens already", maxTokens), true
+		return command.Refusef(command.Exhausted, "the limit of %d join tokens is reached", maxTokens), true
 	case x.tokens.Has(c.Hash):
-		return command.Refuse(command.Conflict, "this join token exists already", "make another one"), true
+		return command.Refuse(command.Conflict, "this join token already exists", "make another one"), true
 	}
 	if use := x.nameInUse(now, c.Kind.String(), c.Name, registered); use != "" && !c.Replace {
 		return inUse(c.Kind.String(), c.Name, use), true

@@ -165,7 +165,7 @@ func (x *StreamHistoryResponse) GetFinished() uint64 {
 	return 0
 }
 
-// PastJob is a job with the records of all its attempts.
+// PastJob is a finished or active job with the records of all its attempts.
 type PastJob struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Job   *Job                   `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -235,7 +235,7 @@ func (x *PastJob) GetCharged() int64 {
 	return 0
 }
 
-// ResourceCount is an amount of one resource: gpu, gpu:TYPE, cpu, mem (in MiB), node or
+// ResourceCount is a quantity of one resource: gpu, gpu:TYPE, cpu, mem (in MiB), node or
 // licence:NAME.
 type ResourceCount struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`

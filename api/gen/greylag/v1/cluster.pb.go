@@ -411,7 +411,7 @@ func (RotationStep) EnumDescriptor() ([]byte, []int) {
 	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
-// CertificateOrigin is the reason why a certificate is on record.
+// CertificateOrigin is how a certificate came into the list.
 type CertificateOrigin int32
 
 const (
@@ -1372,7 +1372,7 @@ type ReservationInfo struct {
 	Users       []string               `protobuf:"bytes,10,rep,name=users,proto3" json:"users,omitempty"`
 	Accounts    []string               `protobuf:"bytes,11,rep,name=accounts,proto3" json:"accounts,omitempty"`
 	Reason      string                 `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
-	// active jobs that name it, by ID, as far as the caller may see them
+	// active jobs that request it, by ID, if visible to the caller
 	Jobs          []*ReservedJob `protobuf:"bytes,13,rep,name=jobs,proto3" json:"jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -252,7 +252,7 @@ func (Journal) EnumDescriptor() ([]byte, []int) {
 	return file_greylag_v1_credit_proto_rawDescGZIP(), []int{3}
 }
 
-// BucketScope limits the jobs that a bucket pays for. An empty list allows all.
+// BucketScope restricts the jobs that a bucket pays for. An empty list allows all.
 type BucketScope struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	GpuTypes      []string               `protobuf:"bytes,1,rep,name=gpu_types,json=gpuTypes,proto3" json:"gpu_types,omitempty"`
@@ -1928,7 +1928,7 @@ func (x *JournalEntry) GetBill() []*BilledGPUs {
 	return nil
 }
 
-// BilledGPUs is a segment of a bill: GPUs of one type at one price.
+// BilledGPUs is a bill segment: GPUs of one type at one price.
 type BilledGPUs struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	GpuType       string                 `protobuf:"bytes,1,opt,name=gpu_type,json=gpuType,proto3" json:"gpu_type,omitempty"`

@@ -88,14 +88,14 @@ type ExplainJobResponse struct {
 	SuitableNodes int32                  `protobuf:"varint,5,opt,name=suitable_nodes,json=suitableNodes,proto3" json:"suitable_nodes,omitempty"` // number of nodes that could ever run it
 	FreeNodes     int32                  `protobuf:"varint,6,opt,name=free_nodes,json=freeNodes,proto3" json:"free_nodes,omitempty"`             // number of nodes that could run it now
 	Exclusions    []*Exclusion           `protobuf:"bytes,7,rep,name=exclusions,proto3" json:"exclusions,omitempty"`                             // conditions that rule out nodes
-	// jobs on suitable nodes, first end first, as far as the caller may see them
+	// jobs on suitable nodes, by end time, if visible to the caller
 	Holders []*Holder    `protobuf:"bytes,8,rep,name=holders,proto3" json:"holders,omitempty"`
 	Ahead   int32        `protobuf:"varint,9,opt,name=ahead,proto3" json:"ahead,omitempty"`     // number of competing jobs in its partitions that are served first
 	Changes []string     `protobuf:"bytes,10,rep,name=changes,proto3" json:"changes,omitempty"` // options of gsubmit; each one alone would start the job now
 	Promise []*NodeShare `protobuf:"bytes,11,rep,name=promise,proto3" json:"promise,omitempty"` // nodes that are promised to it
 	History []*Note      `protobuf:"bytes,12,rep,name=history,proto3" json:"history,omitempty"` // recorded planned starts, oldest first
 	AsOf    *AsOf        `protobuf:"bytes,13,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	// start if running jobs last as long as similar jobs of their users did; not promised
+	// expected start, based on run times of similar jobs; not promised
 	Expected *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=expected,proto3" json:"expected,omitempty"`
 	// of a job that starts or ends: nodes that have not reported; of a running job: silent nodes
 	Awaited []*Awaited `protobuf:"bytes,15,rep,name=awaited,proto3" json:"awaited,omitempty"`
@@ -103,7 +103,7 @@ type ExplainJobResponse struct {
 	// NODE_FAIL
 	RunsAgain bool     `protobuf:"varint,16,opt,name=runs_again,json=runsAgain,proto3" json:"runs_again,omitempty"`
 	Notes     []string `protobuf:"bytes,17,rep,name=notes,proto3" json:"notes,omitempty"` // limits of the explanation
-	// first jobs of those ahead, as far as the caller may see them
+	// first jobs ahead, if visible to the caller
 	FirstAhead []*AheadJob `protobuf:"bytes,18,rep,name=first_ahead,json=firstAhead,proto3" json:"first_ahead,omitempty"`
 	// jobs whose planned starts it would delay by starting at start_alone
 	Delays []*AheadJob `protobuf:"bytes,19,rep,name=delays,proto3" json:"delays,omitempty"`
@@ -111,7 +111,7 @@ type ExplainJobResponse struct {
 	StartAlone *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=start_alone,json=startAlone,proto3" json:"start_alone,omitempty"`
 	// reservations that take suitable nodes before its planned start
 	Upcoming []*ReservedNodes `protobuf:"bytes,22,rep,name=upcoming,proto3" json:"upcoming,omitempty"`
-	// first 10 jobs that its dependencies wait for, as far as the caller may see them
+	// first 10 unmet dependencies, if visible to the caller
 	Unmet     []*Unmet       `protobuf:"bytes,23,rep,name=unmet,proto3" json:"unmet,omitempty"`
 	UnmetMore int32          `protobuf:"varint,24,opt,name=unmet_more,json=unmetMore,proto3" json:"unmet_more,omitempty"` // number of further such jobs
 	Licences  []*LicenceInfo `protobuf:"bytes,25,rep,name=licences,proto3" json:"licences,omitempty"`                     // licences that it requests
@@ -326,7 +326,7 @@ func (x *ExplainJobResponse) GetCleanupTime() *durationpb.Duration {
 	return nil
 }
 
-// Unmet is a job that keeps a dependency of another job unsatisfied.
+// Unmet is an unsatisfied dependency.
 type Unmet struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -464,7 +464,7 @@ func (x *ReservedNodes) GetEnd() *timestamppb.Timestamp {
 	return nil
 }
 
-// AheadJob is a pending job that is served before another one.
+// AheadJob is a pending job that is ahead of another one in the queue.
 type AheadJob struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           string                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
@@ -1081,7 +1081,7 @@ type PlannedJob struct {
 	Promised  bool                   `protobuf:"varint,7,opt,name=promised,proto3" json:"promised,omitempty"` // start is a promise
 	Hosts     []*NodeShare           `protobuf:"bytes,8,rep,name=hosts,proto3" json:"hosts,omitempty"`        // allocated nodes, or promised ones
 	Gpus      int32                  `protobuf:"varint,9,opt,name=gpus,proto3" json:"gpus,omitempty"`         // sum over all nodes
-	// Start if jobs last as long as usual. It is an estimate that no plan uses. Absent: unknown or
+	// Expected start, based on usual run times. An estimate that no plan uses. Absent: unknown or
 	// not requested.
 	Expected      *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=expected,proto3" json:"expected,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -850,7 +850,7 @@ type JobSpec struct {
 	Begin       *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=begin,proto3" json:"begin,omitempty"`
 	Deadline    *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=deadline,proto3" json:"deadline,omitempty"`
 	Depends     []*Dependency          `protobuf:"bytes,20,rep,name=depends,proto3" json:"depends,omitempty"`
-	// "0-15", "0,6,16-32", "0-15:4"; a suffix "%4" runs at most four elements at once
+	// "0-15", "0,6,16-32", "0-15:4"; a suffix "%4" limits it to four running elements
 	Array           string               `protobuf:"bytes,21,opt,name=array,proto3" json:"array,omitempty"`
 	Comment         string               `protobuf:"bytes,22,opt,name=comment,proto3" json:"comment,omitempty"`
 	SubmitHost      string               `protobuf:"bytes,23,opt,name=submit_host,json=submitHost,proto3" json:"submit_host,omitempty"`
@@ -3086,7 +3086,7 @@ func (x *CancelJobsResponse) GetIndex() uint64 {
 	return 0
 }
 
-// Outcome is the result of a request for one job.
+// Outcome is the result of a change of one job.
 type Outcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`

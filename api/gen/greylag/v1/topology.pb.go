@@ -24,7 +24,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// DisagreementKind is a kind of contradiction between topology and nodes.
+// DisagreementKind is a kind of mismatch between topology and nodes.
 type DisagreementKind int32
 
 const (
@@ -207,7 +207,7 @@ type GetTopologyResponse struct {
 	Version  uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`  // 0: no topology was set
 	Since    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
 	By       string                 `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
-	// contradictions between the switches and the reports of nodes
+	// mismatches between the switches and the nodes' reports
 	Disagreements []*Disagreement `protobuf:"bytes,5,rep,name=disagreements,proto3" json:"disagreements,omitempty"`
 	AsOf          *AsOf           `protobuf:"bytes,6,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -286,7 +286,7 @@ func (x *GetTopologyResponse) GetAsOf() *AsOf {
 	return nil
 }
 
-// Disagreement is a contradiction between the topology and the report of a node.
+// Disagreement is a mismatch between the topology and the report of a node.
 type Disagreement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          DisagreementKind       `protobuf:"varint,1,opt,name=kind,proto3,enum=greylag.v1.DisagreementKind" json:"kind,omitempty"`

@@ -41,29 +41,29 @@ func (t commands) account() *cobra.Command {
 }
 
 const accountKeys = `Keys:
-  parent=NAME             the account above; root is the top
-  shares=N|parent         among its siblings; 1 at first (also: fairshare); parent:
-                          none of its own, but what the account above has
-  user=U[,U...]           these users of the account, not the account itself
-  partition=P[,P...]      of these users what holds in these partitions alone
-  default=yes|no          of a user: the account of jobs that name none (also:
+  parent=NAME             parent account; root is the top of the tree
+  shares=N|parent         shares among siblings, default 1 (also: fairshare);
+                          parent: use the shares of the parent account
+  user=U[,U...]           change these users of the account, not the account
+  partition=P[,P...]      the users' associations for these partitions
+  default=yes|no          make it the user's default account (also:
                           defaultaccount=NAME)
-  coordinators=U[,U...]   who may change the account's users and those below
+  coordinators=U[,U...]   may manage users of the account and its sub-accounts
   qos=Q[,Q...] defaultqos=Q
-                          which its jobs may have; qos+=Q and qos-=Q (coordinators
-                          too) add to what holds now and take away from it
+                          allowed QOS and default QOS; qos+=Q and qos-=Q
+                          (also for coordinators) add to or remove from the list
   description=TEXT
-Limits, in sacctmgr's words; -1 takes one away:
+Limits, named as in sacctmgr; -1 removes a limit:
   GrpTRES GrpTRESMins GrpTRESRunMins MaxTRESPerJob MaxTRESMinsPerJob MaxTRESPerNode
                           such as GrpTRES=gpu=64,gpu:h100=32,cpu=512,mem=4T,node=8
   GrpJobs GrpSubmitJobs MaxJobs MaxSubmitJobs
                           such as MaxJobs=10
   GrpWall MaxWall         such as MaxWall=2-00:00:00
-Grp limits are for all jobs of an account and those below together, Max limits for
-each job, or with Jobs for each user.
+Grp limits apply to an account with its sub-accounts in total, Max limits to
+each job; MaxJobs and MaxSubmitJobs to each user.
 
-The words of sacctmgr do: modify user where name=ada account=physics set maxjobs=3.
-Of a user without an account all that the user has is changed or deleted.
+sacctmgr syntax also works: modify user where name=ada account=physics set maxjobs=3.
+Without account=, all associations of the user are changed or deleted.
 `
 
 // accountEdit is add, modify or delete.

@@ -27,10 +27,10 @@ func (t commands) accountList() *cobra.Command {
 	l := &accountListing{}
 	c := &cobra.Command{
 		Use: "list [NAME...]", Short: "List accounts as a tree", Aliases: []string{"show"},
-		Long: `Prints accounts as a tree, with --users their users under them. With --format, -p or -P a
-line for each account and user, as sacctmgr prints associations: --format takes
+		Long: `Prints accounts as a tree; --users includes users. With --format, -p or -P prints one
+line per account and user, like sacctmgr show associations; --format accepts
 ` + strings.Join(accountColumnNames(), ",") + `
-and the limits by their names. sacctmgr's words do: gctl account show user ada,
+and the limit names. sacctmgr syntax also works: gctl account show user ada,
 gctl account show associations account=physics format=user,share,maxjobs.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			if err := l.read(args); err != nil {

@@ -23,10 +23,10 @@ func (t commands) shares() *cobra.Command {
 	var form tool.TableForm
 	c := &cobra.Command{
 		Use: "shares [ACCOUNT...]", Short: "Show shares and usage", GroupID: tool.GroupAccounts,
-		Long: `Prints every account and user with what sshare prints: shares as given and as a part
-of those of all siblings (with the classic algorithm of the whole), usage in billing seconds, the usage that counts, and the fair-share factor
-of each user; with --long also usage as a part of the whole and level FS, which is share
-by usage among siblings and puts them in order. Usage decays by half every half-life; a job that runs counts while it runs.`,
+		Long: `Prints the columns of sshare for every account and user: raw shares, shares normalized among
+siblings (classic: over the tree), usage in billing seconds, effective usage, and the fair-share factor
+of each user; --long adds normalized usage and LevelFS, the ratio of shares
+to usage among siblings, which ranks them. Usage decays with the half-life; running jobs count as they run.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			request.Accounts = append(args, accounts...)
 			answer, err := c.Accounts().ListShares(ctx, request)
@@ -40,7 +40,7 @@ by usage among siblings and puts them in order. Usage decays by half every half-
 				}
 			}
 			if request.User != "" && !slices.ContainsFunc(answer.Shares, func(x *greylagv1.Share) bool { return x.User == request.User }) {
-				t.Warn(fmt.Sprintf("user %q is in none of these accounts: see gctl account list --users", request.User))
+				t.Warn(fmt.Sprintf("user %q is not in these accounts: see gctl account list --users", request.User))
 			}
 			answer.Shares = slices.DeleteFunc(answer.Shares, func(x *greylagv1.Share) bool { return onlyUsers && x.User == "" })
 			if t.JSON {
@@ -53,7 +53,7 @@ by usage among siblings and puts them in order. Usage decays by half every half-
 	c.Flags().StringVarP(&request.User, "user", "u", "", "only this user")
 	c.Flags().BoolVarP(&long, "long", "l", false, "with NormUsage and LevelFS, wider than 80 columns")
 	c.Flags().StringSliceVarP(&accounts, "accounts", "A", nil, "only these `ACCOUNTS` and their descendants")
-	c.Flags().BoolVarP(&onlyUsers, "Users", "U", false, "only users, without the lines of accounts")
+	c.Flags().BoolVarP(&onlyUsers, "Users", "U", false, "only users, without account lines")
 	c.Flags().BoolP("all", "a", false, "")
 	tool.Must(c.Flags().MarkHidden("all")) // all are shown; sshare needs an option for that
 	form.AddFlags(c)

@@ -34,18 +34,18 @@ var belowZero = regexp.MustCompile(`unknown shorthand flag: '[0-9.]' in (-[0-9.]
 func (t commands) credit() *cobra.Command {
 	c := &cobra.Command{
 		Use: "credit", Short: "Manage credits: balances, prices and grants", GroupID: tool.GroupAccounts, Args: tool.RequireSubcommand,
-		Long: `Credits pay for jobs where the policy says so ([credits] enabled = true). What a job can cost
-at most is set aside when it is submitted; when it ends it is charged for the time that
-it had its GPUs, at the price of when it was submitted (or of when it runs, where the
-policy has prices = "day"), and the rest goes back to where it came from. An account is
-paid for by its own credits and by those of the accounts above it. Amounts have at most
+		Long: `Jobs are charged in credits if the policy enables it ([credits] enabled = true). The maximum
+cost of a job is set aside at submission. When the job ends, it is charged for the time
+that its GPUs were allocated, at the price at submission (or during the run, if the
+policy has prices = "day"), and the rest is released. Jobs of an account are
+paid from its own credits and from those of its parent accounts. Amounts have at most
 six decimals.`,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return rejectEmptyFlags(c) },
 		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		if m := belowZero.FindStringSubmatch(err.Error()); m != nil {
-			return &ui.UsageError{Problem: m[1] + " is not an amount: amounts cannot be negative", Advice: "gctl credit void withdraws a grant, gctl credit correct charges a job more"}
+			return &ui.UsageError{Problem: m[1] + " is not an amount: an amount cannot be negative", Advice: "gctl credit void withdraws a grant, gctl credit correct charges a job more"}
 		}
 		return c.Parent().Parent().FlagErrorFunc()(c, err)
 	})
@@ -61,7 +61,7 @@ func changeFlags(c *cobra.Command, x *greylagv1.ChangeCreditsRequest) {
 }
 
 // fromVariable is the hint for an empty argument.
-const fromVariable = "is its variable set?"
+const fromVariable = "is the shell variable set?"
 
 // rejectEmptyFlags refuses options with empty values. They come from unset variables, and the
 // request without them would be wider: a grant for all jobs that never expires, a permanent budget,
@@ -124,7 +124,7 @@ func payer(word string) (account, user string, err error) {
 func credits(word string) (int64, error) {
 	c, err := accounting.ParseCredits(word)
 	if err != nil {
-		return 0, &ui.UsageError{Problem: err.Error(), Advice: "write it like 100 or 12.5"}
+		return 0, &ui.UsageError{Problem: err.Error(), Advice: "use a format like 100 or 12.5"}
 	}
 	return int64(c), nil
 }
@@ -213,7 +213,7 @@ gets a --key, such as the number of its invoice.`,
 					return err
 				}
 				if x.Scope.PerJob < 1 {
-					return &ui.UsageError{Problem: fmt.Sprintf("--per-job=%s: want more than 0 and at most %s", perJob, accounting.MaxAmount), Advice: "without it a grant pays for a job as far as it lasts"}
+					return &ui.UsageError{Problem: fmt.Sprintf("--per-job=%s: want more than 0 and at most %s", perJob, accounting.MaxAmount), Advice: "without it a grant pays for a job until it is used up"}
 				}
 			}
 			if x.Scope.Permille, err = permille(share); err != nil {
@@ -282,10 +282,10 @@ func (t commands) creditBudget() *cobra.Command {
 	var per string
 	c := &cobra.Command{
 		Use: "budget ACCOUNT[/USER] AMOUNT|none", Short: "Set an account's budget", Args: cobra.ExactArgs(2),
-		Long: `Limits what an account and all below it, or one user of it, may set aside, spend and owe
-together: ever, or in each day or month (UTC). A hard budget refuses further jobs, a soft
-one warns and lets them run after all others. Jobs that run go on. Coordinators may set
-the budgets of what is below their account.`,
+		Long: `Limits what an account with its sub-accounts, or one of its users, may set aside, spend and
+owe in total: permanently, or per day or month (UTC). A hard budget refuses new jobs. A soft
+one warns and runs them after all others. Running jobs continue. Coordinators may set
+the budgets of the sub-accounts of their account.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
 			if x.Account, x.User, err = payer(args[0]); err != nil {
 				return err
@@ -327,7 +327,7 @@ func (t commands) creditRefund(action string) *cobra.Command {
 	x := &greylagv1.JobAdjustment{}
 	request := &greylagv1.ChangeCreditsRequest{Change: &greylagv1.ChangeCreditsRequest_Refund{Refund: x}}
 	var effective string
-	short, long := "Refund a charge of a job", "Refunds part of a job's charges to the buckets that paid, the latest spending first: at\nmost what was spent and not refunded yet."
+	short, long := "Refund a charge of a job", "Refunds part of a job's charges to the buckets that paid, most recent charges first: at\nmost what was spent and not refunded yet."
 	if action == "correct" {
 		request.Change = &greylagv1.ChangeCreditsRequest_Correct{Correct: x}
 		short, long = "Charge a job more", "Charges a job more than its run time costs, from its account's credits; the rest becomes\ndebt. To charge less, refund."

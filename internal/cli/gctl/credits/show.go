@@ -386,7 +386,7 @@ func (t commands) creditPrice() *cobra.Command {
 	var start string
 	c := &cobra.Command{
 		Use: "price [TYPE AMOUNT]", Short: "Show or set the price of a GPU hour",
-		Long: "Prints the price of a GPU hour of each type, or sets it from now or from a later time\non. Submitted jobs keep their quoted price, unless the policy has prices = \"day\": then\neach hour costs the price at its time.",
+		Long: "Prints the price of a GPU hour of each type, or sets it from now or from a later time\non. Submitted jobs keep their quoted price, unless the policy has prices = \"day\": then\neach hour is charged at the price in force then.",
 		Args: cobra.RangeArgs(0, 2),
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
 			if len(args) == 2 {
@@ -402,7 +402,7 @@ func (t commands) creditPrice() *cobra.Command {
 				if x.Effective.AsTime().After(t.Now()) {
 					from = " from " + t.FormatTime(x.Effective) + " on"
 				}
-				return t.report(a, err, "an hour of %s costs %s%s", x.GpuType, tool.FormatCredits(x.Price), from)
+				return t.report(a, err, "the price of %s is %s per hour%s", x.GpuType, tool.FormatCredits(x.Price), from)
 			}
 			a, err := c.Credits().ListPrices(ctx, list)
 			if err != nil {
@@ -419,7 +419,7 @@ func (t commands) creditPrice() *cobra.Command {
 	}
 	changeFlags(c, request)
 	c.Flags().StringVar(&start, "from", "", "start time [now]")
-	c.Flags().BoolVar(&list.History, "history", false, "with earlier prices")
+	c.Flags().BoolVar(&list.History, "history", false, "include earlier prices")
 	return c
 }
 

@@ -40,9 +40,9 @@ func (t commands) alertReport() *cobra.Command {
 	r := &alerting{reporting: reporting{commands: t}, alertPause: firstPause}
 	c := &cobra.Command{
 		Use: "alerts", Short: "Report unusual days, budgets, expiries and debts", Args: cobra.NoArgs,
-		Long: `Looks for days on which the cluster, an account or a user spent more than 130 % of the
-daily mean of the 30 days before (of credits where jobs cost some, else of GPU hours;
-with a week of history, above --floor), and at what is so now: budgets used to 50, 80
+		Long: `Reports days on which the cluster, an account or a user spent more than 130 % of the
+daily mean of the 30 days before (credits if jobs are charged, otherwise GPU hours;
+with a week of history, above --floor), and the current state: budgets used to 50, 80
 or 100 %, credits that expire within 30, 7 or 1 days, and debts.
 
 With --mail-to or --webhook each alert is sent once: DIR/alerts/sent in the directory of
@@ -87,7 +87,7 @@ func (r *alerting) tell(ctx context.Context, c ui.Cluster, period report.Period,
 		return err
 	}
 	if r.floor < 0 {
-		return &ui.UsageError{Problem: fmt.Sprintf("--floor %d is negative", r.floor), Advice: "0 has no floor"}
+		return &ui.UsageError{Problem: fmt.Sprintf("--floor %d is negative", r.floor), Advice: "0 disables the floor"}
 	}
 	channels, err := r.channels()
 	if err != nil {
@@ -192,7 +192,7 @@ func (r *alerting) channels() ([]deliver.Channel, error) {
 	}
 	if r.webhook != "" {
 		if r.keyFile == "" || !strings.Contains(r.webhook, "://") {
-			return wrong("--webhook wants a URL and --webhook-key-file")
+			return wrong("--webhook requires a URL and --webhook-key-file")
 		}
 		key, err := os.ReadFile(r.keyFile)
 		if err != nil {

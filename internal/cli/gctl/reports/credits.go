@@ -21,7 +21,7 @@ type creditCost struct{ currency, price string }
 
 func (m *creditCost) flags(c *cobra.Command) {
 	c.Flags().StringVar(&m.currency, "currency", "USD", "for FOCUS: the currency in which credits are bought (ISO 4217)")
-	c.Flags().StringVar(&m.price, "credit-price", "1", "for FOCUS: price of a credit in it")
+	c.Flags().StringVar(&m.price, "credit-price", "1", "for FOCUS: price of one credit in that currency")
 }
 
 func (m *creditCost) billing(cluster string) (report.Billing, error) {

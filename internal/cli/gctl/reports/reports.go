@@ -39,13 +39,13 @@ const (
 const reportStatuses = `
 Exit status:
   0    done, or done before
-  1    the cluster refused it, or it failed
+  1    refused by the cluster, or failed
   2    wrong options or configuration
   3    records cannot be read: do not publish
-  4    a report is not what its manifest says; not allowed, or cannot tell who you are
-  5    written, but could not be delivered
+  4    a report does not match its manifest; permission denied, or unknown user
+  5    written, but delivery failed
   6    there are alerts (with --exit-on-alert)
-  75   not ready, or no controller leads: try again later
+  75   not ready, or there is no leader: try again later
   130  interrupted
 `
 
@@ -61,10 +61,10 @@ type reporting struct {
 
 func (t commands) report() *cobra.Command {
 	c := &cobra.Command{
-		Use: "report", Short: "Report usage, for people, spreadsheets and cron", GroupID: tool.GroupAccounts, Args: tool.RequireSubcommand,
-		Long: `Makes reports of what jobs used, of a day, week, month or any interval: of UTC, or of
-a time zone with --tz. Without --date the last one that is over. With -o a report is
-written into a folder with a manifest, and written again only when it has changed.`,
+		Use: "report", Short: "Report usage", GroupID: tool.GroupAccounts, Args: tool.RequireSubcommand,
+		Long: `Reports the usage of jobs for a day, week, month or any interval, in UTC or
+the time zone of --tz. The default is the last complete period. With -o a report is
+written into a directory with a manifest, and rewritten only if it changed.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.SetHelpTemplate(c.HelpTemplate() + reportStatuses)
@@ -73,8 +73,8 @@ written into a folder with a manifest, and written again only when it has change
 		{"jobs", "Outcomes and wait times of jobs"},
 		{"users", "Users with the highest usage"},
 		{"accounts", "Usage of each account's users"},
-		{"efficiency", "Used part of the allocated resources"},
-		{"promises", "Kept promises, and causes of broken ones"},
+		{"efficiency", "Utilization of allocated resources"},
+		{"promises", "Promises kept, and causes of broken promises"},
 	} {
 		c.AddCommand(t.usageReport(r.name, r.short))
 	}
@@ -98,7 +98,7 @@ func notSreport(c *cobra.Command, args []string) error {
 	}
 	instead := map[string]string{
 		"accountutilizationbyuser": "gctl report accounts", "userutilizationbyaccount": "gctl report users", "accountutilizationbyqos": "gctl report usage",
-		"topusage": "gctl report users", "top": "gctl report users", "sizesbyaccount": "gctl report jobs", "utilization": "gctl report cluster, without a further word",
+		"topusage": "gctl report users", "top": "gctl report users", "sizesbyaccount": "gctl report jobs", "utilization": "gctl report cluster, without arguments",
 	}
 	if advice := instead[strings.ToLower(args[0])]; advice != "" {
 		return &ui.UsageError{Problem: fmt.Sprintf("%s takes no arguments, got %q", c.CommandPath(), args[0]), Advice: advice}
@@ -109,13 +109,13 @@ func notSreport(c *cobra.Command, args []string) error {
 func (r *reporting) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&r.kind, "period", "", "day, week or month [day; for --date YYYY-MM month]")
-	f.StringVar(&r.date, "date", "", "a day in the period: YYYY-MM-DD, today, yesterday; YYYY-MM is the month [the last complete one]")
-	f.StringVar(&r.from, "from", "", "instead of a period: from 2026-11-01, 2026-11-01T16:00, 16:00, now-2days and so on")
+	f.StringVar(&r.date, "date", "", "a day in the period: YYYY-MM-DD, today, yesterday; YYYY-MM selects the month [the last complete period]")
+	f.StringVar(&r.from, "from", "", "start time instead of a period: 2026-11-01, 2026-11-01T16:00, 16:00, now-2days")
 	f.StringVar(&r.to, "to", "", "end time, exclusive [now]")
 	f.StringVar(&r.zone, "tz", "UTC", "time zone of days, such as Europe/Berlin, or Local")
 	f.StringVar(&r.format, "format", "text", "text, csv, jsonl, parquet; focus for usage or credits; xdmod for jobs")
 	f.StringVarP(&r.dir, "output", "o", "", "write into this directory, as REPORT/FORMAT/period=NAME/, with a manifest")
-	f.DurationVar(&r.grace, "grace", 2*time.Hour, "how long after the period to wait for nodes that do not answer")
+	f.DurationVar(&r.grace, "grace", 2*time.Hour, "how long after the period to wait for unresponsive nodes")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if r.grace < 0 {
 			return &ui.UsageError{Problem: fmt.Sprintf("--grace %s is before the end of the period", r.grace), Advice: "write a time such as 2h; 0 does not wait"}
@@ -179,7 +179,7 @@ func (r *reporting) one(ctx context.Context, c ui.Cluster, name string, period r
 // put prints a report, or writes it when it is complete.
 func (r *reporting) put(made *madeReport, period report.Period) error {
 	if made.head.GetUnreadable() > 0 {
-		r.Complain(ui.Count(int64(made.head.GetUnreadable()), "record")+" of finished jobs cannot be read: the report does not count them", "see the log of the controller "+made.head.GetAsOf().GetController()+"; the others have a copy")
+		r.Complain(ui.Count(int64(made.head.GetUnreadable()), "record")+" of finished jobs cannot be read: the report does not count them", "check the log of controller "+made.head.GetAsOf().GetController()+"; the others have a copy")
 		return ui.Exit(integrityStatus)
 	}
 	if lacks := made.head.GetIncomplete(); lacks != "" {
@@ -340,8 +340,8 @@ func checkFormat(name, format string) error {
 
 func (t commands) reportVerify() *cobra.Command {
 	return &cobra.Command{
-		Use: "verify FOLDER...", Short: "Check written reports against their manifests", Args: cobra.MinimumNArgs(1),
-		Long: "Checks that the report in each folder is the one that its manifest describes." + reportStatuses,
+		Use: "verify DIR...", Short: "Check written reports against their manifests", Args: cobra.MinimumNArgs(1),
+		Long: "Checks that the report in each directory matches its manifest." + reportStatuses,
 		RunE: func(_ *cobra.Command, args []string) error {
 			bad, absent := false, false
 			for _, dir := range args {

@@ -37,15 +37,15 @@ func InitCommand(t *tool.Tool) *cobra.Command { return commands{t}.init() }
 // JoinCommand returns gctl join.
 func JoinCommand(t *tool.Tool) *cobra.Command { return commands{t}.join() }
 
-const initLong = `Makes this host the first controller of a new cluster: the cluster's authority
-and this controller's certificate, then the replicated log by gctld init. It
-refuses on a host that is a controller, and where the commands' file
+const initLong = `Makes this host the first controller of a new cluster: creates the cluster's CA
+and this controller's certificate, then the replicated log (gctld init). It
+refuses to run on a controller, or if the client configuration
 (GREYLAG_CONFIG, or /etc/greylag/client.toml) names controllers that answer:
-that is a cluster already, which another controller joins with gctl join. Then
-start gctld, and gctl cluster token prints what other hosts join with.
+add a controller to that cluster with gctl join. Then
+start gctld, and create a join token for each further host: gctl cluster token.
 
-It also lets gauthd of this host vouch for its users, and writes gctld.toml,
-gauthd.toml and the files that the commands read, unless they exist.`
+It also issues a certificate to gauthd on this host, and writes gctld.toml,
+gauthd.toml and the client configuration, unless they exist.`
 
 // initOptions are the options of gctl init.
 type initOptions struct {
@@ -63,9 +63,9 @@ func (t commands) init() *cobra.Command {
 	c.Flags().StringVar(&f.config, "config", "", "gctld's file ["+config.ControllerPath+"]")
 	c.Flags().StringVar(&f.name, "cluster", "", "display name of the cluster")
 	tool.Must(c.MarkFlagRequired("cluster"))
-	c.Flags().BoolVar(&f.force, "force", false, "initialize another cluster although the one in the commands' file answers")
+	c.Flags().BoolVar(&f.force, "force", false, "initialize another cluster even if the one in the client configuration responds")
 	c.Flags().StringVar(&f.auth, "auth", "", "gauthd's file ["+config.AuthPath+"]")
-	c.Flags().StringVar(&f.client, "client", config.ClientPath, "path of the commands' file")
+	c.Flags().StringVar(&f.client, "client", config.ClientPath, "path of the client configuration")
 	c.Flags().StringVar(&f.ca, "ca", config.CAFile, "path of the CA certificate")
 	return c
 }
@@ -224,7 +224,7 @@ func notYet(ctx context.Context, dir string, force bool) error {
 		if from == "" {
 			from = config.ClientPath
 		}
-		return hint.New(fmt.Errorf("a cluster exists already: the controller %s of the commands' file %s answers", alive, from),
+		return hint.New(fmt.Errorf("a cluster already exists: controller %s in %s responds", alive, from),
 			"another controller joins with gctl join; --force initializes a second cluster")
 	}
 	return nil
@@ -312,5 +312,5 @@ func shortHost() (short, full string) {
 
 // wrongFile is an error of a configuration file, with all its problems.
 func wrongFile(err error) error {
-	return &ui.UsageError{Problem: err.Error(), Advice: "gctl config check finds all mistakes"}
+	return &ui.UsageError{Problem: err.Error(), Advice: "gctl config check reports all errors"}
 }

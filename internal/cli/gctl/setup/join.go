@@ -38,7 +38,7 @@ type joining struct {
 func (t commands) join() *cobra.Command {
 	var j joining
 	c := &cobra.Command{
-		Use: "join TOKEN@HOST", Short: "Make this host part of a cluster", Long: joinLong, GroupID: tool.GroupHost, Args: cobra.ExactArgs(1),
+		Use: "join TOKEN@HOST", Short: "Join this host to a cluster", Long: joinLong, GroupID: tool.GroupHost, Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			var err error
 			if j.token, j.address, err = pki.ParseJoin(args[0], config.DefaultPort); err != nil {
@@ -55,7 +55,7 @@ func (t commands) join() *cobra.Command {
 	c.Flags().StringVar(&j.config, "config", "", "the daemon's file [its own, in /etc/greylag]")
 	c.Flags().StringVar(&j.role, "role", "", "refuse a token for another role: node, auth or controller")
 	c.Flags().StringVar(&j.name, "name", "", "the host's name [from the daemon's file]")
-	c.Flags().StringVar(&j.client, "client", config.ClientPath, "path of the commands' file, unless it exists")
+	c.Flags().StringVar(&j.client, "client", config.ClientPath, "path of the client configuration to write, unless it exists")
 	c.Flags().StringVar(&j.ca, "ca", config.CAFile, "path of the CA certificate")
 	return c
 }
@@ -102,7 +102,7 @@ func (j joining) placeOf() (place, error) {
 
 func (t commands) enter(ctx context.Context, j joining) error {
 	if j.role != "" && j.role != string(j.token.Role) {
-		return &ui.UsageError{Problem: fmt.Sprintf("the token is for the role %s, not %s", j.token.Role, j.role), Advice: "create one with gctl cluster token --role " + j.role}
+		return &ui.UsageError{Problem: fmt.Sprintf("the token is for role %s, not %s", j.token.Role, j.role), Advice: "create one with gctl cluster token --role " + j.role}
 	}
 	if j.token.Expired(time.Now()) {
 		return &ui.UsageError{Problem: "the token expired on " + j.token.Expires.Local().Format(ui.TimeLayout), Advice: "create another with gctl cluster token, or check this host's clock"}

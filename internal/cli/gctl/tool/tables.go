@@ -11,8 +11,8 @@ type TableForm struct{ Parsable, Parsable2, NoHeader bool }
 
 // AddFlags adds the options that choose the form.
 func (f *TableForm) AddFlags(c *cobra.Command) {
-	c.Flags().BoolVarP(&f.Parsable, "parsable", "p", false, "fields with | after each")
-	c.Flags().BoolVarP(&f.Parsable2, "parsable2", "P", false, "fields with | between them")
+	c.Flags().BoolVarP(&f.Parsable, "parsable", "p", false, "separate fields with |, with a trailing |")
+	c.Flags().BoolVarP(&f.Parsable2, "parsable2", "P", false, "separate fields with |")
 	c.Flags().BoolVarP(&f.NoHeader, "noheader", "n", false, "no header line")
 	c.MarkFlagsMutuallyExclusive("parsable", "parsable2")
 }

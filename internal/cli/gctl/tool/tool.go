@@ -1,4 +1,4 @@
-// Package tool is what all commands of gctl share: the options of every command, the call of the
+// Package tool is the shared code of all commands of gctl: the options of every command, the call of the
 // cluster, and how changes, tables and times are printed.
 package tool
 

@@ -151,7 +151,7 @@ type ClusterServiceClient interface {
 	GetPolicy(context.Context, *v1.GetPolicyRequest) (*v1.GetPolicyResponse, error)
 	// SetPolicy replaces the policy.
 	SetPolicy(context.Context, *v1.SetPolicyRequest) (*v1.SetPolicyResponse, error)
-	// GetTopology returns the switches and their contradictions to the nodes.
+	// GetTopology returns the switches and their mismatches with the nodes.
 	GetTopology(context.Context, *v1.GetTopologyRequest) (*v1.GetTopologyResponse, error)
 	// SetTopology replaces the topology.
 	SetTopology(context.Context, *v1.SetTopologyRequest) (*v1.SetTopologyResponse, error)
@@ -563,7 +563,7 @@ type ClusterServiceHandler interface {
 	GetPolicy(context.Context, *v1.GetPolicyRequest) (*v1.GetPolicyResponse, error)
 	// SetPolicy replaces the policy.
 	SetPolicy(context.Context, *v1.SetPolicyRequest) (*v1.SetPolicyResponse, error)
-	// GetTopology returns the switches and their contradictions to the nodes.
+	// GetTopology returns the switches and their mismatches with the nodes.
 	GetTopology(context.Context, *v1.GetTopologyRequest) (*v1.GetTopologyResponse, error)
 	// SetTopology replaces the topology.
 	SetTopology(context.Context, *v1.SetTopologyRequest) (*v1.SetTopologyResponse, error)

@@ -59,7 +59,7 @@ const (
 
 // JobServiceClient is a client for the greylag.v1.JobService service.
 type JobServiceClient interface {
-	// SubmitJobs stores all jobs or none. It answers when a quorum has them on disk.
+	// SubmitJobs stores all jobs or none. It returns when a quorum has them on disk.
 	SubmitJobs(context.Context, *v1.SubmitJobsRequest) (*v1.SubmitJobsResponse, error)
 	// ForecastJob returns when and where a job would start if it were submitted now. It submits
 	// nothing, and refuses the jobs that SubmitJobs refuses.
@@ -67,7 +67,7 @@ type JobServiceClient interface {
 	// ListJobs returns one page of jobs; the default is active jobs.
 	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error)
-	// StreamJobs streams the jobs of ListJobs, all pages in turn.
+	// StreamJobs streams the jobs of all pages of ListJobs.
 	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
 	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
@@ -254,7 +254,7 @@ func (c *jobServiceClient) StreamLogs(ctx context.Context, req *v1.StreamLogsReq
 
 // JobServiceHandler is an implementation of the greylag.v1.JobService service.
 type JobServiceHandler interface {
-	// SubmitJobs stores all jobs or none. It answers when a quorum has them on disk.
+	// SubmitJobs stores all jobs or none. It returns when a quorum has them on disk.
 	SubmitJobs(context.Context, *v1.SubmitJobsRequest) (*v1.SubmitJobsResponse, error)
 	// ForecastJob returns when and where a job would start if it were submitted now. It submits
 	// nothing, and refuses the jobs that SubmitJobs refuses.
@@ -262,7 +262,7 @@ type JobServiceHandler interface {
 	// ListJobs returns one page of jobs; the default is active jobs.
 	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	ListJobs(context.Context, *v1.ListJobsRequest) (*v1.ListJobsResponse, error)
-	// StreamJobs streams the jobs of ListJobs, all pages in turn.
+	// StreamJobs streams the jobs of all pages of ListJobs.
 	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
 	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME

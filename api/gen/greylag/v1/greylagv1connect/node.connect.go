@@ -56,7 +56,7 @@ type NodeServiceClient interface {
 	// WatchTasks streams the complete set of tasks that should exist on the node: now, after each
 	// change, and at least every 10 s as a heartbeat.
 	WatchTasks(context.Context, *v1.WatchTasksRequest) (*connect.ServerStreamForClient[v1.WatchTasksResponse], error)
-	// ReportTasks reports the complete set of tasks that exist on the node. It answers when the
+	// ReportTasks reports the complete set of tasks that exist on the node. It returns when the
 	// changes are durable; the node may then drop its exit records.
 	ReportTasks(context.Context, *v1.ReportTasksRequest) (*v1.ReportTasksResponse, error)
 	// GetContent returns a script or an environment by digest.
@@ -166,7 +166,7 @@ type NodeServiceHandler interface {
 	// WatchTasks streams the complete set of tasks that should exist on the node: now, after each
 	// change, and at least every 10 s as a heartbeat.
 	WatchTasks(context.Context, *v1.WatchTasksRequest, *connect.ServerStream[v1.WatchTasksResponse]) error
-	// ReportTasks reports the complete set of tasks that exist on the node. It answers when the
+	// ReportTasks reports the complete set of tasks that exist on the node. It returns when the
 	// changes are durable; the node may then drop its exit records.
 	ReportTasks(context.Context, *v1.ReportTasksRequest) (*v1.ReportTasksResponse, error)
 	// GetContent returns a script or an environment by digest.

@@ -56,7 +56,7 @@ const (
 type ReportServiceClient interface {
 	// StreamUsage streams the resource usage of jobs by period.
 	StreamUsage(context.Context, *v1.StreamUsageRequest) (*connect.ServerStreamForClient[v1.StreamUsageResponse], error)
-	// StreamEndedJobs streams the jobs that ended in a period, first end first.
+	// StreamEndedJobs streams the jobs that ended in a period, by end time.
 	StreamEndedJobs(context.Context, *v1.StreamEndedJobsRequest) (*connect.ServerStreamForClient[v1.StreamEndedJobsResponse], error)
 	// StreamCredits streams the amounts of the credit journal by period.
 	StreamCredits(context.Context, *v1.StreamCreditsRequest) (*connect.ServerStreamForClient[v1.StreamCreditsResponse], error)
@@ -156,7 +156,7 @@ func (c *reportServiceClient) GetStanding(ctx context.Context, req *v1.GetStandi
 type ReportServiceHandler interface {
 	// StreamUsage streams the resource usage of jobs by period.
 	StreamUsage(context.Context, *v1.StreamUsageRequest, *connect.ServerStream[v1.StreamUsageResponse]) error
-	// StreamEndedJobs streams the jobs that ended in a period, first end first.
+	// StreamEndedJobs streams the jobs that ended in a period, by end time.
 	StreamEndedJobs(context.Context, *v1.StreamEndedJobsRequest, *connect.ServerStream[v1.StreamEndedJobsResponse]) error
 	// StreamCredits streams the amounts of the credit journal by period.
 	StreamCredits(context.Context, *v1.StreamCreditsRequest, *connect.ServerStream[v1.StreamCreditsResponse]) error
