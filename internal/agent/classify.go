@@ -74,20 +74,20 @@ func survivedMessage(t *task, exit tasks.Exit) string {
 
 // failure is the reason why a task could not start.
 type failure struct {
-	cause   cluster.Cause
+	cause   cluster.TaskCause
 	message string
 }
 
 // Error returns the message.
 func (f *failure) Error() string { return f.message }
 
-func failed(cause cluster.Cause, format string, args ...any) error {
+func failed(cause cluster.TaskCause, format string, args ...any) error {
 	return &failure{cause: cause, message: fmt.Sprintf(format, args...)}
 }
 
 // causeOf classifies the error of a start. Errors caused by the task's own settings are the user's.
 // All others are node faults, and the job may run elsewhere.
-func causeOf(err error) (cluster.Cause, string) {
+func causeOf(err error) (cluster.TaskCause, string) {
 	var f *failure
 	switch {
 	case errors.As(err, &f):

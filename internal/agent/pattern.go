@@ -18,7 +18,7 @@ func defaultOutput(w *greylagv1.WantedTask) string {
 
 // expand fills in a pattern for one task.
 func expand(pattern string, w *greylagv1.WantedTask, node string) string {
-	return cluster.FileWords{
+	return cluster.PathValues{
 		Job: cluster.JobID(w.GetJob()), Array: cluster.JobID(w.GetArrayId()), Index: w.GetArrayIndex(), Name: w.GetName(),
 		User: w.GetUser(), Restarts: w.GetRestarts(), Node: node, Rank: w.GetRank(),
 	}.Expand(pattern)

@@ -161,7 +161,7 @@ func TestClassify(t *testing.T) {
 	for name, c := range map[string]struct {
 		task taskdb.Task
 		exit tasks.Exit
-		want cluster.Cause
+		want cluster.TaskCause
 		how  cluster.Exit
 	}{
 		"done":        {taskdb.Task{}, tasks.Exit{}, cluster.Exited, cluster.Exit{}},
@@ -185,7 +185,7 @@ func TestClassify(t *testing.T) {
 			t.Errorf("%s: message %q", name, got.Message)
 		}
 	}
-	for err, want := range map[error]cluster.Cause{
+	for err, want := range map[error]cluster.TaskCause{
 		tasks.ErrInvalid: cluster.LaunchFailed, tasks.ErrUnsupported: cluster.LaunchFailed, tasks.ErrUnavailable: cluster.NodeFault,
 		errors.New("disk"): cluster.NodeFault, failed(cluster.ImageFailed, "x"): cluster.ImageFailed,
 	} {

@@ -71,7 +71,7 @@ var descriptions = []struct {
 	{&command.UpdateNodes{Actor: root, Names: []string{"n1"}, Action: command.ResumeNodes}, &command.Named{}, "nodes resume: n1"},
 	{&command.UpdateNodes{Actor: root, Names: []string{"n1"}, Action: command.RemoveNodes, Force: true}, &command.Named{}, "nodes remove: n1 by force"},
 	{&command.CommitPlan{Plan: cluster.Plan{
-		Verdicts: []cluster.Verdict{{Job: 11, Broken: "node lost"}, {Job: 12}}, Evictions: []cluster.Eviction{{Job: 10, For: 11}},
+		Verdicts: []cluster.Verdict{{Job: 11, Broken: "node lost"}, {Job: 12}}, Evictions: []cluster.Preemption{{Job: 10, For: 11}},
 	}}, &command.Committed{Started: []cluster.JobID{10, 99}}, "plan: start 7_3 (attempt 2) on n[1-2]; promise of 11 broken: node lost; preempt 7_3 for 11"},
 	{&command.CommitPlan{}, &command.Committed{}, ""},
 	{&command.CommitPlan{}, refusal, ""},
@@ -96,7 +96,7 @@ var descriptions = []struct {
 	{&command.RotateCA{Actor: root, Step: command.FinishRotation, Force: true}, &command.Done{}, "rotate: finish by force"},
 	{&command.RotateCA{Actor: root, Step: command.CancelRotation}, &command.Done{}, "rotate: cancel"},
 	{&command.RotateCA{Actor: root, Step: command.CompleteRotation}, &command.Done{}, "rotate: complete: the old CA is no longer accepted"},
-	{&command.ChangeCredits{Actor: root, Action: command.GrantCredits, Account: "ml", Amount: 2_000_000, Class: accounting.Promo, Scope: accounting.Scope{QOS: []string{"batch"}}, Note: "start"},
+	{&command.ChangeCredits{Actor: root, Action: command.GrantCredits, Account: "ml", Amount: 2_000_000, Class: accounting.Promo, Scope: accounting.BucketScope{QOS: []string{"batch"}}, Note: "start"},
 		&command.Credited{}, "credit grant: 2.000000 ml class=promo qos=batch note=start"},
 	{&command.ChangeCredits{Actor: root, Action: command.VoidBucket, Bucket: 4}, &command.Credited{Receipt: accounting.Receipt{Released: 1_000_000}}, "credit void: 1.000000 bucket 4"},
 	{&command.ChangeCredits{Actor: root, Action: command.VoidBucket, Bucket: 4}, refusal, "credit void: bucket 4"},

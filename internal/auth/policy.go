@@ -182,8 +182,8 @@ func Redact(s *cluster.JobSpec) *cluster.JobSpec {
 			Switches: s.Request.Switches, SwitchWait: s.Request.SwitchWait, Licences: s.Request.Licences,
 			MaxPrice: s.Request.MaxPrice, Regions: s.Request.Regions,
 		},
-		Others:    s.Others,
-		TimeLimit: s.TimeLimit, Nice: s.Nice, Begin: s.Begin, Deadline: s.Deadline,
+		OtherPartitions: s.OtherPartitions,
+		TimeLimit:       s.TimeLimit, Nice: s.Nice, Begin: s.Begin, Deadline: s.Deadline,
 		ArrayLimit: s.ArrayLimit, ArraySize: s.ArraySize,
 	}
 }

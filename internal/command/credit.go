@@ -40,10 +40,10 @@ type ChangeCredits struct {
 	Amount    accounting.Credits // of the grant, price, refund, correction; the budget's limit
 	Effective cluster.Instant    // 0: now. The end of a period, exclusive
 	// Of a grant.
-	Class    accounting.Class
+	Class    accounting.BucketClass
 	Expires  cluster.Instant
 	Priority int32
-	Scope    accounting.Scope
+	Scope    accounting.BucketScope
 	Cutoff   bool
 	Code     string
 	Redeems  int64 // lang:ok grants that a promotion code is good for
@@ -113,7 +113,7 @@ func changeCreditsFields(c *codec.Coder, x *ChangeCredits) {
 	codec.String(c, &x.Note)
 }
 
-func scopeFields(c *codec.Coder, x *accounting.Scope) {
+func scopeFields(c *codec.Coder, x *accounting.BucketScope) {
 	codec.List(c, &x.GPUTypes, codec.String)
 	codec.List(c, &x.Partitions, codec.String)
 	codec.List(c, &x.QOS, codec.String)

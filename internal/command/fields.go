@@ -147,9 +147,9 @@ func planFields(c *codec.Coder, x *CommitPlan) {
 	codec.List(c, &x.Plan.Evictions, eviction)
 }
 
-func eviction(c *codec.Coder, x *cluster.Eviction) { codec.Record(c, x, evictionFields) }
+func eviction(c *codec.Coder, x *cluster.Preemption) { codec.Record(c, x, evictionFields) }
 
-func evictionFields(c *codec.Coder, x *cluster.Eviction) {
+func evictionFields(c *codec.Coder, x *cluster.Preemption) {
 	codec.Uint(c, &x.Job)
 	codec.Uint(c, &x.Attempt)
 	codec.Uint(c, &x.For)

@@ -87,7 +87,7 @@ func SpecFields(c *codec.Coder, x *cluster.JobSpec) {
 	codec.Int(c, &x.Signal.Before)
 	codec.Bool(c, &x.Signal.BatchOnly)
 	codec.Bool(c, &x.EveryNode)
-	codec.List(c, &x.Others, codec.String)
+	codec.List(c, &x.OtherPartitions, codec.String)
 	codec.String(c, &x.Reservation)
 	codec.Bool(c, &x.QOSByOperator)
 	codec.String(c, &x.Command)

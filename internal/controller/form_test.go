@@ -18,12 +18,12 @@ import (
 func TestSecondForm(t *testing.T) {
 	simulated(t, 2, func(r *rig, log *soloLog) {
 		time.Sleep(time.Hour)
-		if form := r.replica.View().Credits().Writes(); form != 1 {
+		if form := r.replica.View().Credits().Format(); form != 1 {
 			t.Fatalf("form %d, and a member of another version would write another", form)
 		}
 		log.other.Store(false)
 		time.Sleep(formCheckSpacing + 2*tickSpacing)
-		if form := r.replica.View().Credits().Writes(); form != 2 {
+		if form := r.replica.View().Credits().Format(); form != 2 {
 			t.Fatalf("form %d, want 2", form)
 		}
 		older := NewReplica(discard{}, nil)

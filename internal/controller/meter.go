@@ -106,7 +106,7 @@ func (m *meter) samples(v *state.View) []command.JobSample {
 		m.epoch = uint64(v.Now())
 	}
 	var all []command.JobSample
-	for n := range v.Credits().Open() {
+	for n := range v.Credits().OpenLiens() {
 		j, active := v.Job(n.ID.Job)
 		if !active || j.Alloc == nil || j.Attempt != n.ID.Attempt || len(n.Segments) == 0 {
 			continue
@@ -120,7 +120,7 @@ func (m *meter) samples(v *state.View) []command.JobSample {
 		}
 	}
 	for r := range m.runs {
-		if j, active := v.Job(r.job); !active || j.Attempt != r.attempt || !j.State.Holds() {
+		if j, active := v.Job(r.job); !active || j.Attempt != r.attempt || !j.State.HasAllocation() {
 			delete(m.runs, r)
 		}
 	}

@@ -65,7 +65,7 @@ func matters(c *state.Change) bool {
 	if c.Kind != state.JobChanged || c.Old == nil || c.New == nil {
 		return true
 	}
-	if c.Old.Spec != c.New.Spec || c.Old.State.Holds() != c.New.State.Holds() || c.New.State.Final() {
+	if c.Old.Spec != c.New.Spec || c.Old.State.HasAllocation() != c.New.State.HasAllocation() || c.New.State.Final() {
 		return true
 	}
 	// A verdict of a pending job alone does not matter.
@@ -81,7 +81,7 @@ func frees(c *state.Change) bool {
 	case c.Old == nil:
 		return false
 	}
-	return c.Old.State.Holds() && !c.New.State.Holds()
+	return c.Old.State.HasAllocation() && !c.New.State.HasAllocation()
 }
 
 // pass runs the scheduling of one term.

@@ -47,7 +47,7 @@ func (t *term) ticks() {
 // members of an older version would write another journal. It runs in parallel to the ticks,
 // since each question waits for a member that is away.
 func (t *term) renew() {
-	for t.replica.View().Credits().Writes() < t.replica.newest {
+	for t.replica.View().Credits().Format() < t.replica.newest {
 		wait := formCheckSpacing
 		if t.cfg.Log.AllCompatible(t.ctx) {
 			_, _, err := t.Propose(t.ctx, &command.Tick{Form: t.replica.newest})

@@ -44,7 +44,7 @@ func (s *site) place(spec *cluster.JobSpec) {
 	if spec.Reservation != "" { // in which all jobs stay as long as it lasts
 		names = []string{"main"}
 	}
-	spec.Partition, spec.Others = names[0], names[1:]
+	spec.Partition, spec.OtherPartitions = names[0], names[1:]
 }
 
 // refuses returns why a partition does not let a job have some nodes, as the state writes it; ""
@@ -54,7 +54,7 @@ func (s *site) refuses(j *cluster.Job, name string, nodes []string) string {
 	switch {
 	case !known || part.Down:
 		return "down"
-	case !slices.Contains(append([]string{j.Spec.Partition}, j.Spec.Others...), name):
+	case !slices.Contains(append([]string{j.Spec.Partition}, j.Spec.OtherPartitions...), name):
 		return "not the job's"
 	case part.MaxTime > 0 && j.Spec.TimeLimit > part.MaxTime:
 		return "time"

@@ -223,7 +223,7 @@ func readRequest(t testing.TB, spec *cluster.JobSpec, w words) {
 	if name, count, ok := strings.Cut(w["licence"], ":"); ok {
 		q.Licences = []cluster.Licence{{Name: name, Count: words{"n": count}.n("n", 1)}}
 	}
-	spec.Others, spec.Reservation = w.list("or"), w["in"]
+	spec.OtherPartitions, spec.Reservation = w.list("or"), w["in"]
 	q.Regions, q.MaxPrice = w.list("region"), int64(w.n("price", 0))
 	if q.Switches == 0 && q.Connect == cluster.ConnectAny {
 		q.SwitchWait = 0

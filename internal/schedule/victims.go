@@ -61,7 +61,7 @@ func Victims(q *PreemptRequest) []Candidate {
 func (d *Decision) Evict(choose func(*PreemptRequest) []Candidate) {
 	for i := range d.Preempt {
 		for _, c := range choose(&d.Preempt[i]) {
-			d.Plan.Evictions = append(d.Plan.Evictions, cluster.Eviction{Job: c.Job, Attempt: c.Attempt, For: d.Preempt[i].Job})
+			d.Plan.Evictions = append(d.Plan.Evictions, cluster.Preemption{Job: c.Job, Attempt: c.Attempt, For: d.Preempt[i].Job})
 		}
 	}
 	d.Preempt = nil

@@ -104,15 +104,15 @@ func (s *jobService) UpdateJobs(ctx context.Context, p *greylagv1.UpdateJobsRequ
 	after := s.cfg.State.View()
 	for _, o := range outcomes {
 		if o.Error == "" && o.Note == "" {
-			o.Note = atStake(before, after, cluster.JobID(o.Id))
+			o.Note = promiseWarning(before, after, cluster.JobID(o.Id))
 		}
 	}
 	return &greylagv1.UpdateJobsResponse{Outcomes: outcomes, Index: index}, nil
 }
 
-// atStake returns a warning if a change may cost a job its promised start; "" if it is still
+// promiseWarning returns a warning if a change may cost a job its promised start; "" if it is still
 // pending and requests no more than before.
-func atStake(before, after *state.View, id cluster.JobID) string {
+func promiseWarning(before, after *state.View, id cluster.JobID) string {
 	old, was := before.Job(id)
 	now, is := after.Job(id)
 	if !was || !is || old.Promise == nil || now.State != cluster.Pending || now.Hold == old.Hold && !asksMore(old.Spec, now.Spec) {
@@ -130,7 +130,7 @@ func asksMore(old, now *cluster.JobSpec) bool {
 	longer := old.TimeLimit > 0 && (now.TimeLimit == 0 || now.TimeLimit > old.TimeLimit)
 	a, b := &old.Request, &now.Request
 	larger := b.Nodes > a.Nodes || b.GPUsPerNode > a.GPUsPerNode || b.TotalGPUs() > a.TotalGPUs()
-	moved := now.Partition != old.Partition || !slices.Equal(now.Others, old.Others) || now.QOS != old.QOS || now.Account != old.Account || now.Reservation != old.Reservation
+	moved := now.Partition != old.Partition || !slices.Equal(now.OtherPartitions, old.OtherPartitions) || now.QOS != old.QOS || now.Account != old.Account || now.Reservation != old.Reservation
 	waits := now.Begin > old.Begin || !slices.Equal(now.Depends, old.Depends)
 	return longer || larger || moved || waits
 }

@@ -51,7 +51,7 @@ func (s *clusterService) GetStatus(ctx context.Context, _ *greylagv1.GetStatusRe
 		Cluster: v.Policy().Cluster, ClusterId: s.cfg.Trust.ClusterID(), Id: st.ID, Leader: st.LeaderID, LeaderAddress: st.LeaderAddr,
 		Term: st.Term, CommitIndex: st.CommitIndex, AppliedIndex: v.Index(), Version: version.Version, DiskLow: st.DiskLow,
 		Digest: fmt.Sprintf("%016x", v.Digest()), ActiveJobs: int64(counts.Active), FinishedJobs: int64(counts.Finished),
-		JournalForm: uint32(v.Credits().Writes()), NewestForm: uint32(accounting.Form),
+		JournalForm: uint32(v.Credits().Format()), NewestForm: uint32(accounting.Form),
 		Restored: writeRestored(v.History()),
 	}
 	if v.Index() == 0 { // a controller that started alone has read nothing of its log yet

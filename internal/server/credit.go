@@ -112,7 +112,7 @@ func (s *creditService) billed(ctx context.Context, c *call.Caller, p *greylagv1
 
 // missing returns the unknown names in a scope, and whether a bucket of that scope can pay for
 // anything.
-func missing(v *state.View, scope *accounting.Scope) (warnings []string) {
+func missing(v *state.View, scope *accounting.BucketScope) (warnings []string) {
 	types := audit.GPUTypesOf(v)
 	for _, list := range []struct {
 		names []string
@@ -225,7 +225,7 @@ func accountsOf(l *accounting.Ledger) iter.Seq[accounting.PayerID] {
 	return func(yield func(accounting.PayerID) bool) {
 		for next, more := accounting.PayerID(""), true; more; {
 			more = false
-			for id := range l.NodesFrom(next) {
+			for id := range l.PayersFrom(next) {
 				account, user := accounts.PayerOf(id)
 				if user != "" {
 					next, more = accounting.PayerID(account+string('/'+1)), true
@@ -242,7 +242,7 @@ func accountsOf(l *accounting.Ledger) iter.Seq[accounting.PayerID] {
 // usersOf yields the users of an account.
 func usersOf(l *accounting.Ledger, account accounting.PayerID) iter.Seq[accounting.PayerID] {
 	return func(yield func(accounting.PayerID) bool) {
-		for id := range l.NodesFrom(account + "/") {
+		for id := range l.PayersFrom(account + "/") {
 			if !strings.HasPrefix(string(id), string(account)+"/") || !yield(id) {
 				return
 			}

@@ -34,7 +34,7 @@ func licences(v *state.View) (list []*greylagv1.LicenceInfo) {
 	}
 	for j := range v.Jobs(0) {
 		for _, l := range j.Spec.Request.Licences {
-			if j.State.Holds() {
+			if j.State.HasAllocation() {
 				of(l.Name).Used += int64(l.Count)
 			} else {
 				of(l.Name).Wanted += int64(l.Count)

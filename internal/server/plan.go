@@ -67,15 +67,15 @@ const (
 	expectedFor = 5 * time.Second
 )
 
-// guesses holds the expected starts that were computed last.
-type guesses struct {
+// expectedStarts holds the expected starts that were computed last.
+type expectedStarts struct {
 	mu     sync.Mutex
 	at     time.Time
 	starts map[cluster.JobID]cluster.Instant // never changed
 }
 
 // newer returns the guesses of a time or later; nil if there are none.
-func (g *guesses) newer(than time.Time) map[cluster.JobID]cluster.Instant {
+func (g *expectedStarts) newer(than time.Time) map[cluster.JobID]cluster.Instant {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.at.Before(than) {

@@ -62,9 +62,9 @@ func feed(t *testing.T, w *world, batch func() int) {
 	_, err := ledger.Grant(at(1), accounting.Grant{Owner: accounting.PayerPath{"physics"}, Class: accounting.Purchase, Amount: 1000 * accounting.One})
 	must(t, err)
 	claim := accounting.Claim{ID: accounting.LienID{Job: 7, Attempt: 1}, Chain: accounting.PayerPath{"physics/ann", "physics"}, Amount: 50 * accounting.One, Rates: []accounting.Rate{{GPUType: "h100", Price: 2 * accounting.One}}}
-	_, err = ledger.Place(at(2), claim)
+	_, err = ledger.CreateLien(at(2), claim)
 	must(t, err)
-	_, err = ledger.Dispatch(at(3), claim.ID, accounting.GPUs{Type: "h100", Count: 4})
+	_, err = ledger.StartBilling(at(3), claim.ID, accounting.GPUs{Type: "h100", Count: 4})
 	must(t, err)
 	_, err = ledger.Settle(at(6), accounting.Settlement{Lien: claim.ID, Total: accounting.Millis(4, 3*time.Hour)})
 	must(t, err)

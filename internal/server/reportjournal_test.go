@@ -32,15 +32,15 @@ func spendAtRandom(r *rand.Rand) *accounting.Ledger {
 			if r.IntN(2) == 0 {
 				expires = at.Add(time.Duration(1+r.IntN(100)) * time.Hour)
 			}
-			_, _ = l.Grant(s, accounting.Grant{Owner: owner, Class: accounting.Class(1 + r.IntN(4)), Amount: 2 * amount, Expires: expires})
+			_, _ = l.Grant(s, accounting.Grant{Owner: owner, Class: accounting.BucketClass(1 + r.IntN(4)), Amount: 2 * amount, Expires: expires})
 			liens = append(liens, accounting.LienID{Job: cluster.JobID(i + 1), Attempt: 1})
 		case pick < 5:
 			id := accounting.LienID{Job: cluster.JobID(i + 1), Attempt: 1}
-			if _, err := l.Place(s, accounting.Claim{ID: id, Chain: owner, Amount: amount, Rates: []accounting.Rate{{GPUType: "h100", Price: 3 * accounting.One}}}); err == nil {
+			if _, err := l.CreateLien(s, accounting.Claim{ID: id, Chain: owner, Amount: amount, Rates: []accounting.Rate{{GPUType: "h100", Price: 3 * accounting.One}}}); err == nil {
 				liens = append(liens, id)
 			}
 		case pick < 7:
-			_, _ = l.Dispatch(s, some(), accounting.GPUs{Type: "a100", Count: 1 + r.Int64N(3)}, accounting.GPUs{Type: "h100", Count: 4})
+			_, _ = l.StartBilling(s, some(), accounting.GPUs{Type: "a100", Count: 1 + r.Int64N(3)}, accounting.GPUs{Type: "h100", Count: 4})
 		case pick < 8:
 			l.Meter(at, []accounting.Sample{{Lien: some(), Epoch: 1, Number: uint64(i + 1), Count: r.Int64N(40_000_000)}})
 		case pick < 10:
@@ -95,7 +95,7 @@ func TestReportTotalsAreTheJournals(t *testing.T) {
 	for b := range ledger.Buckets() {
 		amount, spent, expired, void = amount+int64(b.Amount), spent+int64(b.Spent), expired+int64(b.Expired), void+int64(b.Void)
 	}
-	for _, n := range ledger.Nodes() {
+	for _, n := range ledger.Payers() {
 		owes += int64(n.Owes)
 	}
 	all := creditTotals(t, w, bounds[0], bounds[len(bounds)-1])

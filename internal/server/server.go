@@ -139,7 +139,7 @@ type Server struct {
 	journals *journals.Reader
 	// explaining is held by the one explanation in progress: each may cost a pass.
 	explaining chan struct{}
-	guesses    guesses
+	guesses    expectedStarts
 	retiring   sync.Mutex      // held while the votes of other members are checked and a member is retired
 	closing    context.Context // ends when the server stops: streams end then
 	stop       context.CancelFunc

@@ -58,7 +58,7 @@ func (s *jobService) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequ
 	s.limits.CountJobs(c, jobsIn(answer), s.cfg.Clock())
 	response := &greylagv1.SubmitJobsResponse{Index: answer.Index, Lien: int64(answer.SetAside), Warnings: overBudget(answer.Over)}
 	response.Warnings = append(response.Warnings, s.unchecked(subs)...)
-	response.Warnings = append(response.Warnings, s.unpaidPlaces(subs, answer)...)
+	response.Warnings = append(response.Warnings, s.warnUnpaidPartitions(subs, answer)...)
 	response.Warnings = append(response.Warnings, warnMaxPrice(s.cfg.State.View(), cluster.InstantOf(s.cfg.Clock()), cmd.Jobs)...)
 	for i, id := range answer.First {
 		response.Jobs = append(response.Jobs, &greylagv1.Submitted{Id: uint64(id), ArraySize: answer.Counts[i]})
@@ -125,11 +125,11 @@ func overBudget(over []accounting.Warning) (warnings []string) {
 	return warnings
 }
 
-// unpaidPlaces warns of the first job that is not paid for in all of its partitions.
-func (s *jobService) unpaidPlaces(subs []wire.Submission, answer *command.Submitted) []string {
+// warnUnpaidPartitions warns of the first job that is not paid for in all of its partitions.
+func (s *jobService) warnUnpaidPartitions(subs []wire.Submission, answer *command.Submitted) []string {
 	v := s.cfg.State.View()
 	for i, first := range answer.First {
-		if len(subs[i].Spec.Others) == 0 || !v.Policy().Credits.On {
+		if len(subs[i].Spec.OtherPartitions) == 0 || !v.Policy().Credits.On {
 			continue
 		}
 		for id := first; id < first+cluster.JobID(max(1, answer.Counts[i])); id++ {

@@ -35,7 +35,7 @@ func (s *State) adopt(d *accounts.Draft) {
 	s.accounts.Adopt(d, s.index, s.now)
 	if d.Moved {
 		s.accounts.Recount(s.allActive)
-		s.accounts.Recharge(s.now, s.holding.Get)
+		s.accounts.ResetUsageRates(s.now, s.holding.Get)
 	}
 	s.credits.FollowAccounts(s.env(), d.Touched, d.Left)
 	s.specs.clear()

@@ -15,7 +15,7 @@ import (
 func (s *State) Check() error {
 	x := &checking{
 		State:  s,
-		uses:   map[string]*cluster.Use{},
+		uses:   map[string]*cluster.NodeUse{},
 		arrays: map[cluster.JobID]array{},
 		blobs:  map[cluster.Digest]int64{},
 
@@ -45,7 +45,7 @@ func (s *State) Check() error {
 type checking struct {
 	*State
 	faults []error
-	uses   map[string]*cluster.Use
+	uses   map[string]*cluster.NodeUse
 	onNode int
 	due    int
 	states [cluster.OutOfMemory + 1]int
@@ -73,7 +73,7 @@ func (x *checking) jobs() {
 		x.job(id, j)
 	}
 	for id, j := range x.holding.All() {
-		if !j.State.Holds() || j.Attempt == 0 || j.Granted == 0 || j.Granted > x.index {
+		if !j.State.HasAllocation() || j.Attempt == 0 || j.Granted == 0 || j.Granted > x.index {
 			x.fault("job %d is among those with an allocation: %s, attempt %d", id, j.State, j.Attempt)
 		}
 		x.job(id, j)
@@ -133,7 +133,7 @@ func (x *checking) element(j *cluster.Job) {
 	}
 	c := x.arrays[j.Array]
 	c.kept++
-	if j.State.Holds() {
+	if j.State.HasAllocation() {
 		c.holding++
 	}
 	x.arrays[j.Array] = c
@@ -155,7 +155,7 @@ func (x *checking) allocation(j *cluster.Job) {
 		}
 		u := x.uses[a.Node]
 		if u == nil {
-			u = &cluster.Use{}
+			u = &cluster.NodeUse{}
 			x.uses[a.Node] = u
 		}
 		for _, g := range a.GPUs {

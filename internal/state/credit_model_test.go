@@ -19,7 +19,7 @@ func (x *chaos) credits() command.Command {
 	c := &command.ChangeCredits{
 		Request: x.request(), Actor: actor("root"), Action: command.CreditAction(1 + x.pick(7)),
 		Account: []string{"physics", "maths", "uni"}[x.pick(3)], Amount: accounting.Credits(x.pick(4)) * accounting.One / 20,
-		Class: accounting.Class(1 + x.pick(4)), Priority: int32(x.pick(2)), Cutoff: x.pick(2) == 0, Bucket: accounting.BucketID(x.pick(6)),
+		Class: accounting.BucketClass(1 + x.pick(4)), Priority: int32(x.pick(2)), Cutoff: x.pick(2) == 0, Bucket: accounting.BucketID(x.pick(6)),
 		GPUType: "h100", Hard: x.pick(2) == 0, Window: accounting.Window(x.pick(3)), Job: x.ref().ID, Period: []string{"a", "b"}[x.pick(2)],
 	}
 	if x.pick(3) == 0 {
@@ -35,7 +35,7 @@ func (x *chaos) credits() command.Command {
 		c.Effective = x.s.now.Add(time.Duration(x.pick(200)-100) * time.Second)
 	}
 	if x.pick(6) == 0 {
-		c.Scope = accounting.Scope{Permille: int64(x.pick(1000)), PerJob: accounting.Credits(x.pick(2)) * accounting.One / 100}
+		c.Scope = accounting.BucketScope{Permille: int64(x.pick(1000)), PerJob: accounting.Credits(x.pick(2)) * accounting.One / 100}
 	}
 	return c
 }
@@ -43,7 +43,7 @@ func (x *chaos) credits() command.Command {
 func (x *chaos) meter() command.Command {
 	c := &command.MeterJobs{}
 	for j := range x.s.View().Jobs(0) {
-		if j.State.Holds() && x.pick(2) == 0 {
+		if j.State.HasAllocation() && x.pick(2) == 0 {
 			c.Samples = append(c.Samples, command.JobSample{
 				Job: j.ID, Attempt: j.Attempt, Epoch: uint64(x.pick(3)), Number: x.s.index,
 				GPUms: accounting.Millis(1+int64(x.pick(3)), x.s.now.Sub(j.Started)),
@@ -183,7 +183,7 @@ func TestJournalOfChaos(t *testing.T) {
 		if seq, head := s.View().Audited(); seq != chain.Seq || head != chain.Head || seq < 100 {
 			t.Fatalf("seed %d: %d entries, the chain has %d", seed, seq, chain.Seq)
 		}
-		if err := audit.Against(s.View().Credits()); err != nil {
+		if err := audit.CompareWith(s.View().Credits()); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		atTheirPrices(t, s.View().Credits(), entries)

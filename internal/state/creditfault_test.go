@@ -106,7 +106,7 @@ func TestKeysOfAnyRequest(t *testing.T) {
 	}
 	apply(&command.Init{ClusterID: "test"})
 	apply(&command.EditAccounts{Actor: command.Actor{Role: command.RoleAdmin}, Edits: []command.AccountEdit{{Action: command.PutAccount, Account: "ml"}}})
-	if grant(1) || !grant(1) || !grant(2) || !s.credits.Ledger().Knows("grant:x") {
+	if grant(1) || !grant(1) || !grant(2) || !s.credits.Ledger().HasKey("grant:x") {
 		t.Error("a key is not known again")
 	}
 	without := &command.ChangeCredits{Actor: command.Actor{Role: command.RoleAdmin}, Action: command.GrantCredits, Account: "ml", Class: accounting.Purchase, Amount: accounting.One, Key: "x"}

@@ -84,9 +84,9 @@ func (s *State) fundHeld(before cluster.Instant, maxFailed int) {
 	}
 }
 
-// unpaidType returns why a placement is on GPUs that are not paid for: their type was added after
+// renewLien returns why a placement is on GPUs that are not paid for: their type was added after
 // the job, so no bucket considered it. New credits are set aside then.
-func (s *State) unpaidType(p *cluster.PlannedStart) string {
+func (s *State) renewLien(p *cluster.PlannedStart) string {
 	old, _ := s.pending.Get(p.Job)
 	n, held := s.credits.OpenLien(old.ID, old.Attempt+1)
 	if !held || !s.policy.Credits.Charges(s.partitionOf(old, p)) {

@@ -148,7 +148,7 @@ func (s *State) settle(j *cluster.Job) {
 // hold the job. Preemptions and manual requeues do neither.
 func (s *State) requeue(j *cluster.Job) {
 	if j.Started > 0 {
-		j.Attempts = cluster.Attempted(j.Attempts, j.ThisAttempt())
+		j.Attempts = cluster.AppendAttempt(j.Attempts, j.ThisAttempt())
 	}
 	failed := j.CountRestart()
 	detail := fmt.Sprintf("attempt %d: %s", j.Attempt, j.Detail)

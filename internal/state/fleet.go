@@ -68,7 +68,7 @@ type part struct {
 }
 
 // partsOf returns the resources of a node. A nil node has none.
-func partsOf(n *cluster.Node, u cluster.Use) []part {
+func partsOf(n *cluster.Node, u cluster.NodeUse) []part {
 	if n == nil {
 		return nil
 	}

@@ -137,12 +137,12 @@ func (x *jobTables) put(old, j *cluster.Job, most int) {
 	}
 	x.digest ^= x.hashes.job(j)
 	x.states[j.State]++
-	if !j.State.Holds() {
+	if !j.State.HasAllocation() {
 		x.pending.Set(j.ID, j)
 		return
 	}
 	x.holding.Set(j.ID, j)
-	if old != nil && !old.State.Holds() {
+	if old != nil && !old.State.HasAllocation() {
 		x.keepArray(j.Array, 0, 1)
 	}
 }
@@ -164,13 +164,13 @@ func (x *jobTables) unlink(old, j *cluster.Job) {
 	if at := dueOf(old); at != cluster.Never {
 		x.due.Delete(dueJob{at, old.ID})
 	}
-	if !old.State.Holds() {
+	if !old.State.HasAllocation() {
 		if j.State != cluster.Pending {
 			x.pending.Delete(old.ID)
 		}
 		return
 	}
-	if !j.State.Holds() {
+	if !j.State.HasAllocation() {
 		x.holding.Delete(old.ID)
 		x.keepArray(old.Array, 0, -1)
 		x.signals.Delete(old.ID)
@@ -186,12 +186,12 @@ func (s *State) put(old, j *cluster.Job) {
 	}
 	s.meter(old, j)
 	s.credits.Follow(s.env(), old, j)
-	held := old != nil && old.State.Holds()
-	if held && !j.State.Holds() {
+	held := old != nil && old.State.HasAllocation()
+	if held && !j.State.HasAllocation() {
 		s.allocate(old, -1)
 	}
 	s.jobTables.put(old, j, s.limits.tail)
-	if old != nil && !held && j.State.Holds() {
+	if old != nil && !held && j.State.HasAllocation() {
 		s.allocate(j, 1)
 	}
 	if j.State.Final() {
@@ -208,8 +208,8 @@ func (s *State) put(old, j *cluster.Job) {
 
 // step changes the state of j, a value that is not shared yet, by an event. An illegal transition
 // is a fault of this package.
-func (s *State) step(j *cluster.Job, e cluster.Event) {
-	to, err := cluster.Next(j.State, e)
+func (s *State) step(j *cluster.Job, e cluster.JobEvent) {
+	to, err := cluster.NextState(j.State, e)
 	if err != nil {
 		s.fault("job %s: %w", j.ID, err)
 		return
@@ -236,7 +236,7 @@ func dueOf(j *cluster.Job) cluster.Instant {
 		if j.Reason == cluster.ReasonBeginTime {
 			at = min(at, j.Eligible)
 		}
-	case j.State.Holds() && j.State != cluster.Completing:
+	case j.State.HasAllocation() && j.State != cluster.Completing:
 		if j.Spec.Deadline > 0 {
 			at = j.Spec.Deadline
 		}

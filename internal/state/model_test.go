@@ -146,7 +146,7 @@ func (x *chaos) report() command.Command {
 		t := j.Tasks[rankOf(j, name)]
 		t.Phase = min(t.Phase+cluster.TaskPhase(x.pick(3)), cluster.TaskClean)
 		if t.Phase >= cluster.TaskEnded && t.Cause == cluster.NoCause {
-			t.Cause = cluster.Cause(x.pick(10))
+			t.Cause = cluster.TaskCause(x.pick(10))
 			t.Exit.Code = int32(x.pick(2))
 		}
 		if j.State == cluster.Completing && x.pick(2) == 0 {

@@ -31,8 +31,8 @@ func TestNarrowStays(t *testing.T) {
 		return nil
 	}
 	first := seen()
-	if first.Partition != "other" || len(first.Others) != 0 {
-		t.Fatalf("passes see partition %s and %v, want the one that is paid for", first.Partition, first.Others)
+	if first.Partition != "other" || len(first.OtherPartitions) != 0 {
+		t.Fatalf("passes see partition %s and %v, want the one that is paid for", first.Partition, first.OtherPartitions)
 	}
 	x.run("hold ada 1")
 	x.run("release ada 1")

@@ -21,7 +21,7 @@ type nodeTables struct {
 	fleet fleet
 
 	// Indexes.
-	uses   cow.Map[string, cluster.Use]
+	uses   cow.Map[string, cluster.NodeUse]
 	onNode cow.Map[nodeJob, none]
 }
 
@@ -39,7 +39,7 @@ var nodeSchema = table.Schema[string, *cluster.Node]{ // never written
 func newNodes(h *table.Hasher) nodeTables {
 	return nodeTables{
 		nodes: table.New(&nodeSchema, h), fleet: newFleet(h),
-		uses: cow.New[string, cluster.Use](strings.Compare),
+		uses: cow.New[string, cluster.NodeUse](strings.Compare),
 		onNode: cow.New[nodeJob, none](func(a, b nodeJob) int {
 			if c := strings.Compare(a.node, b.node); c != 0 {
 				return c
@@ -81,7 +81,7 @@ func (x *nodeTables) allocate(j *cluster.Job, sign int32) {
 }
 
 // addUse changes u, whose GPUs it may write, by the allocation of j on one node.
-func addUse(u *cluster.Use, j *cluster.Job, a cluster.NodeAllocation, sign int32) {
+func addUse(u *cluster.NodeUse, j *cluster.Job, a cluster.NodeAllocation, sign int32) {
 	u.Jobs += sign
 	u.CPUs += sign * a.CPUs
 	u.Memory += cluster.Bytes(sign) * a.Memory
@@ -133,7 +133,7 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 	}
 	switch {
 	case known && old.BootID == n.BootID:
-		n.Epoch, n.Orphans, n.Registered = old.Epoch, afterDeath(old), old.Registered
+		n.Epoch, n.Orphans, n.Registered = old.Epoch, orphansOnReturn(old), old.Registered
 		if old.Liveness == cluster.Alive {
 			n.Since = old.Since
 		}
@@ -144,10 +144,10 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 	return &command.Registered{Epoch: n.Epoch}
 }
 
-// afterDeath returns the number of orphans on a node that responds again. For a dead node it is
+// orphansOnReturn returns the number of orphans on a node that responds again. For a dead node it is
 // unknown until the first report. The node counts as having some, so that their GPUs are not
 // allocated while they still run.
-func afterDeath(old *cluster.Node) int32 {
+func orphansOnReturn(old *cluster.Node) int32 {
 	if old.Liveness == cluster.Dead {
 		return max(1, old.Orphans)
 	}
@@ -223,7 +223,7 @@ func (s *State) setLiveness(c *command.SetLiveness) command.Result {
 		case cluster.Dead:
 			s.loseTasks(n.Name, "not responding")
 		default:
-			n.Orphans = afterDeath(old)
+			n.Orphans = orphansOnReturn(old)
 		}
 		s.putNode(&n)
 	}

@@ -26,7 +26,7 @@ func (s *State) commit(c *command.CommitPlan) command.Result {
 			why = allowed.over(j)
 		}
 		if why == "" {
-			why = s.unpaidType(p)
+			why = s.renewLien(p)
 		}
 		if why != "" {
 			answer.Stale = append(answer.Stale, command.Stale{Job: p.Job, Why: why})
@@ -137,7 +137,7 @@ func (s *State) stale(p *cluster.PlannedStart, plan *cluster.Plan) string {
 			return why
 		}
 	}
-	return s.apart(j, &p.Placement)
+	return s.placementMismatch(j, &p.Placement)
 }
 
 // wrongPlace returns why the placement does not suit the partition in the plan. If the plan has
@@ -278,7 +278,7 @@ func (s *State) setPendingReason(v cluster.Verdict, planned uint64) {
 	}
 	j := *old
 	j.Reason, j.Detail, j.Planned, j.Promise = v.Reason, v.Detail, v.Planned, v.Promise
-	j.History = cluster.Noted(old.History, cluster.Note{
+	j.History = cluster.AppendNote(old.History, cluster.Note{
 		Index: s.index, At: s.now, Reason: v.Reason, Planned: v.Planned, Promised: v.Promise != nil, Broken: v.Broken,
 	})
 	s.put(old, &j)
@@ -300,7 +300,7 @@ func (s *State) recordPromise(j *cluster.Job) {
 	if s.now > j.Promise.At.Add(cluster.Late) {
 		n.Broken = "it started " + cluster.FormatElapsed(s.now.Sub(j.Promise.At)) + " late"
 	}
-	j.History = cluster.Noted(j.History, n)
+	j.History = cluster.AppendNote(j.History, n)
 	j.Promise = nil
 }
 
@@ -309,13 +309,13 @@ func (s *State) dropPromise(j *cluster.Job) {
 	if j.Promise == nil {
 		return
 	}
-	j.History = cluster.Noted(j.History, cluster.Note{Index: s.index, At: s.now, Reason: j.Reason, Broken: j.Detail})
+	j.History = cluster.AppendNote(j.History, cluster.Note{Index: s.index, At: s.now, Reason: j.Reason, Broken: j.Detail})
 	j.Promise = nil
 }
 
 // evict ends a job so that another can start, if the policy still lets the one preempt the other.
 // It returns why not.
-func (s *State) evict(e *cluster.Eviction) string {
+func (s *State) evict(e *cluster.Preemption) string {
 	old, runs := s.holding.Get(e.Job)
 	by, waits := s.pending.Get(e.For)
 	switch {

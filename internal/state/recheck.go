@@ -59,9 +59,9 @@ func (x *nodeTables) unsuitable(f *cluster.NodeFilter, a *cluster.NodeAllocation
 	return ""
 }
 
-// apart returns why the nodes and GPUs of a placement are not as close to each other as the job
+// placementMismatch returns why the nodes and GPUs of a placement are not as close to each other as the job
 // requires, or not of one type. The nodes have been checked before.
-func (s *State) apart(j *cluster.Job, p *cluster.Placement) string {
+func (s *State) placementMismatch(j *cluster.Job, p *cluster.Placement) string {
 	r := &j.Spec.Request
 	if kind, other := s.kinds(p); len(r.GPUTypes) > 0 && other != "" {
 		return fmt.Sprintf("the placement has GPUs of types %s and %s", kind, other)
@@ -70,7 +70,7 @@ func (s *State) apart(j *cluster.Job, p *cluster.Placement) string {
 		return ""
 	}
 	if r.Connect == cluster.ConnectNVLink || r.Connect == cluster.ConnectNode {
-		if why := s.notLinked(r, p); why != "" {
+		if why := s.nvlinkMismatch(r, p); why != "" {
 			return why
 		}
 	}
@@ -111,8 +111,8 @@ func (x *nodeTables) kinds(p *cluster.Placement) (kind, other string) {
 	return kind, ""
 }
 
-// notLinked returns why the GPUs of a job, or those of each node, are not in one NVLink domain.
-func (s *State) notLinked(r *cluster.Request, p *cluster.Placement) string {
+// nvlinkMismatch returns why the GPUs of a job, or those of each node, are not in one NVLink domain.
+func (s *State) nvlinkMismatch(r *cluster.Request, p *cluster.Placement) string {
 	all, gpus := "", 0
 	for i := range p.Nodes {
 		a := &p.Nodes[i]

@@ -165,7 +165,7 @@ func (x *restoring) sound(j *cluster.Job) bool {
 	if _, duplicate := x.job(j.ID); duplicate {
 		return false
 	}
-	if !j.State.Holds() {
+	if !j.State.HasAllocation() {
 		return j.State.Final() || j.Alloc == nil && len(j.Tasks) == 0
 	}
 	if j.Alloc == nil || len(j.Alloc.Nodes) == 0 || len(j.Alloc.Nodes) != len(j.Tasks) {
@@ -207,7 +207,7 @@ func (x *restoring) readJob(c *codec.Coder) {
 	if at := dueOf(j); at != cluster.Never {
 		x.due.Set(dueJob{at, j.ID}, none{})
 	}
-	if !j.State.Holds() {
+	if !j.State.HasAllocation() {
 		x.pending.Set(j.ID, j)
 		x.credits.RestoreJob(j)
 		return

@@ -28,7 +28,7 @@ func indexes(s *State) string {
 	for d := range s.blobs.Digests() {
 		fmt.Fprintln(&out, "blob", d, s.blobs.Needed(d))
 	}
-	for id := range s.credits.Narrow() {
+	for id := range s.credits.PartlyFunded() {
 		fmt.Fprintln(&out, "narrow", id)
 	}
 	return out.String()

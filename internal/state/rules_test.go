@@ -55,7 +55,7 @@ func rulesOf(t *testing.T, form uint8) string {
 		if name != of {
 			end()
 			s, of = newState(scripted, new(table.Hasher)), name
-			s.credits.Ledger().Write(form)
+			s.credits.Ledger().SetFormat(form)
 		}
 		encoded, err := base64.StdEncoding.DecodeString(data)
 		if err == nil {

@@ -14,7 +14,7 @@ const (
 // tick runs all work that is due: limits, deadlines, signals before the end, begin times, retention, decayed
 // usage. O((what is due) log n).
 func (s *State) tick(c *command.Tick) command.Result {
-	s.credits.Ledger().Write(c.Form)
+	s.credits.Ledger().SetFormat(c.Form)
 	s.forget(tickForget)
 	s.hosts.DropTokens(s.now)
 	s.blobs.DropUploads(s.now)

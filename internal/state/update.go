@@ -187,9 +187,9 @@ func changedSpec(spec *cluster.JobSpec, c *command.UpdateJobs) cluster.JobSpec {
 	assign(&changed.TimeLimit, c.TimeLimit)
 	if c.Partition != nil { // one, or several joined by commas
 		list := strings.Split(*c.Partition, ",")
-		changed.Partition, changed.Others = list[0], nil
+		changed.Partition, changed.OtherPartitions = list[0], nil
 		if len(list) > 1 {
-			changed.Others = list[1:]
+			changed.OtherPartitions = list[1:]
 		}
 	}
 	assign(&changed.QOS, c.QOS)

@@ -47,7 +47,7 @@ func (x *script) report(rest string) string {
 			t.Task.Cause = cluster.Exited
 		}
 		if cause, there := w.keys["cause"]; there {
-			t.Task.Cause = cluster.Cause(slices.Index(causes, cause))
+			t.Task.Cause = cluster.TaskCause(slices.Index(causes, cause))
 		}
 		if t.Ran = w.duration("ran"); w.keys["record"] != "" {
 			t.Task.Started = x.now
@@ -242,7 +242,7 @@ func jobLine(v *View, j *cluster.Job) string {
 	if j.Attempt > 0 {
 		line += fmt.Sprintf(" attempt %d", j.Attempt)
 	}
-	if len(j.Spec.Others) > 0 {
+	if len(j.Spec.OtherPartitions) > 0 {
 		line += " in " + j.PartitionList()
 	}
 	for i := range j.Attempts {

@@ -42,7 +42,7 @@ func nearness(w scriptLine, spec *cluster.JobSpec) {
 	}
 	r.Licences = licencesOf(w.list("licences"))
 	r.Regions, r.MaxPrice = w.list("regions"), w.number("price", 0)
-	spec.Reservation, spec.Others = w.keys["reservation"], w.list("others")
+	spec.Reservation, spec.OtherPartitions = w.keys["reservation"], w.list("others")
 }
 
 func licencesOf(list []string) []cluster.Licence {
@@ -110,7 +110,7 @@ func (x *chaos) near(spec *cluster.JobSpec) {
 		r.SwitchWait = []time.Duration{cluster.SwitchAlways, cluster.SwitchDefault, 0, time.Hour}[x.pick(4)]
 	}
 	if x.pick(9) == 0 {
-		spec.Partition, spec.Others = "main", []string{"other", "main", "none"}[:x.pick(3)]
+		spec.Partition, spec.OtherPartitions = "main", []string{"other", "main", "none"}[:x.pick(3)]
 	}
 }
 

@@ -81,7 +81,7 @@ func (x *script) accounts() string {
 		for _, l := range n.Limits() {
 			text = append(text, l.String())
 		}
-		scope, shares := cluster.Scope{Account: n.Account.Name}, n.Account.Shares
+		scope, shares := cluster.LimitScope{Account: n.Account.Name}, n.Account.Shares
 		path := n.Account.Name
 		for at := n.Parent; at >= 0; at = t.Nodes[at].Parent {
 			if n.User == nil || t.Nodes[at].Account != n.Account {
@@ -114,9 +114,9 @@ func (x *script) usage() string {
 		if key.Partition != "" {
 			who += " on " + key.Partition
 		}
-		line := fmt.Sprintf("%q %s billed %.3f h", key.Account, who, float64(fairshare.At(u.Billed, x.now, half))/3.6e6)
+		line := fmt.Sprintf("%q %s billed %.3f h", key.Account, who, float64(fairshare.UsageAt(u.Billed, x.now, half))/3.6e6)
 		for _, r := range u.Raw {
-			line += fmt.Sprintf(" %s %.3f", r.Resource, float64(fairshare.At(r.Usage, x.now, half))/3600)
+			line += fmt.Sprintf(" %s %.3f", r.Resource, float64(fairshare.UsageAt(r.Usage, x.now, half))/3600)
 		}
 		out = append(out, line)
 	}

@@ -32,12 +32,12 @@ func (x *script) credit(w scriptLine) string {
 		"grant": command.GrantCredits, "void": command.VoidBucket, "price": command.SetPrice, "budget": command.SetBudget,
 		"refund": command.RefundJob, "correct": command.CorrectJob, "close": command.ClosePeriod,
 	}
-	classes := map[string]accounting.Class{"promo": accounting.Promo, "grant": accounting.GrantClass, "": accounting.Purchase}
+	classes := map[string]accounting.BucketClass{"promo": accounting.Promo, "grant": accounting.GrantClass, "": accounting.Purchase}
 	windows := map[string]accounting.Window{"day": accounting.Daily, "month": accounting.Monthly}
 	c := &command.ChangeCredits{
 		Request: request16(w), Actor: actor(w.plain[0]), Action: actions[w.plain[1]], Account: w.keys["account"], User: w.keys["user"],
 		Class: classes[w.keys["class"]], Priority: int32(w.number("priority", 0)), Cutoff: w.has("cutoff"),
-		Scope:  accounting.Scope{GPUTypes: w.list("types"), Partitions: w.list("partitions")},
+		Scope:  accounting.BucketScope{GPUTypes: w.list("types"), Partitions: w.list("partitions")},
 		Bucket: accounting.BucketID(w.number("bucket", 0)), GPUType: w.keys["type"], Hard: w.has("hard"), Window: windows[w.keys["window"]],
 		Job: cluster.JobID(w.number("job", 0)), Attempt: cluster.Attempt(w.number("attempt", 0)), Period: w.keys["period"],
 		Key: w.keys["name"], Note: w.keys["note"],
@@ -92,7 +92,7 @@ func (x *script) charging(w scriptLine) string {
 func (x *script) funded() string {
 	var out []string
 	l := x.s.View().Credits()
-	for n := range l.Open() {
+	for n := range l.OpenLiens() {
 		if len(n.Segments) > 0 {
 			until := time.Duration(l.FundedUntil(n, cluster.Never)).Round(time.Millisecond)
 			out = append(out, fmt.Sprintf("%s holds %s paid %s, enough until %s", n.ID, n.Holds(), n.Paid(), until))
@@ -105,7 +105,7 @@ func (x *script) funded() string {
 func (x *script) showCredits() string {
 	var out []string
 	l := x.s.View().Credits()
-	for id, n := range l.Nodes() {
+	for id, n := range l.Payers() {
 		out = append(out, fmt.Sprintf("%s held %s spent %s debt %s", id, n.Held, n.Spent, n.Debt))
 	}
 	for b := range l.Buckets() {

@@ -92,7 +92,7 @@ func (v *View) Node(name string) (*cluster.Node, bool) { return v.nodes.Get(name
 func (v *View) Nodes() iter.Seq[*cluster.Node] { return v.nodes.Values() }
 
 // Use returns the use of a node; GPUs has an entry for each of its GPUs. O(log n).
-func (v *View) Use(node string) cluster.Use {
+func (v *View) Use(node string) cluster.NodeUse {
 	u, _ := v.uses.Get(node)
 	n, known := v.nodes.Get(node)
 	if known && len(u.GPUs) < len(n.GPUs) {
@@ -167,7 +167,7 @@ func (v *View) Snapshot() *cluster.Snapshot {
 	for _, j := range v.pending.All() {
 		shot.Pending = append(shot.Pending, j)
 	}
-	for id, j := range v.credits.Narrow() {
+	for id, j := range v.credits.PartlyFunded() {
 		i, _ := slices.BinarySearchFunc(shot.Pending, id, func(j *cluster.Job, id cluster.JobID) int { return cmp.Compare(j.ID, id) })
 		shot.Pending[i] = j
 	}
@@ -228,7 +228,7 @@ func (v *View) CheckSupported(limits []cluster.Limit) *command.Refusal {
 // checkSupported is CheckSupported, where formOf returns the first form that has a kind of limit.
 func (v *View) checkSupported(limits []cluster.Limit, formOf func(cluster.LimitKind) uint8) *command.Refusal {
 	for _, l := range limits {
-		if formOf(l.Kind) > v.Credits().Writes() {
+		if formOf(l.Kind) > v.Credits().Format() {
 			return command.WithHint(command.Refusef(command.Conflict, "%s: not all controllers support this limit yet", l.Kind), "gctl cluster status lists the controllers to upgrade")
 		}
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-var creditClasses = map[string]accounting.Class{ // never written
+var creditClasses = map[string]accounting.BucketClass{ // never written
 	"": accounting.GrantClass, "grant": accounting.GrantClass, "purchase": accounting.Purchase, "promo": accounting.Promo,
 }
 
 var budgetWindows = map[string]accounting.Window{"": accounting.Ever, "day": accounting.Daily, "month": accounting.Monthly} // never written
 
 // ClassWord returns the word for a class of buckets.
-func ClassWord(c accounting.Class) string {
+func ClassWord(c accounting.BucketClass) string {
 	switch c {
 	case accounting.Promo:
 		return "promo"
@@ -111,15 +111,15 @@ func readClose(c *command.ChangeCredits, p *greylagv1.ClosePeriod) (err error) {
 }
 
 // ReadScope reads the scope of a bucket, or the known properties of a job.
-func ReadScope(p *greylagv1.BucketScope) accounting.Scope {
-	return accounting.Scope{
+func ReadScope(p *greylagv1.BucketScope) accounting.BucketScope {
+	return accounting.BucketScope{
 		GPUTypes: p.GetGpuTypes(), Partitions: p.GetPartitions(), QOS: p.GetQos(),
 		Permille: p.GetPermille(), PerJob: accounting.Credits(p.GetPerJob()),
 	}
 }
 
 // Balance writes the balance of one account, and the amount usable for a job.
-func Balance(v *state.View, id accounting.PayerID, job *accounting.Scope, now cluster.Instant) *greylagv1.Balance {
+func Balance(v *state.View, id accounting.PayerID, job *accounting.BucketScope, now cluster.Instant) *greylagv1.Balance {
 	l := v.Credits()
 	n := l.Payer(id)
 	b := &greylagv1.Balance{
@@ -129,11 +129,11 @@ func Balance(v *state.View, id accounting.PayerID, job *accounting.Scope, now cl
 	b.Account, b.User = accounts.PayerOf(id)
 	b.Deleted = v.Deleted(id)
 	b.Usable = int64(v.Credits().Usable(v.ChainOf(b.Account, b.User), job, now))
-	byClass := map[accounting.Class]*int64{
+	byClass := map[accounting.BucketClass]*int64{
 		accounting.Purchase: &b.Purchased, accounting.GrantClass: &b.Granted, accounting.Promo: &b.Promoted, accounting.RefundClass: &b.Refunded,
 	}
 	for x := range l.BucketsOf(id) {
-		if x.Effective > now && !x.Over(now) {
+		if x.Effective > now && !x.HasExpired(now) {
 			b.Upcoming += int64(x.Avail)
 		}
 		if !x.Usable(now) {
@@ -154,7 +154,7 @@ func Balance(v *state.View, id accounting.PayerID, job *accounting.Scope, now cl
 // Bucket writes a bucket as of an instant: its expiry counts by then, booked or not.
 func Bucket(x *accounting.Bucket, now cluster.Instant) *greylagv1.Bucket {
 	left, gone := x.Avail, x.Expired
-	if x.Over(now) {
+	if x.HasExpired(now) {
 		left, gone = 0, gone+left
 	}
 	return &greylagv1.Bucket{

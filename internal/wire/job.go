@@ -28,7 +28,7 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p.Depends = writeDependencies(spec.Depends)
 	p.Hold, p.Charged = Enum[greylagv1.Hold](holdWord(j.Hold)), j.Charged
 	p.Version, p.Nice, p.EveryNode, p.Requester = j.Version, spec.Nice, spec.EveryNode, canceller(j)
-	p.ArraySize, p.OtherPartitions, p.Reservation = spec.ArraySize, spec.Others, spec.Reservation
+	p.ArraySize, p.OtherPartitions, p.Reservation = spec.ArraySize, spec.OtherPartitions, spec.Reservation
 	p.Nodes = writeAllocation(j.Alloc)
 	for i := range j.Tasks {
 		p.Tasks = append(p.Tasks, writeTask(&j.Tasks[i]))

@@ -121,7 +121,7 @@ func readTask(p *greylagv1.ReportedTask, node string) (cluster.Task, error) {
 	if p.GetPhase() == 0 {
 		return t, Unset("tasks.phase", p.GetPhase())
 	}
-	t.Phase, t.Cause = cluster.TaskPhase(p.GetPhase()-1), cluster.Cause(p.GetCause())
+	t.Phase, t.Cause = cluster.TaskPhase(p.GetPhase()-1), cluster.TaskCause(p.GetCause())
 	var errs [4]error
 	t.Started, errs[0] = instant("start", p.GetStarted())
 	t.Ended, errs[1] = instant("end", p.GetEnded())
@@ -142,7 +142,7 @@ func readTask(p *greylagv1.ReportedTask, node string) (cluster.Task, error) {
 
 // WriteNode writes a node with its allocations and its partitions. Since is the time from which it
 // accepts no new work: of its drain while it answers, else of its silence.
-func WriteNode(n *cluster.Node, use cluster.Use, partitions []string) *greylagv1.Node {
+func WriteNode(n *cluster.Node, use cluster.NodeUse, partitions []string) *greylagv1.Node {
 	p := &greylagv1.Node{
 		Name: n.Name, State: Enum[greylagv1.NodeState](n.State(use).String()), Address: n.Address, Cpus: n.CPUs, Memory: int64(n.Memory),
 		Gpus: WriteGPUs(n.GPUs), Features: n.Features, Region: n.Region, Version: n.Version, Runtime: n.Runtime,
@@ -175,7 +175,7 @@ func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait tim
 	spec := j.Spec
 	w := &greylagv1.WantedTask{
 		Job: uint64(j.ID), Attempt: uint32(j.Attempt), Granted: j.Granted, Ref: j.Ref().String(), ArrayIndex: j.Index,
-		Stop: j.State == cluster.Completing || !j.State.Holds(), KillWait: durationpb.New(killWait), Signals: signals,
+		Stop: j.State == cluster.Completing || !j.State.HasAllocation(), KillWait: durationpb.New(killWait), Signals: signals,
 		TimeLimit: durationpb.New(spec.TimeLimit),
 		User:      spec.Owner.User, Uid: spec.Owner.UID, Gid: spec.Owner.GID,
 		Name: spec.Name, Account: spec.Account, Partition: ranIn(j), Qos: spec.QOS,

@@ -40,7 +40,7 @@ func ReadSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (Submission, e
 		Request: request, Args: p.GetArgs(), WorkDir: p.GetWorkDir(), Input: p.GetInput(), Output: p.GetOutput(),
 		Error: p.GetError(), Append: p.GetAppend(), Image: p.GetImage(), Requeue: !p.GetNoRequeue(), Nice: p.GetNice(),
 		Comment: p.GetComment(), WCKey: p.GetWckey(), SubmitHost: p.GetSubmitHost(), EveryNode: p.GetEveryNode(),
-		Others: p.GetOtherPartitions(), Reservation: p.GetReservation(), Command: p.GetCommand(),
+		OtherPartitions: p.GetOtherPartitions(), Reservation: p.GetReservation(), Command: p.GetCommand(),
 		Signal: cluster.WarnSignal{Number: p.GetSignal(), BatchOnly: p.GetSignalBatchOnly()},
 	}
 	s.Held, s.DefaultTime = p.GetHold(), p.GetTimeLimit() == nil

@@ -22,7 +22,7 @@ func TestUserTime(t *testing.T) {
 		}
 		task := r.Tasks[0].Task
 		j := cluster.Job{Tasks: []cluster.Task{task}}
-		j.Attempts = cluster.Attempted(nil, j.ThisAttempt())
+		j.Attempts = cluster.AppendAttempt(nil, j.ThisAttempt())
 		is, past := writeTask(&task).UserTime, writeAttempts(&j)[0].UserTime
 		if is.AsDuration() != want || past.AsDuration() != want || (is == nil) != (want == 0) || (past == nil) != (want == 0) {
 			t.Errorf("%s of 10s is reported as %v, and as %v", said, is, past)

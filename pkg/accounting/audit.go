@@ -289,9 +289,9 @@ func (a *Audit) Balance(b BookAccount) Credits {
 	return a.outside[b.Kind]
 }
 
-// Against compares the journal with a ledger: its head, every bucket, every lien with a balance,
+// CompareWith compares the journal with a ledger: its head, every bucket, every lien with a balance,
 // and every account's own part. It returns the first difference. O(ledger).
-func (a *Audit) Against(l *Ledger) error {
+func (a *Audit) CompareWith(l *Ledger) error {
 	if a.seq != l.seq || a.head != l.head {
 		return fmt.Errorf("%w: it ends at entry %d, the ledger at %d", ErrJournal, a.seq, l.seq)
 	}

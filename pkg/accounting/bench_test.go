@@ -36,9 +36,9 @@ func BenchmarkPlaceSettle(b *testing.B) {
 				n := strconv.Itoa(i)
 				c.ID = LienID{cluster.JobID(i + 1), 1}
 				at := base.Add(time.Duration(i) * time.Millisecond)
-				l.Place(Stamp{At: at, Key: "p" + n, Natural: natural}, c)
+				l.CreateLien(Stamp{At: at, Key: "p" + n, Natural: natural}, c)
 				clone(l)
-				l.Dispatch(Stamp{At: at, Key: "d" + n, Natural: natural}, c.ID, GPUs{"H100", 8})
+				l.StartBilling(Stamp{At: at, Key: "d" + n, Natural: natural}, c.ID, GPUs{"H100", 8})
 				clone(l)
 				l.Settle(Stamp{At: at, Key: "s" + n, Natural: natural}, Settlement{c.ID, 3000, false})
 				l.Drain()
@@ -57,8 +57,8 @@ func running(jobs int) *Ledger {
 	for i := range jobs {
 		id := LienID{cluster.JobID(i + 1), 1}
 		s := Stamp{At: base, Key: "job", Natural: true}
-		l.Place(s, Claim{ID: id, Chain: chainOf(fmt.Sprintf("o/p/u%d", i%2000)), Rates: []Rate{{"H100", 2 * One}}, Amount: 80 * One})
-		l.Dispatch(s, id, GPUs{"H100", 8})
+		l.CreateLien(s, Claim{ID: id, Chain: chainOf(fmt.Sprintf("o/p/u%d", i%2000)), Rates: []Rate{{"H100", 2 * One}}, Amount: 80 * One})
+		l.StartBilling(s, id, GPUs{"H100", 8})
 	}
 	l.Drain()
 	return l
@@ -157,8 +157,8 @@ func BenchmarkOutlook(b *testing.B) {
 		s := Stamp{At: base, Key: "job", Natural: true}
 		l.SetPrice(s, Rate{"H100", 2 * One}, 0)
 		n := &Lien{}
-		l.Place(s, Claim{ID: LienID{1, 1}, Chain: chainOf("o/p/u"), Rates: []Rate{{"H100", 2 * One}}, Amount: 8 * 24 * 3 * One, Floating: true})
-		l.Dispatch(s, LienID{1, 1}, GPUs{"H100", 8})
+		l.CreateLien(s, Claim{ID: LienID{1, 1}, Chain: chainOf("o/p/u"), Rates: []Rate{{"H100", 2 * One}}, Amount: 8 * 24 * 3 * One, Floating: true})
+		l.StartBilling(s, LienID{1, 1}, GPUs{"H100", 8})
 		for i := range prices {
 			l.SetPrice(s, Rate{"H100", Credits(2+i%2) * One}, base.Add(time.Duration(i+1)*time.Hour))
 		}
@@ -167,7 +167,7 @@ func BenchmarkOutlook(b *testing.B) {
 		b.Run(fmt.Sprintf("lacks/prices=%d", prices), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				l.Lacks(n, limit)
+				l.MissingCredits(n, limit)
 			}
 		})
 		b.Run(fmt.Sprintf("funded/prices=%d", prices), func(b *testing.B) {

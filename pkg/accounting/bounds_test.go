@@ -18,7 +18,7 @@ func sound(t *testing.T, l *Ledger, a *Audit) {
 			t.Fatal(err)
 		}
 	}
-	for _, err := range []error{l.Check(), a.Against(l)} {
+	for _, err := range []error{l.Check(), a.CompareWith(l)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,13 +42,13 @@ func TestLargestAmounts(t *testing.T) {
 	sound(t, l, a)
 	// One lien is charged beyond the largest amount, whatever run time is reported.
 	id, rates, s := LienID{11, 1}, []Rate{{"H100", MaxAmount}}, Stamp{At: base, Key: "job", Natural: true}
-	if _, err := l.Place(s, Claim{ID: LienID{1, 1}, Chain: chainOf("o/q/ana"), Rates: rates, Amount: 1}); !errors.Is(err, ErrCredits) {
+	if _, err := l.CreateLien(s, Claim{ID: LienID{1, 1}, Chain: chainOf("o/q/ana"), Rates: rates, Amount: 1}); !errors.Is(err, ErrCredits) {
 		t.Errorf("a sibling's credits: %v", err)
 	}
-	if _, err := l.Place(s, Claim{ID: id, Chain: chainOf("o/p0"), Rates: rates, Amount: MaxAmount}); err != nil {
+	if _, err := l.CreateLien(s, Claim{ID: id, Chain: chainOf("o/p0"), Rates: rates, Amount: MaxAmount}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Dispatch(s, id, GPUs{"H100", maxGPUs}); err != nil {
+	if _, err := l.StartBilling(s, id, GPUs{"H100", maxGPUs}); err != nil {
 		t.Fatal(err)
 	}
 	s.At = base.Add(1000 * 24 * time.Hour)
@@ -71,8 +71,8 @@ func TestLargestAmounts(t *testing.T) {
 func TestEndOfTime(t *testing.T) {
 	l, a := rich(), new(Audit)
 	id := LienID{1, 1}
-	l.Place(Stamp{At: base, Key: "p"}, Claim{ID: id, Chain: chainOf("o/p/ana"), Rates: []Rate{{"H100", One}}, Amount: One})
-	l.Dispatch(Stamp{At: base, Key: "d"}, id, GPUs{"H100", 8})
+	l.CreateLien(Stamp{At: base, Key: "p"}, Claim{ID: id, Chain: chainOf("o/p/ana"), Rates: []Rate{{"H100", One}}, Amount: One})
+	l.StartBilling(Stamp{At: base, Key: "d"}, id, GPUs{"H100", 8})
 	for i, at := range []cluster.Instant{math.MaxInt64, math.MinInt64, base, math.MaxInt64} {
 		before := l.Now()
 		l.Meter(at, []Sample{{Lien: id, Number: uint64(i + 1), Count: int64(i+1) * 1000}})
@@ -105,7 +105,7 @@ func TestLiveBuckets(t *testing.T) {
 	if err := grant("o/q", 0); err != nil {
 		t.Errorf("a sibling's: %v", err)
 	}
-	r, err := l.Place(Stamp{At: base, Key: "all"}, Claim{ID: LienID{1, 1}, Chain: chainOf("o/p/ana"), Rates: []Rate{{"H100", One}}, Amount: maxLive * One})
+	r, err := l.CreateLien(Stamp{At: base, Key: "all"}, Claim{ID: LienID{1, 1}, Chain: chainOf("o/p/ana"), Rates: []Rate{{"H100", One}}, Amount: maxLive * One})
 	if err != nil || r.Held != maxLive*One {
 		t.Fatal(r, err)
 	}
@@ -127,7 +127,7 @@ func TestHostileNames(t *testing.T) {
 	s := Stamp{At: base, Key: "k", Natural: true}
 	claim := Claim{ID: LienID{1, 1}, Chain: chainOf("o/p"), Rates: []Rate{{"H100", One}}, Amount: One}
 	bad := map[string]func() error{
-		"key":        func() error { _, err := l.Roll(Stamp{At: base, Key: long}, LienID{}); return err },
+		"key":        func() error { _, err := l.ChargeAccrued(Stamp{At: base, Key: long}, LienID{}); return err },
 		"account":    func() error { _, err := l.SetBudget(s, PayerPath{PayerID(long)}, Budget{}); return err },
 		"no account": func() error { _, err := l.SetBudget(s, nil, Budget{}); return err },
 		"deep":       func() error { _, err := l.SetBudget(s, make(PayerPath, 100), Budget{}); return err },
@@ -135,24 +135,24 @@ func TestHostileNames(t *testing.T) {
 		"move of it": func() error { _, err := l.Move(s, nil); return err },
 		"price":      func() error { _, err := l.SetPrice(s, Rate{long, One}, 0); return err },
 		"period":     func() error { _, err := l.ClosePeriod(s, long, base); return err },
-		"type":       func() error { _, err := l.Dispatch(s, LienID{1, 1}, GPUs{long, 1}); return err },
-		"no GPUs":    func() error { _, err := l.Dispatch(s, LienID{1, 1}, GPUs{"H100", 0}); return err },
-		"minus GPUs": func() error { _, err := l.Dispatch(s, LienID{1, 1}, GPUs{"H100", -8}); return err },
+		"type":       func() error { _, err := l.StartBilling(s, LienID{1, 1}, GPUs{long, 1}); return err },
+		"no GPUs":    func() error { _, err := l.StartBilling(s, LienID{1, 1}, GPUs{"H100", 0}); return err },
+		"minus GPUs": func() error { _, err := l.StartBilling(s, LienID{1, 1}, GPUs{"H100", -8}); return err },
 		"code": func() error {
 			_, err := l.Grant(s, Grant{Owner: chainOf("o"), Class: Promo, Amount: 1, Code: long, MaxRedemptions: 1})
 			return err
 		},
 		"scope": func() error {
-			_, err := l.Grant(s, Grant{Owner: chainOf("o"), Class: Promo, Amount: 1, Scope: Scope{QOS: make([]string, 999)}})
+			_, err := l.Grant(s, Grant{Owner: chainOf("o"), Class: Promo, Amount: 1, Scope: BucketScope{QOS: make([]string, 999)}})
 			return err
 		},
 		"long ago": func() error {
 			_, err := l.Grant(s, Grant{Owner: chainOf("o"), Class: Promo, Amount: 1, Effective: -1})
 			return err
 		},
-		"partition":   func() error { c := claim; c.Partition = long; _, err := l.Place(s, c); return err },
-		"rates":       func() error { c := claim; c.Rates = make([]Rate, 999); _, err := l.Place(s, c); return err },
-		"minus price": func() error { c := claim; c.Rates = []Rate{{"H100", -1}}; _, err := l.Place(s, c); return err },
+		"partition":   func() error { c := claim; c.Partition = long; _, err := l.CreateLien(s, c); return err },
+		"rates":       func() error { c := claim; c.Rates = make([]Rate, 999); _, err := l.CreateLien(s, c); return err },
+		"minus price": func() error { c := claim; c.Rates = []Rate{{"H100", -1}}; _, err := l.CreateLien(s, c); return err },
 	}
 	for name, do := range bad {
 		if err := do(); !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrAmount) {

@@ -13,19 +13,19 @@ import (
 // BucketID numbers buckets from 1 in the order of their grants.
 type BucketID uint64
 
-// Class is the origin of a bucket's credits, in spending order.
-type Class uint8
+// BucketClass is the origin of a bucket's credits, in spending order.
+type BucketClass uint8
 
 // The classes.
 const (
-	Promo Class = iota + 1
+	Promo BucketClass = iota + 1
 	GrantClass
 	RefundClass
 	Purchase
 )
 
-// Scope limits what a bucket may pay for. Empty lists allow everything.
-type Scope struct {
+// BucketScope limits what a bucket may pay for. Empty lists allow everything.
+type BucketScope struct {
 	GPUTypes   []string // must contain every type that the job accepts
 	Partitions []string
 	QOS        []string
@@ -40,9 +40,9 @@ type Grant struct {
 	Effective      cluster.Instant // 0: now
 	Expires        cluster.Instant // exclusive; 0: never
 	Priority       int32           // lower values are spent first
-	Class          Class
+	Class          BucketClass
 	Cutoff         bool // credits held by liens expire with it; else liens keep them
-	Scope          Scope
+	Scope          BucketScope
 	Code           string // of a promotion; "" for none
 	MaxRedemptions int64  // most grants of the code
 }
@@ -66,18 +66,18 @@ type Bucket struct {
 // valid reports whether new liens may use the bucket: from Effective until before Expires, even if
 // the expiry was not booked yet.
 func (b *Bucket) valid(now cluster.Instant) bool {
-	return !b.Voided && b.Effective <= now && !b.Over(now)
+	return !b.Voided && b.Effective <= now && !b.HasExpired(now)
 }
 
-// Over reports whether the bucket has expired, booked or not.
-func (b *Bucket) Over(now cluster.Instant) bool { return b.Expires != 0 && now >= b.Expires }
+// HasExpired reports whether the bucket has expired, booked or not.
+func (b *Bucket) HasExpired(now cluster.Instant) bool { return b.Expires != 0 && now >= b.Expires }
 
 // spendKey is the spending order among the buckets of one owner.
 type spendKey struct {
 	owner     PayerID
 	priority  int32
 	expires   cluster.Instant // Never for those without expiry
-	class     Class
+	class     BucketClass
 	effective cluster.Instant
 	id        BucketID
 }
@@ -191,7 +191,7 @@ func (l *Ledger) grantable(g *Grant) error {
 	return l.checkLive(g.Owner[0])
 }
 
-func (s *Scope) possible() error {
+func (s *BucketScope) possible() error {
 	if s.Permille < 0 || s.Permille > 1000 || s.PerJob < 0 || s.PerJob > MaxAmount {
 		return fmt.Errorf("%w: the most that a bucket may pay of one job", ErrAmount)
 	}
@@ -301,7 +301,7 @@ func (b *Bucket) pays(n *Lien) Credits {
 }
 
 // covers reports whether a scope includes everything that a lien may be, and is, spent for.
-func (s *Scope) covers(n *Lien) bool {
+func (s *BucketScope) covers(n *Lien) bool {
 	if len(s.GPUTypes)+len(s.Partitions)+len(s.QOS) == 0 {
 		return true
 	}
@@ -397,7 +397,7 @@ func (l *Ledger) giveBack(b *Bucket, x Credits) {
 	case b.Voided:
 		b.Void, l.about.lost = b.Void+x, l.about.lost+x
 		l.book(Taken, inBucket(b.ID), BookAccount{Kind: Voided}, x)
-	case b.Over(l.now):
+	case b.HasExpired(l.now):
 		b.Expired, l.about.lost = b.Expired+x, l.about.lost+x
 		l.book(Expired, inBucket(b.ID), BookAccount{Kind: Breakage}, x)
 	default:

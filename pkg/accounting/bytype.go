@@ -2,8 +2,8 @@ package accounting
 
 import "math/bits"
 
-// OfType is the part of an amount for GPUs of one type.
-type OfType struct {
+// TypeAmount is the part of an amount for GPUs of one type.
+type TypeAmount struct {
 	GPUType string
 	Amount  Credits
 }
@@ -12,7 +12,7 @@ type OfType struct {
 // the amount. Periodic charges pay for the bill's segments in order; other charges pay for all of
 // it in proportion. It returns nil where the entry has no bill, or the bill is zero. O(lines of the
 // bill).
-func (e *Entry) ByType() []OfType {
+func (e *Entry) ByType() []TypeAmount {
 	if e.Bill == nil {
 		return nil
 	}
@@ -20,7 +20,7 @@ func (e *Entry) ByType() []OfType {
 	if due <= 0 {
 		return nil
 	}
-	var all []OfType
+	var all []TypeAmount
 	add := func(lines []Line, from, to Credits) { // the part between two points of them
 		whole, at := Credits(0), Credits(0)
 		for _, x := range lines {
@@ -57,7 +57,7 @@ func floor(c, part, whole Credits) Credits {
 	return Credits(q)
 }
 
-func withPart(all []OfType, gpuType string, part Credits) []OfType {
+func withPart(all []TypeAmount, gpuType string, part Credits) []TypeAmount {
 	for i := range all {
 		if all[i].GPUType == gpuType {
 			all[i].Amount += part
@@ -67,5 +67,5 @@ func withPart(all []OfType, gpuType string, part Credits) []OfType {
 	if part == 0 {
 		return all
 	}
-	return append(all, OfType{gpuType, part})
+	return append(all, TypeAmount{gpuType, part})
 }

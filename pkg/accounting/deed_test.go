@@ -47,15 +47,15 @@ func (d *deed) on(l *Ledger) (r Receipt, err error) {
 	case "price":
 		return l.SetPrice(s, Rate{d.gpuType, d.amount}, d.when)
 	case "place":
-		return l.Place(s, d.claim)
+		return l.CreateLien(s, d.claim)
 	case "resize":
 		return l.Resize(s, d.lien, d.amount)
 	case "withdraw":
 		return l.Withdraw(s, d.lien)
 	case "dispatch":
-		return l.Dispatch(s, d.lien, d.granted()...)
+		return l.StartBilling(s, d.lien, d.granted()...)
 	case "roll":
-		return l.Roll(s, d.lien)
+		return l.ChargeAccrued(s, d.lien)
 	case "settle":
 		return l.Settle(s, Settlement{d.lien, d.total, d.yes})
 	case "amend":

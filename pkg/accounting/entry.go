@@ -95,12 +95,12 @@ type Entry struct {
 // form on (docs/adr/0014).
 const Form = 1
 
-// Write makes the ledger write entries in a form, and follow its rules, from now on. It never goes
+// SetFormat makes the ledger write entries in a form, and follow its rules, from now on. It never goes
 // back to an older form.
-func (l *Ledger) Write(form uint8) { l.form = max(l.form, form) }
+func (l *Ledger) SetFormat(form uint8) { l.form = max(l.form, form) }
 
-// Writes returns the form in which entries are written.
-func (l *Ledger) Writes() uint8 { return l.form }
+// Format returns the form in which entries are written.
+func (l *Ledger) Format() uint8 { return l.form }
 
 // entryFields are the hashed fields: all but Prev and Hash.
 func entryFields(c *codec.Coder, e *Entry) {

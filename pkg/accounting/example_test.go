@@ -28,8 +28,8 @@ func ExampleLedger() {
 		ID: job, Chain: accounting.PayerPath{"lab/ada", "lab"}, Amount: 80 * accounting.One,
 		Rates: []accounting.Rate{{GPUType: "h100", Price: 2 * accounting.One}},
 	}
-	fmt.Println("reserved", check(ledger.Place(stamp("place"), claim)).Held)
-	check(ledger.Dispatch(stamp("dispatch"), job, accounting.GPUs{Type: "h100", Count: 8}))
+	fmt.Println("reserved", check(ledger.CreateLien(stamp("place"), claim)).Held)
+	check(ledger.StartBilling(stamp("dispatch"), job, accounting.GPUs{Type: "h100", Count: 8}))
 	now = now.Add(3 * time.Hour)
 	end := check(ledger.Settle(stamp("settle"), accounting.Settlement{Lien: job, Total: accounting.Millis(8, 3*time.Hour)}))
 	fmt.Println("charged", end.Charged, "released", end.Released)

@@ -29,7 +29,7 @@ func budgetFields(c *codec.Coder, x *Budget) {
 	codec.Uint(c, &x.Window)
 }
 
-func scopeFields(c *codec.Coder, x *Scope) {
+func scopeFields(c *codec.Coder, x *BucketScope) {
 	codec.List(c, &x.GPUTypes, codec.String)
 	codec.List(c, &x.Partitions, codec.String)
 	codec.List(c, &x.QOS, codec.String)

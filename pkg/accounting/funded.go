@@ -34,10 +34,10 @@ func (x *outlook) cost(ms int64) (sum Credits) {
 	return min(sum, maxTotal) + min(g.sum(max(g.Base+g.Count, millis(g.GPUs, ms))), maxTotal)
 }
 
-// Lacks returns how much more an open lien would have to hold to pay for its current GPUs until an
+// MissingCredits returns how much more an open lien would have to hold to pay for its current GPUs until an
 // instant at the prices known now; negative for an excess. It is 0 for one that does not run.
 // O(segments + log n).
-func (l *Ledger) Lacks(n *Lien, until cluster.Instant) Credits {
+func (l *Ledger) MissingCredits(n *Lien, until cluster.Instant) Credits {
 	last := len(n.Segments) - 1
 	if last < 0 {
 		return 0

@@ -19,7 +19,7 @@ func TestFundedWithin(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for n := range l.Open() {
+		for n := range l.OpenLiens() {
 			until := l.FundedUntil(n, cluster.Never)
 			for _, limit := range []cluster.Instant{n.Since.Add(time.Minute), l.now.Add(30 * time.Minute), l.now.Add(5 * time.Hour), until - 1, until, l.now.Add(1000 * time.Hour)} {
 				got := l.FundedUntil(n, limit)

@@ -142,8 +142,8 @@ func (l *Ledger) once(s Stamp, p Fingerprint, do func() (Receipt, error)) (Recei
 	return r, err
 }
 
-// Knows reports whether the outcome of a key is remembered. O(log n).
-func (l *Ledger) Knows(key string) bool { return l.keys.Has(key) }
+// HasKey reports whether the outcome of a key is remembered. O(log n).
+func (l *Ledger) HasKey(key string) bool { return l.keys.Has(key) }
 
 // Recall returns the first answer to an earlier request, if there is one. Called before a command
 // is built, it does not depend on the current state of what the request names.

@@ -29,7 +29,7 @@ func TestLastingKeys(t *testing.T) {
 		if err != nil || !r.Again || r.By != "ann" || r.At != base || r.Bucket != 1 || len(l.Drain()) > 0 {
 			t.Errorf("again: %+v, %v", r, err)
 		}
-		if l.Knows(refused.Key) {
+		if l.HasKey(refused.Key) {
 			t.Error("a refusal is remembered permanently")
 		}
 	}

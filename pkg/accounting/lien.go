@@ -125,8 +125,8 @@ func (n *Lien) sum() (held, spent, refunded Credits) {
 	return held, spent, refunded
 }
 
-// Place reserves the whole amount or nothing. A Shortfall names the account that binds.
-func (l *Ledger) Place(s Stamp, c Claim) (Receipt, error) {
+// CreateLien reserves the whole amount or nothing. A Shortfall names the account that binds.
+func (l *Ledger) CreateLien(s Stamp, c Claim) (Receipt, error) {
 	return l.once(s, printOf(l, s, opPlace, &c, claimFields), func() (Receipt, error) {
 		if err := c.possible(); err != nil {
 			return Receipt{}, err

@@ -89,11 +89,11 @@ func (n *Lien) Due() Credits {
 	return due
 }
 
-// Dispatch starts an attempt on GPUs, or moves it to others: the previous segment ends. GPUs of
+// StartBilling starts an attempt on GPUs, or moves it to others: the previous segment ends. GPUs of
 // each type cost the lower of that type's price and the requested type's in the lien's quote. A
 // type that was not quoted costs as much as the requested one, and so does a type without a price
 // under a floating lien.
-func (l *Ledger) Dispatch(s Stamp, id LienID, on ...GPUs) (Receipt, error) {
+func (l *Ledger) StartBilling(s Stamp, id LienID, on ...GPUs) (Receipt, error) {
 	type payload struct {
 		LienID
 		on []GPUs

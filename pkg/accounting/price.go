@@ -66,8 +66,8 @@ func (l *Ledger) Price(gpuType string, at cluster.Instant) (Credits, error) {
 	return 0, fmt.Errorf("%w for GPU type %s", ErrNoPrice, gpuType)
 }
 
-// Order is the part of a job's request that determines its price.
-type Order struct {
+// QuoteRequest is the part of a job's request that determines its price.
+type QuoteRequest struct {
 	Accepts []string // GPU types, the requested one first
 	GPUs    int64
 	Millis  int64 // the time limit in milliseconds
@@ -81,7 +81,7 @@ type Quote struct {
 }
 
 // Quote prices an order at an instant. A lien made with it keeps its prices.
-func (l *Ledger) Quote(o Order, at cluster.Instant) (Quote, error) {
+func (l *Ledger) Quote(o QuoteRequest, at cluster.Instant) (Quote, error) {
 	if len(o.Accepts) == 0 || o.GPUs < 1 || o.Millis < 1 {
 		return Quote{}, fmt.Errorf("%w: an order needs GPU types, GPUs and a time", ErrInvalid)
 	}

@@ -115,7 +115,7 @@ func (g *game) fill(d *deed) {
 	d.name = fmt.Sprint("period", g.draws(5))
 	switch d.verb {
 	case "grant":
-		d.grant = Grant{Owner: d.chain, Class: Class(1 + g.draws(4)), Amount: d.amount * 4, Cutoff: d.yes, Priority: int32(g.draws(2))}
+		d.grant = Grant{Owner: d.chain, Class: BucketClass(1 + g.draws(4)), Amount: d.amount * 4, Cutoff: d.yes, Priority: int32(g.draws(2))}
 		g.vary(&d.grant, d)
 	case "place":
 		rates := []Rate{{"H100", 2 * One}, {"A100", One * 6 / 5}}
@@ -209,7 +209,7 @@ func (g *game) step() {
 			g.fatalf("%v", err)
 		}
 	}
-	for _, bad := range []error{g.l.Check(), g.audit.Against(g.l)} {
+	for _, bad := range []error{g.l.Check(), g.audit.CompareWith(g.l)} {
 		if bad != nil {
 			g.fatalf("%v", bad)
 		}

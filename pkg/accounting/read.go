@@ -35,8 +35,8 @@ func (n *Lien) Holds() Credits {
 	return held
 }
 
-// Open yields the open liens by ID. The caller must not change them. O(liens).
-func (l *Ledger) Open() iter.Seq[*Lien] {
+// OpenLiens yields the open liens by ID. The caller must not change them. O(liens).
+func (l *Ledger) OpenLiens() iter.Seq[*Lien] {
 	return func(yield func(*Lien) bool) {
 		for _, n := range l.liens.All() {
 			if n.State == Open && !yield(n) {
@@ -57,12 +57,12 @@ func (l *Ledger) Buckets() iter.Seq[*Bucket] {
 	}
 }
 
-// Nodes yields the accounts by name. The caller must not change them.
-func (l *Ledger) Nodes() iter.Seq2[PayerID, *Payer] { return l.NodesFrom("") }
+// Payers yields the accounts by name. The caller must not change them.
+func (l *Ledger) Payers() iter.Seq2[PayerID, *Payer] { return l.PayersFrom("") }
 
-// NodesFrom yields the accounts by name, from one on. The caller must not change them. O(log n) to
+// PayersFrom yields the accounts by name, from one on. The caller must not change them. O(log n) to
 // the first.
-func (l *Ledger) NodesFrom(first PayerID) iter.Seq2[PayerID, *Payer] {
+func (l *Ledger) PayersFrom(first PayerID) iter.Seq2[PayerID, *Payer] {
 	return func(yield func(PayerID, *Payer) bool) {
 		for id, n := range l.nodes.From(first) {
 			if !yield(id, n) {

@@ -63,7 +63,7 @@ func (p *play) run(script string) string {
 		if err := p.l.Check(); err != nil {
 			p.Fatalf("%s: %v", line, err)
 		}
-		if err := p.audit.Against(p.l); err != nil {
+		if err := p.audit.CompareWith(p.l); err != nil {
 			p.Fatalf("%s: %v", line, err)
 		}
 	}

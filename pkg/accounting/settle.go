@@ -80,8 +80,8 @@ func (l *Ledger) capture(n *Lien, amount Credits, bill Bill) (left Credits) {
 	return left
 }
 
-// Roll charges the increase of the counters since the last charge. The lien stays open.
-func (l *Ledger) Roll(s Stamp, id LienID) (Receipt, error) {
+// ChargeAccrued charges the increase of the counters since the last charge. The lien stays open.
+func (l *Ledger) ChargeAccrued(s Stamp, id LienID) (Receipt, error) {
 	return l.once(s, printOf(l, s, opRoll, &id, lienID), func() (Receipt, error) {
 		n, err := l.openLien(id)
 		if err != nil {
@@ -336,8 +336,8 @@ func (l *Ledger) OldestProvisional() (LienID, cluster.Instant, bool) {
 	return k.lien, k.at, found && !k.final
 }
 
-// Ended returns the number of remembered liens that are not open. O(1).
-func (l *Ledger) Ended() int { return l.ended.Len() }
+// EndedLiens returns the number of remembered liens that are not open. O(1).
+func (l *Ledger) EndedLiens() int { return l.ended.Len() }
 
 // Provisionals returns the liens that were settled provisionally before an instant, oldest first.
 // O(those).

@@ -217,7 +217,7 @@ func FuzzReadRow(f *testing.F) {
 // data of a development version before form 1.
 func TestOtherForms(t *testing.T) {
 	l := New()
-	l.Write(Form + 1)
+	l.SetFormat(Form + 1)
 	if _, err := l.Grant(Stamp{At: base, Key: "k"}, Grant{Owner: chainOf("o"), Class: Purchase, Amount: One}); err != nil {
 		t.Fatal(err)
 	}

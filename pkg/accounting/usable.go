@@ -9,7 +9,7 @@ import (
 // Usable returns the largest possible new lien of the first account of a path for a job: what the
 // valid buckets of the path that allow the job have, within every hard budget; 0 if an account of
 // the path owes. Only what the scope of the job names is known of it. O(buckets of the path).
-func (l *Ledger) Usable(chain PayerPath, job *Scope, now cluster.Instant) Credits {
+func (l *Ledger) Usable(chain PayerPath, job *BucketScope, now cluster.Instant) Credits {
 	return l.usable(chain, now, func(b *Bucket) Credits {
 		if !b.Scope.Allows(job) {
 			return 0
@@ -48,7 +48,7 @@ func (l *Ledger) Pays(c *Claim) Credits {
 
 // Allows reports whether a bucket of the scope may pay for a job. Only the values in the job's
 // scope are known, and only kinds that it names are compared.
-func (s *Scope) Allows(job *Scope) bool {
+func (s *BucketScope) Allows(job *BucketScope) bool {
 	all := func(allowed, of []string) bool {
 		for _, x := range of {
 			if !within(allowed, x) {

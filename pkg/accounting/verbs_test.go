@@ -24,9 +24,9 @@ var commands = map[string]func(*play, Stamp, arguments) (Receipt, error){
 		for i := 1; i+1 < len(a.plain); i += 2 {
 			on = append(on, GPUs{a.plain[i], a.int(a.plain[i+1])})
 		}
-		return p.l.Dispatch(s, a.lien(), on...)
+		return p.l.StartBilling(s, a.lien(), on...)
 	},
-	"roll": func(p *play, s Stamp, a arguments) (Receipt, error) { return p.l.Roll(s, a.lien()) },
+	"roll": func(p *play, s Stamp, a arguments) (Receipt, error) { return p.l.ChargeAccrued(s, a.lien()) },
 	"settle": func(p *play, s Stamp, a arguments) (Receipt, error) {
 		return p.l.Settle(s, Settlement{a.lien(), p.total(a), a.named["provisional"] == "yes"})
 	},
@@ -76,11 +76,11 @@ func (p *play) total(a arguments) int64 {
 }
 
 func (p *play) grant(s Stamp, a arguments) (Receipt, error) {
-	class := map[string]Class{"promo": Promo, "grant": GrantClass, "purchase": Purchase, "": Purchase}[a.named["class"]]
+	class := map[string]BucketClass{"promo": Promo, "grant": GrantClass, "purchase": Purchase, "": Purchase}[a.named["class"]]
 	g := Grant{
 		Owner: chainOf(a.named["to"]), Class: class, Amount: a.credits(a.plain[1]),
 		Effective: a.instant("effective"), Expires: a.instant("expires"), Priority: int32(a.int(a.named["priority"])),
-		Scope: Scope{
+		Scope: BucketScope{
 			GPUTypes: a.list("types"), Partitions: a.list("partitions"), QOS: a.list("qos"),
 			Permille: a.int(a.named["permille"]),
 		},
@@ -106,14 +106,14 @@ func (p *play) place(s Stamp, a arguments) (Receipt, error) {
 	c := Claim{ID: a.lien(), Chain: chainOf(a.named["by"]), Partition: a.named["partition"], QOS: a.named["qos"], Floating: a.named["floating"] == "yes"}
 	if text := a.named["amount"]; text != "" {
 		c.Amount, c.Rates = a.credits(text), []Rate{{"H100", 2 * One}}
-		return p.l.Place(s, c)
+		return p.l.CreateLien(s, c)
 	}
-	q, err := p.l.Quote(Order{a.list("types"), a.int(a.named["gpus"]), a.span("limit").Milliseconds()}, max(s.At, p.l.Now()))
+	q, err := p.l.Quote(QuoteRequest{a.list("types"), a.int(a.named["gpus"]), a.span("limit").Milliseconds()}, max(s.At, p.l.Now()))
 	if err != nil {
 		return Receipt{}, err
 	}
 	c.Rates, c.Amount = q.Rates, q.Amount
-	return p.l.Place(s, c)
+	return p.l.CreateLien(s, c)
 }
 
 // meter passes a sample, repeated times= times; ran= is the wall time of this epoch.

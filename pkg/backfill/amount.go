@@ -82,15 +82,15 @@ func (a *Amount) both(o *Amount) {
 	a.CPUs, a.Slots, a.Memory = min(a.CPUs, o.CPUs), min(a.Slots, o.Slots), min(a.Memory, o.Memory)
 }
 
-// Take lowers a by n; GPUs are never negative.
-func (a *Amount) Take(n *Amount) {
+// Subtract lowers a by n; GPUs are never negative.
+func (a *Amount) Subtract(n *Amount) {
 	gpus := a.GPUs - a.GPUs.Both(n.GPUs)
 	a.less(n)
 	a.GPUs = gpus
 }
 
-// Give raises a by n.
-func (a *Amount) Give(n *Amount) { a.more(n) }
+// Add raises a by n.
+func (a *Amount) Add(n *Amount) { a.more(n) }
 
 // inOnePool reports whether all GPUs of an amount are of one pool.
 func (a *Amount) inOnePool() bool {

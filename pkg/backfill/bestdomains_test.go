@@ -15,7 +15,7 @@ func FuzzBestDomains(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		w := &Want{most: 1 + r.Int32N(3), Need: topology.Need{PerNode: -1, Total: 1 + r.Int32N(16)}}
+		w := &Want{most: 1 + r.Int32N(3), Need: topology.NodeRequest{PerNode: -1, Total: 1 + r.Int32N(16)}}
 		if r.IntN(3) > 0 {
 			w.groups = []int32{0, 1, 0, 1, 0}
 		}
@@ -61,7 +61,7 @@ func (w *Want) serves(hosts []candidate, chosen int) bool {
 // wide returns a want for many hosts in many domains of equal size, where some domains offer more
 // than others: neither bound alone excludes it.
 func wide(domains, each, most, hosts int32) (*Want, []domainGives) {
-	w := &Want{most: most, Need: topology.Need{Nodes: hosts, Total: 1}}
+	w := &Want{most: most, Need: topology.NodeRequest{Nodes: hosts, Total: 1}}
 	group := make([]domainGives, domains)
 	for i := range group {
 		group[i].domain = int32(i)

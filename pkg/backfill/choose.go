@@ -20,7 +20,7 @@ func (p *Profile) choose(w *Want, k *kindWant, at cluster.Instant) Start {
 	for i := range p.found[:n] {
 		c := &p.found[i]
 		d := &k.demands[p.models[c.host]]
-		s.Shares = append(s.Shares, Share{c.host, d.gpus, d.takes(&c.free, d.gpus)})
+		s.Shares = append(s.Shares, HostShare{c.host, d.gpus, d.takes(&c.free, d.gpus)})
 	}
 	slices.SortFunc(s.Shares, byHost)
 	return s

@@ -22,7 +22,7 @@ func ExampleProfile_Earliest() {
 		limit time.Duration
 	}{{2, time.Hour}, {3, 2 * time.Hour}, {1, 30 * time.Minute}} {
 		need := topology.NeedOf(&cluster.Request{GPUs: job.gpus, Nodes: 1})
-		want := profile.Want(need, job.limit, backfill.Where{})
+		want := profile.Want(need, job.limit, backfill.HostConstraint{})
 		start, ok := profile.Earliest(want, 0, cluster.Never)
 		if !ok {
 			fmt.Println("never")

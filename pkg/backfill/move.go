@@ -4,10 +4,10 @@ import "github.com/greylag/greylag/pkg/cluster"
 
 // Move replaces a booking by another start. What a host frees and takes again does not count as
 // freed, and the index is updated once.
-func (p *Profile) Move(w *Want, at cluster.Instant, shares []Share, then *Want, to Start) {
+func (p *Profile) Move(w *Want, at cluster.Instant, shares []HostShare, then *Want, to Start) {
 	old, next := span{max(at, p.now), at.Add(w.Lasts)}, span{max(to.At, p.now), to.At.Add(then.Lasts)}
 	for i := range shares {
-		p.rows[shares[i].Host].Give(old.from, old.to, &shares[i].Amount)
+		p.rows[shares[i].Host].Release(old.from, old.to, &shares[i].Amount)
 	}
 	for i := range to.Shares {
 		p.rows[to.Shares[i].Host].Take(next.from, next.to, &to.Shares[i].Amount)
@@ -28,7 +28,7 @@ func (p *Profile) Move(w *Want, at cluster.Instant, shares []Share, then *Want, 
 		}
 	}
 	for i := range w.licences {
-		p.GiveLicences(w.licences[i].row, at, at.Add(w.Lasts), w.licences[i].count.CPUs)
+		p.ReleaseLicences(w.licences[i].row, at, at.Add(w.Lasts), w.licences[i].count.CPUs)
 	}
 	for i := range then.licences {
 		p.TakeLicences(then.licences[i].row, to.At, to.At.Add(then.Lasts), then.licences[i].count.CPUs)
@@ -46,7 +46,7 @@ func (p *Profile) changed(h int, in span) {
 }
 
 // replaced records that one booking on a host replaces another.
-func (p *Profile) replaced(was, is *Share, old, next span) {
+func (p *Profile) replaced(was, is *HostShare, old, next span) {
 	h := was.Host
 	if old.to < next.from || next.to < old.from {
 		p.changed(h, old)

@@ -20,7 +20,7 @@ func TestOnly(t *testing.T) {
 			}
 			from := minute * cluster.Instant(900+w.r.IntN(3000))
 			to := from + minute*cluster.Instant(w.r.IntN([]int{3000, 60_000}[w.r.IntN(2)]))
-			w.p.OpenOnly(h, from, to)
+			w.p.RestrictHost(h, from, to)
 			like.p.Take(h, 0, from, wall)
 			like.p.Take(h, max(from, to), cluster.Never, wall)
 		}

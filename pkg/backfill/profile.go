@@ -123,9 +123,9 @@ func (p *Profile) Take(h int, from, to cluster.Instant, a *Amount) {
 	}
 }
 
-// OpenOnly closes a host outside an interval. It comes before all wants, and once for a host.
+// RestrictHost closes a host outside an interval. It comes before all wants, and once for a host.
 // O(steps + bins in the interval).
-func (p *Profile) OpenOnly(h int, from, to cluster.Instant) {
+func (p *Profile) RestrictHost(h int, from, to cluster.Instant) {
 	wall := &Amount{Slots: Blocked}
 	if from = max(from, p.now); from > p.now {
 		p.rows[h].Take(p.now, from, wall)
@@ -141,12 +141,12 @@ func (p *Profile) OpenOnly(h int, from, to cluster.Instant) {
 	}
 }
 
-// Give is the inverse of Take.
-func (p *Profile) Give(h int, from, to cluster.Instant, a *Amount) {
+// Release is the inverse of Take.
+func (p *Profile) Release(h int, from, to cluster.Instant, a *Amount) {
 	if from = max(from, p.now); from >= to {
 		return
 	}
-	p.rows[h].Give(from, to, a)
+	p.rows[h].Release(from, to, a)
 	p.version++
 	if p.index != nil {
 		p.index.update(p, h, from, to)
@@ -159,9 +159,9 @@ func (p *Profile) TakeLicences(row int, from, to cluster.Instant, count int32) {
 	p.licences[row].Take(from, to, &Amount{CPUs: count})
 }
 
-// GiveLicences is the inverse of TakeLicences.
-func (p *Profile) GiveLicences(row int, from, to cluster.Instant, count int32) {
-	p.licences[row].Give(max(from, p.now), to, &Amount{CPUs: count})
+// ReleaseLicences is the inverse of TakeLicences.
+func (p *Profile) ReleaseLicences(row int, from, to cluster.Instant, count int32) {
+	p.licences[row].Release(max(from, p.now), to, &Amount{CPUs: count})
 	p.recordFreed(freedInterval{-1 - row, p.now, to})
 }
 
@@ -193,8 +193,8 @@ func (p *Profile) Advance(now cluster.Instant) {
 	}
 }
 
-// Where says on which hosts a want may start, and in how many domains at most.
-type Where struct {
+// HostConstraint says on which hosts a want may start, and in how many domains at most.
+type HostConstraint struct {
 	Hosts HostSet // nil means all
 	// Domains, when not nil, is each host's domain (-1: none, and not to be used). The nodes of the
 	// job lie in at most Most of them.
@@ -212,7 +212,7 @@ type Licence struct {
 
 // Want prepares the search for a need that lasts for a duration above 0. Drop it when it is not
 // needed any more.
-func (p *Profile) Want(need topology.Need, lasts time.Duration, where Where, licences ...Licence) *Want {
+func (p *Profile) Want(need topology.NodeRequest, lasts time.Duration, where HostConstraint, licences ...Licence) *Want {
 	w := &Want{Need: need, Lasts: lasts, hosts: where.Hosts, domains: where.Domains, most: where.Most, groups: where.Groups}
 	if w.hosts == nil {
 		w.hosts = NewHostSet(len(p.hosts))
@@ -285,8 +285,8 @@ func floor2(n int32) int32 {
 	return 1 << (bits.Len32(uint32(n)) - 1)
 }
 
-// Share is the part of a start on one host.
-type Share struct {
+// HostShare is the part of a start on one host.
+type HostShare struct {
 	Host   int
 	GPUs   int32
 	Amount Amount
@@ -296,12 +296,12 @@ type Share struct {
 type Start struct {
 	At     cluster.Instant
 	Kind   string // type of its GPUs
-	Shares []Share
+	Shares []HostShare
 }
 
 // Fits reports whether shares, which were found for the want earlier, are free for its whole
 // duration from an instant on. O(shares × steps).
-func (p *Profile) Fits(w *Want, at cluster.Instant, shares []Share) bool {
+func (p *Profile) Fits(w *Want, at cluster.Instant, shares []HostShare) bool {
 	for i := range shares {
 		free := p.rows[shares[i].Host].window(at, at.Add(w.Lasts))
 		if !w.hosts.Has(shares[i].Host) || !free.Covers(&shares[i].Amount) {
@@ -317,7 +317,7 @@ func (p *Profile) Fits(w *Want, at cluster.Instant, shares []Share) bool {
 }
 
 // Book takes what a start needs.
-func (p *Profile) Book(w *Want, at cluster.Instant, shares []Share) {
+func (p *Profile) Book(w *Want, at cluster.Instant, shares []HostShare) {
 	for i := range shares {
 		p.Take(shares[i].Host, at, at.Add(w.Lasts), &shares[i].Amount)
 	}
@@ -327,12 +327,12 @@ func (p *Profile) Book(w *Want, at cluster.Instant, shares []Share) {
 }
 
 // Unbook is the inverse of Book.
-func (p *Profile) Unbook(w *Want, at cluster.Instant, shares []Share) {
+func (p *Profile) Unbook(w *Want, at cluster.Instant, shares []HostShare) {
 	for i := range shares {
-		p.Give(shares[i].Host, at, at.Add(w.Lasts), &shares[i].Amount)
+		p.Release(shares[i].Host, at, at.Add(w.Lasts), &shares[i].Amount)
 	}
 	for i := range w.licences {
-		p.GiveLicences(w.licences[i].row, at, at.Add(w.Lasts), w.licences[i].count.CPUs)
+		p.ReleaseLicences(w.licences[i].row, at, at.Add(w.Lasts), w.licences[i].count.CPUs)
 	}
 }
 
@@ -380,19 +380,19 @@ func (p *Profile) FitsIn(w *Want, now []Amount, open HostSet) bool {
 // Shares turns the hosts and GPUs of a promise into shares by host. It returns false when a host
 // can never give that, or the hosts do not have the locality of the want. The hosts may come in any
 // order.
-func (p *Profile) Shares(w *Want, kind string, at cluster.Instant, hosts []int, gpus []int32) ([]Share, bool) {
+func (p *Profile) Shares(w *Want, kind string, at cluster.Instant, hosts []int, gpus []int32) ([]HostShare, bool) {
 	k := slices.IndexFunc(w.kinds, func(k kindWant) bool { return k.kind == kind })
 	if k < 0 {
 		return nil, false
 	}
-	var shares []Share
+	var shares []HostShare
 	for i, h := range hosts {
 		d := &w.kinds[k].demands[p.models[h]]
 		free := p.rows[h].window(at, at.Add(w.Lasts))
 		if d.never() || !free.Covers(&d.base) || (free.GPUs&d.mask).Sum(d.mask) < gpus[i] {
 			return nil, false
 		}
-		share := Share{h, gpus[i], d.takes(&free, gpus[i])}
+		share := HostShare{h, gpus[i], d.takes(&free, gpus[i])}
 		if w.Need.Linked && gpus[i] > 1 && !share.Amount.inOnePool() {
 			return nil, false
 		}
@@ -403,7 +403,7 @@ func (p *Profile) Shares(w *Want, kind string, at cluster.Instant, hosts []int, 
 }
 
 // allows reports whether hosts lie in few enough domains of one group.
-func (w *Want) allows(shares []Share) bool {
+func (w *Want) allows(shares []HostShare) bool {
 	if w.domains == nil || len(shares) == 0 {
 		return true
 	}
@@ -421,7 +421,7 @@ func (w *Want) allows(shares []Share) bool {
 }
 
 // byHost compares shares by host.
-func byHost(a, b Share) int { return cmp.Compare(a.Host, b.Host) }
+func byHost(a, b HostShare) int { return cmp.Compare(a.Host, b.Host) }
 
 // Has reports whether an amount of a host is free throughout an interval.
 func (p *Profile) Has(h int, from, to cluster.Instant, a *Amount) bool {
@@ -431,18 +431,18 @@ func (p *Profile) Has(h int, from, to cluster.Instant, a *Amount) bool {
 
 // Hide hides a booking from searches, which then count its place as free. Show must follow, with
 // nothing but searches in between.
-func (p *Profile) Hide(w *Want, at cluster.Instant, shares []Share) {
+func (p *Profile) Hide(w *Want, at cluster.Instant, shares []HostShare) {
 	gives := len(p.freed)
 	p.Unbook(w, at, shares)
 	p.freed = p.freed[:min(gives, len(p.freed))]
 }
 
 // Show is the inverse of Hide.
-func (p *Profile) Show(w *Want, at cluster.Instant, shares []Share) { p.Book(w, at, shares) }
+func (p *Profile) Show(w *Want, at cluster.Instant, shares []HostShare) { p.Book(w, at, shares) }
 
 // EarliestInPlace returns the first instant before a booking from which its own hosts are free for
 // its whole duration, its own place included. O(shares × steps).
-func (p *Profile) EarliestInPlace(w *Want, at cluster.Instant, shares []Share) (cluster.Instant, bool) {
+func (p *Profile) EarliestInPlace(w *Want, at cluster.Instant, shares []HostShare) (cluster.Instant, bool) {
 	t := p.now
 	for i := 0; i < len(shares) && t < at; i++ {
 		first := p.rows[shares[i].Host].earliestInPlace(t, at, w.Lasts, &shares[i].Amount)

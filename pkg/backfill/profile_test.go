@@ -63,19 +63,19 @@ func newWorld(t *testing.T, seed uint64) *world {
 // ask returns a random want.
 func (w *world) ask() *Want {
 	q := cluster.Request{Nodes: 1, TasksPerNode: 1, CPUsPerTask: 1 + w.r.Int32N(4), MemPerNode: cluster.Bytes(w.r.IntN(32))}
-	where := Where{}
+	where := HostConstraint{}
 	switch w.r.IntN(6) {
 	case 0:
 		q.Nodes, q.GPUs = 0, 1+w.r.Int32N(14)
 		if w.r.IntN(2) == 0 { // on few hosts, in few domains
-			where = Where{Domains: w.domains, Most: 1 + w.r.Int32N(2)}
+			where = HostConstraint{Domains: w.domains, Most: 1 + w.r.Int32N(2)}
 			q.Nodes = min(w.r.Int32N(5), q.GPUs)
 		}
 	case 1:
 		q.Nodes, q.GPUsPerNode, q.Exclusive = 1+w.r.Int32N(3), w.r.Int32N(5), true
 	case 2:
 		q.Nodes, q.GPUsPerNode = 1+w.r.Int32N(5), 1+w.r.Int32N(4)
-		where = Where{Domains: w.domains, Most: 1 + w.r.Int32N(2)}
+		where = HostConstraint{Domains: w.domains, Most: 1 + w.r.Int32N(2)}
 	case 3:
 		q.GPUsPerNode, q.Connect = 1+w.r.Int32N(2), cluster.ConnectNode
 	default:

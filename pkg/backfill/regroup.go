@@ -70,7 +70,7 @@ func (p *Profile) EachStartable(h int, can func(*Want)) {
 // Regroup returns a start now of a want that is booked for later on its own hosts, counting that
 // booking as free. The booking does not change. O(shares × steps) when too few of the hosts are
 // free; else O(bins × hosts/64 + startable hosts × steps) once until something is taken or freed.
-func (p *Profile) Regroup(w *Want, at cluster.Instant, own []Share) (Start, bool) {
+func (p *Profile) Regroup(w *Want, at cluster.Instant, own []HostShare) (Start, bool) {
 	if at <= p.now || !p.licensedWithoutOwn(w, at) {
 		return Start{}, false
 	}
@@ -95,7 +95,7 @@ func (p *Profile) licensedWithoutOwn(w *Want, at cluster.Instant) bool {
 
 // regroup gathers the hosts that can serve the want now, its own booking counted as free, and
 // reports whether they suffice.
-func (p *Profile) regroup(w *Want, k *kindWant, at cluster.Instant, own []Share) bool {
+func (p *Profile) regroup(w *Want, k *kindWant, at cluster.Instant, own []HostShare) bool {
 	least, end := int(p.leastHosts(w, k)), p.now.Add(w.Lasts)
 	mine, most := p.own[:0], p.countStartable(k)
 	for i := range own {

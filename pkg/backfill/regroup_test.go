@@ -23,7 +23,7 @@ func (w *world) regroup(i int) {
 	w.record(b, (*Amount).less)
 	w.taken = slices.Insert(w.taken, i, b)
 	for _, x := range s.Shares {
-		if slices.ContainsFunc(b.start.Shares, func(own Share) bool { return own.Host == x.Host }) {
+		if slices.ContainsFunc(b.start.Shares, func(own HostShare) bool { return own.Host == x.Host }) {
 			continue
 		}
 		opens := false

@@ -57,8 +57,8 @@ func (r *Row) Free(t cluster.Instant) Amount { return r.steps[r.at(t)].free }
 // Take takes an amount for an interval. O(steps).
 func (r *Row) Take(from, to cluster.Instant, a *Amount) { r.change(from, to, a, (*Amount).less) }
 
-// Give is the inverse of Take. O(steps).
-func (r *Row) Give(from, to cluster.Instant, a *Amount) { r.change(from, to, a, (*Amount).more) }
+// Release is the inverse of Take. O(steps).
+func (r *Row) Release(from, to cluster.Instant, a *Amount) { r.change(from, to, a, (*Amount).more) }
 
 func (r *Row) change(from, to cluster.Instant, a *Amount, by func(*Amount, *Amount)) {
 	if from = max(from, r.steps[0].from); from >= to {

@@ -44,7 +44,7 @@ func FuzzRow(f *testing.F) {
 		for range 40 {
 			if len(all) > 0 && r.IntN(3) == 0 {
 				i := r.IntN(len(all))
-				row.Give(all[i].from, all[i].to, &Amount{CPUs: all[i].n})
+				row.Release(all[i].from, all[i].to, &Amount{CPUs: all[i].n})
 				all = append(all[:i], all[i+1:]...)
 				continue
 			}
@@ -85,7 +85,7 @@ func FuzzRow(f *testing.F) {
 func slides(t *testing.T, row *Row, taken opening, from cluster.Instant, n int32) {
 	t.Helper()
 	without, owes := Row{slices.Clone(row.steps)}, false
-	without.Give(taken.from, taken.before, &Amount{CPUs: n})
+	without.Release(taken.from, taken.before, &Amount{CPUs: n})
 	for _, s := range row.steps {
 		owes = owes || s.free.CPUs < 0
 	}

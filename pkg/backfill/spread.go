@@ -48,11 +48,11 @@ func (p *Profile) nodesOf(w *Want) (nodes int, gives int32) {
 
 // chooseSpread gives each host at least one GPU, and the largest host the most; the last host is
 // the one that fits best.
-func (p *Profile) chooseSpread(w *Want, k *kindWant) []Share {
+func (p *Profile) chooseSpread(w *Want, k *kindWant) []HostShare {
 	p.largestFirst()
 	nodes, _ := p.nodesOf(w)
 	left := w.Need.Total
-	var shares []Share
+	var shares []HostShare
 	for i := range nodes {
 		c := &p.found[i]
 		n := min(c.gives, left-int32(nodes-1-i))
@@ -64,7 +64,7 @@ func (p *Profile) chooseSpread(w *Want, k *kindWant) []Share {
 			}
 		}
 		left -= n
-		shares = append(shares, Share{c.host, n, k.demands[p.models[c.host]].takes(&c.free, n)})
+		shares = append(shares, HostShare{c.host, n, k.demands[p.models[c.host]].takes(&c.free, n)})
 	}
 	slices.SortFunc(shares, byHost)
 	return shares

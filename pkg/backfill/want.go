@@ -12,7 +12,7 @@ import (
 // learned of the hosts of its profile, and is valid for that profile until it is dropped. Equal
 // requests should share one.
 type Want struct {
-	Need  topology.Need
+	Need  topology.NodeRequest
 	Owner any // the caller's own
 	Lasts time.Duration
 	hosts HostSet
@@ -79,7 +79,7 @@ type model struct {
 }
 
 // demandOf returns what the need takes of one host of the model, for one type.
-func (m *model) demandOf(need *topology.Need, kind string) demand {
+func (m *model) demandOf(need *topology.NodeRequest, kind string) demand {
 	d := demand{gpus: max(need.PerNode, 0), linked: need.Linked}
 	if need.PerNode < 0 {
 		d.gpus, d.perGPU = 1, need.Memory.PerGPUOn(m.size)

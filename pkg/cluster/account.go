@@ -55,8 +55,8 @@ func (k AssociationKey) String() string {
 	return text
 }
 
-// Everywhere returns the key of the same user and account without a partition.
-func (k AssociationKey) Everywhere() AssociationKey {
+// WithoutPartition returns the key of the same user and account without a partition.
+func (k AssociationKey) WithoutPartition() AssociationKey {
 	return AssociationKey{Account: k.Account, User: k.User}
 }
 

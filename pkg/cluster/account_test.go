@@ -127,12 +127,12 @@ func TestAsked(t *testing.T) {
 	for resource, want := range map[string]int64{
 		"gpu": 8, "gpu:h100": 8, "gpu:a100": 8, "gpu:v100": 0, "cpu": 12, "node": 2, "mem": 8192, "licence:x": 0,
 	} {
-		if got := r.Asked(resource); got != want {
+		if got := r.Requested(resource); got != want {
 			t.Errorf("%s: %d, want %d", resource, got, want)
 		}
 	}
 	spread := Request{GPUs: 6, TasksPerNode: 1, CPUsPerTask: 1}
-	if spread.Asked("gpu") != 6 || spread.Asked("gpu:any") != 6 || spread.Asked("node") != 1 {
+	if spread.Requested("gpu") != 6 || spread.Requested("gpu:any") != 6 || spread.Requested("node") != 1 {
 		t.Error("GPUs spread as the scheduler likes")
 	}
 }
@@ -140,7 +140,7 @@ func TestAsked(t *testing.T) {
 func TestAskedOnNode(t *testing.T) {
 	each := Request{Nodes: 2, GPUsPerNode: 4, GPUTypes: []string{"h100", "a100"}, TasksPerNode: 2, CPUsPerTask: 3, MemPerGPU: GiB}
 	for resource, want := range map[string]int64{"gpu": 4, "gpu:h100": 4, "gpu:v100": 0, "cpu": 6, "node": 0, "mem": 4096, "licence:x": 0} {
-		if got := each.AskedOnNode(resource); got != want {
+		if got := each.RequestedOnNode(resource); got != want {
 			t.Errorf("%s: %d, want %d", resource, got, want)
 		}
 	}
@@ -150,7 +150,7 @@ func TestAskedOnNode(t *testing.T) {
 	}{
 		{Request{GPUs: 6}, 6}, {Request{GPUs: 6, Nodes: 1}, 6}, {Request{GPUs: 6, Nodes: 3}, 4}, {Request{GPUs: 6, Nodes: 3, GPUsPerNode: 2}, 2}, {Request{Nodes: 3}, 0},
 	} {
-		if got := c.r.AskedOnNode("gpu"); got != c.want {
+		if got := c.r.RequestedOnNode("gpu"); got != c.want {
 			t.Errorf("%+v: %d, want %d", c.r, got, c.want)
 		}
 	}
@@ -160,7 +160,7 @@ func TestMayGet(t *testing.T) {
 	a100, h100 := Amount{"gpu:a100", 8}, Amount{"gpu:h100", 8}
 	models := map[string][]NodeModel{"main": {{GPUs: []Amount{a100}}}, "big": {{GPUs: []Amount{a100}}, {GPUs: []Amount{h100}}}}
 	any := JobSpec{Partition: "main"}
-	both := JobSpec{Partition: "main", Others: []string{"big"}}
+	both := JobSpec{Partition: "main", OtherPartitions: []string{"big"}}
 	named := JobSpec{Partition: "main", Request: Request{GPUTypes: []string{"h100"}}}
 	for i, c := range []struct {
 		spec     *JobSpec
@@ -228,7 +228,7 @@ func TestFind(t *testing.T) {
 		}
 		other := u.AssociationKey
 		other.Partition = "other"
-		if n := tree.Nodes[tree.Find(other)]; n.Account.Name != u.Account || n.User != nil && n.User.AssociationKey != u.Everywhere() {
+		if n := tree.Nodes[tree.Find(other)]; n.Account.Name != u.Account || n.User != nil && n.User.AssociationKey != u.WithoutPartition() {
 			t.Fatalf("%s is found as %v", other, n.User)
 		}
 	}
@@ -256,9 +256,9 @@ func TestPartitions(t *testing.T) {
 		spec := &JobSpec{Account: "uni", Owner: Identity{User: "ada"}, Partition: part}
 		all := tree.Bounds(spec, nil)
 		got := fmt.Sprintf("%s %s, %s of %s", all[0].Of, all[0].Limit, all[1].Limit, all[1].Scope)
-		var scopes []Scope
-		tree.Scopes(spec, func(s Scope) { scopes = append(scopes, s) })
-		if got != want || len(all) != 2 || scopes[0] != all[0].Scope || scopes[1] != (Scope{Account: "uni"}) {
+		var scopes []LimitScope
+		tree.Scopes(spec, func(s LimitScope) { scopes = append(scopes, s) })
+		if got != want || len(all) != 2 || scopes[0] != all[0].Scope || scopes[1] != (LimitScope{Account: "uni"}) {
 			t.Errorf("on %s: %s, want %s; counted in %v", part, got, want, scopes)
 		}
 	}
@@ -271,7 +271,7 @@ func TestNearest(t *testing.T) {
 		{Name: "uni", Parent: "root", Limits: []Limit{{GrpTRES, "gpu", 50}, {MaxTRESPerJob, "gpu", 8}, {MaxWall, "", 60}}},
 	}), slices.Values([]*Association{{AssociationKey: AssociationKey{Account: "uni", User: "ada"}, Limits: []Limit{{MaxTRESPerJob, "gpu", 16}}}}))
 	spec := &JobSpec{Account: "uni", Owner: Identity{User: "ada"}, QOS: "q"}
-	show := func(bounds []Bound) string {
+	show := func(bounds []EffectiveLimit) string {
 		var out []string
 		for _, b := range bounds {
 			out = append(out, b.Of.String()+" "+b.Limit.String())

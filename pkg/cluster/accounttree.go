@@ -129,7 +129,7 @@ func (t *AccountTree) Find(key AssociationKey) int32 {
 		return i
 	}
 	if key.Partition != "" {
-		if i, known := t.user(key.Everywhere()); known {
+		if i, known := t.user(key.WithoutPartition()); known {
 			return i
 		}
 	}
@@ -144,7 +144,7 @@ func (t *AccountTree) Resolve(key AssociationKey) AssociationKey {
 			return key
 		}
 	}
-	return key.Everywhere()
+	return key.WithoutPartition()
 }
 
 // Account returns the node of an account, or -1. O(1).

@@ -75,8 +75,8 @@ func (j *Job) CountRestart() (failure bool) {
 // maxAttempts is the number of earlier attempts of a job that are kept.
 const maxAttempts = 16
 
-// Attempted returns a copy of the earlier attempts with one more, the newest 16 of them.
-func Attempted(earlier []AttemptRecord, r AttemptRecord) []AttemptRecord {
+// AppendAttempt returns a copy of the earlier attempts with one more, the newest 16 of them.
+func AppendAttempt(earlier []AttemptRecord, r AttemptRecord) []AttemptRecord {
 	from := max(0, len(earlier)+1-maxAttempts)
 	return append(append(make([]AttemptRecord, 0, len(earlier)-from+1), earlier[from:]...), r)
 }

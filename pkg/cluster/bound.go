@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Scope is a set of jobs that a limit counts together: those of an account and its descendants, of
+// LimitScope is a set of jobs that a limit counts together: those of an account and its descendants, of
 // a user in an account (optionally in a partition), of a QOS, or of a user or an account in a QOS.
 // A user alone stands for the user's jobs without an account.
-type Scope struct {
+type LimitScope struct {
 	Account   string
 	User      string
 	QOS       string
@@ -17,12 +17,12 @@ type Scope struct {
 }
 
 // ScopeOf returns the scope of one association.
-func ScopeOf(key AssociationKey) Scope {
-	return Scope{Account: key.Account, User: key.User, Partition: key.Partition}
+func ScopeOf(key AssociationKey) LimitScope {
+	return LimitScope{Account: key.Account, User: key.User, Partition: key.Partition}
 }
 
 // String returns the scope for messages.
-func (s Scope) String() string {
+func (s LimitScope) String() string {
 	switch {
 	case s.QOS != "" && s.User != "":
 		return fmt.Sprintf("user %s in qos %s", s.User, s.QOS)
@@ -38,17 +38,17 @@ func (s Scope) String() string {
 	return "account " + s.Account
 }
 
-// Bound is one limit that applies to a job: to the total of a scope, or, for limits per job, to the
+// EffectiveLimit is one limit that applies to a job: to the total of a scope, or, for limits per job, to the
 // job.
-type Bound struct {
+type EffectiveLimit struct {
 	Limit
-	Scope Scope // the jobs that are counted
-	Of    Scope // the owner of the limit
+	Scope LimitScope // the jobs that are counted
+	Of    LimitScope // the owner of the limit
 }
 
 // Scopes yields every scope that counts the job: of its user, its account and the ancestors, and
 // its QOS. A nil tree has only the root. O(depth).
-func (t *AccountTree) Scopes(spec *JobSpec, yield func(Scope)) {
+func (t *AccountTree) Scopes(spec *JobSpec, yield func(LimitScope)) {
 	key := t.Resolve(spec.Association())
 	yield(ScopeOf(key))
 	t.ScopesOfAccount(key.Account, yield)
@@ -58,29 +58,29 @@ func (t *AccountTree) Scopes(spec *JobSpec, yield func(Scope)) {
 }
 
 // ScopesOfAccount yields the scopes of an account and its ancestors.
-func (t *AccountTree) ScopesOfAccount(account string, yield func(Scope)) {
+func (t *AccountTree) ScopesOfAccount(account string, yield func(LimitScope)) {
 	at := int32(-1)
 	if t != nil {
 		at = t.Account(account)
 	}
 	if at < 0 {
 		if account != "" && account != RootAccount {
-			yield(Scope{Account: account})
+			yield(LimitScope{Account: account})
 		}
-		yield(Scope{Account: RootAccount})
+		yield(LimitScope{Account: RootAccount})
 		return
 	}
 	for ; at >= 0; at = t.Nodes[at].Parent {
-		yield(Scope{Account: t.Nodes[at].Account.Name})
+		yield(LimitScope{Account: t.Nodes[at].Account.Name})
 	}
 }
 
 // ScopesOfQOS yields the scopes of a QOS.
-func (t *AccountTree) ScopesOfQOS(key AssociationKey, qos string, yield func(Scope)) {
-	yield(Scope{QOS: qos})
-	yield(Scope{User: key.User, QOS: qos})
+func (t *AccountTree) ScopesOfQOS(key AssociationKey, qos string, yield func(LimitScope)) {
+	yield(LimitScope{QOS: qos})
+	yield(LimitScope{User: key.User, QOS: qos})
 	if key.Account != "" {
-		yield(Scope{Account: key.Account, QOS: qos})
+		yield(LimitScope{Account: key.Account, QOS: qos})
 	}
 }
 
@@ -96,8 +96,8 @@ func perJob(kind LimitKind) bool {
 
 // Bounds returns every limit that applies to a job: all group limits, and of limits per user or job
 // the nearest one in Slurm's order: QOS, user, account, ancestors. O(limits of all these).
-func (t *AccountTree) Bounds(spec *JobSpec, qos *QOS) []Bound {
-	var out []Bound
+func (t *AccountTree) Bounds(spec *JobSpec, qos *QOS) []EffectiveLimit {
+	var out []EffectiveLimit
 	user := ScopeOf(t.Resolve(spec.Association()))
 	nearest := map[Limit]bool{} // with Value 0
 	if qos != nil {
@@ -108,12 +108,12 @@ func (t *AccountTree) Bounds(spec *JobSpec, qos *QOS) []Bound {
 	}
 	at := max(0, t.Find(spec.Association()))
 	for _, n := range t.Up(at) {
-		of := Scope{Account: n.Account.Name}
+		of := LimitScope{Account: n.Account.Name}
 		if n.User != nil {
 			of = user
 		}
 		for _, l := range n.Limits() {
-			b := Bound{Limit: l, Scope: of, Of: of}
+			b := EffectiveLimit{Limit: l, Scope: of, Of: of}
 			if perJob(l.Kind) {
 				key := Limit{Kind: l.Kind, Resource: l.Resource}
 				if nearest[key] {
@@ -130,13 +130,13 @@ func (t *AccountTree) Bounds(spec *JobSpec, qos *QOS) []Bound {
 
 // qosBounds returns the limits of a QOS on a job, and records which limits of the user and the
 // accounts they override.
-func qosBounds(spec *JobSpec, qos *QOS, nearest map[Limit]bool) []Bound {
-	out := make([]Bound, 0, len(qos.Limits))
+func qosBounds(spec *JobSpec, qos *QOS, nearest map[Limit]bool) []EffectiveLimit {
+	out := make([]EffectiveLimit, 0, len(qos.Limits))
 	if qos.MaxTime > 0 {
 		nearest[Limit{Kind: MaxWall}] = true
 	}
 	for _, l := range qos.Limits {
-		b := Bound{Limit: l, Scope: Scope{QOS: qos.Name}, Of: Scope{QOS: qos.Name}}
+		b := EffectiveLimit{Limit: l, Scope: LimitScope{QOS: qos.Name}, Of: LimitScope{QOS: qos.Name}}
 		switch l.Kind {
 		case MaxJobsPerUser, MaxSubmitJobsPerUser, MaxTRESPerUser:
 			b.Scope.User = spec.Owner.User
@@ -160,7 +160,7 @@ func qosBounds(spec *JobSpec, qos *QOS, nearest map[Limit]bool) []Bound {
 }
 
 // Reason returns the pending reason of a job that waits for the bound.
-func (b *Bound) Reason() Reason {
+func (b *EffectiveLimit) Reason() Reason {
 	qos := b.Of.QOS != ""
 	of := func(account, other Reason) Reason {
 		if qos {
@@ -204,7 +204,7 @@ func (b *Bound) Reason() Reason {
 }
 
 // groupReason is squeue's word for a group limit on a resource.
-func (b *Bound) groupReason(qos bool) Reason {
+func (b *EffectiveLimit) groupReason(qos bool) Reason {
 	account, other := ReasonAssocGrpGRES, ReasonQOSGrpGRES
 	switch {
 	case b.Resource == ResourceCPU:
@@ -224,7 +224,7 @@ func (b *Bound) groupReason(qos bool) Reason {
 
 // Exceeded describes how much of the bound is used and requested. A negative used means that the
 // bound is on one job.
-func (b *Bound) Exceeded(used, asked int64) string {
+func (b *EffectiveLimit) Exceeded(used, asked int64) string {
 	what := b.Kind.String()
 	if b.Resource != "" {
 		what += " " + b.Resource
@@ -249,13 +249,13 @@ func (b *Bound) Exceeded(used, asked int64) string {
 // Short returns the amount that a job requests of a bound with a minimum, and whether it is too
 // little. For a type of GPU it counts only GPUs that the job is certain to get: it names no other
 // type, or has whole nodes with that many. For models see [JobSpec.Takes].
-func (b *Bound) Short(spec *JobSpec, models map[string][]NodeModel) (asked int64, short bool) {
+func (b *EffectiveLimit) Short(spec *JobSpec, models map[string][]NodeModel) (asked int64, short bool) {
 	if b.Kind != MinTRESPerJob {
 		return 0, false
 	}
 	asked, _, _, _ = spec.whole(b.Resource, models)
 	if !strings.HasPrefix(b.Resource, gpuPrefix) || len(spec.Request.GPUTypes) == 1 {
-		asked = max(asked, spec.Request.Asked(b.Resource))
+		asked = max(asked, spec.Request.Requested(b.Resource))
 	}
 	return asked, asked < b.Value
 }
@@ -263,7 +263,7 @@ func (b *Bound) Short(spec *JobSpec, models map[string][]NodeModel) (asked int64
 // Minutes returns how much of the bound's resource a job may use until its time limit, in units ×
 // minutes. A job without a limit exceeds any bound on a resource that it uses. For models see
 // [JobSpec.Takes].
-func (b *Bound) Minutes(spec *JobSpec, models map[string][]NodeModel) int64 {
+func (b *EffectiveLimit) Minutes(spec *JobSpec, models map[string][]NodeModel) int64 {
 	asked := spec.Takes(b.Resource, models)
 	switch {
 	case asked == 0:

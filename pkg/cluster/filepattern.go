@@ -10,8 +10,8 @@ import (
 // maxPad is the largest zero padding of a number in a file name (sbatch(1)).
 const maxPad = 10
 
-// FileWords holds the values of the letters in an output file name.
-type FileWords struct {
+// PathValues holds the values of the letters in an output file name.
+type PathValues struct {
 	Job, Array JobID // Array is 0 for a job that is no array element
 	Index      int32 // of the element
 	Name, User string
@@ -24,7 +24,7 @@ type FileWords struct {
 // modulo 10, %x name, %u user, %N node, %n rank of the node, %t task (0), %s step (batch), %r
 // restarts, %% a percent sign. A number between % and the letter pads numbers with zeros. Other
 // text is copied. A value cannot add directories.
-func (w FileWords) Expand(pattern string) string {
+func (w PathValues) Expand(pattern string) string {
 	var b strings.Builder
 	for rest := pattern; rest != ""; {
 		before, after, found := strings.Cut(rest, "%")
@@ -57,7 +57,7 @@ func (w FileWords) Expand(pattern string) string {
 }
 
 // word returns the value of one letter.
-func (w FileWords) word(letter byte) (text string, number, known bool) {
+func (w PathValues) word(letter byte) (text string, number, known bool) {
 	switch letter {
 	case 'j', 'J': // %J is JOB.STEP for a step and the job alone for a batch script
 		return strconv.FormatUint(uint64(w.Job), 10), true, true
@@ -93,7 +93,7 @@ func (w FileWords) word(letter byte) (text string, number, known bool) {
 // UnknownWords returns what follows each % of a pattern that Expand leaves as it is, such as
 // "%q", each once. O(length).
 func UnknownWords(pattern string) (unknown []string) {
-	any := FileWords{Node: "node"}
+	any := PathValues{Node: "node"}
 	for rest := pattern; ; {
 		_, after, found := strings.Cut(rest, "%")
 		if !found {

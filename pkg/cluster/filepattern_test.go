@@ -6,7 +6,7 @@ import (
 )
 
 func TestFileNamesOfABatchScript(t *testing.T) {
-	w := FileWords{Job: 42, Array: 40, Index: 12, Name: "train", User: "ann", Restarts: 1, Node: "n1"}
+	w := PathValues{Job: 42, Array: 40, Index: 12, Name: "train", User: "ann", Restarts: 1, Node: "n1"}
 	for pattern, want := range map[string]string{
 		"a-%J.log": "a-42.log", "%4J": "0042", "%A_%a_%b": "40_12_2", "%x-%s": "train-batch", "%%j": "%j", "%q-%j": "%q-42",
 	} {

@@ -17,37 +17,37 @@ type Identity struct {
 // JobSpec is what a user submitted. The state never changes it in place: an update makes a new one,
 // so the elements of an array and all snapshots may share one pointer.
 type JobSpec struct {
-	Name        string
-	Owner       Identity
-	Account     string
-	Partition   string
-	QOS         string
-	Request     Request
-	TimeLimit   time.Duration
-	Script      Digest   // of the batch script's text, which is stored next to the archive
-	Environment Digest   // NUL-separated KEY=VALUE pairs, stored next to the archive
-	Args        []string // arguments of the script
-	WorkDir     string
-	Input       string // "" means /dev/null
-	Output      string // pattern with %j %A %a %x %u %N %n %t %r
-	Error       string // "" means the same file as Output
-	Append      bool   // open output files for append, not truncate
-	Image       string // "" means the host's own file system
-	ImageDigest string // what Image resolved to at submission, if known
-	Requeue     bool   // run again after a node failure or preemption
-	Nice        int32  // lowers priority when positive
-	Begin       Instant
-	Deadline    Instant
-	Depends     []Dependency
-	ArrayLimit  int32 // most elements that may run at once; 0 means no limit
-	ArraySize   int32 // elements in the array; 0 when the job is no array
-	Comment     string
-	WCKey       string // workload characterization key, for the site's own statistics
-	SubmitHost  string
-	Signal      WarnSignal
-	EveryNode   bool     // the script starts on every node, not only on the first
-	Others      []string // alternative partitions, in addition to Partition
-	Reservation string   // the reservation whose nodes it uses; "" means none
+	Name            string
+	Owner           Identity
+	Account         string
+	Partition       string
+	QOS             string
+	Request         Request
+	TimeLimit       time.Duration
+	Script          Digest   // of the batch script's text, which is stored next to the archive
+	Environment     Digest   // NUL-separated KEY=VALUE pairs, stored next to the archive
+	Args            []string // arguments of the script
+	WorkDir         string
+	Input           string // "" means /dev/null
+	Output          string // pattern with %j %A %a %x %u %N %n %t %r
+	Error           string // "" means the same file as Output
+	Append          bool   // open output files for append, not truncate
+	Image           string // "" means the host's own file system
+	ImageDigest     string // what Image resolved to at submission, if known
+	Requeue         bool   // run again after a node failure or preemption
+	Nice            int32  // lowers priority when positive
+	Begin           Instant
+	Deadline        Instant
+	Depends         []Dependency
+	ArrayLimit      int32 // most elements that may run at once; 0 means no limit
+	ArraySize       int32 // elements in the array; 0 when the job is no array
+	Comment         string
+	WCKey           string // workload characterization key, for the site's own statistics
+	SubmitHost      string
+	Signal          WarnSignal
+	EveryNode       bool     // the script starts on every node, not only on the first
+	OtherPartitions []string // alternative partitions, in addition to Partition
+	Reservation     string   // the reservation whose nodes it uses; "" means none
 	// QOSByOperator reports that an operator chose QOS, which the job's user may not use.
 	QOSByOperator bool
 	Command       string // the script's absolute path or the command of --wrap, shown to users
@@ -73,7 +73,9 @@ func (s *JobSpec) Texts() [16]JobText {
 }
 
 // AllPartitions returns the partitions in which the job may run, in its order of preference.
-func (s *JobSpec) AllPartitions() []string { return append([]string{s.Partition}, s.Others...) }
+func (s *JobSpec) AllPartitions() []string {
+	return append([]string{s.Partition}, s.OtherPartitions...)
+}
 
 // WarnSignal is a signal sent a given time before the time limit.
 type WarnSignal struct {
@@ -198,10 +200,10 @@ func (j *Job) PartitionList() string {
 	switch {
 	case j.Partition != "":
 		return j.Partition
-	case len(j.Spec.Others) == 0:
+	case len(j.Spec.OtherPartitions) == 0:
 		return j.Spec.Partition
 	}
-	return j.Spec.Partition + "," + strings.Join(j.Spec.Others, ",")
+	return j.Spec.Partition + "," + strings.Join(j.Spec.OtherPartitions, ",")
 }
 
 // InPartition reports whether the job runs or ran in a partition, or may run there while pending.
@@ -209,7 +211,7 @@ func (j *Job) InPartition(name string) bool {
 	if j.Partition != "" {
 		return j.Partition == name
 	}
-	return j.Spec.Partition == name || slices.Contains(j.Spec.Others, name)
+	return j.Spec.Partition == name || slices.Contains(j.Spec.OtherPartitions, name)
 }
 
 // Ref returns the name that users give the job.
@@ -237,20 +239,20 @@ type Exit struct {
 // OK reports exit status 0 without a signal.
 func (e Exit) OK() bool { return e == Exit{} }
 
-// Cause is why a task ended, as its node classified it.
-type Cause uint8
+// TaskCause is why a task ended, as its node classified it.
+type TaskCause uint8
 
 // The causes.
 const (
-	NoCause      Cause = iota
-	Exited             // by itself, with an exit code or a signal
-	Stopped            // stopped by Greylag
-	MemoryKilled       // killed by the kernel for memory
-	LaunchFailed       // the user's fault: no such directory, no such output path, not executable
-	NodeFault          // the node's fault: runtime, file system, prolog
-	GPUFault           // XID or ECC
-	ImageFailed        // the image could not be pulled or unpacked
-	TaskLost           // unknown
+	NoCause      TaskCause = iota
+	Exited                 // by itself, with an exit code or a signal
+	Stopped                // stopped by Greylag
+	MemoryKilled           // killed by the kernel for memory
+	LaunchFailed           // the user's fault: no such directory, no such output path, not executable
+	NodeFault              // the node's fault: runtime, file system, prolog
+	GPUFault               // XID or ECC
+	ImageFailed            // the image could not be pulled or unpacked
+	TaskLost               // unknown
 	maxCause     = TaskLost
 )
 
@@ -261,7 +263,7 @@ var causeNames = [...]string{
 }
 
 // String is a short word for the cause.
-func (c Cause) String() string {
+func (c TaskCause) String() string {
 	if c > maxCause {
 		return "?"
 	}
@@ -283,7 +285,7 @@ const (
 type Task struct {
 	Node    string
 	Phase   TaskPhase
-	Cause   Cause
+	Cause   TaskCause
 	Exit    Exit
 	Message string // the node's message when something failed
 	Started Instant

@@ -58,8 +58,8 @@ func (s JobState) Code() string {
 // Final reports whether no event can follow.
 func (s JobState) Final() bool { return s >= Completed && s <= maxJobState }
 
-// Holds reports whether a job in this state holds an allocation.
-func (s JobState) Holds() bool { return s >= Configuring && s <= Completing }
+// HasAllocation reports whether a job in this state holds an allocation.
+func (s JobState) HasAllocation() bool { return s >= Configuring && s <= Completing }
 
 // ErrUnknownState is returned for a word that names no job state.
 var ErrUnknownState = errors.New("unknown job state")
@@ -78,21 +78,21 @@ func ParseJobState(word string) (JobState, error) {
 	return 0, fmt.Errorf("%w %q", ErrUnknownState, word)
 }
 
-// Event is something that happens to a job.
-type Event uint8
+// JobEvent is something that happens to a job.
+type JobEvent uint8
 
 // The events. The final ones (Complete to KillForMemory) end a job that is
 // COMPLETING and whose nodes have all reported clean; Cancel and MissDeadline
 // also end a job that never started.
 const (
-	Start    Event = iota + 1 // an allocation was granted
-	Run                       // every node started its task
-	End                       // it has ended; nodes clean up
-	Requeue                   // the attempt is over and clean; another may follow
-	Complete                  // exit status 0
-	Fail                      // another exit status or a signal
-	Cancel                    // its owner or an operator ended it
-	TimeOut                   // its time limit passed
+	Start    JobEvent = iota + 1 // an allocation was granted
+	Run                          // every node started its task
+	End                          // it has ended; nodes clean up
+	Requeue                      // the attempt is over and clean; another may follow
+	Complete                     // exit status 0
+	Fail                         // another exit status or a signal
+	Cancel                       // its owner or an operator ended it
+	TimeOut                      // its time limit passed
 	MissDeadline
 	Preempt
 	LoseNode
@@ -108,7 +108,7 @@ var eventNames = [...]string{
 }
 
 // String names the event in lower case.
-func (e Event) String() string {
+func (e JobEvent) String() string {
 	if e == 0 || e > maxEvent {
 		return fmt.Sprintf("Event(%d)", uint8(e))
 	}
@@ -119,7 +119,7 @@ func (e Event) String() string {
 var ErrIllegalTransition = errors.New("illegal job transition")
 
 // transitions is the only table of legal transitions.
-var transitions = map[JobState]map[Event]JobState{
+var transitions = map[JobState]map[JobEvent]JobState{
 	Pending: {
 		Start: Configuring, Cancel: Cancelled, MissDeadline: DeadlineMissed, Fail: Failed,
 	},
@@ -132,9 +132,9 @@ var transitions = map[JobState]map[Event]JobState{
 	},
 }
 
-// Next returns the state that follows from when e happens. An illegal transition returns from and
+// NextState returns the state that follows from when e happens. An illegal transition returns from and
 // [ErrIllegalTransition]. O(1).
-func Next(from JobState, e Event) (JobState, error) {
+func NextState(from JobState, e JobEvent) (JobState, error) {
 	to, ok := transitions[from][e]
 	if !ok {
 		return from, fmt.Errorf("%w: %s cannot %s", ErrIllegalTransition, from, e)
@@ -144,7 +144,7 @@ func Next(from JobState, e Event) (JobState, error) {
 
 // Ending returns the event that moves a COMPLETING job into the final state s, and whether there is
 // one.
-func Ending(s JobState) (Event, bool) {
+func Ending(s JobState) (JobEvent, bool) {
 	for e := Complete; e <= maxEvent; e++ {
 		if transitions[Completing][e] == s {
 			return e, true

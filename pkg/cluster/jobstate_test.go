@@ -27,7 +27,7 @@ func TestEveryStateAndEventHasItsName(t *testing.T) {
 			t.Errorf("reason %d has no name", r)
 		}
 	}
-	for _, odd := range []string{JobState(0).String(), JobState(99).String(), Event(99).String(), Reason(99).String(), Cause(99).String(), NodeState(99).String(), DependencyKind(99).String()} {
+	for _, odd := range []string{JobState(0).String(), JobState(99).String(), JobEvent(99).String(), Reason(99).String(), TaskCause(99).String(), NodeState(99).String(), DependencyKind(99).String()} {
 		if odd == "" {
 			t.Error("an unknown value has no text")
 		}
@@ -44,8 +44,8 @@ func TestTransitions(t *testing.T) {
 	for again := true; again; {
 		again = false
 		for s := Pending; s <= maxJobState; s++ {
-			for e := Event(0); e <= maxEvent+1; e++ {
-				to, err := Next(s, e)
+			for e := JobEvent(0); e <= maxEvent+1; e++ {
+				to, err := NextState(s, e)
 				switch {
 				case err != nil && (to != s || !errors.Is(err, ErrIllegalTransition)):
 					t.Fatalf("%s %s: %s, %v", s, e, to, err)
@@ -67,7 +67,7 @@ func TestTransitions(t *testing.T) {
 		if known != s.Final() {
 			t.Errorf("%s: ends COMPLETING %v", s, known)
 		}
-		if to, err := Next(Completing, e); known && (err != nil || to != s) {
+		if to, err := NextState(Completing, e); known && (err != nil || to != s) {
 			t.Errorf("%s leads to %s, %v", e, to, err)
 		}
 	}

@@ -86,8 +86,8 @@ func (n *Node) Usable() bool {
 	return n.Liveness == Alive && !n.Drain && n.Fault == "" && n.Orphans == 0
 }
 
-// Use is the allocated part of one node.
-type Use struct {
+// NodeUse is the allocated part of one node.
+type NodeUse struct {
 	Jobs   int32
 	CPUs   int32
 	Memory Bytes
@@ -96,7 +96,7 @@ type Use struct {
 }
 
 // State derives the state that users see from the node and its use.
-func (n *Node) State(u Use) NodeState {
+func (n *Node) State(u NodeUse) NodeState {
 	switch {
 	case n.Liveness == Dead:
 		return NodeDown
@@ -116,7 +116,7 @@ func (n *Node) State(u Use) NodeState {
 	return NodeMixed
 }
 
-func (u Use) full(n *Node) bool {
+func (u NodeUse) full(n *Node) bool {
 	if u.Whole || u.CPUs >= n.CPUs {
 		return true
 	}

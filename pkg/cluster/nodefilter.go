@@ -88,7 +88,7 @@ func (f *NodeFilter) Attributes(n *Node) iter.Seq[Mismatch] {
 }
 
 // Capacity yields each mismatch between the request and the unallocated part of a node.
-func (f *NodeFilter) Capacity(n *Node, used Use) iter.Seq[Mismatch] {
+func (f *NodeFilter) Capacity(n *Node, used NodeUse) iter.Seq[Mismatch] {
 	return func(yield func(Mismatch) bool) {
 		if cpus := f.request.CPUsPerNode(); n.CPUs-used.CPUs < cpus && !yield(Mismatch{Kind: TooFewCPUs, Want: int64(cpus)}) {
 			return
@@ -104,7 +104,7 @@ func (f *NodeFilter) Capacity(n *Node, used Use) iter.Seq[Mismatch] {
 }
 
 // gpus returns the mismatch of a node's free GPUs, if there is one.
-func (f *NodeFilter) gpus(n *Node, used Use) (Mismatch, bool) {
+func (f *NodeFilter) gpus(n *Node, used NodeUse) (Mismatch, bool) {
 	if f.GPUs == 0 {
 		return Mismatch{}, false
 	}

@@ -21,7 +21,7 @@ func TestNodeFilter(t *testing.T) {
 	prices := map[string]int64{"h100": 5}
 	for name, c := range map[string]struct {
 		request cluster.Request
-		used    cluster.Use
+		used    cluster.NodeUse
 		want    []cluster.Mismatch
 	}{
 		"all that it has": {request: cluster.Request{GPUsPerNode: 3, CPUsPerTask: 8, MemPerNode: 64 * cluster.GiB, GPUMemory: 80 * cluster.GiB, NodeList: []string{"gpu[1-2]"}, Features: []string{"ib"}, Regions: []string{"north"}, MaxPrice: 5}},
@@ -32,10 +32,10 @@ func TestNodeFilter(t *testing.T) {
 		"price":             {request: cluster.Request{MaxPrice: 4}, want: []cluster.Mismatch{{Kind: cluster.TooExpensive, Name: "h100"}}},
 		"price of a type":   {request: cluster.Request{MaxPrice: 4, GPUTypes: []string{"a100"}}},
 		"CPUs":              {request: cluster.Request{CPUsPerTask: 9}, want: []cluster.Mismatch{{Kind: cluster.TooFewCPUs, Want: 9}}},
-		"CPUs in use":       {request: cluster.Request{CPUsPerTask: 8}, used: cluster.Use{CPUs: 1}, want: []cluster.Mismatch{{Kind: cluster.TooFewCPUs, Want: 8}}},
+		"CPUs in use":       {request: cluster.Request{CPUsPerTask: 8}, used: cluster.NodeUse{CPUs: 1}, want: []cluster.Mismatch{{Kind: cluster.TooFewCPUs, Want: 8}}},
 		"memory":            {request: cluster.Request{GPUsPerNode: 2, MemPerGPU: 33 * cluster.GiB}, want: []cluster.Mismatch{{Kind: cluster.TooLittleMemory, Want: int64(66 * cluster.GiB)}}},
 		"GPUs":              {request: cluster.Request{GPUsPerNode: 4}, want: []cluster.Mismatch{{Kind: cluster.TooFewGPUs, Have: 3, Want: 4}}},
-		"GPUs in use":       {request: cluster.Request{GPUsPerNode: 2}, used: cluster.Use{GPUs: []bool{true, true}}, want: []cluster.Mismatch{{Kind: cluster.TooFewGPUs, Have: 1, Want: 2}}},
+		"GPUs in use":       {request: cluster.Request{GPUsPerNode: 2}, used: cluster.NodeUse{GPUs: []bool{true, true}}, want: []cluster.Mismatch{{Kind: cluster.TooFewGPUs, Have: 1, Want: 2}}},
 		"GPUs of a type":    {request: cluster.Request{GPUs: 9, GPUTypes: []string{"a100"}}, want: []cluster.Mismatch{{Kind: cluster.TooFewGPUs, Want: 1}}},
 		"memory of GPUs":    {request: cluster.Request{GPUsPerNode: 1, GPUMemory: 81 * cluster.GiB}, want: []cluster.Mismatch{{Kind: cluster.SmallGPUs, Have: 3, Want: 1}}},
 		"one NVLink domain": {request: cluster.Request{GPUsPerNode: 3, Connect: cluster.ConnectNode}, want: []cluster.Mismatch{{Kind: cluster.UnlinkedGPUs, Have: 3, Want: 3}}},
@@ -56,7 +56,7 @@ func TestNodeFilter(t *testing.T) {
 func TestNodeFilterOfFaultyGPUs(t *testing.T) {
 	f := cluster.NewNodeFilter(&cluster.Request{GPUsPerNode: 4})
 	f.WithFaulty = true
-	for m := range f.Capacity(filterNode(), cluster.Use{}) {
+	for m := range f.Capacity(filterNode(), cluster.NodeUse{}) {
 		t.Errorf("a node with four GPUs, one of them faulty, does not suit: %v", m)
 	}
 }

@@ -48,7 +48,7 @@ type Plan struct {
 	Starts   []PlannedStart
 	Verdicts []Verdict // only those that differ from the job's current one
 	// Evictions end preemptible jobs so that these can start soon.
-	Evictions []Eviction
+	Evictions []Preemption
 }
 
 // PlannedStart starts one job now on a placement.
@@ -100,9 +100,9 @@ type Note struct {
 	Broken   string  // why an earlier promise is not kept
 }
 
-// Noted returns the history with one more note, unless the note equals the last one: the same
+// AppendNote returns the history with one more note, unless the note equals the last one: the same
 // reason, and a planned start that moved by less than a minute.
-func Noted(history []Note, n Note) []Note {
+func AppendNote(history []Note, n Note) []Note {
 	if k := len(history); k > 0 && n.Broken == "" {
 		last := &history[k-1]
 		moved := n.Planned - last.Planned

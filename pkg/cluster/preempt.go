@@ -28,8 +28,8 @@ func ParsePreemptMode(word string) (PreemptMode, bool) {
 	return PreemptMode(max(i, 0)), i >= 0
 }
 
-// Eviction ends one job so that another can start.
-type Eviction struct {
+// Preemption ends one job so that another can start.
+type Preemption struct {
 	Job     JobID
 	Attempt Attempt // the attempt to end; a later one is left alone
 	For     JobID

@@ -54,10 +54,10 @@ func GPUTypeOf(resource string) (name string, typed bool) {
 	return name, typed
 }
 
-// Asked returns how much of a resource a job takes at least when it starts. Of a GPU type it is all
+// Requested returns how much of a resource a job takes at least when it starts. Of a GPU type it is all
 // GPUs of the job if the job may be given that type: it names the type, among others perhaps, or
 // names none. O(types named).
-func (r *Request) Asked(resource string) int64 {
+func (r *Request) Requested(resource string) int64 {
 	nodes := int64(max(1, r.Nodes))
 	switch resource {
 	case ResourceGPU:
@@ -88,11 +88,11 @@ func (r *Request) Asked(resource string) int64 {
 	return 0
 }
 
-// AskedOnNode returns how much of a resource a job may have on one of its nodes at most: GPUs of a
+// RequestedOnNode returns how much of a resource a job may have on one of its nodes at most: GPUs of a
 // type as [Request.Asked] counts them. For GPUs spread over nodes, each node gives at least one, so
 // the most is the total less one per other node. It is 0 for resources that no node has. O(types
 // named).
-func (r *Request) AskedOnNode(resource string) int64 {
+func (r *Request) RequestedOnNode(resource string) int64 {
 	gpus := r.GPUsPerNode
 	if r.GPUs > 0 && gpus == 0 {
 		gpus = max(0, r.GPUs-max(0, r.Nodes-1))

@@ -74,17 +74,17 @@ func (s *JobSpec) Validate() error {
 
 // checkOthers checks the further partitions: named and unique.
 func (s *JobSpec) checkOthers(fault func(string, ...any)) {
-	if len(s.Others) > maxOthers {
-		fault("%d partitions, at most %d", len(s.Others)+1, maxOthers+1)
+	if len(s.OtherPartitions) > maxOthers {
+		fault("%d partitions, at most %d", len(s.OtherPartitions)+1, maxOthers+1)
 		return
 	}
-	for i, name := range s.Others {
+	for i, name := range s.OtherPartitions {
 		checkWord(fault, "partition", name)
-		if name == s.Partition || slices.Contains(s.Others[:i], name) {
+		if name == s.Partition || slices.Contains(s.OtherPartitions[:i], name) {
 			fault("partition %q is named twice", name)
 		}
 	}
-	if len(s.Others) > 0 && s.Partition == "" {
+	if len(s.OtherPartitions) > 0 && s.Partition == "" {
 		fault("further partitions are named, and no first one")
 	}
 }

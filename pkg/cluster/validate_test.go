@@ -96,20 +96,20 @@ func TestNodeState(t *testing.T) {
 	gpus := []GPU{{Index: 0}, {Index: 1, Fault: "XID 79"}}
 	for _, c := range []struct {
 		node Node
-		use  Use
+		use  NodeUse
 		want NodeState
 	}{
-		{Node{CPUs: 4}, Use{}, NodeIdle},
-		{Node{CPUs: 4}, Use{Jobs: 1, CPUs: 1}, NodeMixed},
-		{Node{CPUs: 4}, Use{Jobs: 1, CPUs: 4}, NodeAllocated},
-		{Node{CPUs: 4, GPUs: gpus}, Use{Jobs: 1, GPUs: []bool{true}}, NodeAllocated},
-		{Node{CPUs: 4, GPUs: gpus}, Use{Jobs: 1}, NodeMixed},
-		{Node{CPUs: 4}, Use{Jobs: 1, Whole: true}, NodeAllocated},
-		{Node{CPUs: 4, Drain: true}, Use{Jobs: 1}, NodeDraining},
-		{Node{CPUs: 4, Fault: "disk"}, Use{}, NodeDrained},
-		{Node{CPUs: 4, Orphans: 1}, Use{}, NodeDraining},
-		{Node{CPUs: 4, Liveness: Silent, Drain: true}, Use{}, NodeUnknown},
-		{Node{CPUs: 4, Liveness: Dead}, Use{Jobs: 1}, NodeDown},
+		{Node{CPUs: 4}, NodeUse{}, NodeIdle},
+		{Node{CPUs: 4}, NodeUse{Jobs: 1, CPUs: 1}, NodeMixed},
+		{Node{CPUs: 4}, NodeUse{Jobs: 1, CPUs: 4}, NodeAllocated},
+		{Node{CPUs: 4, GPUs: gpus}, NodeUse{Jobs: 1, GPUs: []bool{true}}, NodeAllocated},
+		{Node{CPUs: 4, GPUs: gpus}, NodeUse{Jobs: 1}, NodeMixed},
+		{Node{CPUs: 4}, NodeUse{Jobs: 1, Whole: true}, NodeAllocated},
+		{Node{CPUs: 4, Drain: true}, NodeUse{Jobs: 1}, NodeDraining},
+		{Node{CPUs: 4, Fault: "disk"}, NodeUse{}, NodeDrained},
+		{Node{CPUs: 4, Orphans: 1}, NodeUse{}, NodeDraining},
+		{Node{CPUs: 4, Liveness: Silent, Drain: true}, NodeUse{}, NodeUnknown},
+		{Node{CPUs: 4, Liveness: Dead}, NodeUse{Jobs: 1}, NodeDown},
 	} {
 		if got := c.node.State(c.use); got != c.want || got.String() == "?" {
 			t.Errorf("%+v with %+v is %s, want %s", c.node, c.use, got, c.want)

@@ -71,7 +71,7 @@ func (m *NodeModel) ofNode(r *Request, resource string, nodes int64) (each, all 
 	for _, g := range m.GPUs {
 		size.GPUs += int32(g.Count)
 	}
-	each = mib(rule.On(size, int32(r.AskedOnNode(ResourceGPU))))
+	each = mib(rule.On(size, int32(r.RequestedOnNode(ResourceGPU))))
 	if perGPU := rule.PerGPUOn(size); perGPU > 0 {
 		return each, mib(perGPU * Bytes(r.TotalGPUs())), true
 	}
@@ -110,7 +110,7 @@ func (s *JobSpec) whole(resource string, models map[string][]NodeModel) (least, 
 		}
 	}
 	in(s.Partition)
-	for _, other := range s.Others {
+	for _, other := range s.OtherPartitions {
 		in(other)
 	}
 	return least, most, onNode, ok
@@ -122,13 +122,13 @@ func (s *JobSpec) whole(resource string, models map[string][]NodeModel) (least, 
 // exclusive job counts what it requests.
 func (s *JobSpec) Takes(resource string, models map[string][]NodeModel) int64 {
 	_, most, _, _ := s.whole(resource, models)
-	return max(most, s.Request.Asked(resource))
+	return max(most, s.Request.Requested(resource))
 }
 
 // TakesOnNode returns the same for one node ([Request.AskedOnNode]).
 func (s *JobSpec) TakesOnNode(resource string, models map[string][]NodeModel) int64 {
 	_, _, most, _ := s.whole(resource, models)
-	return max(most, s.Request.AskedOnNode(resource))
+	return max(most, s.Request.RequestedOnNode(resource))
 }
 
 // MayGet reports whether a job may be given a resource: a GPU type that it does not name counts
@@ -144,5 +144,5 @@ func (s *JobSpec) MayGet(resource string, models map[string][]NodeModel) bool {
 			return n > 0
 		})
 	}
-	return has(s.Partition) || slices.ContainsFunc(s.Others, has)
+	return has(s.Partition) || slices.ContainsFunc(s.OtherPartitions, has)
 }

@@ -34,7 +34,7 @@ func TestTakes(t *testing.T) {
 		r.normalise()
 		r.Exclusive = true
 		s := JobSpec{Partition: "main", Request: r}
-		least, _ := (&Bound{Limit: Limit{Kind: MinTRESPerJob, Resource: c.resource}}).Short(&s, models)
+		least, _ := (&EffectiveLimit{Limit: Limit{Kind: MinTRESPerJob, Resource: c.resource}}).Short(&s, models)
 		if takes, onNode := s.Takes(c.resource, models), s.TakesOnNode(c.resource, models); takes != c.takes || onNode != c.onNode || least != c.least {
 			t.Errorf("%d: %s: %d, on a node %d, at least %d; want %d, %d, %d", i, c.resource, takes, onNode, least, c.takes, c.onNode, c.least)
 		}
@@ -43,12 +43,12 @@ func TestTakes(t *testing.T) {
 			models    map[string][]NodeModel
 		}{{false, models}, {true, nil}} {
 			s.Request.Exclusive = before.exclusive
-			if got, want := s.Takes(c.resource, before.models), r.Asked(c.resource); got != want {
+			if got, want := s.Takes(c.resource, before.models), r.Requested(c.resource); got != want {
 				t.Errorf("%d: %s, with nodes to itself %t: %d, want %d", i, c.resource, before.exclusive, got, want)
 			}
 		}
 	}
-	both := JobSpec{Partition: "main", Others: []string{"big"}, Request: Request{Nodes: 1, Exclusive: true}}
+	both := JobSpec{Partition: "main", OtherPartitions: []string{"big"}, Request: Request{Nodes: 1, Exclusive: true}}
 	if got := both.Takes("gpu", models); got != 16 {
 		t.Errorf("in one of two partitions: %d", got)
 	}

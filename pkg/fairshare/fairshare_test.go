@@ -90,7 +90,7 @@ func TestHalfLife(t *testing.T) {
 	u := cluster.Usage{Value: all, At: 1}
 	for halvings, want := range []int64{all, all / 2, all / 4, all / 8} {
 		now := u.At.Add(time.Duration(halvings) * week)
-		if got := At(u, now, week); got != want {
+		if got := UsageAt(u, now, week); got != want {
 			t.Errorf("after %d half-lives %d, want %d", halvings, got, want)
 		}
 		ticked := u
@@ -98,14 +98,14 @@ func TestHalfLife(t *testing.T) {
 			ticked = Rebase(ticked, min(now, ticked.At.Add(17*time.Second)), week)
 			ticked = Rebase(ticked, ticked.At.Add(-time.Hour), week) // a clock that goes back changes nothing
 		}
-		if got := At(ticked, now, week); got != want {
+		if got := UsageAt(ticked, now, week); got != want {
 			t.Errorf("after %d half-lives by ticks %d, want %d", halvings, got, want)
 		}
 	}
-	if got := At(u, u.At.Add(10*week), 0); got != all {
+	if got := UsageAt(u, u.At.Add(10*week), 0); got != all {
 		t.Errorf("without a half-life %d is left of %d", got, all)
 	}
-	if got := At(u, u.At.Add(100*week), week); got != 0 {
+	if got := UsageAt(u, u.At.Add(100*week), week); got != 0 {
 		t.Errorf("after 100 half-lives %d is left", got)
 	}
 }
@@ -129,7 +129,7 @@ func TestRate(t *testing.T) {
 		if want > 1<<62 {
 			continue
 		}
-		got := float64(At(u, u.At.Add(dt), half))
+		got := float64(UsageAt(u, u.At.Add(dt), half))
 		if tolerance := 2 + want*1e-11 + float64(u.Rate)*2e-9; math.Abs(got-want) > tolerance {
 			t.Fatalf("seed %d: %+v after %s with half-life %s: %.1f, want %.1f", seed, u, dt, half, got, want)
 		}
@@ -144,7 +144,7 @@ func TestOftenOrOnce(t *testing.T) {
 	for range 1_000_000 {
 		often = Rebase(often, often.At.Add(time.Duration(r.IntN(2_000_000))), week)
 	}
-	once, many := At(u, often.At, week), At(often, often.At, week)
+	once, many := UsageAt(u, often.At, week), UsageAt(often, often.At, week)
 	if d := once - many; d < -2 || d > 200 {
 		t.Errorf("once %d, often %d", once, many)
 	}
@@ -154,7 +154,7 @@ func TestSaturation(t *testing.T) {
 	for _, u := range []cluster.Usage{{Value: math.MaxInt64, Rate: math.MaxInt64}, {Value: -5, Rate: -5}, {Part: math.MaxUint64, Value: math.MaxInt64}} {
 		for _, dt := range []time.Duration{1, time.Second, math.MaxInt64} {
 			for _, half := range []time.Duration{0, 1, week, math.MaxInt64} {
-				if v := At(u, cluster.Instant(dt), half); v < 0 {
+				if v := UsageAt(u, cluster.Instant(dt), half); v < 0 {
 					t.Errorf("%+v after %s, half-life %s: %d", u, dt, half, v)
 				}
 			}
@@ -371,7 +371,7 @@ func BenchmarkFairTree(b *testing.B) {
 	b.Run("usage", func(b *testing.B) {
 		u := cluster.Usage{Value: 1 << 40, Rate: 1000}
 		for b.Loop() {
-			u.Value ^= At(u, 123_456_789_012_345, week) & 1
+			u.Value ^= UsageAt(u, 123_456_789_012_345, week) & 1
 		}
 	})
 }

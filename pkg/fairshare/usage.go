@@ -8,10 +8,10 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// At returns how many units of a usage count at an instant. What was used decays by half every
+// UsageAt returns how many units of a usage count at an instant. What was used decays by half every
 // half-life, and so does what its rate has added since; with a half-life of 0 nothing decays.
 // Before u.At it is u.Value. It saturates at the largest int64. O(1).
-func At(u cluster.Usage, now cluster.Instant, halfLife time.Duration) int64 {
+func UsageAt(u cluster.Usage, now cluster.Instant, halfLife time.Duration) int64 {
 	u = Rebase(u, now, halfLife)
 	if u.Part >= 1<<63 && u.Value < math.MaxInt64 {
 		u.Value++
@@ -40,20 +40,20 @@ func Rebase(u cluster.Usage, now cluster.Instant, halfLife time.Duration) cluste
 	return cluster.Usage{Value: int64(value), Part: part, Rate: u.Rate, At: now}
 }
 
-// fading is 2^-x for x at least 0: whole halvings, and the rest as a fraction with 64 binary
+// decayFactor is 2^-x for x at least 0: whole halvings, and the rest as a fraction with 64 binary
 // places, where 0 means 1.
-type fading struct {
+type decayFactor struct {
 	whole uint
 	rest  uint64
 }
 
 // fadingOver returns the fading over a time; without a positive half-life nothing decays.
-func fadingOver(dt, halfLife time.Duration) fading {
+func fadingOver(dt, halfLife time.Duration) decayFactor {
 	if halfLife <= 0 {
-		return fading{}
+		return decayFactor{}
 	}
 	x, _ := bits.Div64(uint64(dt%halfLife), 0, uint64(halfLife))
-	return fading{whole: uint(min(dt/halfLife, 1000)), rest: power(x)}
+	return decayFactor{whole: uint(min(dt/halfLife, 1000)), rest: power(x)}
 }
 
 // power returns 2^-(x/2^64) with 64 binary places; 0 means 1. Its error is below 2^-58.
@@ -76,7 +76,7 @@ func power(x uint64) uint64 {
 }
 
 // left returns a number with 64 places before the point and 64 after, faded.
-func (f fading) left(value, part uint64) (uint64, uint64) {
+func (f decayFactor) left(value, part uint64) (uint64, uint64) {
 	if f.rest != 0 {
 		high, low := bits.Mul64(value, f.rest)
 		middle, _ := bits.Mul64(part, f.rest)
@@ -97,7 +97,7 @@ func (f fading) left(value, part uint64) (uint64, uint64) {
 
 // credited returns how long the rate would have had to last, without any decay, to add what it adds
 // in dt with it: the integral of the fading, halfLife/ln 2 × (1 − 2^-x).
-func (f fading) credited(dt, halfLife time.Duration) time.Duration {
+func (f decayFactor) credited(dt, halfLife time.Duration) time.Duration {
 	if halfLife <= 0 {
 		return dt
 	}

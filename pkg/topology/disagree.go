@@ -9,8 +9,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Disagreement is a contradiction between the topology file and what nodes report.
-type Disagreement struct {
+// TopologyMismatch is a contradiction between the topology file and what nodes report.
+type TopologyMismatch struct {
 	Kind  string   // one of the following words
 	Nodes []string // sorted
 	Text  string
@@ -26,11 +26,11 @@ const (
 
 // Disagreements compares the fabric with what nodes report. A nil Fabric has none. O(GPUs + nodes
 // log nodes).
-func (f *Fabric) Disagreements(nodes []*cluster.Node) []Disagreement {
+func (f *Fabric) Disagreements(nodes []*cluster.Node) []TopologyMismatch {
 	if f == nil {
 		return nil
 	}
-	var all []Disagreement
+	var all []TopologyMismatch
 	known := make(map[string]bool, len(nodes))
 	var unplaced, unknown []string
 	for _, n := range nodes {
@@ -49,16 +49,16 @@ func (f *Fabric) Disagreements(nodes []*cluster.Node) []Disagreement {
 		}
 	}
 	if len(unplaced) > 0 {
-		all = append(all, Disagreement{Unplaced, slices.Sorted(slices.Values(unplaced)), "no switch of the file has these nodes: jobs that request a leaf or few switches cannot use them"})
+		all = append(all, TopologyMismatch{Unplaced, slices.Sorted(slices.Values(unplaced)), "no switch of the file has these nodes: jobs that request a leaf or few switches cannot use them"})
 	}
 	if len(unknown) > 0 {
-		all = append(all, Disagreement{Unknown, unknown, "the file names these nodes, and none of them has registered"})
+		all = append(all, TopologyMismatch{Unknown, unknown, "the file names these nodes, and none of them has registered"})
 	}
 	return append(all, f.linkDisagreements(nodes)...)
 }
 
 // linkDisagreements checks the NVLink domains that span several nodes.
-func (f *Fabric) linkDisagreements(nodes []*cluster.Node) []Disagreement {
+func (f *Fabric) linkDisagreements(nodes []*cluster.Node) []TopologyMismatch {
 	hosts := map[string][]string{}  // by reported domain
 	blocks := map[string][]string{} // by reported domain: the blocks of its nodes
 	reported := map[string][]string{}
@@ -76,7 +76,7 @@ func (f *Fabric) linkDisagreements(nodes []*cluster.Node) []Disagreement {
 			}
 		}
 	}
-	var all []Disagreement
+	var all []TopologyMismatch
 	for _, d := range slices.Sorted(maps.Keys(hosts)) {
 		var leaves []string
 		for _, h := range hosts[d] {
@@ -86,16 +86,16 @@ func (f *Fabric) linkDisagreements(nodes []*cluster.Node) []Disagreement {
 		}
 		on := slices.Sorted(slices.Values(hosts[d]))
 		if len(leaves) > 1 {
-			all = append(all, Disagreement{Split, on, fmt.Sprintf("NVLink domain %q is under several leaves: %s", d, listed(leaves))})
+			all = append(all, TopologyMismatch{Split, on, fmt.Sprintf("NVLink domain %q is under several leaves: %s", d, listed(leaves))})
 		}
 		if len(blocks[d]) > 1 {
-			all = append(all, Disagreement{Block, on, fmt.Sprintf("NVLink domain %q is in several blocks of the file: %s", d, listed(blocks[d]))})
+			all = append(all, TopologyMismatch{Block, on, fmt.Sprintf("NVLink domain %q is in several blocks of the file: %s", d, listed(blocks[d]))})
 		}
 	}
 	for _, b := range slices.Sorted(maps.Keys(reported)) {
 		if len(reported[b]) > 1 {
 			slices.Sort(members[b])
-			all = append(all, Disagreement{Block, members[b], fmt.Sprintf("the nodes of block %q report several NVLink domains: %s", b, listed(reported[b]))})
+			all = append(all, TopologyMismatch{Block, members[b], fmt.Sprintf("the nodes of block %q report several NVLink domains: %s", b, listed(reported[b]))})
 		}
 	}
 	return all

@@ -14,7 +14,7 @@ type Host struct {
 	CPUs   int32
 	Memory cluster.Bytes
 	Size   cluster.NodeSize
-	GPUs   Set     // the healthy ones
+	GPUs   GPUSet  // the healthy ones
 	kinds  []group // by type
 	links  []group // by NVLink domain; only GPUs that are in one
 	Pools  []Pool  // the healthy ones again, by type, memory and NVLink domain
@@ -25,7 +25,7 @@ type Pool struct {
 	Kind   string
 	Memory cluster.Bytes // of each GPU
 	Domain string        // "" when they are in none
-	GPUs   Set
+	GPUs   GPUSet
 }
 
 // pooled adds a GPU to its pool.
@@ -36,13 +36,13 @@ func pooled(pools []Pool, g *cluster.GPU) []Pool {
 			return pools
 		}
 	}
-	return append(pools, Pool{g.Type, g.Memory, g.Domain, Set{}.With(g.Index)})
+	return append(pools, Pool{g.Type, g.Memory, g.Domain, GPUSet{}.With(g.Index)})
 }
 
 // group is GPUs with one property in common.
 type group struct {
 	name string
-	gpus Set
+	gpus GPUSet
 }
 
 // NewHost describes a node. GPUs that are not healthy are left out.
@@ -76,11 +76,11 @@ func grouped(groups []group, name string, index int32) []group {
 			return groups
 		}
 	}
-	return append(groups, group{name, Set{}.With(index)})
+	return append(groups, group{name, GPUSet{}.With(index)})
 }
 
 // OfType returns the host's healthy GPUs of a type; "" means any.
-func (h *Host) OfType(kind string) Set {
+func (h *Host) OfType(kind string) GPUSet {
 	if kind == "" {
 		return h.GPUs
 	}
@@ -89,13 +89,13 @@ func (h *Host) OfType(kind string) Set {
 			return g.gpus
 		}
 	}
-	return Set{}
+	return GPUSet{}
 }
 
 // Free is what of a host may be used, now or during some interval.
 type Free struct {
 	Host   *Host
-	GPUs   Set
+	GPUs   GPUSet
 	CPUs   int32
 	Memory cluster.Bytes
 	Idle   bool // no job uses the host
@@ -107,7 +107,7 @@ func AllOf(h *Host) Free {
 }
 
 // Less returns what is left of f when a job takes this much of it.
-func (f Free) Less(gpus Set, cpus int32, memory cluster.Bytes) Free {
+func (f Free) Less(gpus GPUSet, cpus int32, memory cluster.Bytes) Free {
 	f.GPUs, f.CPUs, f.Memory, f.Idle = f.GPUs.Minus(gpus), f.CPUs-cpus, f.Memory-memory, false
 	return f
 }

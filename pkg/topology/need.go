@@ -2,8 +2,8 @@ package topology
 
 import "github.com/greylag/greylag/pkg/cluster"
 
-// Need is a request in the form that placing reads. Make it with [NeedOf].
-type Need struct {
+// NodeRequest is a request in the form that placing reads. Make it with [NeedOf].
+type NodeRequest struct {
 	Nodes     int32 // number of nodes; 0: as few as possible
 	Most      int32 // largest number of nodes; 0: no limit
 	PerNode   int32 // GPUs of each node; -1: Total is spread
@@ -17,8 +17,8 @@ type Need struct {
 }
 
 // NeedOf reads a validated request.
-func NeedOf(r *cluster.Request) Need {
-	n := Need{
+func NeedOf(r *cluster.Request) NodeRequest {
+	n := NodeRequest{
 		Nodes: r.Nodes, PerNode: r.GPUsPerNode, Total: r.TotalGPUs(), CPUs: r.CPUsPerNode(),
 		Types: r.GPUTypes, Exclusive: r.Exclusive, Memory: r.MemoryRule(),
 		GPUMemory: r.GPUMemory, Linked: r.Connect == cluster.ConnectNVLink || r.Connect == cluster.ConnectNode,
@@ -42,7 +42,7 @@ var anyType = []string{""}
 // Gives returns how many GPUs of a type ("" means any) the host can give to one node's share of the
 // need, and whether it can serve as a node at all: it has the CPUs and the memory, and the GPUs
 // where every node needs the same number. O(1).
-func (n *Need) Gives(f *Free, kind string) (gpus int32, ok bool) {
+func (n *NodeRequest) Gives(f *Free, kind string) (gpus int32, ok bool) {
 	if f.CPUs < n.CPUs || f.Memory < n.Memory.On(f.Host.Size, 0) || n.Exclusive && !f.Idle {
 		return 0, false
 	}
@@ -61,7 +61,7 @@ func (n *Need) Gives(f *Free, kind string) (gpus int32, ok bool) {
 
 // share returns the allocation of a node with these GPUs. An exclusive job gets all CPUs, as in
 // Slurm.
-func (n *Need) share(f *Free, gpus Set) cluster.NodeAllocation {
+func (n *NodeRequest) share(f *Free, gpus GPUSet) cluster.NodeAllocation {
 	a := cluster.NodeAllocation{Node: f.Host.Name, GPUs: gpus.Indices(), CPUs: n.CPUs}
 	if n.Exclusive {
 		a.CPUs = f.Host.CPUs

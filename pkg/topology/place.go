@@ -11,7 +11,7 @@ import (
 // Place chooses nodes and GPUs for the whole need among what is free, and returns false when it
 // does not fit. The types of the need are tried in order; one gang gets one type. The placement's
 // nodes are sorted by name. O(n log n) in the hosts.
-func Place(free []Free, need *Need) (cluster.Placement, bool) {
+func Place(free []Free, need *NodeRequest) (cluster.Placement, bool) {
 	for _, kind := range need.Types {
 		if p, ok := placeType(free, need, kind); ok {
 			return p, true
@@ -23,15 +23,15 @@ func Place(free []Free, need *Need) (cluster.Placement, bool) {
 // candidate is a host that can be one of the job's nodes.
 type candidate struct {
 	free   *Free
-	gpus   Set   // the free ones of the type
-	gives  int32 // number of them that the job can use
-	linked bool  // the job's share fits into one NVLink domain
+	gpus   GPUSet // the free ones of the type
+	gives  int32  // number of them that the job can use
+	linked bool   // the job's share fits into one NVLink domain
 }
 
 // left returns how many free GPUs remain when a job takes n.
 func (c *candidate) left(n int32) int32 { return c.free.GPUs.Len() - n }
 
-func placeType(free []Free, need *Need, kind string) (cluster.Placement, bool) {
+func placeType(free []Free, need *NodeRequest, kind string) (cluster.Placement, bool) {
 	var fit []candidate
 	for i := range free {
 		f := &free[i]
@@ -89,7 +89,7 @@ func linked(c *candidate, n int32) bool {
 
 // inOneDomain keeps the candidates of the smallest NVLink domain across hosts that can hold the
 // whole job, with only its GPUs; all candidates when no such domain exists.
-func inOneDomain(fit []candidate, need *Need) []candidate {
+func inOneDomain(fit []candidate, need *NodeRequest) []candidate {
 	hosts := map[string]int32{}
 	for i := range fit {
 		for _, link := range fit[i].free.Host.links {
@@ -121,25 +121,25 @@ func inOneDomain(fit []candidate, need *Need) []candidate {
 
 // pick chooses n of the candidate's GPUs: from the smallest NVLink domain that has them all, else
 // from the largest ones on; the lowest indices of each.
-func pick(c *candidate, n int32) Set {
-	var pools []Set
+func pick(c *candidate, n int32) GPUSet {
+	var pools []GPUSet
 	rest := c.gpus
 	for _, link := range c.free.Host.links {
 		if gpus := c.gpus.And(link.gpus); gpus.Len() > 0 {
 			pools, rest = append(pools, gpus), rest.Minus(gpus)
 		}
 	}
-	if n == 1 && rest != (Set{}) { // a single GPU needs no link: keep the linked ones together
+	if n == 1 && rest != (GPUSet{}) { // a single GPU needs no link: keep the linked ones together
 		return rest.Lowest(1)
 	}
-	slices.SortStableFunc(pools, func(a, b Set) int { return cmp.Compare(a.Len(), b.Len()) })
+	slices.SortStableFunc(pools, func(a, b GPUSet) int { return cmp.Compare(a.Len(), b.Len()) })
 	for _, pool := range pools {
 		if pool.Len() >= n {
 			return pool.Lowest(n)
 		}
 	}
 	slices.Reverse(pools)
-	var chosen Set
+	var chosen GPUSet
 	for _, pool := range append(pools, rest) {
 		chosen = chosen.Or(pool.Lowest(n - chosen.Len()))
 	}
@@ -148,7 +148,7 @@ func pick(c *candidate, n int32) Set {
 
 // placeSpread places a total of GPUs on need.Nodes nodes, at least one on each, or on as few nodes
 // as can hold them.
-func placeSpread(fit []candidate, need *Need) (cluster.Placement, bool) {
+func placeSpread(fit []candidate, need *NodeRequest) (cluster.Placement, bool) {
 	slices.SortFunc(fit, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.gives, b.gives), tightest(&a, &b, a.gives))
 	})

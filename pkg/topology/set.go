@@ -6,16 +6,16 @@ import "math/bits"
 // are 112. Devices with a higher index are never used.
 const MaxGPUs = 256
 
-// Set is a set of GPU indices of one node. The zero value is empty. It can be compared and copied.
-type Set [MaxGPUs / 64]uint64
+// GPUSet is a set of GPU indices of one node. The zero value is empty. It can be compared and copied.
+type GPUSet [MaxGPUs / 64]uint64
 
 // Has reports whether i is in the set.
-func (s Set) Has(i int32) bool {
+func (s GPUSet) Has(i int32) bool {
 	return i >= 0 && i < MaxGPUs && s[i/64]&(1<<(i%64)) != 0
 }
 
 // With returns the set with i in it; an index out of range changes nothing.
-func (s Set) With(i int32) Set {
+func (s GPUSet) With(i int32) GPUSet {
 	if i >= 0 && i < MaxGPUs {
 		s[i/64] |= 1 << (i % 64)
 	}
@@ -23,7 +23,7 @@ func (s Set) With(i int32) Set {
 }
 
 // And returns what is in both.
-func (s Set) And(o Set) Set {
+func (s GPUSet) And(o GPUSet) GPUSet {
 	for w := range s {
 		s[w] &= o[w]
 	}
@@ -31,7 +31,7 @@ func (s Set) And(o Set) Set {
 }
 
 // Or returns what is in either.
-func (s Set) Or(o Set) Set {
+func (s GPUSet) Or(o GPUSet) GPUSet {
 	for w := range s {
 		s[w] |= o[w]
 	}
@@ -39,7 +39,7 @@ func (s Set) Or(o Set) Set {
 }
 
 // Minus returns what is in s and not in o.
-func (s Set) Minus(o Set) Set {
+func (s GPUSet) Minus(o GPUSet) GPUSet {
 	for w := range s {
 		s[w] &^= o[w]
 	}
@@ -47,7 +47,7 @@ func (s Set) Minus(o Set) Set {
 }
 
 // Len returns the number of members.
-func (s Set) Len() int32 {
+func (s GPUSet) Len() int32 {
 	n := 0
 	for _, w := range s {
 		n += bits.OnesCount64(w)
@@ -56,8 +56,8 @@ func (s Set) Len() int32 {
 }
 
 // Lowest returns the n lowest members; all when there are fewer.
-func (s Set) Lowest(n int32) Set {
-	var out Set
+func (s GPUSet) Lowest(n int32) GPUSet {
+	var out GPUSet
 	for w := range s {
 		for rest := s[w]; rest != 0 && n > 0; n-- {
 			low := rest & -rest
@@ -69,7 +69,7 @@ func (s Set) Lowest(n int32) Set {
 }
 
 // Indices returns the members, ascending; nil for the empty set.
-func (s Set) Indices() []int32 {
+func (s GPUSet) Indices() []int32 {
 	n := s.Len()
 	if n == 0 {
 		return nil
@@ -84,8 +84,8 @@ func (s Set) Indices() []int32 {
 }
 
 // SetOf returns the set of some indices.
-func SetOf(indices []int32) Set {
-	var s Set
+func SetOf(indices []int32) GPUSet {
+	var s GPUSet
 	for _, i := range indices {
 		s = s.With(i)
 	}

@@ -15,8 +15,8 @@ func FuzzSet(f *testing.F) {
 	f.Add(uint64(2))
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		draw := func() (Set, map[int32]bool) {
-			var s Set
+		draw := func() (GPUSet, map[int32]bool) {
+			var s GPUSet
 			m := map[int32]bool{}
 			for range r.IntN(40) {
 				i := int32(r.IntN(MaxGPUs+20) - 10)
@@ -97,7 +97,7 @@ func FuzzPlace(f *testing.F) {
 }
 
 // exists tries every set of hosts.
-func exists(free []Free, q *cluster.Request, need *Need) bool {
+func exists(free []Free, q *cluster.Request, need *NodeRequest) bool {
 	for _, kind := range need.Types {
 		for set := 1; set < 1<<len(free); set++ {
 			nodes, total, fits := int32(0), int32(0), true
@@ -133,11 +133,11 @@ func verify(t *testing.T, free []Free, q *cluster.Request, p cluster.Placement) 
 		n := gpus.Len()
 		total += n
 		for _, kind := range []string{"x", "y"} {
-			if gpus.And(f.Host.OfType(kind)) != (Set{}) {
+			if gpus.And(f.Host.OfType(kind)) != (GPUSet{}) {
 				kinds[kind] = true
 			}
 		}
-		if gpus.Minus(f.GPUs) != (Set{}) || a.CPUs > f.CPUs || a.Memory > f.Memory || a.Memory != q.MemoryOn(n) ||
+		if gpus.Minus(f.GPUs) != (GPUSet{}) || a.CPUs > f.CPUs || a.Memory > f.Memory || a.Memory != q.MemoryOn(n) ||
 			q.GPUs == 0 && n != q.GPUsPerNode || q.Exclusive && !f.Idle || int(n) != len(a.GPUs) {
 			t.Fatalf("%+v out of %+v for %+v", a, f, q)
 		}

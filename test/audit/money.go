@@ -215,7 +215,7 @@ func (m Money) bill(b *journalcheck.Book, job *greylagv1.Job) (found []string) {
 		if of.Job != job.Id {
 			continue
 		}
-		open := !state.Final() && (of.Number == uint64(job.Attempt) && state.Holds() || of.Number == uint64(job.Attempt)+1 && state == clusters.Pending)
+		open := !state.Final() && (of.Number == uint64(job.Attempt) && state.HasAllocation() || of.Number == uint64(job.Attempt)+1 && state == clusters.Pending)
 		if open != (bill.Holds() > 0) {
 			fault("attempt %d holds %d", of.Number, bill.Holds())
 		}

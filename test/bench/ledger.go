@@ -303,7 +303,7 @@ func manyPayers(ctx context.Context, out *paper) error {
 		for i := range reads {
 			at := i * 7919 % (projects * users)
 			chain := v.ChainOf(fmt.Sprintf("project%05d", at%projects), fmt.Sprintf("user%02d-%05d", at/projects, at%projects))
-			sum += v.Credits().Usable(chain, new(accounting.Scope), b.now) / accounting.Credits(reads)
+			sum += v.Credits().Usable(chain, new(accounting.BucketScope), b.now) / accounting.Credits(reads)
 		}
 		return nil
 	})

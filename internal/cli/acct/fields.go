@@ -68,10 +68,10 @@ func whenFields() []field {
 		{"Planned", 10, func(r *row) string { return lengthText(r.waited()) }},
 		{"Reserved", 10, func(r *row) string { return lengthText(r.waited()) }},
 		{"PlannedCPU", 10, func(r *row) string {
-			return lengthText(r.waited() * time.Duration(r.request().Asked(cluster.ResourceCPU)))
+			return lengthText(r.waited() * time.Duration(r.request().Requested(cluster.ResourceCPU)))
 		}},
 		{"PlannedCPURAW", 13, func(r *row) string {
-			return count(int64(r.waited()/time.Second) * r.request().Asked(cluster.ResourceCPU))
+			return count(int64(r.waited()/time.Second) * r.request().Requested(cluster.ResourceCPU))
 		}},
 	}
 }
@@ -79,7 +79,7 @@ func whenFields() []field {
 // howMuchFields are what was asked for and what was given.
 func howMuchFields() []field {
 	asked := func(name string, width int, resource string) field {
-		return field{name, width, func(r *row) string { return count(r.request().Asked(resource)) }}
+		return field{name, width, func(r *row) string { return count(r.request().Requested(resource)) }}
 	}
 	return []field{
 		{"AllocCPUS", 10, func(r *row) string { return count(r.cpus()) }},
@@ -93,7 +93,7 @@ func howMuchFields() []field {
 		asked("ReqGPUS", 8, cluster.ResourceGPU),
 		asked("ReqNodes", 8, cluster.ResourceNode),
 		{"ReqMem", 10, func(r *row) string {
-			return sizeText(cluster.Bytes(r.request().Asked(cluster.ResourceMem))*cluster.MiB, r.in.unit)
+			return sizeText(cluster.Bytes(r.request().Requested(cluster.ResourceMem))*cluster.MiB, r.in.unit)
 		}},
 		{"ReqTRES", 10, func(r *row) string { return tresText(r.asked(), r.in.unit) }},
 		{"Licenses", 12, func(r *row) string {

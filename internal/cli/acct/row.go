@@ -157,7 +157,7 @@ func (r *row) asked() []*greylagv1.ResourceCount {
 	}
 	var list []*greylagv1.ResourceCount
 	for _, name := range names {
-		if n := q.Asked(name); n > 0 {
+		if n := q.Requested(name); n > 0 {
 			list = append(list, &greylagv1.ResourceCount{Resource: name, Count: n})
 		}
 	}

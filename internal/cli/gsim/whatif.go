@@ -310,7 +310,7 @@ func (t *tool) spec(line string) (cluster.JobSpec, error) {
 		return cluster.JobSpec{}, err
 	}
 	spec := cluster.JobSpec{
-		Name: o.Name, Account: o.Account, Partition: o.Partition, Others: o.Others, QOS: o.QOS, Reservation: o.Reservation,
+		Name: o.Name, Account: o.Account, Partition: o.Partition, OtherPartitions: o.Others, QOS: o.QOS, Reservation: o.Reservation,
 		Request: o.Request, Nice: o.Nice, TimeLimit: time.Hour, Owner: cluster.Identity{User: defaultUser, UID: 65533, GID: 65533},
 	}
 	if spec.Name == "" {

@@ -211,7 +211,7 @@ func OutputPath(j *greylagv1.Job, pattern string) string {
 	if pattern == "" {
 		return ""
 	}
-	words := cluster.FileWords{
+	words := cluster.PathValues{
 		Job: cluster.JobID(j.Id), Array: cluster.JobID(j.ArrayId), Index: j.ArrayIndex, Name: j.Name, User: j.User, Restarts: j.Restarts,
 	}
 	switch {

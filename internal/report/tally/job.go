@@ -22,7 +22,7 @@ func Job(j *cluster.Job, until cluster.Instant, grid Grid, into Into) {
 	last := j.ThisAttempt()
 	if j.State != cluster.Pending && j.Started > 0 {
 		end := j.Ended
-		if j.State.Holds() && j.State != cluster.Completing {
+		if j.State.HasAllocation() && j.State != cluster.Completing {
 			end, last.Ended = until, 0
 		}
 		attempt(j, &last, end, grid, into)

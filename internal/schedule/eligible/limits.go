@@ -14,13 +14,13 @@ type Limits struct {
 	snap   *cluster.Snapshot
 	tree   *cluster.AccountTree
 	qos    map[string]*cluster.QOS
-	bounds map[*cluster.JobSpec][]cluster.Bound // nil when there are no limits
-	index  map[string]int                       // of limited resources, in use.amounts
-	uses   map[cluster.Scope]*use               // what runs; nil before the first check
-	past   map[cluster.Scope]*past              // what was used; nil before the first check of a limit on it
-	timed  bool                                 // some limit is on minutes of run time
-	byQOS  bool                                 // some QOS has limits
-	spare  []int64                              // unused memory for uses
+	bounds map[*cluster.JobSpec][]cluster.EffectiveLimit // nil when there are no limits
+	index  map[string]int                                // of limited resources, in use.amounts
+	uses   map[cluster.LimitScope]*use                   // what runs; nil before the first check
+	past   map[cluster.LimitScope]*past                  // what was used; nil before the first check of a limit on it
+	timed  bool                                          // some limit is on minutes of run time
+	byQOS  bool                                          // some QOS has limits
+	spare  []int64                                       // unused memory for uses
 }
 
 // use is the running use in one scope, including the starts of this pass.
@@ -63,7 +63,7 @@ func NewLimits(snap *cluster.Snapshot) *Limits {
 		l.timed = l.timed || tree.Kinds[cluster.GrpTRESRunMins] || tree.Kinds[cluster.GrpTRESMins] || tree.Kinds[cluster.GrpWall]
 	}
 	l.tree, l.qos, l.index = tree, qos, index
-	l.bounds = map[*cluster.JobSpec][]cluster.Bound{}
+	l.bounds = map[*cluster.JobSpec][]cluster.EffectiveLimit{}
 	return l
 }
 
@@ -77,7 +77,7 @@ func addResource(index map[string]int, resource string) {
 func (l *Limits) Limited() bool { return l.bounds != nil }
 
 // Bounds returns the limits that apply to jobs of a specification.
-func (l *Limits) Bounds(spec *cluster.JobSpec) []cluster.Bound {
+func (l *Limits) Bounds(spec *cluster.JobSpec) []cluster.EffectiveLimit {
 	b, known := l.bounds[spec]
 	if !known {
 		b = l.tree.Bounds(spec, l.qos[spec.QOS])
@@ -106,7 +106,7 @@ func (l *Limits) First(job *cluster.Job) (Obstacle, bool) {
 
 // Against returns what is used of a bound, -1 for a bound on each job alone, and what a job adds to
 // that: 0 where it cannot get the bound's resource.
-func (l *Limits) Against(b *cluster.Bound, spec *cluster.JobSpec) (used, asked int64) {
+func (l *Limits) Against(b *cluster.EffectiveLimit, spec *cluster.JobSpec) (used, asked int64) {
 	if !spec.MayGet(b.Resource, l.snap.Models) {
 		return -1, 0
 	}
@@ -142,7 +142,7 @@ func wall(spec *cluster.JobSpec) int64 {
 }
 
 // using returns the use of a scope.
-func (l *Limits) using(scope cluster.Scope) *use {
+func (l *Limits) using(scope cluster.LimitScope) *use {
 	if l.uses == nil {
 		l.countRunning()
 	}
@@ -196,7 +196,7 @@ func (l *Limits) countRunning() {
 			}
 		}
 	}
-	l.uses = make(map[cluster.Scope]*use, 2*len(groups))
+	l.uses = make(map[cluster.LimitScope]*use, 2*len(groups))
 	accounts := map[string]*use{}
 	for k, g := range groups {
 		l.using(cluster.ScopeOf(k.AssociationKey)).add(g)
@@ -207,11 +207,11 @@ func (l *Limits) countRunning() {
 		}
 		a.add(g)
 		if k.qos != "" {
-			l.tree.ScopesOfQOS(k.AssociationKey, k.qos, func(scope cluster.Scope) { l.using(scope).add(g) })
+			l.tree.ScopesOfQOS(k.AssociationKey, k.qos, func(scope cluster.LimitScope) { l.using(scope).add(g) })
 		}
 	}
 	for name, a := range accounts {
-		l.tree.ScopesOfAccount(name, func(scope cluster.Scope) { l.using(scope).add(a) })
+		l.tree.ScopesOfAccount(name, func(scope cluster.LimitScope) { l.using(scope).add(a) })
 	}
 }
 
@@ -256,13 +256,13 @@ func (l *Limits) Start(job *cluster.Job) {
 			g.minutes[i] = g.amounts[i] * minutes
 		}
 	}
-	l.tree.Scopes(job.Spec, func(scope cluster.Scope) { l.using(scope).add(g) })
+	l.tree.Scopes(job.Spec, func(scope cluster.LimitScope) { l.using(scope).add(g) })
 }
 
 // usedUp returns what was used of a resource in a scope, in units × minutes.
-func (l *Limits) usedUp(scope cluster.Scope, resource string) int64 {
+func (l *Limits) usedUp(scope cluster.LimitScope, resource string) int64 {
 	if l.past == nil {
-		l.past = map[cluster.Scope]*past{}
+		l.past = map[cluster.LimitScope]*past{}
 		for u := range l.snap.Accounts.Used {
 			l.sumUp(u)
 		}
@@ -278,7 +278,7 @@ func (l *Limits) sumUp(u *cluster.AccountUsage) {
 	half := l.snap.Policy.Scheduling.FairShare.HalfLife
 	spec := cluster.JobSpec{Account: u.Account, Owner: cluster.Identity{User: u.User}, Partition: u.Partition}
 	own := u.User == "" // the account's own scope comes first, and once more among the account's scopes
-	l.tree.Scopes(&spec, func(scope cluster.Scope) {
+	l.tree.Scopes(&spec, func(scope cluster.LimitScope) {
 		if own {
 			own = false
 			return
@@ -289,7 +289,7 @@ func (l *Limits) sumUp(u *cluster.AccountUsage) {
 			l.past[scope] = p
 		}
 		for i := range u.Raw {
-			(*p)[u.Raw[i].Resource] += fairshare.At(u.Raw[i].Usage, l.snap.Now, half) / 60
+			(*p)[u.Raw[i].Resource] += fairshare.UsageAt(u.Raw[i].Usage, l.snap.Now, half) / 60
 		}
 	})
 }
@@ -309,4 +309,4 @@ func (l *Limits) All(spec *cluster.JobSpec) []Obstacle {
 }
 
 // Scopes calls f for each scope whose limits apply to a specification.
-func (l *Limits) Scopes(spec *cluster.JobSpec, f func(cluster.Scope)) { l.tree.Scopes(spec, f) }
+func (l *Limits) Scopes(spec *cluster.JobSpec, f func(cluster.LimitScope)) { l.tree.Scopes(spec, f) }

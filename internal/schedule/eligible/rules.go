@@ -62,7 +62,7 @@ func (r *Rules) HoldTime(spec *cluster.JobSpec) time.Duration {
 // Partitions returns the obstacle of a job that each of its partitions refuses, and names each.
 func (r *Rules) Partitions(spec *cluster.JobSpec) (Obstacle, bool) {
 	first, refused := r.partition(spec, spec.Partition)
-	if !refused || len(spec.Others) == 0 {
+	if !refused || len(spec.OtherPartitions) == 0 {
 		return first, refused
 	}
 	var asks, all []string

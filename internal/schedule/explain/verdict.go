@@ -42,7 +42,7 @@ func (x *explainer) verdict(e *plan.Entry) cluster.Verdict {
 	if e.Eligible() {
 		v.Reason, v.Detail = x.shortage(e)
 		v.Detail += x.unplanned(e) + demoted(x.Resources(), e.Job.Spec)
-		if len(e.Job.Spec.Others) > 0 && e.At > 0 {
+		if len(e.Job.Spec.OtherPartitions) > 0 && e.At > 0 {
 			v.Detail += fmt.Sprintf("; planned in partition %q", e.Option().Partition)
 		}
 		v.Detail += e.Class.Refused

@@ -147,7 +147,7 @@ func (t *whatIf) other() []string {
 		if slices.Contains(own, name) {
 			continue
 		}
-		if t.Starts(t.with(func(s *cluster.JobSpec) { s.Partition, s.Others = name, nil })) {
+		if t.Starts(t.with(func(s *cluster.JobSpec) { s.Partition, s.OtherPartitions = name, nil })) {
 			found = append(found, "--partition="+name)
 		}
 	}

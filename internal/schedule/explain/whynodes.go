@@ -16,7 +16,7 @@ import (
 // nodeSurvey records what each node can give one job.
 type nodeSurvey struct {
 	job      *cluster.Job
-	need     topology.Need
+	need     topology.NodeRequest
 	filter   *cluster.NodeFilter
 	prices   map[string]int64 // of an hour of a GPU, by type
 	needs    string
@@ -24,9 +24,9 @@ type nodeSurvey struct {
 	suitable int      // of these, nodes that suit it
 	free     []string // of these, nodes that could serve it now
 	counts   map[string]int
-	order    []string                // of the conditions
-	lacking  map[string]deficit      // of suitable nodes that cannot serve it now
-	used     map[string]*cluster.Use // by node
+	order    []string                    // of the conditions
+	lacking  map[string]deficit          // of suitable nodes that cannot serve it now
+	used     map[string]*cluster.NodeUse // by node
 	later    []ReservedNodes
 	short    map[string]bool // licences with too few left by running jobs
 }
@@ -49,7 +49,7 @@ func (s *nodeSurvey) accepts(gpu *cluster.GPU) bool {
 func newNodeSurvey(g *plan.Resources, snap *cluster.Snapshot, job *cluster.Job) *nodeSurvey {
 	s := &nodeSurvey{
 		job: job, need: topology.NeedOf(&job.Spec.Request),
-		counts: map[string]int{}, lacking: map[string]deficit{}, used: map[string]*cluster.Use{},
+		counts: map[string]int{}, lacking: map[string]deficit{}, used: map[string]*cluster.NodeUse{},
 	}
 	s.needs = words.Need(&s.need)
 	s.filter = g.Filter(&job.Spec.Request)
@@ -167,7 +167,7 @@ func (s *nodeSurvey) addFree(free []*cluster.Node) {
 // gives returns how many GPUs of a type ("" is any) a node can give now, with the memory that the job requests
 // for each.
 func (s *nodeSurvey) gives(n *cluster.Node, kind string) (gpus int32) {
-	u := cmp.Or(s.used[n.Name], &cluster.Use{})
+	u := cmp.Or(s.used[n.Name], &cluster.NodeUse{})
 	for i := range n.GPUs {
 		gpu := &n.GPUs[i]
 		if gpu.Fault == "" && !(i < len(u.GPUs) && u.GPUs[i]) && (kind == "" || gpu.Type == kind) && gpu.Memory >= s.need.GPUMemory {
@@ -212,7 +212,7 @@ func (s *nodeSurvey) occupy(j *cluster.Job) {
 		a := &j.Alloc.Nodes[i]
 		u := s.used[a.Node]
 		if u == nil {
-			u = &cluster.Use{}
+			u = &cluster.NodeUse{}
 			s.used[a.Node] = u
 		}
 		for _, g := range a.GPUs {
@@ -277,7 +277,7 @@ func (s *nodeSurvey) unable(n *cluster.Node) []string {
 	for m := range s.filter.Attributes(n) {
 		note(true, s.describe(m, ""))
 	}
-	for m := range s.filter.Capacity(n, cluster.Use{}) {
+	for m := range s.filter.Capacity(n, cluster.NodeUse{}) {
 		note(true, s.describe(m, ofNode))
 	}
 	return why

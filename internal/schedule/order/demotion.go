@@ -34,7 +34,7 @@ func (d *Demotion) OverBudget(spec *cluster.JobSpec) string {
 	}
 	name := ""
 	tree := d.snap.Accounts.Tree
-	tree.ScopesOfAccount(spec.Account, func(s cluster.Scope) {
+	tree.ScopesOfAccount(spec.Account, func(s cluster.LimitScope) {
 		if name == "" && d.over(s.Account) {
 			name = s.Account
 		}

@@ -149,8 +149,8 @@ func (p *Priorities) size(job *cluster.Job) int64 {
 			p.cpus += int64(n.CPUs)
 		}
 	}
-	if gpus := job.Spec.Request.Asked(cluster.ResourceGPU); gpus > 0 {
+	if gpus := job.Spec.Request.Requested(cluster.ResourceGPU); gpus > 0 {
 		return portion(gpus, p.gpus)
 	}
-	return portion(job.Spec.Request.Asked(cluster.ResourceCPU), p.cpus)
+	return portion(job.Spec.Request.Requested(cluster.ResourceCPU), p.cpus)
 }

@@ -80,7 +80,7 @@ func newFairness(view *cluster.AccountView, policy *cluster.FairSharePolicy, now
 	f.known = len(f.nodes)
 	if view != nil {
 		for u := range view.Used {
-			usage := fairshare.At(u.Billed, now, policy.HalfLife)
+			usage := fairshare.UsageAt(u.Billed, now, policy.HalfLife)
 			if i := f.member(u); i >= 0 {
 				f.nodes[i].Usage += usage
 				continue
@@ -114,7 +114,7 @@ func (f *fairness) update(view *cluster.AccountView, policy *cluster.FairSharePo
 			i = int32(f.known + met)
 			met++
 		}
-		f.nodes[i].Usage += fairshare.At(u.Billed, now, policy.HalfLife)
+		f.nodes[i].Usage += fairshare.UsageAt(u.Billed, now, policy.HalfLife)
 	}
 	if met < len(f.unknown) {
 		return false
@@ -157,7 +157,7 @@ func (f *fairness) rank(policy *cluster.FairSharePolicy) {
 // of returns the factor of a user's jobs in an account. An unknown user without usage comes before all
 // users with usage.
 func (f *fairness) of(key cluster.AssociationKey) float64 {
-	if i, known := f.nodeOf[key.Everywhere()]; known {
+	if i, known := f.nodeOf[key.WithoutPartition()]; known {
 		return f.factors[i].FairShare
 	}
 	if f.view != nil && f.view.Tree != nil {

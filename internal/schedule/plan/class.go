@@ -64,7 +64,7 @@ type classKey struct {
 func keyOf(spec *cluster.JobSpec) classKey {
 	q := &spec.Request
 	key := classKey{
-		partition: spec.Partition, others: join(spec.Others), reservation: spec.Reservation,
+		partition: spec.Partition, others: join(spec.OtherPartitions), reservation: spec.Reservation,
 		limit: spec.TimeLimit, wait: q.SwitchWait, switches: q.Switches, connect: q.Connect,
 		nodes: q.Nodes, perNode: q.GPUsPerNode, gpus: q.GPUs, tasks: q.TasksPerNode, cpus: q.CPUsPerTask,
 		memPerNode: q.MemPerNode, memPerCPU: q.MemPerCPU, memPerGPU: q.MemPerGPU, gpuMemory: q.GPUMemory, memFrom: q.MemFrom,

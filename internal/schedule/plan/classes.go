@@ -46,7 +46,7 @@ func (t *classes) key(spec *cluster.JobSpec) classKey {
 		part := t.res.parts[name]
 		return part != nil && len(part.AllowAccounts) > 0
 	}
-	if restricts(spec.Partition) || slices.ContainsFunc(spec.Others, restricts) {
+	if restricts(spec.Partition) || slices.ContainsFunc(spec.OtherPartitions, restricts) {
 		key.account = spec.Account
 	}
 	return key
@@ -106,11 +106,11 @@ func (t *classes) fitsEmpty(o *Option) bool {
 }
 
 // option prepares the searches in one partition; none where the policy has a licence no more.
-func (t *classes) option(c *Class, need topology.Need, part *partition) Option {
+func (t *classes) option(c *Class, need topology.NodeRequest, part *partition) Option {
 	q := &c.Spec.Request
 	need.Most = part.MaxNodes
 	o := Option{Partition: part.Name, usable: part.usable, Wait: q.SwitchWait}
-	lasts, where := t.res.HoldTime(c.Spec), backfill.Where{Hosts: t.res.allowed(c.Spec, part)}
+	lasts, where := t.res.HoldTime(c.Spec), backfill.HostConstraint{Hosts: t.res.allowed(c.Spec, part)}
 	licences, known := t.res.licencesOf(q)
 	if !known {
 		return Option{}

@@ -17,7 +17,7 @@ type Entry struct {
 	At     cluster.Instant
 	Choice int // the class's search that found it: see [Class.want]
 	Kind   string
-	Shares []backfill.Share
+	Shares []backfill.HostShare
 
 	Promised bool              // the planned start is a promise
 	Starting bool              // this pass, or the last one, starts the job

@@ -152,7 +152,7 @@ type priorPlan struct {
 	broken, changed string
 
 	hosts  []*topology.Host // of the resources that shares refer to
-	shares []backfill.Share
+	shares []backfill.HostShare
 	choice int
 }
 

@@ -28,7 +28,7 @@ func (t *classes) inReservation(spec *cluster.JobSpec, nodes []*cluster.Node) []
 
 // impossible returns why no job of a class could start even in an empty cluster, for each of its
 // partitions. The reason is that of the first partition whose nodes may become available again.
-func (t *classes) impossible(c *Class, need topology.Need) eligible.Obstacle {
+func (t *classes) impossible(c *Class, need topology.NodeRequest) eligible.Obstacle {
 	var found eligible.Obstacle
 	var all []string
 	for _, name := range c.Spec.AllPartitions() {
@@ -59,7 +59,7 @@ func (t *classes) impossible(c *Class, need topology.Need) eligible.Obstacle {
 
 // impossibleIn returns why no job of a class could start in one partition even if that were empty: the
 // nodes that are not available, its reservation, or the size of the partition.
-func (t *classes) impossibleIn(c *Class, need topology.Need, part *partition) eligible.Obstacle {
+func (t *classes) impossibleIn(c *Class, need topology.NodeRequest, part *partition) eligible.Obstacle {
 	need.Most = part.MaxNodes
 	var open []*cluster.Node
 	for name, h := range t.res.index {

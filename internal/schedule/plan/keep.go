@@ -199,11 +199,11 @@ func (p *Pass) kept(e *Entry, promise *cluster.Promise, at cluster.Instant, prio
 // same returns shares with the pools chosen last time, if the job's request and the hosts' pools are the
 // same; nil where that is unknown, or each host has one pool. A promise does not name its pools, and
 // another job may need those that a new choice would take.
-func (m *priorPlan) same(e *Entry, g *Resources, shares []backfill.Share, choice int) []backfill.Share {
+func (m *priorPlan) same(e *Entry, g *Resources, shares []backfill.HostShare, choice int) []backfill.HostShare {
 	if len(m.shares) != len(shares) || m.spec != e.Job.Spec || m.choice%2 != choice%2 {
 		return nil
 	}
-	var list []backfill.Share
+	var list []backfill.HostShare
 	for i := range shares {
 		is := g.Hosts[shares[i].Host]
 		if len(is.Pools) < 2 {
@@ -211,7 +211,7 @@ func (m *priorPlan) same(e *Entry, g *Resources, shares []backfill.Share, choice
 		}
 		k := i
 		if m.hosts[m.shares[k].Host].Name != is.Name { // the order changed
-			k = slices.IndexFunc(m.shares, func(s backfill.Share) bool { return m.hosts[s.Host].Name == is.Name })
+			k = slices.IndexFunc(m.shares, func(s backfill.HostShare) bool { return m.hosts[s.Host].Name == is.Name })
 		}
 		if k < 0 || m.shares[k].GPUs != shares[i].GPUs || !slices.Equal(m.hosts[m.shares[k].Host].Pools, is.Pools) {
 			return nil
@@ -226,7 +226,7 @@ func (m *priorPlan) same(e *Entry, g *Resources, shares []backfill.Share, choice
 
 // given returns how many GPUs each host of a promise gives to the present request, which may be smaller;
 // false when the request does not fit that many hosts.
-func given(need *topology.Need, gpus []int32) ([]int32, bool) {
+func given(need *topology.NodeRequest, gpus []int32) ([]int32, bool) {
 	if need.Nodes > 0 && len(gpus) != int(need.Nodes) {
 		return nil, false
 	}

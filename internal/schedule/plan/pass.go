@@ -207,7 +207,7 @@ func (p *Pass) Unallocated() ([]backfill.Amount, backfill.HostSet) {
 	p.unallocated = slices.Clone(p.running.unallocated)
 	for _, e := range p.started {
 		for i := range e.Shares {
-			p.unallocated[e.Shares[i].Host].Take(&e.Shares[i].Amount)
+			p.unallocated[e.Shares[i].Host].Subtract(&e.Shares[i].Amount)
 		}
 	}
 	p.withGPU = backfill.NewHostSet(len(p.unallocated))

@@ -14,7 +14,7 @@ import (
 type promises struct {
 	jobs   map[*Entry]bool
 	limits *eligible.Limits
-	usage  map[cluster.Scope]*promisedUsage // nil before the first use in a pass
+	usage  map[cluster.LimitScope]*promisedUsage // nil before the first use in a pass
 }
 
 // promisedUsage is what is promised in one scope.
@@ -26,7 +26,7 @@ type promisedUsage struct {
 
 // promisedAmount is how much of a bound is promised.
 type promisedAmount struct {
-	cluster.Bound
+	cluster.EffectiveLimit
 	amount int64
 }
 
@@ -68,7 +68,7 @@ func (t *promises) release(e *Entry) {
 
 // count adds a job to the usage of its scopes, or removes it.
 func (t *promises) count(e *Entry, by int64) {
-	t.limits.Scopes(e.Job.Spec, func(s cluster.Scope) {
+	t.limits.Scopes(e.Job.Spec, func(s cluster.LimitScope) {
 		if t.usage[s] == nil {
 			t.usage[s] = &promisedUsage{jobs: map[*Entry]bool{}}
 		}
@@ -83,19 +83,19 @@ func (u *promisedUsage) count(l *eligible.Limits, e *Entry, by int64) {
 		delete(u.jobs, e)
 	}
 	for i := range u.sums {
-		_, asked := l.Against(&u.sums[i].Bound, e.Job.Spec)
+		_, asked := l.Against(&u.sums[i].EffectiveLimit, e.Job.Spec)
 		u.sums[i].amount += by * asked
 	}
 }
 
 // of returns how much of a bound is promised. O(1), the first time O(promises in its scope).
-func (u *promisedUsage) of(l *eligible.Limits, b *cluster.Bound) int64 {
+func (u *promisedUsage) of(l *eligible.Limits, b *cluster.EffectiveLimit) int64 {
 	for i := range u.sums {
 		if u.sums[i].Kind == b.Kind && u.sums[i].Resource == b.Resource {
 			return u.sums[i].amount
 		}
 	}
-	sum := promisedAmount{Bound: *b}
+	sum := promisedAmount{EffectiveLimit: *b}
 	for e := range u.jobs {
 		_, asked := l.Against(b, e.Job.Spec)
 		sum.amount += asked
@@ -127,7 +127,7 @@ func (t *promises) exceeded(job *cluster.Job) (eligible.Obstacle, bool) {
 		return eligible.Obstacle{}, false
 	}
 	if t.usage == nil {
-		t.usage = map[cluster.Scope]*promisedUsage{}
+		t.usage = map[cluster.LimitScope]*promisedUsage{}
 		for e := range t.jobs {
 			t.count(e, 1)
 		}

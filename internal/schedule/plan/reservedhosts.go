@@ -63,7 +63,7 @@ func (r *Resources) block(p *backfill.Profile) {
 		for _, t := range reserved {
 			own := interval{t.reservation.Start, t.reservation.End}
 			if t.host != noHost {
-				p.OpenOnly(t.host, own.from, own.to)
+				p.RestrictHost(t.host, own.from, own.to)
 				for _, s := range taken.over(own) {
 					intervals{{max(s.from, own.from), min(s.to, own.to)}}.block(p, t.host)
 				}

@@ -16,7 +16,7 @@ type Running struct {
 	byID        map[cluster.JobID]*RunningJob
 	byEnd       heap.Heap[*RunningJob]
 	unallocated []backfill.Amount // of each host
-	taken       []topology.Set    // allocated GPUs, by host
+	taken       []topology.GPUSet // allocated GPUs, by host
 }
 
 // RunningJob is a job with an allocation.
@@ -36,7 +36,7 @@ func newRunning(r *Resources, profile *backfill.Profile) Running {
 		res: r, profile: profile, byID: map[cluster.JobID]*RunningJob{},
 		byEnd: heap.NewIndexed(
 			func(a, b **RunningJob) bool { return (*a).Until < (*b).Until }, func(j **RunningJob, place int) { (*j).place = place }),
-		unallocated: make([]backfill.Amount, len(r.Hosts)), taken: make([]topology.Set, len(r.Hosts)),
+		unallocated: make([]backfill.Amount, len(r.Hosts)), taken: make([]topology.GPUSet, len(r.Hosts)),
 	}
 	for h := range t.unallocated {
 		t.unallocated[h] = profile.All(h)
@@ -81,9 +81,9 @@ func (t *Running) add(now cluster.Instant, j *RunningJob) {
 	t.byID[j.job.ID] = j
 	t.byEnd.Push(j)
 	for i, h := range j.Hosts {
-		t.unallocated[h].Take(&j.Amounts[i])
+		t.unallocated[h].Subtract(&j.Amounts[i])
 	}
-	t.updateTaken(j, topology.Set.Or)
+	t.updateTaken(j, topology.GPUSet.Or)
 }
 
 // remove is the inverse of add.
@@ -92,9 +92,9 @@ func (t *Running) remove(now cluster.Instant, j *RunningJob) {
 	t.byEnd.Remove(j.place)
 	delete(t.byID, j.job.ID)
 	for i, h := range j.Hosts {
-		t.unallocated[h].Give(&j.Amounts[i])
+		t.unallocated[h].Add(&j.Amounts[i])
 	}
-	t.updateTaken(j, topology.Set.Minus)
+	t.updateTaken(j, topology.GPUSet.Minus)
 }
 
 // setEnd changes the expected end of a job, whose place is free for that long.
@@ -113,7 +113,7 @@ func (t *Running) setEnd(j *RunningJob, end cluster.Instant) {
 }
 
 // updateTaken adds the GPUs of a job to the allocated ones, or removes them.
-func (t *Running) updateTaken(j *RunningJob, change func(topology.Set, topology.Set) topology.Set) {
+func (t *Running) updateTaken(j *RunningJob, change func(topology.GPUSet, topology.GPUSet) topology.GPUSet) {
 	for i := range j.alloc.Nodes {
 		a := &j.alloc.Nodes[i]
 		if h, ok := t.res.index[a.Node]; ok {
@@ -135,10 +135,10 @@ func (t *Running) Hold(j *RunningJob, from, to cluster.Instant) {
 // Release is the inverse of Hold.
 func (t *Running) Release(j *RunningJob, from, to cluster.Instant) {
 	for i, h := range j.Hosts {
-		t.profile.Give(h, from, to, &j.Amounts[i])
+		t.profile.Release(h, from, to, &j.Amounts[i])
 	}
 	for _, l := range j.licences {
-		t.profile.GiveLicences(l.Row, from, to, l.Count)
+		t.profile.ReleaseLicences(l.Row, from, to, l.Count)
 	}
 }
 

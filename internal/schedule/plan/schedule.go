@@ -92,7 +92,7 @@ func (p *Pass) withdraw(e *Entry, o eligible.Obstacle) {
 
 // remove removes a job from the schedule. Its place is free, unless the job runs there now.
 func (p *Pass) remove(e *Entry) {
-	if job, found := p.Check.Jobs.Find(e.Job.ID); e.At > 0 && !(e.Starting && found && job.State.Holds()) {
+	if job, found := p.Check.Jobs.Find(e.Job.ID); e.At > 0 && !(e.Starting && found && job.State.HasAllocation()) {
 		p.free(e)
 	}
 	p.bookings.Unbook(e)

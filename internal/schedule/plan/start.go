@@ -29,7 +29,7 @@ func (p *Pass) startDue() {
 	}
 	slices.SortFunc(due, compareRanks)
 	p.startNames = map[eligible.JobName]bool{}
-	used := map[int]topology.Set{} // allocated GPUs by host, with those of this pass's starts
+	used := map[int]topology.GPUSet{} // allocated GPUs by host, with those of this pass's starts
 	for _, e := range due {
 		// A singleton waits for the outcome of another start of its name.
 		if len(p.Starts) == MaxStarts || p.startNames[eligible.JobNameOf(e.Job)] && eligible.IsSingleton(e.Job.Spec) {
@@ -60,7 +60,7 @@ func (p *Pass) freeForNext(e *Entry) {
 }
 
 // start starts a job.
-func (p *Pass) start(e *Entry, used map[int]topology.Set) {
+func (p *Pass) start(e *Entry, used map[int]topology.GPUSet) {
 	if !e.Starting {
 		p.bookings.due.Push(e)
 		p.chooseHosts(e)
@@ -103,14 +103,14 @@ func (p *Pass) chooseHosts(e *Entry) {
 }
 
 // allocate chooses the GPUs of one host: of each pool the lowest free ones, as many as are planned.
-func (p *Pass) allocate(share *backfill.Share, used map[int]topology.Set) cluster.NodeAllocation {
+func (p *Pass) allocate(share *backfill.HostShare, used map[int]topology.GPUSet) cluster.NodeAllocation {
 	host := p.res.Hosts[share.Host]
 	h := p.res.index[host.Name]
 	taken, known := used[h]
 	if !known {
 		taken = p.running.taken[h]
 	}
-	var gpus topology.Set
+	var gpus topology.GPUSet
 	for i := range min(len(host.Pools), backfill.MaxPools) {
 		free := host.Pools[i].GPUs.Minus(taken)
 		gpus = gpus.Or(free.Lowest(share.Amount.GPUs.Of(i)))

@@ -30,7 +30,7 @@ func And(words []string) string {
 func Instant(at cluster.Instant) string { return at.Time().UTC().Format("2006-01-02T15:04:05Z") }
 
 // GPUType writes the GPU types that a need accepts, with a space after them; "" when it accepts any.
-func GPUType(n *topology.Need) string {
+func GPUType(n *topology.NodeRequest) string {
 	if n.Total > 0 && n.Types[0] != "" {
 		return strings.Join(n.Types, " or ") + " "
 	}
@@ -38,7 +38,7 @@ func GPUType(n *topology.Need) string {
 }
 
 // Need writes what a request needs: "needs 8 h100 GPUs and 8 CPUs on each of 2 nodes".
-func Need(n *topology.Need) string {
+func Need(n *topology.NodeRequest) string {
 	kind := GPUType(n)
 	var what []string
 	if n.PerNode > 0 {

@@ -149,7 +149,7 @@ func (q *selection) inPartition(j *cluster.Job) bool {
 	if q.partitions == nil || q.partitions[j.Spec.Partition] && j.InPartition(j.Spec.Partition) {
 		return true
 	}
-	return slices.ContainsFunc(j.Spec.Others, func(name string) bool { return q.partitions[name] && j.InPartition(name) })
+	return slices.ContainsFunc(j.Spec.OtherPartitions, func(name string) bool { return q.partitions[name] && j.InPartition(name) })
 }
 
 func (q *selection) runsThere(j *cluster.Job) bool {

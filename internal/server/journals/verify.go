@@ -46,7 +46,7 @@ func (r *Reader) verifyCredits(ctx context.Context, v *state.View) (*greylagv1.V
 	audit := accounting.NewAudit(v.Credits())
 	err := r.verify(ctx, out, archive.CreditJournal, seq, creditRow(audit.Add))
 	if err == nil && out.Fault == "" {
-		if err := audit.Against(v.Credits()); err != nil {
+		if err := audit.CompareWith(v.Credits()); err != nil {
 			out.Fault = err.Error()
 		}
 	}

@@ -32,7 +32,7 @@ type journalEnd struct {
 
 // journalBefore returns the end of the journal before an instant: the times of entries ascend with
 // their numbers. O(log n).
-func (q *asking) journalBefore(at cluster.Instant) (journalEnd, error) {
+func (q *query) journalBefore(at cluster.Instant) (journalEnd, error) {
 	a := q.service.Archive
 	gaps, err := a.RowGaps(archive.CreditJournal)
 	if err != nil {
@@ -141,13 +141,13 @@ func (s *Service) StreamCredits(ctx context.Context, p *greylagv1.StreamCreditsR
 }
 
 // seesNode reports whether the caller may see the data of a payer: an account, or account/user.
-func (q *asking) seesNode(node string) bool {
+func (q *query) seesNode(node string) bool {
 	account, user, _ := strings.Cut(node, "/")
 	return q.sees(account, user)
 }
 
 // credits sums up the entries of the periods. O(entries).
-func (q *asking) credits() (map[creditPlace]creditSum, error) {
+func (q *query) credits() (map[creditPlace]creditSum, error) {
 	start, err := q.journalBefore(q.bounds[0])
 	if err != nil {
 		return nil, err
@@ -188,8 +188,8 @@ func (q *asking) credits() (map[creditPlace]creditSum, error) {
 
 // placeOf returns the row of an entry, and its amount for each GPU type. An entry without a type
 // counts for the type with the most GPUs in its job.
-func (q *asking) placeOf(e *accounting.Entry, types map[accounting.LienID]string) (creditPlace, []accounting.OfType, error) {
-	whole := []accounting.OfType{{Amount: e.Amount}}
+func (q *query) placeOf(e *accounting.Entry, types map[accounting.LienID]string) (creditPlace, []accounting.TypeAmount, error) {
+	whole := []accounting.TypeAmount{{Amount: e.Amount}}
 	at := creditPlace{node: string(e.Node), kind: e.Kind, late: e.Late}
 	bucket := cmp.Or(e.Debit.Bucket, e.Credit.Bucket)
 	if b, known := q.view.Credits().Bucket(bucket); known {
@@ -225,10 +225,10 @@ func (s *Service) GetStanding(ctx context.Context, p *greylagv1.GetStandingReque
 	if err != nil {
 		return nil, err
 	}
-	q := &asking{service: s, caller: call.From(ctx), view: v}
+	q := &query{service: s, caller: call.From(ctx), view: v}
 	now, ledger := q.now(), v.Credits()
 	out := &greylagv1.GetStandingResponse{AsOf: asOf}
-	for id, n := range ledger.Nodes() {
+	for id, n := range ledger.Payers() {
 		if !q.seesNode(string(id)) {
 			continue
 		}

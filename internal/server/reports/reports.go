@@ -44,8 +44,8 @@ type Service struct {
 // reportPage is the number of rows or jobs in one message.
 const reportPage = 500
 
-// asking is one request about periods.
-type asking struct {
+// query is one request about periods.
+type query struct {
 	service *Service
 	caller  *call.Caller
 	bounds  []cluster.Instant
@@ -54,7 +54,7 @@ type asking struct {
 	view    *state.View
 }
 
-func (s *Service) ask(ctx context.Context, p *greylagv1.Periods) (*asking, error) {
+func (s *Service) ask(ctx context.Context, p *greylagv1.Periods) (*query, error) {
 	bounds, grace, err := wire.ReadBounds(p)
 	if err != nil {
 		return nil, err
@@ -63,13 +63,13 @@ func (s *Service) ask(ctx context.Context, p *greylagv1.Periods) (*asking, error
 	if err != nil {
 		return nil, err
 	}
-	return &asking{service: s, caller: call.From(ctx), bounds: bounds, grace: grace, asOf: asOf, view: v}, nil
+	return &query{service: s, caller: call.From(ctx), bounds: bounds, grace: grace, asOf: asOf, view: v}, nil
 }
 
-func (q *asking) end() cluster.Instant { return q.bounds[len(q.bounds)-1] }
+func (q *query) end() cluster.Instant { return q.bounds[len(q.bounds)-1] }
 
 // period returns the period of an instant; false for an instant outside of all periods.
-func (q *asking) period(at cluster.Instant) (int, bool) {
+func (q *query) period(at cluster.Instant) (int, bool) {
 	i, exact := slices.BinarySearch(q.bounds, at)
 	if !exact {
 		i--
@@ -78,7 +78,7 @@ func (q *asking) period(at cluster.Instant) (int, bool) {
 }
 
 // now returns the log's clock, or this controller's clock if that is later.
-func (q *asking) now() cluster.Instant {
+func (q *query) now() cluster.Instant {
 	return max(q.view.Now(), cluster.InstantOf(q.service.Clock()))
 }
 
@@ -89,20 +89,20 @@ const clocksDiffer = time.Minute
 // over reports whether no job or entry can still fall before the last bound: the log's clock, which
 // never goes back, has passed it. Without new entries in the log this controller's clock counts,
 // which may be ahead of the one that stamps the next entry.
-func (q *asking) over() bool {
+func (q *query) over() bool {
 	return q.view.Now() >= q.end() || cluster.InstantOf(q.service.Clock()) >= q.end().Add(clocksDiffer)
 }
 
 // rolled returns the progress of the archive, for rows that come from it alone. While a controller
 // loads a snapshot, its state is ahead of the archive.
-func (q *asking) rolled() (archive.Rolled, error) {
+func (q *query) rolled() (archive.Rolled, error) {
 	rolled, err := q.service.Archive.Tallies(nil, nil)
 	rolled.Missing = rolled.Missing || rolled.Seq < q.view.FinishedSeq()
 	return rolled, err
 }
 
 // head returns the sources of the rows and whether the rows are complete.
-func (q *asking) head(rolled archive.Rolled) (*greylagv1.ReportHead, error) {
+func (q *query) head(rolled archive.Rolled) (*greylagv1.ReportHead, error) {
 	h := &greylagv1.ReportHead{AsOf: q.asOf, Cluster: q.view.Policy().Cluster, Unreadable: rolled.Illegible}
 	if since := historySince(q.view.History()); since > q.bounds[0] {
 		h.Since = wire.Timestamp(since)
@@ -136,7 +136,7 @@ func historySince(h state.History) cluster.Instant {
 }
 
 // missing names the part of the history that this controller lacks; "" for none.
-func (q *asking) missing(rolled archive.Rolled, journal journalEnd) string {
+func (q *query) missing(rolled archive.Rolled, journal journalEnd) string {
 	switch {
 	case rolled.Missing:
 		return fmt.Sprintf("controller %s lacks records of finished jobs after number %d and is fetching them from the others", q.asOf.GetController(), rolled.Seq)
@@ -148,7 +148,7 @@ func (q *asking) missing(rolled archive.Rolled, journal journalEnd) string {
 
 // open returns why there must or may be more rows later. A reason in may ends when the grace has
 // passed. O(active jobs + nodes).
-func (q *asking) open() (must, may string) {
+func (q *query) open() (must, may string) {
 	if !q.over() {
 		return "the period is not over until " + q.end().Time().Format(time.RFC3339), ""
 	}
@@ -160,7 +160,7 @@ func (q *asking) open() (must, may string) {
 	}
 	for j := range q.view.Jobs(0) {
 		switch {
-		case !j.State.Holds() || j.Started >= q.end():
+		case !j.State.HasAllocation() || j.Started >= q.end():
 		case j.State == cluster.Completing && j.Ended < q.end():
 			return "", fmt.Sprintf("job %s ended in the period and its nodes have not all cleaned up", j.Ref())
 		case len(silent) > 0:
@@ -175,7 +175,7 @@ func (q *asking) open() (must, may string) {
 }
 
 // sees reports whether the caller may see the data of a user in an account.
-func (q *asking) sees(account, user string) bool {
+func (q *query) sees(account, user string) bool {
 	return q.caller.Sees(q.view, cluster.AssociationKey{Account: account, User: user})
 }
 
@@ -223,7 +223,7 @@ func usageOrder(rows map[usagePlace]*tally.Tally) []usagePlace {
 }
 
 // begin is ask with the head of an answer that comes from the archive alone.
-func (s *Service) begin(ctx context.Context, p *greylagv1.Periods) (*asking, *greylagv1.ReportHead, error) {
+func (s *Service) begin(ctx context.Context, p *greylagv1.Periods) (*query, *greylagv1.ReportHead, error) {
 	q, err := s.ask(ctx, p)
 	if err != nil {
 		return nil, nil, err

@@ -11,7 +11,7 @@ import (
 
 // adding adds up the usage of jobs in the periods of a question.
 type adding struct {
-	*asking
+	*query
 	grid tally.Grid // slots, split where periods begin and end
 	rows map[usagePlace]*tally.Tally
 	none tally.Tally // usage outside of all periods
@@ -37,8 +37,8 @@ func (a *adding) into(cell cluster.Instant, k tally.Key) *tally.Tally {
 // usage adds up the usage of jobs: by the archive's sums for half hours within one period, by its
 // records for the others, and by the state for what the archive does not hold. It reads the archive
 // first: a job that ends before the view is taken is still in the view's tail.
-func (q *asking) usage() (map[usagePlace]*tally.Tally, archive.Rolled, error) {
-	a := &adding{asking: q, grid: tally.Cut(q.bounds), rows: make(map[usagePlace]*tally.Tally)}
+func (q *query) usage() (map[usagePlace]*tally.Tally, archive.Rolled, error) {
+	a := &adding{query: q, grid: tally.Cut(q.bounds), rows: make(map[usagePlace]*tally.Tally)}
 	points, shared := slotsOf(q.bounds)
 	rolled, err := q.service.Archive.Tallies(points, func(i int, k tally.Key, t *tally.Tally) {
 		if !shared[points[i]] {

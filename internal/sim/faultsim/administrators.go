@@ -124,7 +124,7 @@ func (x *faultSim) someCredits(r *rand.Rand, hours int64) accounting.Credits {
 }
 
 func (x *faultSim) grant(r *rand.Rand) error {
-	c := &command.ChangeCredits{Action: command.GrantCredits, Amount: x.someCredits(r, 500), Class: accounting.Class(1 + r.IntN(4)), Priority: int32(r.IntN(2)), Cutoff: r.IntN(3) == 0}
+	c := &command.ChangeCredits{Action: command.GrantCredits, Amount: x.someCredits(r, 500), Class: accounting.BucketClass(1 + r.IntN(4)), Priority: int32(r.IntN(2)), Cutoff: r.IntN(3) == 0}
 	c.Account, c.User = x.payer(r)
 	if r.IntN(2) == 0 {
 		c.Expires = x.Now.Add(faults.Within(r, 3*24*time.Hour))

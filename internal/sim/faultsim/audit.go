@@ -226,13 +226,13 @@ func (a *audit) job(c command.Command, old, j *cluster.Job) error {
 	if h.over {
 		return violation("job %d changes after it has ended", j.ID)
 	}
-	if old != nil && !old.State.Holds() && j.State.Holds() {
+	if old != nil && !old.State.HasAllocation() && j.State.HasAllocation() {
 		if j.Attempt != h.attempt+1 {
 			return violation("job %d runs as attempt %d after attempt %d", j.ID, j.Attempt, h.attempt)
 		}
 		h.attempt = j.Attempt
 	}
-	if old != nil && old.State.Holds() && !j.State.Holds() {
+	if old != nil && old.State.HasAllocation() && !j.State.HasAllocation() {
 		return a.bill(h, old, j, saidOf(c, old))
 	}
 	return nil
@@ -429,7 +429,7 @@ func (a *audit) balances(l *accounting.Ledger) error {
 // accounts checks I3 and I4.
 func (a *audit) accounts(l *accounting.Ledger, held int64, fault func(string, ...any)) {
 	sums, top := a.book.RollUp(a.parents), int64(0)
-	for id, n := range l.Nodes() {
+	for id, n := range l.Payers() {
 		is, says := sums[string(id)], journalcheck.PayerSums{Held: int64(n.Held), Spent: int64(n.Spent), Debt: int64(n.Debt)}
 		if is != says {
 			fault("I4: %s says %+v, the journal %+v", id, says, is)

@@ -148,7 +148,7 @@ func (x *faultSim) meter() error {
 	x.leader.round++
 	c := &command.MeterJobs{}
 	for j := range x.State.View().Jobs(0) {
-		if !j.State.Holds() || j.Alloc == nil {
+		if !j.State.HasAllocation() || j.Alloc == nil {
 			continue
 		}
 		gpus, all := int64(0), true

@@ -184,7 +184,7 @@ func (x *faultSim) run() error {
 	}
 	x.total()
 	for j := range x.State.View().Jobs(0) {
-		if j.State.Holds() {
+		if j.State.HasAllocation() {
 			return violation("job %d never ends: %s", j.ID, j.State)
 		}
 	}

@@ -266,7 +266,7 @@ var sabotage = map[string]func(x *faultSim) bool{
 		return false
 	},
 	"I7: attempt": func(x *faultSim) bool {
-		for n := range x.State.View().Credits().Open() {
+		for n := range x.State.View().Credits().OpenLiens() {
 			x.audit.liens[n.ID] = accounting.Settled
 			return true
 		}

@@ -129,7 +129,7 @@ func (x *faultSim) launch(h *host, id attemptID, j *cluster.Job, rank int) error
 
 // taskEnd is the end of a task.
 type taskEnd struct {
-	cause   cluster.Cause
+	cause   cluster.TaskCause
 	code    int32
 	signal  int32
 	message string
@@ -218,7 +218,7 @@ func (x *faultSim) deliver(h *host, r *command.ReportTasks) error {
 	view := x.State.View()
 	for id, t := range h.tasks {
 		j, known := view.Job(id.job)
-		wanted := known && j.Attempt == id.attempt && j.State.Holds()
+		wanted := known && j.Attempt == id.attempt && j.State.HasAllocation()
 		if t.task.Phase == cluster.TaskClean && !wanted {
 			delete(h.tasks, id)
 		}

@@ -205,7 +205,7 @@ func (x *faultSim) record(c command.Command, old, j *cluster.Job) {
 		return
 	}
 	res := &x.Results[at]
-	if old != nil && old.State.Holds() && !j.State.Holds() {
+	if old != nil && old.State.HasAllocation() && !j.State.HasAllocation() {
 		x.recordAttempt(res, old, j)
 	}
 	if j.Alloc != nil {

@@ -31,10 +31,10 @@ func written(t *testing.T) (l *accounting.Ledger, rows [][]byte) {
 	ok(l.Grant(stamp(), accounting.Grant{Owner: who[1:], Class: accounting.Purchase, Amount: 3_200_000}))
 	for step, do := range []func(id accounting.LienID) (accounting.Receipt, error){
 		func(id accounting.LienID) (accounting.Receipt, error) {
-			return l.Place(stamp(), accounting.Claim{ID: id, Chain: who, Rates: []accounting.Rate{{GPUType: "h100", Price: 60_000_000}}, Amount: 1_000_000})
+			return l.CreateLien(stamp(), accounting.Claim{ID: id, Chain: who, Rates: []accounting.Rate{{GPUType: "h100", Price: 60_000_000}}, Amount: 1_000_000})
 		},
 		func(id accounting.LienID) (accounting.Receipt, error) {
-			return l.Dispatch(stamp(), id, accounting.GPUs{Type: "h100", Count: 1})
+			return l.StartBilling(stamp(), id, accounting.GPUs{Type: "h100", Count: 1})
 		},
 		func(id accounting.LienID) (accounting.Receipt, error) {
 			return l.Settle(stamp(), accounting.Settlement{Lien: id, Total: []int64{70_000, 70_000, 30_000}[id.Job-1]})
@@ -61,7 +61,7 @@ func TestBook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for id, n := range l.Nodes() {
+	for id, n := range l.Payers() {
 		if is := read.Payers[string(id)]; id == "ml/ada" && *is != (PayerSums{int64(n.Held), int64(n.Spent), int64(n.Debt)}) {
 			t.Errorf("%s has %+v, the ledger says %+v", id, is, n)
 		}
@@ -193,7 +193,7 @@ func TestLostUnder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Place(stamp(), accounting.Claim{ID: accounting.LienID{Job: 3, Attempt: 1}, Chain: who, Rates: []accounting.Rate{{Price: 1}}, Amount: 7}); err != nil {
+		if _, err := l.CreateLien(stamp(), accounting.Claim{ID: accounting.LienID{Job: 3, Attempt: 1}, Chain: who, Rates: []accounting.Rate{{Price: 1}}, Amount: 7}); err != nil {
 			t.Fatal(err)
 		}
 		if void {

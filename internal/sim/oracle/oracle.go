@@ -148,7 +148,7 @@ func (m *machine) take(job int, from cluster.Instant) {
 
 func (m *machine) give(job int, from cluster.Instant) {
 	a := m.amount(job)
-	m.profile.Give(from, from.Add(m.jobs[job].Estimate), &a)
+	m.profile.Release(from, from.Add(m.jobs[job].Estimate), &a)
 }
 
 // earliest returns when a job can start, from now on and before an instant.
@@ -165,7 +165,7 @@ func (m *machine) release(job int) bool {
 		return false
 	}
 	a := m.amount(job)
-	m.profile.Give(m.now, until, &a)
+	m.profile.Release(m.now, until, &a)
 	return true
 }
 

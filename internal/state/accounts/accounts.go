@@ -34,13 +34,13 @@ type Accounts struct {
 
 	// Indexes.
 	homes  cow.Map[home, struct{}]
-	fading cow.Map[faded, struct{}]
+	fading cow.Map[decayed, struct{}]
 	tree   *cluster.AccountTree // nil after a change, until Tree is called
 
 	// Indexes that a clone does not have.
-	queued map[cluster.Scope]int64 // active jobs by what they count for
-	names  map[string]string       // of resources
-	faults []error                 // what must never happen; Check returns it
+	queued map[cluster.LimitScope]int64 // active jobs by what they count for
+	names  map[string]string            // of resources
+	faults []error                      // what must never happen; Check returns it
 }
 
 // home orders associations by user.
@@ -74,12 +74,12 @@ var chargeSchema = table.Schema[cluster.JobID, *cluster.Charge]{ // never writte
 // New returns empty tables.
 func New(h *table.Hasher, half time.Duration) Accounts {
 	return Accounts{
-		half: half, queued: map[cluster.Scope]int64{}, names: map[string]string{},
+		half: half, queued: map[cluster.LimitScope]int64{}, names: map[string]string{},
 		accounts:     table.New(&accountSchema, h),
 		associations: table.New(&associationSchema, h),
 		usages:       table.New(&usageSchema, h),
 		charges:      table.New(&chargeSchema, h),
-		fading:       newFading(),
+		fading:       newDecayIndex(),
 		homes: cow.New[home, struct{}](func(a, b home) int {
 			return compareWords(a.user, b.user, a.account, b.account, a.partition, b.partition)
 		}),
@@ -301,7 +301,7 @@ func (x *Accounts) Association(key cluster.AssociationKey) (*cluster.Association
 	if a, known := x.associations.Get(key); known {
 		return a, true
 	}
-	return x.associations.Get(key.Everywhere())
+	return x.associations.Get(key.WithoutPartition())
 }
 
 // Partitions returns the partitions of a user's associations in an account; "" means all.
@@ -329,11 +329,11 @@ func (x *Accounts) AccountsOf(user string, most int) (names []string) {
 }
 
 // Queued returns how many active jobs count for a scope.
-func (x *Accounts) Queued(scope cluster.Scope) int64 { return x.queued[scope] }
+func (x *Accounts) Queued(scope cluster.LimitScope) int64 { return x.queued[scope] }
 
 // Count adds jobs of a specification to each of their scopes.
 func (x *Accounts) Count(spec *cluster.JobSpec, n int64) {
-	x.Tree().Scopes(spec, func(scope cluster.Scope) {
+	x.Tree().Scopes(spec, func(scope cluster.LimitScope) {
 		if x.queued[scope] += n; x.queued[scope] == 0 {
 			delete(x.queued, scope)
 		}
@@ -342,7 +342,7 @@ func (x *Accounts) Count(spec *cluster.JobSpec, n int64) {
 
 // Recount counts the active jobs by scope again. O(jobs × depth).
 func (x *Accounts) Recount(active iter.Seq[*cluster.Job]) {
-	x.queued = map[cluster.Scope]int64{}
+	x.queued = map[cluster.LimitScope]int64{}
 	for j := range active {
 		x.Count(j.Spec, 1)
 	}

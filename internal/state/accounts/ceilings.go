@@ -19,7 +19,7 @@ func (d *Draft) bound(a, old *cluster.Association, e *command.AccountEdit) {
 		a.Ceilings, a.Delegated = old.Ceilings, old.Delegated
 	case a.Partition != "":
 		a.Delegated = true
-		if whole, there := d.draft.associations.Get(a.Everywhere()); there {
+		if whole, there := d.draft.associations.Get(a.WithoutPartition()); there {
 			a.Ceilings = whole.Ceilings
 		}
 	}
@@ -28,7 +28,7 @@ func (d *Draft) bound(a, old *cluster.Association, e *command.AccountEdit) {
 // boundElsewhere reports whether the association without a partition has all that binds one
 // that a coordinator made.
 func (d *Draft) boundElsewhere(a *cluster.Association) bool {
-	return a.Delegated && d.draft.associations.Has(a.Everywhere())
+	return a.Delegated && d.draft.associations.Has(a.WithoutPartition())
 }
 
 // bindDelegated has what an operator sets, or takes away, of a user in an account hold for
@@ -36,7 +36,7 @@ func (d *Draft) boundElsewhere(a *cluster.Association) bool {
 func (d *Draft) bindDelegated(whole *cluster.Association, before []cluster.Limit) {
 	var all []cluster.Association
 	for k, a := range d.draft.associations.From(whole.AssociationKey) {
-		if k.Everywhere() != whole.AssociationKey {
+		if k.WithoutPartition() != whole.AssociationKey {
 			break
 		}
 		if a.Delegated {

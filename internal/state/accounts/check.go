@@ -25,7 +25,7 @@ func (x *Accounts) Check(now cluster.Instant, active iter.Seq[*cluster.Job]) []e
 
 // Runs reports whether a job uses its allocation.
 func Runs(j *cluster.Job) bool {
-	return j != nil && j.State.Holds() && j.State != cluster.Completing
+	return j != nil && j.State.HasAllocation() && j.State != cluster.Completing
 }
 
 // checker is a check of the tables in progress.
@@ -108,7 +108,7 @@ func (x *checker) checkUsage() {
 	}
 	forgotten := 0
 	for key, u := range x.usages.All() {
-		if at := x.fadesAt(u); at != cluster.Never && x.fading.Has(faded{at, key}) {
+		if at := x.fadesAt(u); at != cluster.Never && x.fading.Has(decayed{at, key}) {
 			forgotten++
 		}
 	}

@@ -110,7 +110,7 @@ func (d *Draft) edit(e *command.AccountEdit) *command.Refusal {
 			return refusal
 		}
 	}
-	d.Moved = d.Moved || (!known || old.Parent != a.Parent) && d.draft.queued[cluster.Scope{Account: a.Name}] > 0
+	d.Moved = d.Moved || (!known || old.Parent != a.Parent) && d.draft.queued[cluster.LimitScope{Account: a.Name}] > 0
 	d.putAccount(&a)
 	return d.checkQOS(a.QOS, a.DefaultQOS, "account "+a.Name)
 }
@@ -144,7 +144,7 @@ func (d *Draft) checkQOS(qos []string, preferred, of string) *command.Refusal {
 
 // dropAccount deletes an account with its users.
 func (d *Draft) dropAccount(name string) *command.Refusal {
-	if n := d.draft.queued[cluster.Scope{Account: name}]; n > 0 && name != cluster.RootAccount {
+	if n := d.draft.queued[cluster.LimitScope{Account: name}]; n > 0 && name != cluster.RootAccount {
 		return command.WithHint(command.Refusef(command.Conflict, "account %s has %s", name, words.Count(n, "unfinished job")), "gqueue --account=%s lists them; wait or cancel them", name)
 	}
 	a, known := d.draft.accounts.Get(name)
@@ -161,7 +161,7 @@ func (d *Draft) dropAccount(name string) *command.Refusal {
 	if refusal := d.checkSettled(accounting.PayerID(name)); refusal != nil {
 		return refusal
 	}
-	for id := range d.Ledger.NodesFrom(accounting.PayerID(name + "/")) { // deleted users too
+	for id := range d.Ledger.PayersFrom(accounting.PayerID(name + "/")) { // deleted users too
 		if !strings.HasPrefix(string(id), name+"/") {
 			break
 		}
@@ -169,7 +169,7 @@ func (d *Draft) dropAccount(name string) *command.Refusal {
 			return refusal
 		}
 	}
-	d.partAccount(a, users)
+	d.noteDeletedAccount(a, users)
 	for _, key := range users {
 		d.dropUser(key)
 	}

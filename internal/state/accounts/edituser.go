@@ -41,7 +41,7 @@ func (d *Draft) addUser(key cluster.AssociationKey, e *command.AccountEdit) *com
 	if _, exists := d.Policy.Partition(key.Partition); refusal == nil && key.Partition != "" && !exists {
 		refusal = command.WithHint(command.Refusef(command.InvalidArgument, "user %s: unknown partition %q", e.User, key.Partition), "partitions: %s", PartitionNames(d.Policy))
 	}
-	d.Moved = d.Moved || d.draft.queued[cluster.ScopeOf(key.Everywhere())] > 0
+	d.Moved = d.Moved || d.draft.queued[cluster.ScopeOf(key.WithoutPartition())] > 0
 	return refusal
 }
 
@@ -88,7 +88,7 @@ func (d *Draft) deleteUser(old *cluster.Association) *command.Refusal {
 	if refusal := d.checkSettled(payer(key)); refusal != nil && !d.elsewhere(key) {
 		return refusal
 	}
-	d.partUser(old)
+	d.noteDeletedUser(old)
 	d.dropUser(key)
 	return nil
 }
@@ -117,8 +117,8 @@ func (d *Draft) dropUser(key cluster.AssociationKey) {
 	d.draft.homes.Delete(homeOf(key))
 	d.members[key] = struct{}{}
 	heir := cluster.AssociationKey{Account: key.Account}
-	if key.Partition != "" && d.draft.associations.Has(key.Everywhere()) {
-		heir = key.Everywhere()
+	if key.Partition != "" && d.draft.associations.Has(key.WithoutPartition()) {
+		heir = key.WithoutPartition()
 	}
 	d.gone = append(d.gone, usageTransfer{key, heir})
 	if !a.Default {

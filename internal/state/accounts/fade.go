@@ -10,14 +10,14 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// faded orders usages by when nothing of them is left.
-type faded struct {
+// decayed orders usages by when nothing of them is left.
+type decayed struct {
 	at  cluster.Instant
 	key cluster.AssociationKey
 }
 
-func newFading() cow.Map[faded, struct{}] {
-	return cow.New[faded, struct{}](func(a, b faded) int {
+func newDecayIndex() cow.Map[decayed, struct{}] {
+	return cow.New[decayed, struct{}](func(a, b decayed) int {
 		if c := cmp.Compare(a.at, b.at); c != 0 {
 			return c
 		}
@@ -52,14 +52,14 @@ func (x *Accounts) fadesAt(u *cluster.AccountUsage) cluster.Instant {
 // fade lists a usage by when nothing of it is left.
 func (x *Accounts) fade(u *cluster.AccountUsage) {
 	if at := x.fadesAt(u); at != cluster.Never {
-		x.fading.Set(faded{at, u.AssociationKey}, struct{}{})
+		x.fading.Set(decayed{at, u.AssociationKey}, struct{}{})
 	}
 }
 
 // unfade removes a usage from the list.
 func (x *Accounts) unfade(u *cluster.AccountUsage) {
 	if at := x.fadesAt(u); at != cluster.Never {
-		x.fading.Delete(faded{at, u.AssociationKey})
+		x.fading.Delete(decayed{at, u.AssociationKey})
 	}
 }
 

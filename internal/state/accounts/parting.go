@@ -43,8 +43,8 @@ func (d *Draft) openBill(id accounting.PayerID) (accounting.LienID, bool) {
 	return bill, open
 }
 
-// partAccount notes what is deleted with an account and its users.
-func (d *Draft) partAccount(a *cluster.Account, users []cluster.AssociationKey) {
+// noteDeletedAccount notes what is deleted with an account and its users.
+func (d *Draft) noteDeletedAccount(a *cluster.Account, users []cluster.AssociationKey) {
 	var with []string
 	if n := len(users); n > 0 {
 		names := make([]string, 0, 5)
@@ -60,7 +60,7 @@ func (d *Draft) partAccount(a *cluster.Account, users []cluster.AssociationKey) 
 		with = append(with, l.String())
 	}
 	with = append(with, d.leave(accounting.PayerID(a.Name))...)
-	for id := range d.Ledger.NodesFrom(accounting.PayerID(a.Name + "/")) {
+	for id := range d.Ledger.PayersFrom(accounting.PayerID(a.Name + "/")) {
 		if !strings.HasPrefix(string(id), a.Name+"/") {
 			break
 		}
@@ -72,8 +72,8 @@ func (d *Draft) partAccount(a *cluster.Account, users []cluster.AssociationKey) 
 	d.part("account "+a.Name, with)
 }
 
-// partUser notes what is deleted with a user of an account.
-func (d *Draft) partUser(a *cluster.Association) {
+// noteDeletedUser notes what is deleted with a user of an account.
+func (d *Draft) noteDeletedUser(a *cluster.Association) {
 	var with []string
 	for _, l := range a.Limits {
 		with = append(with, l.String())

@@ -28,9 +28,9 @@ func (x *Accounts) End(now cluster.Instant, id cluster.JobID) {
 	x.use(now, c, -1)
 }
 
-// Recharge has each running job count for its present association. What it used before stays
+// ResetUsageRates has each running job count for its present association. What it used before stays
 // where it was. job returns a job with an allocation. O(running jobs).
-func (x *Accounts) Recharge(now cluster.Instant, job func(cluster.JobID) (*cluster.Job, bool)) {
+func (x *Accounts) ResetUsageRates(now cluster.Instant, job func(cluster.JobID) (*cluster.Job, bool)) {
 	all := x.charges.Map.Clone()
 	for id, old := range all.All() {
 		j, _ := job(id)
@@ -147,7 +147,7 @@ func (x *Accounts) SetHalfLife(now cluster.Instant, half time.Duration) {
 		}
 		x.usages.Set(key, u)
 	}
-	x.half, x.fading = half, newFading()
+	x.half, x.fading = half, newDecayIndex()
 	for u := range x.usages.Values() {
 		x.fade(u)
 	}

@@ -58,8 +58,8 @@ func (x *Checker) ApplyDefaults(spec, old *cluster.JobSpec, defaultTime bool) *c
 		return refusal
 	}
 	refusal := limited(spec, part, qos)
-	for i := 0; refusal != nil && i < len(spec.Others); i++ {
-		if other, _ := x.Policy.Partition(spec.Others[i]); limited(spec, other, qos) == nil {
+	for i := 0; refusal != nil && i < len(spec.OtherPartitions); i++ {
+		if other, _ := x.Policy.Partition(spec.OtherPartitions[i]); limited(spec, other, qos) == nil {
 			return nil
 		}
 	}
@@ -100,10 +100,10 @@ func defaultMemory(r *cluster.Request, part *cluster.Partition) {
 // mayUse refuses partitions, licences and reservations that do not exist or do not admit the
 // job.
 func (x *Checker) mayUse(spec *cluster.JobSpec) *command.Refusal {
-	for i := range 1 + len(spec.Others) {
+	for i := range 1 + len(spec.OtherPartitions) {
 		name := spec.Partition
 		if i > 0 {
-			name = spec.Others[i-1]
+			name = spec.OtherPartitions[i-1]
 		}
 		part, known := x.Policy.Partition(name)
 		if !known {

@@ -17,7 +17,7 @@ import (
 // that of the first partition. O(shapes), or O(nodes) if the job names nodes or a reservation,
 // or is the first since a change that requires locality.
 func (x *Checker) CheckFeasible(spec *cluster.JobSpec) *command.Refusal {
-	if len(spec.Others) == 0 {
+	if len(spec.OtherPartitions) == 0 {
 		return x.fitsIn(spec, spec.Partition)
 	}
 	var first *command.Refusal
@@ -256,7 +256,7 @@ func sizeFilter(r *cluster.Request) *cluster.NodeFilter {
 
 // suits reports whether nodes of the shape can each be one of the job's.
 func (s shape) suits(f *cluster.NodeFilter) bool {
-	for range f.Capacity(s.sample, cluster.Use{}) {
+	for range f.Capacity(s.sample, cluster.NodeUse{}) {
 		return false
 	}
 	return f.Suits(s.sample)

@@ -33,7 +33,7 @@ func (x *Checker) fillAccount(spec *cluster.JobSpec) *command.Refusal {
 	case !member:
 		return x.elsewhere(spec.Association())
 	}
-	for _, name := range spec.Others {
+	for _, name := range spec.OtherPartitions {
 		key := spec.Association()
 		key.Partition = name
 		if _, member := x.Accounts.Association(key); !member {
@@ -117,7 +117,7 @@ func (x *Checker) Limited() bool {
 }
 
 // bounds returns every limit that holds for a job.
-func (x *Checker) bounds(spec *cluster.JobSpec) []cluster.Bound {
+func (x *Checker) bounds(spec *cluster.JobSpec) []cluster.EffectiveLimit {
 	if qos, known := x.Policy.QOSNamed(spec.QOS); known {
 		return x.Accounts.Tree().Bounds(spec, &qos)
 	}
@@ -164,7 +164,7 @@ func (x *Checker) withinLimits(spec *cluster.JobSpec) *command.Refusal {
 		switch {
 		case b.Resource == cluster.ResourceMem && spec.Request.MemFrom != cluster.MemoryAsked:
 			hint = "request at most " + b.Amount(b.Value) + " with --mem"
-		case spec.Takes(b.Resource, models) > spec.Request.Asked(b.Resource):
+		case spec.Takes(b.Resource, models) > spec.Request.Requested(b.Resource):
 			hint = "with --exclusive it gets all CPUs and GPUs of its nodes: omit it, or request fewer nodes"
 		}
 		if asked > b.Value {
@@ -184,8 +184,8 @@ func (x *Checker) CheckJoin(spec, old *cluster.JobSpec) *command.Refusal {
 	if spec.QOS == old.QOS && spec.Association() == old.Association() || !x.Limited() {
 		return nil
 	}
-	in := map[cluster.Scope]struct{}{}
-	x.Accounts.Tree().Scopes(old, func(scope cluster.Scope) { in[scope] = struct{}{} })
+	in := map[cluster.LimitScope]struct{}{}
+	x.Accounts.Tree().Scopes(old, func(scope cluster.LimitScope) { in[scope] = struct{}{} })
 	for _, b := range x.bounds(spec) {
 		if _, already := in[b.Scope]; already {
 			continue
@@ -210,7 +210,7 @@ func seconds(limit time.Duration) int64 {
 
 // Tally counts submissions before they are stored, so that one command keeps the limits on
 // submitted jobs as several would.
-type Tally map[cluster.Scope]int64
+type Tally map[cluster.LimitScope]int64
 
 // Add counts jobs of a specification, or refuses them.
 func (q Tally) Add(x *Checker, spec *cluster.JobSpec, n int64) *command.Refusal {
@@ -227,6 +227,6 @@ func (q Tally) Add(x *Checker, spec *cluster.JobSpec, n int64) *command.Refusal 
 			return command.WithHint(command.Refuse(command.Exhausted, b.Exceeded(has, n), ""), "submit again when some of these jobs have ended")
 		}
 	}
-	x.Accounts.Tree().Scopes(spec, func(scope cluster.Scope) { q[scope] += n })
+	x.Accounts.Tree().Scopes(spec, func(scope cluster.LimitScope) { q[scope] += n })
 	return nil
 }

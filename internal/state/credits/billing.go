@@ -28,7 +28,7 @@ func (x *Credits) StartBilling(e *Env, j *cluster.Job, granted func(*cluster.Job
 		}
 		return
 	}
-	if _, err := x.ledger.Dispatch(logStamp(e.Now), n.ID, on...); err != nil {
+	if _, err := x.ledger.StartBilling(logStamp(e.Now), n.ID, on...); err != nil {
 		x.fault("job %s: dispatch: %w", j.ID, err)
 	}
 }
@@ -68,9 +68,9 @@ func (x *Credits) Bill(e *Env, j *cluster.Job) accounting.Credits {
 	return settled.Paid() // including hourly charges
 }
 
-// tardy is the longest delay between the end of an attempt on a node and its log entry that is
+// maxReportDelay is the longest delay between the end of an attempt on a node and its log entry that is
 // still billed. Messages, a new leader and a restarted daemon take less.
-const tardy = time.Minute
+const maxReportDelay = time.Minute
 
 // billableTime returns how long an attempt had its GPUs: its interval in the log. If the nodes of
 // its script counted less, because the report of its end was delayed, it returns their count, but
@@ -89,7 +89,7 @@ func billableTime(j *cluster.Job, n *accounting.Lien) time.Duration {
 		g := &n.Segments[last]
 		had = max(had, time.Duration((g.Base+g.Count)/g.GPUs)*time.Millisecond)
 	}
-	if interval-had <= tardy {
+	if interval-had <= maxReportDelay {
 		return interval
 	}
 	return had

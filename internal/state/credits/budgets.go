@@ -8,8 +8,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// keepSoft updates the index for a budget that was set. O(log n).
-func (x *Credits) keepSoft(id accounting.PayerID) {
+// indexSoftBudget updates the index for a budget that was set. O(log n).
+func (x *Credits) indexSoftBudget(id accounting.PayerID) {
 	if b := x.ledger.Payer(id).Budget; b.Limit > 0 && !b.Hard {
 		x.soft.Set(id, none{})
 	} else {
@@ -91,7 +91,7 @@ func (x *Credits) FollowAccounts(e *Env, touched map[string]struct{}, deleted []
 		if _, err := x.ledger.SetBudget(logStamp(e.Now), chain, accounting.Budget{}); err != nil {
 			x.fault("account %s: end its budget: %w", id, err)
 		}
-		x.keepSoft(id)
+		x.indexSoftBudget(id)
 	}
 	x.RetryAll()
 }

@@ -82,7 +82,7 @@ func (x *Credits) change(e *Env, c *command.ChangeCredits) (accounting.Receipt, 
 			return accounting.Receipt{}, err
 		}
 		r, err := l.SetBudget(stamp, chain, accounting.Budget{Limit: c.Amount, Hard: c.Hard, Window: c.Window})
-		x.keepSoft(chain[0])
+		x.indexSoftBudget(chain[0])
 		return r, err
 	case command.RefundJob, command.CorrectJob:
 		return x.adjust(e, stamp, c)

@@ -39,14 +39,14 @@ func (x *checker) report(format string, args ...any) {
 
 // checkLiens compares open liens with jobs.
 func (x *checker) checkLiens() {
-	for n := range x.ledger.Open() {
+	for n := range x.ledger.OpenLiens() {
 		j, active := x.jobs[n.ID.Job]
 		switch {
 		case !active:
 			x.report("lien %s is open and its job is gone", n.ID)
-		case j.State.Holds() && n.ID.Attempt != j.Attempt, !j.State.Holds() && n.ID.Attempt != j.Attempt+1:
+		case j.State.HasAllocation() && n.ID.Attempt != j.Attempt, !j.State.HasAllocation() && n.ID.Attempt != j.Attempt+1:
 			x.report("lien %s is open, job %s is %s at attempt %d", n.ID, j.ID, j.State, j.Attempt)
-		case j.State.Holds() != (len(n.Segments) > 0):
+		case j.State.HasAllocation() != (len(n.Segments) > 0):
 			x.report("lien %s has %d segments, its job is %s", n.ID, len(n.Segments), j.State)
 		}
 	}
@@ -61,7 +61,7 @@ func (x *checker) checkPayers() {
 		}
 	}
 	soft := 0
-	for id, n := range x.ledger.Nodes() {
+	for id, n := range x.ledger.Payers() {
 		if n.Budget.Limit > 0 && !n.Budget.Hard {
 			soft++
 			if !x.soft.Has(id) {
@@ -138,7 +138,7 @@ func (x *checker) checkFunding() {
 		}
 		tries := 0
 		for k := range x.unfunded.From(waiting{payer: payer}) {
-			if tries++; k.payer != payer || tries > eachTurn {
+			if tries++; k.payer != payer || tries > jobsPerTurn {
 				break
 			}
 			x.ledger = ledger.Clone()
@@ -161,7 +161,7 @@ func (x *checker) checkNarrow() {
 			is = n
 			count++
 		}
-		if is.Spec.Partition != want.Spec.Partition || !slices.Equal(is.Spec.Others, want.Spec.Others) || is.Version != j.Version {
+		if is.Spec.Partition != want.Spec.Partition || !slices.Equal(is.Spec.OtherPartitions, want.Spec.OtherPartitions) || is.Version != j.Version {
 			x.report("job %d is planned in %s, and paid for in %s", id, is.Spec.AllPartitions(), want.Spec.AllPartitions())
 		}
 	}

@@ -27,21 +27,21 @@ func (e *Env) charging(spec *cluster.JobSpec) []string {
 
 // orderOf returns the request of a job in partitions as the ledger sees it: for the whole time
 // limit, or for the window that a lien covers.
-func (x *Credits) orderOf(e *Env, spec *cluster.JobSpec, partitions []string) (accounting.Order, *command.Refusal) {
+func (x *Credits) orderOf(e *Env, spec *cluster.JobSpec, partitions []string) (accounting.QuoteRequest, *command.Refusal) {
 	limit := spec.TimeLimit
 	if w := e.Policy.Credits.LienWindow; w > 0 && (limit == 0 || limit > w) {
 		limit = w
 	}
 	if limit == 0 {
-		return accounting.Order{}, command.Refuse(command.InvalidArgument, "a job that is charged needs a time limit", "set one with --time")
+		return accounting.QuoteRequest{}, command.Refuse(command.InvalidArgument, "a job that is charged needs a time limit", "set one with --time")
 	}
 	types := spec.Request.GPUTypes
 	if len(types) == 0 {
 		if types = x.byPrice(e, partitions); len(types) == 0 {
-			return accounting.Order{}, command.Refuse(command.Conflict, "no node of the partition has GPUs yet, so their price is unknown", "request a type with --gpus TYPE:N, or retry later")
+			return accounting.QuoteRequest{}, command.Refuse(command.Conflict, "no node of the partition has GPUs yet, so their price is unknown", "request a type with --gpus TYPE:N, or retry later")
 		}
 	}
-	return accounting.Order{Accepts: types, GPUs: int64(e.mostGPUs(spec, partitions)), Millis: limit.Milliseconds()}, nil
+	return accounting.QuoteRequest{Accepts: types, GPUs: int64(e.mostGPUs(spec, partitions)), Millis: limit.Milliseconds()}, nil
 }
 
 // mostGPUs returns the most GPUs that the job may get in partitions: an exclusive job gets all GPUs
@@ -110,7 +110,7 @@ func (x *Credits) claimIn(e *Env, spec *cluster.JobSpec, partitions []string) (*
 		Chain: e.Accounts.Chain(spec.Account, spec.Owner.User), Partition: partitions[0], QOS: spec.QOS,
 		Rates: q.Rates, Amount: q.Amount, Floating: e.Policy.Credits.Floating,
 	}
-	if len(spec.Others) > 0 {
+	if len(spec.OtherPartitions) > 0 {
 		claim.Partitions = partitions
 	}
 	return claim, nil
@@ -120,7 +120,7 @@ func (x *Credits) claimIn(e *Env, spec *cluster.JobSpec, partitions []string) (*
 // first one that they do pay for, and the job starts there.
 func (x *Credits) place(e *Env, id accounting.LienID, spec *cluster.JobSpec, claim *accounting.Claim) (accounting.Receipt, error) {
 	claim.ID = id
-	r, err := x.ledger.Place(logStamp(e.Now), *claim)
+	r, err := x.ledger.CreateLien(logStamp(e.Now), *claim)
 	if !errors.Is(err, accounting.ErrCredits) || len(claim.Partitions) < 2 {
 		return r, err
 	}
@@ -130,7 +130,7 @@ func (x *Credits) place(e *Env, id accounting.LienID, spec *cluster.JobSpec, cla
 			continue
 		}
 		one.ID = id
-		if r, err := x.ledger.Place(logStamp(e.Now), *one); err == nil {
+		if r, err := x.ledger.CreateLien(logStamp(e.Now), *one); err == nil {
 			return r, nil
 		}
 	}
@@ -204,14 +204,14 @@ func refusalOf(err error) *command.Refusal {
 // Reprice changes the lien of a job whose time limit, partition, QOS, account or size changes,
 // completely or not at all. A running job keeps the prices of its quote.
 func (x *Credits) Reprice(e *Env, old *cluster.Job, spec *cluster.JobSpec) *command.Refusal {
-	if old.State.Holds() {
+	if old.State.HasAllocation() {
 		n, held := x.OpenLien(old.ID, old.Attempt)
 		if !held || spec.TimeLimit == old.Spec.TimeLimit || e.Policy.Credits.LienWindow > 0 {
 			return nil
 		}
 		amount := scaled(n.Amount, spec.TimeLimit, old.Spec.TimeLimit)
 		if n.Floating && spec.TimeLimit > 0 { // without a limit it is extended
-			amount = max(1, n.Amount+x.ledger.Lacks(&n, old.Started.Add(spec.TimeLimit)))
+			amount = max(1, n.Amount+x.ledger.MissingCredits(&n, old.Started.Add(spec.TimeLimit)))
 		}
 		_, err := x.ledger.Resize(logStamp(e.Now), n.ID, amount)
 		return refusalOf(err)

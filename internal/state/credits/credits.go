@@ -118,8 +118,8 @@ func (x *Credits) Restored(c *codec.Coder, p *cluster.Policy, pending iter.Seq2[
 		return
 	}
 	x.ledger, x.decoder = l, accounting.Decoder{}
-	for id := range l.Nodes() {
-		x.keepSoft(id)
+	for id := range l.Payers() {
+		x.indexSoftBudget(id)
 	}
 	for k := range x.unfunded.All() {
 		if !x.waits.Has(k.payer) {
@@ -133,11 +133,11 @@ func (x *Credits) Restored(c *codec.Coder, p *cluster.Policy, pending iter.Seq2[
 // Follow updates what depends on a job after it changed from old, which is nil for a new job. What
 // was set aside for a job that ended without having started is released.
 func (x *Credits) Follow(e *Env, old, j *cluster.Job) {
-	x.keepUnfunded(old, j, e.Index)
+	x.indexUnfunded(old, j, e.Index)
 	if old != nil && old.State == cluster.Pending && j.State.Final() {
 		x.Withdraw(e.Now, old)
 	}
-	x.keepNarrow(e.Policy, old, j)
+	x.indexNarrow(e.Policy, old, j)
 }
 
 // Ledger returns the ledger. Only Credits may write to accounts in it. O(1).

@@ -27,8 +27,8 @@ func (x *Credits) Fund(e *Env, j *cluster.Job) (*command.Refusal, error) {
 	return refusalOf(err), err
 }
 
-// eachTurn is how many jobs of a payer are funded or refused in one turn.
-const eachTurn = 4
+// jobsPerTurn is how many jobs of a payer are funded or refused in one turn.
+const jobsPerTurn = 4
 
 // Turn is the turn of a payer whose jobs wait for credits.
 type Turn struct {
@@ -53,7 +53,7 @@ func (x *Credits) NextTurn(e *Env) (t Turn, found bool) {
 		}
 	}
 	for k := range x.unfunded.From(waiting{payer: t.payer}) {
-		if k.payer != t.payer || len(t.Jobs) == 2*eachTurn {
+		if k.payer != t.payer || len(t.Jobs) == 2*jobsPerTurn {
 			break
 		}
 		t.Jobs = append(t.Jobs, k.job)
@@ -70,13 +70,13 @@ func (t *Turn) Over(e *Env, spec *cluster.JobSpec, refusal *command.Refusal, err
 		t.Failed++
 		t.lacks = append(t.lacks, e.blockersOf(err, spec)...)
 	}
-	return t.Funded == eachTurn || t.Failed == eachTurn
+	return t.Funded == jobsPerTurn || t.Failed == jobsPerTurn
 }
 
 // EndTurn queues the payer again if it got all that a turn allows, or else by what it lacks.
 func (x *Credits) EndTurn(e *Env, t *Turn) {
 	x.trying = ""
-	if t.Funded == eachTurn {
+	if t.Funded == jobsPerTurn {
 		x.enqueuePayer(t.payer, e.Index)
 	} else {
 		x.blockOn(t.payer, t.lacks)

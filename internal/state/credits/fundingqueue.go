@@ -113,8 +113,8 @@ func waits(j *cluster.Job) bool {
 	return j != nil && j.State == cluster.Pending && j.Hold == cluster.HeldForCredits
 }
 
-// keepUnfunded updates the list of jobs that wait for credits after a change.
-func (x *fundingQueue) keepUnfunded(old, j *cluster.Job, index uint64) {
+// indexUnfunded updates the list of jobs that wait for credits after a change.
+func (x *fundingQueue) indexUnfunded(old, j *cluster.Job, index uint64) {
 	before, after := waits(old), waits(j)
 	if before && after && old.Spec == j.Spec {
 		return

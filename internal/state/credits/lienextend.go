@@ -26,7 +26,7 @@ func (x *Credits) Meter(e *Env, s *command.JobSample, j *cluster.Job) (warn bool
 	before := n.Segments[last].Seen
 	x.ledger.Meter(e.Now, []accounting.Sample{{Lien: n.ID, Segment: last, Epoch: s.Epoch, Number: s.Number, Count: count}})
 	if before.Time().Truncate(time.Hour) != e.Now.Time().Truncate(time.Hour) {
-		if _, err := x.ledger.Roll(logStamp(e.Now), n.ID); err != nil {
+		if _, err := x.ledger.ChargeAccrued(logStamp(e.Now), n.ID); err != nil {
 			x.fault("lien %s: %w", n.ID, err)
 		}
 	}
@@ -63,7 +63,7 @@ func (x *Credits) extendLien(e *Env, id accounting.LienID, j *cluster.Job) (warn
 		return false, nil
 	}
 	n, _ = x.ledger.Lien(id)
-	if x.ledger.Lacks(&n, e.Now.Add(time.Millisecond)) > 0 { // not even what the job has had until now
+	if x.ledger.MissingCredits(&n, e.Now.Add(time.Millisecond)) > 0 { // not even what the job has had until now
 		return false, err
 	}
 	signal := j.Spec.Signal // due at the last sample that leaves the requested lead time
@@ -82,10 +82,10 @@ func (x *Credits) lacks(now cluster.Instant, n *accounting.Lien, window time.Dur
 		}
 		return max(limit, now)
 	}
-	if x.ledger.Lacks(n, within(window/2)) <= 0 {
+	if x.ledger.MissingCredits(n, within(window/2)) <= 0 {
 		return 0
 	}
-	return x.ledger.Lacks(n, within(window))
+	return x.ledger.MissingCredits(n, within(window))
 }
 
 // extendSome extends the lien by the available amount, if that is less than requested: first a

@@ -143,7 +143,7 @@ func (x *Credits) CloseBills(now cluster.Instant, most int) {
 		x.bills.Delete(id)
 	}
 	x.ledger.Forget(now.Add(-lienLife), most)
-	if over := x.ledger.Ended() - maxLiens; over > 0 {
+	if over := x.ledger.EndedLiens() - maxLiens; over > 0 {
 		x.ledger.Forget(cluster.Never, min(most, over))
 	}
 }

@@ -193,8 +193,8 @@ func endedOf(e *greylagv1.EndedJob) report.Ended {
 		Nodes: max(q.GetNodes(), 1), GPUsPerNode: q.GetGpusPerNode(), GPUs: q.GetGpus(), TasksPerNode: q.GetTasksPerNode(), CPUsPerTask: q.GetCpusPerTask(),
 		MemPerNode: cluster.Bytes(q.GetMemPerNode()), MemPerCPU: cluster.Bytes(q.GetMemPerCpu()), MemPerGPU: cluster.Bytes(q.GetMemPerGpu()),
 	}
-	out.ReqCPUs, out.ReqNodes, out.ReqGPUs = asked.Asked(cluster.ResourceCPU), asked.Asked(cluster.ResourceNode), asked.Asked(cluster.ResourceGPU)
-	out.ReqMemory = asked.Asked(cluster.ResourceMem) << 20
+	out.ReqCPUs, out.ReqNodes, out.ReqGPUs = asked.Requested(cluster.ResourceCPU), asked.Requested(cluster.ResourceNode), asked.Requested(cluster.ResourceGPU)
+	out.ReqMemory = asked.Requested(cluster.ResourceMem) << 20
 	names := make([]string, len(j.GetNodes()))
 	for i, n := range j.GetNodes() {
 		names[i] = n.GetNode()
