@@ -187,6 +187,9 @@ func (a *Archive) guard(op func() error) (err error) {
 }
 
 func (a *Archive) damaged(err error) error {
+	if errors.Is(err, codec.ErrEarlier) {
+		return fmt.Errorf("archive %s: %w", a.path, err)
+	}
 	return fmt.Errorf("%w: %s: %w: move the file away and start again; it is rebuilt from the log and the other controllers", ErrDamaged, a.path, err)
 }
 

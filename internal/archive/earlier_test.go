@@ -23,7 +23,7 @@ func TestEarlierVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := Open(dir, Options{}); !errors.Is(err, codec.ErrEarlier) || !strings.Contains(err.Error(), a.path) {
+		if _, err := Open(dir, Options{}); !errors.Is(err, codec.ErrEarlier) || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), a.path) {
 			t.Errorf("got %v", err)
 		}
 	}

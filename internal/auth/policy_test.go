@@ -143,7 +143,7 @@ func TestRedactShowsOnlyWhatIsListed(t *testing.T) {
 			left = append(left, seen.Type().Field(i).Name)
 		}
 	}
-	want := "Owner Account Partition QOS Request TimeLimit Nice Begin Deadline ArrayLimit ArraySize Others"
+	want := "Owner Account Partition QOS Request TimeLimit Nice Begin Deadline ArrayLimit ArraySize OtherPartitions"
 	if got := strings.Join(left, " "); got != want {
 		t.Errorf("a summary shows %s, want %s", got, want)
 	}

@@ -37,7 +37,7 @@ func (b *rowBook) StreamEndedJobs(_ context.Context, r *greylagv1.StreamEndedJob
 func (b *rowBook) StreamCredits(_ context.Context, r *greylagv1.StreamCreditsRequest, s *connect.ServerStream[greylagv1.StreamCreditsResponse]) error {
 	b.w.note(r)
 	if b.credits.Head == nil {
-		return connect.NewError(connect.CodeDataLoss, errors.New("entry 7 of the journal of credits cannot be read here"))
+		return connect.NewError(connect.CodeDataLoss, errors.New("entry 7 of the credit journal cannot be read here"))
 	}
 	return s.Send(&b.credits)
 }

@@ -61,7 +61,7 @@ limits = 3
 	for _, want := range []string{
 		"a.toml:3: account[0].share: unknown key; did you mean shares?", "one account has no name",
 		"a.toml:6: account[1].shares: want an integer", `not a limit: "GrpGPU"`, `MaxJobs has no value`,
-		`"gpus" is no resource`, "MaxJobsPerUser is a limit of a qos", "a.toml:11: user[0].limits: want a list",
+		`"gpus" is no resource`, "MaxJobsPerUser is a limit of a qos", "a.toml:11: user[0].limits: expected a list",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in\n%v", want, err)

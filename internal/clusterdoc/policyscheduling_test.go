@@ -80,10 +80,10 @@ end = 2026-11-21T15:00:00Z
 	}
 	for _, want := range []string{
 		`p:2: scheduling.depth: want an integer or "unlimited", found the string "all"`, "p:3: scheduling.promise_horizon: -1h0m0s is negative",
-		"p:4: scheduling.window: want a duration", "p:6: fair_share.algorithm: \"tree\" is not one of", "fair_share.billing.gpu: want a number",
+		"p:4: scheduling.window: want a duration", "p:6: fair_share.algorithm: \"tree\" is not one of", "fair_share.billing.gpu: expected a number",
 		"fair_share.billing.cpu: 0.0001 has more than three decimals", "fair_share.billing.mem: -1 is out of range", "fair_share.billing.x: NaN is out of range",
-		"p:9: licences.a: want an integer, found the number 1.5", "p:10: licences.b: -1 is out of range",
-		"p:13: reservation[0].start: want a time with its zone", "p:14: reservation[0].end: the year 2300 is out of range",
+		"p:9: licences.a: expected an integer, found the number 1.5", "p:10: licences.b: -1 is out of range",
+		"p:13: reservation[0].start: expected a time with its zone", "p:14: reservation[0].end: the year 2300 is out of range",
 		"p:17: reservation[1].end: is not after the start",
 	} {
 		if !strings.Contains(err.Error(), want) {

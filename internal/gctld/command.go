@@ -192,6 +192,9 @@ func (s *settings) snapshot(ctx context.Context, cfg config.Controller, log *slo
 	info, err := Snapshot(ctx, cfg, log, to, s.history)
 	if file != nil {
 		err = errors.Join(err, file.Sync(), file.Close())
+		if err != nil {
+			err = errors.Join(err, os.Remove(s.output))
+		}
 	}
 	if err == nil {
 		log.Info("backed up", "cluster", info.ClusterID, "index", info.Index, "bytes", info.Size, "at", info.Taken.Format(time.RFC3339))

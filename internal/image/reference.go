@@ -124,6 +124,3 @@ func (r Reference) Domain() string {
 	domain, _, _ := strings.Cut(r.Name, "/")
 	return domain
 }
-
-// Pinned reports whether the reference always means the same image.
-func (r Reference) Pinned() bool { return strings.Contains(r.Name, "@") }

@@ -19,7 +19,7 @@ func TestScriptsThatCannotRun(t *testing.T) {
 		{"job.sh", "#!/bin/sh\r\ntrue\r\n", "job.sh:1: the line ends as on Windows (CR LF)", `sed -i 's/\r$//' job.sh`},
 		{"a/prog", "\x7fELF\x02\x01\x01\x00", "a/prog is a binary file: byte 8 is NUL", "--wrap ./prog"},
 		{"job.sh", "#!/bin/sh\n\x00", "job.sh is a binary file: byte 11 is NUL", "--wrap"},
-		{"job.sh", "#!/bin/sh\n" + strings.Repeat("#", 10<<20), "job.sh is longer than 4 MiB", "a file of its own"},
+		{"job.sh", "#!/bin/sh\n" + strings.Repeat("#", 10<<20), "job.sh is longer than 4 MiB", "a separate file"},
 		{"a\x1b[31m", "x", `"a\x1b[31m" does not begin with #!`, "#!/bin/bash"},
 	} {
 		_, err := Read(c.name, strings.NewReader(c.text))

@@ -33,7 +33,7 @@ func TestTokenRoundTrip(t *testing.T) {
 		if other.Opens(hash) || longer.Opens(hash) || elevated.Opens(hash) {
 			t.Error("another secret, expiry or role opens the hash")
 		}
-		if back.Expired(expires.Add(-time.Second)) || !back.HasExpired(expires.Add(time.Second)) {
+		if back.Expired(expires.Add(-time.Second)) || !back.Expired(expires.Add(time.Second)) {
 			t.Error("expiry")
 		}
 	}

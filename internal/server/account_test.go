@@ -118,7 +118,7 @@ func TestAccountsAtWork(t *testing.T) {
 		w.submit(w.as(ann), job("train"))
 	}
 	_, err = w.as(bob).Jobs().SubmitJobs(ctx, &greylagv1.SubmitJobsRequest{Jobs: []*greylagv1.JobSpec{job("one too many")}})
-	if err == nil || !strings.Contains(err.Error(), "GrpSubmitJobs of account uni is 3: 3 used, the job asks for 1") {
+	if err == nil || !strings.Contains(err.Error(), "GrpSubmitJobs of account uni is 3: 3 used, the job requests 1") {
 		t.Errorf("over the limit: %v", err)
 	}
 	shares, err := w.as(ann).Accounts().ListShares(ctx, &greylagv1.ListSharesRequest{Accounts: []string{"physics"}})

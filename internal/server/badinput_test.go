@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -26,18 +27,18 @@ func TestBadInput(t *testing.T) {
 	before := request()
 	for _, x := range []struct{ rpc, body, want string }{
 		{"JobService/UpdateJobs", `{"requestId":"a","filter":{"jobs":["1"]},"action":"JOB_ACTION_PAUSE"}`, `enum field action`},
-		{"JobService/UpdateJobs", `{"requestId":"a","filter":{"jobs":["1"]},"action":99}`, `action: 99 is no JobAction`},
-		{"JobService/UpdateJobs", `{"requestId":"a","filter":{"jobs":["1"]}}`, `action is not set: want set, hold, release, requeue`},
+		{"JobService/UpdateJobs", `{"requestId":"a","filter":{"jobs":["1"]},"action":99}`, `action: 99 is not a JobAction`},
+		{"JobService/UpdateJobs", `{"requestId":"a","filter":{"jobs":["1"]}}`, `action is not set: want JOB_ACTION_SET, JOB_ACTION_HOLD`},
 		{"JobService/UpdateJobs", `{"requestId":"a","filter":{"jobs":["1"]},"action":"JOB_ACTION_HOLD","minutes":1}`, `unknown field \"minutes\"`},
-		{"JobService/CancelJobs", `{"requestId":"a","filter":{"states":[99]}}`, `filter.states[0]: 99 is no JobState`},
+		{"JobService/CancelJobs", `{"requestId":"a","filter":{"states":[99]}}`, `filter.states[0]: 99 is not a JobState`},
 		{"JobService/CancelJobs", `{"requestId":"a","filter":{"states":["all"]}}`, `enum field states`},
-		{"JobService/SubmitJobs", `{"requestId":"a","jobs":[{"script":"IyEvYmluL3NoCg==","depends":[{"kind":99,"job":"1"}]}]}`, `jobs[0].depends[0].kind: 99 is no DependencyKind`},
+		{"JobService/SubmitJobs", `{"requestId":"a","jobs":[{"script":"IyEvYmluL3NoCg==","depends":[{"kind":99,"job":"1"}]}]}`, `jobs[0].depends[0].kind: 99 is not a DependencyKind`},
 		{"JobService/SubmitJobs", `{"requestId":"a","jobs":[{"script":"IyEvYmluL3NoCg==","depends":[{"job":"1"}]}]}`, `depends.kind is not set`},
 		{"ClusterService/UpdateNodes", `{"requestId":"a","names":["n1"]}`, `action is not set`},
-		{"ClusterService/CreateToken", `{"requestId":"a"}`, `role is not set: want node, controller, auth`},
-		{"ClusterService/RotateAuthority", `{"requestId":"a","step":7}`, `step: 7 is no RotationStep`},
+		{"ClusterService/CreateToken", `{"requestId":"a"}`, `role is not set: want HOST_ROLE_`},
+		{"ClusterService/RotateAuthority", `{"requestId":"a","step":7}`, `step: 7 is not a RotationStep`},
 		{"AccountService/UpdateAccounts", `{"requestId":"a","edits":[{"account":"x"}]}`, `edits[0].action is not set`},
-		{"CreditService/ChangeCredits", `{"requestId":"a","grant":{"account":"x","amount":"1","class":9}}`, `grant.class: 9 is no BucketClass`},
+		{"CreditService/ChangeCredits", `{"requestId":"a","grant":{"account":"x","amount":"1","class":9}}`, `grant.class: 9 is not a BucketClass`},
 		{"CreditService/ChangeCredits", `{"requestId":"a"}`, `change is not set: want grant, void, set_price, set_budget, refund, correct or close`},
 		{"CreditService/ChangeCredits", `{"requestId":"a","void":{"bucket":"1"},"close":{"period":"2020-01"}}`, `oneof`},
 		{"CreditService/ChangeCredits", `{"requestId":"a","action":"grant","account":"x","amount":"1"}`, `unknown field \"action\"`},
@@ -48,7 +49,18 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%s %s: %s %s, want %q", x.rpc, x.body, response.Status, text, x.want)
 		}
 	}
+	for body, want := range map[string]string{`{"kind":99}`: "kind: 99 is", `{"kind":"AUDIT_KIND_HOLD","signal":9}`: "signal"} {
+		_, text := w.post(c, root, "ClusterService/StreamAudit", "application/connect+json", strings.NewReader(enveloped(body)))
+		if !strings.Contains(text, "invalid_argument") || !strings.Contains(text, want) {
+			t.Errorf("StreamAudit %s: %s, want %q", body, text, want)
+		}
+	}
 	if after := request(); after != before {
 		t.Errorf("job %d or the credits changed: %s, was %s", id, after, before)
 	}
+}
+
+// enveloped returns a message of a stream: flags, length, content.
+func enveloped(body string) string {
+	return string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body)))) + body
 }

@@ -2,8 +2,8 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"slices"
+	"strconv"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
@@ -135,9 +135,10 @@ func asksMore(old, now *cluster.JobSpec) bool {
 	return longer || larger || moved || waits
 }
 
-// change proposes a command for the jobs that a filter selects, some thousands at a time, and
+// change proposes commands for the jobs that a filter selects, some thousands at a time, and
 // collects the outcome of each. The request is stored as it was sent, not with the jobs that it
-// selected, since a repetition may find fewer.
+// selected, since a repetition may find others: it first gets the stored answers, and then proposes
+// only jobs that none of these is about.
 func (s *jobService) change(ctx context.Context, filter *greylagv1.Filter, p call.Request, make func(command.RequestID, []cluster.JobRef) command.Command) ([]*greylagv1.Outcome, uint64, error) {
 	c := call.From(ctx)
 	refs, err := s.Chosen(ctx, c, filter)
@@ -148,31 +149,46 @@ func (s *jobService) change(ctx context.Context, filter *greylagv1.Filter, p cal
 	if err != nil {
 		return nil, 0, err
 	}
-	var outcomes []*greylagv1.Outcome
-	var index uint64
-	all := parts(s.cfg.State.View(), refs)
-	for _, part := range all {
-		id, err := c.RequestID(p.GetRequestId(), partName(all, part), payload)
+	var all []*greylagv1.Outcome
+	var last uint64
+	left := parts(s.cfg.State.View(), refs)
+	for part := 0; len(left) > 0; part++ {
+		id, err := c.RequestID(p.GetRequestId(), strconv.Itoa(part), payload)
 		if err != nil {
 			return nil, 0, err
 		}
-		answer, _, err := call.Propose[*command.Outcomes](ctx, s.cfg.Leader, make(id, part))
+		answer, index, err := call.Propose[*command.Outcomes](ctx, s.cfg.Leader, make(id, left[0]))
 		if err != nil {
 			return nil, 0, err
 		}
-		index = max(index, answer.Index)
-		outcomes = append(outcomes, s.outcomes(c, answer.Jobs)...)
+		last = max(last, answer.Index)
+		all = append(all, s.outcomes(c, answer.Jobs)...)
+		if answer.Index == index {
+			left = left[1:]
+		} else {
+			left = unanswered(s.cfg.State.View(), left, answer.Jobs)
+		}
 	}
-	return outcomes, index, nil
+	return all, last, nil
 }
 
-// partName names a part of a change by its jobs: a repetition may find fewer, and so other parts,
-// which must not get the answers of the first ones. A single part has no name.
-func partName(all [][]cluster.JobRef, part []cluster.JobRef) string {
-	if len(all) == 1 {
-		return ""
+// unanswered removes from parts the jobs that a stored answer is about, and empty parts. O(elements).
+func unanswered(v *state.View, parts [][]cluster.JobRef, answer []command.Outcome) (left [][]cluster.JobRef) {
+	jobs, refs := map[cluster.JobID]bool{}, map[cluster.JobRef]bool{}
+	for _, o := range answer {
+		jobs[o.Job], refs[o.Ref] = true, true
 	}
-	return fmt.Sprint(part)
+	for _, part := range parts {
+		part = slices.DeleteFunc(part, func(ref cluster.JobRef) bool {
+			ids := v.Resolve(ref)
+			known := slices.ContainsFunc(ids, func(id cluster.JobID) bool { return jobs[id] })
+			return refs[ref] || known && !slices.ContainsFunc(activeOf(v, ids), func(j *cluster.Job) bool { return !jobs[j.ID] })
+		})
+		if len(part) > 0 {
+			left = append(left, part)
+		}
+	}
+	return left
 }
 
 // outcomes writes the outcome of each job. A job that the caller may not see is reported as

@@ -197,7 +197,7 @@ func (a answers) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect
 			go a.s.endWithAttempt(ctx, c, cancel)
 		}
 		defer a.s.certs.Enter(call.From(ctx), cancel)()
-		err = next(ctx, conn)
+		err = next(ctx, checkedConn{conn})
 		if cause := context.Cause(ctx); err != nil && endsStream(cause) {
 			err = cause
 		}
@@ -206,4 +206,15 @@ func (a answers) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect
 		}
 		return nil
 	}
+}
+
+// checkedConn is a stream whose requests have only defined values of enums.
+type checkedConn struct{ connect.StreamingHandlerConn }
+
+// Receive reads and checks a request.
+func (c checkedConn) Receive(request any) error {
+	if err := c.StreamingHandlerConn.Receive(request); err != nil {
+		return err
+	}
+	return encoding.CheckEnums(request)
 }

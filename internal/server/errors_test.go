@@ -18,10 +18,10 @@ func TestOutcomeUnknown(t *testing.T) {
 	if code := codes(err); code != connect.CodeUnavailable {
 		t.Errorf("code %v", code)
 	}
-	if text := plain(err); text != "it is not known whether this was agreed: context deadline exceeded" {
+	if text := plain(err); text != "unknown whether the entry was committed: context deadline exceeded" {
 		t.Errorf("got %q", text)
 	}
-	if hint := hintOf(err); !strings.HasPrefix(hint, "check whether it took effect") || !strings.Contains(hint, "gqueue") {
+	if hint := hintOf(err); !strings.HasPrefix(hint, "outcome unknown: check") || !strings.Contains(hint, "gqueue") {
 		t.Errorf("hint %q", hint)
 	}
 	if hint := hintOf(raftlog.ErrNotLeader); hint != "" {

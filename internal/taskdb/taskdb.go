@@ -129,14 +129,14 @@ func open(path string) (db *DB, err error) {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrCorrupt, err)
 	}
 	db = &DB{bolt: file}
-	err = file.Update(func(tx *bolt.Tx) error {
-		for _, name := range []string{bucketMeta, bucketTasks} {
-			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
-				return err
-			}
-		}
+	empty := false
+	err = file.View(func(tx *bolt.Tx) error {
+		empty = tx.Bucket([]byte(bucketMeta)) == nil || tx.Bucket([]byte(bucketTasks)) == nil
 		return nil
 	})
+	if err == nil && empty {
+		err = file.Update(createBuckets)
+	}
 	if err == nil {
 		_, err = db.Tasks()
 	}
@@ -150,6 +150,15 @@ func open(path string) (db *DB, err error) {
 		err = fmt.Errorf("%s: %w: %w", path, ErrCorrupt, err)
 	}
 	return db, err
+}
+
+func createBuckets(tx *bolt.Tx) error {
+	for _, name := range []string{bucketMeta, bucketTasks} {
+		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // closeQuietly closes a file that may be too damaged even for that.

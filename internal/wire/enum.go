@@ -108,7 +108,11 @@ func AuditKindWord(kind greylagv1.AuditKind, signal int32) string {
 
 // Unset returns the refusal of a request that does not set a field that it must set.
 func Unset(field string, e protoreflect.Enum) error {
-	return refuse("%s is not set: want %s", field, strings.Join(vocabulary[e.Descriptor().Name()][1:], ", "))
+	var names []string
+	for i := 1; i < e.Descriptor().Values().Len(); i++ {
+		names = append(names, string(e.Descriptor().Values().Get(i).Name()))
+	}
+	return refuse("%s is not set: want %s", field, strings.Join(names, ", "))
 }
 
 // enumFields holds, by the name of a message, the fields that are enums or contain one.
@@ -159,7 +163,7 @@ func checkEnum(at string, f protoreflect.FieldDescriptor, v protoreflect.Value) 
 		return checkEnums(at+".", v.Message())
 	}
 	if f.Enum().Values().ByNumber(v.Enum()) == nil {
-		return refuse("%s: %d is no %s", at, v.Enum(), f.Enum().Name())
+		return refuse("%s: %d is not a %s", at, v.Enum(), f.Enum().Name())
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func TestWord(t *testing.T) {
 
 func TestCheckEnums(t *testing.T) {
 	good := &greylagv1.SubmitJobsRequest{Jobs: []*greylagv1.JobSpec{{Depends: []*greylagv1.Dependency{{Kind: greylagv1.DependencyKind_DEPENDENCY_KIND_AFTEROK}}}, {Request: &greylagv1.Request{Connect: 9}}}}
-	if err := CheckEnums(good.ProtoReflect()); err == nil || err.Error() != "jobs[1].request.connect: 9 is no Connect" {
+	if err := CheckEnums(good.ProtoReflect()); err == nil || err.Error() != "jobs[1].request.connect: 9 is not a Connect" {
 		t.Errorf("got %v", err)
 	}
 	good.Jobs[1].Request.Connect = greylagv1.Connect_CONNECT_LEAF

@@ -232,9 +232,9 @@ func (b *EffectiveLimit) Exceeded(used, asked int64) string {
 	text := fmt.Sprintf("%s of %s is %s", what, b.Of, b.Amount(b.Value))
 	switch {
 	case b.Kind == MaxTRESPerNode:
-		return fmt.Sprintf("%s: the job asks for up to %s on one node", text, b.Amount(asked))
+		return fmt.Sprintf("%s: the job requests up to %s on one node", text, b.Amount(asked))
 	case used < 0:
-		return fmt.Sprintf("%s: the job asks for %s", text, b.Amount(asked))
+		return fmt.Sprintf("%s: the job requests %s", text, b.Amount(asked))
 	}
 	if b.Scope != b.Of {
 		text = fmt.Sprintf("%s, for %s", text, b.Scope)
@@ -243,7 +243,7 @@ func (b *EffectiveLimit) Exceeded(used, asked int64) string {
 	if b.Kind == GrpTRESMins || b.Kind == GrpWall || b.Kind == GrpTRESRunMins {
 		also = " with what runs"
 	}
-	return fmt.Sprintf("%s: %s used%s, the job asks for %s", text, b.Amount(used), also, b.Amount(asked))
+	return fmt.Sprintf("%s: %s used%s, the job requests %s", text, b.Amount(used), also, b.Amount(asked))
 }
 
 // Short returns the amount that a job requests of a bound with a minimum, and whether it is too

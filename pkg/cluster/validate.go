@@ -165,7 +165,7 @@ func (r *Request) checkPlaces(fault func(string, ...any)) {
 	case r.Connect > ConnectLeaf:
 		fault("unknown degree of connection %d", r.Connect)
 	case !gpus && (r.Connect == ConnectNVLink || r.Connect == ConnectNode):
-		fault("connection %s joins GPUs, and the job asks for none", r.Connect)
+		fault("connection %s joins GPUs, and the job requests none", r.Connect)
 	}
 	if r.GPUMemory > 0 && !gpus {
 		fault("%s of GPU memory is asked for, and no GPU", r.GPUMemory)

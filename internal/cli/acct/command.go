@@ -40,15 +40,17 @@ func (t command) acct() *cobra.Command {
 	o := &acctOptions{}
 	c := &cobra.Command{
 		Use: "acct [JOB...]", Short: "Show finished and active jobs, as sacct does", GroupID: tool.GroupJobs,
-		Long: `Prints your active jobs and those that ended today, one per line; options select
-other times and users, as in sacct. Up to 5,000 jobs are sorted by job ID; of more
-jobs, finished ones come first, sorted by end time, then active ones.
+		Long: `Prints your active jobs and those that ended today, one per line; options
+select other times and users, as in sacct. Up to 5,000 jobs are sorted by job
+ID; of more jobs, finished ones come first, sorted by end time, then active
+ones.
 
-Without --starttime only today's jobs are shown, unless jobs are given by ID. Final
-states (--state F,TO) select jobs that ended in the interval; PENDING and RUNNING select
-the current state, or with --starttime or --endtime any time in the interval, as in sacct.
-Times are 16:00, 1121 (month and day), 11/21/26, 2026-11-21T16:00, today, midnight, noon,
-now, each optionally followed by an offset such as -2days or +1hour.
+Without --starttime only today's jobs are shown, unless jobs are given by ID.
+Final states (--state F,TO) select jobs that ended in the interval; PENDING
+and RUNNING select the current state, or with --starttime or --endtime any
+time in the interval, as in sacct. Times are 16:00, 1121 (month and day),
+11/21/26, 2026-11-21T16:00, today, midnight, noon, now, each optionally
+followed by an offset such as -2days or +1hour.
 
 SACCT_FORMAT sets the default format.`,
 		RunE: func(command *cobra.Command, args []string) error {

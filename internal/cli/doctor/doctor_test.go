@@ -95,8 +95,8 @@ func hostFaults() []fault {
 		{"two wrong keys", func(w *world) { w.write("gnoded.toml", "nmae = 1\ncpus = \"x\"\n") }, Node, "configuration", Fault, "gnoded.toml:2: cpus"},
 		{"wrong login file", func(w *world) { w.write("gauthd.toml", "socket = 3\n") }, Login, "configuration", Fault, "gauthd.toml:1: socket"},
 		{"wrong controller file", func(w *world) { w.write("gctld.toml", "listen = \"x\"\n") }, Controller, "configuration", Fault, "gctld.toml:1: listen"},
-		{"no gauthd", func(w *world) { w.stopAuth() }, Commands, "gauthd", Fault, "gauthd does not answer"},
-		{"no gauthd here", func(w *world) { w.stopAuth() }, Login, "gauthd", Fault, "gauthd does not answer"},
+		{"no gauthd", func(w *world) { w.stopAuth() }, Commands, "gauthd", Fault, "gauthd does not respond"},
+		{"no gauthd here", func(w *world) { w.stopAuth() }, Login, "gauthd", Fault, "gauthd does not respond"},
 		{"closed socket", func(w *world) { os.Chmod(w.path("auth.sock"), 0o600) }, Login, "gauthd", Fault, "mode 0600"},
 		{"no containerd", func(w *world) { w.nodeFile(containerd) }, Node, "containerd", Fault, "c.sock: connect: no such file"},
 		{"not containerd", func(w *world) { w.nodeFile("[containerd]\nsocket = \"%[2]s/auth.sock\"\n") }, Node, "containerd", Fault, "containerd"},
@@ -190,7 +190,7 @@ func clusterFaults() []fault {
 		{"a full disk", func(w *world) { w.status.DiskLow = true }, Commands, "cluster", Warning, "almost full"},
 		{"another version", func(w *world) { w.status.Version = "v0.1" }, Commands, "version", Warning, "v0.1"},
 		{"a member that is away", func(w *world) { w.status.Members[1].LastContact = durationpb.New(time.Minute) }, Commands, "cluster", Warning, "ctl-2"},
-		{"an upgrade that waits", func(w *world) { w.status.JournalForm, w.status.NewestForm = 4, 5 }, Commands, "cluster", Warning, "until every controller knows form 5"},
+		{"an upgrade that waits", func(w *world) { w.status.JournalForm, w.status.NewestForm = 4, 5 }, Commands, "cluster", Warning, "until every controller supports format 5"},
 		{"an upgrade that waits for one that is away", func(w *world) {
 			w.status.JournalForm, w.status.NewestForm, w.status.Members[1].LastContact = 4, 5, nil
 		}, Commands, "cluster", Warning, "cannot ask ctl-2"},

@@ -20,9 +20,9 @@ import (
 
 const usageText = `usage: gcancel [OPTIONS] [JOB...]
 
-Cancels jobs, or sends them a signal. JOB is 123 (a job or a whole array), 123_4
-(one array element) or 123_[2-5] (several elements). A job must match all given
-hold.
+Cancels jobs, or sends them a signal. JOB is 123 (a job or a whole array),
+123_4 (one array element) or 123_[2-5] (several elements). A job must match
+all given hold.
 `
 
 func options() []getopt.Option {

@@ -21,8 +21,9 @@ func (t commands) apply() *cobra.Command {
 	c := &cobra.Command{
 		Use: "apply -f FILE", Short: "Replace the policy: partitions, QOS, limits", GroupID: tool.GroupCluster, Args: cobra.NoArgs,
 		Long: `Replaces the cluster's policy with the one in a file, and prints the diff.
-gctl show policy prints the current policy in the same format, beginning with "# version N":
-a file with that line is refused if the current version differs.`,
+gctl show policy prints the current policy in the same format, beginning with
+"# version N": a file with that line is refused if the current version
+differs.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			text, err := t.ReadText(path)
 			if err != nil {

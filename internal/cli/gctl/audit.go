@@ -34,10 +34,10 @@ func (t commands) audit() *cobra.Command {
 	request := &greylagv1.StreamAuditRequest{}
 	c := &cobra.Command{
 		Use: "audit", Short: "Show changes and scheduler decisions", Args: cobra.NoArgs, GroupID: tool.GroupCluster,
-		Long: `Prints the audit journal, oldest first: requests of users and administrators, refusals,
-starts by the scheduler, and nodes declared down. Entries of the cluster itself have no
-user. With --json each entry is one line. gctl verify checks that the journal was not
-altered.`,
+		Long: `Prints the audit journal, oldest first: requests of users and administrators,
+refusals, starts by the scheduler, and nodes declared down. Entries of the
+cluster itself have no user. With --json each entry is one line. gctl verify
+checks that the journal was not altered.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) (err error) {
 			if request.From, err = t.ParseTime(from); err != nil {
 				return err

@@ -27,9 +27,9 @@ func (t commands) cert() *cobra.Command {
 	var request greylagv1.RevokeCertificatesRequest
 	revoke := &cobra.Command{
 		Use: "revoke ROLE/NAME", Short: "Revoke all certificates of a host", Args: cobra.ExactArgs(1),
-		Long: `Revokes every certificate of node/NAME, controller/NAME or auth/NAME (a login host) that was
-issued so far. Each controller enforces it once it has applied the log entry. The host can return
-only with gctl join and a new token.`,
+		Long: `Revokes every certificate of node/NAME, controller/NAME or auth/NAME (a login
+host) that was issued so far. Each controller enforces it once it has applied
+the log entry. The host can return only with gctl join and a new token.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			role, name, found := strings.Cut(args[0], "/")
 			if !found || role != "node" && role != "controller" && role != "auth" || name == "" {
@@ -54,8 +54,9 @@ const rotateLong = `Replaces the CA that signs the certificates of all hosts. Jo
   gctl cert list              which hosts have not renewed yet
   gctl cert rotate --finish   controllers renew; then the old CA is no longer accepted
 
-Before --finish, copy ca.pem to clients that run no daemon of the cluster. After it, create
-new join tokens. --cancel, before --finish, returns to the old CA; complete it with --finish.`
+Before --finish, copy ca.pem to clients that run no daemon of the cluster.
+After it, create new join tokens. --cancel, before --finish, returns to the
+old CA; complete it with --finish.`
 
 // rotate replaces the CA, step by step.
 func (t commands) rotate() *cobra.Command {

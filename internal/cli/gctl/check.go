@@ -40,9 +40,9 @@ func (t commands) config() *cobra.Command {
 		Use: "check [FILE...]", Short: "Check files [those of /etc/greylag]",
 		Long: `Checks configuration files and their drop-ins with the parser of the daemons,
 and prints every error. The kind of a file is derived from its name, otherwise
-from its contents.
-A policy is also compared with the cluster; removed partitions with jobs and unknown
-nodes, GPU types and accounts cause warnings. Nothing is changed.`,
+from its contents. A policy is also compared with the cluster; removed
+partitions with jobs and unknown nodes, GPU types and accounts cause warnings.
+Nothing is changed.`,
 		RunE: func(c *cobra.Command, files []string) error { return t.check(c.Context(), kind, offline, files) },
 	}
 	check.Flags().StringVar(&kind, "kind", "", "kind of the files: gctld, gnoded, gauthd, client, topology or policy")

@@ -278,13 +278,13 @@ func restored(s *greylagv1.GetStatusResponse) string {
 	return fmt.Sprintf("%s, from the backup of %s", s.Restored.At.AsTime().Local().Format(time.DateTime), s.Restored.Backup.AsTime().Local().Format(time.DateTime))
 }
 
-const snapshotLong = `Writes a backup that gctld restore turns into a working cluster: the state, and the
-script and environment of every job that has not ended. Without --with-history it
-leaves out the history: finished jobs beyond the newest 65,536, their scripts, the
-journal of credits and the audit journal.
+const snapshotLong = `Writes a backup that gctld restore turns into a working cluster: the state,
+and the script and environment of every job that has not ended. Without
+--with-history it leaves out the history: finished jobs beyond the newest
+65,536, their scripts, the journal of credits and the audit journal.
 
-The file contains scripts and environments of all users: keep it private. It does
-not contain pki_dir, which a restore needs: back that up separately.`
+The file contains scripts and environments of all users: keep it private. It
+does not contain pki_dir, which a restore needs: back that up separately.`
 
 func (t commands) snapshot() *cobra.Command {
 	var path string

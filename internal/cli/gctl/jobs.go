@@ -74,8 +74,8 @@ func (t commands) send(ctx context.Context, c ui.Cluster, done string, request *
 	return t.Outcomes(answer.Outcomes, ui.OutcomeStyle{JSON: t.JSON, Verbose: true, Verb: done})
 }
 
-const updateLong = `Changes a pending job, or the time limit, name, nice value, comment and array limit of a
-running one. Fields:
+const updateLong = `Changes a pending job, or the time limit, name, nice value, comment and array
+limit of a running one. Fields:
 
   timelimit=TIME    minutes, h:m:s, d-h:m:s or UNLIMITED; timelimit+=TIME, timelimit-=TIME
   partition=NAME    qos=NAME        account=NAME    name=NAME
@@ -86,9 +86,10 @@ running one. Fields:
   minmemorynode=SIZE minmemorycpu=SIZE minmemorygpu=SIZE
   reqnodelist=NODES features=LIST   nothing: any
 
-Lower nice values start first; only operators may set negative ones. A job that moves to
-another partition, QOS, account or reservation, or changes its size, is checked against nodes
-and limits as at submission, and its lien is replaced.
+Lower nice values start first; only operators may set negative ones. A job
+that moves to another partition, QOS, account or reservation, or changes its
+size, is checked against nodes and limits as at submission, and its lien is
+replaced.
 
 scontrol syntax also works: gctl update JobId=123 TimeLimit=2:00:00`
 

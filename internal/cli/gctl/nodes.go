@@ -185,10 +185,11 @@ func (t commands) node() *cobra.Command {
 	force := false
 	remove := &cobra.Command{
 		Use: "remove NODES", Short: "Remove retired nodes", Args: cobra.MinimumNArgs(1),
-		Long: `Removes nodes with their drain reasons, and revokes their certificates: such a host
-can return only with gctl join and a new token. A node with jobs is refused. If a node does not
-respond, its jobs may still run: they are treated as lost after node_timeout, or immediately
-with --force; then they are requeued or end as NODE_FAIL.`,
+		Long: `Removes nodes with their drain reasons, and revokes their certificates: such a
+host can return only with gctl join and a new token. A node with jobs is
+refused. If a node does not respond, its jobs may still run: they are treated
+as lost after node_timeout, or immediately with --force; then they are
+requeued or end as NODE_FAIL.`,
 		ValidArgsFunction: t.CompleteArgs(ui.NodeNames),
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			return t.change(ctx, c, &greylagv1.UpdateNodesRequest{Action: greylagv1.NodeAction_NODE_ACTION_REMOVE, Force: force}, args)

@@ -18,10 +18,10 @@ const verifyFailed ui.Status = 4
 func (t commands) verify() *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify", Short: "Recompute the journals from their first entries", Args: cobra.NoArgs, GroupID: tool.GroupCluster,
-		Long: `Recomputes the credit and audit journals of the controller that responds (it is printed):
-every hash, sum and balance from the first entry. Compares the result with
-the state. Prints the first wrong entry, if any; the exit
-status is then 4.`,
+		Long: `Recomputes the credit and audit journals of the controller that responds (it
+is printed): every hash, sum and balance from the first entry. Compares the
+result with the state. Prints the first wrong entry, if any; the exit status
+is then 4.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			a, err := c.Credits().VerifyJournals(ctx, &greylagv1.VerifyJournalsRequest{})
 			if err != nil {

@@ -21,9 +21,9 @@ import (
 
 const usageText = `usage: gqueue [OPTIONS]
 
-Shows pending and running jobs. Pending elements of an array with
-the same reason share one line, with the earliest start; -r prints
-one line per element. Without -o, -O, -l, --start and --json the columns are those of
+Shows pending and running jobs. Pending elements of an array with the same
+reason share one line, with the earliest start; -r prints one line per
+element. Without -o, -O, -l, --start and --json the columns are those of
 GQUEUE_FORMAT, or of SQUEUE_FORMAT, written as for -o.
 `
 

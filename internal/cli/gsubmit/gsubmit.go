@@ -21,10 +21,11 @@ const usageText = `usage: gsubmit [OPTIONS] SCRIPT [ARGUMENTS]
        gsubmit [OPTIONS] --wrap COMMAND
        gsubmit [OPTIONS] -            (the script comes from standard input)
 
-Submits a batch script. When the command returns, a quorum of controllers has stored
-the job. Options can also be set in the script, in lines that begin with #GSUB (or
-#SBATCH) before the first command, and in the environment: GSUB_TIME is --time.
-The command line overrides the environment, which overrides the script.
+Submits a batch script. When the command returns, a quorum of controllers has
+stored the job. Options can also be set in the script, in lines that begin
+with #GSUB (or #SBATCH) before the first command, and in the environment:
+GSUB_TIME is --time. The command line overrides the environment, which
+overrides the script.
 `
 
 // command is one run of gsubmit.

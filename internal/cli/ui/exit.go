@@ -134,8 +134,5 @@ func Exit(status Status) error {
 	return &exitError{status}
 }
 
-// ExitOf returns the exit status in an error of a command.
-func ExitOf(err error) Status { return StatusOf(err) }
-
 // IsInterrupted reports whether the user interrupted the command.
 func IsInterrupted(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }

@@ -41,8 +41,8 @@ func Refuse(code command.Code, hint, format string, args ...any) error {
 // maxRequestID bounds the request ID of a client, in bytes.
 const maxRequestID = 128
 
-// RequestID makes a client's request ID the caller's own, for one operation and one part of it,
-// which "" names if there is only one. An empty ID asks for no guarantee. payload is the content of
+// RequestID makes a client's request ID the caller's own, for one operation and one part of it.
+// An empty ID asks for no guarantee. payload is the content of
 // the request: equal bytes for equal requests.
 func (c *Caller) RequestID(id, part string, payload []byte) (command.RequestID, error) {
 	var r command.RequestID

@@ -172,7 +172,7 @@ func caID(der []byte) string {
 	return hex.EncodeToString(f[:len(command.Certificate{}.CA)])
 }
 
-// MemberName returns the host name of a member; "" if it is not recorded. «MemberName»
+// MemberName returns the host name of a member; "" if it is not recorded.
 func MemberName(v *state.View, id string) string {
 	m, _ := v.Hosts().Controller(id)
 	return m.Name

@@ -157,7 +157,6 @@ func (q *selection) runsThere(j *cluster.Job) bool {
 }
 
 // Visibility is what a caller sees of jobs under one policy. It is for one goroutine.
-// «Visibility»
 type Visibility struct {
 	caller   auth.Caller
 	policy   *cluster.Policy
@@ -175,7 +174,7 @@ func (e *Visibility) full(j *cluster.Job) bool {
 	return auth.ViewOf(e.policy, e.caller, j.Spec.Owner) == auth.Full
 }
 
-// See returns the job as the caller may see it; nil if the caller may not see it. «See»
+// See returns the job as the caller may see it; nil if the caller may not see it.
 func (e *Visibility) See(j *cluster.Job) *cluster.Job {
 	switch auth.ViewOf(e.policy, e.caller, j.Spec.Owner) {
 	case auth.Full:
@@ -197,7 +196,7 @@ func (e *Visibility) See(j *cluster.Job) *cluster.Job {
 
 // Chosen returns the jobs that a filter chooses for a change. It returns IDs alone unchanged, and
 // the state checks them. With other conditions, a filter of a plain user without users chooses that
-// user's own jobs. «Chosen»
+// user's own jobs.
 func (s *Service) Chosen(ctx context.Context, c *call.Caller, filter *greylagv1.Filter) ([]cluster.JobRef, error) {
 	q, err := readFilter(filter, c)
 	if err != nil {

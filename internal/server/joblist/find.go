@@ -29,7 +29,7 @@ type Service struct {
 // maxArray is larger than any array.
 const maxArray = 1 << 20
 
-// Find returns a job, active or finished; nil if it does not exist. «Find»
+// Find returns a job, active or finished; nil if it does not exist.
 func Find(v *state.View, a Archive, id cluster.JobID) (*cluster.Job, error) {
 	if j, ok := v.Job(id); ok {
 		return j, nil
@@ -46,7 +46,7 @@ func Find(v *state.View, a Archive, id cluster.JobID) (*cluster.Job, error) {
 }
 
 // Resolve returns the jobs of ref, finished ones included, in the order of their IDs. O(elements of
-// the array). «Resolve»
+// the array).
 func Resolve(v *state.View, a Archive, ref cluster.JobRef) ([]cluster.JobID, error) {
 	ids := v.Resolve(ref)
 	if ref.Index != cluster.NoIndex && len(ids) > 0 {

@@ -50,6 +50,9 @@ func Interval(p interface {
 
 // StreamAudit streams the audit journal of this controller.
 func (r *Reader) StreamAudit(ctx context.Context, p *greylagv1.StreamAuditRequest, stream *connect.ServerStream[greylagv1.StreamAuditResponse]) error {
+	if p.GetSignal() != 0 && p.GetKind() != greylagv1.AuditKind_AUDIT_KIND_SIGNAL {
+		return call.Refuse(command.InvalidArgument, "", "signal is set for a kind other than AUDIT_KIND_SIGNAL")
+	}
 	from, before := Interval(p)
 	return r.eachRow(ctx, archive.AuditJournal, func(row archive.Row) error {
 		e, err := command.DecodeAudit(row.Data)

@@ -53,7 +53,7 @@ type reader struct {
 	user    string // "" for operators and administrators
 	session *Session
 	pieces  chan logChunk
-	gone    chan struct{} // logChunk is the content of one push.
+	gone    chan struct{} // closed when the reader has disconnected
 }
 
 // logChunk is the content of one push.

@@ -179,7 +179,7 @@ func spread(r *cluster.Request, t *Locality, most int64, where nodeScope) *comma
 	}
 	const advice = "request less, or set a time after which it may start anyway, such as --switches=1@30"
 	if r.Nodes > 0 && n < int64(r.Nodes) {
-		return command.WithHint(command.Refusef(command.InvalidArgument, "%s under %s of %s are large enough, the job asks for %d", words.Count(n, "node"), under, where, r.Nodes), advice)
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s under %s of %s are large enough, the job requests %d", words.Count(n, "node"), under, where, r.Nodes), advice)
 	}
 	return command.WithHint(command.Refusef(command.InvalidArgument, "%s of %s can give the job %d GPUs, it asks for %d", under, where, g, r.TotalGPUs()), advice)
 }

@@ -34,9 +34,9 @@ func (x *Credits) StartBilling(e *Env, j *cluster.Job, granted func(*cluster.Job
 }
 
 // Bill charges an attempt whose nodes are all clean for its interval in the log, at the quoted
-// price, releases the rest, and returns what the attempt was charged. Time after its end until the log learned of it is not charged. Nor
-// is what lost nodes cannot confirm, unless they return within a day. What a fault of the cluster
-// destroyed is refunded.
+// price, releases the rest of its lien, and returns the charge. The time between its end and the
+// log entry of that end is not charged. Time that lost nodes cannot confirm is not charged either,
+// unless they return within a day. Work that a fault of the cluster destroyed is refunded.
 func (x *Credits) Bill(e *Env, j *cluster.Job) accounting.Credits {
 	n, held := x.OpenLien(j.ID, j.Attempt)
 	if !held {

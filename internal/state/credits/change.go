@@ -55,7 +55,7 @@ func (x *Credits) change(e *Env, c *command.ChangeCredits) (accounting.Receipt, 
 	if err := checkWords(c); err != nil {
 		return accounting.Receipt{}, err
 	}
-	l, stamp := x.ledger, e.stampOf(c)
+	l, stamp := x.ledger, x.stampOf(e, c)
 	if r, before, err := l.Recall(stamp); before {
 		return r, err
 	}
@@ -114,13 +114,14 @@ func checkWords(c *command.ChangeCredits) error {
 
 // stampOf returns the key by which the ledger recognizes a repeated change. It is the key that the
 // request gave: one in the cluster for each action, for any administrator, and a separate one for
-// each coordinator. Without a key it is the request ID.
-func (e *Env) stampOf(c *command.ChangeCredits) accounting.Stamp {
+// each coordinator. Without a key, or for a request that was booked without one, it is the
+// request ID.
+func (x *Credits) stampOf(e *Env, c *command.ChangeCredits) accounting.Stamp {
 	stamp := accounting.Stamp{At: e.Now, Key: hex.EncodeToString(c.Request.Key[:]), Asked: c.Request.Payload, By: c.Actor.Identity.User, Note: c.Note}
 	if c.Request == (command.RequestID{}) {
 		stamp.Key = fmt.Sprintf("entry %d", e.Index)
 	}
-	if c.Key != "" {
+	if c.Key != "" && !x.ledger.HasKey(stamp.Key) {
 		whose := ""
 		if c.Action == command.SetBudget && !c.Actor.Has(command.RoleAdmin) { // a coordinator cannot know the keys of others
 			whose = " by " + stamp.By

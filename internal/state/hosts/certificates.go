@@ -77,12 +77,6 @@ func certificateRecord(c *codec.Coder, x *command.Certificate) {
 	codec.Record(c, x, command.CertificateFields)
 }
 
-// CertificateRevoked reports whether a peer's certificate of that issue time is revoked. O(log n).
-func (x *Hosts) CertificateRevoked(role, name string, issued cluster.Instant) bool {
-	h, known := x.holders.Get(holderKey{role, name})
-	return known && h.Revoked(issued)
-}
-
 // CertificateHolder returns what is recorded of a peer's certificates. O(log n).
 func (x *Hosts) CertificateHolder(role, name string) (*CertificateHolder, bool) {
 	return x.holders.Get(holderKey{role, name})

@@ -62,8 +62,9 @@ Limits, named as in sacctmgr; -1 removes a limit:
 Grp limits apply to an account with its sub-accounts in total, Max limits to
 each job; MaxJobs and MaxSubmitJobs to each user.
 
-sacctmgr syntax also works: modify user where name=ada account=physics set maxjobs=3.
-Without account=, all associations of the user are changed or deleted.
+sacctmgr syntax also works: modify user where name=ada account=physics set
+maxjobs=3. Without account=, all associations of the user are changed or
+deleted.
 `
 
 // accountEdit is add, modify or delete.

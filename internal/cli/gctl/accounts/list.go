@@ -27,8 +27,9 @@ func (t commands) accountList() *cobra.Command {
 	l := &accountListing{}
 	c := &cobra.Command{
 		Use: "list [NAME...]", Short: "List accounts as a tree", Aliases: []string{"show"},
-		Long: `Prints accounts as a tree; --users includes users. With --format, -p or -P prints one
-line per account and user, like sacctmgr show associations; --format accepts
+		Long: `Prints accounts as a tree; --users includes users. With --format, -p or -P
+prints one line per account and user, like sacctmgr show associations;
+--format accepts
 ` + strings.Join(accountColumnNames(), ",") + `
 and the limit names. sacctmgr syntax also works: gctl account show user ada,
 gctl account show associations account=physics format=user,share,maxjobs.`,

@@ -23,10 +23,12 @@ func (t commands) shares() *cobra.Command {
 	var form tool.TableForm
 	c := &cobra.Command{
 		Use: "shares [ACCOUNT...]", Short: "Show shares and usage", GroupID: tool.GroupAccounts,
-		Long: `Prints the columns of sshare for every account and user: raw shares, shares normalized among
-siblings (classic: over the tree), usage in billing seconds, effective usage, and the fair-share factor
-of each user; --long adds normalized usage and LevelFS, the ratio of shares
-to usage among siblings, which ranks them. Usage decays with the half-life; running jobs count as they run.`,
+		Long: `Prints the columns of sshare for every account and user: raw shares, shares
+normalized among siblings (classic: over the tree), usage in billing seconds,
+effective usage, and the fair-share factor of each user; --long adds
+normalized usage and LevelFS, the ratio of shares to usage among siblings,
+which ranks them. Usage decays with the half-life; running jobs count as they
+run.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			request.Accounts = append(args, accounts...)
 			answer, err := c.Accounts().ListShares(ctx, request)

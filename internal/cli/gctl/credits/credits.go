@@ -34,12 +34,12 @@ var belowZero = regexp.MustCompile(`unknown shorthand flag: '[0-9.]' in (-[0-9.]
 func (t commands) credit() *cobra.Command {
 	c := &cobra.Command{
 		Use: "credit", Short: "Manage credits: balances, prices and grants", GroupID: tool.GroupAccounts, Args: tool.RequireSubcommand,
-		Long: `Jobs are charged in credits if the policy enables it ([credits] enabled = true). The maximum
-cost of a job is set aside at submission. When the job ends, it is charged for the time
-that its GPUs were allocated, at the price at submission (or during the run, if the
-policy has prices = "day"), and the rest is released. Jobs of an account are
-paid from its own credits and from those of its parent accounts. Amounts have at most
-six decimals.`,
+		Long: `Jobs are charged in credits if the policy enables it ([credits] enabled =
+true). The maximum cost of a job is set aside at submission. When the job
+ends, it is charged for the time that its GPUs were allocated, at the price at
+submission (or during the run, if the policy has prices = "day"), and the rest
+is released. Jobs of an account are paid from its own credits and from those
+of its parent accounts. Amounts have at most six decimals.`,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return rejectEmptyFlags(c) },
 		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -197,10 +197,11 @@ func (t commands) creditGrant() *cobra.Command {
 			return nil
 		},
 		Use: "grant ACCOUNT[/USER] AMOUNT", Short: "Grant credits to an account or a user", Args: cobra.ExactArgs(2),
-		Long: `Gives an account, or one user of it, credits of their own. Those with the lowest
---priority number are spent first, then those that expire first, promotions before grants
-before purchases. What the account owes is paid first. A payment that may be booked twice
-gets a --key, such as the number of its invoice.`,
+		Long: `Gives an account, or one user of it, credits of their own. Those with the
+lowest --priority number are spent first, then those that expire first,
+promotions before grants before purchases. What the account owes is paid
+first. A payment that may be booked twice gets a --key, such as the number of
+its invoice.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
 			if x.Account, x.User, err = payer(args[0]); err != nil {
 				return err
@@ -282,10 +283,11 @@ func (t commands) creditBudget() *cobra.Command {
 	var per string
 	c := &cobra.Command{
 		Use: "budget ACCOUNT[/USER] AMOUNT|none", Short: "Set an account's budget", Args: cobra.ExactArgs(2),
-		Long: `Limits what an account with its sub-accounts, or one of its users, may set aside, spend and
-owe in total: permanently, or per day or month (UTC). A hard budget refuses new jobs. A soft
-one warns and runs them after all others. Running jobs continue. Coordinators may set
-the budgets of the sub-accounts of their account.`,
+		Long: `Limits what an account with its sub-accounts, or one of its users, may set
+aside, spend and owe in total: permanently, or per day or month (UTC). A hard
+budget refuses new jobs. A soft one warns and runs them after all others.
+Running jobs continue. Coordinators may set the budgets of the sub-accounts of
+their account.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
 			if x.Account, x.User, err = payer(args[0]); err != nil {
 				return err

@@ -22,12 +22,13 @@ func (t commands) creditBalance() *cobra.Command {
 	request := &greylagv1.ListBalancesRequest{Job: &greylagv1.BucketScope{}}
 	c := &cobra.Command{
 		Use: "balance [ACCOUNT...]", Short: "Show balances", Aliases: []string{"show", "list"},
-		Long: `Prints what accounts and their users have of their own, what is set aside for jobs, what
-was spent and is owed, including sub-accounts, and the usable amount for a new job: with
-the credits of the parent accounts, within every budget. UPCOMING is the total of grants
-that begin later. Credits with a scope count as usable, unless you name a GPU type,
-partition or QOS outside their scope. gsubmit --quote prints the exact amount for one job.
-Deleted accounts and users without a balance are shown by name and with --deleted.`,
+		Long: `Prints what accounts and their users have of their own, what is set aside for
+jobs, what was spent and is owed, including sub-accounts, and the usable
+amount for a new job: with the credits of the parent accounts, within every
+budget. UPCOMING is the total of grants that begin later. Credits with a scope
+count as usable, unless you name a GPU type, partition or QOS outside their
+scope. gsubmit --quote prints the exact amount for one job. Deleted accounts
+and users without a balance are shown by name and with --deleted.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			request.Accounts = args
 			a, err := c.Credits().ListBalances(ctx, request)
@@ -253,10 +254,10 @@ func (t commands) creditStatement() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use: "statement ACCOUNT[/USER]", Short: "Show the entries of an account", Args: cobra.ExactArgs(1),
-		Long: `Prints grants to an account and its sub-accounts, charges of their jobs, and expiries, with
-the balance before and after. --all includes liens and releases. An entry is followed by
-its key and note; the last charge of a job with several GPU prices by its bill: time,
-price, GPUs and amount.`,
+		Long: `Prints grants to an account and its sub-accounts, charges of their jobs, and
+expiries, with the balance before and after. --all includes liens and
+releases. An entry is followed by its key and note; the last charge of a job
+with several GPU prices by its bill: time, price, GPUs and amount.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) (err error) {
 			request := &greylagv1.StreamStatementRequest{}
 			if request.Account, request.User, err = payer(args[0]); err != nil {

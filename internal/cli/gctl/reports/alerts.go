@@ -40,14 +40,16 @@ func (t commands) alertReport() *cobra.Command {
 	r := &alerting{reporting: reporting{commands: t}, alertPause: firstPause}
 	c := &cobra.Command{
 		Use: "alerts", Short: "Report unusual days, budgets, expiries and debts", Args: cobra.NoArgs,
-		Long: `Reports days on which the cluster, an account or a user spent more than 130 % of the
-daily mean of the 30 days before (credits if jobs are charged, otherwise GPU hours;
-with a week of history, above --floor), and the current state: budgets used to 50, 80
-or 100 %, credits that expire within 30, 7 or 1 days, and debts.
+		Long: `Reports days on which the cluster, an account or a user spent more than 130 %
+of the daily mean of the 30 days before (credits if jobs are charged,
+otherwise GPU hours; with a week of history, above --floor), and the current
+state: budgets used to 50, 80 or 100 %, credits that expire within 30, 7 or 1
+days, and debts.
 
-With --mail-to or --webhook each alert is sent once: DIR/alerts/sent in the directory of
--o lists the sent ones. A webhook gets JSON; Greylag-Signature is the HMAC-SHA256 of
-Greylag-Timestamp, a dot and the body under the key in --webhook-key-file.`,
+With --mail-to or --webhook each alert is sent once: DIR/alerts/sent in the
+directory of -o lists the sent ones. A webhook gets JSON; Greylag-Signature is
+the HMAC-SHA256 of Greylag-Timestamp, a dot and the body under the key in
+--webhook-key-file.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			if r.JSON {
 				r.format = "jsonl"

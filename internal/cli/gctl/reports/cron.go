@@ -18,10 +18,10 @@ func (t commands) cronReport() *cobra.Command {
 	var formats string
 	c := &cobra.Command{
 		Use: "cron -o DIR", Short: "Write all reports of the last day, week and month, and alerts", Args: cobra.NoArgs,
-		Long: `Writes all reports of the last complete day, week and month into the directory of -o,
-then sends the alerts of the last day. Reports that exist and are unchanged are
-skipped, so it can run at any interval. Missing or non-final reports of the six
-days, the week and the month before are written as well.`,
+		Long: `Writes all reports of the last complete day, week and month into the directory
+of -o, then sends the alerts of the last day. Reports that exist and are
+unchanged are skipped, so it can run at any interval. Missing or non-final
+reports of the six days, the week and the month before are written as well.`,
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			if r.dir == "" {
 				return &ui.UsageError{Problem: "no output directory", Advice: "name one with -o DIR"}

@@ -63,8 +63,9 @@ func (t commands) report() *cobra.Command {
 	c := &cobra.Command{
 		Use: "report", Short: "Report usage", GroupID: tool.GroupAccounts, Args: tool.RequireSubcommand,
 		Long: `Reports the usage of jobs for a day, week, month or any interval, in UTC or
-the time zone of --tz. The default is the last complete period. With -o a report is
-written into a directory with a manifest, and rewritten only if it changed.`,
+the time zone of --tz. The default is the last complete period. With -o a
+report is written into a directory with a manifest, and rewritten only if it
+changed.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.SetHelpTemplate(c.HelpTemplate() + reportStatuses)

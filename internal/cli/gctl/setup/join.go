@@ -21,11 +21,12 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 )
 
-const joinLong = `Makes this host part of a cluster: a node, a login node or a controller, according to
-the token. It requests the host's certificate, stores it where the daemon's file says
-(gnoded.toml, gauthd.toml, gctld.toml), and writes missing files of the daemon and the
-commands. It does not change an existing file: it prints the missing settings.
-TOKEN@HOST is the output of gctl cluster token on a controller; HOST may have a port.`
+const joinLong = `Makes this host part of a cluster: a node, a login node or a controller,
+according to the token. It requests the host's certificate, stores it where
+the daemon's file says (gnoded.toml, gauthd.toml, gctld.toml), and writes
+missing files of the daemon and the commands. It does not change an existing
+file: it prints the missing settings. TOKEN@HOST is the output of gctl cluster
+token on a controller; HOST may have a port.`
 
 // joining holds the options of gctl join.
 type joining struct {
