@@ -33,7 +33,7 @@ func TestHandoverThatNeverEndsStopsTheLeader(t *testing.T) {
 		n := f.leader()
 		n.refused.Store(true)
 		start := time.Now()
-		if r := reason(f, n); !strings.HasPrefix(r, "75 a handover") || time.Since(start) < handoverLimit {
+		if r := reason(f, n); !strings.HasPrefix(r, "75 a leadership transfer") || time.Since(start) < handoverLimit {
 			t.Errorf("stopped with %q after %v", r, time.Since(start))
 		}
 	})
@@ -113,7 +113,7 @@ func TestHangingDiskStopsTheLeader(t *testing.T) {
 	go n.Propose(context.Background(), []byte("never"))
 	select {
 	case r := <-n.fatal:
-		if !strings.HasPrefix(r, "75 the disk hangs: store entries") {
+		if !strings.HasPrefix(r, "75 disk hang: store entries") {
 			t.Errorf("stopped with %q", r)
 		}
 		t.Logf("stopped after %v", time.Since(start))

@@ -221,7 +221,7 @@ job 14 gpus=1 account=uni or=open`)
 		}
 	}
 	x, err := explain.Why(snap, 11)
-	if err != nil || x.Reason != cluster.ReasonAccountNotAllowed || x.Detail != `partition "main" does not allow account "bio" any more` ||
+	if err != nil || x.Reason != cluster.ReasonAccountNotAllowed || x.Detail != `partition "main" no longer allows account "bio"` ||
 		!slices.Equal(x.Notes, []string{"gctl update job 11 account=NAME charges one of ml, uni; partition=NAME moves it"}) {
 		t.Errorf("%v %q %q, %v", x.Reason, x.Detail, x.Notes, err)
 	}

@@ -59,7 +59,7 @@ func TestKeptControllerStartsAgain(t *testing.T) {
 		return cluster.Until(ctx, what, func() (bool, error) { return strings.Count(only.LogTail(1<<20), what) == times, nil })
 	}
 	s.must(only.Freeze())
-	err := logged("the disk hangs", 1)
+	err := logged("disk hang: ", 1)
 	s.must(only.Thaw())
 	s.must(err)
 	s.must(logged("msg=serving", 2))
