@@ -171,7 +171,7 @@ func TestPolicy(t *testing.T) {
 		"unknown":   {&greylagv1.SetPolicyRequest{Toml: "partitons = 1\n"}, "policy:1: partitons: unknown key"},
 		"named":     {&greylagv1.SetPolicyRequest{Name: "mine.toml", Toml: "\ndefault_qos = \"gold\"\n"}, "mine.toml:2: default_qos: the default qos \"gold\" does not exist"},
 		"empty":     {&greylagv1.SetPolicyRequest{Toml: " \n"}, "empty"},
-		"mine":      {&greylagv1.SetPolicyRequest{Toml: strings.Replace(text, "admins = ['root']", "admins = ['olga']", 1)}, "root would be no administrator"},
+		"mine":      {&greylagv1.SetPolicyRequest{Toml: strings.Replace(text, "admins = ['root']", "admins = ['olga']", 1)}, "removes root from admins"},
 		"not text":  {&greylagv1.SetPolicyRequest{Toml: text + "# caf\xe9\n"}, "UTF-8"},
 		"senseless": {&greylagv1.SetPolicyRequest{Toml: "[[partition]]\nname = \"a\"\n[[partition]]\nname = \"a\"\n"}, "a"},
 	} {

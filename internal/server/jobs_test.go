@@ -112,7 +112,7 @@ func TestSubmitRefusals(t *testing.T) {
 		{"partition", func(s *greylagv1.JobSpec) { s.Partition = "nowhere" }, "nowhere", ""},
 		{"dependency", func(s *greylagv1.JobSpec) {
 			s.Depends = []*greylagv1.Dependency{{Kind: 99, Job: "1"}}
-		}, "is no DependencyKind", ""},
+		}, "is not a DependencyKind", ""},
 		{"unknown job", func(s *greylagv1.JobSpec) {
 			s.Depends = []*greylagv1.Dependency{{Kind: greylagv1.DependencyKind_DEPENDENCY_KIND_AFTEROK, Job: "999"}}
 		}, "999", ""},

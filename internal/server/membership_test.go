@@ -134,7 +134,7 @@ func TestControllerAddsOnlyItself(t *testing.T) {
 	}
 	third := w.start(2, options{})
 	_, err := w.as(root, w.all[0]).Cluster().AddMember(t.Context(), &greylagv1.AddMemberRequest{Id: third.id(), Address: new.addr})
-	if connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "another member answers at that address") {
+	if connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "a different member answers at that address") {
 		t.Errorf("under the address of another: %v", err)
 	}
 }

@@ -62,14 +62,14 @@ func TestRotationOfTheCA(t *testing.T) {
 	must(t, err)
 	early := w.token(pki.RoleNode, "h3", false)
 	before := w.ca.Trust().Fingerprint()
-	says(t, "an unknown step", w.rotate("end", false), "want begin, finish, cancel")
+	says(t, "an unknown step", w.rotate("end", false), "want ROTATION_STEP_BEGIN, ROTATION_STEP_FINISH")
 	says(t, "to finish what was not begun", w.rotate("finish", false), "gctl cert rotate begins one")
 	must(t, w.rotate("begin", false))
-	says(t, "to begin twice", w.rotate("begin", false), "is in progress since")
+	says(t, "to begin twice", w.rotate("begin", false), "has been in progress since")
 	w.revoke(w.as(root), pki.RoleNode, "h2")
 	err = w.renew(stolen)
 	says(t, "a revoked host", err, "certificate was revoked")
-	says(t, "to finish too early", w.rotate("finish", false), "no certificate of the new CA yet", "auth/h1", "node/h1")
+	says(t, "to finish too early", w.rotate("finish", false), "without a certificate of the new CA", "auth/h1", "node/h1")
 	for role, id := range ids {
 		if first, err := w.renewed(id); err != nil || !first {
 			t.Errorf("%s: %v; not signed by the first CA that it was sent", role, err)
