@@ -81,12 +81,12 @@ func TestTheCAIsRotatedWhileJobsRun(t *testing.T) {
 	old, before, err := pki.OpenIdentity(copied)
 	s.must(err)
 	token := strings.TrimSpace(s.ok(tester, "gctl", "cluster", "token", "--node"))
-	s.refusesRotation("no rotation of the CA waits", "--finish")
+	s.refusesRotation("no CA rotation to finish", "--finish")
 	away := s.others(s.leader(ctx))[0]
 	s.must(away.Kill())
 	s.ok(tester, "gctl", "cert", "rotate")
-	s.refusesRotation("is under way")
-	s.refusesRotation("no certificate of the new CA yet: auth/", "--finish")
+	s.refusesRotation("in progress since")
+	s.refusesRotation("without a certificate of the new CA: auth/", "--finish")
 	s.must(away.Start())
 	s.must(s.leader(ctx).Kill())
 	s.startAll()
@@ -135,7 +135,7 @@ func (s *site) startAll() {
 func (s *site) refusesRotationWithoutController() {
 	s.t.Helper()
 	s.leader(s.t.Context())
-	s.refusesRotation("do not hold the new CA yet", "--finish")
+	s.refusesRotation("controllers without the new CA", "--finish")
 }
 
 // oldCAIsGone checks that a node's certificate of the old CA is refused, and that all hosts have left
