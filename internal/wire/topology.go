@@ -33,7 +33,7 @@ func WriteSwitches(list []cluster.Switch) []*greylagv1.Switch {
 }
 
 // WriteDisagreements writes the differences between nodes and the fabric.
-func WriteDisagreements(list []topology.TopologyMismatch) []*greylagv1.Disagreement {
+func WriteDisagreements(list []topology.Mismatch) []*greylagv1.Disagreement {
 	var all []*greylagv1.Disagreement
 	for _, d := range list {
 		all = append(all, &greylagv1.Disagreement{Kind: Enum[greylagv1.DisagreementKind](d.Kind), Nodes: hostlist.Compress(d.Nodes), Text: d.Text})

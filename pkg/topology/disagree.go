@@ -9,8 +9,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TopologyMismatch is a contradiction between the topology file and what nodes report.
-type TopologyMismatch struct {
+// Mismatch is a contradiction between the topology file and what nodes report.
+type Mismatch struct {
 	Kind  string   // one of the following words
 	Nodes []string // sorted
 	Text  string
@@ -26,11 +26,11 @@ const (
 
 // Disagreements compares the fabric with what nodes report. A nil Fabric has none. O(GPUs + nodes
 // log nodes).
-func (f *Fabric) Disagreements(nodes []*cluster.Node) []TopologyMismatch {
+func (f *Fabric) Disagreements(nodes []*cluster.Node) []Mismatch {
 	if f == nil {
 		return nil
 	}
-	var all []TopologyMismatch
+	var all []Mismatch
 	known := make(map[string]bool, len(nodes))
 	var unplaced, unknown []string
 	for _, n := range nodes {
@@ -49,16 +49,16 @@ func (f *Fabric) Disagreements(nodes []*cluster.Node) []TopologyMismatch {
 		}
 	}
 	if len(unplaced) > 0 {
-		all = append(all, TopologyMismatch{Unplaced, slices.Sorted(slices.Values(unplaced)), "no switch of the file has these nodes: jobs that request a leaf or few switches cannot use them"})
+		all = append(all, Mismatch{Unplaced, slices.Sorted(slices.Values(unplaced)), "no switch of the file has these nodes: jobs that request a leaf or few switches cannot use them"})
 	}
 	if len(unknown) > 0 {
-		all = append(all, TopologyMismatch{Unknown, unknown, "the file names these nodes, and none of them has registered"})
+		all = append(all, Mismatch{Unknown, unknown, "the file names these nodes, and none of them has registered"})
 	}
 	return append(all, f.linkDisagreements(nodes)...)
 }
 
 // linkDisagreements checks the NVLink domains that span several nodes.
-func (f *Fabric) linkDisagreements(nodes []*cluster.Node) []TopologyMismatch {
+func (f *Fabric) linkDisagreements(nodes []*cluster.Node) []Mismatch {
 	hosts := map[string][]string{}  // by reported domain
 	blocks := map[string][]string{} // by reported domain: the blocks of its nodes
 	reported := map[string][]string{}
@@ -76,7 +76,7 @@ func (f *Fabric) linkDisagreements(nodes []*cluster.Node) []TopologyMismatch {
 			}
 		}
 	}
-	var all []TopologyMismatch
+	var all []Mismatch
 	for _, d := range slices.Sorted(maps.Keys(hosts)) {
 		var leaves []string
 		for _, h := range hosts[d] {
@@ -86,16 +86,16 @@ func (f *Fabric) linkDisagreements(nodes []*cluster.Node) []TopologyMismatch {
 		}
 		on := slices.Sorted(slices.Values(hosts[d]))
 		if len(leaves) > 1 {
-			all = append(all, TopologyMismatch{Split, on, fmt.Sprintf("NVLink domain %q is under several leaves: %s", d, listed(leaves))})
+			all = append(all, Mismatch{Split, on, fmt.Sprintf("NVLink domain %q is under several leaves: %s", d, listed(leaves))})
 		}
 		if len(blocks[d]) > 1 {
-			all = append(all, TopologyMismatch{Block, on, fmt.Sprintf("NVLink domain %q is in several blocks of the file: %s", d, listed(blocks[d]))})
+			all = append(all, Mismatch{Block, on, fmt.Sprintf("NVLink domain %q is in several blocks of the file: %s", d, listed(blocks[d]))})
 		}
 	}
 	for _, b := range slices.Sorted(maps.Keys(reported)) {
 		if len(reported[b]) > 1 {
 			slices.Sort(members[b])
-			all = append(all, TopologyMismatch{Block, members[b], fmt.Sprintf("the nodes of block %q report several NVLink domains: %s", b, listed(reported[b]))})
+			all = append(all, Mismatch{Block, members[b], fmt.Sprintf("the nodes of block %q report several NVLink domains: %s", b, listed(reported[b]))})
 		}
 	}
 	return all
