@@ -177,7 +177,7 @@ func TestTooManyRequests(t *testing.T) {
 		if after, err := strconv.Atoi(response.Header.Get("Retry-After")); i == 3 && (err != nil || after < 90 || after > 100) {
 			t.Errorf("come again in %d s, %v: want about 100", after, err)
 		}
-		if i == 3 && !strings.Contains(text, "the limit for user ann is 3 requests at once and 0.01 a second (limits.burst and limits.requests of this controller): retry in 1m") {
+		if i == 3 && !strings.Contains(text, "the limit for user ann is a burst of 3 requests and 0.01 per second (limits.burst and limits.requests of this controller): retry in 1m") {
 			t.Error(text)
 		}
 	}
