@@ -281,7 +281,7 @@ func TestArchiveCutShort(t *testing.T) {
 // end of the process.
 func TestArchiveWithFlippedBits(t *testing.T) {
 	if testing.Short() {
-		t.Skip("opens many files one after the other")
+		t.Skip("sequential, and too long for -short")
 	}
 	data := damageable(t)
 	errs := 0

@@ -180,7 +180,7 @@ func TestIndexesFollowRecordsThatAreTakenBack(t *testing.T) {
 
 func TestMissingIndexesAreRebuilt(t *testing.T) {
 	if testing.Short() {
-		t.Skip("opens many files one after the other")
+		t.Skip("sequential, and too long for -short")
 	}
 	dir := t.TempDir()
 	r := rand.New(rand.NewPCG(5, 6))

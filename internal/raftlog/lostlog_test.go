@@ -134,7 +134,7 @@ func TestMemberWithoutItsLogNeverComesBackUnderItsID(t *testing.T) {
 // TestLogCutShort checks that a log cut anywhere either starts with all its entries or is refused.
 func TestLogCutShort(t *testing.T) {
 	if testing.Short() {
-		t.Skip("opens many damaged files one after the other")
+		t.Skip("sequential, and too long for -short")
 	}
 	t.Parallel()
 	f, n, last := stopped(t, false)
@@ -158,7 +158,7 @@ func TestLogCutShort(t *testing.T) {
 
 func TestLogWithFlippedBits(t *testing.T) {
 	if testing.Short() {
-		t.Skip("opens many damaged files one after the other")
+		t.Skip("sequential, and too long for -short")
 	}
 	t.Parallel()
 	f, n, last := stopped(t, true)

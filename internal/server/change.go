@@ -136,9 +136,8 @@ func asksMore(old, now *cluster.JobSpec) bool {
 }
 
 // change proposes commands for the jobs that a filter selects, some thousands at a time, and
-// collects the outcome of each. The request is stored as it was sent, not with the jobs that it
-// selected, since a repetition may find others: it first gets the stored answers, and then proposes
-// only jobs that none of these is about.
+// collects the outcome of each. A repeated request may select other jobs than the first one: it gets
+// the stored answers first, and then proposes only the jobs without a stored answer.
 func (s *jobService) change(ctx context.Context, filter *greylagv1.Filter, p call.Request, make func(command.RequestID, []cluster.JobRef) command.Command) ([]*greylagv1.Outcome, uint64, error) {
 	c := call.From(ctx)
 	refs, err := s.Chosen(ctx, c, filter)
@@ -172,7 +171,7 @@ func (s *jobService) change(ctx context.Context, filter *greylagv1.Filter, p cal
 	return all, last, nil
 }
 
-// unanswered removes from parts the jobs that a stored answer is about, and empty parts. O(elements).
+// unanswered returns parts without the jobs that a stored answer covers. O(elements).
 func unanswered(v *state.View, parts [][]cluster.JobRef, answer []command.Outcome) (left [][]cluster.JobRef) {
 	jobs, refs := map[cluster.JobID]bool{}, map[cluster.JobRef]bool{}
 	for _, o := range answer {

@@ -23,7 +23,7 @@ func TestPayers(t *testing.T) {
 	}
 	for _, x := range []struct{ tops, want string }{
 		{"", "m0 m ml0 ml0/zoe uni ml ml/ann ml/bob ml-x ml-x/ann a a/b mlx mlx/ann ml."},
-		{"ml0", "ml0 ml0/zoe"}, {"ml.", "ml."}, {"m", "m"}, {"noone", ""}, {"ml-x", "ml-x ml-x/ann a a/b"},
+		{"ml0", "ml0 ml0/zoe"}, {"ml.", "ml."}, {"m", "m"}, {"absent", ""}, {"ml-x", "ml-x ml-x/ann a a/b"},
 		{"a ml", "a a/b ml ml/ann ml/bob ml-x ml-x/ann a a/b mlx mlx/ann"},
 	} {
 		var words []string
