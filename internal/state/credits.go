@@ -84,12 +84,12 @@ func (s *State) fundHeld(before cluster.Instant, maxFailed int) {
 	}
 }
 
-// renewLien returns why a placement is on GPUs that are not paid for: their type was added after
-// the job, so no bucket considered it. New credits are set aside then.
+// renewLien replaces a lien that does not cover the GPUs of a placement, and then returns why the
+// start is refused. This happens if the type of a GPU was added after the job was submitted.
 func (s *State) renewLien(p *cluster.PlannedStart) string {
 	old, _ := s.pending.Get(p.Job)
-	n, held := s.credits.OpenLien(old.ID, old.Attempt+1)
-	if !held || !s.policy.Credits.Charges(s.partitionOf(old, p)) {
+	n, open := s.credits.OpenLien(old.ID, old.Attempt+1)
+	if !open || !s.policy.Credits.Charges(s.partitionOf(old, p)) {
 		return ""
 	}
 	j := *old
