@@ -9,7 +9,9 @@ STATIC  := gctld gnoded gauthd gsubmit gqueue gcancel gctl gsim ginit gshim gshi
 FUZZTIME ?= 60s
 PACKAGES ?= ./...
 LINTERS := github.com/golangci/misspell/cmd/misspell github.com/mgechev/revive honnef.co/go/tools/cmd/staticcheck
-export GOFLAGS := -buildvcs=false
+# Programs and tests are built in one way, so that they share what the compiler caches.
+export GOFLAGS := -buildvcs=false -trimpath
+export CGO_ENABLED := 0
 export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 export GREYLAG_BIN := $(CURDIR)/$(BIN)
 export PATH := $(PATH):$(GREYLAG_BIN)
@@ -33,9 +35,9 @@ down:
 build:
 	@test -x $(BIN)/gctld || echo "building: the first time takes some minutes"
 	@mkdir -p $(BIN)
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(STATIC))
-	@if command -v gcc >/dev/null; then $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gnvml; \
-	else echo "no gcc: building gnvml without NVML"; CGO_ENABLED=0 $(GO) build -o $(BIN)/ ./cmd/gnvml; fi
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(STATIC))
+	@if command -v gcc >/dev/null; then CGO_ENABLED=1 $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gnvml; \
+	else echo "no gcc: building gnvml without NVML"; $(GO) build -o $(BIN)/ ./cmd/gnvml; fi
 
 test: setup build
 	$(GO) test -timeout 60m $(PACKAGES)
@@ -53,8 +55,10 @@ check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go' ':!api/gen')); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
 	$(GO) mod tidy -diff >/dev/null || { echo "go.mod is out of date: run go mod tidy and commit"; exit 1; }
 	$(GO) vet ./...
+	CGO_ENABLED=1 $(GO) vet ./internal/gpu/nvml
 	cd tools && $(GO) build -o ../$(BIN)/ ./errorlint $(LINTERS)
 	$(BIN)/staticcheck ./...
+	CGO_ENABLED=1 $(BIN)/staticcheck ./internal/gpu/nvml
 	$(GO) vet -vettool=$(CURDIR)/$(BIN)/errorlint ./...
 	$(BIN)/revive -config tools/revive.toml -exclude ./api/gen/... ./...
 	@$(BIN)/misspell -error -i nmae,tiem $$(git ls-files ':!api/gen' ':!*go.sum' ':!tools/language' ':!*/testdata/*')
