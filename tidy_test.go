@@ -1,5 +1,5 @@
-// Package greylag holds no code: it is the root of the module, and the place of
-// the test that keeps the house in order.
+// Package greylag holds no code: it is the root of the module, and holds the tests of the structure
+// of the tree.
 package greylag
 
 import (
@@ -20,7 +20,7 @@ import (
 const module = "github.com/greylag/greylag/"
 
 // layers places every package. A package may import those of its own number and
-// below, except that edges (4) do not know each other: see friends.
+// below, but those of layers 1, 3 and 4 import each other only as listed in sameLayer.
 var layers = map[string]int{
 	"pkg/cluster": 0, "internal/cow": 0, "internal/codec": 0, "internal/hostlist": 0, "internal/heap": 0, "internal/version": 0,
 	"internal/procedure": 0, "internal/hint": 0,
@@ -147,8 +147,8 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// friends lists the edges that may know another edge.
-var friends = map[string][]string{
+// sameLayer lists which packages may import which others of their layer.
+var sameLayer = map[string][]string{
 	"internal/wire":           {"api"},
 	"internal/runtime":        {"internal/image", "internal/cgroup", "internal/simgpu", "internal/ginit", "internal/shim", "internal/userfile"},
 	"internal/ginit":          {"internal/userfile"},
@@ -176,12 +176,12 @@ func forbiddenInside(folder string, layer int, inner string) string {
 	case n < layer || n == 0 || n >= 5 || n == 2:
 		return ""
 	}
-	for _, friend := range friends[folder] {
-		if friend == other {
+	for _, allowed := range sameLayer[folder] {
+		if allowed == other {
 			return ""
 		}
 	}
-	return "folders of one layer do not know each other (friends in tidy_test.go lists the exceptions)"
+	return "folders of one layer do not import each other (sameLayer in tidy_test.go lists the exceptions)"
 }
 
 func forbiddenOutside(dir string, layer int, name string) string {
@@ -357,7 +357,7 @@ func TestProgramsLinkOnlyWhatTheyUse(t *testing.T) {
 		"gshimd":  {raft, bolt, nvml, cobra, connect},
 	} {
 		list := exec.Command("go", "list", "-deps", "./cmd/"+program)
-		list.Env = append(os.Environ(), "CGO_ENABLED=1") // else nothing imports NVML
+		list.Env = append(list.Environ(), "CGO_ENABLED=1") // else nothing imports NVML
 		out, err := list.Output()
 		if err != nil {
 			t.Errorf("go list ./cmd/%s: %v", program, err)
