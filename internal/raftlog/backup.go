@@ -118,9 +118,6 @@ func CheckBackup(r io.Reader) (BackupInfo, error) {
 	return info, nil
 }
 
-// Describe reads the description of a backup. Its errors wrap ErrBackup or are r's.
-func Describe(r io.Reader) (BackupInfo, error) { return readBackupInfo(r) }
-
 // Restore replaces the state of the whole cluster with a backup's, and then passes the
 // contents to load, unless that is nil; the membership does not change. Only the leader can
 // do it. The whole state is checked before anything changes; [CheckBackup] checks the

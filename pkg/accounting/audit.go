@@ -264,31 +264,6 @@ func (a *Audit) node(id PayerID) *auditedNode {
 	return n
 }
 
-// Head returns the number and the hash of the last entry.
-func (a *Audit) Head() (uint64, Hash) { return a.seq, a.head }
-
-// Balance returns the balance of a book account after the entries so far. Debts and sources of
-// credits are negative.
-func (a *Audit) Balance(b BookAccount) Credits {
-	switch b.Kind {
-	case InBucket, HeldFrom:
-		x := a.buckets[b.Bucket]
-		switch {
-		case x == nil:
-			return 0
-		case b.Kind == InBucket:
-			return x.avail
-		}
-		return x.held
-	case Owed:
-		if n := a.nodes[b.Node]; n != nil {
-			return -n.owes
-		}
-		return 0
-	}
-	return a.outside[b.Kind]
-}
-
 // CompareWith compares the journal with a ledger: its head, every bucket, every lien with a balance,
 // and every account's own part. It returns the first difference. O(ledger).
 func (a *Audit) CompareWith(l *Ledger) error {

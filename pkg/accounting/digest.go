@@ -153,29 +153,3 @@ func (l *Ledger) Digest() uint64 {
 	h := buf.of(hashMeta).word(uint64(l.now)).word(l.seq).text(string(l.head[:])).word(uint64(l.closed))
 	return l.digest + h.word(uint64(l.bucket)).word(uint64(l.total)).word(uint64(l.form)).sum()
 }
-
-// recount computes the part of the digest that depends on the records from scratch. O(records).
-func (l *Ledger) recount() (sum uint64) {
-	for id, n := range l.nodes.All() {
-		sum += n.hash(id)
-	}
-	for _, b := range l.buckets.All() {
-		sum += b.hash()
-	}
-	for _, n := range l.liens.All() {
-		sum += n.hash()
-	}
-	for k, p := range l.prices.All() {
-		sum += hashPrice(k, p)
-	}
-	for code, n := range l.codes.All() {
-		sum += hashCode(code, n)
-	}
-	for key, record := range l.keys.All() {
-		sum += hashKey(key, record)
-	}
-	for _, c := range l.closes.All() {
-		sum += c.hash()
-	}
-	return sum
-}
