@@ -36,7 +36,7 @@ func finished(seq uint64, every time.Duration) Record {
 			Partition: "main", QOS: [...]string{"standard", "batch"}[user%2], Request: cluster.Request{Nodes: 1, GPUs: int32(gpus), TasksPerNode: 1, CPUsPerTask: 8},
 		},
 		TRES:  []cluster.Amount{{Resource: "cpu", Count: 8 * gpus}, {Resource: "gpu", Count: gpus}, {Resource: "gpu:" + kind, Count: gpus}, {Resource: "mem", Count: 65536}, {Resource: "node", Count: 1}},
-		Tasks: []cluster.Task{{Node: "n1", Phase: cluster.TaskClean, CPUTime: ran * 3, Memory: 10 << 30}},
+		Tasks: cluster.NewTasks(cluster.Task{Node: "n1", Phase: cluster.TaskClean, CPUTime: ran * 3, Memory: 10 << 30}),
 	}
 	return Record{Seq: seq, ID: j.ID, User: j.Spec.Owner.User, Account: j.Spec.Account, State: j.State, Submitted: j.Submitted, Ended: ended, Data: command.EncodeJob(j)}
 }

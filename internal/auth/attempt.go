@@ -59,7 +59,7 @@ func (a Attempt) OwnerOf(j *cluster.Job, node string) (Identity, error) {
 	switch {
 	case rank < 0:
 		return Identity{}, fmt.Errorf("%w: attempt %d of job %d does not run on node %s", ErrDenied, a.Number, a.Job, node)
-	case rank < len(j.Tasks) && j.Tasks[rank].Phase >= cluster.TaskEnded:
+	case rank < j.Tasks.Len() && j.Tasks.At(rank).Phase >= cluster.TaskEnded:
 		return Identity{}, ended
 	}
 	return Identity{Identity: j.Spec.Owner, Host: node + ", in job " + a.String()}, nil

@@ -160,7 +160,7 @@ func TestOwnerOf(t *testing.T) {
 		return &cluster.Job{
 			ID: 12, Attempt: 2, State: state, Spec: &cluster.JobSpec{Owner: owner},
 			Alloc: &cluster.Allocation{Nodes: []cluster.NodeAllocation{{Node: "n1"}, {Node: "n2"}}},
-			Tasks: []cluster.Task{{Node: "n1", Phase: phase}, {Node: "n2"}},
+			Tasks: cluster.NewTasks(cluster.Task{Node: "n1", Phase: phase}, cluster.Task{Node: "n2"}),
 		}
 	}
 	for _, c := range []struct {

@@ -110,7 +110,7 @@ func taskReport(c *codec.Coder, x *TaskReport) { codec.Record(c, x, taskReportFi
 func taskReportFields(c *codec.Coder, x *TaskReport) {
 	codec.Uint(c, &x.Job)
 	codec.Uint(c, &x.Attempt)
-	codec.Record(c, &x.Task, taskFields)
+	codec.Record(c, &x.Task, TaskFields)
 	codec.Int(c, &x.Ran)
 	codec.Uint(c, &x.Granted)
 }
@@ -162,7 +162,7 @@ func plannedStart(c *codec.Coder, x *cluster.PlannedStart) {
 func plannedStartFields(c *codec.Coder, x *cluster.PlannedStart) {
 	codec.Uint(c, &x.Job)
 	codec.Uint(c, &x.Attempt)
-	allocationFields(c, &x.Placement)
+	AllocationFields(c, &x.Placement)
 	codec.String(c, &x.Partition)
 }
 

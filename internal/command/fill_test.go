@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"testing"
+
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // filler sets every field of a value by reflection, so that a field which the
@@ -17,6 +19,12 @@ type filler struct {
 
 func (f *filler) fill(v reflect.Value) {
 	f.count++
+	if tasks, is := v.Addr().Interface().(**cluster.Tasks); is {
+		var list []cluster.Task
+		f.fill(reflect.ValueOf(&list).Elem())
+		*tasks = cluster.NewTasks(list...)
+		return
+	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		if f.full || f.r.IntN(2) == 0 {

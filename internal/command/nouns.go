@@ -8,6 +8,19 @@ import (
 // JobFields codes a job except its Spec, for records that keep the
 // specification apart. They are for the log, snapshots and the archive.
 func JobFields(c *codec.Coder, x *cluster.Job) {
+	fieldsBeforePlacement(c, x)
+	codec.Optional(c, &x.Alloc, AllocationFields)
+	tasks(c, &x.Tasks)
+	fieldsAfterPlacement(c, x)
+}
+
+// JobFieldsWithoutPlacement are those of JobFields except the allocation and its tasks, for digests.
+func JobFieldsWithoutPlacement(c *codec.Coder, x *cluster.Job) {
+	fieldsBeforePlacement(c, x)
+	fieldsAfterPlacement(c, x)
+}
+
+func fieldsBeforePlacement(c *codec.Coder, x *cluster.Job) {
 	codec.Uint(c, &x.ID)
 	codec.Uint(c, &x.Array)
 	codec.Int(c, &x.Index)
@@ -22,8 +35,9 @@ func JobFields(c *codec.Coder, x *cluster.Job) {
 	codec.Int(c, &x.Planned)
 	codec.Int(c, &x.Started)
 	codec.Int(c, &x.Ended)
-	codec.Optional(c, &x.Alloc, allocationFields)
-	codec.List(c, &x.Tasks, task)
+}
+
+func fieldsAfterPlacement(c *codec.Coder, x *cluster.Job) {
 	exitFields(c, &x.Exit)
 	codec.Int(c, &x.Restarts)
 	codec.String(c, &x.Requester)
@@ -142,7 +156,8 @@ func exitFields(c *codec.Coder, x *cluster.Exit) {
 	codec.Int(c, &x.Signal)
 }
 
-func allocationFields(c *codec.Coder, x *cluster.Allocation) {
+// AllocationFields are those of an allocation.
+func AllocationFields(c *codec.Coder, x *cluster.Allocation) {
 	codec.List(c, &x.Nodes, nodeAllocation)
 }
 
@@ -157,9 +172,19 @@ func nodeAllocationFields(c *codec.Coder, x *cluster.NodeAllocation) {
 	codec.Int(c, &x.Memory)
 }
 
-func task(c *codec.Coder, x *cluster.Task) { codec.Record(c, x, taskFields) }
+// tasks codes the tasks of a job. O(tasks).
+func tasks(c *codec.Coder, x **cluster.Tasks) {
+	list := (*x).List()
+	codec.List(c, &list, task)
+	if c.Reading() {
+		*x = cluster.NewTasks(list...)
+	}
+}
 
-func taskFields(c *codec.Coder, x *cluster.Task) {
+func task(c *codec.Coder, x *cluster.Task) { codec.Record(c, x, TaskFields) }
+
+// TaskFields are those of a task.
+func TaskFields(c *codec.Coder, x *cluster.Task) {
 	codec.String(c, &x.Node)
 	codec.Uint(c, &x.Phase)
 	codec.Uint(c, &x.Cause)

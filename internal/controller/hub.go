@@ -105,8 +105,10 @@ func (h *hub) publish(changes []state.Change) {
 		for s := range h.byNode[c.Node] {
 			s.add(c)
 		}
-		h.tellNodes(c, c.Old, nil)
-		h.tellNodes(c, c.New, c.Old)
+		if c.Node == "" {
+			h.tellNodes(c, c.Old, nil)
+			h.tellNodes(c, c.New, c.Old)
+		}
 	}
 }
 
@@ -158,7 +160,10 @@ func (s *Subscription) add(c *state.Change) {
 		return
 	}
 	s.mu.Lock()
-	key := subject{c.Kind, c.Job, c.Node}
+	key := subject{kind: c.Kind, job: c.Job}
+	if c.Kind == state.NodeChanged {
+		key.node = c.Node
+	}
 	i, known := s.at[key]
 	switch {
 	case s.resync:

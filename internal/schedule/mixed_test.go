@@ -159,9 +159,11 @@ func (s *site) tidy() {
 		}
 		job := *j
 		job.State, job.Ended = cluster.Completing, over
+		var tasks []cluster.Task
 		for _, n := range job.Alloc.Nodes {
-			job.Tasks = append(job.Tasks, cluster.Task{Node: n.Node, Phase: cluster.TaskEnded})
+			tasks = append(tasks, cluster.Task{Node: n.Node, Phase: cluster.TaskEnded})
 		}
+		job.Tasks = cluster.NewTasks(tasks...)
 		s.snap.Active[i] = &job
 	}
 }

@@ -190,29 +190,32 @@ type wanted struct {
 	send  func(*greylagv1.WatchTasksResponse) error
 }
 
-// tell sends the set if it differs from the last one.
+// tell sends the set if it differs from the last one. O(jobs of the node log n), and O(nodes of each job) if
+// it sends.
 func (w *wanted) tell(v *state.View) error {
 	n, ok := v.Node(w.node)
 	if !ok || n.Epoch != w.epoch {
 		return call.Refuse(command.Conflict, "", "node %s has registered under another epoch", w.node)
 	}
-	var tasks []*greylagv1.WantedTask
 	var h maphash.Hash
 	h.SetSeed(w.seed)
-	for j := range v.OnNode(w.node) {
-		rank := rankOf(j, w.node)
-		if rank < 0 {
-			continue
+	for j, rank := range v.OnNode(w.node) {
+		if j.Tasks.At(rank).Phase < cluster.TaskClean {
+			signals := v.Signals(j.ID)
+			maphash.WriteComparable(&h, [...]any{j.ID, j.Attempt, wire.Stops(j), len(signals), newest(signals), j.Spec.TimeLimit, v.Policy().KillWait})
 		}
-		task := wire.WriteWanted(j, rank, v.Span(j.Array), v.Policy().KillWait, signalsOf(v, j.ID))
-		maphash.WriteComparable(&h, [...]any{task.Job, task.Attempt, task.Stop, len(task.Signals), newest(task.Signals), j.Spec.TimeLimit, v.Policy().KillWait})
-		tasks = append(tasks, task)
 	}
 	print := h.Sum64()
 	if w.begun && print == w.sent {
 		return nil
 	}
 	w.begun, w.sent = true, print
+	var tasks []*greylagv1.WantedTask
+	for j, rank := range v.OnNode(w.node) {
+		if j.Tasks.At(rank).Phase < cluster.TaskClean {
+			tasks = append(tasks, wire.WriteWanted(j, rank, v.Span(j.Array), v.Policy().KillWait, signalsOf(v, j.ID)))
+		}
+	}
 	return w.send(&greylagv1.WatchTasksResponse{Version: v.Index(), Tasks: tasks})
 }
 
@@ -224,26 +227,9 @@ func signalsOf(v *state.View, id cluster.JobID) []*greylagv1.Signal {
 	return all
 }
 
-func newest(signals []*greylagv1.Signal) uint64 {
+func newest(signals []state.Signal) uint64 {
 	if len(signals) == 0 {
 		return 0
 	}
-	return signals[len(signals)-1].GetId()
-}
-
-// rankOf returns the rank of a node's task that is not clean yet; -1 for none.
-func rankOf(j *cluster.Job, node string) int {
-	if j.Alloc == nil {
-		return -1
-	}
-	for rank := range j.Alloc.Nodes {
-		if j.Alloc.Nodes[rank].Node != node {
-			continue
-		}
-		if rank < len(j.Tasks) && j.Tasks[rank].Phase == cluster.TaskClean {
-			return -1
-		}
-		return rank
-	}
-	return -1
+	return signals[len(signals)-1].ID
 }

@@ -31,7 +31,7 @@ func endedJob(seq uint64) archive.Record {
 	tres := []cluster.Amount{{Resource: "cpu", Count: 8}, {Resource: "gpu", Count: 4}, {Resource: "gpu:h100", Count: 4}, {Resource: "node", Count: 1}}
 	j := &cluster.Job{
 		ID: cluster.JobID(seq), Index: cluster.NoIndex, State: cluster.Completed + cluster.JobState(r.IntN(8)), Attempt: 1, Partition: "main", TRES: tres,
-		Submitted: ended.Add(-ran - time.Hour), Started: ended.Add(-ran), Ended: ended, Tasks: []cluster.Task{{Node: "n1", CPUTime: ran}},
+		Submitted: ended.Add(-ran - time.Hour), Started: ended.Add(-ran), Ended: ended, Tasks: cluster.NewTasks(cluster.Task{Node: "n1", CPUTime: ran}),
 		Spec: &cluster.JobSpec{Name: "x", Owner: user, Account: "physics", Partition: "main", QOS: "standard", Request: cluster.Request{Nodes: 1, GPUs: 4}},
 	}
 	if r.IntN(5) == 0 {

@@ -68,7 +68,7 @@ func (x *checking) jobs() {
 			x.fault("job %d has a promise without a planned start", id)
 		}
 		if j.State != cluster.Pending || j.Alloc != nil || j.Tasks != nil || j.Outcome != 0 || j.Returns || j.Canceller != "" {
-			x.fault("job %d is among the pending ones: %s, %d tasks", id, j.State, len(j.Tasks))
+			x.fault("job %d is among the pending ones: %s, %d tasks", id, j.State, j.Tasks.Len())
 		}
 		x.job(id, j)
 	}
@@ -141,16 +141,16 @@ func (x *checking) element(j *cluster.Job) {
 
 // allocation checks a job's nodes against its tasks, and sums up its use.
 func (x *checking) allocation(j *cluster.Job) {
-	if j.Alloc == nil || len(j.Alloc.Nodes) != len(j.Tasks) || len(j.Tasks) == 0 {
-		x.fault("job %d has %d tasks and another allocation", j.ID, len(j.Tasks))
+	if j.Alloc == nil || len(j.Alloc.Nodes) == 0 || len(j.Alloc.Nodes) != j.Tasks.Len() {
+		x.fault("job %d has %d tasks and another allocation", j.ID, j.Tasks.Len())
 		return
 	}
 	for i, a := range j.Alloc.Nodes {
 		x.onNode++
-		if g := j.Tasks[i].GPU; g != g.Within(int64(len(a.GPUs))*int64(max(0, x.State.now.Sub(j.Started))/time.Millisecond), maxNodeMemory) {
+		if g := j.Tasks.At(i).GPU; g != g.Within(int64(len(a.GPUs))*int64(max(0, x.State.now.Sub(j.Started))/time.Millisecond), maxNodeMemory) {
 			x.fault("job %d on node %q used its GPUs as is not possible: %+v", j.ID, a.Node, g)
 		}
-		if j.Tasks[i].Node != a.Node || !x.State.onNode.Has(nodeJob{a.Node, j.ID}) {
+		if rank, listed := x.State.onNode.Get(nodeJob{a.Node, j.ID}); !listed || rank != i || j.Tasks.At(i).Node != a.Node {
 			x.fault("job %d is not listed on node %q", j.ID, a.Node)
 		}
 		u := x.uses[a.Node]
@@ -165,16 +165,20 @@ func (x *checking) allocation(j *cluster.Job) {
 		}
 		addUse(u, j, a, 1)
 	}
-	phase := minPhase(j.Tasks)
 	_, ends := cluster.Ending(j.Outcome)
-	_, over := attemptResult(j)
+	over := false
+	for rank := range j.Tasks.Len() {
+		_, ends := attemptResult(j, rank)
+		over = over || ends
+	}
+	clean, started := j.Tasks.AllReached(cluster.TaskClean), j.Tasks.AllReached(cluster.TaskStarted)
 	switch {
-	case j.State == cluster.Completing && (phase == cluster.TaskClean || !ends && !j.Returns || j.Ended == 0):
-		x.fault("job %d is COMPLETING with outcome %s, all tasks at phase %d", j.ID, j.Outcome, phase)
+	case j.State == cluster.Completing && (clean || !ends && !j.Returns || j.Ended == 0):
+		x.fault("job %d is COMPLETING with outcome %s, tasks clean: %v", j.ID, j.Outcome, clean)
 	case j.State != cluster.Completing && (over || j.Outcome != 0 || j.Ended != 0 || j.Returns), j.Canceller != "" && !j.Returns:
 		x.fault("job %d is %s though it is over", j.ID, j.State)
-	case j.State == cluster.Configuring && phase >= cluster.TaskStarted, j.State == cluster.Running && phase < cluster.TaskStarted:
-		x.fault("job %d is %s with all tasks at phase %d", j.ID, j.State, phase)
+	case j.State == cluster.Configuring && started, j.State == cluster.Running && !started:
+		x.fault("job %d is %s with all tasks started: %v", j.ID, j.State, started)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 // rule (TestRules). During an upgrade, replicas of two versions do not compare their digests.
 const DigestVersion = 1
 
-// jobHasher hashes jobs. A job has two hashes: one of its changing part, one of its specification,
-// which is larger and does not change when the job ends.
+// jobHasher hashes jobs. An active job has several hashes, so that a change costs what it changes: of
+// its specification, of its allocation, of each task, and of the rest.
 type jobHasher struct {
 	*table.Hasher
 	last     *cluster.JobSpec // with a known hash
@@ -26,7 +26,47 @@ func (h *jobHasher) job(j *cluster.Job) uint64 {
 	}
 	c := h.Begin(table.Jobs)
 	codec.Uint(c, &j.ID)
-	command.JobFields(c, j)
+	command.JobFieldsWithoutPlacement(c, j)
+	return h.Sum()
+}
+
+// placement returns the hash of a job's allocation and tasks; 0 if it has none. O(nodes).
+func (h *jobHasher) placement(j *cluster.Job) (d uint64) {
+	if h.Hasher == nil || j == nil || j.Alloc == nil {
+		return 0
+	}
+	c := h.Begin(table.JobAllocations)
+	codec.Uint(c, &j.ID)
+	command.AllocationFields(c, j.Alloc)
+	d = h.Sum()
+	for rank, t := range j.Tasks.All() {
+		d ^= h.task(j.ID, int32(rank), t)
+	}
+	return d
+}
+
+// placementChange returns the difference of the hashes of the placements of two values of a job. O(tasks
+// that changed), or O(nodes) if the allocation is another.
+func (h *jobHasher) placementChange(old, j *cluster.Job) (d uint64) {
+	if h.Hasher == nil {
+		return 0
+	}
+	if old == nil || old.Alloc != j.Alloc || j.Alloc == nil {
+		return h.placement(old) ^ h.placement(j)
+	}
+	for rank := range j.Tasks.Changed(old.Tasks) {
+		if before, now := old.Tasks.At(rank), j.Tasks.At(rank); *before != *now {
+			d ^= h.task(j.ID, int32(rank), before) ^ h.task(j.ID, int32(rank), now)
+		}
+	}
+	return d
+}
+
+func (h *jobHasher) task(id cluster.JobID, rank int32, t *cluster.Task) uint64 {
+	c := h.Begin(table.JobTasks)
+	codec.Uint(c, &id)
+	codec.Int(c, &rank)
+	command.TaskFields(c, t)
 	return h.Sum()
 }
 
@@ -60,7 +100,7 @@ func (x *jobTables) jobsDigest() (d uint64) {
 		d ^= x.hashes.job(j) ^ x.hashes.spec(j)
 	}
 	for _, j := range x.holding.All() {
-		d ^= x.hashes.job(j) ^ x.hashes.spec(j)
+		d ^= x.hashes.job(j) ^ x.hashes.placement(j) ^ x.hashes.spec(j)
 	}
 	for seq, j := range x.tail.All() {
 		d ^= x.hashes.tail(seq, j) ^ x.hashes.spec(j)

@@ -24,47 +24,29 @@ type ending struct {
 }
 
 // advance moves a job, a value that is not shared yet, as far as its tasks allow: to RUNNING, to
-// COMPLETING, and to its end.
-func (s *State) advance(j *cluster.Job) {
-	if j.State == cluster.Configuring && minPhase(j.Tasks) >= cluster.TaskStarted {
+// COMPLETING, and to its end. Only the task of the rank has changed. O(1) until the job ends.
+func (s *State) advance(j *cluster.Job, rank int) {
+	if j.State == cluster.Configuring && j.Tasks.AllReached(cluster.TaskStarted) {
 		s.step(j, cluster.Run)
 	}
 	if j.State == cluster.Configuring || j.State == cluster.Running {
-		if e, over := attemptResult(j); over {
+		if e, over := attemptResult(j, rank); over {
 			s.end(j, e)
 		}
 	}
 	s.settle(j)
 }
 
-// minPhase returns the phase that all tasks have reached.
-func minPhase(tasks []cluster.Task) cluster.TaskPhase {
-	phase := cluster.TaskClean
-	for i := range tasks {
-		phase = min(phase, tasks[i].Phase)
+// attemptResult decides whether and how the attempt is over by the end of a task, if that has ended and
+// no other was the end of the attempt. The script runs on the first node, or on every node. Another task
+// ends the job only if it failed. O(1).
+func attemptResult(j *cluster.Job, rank int) (e ending, over bool) {
+	t := j.Tasks.At(rank)
+	if t.Phase < cluster.TaskEnded {
+		return ending{}, false
 	}
-	return phase
-}
-
-// attemptResult decides from the tasks whether and how the attempt is over. The script runs on the
-// first node, or on every node. Another task ends the job only if it failed.
-func attemptResult(j *cluster.Job) (e ending, over bool) {
-	left := len(j.Tasks)
-	for i := range j.Tasks {
-		t := &j.Tasks[i]
-		if t.Phase < cluster.TaskEnded {
-			continue
-		}
-		script := i == 0 || j.Spec.EveryNode
-		e := endingOf(j, t, script)
-		if e.outcome != cluster.Completed {
-			return e, true
-		}
-		if left--; i == 0 && !j.Spec.EveryNode || left == 0 {
-			return e, true
-		}
-	}
-	return ending{}, false
+	e = endingOf(j, t, rank == 0 || j.Spec.EveryNode)
+	return e, e.outcome != cluster.Completed || rank == 0 && !j.Spec.EveryNode || j.Tasks.AllReached(cluster.TaskEnded)
 }
 
 // endingOf returns how a task that has ended ends its job.
@@ -118,7 +100,7 @@ func (s *State) end(j *cluster.Job, e ending) {
 
 // settle ends a COMPLETING job when all of its nodes are clean: it is requeued, or is over.
 func (s *State) settle(j *cluster.Job) {
-	if j.State != cluster.Completing || minPhase(j.Tasks) < cluster.TaskClean {
+	if j.State != cluster.Completing || !j.Tasks.AllReached(cluster.TaskClean) {
 		return
 	}
 	j.Charged += int64(s.credits.Bill(s.env(), j))
@@ -138,8 +120,8 @@ func (s *State) settle(j *cluster.Job) {
 		event, j.Outcome = cluster.Fail, cluster.Failed
 	}
 	s.step(j, event)
-	if j.Exit.OK() && len(j.Tasks) > 0 {
-		j.Exit = j.Tasks[0].Exit // of a script that was stopped
+	if j.Exit.OK() && j.Tasks.Len() > 0 {
+		j.Exit = j.Tasks.At(0).Exit // of a script that was stopped
 	}
 	j.Planned = 0
 }

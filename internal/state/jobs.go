@@ -120,7 +120,8 @@ func (x *jobTables) allActive(yield func(*cluster.Job) bool) {
 }
 
 // put replaces a job by a newer value, or adds one if old is nil, and updates every index. A final
-// state moves the job to the tail, which holds most jobs. O(log n).
+// state moves the job to the tail, which holds most jobs. O(log n + tasks that changed); O(nodes) if the
+// allocation changes.
 func (x *jobTables) put(old, j *cluster.Job, most int) {
 	if old == nil {
 		x.digest ^= x.hashes.spec(j)
@@ -132,10 +133,11 @@ func (x *jobTables) put(old, j *cluster.Job, most int) {
 		x.due.Set(dueJob{at, j.ID}, none{})
 	}
 	if j.State.Final() {
+		x.digest ^= x.hashes.placement(old)
 		x.finish(j, most)
 		return
 	}
-	x.digest ^= x.hashes.job(j)
+	x.digest ^= x.hashes.job(j) ^ x.hashes.placementChange(old, j)
 	x.states[j.State]++
 	if !j.State.HasAllocation() {
 		x.pending.Set(j.ID, j)
@@ -178,7 +180,8 @@ func (x *jobTables) unlink(old, j *cluster.Job) {
 }
 
 // put replaces a job by a newer value, or adds one if old is nil, and updates every other table. It
-// is the only way in which jobs change. O(log n + nodes of the job).
+// is the only way in which jobs change. O(log n + tasks that changed); O(nodes log n) if the allocation
+// changes.
 func (s *State) put(old, j *cluster.Job) {
 	j.Version = s.index
 	if j.State != cluster.Pending || j.Hold != cluster.NotHeld {

@@ -139,11 +139,11 @@ func (x *chaos) report() command.Command {
 	if x.pick(20) == 0 {
 		c.Fault = "broken"
 	}
-	for j := range x.s.View().OnNode(name) {
+	for j, rank := range x.s.View().OnNode(name) {
 		if x.pick(12) == 0 && !x.mute {
 			continue
 		}
-		t := j.Tasks[rankOf(j, name)]
+		t := *j.Tasks.At(rank)
 		t.Phase = min(t.Phase+cluster.TaskPhase(x.pick(3)), cluster.TaskClean)
 		if t.Phase >= cluster.TaskEnded && t.Cause == cluster.NoCause {
 			t.Cause = cluster.TaskCause(x.pick(10))

@@ -22,7 +22,7 @@ type nodeTables struct {
 
 	// Indexes.
 	uses   cow.Map[string, cluster.NodeUse]
-	onNode cow.Map[nodeJob, none]
+	onNode cow.Map[nodeJob, int] // ranks
 }
 
 // nodeJob orders jobs by the nodes of their allocation.
@@ -40,7 +40,7 @@ func newNodes(h *table.Hasher) nodeTables {
 	return nodeTables{
 		nodes: table.New(&nodeSchema, h), fleet: newFleet(h),
 		uses: cow.New[string, cluster.NodeUse](strings.Compare),
-		onNode: cow.New[nodeJob, none](func(a, b nodeJob) int {
+		onNode: cow.New[nodeJob, int](func(a, b nodeJob) int {
 			if c := strings.Compare(a.node, b.node); c != 0 {
 				return c
 			}
@@ -63,7 +63,7 @@ func (x *nodeTables) partsOf(name string) []part {
 
 // allocate adds a job's allocation to the use of its nodes, or with sign -1 removes it.
 func (x *nodeTables) allocate(j *cluster.Job, sign int32) {
-	for _, a := range j.Alloc.Nodes {
+	for rank, a := range j.Alloc.Nodes {
 		u, _ := x.uses.Get(a.Node)
 		u.GPUs = slices.Clone(u.GPUs)
 		addUse(&u, j, a, sign)
@@ -73,7 +73,7 @@ func (x *nodeTables) allocate(j *cluster.Job, sign int32) {
 			x.uses.Set(a.Node, u)
 		}
 		if sign > 0 {
-			x.onNode.Set(nodeJob{a.Node, j.ID}, none{})
+			x.onNode.Set(nodeJob{a.Node, j.ID}, rank)
 		} else {
 			x.onNode.Delete(nodeJob{a.Node, j.ID})
 		}

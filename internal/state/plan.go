@@ -58,11 +58,12 @@ func (s *State) start(p *cluster.PlannedStart) {
 	if j.Spec.Request.Exclusive {
 		j.Alloc.Nodes = s.whole(p.Placement.Nodes)
 	}
-	j.Tasks = make([]cluster.Task, len(j.Alloc.Nodes))
+	tasks := make([]cluster.Task, len(j.Alloc.Nodes))
 	for i := range j.Alloc.Nodes {
 		s.words.share(&j.Alloc.Nodes[i].Node)
-		j.Tasks[i].Node = j.Alloc.Nodes[i].Node
+		tasks[i].Node = j.Alloc.Nodes[i].Node
 	}
+	j.Tasks = cluster.NewTasks(tasks...)
 	s.words.share(&j.Partition)
 	j.Started, j.Granted, j.Planned = s.now, s.index, 0
 	j.Reason, j.Detail = cluster.ReasonNone, ""

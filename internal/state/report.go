@@ -23,9 +23,15 @@ const (
 // reportDiff is the change that a report makes.
 type reportDiff struct {
 	refusal *command.Refusal
-	node    *cluster.Node  // nil without a change
-	jobs    []*cluster.Job // with their tasks as reported, not yet advanced
+	node    *cluster.Node // nil without a change
+	jobs    []taskChange
 	late    []credits.LateReport
+}
+
+// taskChange is a job with the task of a rank as reported, not yet advanced.
+type taskChange struct {
+	job  *cluster.Job
+	rank int
 }
 
 // report applies a node's report of its tasks. Phases only grow, so a late or repeated report
@@ -38,15 +44,24 @@ func (s *State) report(c *command.ReportTasks) command.Result {
 	if n.node != nil {
 		s.putNode(n.node)
 	}
-	for _, j := range n.jobs {
-		old, _ := s.holding.Get(j.ID)
-		s.advance(j)
-		s.put(old, j)
+	for _, x := range n.jobs {
+		s.putTask(x)
 	}
 	for _, late := range n.late {
 		s.credits.ApplyLateReport(s.now, late)
 	}
 	return &command.Done{Version: s.index}
+}
+
+// putTask stores a job with the reported task, and moves it as far as its tasks allow. If it stays in its
+// state, only the node of the task is notified. O(log n), whatever the number of tasks.
+func (s *State) putTask(x taskChange) {
+	old, _ := s.holding.Get(x.job.ID)
+	s.advance(x.job, x.rank)
+	s.put(old, x.job)
+	if n := len(s.effects.Changed); n > 0 && x.job.State == old.State {
+		s.effects.Changed[n-1].Node = x.job.Tasks.At(x.rank).Node
+	}
 }
 
 // reportDiffOf compares a report with the state, which does not change.
@@ -71,12 +86,12 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 		j, found := t.holding.Get(r.Job)
 		rank := -1
 		if found && j.Attempt == r.Attempt && r.OfGrant(j.Granted) {
-			rank = rankOf(j, c.Node)
+			rank = t.rankOf(j.ID, c.Node)
 		}
 		if _, duplicate := seen[r.Job]; duplicate && rank >= 0 {
 			continue
 		}
-		if rank < 0 || j.Tasks[rank].Phase == cluster.TaskClean {
+		if rank < 0 || j.Tasks.At(rank).Phase == cluster.TaskClean {
 			if r.Task.Phase < cluster.TaskClean {
 				leftovers++
 			}
@@ -90,7 +105,7 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 			result.jobs = append(result.jobs, withTask(j, rank, task))
 		}
 	}
-	for k := range t.onNode.From(nodeJob{c.Node, 0}) {
+	for k, rank := range t.onNode.From(nodeJob{c.Node, 0}) {
 		if k.node != c.Node || c.Seen == 0 { // it has received no job yet, so none is missing
 			break
 		}
@@ -98,11 +113,11 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 			continue
 		}
 		j, _ := t.holding.Get(k.id)
-		if rank := rankOf(j, c.Node); j.Granted <= c.Seen && j.Tasks[rank].Phase < cluster.TaskClean {
-			result.jobs = append(result.jobs, withTask(j, rank, gone(j.Tasks[rank], "the task is no longer on the node")))
+		if task := j.Tasks.At(rank); j.Granted <= c.Seen && task.Phase < cluster.TaskClean {
+			result.jobs = append(result.jobs, withTask(j, rank, gone(*task, "the task is no longer on the node")))
 		}
 	}
-	slices.SortFunc(result.jobs, func(a, b *cluster.Job) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(result.jobs, func(a, b taskChange) int { return cmp.Compare(a.job.ID, b.job.ID) })
 	result.node = changed(old, c, leftovers)
 	return result
 }
@@ -127,27 +142,24 @@ func changed(old *cluster.Node, c *command.ReportTasks, leftovers int32) *cluste
 	return &n
 }
 
-// rankOf returns the position of a node in the job's allocation; -1 if it is not in it.
-func rankOf(j *cluster.Job, node string) int {
-	for i := range j.Tasks {
-		if j.Tasks[i].Node == node {
-			return i
-		}
+// rankOf returns the position of a node in a job's allocation; -1 if it is not in it. O(log n).
+func (x *nodeTables) rankOf(id cluster.JobID, node string) int {
+	if rank, found := x.onNode.Get(nodeJob{node, id}); found {
+		return rank
 	}
 	return -1
 }
 
 // withTask returns a copy of j with another task.
-func withTask(j *cluster.Job, rank int, task cluster.Task) *cluster.Job {
+func withTask(j *cluster.Job, rank int, task cluster.Task) taskChange {
 	c := *j
-	c.Tasks = slices.Clone(j.Tasks)
-	c.Tasks[rank] = task
-	return &c
+	c.Tasks = j.Tasks.With(rank, task)
+	return taskChange{&c, rank}
 }
 
 // merge returns the task after a report, and whether the report advances it.
 func (t *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (cluster.Task, bool) {
-	task, r := j.Tasks[rank], said.Task
+	task, r := *j.Tasks.At(rank), said.Task
 	if r.Phase == cluster.TaskWanted && task.Phase == cluster.TaskWanted { // what its start waits for
 		before := task.Message
 		task.Message = command.Sanitize(r.Message)
@@ -188,11 +200,11 @@ const gaugeSpacing = int64(time.Minute / time.Millisecond)
 // gauge returns a running task with its GPU usage so far, and whether the growth is worth a log
 // entry. That follows from the report alone: the log's clock may stand still.
 func (t *tables) gauge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, bool) {
-	task, gpus := j.Tasks[rank], int64(len(j.Alloc.Nodes[rank].GPUs))
+	task, gpus := *j.Tasks.At(rank), int64(len(j.Alloc.Nodes[rank].GPUs))
 	if r.Phase != cluster.TaskStarted || task.Phase != cluster.TaskStarted || gpus == 0 {
 		return task, false
 	}
-	least := int64(len(j.Tasks)/64) * gaugeSpacing // the first of a small job at once
+	least := int64(j.Tasks.Len()/64) * gaugeSpacing // the first of a small job at once
 	if task.GPU.Known() {
 		least = max(least+gaugeSpacing, task.GPU.KnownMs/gpus/16)
 	}
@@ -206,7 +218,7 @@ func (t *tables) gauge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, 
 // used returns the GPU usage of a task after a report. Impossible values are cut: more time than
 // the GPUs had since the job started, or more memory than they have.
 func (t *tables) used(j *cluster.Job, rank int, r cluster.Task) cluster.GPUUse {
-	a, old := &j.Alloc.Nodes[rank], j.Tasks[rank].GPU
+	a, old := &j.Alloc.Nodes[rank], j.Tasks.At(rank).GPU
 	if len(a.GPUs) == 0 {
 		return old
 	}
@@ -236,22 +248,18 @@ func gone(t cluster.Task, why string) cluster.Task {
 
 // loseTasks marks all tasks on a node as lost.
 func (s *State) loseTasks(node, why string) {
-	var jobs []*cluster.Job
-	for k := range s.onNode.From(nodeJob{node, 0}) {
+	var lost []taskChange
+	for k, rank := range s.onNode.From(nodeJob{node, 0}) {
 		if k.node != node {
 			break
 		}
 		j, _ := s.holding.Get(k.id)
-		jobs = append(jobs, j)
-	}
-	for _, old := range jobs {
-		rank := rankOf(old, node)
-		if old.Tasks[rank].Phase == cluster.TaskClean {
-			continue
+		if task := j.Tasks.At(rank); task.Phase < cluster.TaskClean {
+			lost = append(lost, withTask(j, rank, gone(*task, why)))
 		}
-		j := withTask(old, rank, gone(old.Tasks[rank], why))
-		s.advance(j)
-		s.put(old, j)
+	}
+	for _, x := range lost {
+		s.putTask(x)
 	}
 }
 

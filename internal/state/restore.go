@@ -166,14 +166,14 @@ func (x *restoring) sound(j *cluster.Job) bool {
 		return false
 	}
 	if !j.State.HasAllocation() {
-		return j.State.Final() || j.Alloc == nil && len(j.Tasks) == 0
+		return j.State.Final() || j.Alloc == nil && j.Tasks == nil
 	}
-	if j.Alloc == nil || len(j.Alloc.Nodes) == 0 || len(j.Alloc.Nodes) != len(j.Tasks) {
+	if j.Alloc == nil || len(j.Alloc.Nodes) == 0 || len(j.Alloc.Nodes) != j.Tasks.Len() {
 		return false
 	}
-	seen := make(map[string]none, len(j.Tasks))
+	seen := make(map[string]none, j.Tasks.Len())
 	for i, n := range j.Alloc.Nodes {
-		if _, duplicate := seen[n.Node]; duplicate || n.Node != j.Tasks[i].Node {
+		if _, duplicate := seen[n.Node]; duplicate || n.Node != j.Tasks.At(i).Node {
 			return false
 		}
 		seen[n.Node] = none{}
@@ -212,9 +212,9 @@ func (x *restoring) readJob(c *codec.Coder) {
 		x.credits.RestoreJob(j)
 		return
 	}
-	for i := range j.Tasks {
-		x.words.share(&j.Tasks[i].Node)
-		j.Alloc.Nodes[i].Node = j.Tasks[i].Node
+	for i, t := range j.Tasks.All() { // not shared yet
+		x.words.share(&t.Node)
+		j.Alloc.Nodes[i].Node = t.Node
 	}
 	x.holding.Set(j.ID, j)
 	x.nodeTables.allocate(j, 1)

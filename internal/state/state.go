@@ -224,5 +224,7 @@ type Change struct {
 	Job  cluster.JobID // of a JobChanged
 	Old  *cluster.Job  // before; nil when the job is new
 	New  *cluster.Job  // after, final states included
-	Node string        // of a NodeChanged; the node may have been removed
+	// Node is that of a NodeChanged, which may have been removed. Of a JobChanged it is the only node for
+	// whose task anything changed; "" if the change may matter to each node of the job.
+	Node string
 }

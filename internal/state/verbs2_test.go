@@ -52,7 +52,7 @@ func (x *script) report(rest string) string {
 		if t.Ran = w.duration("ran"); w.keys["record"] != "" {
 			t.Task.Started = x.now
 			if j, holds := x.s.holding.Get(t.Job); holds { // as it reported before
-				t.Task.Started = cmp.Or(j.Tasks[max(0, rankOf(j, name))].Started, x.now)
+				t.Task.Started = cmp.Or(j.Tasks.At(max(0, x.s.rankOf(j.ID, name))).Started, x.now)
 			}
 			t.Task.Ended = t.Task.Started.Add(w.duration("record"))
 		}
@@ -250,7 +250,7 @@ func jobLine(v *View, j *cluster.Job) string {
 			line += fmt.Sprintf(" (%d:%s)", j.Attempts[i].Attempt, use)
 		}
 	}
-	for i, t := range j.Tasks {
+	for i, t := range j.Tasks.All() {
 		phase := []string{"wanted", "started", "ended", "clean"}[t.Phase]
 		if t.Phase == cluster.TaskWanted && t.Message != "" {
 			phase += "(" + t.Message + ")"

@@ -101,11 +101,12 @@ func (v *View) Use(node string) cluster.NodeUse {
 	return u
 }
 
-// OnNode yields the jobs that have an allocation on a node, by ID. O(log n) per job.
-func (v *View) OnNode(name string) iter.Seq[*cluster.Job] {
-	return func(yield func(*cluster.Job) bool) {
-		for k := range v.onNode.From(nodeJob{name, 0}) {
-			if j, found := v.holding.Get(k.id); k.node != name || !found || !yield(j) {
+// OnNode yields the jobs that have an allocation on a node, by ID, each with the rank of the node in it.
+// O(log n) per job.
+func (v *View) OnNode(name string) iter.Seq2[*cluster.Job, int] {
+	return func(yield func(*cluster.Job, int) bool) {
+		for k, rank := range v.onNode.From(nodeJob{name, 0}) {
+			if j, found := v.holding.Get(k.id); k.node != name || !found || !yield(j, rank) {
 				return
 			}
 		}

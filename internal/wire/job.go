@@ -30,8 +30,8 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p.Version, p.Nice, p.EveryNode, p.Requester = j.Version, spec.Nice, spec.EveryNode, canceller(j)
 	p.ArraySize, p.OtherPartitions, p.Reservation = spec.ArraySize, spec.OtherPartitions, spec.Reservation
 	p.Nodes = writeAllocation(j.Alloc)
-	for i := range j.Tasks {
-		p.Tasks = append(p.Tasks, writeTask(&j.Tasks[i]))
+	for _, t := range j.Tasks.All() {
+		p.Tasks = append(p.Tasks, writeTask(t))
 	}
 	return p
 }

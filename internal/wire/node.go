@@ -175,7 +175,7 @@ func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait tim
 	spec := j.Spec
 	w := &greylagv1.WantedTask{
 		Job: uint64(j.ID), Attempt: uint32(j.Attempt), Granted: j.Granted, Ref: j.Ref().String(), ArrayIndex: j.Index,
-		Stop: j.State == cluster.Completing || !j.State.HasAllocation(), KillWait: durationpb.New(killWait), Signals: signals,
+		Stop: Stops(j), KillWait: durationpb.New(killWait), Signals: signals,
 		TimeLimit: durationpb.New(spec.TimeLimit),
 		User:      spec.Owner.User, Uid: spec.Owner.UID, Gid: spec.Owner.GID,
 		Name: spec.Name, Account: spec.Account, Partition: ranIn(j), Qos: spec.QOS,
@@ -198,6 +198,9 @@ func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait tim
 	}
 	return w
 }
+
+// Stops reports whether the nodes of a job end its tasks.
+func Stops(j *cluster.Job) bool { return j.State == cluster.Completing || !j.State.HasAllocation() }
 
 // stopReason returns the cause of the stop of a job's tasks, in the words that Slurm writes to the
 // output; empty if the job ended by itself.

@@ -21,7 +21,7 @@ func TestUserTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		task := r.Tasks[0].Task
-		j := cluster.Job{Tasks: []cluster.Task{task}}
+		j := cluster.Job{Tasks: cluster.NewTasks(task)}
 		j.Attempts = cluster.AppendAttempt(nil, j.ThisAttempt())
 		is, past := writeTask(&task).UserTime, writeAttempts(&j)[0].UserTime
 		if is.AsDuration() != want || past.AsDuration() != want || (is == nil) != (want == 0) || (past == nil) != (want == 0) {

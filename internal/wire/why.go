@@ -67,8 +67,7 @@ func WriteAwaited(j *cluster.Job, node func(string) (*cluster.Node, bool), timeo
 		return nil
 	}
 	var list []*greylagv1.Awaited
-	for i := range j.Tasks {
-		t := &j.Tasks[i]
+	for _, t := range j.Tasks.All() {
 		if t.Phase >= phase {
 			continue
 		}

@@ -317,7 +317,7 @@ func TestWriteAwaited(t *testing.T) {
 	nodes := map[string]*cluster.Node{
 		"n1": {Name: "n1"}, "n2": {Name: "n2"}, "n3": {Name: "n3", Liveness: cluster.Silent, Since: 60e9},
 	}
-	job := &cluster.Job{State: cluster.Configuring, Tasks: []cluster.Task{{Node: "n1", Phase: cluster.TaskStarted}, {Node: "n2"}, {Node: "n3"}, {Node: "gone"}}}
+	job := &cluster.Job{State: cluster.Configuring, Tasks: cluster.NewTasks(cluster.Task{Node: "n1", Phase: cluster.TaskStarted}, cluster.Task{Node: "n2"}, cluster.Task{Node: "n3"}, cluster.Task{Node: "gone"})}
 	find := func(name string) (*cluster.Node, bool) { n, known := nodes[name]; return n, known }
 	list := WriteAwaited(job, find, time.Minute)
 	if len(list) != 3 || list[0].Node != "n2" || list[0].SilentSince != nil || list[2].Node != "gone" {

@@ -49,14 +49,14 @@ func (c RestartCauses) Words() string {
 }
 
 // count adds a restart to the cause of the attempt's end.
-func (c *RestartCauses) count(outcome JobState, tasks []Task) {
+func (c *RestartCauses) count(outcome JobState, tasks *Tasks) {
 	failed := func(t Task) bool { return t.Cause == NodeFault || t.Cause == GPUFault }
 	switch {
 	case outcome == Preempted:
 		c.Preempted++
 	case outcome == Cancelled:
 		c.Requeued++
-	case slices.ContainsFunc(tasks, failed):
+	case slices.ContainsFunc(tasks.List(), failed):
 		c.TaskFailed++
 	default:
 		c.NodeFailed++
@@ -90,10 +90,10 @@ func (j *Job) ThisAttempt() AttemptRecord {
 	if j.State.Final() {
 		r.Outcome = j.State
 	}
-	for i := range j.Tasks {
-		r.CPUTime += j.Tasks[i].CPUTime
-		r.User += j.Tasks[i].User
-		r.GPU = r.GPU.Plus(j.Tasks[i].GPU)
+	for _, t := range j.Tasks.All() {
+		r.CPUTime += t.CPUTime
+		r.User += t.User
+		r.GPU = r.GPU.Plus(t.GPU)
 	}
 	return r
 }

@@ -171,7 +171,7 @@ type Job struct {
 	Started   Instant  // of this attempt
 	Ended     Instant  // when its end was decided
 	Alloc     *Allocation
-	Tasks     []Task // one per node of Alloc, in its order
+	Tasks     *Tasks // one per node of Alloc, in its order
 	Exit      Exit
 	Restarts  int32           // number of requeues
 	Requester string          // who cancelled it, if it was cancelled

@@ -140,8 +140,8 @@ func memory(t *Tally, j *cluster.Job, a *cluster.AttemptRecord) {
 		return
 	}
 	var peak cluster.Bytes
-	for i := range j.Tasks {
-		peak += j.Tasks[i].Memory
+	for _, t := range j.Tasks.All() {
+		peak += t.Memory
 	}
 	seconds := int64(a.Ended.Sub(a.Started) / time.Second)
 	t.MemUsed += int64(peak/cluster.MiB) * seconds

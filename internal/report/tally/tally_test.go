@@ -20,7 +20,7 @@ func trained() *cluster.Job {
 	tres := []cluster.Amount{{Resource: "cpu", Count: 4}, {Resource: "gpu", Count: 3}, {Resource: "gpu:a100", Count: 1}, {Resource: "gpu:h100", Count: 2}, {Resource: "mem", Count: 100}, {Resource: "node", Count: 1}}
 	return &cluster.Job{
 		State: cluster.Preempted, Submitted: minute(0), Started: minute(50), Ended: minute(100), Partition: "main", TRES: tres, Charged: 9,
-		Tasks: []cluster.Task{{CPUTime: time.Minute, Memory: 50 << 20, GPU: cluster.GPUUse{BusyMs: 40, KnownMs: 100}}, {GPU: cluster.GPUUse{BusyMs: 5, KnownMs: 50}}}, Spec: &cluster.JobSpec{Account: "a", Owner: cluster.Identity{User: "u"}, QOS: "q", Partition: "main,big"},
+		Tasks: cluster.NewTasks(cluster.Task{CPUTime: time.Minute, Memory: 50 << 20, GPU: cluster.GPUUse{BusyMs: 40, KnownMs: 100}}, cluster.Task{GPU: cluster.GPUUse{BusyMs: 5, KnownMs: 50}}), Spec: &cluster.JobSpec{Account: "a", Owner: cluster.Identity{User: "u"}, QOS: "q", Partition: "main,big"},
 		Attempts: []cluster.AttemptRecord{{Partition: "big", Started: minute(10), Ended: minute(20), Outcome: cluster.NodeFailed, TRES: tres, GPU: cluster.GPUUse{BusyMs: 7, KnownMs: 8}}},
 		History: []cluster.Note{
 			{At: 1, Reason: cluster.ReasonResources, Planned: 90, Promised: true}, {At: 2, Reason: cluster.ReasonResources, Planned: 99, Promised: true, Broken: "node n1 was drained"},

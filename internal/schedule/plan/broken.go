@@ -160,8 +160,8 @@ const noController = "no controller was running to start jobs in time"
 // it.
 func overstays(job *cluster.Job) string {
 	if job.State == cluster.Completing {
-		for i := range job.Tasks {
-			if t := &job.Tasks[i]; t.Phase < cluster.TaskClean {
+		for _, t := range job.Tasks.All() {
+			if t.Phase < cluster.TaskClean {
 				return "node " + t.Node + " is still cleaning up after job " + job.Ref().String()
 			}
 		}

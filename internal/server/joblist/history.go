@@ -109,7 +109,7 @@ func (h *pastJobs) add(j *cluster.Job) error {
 		return nil
 	}
 	h.message.Jobs = append(h.message.Jobs, wire.WritePast(seen, seen == j)) // else it is a summary
-	if h.weight += 1 + len(seen.Tasks); seen.Alloc != nil {
+	if h.weight += 1 + seen.Tasks.Len(); seen.Alloc != nil {
 		h.weight += len(seen.Alloc.Nodes)
 	}
 	if h.weight < pastWeight {

@@ -47,6 +47,7 @@ func pastJob(i, n int) *cluster.Job {
 	if i%16 == 0 {
 		j.State, j.Exit = cluster.Failed, cluster.Exit{Code: 1}
 	}
+	var tasks []cluster.Task
 	nodes := 1
 	if i%20 == 0 {
 		nodes = 4
@@ -54,8 +55,9 @@ func pastJob(i, n int) *cluster.Job {
 	for k := range nodes {
 		node := fmt.Sprintf("gpu%04d", (i+k)%1000)
 		j.Alloc.Nodes = append(j.Alloc.Nodes, cluster.NodeAllocation{Node: node, GPUs: []int32{0, 1, 2, 3}, CPUs: 8, Memory: 64 << 30})
-		j.Tasks = append(j.Tasks, cluster.Task{Node: node, Phase: cluster.TaskClean, Cause: cluster.Exited, Started: j.Started, Ended: j.Ended, Memory: 10 << 30, CPUTime: 2 * time.Hour})
+		tasks = append(tasks, cluster.Task{Node: node, Phase: cluster.TaskClean, Cause: cluster.Exited, Started: j.Started, Ended: j.Ended, Memory: 10 << 30, CPUTime: 2 * time.Hour})
 	}
+	j.Tasks = cluster.NewTasks(tasks...)
 	return j
 }
 

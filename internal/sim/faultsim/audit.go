@@ -313,8 +313,8 @@ type said struct {
 
 func saidOf(c command.Command, old *cluster.Job) said {
 	all := said{lost: lostBy(c, old), never: true}
-	for i := range old.Tasks {
-		t, ran := old.Tasks[i], old.Tasks[i].Ran
+	for i, task := range old.Tasks.All() {
+		t, ran := *task, task.Ran
 		if r, is := c.(*command.ReportTasks); is && r.Node == t.Node && t.Phase < cluster.TaskEnded {
 			for _, last := range r.Tasks {
 				if last.Job == old.ID && last.Attempt == old.Attempt && last.Task.Phase >= cluster.TaskEnded {
@@ -336,8 +336,7 @@ func saidOf(c command.Command, old *cluster.Job) said {
 // lostBy reports whether a node cannot report the end of its part of an attempt, since a command
 // declared the node or the task lost.
 func lostBy(c command.Command, old *cluster.Job) bool {
-	for i := range old.Tasks {
-		t := &old.Tasks[i]
+	for _, t := range old.Tasks.All() {
 		if t.Cause == cluster.TaskLost || t.Phase < cluster.TaskEnded && goneBy(c, t.Node, old) {
 			return true
 		}

@@ -65,13 +65,12 @@ func (x *faultSim) sync(h *host) error {
 		return nil
 	}
 	wanted := map[attemptID]bool{}
-	for j := range x.State.View().OnNode(h.node.Name) {
+	for j, rank := range x.State.View().OnNode(h.node.Name) {
 		id := attemptID{j.ID, j.Attempt}
-		rank := slices.IndexFunc(j.Tasks, func(t cluster.Task) bool { return t.Node == h.node.Name })
 		wanted[id] = true
 		t, there := h.tasks[id]
 		switch {
-		case !there && j.Tasks[rank].Phase != cluster.TaskWanted: // gone: the report will say so
+		case !there && j.Tasks.At(rank).Phase != cluster.TaskWanted: // gone: the report will say so
 		case !there && j.State == cluster.Completing: // it never began
 			h.tasks[id] = &hostTask{rank: rank, task: cluster.Task{Node: h.node.Name, Phase: cluster.TaskClean}}
 		case !there:

@@ -279,7 +279,7 @@ func (x *faultSim) simulateTask(h *host, id attemptID, t *hostTask, j *cluster.J
 			run, how = 0, taskEnd{cause: cluster.LaunchFailed, message: "no such directory"}
 		case kind == 2: // it hangs
 			run = run + 2*j.Spec.TimeLimit
-		case kind == 3 && len(j.Tasks) > 1 && t.rank == 1:
+		case kind == 3 && j.Tasks.Len() > 1 && t.rank == 1:
 			run, how = part, taskEnd{cause: cluster.NodeFault, message: "the runtime failed"}
 		default:
 			run, how.code = part, 1

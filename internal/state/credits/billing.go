@@ -98,8 +98,7 @@ func billableTime(j *cluster.Job, n *accounting.Lien) time.Duration {
 // begun reports whether a job's script began on a node, or may have begun: for a lost task this is
 // unknown. A task that only keeps its node for the script always counts as begun.
 func begun(j *cluster.Job) bool {
-	for i := range j.Tasks {
-		t := &j.Tasks[i]
+	for i, t := range j.Tasks.All() {
 		if t.Cause == cluster.TaskLost || t.Started > 0 && (i == 0 || j.Spec.EveryNode) {
 			return true
 		}
@@ -110,8 +109,8 @@ func begun(j *cluster.Job) bool {
 // declined reports whether the nodes of a job's script were ordered to stop it before they received
 // it.
 func declined(j *cluster.Job) bool {
-	for i := range j.Tasks {
-		if t := &j.Tasks[i]; (i == 0 || j.Spec.EveryNode) && (t.Cause != cluster.Stopped || t.Started > 0) {
+	for i, t := range j.Tasks.All() {
+		if (i == 0 || j.Spec.EveryNode) && (t.Cause != cluster.Stopped || t.Started > 0) {
 			return false
 		}
 	}
@@ -122,8 +121,7 @@ func declined(j *cluster.Job) bool {
 // over the nodes, or zero if none counted. A restarted daemon counts from its restart, and the
 // record of a task's end from the task's start, so each count may be too short.
 func nodesCounted(j *cluster.Job) (longest time.Duration) {
-	for i := range j.Tasks {
-		t := &j.Tasks[i]
+	for i, t := range j.Tasks.All() {
 		if t.Cause == cluster.TaskLost || i > 0 && !j.Spec.EveryNode {
 			continue
 		}

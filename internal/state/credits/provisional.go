@@ -150,9 +150,9 @@ func (x *Credits) CloseBills(now cluster.Instant, most int) {
 
 // lostNodes returns the nodes of a job that could not report how their tasks ended.
 func lostNodes(j *cluster.Job) (lost []string) {
-	for i := range j.Tasks {
-		if j.Tasks[i].Cause == cluster.TaskLost {
-			lost = append(lost, j.Tasks[i].Node)
+	for _, t := range j.Tasks.All() {
+		if t.Cause == cluster.TaskLost {
+			lost = append(lost, t.Node)
 		}
 	}
 	return lost

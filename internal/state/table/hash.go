@@ -50,6 +50,8 @@ const (
 	Specs          // in digests only
 	JobSpecs       // in digests only
 	AccountVersion // in digests only
+	JobAllocations // in digests only
+	JobTasks       // in digests only
 
 	End Kind = 255 // the last frame of a snapshot, after those that a later version adds
 )
