@@ -28,7 +28,8 @@ func TestLocalityIsKept(t *testing.T) {
 		run 2 on=n4:0 gpus=1 left=1h limit=2h
 		run 5 on=n5:0 gpus=1 left=3h limit=4h
 		job 3 nodes=2 gpus=1 switches=1 late=5m
-		job 4 nodes=3 gpus=1`)
+		job 4 nodes=3 gpus=1
+		rules . replan=10s`)
 	p := NewPlanner()
 	settle(snap, p.Pass(snap))
 	pass := func(passed time.Duration, gone ...cluster.JobID) Decision {
@@ -38,8 +39,11 @@ func TestLocalityIsKept(t *testing.T) {
 	if d := pass(time.Second, 5); len(d.Plan.Starts) > 0 || d.Stats.Full {
 		t.Errorf("n5 became free: %s", write(d))
 	}
-	if d := pass(2 * time.Minute); len(d.Plan.Starts) > 0 || !d.Stats.Full {
-		t.Errorf("all jobs planned again: %v, %s", d.Stats.Full, write(d))
+	if d := pass(time.Minute); len(d.Plan.Starts) > 0 || d.Stats.Full {
+		t.Errorf("all jobs planned again after 6 replan intervals: %v, %s", d.Stats.Full, write(d))
+	}
+	if d := pass(time.Minute); len(d.Plan.Starts) > 0 || !d.Stats.Full {
+		t.Errorf("all jobs planned again after 12 replan intervals: %v, %s", d.Stats.Full, write(d))
 	}
 	if d := pass(time.Minute, 1); !strings.HasPrefix(write(d), "3 starts on n1:0 n2:0\n") {
 		t.Errorf("n1 became free: %s", write(d))

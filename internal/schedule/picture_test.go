@@ -27,7 +27,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //	    [dep=KIND:REF[+D]] [only=LIST] [not=LIST] [has=FEATURE] [alone] [attempt=N] [reason=R]
 //	ended ID STATE [began=D] [over=D] [unstarted]
 //	switch NAME [nodes=LIST] [under=SWITCHES]
-//	rules . [depth=N] [window=D] [horizon=D] [packed]
+//	rules . [depth=N] [window=D] [horizon=D] [replan=D] [packed]
 //	weights . [age=N] [maxage=D] [size=N] [qos=N]; those that are not named are 0
 //	reservation NAME nodes=LIST [from=D] [to=D] [user=U]
 //	licence NAME count=N
@@ -191,6 +191,7 @@ func (p *picture) rule(fields []string, w words) {
 	case "rules":
 		rules.Depth, rules.Window = w.n("depth", rules.Depth), w.d("window", rules.Window)
 		rules.PromiseHorizon, rules.Packed = w.d("horizon", rules.PromiseHorizon), w.has("packed")
+		rules.Replan = w.d("replan", rules.Replan)
 	case "weights":
 		rules.Weights = cluster.Weights{
 			Age: int64(w.n("age", 0)), MaxAge: w.d("maxage", 0), JobSize: int64(w.n("size", 0)), QOS: int64(w.n("qos", 0)),

@@ -2,6 +2,7 @@ package backfill
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -110,6 +111,9 @@ func (c *binIndex) update(p *Profile, h int, from, to cluster.Instant) {
 	m := p.models[h]
 	row := &p.rows[h]
 	b, last := c.binOf(from), c.binOf(to-1)
+	if more := last + 1 - len(c.seen[h]); more > 0 {
+		c.seen[h] = slices.Grow(c.seen[h], more)
+	}
 	for len(c.seen[h]) <= last {
 		c.seen[h] = append(c.seen[h], marks{c.whole[h], c.whole[h]})
 	}

@@ -143,16 +143,17 @@ func (d *demand) earliest(r *Row, in opening, w *Want) (cluster.Instant, bool) {
 // startAt chooses among the hosts that can serve their share at an instant, by the edges up to it.
 func (p *Profile) startAt(w *Want, k *kindWant, turns []edge, at cluster.Instant) Start {
 	p.found = p.found[:0]
-	open := map[int32]bool{}
+	open := NewHostSet(len(p.hosts))
 	for _, t := range turns {
-		open[t.host] = t.by > 0
-	}
-	to := at.Add(w.Lasts)
-	for h, is := range open {
-		if is {
-			p.found = append(p.found, p.candidate(w, k, int(h), p.rows[h].window(at, to)))
+		if t.by > 0 {
+			open.Add(int(t.host))
+		} else {
+			open.remove(int(t.host))
 		}
 	}
-	slices.SortFunc(p.found, func(a, b candidate) int { return cmp.Compare(a.host, b.host) })
+	to := at.Add(w.Lasts)
+	for h := range open.All() {
+		p.found = append(p.found, p.candidate(w, k, h, p.rows[h].window(at, to)))
+	}
 	return p.choose(w, k, at)
 }

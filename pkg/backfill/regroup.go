@@ -1,9 +1,6 @@
 package backfill
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -115,26 +112,44 @@ func (p *Profile) regroup(w *Want, k *kindWant, at cluster.Instant, own []HostSh
 	if len(mine) == 0 && len(w.licences) == 0 {
 		return false // searches find others alone
 	}
-	others, more := p.startableNow(w, k), len(mine)
-	for i := range mine {
-		if _, is := slices.BinarySearchFunc(others, mine[i].host, byPlace); is {
-			more--
-		}
-	}
+	others := p.startableNow(w, k)
+	more := len(mine) - inBoth(mine, others)
 	if len(others)+more < least || w.Need.PerNode >= 0 && (more == 0 && len(w.licences) == 0 || w.domains != nil && int(k.startable.inFewDomains)+more < least) {
 		return false // its own hosts are expensive to check, and help too little
 	}
-	p.found = append(p.found[:0], mine...)
-	for i := range others {
-		if _, is := slices.BinarySearchFunc(mine, others[i].host, byPlace); !is {
-			p.found = append(p.found, others[i])
-		}
-	}
-	slices.SortFunc(p.found, func(a, b candidate) int { return cmp.Compare(a.host, b.host) })
+	p.found = merged(p.found[:0], mine, others)
 	return len(p.found) >= least && p.enough(w)
 }
 
-func byPlace(c candidate, host int) int { return cmp.Compare(c.host, host) }
+// inBoth returns how many hosts are in both of two lists by host. O(both).
+func inBoth(a, b []candidate) (n int) {
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		switch {
+		case a[i].host < b[j].host:
+			i++
+		case b[j].host < a[i].host:
+			j++
+		default:
+			n, i, j = n+1, i+1, j+1
+		}
+	}
+	return n
+}
+
+// merged appends two lists by host to one; of a host in both, the candidate of the first. O(both).
+func merged(list, a, b []candidate) []candidate {
+	for len(a) > 0 && len(b) > 0 {
+		if b[0].host < a[0].host {
+			list, b = append(list, b[0]), b[1:]
+			continue
+		}
+		if b[0].host == a[0].host {
+			b = b[1:]
+		}
+		list, a = append(list, a[0]), a[1:]
+	}
+	return append(append(list, a...), b...)
+}
 
 // countStartable returns how many hosts can serve a want's share now; when that is unknown, how
 // many can in this bin, which are at least as many. O(1).

@@ -37,6 +37,12 @@ type freedInterval struct {
 // all searches start from scratch.
 const maxFreed = 1 << 16
 
+// FreedSoFar identifies what was freed so far: it changes whenever something becomes free.
+type FreedSoFar struct{ era, intervals int }
+
+// Freed returns what was freed so far. O(1).
+func (p *Profile) Freed() FreedSoFar { return FreedSoFar{p.era, len(p.freed)} }
+
 func (p *Profile) recordFreed(g freedInterval) {
 	if len(p.freed) == maxFreed {
 		p.freed, p.era = p.freed[:0], p.era+1

@@ -1,6 +1,7 @@
 package backfill
 
 import (
+	"iter"
 	"math/bits"
 	"time"
 
@@ -183,6 +184,21 @@ func NewHostSet(n int) HostSet { return make(HostSet, (n+63)/64) }
 
 // Add adds a host.
 func (s HostSet) Add(h int) { s[h/64] |= 1 << (h % 64) }
+
+func (s HostSet) remove(h int) { s[h/64] &^= 1 << (h % 64) }
+
+// All yields the hosts of the set in ascending order.
+func (s HostSet) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i, word := range s {
+			for ; word != 0; word &= word - 1 {
+				if !yield(i*64 + bits.TrailingZeros64(word)) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // Len returns the number of hosts in the set.
 func (s HostSet) Len() int {

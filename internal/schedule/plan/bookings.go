@@ -36,13 +36,13 @@ func (b *Bookings) next() (cluster.Instant, bool) {
 	return b.due.Items()[0].At, true
 }
 
-// Book plans a start.
+// Book plans a start. O(its hosts × (steps + bins)).
 func (b *Bookings) Book(e *Entry, s backfill.Start, choice int) {
 	b.Profile.Book(e.Class.want(choice), s.At, s.Shares)
 	b.enter(e, s, choice)
 }
 
-// enter records a start that the profile has.
+// enter records a start that the profile has. O(its hosts + log starts).
 func (b *Bookings) enter(e *Entry, s backfill.Start, choice int) {
 	e.At, e.Choice, e.Kind, e.Shares = s.At, choice, s.Kind, s.Shares
 	for _, share := range s.Shares {
@@ -73,14 +73,14 @@ func (e *Entry) wide() bool {
 	return len(e.Shares) > 1 || e.Class.want(e.Choice).Need.PerNode < 0
 }
 
-// rebook replaces the planned start of an entry.
+// rebook replaces the planned start of an entry. O(hosts of both × (steps + bins + starts of the host)).
 func (b *Bookings) rebook(e *Entry, to backfill.Start, choice int) {
 	b.Profile.Move(e.Class.want(e.Choice), e.At, e.Shares, e.Class.want(choice), to)
 	b.strike(e)
 	b.enter(e, to, choice)
 }
 
-// Unbook removes a planned start, if there is one.
+// Unbook removes a planned start, if there is one. O(its hosts × (steps + bins + starts of the host)).
 func (b *Bookings) Unbook(e *Entry) {
 	if e.At == 0 {
 		return
@@ -89,7 +89,7 @@ func (b *Bookings) Unbook(e *Entry) {
 	b.strike(e)
 }
 
-// strike is the inverse of enter.
+// strike is the inverse of enter. O(its hosts × starts of the host + log starts).
 func (b *Bookings) strike(e *Entry) {
 	for _, share := range e.Shares {
 		list := b.byHost[share.Host]

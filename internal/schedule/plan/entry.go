@@ -29,6 +29,7 @@ type Entry struct {
 	turn     int               // jobs planned before it have a lower one
 	place    int               // in the heap of planned starts
 	pass     uint64            // the last pass that queued it for a verdict
+	tried    uint64            // the last move that considered it
 	queued   bool              // among the moves, for what became free on its own hosts
 	removed  bool              // from the schedule
 }

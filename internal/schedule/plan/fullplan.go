@@ -1,8 +1,8 @@
 package plan
 
 import (
-	"maps"
 	"slices"
+	"time"
 
 	"github.com/greylag/greylag/internal/schedule/eligible"
 	"github.com/greylag/greylag/internal/schedule/order"
@@ -20,27 +20,35 @@ type fullPlan struct {
 
 // mustPlanAll reports whether all jobs have to be planned again: this is the first pass; nodes, policy,
 // prices or rights changed; others were preempted for a job; or the replan interval has passed, and the
-// starts without a promise are not in the present order of priorities, or one on several hosts could
-// begin earlier on hosts that overlap its own.
+// starts without a promise are not in the present order of priorities; or a job on several hosts may be
+// able to start earlier.
 func (p *Pass) mustPlanAll() bool {
 	snap, last := p.Snap, p.last
-	if p.preempting || last == nil || snap.Index < last.Index || snap.Now < last.Now || snap.Policy != last.Policy {
+	if p.preempting || last == nil || snap.Index < last.Index || snap.Now < last.Now || !p.res.same(snap, last) {
 		return true
 	}
 	if !order.SameBudgets(last, snap) || !cluster.SameGrants(eligible.TreeOf(last), eligible.TreeOf(snap)) {
 		return true
 	}
 	rules := &snap.Policy.Scheduling
-	if rules.Depth != cluster.Unlimited || !sameFabric(last.Switches, snap.Switches) || !maps.Equal(p.res.Prices, pricesOf(snap)) {
-		return true
-	}
-	if !slices.EqualFunc(snap.Nodes, last.Nodes, sameNode) {
+	if rules.Depth != cluster.Unlimited {
 		return true
 	}
 	if p.bookings.soft+p.bookings.wide == 0 || rules.Replan <= 0 || snap.Now.Sub(p.sequence.checked) < rules.Replan {
 		return false
 	}
-	return p.bookings.wide > 0 || !p.inOrder()
+	return p.mayMoveWide(rules.Replan) || !p.inOrder()
+}
+
+// wideReplan is after how many replan intervals a job on several hosts alone is a reason to plan all jobs
+// again. It moves without that when it can start at once, or on hosts that are not its own.
+const wideReplan = 10
+
+// mayMoveWide reports whether a job on several hosts may be able to start earlier on hosts that overlap
+// its own: something became free since all jobs were planned, wideReplan intervals ago or longer.
+func (p *Pass) mayMoveWide(interval time.Duration) bool {
+	q := &p.sequence
+	return p.bookings.wide > 0 && p.Snap.Now.Sub(q.planned) >= wideReplan*interval && q.freed != p.bookings.Profile.Freed()
 }
 
 // sameFabric reports whether two snapshots have the same fabric: the state replaces it as a whole.
@@ -86,7 +94,12 @@ func (p *Pass) checkAll() {
 // reset empties the tables.
 func (p *Pass) reset() {
 	s := p.Schedule
-	s.res = NewResources(p.Snap, s.rules)
+	if s.res != nil && s.last != nil {
+		s.res = s.res.at(p.Snap, s.last)
+	}
+	if s.res == nil {
+		s.res = NewResources(p.Snap, s.rules)
+	}
 	s.entries = make(map[cluster.JobID]*Entry, len(p.Check.Jobs.Pending))
 	s.bookings = newBookings(p.Snap.Now, s.res)
 	s.bookings.Profile.Packed = p.Snap.Policy.Scheduling.Packed
@@ -141,7 +154,8 @@ func (p *Pass) planAll() {
 	if len(jobs) > 0 {
 		p.sequence.lowest = jobs[len(jobs)-1].Rank
 	}
-	p.sequence.checked = p.Snap.Now
+	q := &p.sequence
+	q.checked, q.planned, q.freed = p.Snap.Now, p.Snap.Now, p.bookings.Profile.Freed()
 }
 
 // priorPlan is what was planned for a job before all jobs are planned again.

@@ -88,7 +88,7 @@ func (m *mover) run() {
 	}
 }
 
-// try tries one move.
+// try tries one move. O(its hosts × steps), and once for each other start on a host that it leaves.
 func (m *mover) try(x move) {
 	e, freed := x.Entry, x.Shares
 	switch {
@@ -104,10 +104,14 @@ func (m *mover) try(x move) {
 		return
 	}
 	m.moved++
+	m.moveCount++
 	for _, share := range freed {
 		m.touched = append(m.touched, share.Host)
 		for _, other := range m.bookings.byHost[share.Host] {
-			if compareRanks(e, other) < 0 || m.startsNow(other) || m.canRegroup(other) {
+			if other.tried == m.moveCount {
+				continue // on another host that it shares with the moved job
+			}
+			if other.tried = m.moveCount; compareRanks(e, other) < 0 || m.startsNow(other) || m.canRegroup(other) {
 				m.queueMove(other)
 			}
 		}

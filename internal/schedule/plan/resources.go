@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -85,6 +86,23 @@ func NewResources(snap *cluster.Snapshot, rules *eligible.Rules) *Resources {
 		r.Licences = append(r.Licences, l.Count)
 	}
 	return r
+}
+
+// at returns the resources of a later snapshot: nil if nodes, policy, fabric or prices are others, or a
+// reservation may have begun or ended. O(nodes).
+func (r *Resources) at(snap, last *cluster.Snapshot) *Resources {
+	if len(r.reserved) > 0 || len(snap.Policy.Scheduling.Reservations) > 0 || !r.same(snap, last) {
+		return nil
+	}
+	c := *r
+	c.Ranking = order.NewRanking(snap)
+	return &c
+}
+
+// same reports whether two snapshots have the same policy, fabric, nodes and prices. O(nodes).
+func (r *Resources) same(snap, last *cluster.Snapshot) bool {
+	return snap.Policy == last.Policy && sameFabric(last.Switches, snap.Switches) &&
+		slices.EqualFunc(snap.Nodes, last.Nodes, sameNode) && maps.Equal(r.Prices, pricesOf(snap))
 }
 
 // Licence returns the row of a licence in the profile, and how many there are.

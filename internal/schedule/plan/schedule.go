@@ -31,6 +31,7 @@ type Schedule struct {
 	singletons singletons
 	elements   *eligible.Elements
 	moves      heap.Heap[move] // that may start jobs earlier, and were not tried yet
+	moveCount  uint64          // of all moves
 	sequence   sequence
 
 	preemptor  cluster.JobID // for which others were preempted last; 0 for none

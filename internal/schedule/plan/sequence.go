@@ -4,16 +4,19 @@ import (
 	"slices"
 
 	"github.com/greylag/greylag/internal/schedule/order"
+	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // sequence records in which order jobs were planned.
 type sequence struct {
-	turns      int             // jobs that were planned
-	lowest     order.Rank      // of the planned jobs without a promise, unless outOfOrder
-	outOfOrder bool            // a job was planned after one of lower rank
-	checked    cluster.Instant // when the order was last known to be that of the priorities
-	alone      *Entry          // the only eligible job, whose priority was not computed; nil for none
+	turns      int                 // jobs that were planned
+	lowest     order.Rank          // of the planned jobs without a promise, unless outOfOrder
+	outOfOrder bool                // a job was planned after one of lower rank
+	checked    cluster.Instant     // when the order was last known to be that of the priorities
+	planned    cluster.Instant     // when all jobs were planned last
+	freed      backfill.FreedSoFar // what was freed by then
+	alone      *Entry              // the only eligible job, whose priority was not computed; nil for none
 }
 
 // rank ranks an eligible entry. The priority of the only one is not computed before there is another:
