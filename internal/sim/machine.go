@@ -14,8 +14,9 @@ type Machine struct {
 	Switches []cluster.Switch // none: all nodes are children of one switch
 }
 
-// maxNodes is the most nodes of a machine, maxNodeGPUs the most GPUs of each.
+// maxNodes is the most nodes of a machine, maxNodeGPUs the most GPUs of each, and maxNodeCPUs the most CPUs.
 const (
+	maxNodeCPUs = 1 << 16
 	maxNodes    = 1 << 17
 	maxNodeGPUs = 256
 )
@@ -34,6 +35,21 @@ func Uniform(nodes, gpus int) (*Machine, error) {
 	f := &Machine{Nodes: make([]cluster.Node, nodes)}
 	for i := range f.Nodes {
 		f.Nodes[i] = uniform(fmt.Sprintf("n%05d", i+1), gpus)
+	}
+	return f, nil
+}
+
+// UniformCPUs returns nodes n00001 and so on with the same number of CPUs, 4 GiB for each, and no GPU.
+func UniformCPUs(nodes, cpus int) (*Machine, error) {
+	if cpus < 1 || cpus > maxNodeCPUs {
+		return nil, fmt.Errorf("%w: nodes of %d CPUs (1 to %d)", ErrRefused, cpus, maxNodeCPUs)
+	}
+	f, err := Uniform(nodes, 0)
+	if err != nil {
+		return nil, err
+	}
+	for i := range f.Nodes {
+		f.Nodes[i].CPUs, f.Nodes[i].Memory = int32(cpus), cluster.Bytes(cpus)*4*cluster.GiB
 	}
 	return f, nil
 }

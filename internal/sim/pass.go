@@ -15,6 +15,7 @@ import (
 // PassSize is the cluster on which one pass is measured.
 type PassSize struct {
 	Nodes, GPUsPerNode, Pending int
+	CPUsPerNode                 int // of nodes without GPUs
 	Seed                        uint64
 	Queue                       []cluster.JobSpec // the pending jobs, used in turn, instead of random ones
 }
@@ -29,6 +30,7 @@ type Quantiles struct {
 type PassTimings struct {
 	Nodes       int       `json:"nodes"`
 	GPUsPerNode int       `json:"gpus_per_node"`
+	CPUsPerNode int       `json:"cpus_per_node,omitempty"` // of nodes without GPUs
 	Pending     int       `json:"pending"`
 	Full        Quantiles `json:"full_ms"`  // passes of a new planner
 	Event       Quantiles `json:"event_ms"` // after one job ended early or one was submitted
@@ -44,6 +46,14 @@ type PassTimings struct {
 	Replans     int       `json:"replans"`
 }
 
+// NodeSize returns what a node has, in words.
+func (t *PassTimings) NodeSize() string {
+	if t.GPUsPerNode == 0 {
+		return fmt.Sprintf("%d CPUs", t.CPUsPerNode)
+	}
+	return fmt.Sprintf("%d GPUs", t.GPUsPerNode)
+}
+
 // Full passes are measured until they took fullFor together, but at least minFull and at most
 // maxFull of them.
 const (
@@ -57,17 +67,18 @@ const (
 )
 
 // MeasurePass measures the production pass on a full cluster. Node i runs one job of 10 + i×37 mod
-// 480 minutes on all its GPUs, and the queue is drawn with a seed. An event is, in turn, a job that
+// 480 minutes on all its GPUs, or on all its CPUs if it has no GPU. The queue is drawn with a seed. An event is, in turn, a job that
 // ends early and a submission. Between two events a second passes.
 func MeasurePass(s PassSize, policy *cluster.Policy, progress func(step string)) (*PassTimings, error) {
-	if s.Pending < 0 || s.Pending > maxPending || s.GPUsPerNode < 1 {
-		return nil, fmt.Errorf("%w: %d pending jobs (0 to %d) on nodes of %d GPUs (at least 1)", ErrRefused, s.Pending, maxPending, s.GPUsPerNode)
+	if s.Pending < 0 || s.Pending > maxPending || s.GPUsPerNode < 1 && s.CPUsPerNode < 1 {
+		return nil, fmt.Errorf("%w: %d pending jobs (0 to %d) on nodes of %d GPUs (at least 1, or CPUs)", ErrRefused, s.Pending, maxPending, s.GPUsPerNode)
 	}
-	fleet, err := Uniform(s.Nodes, s.GPUsPerNode)
+	fleet, err := s.fleet()
 	if err != nil {
 		return nil, err
 	}
-	m := &passMeasure{size: s, rng: rand.New(rand.NewPCG(s.Seed, 1)), out: &PassTimings{Nodes: s.Nodes, GPUsPerNode: s.GPUsPerNode, Pending: s.Pending}}
+	m := &passMeasure{size: s, rng: rand.New(rand.NewPCG(s.Seed, 1))}
+	m.out = &PassTimings{Nodes: s.Nodes, GPUsPerNode: s.GPUsPerNode, CPUsPerNode: s.CPUsPerNode, Pending: s.Pending}
 	progress("filling the nodes")
 	if err := m.fill(fleet, policy); err != nil {
 		return nil, err
@@ -81,6 +92,14 @@ func MeasurePass(s PassSize, policy *cluster.Policy, progress func(step string))
 	m.out.Heap = heapMB()
 	runtime.KeepAlive(m)
 	return m.out, nil
+}
+
+// fleet returns the nodes.
+func (s *PassSize) fleet() (*Machine, error) {
+	if s.GPUsPerNode > 0 {
+		return Uniform(s.Nodes, s.GPUsPerNode)
+	}
+	return UniformCPUs(s.Nodes, s.CPUsPerNode)
 }
 
 type passMeasure struct {
@@ -106,11 +125,11 @@ func (m *passMeasure) fill(f *Machine, policy *cluster.Policy) error {
 	}
 	plan := cluster.Plan{}
 	for i := range f.Nodes {
-		id, err := m.enqueue(fillerJob(i, m.size.GPUsPerNode))
+		id, err := m.enqueue(fillerJob(i, &m.size))
 		if err != nil {
 			return err
 		}
-		where := cluster.NodeAllocation{Node: f.Nodes[i].Name, GPUs: all, CPUs: 1, Memory: f.Nodes[i].Memory}
+		where := cluster.NodeAllocation{Node: f.Nodes[i].Name, GPUs: all, CPUs: max(1, int32(m.size.cpus())), Memory: f.Nodes[i].Memory}
 		plan.Starts = append(plan.Starts, cluster.PlannedStart{Job: id, Attempt: 1, Placement: cluster.Placement{Nodes: []cluster.NodeAllocation{where}}})
 	}
 	plan.Index = m.Index
@@ -138,7 +157,7 @@ func (m *passMeasure) next() cluster.JobSpec {
 		m.submitted++
 		return m.size.Queue[(m.submitted-1)%n]
 	}
-	return randomJob(m.rng, m.size.Nodes, m.size.GPUsPerNode)
+	return randomJob(m.rng, &m.size)
 }
 
 func (m *passMeasure) enqueue(spec cluster.JobSpec) (cluster.JobID, error) {

@@ -64,11 +64,12 @@ func WriteGrowthSVG(w io.Writer, rows []*PassTimings, g Growing) error {
 	}
 	p := picture.Growth{YName: "one pass", Figure: "%g ms"}
 	fixed := rows[0]
+	of := fixed.NodeSize()
 	if g == GrowingNodes {
-		p.Title = fmt.Sprintf("One pass against nodes of %d GPUs, all taken; %d pending jobs", fixed.GPUsPerNode, fixed.Pending)
+		p.Title = fmt.Sprintf("One pass against nodes of %s, all taken; %d pending jobs", of, fixed.Pending)
 		p.XName = "nodes"
 	} else {
-		p.Title = fmt.Sprintf("One pass against pending jobs; %d nodes of %d GPUs, all taken", fixed.Nodes, fixed.GPUsPerNode)
+		p.Title = fmt.Sprintf("One pass against pending jobs; %d nodes of %s, all taken", fixed.Nodes, of)
 		p.XName = "pending jobs"
 	}
 	lines := []picture.Line{{Name: "full, median"}, {Name: "after one event, 99 %"}, {Name: "after one event, median"}}

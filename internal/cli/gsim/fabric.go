@@ -42,7 +42,7 @@ func (m *machine) fabric(f *sim.Machine, name string) error {
 		names = names[:min(m.nodes, len(names))]
 		f.Switches = only(f.Switches, names)
 	}
-	uniform, err := sim.Uniform(len(names), m.gpus)
+	uniform, err := m.uniform(len(names))
 	if err != nil {
 		return err
 	}

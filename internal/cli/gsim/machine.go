@@ -19,6 +19,7 @@ type machine struct {
 	file     string
 	nodes    int
 	gpus     int
+	cpus     int
 	topology string
 	warnings []string // about the topology
 }
@@ -29,9 +30,11 @@ func (m *machine) flags(c *cobra.Command) {
 	f.StringVar(&m.file, "machine", "", "file that describes the nodes (see docs/gsim.md)")
 	f.IntVar(&m.nodes, "nodes", 0, "number of equal nodes")
 	f.IntVar(&m.gpus, "gpus-per-node", 8, "GPUs of each of --nodes")
+	f.IntVar(&m.cpus, "cpus-per-node", 0, "CPUs of each of --nodes, which then have no GPUs")
 	f.StringVar(&m.topology, "topology", "", "topology file: Slurm's topology.yaml or topology.conf, or a table ip,DSW,PSW,ASW")
 	c.MarkFlagsMutuallyExclusive("flat", "machine", "nodes")
 	c.MarkFlagsMutuallyExclusive("flat", "topology")
+	c.MarkFlagsMutuallyExclusive("cpus-per-node", "gpus-per-node")
 }
 
 // fleet returns the machine of the options; nil if they describe none.
@@ -42,7 +45,7 @@ func (m *machine) fleet() (*sim.Machine, error) {
 	case m.flat > 0:
 		return sim.Flat(m.flat), nil
 	case m.nodes > 0:
-		f, err := sim.Uniform(m.nodes, m.gpus)
+		f, err := m.uniform(m.nodes)
 		if err != nil {
 			return nil, err
 		}
@@ -68,6 +71,14 @@ func (m *machine) fleet() (*sim.Machine, error) {
 		return f, m.fabric(f, m.topology)
 	}
 	return nil, nil
+}
+
+// uniform returns the equal nodes that the options describe.
+func (m *machine) uniform(nodes int) (*sim.Machine, error) {
+	if m.cpus != 0 {
+		return sim.UniformCPUs(nodes, m.cpus)
+	}
+	return sim.Uniform(nodes, m.gpus)
 }
 
 // depths maps the words of --policy to depths.

@@ -47,6 +47,7 @@ func (t *tool) pass() *cobra.Command {
 	f := c.Flags()
 	f.IntVar(&p.size.Nodes, "nodes", 128, "nodes")
 	f.IntVar(&p.size.GPUsPerNode, "gpus-per-node", 8, "GPUs per node")
+	f.IntVar(&p.size.CPUsPerNode, "cpus-per-node", 0, "CPUs per node, without GPUs: jobs take whole nodes")
 	f.IntVar(&p.size.Pending, "pending", 1000, "number of pending jobs")
 	f.Uint64Var(&p.size.Seed, "seed", 7, "random seed of the queue and the events")
 	f.StringVar(&p.jobs, "jobs", "", "file of the pending jobs, instead of random ones: each line is options of gsubmit; repeated if --pending is larger")
@@ -55,11 +56,15 @@ func (t *tool) pass() *cobra.Command {
 	f.StringVar(&p.svg, "svg", "", "draw the times of --sweep into this file")
 	f.BoolVar(&p.progress, "progress", false, "show progress even if standard error is not a terminal")
 	c.MarkFlagsRequiredTogether("sweep", "to")
+	c.MarkFlagsMutuallyExclusive("cpus-per-node", "gpus-per-node")
 	return c
 }
 
 // sizes returns the sizes to measure.
 func (p *passing) sizes(c *cobra.Command) ([]sim.PassSize, error) {
+	if c.Flags().Changed("cpus-per-node") {
+		p.size.GPUsPerNode = 0
+	}
 	if p.jobs != "" {
 		text, err := os.ReadFile(p.jobs)
 		if err != nil {
@@ -138,7 +143,7 @@ func (p *passing) measure(sizes []sim.PassSize) error {
 }
 
 func (p *passing) print(m *sim.PassTimings) error {
-	return p.Facts(fmt.Sprintf("%d nodes of %d GPUs, %d pending jobs", m.Nodes, m.GPUsPerNode, m.Pending), [][2]string{
+	return p.Facts(fmt.Sprintf("%d nodes of %s, %d pending jobs", m.Nodes, m.NodeSize(), m.Pending), [][2]string{
 		{"full pass", fmt.Sprintf("p50 %.3f ms, p99 %.3f ms (%d passes, %d starts planned)", m.Full.P50, m.Full.P99, m.FullPasses, m.Planned)},
 		{"after one event", fmt.Sprintf("p50 %.3f ms, p99 %.3f ms (%d passes, %d starts, %d moves)", m.Event.P50, m.Event.P99, m.EventPasses, m.Started, m.Moved)},
 		{"periodic replan", fmt.Sprintf("p50 %.3f ms, p99 %.3f ms (%d passes)", m.Replan.P50, m.Replan.P99, m.Replans)},

@@ -70,7 +70,7 @@ func usage(c *cobra.Command, err error) error {
 		return &ui.UsageError{Problem: err.Error()}
 	case errors.Is(err, trace.ErrBad):
 		return &ui.UsageError{Problem: err.Error(), Advice: "leave such lines out with --bad skip; put them in order with --sort"}
-	case errors.Is(err, sim.ErrRefused):
+	case errors.Is(err, sim.ErrRefused), errors.Is(err, trace.ErrWorkload):
 		return &ui.UsageError{Problem: err.Error()}
 	}
 	help := "see " + c.CommandPath() + " --help"
@@ -112,7 +112,7 @@ func (t *tool) root() *cobra.Command {
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON")
-	root.AddCommand(t.replay(), t.pass(), t.snapshot(), t.whatIf())
+	root.AddCommand(t.replay(), t.generate(), t.pass(), t.snapshot(), t.whatIf())
 	return root
 }
 

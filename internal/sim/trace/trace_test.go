@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"github.com/cockroachdb/datadriven"
 	"github.com/greylag/greylag/test/scenario"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -117,4 +118,57 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestGenerate checks that a generated log is the same each time, has the documented means, and is read
+// back as it was written.
+func TestGenerate(t *testing.T) {
+	w := Workload{Jobs: 20_000, Nodes: 5000, CPUsPerNode: 16, Load: 0.75, Seed: 1}
+	log, err := w.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text, again bytes.Buffer
+	for _, out := range []*bytes.Buffer{&text, &again} {
+		same, err := w.Generate()
+		if err != nil || same.WriteSWF(out) != nil {
+			t.Fatal(err)
+		}
+	}
+	if text.String() != again.String() {
+		t.Error("the same seed gives another log")
+	}
+	back, err := Read(&text, Options{})
+	if err != nil || len(back.Jobs) != w.Jobs || back.MaxProcs != 80_000 {
+		t.Fatalf("the log is read as %d jobs on %d processors: %v", len(back.Jobs), back.MaxProcs, err)
+	}
+	work, run, full := 0.0, 0.0, 0
+	for i := range back.Jobs {
+		j := &back.Jobs[i]
+		if want := &log.Jobs[i]; j.Submit != want.Submit || j.Run != want.Run || j.Procs != want.Procs || j.Estimate != want.Estimate || j.User != want.User {
+			t.Fatalf("job %d is read as %+v, not %+v", i, j, want)
+		}
+		work += float64(j.Procs) * j.Run.Seconds()
+		run += j.Run.Seconds()
+		if j.Procs == 4096*16 {
+			full++
+		}
+	}
+	if mean := run / 20_000; mean < 3300 || mean > 3570 { // 19,940 / ln(1,000/3) s
+		t.Errorf("jobs run for %.0f s on average", mean)
+	}
+	if full < 60 || full > 120 { // 20,000 × 2^-6 / 3.38
+		t.Errorf("%d jobs of 4,096 nodes", full)
+	}
+	if load := work / back.Jobs[w.Jobs-1].Submit.Seconds() / 80_000; load < 0.65 || load > 0.85 {
+		t.Errorf("the load is %.3f", load)
+	}
+	for _, bad := range []Workload{
+		{}, {Jobs: 1, Nodes: 1, CPUsPerNode: 1}, {Jobs: 1, Nodes: 1 << 20, CPUsPerNode: 1 << 20, Load: 1},
+		{Jobs: 1, Nodes: 1, CPUsPerNode: 1, Load: math.NaN()}, {Jobs: -1, Nodes: 1, CPUsPerNode: 1, Load: 1},
+	} {
+		if _, err := bad.Generate(); !errors.Is(err, ErrWorkload) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
 }
