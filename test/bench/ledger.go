@@ -51,7 +51,7 @@ func newBooks(ctx context.Context, nodes int, charging bool) (*books, error) {
 		grantTo("org", ""),
 	}
 	for i := range nodes {
-		n := cluster.Node{Name: nodeName(i), BootID: "b", CPUs: 128, Memory: 1024 * cluster.GiB}
+		n := cluster.Node{Name: nodeName(i), BootID: "b", CPUs: 128, Memory: 8 * memoryOfGPU}
 		for g := range 8 {
 			n.GPUs = append(n.GPUs, cluster.GPU{Index: int32(g), Type: "h100"})
 		}
@@ -184,13 +184,16 @@ func (b *books) submit(jobs int) error {
 	return nil
 }
 
+// memoryOfGPU is the share of a node's memory that a job with one of its eight GPUs gets.
+const memoryOfGPU = 128 * cluster.GiB
+
 // start starts jobs 1 to n, eight on each node.
 func (b *books) start(n int) error {
 	for first := 0; first < n; first += 250 {
 		plan := cluster.Plan{Index: b.index}
 		for i := first; i < min(first+250, n); i++ {
 			plan.Starts = append(plan.Starts, cluster.PlannedStart{Job: cluster.JobID(i + 1), Attempt: 1, Placement: cluster.Placement{
-				Nodes: []cluster.NodeAllocation{{Node: nodeName(i / 8), GPUs: []int32{int32(i % 8)}, CPUs: 8}},
+				Nodes: []cluster.NodeAllocation{{Node: nodeName(i / 8), GPUs: []int32{int32(i % 8)}, CPUs: 8, Memory: memoryOfGPU}},
 			}})
 		}
 		r, err := b.do(&command.CommitPlan{Plan: plan})
