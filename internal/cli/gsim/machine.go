@@ -1,6 +1,7 @@
 package gsim
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
@@ -86,7 +87,14 @@ func depths() map[string]int32 {
 	return map[string]int32{"conservative": cluster.Unlimited, "easy": 1, "fcfs": 0}
 }
 
-// rules holds the options of the policy.
+// The words of --order.
+const (
+	orderPriority = "priority"
+	orderFCFS     = "fcfs"
+)
+
+// rules holds the options of the policy. gsim replay and gsim front add --order and
+// --promise-horizon; the latter takes lists.
 type rules struct {
 	file    string
 	policy  string
@@ -102,9 +110,7 @@ type rules struct {
 func (r *rules) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&r.file, "policy-file", "", "the cluster's policy, as for gctl apply")
-	f.StringVar(&r.policy, "policy", "conservative", "backfilling: conservative (delays no job ahead), easy (does not delay the first job), fcfs (none)")
-	f.StringVar(&r.order, "order", "priority", "order of jobs: priority (age, fair share, QOS...) or fcfs: by submission")
-	f.StringVar(&r.horizon, "promise-horizon", "", "window in which planned starts are promises: a time, 0 or unlimited")
+	f.StringVar(&r.policy, "policy", "conservative", "backfilling: conservative (delays no job ahead), easy (does not delay the first job; no promises by default), fcfs (none)")
 	f.StringVar(&r.window, "window", "", "window in which starts are planned; 0 is unlimited")
 	f.StringVar(&r.replan, "replan", "", "time between two plans of all starts without a promise; longer replays faster")
 	f.Int32Var(&r.depth, "depth", 0, "number of pending jobs with a planned start, instead of --policy; -1 is all")
@@ -133,14 +139,20 @@ func (r *rules) apply(c *cobra.Command) (*cluster.Policy, error) {
 			return nil, &ui.UsageError{Problem: "unknown policy " + r.policy, Advice: "write conservative, easy or fcfs"}
 		}
 		s.Depth = depth
+		if r.policy == "easy" { // a promise delays jobs that EASY would start
+			s.PromiseHorizon = 0
+		}
 	}
-	if c.Flags().Changed("depth") {
+	switch {
+	case r.depth < cluster.Unlimited:
+		return nil, &ui.UsageError{Problem: fmt.Sprintf("--depth %d is not a number of jobs", r.depth), Advice: "-1 is all pending jobs"}
+	case c.Flags().Changed("depth"):
 		s.Depth = r.depth
 	}
 	switch r.order {
-	case "fcfs":
+	case orderFCFS:
 		s.Weights = cluster.Weights{}
-	case "priority":
+	case orderPriority:
 	default:
 		return nil, &ui.UsageError{Problem: "unknown order " + r.order, Advice: "write priority or fcfs"}
 	}
@@ -154,31 +166,40 @@ func (r *rules) apply(c *cobra.Command) (*cluster.Policy, error) {
 	for _, x := range []struct {
 		name, text string
 		into       *time.Duration
-	}{{"promise-horizon", r.horizon, &s.PromiseHorizon}, {"window", r.window, &s.Window}, {"replan", r.replan, &s.Replan}, {"half-life", r.half, &s.FairShare.HalfLife}} {
+		read       func(option, text string) (time.Duration, error)
+	}{
+		{"promise-horizon", r.horizon, &s.PromiseHorizon, readHorizon}, {"window", r.window, &s.Window, readTime},
+		{"replan", r.replan, &s.Replan, readTime}, {"half-life", r.half, &s.FairShare.HalfLife, readTime},
+	} {
 		if x.text == "" {
 			continue
 		}
-		d, ok := length(x.text)
-		if !ok || d < 0 && x.name != "promise-horizon" {
-			return nil, &ui.UsageError{Problem: "--" + x.name + " " + x.text + " is not a time", Advice: "write it like 90s, 5m, 1h30m or 7d"}
+		d, err := x.read(x.name, x.text)
+		if err != nil {
+			return nil, err
 		}
 		*x.into = d
 	}
 	return &p, nil
 }
 
-// length reads a time such as 90s, 1h30m, 7d, 0 or unlimited.
-func length(text string) (time.Duration, bool) {
-	if text == "unlimited" {
-		return cluster.Unlimited, true
-	}
-	unit := time.Duration(1)
+// readTime reads the value of an option that is a time such as 90s, 1h30m, 7d or 0.
+func readTime(option, text string) (time.Duration, error) {
+	number, unit := text, time.Duration(1)
 	if n := len(text) - 1; n > 0 && text[n] == 'd' {
-		text, unit = text[:n]+"h", 24
+		number, unit = text[:n]+"h", 24
 	}
-	d, err := time.ParseDuration(text)
+	d, err := time.ParseDuration(number)
 	if err != nil || d < 0 || d > 100*365*24*time.Hour/unit {
-		return 0, false
+		return 0, &ui.UsageError{Problem: "--" + option + " " + text + " is not a time", Advice: "write it like 90s, 5m, 1h30m or 7d"}
 	}
-	return d * unit, true
+	return d * unit, nil
+}
+
+// readHorizon reads the value of an option that is a time or unlimited.
+func readHorizon(option, text string) (time.Duration, error) {
+	if text == "unlimited" {
+		return cluster.Unlimited, nil
+	}
+	return readTime(option, text)
 }

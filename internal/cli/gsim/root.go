@@ -90,7 +90,7 @@ func (t *tool) root() *cobra.Command {
 		Use:   "gsim",
 		Short: "Run the scheduler in virtual time",
 		Long: "Run Greylag's own state and scheduler in virtual time: on a log of a real workload\n" +
-			"(replay), on a saved cluster (what-if), or to measure one pass (pass).",
+			"(replay), with many settings (front), on a saved cluster (what-if), or to measure one pass (pass).",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version.Version,
@@ -112,7 +112,7 @@ func (t *tool) root() *cobra.Command {
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON")
-	root.AddCommand(t.replay(), t.generate(), t.pass(), t.snapshot(), t.whatIf())
+	root.AddCommand(t.replay(), t.front(), t.generate(), t.pass(), t.snapshot(), t.whatIf())
 	return root
 }
 

@@ -12,9 +12,9 @@ import (
 type settings struct {
 	Policy    string `json:"policy"`
 	Depth     int32  `json:"depth"` // -1: every pending job has a planned start
-	Order     string `json:"order"`
-	Events    string `json:"events"`
-	Horizon   string `json:"promise_horizon"`
+	Order     string `json:"order,omitempty"`
+	Events    string `json:"events,omitempty"`
+	Horizon   string `json:"promise_horizon,omitempty"`
 	Window    string `json:"window"`
 	Replan    string `json:"replan,omitempty"`
 	FairShare string `json:"fair_share,omitempty"`
@@ -25,15 +25,20 @@ type settings struct {
 // they are those of the algorithm, whatever else the policy says.
 func (r *replaying) settings(p *cluster.Policy) settings {
 	if r.events == "oracle" {
-		s := settings{Policy: r.policy, Depth: depths()[r.policy], Order: "fcfs", Events: r.events, Horizon: "unlimited", Window: "unlimited"}
+		s := settings{Policy: r.policy, Depth: depths()[r.policy], Order: orderFCFS, Events: r.events, Horizon: "unlimited", Window: "unlimited"}
 		if r.policy != "conservative" { // no promises
 			s.Horizon = "0"
 		}
 		return s
 	}
+	return settingsOf(p)
+}
+
+// settingsOf returns the rules of a replay in the production order of events.
+func settingsOf(p *cluster.Policy) settings {
 	rules := &p.Scheduling
 	s := settings{
-		Policy: fmt.Sprintf("depth %d", rules.Depth), Depth: rules.Depth, Order: "priority", Events: r.events,
+		Policy: fmt.Sprintf("depth %d", rules.Depth), Depth: rules.Depth, Order: orderPriority, Events: "production",
 		Horizon: lengthText(rules.PromiseHorizon), Window: lengthText(rules.Window), Replan: lengthText(rules.Replan),
 	}
 	for name, depth := range depths() {
@@ -45,7 +50,7 @@ func (r *replaying) settings(p *cluster.Policy) settings {
 		s.Window = "unlimited"
 	}
 	if rules.Weights == (cluster.Weights{}) {
-		s.Order = "fcfs"
+		s.Order = orderFCFS
 	} else {
 		s.FairShare, s.HalfLife = "fair-tree", lengthText(rules.FairShare.HalfLife)
 		if rules.FairShare.Classic {
