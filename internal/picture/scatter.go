@@ -125,7 +125,7 @@ func (n *names) place(left, top float64, name string) (float64, float64) {
 	for moved := true; moved; {
 		moved = false
 		for _, o := range *n {
-			if left < o.left+o.width && o.left < left+width && math.Abs(top-o.top) < nameHigh {
+			if left < o.left+o.width && o.left < left+width && top < o.top+nameHigh && o.top < top+nameHigh {
 				top, moved = o.top+nameHigh, true
 			}
 		}

@@ -37,3 +37,14 @@ func TestScale(t *testing.T) {
 
 // TestScatterOfNothing: nothing to draw is no mistake.
 func TestScatterOfNothing(t *testing.T) { drawn(t, (&Scatter{}).WriteSVG, "</svg>") }
+
+// TestScatterOfManyNames: names at any distance from each other find a place.
+func TestScatterOfManyNames(t *testing.T) {
+	var s Scatter
+	for i := range 200 {
+		s.Marks = append(s.Marks, Mark{Point{float64(i%7) / 3, float64(i) / 1e3}, "a long name", true})
+	}
+	if text := drawn(t, s.WriteSVG); strings.Count(text, "</text>") < 200 {
+		t.Error("a name is missing")
+	}
+}
