@@ -70,7 +70,7 @@ type Reservation struct {
 func DefaultScheduling() Scheduling {
 	return Scheduling{
 		Depth: Unlimited, PromiseHorizon: time.Hour, Replan: time.Minute,
-		Weights: Weights{Age: 1000, FairShare: 10_000, JobSize: 0, Partition: 1000, QOS: 10_000, MaxAge: 7 * 24 * time.Hour},
+		Weights: Weights{Age: 10_000, FairShare: 10_000, JobSize: 0, Partition: 1000, QOS: 10_000, MaxAge: 14 * 24 * time.Hour},
 		FairShare: FairSharePolicy{HalfLife: 7 * 24 * time.Hour, Billing: []BillingWeight{
 			{"cpu", 10}, {"gpu", 1000}, {"mem", 2},
 		}},
