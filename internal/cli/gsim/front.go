@@ -41,7 +41,7 @@ func (t *tool) front() *cobra.Command {
 	r.rules.flags(c)
 	f := c.Flags()
 	f.StringVar(&r.orders, "order", "priority,fcfs", "job orders: priority, fcfs")
-	f.StringVar(&r.ages, "age", "0,1000,10000,100000", "weights of age, for the order priority")
+	f.StringVar(&r.ages, "age", "0,1000,3000,10000,30000", "weights of age, for the order priority")
 	f.StringVar(&r.maxAges, "max-age", "", "ages at which the factor of age is 1; by default the policy's")
 	f.StringVar(&r.horizons, "promise-horizon", "0,1h,1d,unlimited", "promise horizons: times, 0, unlimited; with --policy easy 0 by default")
 	f.StringVar(&r.svg, "svg", "", "draw slowdown against worst wait into this file")
