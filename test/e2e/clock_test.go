@@ -32,6 +32,7 @@ func (s *site) handovers() (n int) {
 // TestClocksJump moves the leader's clock by an hour, then all clocks, forward and back. A job with
 // a limit of half an hour runs on, users with correct clocks are served, and elections stay few.
 func TestClocksJump(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	options := three()
 	options.Clocks = true
@@ -77,6 +78,7 @@ func TestClocksJump(t *testing.T) {
 // it transfers leadership before it stamps anything, or a job with a limit of half an hour would
 // end.
 func TestWrongClockAtStart(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	options := three()
 	options.Clocks = true

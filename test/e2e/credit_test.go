@@ -202,6 +202,7 @@ func twoNodes() cluster.Options {
 // TestCreditsLeaderKilled kills the leader with SIGKILL repeatedly while jobs are charged. Not one
 // micro-credit is lost or doubled.
 func TestCreditsLeaderKilled(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	b := newBank(t, twoNodes(), "")
 	stop := b.busy()

@@ -21,6 +21,7 @@ import (
 // TestCreditsKilledAtEachStep kills the leader at every step from the lien to the settlement:
 // during the step, and as soon as a follower shows its result.
 func TestCreditsKilledAtEachStep(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	b := newBank(t, twoNodes(), "")
 	for i, after := range []time.Duration{0, 3 * time.Millisecond} {
@@ -136,6 +137,7 @@ func (b *bank) killWhen(ctx context.Context, leader *cluster.Controller, id uint
 // TestCreditsAllKilled is scenario 13: all controllers end while jobs are submitted. Each job
 // exists with its lien or neither does, and a repeated request gets the same job.
 func TestCreditsAllKilled(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	options := three()
 	options.Nodes = 0
@@ -167,6 +169,7 @@ func TestCreditsAllKilled(t *testing.T) {
 // No lien is placed meanwhile; a running job continues, ends, and is charged once afterwards; a
 // bucket that expired meanwhile expired at its time, once.
 func TestCreditsWithoutQuorum(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	b := newBank(t, twoNodes(), "")
 	gate := b.gate("no quorum")
@@ -220,6 +223,7 @@ func TestCreditsWithoutQuorum(t *testing.T) {
 // TestCreditsDisksFull is scenario 46: no controller has a free byte. A submission is refused and
 // leaves neither a job nor a lien; a running job continues.
 func TestCreditsDisksFull(t *testing.T) {
+	t.Parallel()
 	needsRoot(t, "a file system of its own")
 	ctx := limited(t, 4*hang)
 	b := newBank(t, onDisks(), "")
@@ -266,6 +270,7 @@ func TestCreditsDisksFull(t *testing.T) {
 // TestCreditsClockAhead is scenario 22: a controller whose clock is ten minutes ahead is made the
 // leader repeatedly. Credits that expire in eight minutes do not expire.
 func TestCreditsClockAhead(t *testing.T) {
+	t.Parallel()
 	options := three()
 	options.Nodes, options.Clocks = 0, true
 	b := newBank(t, options, "")
@@ -303,6 +308,7 @@ func TestCreditsClockAhead(t *testing.T) {
 // reported, and nothing is charged for those. When the nodes return, the jobs are charged: exactly
 // if the same daemon still runs, and from the record of the script's start if it is another one.
 func TestCreditsLateNodes(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	options := twoNodes()
 	options.Controllers = 1
@@ -340,6 +346,7 @@ func TestCreditsLateNodes(t *testing.T) {
 // TestCreditsNodesLost loses a node and takes it back while jobs are requeued and the leader is
 // killed: every attempt is charged separately, and none twice.
 func TestCreditsNodesLost(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	options := twoNodes()
 	options.Policy = strings.ReplaceAll(quickKill(), `"30s"`, `"20s"`)

@@ -22,6 +22,7 @@ func onDisks() cluster.Options {
 // TestLeaderDiskHangs freezes the leader's file system: it must end itself; raft alone would keep
 // it as leader.
 func TestLeaderDiskHangs(t *testing.T) {
+	t.Parallel()
 	needsRoot(t, "a file system of its own")
 	ctx := limited(t, 4*hang)
 	s := newSite(t, onDisks())
@@ -51,6 +52,7 @@ func TestLeaderDiskHangs(t *testing.T) {
 // TestKeptControllerStartsAgain checks that a controller of a cluster that was left running (make
 // up) and whose disk hung is restarted automatically.
 func TestKeptControllerStartsAgain(t *testing.T) {
+	t.Parallel()
 	needsRoot(t, "a file system of its own")
 	ctx := limited(t, 4*hang)
 	s := newSite(t, cluster.Options{Controllers: 1, DiskMiB: 192, Keep: true})
@@ -69,6 +71,7 @@ func TestKeptControllerStartsAgain(t *testing.T) {
 // TestLeaderDiskFull uses the leader's last free byte: the others continue, and it comes back when
 // there is space.
 func TestLeaderDiskFull(t *testing.T) {
+	t.Parallel()
 	needsRoot(t, "a file system of its own")
 	ctx := limited(t, 4*hang)
 	s := newSite(t, onDisks())
@@ -93,6 +96,7 @@ func TestLeaderDiskFull(t *testing.T) {
 // TestBitFlip changes one bit of an entry in a stopped controller's log: it must
 // refuse its data and can only come back as a new member.
 func TestBitFlip(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	s := newSite(t, three())
 	const name = "the-job-whose-name-is-in-the-log"

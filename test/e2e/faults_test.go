@@ -30,6 +30,7 @@ func needsTime(t testing.TB) {
 // runs, so that two attempts run at once. The old one gets SIGTERM when the node is back, and is
 // killed 10 s later, although kill_wait is longer.
 func TestSilentNodeReturns(t *testing.T) {
+	t.Parallel()
 	needsTime(t)
 	ctx := limited(t, 4*hang)
 	options := three()
@@ -78,6 +79,7 @@ func (s *site) holds(name, text string) bool {
 // TestRollingRestart ends each controller and the node with SIGTERM under load and restarts it, the
 // leader last. No job is affected.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	needsTime(t)
 	ctx := limited(t, 4*hang)
 	s := newSite(t, three())
@@ -108,6 +110,7 @@ func TestRollingRestart(t *testing.T) {
 
 // TestPacketLoss drops 20 % of the packets between the controllers under load.
 func TestPacketLoss(t *testing.T) {
+	t.Parallel()
 	needsTime(t)
 	needsRoot(t, "network namespaces")
 	ctx := limited(t, 4*hang)
@@ -128,6 +131,7 @@ func TestPacketLoss(t *testing.T) {
 
 // TestLargeArrayCancelled cancels an array of 100,000 elements while its first ones start.
 func TestLargeArrayCancelled(t *testing.T) {
+	t.Parallel()
 	needsTime(t)
 	ctx := limited(t, 4*hang)
 	s := oneNode(t)
@@ -144,6 +148,7 @@ func TestLargeArrayCancelled(t *testing.T) {
 // TestManyJobsEndAtOnce checks that 200 jobs that wait for one lock end when it is released, each
 // once.
 func TestManyJobsEndAtOnce(t *testing.T) {
+	t.Parallel()
 	needsTime(t)
 	ctx := limited(t, 4*hang)
 	s := newSite(t, cluster.Options{Nodes: 1, CPUs: 256, Memory: "8GiB", Tmpfs: true, Policy: quickKill()})
@@ -176,6 +181,7 @@ func TestManyJobsEndAtOnce(t *testing.T) {
 // TestBackupUnderLoad takes backups while jobs are submitted. Each of 12 flipped bits is found,
 // and a cluster restored from the last backup has every acknowledged job.
 func TestBackupUnderLoad(t *testing.T) {
+	t.Parallel()
 	needsTime(t)
 	ctx := limited(t, 4*hang)
 	s := newSite(t, cluster.Options{Raft: "snapshot_threshold = 100"})
@@ -214,6 +220,7 @@ func TestBackupUnderLoad(t *testing.T) {
 // TestBitFlippedInEverySnapshot checks that a controller without a whole snapshot refuses its data,
 // and comes back as a new member.
 func TestBitFlippedInEverySnapshot(t *testing.T) {
+	t.Parallel()
 	needsTime(t)
 	ctx := limited(t, 4*hang)
 	options := three()

@@ -208,6 +208,7 @@ func aNode(t *testing.T, root string) *machine {
 // without files: a controller, a node, a login node and a second controller. Then the first
 // controller is removed permanently; every host learned its address when it joined.
 func TestFirstHourAndTheFirstControllerGone(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts a real cluster: not with -short")
 	}

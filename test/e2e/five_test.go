@@ -19,6 +19,7 @@ func five() cluster.Options {
 // TestTwoOfFiveKilled kills the leader and one more of five controllers at once, twice under load,
 // and lets them come back.
 func TestTwoOfFiveKilled(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	s := newSite(t, five())
 	gate := s.gate("all are back")
@@ -51,6 +52,7 @@ func TestTwoOfFiveKilled(t *testing.T) {
 // TestThreeOfFiveKilled checks that without a majority nothing is acknowledged, and nothing is
 // lost; with one of the three back, the cluster continues.
 func TestThreeOfFiveKilled(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	options := five()
 	options.Nodes = 0

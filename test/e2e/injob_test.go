@@ -41,6 +41,7 @@ sleep 60
 // TestCommandsInJobs uses the commands inside jobs, which act as the job's user for as long as the
 // attempt runs.
 func TestCommandsInJobs(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, cluster.Options{Nodes: 1, GPUs: 4, CPUs: 16, Memory: "8GiB", Tmpfs: true, Policy: quickKill()})
 	needsRoot(t, "jobs of several users")
 	t.Run("on the host", func(t *testing.T) { commandsOnHost(s.with(t)) })

@@ -18,6 +18,7 @@ import (
 // TestJobs checks what users see of their jobs, on one cluster that all its parts share: two nodes
 // with four GPUs each, containers where this machine supports them.
 func TestJobs(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, cluster.Options{Nodes: 2, GPUs: 4, CPUs: 16, Memory: "8GiB", Tmpfs: true, Policy: quickKill()})
 	before, err := audit.CountLeaks(s.Cluster)
 	s.must(err)

@@ -9,6 +9,7 @@ import (
 
 // TestLeaderKilled kills the leader with SIGKILL repeatedly under load.
 func TestLeaderKilled(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	s := newSite(t, three())
 	stop := s.load(64)
@@ -26,6 +27,7 @@ func TestLeaderKilled(t *testing.T) {
 
 // TestAllControllersKilled kills all controllers at once. Running jobs are not affected.
 func TestAllControllersKilled(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	s := newSite(t, three())
 	later, soon := s.gate("later"), s.gate("soon")
@@ -60,6 +62,7 @@ func TestAllControllersKilled(t *testing.T) {
 // TestLeaderPaused stops the leader for seconds repeatedly under load. It continues in the belief
 // that it still leads.
 func TestLeaderPaused(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	s := newSite(t, three())
 	stop := s.load(32)

@@ -14,6 +14,7 @@ import (
 // while controllers are killed, paused and cut off, and checks that one order of all operations
 // explains every answer.
 func TestLinearizable(t *testing.T) {
+	t.Parallel()
 	needsRoot(t, "network namespaces")
 	ctx := limited(t, 4*hang)
 	options := three()

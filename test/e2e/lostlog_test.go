@@ -34,6 +34,7 @@ func (s *site) submitWaiting(ctx context.Context, n int, name string) {
 // hold them loses its log and starts with the one that was down: the two must not lead, since
 // together they have forgotten the jobs.
 func TestControllerLosesItsLog(t *testing.T) {
+	t.Parallel()
 	for what, lose := range map[string]func(path string) error{
 		"deleted": os.Remove,
 		"empty":   func(path string) error { return os.Truncate(path, 0) },

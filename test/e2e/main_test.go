@@ -37,9 +37,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// clustersAtOnce is how many tests run at once unless -parallel says otherwise. Most of their time they
+// wait for timeouts.
+const clustersAtOnce = "3"
+
 // withPrograms builds the programs once for all tests, unless they exist.
 func withPrograms(run func() int) int {
 	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set(clustersAtOnce)
+	}
 	if os.Getenv("GREYLAG_BIN") != "" || testing.Short() {
 		return run()
 	}

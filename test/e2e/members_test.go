@@ -20,6 +20,7 @@ const exitRemoved = 77
 // leader, and joins each again with a new token. Every fourth one is also removed right after its
 // join, and every fifth one is down while it is removed.
 func TestControllersComeAndGo(t *testing.T) {
+	t.Parallel()
 	rounds := 6
 	if everyFault() {
 		rounds = 20
@@ -56,6 +57,7 @@ func TestControllersComeAndGo(t *testing.T) {
 // TestLeadersRemovedDownToOne removes the leader of three controllers and then that of the two that
 // are left. The last one continues alone.
 func TestLeadersRemovedDownToOne(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	options := three()
 	options.Nodes = 0
@@ -82,6 +84,7 @@ func TestLeadersRemovedDownToOne(t *testing.T) {
 // service manager restarts it. It waits under a new ID and becomes a member once the old one is
 // removed.
 func TestControllerWhoseDataWasSetAside(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	options := three()
 	options.Nodes = 0

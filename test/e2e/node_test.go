@@ -51,6 +51,7 @@ func oneNode(t *testing.T) *site {
 // TestNodeDaemonKilled kills gnoded while tasks run: they are not affected, and their exit statuses
 // are not lost, whether they end before or after its restart.
 func TestNodeDaemonKilled(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	s := oneNode(t)
 	before, err := audit.CountLeaks(s.Cluster)
@@ -70,6 +71,7 @@ func TestNodeDaemonKilled(t *testing.T) {
 
 // TestContainerdKilled kills containerd while tasks run.
 func TestContainerdKilled(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	s := oneNode(t)
 	s.needsContainers("containerd")
@@ -92,6 +94,7 @@ func TestContainerdKilled(t *testing.T) {
 // TestNodeDies loses a node with its tasks: its job runs again elsewhere, and when the node
 // returns, leftovers of it are killed.
 func TestNodeDies(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	options := three()
 	options.Controllers, options.Nodes, options.Policy = 1, 2, quickKill()

@@ -42,6 +42,7 @@ func (s *site) read(ctx context.Context, ctl *cluster.Controller, job uint64) (*
 // TestLeaderCutOff puts the leader into a minority: it must stop answering, and the others
 // continue.
 func TestLeaderCutOff(t *testing.T) {
+	t.Parallel()
 	needsRoot(t, "network namespaces")
 	ctx := limited(t, 4*hang)
 	options := three()
@@ -68,6 +69,7 @@ func TestLeaderCutOff(t *testing.T) {
 // TestMajorityCutOff leaves no majority: nothing may be acknowledged, and the cluster continues
 // when the network heals.
 func TestMajorityCutOff(t *testing.T) {
+	t.Parallel()
 	needsRoot(t, "network namespaces")
 	ctx := limited(t, 4*hang)
 	options := three()
@@ -93,6 +95,7 @@ func TestMajorityCutOff(t *testing.T) {
 
 // TestOneWayCuts drops messages in one direction only.
 func TestOneWayCuts(t *testing.T) {
+	t.Parallel()
 	needsRoot(t, "network namespaces")
 	ctx := limited(t, 4*hang)
 	options := three()

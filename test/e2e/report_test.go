@@ -22,6 +22,7 @@ import (
 // time in every format is the same to the byte on every controller, also on one that has just
 // started, and matches the jobs.
 func TestReportsOfControllersAreEqual(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	b := newBank(t, three(), "")
 	from := time.Now().Add(-time.Minute).Truncate(time.Second)

@@ -13,6 +13,7 @@ import (
 // that ran at the backup run on, pending ones run, later ones are removed from the nodes, and a job
 // that gets a number of the lost time is another one. The history was left out, or not.
 func TestRestoreFromABackup(t *testing.T) {
+	t.Parallel()
 	for name, options := range map[string][]string{"state alone": nil, "with history": {"--with-history"}} {
 		t.Run(name, func(t *testing.T) { restoreFromABackup(t, options...) })
 	}

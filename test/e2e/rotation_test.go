@@ -68,6 +68,7 @@ func (s *site) askAgain() {
 // TestTheCAIsRotatedWhileJobsRun replaces the CA under a running job, while the leader changes and a
 // controller is away. Certificates of the old CA are refused afterwards, and hosts join with the new.
 func TestTheCAIsRotatedWhileJobsRun(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 8*hang)
 	options := three()
 	options.Nodes = 2

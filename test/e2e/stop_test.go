@@ -9,6 +9,7 @@ import (
 // TestACleanStopIsQuiet checks that a daemon that is stopped with SIGTERM logs no error of its own
 // connections, and last of all that it has stopped.
 func TestACleanStopIsQuiet(t *testing.T) {
+	t.Parallel()
 	s := newSite(t, three())
 	s.ends(s.gsubmit(tester, s.script("true")), "COMPLETED")
 	ctx := limited(t, hang)

@@ -28,6 +28,7 @@ type forecasts struct {
 // nodes of four GPUs belong to one job for fifty minutes; two jobs are pending, the first for both
 // nodes.
 func TestWhatIf(t *testing.T) {
+	t.Parallel()
 	ctx := limited(t, 4*hang)
 	s := newSite(t, cluster.Options{Nodes: 2, GPUs: 4, CPUs: 16, Memory: "8GiB", Tmpfs: true, Policy: quickKill()})
 	short := s.script("[ -e begun ] && sleep 300; touch begun")
