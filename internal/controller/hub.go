@@ -168,7 +168,10 @@ func (s *Subscription) add(c *state.Change) {
 	switch {
 	case s.resync:
 	case known:
-		s.changes[i].New = c.New
+		old := &s.changes[i]
+		if old.New = c.New; old.Node != c.Node {
+			old.Node = "" // the tasks of several nodes
+		}
 	case len(s.changes) == maxChanges:
 		s.changes, s.at, s.resync = nil, nil, true
 	default:

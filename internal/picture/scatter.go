@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Mark is a value of a scatter picture.
+// Mark is a point of a scatter plot.
 type Mark struct {
 	Point
 	Name   string

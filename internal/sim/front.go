@@ -108,8 +108,8 @@ func MarkFront(rows []FrontRow) {
 }
 
 // ReplayFront replays a workload once with each setting, on all cores, and marks the front. The rows
-// are in the order of the settings, whatever the number of cores. It calls progress, from any
-// goroutine, with the number of replays that ended.
+// are in the order of the settings, whatever the number of cores. It calls progress, one call at a
+// time, with the number of replays that ended.
 func ReplayFront(f *Machine, base *cluster.Policy, jobs []Job, settings []Setting, progress func(done int)) ([]FrontRow, error) {
 	policies := make([]cluster.Policy, len(settings))
 	for i, s := range settings {
@@ -119,8 +119,10 @@ func ReplayFront(f *Machine, base *cluster.Policy, jobs []Job, settings []Settin
 		}
 	}
 	rows, errs := make([]FrontRow, len(settings)), make([]error, len(settings))
-	var next, done atomic.Int64
+	var next atomic.Int64
 	var failed atomic.Bool
+	var reporting sync.Mutex
+	done := 0
 	var workers sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(settings)) {
 		workers.Go(func() {
@@ -136,7 +138,10 @@ func ReplayFront(f *Machine, base *cluster.Policy, jobs []Job, settings []Settin
 					Setting: settings[i], Slowdown: s.Slowdown, Jain: s.Fairness.Jain, Promises: s.Promises,
 					WorstWait: time.Duration(s.Wait.Max * float64(time.Second)).Round(time.Millisecond),
 				}
-				progress(int(done.Add(1)))
+				reporting.Lock()
+				done++
+				progress(done)
+				reporting.Unlock()
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -41,8 +42,8 @@ func Uniform(nodes, gpus int) (*Machine, error) {
 
 // UniformCPUs returns nodes n00001 and so on with the same number of CPUs, 4 GiB for each, and no GPU.
 func UniformCPUs(nodes, cpus int) (*Machine, error) {
-	if cpus < 1 || cpus > maxNodeCPUs {
-		return nil, fmt.Errorf("%w: nodes of %d CPUs (1 to %d)", ErrRefused, cpus, maxNodeCPUs)
+	if cpus < 1 || cpus > maxNodeCPUs || nodes > math.MaxInt32/cpus {
+		return nil, fmt.Errorf("%w: %d nodes of %d CPUs (1 to %d CPUs, at most %d in all)", ErrRefused, nodes, cpus, maxNodeCPUs, math.MaxInt32)
 	}
 	f, err := Uniform(nodes, 0)
 	if err != nil {

@@ -71,7 +71,7 @@ const (
 // ends early and a submission. Between two events a second passes.
 func MeasurePass(s PassSize, policy *cluster.Policy, progress func(step string)) (*PassTimings, error) {
 	if s.Pending < 0 || s.Pending > maxPending || s.GPUsPerNode < 1 && s.CPUsPerNode < 1 {
-		return nil, fmt.Errorf("%w: %d pending jobs (0 to %d) on nodes of %d GPUs (at least 1, or CPUs)", ErrRefused, s.Pending, maxPending, s.GPUsPerNode)
+		return nil, fmt.Errorf("%w: %d pending jobs (0 to %d) on nodes of %d GPUs and %d CPUs (at least one GPU or CPU)", ErrRefused, s.Pending, maxPending, s.GPUsPerNode, s.CPUsPerNode)
 	}
 	fleet, err := s.fleet()
 	if err != nil {

@@ -142,7 +142,7 @@ func (x *checking) element(j *cluster.Job) {
 // allocation checks a job's nodes against its tasks, and sums up its use.
 func (x *checking) allocation(j *cluster.Job) {
 	if j.Alloc == nil || len(j.Alloc.Nodes) == 0 || len(j.Alloc.Nodes) != j.Tasks.Len() {
-		x.fault("job %d has %d tasks and another allocation", j.ID, j.Tasks.Len())
+		x.fault("job %d: %d tasks do not match the allocation", j.ID, j.Tasks.Len())
 		return
 	}
 	for i, a := range j.Alloc.Nodes {
@@ -174,11 +174,11 @@ func (x *checking) allocation(j *cluster.Job) {
 	clean, started := j.Tasks.AllReached(cluster.TaskClean), j.Tasks.AllReached(cluster.TaskStarted)
 	switch {
 	case j.State == cluster.Completing && (clean || !ends && !j.Returns || j.Ended == 0):
-		x.fault("job %d is COMPLETING with outcome %s, tasks clean: %v", j.ID, j.Outcome, clean)
+		x.fault("job %d is COMPLETING with outcome %s, all tasks clean: %v", j.ID, j.Outcome, clean)
 	case j.State != cluster.Completing && (over || j.Outcome != 0 || j.Ended != 0 || j.Returns), j.Canceller != "" && !j.Returns:
 		x.fault("job %d is %s though it is over", j.ID, j.State)
 	case j.State == cluster.Configuring && started, j.State == cluster.Running && !started:
-		x.fault("job %d is %s with all tasks started: %v", j.ID, j.State, started)
+		x.fault("job %d is %s ; all tasks started: %v", j.ID, j.State, started)
 	}
 }
 

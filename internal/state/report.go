@@ -54,14 +54,15 @@ func (s *State) report(c *command.ReportTasks) command.Result {
 }
 
 // putTask stores a job with the reported task, and moves it as far as its tasks allow. If it stays in its
-// state, only the node of the task is notified. O(log n), whatever the number of tasks.
+// state, only the node of the task is notified. O(log n + tasks / 16).
 func (s *State) putTask(x taskChange) {
 	old, _ := s.holding.Get(x.job.ID)
 	s.advance(x.job, x.rank)
 	s.put(old, x.job)
-	if n := len(s.effects.Changed); n > 0 && x.job.State == old.State {
-		s.effects.Changed[n-1].Node = x.job.Tasks.At(x.rank).Node
+	if s.unwatched || x.job.State != old.State {
+		return
 	}
+	s.effects.Changed[len(s.effects.Changed)-1].Node = x.job.Tasks.At(x.rank).Node // the change that put has added
 }
 
 // reportDiffOf compares a report with the state, which does not change.

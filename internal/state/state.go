@@ -224,7 +224,7 @@ type Change struct {
 	Job  cluster.JobID // of a JobChanged
 	Old  *cluster.Job  // before; nil when the job is new
 	New  *cluster.Job  // after, final states included
-	// Node is that of a NodeChanged, which may have been removed. Of a JobChanged it is the only node for
-	// whose task anything changed; "" if the change may matter to each node of the job.
+	// Node is that of a NodeChanged; it may have been removed. For a JobChanged, Node is the only node
+	// whose task changed, or "" if all nodes of the job may be affected.
 	Node string
 }

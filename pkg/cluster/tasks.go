@@ -17,7 +17,7 @@ type Tasks struct {
 // taskPart is the number of tasks that a change copies.
 const taskPart = 16
 
-// NewTasks returns tasks; nil for none. They keep the list. O(tasks).
+// NewTasks returns tasks; nil for none. NewTasks keeps the list, which the caller must not change. O(tasks).
 func NewTasks(list ...Task) *Tasks {
 	if len(list) == 0 {
 		return nil
@@ -91,8 +91,8 @@ func (t *Tasks) Reached(phase TaskPhase) int {
 // AllReached reports whether all tasks have reached a phase. O(1).
 func (t *Tasks) AllReached(phase TaskPhase) bool { return t.Reached(phase) == t.Len() }
 
-// Changed yields the ranks whose tasks may differ from those of old, which has as many: those that
-// share no memory. O(tasks / 16 + yielded).
+// Changed yields the ranks whose tasks may differ from those of old, which must have the same length:
+// those whose parts are not shared. O(tasks / 16 + yielded).
 func (t *Tasks) Changed(old *Tasks) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		if t == old {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -182,8 +181,11 @@ func (c *Cluster) LogTails(n int64) string {
 	return all.String()
 }
 
+// usedPorts are those that freePorts has returned: their owner may be down.
+var usedPorts sync.Map
+
 // freePorts returns ports below the kernel's ephemeral range, so that no client takes one while its
-// owner is down.
+// owner is down. It returns each port once.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range 1000 {
@@ -192,13 +194,15 @@ func freePorts(n int) ([]int, error) {
 		}
 		port := 20000 + rand.IntN(12000)
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil || slices.Contains(ports, port) {
+		if err != nil {
 			continue
 		}
 		if err := listener.Close(); err != nil {
 			return nil, err
 		}
-		ports = append(ports, port)
+		if _, used := usedPorts.LoadOrStore(port, true); !used {
+			ports = append(ports, port)
+		}
 	}
 	return nil, errors.New("no free port between 20000 and 32000")
 }

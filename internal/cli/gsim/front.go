@@ -32,7 +32,7 @@ func (t *tool) front() *cobra.Command {
 		Use: "front TRACE", Args: cobra.ExactArgs(1),
 		Short: "Compare scheduling settings on a log",
 		Long: "Replay a log once with each combination of the listed settings, and print slowdown, worst\n" +
-			"wait and fairness of each. A setting is on the front, marked *, if no other is at least as\n" +
+			"wait and fairness of each. A setting is on the Pareto front, marked *, if no other is at least as\n" +
 			"good in all three and better in one. TRACE, machine and policy are as for gsim replay.\n" +
 			"The replays run on all cores; the result does not depend on their number.",
 		RunE: func(c *cobra.Command, args []string) error { return r.run(c, args[0]) },
@@ -41,10 +41,10 @@ func (t *tool) front() *cobra.Command {
 	r.rules.flags(c)
 	f := c.Flags()
 	f.StringVar(&r.orders, "order", "priority,fcfs", "job orders: priority, fcfs")
-	f.StringVar(&r.ages, "age", "0,1000,3000,10000,30000", "weights of age, for the order priority")
-	f.StringVar(&r.maxAges, "max-age", "", "ages at which the factor of age is 1; by default the policy's")
+	f.StringVar(&r.ages, "age", "0,1000,3000,10000,30000", "age weights, for --order priority")
+	f.StringVar(&r.maxAges, "max-age", "", "ages at which the age factor reaches 1 (default: the policy's)")
 	f.StringVar(&r.horizons, "promise-horizon", "0,1h,1d,unlimited", "promise horizons: times, 0, unlimited; with --policy easy 0 by default")
-	f.StringVar(&r.svg, "svg", "", "draw slowdown against worst wait into this file")
+	f.StringVar(&r.svg, "svg", "", "plot worst wait against slowdown as SVG into this file")
 	return c
 }
 

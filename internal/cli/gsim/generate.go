@@ -30,7 +30,7 @@ func (t *tool) generate() *cobra.Command {
 	f.IntVar(&w.Jobs, "jobs", 20_000, "number of jobs")
 	f.IntVar(&w.Nodes, "nodes", 5000, "nodes of the machine")
 	f.IntVar(&w.CPUsPerNode, "cpus-per-node", 16, "CPUs of each node; each job takes all of them")
-	f.Float64Var(&w.Load, "load", 0.75, "part of the machine that the jobs would keep busy")
+	f.Float64Var(&w.Load, "load", 0.75, "offered load, as a fraction of the machine (above 0, at most 100)")
 	f.Uint64Var(&w.Seed, "seed", 1, "random seed")
 	f.StringVarP(&out, "output", "o", "-", "file to write; - is standard output")
 	return c

@@ -36,7 +36,7 @@ func (in *input) flags(c *cobra.Command) {
 	f.BoolVar(&in.sort, "sort", false, "sort jobs by submission first")
 	f.StringVar(&in.procs, "processors", "cpu", "meaning of a log's processors: cpu or gpu")
 	f.StringVar(&in.estimates, "estimates", "", "SWF log whose users' requested times are drawn for jobs without one")
-	f.Uint64Var(&in.seed, "seed", 1, "seed of all random draws, such as --estimates")
+	f.Uint64Var(&in.seed, "seed", 1, "random seed (--estimates; in gsim replay also --faults)")
 	f.BoolVar(&in.progress, "progress", false, "show progress even if standard error is not a terminal")
 	f.IntVar(&in.first, "first", 0, "read only the first N jobs of the log")
 }

@@ -31,7 +31,7 @@ func (m *machine) flags(c *cobra.Command) {
 	f.StringVar(&m.file, "machine", "", "file that describes the nodes (see docs/gsim.md)")
 	f.IntVar(&m.nodes, "nodes", 0, "number of equal nodes")
 	f.IntVar(&m.gpus, "gpus-per-node", 8, "GPUs of each of --nodes")
-	f.IntVar(&m.cpus, "cpus-per-node", 0, "CPUs of each of --nodes, which then have no GPUs")
+	f.IntVar(&m.cpus, "cpus-per-node", 0, "CPUs per node with --nodes; the nodes have no GPUs")
 	f.StringVar(&m.topology, "topology", "", "topology file: Slurm's topology.yaml or topology.conf, or a table ip,DSW,PSW,ASW")
 	c.MarkFlagsMutuallyExclusive("flat", "machine", "nodes")
 	c.MarkFlagsMutuallyExclusive("flat", "topology")
@@ -94,7 +94,7 @@ const (
 )
 
 // rules holds the options of the policy. gsim replay and gsim front add --order and
-// --promise-horizon; the latter takes lists.
+// --promise-horizon; in gsim front both take lists.
 type rules struct {
 	file    string
 	policy  string

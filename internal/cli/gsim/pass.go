@@ -47,7 +47,7 @@ func (t *tool) pass() *cobra.Command {
 	f := c.Flags()
 	f.IntVar(&p.size.Nodes, "nodes", 128, "nodes")
 	f.IntVar(&p.size.GPUsPerNode, "gpus-per-node", 8, "GPUs per node")
-	f.IntVar(&p.size.CPUsPerNode, "cpus-per-node", 0, "CPUs per node, without GPUs: jobs take whole nodes")
+	f.IntVar(&p.size.CPUsPerNode, "cpus-per-node", 0, "CPUs per node; nodes have no GPUs and jobs take whole nodes")
 	f.IntVar(&p.size.Pending, "pending", 1000, "number of pending jobs")
 	f.Uint64Var(&p.size.Seed, "seed", 7, "random seed of the queue and the events")
 	f.StringVar(&p.jobs, "jobs", "", "file of the pending jobs, instead of random ones: each line is options of gsubmit; repeated if --pending is larger")

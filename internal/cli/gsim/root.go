@@ -90,7 +90,8 @@ func (t *tool) root() *cobra.Command {
 		Use:   "gsim",
 		Short: "Run the scheduler in virtual time",
 		Long: "Run Greylag's own state and scheduler in virtual time: on a log of a real workload\n" +
-			"(replay), with many settings (front), on a saved cluster (what-if), or to measure one pass (pass).",
+			"(replay), once per setting to compare settings (front), on a saved cluster (what-if), or to\n" +
+			"measure one pass (pass). generate writes a log to replay.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version.Version,

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -24,14 +25,17 @@ type fullPlan struct {
 // able to start earlier.
 func (p *Pass) mustPlanAll() bool {
 	snap, last := p.Snap, p.last
-	if p.preempting || last == nil || snap.Index < last.Index || snap.Now < last.Now || !p.res.same(snap, last) {
+	if p.preempting || last == nil || snap.Index < last.Index || snap.Now < last.Now || snap.Policy != last.Policy {
 		return true
 	}
 	if !order.SameBudgets(last, snap) || !cluster.SameGrants(eligible.TreeOf(last), eligible.TreeOf(snap)) {
 		return true
 	}
 	rules := &snap.Policy.Scheduling
-	if rules.Depth != cluster.Unlimited {
+	if rules.Depth != cluster.Unlimited || !sameFabric(last.Switches, snap.Switches) || !maps.Equal(p.res.Prices, pricesOf(snap)) {
+		return true
+	}
+	if !slices.EqualFunc(snap.Nodes, last.Nodes, sameNode) {
 		return true
 	}
 	if p.bookings.soft+p.bookings.wide == 0 || rules.Replan <= 0 || snap.Now.Sub(p.sequence.checked) < rules.Replan {
@@ -40,8 +44,8 @@ func (p *Pass) mustPlanAll() bool {
 	return p.mayMoveWide(rules.Replan) || !p.inOrder()
 }
 
-// wideReplan is after how many replan intervals a job on several hosts alone is a reason to plan all jobs
-// again. It moves without that when it can start at once, or on hosts that are not its own.
+// wideReplan is the number of replan intervals after which a job on several hosts alone justifies planning
+// all jobs again. Without that it moves when it can start at once, or on hosts that are not its own.
 const wideReplan = 10
 
 // mayMoveWide reports whether a job on several hosts may be able to start earlier on hosts that overlap
@@ -94,8 +98,8 @@ func (p *Pass) checkAll() {
 // reset empties the tables.
 func (p *Pass) reset() {
 	s := p.Schedule
-	if s.res != nil && s.last != nil {
-		s.res = s.res.at(p.Snap, s.last)
+	if s.res != nil {
+		s.res = s.res.at(p.Snap)
 	}
 	if s.res == nil {
 		s.res = NewResources(p.Snap, s.rules)

@@ -28,6 +28,7 @@ type Resources struct {
 	Prices   map[string]int64 // of an hour of a GPU, by type
 
 	policy      *cluster.Policy
+	switches    []cluster.Switch
 	index       map[string]int            // host of a node, outside reservations
 	reserved    map[string][]reservedHost // by node; the reservation that has the node first comes first
 	levels      [][]int32                 // domains by level and host
@@ -57,7 +58,7 @@ const (
 // NewResources reads a snapshot. O(nodes log nodes + partitions × nodes).
 func NewResources(snap *cluster.Snapshot, rules *eligible.Rules) *Resources {
 	r := &Resources{
-		Rules: rules, Ranking: order.NewRanking(snap), policy: snap.Policy,
+		Rules: rules, Ranking: order.NewRanking(snap), policy: snap.Policy, switches: snap.Switches,
 		Nodes: make(map[string]*cluster.Node, len(snap.Nodes)), index: make(map[string]int, len(snap.Nodes)),
 		reserved: map[string][]reservedHost{}, parts: map[string]*partition{}, QOS: map[string]cluster.QOS{},
 		licenceRows: map[string]int{}, Prices: pricesOf(snap),
@@ -88,21 +89,18 @@ func NewResources(snap *cluster.Snapshot, rules *eligible.Rules) *Resources {
 	return r
 }
 
-// at returns the resources of a later snapshot: nil if nodes, policy, fabric or prices are others, or a
+// at returns the resources of a later snapshot: nil if nodes, policy, fabric or prices differ, or a
 // reservation may have begun or ended. O(nodes).
-func (r *Resources) at(snap, last *cluster.Snapshot) *Resources {
-	if len(r.reserved) > 0 || len(snap.Policy.Scheduling.Reservations) > 0 || !r.same(snap, last) {
+func (r *Resources) at(snap *cluster.Snapshot) *Resources {
+	changed := func(n *cluster.Node) bool { return r.Nodes[n.Name] != n }
+	if len(r.reserved) > 0 || len(snap.Policy.Scheduling.Reservations) > 0 ||
+		r.policy != snap.Policy || !sameFabric(r.switches, snap.Switches) || !maps.Equal(r.Prices, pricesOf(snap)) ||
+		len(r.Nodes) != len(snap.Nodes) || slices.ContainsFunc(snap.Nodes, changed) {
 		return nil
 	}
 	c := *r
 	c.Ranking = order.NewRanking(snap)
 	return &c
-}
-
-// same reports whether two snapshots have the same policy, fabric, nodes and prices. O(nodes).
-func (r *Resources) same(snap, last *cluster.Snapshot) bool {
-	return snap.Policy == last.Policy && sameFabric(last.Switches, snap.Switches) &&
-		slices.EqualFunc(snap.Nodes, last.Nodes, sameNode) && maps.Equal(r.Prices, pricesOf(snap))
 }
 
 // Licence returns the row of a licence in the profile, and how many there are.

@@ -52,6 +52,9 @@ func (w *Workload) Generate() (*Trace, error) {
 	now := 0.0
 	for i := range log.Jobs {
 		for { // thinning (Lewis and Shedler, 1979)
+			if !(now <= maxSeconds) {
+				return nil, fmt.Errorf("%w: a load of %g spreads %d jobs over more than %d s", ErrWorkload, w.Load, w.Jobs, int64(maxSeconds))
+			}
 			now += r.ExpFloat64() * between / (1 + swing)
 			if r.Float64()*(1+swing) < 1+swing*math.Sin(2*math.Pi*now/day) {
 				break

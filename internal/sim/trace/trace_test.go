@@ -166,6 +166,7 @@ func TestGenerate(t *testing.T) {
 	for _, bad := range []Workload{
 		{}, {Jobs: 1, Nodes: 1, CPUsPerNode: 1}, {Jobs: 1, Nodes: 1 << 20, CPUsPerNode: 1 << 20, Load: 1},
 		{Jobs: 1, Nodes: 1, CPUsPerNode: 1, Load: math.NaN()}, {Jobs: -1, Nodes: 1, CPUsPerNode: 1, Load: 1},
+		{Jobs: 20_000, Nodes: 1, CPUsPerNode: 1, Load: 0.005}, {Jobs: 1, Nodes: 1, CPUsPerNode: 1, Load: 1e-310},
 	} {
 		if _, err := bad.Generate(); !errors.Is(err, ErrWorkload) {
 			t.Errorf("%+v: %v", bad, err)
