@@ -54,7 +54,7 @@ type Summary struct {
 	Waited      int           `json:"waited"` // of these, those that started later than they were submitted
 	Refused     int           `json:"refused"`
 	Never       int           `json:"never_started"`
-	Capacity    int64         `json:"capacity"` // GPUs, or CPUs if there is no GPU
+	Capacity    int64         `json:"capacity"` // GPUs, or CPUs if no job has a GPU
 	Utilisation float64       `json:"utilisation"`
 	Makespan    float64       `json:"makespan"`
 	Wait        Distribution  `json:"wait"`
@@ -85,7 +85,7 @@ const bound = 10 * time.Second
 // Summarise measures an outcome. O(jobs log jobs + jobs × nodes of each).
 func Summarise(o *Outcome) Summary {
 	s := Summary{Jobs: len(o.Results), Stale: o.Stale, Faults: o.Faults, Promises: Promises{Causes: map[string]int{}}}
-	if s.Capacity = int64(o.Machine.GPUs()); s.Capacity == 0 {
+	if s.Capacity = int64(o.Machine.GPUs()); s.Capacity == 0 || !o.anyGPU() {
 		s.Capacity = int64(o.Machine.CPUs())
 	}
 	var waits []time.Duration
@@ -129,6 +129,11 @@ func Summarise(o *Outcome) Summary {
 	s.Placement = placement(o)
 	s.Pass = passTimes(o)
 	return s
+}
+
+// anyGPU reports whether a job requests a GPU.
+func (o *Outcome) anyGPU() bool {
+	return slices.ContainsFunc(o.Results, func(r Result) bool { return r.Job.Spec.Request.TotalGPUs() > 0 })
 }
 
 func (p *Promises) count(r *Result) {

@@ -94,7 +94,7 @@ func (r *front) settings(c *cobra.Command, p *cluster.Policy) ([]sim.Setting, er
 	if !c.Flags().Changed("max-age") {
 		r.maxAges = lengthText(p.Scheduling.Weights.MaxAge)
 	}
-	if r.rules.policy == "easy" && !c.Flags().Changed("promise-horizon") {
+	if (r.rules.policy == "easy" || r.rules.policy == "fcfs") && !c.Flags().Changed("promise-horizon") {
 		r.horizons = "0"
 	}
 	var g sim.Grid

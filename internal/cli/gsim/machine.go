@@ -23,10 +23,12 @@ type machine struct {
 	cpus     int
 	topology string
 	warnings []string // about the topology
+	set      func(option string) bool
 }
 
 func (m *machine) flags(c *cobra.Command) {
 	f := c.Flags()
+	m.set = f.Changed
 	f.Int32Var(&m.flat, "flat", 0, "one machine of this many interchangeable processors")
 	f.StringVar(&m.file, "machine", "", "file that describes the nodes (see docs/gsim.md)")
 	f.IntVar(&m.nodes, "nodes", 0, "number of equal nodes")
@@ -41,8 +43,10 @@ func (m *machine) flags(c *cobra.Command) {
 // fleet returns the machine of the options; nil if they describe none.
 func (m *machine) fleet() (*sim.Machine, error) {
 	switch {
-	case m.flat < 0 || m.nodes < 0:
+	case m.flat < 0 || m.nodes < 0 || m.flat == 0 && m.set("flat") || m.nodes == 0 && m.set("nodes"):
 		return nil, &ui.UsageError{Problem: "a machine has at least one processor or node"}
+	case m.set("cpus-per-node") && m.nodes == 0 && m.topology == "":
+		return nil, &ui.UsageError{Problem: "--cpus-per-node needs --nodes", Advice: "add the number of nodes, such as --nodes 100"}
 	case m.flat > 0:
 		return sim.Flat(m.flat), nil
 	case m.nodes > 0:
@@ -76,7 +80,7 @@ func (m *machine) fleet() (*sim.Machine, error) {
 
 // uniform returns the equal nodes that the options describe.
 func (m *machine) uniform(nodes int) (*sim.Machine, error) {
-	if m.cpus != 0 {
+	if m.set("cpus-per-node") {
 		return sim.UniformCPUs(nodes, m.cpus)
 	}
 	return sim.Uniform(nodes, m.gpus)
