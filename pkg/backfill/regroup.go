@@ -1,8 +1,6 @@
 package backfill
 
-import (
-	"github.com/greylag/greylag/pkg/cluster"
-)
+import "github.com/greylag/greylag/pkg/cluster"
 
 // A booking can block an earlier start of its own job: on some of its hosts together with others.
 // No search finds that start while it counts all bookings as taken.

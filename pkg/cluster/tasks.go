@@ -17,7 +17,7 @@ type Tasks struct {
 // taskPart is the number of tasks that a change copies.
 const taskPart = 16
 
-// NewTasks returns tasks; nil for none. NewTasks keeps the list, which the caller must not change. O(tasks).
+// NewTasks returns tasks; nil for none. It keeps the list, which the caller must not change. O(tasks).
 func NewTasks(list ...Task) *Tasks {
 	if len(list) == 0 {
 		return nil
@@ -29,7 +29,7 @@ func NewTasks(list ...Task) *Tasks {
 	return t
 }
 
-// add counts a task that has reached a phase.
+// add changes the counts by n tasks in a phase.
 func (t *Tasks) add(phase TaskPhase, n int) {
 	for p := range t.reached[:min(phase, TaskClean)+1] {
 		t.reached[p] += n

@@ -28,7 +28,7 @@ const (
 	longest  = 20_000.0
 	users    = 64
 	day      = 86_400.0
-	swing    = 0.5 // the rate of arrivals is between 1-swing and 1+swing times its mean
+	swing    = 0.5 // the rate of arrivals is 1-swing to 1+swing times its mean
 )
 
 // ErrWorkload is returned for a workload that cannot be generated.
