@@ -158,8 +158,11 @@ func (r *replaying) write(name string, log *trace.Trace, out *sim.Outcome, under
 
 // file writes a file, or standard output for -.
 func (t *tool) file(name string, write func(io.Writer) error) error {
-	if name == "-" {
-		return write(t.Stdout)
+	switch {
+	case name != "-":
+		return ui.WriteFile(name, write)
+	case t.json:
+		return &ui.UsageError{Problem: "--json and - both write to standard output", Advice: "name a file instead of -"}
 	}
-	return ui.WriteFile(name, write)
+	return write(t.Stdout)
 }
