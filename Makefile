@@ -16,7 +16,7 @@ export CGO_CFLAGS := -O2 -Wno-deprecated-declarations
 export GREYLAG_BIN := $(CURDIR)/$(BIN)
 export PATH := $(PATH):$(GREYLAG_BIN)
 
-.PHONY: all demo up down build test test-faults short check vulncheck cover check-api api-image bench fuzz gen setup clean
+.PHONY: all demo up down build test test-faults short check vulncheck cover check-api api-image bench fuzz gen man setup clean
 
 all: build
 
@@ -38,6 +38,11 @@ build:
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(STATIC))
 	@if command -v gcc >/dev/null; then CGO_ENABLED=1 $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gnvml; \
 	else echo "no gcc: building gnvml without NVML"; $(GO) build -o $(BIN)/ ./cmd/gnvml; fi
+
+# Manual pages and shell completions, into $(BIN)/man and $(BIN)/completions, from the programs' help
+# and docs/config. Their date is that of the commit.
+man: build
+	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(GO) run ./cmd/gendocs -bin $(BIN) -docs docs/config -o $(BIN)
 
 test: setup build
 	$(GO) test -timeout 60m $(PACKAGES)

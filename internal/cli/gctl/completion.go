@@ -3,6 +3,8 @@ package gctl
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -10,7 +12,8 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
-const completionLong = `Prints the shell completion script for gsubmit, gqueue, gcancel and gctl:
+const completionLong = `Prints the shell completion script for the given programs, by default for gsubmit,
+gqueue, gcancel, gctl and gsim:
 
   bash   gctl completion bash > /etc/bash_completion.d/greylag
   zsh    source <(gctl completion zsh)
@@ -20,10 +23,19 @@ Add the lines for zsh and fish to ~/.zshrc and ~/.config/fish/config.fish.`
 
 func (t commands) completion() *cobra.Command {
 	return &cobra.Command{
-		Use: "completion bash|zsh|fish", Short: "Print completions for a shell", Long: completionLong, GroupID: tool.GroupHost,
-		Args: cobra.ExactArgs(1), ValidArgs: []string{"bash", "zsh", "fish"},
+		Use: "completion bash|zsh|fish [PROGRAM...]", Short: "Print completions for a shell", Long: completionLong, GroupID: tool.GroupHost,
+		Args: cobra.MinimumNArgs(1), ValidArgs: []string{"bash", "zsh", "fish"},
 		RunE: func(_ *cobra.Command, args []string) error {
-			for _, program := range []string{"gctl", "gsubmit", "gqueue", "gcancel"} {
+			programs := completed()
+			for _, program := range args[1:] {
+				if !slices.Contains(programs, program) {
+					return &ui.UsageError{Problem: fmt.Sprintf("no completions for %q", program), Advice: "choose from " + strings.Join(programs, ", ")}
+				}
+			}
+			if len(args) > 1 {
+				programs = args[1:]
+			}
+			for _, program := range programs {
 				if err := shellText(t.Stdout, args[0], program); err != nil {
 					return err
 				}
@@ -33,8 +45,11 @@ func (t commands) completion() *cobra.Command {
 	}
 }
 
+// completed returns the programs that have completions.
+func completed() []string { return []string{"gctl", "gsubmit", "gqueue", "gcancel", "gsim"} }
+
 // shellText writes a program's completions. They ask the program itself for candidates, in cobra's
-// protocol, which all four support.
+// protocol, which all support.
 func shellText(w io.Writer, shell, program string) error {
 	c := &cobra.Command{Use: program}
 	switch shell {
