@@ -9,8 +9,8 @@ import (
 	"github.com/greylag/greylag/internal/config/strict"
 )
 
-// KindOf returns the kind of a file by the keys that it sets: gctld, gnoded, gauthd, client or
-// policy, the one that has most of them. It returns "" if several have as many, and for text that
+// KindOf returns the kind of a file by the keys that it sets: gctld, gnoded, gauthd, client, policy
+// or accounts, the one that has most of them. It returns "" if several have as many, and for text that
 // is not TOML.
 func KindOf(text []byte) string {
 	values := make(map[string]any)
@@ -21,6 +21,7 @@ func KindOf(text []byte) string {
 	for kind, fields := range map[string]map[string]int{
 		"gctld": strict.Keys(reflect.TypeFor[config.Controller]()), "gnoded": strict.Keys(reflect.TypeFor[config.Node]()), "gauthd": strict.Keys(reflect.TypeFor[config.Auth]()),
 		"client": strict.Keys(reflect.TypeFor[config.Client]()), "policy": strict.Keys(reflect.TypeFor[policy]()),
+		"accounts": strict.Keys(reflect.TypeFor[accounts]()),
 	} {
 		known := 0
 		for key := range values {

@@ -45,7 +45,7 @@ partitions with jobs and unknown nodes, GPU types and accounts cause warnings.
 Nothing is changed.`,
 		RunE: func(c *cobra.Command, files []string) error { return t.check(c.Context(), kind, offline, files) },
 	}
-	check.Flags().StringVar(&kind, "kind", "", "kind of the files: gctld, gnoded, gauthd, client, topology or policy")
+	check.Flags().StringVar(&kind, "kind", "", "kind of the files: gctld, gnoded, gauthd, client, topology, accounts or policy")
 	check.Flags().BoolVar(&offline, "offline", false, "do not compare a policy with the cluster")
 	all.AddCommand(check)
 	return all
@@ -64,6 +64,7 @@ func (t commands) check(ctx context.Context, kind string, offline bool, files []
 		}
 	}
 	all := kinds()
+	all["accounts"] = t.checkAccounts
 	all["policy"] = func(path string) error { return t.checkPolicy(ctx, path, offline) }
 	worst := ui.OK
 	for _, path := range files {
@@ -75,7 +76,7 @@ func (t commands) check(ctx context.Context, kind string, offline bool, files []
 			return err
 		}
 		if load == nil {
-			return &ui.UsageError{Problem: fmt.Sprintf("cannot determine the kind of %s", path), Advice: "write --kind gctld, gnoded, gauthd, client, topology or policy"}
+			return &ui.UsageError{Problem: fmt.Sprintf("cannot determine the kind of %s", path), Advice: "write --kind gctld, gnoded, gauthd, client, topology, accounts or policy"}
 		}
 		if err := load(path); err != nil {
 			worst = max(worst, t.faulty(ctx, err))
@@ -110,4 +111,15 @@ func (t commands) faulty(ctx context.Context, err error) ui.Status {
 		return max(ui.Usage, ui.Status(t.Finish(ctx, ui.Unread(err))))
 	}
 	return ui.Usage
+}
+
+// checkAccounts is gctl config check for an accounts file. Only loading checks that the accounts are
+// a tree.
+func (t commands) checkAccounts(path string) error {
+	text, err := t.ReadText(path)
+	if err != nil {
+		return err
+	}
+	_, _, err = clusterdoc.ReadAccounts(tool.FileLabel(path), []byte(text))
+	return err
 }

@@ -88,7 +88,7 @@ func (t commands) root() *cobra.Command {
 	root.AddCommand(t.info(), t.show(), t.nodesCommand(), t.logs(), t.script(), t.why(), t.plan())
 	root.AddCommand(acct.Command(t.Tool), t.hold(), t.release(), t.requeue(), t.update())
 	root.AddCommand(t.drain(), t.resume(), t.node(), t.cert())
-	root.AddCommand(t.clusterCommand(), t.apply(), t.topology())
+	root.AddCommand(t.clusterCommand(), t.apply(), t.topology(), t.importCommand())
 	root.AddCommand(accounts.Command(t.Tool), accounts.SharesCommand(t.Tool), accounts.PriorityCommand(t.Tool), credits.Command(t.Tool), t.verify(), t.audit(), reports.Command(t.Tool))
 	root.AddCommand(setup.InitCommand(t.Tool), setup.JoinCommand(t.Tool), t.config(), doctor.Command(t.Tool), t.completion(), t.versionCommand())
 	return root
