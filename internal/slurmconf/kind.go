@@ -75,6 +75,9 @@ func Find(paths []string) (Set, error) {
 			return set, inWords(err)
 		}
 		if !info.IsDir() {
+			if !info.Mode().IsRegular() { // reading its first lines would remove them
+				return set, fmt.Errorf("%s is not a file: save the output in one", path)
+			}
 			kind := KindOf(path)
 			if kind == Other && set.Main == "" && strings.HasSuffix(path, ".conf") {
 				kind = Main // under another name
@@ -89,10 +92,10 @@ func Find(paths []string) (Set, error) {
 			return set, err
 		}
 		for _, e := range entries {
-			if !e.Type().IsRegular() && e.Type()&os.ModeSymlink == 0 {
+			name := filepath.Join(path, e.Name())
+			if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
 				continue
 			}
-			name := filepath.Join(path, e.Name())
 			if err := set.put(KindOf(name), name, false); err != nil {
 				return set, err
 			}

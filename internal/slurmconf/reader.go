@@ -106,20 +106,20 @@ func (r *reader) file(path, from string, line int) {
 var errTooLarge = fmt.Errorf("the files are larger than %d MiB in total", MaxSize>>20)
 
 func readBounded(path string, most int64) (string, error) {
+	info, err := os.Stat(path) // before opening: a pipe would block
+	switch {
+	case err != nil:
+		return "", inWords(err)
+	case !info.Mode().IsRegular():
+		return "", fmt.Errorf("%s is not a file", path)
+	case info.Size() > most:
+		return "", errTooLarge
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return "", inWords(err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-		return "", inWords(err)
-	case info.IsDir():
-		return "", fmt.Errorf("%s is a directory", path)
-	case info.Size() > most:
-		return "", errTooLarge
-	}
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(text)) > most {
 		err = errTooLarge

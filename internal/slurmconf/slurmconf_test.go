@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/greylag/greylag/internal/config/strict"
@@ -124,8 +125,19 @@ func TestFind(t *testing.T) {
 	if _, err := Find([]string{dir, filepath.Join(dir, "slurm.conf")}); err == nil {
 		t.Error("slurm.conf twice")
 	}
-	if _, err := Find([]string{filepath.Join(dir, "gone")}); err == nil {
-		t.Error("a missing file")
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil { // opening it would block
+		t.Fatal(err)
+	}
+	if _, err := Find([]string{dir}); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"gone", "pipe", "cgroup"} {
+		if _, err := Find([]string{filepath.Join(dir, name)}); err == nil {
+			t.Error(name)
+		}
+	}
+	if _, err := Read(filepath.Join(dir, "pipe")); err == nil {
+		t.Error("a pipe is read")
 	}
 }
 

@@ -34,6 +34,10 @@ var (
 		slurmuser srunportrange statesavelocation switchparameters switchtype taskplugin taskpluginparam
 		tcptimeout tlsparameters tlstype topologyparam topologyplugin treewidth unkillablesteptimeout
 		urlparsertype vsizefactor waittime accountingstoreflags cpufreqgovernors`)
+	knownOfNode = wordSet(`nodename nodeaddr nodehostname bcastaddr boards corespersocket corespeccount cpus cpubind
+		cpuspeclist extra feature features gres memspeclimit parameters port procs realmemory reason
+		restrictedcorespergpu sockets socketsperboard state threadspercore tmpdisk topology weight`)
+	knownOfGRES          = wordSet(`name type file cores cpus links count flags autodetect nodename multiplefiles ignore`)
 	convertedOfPartition = wordSet(`nodes default maxtime defaulttime maxnodes allowaccounts priority prioritytier
 		defmempercpu defmempergpu state tresbillingweights`)
 	needlessOfPartition = wordSet(`lln cpubind resumetimeout suspendtimeout suspendtime topology shared selecttypeparameters`)

@@ -76,6 +76,7 @@ type mapper struct {
 	nodeNotes  []nodeNote
 	noteAt     map[string]int // text to index in nodeNotes
 	needless   map[string]bool
+	unknown    map[string]bool // keys that were noted
 	memPerCPU  cluster.Bytes
 	memPerGPU  cluster.Bytes
 	qosMode    cluster.PreemptMode
@@ -93,7 +94,7 @@ type setting struct {
 func Convert(in Input) Result {
 	m := &mapper{
 		in: in, settings: map[string]setting{}, nodeSets: map[string][]string{}, features: map[string][]string{},
-		gpuTypes: map[string]bool{}, needless: map[string]bool{}, noteAt: map[string]int{},
+		gpuTypes: map[string]bool{}, needless: map[string]bool{}, noteAt: map[string]int{}, unknown: map[string]bool{},
 	}
 	m.out.Policy = cluster.DefaultPolicy()
 	m.collect()
@@ -373,6 +374,7 @@ func (m *mapper) gres() {
 	others := map[string]bool{}
 	for i := range m.in.GRES {
 		l := &m.in.GRES[i]
+		m.unknownKeys(l, knownOfGRES, "unknown setting of gres.conf: ignored")
 		at := setting{l.Pairs[0].Key, "", l.File, l.Number}
 		name, _ := l.Value("Name")
 		if kind, set := l.Value("Type"); set && strings.EqualFold(name, "gpu") && !m.gpuTypes[kind] {

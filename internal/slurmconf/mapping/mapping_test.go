@@ -130,6 +130,7 @@ func TestNotes(t *testing.T) {
 		"NodeName=n1 Weight=5":               {Lost, "NodeName: n1: Weight=5: nodes have no weight"},
 		"NodeName=n1 Feature=a,b":            {Lost, `NodeName: n1: set features = ["a", "b"]`},
 		"NodeName=n1 Gres=shard:4":           {Lost, `NodeName: n1: generic resource "shard"`},
+		"NodeName=n1 Frob=1":                 {Unknown, "Frob: unknown setting of a node"},
 		"NodeName=n1 State=CLOUD":            {Lost, "NodeName: n1: State=CLOUD"},
 		"DownNodes=n1":                       {Lost, "DownNodes: nodes report their own state"},
 		"NodeSet=s Feature=none":             {Check, `NodeSet: no NodeName line has the feature "none"`},

@@ -13,6 +13,7 @@ import (
 // node notes what a NodeName line sets beyond what nodes report themselves, and collects features
 // and GPU types. defaults holds those of NodeName=DEFAULT and changes with such a line.
 func (m *mapper) node(l *slurmconf.Line, defaults map[string]string) {
+	m.unknownKeys(l, knownOfNode, "unknown setting of a node: ignored")
 	if strings.EqualFold(l.Pairs[0].Value, "DEFAULT") {
 		for _, p := range l.Pairs[1:] {
 			defaults[strings.ToLower(p.Key)] = p.Value
@@ -53,6 +54,17 @@ func (m *mapper) node(l *slurmconf.Line, defaults map[string]string) {
 		m.noteNodes(at, names, "State="+state+": nodes are not started on demand; a node is known once it has joined")
 	case strings.HasPrefix(state, "DOWN"), strings.HasPrefix(state, "DRAIN"), strings.HasPrefix(state, "FAIL"):
 		m.noteNodes(at, names, "State="+state+": gctl drain NODES --reason TEXT")
+	}
+}
+
+// unknownKeys notes keys of a line that Slurm does not have, each once.
+func (m *mapper) unknownKeys(l *slurmconf.Line, known map[string]bool, text string) {
+	for _, p := range l.Pairs {
+		key := strings.ToLower(p.Key)
+		if !known[key] && !m.unknown[text+key] {
+			m.unknown[text+key] = true
+			m.note(Unknown, setting{p.Key, p.Value, l.File, l.Number}, "%s", text)
+		}
 	}
 }
 
