@@ -33,7 +33,7 @@ var layers = map[string]int{
 	"internal/report": 4, "internal/report/tally": 1,
 	"internal/image": 4, "internal/userfile": 4, "internal/ginit": 4, "internal/shim": 4, "internal/cgroup": 4, "internal/picture": 4, "internal/manpage": 4, "api": 4, "internal/boltcheck": 4,
 	"internal/controller": 5, "internal/server": 5, "internal/server/call": 5, "internal/server/encoding": 5, "internal/server/limits": 5, "internal/server/certs": 5, "internal/server/journals": 5, "internal/server/logbroker": 5,
-	"internal/server/views": 5, "internal/server/joblist": 5, "internal/server/reports": 5, "internal/agent": 5, "internal/web": 5,
+	"internal/server/views": 5, "internal/server/joblist": 5, "internal/server/reports": 5, "internal/agent": 5, "internal/web": 5, "internal/metrics": 5,
 	"internal/client": 5, "internal/cli": 5, "internal/gctld": 5, "internal/daemonmain": 5,
 	"cmd": 6, "test": 6,
 }
@@ -54,6 +54,8 @@ var owners = map[string][]string{
 	"github.com/pelletier/go-toml":      {"internal/config", "internal/clusterdoc"},
 	"golang.org/x/sys":                  {"internal/runtime", "internal/agent", "internal/simgpu", "internal/gpu", "internal/cgroup", "internal/auth", "internal/raftlog", "internal/cli", "internal/ginit", "internal/shim", "internal/userfile"},
 	"golang.org/x/time":                 {"internal/server"},
+	"golang.org/x/sync":                 {"internal/metrics"},
+	"github.com/prometheus/":            {"internal/metrics"},
 	"golang.org/x/net":                  {"internal/server", "internal/client"},
 	"github.com/klauspost/compress":     {"internal/archive", "internal/raftlog"},
 	"github.com/rogpeppe/go-internal":   {"internal/cli"},

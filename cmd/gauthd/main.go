@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"sync"
@@ -24,15 +25,23 @@ func main() {
 
 // run is the program; it returns the exit status.
 func run(ctx context.Context, args []string, stderr io.Writer) int {
+	file := ""
 	return daemonmain.Daemon[config.Auth]{
 		Name: "gauthd", About: "Vouches for the users of this host towards the cluster's controllers.",
-		Path: config.AuthPath, Load: config.LoadAuth, Serve: serve,
+		Path: config.AuthPath, Load: func(path string) (config.Auth, error) {
+			file = path
+			return config.LoadAuth(path)
+		},
+		Serve: func(ctx context.Context, cfg config.Auth, stderr io.Writer) error {
+			log := cfg.Log.Logger(stderr)
+			defer daemonmain.FollowLevel(log, func() (config.Log, error) { now, err := config.LoadAuth(file); return now.Log, err })()
+			return serve(ctx, cfg, log)
+		},
 	}.Main(ctx, args, stderr)
 }
 
-func serve(ctx context.Context, cfg config.Auth, stderr io.Writer) error {
+func serve(ctx context.Context, cfg config.Auth, log *slog.Logger) error {
 	daemonmain.Relax()
-	log := cfg.Log.Logger(stderr)
 	id, trust, err := pki.OpenIdentity(cfg.PKIDir)
 	if err != nil {
 		return err

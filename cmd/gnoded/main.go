@@ -38,6 +38,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 		},
 		Serve: func(ctx context.Context, cfg config.Node, stderr io.Writer) error {
 			log := cfg.Log.Logger(stderr)
+			defer daemonmain.FollowLevel(log, func() (config.Log, error) { now, err := config.LoadNode(file); return now.Log, err })()
 			return daemonmain.Ended(log, serve(ctx, cfg, file, log))
 		},
 	}.Main(ctx, args, stderr)
@@ -49,12 +50,8 @@ func serve(ctx context.Context, cfg config.Node, file string, log *slog.Logger) 
 		return err
 	}
 	cfg.Name = id.Peer().Name // the name under which the controllers know this node
-	// The state belongs to root; the folder above it, /run/greylag, is where every user reaches
-	// gauthd. The same holds for data_dir and /var/lib/greylag.
-	for _, dir := range []string{cfg.StateDir, cfg.DataDir} {
-		if err := pki.MakePrivate(dir); err != nil {
-			return err
-		}
+	if err := makeFolders(cfg); err != nil {
+		return err
 	}
 	parts := assemble(cfg, log)
 	defer parts.close()
@@ -75,6 +72,7 @@ func serve(ctx context.Context, cfg config.Node, file string, log *slog.Logger) 
 	defer func() { stop(); loops.Wait(); session.Close() }()
 	loops.Go(func() { pki.Renew(ctx, cfg.PKIDir, id, client.Renewal(known, trust, id), pki.LogRenewals(log, id)) })
 	loops.Go(func() { known.Follow(ctx, trust, session.Directory, log) })
+	loops.Go(func() { parts.serve(ctx, cfg, node, log) })
 	log.Info("serving", "node", cfg.Name, "cluster", trust.ClusterID(), "version", version.Version)
 	return node.Run(ctx)
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -9,6 +11,8 @@ import (
 	"github.com/greylag/greylag/internal/agent"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/gpu"
+	"github.com/greylag/greylag/internal/metrics/nodes"
+	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/internal/runtime/containerd"
 	"github.com/greylag/greylag/internal/runtime/process"
@@ -19,18 +23,20 @@ type parts struct {
 	config  agent.Config
 	runtime runtime.Runtime
 	gpus    gpu.Provider
+	metrics *nodes.Node
 	close   func()
 }
 
 // assemble creates them. A missing runtime does not end the daemon: the node reports it.
 func assemble(cfg config.Node, log *slog.Logger) parts {
-	p := parts{config: agent.Config{
+	p := parts{metrics: nodes.New(), config: agent.Config{
 		Name: cfg.Name, StateDir: cfg.StateDir, Report: cfg.Poll.Report, Health: cfg.Poll.Health, Meter: cfg.Poll.Meter,
 		CPUs: cfg.CPUs, Memory: cfg.Memory, Features: cfg.Features, Region: cfg.Region,
 		Images:   runtime.Keep{Age: cfg.Images.Keep, Bytes: int64(cfg.Images.Size)},
 		Programs: []string{installed("gsubmit"), installed("gqueue"), installed("gcancel"), installed("gctl")},
 		Prolog:   cfg.Prolog, Epilog: cfg.Epilog, HookTimeout: cfg.HookTimeout, LaunchTimeout: cfg.LaunchTimeout, Log: log,
 	}}
+	p.config.Observer = p.metrics
 	gpus, closeGPUs := openGPUs(cfg, log)
 	rt, closeRuntime, err := openRuntime(cfg, &p.config)
 	if err != nil {
@@ -44,6 +50,21 @@ func assemble(cfg config.Node, log *slog.Logger) parts {
 		}
 	}
 	return p
+}
+
+// serve serves the health and the metrics until ctx ends. The node works without them.
+func (p parts) serve(ctx context.Context, cfg config.Node, node *agent.Agent, log *slog.Logger) {
+	p.metrics.Follow(node.Observe)
+	where := nodes.Config{Socket: filepath.Join(cfg.StateDir, "health.sock"), Textfile: cfg.Metrics.Textfile, Listen: cfg.Metrics.Listen}
+	if err := p.metrics.Serve(ctx, where, log); err != nil {
+		log.Error("health and metrics are not served", "err", err)
+	}
+}
+
+// makeFolders makes the folders of the state and the data. They belong to root; the folder above the
+// state, /run/greylag, is where every user reaches gauthd. The same holds for /var/lib/greylag.
+func makeFolders(cfg config.Node) error {
+	return errors.Join(pki.MakePrivate(cfg.StateDir), pki.MakePrivate(cfg.DataDir))
 }
 
 // tasksOf returns the folder of what tasks need while they run. Tasks do not see it.

@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -72,6 +73,8 @@ type Config struct {
 	File        string
 
 	Log *slog.Logger
+	// Observer receives measurements; nil: none does.
+	Observer Observer
 }
 
 // Agent is the daemon of one node. Call New, then Run once.
@@ -93,6 +96,9 @@ type Agent struct {
 	workers    sync.WaitGroup
 	reading    context.Context // ends with Run, and ends readers of outputs
 
+	reportedAt   atomic.Int64 // when the last report was accepted, in ns since 1970; 0: none
+	reportErrors atomic.Uint64
+
 	state // owned by the loop
 }
 
@@ -101,10 +107,13 @@ type state struct {
 	identity  taskdb.Identity
 	host      host
 	inventory gpu.Inventory
-	bad       map[string]string // GPU by UUID: why it may not be used
-	badSince  uint64            // number of changes of bad
-	counting  uint64            // identifies this process, whose counters begin at 0
-	faults    map[string]string // by source: why the node is unfit for work
+	bad       map[string]string   // GPU by UUID: why it may not be used
+	badSince  uint64              // number of changes of bad
+	counting  uint64              // identifies this process, whose counters begin at 0
+	faults    map[string]string   // by source: why the node is unfit for work
+	connected bool                // a session is open
+	loads     map[string]gpu.Load // of GPUs of running tasks, by UUID
+	xids      map[xid]uint64      // events since the start
 
 	tasks map[reconcile.ID]*task
 	set   *reconcile.Set // the newest set admitted since the daemon started
@@ -150,6 +159,9 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 	if cfg.Name == "" || cfg.StateDir == "" || cfg.Log == nil {
 		return nil, errors.New("agent: name, state directory and log must be set")
 	}
+	if cfg.Observer == nil {
+		cfg.Observer = unobserved{}
+	}
 	a := &Agent{
 		cfg: cfg, session: session, runtime: rt, gpus: gpus, log: cfg.Log,
 		calls: make(chan func(), callBacklog), done: make(chan struct{}),
@@ -157,7 +169,7 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		slots: make(chan struct{}, max(8, 2*runtime.GOMAXPROCS(0))),
 		blobs: newBlobCache(), accounts: newAccounts(),
 		state: state{
-			counting: uint64(time.Now().UnixNano()), bad: map[string]string{}, faults: map[string]string{}, tasks: map[reconcile.ID]*task{},
+			counting: uint64(time.Now().UnixNano()), bad: map[string]string{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, tasks: map[reconcile.ID]*task{},
 			dirty: map[reconcile.ID]bool{}, logs: map[string]context.CancelFunc{},
 		},
 	}

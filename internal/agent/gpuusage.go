@@ -35,8 +35,10 @@ func (a *Agent) watchUse(ctx context.Context) {
 			continue
 		}
 		limited, cancel := context.WithTimeout(ctx, a.cfg.Meter)
+		began := time.Now()
 		loads, err := a.gpus.Loads(limited, held)
 		cancel()
+		a.cfg.Observer.Polled(time.Since(began), err != nil)
 		if ctx.Err() != nil {
 			return
 		}
@@ -76,6 +78,7 @@ func (a *Agent) addSample(whose []*task, loads []gpu.Load, at time.Time) {
 	for _, l := range loads {
 		of[l.UUID] = l
 	}
+	a.loads = of
 	for _, t := range whose {
 		if a.tasks[t.ID] != t || t.Phase != reconcile.Started {
 			continue

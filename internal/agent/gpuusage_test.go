@@ -43,7 +43,7 @@ func load(uuid string, percent, bytes int64) gpu.Load {
 // sampledAgent returns an agent with four GPUs: job 1 has two, job 2 has one, and job 3 none.
 func sampledAgent(b *boards) *Agent {
 	a := &Agent{
-		cfg: Config{Meter: 5 * time.Second, Log: slog.New(slog.DiscardHandler)}, log: slog.New(slog.DiscardHandler), gpus: b,
+		cfg: Config{Meter: 5 * time.Second, Observer: unobserved{}, Log: slog.New(slog.DiscardHandler)}, log: slog.New(slog.DiscardHandler), gpus: b,
 		calls: make(chan func()), done: make(chan struct{}),
 		state: state{tasks: map[reconcile.ID]*task{}, dirty: map[reconcile.ID]bool{}},
 	}

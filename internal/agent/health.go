@@ -173,6 +173,9 @@ func (a *Agent) watchGPUs(ctx context.Context) {
 // handleGPUEvent handles one event of a GPU. It runs in the loop.
 func (a *Agent) handleGPUEvent(event gpu.Event) {
 	a.log.Warn("GPU event", "uuid", event.UUID, "xid", event.XID, "message", event.Message)
+	if event.XID != 0 {
+		a.xids[xid{event.UUID, event.XID, event.Severity}]++
+	}
 	switch event.Severity {
 	case gpu.Degraded, gpu.Broken:
 		for _, device := range a.inventory.Devices {

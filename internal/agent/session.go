@@ -98,6 +98,8 @@ func (a *Agent) serveSession(ctx context.Context) error {
 		return fmt.Errorf("register: %w", err)
 	}
 	a.log.Info("connected to the controllers", "epoch", epoch)
+	a.post(func() { a.connected = true })
+	defer a.post(func() { a.connected = false })
 	nudge(a.reports)
 	var parts sync.WaitGroup
 	parts.Go(func() { cancel(a.listen(ctx, epoch)) })
@@ -248,8 +250,10 @@ func (a *Agent) reportAll(ctx context.Context, epoch, version uint64) error {
 		_, err := a.session.Report(limited, request)
 		cancel()
 		if err != nil {
+			a.reportErrors.Add(1)
 			return fmt.Errorf("report: %w", err)
 		}
+		a.reportedAt.Store(time.Now().UnixNano())
 		version = devices
 	}
 }

@@ -22,7 +22,13 @@ type Controller struct {
 
 	Archive Archive `toml:"archive"`
 	Limits  Limits  `toml:"limits"`
+	Metrics Metrics `toml:"metrics"`
 	Log     Log     `toml:"log"`
+}
+
+// Metrics configures what GET /metrics of a controller shows.
+type Metrics struct {
+	Accounts bool `toml:"accounts"` // accounts with their usage and credits
 }
 
 // Raft configures the replication of the log.

@@ -13,12 +13,28 @@ type Log struct {
 
 func defaultLog() Log { return Log{Level: "info", Format: "text"} }
 
-// Logger returns a logger with these settings.
+var levels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError} // never written
+
+// Logger returns a logger with these settings. [Log.SetLevel] changes its level.
 func (l Log) Logger(w io.Writer) *slog.Logger {
-	level := map[string]slog.Level{"debug": slog.LevelDebug, "warn": slog.LevelWarn, "error": slog.LevelError}[l.Level] // else 0, info
+	level := new(slog.LevelVar)
+	level.Set(levels[l.Level])
 	options := &slog.HandlerOptions{Level: level}
 	if l.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
+		return slog.New(leveled{slog.NewJSONHandler(w, options), level})
 	}
-	return slog.New(slog.NewTextHandler(w, options))
+	return slog.New(leveled{slog.NewTextHandler(w, options), level})
+}
+
+// leveled is a handler whose level can change.
+type leveled struct {
+	slog.Handler
+	level *slog.LevelVar
+}
+
+// SetLevel gives a logger that Logger made, and all loggers made from it, this level.
+func (l Log) SetLevel(log *slog.Logger) {
+	if h, is := log.Handler().(leveled); is {
+		h.level.Set(levels[l.Level])
+	}
 }

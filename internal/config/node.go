@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
@@ -37,7 +38,8 @@ type Node struct {
 	// that the kernel distinguishes the nodes' GPUs.
 	SimulatedGPUOffset int `toml:"simulated_gpu_offset" was:"simulated_gpus_after"`
 
-	Log Log `toml:"log"`
+	Metrics NodeMetrics `toml:"metrics"`
+	Log     Log         `toml:"log"`
 }
 
 // Containerd configures the container daemon and how it runs tasks.
@@ -46,6 +48,12 @@ type Containerd struct {
 	Namespace  string `toml:"namespace"`
 	OCIRuntime string `toml:"oci_runtime" one:"auto,runc,crun"`
 	Shim       string `toml:"shim" one:"gshim,containerd"`
+}
+
+// NodeMetrics says where gnoded shows its metrics.
+type NodeMetrics struct {
+	Textfile string `toml:"textfile"` // for node_exporter, while its folder exists; "": none
+	Listen   string `toml:"listen"`   // HOST:PORT; "": no listener
 }
 
 // Poll is the intervals of gnoded's checks.
@@ -79,8 +87,9 @@ func DefaultNode() Node {
 		Registries:  defaultRegistries(),
 		Images:      defaultImages(),
 		HookTimeout: 5 * time.Minute, LaunchTimeout: 30 * time.Minute,
-		Poll: Poll{Report: 10 * time.Second, Health: 30 * time.Second, Meter: 5 * time.Second},
-		Log:  defaultLog(),
+		Poll:    Poll{Report: 10 * time.Second, Health: 30 * time.Second, Meter: 5 * time.Second},
+		Metrics: NodeMetrics{Textfile: "/var/lib/prometheus/node-exporter/greylag.prom"},
+		Log:     defaultLog(),
 	}
 }
 
@@ -140,6 +149,15 @@ func (cfg *Node) check(c *checker) {
 	}
 	c.AtLeast("poll.health", cfg.Poll.Health, time.Second)
 	c.AtLeast("poll.meter", cfg.Poll.Meter, time.Second)
+	if cfg.Metrics.Textfile != "" {
+		c.Absolute("metrics.textfile", cfg.Metrics.Textfile)
+		if !strings.HasSuffix(cfg.Metrics.Textfile, ".prom") {
+			c.Fault("metrics.textfile", "%q does not end in .prom: node_exporter would not read it", cfg.Metrics.Textfile)
+		}
+	}
+	if cfg.Metrics.Listen != "" {
+		c.address("metrics.listen", cfg.Metrics.Listen, true)
+	}
 	cfg.checkGPUs(c)
 }
 

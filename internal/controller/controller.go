@@ -36,6 +36,8 @@ type Config struct {
 	MemberID, Host string
 	// Clock is the clock of the log's timestamps (time.Now).
 	Clock func() time.Time
+	// Observer receives measurements; nil: none does.
+	Observer Observer
 }
 
 // Controller runs the leader's loops while this controller leads. Its methods are safe for
@@ -46,7 +48,6 @@ type Controller struct {
 	raft    Log
 	log     *slog.Logger
 	term    atomic.Pointer[term]
-	numbers numbers
 }
 
 // New returns a controller that does nothing until Run.
@@ -56,6 +57,9 @@ func New(cfg Config) *Controller {
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
+	}
+	if cfg.Observer == nil {
+		cfg.Observer = unobserved{}
 	}
 	return &Controller{cfg: cfg, replica: cfg.Replica, raft: cfg.Log, log: cfg.Logger}
 }

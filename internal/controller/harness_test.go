@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,7 +25,15 @@ type rig struct {
 	log     *raftlog.Log
 	*Controller
 	stop func()
+
+	passes, starts atomic.Int64 // as the rig observes its controller
 }
+
+// Passed counts.
+func (r *rig) Passed(bool, time.Duration, bool) { r.passes.Add(1) }
+
+// Started counts.
+func (r *rig) Started(jobs, _ int) { r.starts.Add(int64(jobs)) }
 
 const patience = 2 * time.Minute
 

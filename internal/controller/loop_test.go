@@ -98,9 +98,10 @@ func simulated(t *testing.T, newest uint8, f func(*rig, *soloLog)) {
 		replica := NewReplica(discard{}, slog.New(slog.DiscardHandler))
 		replica.newest = newest
 		log := &soloLog{replica: replica, leads: make(chan bool, 1), turn: make(chan struct{}, 1), took: time.Millisecond, entries: map[string]int{}}
-		r := &rig{t: t, replica: replica, Controller: New(Config{
-			Replica: replica, Log: log, Logger: slog.New(slog.DiscardHandler), ClusterID: "solo", Policy: cluster.DefaultPolicy(),
-		})}
+		r := &rig{t: t, replica: replica}
+		r.Controller = New(Config{
+			Observer: r, Replica: replica, Log: log, Logger: slog.New(slog.DiscardHandler), ClusterID: "solo", Policy: cluster.DefaultPolicy(),
+		})
 		log.other.Store(newest > 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -137,18 +138,18 @@ func TestOneBurstOneCommit(t *testing.T) {
 		defer r.stayInTouch("n1")()
 		time.Sleep(time.Minute)
 		log.took = 0
-		before, ticks := r.Stats().Passes, log.count("ticks") // one, of a leader that comes, agrees on the journal's form
+		before, ticks := r.passes.Load(), log.count("ticks") // one, of a leader that comes, agrees on the journal's form
 		for range 500 {
 			r.submit(nil)
 		}
 		time.Sleep(50 * time.Millisecond)
-		if got := r.Stats(); got.Starts != 8 || got.Passes-before > 4 || log.count("starts") != 1 {
-			t.Errorf("%+v after %d passes, %d starts", got, before, log.count("starts"))
+		if starts, passes := r.starts.Load(), r.passes.Load()-before; starts != 8 || passes > 4 || log.count("starts") != 1 {
+			t.Errorf("%d starts in %d passes, %d commands", starts, passes, log.count("starts"))
 		}
 		time.Sleep(3 * time.Second)
-		settled := r.Stats().Passes
+		settled := r.passes.Load()
 		time.Sleep(20 * time.Minute)
-		if got := r.Stats().Passes; got != settled {
+		if got := r.passes.Load(); got != settled {
 			t.Errorf("%d passes though nothing changed", got-settled)
 		}
 		if log.count("verdicts") == 0 || log.count("verdicts") > 3 {

@@ -129,7 +129,6 @@ func (p *pass) run() time.Duration {
 	d.Evict(schedule.Victims)
 	p.ended = time.Now()
 	p.took = p.ended.Sub(began)
-	p.count()
 	wait := time.Hour
 	if d.Wake != cluster.Never {
 		wait = min(wait, max(d.Wake.Sub(snap.Now), debounce))
@@ -140,8 +139,9 @@ func (p *pass) run() time.Duration {
 	if d.More {
 		wait = debounce
 	}
-	if err := p.commit(&d.Plan); err != nil {
-		p.numbers.failed.Add(1)
+	err := p.commit(&d.Plan)
+	p.cfg.Observer.Passed(d.Stats.Full, p.took, err != nil)
+	if err != nil {
 		p.pause(time.Second, "commit plan", err)
 		return debounce // the state has the outcome
 	}
@@ -178,12 +178,6 @@ func (p *pass) ration(plan *cluster.Plan) (more bool) {
 	return false
 }
 
-func (p *pass) count() {
-	p.numbers.passes.Add(1)
-	p.numbers.lastPass.Store(int64(p.took))
-	p.numbers.longestPass.Store(max(p.numbers.longestPass.Load(), int64(p.took)))
-}
-
 // commit proposes a plan in parts, the starts first.
 func (p *pass) commit(plan *cluster.Plan) error {
 	for len(plan.Starts)+len(plan.Evictions)+len(plan.Verdicts) > 0 {
@@ -194,8 +188,7 @@ func (p *pass) commit(plan *cluster.Plan) error {
 		}
 		switch r := result.(type) {
 		case *command.Committed:
-			p.numbers.starts.Add(int64(len(r.Started)))
-			p.numbers.stale.Add(int64(len(r.Stale)))
+			p.cfg.Observer.Started(len(r.Started), len(r.Stale))
 			for _, s := range r.Stale {
 				p.log.Debug("start no longer fits", "job", s.Job, "why", s.Why)
 			}

@@ -88,7 +88,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case cfg.Dev:
 		err = RunDev(ctx, cfg.DataDir, cfg.Log.Level, stdout, stderr)
 	default:
-		err = run(ctx, cfg, log)
+		err = s.run(ctx, cfg, log)
 	}
 	if errors.Is(err, raftlog.ErrRemoved) {
 		return s.reportRemoved(stderr, cfg, err)
@@ -170,8 +170,13 @@ func (s *settings) override(cfg *config.Controller) {
 }
 
 // run is the controller's daemon.
-func run(ctx context.Context, cfg config.Controller, log *slog.Logger) error {
+func (s *settings) run(ctx context.Context, cfg config.Controller, log *slog.Logger) error {
 	daemonmain.Relax()
+	defer daemonmain.FollowLevel(log, func() (config.Log, error) {
+		now, err := config.LoadController(s.path)
+		s.override(&now)
+		return now.Log, err
+	})()
 	d, err := Open(cfg, log)
 	if err != nil {
 		return err

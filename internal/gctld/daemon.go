@@ -15,6 +15,8 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/controller"
+	"github.com/greylag/greylag/internal/metrics"
+	"github.com/greylag/greylag/internal/metrics/controllers"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server"
@@ -40,12 +42,15 @@ type Daemon struct {
 	peers       *client.Peers
 	filler      *controller.Filler
 	sweeper     *controller.Sweeper
+	metrics     metrics.Registry
+	observed    *controllers.Process
 	server      *server.Server
 }
 
 // Open opens everything; no call is answered until Serve.
 func Open(cfg config.Controller, log *slog.Logger) (*Daemon, error) {
-	d := &Daemon{cfg: cfg, log: log}
+	d := &Daemon{cfg: cfg, log: log, metrics: metrics.NewRegistry()}
+	d.observed = controllers.NewProcess(d.metrics)
 	var err error
 	if d.identity, d.trust, err = pki.OpenIdentity(cfg.PKIDir); err != nil {
 		return nil, err
@@ -57,7 +62,7 @@ func Open(cfg config.Controller, log *slog.Logger) (*Daemon, error) {
 		return nil, fmt.Errorf("listen on %s: %w", cfg.Listen, err)
 	}
 	d.stream = raftlog.NewTLSStream(d.listener.Addr(), pki.RaftTLS(d.trust, d.identity))
-	if d.store, err = openStorage(cfg, d.trust.ClusterID(), d.stream, log); err != nil {
+	if d.store, err = openStorage(cfg, d.trust.ClusterID(), d.stream, d.observed, log); err != nil {
 		return nil, errors.Join(err, d.listener.Close())
 	}
 	d.assemble()
@@ -69,7 +74,7 @@ func (d *Daemon) assemble() {
 	d.loops = controller.New(controller.Config{
 		Replica: d.store.replica, Log: d.store.log, Logger: d.log,
 		ClusterID: d.trust.ClusterID(), Policy: firstPolicy(d.trust), Clock: d.store.clock.Now,
-		MemberID: d.store.log.Status().ID, Host: d.identity.Peer().Name,
+		MemberID: d.store.log.Status().ID, Host: d.identity.Peer().Name, Observer: d.observed,
 	})
 	d.trust.SetRevoked(d.checkRevoked)
 	d.peers = client.NewPeers(pki.ClientTLS(d.trust, d.identity))
@@ -89,7 +94,7 @@ func (d *Daemon) assemble() {
 		ID:     d.store.log.Status().ID, State: d.store.replica, Leader: d.loops, Log: d.store.log,
 		Members: d.store.log, Archive: d.store.archive, Peers: d.peers,
 		Trust: d.trust, Identity: d.identity, CA: d.ca,
-		Subscribe: d.subscribe, Complete: d.filler.Complete, Missing: d.filler.Missing, Absent: d.filler.Absent, Save: d.store.save, Raft: d.stream.Handle, Web: d.pages(), Clock: clock, Logger: d.log,
+		Subscribe: d.subscribe, Complete: d.filler.Complete, Missing: d.filler.Missing, Absent: d.filler.Absent, Save: d.store.save, Raft: d.stream.Handle, Web: d.pages(), Observer: d.observed, Clock: clock, Logger: d.log,
 	})
 }
 
@@ -202,7 +207,7 @@ type storage struct {
 	clock   *steady
 }
 
-func openStorage(cfg config.Controller, clusterID string, stream raftlog.Stream, log *slog.Logger) (*storage, error) {
+func openStorage(cfg config.Controller, clusterID string, stream raftlog.Stream, observer raftlog.Observer, log *slog.Logger) (*storage, error) {
 	s := &storage{clock: newSteady(clock)}
 	err := pki.MakePrivate(cfg.DataDir)
 	if err != nil {
@@ -213,7 +218,7 @@ func openStorage(cfg config.Controller, clusterID string, stream raftlog.Stream,
 	}
 	s.replica = controller.NewReplica(s.archive, log)
 	options, err := logConfig(cfg, clusterID, stream, log)
-	options.Clock, options.Retired = s.clock.Now, s.replica.MemberRetired
+	options.Clock, options.Retired, options.Observer = s.clock.Now, s.replica.MemberRetired, observer
 	if err == nil {
 		s.log, err = raftlog.Open(options, s.replica)
 	}

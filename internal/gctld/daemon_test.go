@@ -126,7 +126,7 @@ func start(t *testing.T, config, addr string) *running {
 	must(t, err)
 	r.http = &http.Client{Transport: &http.Transport{TLSClientConfig: pki.ClientTLS(trust, nil), ForceAttemptHTTP2: true}, Timeout: time.Minute}
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if body, status := r.get("/healthz"); status == http.StatusOK && body == "ok\n" {
+		if body, status := r.get("/readyz"); status == http.StatusOK && body == "ok\n" {
 			return r
 		}
 		if time.Now().After(deadline) {
@@ -162,7 +162,7 @@ func TestAControllersLife(t *testing.T) {
 	}
 	r := start(t, config, addr)
 	metrics, status := r.get("/metrics")
-	for _, line := range []string{"greylag_raft_leader 1", "greylag_jobs{state=\"PENDING\"} 0", "greylag_raft_members 1", "# TYPE greylag_passes_total counter"} {
+	for _, line := range []string{"greylag_raft_leader 1", "greylag_jobs{partition=\"main\",state=\"PENDING\"} 0", "greylag_raft_members 1", "# TYPE greylag_scheduler_passes_total counter"} {
 		if status != http.StatusOK || !strings.Contains(metrics, line+"\n") {
 			t.Errorf("metrics (%d) without %q:\n%s", status, line, metrics)
 		}

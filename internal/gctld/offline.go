@@ -34,7 +34,7 @@ func withStorage(cfg config.Controller, log *slog.Logger, f func(*storage) error
 	if !log.Enabled(context.Background(), slog.LevelDebug) {
 		log = slog.New(slog.DiscardHandler) // raft's messages about a log without peers would be misleading
 	}
-	s, err := openStorage(cfg, trust.ClusterID(), alone{listener}, log)
+	s, err := openStorage(cfg, trust.ClusterID(), alone{listener}, nil, log)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

@@ -1,124 +1,124 @@
 package gctld
 
 import (
-	"fmt"
-	"io"
+	"encoding/json"
+	"net"
 	"net/http"
-	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 
-	"github.com/greylag/greylag/internal/version"
+	"github.com/greylag/greylag/internal/metrics"
+	"github.com/greylag/greylag/internal/metrics/controllers"
+	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// pages are the HTTP pages next to the API: for load balancers and for Prometheus.
+// pages are the HTTP pages next to the API: for supervisors, load balancers and Prometheus.
 func (d *Daemon) pages() http.Handler {
+	d.metrics.MustRegister(
+		controllers.NewMember(d.store.log.Status, d.filler.Complete),
+		controllers.NewCluster(d.ledView, d.cfg.Metrics.Accounts),
+	)
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", d.healthz)
-	mux.HandleFunc("GET /metrics", d.metrics)
+	metrics.Health(mux, d.checks)
+	mux.Handle("GET /metrics", d.metrics.Handler())
+	mux.HandleFunc("GET /sd/nodes", d.discover)
 	return mux
 }
 
-// healthz answers 200 when this controller can serve: it knows a leader.
-func (d *Daemon) healthz(w http.ResponseWriter, _ *http.Request) {
-	if _, addr := d.store.log.Leader(); addr == "" {
-		http.Error(w, "no leader", http.StatusServiceUnavailable)
-		return
+// ledView returns the state while this controller leads, else nil.
+func (d *Daemon) ledView() *state.View {
+	if _, leads := d.loops.Leading(); !leads {
+		return nil
 	}
-	fmt.Fprintln(w, "ok")
+	return d.store.replica.View()
 }
 
-// metrics writes gauges and counters in Prometheus' text format 0.0.4.
-func (d *Daemon) metrics(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	m := page{w}
-	d.logMetrics(m)
-	d.stateMetrics(m)
-	d.loopMetrics(m)
-	var mem runtime.MemStats
-	runtime.ReadMemStats(&mem)
-	m.add("greylag_heap_bytes", "gauge", "Heap in use.", sample{"", float64(mem.HeapInuse)})
-	m.add("greylag_goroutines", "gauge", "Goroutines.", sample{"", float64(runtime.NumGoroutine())})
-	m.add("greylag_build_info", "gauge", "Always 1.", sample{label("version", version.Version), 1})
-}
+// maxLag is the number of committed entries that the state of a ready controller may lack.
+const maxLag = 10_000
 
-func (d *Daemon) logMetrics(m page) {
+// checks returns the conditions under which this controller serves requests as it should.
+func (d *Daemon) checks() []metrics.Check {
 	s := d.store.log.Status()
-	m.add("greylag_raft_leader", "gauge", "1 if this controller is the leader.", sample{"", truth(s.State == "leader")})
-	m.add("greylag_raft_has_leader", "gauge", "1 if this controller knows the leader.", sample{"", truth(s.LeaderID != "")})
-	m.add("greylag_raft_term", "gauge", "Term.", sample{"", float64(s.Term)})
-	m.add("greylag_raft_last_index", "gauge", "Highest log index on disk.", sample{"", float64(s.LastIndex)})
-	m.add("greylag_raft_commit_index", "gauge", "Highest committed log index.", sample{"", float64(s.CommitIndex)})
-	m.add("greylag_raft_applied_index", "gauge", "Highest applied log index.", sample{"", float64(s.AppliedIndex)})
-	m.add("greylag_raft_members", "gauge", "Members of the Raft configuration.", sample{"", float64(len(s.Members))})
-	m.add("greylag_disk_free_bytes", "gauge", "Free disk space beyond the reserve.", sample{"", float64(s.DiskFree)})
-	m.add("greylag_disk_low", "gauge", "1 while submissions are refused because the disk is nearly full.", sample{"", truth(s.DiskLow)})
+	lag := s.CommitIndex - min(s.AppliedIndex, s.CommitIndex)
+	return []metrics.Check{
+		metrics.Failed("leader", s.LeaderID == "", "no leader is known"),
+		metrics.Failed("lag", lag > maxLag, "%d committed entries are not applied yet", lag),
+		metrics.Failed("disk", s.DiskLow, "the disk is nearly full: submissions are refused"),
+		metrics.Failed("archive", !d.filler.Complete(), "the archive has gaps: the leader answers requests about history"),
+	}
 }
 
-func (d *Daemon) stateMetrics(m page) {
-	view := d.store.replica.View()
-	counts := view.Counts()
-	var jobs, nodes []sample
-	for s := cluster.Pending; s <= cluster.Completing; s++ {
-		jobs = append(jobs, sample{label("state", s.String()), float64(counts.ByState[s])})
+// exporterPort is the port of node_exporter, which serves the metrics that nodes write to a file.
+const exporterPort = "9100"
+
+// target is an entry of Prometheus' HTTP service discovery.
+type target struct {
+	Targets []string          `json:"targets"`
+	Labels  map[string]string `json:"labels"`
+}
+
+// discover lists the nodes for Prometheus' http_sd. The parameter port replaces that of
+// node_exporter.
+func (d *Daemon) discover(w http.ResponseWriter, r *http.Request) {
+	port := r.URL.Query().Get("port")
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		port = exporterPort
 	}
-	m.add("greylag_jobs", "gauge", "Jobs that have not ended, by state.", jobs...)
-	m.add("greylag_finished_jobs_total", "counter", "Jobs that have ended.", sample{"", float64(counts.Finished)})
-	byState := map[cluster.NodeState]int{}
-	gpus, used := 0, 0
-	for n := range view.Nodes() {
-		use := view.Use(n.Name)
-		byState[n.State(use)]++
-		gpus += len(n.GPUs)
-		for _, taken := range use.GPUs {
-			if taken {
-				used++
-			}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(targets(d.store.replica.View(), port)) // fails only if the client has disconnected
+}
+
+// targets returns the nodes of a state with what they are.
+func targets(v *state.View, port string) []target {
+	partitions := map[string][]string{}
+	for i := range v.Policy().Partitions {
+		name := v.Policy().Partitions[i].Name
+		for _, node := range v.PartitionNodes(name) {
+			partitions[node] = append(partitions[node], name)
 		}
 	}
-	for s := cluster.NodeIdle; s <= cluster.NodeDown; s++ {
-		nodes = append(nodes, sample{label("state", s.String()), float64(byState[s])})
+	list := []target{} // "[]", not "null", without nodes
+	for n := range v.Nodes() {
+		list = append(list, target{
+			Targets: []string{net.JoinHostPort(n.Name, port)},
+			Labels: map[string]string{
+				"__meta_greylag_node": n.Name, "__meta_greylag_state": n.State(v.Use(n.Name)).String(),
+				"__meta_greylag_partition": wordList(partitions[n.Name]), "__meta_greylag_leaf": leafOf(v, n.Name),
+				"__meta_greylag_gpu_type": wordList(distinct(n, func(g *cluster.GPU) string { return g.Type })),
+				"__meta_greylag_domain":   wordList(distinct(n, func(g *cluster.GPU) string { return g.Domain })),
+			},
+		})
 	}
-	m.add("greylag_nodes", "gauge", "Nodes, by state.", nodes...)
-	m.add("greylag_gpus", "gauge", "GPUs of all nodes.", sample{"", float64(gpus)})
-	m.add("greylag_gpus_allocated", "gauge", "Allocated GPUs.", sample{"", float64(used)})
-	m.add("greylag_requests_remembered", "gauge", "Request IDs with a stored response.", sample{"", float64(counts.Requests)})
+	return list
 }
 
-func (d *Daemon) loopMetrics(m page) {
-	n := d.loops.Stats()
-	m.add("greylag_passes_total", "counter", "Scheduling passes of this process.", sample{"", float64(n.Passes)})
-	m.add("greylag_passes_failed_total", "counter", "Passes whose plan was not committed.", sample{"", float64(n.Failed)})
-	m.add("greylag_starts_total", "counter", "Jobs started by scheduling passes.", sample{"", float64(n.Starts)})
-	m.add("greylag_starts_stale_total", "counter", "Starts rejected at commit as stale.", sample{"", float64(n.Stale)})
-	m.add("greylag_pass_seconds", "gauge", "Duration of the last pass.", sample{"", n.LastPass.Seconds()})
-	m.add("greylag_pass_longest_seconds", "gauge", "Duration of the longest pass.", sample{"", n.LongestPass.Seconds()})
-	m.add("greylag_archive_complete", "gauge", "1 if the archive of this controller has no known gaps.", sample{"", truth(d.filler.Complete())})
-}
-
-// page is a metrics page being written. Errors are those of the connection: its reader notices.
-type page struct{ w io.Writer }
-
-// sample is one value with its labels.
-type sample struct {
-	labels string
-	value  float64
-}
-
-func (p page) add(name, kind, help string, samples ...sample) {
-	fmt.Fprintf(p.w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
-	for _, s := range samples {
-		fmt.Fprintf(p.w, "%s%s %g\n", name, s.labels, s.value)
+// leafOf returns the leaf switch of a node; "" if unknown.
+func leafOf(v *state.View, node string) string {
+	leaf, known := v.Fabric().Domain(0, node)
+	if !known {
+		return ""
 	}
+	return v.Fabric().Name(0, leaf)
 }
 
-func label(name, value string) string {
-	return "{" + name + `="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(value) + `"}`
-}
-
-func truth(is bool) float64 {
-	if is {
-		return 1
+// distinct returns the values of a node's GPUs, sorted.
+func distinct(n *cluster.Node, of func(*cluster.GPU) string) (all []string) {
+	for i := range n.GPUs {
+		if word := of(&n.GPUs[i]); word != "" {
+			all = append(all, word)
+		}
 	}
-	return 0
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// wordList joins words so that each is between two commas, as Prometheus' own discoveries do, for
+// regular expressions such as ".*,h100,.*".
+func wordList(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	return "," + strings.Join(words, ",") + ","
 }

@@ -52,6 +52,7 @@ type Inventory struct {
 type Device struct {
 	cluster.GPU
 	Files []File
+	Bus   string // PCI address; "" if unknown
 }
 
 // File is a device file: its path on the host and its path in a task.
@@ -103,6 +104,11 @@ const (
 	// Healed clears an earlier Degraded, after a reset by the driver.
 	Healed
 )
+
+// String returns the severity as monitoring shows it.
+func (s Severity) String() string {
+	return [...]string{Notice: "notice", Degraded: "degraded", Broken: "broken", Healed: "healed"}[s]
+}
 
 // None is the provider of a node without GPUs.
 type None struct{}

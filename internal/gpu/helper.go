@@ -44,6 +44,7 @@ type Helper struct {
 
 	mu    sync.Mutex
 	child *child
+	ended uint64 // programs that ended by themselves or were killed
 
 	asking chan struct{} // held by the only query for loads in flight
 }
@@ -61,6 +62,13 @@ func (h *Helper) Close() {
 	if h.child != nil {
 		h.child.kill()
 	}
+}
+
+// Restarts returns how often the program was started again.
+func (h *Helper) Restarts() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ended
 }
 
 // current returns the running child, and starts one if none runs.
@@ -167,6 +175,9 @@ func (h *Helper) Watch(ctx context.Context, report func(Event)) error {
 			return ctx.Err()
 		}
 		h.log.Warn("the GPU helper ended", "error", err, "again", pause)
+		h.mu.Lock()
+		h.ended++
+		h.mu.Unlock()
 		if time.Since(began) > time.Minute {
 			pause = h.limits.Restart
 		}
@@ -212,7 +223,7 @@ func (h *Helper) describe(host Host) Inventory {
 		d := Device{GPU: cluster.GPU{
 			Index: raw.Index, UUID: raw.UUID, Type: Type(raw.Name), Memory: cluster.Bytes(raw.Memory),
 			Minor: raw.Minor, NUMA: numa(raw.Bus), Domain: names[i], Fault: raw.Bad,
-		}}
+		}, Bus: raw.Bus}
 		if raw.Minor >= 0 {
 			path := "/dev/nvidia" + strconv.Itoa(int(raw.Minor))
 			d.Files = []File{{Host: path, Task: path}}

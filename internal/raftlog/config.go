@@ -65,6 +65,8 @@ type Config struct {
 	// must not return; the default is os.Exit.
 	Fatal  func(code int, reason string)
 	Logger *slog.Logger // default slog.Default
+	// Observer receives measurements; nil: none does.
+	Observer Observer
 
 	// A snapshot is taken after SnapshotThreshold entries since the last (16,384), checked every
 	// SnapshotInterval (60 s, randomly up to twice that). SnapshotRetain (3) snapshots are kept,
@@ -104,6 +106,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.Observer == nil {
+		c.Observer = unobserved{}
 	}
 	setDefault(&c.SnapshotThreshold, 16384)
 	setDefault(&c.SnapshotInterval, 60*time.Second)

@@ -32,6 +32,7 @@ type Log struct {
 	trans   *transport
 	prober  *prober
 	clocks  *clocks
+	changes leaderChanges
 
 	leadership chan bool
 	queue      chan *proposal
@@ -140,7 +141,7 @@ func prepare(cfg Config, fsm FSM) (*Log, error) {
 		}
 		return nil, err
 	}
-	l.store.floor = snap.floor
+	l.store.floor, l.store.synced = snap.floor, cfg.Observer.Synced
 	l.mux = newMux(cfg.Stream, self, l.log)
 	l.mux.probe, l.mux.refused, l.mux.ended = l.serveProbe, l.refusesMember, l.EndRemoved
 	l.prober, l.clocks = newProber(l.mux), newClocks()
@@ -199,6 +200,7 @@ func (l *Log) startRaft() (err error) {
 		return fmt.Errorf("raftlog: start: %w", err)
 	}
 	l.trans = trans
+	l.changes.watch(l.raft)
 	l.store.damaged = func(reason string) { l.halt(ExitDamaged, true, reason) }
 	l.store.failed = func(reason string) { l.halt(ExitStalled, false, "the disk fails: "+reason) }
 	l.store.behind.allowed.Store(true) // the callback is set by now

@@ -176,6 +176,7 @@ type snapshotSink struct {
 	raft.SnapshotSink
 	store *logStore
 	index uint64
+	done  func() // called when the snapshot is durable
 }
 
 // Close makes the snapshot durable.
@@ -186,6 +187,7 @@ func (s *snapshotSink) Close() error {
 	if err := s.SnapshotSink.Close(); err != nil {
 		return err
 	}
+	s.done()
 	return s.store.storeMax(keySnapshotKept, s.index)
 }
 

@@ -165,6 +165,13 @@ type entry struct {
 	sent   time.Time
 }
 
+func (e *entry) commands() (n int) {
+	for _, p := range e.parts {
+		n += len(p.commands)
+	}
+	return n
+}
+
 // batch packs waiting proposals into entries, one at a time, until the log stops.
 func (l *Log) batch() {
 	defer close(l.entries)
@@ -265,11 +272,15 @@ func (l *Log) settle() {
 		case l.notify <- struct{}{}:
 		default: // the last answer was not read yet
 		}
-		l.took.Store(int64(time.Since(e.sent)))
+		took := time.Since(e.sent)
+		l.took.Store(int64(took))
 		l.settled.Store(e.number)
 		if err != nil {
 			refuse(e.parts, err)
 			continue
+		}
+		if n := e.commands(); n > 0 {
+			l.cfg.Observer.Committed(took, n)
 		}
 		l.share(e)
 	}

@@ -9,6 +9,8 @@ import (
 	"hash/crc32"
 	"io"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -210,8 +212,9 @@ type snapshots struct {
 	store  *logStore // records each snapshot; set by openLog
 	mu     sync.Mutex
 	last   configuration
-	index  uint64 // of the snapshot opened last
-	broken error  // the last failure to restore
+	index  uint64       // of the snapshot opened last
+	broken error        // the last failure to restore
+	taken  atomic.Int64 // when the newest was taken or received, in ms since 1970; 0: none
 }
 
 func openSnapshots(cfg Config) (*snapshots, error) {
@@ -219,7 +222,9 @@ func openSnapshots(cfg Config) (*snapshots, error) {
 	if err != nil {
 		return nil, fmt.Errorf("raftlog: open snapshots: %w", err)
 	}
-	return &snapshots{FileSnapshotStore: s}, nil
+	all := &snapshots{FileSnapshotStore: s}
+	all.taken.Store(snapshotTime(all.newest()))
+	return all, nil
 }
 
 // Create begins a snapshot, whether this member takes it or a leader sends it.
@@ -228,7 +233,7 @@ func (s *snapshots) Create(version raft.SnapshotVersion, index, term uint64, c r
 	if err != nil {
 		return nil, err
 	}
-	return &snapshotSink{SnapshotSink: sink, store: s.store, index: index}, nil
+	return &snapshotSink{SnapshotSink: sink, store: s.store, index: index, done: func() { s.taken.Store(time.Now().UnixMilli()) }}, nil
 }
 
 // newest returns the head of the newest snapshot, whether it is whole or not; a zero one if none

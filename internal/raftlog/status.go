@@ -35,6 +35,8 @@ type Status struct {
 	WasMember            bool               // it was in a committed configuration since it was opened
 	DiskLow              bool               // refuse submissions; see Config.ReserveBytes
 	DiskFree             int64              // bytes in addition to the reserve
+	LeaderChanges        uint64             // noticed since the start, the first leader included
+	SnapshotAt           time.Time          // when the newest snapshot was taken or received; zero: none
 }
 
 // DiskLow is Status().DiskLow, for callers that ask with each request.
@@ -62,6 +64,11 @@ func (l *Log) Status() Status {
 		DiskLow:      l.reserve.low.Load(),
 		DiskFree:     l.reserve.free.Load(),
 		WasMember:    l.wasMember.Load(),
+
+		LeaderChanges: l.changes.total(),
+	}
+	if ms := l.machine.snap.taken.Load(); ms > 0 {
+		s.SnapshotAt = time.UnixMilli(ms)
 	}
 	s.LeaderID, s.LeaderAddr = l.Leader()
 	s.State, s.LastContact, s.Contacts = "follower", -1, make(map[string]Contact)

@@ -49,6 +49,7 @@ type logStore struct {
 	damaged, failed func(reason string)
 	// floor is the index of the oldest snapshot kept; entries after it are kept. Nil: no floor.
 	floor  func() uint64
+	synced func(took time.Duration) // called after each write of entries
 	cache  logCache
 	behind *writeBehind
 }
@@ -81,7 +82,7 @@ func openStore(dir string, res *reserve) (_ *logStore, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("raftlog: open %s: %w", databaseFile, err)
 	}
-	s := &logStore{db: db, stalls: newStalls(), reserve: res, damaged: func(string) {}, failed: func(string) {}, behind: newBehind()}
+	s := &logStore{db: db, stalls: newStalls(), reserve: res, damaged: func(string) {}, failed: func(string) {}, synced: func(time.Duration) {}, behind: newBehind()}
 	go s.behind.run(s.writeBehind) // until close
 	return s, nil
 }
@@ -209,7 +210,12 @@ func (s *logStore) StoreLogs(logs []*raft.Log) error {
 }
 
 func (s *logStore) writeEntries(logs []*raft.Log) error {
-	return s.write("store entries", reserveLog, func() error { return s.db.StoreLogs(logs) })
+	began := time.Now()
+	err := s.write("store entries", reserveLog, func() error { return s.db.StoreLogs(logs) })
+	if err == nil {
+		s.synced(time.Since(began))
+	}
+	return err
 }
 
 // writeBehind writes entries that can no longer be refused: a disk that fills up suddenly, reserve

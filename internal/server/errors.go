@@ -15,6 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/internal/hint"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/server/certs"
@@ -98,6 +99,9 @@ func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Er
 	if errors.As(err, &ready) {
 		return ready
 	}
+	if limits.RetryAfter(err) > 0 {
+		s.cfg.Observer.Limited(procedure.OfPath(rpc).Name)
+	}
 	var refusal *command.Refusal
 	if errors.As(err, &refusal) {
 		answer := connect.NewError(refusalCode(refusal.Code), errors.New(refusal.Message))
@@ -164,7 +168,7 @@ func (a answers) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			response, err = next(ctx, request)
 		}
 		if err != nil {
-			return nil, a.s.explain(ctx, request.Spec().Procedure, err)
+			return nil, a.fail(ctx, request.Spec().Procedure, err)
 		}
 		return response, nil
 	}
@@ -187,7 +191,7 @@ func (a answers) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect
 		rpc := conn.Spec().Procedure
 		leave, err := a.s.limits.Enter(call.From(ctx))
 		if err != nil {
-			return a.s.explain(ctx, rpc, err)
+			return a.fail(ctx, rpc, err)
 		}
 		defer leave()
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -202,10 +206,17 @@ func (a answers) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect
 			err = cause
 		}
 		if err != nil {
-			return a.s.explain(ctx, rpc, err)
+			return a.fail(ctx, rpc, err)
 		}
 		return nil
 	}
+}
+
+// fail explains an error and records it as the answer.
+func (a answers) fail(ctx context.Context, rpc string, err error) error {
+	explained := a.s.explain(ctx, rpc, err)
+	call.From(ctx).Failed = explained
+	return explained
 }
 
 // checkedConn is a stream whose requests have only defined values of enums.

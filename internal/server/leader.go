@@ -57,6 +57,9 @@ func (s *Server) atLeader(w http.ResponseWriter, r *http.Request, c *call.Caller
 		case addr != "":
 			err := s.pass(w, r, c, addr, int64(len(body)))
 			if err == nil {
+				if out, is := w.(*answer); is {
+					out.forward = true
+				}
 				return
 			}
 			if !neverSent(err) {

@@ -38,6 +38,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := &answer{ResponseWriter: w}
+	defer s.observe(name, out)()
 	defer s.recover(out, r)
 	s.certs.CloseBeforeEnd(out, r)
 	var c *call.Caller
@@ -62,6 +63,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(out, r, err)
 		return
 	}
+	out.caller = c
 	r = r.WithContext(call.With(r.Context(), c))
 	body, err := s.limits.AdmitBody(out, r, c, func(err error) error { return s.explain(r.Context(), r.URL.Path, err) })
 	if err != nil {
@@ -95,7 +97,11 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, pki.ErrRevoked) || errors.Is(err, pki.ErrUntrusted) || errors.Is(err, errPassedOn) {
 		w.Header().Set("Connection", "close") // the next one shows the certificate that the host has by then
 	}
-	_ = s.errors.Write(w, r, s.explain(r.Context(), r.URL.Path, err)) // fails only if the caller has disconnected
+	explained := s.explain(r.Context(), r.URL.Path, err)
+	if out, is := w.(*answer); is {
+		out.failed = explained
+	}
+	_ = s.errors.Write(w, r, explained) // fails only if the caller has disconnected
 }
 
 // recover answers for a handler that panicked; the controller continues.
@@ -223,7 +229,11 @@ func hostOf(addr string) string {
 // used for another request and for a body that is too large, which Connect cannot express.
 type answer struct {
 	http.ResponseWriter
-	begun bool
+	begun   bool
+	status  int
+	failed  error        // what refuse answered
+	caller  *call.Caller // nil: not known yet
+	forward bool         // the leader answered
 }
 
 // WriteHeader begins the answer.
@@ -234,7 +244,7 @@ func (a *answer) WriteHeader(status int) {
 	case status == http.StatusBadRequest && code == codeTooLarge:
 		status = http.StatusRequestEntityTooLarge
 	}
-	a.begun = true
+	a.begun, a.status = true, status
 	a.ResponseWriter.WriteHeader(status)
 }
 

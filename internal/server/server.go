@@ -90,7 +90,7 @@ type Peers interface {
 }
 
 // Config is the configuration of a server. All fields but Complete, Missing, Absent, Limits, Web,
-// Clock and Logger are required.
+// Observer, Clock and Logger are required.
 type Config struct {
 	ID       string // of this controller in the log
 	State    views.State
@@ -120,8 +120,10 @@ type Config struct {
 	Raft   func(net.Conn)
 	Limits limits.Config
 	Web    http.Handler // for paths that are not the API; nil: 404
-	Clock  func() time.Time
-	Logger *slog.Logger
+	// Observer receives measurements of calls; nil: none does.
+	Observer Observer
+	Clock    func() time.Time
+	Logger   *slog.Logger
 }
 
 // Server answers the API. Use New, then Serve or ServeHTTP.
@@ -164,6 +166,9 @@ func New(cfg Config) *Server {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.Observer == nil {
+		cfg.Observer = unobserved{}
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(),

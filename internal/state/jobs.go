@@ -203,6 +203,7 @@ func (s *State) put(old, j *cluster.Job) {
 	if s.unwatched {
 		return
 	}
+	s.totals.Count(old, j)
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: JobChanged, Job: j.ID, Old: old, New: j})
 	if j.State.Final() {
 		s.effects.Finished = append(s.effects.Finished, Finished{Seq: s.finished, Job: j, Record: command.EncodeJob(j)})

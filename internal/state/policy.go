@@ -82,6 +82,7 @@ func (s *State) setPolicy(p *cluster.Policy) {
 	s.accounts.SetHalfLife(s.now, p.Scheduling.FairShare.HalfLife)
 	s.policyHash = s.hashPolicy()
 	s.partitions = nil
+	s.totals.Retain(p)
 	s.credits.RetryAll()
 	s.credits.NarrowAll(p, s.pending.All())
 	s.effects.Changed = append(s.effects.Changed, Change{Kind: PolicyChanged})

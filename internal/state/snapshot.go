@@ -56,6 +56,7 @@ func (v *View) Encode(w io.Writer) error {
 	if v.history != (History{}) {
 		table.One(f, table.History, &v.history, historyFields)
 	}
+	v.totals.Encode(f)
 	f.Begin(table.End)
 	closingFields(f.Coder(), &closing{v.digest, DigestVersion})
 	return f.Flush()

@@ -8,6 +8,7 @@ import (
 	"github.com/greylag/greylag/internal/state/credits"
 	"github.com/greylag/greylag/internal/state/hosts"
 	"github.com/greylag/greylag/internal/state/table"
+	"github.com/greylag/greylag/internal/state/totals"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -33,6 +34,7 @@ type tables struct {
 
 	accounts accounts.Accounts
 	credits  credits.Credits
+	totals   totals.Totals
 
 	// Indexes, rebuilt from the above when a snapshot is read.
 	partitions *admission.Index // nil after a change
@@ -49,6 +51,7 @@ func newTables(h *table.Hasher) tables {
 		blobs:      blobs.New(h),
 		hosts:      hosts.New(h),
 		credits:    credits.New(h),
+		totals:     totals.New(h),
 		accounts:   accounts.New(h, policy.Scheduling.FairShare.HalfLife),
 	}
 }
@@ -58,7 +61,7 @@ func (t *tables) clone() tables {
 	c := *t
 	c.jobTables, c.nodeTables = t.jobTables.clone(nil), t.nodeTables.clone(nil)
 	c.requests, c.blobs, c.hosts = t.requests.clone(nil), t.blobs.Clone(nil), t.hosts.Clone(nil)
-	c.accounts, c.credits = t.accounts.Clone(nil), t.credits.Clone(nil)
+	c.accounts, c.credits, c.totals = t.accounts.Clone(nil), t.credits.Clone(nil), t.totals.Clone(nil)
 	return c
 }
 

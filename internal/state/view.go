@@ -8,6 +8,7 @@ import (
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state/hosts"
+	"github.com/greylag/greylag/internal/state/totals"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -74,6 +75,9 @@ func (v *View) Jobs(after cluster.JobID) iter.Seq[*cluster.Job] {
 	}
 }
 
+// Active yields the active jobs in no particular order.
+func (v *View) Active() iter.Seq[*cluster.Job] { return v.allActive }
+
 // UserJobs yields the active jobs of a user with IDs above after, ascending. O(log n) per job.
 func (v *View) UserJobs(user string, after cluster.JobID) iter.Seq[*cluster.Job] {
 	return func(yield func(*cluster.Job) bool) {
@@ -135,6 +139,9 @@ func (v *View) Tail(afterSeq uint64) iter.Seq[Finished] {
 
 // FinishedSeq is the sequence number of the newest finished job; 0 for none.
 func (v *View) FinishedSeq() uint64 { return v.finished }
+
+// Totals returns what happened to jobs since the cluster began. It must not be changed.
+func (v *View) Totals() *totals.Totals { return &v.totals }
 
 // HasBlob reports whether a submission may name a blob without sending its content again. A result
 // of true holds for an hour of log time. O(log n).

@@ -26,6 +26,7 @@ type Caller struct {
 	Attempt *auth.Attempt
 	Via     pki.Peer // the program at the other end of the connection
 	Passed  bool     // Via is a controller that forwards the call
+	Failed  error    // what a handler answered; nil: success, or no answer yet
 }
 
 type callerKey struct{}

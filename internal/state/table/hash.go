@@ -52,6 +52,7 @@ const (
 	AccountVersion // in digests only
 	JobAllocations // in digests only
 	JobTasks       // in digests only
+	Totals
 
 	End Kind = 255 // the last frame of a snapshot, after those that a later version adds
 )

@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/greylag/greylag/internal/gpu"
+	"github.com/greylag/greylag/internal/reconcile"
+	tasks "github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Observer receives measurements of a node's daemon. Its methods must not block.
+type Observer interface {
+	// Polled reports a query for the use of GPUs, and whether it failed.
+	Polled(took time.Duration, failed bool)
+}
+
+// unobserved is the Observer of an agent without one.
+type unobserved struct{}
+
+func (unobserved) Polled(time.Duration, bool) {}
+
+// Observation is the state of a node for monitoring.
+type Observation struct {
+	Name         string
+	Driver       string // "" without GPUs
+	Connected    bool   // a session with the controllers is open
+	Reported     time.Time
+	ReportErrors uint64
+	Restarts     uint64 // of the GPU helper
+	Faults       map[string]string
+	Phases       map[string]int // tasks by phase
+	GPUs         []GPUObservation
+	Tasks        []TaskObservation
+}
+
+// GPUObservation is the state of a GPU.
+type GPUObservation struct {
+	gpu.Device
+	Job    *JobOnGPU // nil: not allocated
+	Load   gpu.Load  // the newest, of a GPU of a running task
+	Events []XIDCount
+}
+
+// JobOnGPU is the job to which a GPU is allocated.
+type JobOnGPU struct {
+	ID        cluster.JobID
+	Attempt   cluster.Attempt
+	Account   string
+	Partition string
+}
+
+// XIDCount is the number of XID events of a kind since the daemon started.
+type XIDCount struct {
+	XID      int
+	Severity gpu.Severity
+	Count    uint64
+}
+
+// TaskObservation is the use of a running task.
+type TaskObservation struct {
+	Job cluster.JobID
+	tasks.Stats
+}
+
+// xid identifies a kind of XID event of a device.
+type xid struct {
+	uuid     string
+	number   int
+	severity gpu.Severity
+}
+
+// Observe returns the state of the node. It queries no GPU: values are those of the last poll.
+func (a *Agent) Observe(ctx context.Context) (Observation, error) {
+	answer := make(chan observed, 1)
+	select {
+	case a.calls <- func() { answer <- a.observe() }:
+	case <-ctx.Done():
+		return Observation{}, ctx.Err()
+	}
+	var o observed
+	select {
+	case o = <-answer:
+	case <-ctx.Done():
+		return Observation{}, ctx.Err()
+	case <-a.done:
+		return Observation{}, errStopped
+	}
+	o.ReportErrors = a.reportErrors.Load()
+	if at := a.reportedAt.Load(); at != 0 {
+		o.Reported = time.Unix(0, at)
+	}
+	if h, restarts := a.gpus.(interface{ Restarts() uint64 }); restarts {
+		o.Restarts = h.Restarts()
+	}
+	for _, id := range o.running {
+		if stats, err := a.runtime.Stats(ctx, taskID(id)); err == nil { // else it has ended since
+			o.Tasks = append(o.Tasks, TaskObservation{id.Job, stats})
+		}
+	}
+	return o.Observation, nil
+}
+
+// errStopped is returned to observers of a daemon that has stopped.
+var errStopped = errors.New("the daemon has stopped")
+
+// observed is an Observation without the use of the running tasks.
+type observed struct {
+	Observation
+	running []reconcile.ID
+}
+
+// observe runs in the loop.
+func (a *Agent) observe() (o observed) {
+	o.Observation = Observation{
+		Name: a.cfg.Name, Driver: a.inventory.Driver, Connected: a.connected, Faults: maps.Clone(a.faults), Phases: map[string]int{},
+	}
+	for _, word := range phaseWords {
+		o.Phases[word] = 0
+	}
+	holders := map[string]*task{}
+	for _, t := range a.tasks {
+		o.Phases[phaseWords[t.Phase]]++
+		if t.Phase == reconcile.Started && !t.idle() {
+			o.running = append(o.running, t.ID)
+		}
+		if t.Phase < reconcile.Clean {
+			for _, uuid := range a.uuidsOf(t) {
+				holders[uuid] = t
+			}
+		}
+	}
+	for _, d := range a.inventory.Devices {
+		d.Fault = cmp.Or(a.bad[d.UUID], d.Fault)
+		g := GPUObservation{Device: d}
+		if t := holders[d.UUID]; t != nil {
+			g.Job = &JobOnGPU{t.ID.Job, t.ID.Attempt, t.spec.GetAccount(), t.spec.GetPartition()}
+			if t.Phase == reconcile.Started {
+				g.Load = a.loads[d.UUID]
+			}
+		}
+		for kind, n := range a.xids {
+			if kind.uuid == d.UUID {
+				g.Events = append(g.Events, XIDCount{kind.number, kind.severity, n})
+			}
+		}
+		o.GPUs = append(o.GPUs, g)
+	}
+	slices.SortFunc(o.running, reconcile.ID.Compare)
+	return o
+}

@@ -1,0 +1,132 @@
+package controllers
+
+import (
+	"github.com/greylag/greylag/internal/metrics"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// use is what a resource of a node is used for.
+type use int
+
+const (
+	allocated use = iota
+	idle
+	drained
+	down
+	faulty
+	uses
+)
+
+func (u use) String() string {
+	return [...]string{"allocated", "idle", "drained", "down", "faulty"}[u]
+}
+
+// freeUse returns the use of what is not allocated on a node.
+func freeUse(n *cluster.Node) use {
+	switch {
+	case n.Liveness != cluster.Alive:
+		return down
+	case n.Drain || n.Fault != "" || n.Orphans > 0:
+		return drained
+	}
+	return idle
+}
+
+// capacity is the resources of all nodes by use.
+type capacity struct {
+	gpus     map[string]*[uses]int64 // by type
+	cpus     [faulty]int64
+	memory   [faulty]int64
+	stranded map[string]int64 // by type
+}
+
+func (c *Cluster) putNodes(sink metrics.Sink, v *state.View) {
+	all := capacity{gpus: map[string]*[uses]int64{}, stranded: map[string]int64{}}
+	states := make(map[string]cluster.NodeState, v.Counts().Nodes)
+	for n := range v.Nodes() {
+		u := v.Use(n.Name)
+		states[n.Name] = n.State(u)
+		all.add(n, u)
+	}
+	c.putNodeStates(sink, v, states)
+	for name, by := range all.gpus {
+		for u := range uses {
+			sink.Put(c.gpus, float64(by[u]), name, u.String())
+		}
+		sink.Put(c.stranded, float64(all.stranded[name]), name)
+	}
+	for u := range faulty {
+		sink.Put(c.cpus, float64(all.cpus[u]), u.String())
+		sink.Put(c.memory, float64(all.memory[u]), u.String())
+	}
+}
+
+// add adds a node.
+func (x *capacity) add(n *cluster.Node, u cluster.NodeUse) {
+	free := freeUse(n)
+	cpus, memory := u.CPUs, u.Memory
+	if u.Whole {
+		cpus, memory = n.CPUs, n.Memory
+	}
+	x.cpus[allocated] += int64(cpus)
+	x.cpus[free] += int64(max(n.CPUs-cpus, 0))
+	x.memory[allocated] += int64(memory)
+	x.memory[free] += int64(max(n.Memory-memory, 0))
+	for i := range n.GPUs {
+		by := x.gpus[n.GPUs[i].Type]
+		if by == nil {
+			by = new([uses]int64)
+			x.gpus[n.GPUs[i].Type] = by
+		}
+		switch {
+		case u.Whole || i < len(u.GPUs) && u.GPUs[i]:
+			by[allocated]++
+		case n.GPUs[i].Fault != "":
+			by[faulty]++
+		default:
+			by[free]++
+			if free == idle && u.Jobs > 0 {
+				x.stranded[n.GPUs[i].Type]++
+			}
+		}
+	}
+}
+
+// putNodeStates reports the nodes of each partition, and those of none under an empty name.
+func (c *Cluster) putNodeStates(sink metrics.Sink, v *state.View, states map[string]cluster.NodeState) {
+	placed := make(map[string]bool, len(states))
+	put := func(partition string, counts [cluster.NodeDown + 1]int) {
+		for s := cluster.NodeIdle; s <= cluster.NodeDown; s++ {
+			sink.Put(c.nodes, float64(counts[s]), s.String(), partition)
+		}
+	}
+	for i := range v.Policy().Partitions {
+		name := v.Policy().Partitions[i].Name
+		var counts [cluster.NodeDown + 1]int
+		for _, node := range v.PartitionNodes(name) {
+			counts[states[node]]++
+			placed[node] = true
+		}
+		put(name, counts)
+	}
+	if len(placed) == len(states) {
+		return
+	}
+	var counts [cluster.NodeDown + 1]int
+	for node, s := range states {
+		if !placed[node] {
+			counts[s]++
+		}
+	}
+	put("", counts)
+}
+
+// putLicences reports the licences of the policy.
+func (c *Cluster) putLicences(sink metrics.Sink, v *state.View, s *jobSurvey) {
+	for _, l := range v.Policy().Scheduling.Licences {
+		used := s.licences[l.Name]
+		sink.Put(c.licences, float64(used), l.Name, allocated.String())
+		sink.Put(c.licences, float64(max(int64(l.Count)-used, 0)), l.Name, idle.String())
+	}
+}

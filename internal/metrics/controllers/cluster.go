@@ -1,0 +1,237 @@
+package controllers
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/greylag/greylag/internal/metrics"
+	"github.com/greylag/greylag/internal/report/tally"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/state/totals"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Cluster collects the state of the cluster from one view for each scrape. A view never changes, so
+// a scrape holds no lock while it counts.
+type Cluster struct {
+	metrics.Families
+	view     func() *state.View // nil while another controller leads
+	accounts bool               // whether accounts are reported
+
+	jobs, pending, oldest, planned, promises         *metrics.Family
+	submitted, started, finished, requeued           *metrics.Family
+	wait, run                                        *metrics.Family
+	made, kept, broken, preemptions                  *metrics.Family
+	nodes, gpus, cpus, memory, stranded, licences    *metrics.Family
+	accountGPUs, accountUsage, accountShares, factor *metrics.Family
+	balance, aside, debt, charged, budget            *metrics.Family
+	ledger, audit                                    *metrics.Family
+}
+
+// NewCluster returns a collector of the view that a function returns; nil: nothing is reported.
+// accounts adds the accounts with their usage and credits.
+func NewCluster(view func() *state.View, accounts bool) *Cluster {
+	c := &Cluster{view: view, accounts: accounts}
+	c.jobs = c.Gauge("greylag_jobs", "Jobs that have not ended.", "state", "partition")
+	c.pending = c.Gauge("greylag_jobs_pending", "Pending jobs by the reason why they are pending.", "reason", "partition")
+	c.oldest = c.Gauge("greylag_jobs_pending_oldest_timestamp_seconds", "Since when the oldest of the pending jobs waits that could start.", "partition", "qos")
+	c.planned = c.Gauge("greylag_scheduler_planned_jobs", "Pending jobs with a planned start.")
+	c.promises = c.Gauge("greylag_promises", "Pending jobs with a promised start.")
+	c.submitted = c.Counter("greylag_jobs_submitted_total", "Jobs submitted since the cluster began.", "partition")
+	c.started = c.Counter("greylag_jobs_started_total", "Attempts of jobs started.", "partition")
+	c.finished = c.Counter("greylag_jobs_finished_total", "Jobs ended, by final state.", "partition", "outcome")
+	c.requeued = c.Counter("greylag_jobs_requeued_total", "Jobs requeued, by cause.", "partition", "cause")
+	c.wait = c.Histogram("greylag_job_wait_seconds", "Time from when an attempt could have started to its start.", "partition", "qos")
+	c.run = c.Histogram("greylag_job_run_seconds", "Duration of attempts.", "partition", "qos")
+	c.made = c.Counter("greylag_promises_made_total", "Starts promised.")
+	c.kept = c.Counter("greylag_promises_kept_total", "Promised starts that were kept.")
+	c.broken = c.Counter("greylag_promises_broken_total", "Promised starts that were broken, by cause.", "cause")
+	c.preemptions = c.Counter("greylag_preemptions_total", "Attempts preempted, by what happened to the job.", "mode")
+	c.nodes = c.Gauge("greylag_nodes", "Nodes; a node counts in each of its partitions.", "state", "partition")
+	c.gpus = c.Gauge("greylag_gpus", "GPUs.", "type", "use")
+	c.cpus = c.Gauge("greylag_cpus", "CPUs.", "use")
+	c.memory = c.Gauge("greylag_memory_bytes", "Memory of nodes.", "use")
+	c.stranded = c.Gauge("greylag_gpus_stranded", "Idle GPUs of nodes that are partly allocated.", "type")
+	c.licences = c.Gauge("greylag_licences", "Licences.", "licence", "use")
+	c.accountGPUs = c.Gauge("greylag_account_gpus", "GPUs allocated to an account, without its child accounts.", "account")
+	c.accountUsage = c.Gauge("greylag_account_usage_ratio", "Decayed usage of an account and its children, of the cluster's.", "account")
+	c.accountShares = c.Gauge("greylag_account_shares_ratio", "Shares of an account: of its siblings' (fair_tree) or of the whole (classic).", "account")
+	c.factor = c.Gauge("greylag_account_fairshare_factor", "Shares of an account divided by its usage among its siblings, at most 1.", "account")
+	c.balance = c.Gauge("greylag_credits_balance", "Credits that an account can spend, by class.", "account", "class")
+	c.aside = c.Gauge("greylag_credits_set_aside", "Credits set aside for the jobs of an account and its children.", "account")
+	c.debt = c.Gauge("greylag_credits_debt", "Credits that an account and its children owe.", "account")
+	c.charged = c.Gauge("greylag_credits_charged", "Credits charged to an account and its children since the cluster began, less refunds.", "account")
+	c.budget = c.Gauge("greylag_budget_used_ratio", "Used part of a budget.", "account", "window")
+	c.ledger = c.Counter("greylag_ledger_entries_total", "Entries of the journal of credits.")
+	c.audit = c.Counter("greylag_audit_entries_total", "Entries of the audit journal.")
+	return c
+}
+
+// Collect implements prometheus.Collector.
+func (c *Cluster) Collect(out chan<- prometheus.Metric) {
+	v := c.view()
+	if v == nil {
+		return
+	}
+	sink := metrics.Sink(out)
+	s := survey(v)
+	c.putJobs(sink, s)
+	c.putTotals(sink, v.Totals())
+	c.putNodes(sink, v)
+	c.putLicences(sink, v, s)
+	booked, _ := v.Credits().Head()
+	audited, _ := v.Audited()
+	sink.Put(c.ledger, float64(booked))
+	sink.Put(c.audit, float64(audited))
+	if c.accounts {
+		c.putAccounts(sink, v, s)
+	}
+}
+
+// queue identifies jobs by partition and QOS.
+type queue struct{ partition, qos string }
+
+// partition counts the active jobs of one partition.
+type partition struct {
+	states  [cluster.Completing + 1]int
+	reasons map[cluster.Reason]int
+}
+
+// jobSurvey is what one pass over the active jobs counts.
+type jobSurvey struct {
+	partitions        map[string]*partition
+	oldest            map[queue]cluster.Instant
+	planned, promised int
+	gpus              map[string]int   // by account
+	licences          map[string]int64 // in use
+}
+
+// survey counts the active jobs. O(active jobs).
+func survey(v *state.View) *jobSurvey {
+	s := &jobSurvey{partitions: map[string]*partition{}, oldest: map[queue]cluster.Instant{}, gpus: map[string]int{}, licences: map[string]int64{}}
+	for i := range v.Policy().Partitions {
+		s.of(v.Policy().Partitions[i].Name)
+	}
+	for j := range v.Active() {
+		if j.State.HasAllocation() {
+			s.running(j)
+		} else {
+			s.pending(j)
+		}
+	}
+	return s
+}
+
+func (s *jobSurvey) of(name string) *partition {
+	p := s.partitions[name]
+	if p == nil {
+		p = &partition{reasons: map[cluster.Reason]int{}}
+		s.partitions[name] = p
+	}
+	return p
+}
+
+func (s *jobSurvey) running(j *cluster.Job) {
+	s.of(j.Partition).states[j.State]++
+	for i := range j.Alloc.Nodes {
+		s.gpus[j.Spec.Account] += len(j.Alloc.Nodes[i].GPUs)
+	}
+	for _, l := range j.Spec.Request.Licences {
+		s.licences[l.Name] += int64(l.Count)
+	}
+}
+
+func (s *jobSurvey) pending(j *cluster.Job) {
+	p := s.of(j.Spec.Partition)
+	p.states[cluster.Pending]++
+	p.reasons[j.Reason]++
+	if j.Planned > 0 {
+		s.planned++
+	}
+	if j.Promise != nil {
+		s.promised++
+	}
+	if j.Hold != cluster.NotHeld || j.Reason == cluster.ReasonDependency || j.Reason == cluster.ReasonBeginTime {
+		return
+	}
+	since, k := max(j.Submitted, j.Eligible), queue{j.Spec.Partition, j.Spec.QOS}
+	if oldest, known := s.oldest[k]; !known || since < oldest {
+		s.oldest[k] = since
+	}
+}
+
+func (c *Cluster) putJobs(sink metrics.Sink, s *jobSurvey) {
+	for name, p := range s.partitions {
+		for state := cluster.Pending; state <= cluster.Completing; state++ {
+			sink.Put(c.jobs, float64(p.states[state]), state.String(), name)
+		}
+		for reason, n := range p.reasons {
+			sink.Put(c.pending, float64(n), reason.String(), name)
+		}
+	}
+	for k, since := range s.oldest {
+		sink.PutTime(c.oldest, since.Time(), k.partition, k.qos)
+	}
+	sink.Put(c.planned, float64(s.planned))
+	sink.Put(c.promises, float64(s.promised))
+}
+
+// putTotals reports what happened since the cluster began.
+func (c *Cluster) putTotals(sink metrics.Sink, all *totals.Totals) {
+	sums := map[string]*totals.Total{}
+	var cluster totals.Total
+	for k, t := range all.All() {
+		sum := sums[k.Partition]
+		if sum == nil {
+			sum = new(totals.Total)
+			sums[k.Partition] = sum
+		}
+		sum.Add(t)
+		cluster.Add(t)
+		c.putDurations(sink, c.wait, &t.Wait, k)
+		c.putDurations(sink, c.run, &t.Run, k)
+	}
+	for name, t := range sums {
+		c.putPartition(sink, name, t)
+	}
+	c.putPromises(sink, &cluster)
+}
+
+func (c *Cluster) putPartition(sink metrics.Sink, name string, t *totals.Total) {
+	sink.Put(c.submitted, float64(t.Submitted), name)
+	sink.Put(c.started, float64(t.Started), name)
+	for s := cluster.Completed; s <= cluster.OutOfMemory; s++ {
+		if n := t.Finished(s); n > 0 {
+			sink.Put(c.finished, float64(n), name, s.String())
+		}
+	}
+	for cause, n := range map[string]uint64{"node": t.NodeFailed, "task": t.TaskFailed, "preempted": t.Preempted, "requested": t.Requeued} {
+		if n > 0 {
+			sink.Put(c.requeued, float64(n), name, cause)
+		}
+	}
+}
+
+func (c *Cluster) putPromises(sink metrics.Sink, t *totals.Total) {
+	sink.Put(c.made, float64(t.PromisesMade))
+	sink.Put(c.kept, float64(t.PromisesKept))
+	for i := range tally.CauseClasses {
+		class := tally.CauseClass(i)
+		sink.Put(c.broken, float64(t.Broken(class)), class.String())
+	}
+	sink.Put(c.preemptions, float64(t.Preempted), "requeue")
+	sink.Put(c.preemptions, float64(t.Finished(cluster.Preempted)), "cancel")
+}
+
+func (c *Cluster) putDurations(sink metrics.Sink, f *metrics.Family, d *totals.Durations, k totals.Key) {
+	upTo, sum := make(map[float64]uint64, len(totals.Bounds)), uint64(0)
+	for i, bound := range totals.Bounds {
+		sum += d.Counts[i]
+		upTo[bound.Seconds()] = sum
+	}
+	sum += d.Counts[len(totals.Bounds)]
+	if sum > 0 {
+		sink.PutDurations(f, upTo, sum, float64(d.Millis)/float64(time.Second/time.Millisecond), k.Partition, k.QOS)
+	}
+}

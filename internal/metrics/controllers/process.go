@@ -1,0 +1,205 @@
+// Package controllers has the metrics of a controller: of its process, and of the cluster where it
+// leads.
+//
+// Only the leader reports the state of the cluster, so that the sum over all controllers is right.
+// Labels have values from closed sets, or names that administrators choose: never users, jobs,
+// paths or messages.
+package controllers
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/greylag/greylag/internal/metrics"
+	"github.com/greylag/greylag/internal/procedure"
+	"github.com/greylag/greylag/internal/raftlog"
+)
+
+// seconds are the bounds of short durations, commands those of the commands of an entry.
+var (
+	seconds  = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60}
+	commands = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
+)
+
+// rpcSeconds are fewer: there is a histogram for each RPC in use.
+var rpcSeconds = []float64{0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10}
+
+// streams maps the streams that stay open to their kinds.
+var streams = map[procedure.Name]string{
+	"JobService/WatchJobs": "watch", "NodeService/WatchTasks": "wanted", "JobService/StreamLogs": "logs",
+}
+
+// Process counts what happens in a controller. It implements raftlog.Observer, server.Observer and
+// controller.Observer.
+type Process struct {
+	commit, fsync, entry    prometheus.Histogram
+	requests, limited       *prometheus.CounterVec
+	durations               *prometheus.HistogramVec
+	inFlight, streams       *prometheus.GaugeVec
+	passes, starts, refused *prometheus.CounterVec
+	passDurations           *prometheus.HistogramVec
+	lastPass                prometheus.Gauge
+}
+
+// NewProcess returns counters in a registry.
+func NewProcess(r metrics.Registry) *Process {
+	histogram := func(name, help string, bounds []float64) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: bounds}
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help, label string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
+	}
+	p := &Process{
+		commit:        prometheus.NewHistogram(histogram("greylag_raft_commit_duration_seconds", "Time from the sending of a log entry to its application, on the leader.", seconds)),
+		fsync:         prometheus.NewHistogram(histogram("greylag_raft_fsync_duration_seconds", "Duration of durable writes of log entries.", seconds)),
+		entry:         prometheus.NewHistogram(histogram("greylag_raft_entry_commands", "Commands in a log entry, on the leader.", commands)),
+		requests:      counter("greylag_rpc_requests_total", "Calls that this controller answered, by code.", "rpc", "code"),
+		limited:       counter("greylag_rpc_limited_total", "Calls that exceeded a limit of their caller.", "rpc"),
+		durations:     prometheus.NewHistogramVec(histogram("greylag_rpc_duration_seconds", "Duration of calls, without streams that stay open.", rpcSeconds), []string{"rpc"}),
+		inFlight:      gauge("greylag_rpc_in_flight", "Calls in flight.", "rpc"),
+		streams:       gauge("greylag_streams", "Open streams by kind.", "kind"),
+		passes:        counter("greylag_scheduler_passes_total", "Scheduling passes of this controller.", "kind", "result"),
+		starts:        counter("greylag_scheduler_starts_total", "Jobs that passes of this controller started."),
+		refused:       counter("greylag_scheduler_starts_refused_total", "Planned starts that the state refused because it had changed."),
+		passDurations: prometheus.NewHistogramVec(histogram("greylag_scheduler_pass_duration_seconds", "Duration of the decision of a pass.", seconds), []string{"kind"}),
+		lastPass: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "greylag_scheduler_last_pass_timestamp_seconds", Help: "End of the last scheduling pass of this controller.",
+		}),
+	}
+	for _, kind := range streams {
+		p.streams.WithLabelValues(kind)
+	}
+	for _, kind := range []string{"event", "replan"} {
+		p.passDurations.WithLabelValues(kind)
+		p.passes.WithLabelValues(kind, "committed")
+		p.passes.WithLabelValues(kind, "failed")
+	}
+	p.starts.WithLabelValues()
+	p.refused.WithLabelValues()
+	r.MustRegister(p)
+	return p
+}
+
+func (p *Process) all() []prometheus.Collector {
+	return []prometheus.Collector{
+		p.commit, p.fsync, p.entry, p.requests, p.limited, p.durations, p.inFlight, p.streams, p.passes, p.starts, p.refused, p.passDurations, p.lastPass,
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (p *Process) Describe(out chan<- *prometheus.Desc) {
+	for _, c := range p.all() {
+		c.Describe(out)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (p *Process) Collect(out chan<- prometheus.Metric) {
+	for _, c := range p.all() {
+		c.Collect(out)
+	}
+}
+
+// Committed implements raftlog.Observer.
+func (p *Process) Committed(took time.Duration, commands int) {
+	p.commit.Observe(took.Seconds())
+	p.entry.Observe(float64(commands))
+}
+
+// Synced implements raftlog.Observer.
+func (p *Process) Synced(took time.Duration) { p.fsync.Observe(took.Seconds()) }
+
+// Begin implements server.Observer.
+func (p *Process) Begin(rpc procedure.Name) {
+	p.inFlight.WithLabelValues(string(rpc)).Inc()
+	if kind := streams[rpc]; kind != "" {
+		p.streams.WithLabelValues(kind).Inc()
+	}
+}
+
+// End implements server.Observer.
+func (p *Process) End(rpc procedure.Name, code string, took time.Duration) {
+	p.inFlight.WithLabelValues(string(rpc)).Dec()
+	kind := streams[rpc]
+	if kind != "" {
+		p.streams.WithLabelValues(kind).Dec()
+	}
+	if code == "" {
+		return
+	}
+	p.requests.WithLabelValues(string(rpc), code).Inc()
+	if kind == "" {
+		p.durations.WithLabelValues(string(rpc)).Observe(took.Seconds())
+	}
+}
+
+// Limited implements server.Observer.
+func (p *Process) Limited(rpc procedure.Name) { p.limited.WithLabelValues(string(rpc)).Inc() }
+
+// Passed implements controller.Observer.
+func (p *Process) Passed(replan bool, took time.Duration, failed bool) {
+	kind, result := "event", "committed"
+	if replan {
+		kind = "replan"
+	}
+	if failed {
+		result = "failed"
+	}
+	p.passes.WithLabelValues(kind, result).Inc()
+	p.passDurations.WithLabelValues(kind).Observe(took.Seconds())
+	p.lastPass.SetToCurrentTime()
+}
+
+// Started implements controller.Observer.
+func (p *Process) Started(jobs, refused int) {
+	p.starts.WithLabelValues().Add(float64(jobs))
+	p.refused.WithLabelValues().Add(float64(refused))
+}
+
+// Member collects what a controller knows about the log and its own disk.
+type Member struct {
+	metrics.Families
+	status   func() raftlog.Status
+	complete func() bool
+
+	leader, hasLeader, term, commit, applied, members *metrics.Family
+	changes, snapshot, free, low, archive             *metrics.Family
+}
+
+// NewMember returns a collector; complete reports whether the archive has no known gaps.
+func NewMember(status func() raftlog.Status, complete func() bool) *Member {
+	m := &Member{status: status, complete: complete}
+	m.leader = m.Gauge("greylag_raft_leader", "1 if this controller leads.")
+	m.hasLeader = m.Gauge("greylag_raft_has_leader", "1 if this controller knows the leader.")
+	m.term = m.Gauge("greylag_raft_term", "Term.")
+	m.commit = m.Gauge("greylag_raft_commit_index", "Highest log index that is known to be committed.")
+	m.applied = m.Gauge("greylag_raft_applied_index", "Highest log index in the state.")
+	m.members = m.Gauge("greylag_raft_members", "Controllers in the configuration of the log.")
+	m.changes = m.Counter("greylag_raft_leader_changes_total", "Leaders that this controller saw, each time another one.")
+	m.snapshot = m.Gauge("greylag_raft_snapshot_timestamp_seconds", "When the newest snapshot was taken or received.")
+	m.free = m.Gauge("greylag_disk_free_bytes", "Free disk space beyond the reserve.", "dir")
+	m.low = m.Gauge("greylag_disk_low", "1 while submissions are refused because the disk is nearly full.", "dir")
+	m.archive = m.Gauge("greylag_archive_complete", "1 if the archive of this controller has no known gaps.")
+	return m
+}
+
+// Collect implements prometheus.Collector.
+func (m *Member) Collect(out chan<- prometheus.Metric) {
+	const dir = "data" // data_dir; paths are no labels
+	s, sink := m.status(), metrics.Sink(out)
+	sink.PutBool(m.leader, s.State == "leader")
+	sink.PutBool(m.hasLeader, s.LeaderID != "")
+	sink.Put(m.term, float64(s.Term))
+	sink.Put(m.commit, float64(s.CommitIndex))
+	sink.Put(m.applied, float64(s.AppliedIndex))
+	sink.Put(m.members, float64(len(s.Members)))
+	sink.Put(m.changes, float64(s.LeaderChanges))
+	sink.PutTime(m.snapshot, s.SnapshotAt)
+	sink.Put(m.free, float64(s.DiskFree), dir)
+	sink.PutBool(m.low, s.DiskLow, dir)
+	sink.PutBool(m.archive, m.complete())
+}

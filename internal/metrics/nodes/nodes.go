@@ -1,0 +1,147 @@
+// Package nodes has the metrics and the health of a node's daemon.
+//
+// A node does not listen on the network by default: it writes its metrics to a file for
+// node_exporter, and answers health checks on a Unix socket. No value is measured for a scrape;
+// the daemon polls GPUs on its own clock.
+package nodes
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/greylag/greylag/internal/agent"
+	"github.com/greylag/greylag/internal/gpu"
+	"github.com/greylag/greylag/internal/metrics"
+	"github.com/greylag/greylag/internal/version"
+)
+
+// pollSeconds are the bounds of the duration of a poll of the GPUs.
+var pollSeconds = []float64{0.001, 0.01, 0.1, 0.5, 1, 5}
+
+// observeTimeout is how long a scrape waits for the daemon's loop.
+const observeTimeout = 5 * time.Second
+
+// Node collects the metrics of a node. It implements agent.Observer.
+type Node struct {
+	metrics.Families
+	observe  func(context.Context) (agent.Observation, error)
+	polls    prometheus.Histogram
+	timeouts prometheus.Counter
+
+	info, reported, reportErrors, tasks, restarts *metrics.Family
+	gpu, job, busy, used, total, xids, healthy    *metrics.Family
+	taskCPU, taskMemory, taskPeak                 *metrics.Family
+}
+
+// New returns a collector without a daemon; see [Node.Follow].
+func New() *Node {
+	n := &Node{
+		polls: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "greylag_gpu_poll_duration_seconds", Help: "Duration of queries for the use of GPUs.", Buckets: pollSeconds,
+		}),
+		timeouts: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "greylag_gpu_poll_timeouts_total", Help: "Queries for the use of GPUs that failed.",
+		}),
+	}
+	n.info = n.Gauge("greylag_node_info", "The node; always 1.", "node", "version", "driver")
+	n.reported = n.Gauge("greylag_node_report_timestamp_seconds", "When the controllers accepted the last report of the node.")
+	n.reportErrors = n.Counter("greylag_node_report_errors_total", "Reports that failed since the daemon started.")
+	n.tasks = n.Gauge("greylag_node_tasks", "Tasks on the node.", "phase")
+	n.restarts = n.Counter("greylag_gpu_helper_restarts_total", "Restarts of the program that calls NVML.")
+	n.gpu = n.Gauge("greylag_gpu_info", "A GPU of the node; always 1.", "gpu", "uuid", "model", "pci", "domain")
+	n.job = n.Gauge("greylag_gpu_job_info", "The job to which a GPU is allocated; always 1.", "gpu", "job_id", "attempt", "account", "partition")
+	n.busy = n.Gauge("greylag_gpu_busy_ratio", "Part of the last moments in which a program ran on the GPU of a running task.", "gpu")
+	n.used = n.Gauge("greylag_gpu_memory_used_bytes", "Memory in use of the GPU of a running task.", "gpu")
+	n.total = n.Gauge("greylag_gpu_memory_total_bytes", "Memory of the GPU.", "gpu")
+	n.xids = n.Counter("greylag_gpu_xid_events_total", "XID events since the daemon started.", "gpu", "xid", "severity")
+	n.healthy = n.Gauge("greylag_gpu_healthy", "0 if no job may use the GPU because of a fault.", "gpu")
+	n.taskCPU = n.Counter("greylag_task_cpu_seconds_total", "CPU time of a running task.", "job_id")
+	n.taskMemory = n.Gauge("greylag_task_memory_bytes", "Memory of a running task.", "job_id")
+	n.taskPeak = n.Gauge("greylag_task_memory_peak_bytes", "Peak of the memory of a running task.", "job_id")
+	return n
+}
+
+// Follow sets the daemon to observe. It must be called before anything is collected.
+func (n *Node) Follow(observe func(context.Context) (agent.Observation, error)) { n.observe = observe }
+
+// Polled implements agent.Observer.
+func (n *Node) Polled(took time.Duration, failed bool) {
+	n.polls.Observe(took.Seconds())
+	if failed {
+		n.timeouts.Inc()
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (n *Node) Describe(out chan<- *prometheus.Desc) {
+	n.Families.Describe(out)
+	n.polls.Describe(out)
+	n.timeouts.Describe(out)
+}
+
+// Collect implements prometheus.Collector.
+func (n *Node) Collect(out chan<- prometheus.Metric) {
+	n.polls.Collect(out)
+	n.timeouts.Collect(out)
+	ctx, cancel := context.WithTimeout(context.Background(), observeTimeout)
+	defer cancel()
+	o, err := n.observe(ctx)
+	if err != nil {
+		return // the daemon is starting or stopping
+	}
+	sink := metrics.Sink(out)
+	sink.Put(n.info, 1, o.Name, version.Version, o.Driver)
+	sink.PutTime(n.reported, o.Reported)
+	sink.Put(n.reportErrors, float64(o.ReportErrors))
+	sink.Put(n.restarts, float64(o.Restarts))
+	for phase, count := range o.Phases {
+		sink.Put(n.tasks, float64(count), phase)
+	}
+	for i := range o.GPUs {
+		n.putGPU(sink, &o.GPUs[i])
+	}
+	n.putTasks(sink, o.Tasks)
+}
+
+func (n *Node) putGPU(sink metrics.Sink, g *agent.GPUObservation) {
+	index := strconv.Itoa(int(g.Index))
+	sink.Put(n.gpu, 1, index, g.UUID, g.Type, strings.ToLower(g.Bus), g.Domain)
+	sink.Put(n.total, float64(g.Memory), index)
+	sink.PutBool(n.healthy, g.Fault == "", index)
+	if j := g.Job; j != nil {
+		sink.Put(n.job, 1, index, j.ID.String(), strconv.FormatUint(uint64(j.Attempt), 10), j.Account, j.Partition)
+	}
+	if g.Load.Busy != nil {
+		sink.Put(n.busy, float64(*g.Load.Busy)/100, index)
+	}
+	if g.Load.Memory != nil {
+		sink.Put(n.used, float64(*g.Load.Memory), index)
+	}
+	for _, e := range g.Events {
+		if e.Severity != gpu.Healed {
+			sink.Put(n.xids, float64(e.Count), index, strconv.Itoa(e.XID), e.Severity.String())
+		}
+	}
+}
+
+func (n *Node) putTasks(sink metrics.Sink, tasks []agent.TaskObservation) {
+	seen := map[string]bool{}
+	for _, t := range tasks {
+		id := t.Job.String()
+		if seen[id] { // two attempts of a job at one time
+			continue
+		}
+		seen[id] = true
+		sink.Put(n.taskMemory, float64(t.Memory), id)
+		if t.CPUTime > 0 {
+			sink.Put(n.taskCPU, t.CPUTime.Seconds(), id)
+		}
+		if t.PeakMemory > 0 {
+			sink.Put(n.taskPeak, float64(t.PeakMemory), id)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/greylag/greylag/internal/agent"
+	"github.com/greylag/greylag/internal/gpu"
+	"github.com/greylag/greylag/internal/metrics"
+	"github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// example is a node with a job on one of two GPUs.
+func example() agent.Observation {
+	busy, memory := int64(25), int64(1<<30)
+	device := func(i int32) gpu.Device {
+		return gpu.Device{GPU: cluster.GPU{Index: i, UUID: "GPU-" + string('a'+i), Type: "h100", Memory: 80 << 30, Domain: "n1/0"}, Bus: "0000:1B:00.0"}
+	}
+	faulty := device(1)
+	faulty.Fault = "XID 79"
+	return agent.Observation{
+		Name: "n1", Driver: "580", Connected: true, Reported: time.Unix(1000, 0), ReportErrors: 2, Phases: map[string]int{"started": 1, "ended": 0},
+		GPUs: []agent.GPUObservation{
+			{Device: device(0), Job: &agent.JobOnGPU{ID: 7, Attempt: 2, Account: "ml", Partition: "main"}, Load: gpu.Load{Busy: &busy, Memory: &memory}},
+			{Device: faulty, Events: []agent.XIDCount{{XID: 79, Severity: gpu.Broken, Count: 1}}},
+		},
+		Tasks: []agent.TaskObservation{{Job: 7, Stats: runtime.Stats{Memory: 100, PeakMemory: 200, CPUTime: 3 * time.Second}}},
+	}
+}
+
+func TestValues(t *testing.T) {
+	n := New()
+	n.Follow(func(context.Context) (agent.Observation, error) { return example(), nil })
+	n.Polled(time.Millisecond, true)
+	r := metrics.NewFileRegistry()
+	r.MustRegister(n)
+	if problems, err := testutil.GatherAndLint(r); err != nil || len(problems) > 0 {
+		t.Error(problems, err)
+	}
+	path := filepath.Join(t.TempDir(), "greylag.prom")
+	if err := r.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := os.ReadFile(path)
+	for _, want := range []string{
+		`greylag_gpu_busy_ratio{gpu="0"} 0.25`, `greylag_gpu_healthy{gpu="0"} 1`, `greylag_gpu_healthy{gpu="1"} 0`,
+		`greylag_gpu_job_info{account="ml",attempt="2",gpu="0",job_id="7",partition="main"} 1`,
+		`greylag_gpu_info{domain="n1/0",gpu="0",model="h100",pci="0000:1b:00.0",uuid="GPU-a"} 1`,
+		`greylag_gpu_xid_events_total{gpu="1",severity="broken",xid="79"} 1`, `greylag_gpu_poll_timeouts_total 1`,
+		`greylag_node_report_timestamp_seconds 1000`, `greylag_node_tasks{phase="started"} 1`,
+		`greylag_task_cpu_seconds_total{job_id="7"} 3`, `greylag_task_memory_bytes{job_id="7"} 100`,
+	} {
+		if !strings.Contains(string(text), want+"\n") {
+			t.Errorf("no line %s in\n%s", want, text)
+		}
+	}
+	if strings.Contains(string(text), "\ngo_") || strings.Contains(string(text), "\nprocess_") {
+		t.Error("metrics of the process are in the file: node_exporter has its own")
+	}
+}
+
+// get asks a server on a Unix socket.
+func get(t *testing.T, socket, path string) (int, string) {
+	t.Helper()
+	c := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", socket) }}}
+	defer c.CloseIdleConnections()
+	answer, err := c.Get("http://node" + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(body)
+}
+
+// TestServe: the socket replaces that of an earlier process, and the file is there while the daemon
+// runs.
+func TestServe(t *testing.T) {
+	dir := t.TempDir()
+	cfg := Config{Socket: filepath.Join(dir, "health.sock"), Textfile: filepath.Join(dir, "greylag.prom")}
+	if err := os.WriteFile(cfg.Socket, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := New()
+	n.Follow(func(context.Context) (agent.Observation, error) { return agent.Observation{}, errors.New("busy") })
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Serve(ctx, cfg, slog.New(slog.DiscardHandler)) }()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		_, err := os.Stat(cfg.Textfile)
+		if status, body := get(t, cfg.Socket, "/livez"); status == 200 && body == "ok\n" && err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("not served")
+		}
+	}
+	if status, body := get(t, cfg.Socket, "/readyz"); status != 503 || body != "[-] daemon: it does not answer: busy\n" {
+		t.Error(status, body)
+	}
+	if status, body := get(t, cfg.Socket, "/metrics"); status != 200 || !strings.Contains(body, "\ngo_goroutines ") {
+		t.Error(status, body)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for _, path := range []string{cfg.Textfile, cfg.Socket} {
+		if _, err := os.Stat(path); err == nil {
+			t.Error(path, "remains")
+		}
+	}
+}
+
+func TestChecks(t *testing.T) {
+	now := time.Unix(2000, 0)
+	for name, c := range map[string]struct {
+		o    agent.Observation
+		want string
+	}{
+		"ready":        {agent.Observation{Connected: true, Reported: now.Add(-10 * time.Second)}, ""},
+		"disconnected": {agent.Observation{Reported: now}, "controllers"},
+		"silent":       {agent.Observation{Connected: true, Reported: now.Add(-time.Minute)}, "report"},
+		"faulty":       {agent.Observation{Connected: true, Reported: now, Faults: map[string]string{"runtime": "no containerd"}}, "runtime"},
+	} {
+		var failed []string
+		for _, check := range checksOf(c.o, now) {
+			if check.Reason != "" {
+				failed = append(failed, check.Name)
+			}
+		}
+		if got := strings.Join(failed, " "); got != c.want {
+			t.Errorf("%s: %q fail, want %q", name, got, c.want)
+		}
+	}
+}
