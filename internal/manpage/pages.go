@@ -71,7 +71,7 @@ func Sources() []Source {
 			See:   []string{"gctl(1)", "gctl-init(1)", "gctl-cluster(1)", "gctld.toml(5)", "greylag-policy.toml(5)", "gnoded(8)", "gauthd(8)"},
 		}, {
 			Name: "gnoded", Section: 8, Summary: "node daemon of a Greylag cluster", Help: true,
-			About: "It runs as root on every compute node, finds the node's GPUs, and runs the tasks that the controllers place there. It listens on no port.",
+			About: "It runs as root on every compute node, finds the node's GPUs, and runs the tasks that the controllers place there. It listens on no port, unless metrics.listen is set.",
 			Files: daemonFiles("gnoded", "/var/lib/greylag/node", "certificate, tasks and their results"),
 			See:   []string{"gctl(1)", "gctl-join(1)", "gctl-drain(1)", "gnoded.toml(5)", "gctld(8)", "gshim(8)"},
 		}, {
