@@ -25,6 +25,11 @@ func (g *generator) run() error {
 	if err != nil {
 		return err
 	}
+	for _, folder := range []string{"man", "completions"} { // pages of commands that were removed
+		if err := os.RemoveAll(filepath.Join(g.out, folder)); err != nil {
+			return err
+		}
+	}
 	g.version = strings.TrimPrefix(strings.TrimSpace(version), "gctl ")
 	for _, source := range manpage.Sources() {
 		if err := g.page(&source); err != nil {

@@ -20,7 +20,7 @@ func ReadDump(path string) ([]Entity, error) {
 		if text = strings.TrimSpace(text); text == "" || text[0] == '#' {
 			return
 		}
-		e, err := parseEntity(text)
+		e, err := ParseEntity(text)
 		if err != nil {
 			r.fault(path, number, "%v", err)
 			return
@@ -54,8 +54,8 @@ func eachLine(path string, do func(r *reader, number int, text string)) error {
 	return nil
 }
 
-// parseEntity reads KIND - 'NAME':KEY=VALUE:KEY='VALUE'.
-func parseEntity(text string) (Entity, error) {
+// ParseEntity reads KIND - 'NAME':KEY=VALUE:KEY='VALUE'.
+func ParseEntity(text string) (Entity, error) {
 	kind, rest, dashed := strings.Cut(text, "-")
 	e := Entity{Kind: strings.TrimSpace(kind)}
 	if rest = strings.TrimSpace(rest); !dashed || rest == "" {
@@ -84,6 +84,10 @@ func cutQuoted(text string) (value, rest string, err error) {
 	quoted, is := strings.CutPrefix(text, "'")
 	if !is {
 		value, rest, _ = strings.Cut(text, ":")
+		for rest != "" && typed(value) { // GrpTRES=gres/gpu:h100=8
+			more, after, _ := strings.Cut(rest, ":")
+			value, rest = value+":"+more, after
+		}
 		return value, rest, nil
 	}
 	if at := strings.Index(quoted, "':"); at >= 0 {
@@ -94,6 +98,12 @@ func cutQuoted(text string) (value, rest string, err error) {
 		return "", "", fmt.Errorf("%w: no closing quote in %q", ErrMalformed, firstOf(text))
 	}
 	return value, "", nil
+}
+
+// typed reports whether a list of resources ends with one whose type and number are to follow.
+func typed(value string) bool {
+	last := value[strings.LastIndexByte(value, ',')+1:]
+	return strings.HasPrefix(last, "gres/") && !strings.Contains(last, "=")
 }
 
 func firstOf(text string) string { return text[:min(len(text), 60)] }

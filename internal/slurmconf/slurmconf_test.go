@@ -98,11 +98,12 @@ func TestReadIsBounded(t *testing.T) {
 
 func TestReadDump(t *testing.T) {
 	dir := write(t, map[string]string{
-		"good": "# heading\nCluster - 'c':Fairshare=1\nAccount - 'a':Description='Bob's: lab':GrpTRES=cpu=1,gres/gpu=2:QOS='x,y'\n",
+		"good": "# heading\nCluster - 'c':Fairshare=1\nAccount - 'a':Description='Bob's: lab':GrpTRES=cpu=1,gres/gpu=2:QOS='x,y'\nUser - 'u':GrpTRES=cpu=1,gres/gpu:h100=8,gres/gpu:a100=4:MaxJobs=3\n",
 		"bad":  "Account\nUser - 'x\nUser - 'x':noise\n", "table": "Name|Priority|\nx|1|\ny|2\n|||\n",
 	})
 	all, err := ReadDump(filepath.Join(dir, "good"))
-	if err != nil || len(all) != 2 || all[1].Name != "a" || show([]Line{all[1].Line}) != "good:3 Description=Bob's: lab GrpTRES=cpu=1,gres/gpu=2 QOS=x,y\n" {
+	if err != nil || len(all) != 3 || all[1].Name != "a" || show([]Line{all[1].Line, all[2].Line}) != "good:3 Description=Bob's: lab GrpTRES=cpu=1,gres/gpu=2 QOS=x,y\n"+
+		"good:4 GrpTRES=cpu=1,gres/gpu:h100=8,gres/gpu:a100=4 MaxJobs=3\n" {
 		t.Errorf("%v %v", all, err)
 	}
 	var faults strict.Faults
@@ -159,7 +160,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("%q gives %v, which gives %v %v", text, pairs, again, err)
 			}
 		}
-		if _, err := parseEntity(text); err != nil && !errors.Is(err, ErrMalformed) {
+		if _, err := ParseEntity(text); err != nil && !errors.Is(err, ErrMalformed) {
 			t.Fatal(err)
 		}
 	})

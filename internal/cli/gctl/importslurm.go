@@ -119,6 +119,16 @@ func readSlurm(found slurmconf.Set) (mapping.Input, error) {
 	return in, nil
 }
 
+// maxPolicy is how much of a policy the controllers accept.
+const maxPolicy = 256 << 10
+
+// noteSize notes a document that is too large for the controllers.
+func noteSize(out *mapping.Result, d document, most int) {
+	if len(d.text) > most {
+		out.Notes = append(out.Notes, mapping.Note{Kind: mapping.Check, File: d.name, Text: fmt.Sprintf("%d KiB: controllers accept %d KiB", len(d.text)>>10, most>>10)})
+	}
+}
+
 // documentsOf returns the files to be written. Each is what the readers of gctl accept.
 func documentsOf(found slurmconf.Set, in mapping.Input, out *mapping.Result) ([]document, error) {
 	var all []document
@@ -131,6 +141,7 @@ func documentsOf(found slurmconf.Set, in mapping.Input, out *mapping.Result) ([]
 			return nil, fmt.Errorf("policy: %w", err)
 		}
 		all = append(all, document{"policy.toml", fmt.Sprintf("partitions: %d, QOS: %d", len(out.Policy.Partitions), len(out.Policy.QOS)), text})
+		noteSize(out, all[len(all)-1], maxPolicy)
 	}
 	if len(in.Dump) > 0 {
 		text, err := clusterdoc.WriteAccounts(out.Accounts, out.Users)
@@ -141,6 +152,7 @@ func documentsOf(found slurmconf.Set, in mapping.Input, out *mapping.Result) ([]
 			return nil, fmt.Errorf("accounts: %w", err)
 		}
 		all = append(all, document{"accounts.toml", fmt.Sprintf("accounts: %d, users: %d", len(out.Accounts), len(out.Users)), text})
+		noteSize(out, all[len(all)-1], tool.MaxText)
 	}
 	if found.Topology != "" {
 		text, err := topologyText(found.Topology)

@@ -21,6 +21,7 @@ type tree struct {
 	defaults     map[string]string // user to default account
 	coordinators map[string][]string
 	at           map[string]setting // the lines of accounts
+	admins       map[string]bool    // level and user, in the policy already
 }
 
 // accounts converts the lines of sacctmgr dump.
@@ -30,7 +31,7 @@ func (m *mapper) accounts() {
 	}
 	t := &tree{
 		mapper: m, parent: cluster.RootAccount, accounts: map[string]*cluster.Account{}, users: map[cluster.AssociationKey]*cluster.Association{},
-		defaults: map[string]string{}, coordinators: map[string][]string{}, at: map[string]setting{},
+		defaults: map[string]string{}, coordinators: map[string][]string{}, at: map[string]setting{}, admins: map[string]bool{},
 	}
 	for i := range m.in.Dump {
 		e := &m.in.Dump[i]
@@ -165,7 +166,8 @@ func (t *tree) admin(s setting, user string) {
 	default:
 		return
 	}
-	if !slices.Contains(*list, user) {
+	if key := s.value + " " + user; user != "root" && !t.admins[key] {
+		t.admins[key] = true
 		*list = append(*list, user)
 	}
 }

@@ -73,6 +73,9 @@ type mapper struct {
 	features   map[string][]string // nodes by feature
 	gpuTypes   map[string]bool
 	types      []string
+	nodes      int               // names in NodeName lines
+	sorted     map[string]string // the nodes of a feature as a host list
+	qosAt      map[string]int    // index in the policy
 	nodeNotes  []nodeNote
 	noteAt     map[string]int // text to index in nodeNotes
 	needless   map[string]bool
@@ -95,6 +98,7 @@ func Convert(in Input) Result {
 	m := &mapper{
 		in: in, settings: map[string]setting{}, nodeSets: map[string][]string{}, features: map[string][]string{},
 		gpuTypes: map[string]bool{}, needless: map[string]bool{}, noteAt: map[string]int{}, unknown: map[string]bool{},
+		sorted: map[string]string{}, qosAt: map[string]int{},
 	}
 	m.out.Policy = cluster.DefaultPolicy()
 	m.collect()

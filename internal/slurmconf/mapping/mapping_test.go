@@ -15,7 +15,7 @@ import (
 )
 
 // read returns the input of texts; "" is no file.
-func read(t testing.TB, conf, dump, qos string) (in Input, err error) {
+func read(t *testing.T, conf, dump, qos string) (in Input, err error) {
 	t.Helper()
 	dir := t.TempDir()
 	path := func(name, text string) string {
@@ -36,7 +36,7 @@ func read(t testing.TB, conf, dump, qos string) (in Input, err error) {
 }
 
 // convert converts texts, and checks that the readers of gctl accept the result.
-func convert(t testing.TB, conf, dump, qos string) Result {
+func convert(t *testing.T, conf, dump, qos string) Result {
 	t.Helper()
 	in, err := read(t, conf, dump, qos)
 	if err != nil {
@@ -242,18 +242,31 @@ func TestManyNodes(t *testing.T) {
 
 // FuzzConvert: whatever the files hold, the result is accepted.
 func FuzzConvert(f *testing.F) {
-	f.Add("ClusterName=c\nPartitionName=p Nodes=ALL Default=YES\nPreemptType=preempt/qos", "Cluster - 'c':QOS='n'\nAccount - 'a'\nParent - 'a'\nUser - 'u':DefaultAccount='a'", "Name|Preempt\na|b\nb|\n")
-	f.Add("PartitionName=\"\x01\" MaxTime=1 DefaultTime=2\nLicenses=a:9999999999,,:3", "Account - '':Fairshare=-1\nUser - '\x02'", "Name|UsageFactor|Priority\nx|1e300|99999999999\n")
+	f.Add("ClusterName=c\nPartitionName=p Nodes=ALL Default=YES\nPreemptType=preempt/qos", "Cluster - 'c':QOS='n'\nAccount - 'a'\nParent - 'a'\nUser - 'u':DefaultAccount='a'", "a|b|requeue\nb||cancel\n")
+	f.Add("PartitionName=\"\x01\" MaxTime=1 DefaultTime=2\nLicenses=a:9999999999,,:3", "Account - '':Fairshare=-1\nUser - '\x02'", "x|||1e300|cpu=9,billing=1\n")
 	f.Add("PriorityWeightAge=1\nNodeName=n[1-2] Gres=gpu:h100:8 Feature=f Weight=2\nNodeSet=s Feature=f\nPartitionName=q Nodes=s,n2 MaxTime=1-0 TRESBillingWeights=CPU=1,Mem=1G",
-		"Cluster - 'c'\nAccount - 'a':GrpTRES=cpu=1,gres/gpu=2:MaxJobs=3\nParent - 'a'\nUser - 'u':Partition='q':Coordinator='a':AdminLevel='Operator':Fairshare=parent", "Name|Preempt|GrpTRES|MaxWall\nx|y|cpu=1|1-0\ny|||\n")
+		"Cluster - 'c'\nAccount - 'a':GrpTRES=cpu=1,gres/gpu=2:MaxJobs=3\nParent - 'a'\nUser - 'u':Partition='q':Coordinator='a':AdminLevel='Operator':Fairshare=parent", "x|y|||cpu=1|1-0\ny\n")
 	f.Fuzz(func(t *testing.T, conf, dump, qos string) {
-		if strings.Contains(strings.ToLower(conf), "include") {
-			t.Skip("reads other files")
+		var in Input
+		for line := range strings.Lines(strings.ToValidUTF8(conf, "?")) {
+			if pairs, err := slurmconf.ParsePairs(line); err == nil && len(pairs) > 0 {
+				in.Main = append(in.Main, slurmconf.Line{File: "slurm.conf", Pairs: pairs})
+			}
 		}
-		in, err := read(t, conf, dump, qos)
-		if err != nil {
-			return
+		for line := range strings.Lines(strings.ToValidUTF8(dump, "?")) {
+			if e, err := slurmconf.ParseEntity(strings.TrimSpace(line)); err == nil {
+				in.Dump = append(in.Dump, e)
+			}
 		}
+		heading := []string{"Name", "Preempt", "PreemptMode", "UsageFactor", "GrpTRES", "MaxWall"}
+		for line := range strings.Lines(strings.ToValidUTF8(qos, "?")) {
+			row := slurmconf.Line{File: "qos"}
+			for i, cell := range strings.Split(strings.TrimSpace(line), "|") {
+				row.Pairs = append(row.Pairs, slurmconf.Pair{Key: heading[i%len(heading)], Value: cell})
+			}
+			in.QOS = append(in.QOS, row)
+		}
+		in.GRES = in.Main
 		out := Convert(in)
 		accept(t, &out)
 	})

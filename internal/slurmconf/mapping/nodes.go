@@ -10,6 +10,9 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
+// maxNodes bounds the names of all NodeName lines: each may have 100,000.
+const maxNodes = 1_000_000
+
 // node notes what a NodeName line sets beyond what nodes report themselves, and collects features
 // and GPU types. defaults holds those of NodeName=DEFAULT and changes with such a line.
 func (m *mapper) node(l *slurmconf.Line, defaults map[string]string) {
@@ -21,11 +24,16 @@ func (m *mapper) node(l *slurmconf.Line, defaults map[string]string) {
 		return
 	}
 	at := setting{l.Pairs[0].Key, l.Pairs[0].Value, l.File, l.Number}
+	if m.nodes > maxNodes {
+		m.noteNodes(at, nil, fmt.Sprintf("more than %d nodes: further lines are not read", maxNodes))
+		return
+	}
 	names, err := hostlist.Expand(at.value)
 	if err != nil {
 		m.note(Check, at, "%v: not read", err)
 		return
 	}
+	m.nodes += len(names)
 	value := func(key string) string {
 		if v, set := l.Value(key); set {
 			return v
@@ -88,7 +96,7 @@ func (m *mapper) noteNodes(at setting, nodes []string, text string) {
 // finishNodes adds the notes about nodes.
 func (m *mapper) finishNodes() {
 	for _, n := range m.nodeNotes {
-		m.note(Lost, n.at, "%s: %s", hostlist.Compress(n.nodes), n.text)
+		m.note(Lost, n.at, "%s", strings.TrimPrefix(hostlist.Compress(n.nodes)+": "+n.text, ": "))
 	}
 }
 
@@ -119,8 +127,12 @@ func (m *mapper) nodeSet(l *slurmconf.Line) {
 			m.note(Check, at, "no NodeName line has the feature %q", feature)
 			return
 		}
-		nodes = slices.Compact(slices.Sorted(slices.Values(nodes)))
-		m.nodeSets[at.value] = append(m.nodeSets[at.value], hostlist.Compress(nodes))
+		list, known := m.sorted[feature]
+		if !known {
+			list = hostlist.Compress(slices.Compact(slices.Sorted(slices.Values(nodes))))
+			m.sorted[feature] = list
+		}
+		m.nodeSets[at.value] = append(m.nodeSets[at.value], list)
 	}
 }
 

@@ -49,9 +49,8 @@ func (m *mapper) qos() {
 		for _, key := range []string{"QOS", "DefaultQOS", "DefQOS"} {
 			text, _ := m.in.Dump[i].Value(key)
 			for _, name := range words(text) {
-				if name = strings.TrimLeft(name, "+-="); name != "" && m.findQOS(name) == nil {
+				if name = strings.TrimLeft(name, "+-="); name != "" && m.findQOS(name) == nil && m.addQOS(cluster.QOS{Name: name}) {
 					undefined = append(undefined, name)
-					p.QOS = append(p.QOS, cluster.QOS{Name: name})
 				}
 			}
 		}
@@ -61,7 +60,7 @@ func (m *mapper) qos() {
 			"Save them with: sacctmgr --parsable2 show qos > qos.txt", strings.Join(undefined, ", "))
 	}
 	if len(p.QOS) == 0 {
-		p.QOS = []cluster.QOS{{Name: defaultQOS, Open: true}}
+		m.addQOS(cluster.QOS{Name: defaultQOS})
 	}
 	p.DefaultQOS = ""
 	if m.findQOS(defaultQOS) != nil {
@@ -87,25 +86,33 @@ func (m *mapper) openQOS() {
 	}
 }
 
-func (m *mapper) findQOS(name string) *cluster.QOS {
-	for i := range m.out.Policy.QOS {
-		if m.out.Policy.QOS[i].Name == name {
-			return &m.out.Policy.QOS[i]
-		}
+// maxQOS is the most QOS of a policy.
+const maxQOS = 1000
+
+// addQOS adds a QOS, and reports whether there was space for it.
+func (m *mapper) addQOS(q cluster.QOS) bool {
+	if len(m.out.Policy.QOS) == maxQOS {
+		return false
 	}
-	return nil
+	m.qosAt[q.Name] = len(m.out.Policy.QOS)
+	m.out.Policy.QOS = append(m.out.Policy.QOS, q)
+	return true
+}
+
+func (m *mapper) findQOS(name string) *cluster.QOS {
+	i, known := m.qosAt[name]
+	if !known {
+		return nil
+	}
+	return &m.out.Policy.QOS[i]
 }
 
 // qosRow converts one row of sacctmgr show qos.
 func (m *mapper) qosRow(row *slurmconf.Line, preempts map[string][]string) {
 	name, _ := row.Value("Name")
 	at := setting{"QOS " + name, "", row.File, row.Number}
-	switch {
-	case name == "" || m.findQOS(name) != nil:
+	if name == "" || m.findQOS(name) != nil {
 		m.note(Check, at, "no name, or defined twice: left out")
-		return
-	case len(m.out.Policy.QOS) == 1000:
-		m.note(Lost, at, "more than 1000 QOS: left out")
 		return
 	}
 	q := cluster.QOS{Name: name, PreemptMode: m.qosMode}
@@ -139,7 +146,9 @@ func (m *mapper) qosRow(row *slurmconf.Line, preempts map[string][]string) {
 		}
 	}
 	q.Limits = cluster.SortLimits(q.Limits)
-	m.out.Policy.QOS = append(m.out.Policy.QOS, q)
+	if !m.addQOS(q) {
+		m.note(Lost, at, "more than %d QOS: left out", maxQOS)
+	}
 }
 
 func (m *mapper) qosPreemptMode(s setting, q *cluster.QOS) {

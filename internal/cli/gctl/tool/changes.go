@@ -9,8 +9,9 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
-// maxPolicy is the largest size of such a file, in bytes.
-const maxPolicy = 4 << 20
+// MaxText is the largest size of a file of replicated settings, in bytes: controllers accept that
+// much of accounts, and less of a policy.
+const MaxText = 14 << 20
 
 // PrintChange prints what a file changed, or would change, and its warnings.
 func (t *Tool) PrintChange(diff string, version uint64, dry bool, warnings ...string) error {
@@ -58,12 +59,12 @@ func (t *Tool) ReadText(path string) (string, error) {
 		defer f.Close()
 		in = f
 	}
-	text, err := io.ReadAll(io.LimitReader(in, maxPolicy+1))
+	text, err := io.ReadAll(io.LimitReader(in, MaxText+1))
 	if err != nil {
 		return "", ui.Unread(err)
 	}
-	if len(text) > maxPolicy {
-		return "", &ui.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, maxPolicy>>20), Advice: "check that it is the right file"}
+	if len(text) > MaxText {
+		return "", &ui.UsageError{Problem: fmt.Sprintf("%s is longer than %d MiB", path, MaxText>>20), Advice: "check that it is the right file"}
 	}
 	if !utf8.Valid(text) {
 		return "", &ui.UsageError{Problem: path + " is not UTF-8", Advice: "convert it: iconv -f LATIN1 -t UTF-8 " + path}
