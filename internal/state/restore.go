@@ -98,7 +98,7 @@ func (x *restoring) allReaders() table.Readers {
 		table.Arrays: x.readArray, table.Jobs: x.readJob, table.Signals: x.readSignals, table.Tail: x.readEnded,
 		table.Requests: x.requests.read,
 		table.History:  x.readHistory, table.End: x.readEnd,
-		table.Totals: func(c *codec.Coder) { x.totals.Decode(c) },
+		table.Totals: x.totals.Decode,
 	}
 	maps.Copy(all, x.blobs.Readers())
 	maps.Copy(all, x.accounts.Readers(x.holding.Has))

@@ -8,6 +8,7 @@ package totals
 
 import (
 	"cmp"
+	"iter"
 	"strings"
 	"time"
 
@@ -103,16 +104,75 @@ var schema = table.Schema[Key, *Total]{ // never written
 	Kind: table.Totals, Compare: compareKeys, Key: keyFields, Fields: table.Pointer(totalFields),
 }
 
-// Totals holds the totals of all keys.
-type Totals struct{ table.Table[Key, *Total] }
+// Totals holds the totals of all keys. Counting a job costs a fraction of its submission, because
+// the changes of the commands of one log entry are stored together.
+type Totals struct {
+	stored  table.Table[Key, *Total]
+	changed map[Key]*Total // since the last flush; nil: none
+}
 
 // New returns totals of a new cluster.
-func New(h *table.Hasher) Totals { return Totals{table.New(&schema, h)} }
+func New(h *table.Hasher) Totals { return Totals{stored: table.New(&schema, h)} }
 
-// Clone returns totals that later changes to t do not affect. O(1).
-func (t *Totals) Clone(h *table.Hasher) Totals { return Totals{t.Table.Clone(h)} }
+// flush stores the changed totals. O(changed keys log n).
+func (t *Totals) flush() {
+	for k, total := range t.changed {
+		t.stored.Set(k, total)
+	}
+	clear(t.changed)
+}
 
-// Count counts the change of a job from old, nil for a new job, to j. O(log n).
+// Clone returns totals that later changes to t do not affect. O(changed keys log n).
+func (t *Totals) Clone(h *table.Hasher) Totals {
+	t.flush()
+	return Totals{stored: t.stored.Clone(h)}
+}
+
+// Digest returns the digest of all totals. O(changed keys log n).
+func (t *Totals) Digest() uint64 {
+	t.flush()
+	return t.stored.Digest()
+}
+
+// Check recomputes the digest. O(n).
+func (t *Totals) Check() error {
+	t.flush()
+	return t.stored.Check()
+}
+
+// All yields the totals in the order of their keys.
+func (t *Totals) All() iter.Seq2[Key, *Total] {
+	t.flush()
+	return t.stored.All()
+}
+
+// Encode writes the totals into frames of a snapshot.
+func (t *Totals) Encode(w *table.Writer) {
+	t.flush()
+	t.stored.Encode(w)
+}
+
+// Decode reads one total of a snapshot.
+func (t *Totals) Decode(c *codec.Coder) { t.stored.Decode(c) }
+
+// of returns the total of a key, which the caller may change.
+func (t *Totals) of(k Key) *Total {
+	if total := t.changed[k]; total != nil {
+		return total
+	}
+	total := new(Total)
+	if before, known := t.stored.Get(k); known {
+		*total = *before
+	}
+	if t.changed == nil {
+		t.changed = map[Key]*Total{}
+	}
+	t.changed[k] = total
+	return total
+}
+
+// Count counts the change of a job from old, nil for a new job, to j. O(1), and O(log n) for the
+// first change of a key after a flush.
 func (t *Totals) Count(old, j *cluster.Job) {
 	e := eventsOf(old, j)
 	if e == (events{}) {
@@ -122,12 +182,7 @@ func (t *Totals) Count(old, j *cluster.Job) {
 	if old != nil && j.Partition == "" && old.Partition != "" { // requeued
 		key.Partition = old.Partition
 	}
-	next := Total{}
-	if before, known := t.Get(key); known {
-		next = *before
-	}
-	next.count(e, old, j)
-	t.Set(key, &next)
+	t.of(key).count(e, old, j)
 }
 
 // events are what a change of a job counts as.
@@ -209,14 +264,15 @@ func (t *Total) Add(o *Total) {
 
 // Retain drops the totals of partitions and QOS that a policy does not have.
 func (t *Totals) Retain(p *cluster.Policy) {
+	t.flush()
 	var gone []Key
-	for k := range t.All() {
+	for k := range t.stored.All() {
 		_, partition := p.Partition(k.Partition)
 		if _, qos := p.QOSNamed(k.QOS); !partition || !qos {
 			gone = append(gone, k)
 		}
 	}
 	for _, k := range gone {
-		t.Delete(k)
+		t.stored.Delete(k)
 	}
 }

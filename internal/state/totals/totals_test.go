@@ -49,8 +49,7 @@ func TestLifeOfAJob(t *testing.T) {
 	step(func(j *cluster.Job) { j.State, j.Partition, j.Started = cluster.Configuring, "b", 5*minute+second })
 	step(func(j *cluster.Job) { j.State, j.Ended = cluster.Completed, 3*60*minute })
 
-	a, _ := all.Get(Key{"a", "q"})
-	b, _ := all.Get(Key{"b", "q"})
+	a, b := all.of(Key{"a", "q"}), all.of(Key{"b", "q"})
 	if a.Submitted != 1 || a.Started != 1 || a.NodeFailed != 1 || a.PromisesMade != 2 || a.PromisesKept != 1 || a.Broken(tally.CauseOverrun) != 1 {
 		t.Errorf("%+v", a)
 	}
@@ -85,13 +84,13 @@ func TestSnapshot(t *testing.T) {
 	for c := codec.Reader(body); c.Remaining() > 0; {
 		again.Decode(&c)
 	}
-	if again.Digest() != all.Digest() || again.Len() != 2 || again.Check() != nil {
+	if again.Digest() != all.Digest() || again.stored.Len() != 2 || again.Check() != nil {
 		t.Errorf("digest %x, want %x; %v", again.Digest(), all.Digest(), again.Check())
 	}
 	policy := cluster.DefaultPolicy()
 	policy.Partitions[0].Name = "b"
 	again.Retain(&policy)
-	if again.Len() != 1 || !again.Has(Key{"b", "standard"}) || again.Check() != nil {
-		t.Error(again.Len(), again.Check())
+	if again.stored.Len() != 1 || !again.stored.Has(Key{"b", "standard"}) || again.Check() != nil {
+		t.Error(again.stored.Len(), again.Check())
 	}
 }
