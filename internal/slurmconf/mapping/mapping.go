@@ -419,7 +419,7 @@ func (m *mapper) rest() {
 		switch {
 		case needlessSettings[strings.ToLower(s.key)]:
 			m.needless[s.key] = true
-		case known && off(s.value):
+		case known && isDefault(s.key, s.value):
 		case known:
 			m.note(Lost, s, "%s", why)
 		default:
@@ -436,6 +436,18 @@ func (m *mapper) rest() {
 			m.note(Lost, at, "front-end nodes are not supported: install gnoded on each node")
 		}
 	}
+}
+
+// isDefault reports whether a value asks for nothing: it switches a setting off, or is what Slurm does
+// without it.
+func isDefault(key, value string) bool {
+	switch strings.ToLower(value) {
+	case "all", "unlimited", "infinite", "-1", "off", "n/a":
+		return true
+	case "1":
+		return slices.Contains([]string{"fairsharedampeningfactor", "minnodes"}, strings.ToLower(key))
+	}
+	return off(value)
 }
 
 // off reports whether a value switches a setting off.

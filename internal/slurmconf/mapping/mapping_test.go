@@ -140,7 +140,7 @@ func TestNotes(t *testing.T) {
 			t.Errorf("%s: %q", line, notes(&out))
 		}
 	}
-	for _, line := range []string{"JobSubmitPlugins=", "Prolog=none", "AuthType=auth/munge", "MpiDefault=none", "BurstBufferType=", "PartitionName=p OverSubscribe=NO"} {
+	for _, line := range []string{"JobSubmitPlugins=", "Prolog=none", "AuthType=auth/munge", "MpiDefault=none", "BurstBufferType=", "PartitionName=p OverSubscribe=NO MinNodes=1 PreemptMode=OFF", "SuspendTime=INFINITE"} {
 		if out := convert(t, "PriorityWeightAge=1\nPartitionName=DEFAULT TRESBillingWeights=CPU=1\n"+line+"\n", "", ""); len(out.Notes) > 0 {
 			t.Errorf("%s: %q", line, notes(&out))
 		}

@@ -296,7 +296,7 @@ func (m *mapper) partitionLosses(l *slurmconf.Line) {
 		case convertedOfPartition[key]:
 		case needlessOfPartition[key]:
 			m.needless[p.Key] = true
-		case known && (off(p.Value) || strings.EqualFold(p.Value, "ALL") || strings.EqualFold(p.Value, "UNLIMITED")):
+		case known && isDefault(p.Key, p.Value):
 		case known:
 			m.note(Lost, at, "partition %s: %s", l.Pairs[0].Value, why)
 		default:
