@@ -120,7 +120,7 @@ func (a *Agent) observe() (o observed) {
 	o.Observation = Observation{
 		Name: a.cfg.Name, Driver: a.inventory.Driver, Connected: a.connected, Faults: maps.Clone(a.faults), Phases: map[string]int{},
 	}
-	for _, word := range phaseWords {
+	for _, word := range phaseWords[reconcile.Accepted:] {
 		o.Phases[word] = 0
 	}
 	holders := map[string]*task{}

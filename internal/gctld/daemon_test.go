@@ -162,6 +162,9 @@ func TestAControllersLife(t *testing.T) {
 	}
 	r := start(t, config, addr)
 	metrics, status := r.get("/metrics")
+	for deadline := time.Now().Add(time.Minute); !strings.Contains(metrics, "greylag_jobs{") && time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		metrics, status = r.get("/metrics") // its loops begin after it is elected
+	}
 	for _, line := range []string{"greylag_raft_leader 1", "greylag_jobs{partition=\"main\",state=\"PENDING\"} 0", "greylag_raft_members 1", "# TYPE greylag_scheduler_passes_total counter"} {
 		if status != http.StatusOK || !strings.Contains(metrics, line+"\n") {
 			t.Errorf("metrics (%d) without %q:\n%s", status, line, metrics)

@@ -97,7 +97,7 @@ func targets(v *state.View, port string) []target {
 // leafOf returns the leaf switch of a node; "" if unknown.
 func leafOf(v *state.View, node string) string {
 	leaf, known := v.Fabric().Domain(0, node)
-	if !known {
+	if !known || v.Fabric() == nil { // no topology: one leaf with every node
 		return ""
 	}
 	return v.Fabric().Name(0, leaf)

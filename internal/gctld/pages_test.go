@@ -1,11 +1,16 @@
 package gctld
 
 import (
+	"encoding/json"
 	"net/http"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
+
+	commands "github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // TestMetricsLabels scrapes a controller without token and certificate: labels have values from
@@ -37,6 +42,23 @@ func TestMetricsLabels(t *testing.T) {
 	}
 	if strings.Contains(text, "account=") {
 		t.Error("accounts are shown, and metrics.accounts is false")
+	}
+}
+
+// TestTargets lists a node for Prometheus with what it is.
+func TestTargets(t *testing.T) {
+	s := state.New()
+	n := cluster.Node{Name: "n1", BootID: "b", CPUs: 2, Memory: cluster.GiB}
+	for i, kind := range []string{"h100", "a100", "h100"} {
+		n.GPUs = append(n.GPUs, cluster.GPU{Index: int32(i), UUID: kind, Type: kind, NUMA: -1, Domain: "n1/0"})
+	}
+	s.Apply(1, 1, &commands.RegisterNode{Node: n})
+	got, err := json.Marshal(targets(s.View(), "9100"))
+	must(t, err)
+	const want = `[{"targets":["n1:9100"],"labels":{"__meta_greylag_domain":",n1/0,","__meta_greylag_gpu_type":",a100,h100,",` +
+		`"__meta_greylag_leaf":"","__meta_greylag_node":"n1","__meta_greylag_partition":",main,","__meta_greylag_state":"IDLE"}}]`
+	if string(got) != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -47,12 +48,13 @@ type slow struct {
 
 func (s *slow) Describe(chan<- *prometheus.Desc) {}
 func (s *slow) Collect(chan<- prometheus.Metric) {
-	s.count++
-	close(s.began)
+	if s.count++; s.count == 1 {
+		close(s.began)
+	}
 	<-s.end
 }
 
-// TestScrapesShare: scrapes at one time collect once.
+// TestScrapesShare: scrapes within a second collect once.
 func TestScrapesShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{began: make(chan struct{}), end: make(chan struct{})}
@@ -75,8 +77,14 @@ func TestScrapesShare(t *testing.T) {
 		synctest.Wait()
 		close(s.end)
 		scrapes.Wait()
-		if s.count != 1 {
-			t.Errorf("%d collections", s.count)
+		for _, c := range []struct {
+			pause time.Duration
+			want  int
+		}{{0, 1}, {500 * time.Millisecond, 1}, {600 * time.Millisecond, 2}} {
+			time.Sleep(c.pause)
+			if scrape(); s.count != c.want {
+				t.Errorf("%d collections after %s, want %d", s.count, c.pause, c.want)
+			}
 		}
 	})
 }

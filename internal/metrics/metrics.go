@@ -23,6 +23,8 @@ const (
 	maxScrapes = 8
 	// scrapeTimeout is how long a scrape may take.
 	scrapeTimeout = 10 * time.Second
+	// freshTime is how long a result serves further scrapes.
+	freshTime = time.Second
 )
 
 // Registry holds the metrics of one daemon.
@@ -48,7 +50,7 @@ func NewFileRegistry() Registry {
 	return r
 }
 
-// Handler serves the metrics. Scrapes at one time share one result.
+// Handler serves the metrics. Scrapes within a second share one result.
 func (r Registry) Handler() http.Handler {
 	return promhttp.HandlerFor(&shared{of: r}, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout})
 }
@@ -57,15 +59,28 @@ func (r Registry) Handler() http.Handler {
 // either the former file or the whole new one.
 func (r Registry) WriteFile(path string) error { return prometheus.WriteToTextfile(path, r) }
 
-// shared gathers once for all callers at one time.
+// shared gathers once for all callers at one time, and at most once in freshTime: any host may scrape.
 type shared struct {
 	of    prometheus.Gatherer
 	group singleflight.Group
+
+	// In the group only.
+	at   time.Time
+	last []*dto.MetricFamily
 }
 
 // Gather implements prometheus.Gatherer.
 func (s *shared) Gather() ([]*dto.MetricFamily, error) {
-	families, err, _ := s.group.Do("", func() (any, error) { return s.of.Gather() })
+	families, err, _ := s.group.Do("", func() (any, error) {
+		if time.Since(s.at) < freshTime {
+			return s.last, nil
+		}
+		all, err := s.of.Gather()
+		if err == nil {
+			s.at, s.last = time.Now(), all
+		}
+		return all, err
+	})
 	return families.([]*dto.MetricFamily), err
 }
 
