@@ -53,8 +53,8 @@ func assemble(cfg config.Node, log *slog.Logger) parts {
 }
 
 // serve serves the health and the metrics until ctx ends. The node works without them.
-func (p parts) serve(ctx context.Context, cfg config.Node, node *agent.Agent, log *slog.Logger) {
-	p.metrics.Follow(node.Observe)
+func (p parts) serve(ctx context.Context, cfg config.Node, node *agent.Agent, id *pki.Identity, log *slog.Logger) {
+	p.metrics.Follow(node.Observe, id.Expires)
 	where := nodes.Config{Socket: filepath.Join(cfg.StateDir, "health.sock"), Textfile: cfg.Metrics.Textfile, Listen: cfg.Metrics.Listen}
 	if err := p.metrics.Serve(ctx, where, log); err != nil {
 		log.Error("health and metrics are not served", "err", err)

@@ -17,7 +17,7 @@ import (
 // pages are the HTTP pages next to the API: for supervisors, load balancers and Prometheus.
 func (d *Daemon) pages() http.Handler {
 	d.metrics.MustRegister(
-		controllers.NewMember(d.store.log.Status, d.filler.Complete),
+		controllers.NewMember(d.store.log.Status, d.filler.Complete, d.identity.Expires),
 		controllers.NewCluster(d.ledView, d.cfg.Metrics.Accounts),
 	)
 	mux := http.NewServeMux()

@@ -28,7 +28,7 @@ func known(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{"up": {"job", "instance", "cluster"}}
 	described := make(chan *prometheus.Desc, 1000)
-	controllers.NewMember(func() raftlog.Status { return raftlog.Status{} }, nil).Describe(described)
+	controllers.NewMember(func() raftlog.Status { return raftlog.Status{} }, nil, nil).Describe(described)
 	controllers.NewCluster(func() *state.View { return nil }, true).Describe(described)
 	controllers.NewProcess(metrics.NewRegistry()).Describe(described)
 	nodes.New().Describe(described)

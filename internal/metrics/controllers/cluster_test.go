@@ -116,7 +116,7 @@ func (w *world) registry() (metrics.Registry, *controllers.Process) {
 	r.MustRegister(
 		controllers.NewMember(func() raftlog.Status {
 			return raftlog.Status{State: "leader", LeaderID: "a", Members: make([]raftlog.Member, 3), SnapshotAt: time.Unix(1e9, 0)}
-		}, func() bool { return true }),
+		}, func() bool { return true }, func() time.Time { return time.Unix(2e9, 0) }),
 		controllers.NewCluster(w.View, true),
 	)
 	return r, p

@@ -165,14 +165,16 @@ type Member struct {
 	metrics.Families
 	status   func() raftlog.Status
 	complete func() bool
+	expires  func() time.Time
 
-	leader, hasLeader, term, commit, applied, members *metrics.Family
-	changes, snapshot, free, low, archive             *metrics.Family
+	leader, hasLeader, term, commit, applied, members  *metrics.Family
+	changes, snapshot, free, low, archive, certificate *metrics.Family
 }
 
-// NewMember returns a collector; complete reports whether the archive has no known gaps.
-func NewMember(status func() raftlog.Status, complete func() bool) *Member {
-	m := &Member{status: status, complete: complete}
+// NewMember returns a collector. complete reports whether the archive has no known gaps, expires when
+// the certificate of the controller ends.
+func NewMember(status func() raftlog.Status, complete func() bool, expires func() time.Time) *Member {
+	m := &Member{status: status, complete: complete, expires: expires}
 	m.leader = m.Gauge("greylag_raft_leader", "1 if this controller leads.")
 	m.hasLeader = m.Gauge("greylag_raft_has_leader", "1 if this controller knows the leader.")
 	m.term = m.Gauge("greylag_raft_term", "Term.")
@@ -184,6 +186,7 @@ func NewMember(status func() raftlog.Status, complete func() bool) *Member {
 	m.free = m.Gauge("greylag_disk_free_bytes", "Free disk space beyond the reserve.", "dir")
 	m.low = m.Gauge("greylag_disk_low", "1 while submissions are refused because the disk is nearly full.", "dir")
 	m.archive = m.Gauge("greylag_archive_complete", "1 if the archive of this controller has no known gaps.")
+	m.certificate = m.Gauge("greylag_certificate_expiry_timestamp_seconds", "When the certificate of this controller ends.")
 	return m
 }
 
@@ -202,4 +205,5 @@ func (m *Member) Collect(out chan<- prometheus.Metric) {
 	sink.Put(m.free, float64(s.DiskFree), dir)
 	sink.PutBool(m.low, s.DiskLow, dir)
 	sink.PutBool(m.archive, m.complete())
+	sink.PutTime(m.certificate, m.expires())
 }

@@ -29,12 +29,13 @@ const observeTimeout = 5 * time.Second
 type Node struct {
 	metrics.Families
 	observe  func(context.Context) (agent.Observation, error)
+	expires  func() time.Time
 	polls    prometheus.Histogram
 	timeouts prometheus.Counter
 
 	info, reported, reportErrors, tasks, restarts *metrics.Family
 	gpu, job, busy, used, total, xids, healthy    *metrics.Family
-	taskCPU, taskMemory, taskPeak                 *metrics.Family
+	taskCPU, taskMemory, taskPeak, certificate    *metrics.Family
 }
 
 // New returns a collector without a daemon; see [Node.Follow].
@@ -62,11 +63,15 @@ func New() *Node {
 	n.taskCPU = n.Counter("greylag_task_cpu_seconds_total", "CPU time of a running task.", "job_id")
 	n.taskMemory = n.Gauge("greylag_task_memory_bytes", "Memory of a running task.", "job_id")
 	n.taskPeak = n.Gauge("greylag_task_memory_peak_bytes", "Peak of the memory of a running task.", "job_id")
+	n.certificate = n.Gauge("greylag_certificate_expiry_timestamp_seconds", "When the certificate of this node ends.")
 	return n
 }
 
-// Follow sets the daemon to observe. It must be called before anything is collected.
-func (n *Node) Follow(observe func(context.Context) (agent.Observation, error)) { n.observe = observe }
+// Follow sets the daemon to observe, and when its certificate ends. It must be called before anything
+// is collected.
+func (n *Node) Follow(observe func(context.Context) (agent.Observation, error), expires func() time.Time) {
+	n.observe, n.expires = observe, expires
+}
 
 // Polled implements agent.Observer.
 func (n *Node) Polled(took time.Duration, failed bool) {
@@ -87,13 +92,14 @@ func (n *Node) Describe(out chan<- *prometheus.Desc) {
 func (n *Node) Collect(out chan<- prometheus.Metric) {
 	n.polls.Collect(out)
 	n.timeouts.Collect(out)
+	sink := metrics.Sink(out)
+	sink.PutTime(n.certificate, n.expires())
 	ctx, cancel := context.WithTimeout(context.Background(), observeTimeout)
 	defer cancel()
 	o, err := n.observe(ctx)
 	if err != nil {
 		return // the daemon is starting or stopping
 	}
-	sink := metrics.Sink(out)
 	sink.Put(n.info, 1, o.Name, version.Version, o.Driver)
 	sink.PutTime(n.reported, o.Reported)
 	sink.Put(n.reportErrors, float64(o.ReportErrors))

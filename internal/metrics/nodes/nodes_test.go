@@ -42,7 +42,7 @@ func example() agent.Observation {
 
 func TestValues(t *testing.T) {
 	n := New()
-	n.Follow(func(context.Context) (agent.Observation, error) { return example(), nil })
+	n.Follow(func(context.Context) (agent.Observation, error) { return example(), nil }, func() time.Time { return time.Unix(2000, 0) })
 	n.Polled(time.Millisecond, true)
 	r := metrics.NewFileRegistry()
 	r.MustRegister(n)
@@ -59,7 +59,7 @@ func TestValues(t *testing.T) {
 		`greylag_gpu_job_info{account="ml",attempt="2",gpu="0",job_id="7",partition="main"} 1`,
 		`greylag_gpu_info{domain="n1/0",gpu="0",model="h100",pci="0000:1b:00.0",uuid="GPU-a"} 1`,
 		`greylag_gpu_xid_events_total{gpu="1",severity="broken",xid="79"} 1`, `greylag_gpu_poll_timeouts_total 1`,
-		`greylag_node_report_timestamp_seconds 1000`, `greylag_node_tasks{phase="started"} 1`,
+		`greylag_node_report_timestamp_seconds 1000`, `greylag_certificate_expiry_timestamp_seconds 2000`, `greylag_node_tasks{phase="started"} 1`,
 		`greylag_task_cpu_seconds_total{job_id="7"} 3`, `greylag_task_memory_bytes{job_id="7"} 100`,
 	} {
 		if !strings.Contains(string(text), want+"\n") {
@@ -97,7 +97,7 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := New()
-	n.Follow(func(context.Context) (agent.Observation, error) { return agent.Observation{}, errors.New("busy") })
+	n.Follow(func(context.Context) (agent.Observation, error) { return agent.Observation{}, errors.New("busy") }, func() time.Time { return time.Time{} })
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- n.Serve(ctx, cfg, slog.New(slog.DiscardHandler)) }()
