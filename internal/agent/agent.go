@@ -107,13 +107,14 @@ type state struct {
 	identity  taskdb.Identity
 	host      host
 	inventory gpu.Inventory
-	bad       map[string]string   // GPU by UUID: why it may not be used
-	badSince  uint64              // number of changes of bad
-	counting  uint64              // identifies this process, whose counters begin at 0
-	faults    map[string]string   // by source: why the node is unfit for work
-	connected bool                // a session is open
-	loads     map[string]gpu.Load // of GPUs of running tasks, by UUID
-	xids      map[xid]uint64      // events since the start
+	bad       map[string]string            // GPU by UUID: why it may not be used
+	badSince  uint64                       // number of changes of bad
+	counting  uint64                       // identifies this process, whose counters begin at 0
+	faults    map[string]string            // by source: why the node is unfit for work
+	connected bool                         // a session is open
+	loads     map[string]gpu.Load          // of GPUs of running tasks, by UUID
+	xids      map[xid]uint64               // events since the start
+	ends      [cluster.TaskLost + 1]uint64 // tasks that ended since the start, by cause
 
 	tasks map[reconcile.ID]*task
 	set   *reconcile.Set // the newest set admitted since the daemon started

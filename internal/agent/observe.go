@@ -34,7 +34,8 @@ type Observation struct {
 	ReportErrors uint64
 	Restarts     uint64 // of the GPU helper
 	Faults       map[string]string
-	Phases       map[string]int // tasks by phase
+	Phases       map[string]int    // tasks by phase
+	Ends         map[string]uint64 // tasks that ended since the daemon started, by cause
 	GPUs         []GPUObservation
 	Tasks        []TaskObservation
 }
@@ -118,7 +119,10 @@ type observed struct {
 // observe runs in the loop.
 func (a *Agent) observe() (o observed) {
 	o.Observation = Observation{
-		Name: a.cfg.Name, Driver: a.inventory.Driver, Connected: a.connected, Faults: maps.Clone(a.faults), Phases: map[string]int{},
+		Name: a.cfg.Name, Driver: a.inventory.Driver, Connected: a.connected, Faults: maps.Clone(a.faults), Phases: map[string]int{}, Ends: map[string]uint64{},
+	}
+	for cause := cluster.Exited; cause <= cluster.TaskLost; cause++ {
+		o.Ends[cause.String()] = a.ends[cause]
 	}
 	for _, word := range phaseWords[reconcile.Accepted:] {
 		o.Phases[word] = 0

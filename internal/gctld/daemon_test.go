@@ -100,6 +100,12 @@ type running struct {
 
 func start(t *testing.T, config, addr string) *running {
 	t.Helper()
+	return startUntil(t, config, addr, "/readyz")
+}
+
+// startUntil starts a controller and waits until a page answers 200.
+func startUntil(t *testing.T, config, addr, page string) *running {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var stderr locked
 	code := make(chan int, 1)
@@ -126,7 +132,7 @@ func start(t *testing.T, config, addr string) *running {
 	must(t, err)
 	r.http = &http.Client{Transport: &http.Transport{TLSClientConfig: pki.ClientTLS(trust, nil), ForceAttemptHTTP2: true}, Timeout: time.Minute}
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if body, status := r.get("/readyz"); status == http.StatusOK && body == "ok\n" {
+		if body, status := r.get(page); status == http.StatusOK && body == "ok\n" {
 			return r
 		}
 		if time.Now().After(deadline) {

@@ -75,7 +75,17 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s: %d %q, want %q", path, status, body, want)
 		}
 	}
-	if body, status := r.get("/healthz"); status != http.StatusNotFound {
-		t.Error("/healthz:", status, body)
+}
+
+// TestAliveWithoutALeader: a controller that waits to be added is alive, so that no supervisor restarts
+// it, and not ready.
+func TestAliveWithoutALeader(t *testing.T) {
+	config, addr := layout(t)
+	r := startUntil(t, config, addr, "/livez")
+	if body, status := r.get("/readyz"); status != http.StatusServiceUnavailable || !strings.HasPrefix(body, "[-] leader: ") {
+		t.Error(status, body)
+	}
+	if text, status := r.get("/metrics"); status != http.StatusOK || !strings.Contains(text, "\ngreylag_raft_has_leader 0\n") || strings.Contains(text, "\ngreylag_jobs") {
+		t.Error(status, text)
 	}
 }

@@ -33,9 +33,9 @@ type Node struct {
 	polls    prometheus.Histogram
 	timeouts prometheus.Counter
 
-	info, reported, reportErrors, tasks, restarts *metrics.Family
-	gpu, job, busy, used, total, xids, healthy    *metrics.Family
-	taskCPU, taskMemory, taskPeak, certificate    *metrics.Family
+	info, reported, reportErrors, tasks, ends, restarts *metrics.Family
+	gpu, job, busy, used, total, xids, healthy          *metrics.Family
+	taskCPU, taskMemory, taskPeak, certificate          *metrics.Family
 }
 
 // New returns a collector without a daemon; see [Node.Follow].
@@ -52,6 +52,7 @@ func New() *Node {
 	n.reported = n.Gauge("greylag_node_report_timestamp_seconds", "When the controllers accepted the last report of the node.")
 	n.reportErrors = n.Counter("greylag_node_report_errors_total", "Reports that failed since the daemon started.")
 	n.tasks = n.Gauge("greylag_node_tasks", "Tasks on the node.", "phase")
+	n.ends = n.Counter("greylag_node_task_ends_total", "Tasks that ended since the daemon started, by cause.", "cause")
 	n.restarts = n.Counter("greylag_gpu_helper_restarts_total", "Restarts of the program that calls NVML.")
 	n.gpu = n.Gauge("greylag_gpu_info", "A GPU of the node; always 1.", "gpu", "uuid", "model", "pci", "domain")
 	n.job = n.Gauge("greylag_gpu_job_info", "The job to which a GPU is allocated; always 1.", "gpu", "job_id", "attempt", "account", "partition")
@@ -106,6 +107,9 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 	sink.Put(n.restarts, float64(o.Restarts))
 	for phase, count := range o.Phases {
 		sink.Put(n.tasks, float64(count), phase)
+	}
+	for cause, count := range o.Ends {
+		sink.Put(n.ends, float64(count), cause)
 	}
 	for i := range o.GPUs {
 		n.putGPU(sink, &o.GPUs[i])

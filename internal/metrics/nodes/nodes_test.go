@@ -31,7 +31,7 @@ func example() agent.Observation {
 	faulty := device(1)
 	faulty.Fault = "XID 79"
 	return agent.Observation{
-		Name: "n1", Driver: "580", Connected: true, Reported: time.Unix(1000, 0), ReportErrors: 2, Phases: map[string]int{"started": 1, "ended": 0},
+		Name: "n1", Driver: "580", Connected: true, Reported: time.Unix(1000, 0), ReportErrors: 2, Phases: map[string]int{"started": 1, "ended": 0}, Ends: map[string]uint64{"image": 3},
 		GPUs: []agent.GPUObservation{
 			{Device: device(0), Job: &agent.JobOnGPU{ID: 7, Attempt: 2, Account: "ml", Partition: "main"}, Load: gpu.Load{Busy: &busy, Memory: &memory}},
 			{Device: faulty, Events: []agent.XIDCount{{XID: 79, Severity: gpu.Broken, Count: 1}}},
@@ -59,7 +59,7 @@ func TestValues(t *testing.T) {
 		`greylag_gpu_job_info{account="ml",attempt="2",gpu="0",job_id="7",partition="main"} 1`,
 		`greylag_gpu_info{domain="n1/0",gpu="0",model="h100",pci="0000:1b:00.0",uuid="GPU-a"} 1`,
 		`greylag_gpu_xid_events_total{gpu="1",severity="broken",xid="79"} 1`, `greylag_gpu_poll_timeouts_total 1`,
-		`greylag_node_report_timestamp_seconds 1000`, `greylag_certificate_expiry_timestamp_seconds 2000`, `greylag_node_tasks{phase="started"} 1`,
+		`greylag_node_report_timestamp_seconds 1000`, `greylag_certificate_expiry_timestamp_seconds 2000`, `greylag_node_tasks{phase="started"} 1`, `greylag_node_task_ends_total{cause="image"} 3`,
 		`greylag_task_cpu_seconds_total{job_id="7"} 3`, `greylag_task_memory_bytes{job_id="7"} 100`,
 	} {
 		if !strings.Contains(string(text), want+"\n") {
