@@ -65,7 +65,8 @@ type XIDCount struct {
 
 // TaskObservation is the use of a running task.
 type TaskObservation struct {
-	Job cluster.JobID
+	Job   cluster.JobID
+	Limit cluster.Bytes // of its memory; 0: none
 	tasks.Stats
 }
 
@@ -99,9 +100,9 @@ func (a *Agent) Observe(ctx context.Context) (Observation, error) {
 	if h, restarts := a.gpus.(interface{ Restarts() uint64 }); restarts {
 		o.Restarts = h.Restarts()
 	}
-	for _, id := range o.running {
-		if stats, err := a.runtime.Stats(ctx, taskID(id)); err == nil { // else it has ended since
-			o.Tasks = append(o.Tasks, TaskObservation{id.Job, stats})
+	for _, r := range o.running {
+		if stats, err := a.runtime.Stats(ctx, taskID(r.ID)); err == nil { // else it has ended since
+			o.Tasks = append(o.Tasks, TaskObservation{r.Job, r.limit, stats})
 		}
 	}
 	return o.Observation, nil
@@ -113,7 +114,13 @@ var errStopped = errors.New("the daemon has stopped")
 // observed is an Observation without the use of the running tasks.
 type observed struct {
 	Observation
-	running []reconcile.ID
+	running []running
+}
+
+// running is a running task with the limit of its memory.
+type running struct {
+	reconcile.ID
+	limit cluster.Bytes
 }
 
 // observe runs in the loop.
@@ -131,7 +138,7 @@ func (a *Agent) observe() (o observed) {
 	for _, t := range a.tasks {
 		o.Phases[phaseWords[t.Phase]]++
 		if t.Phase == reconcile.Started && !t.idle() {
-			o.running = append(o.running, t.ID)
+			o.running = append(o.running, running{t.ID, cluster.Bytes(t.own().GetMemory())})
 		}
 		if t.Phase < reconcile.Clean {
 			for _, uuid := range a.uuidsOf(t) {
@@ -155,6 +162,6 @@ func (a *Agent) observe() (o observed) {
 		}
 		o.GPUs = append(o.GPUs, g)
 	}
-	slices.SortFunc(o.running, reconcile.ID.Compare)
+	slices.SortFunc(o.running, func(a, b running) int { return a.Compare(b.ID) })
 	return o
 }

@@ -33,9 +33,9 @@ type Node struct {
 	polls    prometheus.Histogram
 	timeouts prometheus.Counter
 
-	info, reported, reportErrors, tasks, ends, restarts *metrics.Family
-	gpu, job, busy, used, total, xids, healthy          *metrics.Family
-	taskCPU, taskMemory, taskPeak, certificate          *metrics.Family
+	info, reported, reportErrors, tasks, ends, restarts   *metrics.Family
+	gpu, job, busy, used, total, xids, healthy            *metrics.Family
+	taskCPU, taskMemory, taskPeak, taskLimit, certificate *metrics.Family
 }
 
 // New returns a collector without a daemon; see [Node.Follow].
@@ -63,6 +63,7 @@ func New() *Node {
 	n.healthy = n.Gauge("greylag_gpu_healthy", "0 if no job may use the GPU because of a fault.", "gpu")
 	n.taskCPU = n.Counter("greylag_task_cpu_seconds_total", "CPU time of a running task.", "job_id")
 	n.taskMemory = n.Gauge("greylag_task_memory_bytes", "Memory of a running task.", "job_id")
+	n.taskLimit = n.Gauge("greylag_task_memory_limit_bytes", "Limit of the memory of a running task.", "job_id")
 	n.taskPeak = n.Gauge("greylag_task_memory_peak_bytes", "Peak of the memory of a running task.", "job_id")
 	n.certificate = n.Gauge("greylag_certificate_expiry_timestamp_seconds", "When the certificate of this node ends.")
 	return n
@@ -149,6 +150,9 @@ func (n *Node) putTasks(sink metrics.Sink, tasks []agent.TaskObservation) {
 		sink.Put(n.taskMemory, float64(t.Memory), id)
 		if t.CPUTime > 0 {
 			sink.Put(n.taskCPU, t.CPUTime.Seconds(), id)
+		}
+		if t.Limit > 0 {
+			sink.Put(n.taskLimit, float64(t.Limit), id)
 		}
 		if t.PeakMemory > 0 {
 			sink.Put(n.taskPeak, float64(t.PeakMemory), id)

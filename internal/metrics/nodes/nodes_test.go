@@ -36,7 +36,7 @@ func example() agent.Observation {
 			{Device: device(0), Job: &agent.JobOnGPU{ID: 7, Attempt: 2, Account: "ml", Partition: "main"}, Load: gpu.Load{Busy: &busy, Memory: &memory}},
 			{Device: faulty, Events: []agent.XIDCount{{XID: 79, Severity: gpu.Broken, Count: 1}}},
 		},
-		Tasks: []agent.TaskObservation{{Job: 7, Stats: runtime.Stats{Memory: 100, PeakMemory: 200, CPUTime: 3 * time.Second}}},
+		Tasks: []agent.TaskObservation{{Job: 7, Limit: 300, Stats: runtime.Stats{Memory: 100, PeakMemory: 200, CPUTime: 3 * time.Second}}},
 	}
 }
 
@@ -60,7 +60,7 @@ func TestValues(t *testing.T) {
 		`greylag_gpu_info{domain="n1/0",gpu="0",model="h100",pci="0000:1b:00.0",uuid="GPU-a"} 1`,
 		`greylag_gpu_xid_events_total{gpu="1",severity="broken",xid="79"} 1`, `greylag_gpu_poll_timeouts_total 1`,
 		`greylag_node_report_timestamp_seconds 1000`, `greylag_certificate_expiry_timestamp_seconds 2000`, `greylag_node_tasks{phase="started"} 1`, `greylag_node_task_ends_total{cause="image"} 3`,
-		`greylag_task_cpu_seconds_total{job_id="7"} 3`, `greylag_task_memory_bytes{job_id="7"} 100`,
+		`greylag_task_cpu_seconds_total{job_id="7"} 3`, `greylag_task_memory_bytes{job_id="7"} 100`, `greylag_task_memory_limit_bytes{job_id="7"} 300`,
 	} {
 		if !strings.Contains(string(text), want+"\n") {
 			t.Errorf("no line %s in\n%s", want, text)
