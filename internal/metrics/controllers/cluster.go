@@ -180,7 +180,7 @@ func (c *Cluster) putJobs(sink metrics.Sink, s *jobSurvey) {
 // putTotals reports what happened since the cluster began.
 func (c *Cluster) putTotals(sink metrics.Sink, all *totals.Totals) {
 	sums := map[string]*totals.Total{}
-	var cluster totals.Total
+	var whole totals.Total
 	for k, t := range all.All() {
 		sum := sums[k.Partition]
 		if sum == nil {
@@ -188,14 +188,14 @@ func (c *Cluster) putTotals(sink metrics.Sink, all *totals.Totals) {
 			sums[k.Partition] = sum
 		}
 		sum.Add(t)
-		cluster.Add(t)
+		whole.Add(t)
 		c.putDurations(sink, c.wait, &t.Wait, k)
 		c.putDurations(sink, c.run, &t.Run, k)
 	}
 	for name, t := range sums {
 		c.putPartition(sink, name, t)
 	}
-	c.putPromises(sink, &cluster)
+	c.putPromises(sink, &whole)
 }
 
 func (c *Cluster) putPartition(sink metrics.Sink, name string, t *totals.Total) {

@@ -75,13 +75,12 @@ type Durations struct {
 }
 
 func (d *Durations) add(x time.Duration) {
-	x = max(x, 0)
 	i := 0
 	for i < len(Bounds) && x > Bounds[i] {
 		i++
 	}
 	d.Counts[i]++
-	d.Millis += uint64(x.Milliseconds())
+	d.Millis += uint64(max(x, 0).Milliseconds())
 }
 
 // each calls f for each number of a total, in the order of the encoding.
