@@ -64,6 +64,7 @@ func serve(ctx context.Context, cfg config.Auth, log *slog.Logger) error {
 	defer func() { stop(); loops.Wait(); own.Close() }()
 	loops.Go(func() { pki.Renew(ctx, cfg.PKIDir, id, client.Renewal(known, trust, id), pki.LogRenewals(log, id)) })
 	loops.Go(func() { known.Follow(ctx, trust, own.Directory, log) })
+	daemonmain.Notify(daemonmain.Ready)
 	log.Info("vouching for users", "host", signer.Host(), "cluster", trust.ClusterID(), "socket", cfg.Socket, "certificate_ends", id.Expires())
 	return daemonmain.Ended(log, auth.NewDaemon(signer, auth.NewNames(), client.NewForwarder(known, pki.ClientTLS(trust, nil)), log).Serve(ctx, listener))
 }

@@ -73,6 +73,7 @@ func serve(ctx context.Context, cfg config.Node, file string, log *slog.Logger) 
 	loops.Go(func() { pki.Renew(ctx, cfg.PKIDir, id, client.Renewal(known, trust, id), pki.LogRenewals(log, id)) })
 	loops.Go(func() { known.Follow(ctx, trust, session.Directory, log) })
 	loops.Go(func() { parts.serve(ctx, cfg, node, id, log) })
+	loops.Go(func() { daemonmain.Watchdog(ctx, func() { node.Alive(ctx) }) })
 	log.Info("serving", "node", cfg.Name, "cluster", trust.ClusterID(), "version", version.Version)
 	return node.Run(ctx)
 }

@@ -240,6 +240,9 @@ func (a *Agent) post(call func()) {
 	}
 }
 
+// Alive returns when the loop has taken a call, or ctx ends.
+func (a *Agent) Alive(ctx context.Context) { _ = a.ask(ctx, func() {}) }
+
 // ask runs call in the loop and waits for it.
 func (a *Agent) ask(ctx context.Context, call func()) error {
 	done := make(chan struct{})

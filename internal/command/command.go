@@ -263,7 +263,7 @@ func (k TokenKind) String() string {
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
-// CreateToken stores the hash of a one-time join token.
+// CreateToken stores the hash of a join token.
 type CreateToken struct {
 	Request RequestID
 	Actor   Actor
@@ -272,6 +272,7 @@ type CreateToken struct {
 	Expires cluster.Instant
 	Name    string // of the host that may use it; "" for any unused name
 	Replace bool   // the name may be in use; its existing certificates are revoked
+	Uses    uint32 // hosts that may join with it
 }
 
 // UseToken consumes a join token.

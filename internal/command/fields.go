@@ -196,6 +196,7 @@ func createTokenFields(c *codec.Coder, x *CreateToken) {
 	codec.Int(c, &x.Expires)
 	codec.String(c, &x.Name)
 	codec.Bool(c, &x.Replace)
+	codec.Uint(c, &x.Uses)
 }
 
 func useTokenFields(c *codec.Coder, x *UseToken) {

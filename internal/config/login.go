@@ -21,7 +21,7 @@ const (
 	SocketEnv  = "GREYLAG_SOCKET"
 	AuthSocket = "/run/greylag/auth.sock"
 	// CAFile is the CA certificate that gctl join writes for the commands of a host.
-	CAFile = "/etc/greylag/ca.pem"
+	CAFile = "/etc/greylag/client.d/ca.pem"
 )
 
 // Auth is gauthd's file. The name of its host is that of its certificate.

@@ -14,6 +14,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/daemonmain"
+	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 )
 
@@ -22,7 +23,7 @@ import (
 const (
 	exitOK     = 0 // ended by a signal, or done
 	exitFailed = 1
-	exitUsage  = 2 // wrong usage or configuration
+	exitUsage  = 2 // wrong usage, configuration or version
 	// exitRemoved means that this controller was removed from the cluster and must not be
 	// restarted.
 	exitRemoved = 77
@@ -39,8 +40,8 @@ Flags, the same for all:
 `
 
 const after = `
-Exit status: 0 ended by a signal or done, 1 failed, 2 wrong usage or configuration,
-75 the disk hangs (start again), 76 the data is damaged (start again: it is set
+Exit status: 0 ended by a signal or done, 1 failed, 2 wrong usage or configuration, or
+a version more than one minor version apart from another controller's, 75 the disk hangs (start again), 76 the data is damaged (start again: it is set
 aside and the controller has to be added again), 77 this controller was removed from
 the cluster (do not start it again; empty data_dir and pki_dir to join with a new token).
 `
@@ -60,7 +61,7 @@ type settings struct {
 }
 
 // Main is the program gctld. It returns the exit status.
-func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) (code int) {
 	s, code := parse(args, stderr)
 	if s == nil {
 		return code
@@ -76,6 +77,9 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	s.override(&cfg)
 	log := cfg.Log.Logger(stderr)
 	slog.SetDefault(log)
+	if s.verb != "run" { // by root, for the daemon's user
+		defer func() { code = max(code, report(stderr, pki.Adopt(cfg.DataDir, cfg.PKIDir))) }()
+	}
 	switch {
 	case s.verb == "init":
 		err = Init(cfg, log)
@@ -116,6 +120,9 @@ func report(stderr io.Writer, err error) int {
 	fmt.Fprintf(stderr, "gctld: error: %v\n", err)
 	if hint := client.Hint(err); hint != "" {
 		fmt.Fprintf(stderr, "gctld: hint: %s\n", hint)
+	}
+	if errors.Is(err, ErrVersionSkew) {
+		return exitUsage
 	}
 	return exitFailed
 }
@@ -172,6 +179,9 @@ func (s *settings) override(cfg *config.Controller) {
 // run is the controller's daemon.
 func (s *settings) run(ctx context.Context, cfg config.Controller, log *slog.Logger) error {
 	daemonmain.Relax()
+	if err := checkVersions(ctx, cfg); err != nil {
+		return err
+	}
 	defer daemonmain.FollowLevel(log, func() (config.Log, error) {
 		now, err := config.LoadController(s.path)
 		s.override(&now)

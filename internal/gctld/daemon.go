@@ -15,6 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/controller"
+	"github.com/greylag/greylag/internal/daemonmain"
 	"github.com/greylag/greylag/internal/metrics"
 	"github.com/greylag/greylag/internal/metrics/controllers"
 	"github.com/greylag/greylag/internal/pki"
@@ -123,12 +124,11 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){d.loops.Run, d.filler.Run, d.sweeper.Run, d.renew, d.recheck, d.joinMembers, d.follow, d.heap} {
+	for _, loop := range []func(context.Context){d.loops.Run, d.filler.Run, d.sweeper.Run, d.renew, d.recheck, d.joinMembers, d.follow, d.heap, d.watchdog} {
 		loops.Go(func() { loop(ctx) })
 	}
 	served := make(chan error, 1)
 	go func() { served <- d.server.Serve(d.listener) }()
-	notify("READY=1")
 	d.log.Info("serving", "controller", d.identity.Peer().Name, "cluster", d.trust.ClusterID(),
 		"id", d.store.log.Status().ID, "listen", d.listener.Addr(), "version", version.Version)
 	var fault error
@@ -139,7 +139,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	case <-d.store.log.Done():
 		fault = d.store.log.Err()
 	}
-	notify("STOPPING=1")
+	daemonmain.Notify(daemonmain.Stopping)
 	d.handOver()
 	err := d.server.Close()
 	<-served
@@ -151,6 +151,11 @@ func (d *Daemon) Serve(ctx context.Context) error {
 		d.log.Info("stopped")
 	}
 	return err
+}
+
+// watchdog tells systemd that this controller is alive as long as its state can be read.
+func (d *Daemon) watchdog(ctx context.Context) {
+	daemonmain.Watchdog(ctx, func() { d.store.log.Status(); d.store.replica.View() })
 }
 
 // handOverTime bounds how long a stopping controller waits for the next leader.

@@ -303,10 +303,10 @@ func TestRestoreWithTheDefaultFolders(t *testing.T) {
 	if code, _, errs := command(t, restore...); code != exitOK {
 		t.Fatal(code, errs)
 	}
-	manual, err := os.ReadFile("../../docs/admin.md")
+	manual, err := os.ReadFile("../../docs/recovery.md")
 	must(t, err)
 	if archived := "tar -C " + standard.DataDir + " -cf - " + inside + " "; !strings.Contains(string(manual), archived) {
-		t.Errorf("docs/admin.md does not back up %s with %q", standard.PKIDir, archived)
+		t.Errorf("docs/recovery.md does not back up %s with %q", standard.PKIDir, archived)
 	}
 }
 
@@ -381,17 +381,17 @@ func TestRemovedControllerDoesNotStart(t *testing.T) {
 	}
 }
 
-// TestDocumentedUnitKnowsTheExitStatuses checks that the service manager restarts a controller
-// where that helps, and not one that was removed.
-func TestDocumentedUnitKnowsTheExitStatuses(t *testing.T) {
-	text, err := os.ReadFile("../../docs/admin.md")
-	must(t, err)
-	for _, want := range []string{
-		fmt.Sprintf("\nRestart=on-failure\nRestartForceExitStatus=%d %d\nRestartPreventExitStatus=%d %d\n", raftlog.ExitStalled, raftlog.ExitDamaged, exitUsage, exitRemoved),
-		fmt.Sprintf("\n| it was removed | gctld exits with %d,", exitRemoved),
+// TestUnitKnowsTheExitStatuses checks that the service manager restarts a controller where that helps,
+// and not one that was removed.
+func TestUnitKnowsTheExitStatuses(t *testing.T) {
+	for file, want := range map[string]string{
+		"packaging/common/systemd/gctld.service": fmt.Sprintf("\nRestart=on-failure\nRestartForceExitStatus=%d %d\nRestartPreventExitStatus=%d %d\n", raftlog.ExitStalled, raftlog.ExitDamaged, exitUsage, exitRemoved),
+		"docs/admin.md":                          fmt.Sprintf("\n| it was removed | gctld exits with %d,", exitRemoved),
 	} {
+		text, err := os.ReadFile("../../" + file)
+		must(t, err)
 		if !strings.Contains(string(text), want) {
-			t.Errorf("docs/admin.md lacks %q", want)
+			t.Errorf("%s lacks %q", file, want)
 		}
 	}
 }
@@ -439,20 +439,6 @@ func TestUsage(t *testing.T) {
 	}
 	if code, _, err := command(t, "--help"); code != exitOK || !strings.Contains(err, "Exit status") || !strings.Contains(err, "77 this controller was removed") {
 		t.Error(code, err)
-	}
-}
-
-func TestNotify(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "n")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path})
-	must(t, err)
-	defer conn.Close()
-	t.Setenv("NOTIFY_SOCKET", path)
-	notify("READY=1")
-	buf := make([]byte, 20)
-	must(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
-	if n, err := conn.Read(buf); err != nil || string(buf[:n]) != "READY=1" {
-		t.Fatal(string(buf[:n]), err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // The files of a pki folder. A key and its certificate are in one file, so that a renewal replaces
@@ -38,6 +39,46 @@ func MakePrivate(dir string) error {
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("create private directory: %w", err)
+	}
+	return nil
+}
+
+// Adopt gives the content of a daemon's directories to the user who owns the first one, so that root
+// can prepare the data of a daemon that runs as another user. Other callers than root, and missing
+// directories, change nothing. Symbolic links are not followed, and files with several links are left:
+// their other names may be outside. O(files).
+func Adopt(dirs ...string) error {
+	info, err := os.Lstat(dirs[0])
+	if os.Geteuid() != 0 || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || owner.Uid == 0 {
+		return nil
+	}
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := entry.Info()
+			if err != nil {
+				return err
+			}
+			if file, ok := info.Sys().(*syscall.Stat_t); !ok || !entry.IsDir() && file.Nlink > 1 {
+				return nil
+			}
+			return os.Lchown(path, int(owner.Uid), int(owner.Gid))
+		})
+		if errors.Is(err, fs.ErrNotExist) { // no such directory
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("give %s to its user: %w", dir, err)
+		}
 	}
 	return nil
 }

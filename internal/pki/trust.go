@@ -150,7 +150,7 @@ func PinnedTrust(ders [][]byte, pin Fingerprint) (*Trust, error) {
 	return newTrust(ders...)
 }
 
-// LoadTrust reads a file of CA certificates, such as DIR/ca.pem or /etc/greylag/ca.pem.
+// LoadTrust reads a file of CA certificates, such as DIR/ca.pem or /etc/greylag/client.d/ca.pem.
 func LoadTrust(path string) (*Trust, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/version"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -46,6 +47,10 @@ func (s *nodeService) RegisterNode(ctx context.Context, p *greylagv1.RegisterNod
 	cmd, err := wire.ReadRegistration(p, name, call.From(ctx).Source)
 	if err != nil {
 		return nil, err
+	}
+	if !version.Compatible(p.GetVersion(), version.Version) {
+		return nil, call.Refuse(command.Conflict, "upgrade the older one; tasks on the node keep running",
+			"node %s runs version %s and this controller %s: they are more than one minor version apart", name, p.GetVersion(), version.Version)
 	}
 	if leaf := call.From(ctx).Leaf; leaf != nil {
 		cmd.Issued = cluster.InstantOf(pki.Issued(leaf))

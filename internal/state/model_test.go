@@ -244,7 +244,7 @@ func (x *chaos) next() command.Command {
 	case n < 98:
 		return &command.PutBlob{Digest: digestOf([]byte("ab")), Size: 2, Offset: int64(x.pick(2)), Part: []byte("ab")[:1+x.pick(2)]}
 	case n < 99:
-		return &command.CreateToken{Request: x.request(), Actor: x.actor(), Hash: digestOf([]byte{byte(x.pick(4))}), Kind: command.TokenKind(x.pick(5)), Expires: x.s.now.Add(time.Minute)}
+		return &command.CreateToken{Request: x.request(), Actor: x.actor(), Hash: digestOf([]byte{byte(x.pick(4))}), Kind: command.TokenKind(x.pick(5)), Expires: x.s.now.Add(time.Minute), Uses: uint32(x.pick(3))}
 	case n < 100 && x.pick(2) == 0:
 		return x.controller()
 	case n < 100 && x.pick(2) == 0:

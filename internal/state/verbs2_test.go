@@ -176,7 +176,7 @@ func (x *script) token(verb string, w scriptLine) string {
 	}
 	return x.apply(&command.CreateToken{
 		Request: request16(w), Actor: actor(w.plain[0]), Hash: hash, Kind: command.TokenKind(w.number("kind", 1)),
-		Expires: cluster.Instant(w.duration("expires")), Name: w.keys["for"], Replace: w.has("replace"),
+		Expires: cluster.Instant(w.duration("expires")), Name: w.keys["for"], Replace: w.has("replace"), Uses: uint32(w.number("uses", 1)),
 	})
 }
 

@@ -32,7 +32,7 @@ to local users on its socket; a token is valid for one minute:
 ` + "```" + `
 TOKEN=$(printf 'greylag token 1\n' | nc -U /run/greylag/auth.sock | cut -d' ' -f2)
 CONTROLLER=controller1:7117
-CA=/etc/greylag/ca.pem
+CA=/etc/greylag/client.d/ca.pem
 ` + "```" + `
 
 JSON follows the rules of Protocol Buffers: 64-bit integers are strings, bytes are base64, durations

@@ -1,9 +1,11 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -53,9 +55,12 @@ func (x *exam) commands(ctx context.Context) {
 		return
 	}
 	x.authority(trust)
-	_, err = auth.FetchToken(ctx, cfg.AuthSocket)
-	known := !x.failed("gauthd", "check its log: journalctl -u gauthd", err)
-	if known {
+	known := false
+	switch _, err = auth.FetchToken(ctx, cfg.AuthSocket); {
+	case err != nil && x.needsNoAuth():
+		x.good("gauthd", "not set up here: commands work on login nodes, and inside jobs")
+	case !x.failed("gauthd", "check its log: journalctl -u gauthd", err):
+		known = true
 		x.good("gauthd", "issues tokens for you on %s", cfg.AuthSocket)
 	}
 	if reached := x.controllers(ctx, cfg.Controllers, pki.ClientTLS(trust, nil)); !reached || !known {
@@ -66,6 +71,23 @@ func (x *exam) commands(ctx context.Context) {
 	if status := x.members(ctx, c, cfg.Controllers); status != nil {
 		x.agreement(status)
 	}
+}
+
+// needsNoAuth reports whether this host is a compute node or a controller and no login node, so that
+// gauthd is not expected here.
+func (x *exam) needsNoAuth() bool {
+	cfg, _ := config.LoadAuth(x.host.Auth) // a faulty file is one
+	for _, path := range []string{cmp.Or(x.host.Auth, config.AuthPath), filepath.Join(cfg.PKIDir, pki.IdentityFile)} {
+		if _, err := os.Stat(path); err == nil {
+			return false
+		}
+	}
+	for _, path := range []string{cmp.Or(x.host.Node, config.NodePath), cmp.Or(x.host.Controller, config.ControllerPath)} {
+		if _, err := os.Stat(path); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // agreement checks that the controllers have a leader and that the others follow it.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"time"
 
@@ -16,9 +17,9 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/doctor"
+	"github.com/greylag/greylag/internal/cli/gctl/setup"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
-	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/wire"
 )
 
@@ -50,7 +51,7 @@ func (t commands) clusterCommand() *cobra.Command {
 				return t.Printed(err, "leader %s", answer.GetLeader())
 			}),
 		},
-		t.token(), t.snapshot(), t.recover(),
+		t.token(), t.snapshot(), t.recover(), t.upgradeCheck(),
 	)
 	return all
 }
@@ -203,10 +204,11 @@ func (t commands) token() *cobra.Command {
 	var role, name string
 	var valid time.Duration
 	var replace bool
+	var uses uint32
 	flags := map[string]*bool{}
 	c := &cobra.Command{
-		Use: "token", Short: "Create a one-time join token", Args: cobra.NoArgs,
-		Long: "Creates a one-time token for gctl join and prints TOKEN@HOST:PORT.\nIt is a secret: its holder can join in that role until it expires.",
+		Use: "token", Short: "Create a join token", Args: cobra.NoArgs,
+		Long: "Creates a token for gctl join and prints TOKEN@HOST:PORT. One host can join with\nit, or as many as --uses allows. It is a secret: its holder can join in that role\nuntil it expires.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			for word, set := range flags {
 				if *set {
@@ -217,7 +219,7 @@ func (t commands) token() *cobra.Command {
 			if kind == 0 {
 				return &ui.UsageError{Problem: fmt.Sprintf("unknown role %q", role), Advice: "write node, controller or auth"}
 			}
-			return t.mint(ctx, c, &greylagv1.CreateTokenRequest{Role: kind, Name: name, Replace: replace, Valid: durationpb.New(valid)})
+			return t.mint(ctx, c, &greylagv1.CreateTokenRequest{Role: kind, Name: name, Replace: replace, Valid: durationpb.New(valid), Uses: uses})
 		}),
 	}
 	c.Flags().StringVar(&role, "role", "node", "node, controller or auth (a login node)")
@@ -225,6 +227,7 @@ func (t commands) token() *cobra.Command {
 		flags[name] = c.Flags().Bool(name, false, "the same as --role "+name)
 	}
 	c.MarkFlagsMutuallyExclusive("role", "node", "controller", "auth")
+	c.Flags().Uint32Var(&uses, "uses", 1, "number of nodes or login nodes that can join with it, at most 1000")
 	c.Flags().DurationVar(&valid, "valid", time.Hour, "validity")
 	c.Flags().StringVar(&name, "name", "", "host name that the token is for [any unused name]")
 	c.Flags().BoolVar(&replace, "replace", false, "allow a name in use and revoke its existing certificates")
@@ -235,16 +238,10 @@ func (t commands) mint(ctx context.Context, c ui.Cluster, request *greylagv1.Cre
 	if request.Valid.AsDuration() <= 0 {
 		return &ui.UsageError{Problem: "the token would already be expired", Advice: "write --valid 1h, for example"}
 	}
-	request.RequestId = client.NewRequestID()
-	answer, err := c.Cluster().CreateToken(ctx, request)
+	argument, answer, err := setup.CreateToken(ctx, c, request)
 	if err != nil {
 		return err
 	}
-	status, err := c.Cluster().GetStatus(ctx, &greylagv1.GetStatusRequest{})
-	if err != nil {
-		return err
-	}
-	argument := answer.Token + "@" + joinAddress(status)
 	if t.JSON {
 		return t.WriteJSON(struct {
 			Token   string     `json:"token"`
@@ -254,20 +251,6 @@ func (t commands) mint(ctx context.Context, c ui.Cluster, request *greylagv1.Cre
 	}
 	t.Note("on the joining host, as root, until %s: gctl join TOKEN", t.FormatTime(answer.Expires))
 	return t.Printed(nil, "%s", argument)
-}
-
-// joinAddress returns the address at which a host joins: the leader's, and during an election that of
-// any voter, since all of them can be asked.
-func joinAddress(status *greylagv1.GetStatusResponse) string {
-	if status.LeaderAddress != "" {
-		return status.LeaderAddress
-	}
-	for _, m := range status.Members {
-		if m.Voter && m.Address != "" {
-			return m.Address
-		}
-	}
-	return "HOST"
 }
 
 // restored returns when the cluster was restored from a backup; "" for never.
@@ -289,14 +272,50 @@ does not contain pki_dir, which a restore needs: back that up separately.`
 func (t commands) snapshot() *cobra.Command {
 	var path string
 	var history bool
+	var keep int
 	c := &cobra.Command{
 		Use: "snapshot -o FILE", Short: "Back up the cluster to a file", Long: snapshotLong, Args: cobra.NoArgs,
-		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error { return t.save(ctx, c, path, history) }),
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
+			if keep < 0 || keep > 0 && path == "-" {
+				return &ui.UsageError{Problem: "--keep needs a number of files and -o FILE", Advice: "write --keep 14 -o /backup/greylag-$(date +%F), for example"}
+			}
+			if err := t.save(ctx, c, path, history); err != nil || keep == 0 {
+				return err
+			}
+			return t.dropBackups(path, keep)
+		}),
 	}
 	c.Flags().StringVarP(&path, "output", "o", "", "output file; - is standard output")
 	c.Flags().BoolVar(&history, "with-history", false, "include finished jobs, their scripts and the journals")
+	c.Flags().IntVar(&keep, "keep", 0, "delete the oldest files of the directory whose names differ from FILE only in digits, beyond this number [keep all]")
 	tool.Must(c.MarkFlagRequired("output"))
 	return c
+}
+
+// digits are replaced when names of backups are compared: FILE contains a date.
+var digits = regexp.MustCompile("[0-9]+")
+
+// dropBackups deletes the oldest backups in the directory of a new one. Names contain the date, so the first in
+// order are the oldest.
+func (t commands) dropBackups(path string, keep int) error {
+	pattern := digits.ReplaceAllString(filepath.Base(path), "#")
+	entries, err := os.ReadDir(filepath.Dir(path)) // sorted
+	if err != nil {
+		return err
+	}
+	var all []string
+	for _, entry := range entries {
+		if entry.Type().IsRegular() && digits.ReplaceAllString(entry.Name(), "#") == pattern {
+			all = append(all, filepath.Join(filepath.Dir(path), entry.Name()))
+		}
+	}
+	for _, old := range all[:max(0, len(all)-keep)] {
+		if err := os.Remove(old); err != nil {
+			return err
+		}
+		t.Note("deleted %s", old)
+	}
+	return nil
 }
 
 // save writes a backup: FILE is complete or does not change.

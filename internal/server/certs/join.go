@@ -32,7 +32,7 @@ func tokenKind(role pki.Role) command.TokenKind {
 	return 0
 }
 
-// CreateToken makes a one-time join token. Only this answer shows it: the state keeps its hash.
+// CreateToken makes a join token. Only this answer shows it: the state keeps its hash.
 func (s *Service) CreateToken(ctx context.Context, p *greylagv1.CreateTokenRequest) (*greylagv1.CreateTokenResponse, error) {
 	c := call.From(ctx)
 	valid := p.GetValid().AsDuration()
@@ -54,7 +54,7 @@ func (s *Service) CreateToken(ctx context.Context, p *greylagv1.CreateTokenReque
 	// No request ID: a repetition mints another token, and an unread token expires unused.
 	if _, _, err := call.Propose[*command.Done](ctx, s.Leader, &command.CreateToken{
 		Actor: c.Actor(), Hash: cluster.Digest(hash), Kind: tokenKind(token.Role), Expires: cluster.InstantOf(token.Expires),
-		Name: p.GetName(), Replace: p.GetReplace(),
+		Name: p.GetName(), Replace: p.GetReplace(), Uses: max(1, p.GetUses()),
 	}); err != nil {
 		return nil, err
 	}
@@ -77,6 +77,10 @@ func (s *Service) Join(ctx context.Context, p *greylagv1.JoinRequest) (*greylagv
 	}
 	if err := s.checkToken(ctx, cluster.Digest(token.Hash())); err != nil {
 		return nil, err
+	}
+	if off := p.GetClock().AsTime().Sub(now); p.GetClock() != nil && off.Abs() > joinTolerance {
+		return nil, call.Refuse(command.InvalidArgument, "correct the clock and keep it synchronized: chronyc tracking; nothing was changed",
+			"the clock of this host is %s the controller's", offText(off))
 	}
 	grant := pki.Grant{Peer: pki.Peer{ClusterID: s.Trust.ClusterID(), Role: token.Role, Name: p.GetName()}}
 	if token.Role == pki.RoleController {
@@ -107,6 +111,18 @@ func (s *Service) Join(ctx context.Context, p *greylagv1.JoinRequest) (*greylagv
 		}
 	}
 	return response, nil
+}
+
+// joinTolerance is the tolerated difference between the clock of a host that joins and the
+// controller's. It includes the time of the request.
+const joinTolerance = time.Minute
+
+// offText describes a difference between two clocks.
+func offText(off time.Duration) string {
+	if off < 0 {
+		return (-off).Round(time.Second).String() + " behind"
+	}
+	return off.Round(time.Second).String() + " ahead of"
 }
 
 // checkToken refuses an unknown token. Any program can call Join: an invented token must write

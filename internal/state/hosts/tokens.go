@@ -1,31 +1,42 @@
 package hosts
 
 import (
+	"slices"
+
 	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// token is a one-time join token, known by its hash. A used one is kept until it
-// expires, so that a second use differs from a wrong token.
+// token is a join token, known by its hash. A used one is kept until it expires, so that a further
+// use differs from a wrong token.
 type token struct {
 	kind    command.TokenKind
 	expires cluster.Instant
-	usedBy  string          // program that joined with it; "" while it is unused
-	name    string          // of the host that may use it; "" for any unused name
-	replace bool            // the name may be in use
-	by      string          // user that made it
-	issued  cluster.Instant // issue time of the certificate that it was used for
+	name    string // of the host that may use it; "" for any unused name
+	replace bool   // the name may be in use
+	by      string // user that made it
+	uses    uint32 // hosts that may join with it
+	used    []use  // hosts that joined with it; never written in place
+}
+
+// use is one host that joined with a token.
+type use struct {
+	by     string          // name of the host
+	issued cluster.Instant // issue time of its first certificate
 }
 
 func tokenFields(c *codec.Coder, t *token) {
 	codec.Uint(c, &t.kind)
 	codec.Int(c, &t.expires)
-	codec.String(c, &t.usedBy)
 	codec.String(c, &t.name)
 	codec.Bool(c, &t.replace)
 	codec.String(c, &t.by)
-	codec.Int(c, &t.issued)
+	codec.Uint(c, &t.uses)
+	codec.List(c, &t.used, func(c *codec.Coder, u *use) {
+		codec.String(c, &u.by)
+		codec.Int(c, &u.issued)
+	})
 }
 
 // HasToken reports whether a join token is kept, used or not. O(log n).
@@ -33,6 +44,9 @@ func (x *Hosts) HasToken(hash cluster.Digest) bool { return x.tokens.Has(hash) }
 
 // maxTokens bounds the tokens that have not expired.
 const maxTokens = 100_000
+
+// MaxUses bounds the hosts that may join with one token.
+const MaxUses = 1000
 
 // CreateToken makes a join token. registered reports whether a node is registered.
 func (x *Hosts) CreateToken(now cluster.Instant, c *command.CreateToken, registered func(node string) bool) (refusal *command.Refusal, keep bool) {
@@ -53,7 +67,7 @@ func (x *Hosts) CreateToken(now cluster.Instant, c *command.CreateToken, registe
 	if use := x.nameInUse(now, c.Kind.String(), c.Name, registered); use != "" && !c.Replace {
 		return inUse(c.Kind.String(), c.Name, use), true
 	}
-	x.tokens.Set(c.Hash, token{kind: c.Kind, expires: c.Expires, name: c.Name, replace: c.Replace, by: c.Actor.Identity.User})
+	x.tokens.Set(c.Hash, token{kind: c.Kind, expires: c.Expires, name: c.Name, replace: c.Replace, by: c.Actor.Identity.User, uses: c.Uses})
 	return nil, true
 }
 
@@ -66,6 +80,10 @@ func checkToken(c *command.CreateToken) *command.Refusal {
 		return command.Refuse(command.InvalidArgument, "a join token needs a hash", "")
 	case c.Replace && c.Name == "":
 		return command.Refuse(command.InvalidArgument, "a token with --replace needs the name of the host", "add --name NAME")
+	case c.Uses < 1 || c.Uses > MaxUses:
+		return command.Refusef(command.InvalidArgument, "a join token has 1 to %d uses, not %d", MaxUses, c.Uses)
+	case c.Uses > 1 && (c.Name != "" || c.Kind == command.ControllerToken):
+		return command.Refuse(command.InvalidArgument, "a token for a controller or for a host with a name has one use", "omit --uses")
 	case len(c.Name) > maxName:
 		return command.Refusef(command.InvalidArgument, "a name has at most %d bytes", maxName)
 	case reservedName(c.Name):
@@ -93,17 +111,22 @@ func (x *Hosts) UseToken(now cluster.Instant, c *command.UseToken, registered fu
 		return command.Refuse(command.NotFound, "the join token is unknown or has expired", again)
 	case t.kind != c.Kind:
 		return command.Refuse(command.InvalidArgument, "the join token is for another role", again)
-	case t.usedBy == c.Name && c.Name != "":
-		return x.repeatJoin(now, t, &c.Certificate)
-	case t.usedBy != "":
-		return command.Refuse(command.Conflict, "the join token was used by "+t.usedBy, again)
+	}
+	earlier := slices.IndexFunc(t.used, func(u use) bool { return u.by == c.Name })
+	switch {
+	case earlier >= 0:
+		return x.repeatJoin(now, t.used[earlier], &c.Certificate)
+	case len(t.used) == int(t.uses) && t.uses == 1:
+		return command.Refuse(command.Conflict, "the join token was used by "+t.used[0].by, again)
+	case len(t.used) >= int(t.uses):
+		return command.WithHint(command.Refusef(command.Conflict, "the join token was used by %d hosts, as many as it is for", t.uses), again)
 	case c.Name == "" || len(c.Name) > maxName:
 		return command.Refuse(command.InvalidArgument, "the name of the host is empty or too long", "")
 	}
 	if refusal := x.join(now, t, &c.Certificate, registered); refusal != nil {
 		return refusal
 	}
-	t.usedBy, t.issued = c.Name, c.Certificate.Issued
+	t.used = append(slices.Clip(t.used), use{c.Name, c.Certificate.Issued})
 	x.tokens.Set(c.Hash, t)
 	return nil
 }
@@ -143,7 +166,7 @@ func (x *Hosts) join(now cluster.Instant, t token, c *command.Certificate, regis
 }
 
 // repeatJoin answers a host that used the token before: its first answer was lost.
-func (x *Hosts) repeatJoin(now cluster.Instant, t token, c *command.Certificate) *command.Refusal {
+func (x *Hosts) repeatJoin(now cluster.Instant, t use, c *command.Certificate) *command.Refusal {
 	if *c == (command.Certificate{}) {
 		return nil
 	}

@@ -2206,6 +2206,7 @@ type CreateTokenRequest struct {
 	Valid         *durationpb.Duration   `protobuf:"bytes,3,opt,name=valid,proto3" json:"valid,omitempty"`      // 0: one hour
 	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`        // only this host may use the token; empty: any unused name
 	Replace       bool                   `protobuf:"varint,5,opt,name=replace,proto3" json:"replace,omitempty"` // allows a name in use; joining revokes its earlier certificates
+	Uses          uint32                 `protobuf:"varint,6,opt,name=uses,proto3" json:"uses,omitempty"`       // hosts that may join with it, at most 1000; 0: 1. A controller's token has one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2275,6 +2276,13 @@ func (x *CreateTokenRequest) GetReplace() bool {
 	return false
 }
 
+func (x *CreateTokenRequest) GetUses() uint32 {
+	if x != nil {
+		return x.Uses
+	}
+	return 0
+}
+
 type CreateTokenResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -2333,6 +2341,7 @@ type JoinRequest struct {
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Csr           []byte                 `protobuf:"bytes,3,opt,name=csr,proto3" json:"csr,omitempty"`             // DER
 	Advertise     string                 `protobuf:"bytes,4,opt,name=advertise,proto3" json:"advertise,omitempty"` // address of a controller
+	Clock         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=clock,proto3" json:"clock,omitempty"`         // of the host; absent: not compared
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2393,6 +2402,13 @@ func (x *JoinRequest) GetAdvertise() string {
 		return x.Advertise
 	}
 	return ""
+}
+
+func (x *JoinRequest) GetClock() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Clock
+	}
+	return nil
 }
 
 type JoinResponse struct {
@@ -4446,22 +4462,24 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x05force\x18\x05 \x01(\bR\x05force\"A\n" +
 	"\x13UpdateNodesResponse\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12\x14\n" +
-	"\x05index\x18\x02 \x01(\x04R\x05index\"\xbc\x01\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\"\xd0\x01\n" +
 	"\x12CreateTokenRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12(\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x14.greylag.v1.HostRoleR\x04role\x12/\n" +
 	"\x05valid\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05valid\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x18\n" +
-	"\areplace\x18\x05 \x01(\bR\areplace\"a\n" +
+	"\areplace\x18\x05 \x01(\bR\areplace\x12\x12\n" +
+	"\x04uses\x18\x06 \x01(\rR\x04uses\"a\n" +
 	"\x13CreateTokenResponse\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x124\n" +
-	"\aexpires\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"g\n" +
+	"\aexpires\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"\x99\x01\n" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03csr\x18\x03 \x01(\fR\x03csr\x12\x1c\n" +
-	"\tadvertise\x18\x04 \x01(\tR\tadvertise\"\xb2\x01\n" +
+	"\tadvertise\x18\x04 \x01(\tR\tadvertise\x120\n" +
+	"\x05clock\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\"\xb2\x01\n" +
 	"\fJoinResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x0e\n" +
 	"\x02ca\x18\x02 \x03(\fR\x02ca\x12\x18\n" +
@@ -4822,81 +4840,82 @@ var file_greylag_v1_cluster_proto_depIdxs = []int32{
 	1,  // 35: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
 	66, // 36: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
 	65, // 37: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	67, // 38: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
-	68, // 39: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
-	41, // 40: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
-	34, // 41: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
-	5,  // 42: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
-	65, // 43: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
-	6,  // 44: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
-	1,  // 45: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
-	42, // 46: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
-	65, // 47: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
-	65, // 48: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
-	65, // 49: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
-	7,  // 50: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
-	1,  // 51: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
-	67, // 52: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
-	68, // 53: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 54: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
-	15, // 55: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
-	22, // 56: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
-	24, // 57: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	26, // 58: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	28, // 59: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	30, // 60: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
-	32, // 61: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
-	43, // 62: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
-	35, // 63: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
-	37, // 64: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
-	45, // 65: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	47, // 66: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	49, // 67: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
-	51, // 68: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
-	53, // 69: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
-	72, // 70: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
-	73, // 71: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	74, // 72: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
-	75, // 73: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
-	55, // 74: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
-	9,  // 75: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
-	57, // 76: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
-	59, // 77: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
-	63, // 78: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
-	61, // 79: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
-	39, // 80: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
-	12, // 81: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
-	16, // 82: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
-	23, // 83: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
-	25, // 84: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	27, // 85: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	29, // 86: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	31, // 87: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
-	33, // 88: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
-	44, // 89: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
-	36, // 90: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
-	38, // 91: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
-	46, // 92: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	48, // 93: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	50, // 94: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
-	52, // 95: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
-	54, // 96: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
-	76, // 97: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
-	77, // 98: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	78, // 99: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
-	79, // 100: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
-	56, // 101: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
-	10, // 102: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
-	58, // 103: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
-	60, // 104: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
-	64, // 105: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
-	62, // 106: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
-	40, // 107: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
-	81, // [81:108] is the sub-list for method output_type
-	54, // [54:81] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	65, // 38: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
+	67, // 39: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
+	68, // 40: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
+	41, // 41: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
+	34, // 42: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
+	5,  // 43: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
+	65, // 44: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
+	6,  // 45: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
+	1,  // 46: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
+	42, // 47: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
+	65, // 48: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
+	65, // 49: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
+	65, // 50: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
+	7,  // 51: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
+	1,  // 52: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
+	67, // 53: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
+	68, // 54: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 55: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
+	15, // 56: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
+	22, // 57: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
+	24, // 58: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	26, // 59: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	28, // 60: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	30, // 61: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
+	32, // 62: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
+	43, // 63: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
+	35, // 64: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
+	37, // 65: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
+	45, // 66: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	47, // 67: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	49, // 68: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
+	51, // 69: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
+	53, // 70: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
+	72, // 71: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
+	73, // 72: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	74, // 73: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
+	75, // 74: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
+	55, // 75: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
+	9,  // 76: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
+	57, // 77: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
+	59, // 78: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
+	63, // 79: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
+	61, // 80: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
+	39, // 81: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
+	12, // 82: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
+	16, // 83: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
+	23, // 84: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
+	25, // 85: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	27, // 86: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	29, // 87: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	31, // 88: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
+	33, // 89: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
+	44, // 90: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
+	36, // 91: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
+	38, // 92: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
+	46, // 93: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	48, // 94: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	50, // 95: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
+	52, // 96: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
+	54, // 97: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
+	76, // 98: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
+	77, // 99: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	78, // 100: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
+	79, // 101: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
+	56, // 102: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
+	10, // 103: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
+	58, // 104: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
+	60, // 105: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
+	64, // 106: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
+	62, // 107: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
+	40, // 108: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
+	82, // [82:109] is the sub-list for method output_type
+	55, // [55:82] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
@@ -41,28 +42,33 @@ const initLong = `Makes this host the first controller of a new cluster: creates
 and this controller's certificate, then the replicated log (gctld init). It
 refuses to run on a controller, or if the client configuration
 (GREYLAG_CONFIG, or /etc/greylag/client.toml) names controllers that answer:
-add a controller to that cluster with gctl join. Then
-start gctld, and create a join token for each further host: gctl cluster token.
+add a controller to that cluster with gctl join.
 
 It also issues a certificate to gauthd on this host, and writes gctld.toml,
-gauthd.toml and the client configuration, unless they exist.`
+gauthd.toml and the client configuration, unless they exist. Then it enables and
+starts gctld and gauthd with systemd, and prints the command with which nodes
+join. Without systemd it prints how to start them.`
 
 // initOptions are the options of gctl init.
 type initOptions struct {
 	config, name     string // gctld's file; the cluster's name
 	auth, client, ca string // the files of gauthd and the client, and the path of the CA certificate
 	force            bool   // initialize a second cluster although one answers
+	noStart          bool   // start no daemon
+	withNode         bool   // make this host a node, too
 }
 
 func (t commands) init() *cobra.Command {
 	var f initOptions
 	c := &cobra.Command{
-		Use: "init --cluster NAME", Short: "Initialize a cluster on this host", Long: initLong, GroupID: tool.GroupHost, Args: cobra.NoArgs,
+		Use: "init", Short: "Initialize a cluster on this host", Long: initLong, GroupID: tool.GroupHost, Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return t.found(c.Context(), f) },
 	}
 	c.Flags().StringVar(&f.config, "config", "", "gctld's file ["+config.ControllerPath+"]")
-	c.Flags().StringVar(&f.name, "cluster", "", "display name of the cluster")
-	tool.Must(c.MarkFlagRequired("cluster"))
+	c.Flags().StringVar(&f.name, "cluster", "", "display name of the cluster [the host's name]")
+	c.Flags().BoolVar(&f.withNode, "with-node", false, "make this host a node of the cluster as well")
+	c.Flags().BoolVar(&f.noStart, "no-start", false, "neither enable nor start the daemons")
+	c.MarkFlagsMutuallyExclusive("with-node", "no-start")
 	c.Flags().BoolVar(&f.force, "force", false, "initialize another cluster even if the one in the client configuration responds")
 	c.Flags().StringVar(&f.auth, "auth", "", "gauthd's file ["+config.AuthPath+"]")
 	c.Flags().StringVar(&f.client, "client", config.ClientPath, "path of the client configuration")
@@ -87,6 +93,10 @@ func (t commands) found(ctx context.Context, f initOptions) error {
 	}
 	if err := notYet(ctx, cfg.PKIDir, f.force); err != nil {
 		return err
+	}
+	if f.name == "" {
+		host, _ := shortHost()
+		f.name = strings.ToLower(host)
 	}
 	if _, err := pki.NewClusterID(f.name); err != nil { // before any file is written
 		return &ui.UsageError{Problem: fmt.Sprintf("not a cluster name: %q", f.name), Advice: "write up to 40 lower-case letters, digits and inner dashes"}
@@ -118,8 +128,66 @@ func (t commands) found(ctx context.Context, f initOptions) error {
 	if err := t.bootstrap(f); err != nil {
 		return err
 	}
-	t.Note("%s; then join hosts with the command that gctl cluster token prints", startAdvice(systemdRuns(), daemonFile{"gctld", f.config}, daemonFile{"gauthd", f.auth}))
-	return t.Printed(nil, "cluster %s", id)
+	if err := pki.Adopt(cfg.DataDir, cfg.PKIDir); err != nil {
+		return err
+	}
+	if err := t.Printed(nil, "cluster %s", id); err != nil {
+		return err
+	}
+	return t.startController(ctx, f)
+}
+
+// startController starts the daemons of this host, and prints how other hosts join.
+func (t commands) startController(ctx context.Context, f initOptions) error {
+	daemons := []daemonFile{{"gctld", f.config}, {"gauthd", f.auth}}
+	if f.noStart {
+		t.Note("start the daemons: systemctl enable --now gctld gauthd; then join hosts with the command that gctl cluster token prints")
+		return nil
+	}
+	started, err := t.startDaemons(ctx, daemons...)
+	if err != nil {
+		return err
+	}
+	if !started {
+		t.Note("then join hosts with the command that gctl cluster token prints")
+		return nil
+	}
+	return t.printJoin(ctx, f)
+}
+
+// printJoin prints how nodes join the running cluster, and makes this host one if that was requested.
+func (t commands) printJoin(ctx context.Context, f initOptions) error {
+	cfg, err := config.LoadClient(f.client)
+	if err != nil {
+		return wrongFile(err)
+	}
+	c, err := t.Dial(cfg)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	create := func(uses uint32) (string, *greylagv1.CreateTokenResponse, error) {
+		return CreateToken(ctx, c, &greylagv1.CreateTokenRequest{Role: greylagv1.HostRole_HOST_ROLE_NODE, Uses: uses})
+	}
+	if f.withNode {
+		argument, _, err := create(1)
+		if err != nil {
+			return err
+		}
+		j := joining{client: f.client, ca: f.ca}
+		if j.token, j.address, err = pki.ParseJoin(argument, config.DefaultPort); err != nil {
+			return err
+		}
+		if err := t.enter(ctx, j); err != nil {
+			return err
+		}
+	}
+	argument, answer, err := create(nodesToJoin)
+	if err != nil {
+		return err
+	}
+	t.Note("on each node, as root, until %s; for other hosts and more tokens: gctl cluster token", t.FormatTime(answer.Expires))
+	return t.Printed(nil, "gctl join %s", argument)
 }
 
 // certify creates the cluster's CA and the certificates of this host's daemons. It returns the
@@ -145,6 +213,9 @@ func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
+
+// nodesToJoin is the number of nodes that can join with the token of gctl init: the limit of a token.
+const nodesToJoin = 1000
 
 // anyHost stands for any other host: nothing is sent there (RFC 5737).
 const anyHost = "192.0.2.1:9"

@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
@@ -25,8 +26,9 @@ const joinLong = `Makes this host part of a cluster: a node, a login node or a c
 according to the token. It requests the host's certificate, stores it where
 the daemon's file says (gnoded.toml, gauthd.toml, gctld.toml), and writes
 missing files of the daemon and the commands. It does not change an existing
-file: it prints the missing settings. TOKEN@HOST is the output of gctl cluster
-token on a controller; HOST may have a port.`
+file: it prints the missing settings. Then it enables and starts the daemon
+with systemd; without systemd it prints how to start it. TOKEN@HOST is the
+output of gctl cluster token on a controller; HOST may have a port.`
 
 // joining holds the options of gctl join.
 type joining struct {
@@ -34,6 +36,7 @@ type joining struct {
 	address          string
 	config, role     string
 	name, client, ca string
+	noStart          bool // start no daemon
 }
 
 func (t commands) join() *cobra.Command {
@@ -58,6 +61,7 @@ func (t commands) join() *cobra.Command {
 	c.Flags().StringVar(&j.name, "name", "", "the host's name [from the daemon's file]")
 	c.Flags().StringVar(&j.client, "client", config.ClientPath, "path of the client configuration to write, unless it exists")
 	c.Flags().StringVar(&j.ca, "ca", config.CAFile, "path of the CA certificate")
+	c.Flags().BoolVar(&j.noStart, "no-start", false, "neither enable nor start the daemon")
 	return c
 }
 
@@ -124,7 +128,7 @@ func (t commands) enter(ctx context.Context, j joining) error {
 	}
 	c := client.New(client.Config{Controllers: []string{j.address}, TLS: pki.PinnedTLS(j.token.CA)})
 	defer c.Close()
-	answer, err := c.Cluster().Join(ctx, &greylagv1.JoinRequest{Token: j.token.String(), Name: at.name, Csr: csr, Advertise: at.advertise})
+	answer, err := c.Cluster().Join(ctx, &greylagv1.JoinRequest{Token: j.token.String(), Name: at.name, Csr: csr, Advertise: at.advertise, Clock: timestamppb.Now()})
 	if err != nil {
 		return j.refused(err)
 	}
@@ -145,7 +149,7 @@ func (t commands) enter(ctx context.Context, j joining) error {
 	if err := pki.SaveIdentity(at.pkiDir, trust, key, answer.Certificate); err != nil {
 		return err
 	}
-	return t.writeHostFiles(j, at, trust, answer)
+	return t.writeHostFiles(ctx, j, at, trust, answer)
 }
 
 // refused adds the address of the token to an error of a controller that does not answer. The files of
@@ -181,8 +185,8 @@ func (j joining) named() []setting {
 	return []setting{{"name", strconv.Quote(j.name)}}
 }
 
-// writeHostFiles writes the files of this host and prints the next step.
-func (t commands) writeHostFiles(j joining, at place, trust *pki.Trust, answer *greylagv1.JoinResponse) error {
+// writeHostFiles writes the files of this host and starts its daemon.
+func (t commands) writeHostFiles(ctx context.Context, j joining, at place, trust *pki.Trust, answer *greylagv1.JoinResponse) error {
 	controllers := answer.Controllers
 	if len(controllers) == 0 {
 		controllers = []string{j.address}
@@ -204,6 +208,14 @@ func (t commands) writeHostFiles(j joining, at place, trust *pki.Trust, answer *
 	if err := t.writeClient(hostFiles{j.client, j.ca, at.socket}, string(trust.PEM()), at.pkiDir, controllers); err != nil {
 		return err
 	}
-	t.Note("%s", startAdvice(systemdRuns(), at.daemon))
-	return t.Printed(nil, "%s %s joined cluster %s", j.token.Role, at.name, trust.ClusterID())
+	if at.daemon.program == "gctld" {
+		if err := pki.Adopt(at.dataDir, at.pkiDir); err != nil {
+			return err
+		}
+	}
+	if err := t.Printed(nil, "%s %s joined cluster %s", j.token.Role, at.name, trust.ClusterID()); err != nil || j.noStart {
+		return err
+	}
+	_, err = t.startDaemons(ctx, at.daemon)
+	return err
 }

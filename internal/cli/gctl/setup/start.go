@@ -2,13 +2,17 @@ package setup
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"net"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
+	"github.com/greylag/greylag/internal/hint"
 )
 
 // overlap reports whether two lists have an element in common.
@@ -25,13 +29,38 @@ func systemdRuns() bool {
 	return err == nil && info.IsDir()
 }
 
-// startAdvice returns how to start daemons: as services, or where systemd does not run or they read
-// files that their units do not name, by their own commands, which stay in the foreground.
-func startAdvice(systemd bool, daemons ...daemonFile) string {
-	var units, commands []string
+// startDaemons enables the units of daemons and starts or restarts them. It returns false, and prints
+// how to start them, where their units cannot do that: systemd does not run, the units are not
+// installed, or a daemon reads another file than its unit.
+func (t commands) startDaemons(ctx context.Context, daemons ...daemonFile) (bool, error) {
+	var units []string
 	for _, d := range daemons {
-		systemd = systemd && d.file == ""
-		units = append(units, d.program)
+		units = append(units, d.program+".service")
+		if d.file != "" || !systemdRuns() || systemctl(ctx, nil, "cat", d.program+".service") != nil {
+			t.Note("%s", startAdvice(daemons))
+			return false, nil
+		}
+	}
+	for _, verb := range []string{"enable", "restart"} {
+		if err := systemctl(ctx, t.Stderr, append([]string{verb}, units...)...); err != nil {
+			return false, hint.New(fmt.Errorf("systemctl %s %s: %w", verb, strings.Join(units, " "), err), "their logs say why: journalctl -u "+strings.Join(units, " -u "))
+		}
+	}
+	t.Note("enabled and started: %s", strings.Join(units, ", "))
+	return true, nil
+}
+
+// systemctl runs systemctl(1).
+func systemctl(ctx context.Context, stderr io.Writer, args ...string) error {
+	command := exec.CommandContext(ctx, "systemctl", append([]string{"--quiet"}, args...)...)
+	command.Stderr = stderr
+	return command.Run()
+}
+
+// startAdvice returns the commands that run daemons in the foreground.
+func startAdvice(daemons []daemonFile) string {
+	var all []string
+	for _, d := range daemons {
 		path, err := tool.FindProgram(d.program)
 		if err != nil {
 			path = d.program
@@ -39,13 +68,9 @@ func startAdvice(systemd bool, daemons ...daemonFile) string {
 		if d.file != "" {
 			path += " --config " + d.file
 		}
-		commands = append(commands, path)
+		all = append(all, path)
 	}
-	if systemd {
-		all := strings.Join(units, " ")
-		return "start it: systemctl enable --now " + all + "; if it is already running: systemctl restart " + all
-	}
-	return "start or restart it in the foreground or under a supervisor: " + strings.Join(commands, "; and: ")
+	return "start or restart it in the foreground or under a supervisor: " + strings.Join(all, "; and: ")
 }
 
 // lookupTime limits the lookup of this host's address.

@@ -126,7 +126,7 @@ type ClusterServiceClient interface {
 	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	// UpdateNodes drains, resumes or removes nodes.
 	UpdateNodes(context.Context, *v1.UpdateNodesRequest) (*v1.UpdateNodesResponse, error)
-	// CreateToken creates a one-time join token.
+	// CreateToken creates a join token.
 	CreateToken(context.Context, *v1.CreateTokenRequest) (*v1.CreateTokenResponse, error)
 	// Join exchanges a join token and a signing request for a certificate. It needs no other
 	// authentication. A controller that joined then calls AddMember.
@@ -538,7 +538,7 @@ type ClusterServiceHandler interface {
 	ListNodes(context.Context, *v1.ListNodesRequest) (*v1.ListNodesResponse, error)
 	// UpdateNodes drains, resumes or removes nodes.
 	UpdateNodes(context.Context, *v1.UpdateNodesRequest) (*v1.UpdateNodesResponse, error)
-	// CreateToken creates a one-time join token.
+	// CreateToken creates a join token.
 	CreateToken(context.Context, *v1.CreateTokenRequest) (*v1.CreateTokenResponse, error)
 	// Join exchanges a join token and a signing request for a certificate. It needs no other
 	// authentication. A controller that joined then calls AddMember.

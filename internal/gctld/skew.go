@@ -1,0 +1,64 @@
+package gctld
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/hint"
+	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/version"
+)
+
+// ErrVersionSkew means that another controller runs a version with which this one must not share a
+// log.
+var ErrVersionSkew = errors.New("the versions of two controllers are more than one minor version apart")
+
+// skewTime bounds how long the other controllers may take to answer. Those that do not answer are not
+// considered.
+const skewTime = time.Second
+
+// checkVersions asks the other controllers that this host knows for their versions, before this one
+// reads or writes any data.
+func checkVersions(ctx context.Context, cfg config.Controller) error {
+	id, trust, err := pki.OpenIdentity(cfg.PKIDir)
+	if err != nil {
+		return err
+	}
+	known, err := client.OpenKnown(cfg.PKIDir, nil)
+	if err != nil {
+		return err
+	}
+	c := client.New(client.Config{Known: known, TLS: pki.ClientTLS(trust, id), Timeout: skewTime})
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, skewTime)
+	defer cancel()
+	addresses := known.Addresses()
+	faults := make([]error, len(addresses))
+	var asked sync.WaitGroup
+	for i, address := range addresses {
+		if address == cfg.Advertise {
+			continue
+		}
+		asked.Go(func() {
+			if status, err := c.StatusOf(ctx, address); err == nil {
+				faults[i] = skewed(address, status.Version)
+			}
+		})
+	}
+	asked.Wait()
+	return errors.Join(faults...)
+}
+
+// skewed refuses the version of the controller at an address.
+func skewed(address, other string) error {
+	if version.Compatible(version.Version, other) {
+		return nil
+	}
+	return hint.New(fmt.Errorf("%w: this is %s, the controller at %s runs %s", ErrVersionSkew, version.Version, address, other),
+		"install a version between them here first; nothing was changed. gctl cluster upgrade-check on another controller lists the versions")
+}
