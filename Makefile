@@ -3,7 +3,7 @@
 
 GO      ?= go
 BIN     := bin
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION := $(shell ./packaging/version)
 LDFLAGS := -s -w -X github.com/greylag/greylag/internal/version.Version=$(VERSION)
 STATIC  := gctld gnoded gauthd gsubmit gqueue gcancel gctl gsim ginit gshim gshimd
 FUZZTIME ?= 60s
@@ -113,3 +113,5 @@ setup:
 
 clean:
 	rm -rf $(BIN)
+
+include packaging/packages.mk
