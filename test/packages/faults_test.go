@@ -44,6 +44,7 @@ func TestFaultsOfUpgrade(t *testing.T) {
 	m.run("sed -i '/nonsense/d' /etc/greylag/gnoded.toml && systemctl restart gnoded")
 	j.survives("the corrected file")
 
+	m.uses("previous")
 	m.run(`sed -i 's/"Form": *1/"Form": 9/' /var/lib/greylag/controller/raft/identity.json`)
 	out, err = m.try("apt-get install --allow-downgrades greylag=" + version + " greylag-common=" + version + " greylag-client=" + version + " greylag-controller=" + version + " greylag-node=" + version)
 	if err == nil {

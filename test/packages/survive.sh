@@ -46,9 +46,9 @@ apt-get -q install greylag
 gctl init --with-node
 before=$(installed)
 echo '# edited' >>/etc/greylag/gnoded.toml
-job=$(su alice -c "cd && gsubmit --parsable --output out --wrap 'while [ ! -e go ]; do sleep 0.1; done; echo finished; exit 7'")
+job=$(su alice -c "cd && gsubmit --parsable --output out --wrap 'while [ ! -e go ]; do sleep 1; done; echo finished; exit 7'")
 eventually 90 runs || fail "the job does not start: $(gctl why "$job")"
-process=$(pgrep -u alice -o) || fail "no process of the job"
+process=$(ps -o ppid= -p "$(pgrep -u alice -x -o sleep)") || fail "no process of the job"
 
 use current
 apt-get -q dist-upgrade
@@ -64,12 +64,13 @@ for command in 'systemctl restart gnoded' 'systemctl restart gctld gauthd' 'syst
   survives "$command"
 done
 
+use previous
 apt-get -q install --allow-downgrades greylag="$before" greylag-common="$before" greylag-client="$before" greylag-controller="$before" greylag-node="$before"
 survives downgrade
 apt-get -q remove greylag-node >/tmp/removal 2>&1
 grep -q 'jobs keep running' /tmp/removal || fail "the removal does not say that jobs keep running: $(cat /tmp/removal)"
 kill -0 "$process" || fail "the removal ended the job"
-apt-get -q install greylag-node
+apt-get -q install greylag-node="$before"
 systemctl enable --now gnoded
 survives "removal and installation"
 

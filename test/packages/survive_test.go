@@ -28,9 +28,9 @@ type running struct {
 // startsJob starts a job of alice on a machine.
 func (m *machine) startsJob() running {
 	m.t.Helper()
-	j := running{machine: m, id: m.run("su alice -c 'cd && gsubmit --parsable --output out-%j --wrap \"while [ ! -e go ]; do sleep 0.1; done\"'")}
+	j := running{machine: m, id: m.run("su alice -c 'cd && gsubmit --parsable --output out-%j --wrap \"while [ ! -e go ]; do sleep 1; done\"'")}
 	m.until("the job runs", func() (bool, error) {
-		out, err := m.try("pgrep -u alice -o")
+		out, err := m.try("ps -o ppid= -p $(pgrep -u alice -x -o sleep)")
 		j.process = out
 		return err == nil, err
 	})
