@@ -21,13 +21,13 @@ import (
 	"github.com/greylag/greylag/internal/topologyimport"
 )
 
-const importSlurmLong = `Converts the configuration of Slurm: slurm.conf with its includes, gres.conf,
+const importSlurmLong = `Converts a Slurm configuration: slurm.conf with its includes, gres.conf,
 topology.conf or topology.yaml, the output of sacctmgr dump, and that of
-sacctmgr --parsable2 show qos. Of a directory it reads the files that are there.
+sacctmgr --parsable2 show qos. Given a directory, it reads those that exist there.
 
 It writes policy.toml, accounts.toml and topology.conf into the directory of -o,
-and prints each setting that has no counterpart or a different one, with its
-line. Malformed lines are errors, and then nothing is written. It contacts no
+and prints each setting that is not converted or behaves differently, with its
+line. If a line is malformed, nothing is written. It contacts no
 cluster and changes none: check the files, then load them with gctl apply,
 gctl account load and gctl topology import.`
 
@@ -42,7 +42,7 @@ func (t commands) importCommand() *cobra.Command {
 		Use: "slurm DIRECTORY|FILE... -o DIRECTORY", Short: "Convert Slurm's configuration to files", Long: importSlurmLong, Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return t.importSlurm(args, dir, force) },
 	}
-	slurm.Flags().StringVarP(&dir, "output", "o", "", "directory to write to; it is made if it is missing")
+	slurm.Flags().StringVarP(&dir, "output", "o", "", "directory to write to, created if missing")
 	tool.Must(slurm.MarkFlagRequired("output"))
 	slurm.Flags().BoolVar(&force, "force", false, "replace existing files")
 	all.AddCommand(slurm)
@@ -58,7 +58,7 @@ type document struct {
 func (t commands) importSlurm(paths []string, dir string, force bool) error {
 	found, err := slurmconf.Find(paths)
 	if err != nil {
-		return &ui.UsageError{Problem: err.Error(), Advice: "give the directory of slurm.conf, or the files"}
+		return &ui.UsageError{Problem: err.Error(), Advice: "name the directory of slurm.conf, or the files"}
 	}
 	in, err := readSlurm(found)
 	var faults strict.Faults
@@ -72,7 +72,7 @@ func (t commands) importSlurm(paths []string, dir string, force bool) error {
 		return err
 	}
 	if len(in.Main) == 0 && len(in.Dump) == 0 && found.Topology == "" {
-		return &ui.UsageError{Problem: "no configuration of Slurm in " + strings.Join(paths, " "), Advice: "give the directory of slurm.conf, or the files"}
+		return &ui.UsageError{Problem: "no Slurm configuration in " + strings.Join(paths, " "), Advice: "name the directory of slurm.conf, or the files"}
 	}
 	out := mapping.Convert(in)
 	documents, err := documentsOf(found, in, &out)
@@ -206,7 +206,7 @@ const reportWidth = 80
 
 // noteTitles are the headings of the report, by the kind of the notes.
 var noteTitles = [...]string{
-	mapping.Lost: "No counterpart:", mapping.Check: "Check, because the counterpart differs:", mapping.Unknown: "Unknown settings:",
+	mapping.Lost: "Not converted:", mapping.Check: "Converted, but behaves differently:", mapping.Unknown: "Unknown settings:",
 }
 
 func printImport(w io.Writer, dir string, documents []document, out *mapping.Result) error {
@@ -228,7 +228,7 @@ func printImport(w io.Writer, dir string, documents []document, out *mapping.Res
 		}
 	}
 	if len(out.Needless) > 0 {
-		b.WriteString("\nNeeds no counterpart:\n")
+		b.WriteString("\nNot needed:\n")
 		line := " "
 		for _, key := range out.Needless {
 			if len(line)+1+len(key) > reportWidth {

@@ -45,7 +45,7 @@ func (m *mapper) accounts() {
 		case "parent":
 			t.parent = e.Name
 			if e.Name != cluster.RootAccount && t.accounts[e.Name] == nil {
-				m.note(Check, at, "no line defines this account: its accounts and users are put under root")
+				m.note(Check, at, "no line defines this account: its sub-accounts and users are put under root")
 				t.parent = cluster.RootAccount
 			}
 		case "account":
@@ -210,11 +210,15 @@ func (t *tree) finish() {
 		u := t.users[key]
 		at := setting{key: key.String()}
 		if u.DefaultQOS != "" && !slices.Contains(t.granted(key.Account, u.QOS), u.DefaultQOS) {
-			t.note(Check, at, "the default QOS %s is not among the QOS: left out", u.DefaultQOS)
+			t.note(Check, at, "the default QOS %s is not among its QOS: left out", u.DefaultQOS)
 			u.DefaultQOS = ""
 		}
-		if err := u.Validate(); err != nil || key.Account != cluster.RootAccount && t.accounts[key.Account] == nil {
-			t.note(Check, at, "left out: its account is, or %v", err)
+		if key.Account != cluster.RootAccount && t.accounts[key.Account] == nil {
+			t.note(Check, at, "left out, since account %s was left out", key.Account)
+			continue
+		}
+		if err := u.Validate(); err != nil {
+			t.note(Check, at, "left out: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 			continue
 		}
 		t.out.Users = append(t.out.Users, *u)

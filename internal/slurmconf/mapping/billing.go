@@ -26,7 +26,7 @@ func (m *mapper) billingWeights(at setting) []cluster.BillingWeight {
 		milli := math.Round(weight * factor * 1000)
 		switch {
 		case err != nil || !(milli >= 0 && milli <= cluster.MaxBilling):
-			m.note(Check, at, "%q is no weight: left out", word)
+			m.note(Check, at, "%q is not a valid weight: left out", word)
 		case resource != cluster.ResourceCPU && resource != cluster.ResourceMem && !strings.HasPrefix(strings.ToLower(name), "gres/gpu"):
 			m.note(Lost, at, "%s is not billed", name)
 		default:

@@ -206,7 +206,7 @@ func (m *mapper) cluster() {
 		if d, ok := m.seconds(s); ok && d > 0 {
 			p.NodeTimeout = d
 		} else if ok {
-			m.note(Check, s, "0 never sets a node down in Slurm; node_timeout stays %s", p.NodeTimeout)
+			m.note(Check, s, "Slurm never sets a node down at 0; node_timeout stays %s", p.NodeTimeout)
 		}
 	}
 	if s, set := m.take("KillWait"); set {
@@ -230,12 +230,12 @@ func (m *mapper) cluster() {
 		}
 	}
 	if s, set := m.take("JobRequeue"); set && s.value == "0" {
-		m.note(Lost, s, "jobs are requeued after cluster failures unless they say --no-requeue")
+		m.note(Lost, s, "jobs are requeued after cluster failures unless submitted with --no-requeue")
 	}
 	m.privacy()
 	m.enforcement()
 	if s, set := m.take("FirstJobId"); set {
-		m.note(Check, s, "job IDs begin at 1: scripts that keep IDs of both systems must tell them apart")
+		m.note(Check, s, "job IDs begin at 1: scripts that store IDs of both systems must distinguish them")
 	}
 }
 
@@ -299,7 +299,7 @@ func (m *mapper) priorities() {
 		*w = cluster.Weights{MaxAge: w.MaxAge}
 	}
 	if *w == (cluster.Weights{MaxAge: w.MaxAge}) {
-		m.note(Check, setting{key: "PriorityWeightAge"}, "no priority weight is set, as in Slurm: jobs start in the order of submission; remove [scheduling.weights] to use Greylag's weights")
+		m.note(Check, setting{key: "PriorityWeightAge"}, "no priority weight is set, so jobs start in order of submission as in Slurm; remove [scheduling.weights] to use Greylag's defaults")
 	}
 	if at, set := m.take("PriorityMaxAge"); set {
 		w.MaxAge = m.duration(at, w.MaxAge)
@@ -344,7 +344,7 @@ func (m *mapper) schedulerParameters() {
 		dropped = append(dropped, key)
 	}
 	if len(dropped) > 0 {
-		m.note(Check, at, "not converted: %s; every pending job is planned, without these bounds", strings.Join(dropped, ", "))
+		m.note(Check, at, "not converted: %s; every pending job is planned, without these limits", strings.Join(dropped, ", "))
 	}
 }
 
@@ -388,11 +388,11 @@ func (m *mapper) gres() {
 			continue
 		}
 		others[name] = true
-		m.note(Lost, at, "generic resource %q: only GPUs are tracked; a feature of gnoded.toml or a licence may replace it", name)
+		m.note(Lost, at, "generic resource %q: only GPUs are tracked; use a feature in gnoded.toml or a licence instead", name)
 	}
 	if len(m.types) > 0 {
 		slices.Sort(m.types)
-		m.note(Check, setting{key: "Gres"}, "GPU types here: %s; nodes report their own names: compare with gctl info, and adapt limits and scripts that name a type", strings.Join(m.types, ", "))
+		m.note(Check, setting{key: "Gres"}, "GPU types in Slurm: %s; nodes report their own type names: compare with gctl info, and adapt limits and scripts that name a type", strings.Join(m.types, ", "))
 	}
 }
 
@@ -431,7 +431,7 @@ func (m *mapper) rest() {
 		at := setting{l.Pairs[0].Key, l.Pairs[0].Value, l.File, l.Number}
 		switch strings.ToLower(at.key) {
 		case "downnodes":
-			m.note(Lost, at, "nodes report their own state: gctl drain %s --reason TEXT", at.value)
+			m.note(Lost, at, "node states are not configured: once the nodes have joined, run gctl drain %s --reason TEXT", at.value)
 		case "frontendname":
 			m.note(Lost, at, "front-end nodes are not supported: install gnoded on each node")
 		}

@@ -121,8 +121,8 @@ func TestNotes(t *testing.T) {
 		text string
 	}{
 		"Frobnicate=1":                       {Unknown, "Frobnicate: unknown setting"},
-		"JobSubmitPlugins=lua":               {Lost, "JobSubmitPlugins: submit plugins"},
-		"PreemptType=preempt/partition_prio": {Lost, "PreemptType: preemption is between QOS"},
+		"JobSubmitPlugins=lua":               {Lost, "JobSubmitPlugins: job_submit plugins"},
+		"PreemptType=preempt/partition_prio": {Lost, "PreemptType: only a QOS can preempt another"},
 		"MaxArraySize=many":                  {Check, `MaxArraySize: "many" is not a number`},
 		"PartitionName=p QOS=x":              {Lost, "QOS: partition p: a partition has no QOS"},
 		"PartitionName=p Frob=x":             {Unknown, "Frob: unknown setting of a partition"},
@@ -132,7 +132,7 @@ func TestNotes(t *testing.T) {
 		"NodeName=n1 Gres=shard:4":           {Lost, `NodeName: n1: generic resource "shard"`},
 		"NodeName=n1 Frob=1":                 {Unknown, "Frob: unknown setting of a node"},
 		"NodeName=n1 State=CLOUD":            {Lost, "NodeName: n1: State=CLOUD"},
-		"DownNodes=n1":                       {Lost, "DownNodes: nodes report their own state"},
+		"DownNodes=n1":                       {Lost, "DownNodes: node states are not configured"},
 		"NodeSet=s Feature=none":             {Check, `NodeSet: no NodeName line has the feature "none"`},
 		"PriorityWeightAge=0":                {Check, "PriorityWeightAge: no priority weight is set"},
 	} {

@@ -25,12 +25,12 @@ func (m *mapper) node(l *slurmconf.Line, defaults map[string]string) {
 	}
 	at := setting{l.Pairs[0].Key, l.Pairs[0].Value, l.File, l.Number}
 	if m.nodes > maxNodes {
-		m.noteNodes(at, nil, fmt.Sprintf("more than %d nodes: further lines are not read", maxNodes))
+		m.noteNodes(at, nil, fmt.Sprintf("more than %d nodes: later lines are ignored", maxNodes))
 		return
 	}
 	names, err := hostlist.Expand(at.value)
 	if err != nil {
-		m.note(Check, at, "%v: not read", err)
+		m.note(Check, at, "%v: line ignored", err)
 		return
 	}
 	m.nodes += len(names)
@@ -59,7 +59,7 @@ func (m *mapper) node(l *slurmconf.Line, defaults map[string]string) {
 	}
 	switch state := strings.ToUpper(value("State")); {
 	case strings.HasPrefix(state, "CLOUD"), strings.HasPrefix(state, "FUTURE"):
-		m.noteNodes(at, names, "State="+state+": nodes are not started on demand; a node is known once it has joined")
+		m.noteNodes(at, names, "State="+state+": nodes are not started on demand; each must join with gctl join")
 	case strings.HasPrefix(state, "DOWN"), strings.HasPrefix(state, "DRAIN"), strings.HasPrefix(state, "FAIL"):
 		m.noteNodes(at, names, "State="+state+": gctl drain NODES --reason TEXT")
 	}
@@ -159,7 +159,7 @@ func (m *mapper) partitions() {
 				continue
 			}
 			if p.Default && slices.ContainsFunc(all, func(o cluster.Partition) bool { return o.Default }) {
-				m.note(Check, setting{"Default", "", l.File, l.Number}, "two partitions are the default one: the first counts")
+				m.note(Check, setting{"Default", "", l.File, l.Number}, "two partitions are the default: the first counts")
 				p.Default = false
 			}
 			all = append(all, p)
@@ -241,7 +241,7 @@ func (m *mapper) partition(name string, l, defaults *slurmconf.Line) cluster.Par
 			p.Down = true
 		case "DRAIN", "INACTIVE":
 			p.Down = true
-			m.note(Check, s, "%s: converted to down = true, which accepts jobs and starts none", state)
+			m.note(Check, s, "%s: converted to down = true, which accepts jobs but starts none", state)
 		}
 	}
 	return p
@@ -310,7 +310,7 @@ func (m *mapper) billing(defaults *slurmconf.Line) {
 	used := ""
 	defer func() {
 		if used == "" {
-			m.note(Check, setting{key: "TRESBillingWeights"}, "not set: Slurm counts CPUs, [fair_share.billing] mostly GPUs")
+			m.note(Check, setting{key: "TRESBillingWeights"}, "not set: Slurm bills CPUs, Greylag mostly GPUs; see [fair_share.billing]")
 		}
 	}()
 	lines := append([]slurmconf.Line{*defaults}, m.in.Main...)

@@ -23,7 +23,7 @@ func (m *mapper) preemption() {
 		case "CANCEL":
 			m.qosMode = cluster.PreemptCancel
 		case "SUSPEND", "GANG":
-			m.note(Lost, mode, "%s: a preempted job is requeued or cancelled: a suspended one would keep its GPUs", w)
+			m.note(Lost, mode, "%s: preempted jobs are requeued or cancelled, not suspended: a suspended job would keep its GPUs", w)
 		}
 	}
 	kind, set := m.take("PreemptType")
@@ -32,7 +32,7 @@ func (m *mapper) preemption() {
 	case strings.HasSuffix(strings.ToLower(kind.value), "/qos"):
 		m.preemptQOS = true
 	default:
-		m.note(Lost, kind, "preemption is between QOS: give the partitions' users QOS of different tiers, with preempts and preempt_mode")
+		m.note(Lost, kind, "only a QOS can preempt another: use QOS with preempts and preempt_mode instead of partitions")
 	}
 }
 
@@ -56,8 +56,8 @@ func (m *mapper) qos() {
 		}
 	}
 	if len(undefined) > 0 {
-		m.note(Check, setting{file: m.in.Dump[0].File, key: "QOS"}, "no definition of %s: priority and limits are not converted. "+
-			"Save them with: sacctmgr --parsable2 show qos > qos.txt", strings.Join(undefined, ", "))
+		m.note(Check, setting{file: m.in.Dump[0].File, key: "QOS"}, "no definition of %s: priority and limits are not converted; "+
+			"to save them: sacctmgr --parsable2 show qos > qos.txt", strings.Join(undefined, ", "))
 	}
 	if len(p.QOS) == 0 {
 		m.addQOS(cluster.QOS{Name: defaultQOS})
@@ -161,14 +161,14 @@ func (m *mapper) qosPreemptMode(s setting, q *cluster.QOS) {
 	case "OFF":
 		q.PreemptMode = cluster.PreemptOff
 	default:
-		m.note(Lost, s, "%s: only requeue and cancel", s.value)
+		m.note(Lost, s, "%s: only requeue, cancel and off are supported", s.value)
 	}
 }
 
 func (m *mapper) usageFactor(s setting, q *cluster.QOS) {
 	f, err := strconv.ParseFloat(s.value, 64)
 	if err != nil || !(f >= 0 && f <= 10000) {
-		m.note(Check, s, "%q is not a factor: not converted", s.value)
+		m.note(Check, s, "%q is not a factor from 0 to 10000: not converted", s.value)
 		return
 	}
 	q.UsageExtra = int32(math.Round((f - 1) * 100))
@@ -196,7 +196,7 @@ func (m *mapper) tiers(preempts map[string][]string) {
 			v := m.findQOS(victim)
 			switch {
 			case v == nil || v.PreemptMode == cluster.PreemptOff:
-				m.note(Check, setting{key: "QOS " + name}, "does not preempt %s, which is not defined or whose preempt mode is off", victim)
+				m.note(Check, setting{key: "QOS " + name}, "does not preempt %s, which is undefined or has the preempt mode off", victim)
 			case !visit(victim):
 				m.note(Check, setting{key: "QOS " + name}, "does not preempt %s: they preempt each other", victim)
 			case !slices.Contains(q.Preempts, victim):
@@ -210,7 +210,7 @@ func (m *mapper) tiers(preempts map[string][]string) {
 		visit(p.QOS[i].Name)
 	}
 	if slices.ContainsFunc(p.QOS, func(q cluster.QOS) bool { return q.Tier > 0 }) {
-		m.note(Check, setting{key: "PreemptType"}, "a QOS that preempts another got a higher tier, and jobs of a higher tier always go first")
+		m.note(Check, setting{key: "PreemptType"}, "a QOS that preempts another gets a higher tier, and jobs of a higher tier are always scheduled first")
 	}
 }
 
@@ -219,7 +219,7 @@ func (m *mapper) limit(s setting, key string, limits []cluster.Limit, ofQOS bool
 	kind, resource, known := cluster.ParseLimitKind(key)
 	if !known {
 		if !off(s.value) && s.value != "00:00:00" {
-			m.note(Lost, s, "%s: no such limit", s.value)
+			m.note(Lost, s, "%s: limit not supported", s.value)
 		}
 		return limits
 	}
