@@ -10,7 +10,7 @@ CC_amd64 := x86_64-linux-gnu-gcc
 CC_arm64 := aarch64-linux-gnu-gcc
 export SOURCE_DATE_EPOCH := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
-.PHONY: stage deb rpm repo test-packages
+.PHONY: stage deb rpm repo test-packages test-packages-vm
 
 # The tree of files that all packages of an architecture share. Programs of this machine's architecture
 # are those of `make build`.
@@ -43,3 +43,10 @@ repo:
 test-packages:
 	./test/setup packages
 	$(GO) test -count=1 -timeout 30m -v ./test/packages
+
+# The same upgrade in a virtual machine with a kernel of its own and version 2 control groups. It takes
+# some minutes.
+test-packages-vm:
+	./test/setup packages
+	./test/setup vm
+	./test/packages/vm

@@ -14,7 +14,7 @@ func TestJobsSurvive(t *testing.T) {
 	m := site(t, "one")[0]
 	m.write("/root/survive.sh", surviveScript)
 	out, err := m.try("sh /root/survive.sh")
-	if err != nil || !strings.HasSuffix(out, "jobs survive") {
+	if err != nil || !strings.Contains(out, "\njobs survive\n") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 }
