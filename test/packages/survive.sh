@@ -39,6 +39,9 @@ survives() {
   echo "survived: $1"
 }
 
+# waits finds the process of the job that waits.
+waits() { sleeping=$(pgrep -u alice -x -o sleep) && process=$(ps -o ppid= -p "$sleeping"); }
+
 ended() { gctl show job "$job" >/tmp/job && grep -q FAILED /tmp/job; }
 
 use previous
@@ -48,7 +51,7 @@ before=$(installed)
 echo '# edited' >>/etc/greylag/gnoded.toml
 job=$(su alice -c "cd && gsubmit --parsable --output out --wrap 'while [ ! -e go ]; do sleep 1; done; echo finished; exit 7'")
 eventually 90 runs || fail "the job does not start: $(gctl why "$job")"
-process=$(ps -o ppid= -p "$(pgrep -u alice -x -o sleep)") || fail "no process of the job"
+eventually 60 waits || fail "no process of the job: $(cat /tmp/job)"
 
 use current
 apt-get -q dist-upgrade
