@@ -33,6 +33,14 @@ func newProcess(dir, name string, argv ...string) *Process {
 	return &Process{name: name, log: filepath.Join(dir, name+".log"), argv: argv}
 }
 
+// UsePrograms makes later starts run the program of the same name in dir, such as that of another
+// version. It must not be used with Options.Keep, where the program is a keeper.
+func (p *Process) UsePrograms(dir string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.argv = append([]string{filepath.Join(dir, filepath.Base(p.argv[0]))}, p.argv[1:]...)
+}
+
 // Start starts the program. It is an error when it runs.
 func (p *Process) Start() error {
 	p.mu.Lock()

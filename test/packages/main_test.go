@@ -1,5 +1,6 @@
 // Package packages tests the packages on machines that systemd booted in containers: installation,
-// upgrade, downgrade, removal, and what an administrator types in the first hour.
+// upgrade, downgrade, removal, and what an administrator types in the first hour. A rolling upgrade
+// runs the programs of the packages as processes of this host.
 package packages
 
 import (
@@ -9,12 +10,15 @@ import (
 	"os/exec"
 	"sync"
 	"testing"
+
+	"github.com/greylag/greylag/test/cluster"
 )
 
 // top is the root of the repository.
 const top = "../.."
 
 func TestMain(m *testing.M) {
+	cluster.ReapIfAsked()
 	flag.Parse()
 	code := m.Run()
 	for _, dir := range leftovers {
