@@ -24,10 +24,10 @@ var (
 		{"/run/greylag/auth.sock", "the socket of gauthd(8), which authenticates users"},
 	}
 	clientVariables = [][2]string{
-		{"GREYLAG_CONFIG", "a file instead of /etc/greylag/client.toml"},
-		{"GREYLAG_SOCKET", "set inside a job: the socket over which commands reach the cluster from there"},
-		{"NO_COLOR", "if set, nothing is coloured"},
-		{"COLUMNS", "width of tables instead of the terminal's"},
+		{"GREYLAG_CONFIG", "path of the client configuration instead of /etc/greylag/client.toml"},
+		{"GREYLAG_SOCKET", "set inside a job: the socket through which commands reach the cluster"},
+		{"NO_COLOR", "if set, output is not coloured"},
+		{"COLUMNS", "width of tables, instead of the width of the terminal"},
 	}
 )
 
@@ -35,7 +35,7 @@ var (
 func daemonFiles(name, dataDir, data string) [][2]string {
 	return [][2]string{
 		{"/etc/greylag/" + name + ".toml", "configuration, see " + name + ".toml(5)"},
-		{"/etc/greylag/" + name + ".d/*.toml", "read after it, in order of their names"},
+		{"/etc/greylag/" + name + ".d/*.toml", "further configuration, read after it in order of the file names"},
 		{dataDir, data},
 	}
 }
@@ -65,7 +65,7 @@ func Sources() []Source {
 			Name: "gsim", Section: 1, Summary: "run the scheduler in virtual time", Help: true, Commands: true, Files: clientFiles[:1], Variables: clientVariables[:1],
 			See: []string{"gctl(1)", "greylag-policy.toml(5)", "greylag-machine.toml(5)", "greylag-topology(5)"},
 		}, {
-			Name: "gctld", Section: 8, Summary: "controller of a Greylag cluster", Help: true,
+			Name: "gctld", Section: 8, Summary: "controller daemon of a Greylag cluster", Help: true,
 			About: "A controller keeps the replicated state of the cluster, answers the API on one TCP port, and decides when and where jobs run. A cluster has one, three or five.",
 			Files: daemonFiles("gctld", "/var/lib/greylag/controller", "log, snapshots, archive and certificates"),
 			See:   []string{"gctl(1)", "gctl-init(1)", "gctl-cluster(1)", "gctld.toml(5)", "greylag-policy.toml(5)", "gnoded(8)", "gauthd(8)"},
@@ -75,15 +75,15 @@ func Sources() []Source {
 			Files: daemonFiles("gnoded", "/var/lib/greylag/node", "certificate, tasks and their results"),
 			See:   []string{"gctl(1)", "gctl-join(1)", "gctl-drain(1)", "gnoded.toml(5)", "gctld(8)", "gshim(8)"},
 		}, {
-			Name: "gauthd", Section: 8, Summary: "identifies the users of a login node", Help: true,
+			Name: "gauthd", Section: 8, Summary: "authentication daemon of a login node", Help: true,
 			About: "It reads the identity of a command's user from the kernel, and signs a token that is valid for 60 seconds. It listens on a Unix socket only.",
 			Files: daemonFiles("gauthd", "/var/lib/greylag/auth", "certificate and key"),
 			See:   []string{"gctl(1)", "gctl-join(1)", "gauthd.toml(5)", "greylag-client.toml(5)", "gctld(8)"},
 		},
 		helper("gshim", "containerd shim of Greylag", "containerd starts it for each task. It starts gshimd, or passes a call on to it."),
 		helper("gshimd", "process of the containerd shim for one task", "gshim starts it. It controls one task for containerd, and ends with it."),
-		helper("ginit", "first process of a task", "gnoded mounts it into the task. It opens the output as the user, passes signals on, and records how the task ended."),
-		helper("gnvml", "calls NVIDIA's management library", "gnoded starts it, because a call on a lost GPU may never return."),
+		helper("ginit", "init process of a task", "gnoded mounts it into the task. It opens the output as the user, passes signals on, and records how the task ended."),
+		helper("gnvml", "helper that calls the NVIDIA Management Library (NVML)", "gnoded starts it, because a call on a lost GPU may never return."),
 		reference("gctld.toml", "gctld", "gctld(8)", "gctl-config-check(1)"),
 		reference("gnoded.toml", "gnoded", "gnoded(8)", "gctl-config-check(1)"),
 		reference("gauthd.toml", "gauthd", "gauthd(8)", "gctl-config-check(1)"),

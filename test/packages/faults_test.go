@@ -37,7 +37,7 @@ func TestFaultsOfUpgrade(t *testing.T) {
 	m.run("echo 'nonsense = 1' >>/etc/greylag/gnoded.toml")
 	started := m.run("systemctl show -p ExecMainStartTimestampMonotonic gnoded")
 	out = m.run("apt-get dist-upgrade; apt-get install --reinstall greylag-node")
-	remains("unknown key", out, "gnoded.toml", "nonsense", "still runs as the earlier version", "systemctl restart gnoded")
+	remains("unknown key", out, "gnoded.toml", "nonsense", "still runs the previous version", "systemctl restart gnoded")
 	if now := m.run("systemctl show -p ExecMainStartTimestampMonotonic gnoded"); now != started {
 		t.Errorf("gnoded was restarted: %s, then %s", started, now)
 	}
@@ -51,7 +51,7 @@ func TestFaultsOfUpgrade(t *testing.T) {
 		t.Error("a version that cannot read the data was installed")
 	}
 	m.run(`sed -i 's/"Form": *9/"Form": 1/' /var/lib/greylag/controller/raft/identity.json`)
-	remains("downgrade below the data", out, "data has form 9", "nothing was changed")
+	remains("downgrade below the data", out, "has format 9", "nothing was changed")
 }
 
 // TestWithoutContainerd installs a node on a machine without containerd and with Slurm's commands.

@@ -18,10 +18,11 @@ import (
 )
 
 const upgradeLong = `Checks whether the daemons can be upgraded to VERSION [that of this command] one
-after another, without a gap in the service. Each controller must answer, follow
-the leader and have a complete archive, and no program may be more than one minor
-version away from VERSION. Prints the versions in use, and each problem with its
-fix. Nothing is changed. Exit status 1: fix the problems before you upgrade.`
+after another without an outage. Each controller must answer, follow the leader and
+have a complete archive, and no gctld or gnoded may be more than one minor version
+away from VERSION. Login nodes are not checked. Prints the versions in use, and
+each problem with its fix. Nothing is changed. Exit status 1: fix the problems
+before you upgrade.`
 
 func (t commands) upgradeCheck() *cobra.Command {
 	return &cobra.Command{
@@ -116,14 +117,14 @@ func (u *upgrade) checkControllers(s *greylagv1.GetStatusResponse, statuses []*g
 			u.problem("start gctld there, or gctl cluster remove "+m.Id+" if it is retired", "controller %s at %s does not answer", host, m.Address)
 			continue
 		case answer.Leader != s.Leader:
-			u.problem("wait, or see its log: journalctl -u gctld", "controller %s does not follow the leader", host)
+			u.problem("wait; if it does not recover, check its log: journalctl -u gctld", "controller %s does not follow the leader", host)
 		case answer.ArchiveMissing != "":
 			u.problem("wait until it has fetched the rest from the other controllers", "the archive of controller %s is incomplete: %s", host, answer.ArchiveMissing)
 		}
 		hosts[answer.Version] = append(hosts[answer.Version], host)
 	}
 	if voters == 2 {
-		u.problem("add a third controller, or accept that no job can be submitted while one restarts", "there are two controllers, and one alone has no majority")
+		u.problem("add a third controller, or accept that no job can be submitted while one restarts", "there are only two controllers, and one alone is no majority")
 	}
 	u.add("gctld", hosts)
 	if held, fix := doctor.HeldUp(s); held != "" {
@@ -136,7 +137,7 @@ func (u *upgrade) add(program string, hosts map[string][]string) {
 	for _, v := range slices.Sorted(maps.Keys(hosts)) {
 		u.Running = append(u.Running, runningVersion{program, v, hosts[v]})
 		if !version.Compatible(v, u.Version) {
-			u.problem("upgrade them to a version between the two first", "%s runs %s on %s: more than one minor version from %s", program, v, upTo3(hosts[v]), u.Version)
+			u.problem("upgrade them to a version in between first", "%s runs %s on %s: more than one minor version from %s", program, v, upTo3(hosts[v]), u.Version)
 		}
 	}
 }
@@ -166,5 +167,5 @@ func (t commands) printUpgrade(u upgrade) error {
 	if len(u.Problems) > 0 {
 		return nil
 	}
-	return t.Printed(nil, "ready: upgrade the nodes, then the controllers one at a time, the leader last")
+	return t.Printed(nil, "ready: upgrade the nodes, then the controllers one at a time with the leader last, then the login nodes")
 }

@@ -54,20 +54,20 @@ func NewProcess(r metrics.Registry) *Process {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
 	}
 	p := &Process{
-		commit:        prometheus.NewHistogram(histogram("greylag_raft_commit_duration_seconds", "Time from the sending of a log entry to its application, on the leader.", seconds)),
-		fsync:         prometheus.NewHistogram(histogram("greylag_raft_fsync_duration_seconds", "Duration of durable writes of log entries.", seconds)),
-		entry:         prometheus.NewHistogram(histogram("greylag_raft_entry_commands", "Commands in a log entry, on the leader.", commands)),
-		requests:      counter("greylag_rpc_requests_total", "Calls that this controller answered, by code.", "rpc", "code"),
-		limited:       counter("greylag_rpc_limited_total", "Calls that exceeded a limit of their caller.", "rpc"),
-		durations:     prometheus.NewHistogramVec(histogram("greylag_rpc_duration_seconds", "Duration of calls, without streams that stay open.", rpcSeconds), []string{"rpc"}),
-		inFlight:      gauge("greylag_rpc_in_flight", "Calls in flight.", "rpc"),
-		streams:       gauge("greylag_streams", "Open streams by kind.", "kind"),
-		passes:        counter("greylag_scheduler_passes_total", "Scheduling passes of this controller.", "kind", "result"),
-		starts:        counter("greylag_scheduler_starts_total", "Jobs that passes of this controller started."),
-		refused:       counter("greylag_scheduler_starts_refused_total", "Planned starts that the state refused because it had changed."),
-		passDurations: prometheus.NewHistogramVec(histogram("greylag_scheduler_pass_duration_seconds", "Duration of the decision of a pass.", seconds), []string{"kind"}),
+		commit:        prometheus.NewHistogram(histogram("greylag_raft_commit_duration_seconds", "Time from the proposal of a Raft log entry until it is applied, on the leader.", seconds)),
+		fsync:         prometheus.NewHistogram(histogram("greylag_raft_fsync_duration_seconds", "Duration of writes of Raft log entries to disk, with fsync.", seconds)),
+		entry:         prometheus.NewHistogram(histogram("greylag_raft_entry_commands", "Commands per Raft log entry, on the leader.", commands)),
+		requests:      counter("greylag_rpc_requests_total", "RPCs answered by this controller, by code.", "rpc", "code"),
+		limited:       counter("greylag_rpc_limited_total", "RPCs rejected because the caller exceeded a limit.", "rpc"),
+		durations:     prometheus.NewHistogramVec(histogram("greylag_rpc_duration_seconds", "Duration of RPCs, without long-lived streams.", rpcSeconds), []string{"rpc"}),
+		inFlight:      gauge("greylag_rpc_in_flight", "RPCs in flight.", "rpc"),
+		streams:       gauge("greylag_streams", "Long-lived streams, by kind.", "kind"),
+		passes:        counter("greylag_scheduler_passes_total", "Scheduling passes of this controller, by kind and result.", "kind", "result"),
+		starts:        counter("greylag_scheduler_starts_total", "Jobs started by scheduling passes of this controller."),
+		refused:       counter("greylag_scheduler_starts_refused_total", "Planned starts refused because the state had changed since the plan."),
+		passDurations: prometheus.NewHistogramVec(histogram("greylag_scheduler_pass_duration_seconds", "Duration of scheduling passes, without the commit of the plan.", seconds), []string{"kind"}),
 		lastPass: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "greylag_scheduler_last_pass_timestamp_seconds", Help: "End of the last scheduling pass of this controller.",
+			Name: "greylag_scheduler_last_pass_timestamp_seconds", Help: "When the last scheduling pass of this controller ended.",
 		}),
 	}
 	for _, kind := range streams {
@@ -177,16 +177,16 @@ func NewMember(status func() raftlog.Status, complete func() bool, expires func(
 	m := &Member{status: status, complete: complete, expires: expires}
 	m.leader = m.Gauge("greylag_raft_leader", "1 if this controller leads.")
 	m.hasLeader = m.Gauge("greylag_raft_has_leader", "1 if this controller knows the leader.")
-	m.term = m.Gauge("greylag_raft_term", "Term.")
-	m.commit = m.Gauge("greylag_raft_commit_index", "Highest log index that is known to be committed.")
-	m.applied = m.Gauge("greylag_raft_applied_index", "Highest log index in the state.")
-	m.members = m.Gauge("greylag_raft_members", "Controllers in the configuration of the log.")
-	m.changes = m.Counter("greylag_raft_leader_changes_total", "Leaders that this controller saw, each time another one.")
+	m.term = m.Gauge("greylag_raft_term", "Current Raft term.")
+	m.commit = m.Gauge("greylag_raft_commit_index", "Highest Raft log index known to be committed.")
+	m.applied = m.Gauge("greylag_raft_applied_index", "Highest Raft log index applied to the state.")
+	m.members = m.Gauge("greylag_raft_members", "Controllers in the Raft configuration.")
+	m.changes = m.Counter("greylag_raft_leader_changes_total", "Leader changes seen by this controller.")
 	m.snapshot = m.Gauge("greylag_raft_snapshot_timestamp_seconds", "When the newest snapshot was taken or received.")
-	m.free = m.Gauge("greylag_disk_free_bytes", "Free disk space beyond the reserve.", "dir")
-	m.low = m.Gauge("greylag_disk_low", "1 while submissions are refused because the disk is nearly full.", "dir")
+	m.free = m.Gauge("greylag_disk_free_bytes", "Free disk space in excess of raft.reserve.", "dir")
+	m.low = m.Gauge("greylag_disk_low", "1 while this controller refuses submissions because its disk is nearly full.", "dir")
 	m.archive = m.Gauge("greylag_archive_complete", "1 if the archive of this controller has no known gaps.")
-	m.certificate = m.Gauge("greylag_certificate_expiry_timestamp_seconds", "When the certificate of this controller ends.")
+	m.certificate = m.Gauge("greylag_certificate_expiry_timestamp_seconds", "When the certificate of this controller expires.")
 	return m
 }
 

@@ -42,30 +42,30 @@ type Node struct {
 func New() *Node {
 	n := &Node{
 		polls: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "greylag_gpu_poll_duration_seconds", Help: "Duration of queries for the use of GPUs.", Buckets: pollSeconds,
+			Name: "greylag_gpu_poll_duration_seconds", Help: "Duration of GPU utilization queries.", Buckets: pollSeconds,
 		}),
 		timeouts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "greylag_gpu_poll_timeouts_total", Help: "Queries for the use of GPUs that failed.",
+			Name: "greylag_gpu_poll_timeouts_total", Help: "GPU utilization queries that failed or timed out.",
 		}),
 	}
 	n.info = n.Gauge("greylag_node_info", "The node; always 1.", "node", "version", "driver")
 	n.reported = n.Gauge("greylag_node_report_timestamp_seconds", "When the controllers accepted the last report of the node.")
-	n.reportErrors = n.Counter("greylag_node_report_errors_total", "Reports that failed since the daemon started.")
-	n.tasks = n.Gauge("greylag_node_tasks", "Tasks on the node.", "phase")
-	n.ends = n.Counter("greylag_node_task_ends_total", "Tasks that ended since the daemon started, by cause.", "cause")
-	n.restarts = n.Counter("greylag_gpu_helper_restarts_total", "Restarts of the program that calls NVML.")
+	n.reportErrors = n.Counter("greylag_node_report_errors_total", "Reports to the controllers that failed since gnoded started.")
+	n.tasks = n.Gauge("greylag_node_tasks", "Tasks on the node, by phase.", "phase")
+	n.ends = n.Counter("greylag_node_task_ends_total", "Tasks that ended since gnoded started, by cause.", "cause")
+	n.restarts = n.Counter("greylag_gpu_helper_restarts_total", "Restarts of gnvml, the program that calls NVML.")
 	n.gpu = n.Gauge("greylag_gpu_info", "A GPU of the node; always 1.", "gpu", "uuid", "model", "pci", "domain")
 	n.job = n.Gauge("greylag_gpu_job_info", "The job to which a GPU is allocated; always 1.", "gpu", "job_id", "attempt", "account", "partition")
-	n.busy = n.Gauge("greylag_gpu_busy_ratio", "Part of the last moments in which a program ran on the GPU of a running task.", "gpu")
-	n.used = n.Gauge("greylag_gpu_memory_used_bytes", "Memory in use of the GPU of a running task.", "gpu")
-	n.total = n.Gauge("greylag_gpu_memory_total_bytes", "Memory of the GPU.", "gpu")
-	n.xids = n.Counter("greylag_gpu_xid_events_total", "XID events since the daemon started.", "gpu", "xid", "severity")
-	n.healthy = n.Gauge("greylag_gpu_healthy", "0 if no job may use the GPU because of a fault.", "gpu")
+	n.busy = n.Gauge("greylag_gpu_busy_ratio", "GPU utilization of a running task as NVML reports it: fraction of the sampling period in which a kernel ran.", "gpu")
+	n.used = n.Gauge("greylag_gpu_memory_used_bytes", "Used memory of the GPU of a running task.", "gpu")
+	n.total = n.Gauge("greylag_gpu_memory_total_bytes", "Total memory of the GPU.", "gpu")
+	n.xids = n.Counter("greylag_gpu_xid_events_total", "XID events since gnoded started.", "gpu", "xid", "severity")
+	n.healthy = n.Gauge("greylag_gpu_healthy", "0 if the GPU takes no jobs because of a fault.", "gpu")
 	n.taskCPU = n.Counter("greylag_task_cpu_seconds_total", "CPU time of a running task.", "job_id")
-	n.taskMemory = n.Gauge("greylag_task_memory_bytes", "Memory of a running task.", "job_id")
-	n.taskLimit = n.Gauge("greylag_task_memory_limit_bytes", "Limit of the memory of a running task.", "job_id")
-	n.taskPeak = n.Gauge("greylag_task_memory_peak_bytes", "Peak of the memory of a running task.", "job_id")
-	n.certificate = n.Gauge("greylag_certificate_expiry_timestamp_seconds", "When the certificate of this node ends.")
+	n.taskMemory = n.Gauge("greylag_task_memory_bytes", "Used memory of a running task.", "job_id")
+	n.taskLimit = n.Gauge("greylag_task_memory_limit_bytes", "Memory limit of a running task.", "job_id")
+	n.taskPeak = n.Gauge("greylag_task_memory_peak_bytes", "Peak memory of a running task.", "job_id")
+	n.certificate = n.Gauge("greylag_certificate_expiry_timestamp_seconds", "When the certificate of this node expires.")
 	return n
 }
 

@@ -103,7 +103,7 @@ func (t commands) found(ctx context.Context, f initOptions) error {
 	}
 	advertise := t.findAdvertised(ctx, f.config, cfg, anyHost)
 	if path := cmp.Or(f.config, config.ControllerPath); advertise != cfg.Advertise && exists(path) {
-		return hint.New(fmt.Errorf("other hosts cannot reach this controller at %s: the name resolves only to this host's loopback address", cfg.Advertise),
+		return hint.New(fmt.Errorf("other hosts cannot reach this controller at %s: the name does not resolve, or only to a loopback address", cfg.Advertise),
 			reachable(cfg.Listen, advertise)+" in "+path)
 	}
 	if err := t.writeController(f.config, cfg.Name, advertise, cfg); err != nil {
@@ -186,7 +186,7 @@ func (t commands) printJoin(ctx context.Context, f initOptions) error {
 	if err != nil {
 		return err
 	}
-	t.Note("on each node, as root, until %s; for other hosts and more tokens: gctl cluster token", t.FormatTime(answer.Expires))
+	t.Note("run this as root on each node, until %s; for other hosts or more tokens: gctl cluster token", t.FormatTime(answer.Expires))
 	return t.Printed(nil, "gctl join %s", argument)
 }
 
@@ -226,7 +226,7 @@ func (t commands) findAdvertised(ctx context.Context, file string, cfg config.Co
 	_, full := shortHost()
 	at, ok := advertised(ctx, cfg.Advertise, full, toward)
 	if !ok {
-		t.Warn(fmt.Sprintf("other hosts may not reach this controller at %s; set advertise in %s", at, cmp.Or(file, config.ControllerPath)))
+		t.Warn(fmt.Sprintf("other hosts may be unable to reach this controller at %s; set advertise in %s", at, cmp.Or(file, config.ControllerPath)))
 	}
 	return at
 }
@@ -367,7 +367,7 @@ func (t commands) bootstrap(f initOptions) error {
 	command := exec.Command(path, args...)
 	command.Env, command.Stdout, command.Stderr = t.Environ, t.Stderr, t.Stderr
 	if err := command.Run(); err != nil {
-		return hint.New(fmt.Errorf("gctld init: %w", err), "fix the problem and run gctld init again")
+		return hint.New(fmt.Errorf("gctld init: %w", err), "fix the problem, then run gctld init again")
 	}
 	return nil
 }

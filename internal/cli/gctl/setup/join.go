@@ -110,7 +110,7 @@ func (t commands) enter(ctx context.Context, j joining) error {
 		return &ui.UsageError{Problem: fmt.Sprintf("the token is for role %s, not %s", j.token.Role, j.role), Advice: "create one with gctl cluster token --role " + j.role}
 	}
 	if j.token.Expired(time.Now()) {
-		return &ui.UsageError{Problem: "the token expired on " + j.token.Expires.Local().Format(ui.TimeLayout), Advice: "create another with gctl cluster token, or check this host's clock"}
+		return &ui.UsageError{Problem: "the token expired at " + j.token.Expires.Local().Format(ui.TimeLayout), Advice: "create another with gctl cluster token; if it is new, check this host's clock"}
 	}
 	at, err := j.placeOf()
 	if err != nil {
@@ -158,7 +158,7 @@ func (j joining) refused(err error) error {
 	if connect.CodeOf(err) != connect.CodeUnavailable {
 		return err
 	}
-	return hint.New(err, fmt.Sprintf("check that gctld runs at %s and its port is open to this host; the token is valid at each controller: gctl join TOKEN@HOST", j.address))
+	return hint.New(err, fmt.Sprintf("check that gctld is running at %s and that this host can reach its port; the token is valid at every controller: gctl join TOKEN@HOST", j.address))
 }
 
 // controllersFile, in a controller's data_dir, names the controllers that gctld asks to be made a
@@ -168,7 +168,7 @@ const controllersFile = "controllers"
 // keepCAKey saves what a controller needs to let others join.
 func keepCAKey(dir string, trust *pki.Trust, key []byte) error {
 	if len(key) == 0 {
-		return errors.New("the controller sent no CA key, which a controller needs")
+		return errors.New("the answer lacks the CA key that a controller needs")
 	}
 	ca, err := pki.NewCAFrom(trust, key)
 	if err != nil {

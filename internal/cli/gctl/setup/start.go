@@ -43,7 +43,7 @@ func (t commands) startDaemons(ctx context.Context, daemons ...daemonFile) (bool
 	}
 	for _, verb := range []string{"enable", "restart"} {
 		if err := systemctl(ctx, t.Stderr, append([]string{verb}, units...)...); err != nil {
-			return false, hint.New(fmt.Errorf("systemctl %s %s: %w", verb, strings.Join(units, " "), err), "their logs say why: journalctl -u "+strings.Join(units, " -u "))
+			return false, hint.New(fmt.Errorf("systemctl %s %s: %w", verb, strings.Join(units, " "), err), "check the log: journalctl -u "+strings.Join(units, " -u "))
 		}
 	}
 	t.Note("enabled and started: %s", strings.Join(units, ", "))
@@ -70,7 +70,7 @@ func startAdvice(daemons []daemonFile) string {
 		}
 		all = append(all, path)
 	}
-	return "start or restart it in the foreground or under a supervisor: " + strings.Join(all, "; and: ")
+	return "start or restart in the foreground or under a supervisor: " + strings.Join(all, "; and: ")
 }
 
 // lookupTime limits the lookup of this host's address.

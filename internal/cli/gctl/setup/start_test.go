@@ -58,7 +58,7 @@ func TestReachable(t *testing.T) {
 // names the controllers.
 func TestJoinNamesTheAddressOfTheToken(t *testing.T) {
 	j := joining{address: "ctl1:7117"}
-	if err := j.refused(connect.NewError(connect.CodeUnavailable, errors.New("refuses connections"))); !strings.Contains(hint.Of(err), "check that gctld runs at ctl1:7117 and") {
+	if err := j.refused(connect.NewError(connect.CodeUnavailable, errors.New("refuses connections"))); !strings.Contains(hint.Of(err), "check that gctld is running at ctl1:7117 and") {
 		t.Errorf("unavailable: %v", err)
 	}
 	if err := j.refused(connect.NewError(connect.CodePermissionDenied, errors.New("used"))); hint.Of(err) != "" {
