@@ -52,7 +52,7 @@ type Containerd struct {
 
 // NodeMetrics says where gnoded shows its metrics.
 type NodeMetrics struct {
-	Textfile string `toml:"textfile"` // for node_exporter, while its folder exists; "": none
+	Textfile string `toml:"textfile"` // for node_exporter, while its directory exists; "": none
 	Listen   string `toml:"listen"`   // HOST:PORT; "": no listener
 }
 

@@ -97,7 +97,7 @@ func checksOf(o agent.Observation, now time.Time) []metrics.Check {
 }
 
 // writeAll writes the file until ctx ends, and removes it then, so that nothing outdated is read.
-// Nothing is written while the folder does not exist: node_exporter is not installed.
+// Nothing is written while the directory does not exist: node_exporter is not installed.
 func (n *Node) writeAll(ctx context.Context, path string, log *slog.Logger) {
 	if path == "" {
 		<-ctx.Done()

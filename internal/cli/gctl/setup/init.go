@@ -62,7 +62,7 @@ func (t commands) init() *cobra.Command {
 	var f initOptions
 	c := &cobra.Command{
 		Use: "init", Short: "Initialize a cluster on this host", Long: initLong, GroupID: tool.GroupHost, Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return t.found(c.Context(), f) },
+		RunE: func(c *cobra.Command, _ []string) error { return t.initialize(c.Context(), f) },
 	}
 	c.Flags().StringVar(&f.config, "config", "", "gctld's file ["+config.ControllerPath+"]")
 	c.Flags().StringVar(&f.name, "cluster", "", "display name of the cluster [the host's name]")
@@ -76,7 +76,7 @@ func (t commands) init() *cobra.Command {
 	return c
 }
 
-func (t commands) found(ctx context.Context, f initOptions) error {
+func (t commands) initialize(ctx context.Context, f initOptions) error {
 	var err error
 	for _, path := range []*string{&f.ca, &f.client} { // the files that contain them may be read from any directory
 		if *path, err = filepath.Abs(*path); err != nil {
