@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -36,6 +37,8 @@ const devGPUs = 8
 // RunDev runs a whole cluster until ctx ends. dir "" is a temporary folder, removed at the end;
 // another one is kept, and its cluster continues.
 func RunDev(ctx context.Context, dir, level string, stdout, stderr io.Writer) (err error) {
+	ctx, ignore := signal.NotifyContext(ctx, syscall.SIGHUP) // a closed terminal ends the whole cluster
+	defer ignore()
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "greylag-dev-"); err != nil {
 			return err

@@ -53,6 +53,9 @@ func (d *Daemon) checks() []metrics.Check {
 // exporterPort is the port of node_exporter, which serves the metrics that nodes write to a file.
 const exporterPort = "9100"
 
+// discovering holds an element for each list of nodes that is being written, at most four.
+var discovering = make(chan struct{}, 4)
+
 // target is an entry of Prometheus' HTTP service discovery.
 type target struct {
 	Targets []string          `json:"targets"`
@@ -65,6 +68,13 @@ func (d *Daemon) discover(w http.ResponseWriter, r *http.Request) {
 	port := r.URL.Query().Get("port")
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		port = exporterPort
+	}
+	select { // any host may ask
+	case discovering <- struct{}{}:
+		defer func() { <-discovering }()
+	default:
+		http.Error(w, "too many requests at once", http.StatusServiceUnavailable)
+		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(targets(d.store.replica.View(), port)) // fails only if the client has disconnected

@@ -7,14 +7,17 @@ package metrics
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/version"
 )
 
@@ -56,8 +59,21 @@ func (r Registry) Handler() http.Handler {
 }
 
 // WriteFile writes the metrics to a file for the textfile collector of node_exporter, which reads
-// either the former file or the whole new one.
-func (r Registry) WriteFile(path string) error { return prometheus.WriteToTextfile(path, r) }
+// either the former file or the whole new one. The directory may belong to another user: no file is
+// opened or changed by its name.
+func (r Registry) WriteFile(path string) error {
+	families, err := r.Gather()
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, family := range families {
+		if _, err := expfmt.MetricFamilyToText(&text, family); err != nil {
+			return err
+		}
+	}
+	return config.WriteFile(path, text.String())
+}
 
 // shared gathers once for all callers at one time, and at most once in freshTime: any host may scrape.
 type shared struct {

@@ -60,27 +60,38 @@ func Adopt(dirs ...string) error {
 		return nil
 	}
 	for _, dir := range dirs {
-		err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			info, err := entry.Info()
-			if err != nil {
-				return err
-			}
-			if file, ok := info.Sys().(*syscall.Stat_t); !ok || !entry.IsDir() && file.Nlink > 1 {
-				return nil
-			}
-			return os.Lchown(path, int(owner.Uid), int(owner.Gid))
-		})
-		if errors.Is(err, fs.ErrNotExist) { // no such directory
-			continue
-		}
-		if err != nil {
+		if err := adopt(dir, int(owner.Uid), int(owner.Gid)); err != nil {
 			return fmt.Errorf("give %s to its user: %w", dir, err)
 		}
 	}
 	return nil
+}
+
+// adopt gives a directory and its content to a user, who may change it meanwhile: no name is followed
+// out of the directory.
+func adopt(dir string, user, group int) error {
+	root, err := os.OpenRoot(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil {
+			var info fs.FileInfo
+			if info, err = root.Lstat(path); err == nil {
+				if file, ok := info.Sys().(*syscall.Stat_t); ok && (info.IsDir() || file.Nlink == 1) {
+					err = root.Lchown(path, user, group)
+				}
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+			return nil
+		}
+		return err
+	})
 }
 
 func makeWay(dir string) error {

@@ -137,24 +137,25 @@ func inWords(err error) error {
 
 // text reads the lines of a file.
 func (r *reader) text(path, text string) {
-	number, start, whole := 0, 0, ""
+	number, start := 0, 0
+	var whole strings.Builder
 	for raw := range strings.Lines(text) {
 		if r.stopped() {
 			return
 		}
 		number++
-		if whole == "" {
+		if whole.Len() == 0 {
 			start = number
 		}
 		part := withoutComment(strings.TrimRight(raw, "\r\n"))
 		if before, goes := strings.CutSuffix(strings.TrimRight(part, " \t"), `\`); goes {
-			whole += before + " "
+			whole.WriteString(before + " ")
 			continue
 		}
-		r.line(path, start, whole+part)
-		whole = ""
+		r.line(path, start, whole.String()+part)
+		whole.Reset()
 	}
-	r.line(path, start, whole)
+	r.line(path, start, whole.String())
 }
 
 // withoutComment cuts a line at the first "#" without a backslash before it.

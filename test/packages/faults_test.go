@@ -51,7 +51,7 @@ func TestFaultsOfUpgrade(t *testing.T) {
 		t.Error("a version that cannot read the data was installed")
 	}
 	m.run(`sed -i 's/"Form": *9/"Form": 1/' /var/lib/greylag/controller/raft/identity.json`)
-	remains("downgrade below the data", out, "has format 9", "nothing was changed")
+	remains("downgrade below the data", out, "has format 9", "the installed version stays")
 }
 
 // TestWithoutContainerd installs a node on a machine without containerd and with Slurm's commands.

@@ -16,7 +16,7 @@ func TestRPM(t *testing.T) {
 			t.Errorf("the installation started or enabled %s: %s", unit, out)
 		}
 	}
-	if out := m.run("stat -c '%U %a' /var/lib/greylag/controller /etc/greylag/client.d"); out != "greylag 700\ngreylag 755" {
+	if out := m.run("stat -c '%U %a' /var/lib/greylag/controller /etc/greylag/client.d"); out != "greylag 700\ngreylag 775" {
 		t.Errorf("directories: %s", out)
 	}
 	m.run("gctl init --with-node")

@@ -62,7 +62,7 @@ gctl cluster status | grep -q "$after" || fail "gctld was not restarted: $(gctl 
 survives upgrade
 for command in 'systemctl restart gnoded' 'systemctl restart gctld gauthd' 'systemctl stop gnoded && systemctl start gnoded' \
   'systemctl kill -s KILL --kill-who=main gnoded' 'systemctl kill -s KILL --kill-who=main gctld' \
-  'systemctl daemon-reexec' 'systemctl restart containerd'; do
+  'systemctl kill -s ABRT --kill-who=main gnoded' 'systemctl daemon-reexec' 'systemctl restart containerd'; do
   sh -c "$command" || fail "$command"
   survives "$command"
 done
@@ -73,6 +73,7 @@ survives downgrade
 apt-get -q remove greylag-node >/tmp/removal 2>&1
 grep -q 'jobs keep running' /tmp/removal || fail "the removal does not say that jobs keep running: $(cat /tmp/removal)"
 kill -0 "$process" || fail "the removal ended the job"
+! systemctl --quiet is-active gnoded || fail "the removal left gnoded running"
 apt-get -q install greylag-node="$before"
 systemctl enable --now gnoded
 survives "removal and installation"

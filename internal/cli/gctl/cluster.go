@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"syscall"
 	"time"
 
@@ -287,7 +289,7 @@ func (t commands) snapshot() *cobra.Command {
 	}
 	c.Flags().StringVarP(&path, "output", "o", "", "output file; - is standard output")
 	c.Flags().BoolVar(&history, "with-history", false, "include finished jobs, their scripts and the journals")
-	c.Flags().IntVar(&keep, "keep", 0, "delete the oldest files of the directory whose names differ from FILE only in digits, beyond this number [keep all]")
+	c.Flags().IntVar(&keep, "keep", 0, "keep this number of backups in the directory, and delete older files whose names differ from FILE only in digits [keep all]")
 	tool.Must(c.MarkFlagRequired("output"))
 	return c
 }
@@ -295,25 +297,27 @@ func (t commands) snapshot() *cobra.Command {
 // digits are replaced when names of backups are compared: FILE contains a date.
 var digits = regexp.MustCompile("[0-9]+")
 
-// dropBackups deletes the oldest backups in the directory of a new one. Names contain the date, so the first in
-// order are the oldest.
+// dropBackups deletes the oldest backups in the directory of a new one, by their times of change, and
+// never the new one.
 func (t commands) dropBackups(path string, keep int) error {
-	pattern := digits.ReplaceAllString(filepath.Base(path), "#")
-	entries, err := os.ReadDir(filepath.Dir(path)) // sorted
+	dir, name := filepath.Split(path)
+	entries, err := os.ReadDir(cmp.Or(dir, "."))
 	if err != nil {
 		return err
 	}
-	var all []string
+	var others []fs.FileInfo
 	for _, entry := range entries {
-		if entry.Type().IsRegular() && digits.ReplaceAllString(entry.Name(), "#") == pattern {
-			all = append(all, filepath.Join(filepath.Dir(path), entry.Name()))
+		info, err := entry.Info()
+		if err == nil && info.Mode().IsRegular() && info.Name() != name && digits.ReplaceAllString(info.Name(), "#") == digits.ReplaceAllString(name, "#") {
+			others = append(others, info)
 		}
 	}
-	for _, old := range all[:max(0, len(all)-keep)] {
-		if err := os.Remove(old); err != nil {
+	slices.SortFunc(others, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+	for _, old := range others[min(keep-1, len(others)):] {
+		if err := os.Remove(filepath.Join(dir, old.Name())); err != nil {
 			return err
 		}
-		t.Note("deleted %s", old)
+		t.Note("deleted %s", filepath.Join(dir, old.Name()))
 	}
 	return nil
 }

@@ -114,8 +114,8 @@ func (s *Service) Join(ctx context.Context, p *greylagv1.JoinRequest) (*greylagv
 }
 
 // joinTolerance is the tolerated difference between the clock of a host that joins and the
-// controller's. It includes the time of the request.
-const joinTolerance = time.Minute
+// controller's. It includes the time in which the request was repeated.
+const joinTolerance = 5 * time.Minute
 
 // offText describes a difference between two clocks.
 func offText(off time.Duration) string {

@@ -114,7 +114,7 @@ func (x *Hosts) UseToken(now cluster.Instant, c *command.UseToken, registered fu
 	}
 	earlier := slices.IndexFunc(t.used, func(u use) bool { return u.by == c.Name })
 	switch {
-	case earlier >= 0:
+	case earlier >= 0 && t.uses == 1: // with more uses the holder of the token may be another host
 		return x.repeatJoin(now, t.used[earlier], &c.Certificate)
 	case len(t.used) == int(t.uses) && t.uses == 1:
 		return command.Refuse(command.Conflict, "the join token was used by "+t.used[0].by, again)
