@@ -78,7 +78,7 @@ func adopt(dir string, user, group int) error {
 		return err
 	}
 	defer root.Close()
-	return fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
+	return fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
 		if err == nil {
 			var info fs.FileInfo
 			if info, err = root.Lstat(path); err == nil {
