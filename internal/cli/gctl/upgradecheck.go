@@ -40,7 +40,7 @@ type upgrade struct {
 	Problems []upgradeProblem `json:"problems"`
 }
 
-// runningVersion is a version and the number of programs that run it.
+// runningVersion is a version of a program and the hosts that run it.
 type runningVersion struct {
 	Program string   `json:"program"`
 	Version string   `json:"version"`
