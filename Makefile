@@ -46,6 +46,7 @@ man: build
 
 test: setup build
 	$(GO) test -timeout 60m $(PACKAGES)
+	@if command -v gcc >/dev/null; then CGO_ENABLED=1 $(GO) test ./internal/gpu/nvml; fi
 
 # All tests of faults and attacks, including those that take minutes: see CONTRIBUTING.md.
 test-faults: setup build

@@ -112,7 +112,7 @@ type state struct {
 	counting  uint64                       // identifies this process, whose counters begin at 0
 	faults    map[string]string            // by source: why the node is unfit for work
 	connected bool                         // a session is open
-	loads     map[string]gpu.Load          // of GPUs of running tasks, by UUID
+	loads     map[string]gpu.Load          // by UUID; those of the last sample
 	xids      map[xid]uint64               // events since the start
 	ends      [cluster.TaskLost + 1]uint64 // tasks that ended since the start, by cause
 

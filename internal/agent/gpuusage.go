@@ -14,7 +14,7 @@ import (
 // since the previous one, up to maxGapIntervals intervals; a longer gap is unknown, not estimated.
 const maxGapIntervals = 3
 
-// watchUse samples the GPUs of running tasks until ctx ends. It gives up a sample that takes too
+// watchUse samples the node's GPUs until ctx ends. It gives up a sample that takes too
 // long, and delays nothing else.
 func (a *Agent) watchUse(ctx context.Context) {
 	ticker := time.NewTicker(a.cfg.Meter)
@@ -49,15 +49,21 @@ func (a *Agent) watchUse(ctx context.Context) {
 			a.log.Info("GPU use is known again")
 		}
 		failing = err != nil
-		if at := time.Now(); err == nil {
-			a.post(func() { a.addSample(whose, loads, at) })
-		}
+		at := time.Now()
+		a.post(func() {
+			if err != nil {
+				a.loads = nil
+				return
+			}
+			a.addSample(whose, loads, at)
+		})
 	}
 }
 
-// held lists the GPUs of running tasks, and the tasks. It runs in the loop.
+// held lists the GPUs of running tasks, and the tasks, and last the other GPUs. It runs in the loop.
 func (a *Agent) held() (held []gpu.Held, whose []*task) {
 	lister, lists := a.runtime.(tasks.ProcessLister)
+	running := map[string]bool{}
 	for _, t := range a.tasks {
 		h := gpu.Held{UUIDs: a.uuidsOf(t)}
 		if t.Phase != reconcile.Started || len(h.UUIDs) == 0 {
@@ -68,6 +74,18 @@ func (a *Agent) held() (held []gpu.Held, whose []*task) {
 			h.PIDs = func() ([]int, error) { return lister.Processes(id) }
 		}
 		held, whose = append(held, h), append(whose, t)
+		for _, uuid := range h.UUIDs {
+			running[uuid] = true
+		}
+	}
+	others := gpu.Held{PIDs: func() ([]int, error) { return nil, nil }}
+	for _, d := range a.inventory.Devices {
+		if !running[d.UUID] {
+			others.UUIDs = append(others.UUIDs, d.UUID)
+		}
+	}
+	if len(others.UUIDs) > 0 {
+		held = append(held, others)
 	}
 	return held, whose
 }

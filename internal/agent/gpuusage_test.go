@@ -78,7 +78,7 @@ func (a *Agent) runFor(t *testing.T, d time.Duration) {
 func (a *Agent) use(job int) cluster.GPUUse { return a.tasks[at(job, 1)].GPU }
 
 // TestGPUUseAddsUp checks that samples count for the time since the previous one, that missing
-// values are unknown, and that unallocated GPUs are not sampled.
+// values are unknown, and that unallocated GPUs are sampled for monitoring only.
 func TestGPUUseAddsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
@@ -87,7 +87,7 @@ func TestGPUUseAddsUp(t *testing.T) {
 			for _, h := range held {
 				asked += len(h.UUIDs)
 			}
-			if looks++; len(held) != 2 || asked != 3 {
+			if looks++; len(held) != 3 || asked != 4 || held[2].UUIDs[0] != "g3" {
 				t.Errorf("asked of %+v", held)
 			}
 			return []gpu.Load{load("g0", 50, 3<<30), load("g1", int64(looks%2)*100, 7<<30), load("g2", -1, 0), load("g3", 100, 9<<30)}, nil

@@ -44,7 +44,7 @@ type Observation struct {
 type GPUObservation struct {
 	gpu.Device
 	Job    *JobOnGPU // nil: not allocated
-	Load   gpu.Load  // the newest, of a GPU of a running task
+	Load   gpu.Load  // the newest
 	Events []XIDCount
 }
 
@@ -148,12 +148,9 @@ func (a *Agent) observe() (o observed) {
 	}
 	for _, d := range a.inventory.Devices {
 		d.Fault = cmp.Or(a.bad[d.UUID], d.Fault)
-		g := GPUObservation{Device: d}
+		g := GPUObservation{Device: d, Load: a.loads[d.UUID]}
 		if t := holders[d.UUID]; t != nil {
 			g.Job = &JobOnGPU{t.ID.Job, t.ID.Attempt, t.spec.GetAccount(), t.spec.GetPartition()}
-			if t.Phase == reconcile.Started {
-				g.Load = a.loads[d.UUID]
-			}
 		}
 		for kind, n := range a.xids {
 			if kind.uuid == d.UUID {

@@ -35,9 +35,9 @@ type Provider interface {
 	Watch(ctx context.Context, report func(Event)) error
 	// Processes lists the users of the devices with these UUIDs. O(processes).
 	Processes(ctx context.Context, uuids []string) ([]Process, error)
-	// Loads returns how busy the devices of tasks are and how much of their memory is used. A
-	// device may be left out if neither is known. It gives up when ctx ends and does not disturb
-	// other calls.
+	// Loads returns how busy devices are, how much of their memory is used, and the other values of
+	// monitoring. A device may be left out if nothing is known. It gives up when ctx ends and does
+	// not disturb other calls.
 	Loads(ctx context.Context, held []Held) ([]Load, error)
 }
 
@@ -51,8 +51,9 @@ type Inventory struct {
 // Device is one GPU with its device files.
 type Device struct {
 	cluster.GPU
-	Files []File
-	Bus   string // PCI address; "" if unknown
+	Product string // as its maker names it
+	Files   []File
+	Bus     string // PCI address; "" if unknown
 }
 
 // File is a device file: its path on the host and its path in a task.
@@ -67,7 +68,7 @@ type Process struct {
 	PID  int    `json:"pid"`
 }
 
-// Held lists the devices of a task.
+// Held lists the devices of a task, or those that no task has.
 type Held struct {
 	UUIDs []string
 	// PIDs lists the task's processes, for providers that cannot query a device; nil if unknown.
@@ -80,6 +81,8 @@ type Load struct {
 	UUID   string `json:"uuid"`
 	Busy   *int64 `json:"busy,omitempty"`   // percent of the last moments in which a program ran on it
 	Memory *int64 `json:"memory,omitempty"` // bytes of its memory in use
+	// Values holds the values of Quantities by key, without those that the driver does not support.
+	Values map[string]float64 `json:"values,omitempty"`
 }
 
 // Event is an event of a GPU.

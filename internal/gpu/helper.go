@@ -223,7 +223,7 @@ func (h *Helper) describe(host Host) Inventory {
 		d := Device{GPU: cluster.GPU{
 			Index: raw.Index, UUID: raw.UUID, Type: Type(raw.Name), Memory: cluster.Bytes(raw.Memory),
 			Minor: raw.Minor, NUMA: numa(raw.Bus), Domain: names[i], Fault: raw.Bad,
-		}, Bus: raw.Bus}
+		}, Product: raw.Name, Bus: raw.Bus}
 		if raw.Minor >= 0 {
 			path := "/dev/nvidia" + strconv.Itoa(int(raw.Minor))
 			d.Files = []File{{Host: path, Task: path}}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -170,6 +172,44 @@ func TestLoadsThroughTheLibrary(t *testing.T) {
 	if got := loads(); got != "1 1024MiB; " {
 		t.Errorf("of a board that does not tell: %s", got)
 	}
+}
+
+// TestValuesThroughTheLibrary: what a device does not support is absent.
+func TestValuesThroughTheLibrary(t *testing.T) {
+	f := newFake(t, "1", Limits{})
+	f.put("ecc", 3)
+	f.put("remap", 1)
+	f.put("action", 4)
+	if _, err := f.Inventory(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	loads, err := f.Loads(t.Context(), []Held{{UUIDs: []string{"GPU-fake-0", "GPU-fake-1"}}})
+	if err != nil || len(loads) != 2 {
+		t.Fatal(loads, err)
+	}
+	want := map[string]float64{
+		"power_watts": 350.5, "temperature_celsius/gpu": 40, "temperature_celsius/memory": 50, "clock_hertz/sm": 1.98e9, "energy_joules_total": 5000,
+		"throttled_seconds_total/power_cap": 2, "throttled_seconds_total/sw_thermal": 1, "throttled_seconds_total/hw_thermal": 2,
+		"pcie_replays_total": 7, "ecc_errors_total/corrected": 1 << 40, "ecc_errors_total/uncorrected": 3,
+		"remapped_rows/corrected": 1, "remapped_rows/uncorrected": 2, "remap_pending": 1, "recovery_action": 4,
+	}
+	if got := loads[0].Values; !nearly(got, want) {
+		t.Errorf("with a profile, whose values need two samples: %v, want %v", got, want)
+	}
+	delete(want, "temperature_celsius/memory")
+	for key, value := range map[string]float64{
+		"power_watts": 350.501, "temperature_celsius/gpu": 41, "nvlink_bytes_total/transmit": 138 << 10, "nvlink_bytes_total/receive": 139 << 10,
+		"ecc_errors_total/uncorrected": 0, "remap_pending": 0, "recovery_action": 0,
+	} {
+		want[key] = value
+	}
+	if got := loads[1].Values; !nearly(got, want) {
+		t.Errorf("without a profile: %v, want %v", got, want)
+	}
+}
+
+func nearly(got, want map[string]float64) bool {
+	return maps.EqualFunc(got, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-9*(1+math.Abs(b)) })
 }
 
 // TestSlowLoadsHarmNobody checks that a board that does not report its load delays one query, and

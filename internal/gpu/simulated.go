@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/greylag/greylag/internal/simgpu"
@@ -23,6 +24,8 @@ type Simulated struct {
 	mu      sync.Mutex
 	made    *Inventory
 	numbers map[string]uint64 // device number by UUID, for those with a device file
+
+	counters map[string]*simulatedCounters // by UUID
 }
 
 // Group is a number of equal simulated GPUs.
@@ -42,7 +45,7 @@ func NewSimulated(node, dir string, groups []Group) *Simulated {
 // devices, which other nodes have, so that the kernel distinguishes the nodes' GPUs. Indexes begin
 // at 0.
 func NewSimulatedAfter(node, dir string, first int, groups []Group) *Simulated {
-	return &Simulated{node: node, dir: dir, first: first, groups: groups}
+	return &Simulated{node: node, dir: dir, first: first, groups: groups, counters: map[string]*simulatedCounters{}}
 }
 
 // Inventory creates the device files once. Without root the devices have no files, which suffices
@@ -89,7 +92,7 @@ func (s *Simulated) device(index int, group Group) Device {
 	if domain == "" {
 		domain = s.node
 	}
-	return Device{GPU: cluster.GPU{
+	return Device{Product: "Simulated " + strings.ToUpper(group.Type), GPU: cluster.GPU{
 		Index: int32(index), Type: group.Type, Memory: group.Memory, Minor: int32(index), NUMA: -1, Domain: domain,
 		UUID: fmt.Sprintf("GPU-%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]),
 	}}
@@ -103,31 +106,52 @@ func (s *Simulated) Watch(ctx context.Context, report func(Event)) error {
 // Processes returns none: a task's open devices are closed when its processes end.
 func (s *Simulated) Processes(context.Context, []string) ([]Process, error) { return nil, nil }
 
-// Loads reports a device as busy while a process of its task has it open. Simulated devices have no
-// memory.
+// Loads reports a device as busy while a process of its task has it open. Without device files that is
+// unknown. Simulated devices have no memory; their other values follow from what they do and from the
+// faults in FaultsFile.
 func (s *Simulated) Loads(_ context.Context, held []Held) ([]Load, error) {
 	s.mu.Lock()
-	numbers := s.numbers // never changes after its creation
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	faults, index := readFaults(s.dir), map[string]string{}
+	if s.made != nil {
+		for _, d := range s.made.Devices {
+			index[d.UUID] = strconv.Itoa(int(d.Index))
+		}
+	}
 	var loads []Load
 	for _, h := range held {
-		if h.PIDs == nil {
-			continue
-		}
-		pids, err := h.PIDs()
-		if err != nil {
-			continue
-		}
-		open := simgpu.OpenBy(pids)
+		open, known := openBy(h)
 		for _, uuid := range h.UUIDs {
-			if number, known := numbers[uuid]; known {
-				busy := int64(0)
-				if open[number] {
-					busy = 100
-				}
-				loads = append(loads, Load{UUID: uuid, Busy: &busy})
+			at, made := index[uuid]
+			if !made {
+				continue
 			}
+			number, file := s.numbers[uuid]
+			state := simulatedState{
+				busy: file && open[number], ecc: faults[simulatedFault{at, "ecc"}],
+				remap: faults[simulatedFault{at, "remap"}], throttle: faults[simulatedFault{at, "throttle"}],
+			}
+			load := Load{UUID: uuid, Values: s.values(uuid, state)}
+			if known && file {
+				load.Busy = new(int64)
+			}
+			if state.busy {
+				*load.Busy = 100
+			}
+			loads = append(loads, load)
 		}
 	}
 	return loads, nil
+}
+
+// openBy returns the device numbers that the processes of a task have open, if those are known.
+func openBy(h Held) (open map[uint64]bool, known bool) {
+	if h.PIDs == nil {
+		return nil, false
+	}
+	pids, err := h.PIDs()
+	if err != nil {
+		return nil, false
+	}
+	return simgpu.OpenBy(pids), true
 }

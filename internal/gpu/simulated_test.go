@@ -3,9 +3,12 @@ package gpu
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/greylag/greylag/internal/simgpu"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -103,7 +106,9 @@ func TestSimulatedLoads(t *testing.T) {
 			if l.Memory != nil {
 				t.Errorf("memory of %s is %d", l.UUID, *l.Memory)
 			}
-			text += fmt.Sprint(slices.Index(uuids, l.UUID), ":", *l.Busy, " ")
+			if l.Busy != nil {
+				text += fmt.Sprint(slices.Index(uuids, l.UUID), ":", *l.Busy, " ")
+			}
 		}
 		return text
 	}
@@ -138,4 +143,52 @@ func folder(t *testing.T) string {
 	dir := t.TempDir()
 	t.Cleanup(func() { _ = simgpu.Remove(dir) })
 	return dir
+}
+
+// TestSimulatedValues: a device has each value, counters grow with time, and faults show.
+func TestSimulatedValues(t *testing.T) {
+	dir := folder(t)
+	gpus := NewSimulated("n1", dir, []Group{{Count: 2, Type: "h100"}})
+	inventory, err := gpus.Inventory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		values := func() map[string]float64 {
+			loads, err := gpus.Loads(t.Context(), []Held{{UUIDs: []string{inventory.Devices[1].UUID}}})
+			if err != nil || len(loads) != 1 {
+				t.Fatal(loads, err)
+			}
+			return loads[0].Values
+		}
+		first := values()
+		for _, q := range Quantities() {
+			for _, key := range q.Keys() {
+				if _, has := first[key]; !has {
+					t.Errorf("no %s", key)
+				}
+				delete(first, key)
+			}
+		}
+		if delete(first, GraphicsActive); len(first) > 0 {
+			t.Errorf("not in the list: %v", first)
+		}
+		write := func(text string) {
+			if err := os.WriteFile(filepath.Join(dir, FaultsFile), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("0 ecc\n1 throttle\n1 remap\n")
+		time.Sleep(10 * time.Second)
+		v := values()
+		if v["energy_joules_total"] != 3000 || v["throttled_seconds_total/hw_thermal"] != 10 || v["ecc_errors_total/uncorrected"] != 0 || v["remap_pending"] != 1 {
+			t.Error(v)
+		}
+		write("1 ecc\n")
+		time.Sleep(10 * time.Second)
+		v = values()
+		if v["energy_joules_total"] != 3700 || v["throttled_seconds_total/hw_thermal"] != 10 || v["ecc_errors_total/uncorrected"] != 1 || v["remap_pending"] != 0 {
+			t.Error(v)
+		}
+	})
 }

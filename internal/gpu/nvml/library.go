@@ -37,8 +37,10 @@ type library struct {
 
 // known is a device with its last answers.
 type known struct {
-	device nvml.Device
-	raw    gpu.RawDevice
+	device  nvml.Device
+	raw     gpu.RawDevice
+	values  [2]values // by index of groups
+	profile profile
 }
 
 func open() source { return &library{lib: nvml.New(), started: make(chan struct{})} }
@@ -112,7 +114,10 @@ func (l *library) look(index int) {
 		return
 	}
 	raw.Bad = l.ailing(device)
-	*at = known{device: device, raw: raw}
+	if at.raw.UUID != raw.UUID {
+		*at = known{}
+	}
+	at.device, at.raw = device, raw
 }
 
 func (l *library) describe(device nvml.Device, index int32) (gpu.RawDevice, error) {
@@ -247,17 +252,18 @@ func (l *library) processes(uuids []string) ([]gpu.Process, error) {
 	return users, nil
 }
 
-// loads queries how busy devices are. What one does not report (parts of a board, some boards, a
-// lost one) is unknown.
+// loads queries how busy devices are, and their other values when they are due. What one does not
+// report (parts of a board, some boards, a lost one) is unknown.
 func (l *library) loads(uuids []string) []gpu.Load {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []gpu.Load
-	for _, at := range l.known {
+	for i := range l.known {
+		at := &l.known[i]
 		if at.device == nil || !slices.Contains(uuids, at.raw.UUID) {
 			continue
 		}
-		load := gpu.Load{UUID: at.raw.UUID, Memory: l.taken(at.device)}
+		load := gpu.Load{UUID: at.raw.UUID, Memory: l.taken(at.device), Values: l.measure(at, time.Now())}
 		if l.has("nvmlDeviceGetUtilizationRates") {
 			if rates, ret := at.device.GetUtilizationRates(); ret == nvml.SUCCESS {
 				busy := int64(min(rates.Gpu, 100))

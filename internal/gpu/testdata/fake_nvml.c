@@ -3,7 +3,9 @@
 // "remap" makes GPU 0 want a reset, "pid" holds a process that uses GPU 1, "xid"
 // holds the number of an error of GPU 1, given once, "busy" and "used" hold the
 // percent and the MiB of both, which GPU 1 does not tell with "parts", and "slow"
-// makes asking for them block. -DOLD leaves functions out.
+// makes asking for them block. "mig" enables MIG, "olddriver" leaves fields out, and
+// "ecc" and "action" hold those of GPU 0. Only GPU 0 has a profile (GPM), in which
+// each metric is its number. -DOLD leaves functions out.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +56,56 @@ typedef struct { uint version; ull total, reserved, free, used; } memory2;
 int nvmlDeviceGetMemoryInfo_v2(dev *d, memory2 *m) {
 	if (d->index == 1 && number("parts")) return 3;
 	m->total = 80ull << 30; m->used = (ull)number("used") << 20;
+	return 0;
+}
+int nvmlDeviceGetPowerUsage(dev *d, uint *mw) { *mw = 350500 + d->index; return 0; }
+int nvmlDeviceGetTemperature(dev *d, int sensor, uint *t) { *t = 40 + d->index; return sensor ? 2 : 0; }
+int nvmlDeviceGetClockInfo(dev *d, int type, uint *mhz) { *mhz = 1980; return type == 1 ? 0 : 3; }
+int nvmlDeviceGetMigMode(dev *d, uint *now, uint *later) { *now = *later = number("mig"); return 0; }
+typedef struct { uint field, scope; long long at, took; int type, ret; ull value; } field;
+enum { UINT = 1, ULL = 3, SINT = 5, USHORT = 6 };
+static int answer(dev *d, field *f) {
+	f->type = UINT;
+	f->value = 0xdeadbeef00000000ull; // 32 bits count
+	switch (f->field) {
+	case 3: f->type = ULL, f->value = 1ull << 40; return 0;
+	case 4: f->type = ULL, f->value = d->index ? 0 : number("ecc"); return 0;
+	case 74: f->type = ULL, f->value = 2000000000ull; return 0;
+	case 75: f->type = ULL, f->value = 4000000000ull; return 0;
+	case 82: if (d->index) return 0; f->type = SINT, f->value |= 50; return 0;
+	case 83: f->type = ULL, f->value = 5000000; return 0;
+	case 94: f->value |= 7; return 0;
+	case 138: case 139: f->type = ULL, f->value = f->field; return f->scope == 0xffffffff ? 0 : 2;
+	case 142: f->value |= 1; return 0;
+	case 143: f->type = USHORT, f->value = 0xabcd00000002ull; return 0;
+	case 144: f->value |= d->index == 0 && number("remap"); return 0;
+	case 230: f->value |= d->index ? 0 : number("action"); return 0;
+	case 269: case 270: f->type = ULL, f->value = 1000000000ull * (f->field - 268); return number("olddriver") ? 2 : 0;
+	}
+	return 3;
+}
+int nvmlDeviceGetFieldValues(dev *d, int n, field *f) {
+	for (int i = 0; i < n; i++) f[i].ret = answer(d, &f[i]);
+	return 0;
+}
+typedef struct { uint version, supported; } support;
+typedef struct { uint id; int ret; double value; void *names[3]; } metric;
+typedef struct { uint version, n; int *old, *new; metric list[]; } metrics;
+static int samples;
+int nvmlGpmQueryDeviceSupport(dev *d, support *s) { s->supported = d->index == 0; return s->version == 1 ? 0 : 2; }
+int nvmlGpmSampleAlloc(int **s) { *s = calloc(1, sizeof **s); return 0; }
+int nvmlGpmSampleGet(dev *d, int *s) { if (d->index) return 3; *s = ++samples; return 0; }
+int nvmlGpmMetricsGet(metrics *m) {
+	if (m->version != 1 || *m->new != *m->old + 1) return 2;
+	for (uint i = 0; i < m->n; i++) {
+		m->list[i].ret = 0;
+		m->list[i].value = m->list[i].id;
+		switch (m->list[i].id) {
+		case 2: m->list[i].value = 140; break; // an impossible value
+		case 5: m->list[i].ret = 3; break;
+		case 10: m->list[i].value = 0.0 / 0.0; break;
+		}
+	}
 	return 0;
 }
 typedef struct { uint pid; ull used; uint gi, ci; } proc;

@@ -31,21 +31,29 @@ type Node struct {
 	observe  func(context.Context) (agent.Observation, error)
 	expires  func() time.Time
 	polls    prometheus.Histogram
-	timeouts prometheus.Counter
+	failures prometheus.Counter
 
 	info, reported, reportErrors, tasks, ends, restarts   *metrics.Family
 	gpu, job, busy, used, total, xids, healthy            *metrics.Family
 	taskCPU, taskMemory, taskPeak, taskLimit, certificate *metrics.Family
+
+	quantities []quantity
+}
+
+// quantity is a gpu.Quantity with its metric.
+type quantity struct {
+	gpu.Quantity
+	family *metrics.Family
 }
 
 // New returns a collector without a daemon; see [Node.Follow].
 func New() *Node {
 	n := &Node{
 		polls: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "greylag_gpu_poll_duration_seconds", Help: "Duration of GPU utilization queries.", Buckets: pollSeconds,
+			Name: "greylag_gpu_poll_duration_seconds", Help: "Duration of GPU queries.", Buckets: pollSeconds,
 		}),
-		timeouts: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "greylag_gpu_poll_timeouts_total", Help: "GPU utilization queries that failed or timed out.",
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "greylag_gpu_poll_failures_total", Help: "GPU queries that failed or timed out.",
 		}),
 	}
 	n.info = n.Gauge("greylag_node_info", "The node; always 1.", "node", "version", "driver")
@@ -56,8 +64,8 @@ func New() *Node {
 	n.restarts = n.Counter("greylag_gpu_helper_restarts_total", "Restarts of gnvml, the program that calls NVML.")
 	n.gpu = n.Gauge("greylag_gpu_info", "A GPU of the node; always 1.", "gpu", "uuid", "model", "pci", "domain")
 	n.job = n.Gauge("greylag_gpu_job_info", "The job to which a GPU is allocated; always 1.", "gpu", "job_id", "attempt", "account", "partition")
-	n.busy = n.Gauge("greylag_gpu_busy_ratio", "GPU utilization of a running task as NVML reports it: fraction of the sampling period in which a kernel ran.", "gpu")
-	n.used = n.Gauge("greylag_gpu_memory_used_bytes", "Used memory of the GPU of a running task.", "gpu")
+	n.busy = n.Gauge("greylag_gpu_busy_ratio", "GPU utilization as NVML reports it: fraction of the sampling period in which a kernel ran.", "gpu")
+	n.used = n.Gauge("greylag_gpu_memory_used_bytes", "Used memory of the GPU.", "gpu")
 	n.total = n.Gauge("greylag_gpu_memory_total_bytes", "Total memory of the GPU.", "gpu")
 	n.xids = n.Counter("greylag_gpu_xid_events_total", "XID events since gnoded started.", "gpu", "xid", "severity")
 	n.healthy = n.Gauge("greylag_gpu_healthy", "0 if the GPU takes no jobs because of a fault.", "gpu")
@@ -65,6 +73,16 @@ func New() *Node {
 	n.taskMemory = n.Gauge("greylag_task_memory_bytes", "Used memory of a running task.", "job_id")
 	n.taskLimit = n.Gauge("greylag_task_memory_limit_bytes", "Memory limit of a running task.", "job_id")
 	n.taskPeak = n.Gauge("greylag_task_memory_peak_bytes", "Peak memory of a running task.", "job_id")
+	for _, q := range gpu.Quantities() {
+		add, labels := n.Gauge, []string{"gpu"}
+		if strings.HasSuffix(q.Name, "_total") {
+			add = n.Counter
+		}
+		if q.Label != "" {
+			labels = append(labels, q.Label)
+		}
+		n.quantities = append(n.quantities, quantity{q, add("greylag_gpu_"+q.Name, q.Help, labels...)})
+	}
 	n.certificate = n.Gauge("greylag_certificate_expiry_timestamp_seconds", "When the certificate of this node expires.")
 	return n
 }
@@ -79,7 +97,7 @@ func (n *Node) Follow(observe func(context.Context) (agent.Observation, error), 
 func (n *Node) Polled(took time.Duration, failed bool) {
 	n.polls.Observe(took.Seconds())
 	if failed {
-		n.timeouts.Inc()
+		n.failures.Inc()
 	}
 }
 
@@ -87,13 +105,13 @@ func (n *Node) Polled(took time.Duration, failed bool) {
 func (n *Node) Describe(out chan<- *prometheus.Desc) {
 	n.Families.Describe(out)
 	n.polls.Describe(out)
-	n.timeouts.Describe(out)
+	n.failures.Describe(out)
 }
 
 // Collect implements prometheus.Collector.
 func (n *Node) Collect(out chan<- prometheus.Metric) {
 	n.polls.Collect(out)
-	n.timeouts.Collect(out)
+	n.failures.Collect(out)
 	sink := metrics.Sink(out)
 	sink.PutTime(n.certificate, n.expires())
 	ctx, cancel := context.WithTimeout(context.Background(), observeTimeout)
@@ -131,6 +149,17 @@ func (n *Node) putGPU(sink metrics.Sink, g *agent.GPUObservation) {
 	}
 	if g.Load.Memory != nil {
 		sink.Put(n.used, float64(*g.Load.Memory), index)
+	}
+	for _, q := range n.quantities {
+		for label, key := range q.Keys() {
+			labels := []string{index}
+			if q.Label != "" {
+				labels = append(labels, label)
+			}
+			if value, known := g.Load.Values[key]; known {
+				sink.Put(q.family, value, labels...)
+			}
+		}
 	}
 	for _, e := range g.Events {
 		if e.Severity != gpu.Healed {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,19 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
+// values returns a distinct value of each quantity.
+func values() map[string]float64 {
+	all := map[string]float64{}
+	for i, q := range gpu.Quantities() {
+		for j, label := range append(q.Values, "") {
+			if key, has := q.Keys()[label]; has {
+				all[key] = float64(100*i + j)
+			}
+		}
+	}
+	return all
+}
+
 // example is a node with a job on one of two GPUs.
 func example() agent.Observation {
 	busy, memory := int64(25), int64(1<<30)
@@ -33,16 +47,18 @@ func example() agent.Observation {
 	return agent.Observation{
 		Name: "n1", Driver: "580", Connected: true, Reported: time.Unix(1000, 0), ReportErrors: 2, Phases: map[string]int{"started": 1, "ended": 0}, Ends: map[string]uint64{"image": 3},
 		GPUs: []agent.GPUObservation{
-			{Device: device(0), Job: &agent.JobOnGPU{ID: 7, Attempt: 2, Account: "ml", Partition: "main"}, Load: gpu.Load{Busy: &busy, Memory: &memory}},
+			{Device: device(0), Job: &agent.JobOnGPU{ID: 7, Attempt: 2, Account: "ml", Partition: "main"}, Load: gpu.Load{Busy: &busy, Memory: &memory, Values: values()}},
 			{Device: faulty, Events: []agent.XIDCount{{XID: 79, Severity: gpu.Broken, Count: 1}}},
 		},
 		Tasks: []agent.TaskObservation{{Job: 7, Limit: 300, Stats: runtime.Stats{Memory: 100, PeakMemory: 200, CPUTime: 3 * time.Second}}},
 	}
 }
 
-func TestValues(t *testing.T) {
+// write returns the file of a node.
+func write(t *testing.T, o agent.Observation) string {
+	t.Helper()
 	n := New()
-	n.Follow(func(context.Context) (agent.Observation, error) { return example(), nil }, func() time.Time { return time.Unix(2000, 0) })
+	n.Follow(func(context.Context) (agent.Observation, error) { return o, nil }, func() time.Time { return time.Unix(2000, 0) })
 	n.Polled(time.Millisecond, true)
 	r := metrics.NewFileRegistry()
 	r.MustRegister(n)
@@ -53,21 +69,55 @@ func TestValues(t *testing.T) {
 	if err := r.WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
-	text, _ := os.ReadFile(path)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestValues(t *testing.T) {
+	text := write(t, example())
 	for _, want := range []string{
 		`greylag_gpu_busy_ratio{gpu="0"} 0.25`, `greylag_gpu_healthy{gpu="0"} 1`, `greylag_gpu_healthy{gpu="1"} 0`,
 		`greylag_gpu_job_info{account="ml",attempt="2",gpu="0",job_id="7",partition="main"} 1`,
 		`greylag_gpu_info{domain="n1/0",gpu="0",model="h100",pci="0000:1b:00.0",uuid="GPU-a"} 1`,
-		`greylag_gpu_xid_events_total{gpu="1",severity="broken",xid="79"} 1`, `greylag_gpu_poll_timeouts_total 1`,
+		`greylag_gpu_xid_events_total{gpu="1",severity="broken",xid="79"} 1`, `greylag_gpu_poll_failures_total 1`,
+		`greylag_gpu_power_watts{gpu="0"} 400`, `greylag_gpu_temperature_celsius{gpu="0",sensor="memory"} 601`,
+		`greylag_gpu_ecc_errors_total{gpu="0",severity="uncorrected"} 1201`,
 		`greylag_node_report_timestamp_seconds 1000`, `greylag_certificate_expiry_timestamp_seconds 2000`, `greylag_node_tasks{phase="started"} 1`, `greylag_node_task_ends_total{cause="image"} 3`,
 		`greylag_task_cpu_seconds_total{job_id="7"} 3`, `greylag_task_memory_bytes{job_id="7"} 100`, `greylag_task_memory_limit_bytes{job_id="7"} 300`,
 	} {
-		if !strings.Contains(string(text), want+"\n") {
+		if !strings.Contains(text, want+"\n") {
 			t.Errorf("no line %s in\n%s", want, text)
 		}
 	}
-	if strings.Contains(string(text), "\ngo_") || strings.Contains(string(text), "\nprocess_") {
+	if strings.Contains(text, "\ngo_") || strings.Contains(text, "\nprocess_") {
 		t.Error("metrics of the process are in the file: node_exporter has its own")
+	}
+}
+
+// TestSeries limits the series of a node with eight GPUs and one job.
+func TestSeries(t *testing.T) {
+	const limit = 280
+	o := example()
+	one := o.GPUs[0]
+	o.GPUs = nil
+	for i := range int32(8) {
+		one.Index = i
+		o.GPUs = append(o.GPUs, one)
+	}
+	for i := range 5 {
+		o.Phases[strconv.Itoa(i)] = 1
+	}
+	for cause := cluster.Exited; cause <= cluster.TaskLost; cause++ {
+		o.Ends[cause.String()] = 0
+	}
+	text := write(t, o)
+	if series := strings.Count(text, "\n") - strings.Count(text, "# "); series > limit {
+		t.Errorf("%d series, at most %d", series, limit)
+	} else {
+		t.Log(series, "series")
 	}
 }
 
