@@ -11,6 +11,7 @@ import (
 
 // TestReproducible builds all packages a second time, in another directory, and compares their bytes.
 func TestReproducible(t *testing.T) {
+	t.Parallel()
 	needs(t, "dh", "rpmbuild", "reprepro", "createrepo_c", "gpg")
 	if out := must(t, "git", "-C", top, "status", "--porcelain"); out != "" {
 		t.Skip("the checkout has changes that a clone lacks: ", out)
@@ -18,7 +19,7 @@ func TestReproducible(t *testing.T) {
 	repositories(t)
 	again := filepath.Join(t.TempDir(), "elsewhere")
 	must(t, "git", "clone", "--quiet", "--shared", top, again)
-	must(t, "make", "-C", again, "deb", "rpm", "MAKEFLAGS=")
+	must(t, "make", "-j2", "-C", again, "deb", "rpm")
 	want, got := hashes(t, top), hashes(t, again)
 	for name, hash := range want {
 		if got[name] != hash {
@@ -51,6 +52,7 @@ func hashes(t *testing.T, checkout string) map[string][32]byte {
 
 // TestLint runs lintian and rpmlint, whose overrides are explained in packaging.
 func TestLint(t *testing.T) {
+	t.Parallel()
 	needs(t, "dh", "rpmbuild", "reprepro", "createrepo_c", "gpg", "lintian", "rpmlint")
 	repositories(t)
 	for _, c := range []struct {

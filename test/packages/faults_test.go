@@ -8,7 +8,8 @@ import (
 // TestFaultsOfUpgrade upgrades a machine whose configuration is faulty, then one whose disk is full, and
 // installs a version that cannot read the data. Each time the running version and its job remain.
 func TestFaultsOfUpgrade(t *testing.T) {
-	m := site(t, "one")[0]
+	t.Parallel()
+	m := site(t, "faulty")[0]
 	m.uses("previous")
 	m.run("apt-get install greylag")
 	m.run("gctl init --with-node")
@@ -56,7 +57,8 @@ func TestFaultsOfUpgrade(t *testing.T) {
 
 // TestWithoutContainerd installs a node on a machine without containerd and with Slurm's commands.
 func TestWithoutContainerd(t *testing.T) {
-	m := site(t, "one")[0]
+	t.Parallel()
+	m := site(t, "bare")[0]
 	m.uses("current")
 	m.run("for c in sbatch squeue srun scancel; do printf '#!/bin/sh\\necho slurm\\n' >/usr/bin/$c; chmod +x /usr/bin/$c; done")
 	m.run("systemctl stop containerd; rm -f /usr/bin/containerd")

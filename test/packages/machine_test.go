@@ -50,7 +50,9 @@ type machine struct {
 	typed   []string
 }
 
-// prepare makes a machine, which start boots. number is its place in the network, and names are the addresses of all machines.
+// prepare makes a machine, which start boots. number is its place in the network, and names are the
+// addresses of all machines. Tests that run at once name their machines differently, since the control
+// groups of nodes carry their names.
 func (n *network) prepare(t *testing.T, name string, number int, names map[string]string) *machine {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "greylag-machine-")

@@ -8,8 +8,9 @@ import (
 // TestRPM installs, upgrades and removes the RPM packages with their scripts, by Debian's rpm: no root of
 // a RHEL-like system is made. A job survives all of it.
 func TestRPM(t *testing.T) {
+	t.Parallel()
 	needs(t, "rpm")
-	m := site(t, "one")[0]
+	m := site(t, "rpm")[0]
 	m.run("rpm --import /srv/greylag/previous/greylag.asc; rpm -i --nodeps /srv/greylag/previous/rpm/*.rpm")
 	for _, unit := range []string{"gctld", "gnoded", "gauthd"} {
 		if out, err := m.try("systemctl is-active " + unit + " || systemctl is-enabled " + unit); err == nil {

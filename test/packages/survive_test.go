@@ -11,7 +11,8 @@ var surviveScript string
 
 // TestJobsSurvive runs survive.sh on a machine.
 func TestJobsSurvive(t *testing.T) {
-	m := site(t, "one")[0]
+	t.Parallel()
+	m := site(t, "survivor")[0]
 	m.write("/root/survive.sh", surviveScript)
 	out, err := m.try("sh /root/survive.sh")
 	if err != nil || !strings.Contains(out, "\njobs survive\n") {
