@@ -59,7 +59,7 @@ func TestLint(t *testing.T) {
 		pattern string
 		args    []string
 	}{
-		{"*.deb", []string{"lintian", "--allow-root", "--fail-on", "error,warning", "--no-tag-display-limit"}},
+		{"*.deb", []string{"lintian", "--allow-root", "--fail-on", "error,warning", "--tag-display-limit", "0"}},
 		{"*.rpm", []string{"rpmlint", "--config", filepath.Join(top, "packaging/rpm/rpmlint.toml")}},
 	} {
 		files, err := filepath.Glob(filepath.Join(top, "bin/packages", c.pattern))
