@@ -2,6 +2,7 @@ package config
 
 import (
 	"net"
+	"net/url"
 	"time"
 
 	"github.com/greylag/greylag/pkg/cluster"
@@ -23,12 +24,26 @@ type Controller struct {
 	Archive Archive `toml:"archive"`
 	Limits  Limits  `toml:"limits"`
 	Metrics Metrics `toml:"metrics"`
+	Traces  Traces  `toml:"traces"`
 	Log     Log     `toml:"log"`
 }
 
 // Metrics configures what GET /metrics of a controller shows.
 type Metrics struct {
 	Accounts bool `toml:"accounts"` // accounts with their usage and credits
+}
+
+// Traces configures where the leader sends the traces of finished jobs.
+type Traces struct {
+	Endpoint      string `toml:"endpoint"`       // URL of an OTLP collector; "": none are sent
+	SamplePercent int    `toml:"sample_percent"` // share of the jobs
+}
+
+func (t *Traces) check(c *checker) {
+	if u, err := url.Parse(t.Endpoint); t.Endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		c.Fault("traces.endpoint", "%q is not an http or https URL", t.Endpoint)
+	}
+	c.Between("traces.sample_percent", t.SamplePercent, 1, 100)
 }
 
 // Raft configures the replication of the log.
@@ -58,6 +73,7 @@ func DefaultController() Controller {
 		},
 		Archive: defaultArchive(),
 		Limits:  defaultLimits(),
+		Traces:  Traces{SamplePercent: 100},
 		Log:     defaultLog(),
 	}
 }
@@ -103,4 +119,5 @@ func (cfg *Controller) check(c *checker) {
 	}
 	cfg.Archive.check(c)
 	cfg.Limits.check(c)
+	cfg.Traces.check(c)
 }

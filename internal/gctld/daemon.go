@@ -124,7 +124,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var loops sync.WaitGroup
-	for _, loop := range []func(context.Context){d.loops.Run, d.filler.Run, d.sweeper.Run, d.renew, d.recheck, d.joinMembers, d.follow, d.heap, d.watchdog} {
+	for _, loop := range []func(context.Context){d.loops.Run, d.filler.Run, d.sweeper.Run, d.renew, d.recheck, d.joinMembers, d.follow, d.heap, d.watchdog, d.newTraces().run} {
 		loops.Go(func() { loop(ctx) })
 	}
 	served := make(chan error, 1)

@@ -40,6 +40,7 @@ type Process struct {
 	passes, starts, refused *prometheus.CounterVec
 	passDurations           *prometheus.HistogramVec
 	lastPass                prometheus.Gauge
+	spans                   *prometheus.CounterVec
 }
 
 // NewProcess returns counters in a registry.
@@ -65,6 +66,7 @@ func NewProcess(r metrics.Registry) *Process {
 		passes:        counter("greylag_scheduler_passes_total", "Scheduling passes of this controller, by kind and result.", "kind", "result"),
 		starts:        counter("greylag_scheduler_starts_total", "Jobs started by scheduling passes of this controller."),
 		refused:       counter("greylag_scheduler_starts_refused_total", "Planned starts refused because the state had changed since the plan."),
+		spans:         counter("greylag_trace_spans_total", "Spans that this controller sent to the collector, by result.", "result"),
 		passDurations: prometheus.NewHistogramVec(histogram("greylag_scheduler_pass_duration_seconds", "Duration of scheduling passes, without the commit of the plan.", seconds), []string{"kind"}),
 		lastPass: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "greylag_scheduler_last_pass_timestamp_seconds", Help: "When the last scheduling pass of this controller ended.",
@@ -78,6 +80,8 @@ func NewProcess(r metrics.Registry) *Process {
 		p.passes.WithLabelValues(kind, "committed")
 		p.passes.WithLabelValues(kind, "failed")
 	}
+	p.spans.WithLabelValues("accepted")
+	p.spans.WithLabelValues("rejected")
 	p.starts.WithLabelValues()
 	p.refused.WithLabelValues()
 	r.MustRegister(p)
@@ -86,7 +90,7 @@ func NewProcess(r metrics.Registry) *Process {
 
 func (p *Process) all() []prometheus.Collector {
 	return []prometheus.Collector{
-		p.commit, p.fsync, p.entry, p.requests, p.limited, p.durations, p.inFlight, p.streams, p.passes, p.starts, p.refused, p.passDurations, p.lastPass,
+		p.commit, p.fsync, p.entry, p.requests, p.limited, p.durations, p.inFlight, p.streams, p.passes, p.starts, p.refused, p.passDurations, p.lastPass, p.spans,
 	}
 }
 
@@ -112,6 +116,12 @@ func (p *Process) Committed(took time.Duration, commands int) {
 
 // Synced implements raftlog.Observer.
 func (p *Process) Synced(took time.Duration) { p.fsync.Observe(took.Seconds()) }
+
+// SpansSent counts spans that the collector accepted, and those that it rejected.
+func (p *Process) SpansSent(accepted, rejected int) {
+	p.spans.WithLabelValues("accepted").Add(float64(accepted))
+	p.spans.WithLabelValues("rejected").Add(float64(rejected))
+}
 
 // Begin implements server.Observer.
 func (p *Process) Begin(rpc procedure.Name) {
