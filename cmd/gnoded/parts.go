@@ -29,7 +29,7 @@ type parts struct {
 
 // assemble creates them. A missing runtime does not end the daemon: the node reports it.
 func assemble(cfg config.Node, log *slog.Logger) parts {
-	p := parts{metrics: nodes.New(), config: agent.Config{
+	p := parts{metrics: nodes.New(cfg.Metrics.Compat...), config: agent.Config{
 		Name: cfg.Name, StateDir: cfg.StateDir, Report: cfg.Poll.Report, Health: cfg.Poll.Health, Meter: cfg.Poll.Meter,
 		CPUs: cfg.CPUs, Memory: cfg.Memory, Features: cfg.Features, Region: cfg.Region,
 		Images:   runtime.Keep{Age: cfg.Images.Keep, Bytes: int64(cfg.Images.Size)},

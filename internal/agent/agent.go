@@ -114,6 +114,7 @@ type state struct {
 	connected bool                         // a session is open
 	loads     map[string]gpu.Load          // by UUID; those of the last sample
 	xids      map[xid]uint64               // events since the start
+	lastXID   map[string]int               // by UUID
 	ends      [cluster.TaskLost + 1]uint64 // tasks that ended since the start, by cause
 
 	tasks map[reconcile.ID]*task
@@ -170,7 +171,7 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		slots: make(chan struct{}, max(8, 2*runtime.GOMAXPROCS(0))),
 		blobs: newBlobCache(), accounts: newAccounts(),
 		state: state{
-			counting: uint64(time.Now().UnixNano()), bad: map[string]string{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, tasks: map[reconcile.ID]*task{},
+			counting: uint64(time.Now().UnixNano()), bad: map[string]string{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
 			dirty: map[reconcile.ID]bool{}, logs: map[string]context.CancelFunc{},
 		},
 	}

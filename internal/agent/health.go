@@ -175,6 +175,7 @@ func (a *Agent) handleGPUEvent(event gpu.Event) {
 	a.log.Warn("GPU event", "uuid", event.UUID, "xid", event.XID, "message", event.Message)
 	if event.XID != 0 {
 		a.xids[xid{event.UUID, event.XID, event.Severity}]++
+		a.lastXID[event.UUID] = event.XID
 	}
 	switch event.Severity {
 	case gpu.Degraded, gpu.Broken:

@@ -43,9 +43,10 @@ type Observation struct {
 // GPUObservation is the state of a GPU.
 type GPUObservation struct {
 	gpu.Device
-	Job    *JobOnGPU // nil: not allocated
-	Load   gpu.Load  // the newest
-	Events []XIDCount
+	Job     *JobOnGPU // nil: not allocated
+	Load    gpu.Load  // the newest
+	Events  []XIDCount
+	LastXID int // 0: none since the daemon started
 }
 
 // JobOnGPU is the job to which a GPU is allocated.
@@ -148,7 +149,7 @@ func (a *Agent) observe() (o observed) {
 	}
 	for _, d := range a.inventory.Devices {
 		d.Fault = cmp.Or(a.bad[d.UUID], d.Fault)
-		g := GPUObservation{Device: d, Load: a.loads[d.UUID]}
+		g := GPUObservation{Device: d, Load: a.loads[d.UUID], LastXID: a.lastXID[d.UUID]}
 		if t := holders[d.UUID]; t != nil {
 			g.Job = &JobOnGPU{t.ID.Job, t.ID.Attempt, t.spec.GetAccount(), t.spec.GetPartition()}
 		}

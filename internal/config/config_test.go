@@ -74,8 +74,10 @@ func TestExamples(t *testing.T) {
 				t.Errorf("simulated GPUs %+v", node.SimulatedGPUs)
 			}
 			node.SimulatedGPUs = nil
-			if len(node.Features) == 0 {
-				node.Features = nil
+			for _, list := range []*[]string{&node.Features, &node.Metrics.Compat} {
+				if len(*list) == 0 {
+					*list = nil
+				}
 			}
 		}
 		if !reflect.DeepEqual(full, empty) {

@@ -54,6 +54,8 @@ type Containerd struct {
 type NodeMetrics struct {
 	Textfile string `toml:"textfile"` // for node_exporter, while its directory exists; "": none
 	Listen   string `toml:"listen"`   // HOST:PORT; "": no listener
+	// Compat names exporters whose metric names are used in addition.
+	Compat []string `toml:"compat" one:"dcgm,jobstats"`
 }
 
 // Poll is the intervals of gnoded's checks.

@@ -31,7 +31,7 @@ func known(t *testing.T) map[string][]string {
 	controllers.NewMember(func() raftlog.Status { return raftlog.Status{} }, nil, nil).Describe(described)
 	controllers.NewCluster(func() *state.View { return nil }, true).Describe(described)
 	controllers.NewProcess(metrics.NewRegistry()).Describe(described)
-	nodes.New().Describe(described)
+	nodes.New("dcgm", "jobstats").Describe(described)
 	close(described)
 	desc := regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([\w,]*)\}`)
 	for d := range described {
@@ -229,7 +229,7 @@ func missingCluster(expr string) (wrong []string) {
 func TestMonitoringPage(t *testing.T) {
 	page := text(t, "../../docs/monitoring.md")
 	metrics := withRecords(t, known(t))
-	for _, m := range regexp.MustCompile("`(greylag_[a-z_]+)(\\*)?").FindAllStringSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile("`((?:greylag|nvidia_gpu|DCGM_FI)_[A-Za-z_]+)(\\*)?").FindAllStringSubmatch(page, -1) {
 		exists := metrics[m[1]] != nil
 		for name := range metrics {
 			exists = exists || m[2] == "*" && strings.HasPrefix(name, m[1])

@@ -56,10 +56,17 @@ func Keys(t reflect.Type) map[string]int {
 	return fields
 }
 
+// oneOf requires that a text, or each of a list, is one of the words; none allow any.
 func (d *Decoder) oneOf(path, words string, value any) {
-	text, isText := value.(string)
-	if all := strings.Split(words, ","); words != "" && isText && !slices.Contains(all, text) {
-		d.Fault(path, "%q is not one of: %s", text, strings.Join(all, ", "))
+	list, isList := value.([]any)
+	if !isList {
+		list = []any{value}
+	}
+	all := strings.Split(words, ",")
+	for _, element := range list {
+		if text, isText := element.(string); words != "" && isText && !slices.Contains(all, text) {
+			d.Fault(path, "%q is not one of: %s", text, strings.Join(all, ", "))
+		}
 	}
 }
 

@@ -38,6 +38,7 @@ type Node struct {
 	taskCPU, taskMemory, taskPeak, taskLimit, certificate *metrics.Family
 
 	quantities []quantity
+	dialects   []dialect
 }
 
 // quantity is a gpu.Quantity with its metric.
@@ -46,8 +47,9 @@ type quantity struct {
 	family *metrics.Family
 }
 
-// New returns a collector without a daemon; see [Node.Follow].
-func New() *Node {
+// New returns a collector without a daemon; see [Node.Follow]. compat names the dialects in which it shows
+// the metrics of GPUs in addition to its own.
+func New(compat ...string) *Node {
 	n := &Node{
 		polls: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "greylag_gpu_poll_duration_seconds", Help: "Duration of GPU queries.", Buckets: pollSeconds,
@@ -84,6 +86,7 @@ func New() *Node {
 		n.quantities = append(n.quantities, quantity{q, add("greylag_gpu_"+q.Name, q.Help, labels...)})
 	}
 	n.certificate = n.Gauge("greylag_certificate_expiry_timestamp_seconds", "When the certificate of this node expires.")
+	n.speak(compat)
 	return n
 }
 
@@ -132,6 +135,7 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 	}
 	for i := range o.GPUs {
 		n.putGPU(sink, &o.GPUs[i])
+		n.putAliases(sink, o.Name, &o.GPUs[i])
 	}
 	n.putTasks(sink, o.Tasks)
 }
@@ -139,16 +143,14 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 func (n *Node) putGPU(sink metrics.Sink, g *agent.GPUObservation) {
 	index := strconv.Itoa(int(g.Index))
 	sink.Put(n.gpu, 1, index, g.UUID, g.Type, strings.ToLower(g.Bus), g.Domain)
-	sink.Put(n.total, float64(g.Memory), index)
 	sink.PutBool(n.healthy, g.Fault == "", index)
 	if j := g.Job; j != nil {
 		sink.Put(n.job, 1, index, j.ID.String(), strconv.FormatUint(uint64(j.Attempt), 10), j.Account, j.Partition)
 	}
-	if g.Load.Busy != nil {
-		sink.Put(n.busy, float64(*g.Load.Busy)/100, index)
-	}
-	if g.Load.Memory != nil {
-		sink.Put(n.used, float64(*g.Load.Memory), index)
+	for key, family := range map[string]*metrics.Family{"busy_ratio": n.busy, "memory_used_bytes": n.used, "memory_total_bytes": n.total} {
+		if value, known := valueOf(g, key); known {
+			sink.Put(family, value, index)
+		}
 	}
 	for _, q := range n.quantities {
 		for label, key := range q.Keys() {

@@ -33,6 +33,7 @@ func values() map[string]float64 {
 			}
 		}
 	}
+	all[gpu.GraphicsActive] = 0.5
 	return all
 }
 
@@ -40,7 +41,7 @@ func values() map[string]float64 {
 func example() agent.Observation {
 	busy, memory := int64(25), int64(1<<30)
 	device := func(i int32) gpu.Device {
-		return gpu.Device{GPU: cluster.GPU{Index: i, UUID: "GPU-" + string('a'+i), Type: "h100", Memory: 80 << 30, Domain: "n1/0"}, Bus: "0000:1B:00.0"}
+		return gpu.Device{GPU: cluster.GPU{Index: i, UUID: "GPU-" + string('a'+i), Type: "h100", Memory: 80 << 30, Minor: i + 4, Domain: "n1/0"}, Bus: "0000:1b:00.0", Product: "NVIDIA H100"}
 	}
 	faulty := device(1)
 	faulty.Fault = "XID 79"
@@ -48,21 +49,21 @@ func example() agent.Observation {
 		Name: "n1", Driver: "580", Connected: true, Reported: time.Unix(1000, 0), ReportErrors: 2, Phases: map[string]int{"started": 1, "ended": 0}, Ends: map[string]uint64{"image": 3},
 		GPUs: []agent.GPUObservation{
 			{Device: device(0), Job: &agent.JobOnGPU{ID: 7, Attempt: 2, Account: "ml", Partition: "main"}, Load: gpu.Load{Busy: &busy, Memory: &memory, Values: values()}},
-			{Device: faulty, Events: []agent.XIDCount{{XID: 79, Severity: gpu.Broken, Count: 1}}},
+			{Device: faulty, LastXID: 79, Events: []agent.XIDCount{{XID: 79, Severity: gpu.Broken, Count: 1}}},
 		},
 		Tasks: []agent.TaskObservation{{Job: 7, Limit: 300, Stats: runtime.Stats{Memory: 100, PeakMemory: 200, CPUTime: 3 * time.Second}}},
 	}
 }
 
 // write returns the file of a node.
-func write(t *testing.T, o agent.Observation) string {
+func write(t *testing.T, o agent.Observation, compat ...string) string {
 	t.Helper()
-	n := New()
+	n := New(compat...)
 	n.Follow(func(context.Context) (agent.Observation, error) { return o, nil }, func() time.Time { return time.Unix(2000, 0) })
 	n.Polled(time.Millisecond, true)
 	r := metrics.NewFileRegistry()
 	r.MustRegister(n)
-	if problems, err := testutil.GatherAndLint(r); err != nil || len(problems) > 0 {
+	if problems, err := testutil.GatherAndLint(r); err != nil || len(problems) > 0 && len(compat) == 0 {
 		t.Error(problems, err)
 	}
 	path := filepath.Join(t.TempDir(), "greylag.prom")
@@ -94,6 +95,43 @@ func TestValues(t *testing.T) {
 	}
 	if strings.Contains(text, "\ngo_") || strings.Contains(text, "\nprocess_") {
 		t.Error("metrics of the process are in the file: node_exporter has its own")
+	}
+}
+
+// TestCompat: values have the names, units and labels of other exporters; what is unknown is absent.
+func TestCompat(t *testing.T) {
+	const dcgm, jobstats = `{Hostname="n1",UUID="GPU-a",device="nvidia0",gpu="0",modelName="NVIDIA H100",pci_bus_id="00000000:1B:00.0"}`,
+		`{jobid="7",minor_number="4",name="NVIDIA H100",ordinal="0",uuid="GPU-a"}`
+	text := write(t, example(), "dcgm", "jobstats")
+	for name, want := range map[string]string{
+		"DCGM_FI_DEV_GPU_UTIL": "25", "DCGM_FI_DEV_FB_USED": "1024", "DCGM_FI_DEV_FB_FREE": "80896", "DCGM_FI_DEV_SM_CLOCK": "0.0007",
+		"DCGM_FI_DEV_POWER_USAGE": "400", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "500000", "DCGM_FI_DEV_GPU_TEMP": "600", "DCGM_FI_DEV_XID_ERRORS": "0",
+		"DCGM_FI_PROF_SM_ACTIVE": "0", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "200", "DCGM_FI_PROF_DRAM_ACTIVE": "300", "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "0.5",
+		"nvidia_gpu_duty_cycle": "25", "nvidia_gpu_memory_used_bytes": "1.073741824e+09", "nvidia_gpu_memory_total_bytes": "8.589934592e+10",
+		"nvidia_gpu_power_usage_milliwatts": "400000", "nvidia_gpu_temperature_celsius": "600", "nvidia_gpu_sm_util_percent": "0",
+	} {
+		labels := dcgm
+		if strings.HasPrefix(name, "nvidia") {
+			labels = jobstats
+		}
+		if !strings.Contains(text, "\n"+name+labels+" "+want+"\n") {
+			t.Errorf("no %s%s %s in\n%s", name, labels, want, text)
+		}
+	}
+	for _, want := range []string{
+		`DCGM_FI_DEV_XID_ERRORS{Hostname="n1",UUID="GPU-b",device="nvidia1",gpu="1",modelName="NVIDIA H100",pci_bus_id="00000000:1B:00.0"} 79`,
+		`nvidia_gpu_memory_total_bytes{jobid="",minor_number="5",name="NVIDIA H100",ordinal="1",uuid="GPU-b"} 8.589934592e+10`,
+		`# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter`,
+	} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, `POWER_USAGE{Hostname="n1",UUID="GPU-b"`) {
+		t.Error("an unknown value is shown")
+	}
+	if own := write(t, example(), "dcgm"); strings.Contains(own, "nvidia_gpu") || !strings.Contains(own, "greylag_gpu_power_watts") {
+		t.Error("one dialect:", own)
 	}
 }
 
