@@ -68,7 +68,7 @@ func (a *Agent) signal(t *task, sig syscall.Signal, all bool, notice string) {
 	}, func(err error) {
 		t.work = reconcile.NoWork
 		if err != nil && !errors.Is(err, tasks.ErrNotFound) {
-			a.log.Warn("cannot signal task", "job", t.ID.Job, "attempt", t.ID.Attempt, "signal", int(sig), "error", err)
+			a.log.Warn("cannot signal task", "job", t.ID.Job, "attempt", t.ID.Attempt, "signal", int(sig), "err", err)
 		}
 	})
 }
@@ -112,7 +112,7 @@ func (a *Agent) watchTask(ctx context.Context, t *task) {
 			case <-ctx.Done():
 				return
 			case <-time.After(pause):
-				a.log.Warn("cannot wait for task", "job", t.ID.Job, "attempt", t.ID.Attempt, "error", err)
+				a.log.Warn("cannot wait for task", "job", t.ID.Job, "attempt", t.ID.Attempt, "err", err)
 			}
 		}
 	})
@@ -184,7 +184,7 @@ func (a *Agent) removeAgain(t *task, err error) {
 	t.tries++
 	pause := min(minRetry<<min(t.tries-1, 10), maxRetry)
 	t.notBefore = cluster.InstantOf(time.Now().Add(pause))
-	a.log.Warn("cannot remove task", "job", t.ID.Job, "attempt", t.ID.Attempt, "error", err, "again", pause)
+	a.log.Warn("cannot remove task", "job", t.ID.Job, "attempt", t.ID.Attempt, "err", err, "again", pause)
 	if t.tries >= maxRemoveTries {
 		a.setFault("remove "+taskID(t.ID).String(), fmt.Sprintf("task %s cannot be removed: %v", taskID(t.ID), err))
 	}

@@ -23,7 +23,7 @@ func (a *Agent) addCommands(spec *tasks.Spec, l *launch) {
 	}
 	folder, err := a.cfg.Sockets.Open(attemptOf(l.id), l.spec.GetUid())
 	if err != nil {
-		a.log.Warn("commands inside a task will not work", "job", l.id.Job, "attempt", l.id.Attempt, "error", err)
+		a.log.Warn("commands inside a task will not work", "job", l.id.Job, "attempt", l.id.Attempt, "err", err)
 		return
 	}
 	inside := folder
@@ -63,7 +63,7 @@ func (a *Agent) reopenSocket(t *task) {
 		return
 	}
 	if _, err := a.cfg.Sockets.Open(attemptOf(t.ID), t.spec.GetUid()); err != nil {
-		a.log.Warn("commands inside a task will not work", "job", t.ID.Job, "attempt", t.ID.Attempt, "error", err)
+		a.log.Warn("commands inside a task will not work", "job", t.ID.Job, "attempt", t.ID.Attempt, "err", err)
 	}
 }
 

@@ -44,7 +44,7 @@ func (a *Agent) watchUse(ctx context.Context) {
 		}
 		switch {
 		case err != nil && !failing:
-			a.log.Warn("GPU use is unknown", "error", err, "again", a.cfg.Meter)
+			a.log.Warn("GPU use is unknown", "err", err, "again", a.cfg.Meter)
 		case err == nil && failing:
 			a.log.Info("GPU use is known again")
 		}

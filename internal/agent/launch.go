@@ -104,7 +104,7 @@ func (a *Agent) started(ctx context.Context, t *task, asked time.Time, err error
 		t.notBefore = cluster.InstantOf(time.Now().Add(postponeDelay))
 		if why := strings.TrimPrefix(err.Error(), errPostpone.Error()+": "); why != t.postponed {
 			t.postponed = why
-			a.log.Warn("task waits", "job", t.ID.Job, "attempt", t.ID.Attempt, "error", err)
+			a.log.Warn("task waits", "job", t.ID.Job, "attempt", t.ID.Attempt, "err", err)
 		}
 	default:
 		a.endFailed(t, err)
@@ -114,7 +114,7 @@ func (a *Agent) started(ctx context.Context, t *task, asked time.Time, err error
 // endFailed ends a task that could not be started.
 func (a *Agent) endFailed(t *task, err error) {
 	cause, message := causeOf(err)
-	a.log.Warn("cannot start task", "job", t.ID.Job, "attempt", t.ID.Attempt, "cause", cause.String(), "error", err)
+	a.log.Warn("cannot start task", "job", t.ID.Job, "attempt", t.ID.Attempt, "cause", cause.String(), "err", err)
 	if errors.Is(err, tasks.ErrUnavailable) || errors.Is(err, tasks.ErrUnfit) {
 		a.setFault("runtime", err.Error())
 	}
@@ -265,7 +265,7 @@ func (a *Agent) image(ctx context.Context, l *launch, request tasks.FetchRequest
 		}
 		l.setWaitingFor(err.Error())
 		again := pause/2 + rand.N(pause/2) // spreads the retries of a job's nodes
-		a.log.Warn("image waits", "job", l.id.Job, "attempt", l.id.Attempt, "error", err, "again", again)
+		a.log.Warn("image waits", "job", l.id.Job, "attempt", l.id.Attempt, "err", err, "again", again)
 		select {
 		case <-ctx.Done():
 			return "", err

@@ -73,7 +73,7 @@ func (a *Agent) serveLog(request *greylagv1.LogRequest) {
 		}
 		if ctx.Err() == nil {
 			if _, err := a.push(ctx, last); err != nil && ctx.Err() == nil { // otherwise its reader has left
-				a.log.Warn("cannot answer a log request", "error", err)
+				a.log.Warn("cannot answer a log request", "err", err)
 			}
 		}
 		a.post(func() { delete(a.logs, id) })

@@ -136,7 +136,7 @@ func (a *Agent) list(ctx context.Context) ([]tasks.Found, error) {
 	defer cancel()
 	found, err := a.runtime.List(ctx)
 	if err != nil {
-		a.log.Warn("cannot list the runtime's tasks yet", "error", err)
+		a.log.Warn("cannot list the runtime's tasks yet", "err", err)
 	}
 	return found, err
 }

@@ -78,7 +78,7 @@ func (a *Agent) runSession(ctx context.Context) {
 // noSession returns the log fields of a failed session: the error, the addresses that were dialed,
 // the file that sets them, and the pause before the next attempt.
 func (a *Agent) noSession(err error, pause time.Duration) []any {
-	about := []any{"error", err}
+	about := []any{"err", err}
 	if a.cfg.Controllers != nil {
 		about = append(about, "controllers", a.cfg.Controllers(), "file", a.cfg.File)
 	}

@@ -90,7 +90,7 @@ func (d *Daemon) Serve(ctx context.Context, listener *net.UnixListener) error {
 			return fmt.Errorf("accept on %s: %w", listener.Addr(), err)
 		case err != nil: // out of descriptors, or the client is gone already
 			<-slots
-			d.log.Warn("accept failed, trying again", "error", err)
+			d.log.Warn("accept failed, trying again", "err", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(100 * time.Millisecond):
@@ -99,7 +99,7 @@ func (d *Daemon) Serve(ctx context.Context, listener *net.UnixListener) error {
 		}
 		cred, err := peerCredentials(conn)
 		if err != nil {
-			d.log.Warn("cannot read peer credentials", "error", err)
+			d.log.Warn("cannot read peer credentials", "err", err)
 			conn.Close()
 			<-slots
 			continue
@@ -134,7 +134,7 @@ func (d *Daemon) serve(ctx context.Context, v *visit, admitted bool) {
 			return
 		}
 		if err := readRequest(said); err != nil {
-			d.log.Debug("bad request", "uid", cred.Uid, "pid", cred.Pid, "error", err)
+			d.log.Debug("bad request", "uid", cred.Uid, "pid", cred.Pid, "err", err)
 			answer = "error " + codeBadRequest + " this gauthd does not speak the caller's language\n"
 		} else {
 			answer = d.answer(ctx, cred)
@@ -185,10 +185,10 @@ func (d *Daemon) answer(ctx context.Context, cred *syscall.Ucred) string {
 	case errors.Is(err, ErrUnknownUser):
 		return fmt.Sprintf("error %s uid %d\n", codeUnknownUser, cred.Uid)
 	case errors.Is(err, pki.ErrNoIdentity):
-		d.log.Error("cannot sign", "error", err)
+		d.log.Error("cannot sign", "err", err)
 		return "error " + codeNotJoined + " the certificate of this host has ended\n"
 	case err != nil:
-		d.log.Error("cannot issue a token for the user", "uid", cred.Uid, "error", err)
+		d.log.Error("cannot issue a token for the user", "uid", cred.Uid, "err", err)
 		return fmt.Sprintf("error %s cannot issue a token for uid %d now\n", codeInternal, cred.Uid)
 	}
 	d.log.Debug("token signed", "uid", cred.Uid, "pid", cred.Pid)

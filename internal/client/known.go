@@ -171,7 +171,7 @@ func (k *Known) Follow(ctx context.Context, trust *pki.Trust, ask func(context.C
 			return
 		case failures > 1 && err.Error() != reported:
 			reported = err.Error()
-			log.Warn("cannot update the list of controllers", "error", err, "known", now)
+			log.Warn("cannot update the list of controllers", "err", err, "known", now)
 		case !slices.Equal(before, now):
 			log.Info("the cluster's controllers changed", "controllers", now)
 		}

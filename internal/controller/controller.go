@@ -36,6 +36,8 @@ type Config struct {
 	MemberID, Host string
 	// Clock is the clock of the log's timestamps (time.Now).
 	Clock func() time.Time
+	// TraceID returns the trace of a job for the log; nil: jobs are not traced.
+	TraceID func(cluster.JobID) string
 	// Observer receives measurements; nil: none does.
 	Observer Observer
 }
@@ -107,6 +109,7 @@ func (c *Controller) lead(ctx context.Context) func() {
 	t.loops.Go(t.renew)
 	t.loops.Go(t.health)
 	t.loops.Go(t.meterJobs)
+	t.loops.Go(t.logJobs)
 	c.log.Info("leading")
 	return func() {
 		c.term.Store(nil)

@@ -2,6 +2,7 @@ package gctld
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -44,6 +45,17 @@ func (d *Daemon) newTraces() *traces {
 			Client: &http.Client{Timeout: traceTimeout},
 		},
 		count: d.observed.SpansSent,
+	}
+}
+
+// traceID returns what names the traces of jobs in the log; nil without an endpoint.
+func (d *Daemon) traceID() func(cluster.JobID) string {
+	if d.cfg.Traces.Endpoint == "" {
+		return nil
+	}
+	return func(id cluster.JobID) string {
+		trace := spans.TraceOf(d.trust.ClusterID(), id)
+		return hex.EncodeToString(trace[:])
 	}
 }
 

@@ -84,7 +84,7 @@ func RenewNow(ctx context.Context, dir string, id *Identity, ask Request) error 
 func LogRenewals(log *slog.Logger, id *Identity) func(error) {
 	return func(err error) {
 		if err != nil {
-			log.Error("certificate not renewed, trying again", "error", err, "certificate_ends", id.Expires())
+			log.Error("certificate not renewed, trying again", "err", err, "certificate_ends", id.Expires())
 			return
 		}
 		log.Info("certificate renewed", "certificate_ends", id.Expires())

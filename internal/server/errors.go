@@ -113,7 +113,7 @@ func (s *Server) explain(ctx context.Context, rpc string, err error) *connect.Er
 	}
 	code := codes(err)
 	if code == connect.CodeUnknown {
-		s.log.Error("a call failed", "rpc", rpc, "caller", call.From(ctx).String(), "error", err)
+		s.log.Error("a call failed", append(logFields(procedure.OfPath(rpc).Name, call.From(ctx)), "err", err)...)
 		return connect.NewError(connect.CodeInternal, errInternal)
 	}
 	answer := connect.NewError(code, errors.New(plain(err)))

@@ -113,7 +113,7 @@ func (s *Server) recover(w *answer, r *http.Request) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p) // this makes net/http close the connection
 	}
-	s.log.Error("a handler panicked", "rpc", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	s.log.Error("a handler panicked", "rpc", procedure.OfPath(r.URL.Path).Name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	if w.begun {
 		panic(http.ErrAbortHandler)
 	}

@@ -2,12 +2,15 @@ package server
 
 import (
 	"cmp"
+	"context"
+	"log/slog"
 	"net/http"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/greylag/greylag/internal/procedure"
+	"github.com/greylag/greylag/internal/server/call"
 )
 
 // Observer receives measurements of the calls that this controller answers, by the name of the
@@ -40,7 +43,33 @@ func (s *Server) observe(name string, out *answer) (end func()) {
 	}
 	began := time.Now()
 	s.cfg.Observer.Begin(rpc)
-	return func() { s.cfg.Observer.End(rpc, out.code(), time.Since(began)) }
+	return func() {
+		code, took := out.code(), time.Since(began)
+		s.cfg.Observer.End(rpc, code, took)
+		if s.log.Enabled(context.Background(), slog.LevelDebug) {
+			s.log.Debug("call", append(logFields(rpc, out.caller), "code", cmp.Or(code, "forwarded"), "dur", took)...)
+		}
+	}
+}
+
+// logFields describes a call with the keys that all daemons use. c is nil before the caller is known.
+func logFields(rpc procedure.Name, c *call.Caller) []any {
+	fields := []any{"rpc", rpc}
+	if c == nil {
+		return fields
+	}
+	if c.User.User != "" {
+		fields = append(fields, "user", c.User.User)
+	} else if c.Machine.Name != "" {
+		fields = append(fields, string(c.Machine.Role), c.Machine.Name)
+	}
+	if c.Attempt != nil {
+		fields = append(fields, "job", c.Attempt.Job, "attempt", c.Attempt.Number)
+	}
+	if c.Request != "" {
+		fields = append(fields, "request_id", c.Request)
+	}
+	return fields
 }
 
 // code returns the code of the answer; "" if the leader gave it.

@@ -27,6 +27,7 @@ type Caller struct {
 	Via     pki.Peer // the program at the other end of the connection
 	Passed  bool     // Via is a controller that forwards the call
 	Failed  error    // what a handler answered; nil: success, or no answer yet
+	Request string   // the client's request ID, in logs; "" for none
 }
 
 type callerKey struct{}

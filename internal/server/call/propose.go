@@ -52,6 +52,7 @@ func (c *Caller) RequestID(id, part string, payload []byte) (command.RequestID, 
 	if len(id) > maxRequestID {
 		return r, Refuse(command.InvalidArgument, "use 32 hexadecimal digits", "the request ID has %d bytes: at most %d", len(id), maxRequestID)
 	}
+	c.Request = id
 	key := sha256.Sum256([]byte(c.User.User + "\x00" + strconv.FormatUint(uint64(c.User.UID), 10) + "\x00" + string(c.RPC.Name) + "\x00" + part + "\x00" + id))
 	what := sha256.Sum256(payload)
 	copy(r.Key[:], key[:])

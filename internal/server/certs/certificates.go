@@ -310,7 +310,7 @@ func (s *Service) RevokeCertificates(ctx context.Context, p *greylagv1.RevokeCer
 	}); err != nil {
 		return nil, err
 	}
-	s.Logger.Warn("certificates revoked", "role", wire.Word(p.GetRole()), "name", p.GetName(), "by", c.User.User, "reason", p.GetReason())
+	s.Logger.Warn("certificates revoked", "role", wire.Word(p.GetRole()), "name", p.GetName(), "user", c.User.User, "reason", p.GetReason())
 	return &greylagv1.RevokeCertificatesResponse{}, nil
 }
 

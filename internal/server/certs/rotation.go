@@ -73,7 +73,7 @@ func (s *Service) RotateAuthority(ctx context.Context, p *greylagv1.RotateAuthor
 	if _, _, err := call.Propose[*command.Done](ctx, s.Leader, step); err != nil {
 		return nil, err
 	}
-	s.Logger.Warn("rotation of the CA", "step", wire.Word(p.GetStep()), "by", c.User.User)
+	s.Logger.Warn("rotation of the CA", "step", wire.Word(p.GetStep()), "user", c.User.User)
 	return &greylagv1.RotateAuthorityResponse{}, nil
 }
 
