@@ -103,6 +103,9 @@ func TestGPUUseAddsUp(t *testing.T) {
 		if got := a.use(3); got != (cluster.GPUUse{}) || len(a.dirty) != 2 {
 			t.Errorf("no GPU: %+v, and %d records to write", got, len(a.dirty))
 		}
+		if o := a.observe(); len(o.GPUs) != 4 || o.GPUs[3].Load.Busy == nil || *o.GPUs[3].Load.Busy != 100 {
+			t.Errorf("an unallocated GPU: %+v", o.GPUs)
+		}
 	})
 }
 
@@ -133,6 +136,27 @@ func TestGPUUseOfGaps(t *testing.T) {
 		}
 		if got := a.use(1); got != (cluster.GPUUse{}) {
 			t.Errorf("without GPU reports: %+v", got)
+		}
+	})
+}
+
+// TestFailedSample: monitoring shows no old values of GPUs that do not answer.
+func TestFailedSample(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		a := sampledAgent(&boards{say: func(context.Context, []gpu.Held) ([]gpu.Load, error) {
+			if time.Since(began) > 10*time.Second {
+				return nil, errors.New("the driver hangs")
+			}
+			return []gpu.Load{load("g3", 100, 1)}, nil
+		}})
+		a.runFor(t, 11*time.Second)
+		if o := a.observe(); o.GPUs[3].Load.Busy == nil {
+			t.Error("no value after samples")
+		}
+		a.runFor(t, 5*time.Second+time.Millisecond)
+		if o := a.observe(); o.GPUs[3].Load.Busy != nil {
+			t.Error("a value after a failed sample")
 		}
 	})
 }
