@@ -191,6 +191,9 @@ func (s *settings) run(ctx context.Context, cfg config.Controller, log *slog.Log
 	if err != nil {
 		return err
 	}
+	if err := recordVersion(cfg); err != nil {
+		return errors.Join(err, d.store.close())
+	}
 	return d.Serve(ctx)
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/certs"
+	"github.com/greylag/greylag/internal/version"
 )
 
 // layout prepares a folder as gctl init does and returns the configuration file.
@@ -358,6 +359,22 @@ func empty(t *testing.T, dir string) {
 	for _, e := range entries {
 		must(t, os.RemoveAll(filepath.Join(dir, e.Name())))
 	}
+}
+
+// TestVersionsApart refuses data that a version two minor versions away used.
+func TestVersionsApart(t *testing.T) {
+	defer func(was string) { version.Version = was }(version.Version)
+	version.Version = "0.3.0"
+	cfg := config.Controller{DataDir: t.TempDir()}
+	must(t, checkLastVersion(cfg))
+	for last, ok := range map[string]bool{"0.1.4": false, "0.5.0": false, "1.3.0": false, "0.2.9": true, "0.4.0": true, "": true} {
+		must(t, os.WriteFile(filepath.Join(cfg.DataDir, versionFile), []byte(last+"\n"), 0o644))
+		if err := checkLastVersion(cfg); (err == nil) != ok {
+			t.Errorf("after %q: %v", last, err)
+		}
+	}
+	must(t, recordVersion(cfg))
+	must(t, checkLastVersion(cfg))
 }
 
 // TestRemovedControllerDoesNotStart checks that a removed controller exits with a status of its own

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,14 +19,36 @@ import (
 
 // ErrVersionSkew means that another controller runs a version with which this one must not share a
 // log.
-var ErrVersionSkew = errors.New("the versions of two controllers are more than one minor version apart")
+var ErrVersionSkew = errors.New("two versions are more than one minor version apart")
+
+// versionFile holds the version that used the data folder last.
+const versionFile = "version"
+
+// checkLastVersion refuses data that a version used with which this one cannot share a cluster: the
+// nodes still run it.
+func checkLastVersion(cfg config.Controller) error {
+	last, err := readLines(filepath.Join(cfg.DataDir, versionFile))
+	if err != nil {
+		return err
+	}
+	if used := strings.Join(last, ""); !version.Compatible(version.Version, used) {
+		return hint.New(fmt.Errorf("%w: this is %s, and %s was last used by %s", ErrVersionSkew, version.Version, cfg.DataDir, used),
+			"install a version between them here and on the nodes first; nothing was changed")
+	}
+	return nil
+}
+
+// recordVersion records that this version used the data.
+func recordVersion(cfg config.Controller) error {
+	return os.WriteFile(filepath.Join(cfg.DataDir, versionFile), []byte(version.Version+"\n"), 0o644)
+}
 
 // skewTime bounds how long the other controllers may take to answer. Those that do not answer are not
 // considered.
 const skewTime = time.Second
 
-// checkVersions asks the other controllers that this host knows for their versions, before this one
-// reads or writes any data.
+// checkVersions checks the version that used this controller's data last, and asks the other
+// controllers that this host knows for theirs, before this one reads or writes any data.
 func checkVersions(ctx context.Context, cfg config.Controller) error {
 	id, trust, err := pki.OpenIdentity(cfg.PKIDir)
 	if err != nil {
@@ -51,7 +76,10 @@ func checkVersions(ctx context.Context, cfg config.Controller) error {
 		})
 	}
 	asked.Wait()
-	return errors.Join(faults...)
+	if err := errors.Join(faults...); err != nil {
+		return err
+	}
+	return checkLastVersion(cfg)
 }
 
 // skewed refuses the version of the controller at an address.

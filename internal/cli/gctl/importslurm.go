@@ -164,7 +164,7 @@ func documentsOf(found slurmconf.Set, in mapping.Input, out *mapping.Result) ([]
 		switch {
 		case errors.As(err, &faults):
 			for _, f := range faults {
-				out.Notes = append(out.Notes, mapping.Note{Kind: mapping.Lost, File: f.File, Line: f.Line, Key: "topology", Text: f.Problem})
+				out.Notes = append(out.Notes, mapping.Note{Kind: mapping.NotConverted, File: f.File, Line: f.Line, Key: "topology", Text: f.Problem})
 			}
 		case err != nil:
 			return nil, err
@@ -206,7 +206,7 @@ const reportWidth = 80
 
 // noteTitles are the headings of the report, by the kind of the notes.
 var noteTitles = [...]string{
-	mapping.Lost: "Not converted:", mapping.Check: "Converted, but behaves differently:", mapping.Unknown: "Unknown settings:",
+	mapping.NotConverted: "Not converted:", mapping.Check: "Converted, but behaves differently:", mapping.Unknown: "Unknown settings:",
 }
 
 func printImport(w io.Writer, dir string, documents []document, out *mapping.Result) error {
@@ -227,10 +227,10 @@ func printImport(w io.Writer, dir string, documents []document, out *mapping.Res
 			fmt.Fprintf(&b, "  %s\n", ui.Printable(n.String()))
 		}
 	}
-	if len(out.Needless) > 0 {
-		b.WriteString("\nNot needed:\n")
+	if len(out.Ignored) > 0 {
+		b.WriteString("\nIgnored (no counterpart is needed):\n")
 		line := " "
-		for _, key := range out.Needless {
+		for _, key := range out.Ignored {
 			if len(line)+1+len(key) > reportWidth {
 				b.WriteString(line + "\n")
 				line = " "
@@ -245,9 +245,9 @@ func printImport(w io.Writer, dir string, documents []document, out *mapping.Res
 
 // importJSON is the output of gctl import slurm --json.
 type importJSON struct {
-	Files    []importFileJSON `json:"files"`
-	Notes    []importNoteJSON `json:"notes"`
-	Needless []string         `json:"needless"`
+	Files   []importFileJSON `json:"files"`
+	Notes   []importNoteJSON `json:"notes"`
+	Ignored []string         `json:"ignored"`
 }
 
 type importFileJSON struct {
@@ -264,8 +264,8 @@ type importNoteJSON struct {
 }
 
 func importJSONOf(dir string, documents []document, out *mapping.Result) importJSON {
-	kinds := [...]string{mapping.Lost: "lost", mapping.Check: "check", mapping.Unknown: "unknown"}
-	all := importJSON{Files: []importFileJSON{}, Notes: []importNoteJSON{}, Needless: append([]string{}, out.Needless...)}
+	kinds := [...]string{mapping.NotConverted: "not_converted", mapping.Check: "check", mapping.Unknown: "unknown"}
+	all := importJSON{Files: []importFileJSON{}, Notes: []importNoteJSON{}, Ignored: append([]string{}, out.Ignored...)}
 	for _, d := range documents {
 		all.Files = append(all.Files, importFileJSON{filepath.Join(dir, d.name), d.summary})
 	}

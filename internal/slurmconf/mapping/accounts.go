@@ -111,7 +111,7 @@ func (t *tree) shared(s setting, key, written string, shares *int64, qos *[]stri
 	case "defaultqos", "defqos":
 		*preferred = s.value
 	case "priority":
-		t.note(Lost, s, "accounts and users have no priority")
+		t.note(NotConverted, s, "accounts and users have no priority")
 	default:
 		if !off(s.value) || s.value == "0" {
 			*limits = t.limit(s, written, *limits, false)

@@ -14,7 +14,7 @@ func wordSet(text string) map[string]bool {
 // The settings that need no counterpart: paths, ports, logs and protocols of Slurm's own programs,
 // what nodes report themselves, and what is always so here.
 var (
-	needlessSettings = wordSet(`accountingstoragebackuphost accountingstorageexternalhost accountingstoragehost
+	ignoredSettings = wordSet(`accountingstoragebackuphost accountingstorageexternalhost accountingstoragehost
 		accountingstorageparameters accountingstoragepass accountingstorageport accountingstoragetres
 		accountingstoragetype accountingstorageuser acctgatherenergytype acctgatherfilesystemtype
 		acctgatherinterconnecttype acctgathernodefreq acctgatherprofiletype authaltparameters authalttypes
@@ -40,7 +40,7 @@ var (
 	knownOfGRES          = wordSet(`name type file cores cpus links count flags autodetect nodename multiplefiles ignore`)
 	convertedOfPartition = wordSet(`nodes default maxtime defaulttime maxnodes allowaccounts priority prioritytier
 		defmempercpu defmempergpu state tresbillingweights`)
-	needlessOfPartition = wordSet(`lln cpubind resumetimeout suspendtimeout suspendtime topology shared selecttypeparameters`)
+	ignoredOfPartition = wordSet(`lln cpubind resumetimeout suspendtimeout suspendtime topology shared selecttypeparameters`)
 )
 
 const (

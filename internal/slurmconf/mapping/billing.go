@@ -28,7 +28,7 @@ func (m *mapper) billingWeights(at setting) []cluster.BillingWeight {
 		case err != nil || !(milli >= 0 && milli <= cluster.MaxBilling):
 			m.note(Check, at, "%q is not a valid weight: left out", word)
 		case resource != cluster.ResourceCPU && resource != cluster.ResourceMem && !strings.HasPrefix(strings.ToLower(name), "gres/gpu"):
-			m.note(Lost, at, "%s is not billed", name)
+			m.note(NotConverted, at, "%s is not billed", name)
 		default:
 			weights[resource] = int64(milli)
 		}

@@ -31,9 +31,9 @@ type NoteKind uint8
 
 // The kinds of notes, the most important first.
 const (
-	Lost    NoteKind = iota // no counterpart: something that Slurm did is missing
-	Check                   // converted, but not the same
-	Unknown                 // not a setting of Slurm that is known here
+	NotConverted NoteKind = iota // no counterpart: something that Slurm did is missing
+	Check                        // converted, but not the same
+	Unknown                      // not a setting of Slurm that is known here
 )
 
 // Note is one line of the report.
@@ -61,7 +61,7 @@ type Result struct {
 	Accounts []cluster.Account
 	Users    []cluster.Association
 	Notes    []Note   // by kind, file and line
-	Needless []string // settings that need no counterpart
+	Ignored  []string // settings that need no counterpart
 }
 
 // mapper converts one configuration.
@@ -78,7 +78,7 @@ type mapper struct {
 	qosAt      map[string]int    // index in the policy
 	nodeNotes  []nodeNote
 	noteAt     map[string]int // text to index in nodeNotes
-	needless   map[string]bool
+	ignored    map[string]bool
 	unknown    map[string]bool // keys that were noted
 	memPerCPU  cluster.Bytes
 	memPerGPU  cluster.Bytes
@@ -97,7 +97,7 @@ type setting struct {
 func Convert(in Input) Result {
 	m := &mapper{
 		in: in, settings: map[string]setting{}, nodeSets: map[string][]string{}, features: map[string][]string{},
-		gpuTypes: map[string]bool{}, needless: map[string]bool{}, noteAt: map[string]int{}, unknown: map[string]bool{},
+		gpuTypes: map[string]bool{}, ignored: map[string]bool{}, noteAt: map[string]int{}, unknown: map[string]bool{},
 		sorted: map[string]string{}, qosAt: map[string]int{},
 	}
 	m.out.Policy = cluster.DefaultPolicy()
@@ -113,10 +113,10 @@ func Convert(in Input) Result {
 	m.otherFiles()
 	m.rest()
 	m.repair()
-	for key := range m.needless {
-		m.out.Needless = append(m.out.Needless, key)
+	for key := range m.ignored {
+		m.out.Ignored = append(m.out.Ignored, key)
 	}
-	slices.Sort(m.out.Needless)
+	slices.Sort(m.out.Ignored)
 	slices.SortStableFunc(m.out.Notes, func(a, b Note) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})
@@ -157,7 +157,7 @@ func (m *mapper) repair() {
 	standard := cluster.DefaultPolicy()
 	for faults := p.Faults(); len(faults) > 0; faults = p.Faults() {
 		f := faults[0] // the next may be a consequence of it
-		m.note(Lost, setting{key: f.Key}, "left out: %s", f.Problem)
+		m.note(NotConverted, setting{key: f.Key}, "left out: %s", f.Problem)
 		var i int
 		switch list, _, _ := strings.Cut(f.Key, "["); {
 		case list == "partition" && len(p.Partitions) > 1 && index(f.Key, &i):
@@ -230,7 +230,7 @@ func (m *mapper) cluster() {
 		}
 	}
 	if s, set := m.take("JobRequeue"); set && s.value == "0" {
-		m.note(Lost, s, "jobs are requeued after cluster failures unless submitted with --no-requeue")
+		m.note(NotConverted, s, "jobs are requeued after cluster failures unless submitted with --no-requeue")
 	}
 	m.privacy()
 	m.enforcement()
@@ -261,23 +261,31 @@ func (m *mapper) privacy() {
 			m.out.Policy.Private = true
 		case "none":
 		default:
-			m.note(Lost, s, "%q is not hidden: private = true in the policy hides jobs only", w)
+			m.note(NotConverted, s, "%q is not hidden: private = true in the policy hides jobs only", w)
 		}
 	}
 }
 
 func (m *mapper) enforcement() {
 	s, set := m.take("AccountingStorageEnforce")
+	limits := false
+	defer func() {
+		if !limits && len(m.in.Dump) > 0 {
+			m.note(Check, setting{"AccountingStorageEnforce", "", cmp.Or(s.file, "slurm.conf"), s.line},
+				"Slurm does not enforce the limits of accounts and QOS with this value; Greylag always does: review them in accounts.toml and policy.toml")
+		}
+	}()
 	if !set {
 		return
 	}
 	for _, w := range words(s.value) {
-		switch strings.ToLower(w) {
+		switch w = strings.ToLower(w); w {
 		case "associations", "limits", "qos", "safe", "all": // each of them implies associations
 			m.out.Policy.RequireAccount = true
+			limits = limits || w != "associations" && w != "qos"
 		case "none", "0":
 		default:
-			m.note(Lost, s, "%q has no counterpart", w)
+			m.note(NotConverted, s, "%q has no counterpart", w)
 		}
 	}
 }
@@ -308,7 +316,7 @@ func (m *mapper) priorities() {
 		s.FairShare.HalfLife = m.duration(at, s.FairShare.HalfLife)
 	}
 	if at, set := m.take("PriorityUsageResetPeriod"); set && !strings.EqualFold(at.value, "NONE") {
-		m.note(Lost, at, "usage is never reset: it decays with half_life")
+		m.note(NotConverted, at, "usage is never reset: it decays with half_life")
 	}
 	if at, set := m.take("PriorityFlags"); set {
 		for _, word := range words(at.value) {
@@ -317,7 +325,7 @@ func (m *mapper) priorities() {
 				s.FairShare.Classic = true
 			case "FAIR_TREE", "CALCULATE_RUNNING", "ACCRUE_ALWAYS": // always so here
 			default:
-				m.note(Lost, at, "%s has no counterpart", word)
+				m.note(NotConverted, at, "%s has no counterpart", word)
 			}
 		}
 	}
@@ -388,7 +396,7 @@ func (m *mapper) gres() {
 			continue
 		}
 		others[name] = true
-		m.note(Lost, at, "generic resource %q: only GPUs are tracked; use a feature in gnoded.toml or a licence instead", name)
+		m.note(NotConverted, at, "generic resource %q: only GPUs are tracked; use a feature in gnoded.toml or a licence instead", name)
 	}
 	if len(m.types) > 0 {
 		slices.Sort(m.types)
@@ -400,7 +408,7 @@ func (m *mapper) gres() {
 func (m *mapper) otherFiles() {
 	for _, path := range m.in.Others {
 		if why, known := fileAdvice[strings.ToLower(filepath.Base(path))]; known {
-			m.note(Lost, setting{file: path}, "%s", why)
+			m.note(NotConverted, setting{file: path}, "%s", why)
 		}
 	}
 }
@@ -417,11 +425,11 @@ func (m *mapper) rest() {
 	for _, s := range left {
 		why, known := settingAdvice[strings.ToLower(s.key)]
 		switch {
-		case needlessSettings[strings.ToLower(s.key)]:
-			m.needless[s.key] = true
+		case ignoredSettings[strings.ToLower(s.key)]:
+			m.ignored[s.key] = true
 		case known && isDefault(s.key, s.value):
 		case known:
-			m.note(Lost, s, "%s", why)
+			m.note(NotConverted, s, "%s", why)
 		default:
 			m.note(Unknown, s, "unknown setting: ignored")
 		}
@@ -431,9 +439,9 @@ func (m *mapper) rest() {
 		at := setting{l.Pairs[0].Key, l.Pairs[0].Value, l.File, l.Number}
 		switch strings.ToLower(at.key) {
 		case "downnodes":
-			m.note(Lost, at, "node states are not configured: once the nodes have joined, run gctl drain %s --reason TEXT", at.value)
+			m.note(NotConverted, at, "node states are not configured: once the nodes have joined, run gctl drain %s --reason TEXT", at.value)
 		case "frontendname":
-			m.note(Lost, at, "front-end nodes are not supported: install gnoded on each node")
+			m.note(NotConverted, at, "front-end nodes are not supported: install gnoded on each node")
 		}
 	}
 }

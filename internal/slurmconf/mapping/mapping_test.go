@@ -121,18 +121,18 @@ func TestNotes(t *testing.T) {
 		text string
 	}{
 		"Frobnicate=1":                       {Unknown, "Frobnicate: unknown setting"},
-		"JobSubmitPlugins=lua":               {Lost, "JobSubmitPlugins: job_submit plugins"},
-		"PreemptType=preempt/partition_prio": {Lost, "PreemptType: only a QOS can preempt another"},
+		"JobSubmitPlugins=lua":               {NotConverted, "JobSubmitPlugins: job_submit plugins"},
+		"PreemptType=preempt/partition_prio": {NotConverted, "PreemptType: only a QOS can preempt another"},
 		"MaxArraySize=many":                  {Check, `MaxArraySize: "many" is not a number`},
-		"PartitionName=p QOS=x":              {Lost, "QOS: partition p: a partition has no QOS"},
+		"PartitionName=p QOS=x":              {NotConverted, "QOS: partition p: a partition has no QOS"},
 		"PartitionName=p Frob=x":             {Unknown, "Frob: unknown setting of a partition"},
 		"PartitionName=p Nodes=n[1":          {Check, "Nodes: not a host list"},
-		"NodeName=n1 Weight=5":               {Lost, "NodeName: n1: Weight=5: nodes have no weight"},
-		"NodeName=n1 Feature=a,b":            {Lost, `NodeName: n1: set features = ["a", "b"]`},
-		"NodeName=n1 Gres=shard:4":           {Lost, `NodeName: n1: generic resource "shard"`},
+		"NodeName=n1 Weight=5":               {NotConverted, "NodeName: n1: Weight=5: nodes have no weight"},
+		"NodeName=n1 Feature=a,b":            {NotConverted, `NodeName: n1: set features = ["a", "b"]`},
+		"NodeName=n1 Gres=shard:4":           {NotConverted, `NodeName: n1: generic resource "shard"`},
 		"NodeName=n1 Frob=1":                 {Unknown, "Frob: unknown setting of a node"},
-		"NodeName=n1 State=CLOUD":            {Lost, "NodeName: n1: State=CLOUD"},
-		"DownNodes=n1":                       {Lost, "DownNodes: node states are not configured"},
+		"NodeName=n1 State=CLOUD":            {NotConverted, "NodeName: n1: State=CLOUD"},
+		"DownNodes=n1":                       {NotConverted, "DownNodes: node states are not configured"},
 		"NodeSet=s Feature=none":             {Check, `NodeSet: no NodeName line has the feature "none"`},
 		"PriorityWeightAge=0":                {Check, "PriorityWeightAge: no priority weight is set"},
 	} {
@@ -218,7 +218,7 @@ limits = ['MaxJobs=0']
 		t.Error(out.Policy.Admins)
 	}
 	for begin, kind := range map[string]NoteKind{
-		"Account a: GrpTRES: GrpTRES=billing=3": Lost, "Account b: the default QOS slow": Check, `User v: no partition "gone"`: Check,
+		"Account a: GrpTRES: GrpTRES=billing=3": NotConverted, "Account b: the default QOS slow": Check, `User v: no partition "gone"`: Check,
 		"Parent lost: no line defines": Check, "User w: Fairshare": Check, "Wckey x: unknown": Unknown, "QOS: no definition of normal, fast, slow": Check,
 	} {
 		if !hasNote(&out, kind, begin) {

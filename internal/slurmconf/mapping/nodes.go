@@ -96,7 +96,7 @@ func (m *mapper) noteNodes(at setting, nodes []string, text string) {
 // finishNodes adds the notes about nodes.
 func (m *mapper) finishNodes() {
 	for _, n := range m.nodeNotes {
-		m.note(Lost, n.at, "%s", strings.TrimPrefix(hostlist.Compress(n.nodes)+": "+n.text, ": "))
+		m.note(NotConverted, n.at, "%s", strings.TrimPrefix(hostlist.Compress(n.nodes)+": "+n.text, ": "))
 	}
 }
 
@@ -171,7 +171,7 @@ func (m *mapper) partitions() {
 		m.out.Policy.Partitions = all[:min(len(all), 1000)]
 	}
 	if len(all) > 1000 {
-		m.note(Lost, setting{key: "PartitionName"}, "%d partitions: only the first 1000 are converted", len(all))
+		m.note(NotConverted, setting{key: "PartitionName"}, "%d partitions: only the first 1000 are converted", len(all))
 	}
 }
 
@@ -294,11 +294,11 @@ func (m *mapper) partitionLosses(l *slurmconf.Line) {
 		why, known := partitionAdvice[key]
 		switch {
 		case convertedOfPartition[key]:
-		case needlessOfPartition[key]:
-			m.needless[p.Key] = true
+		case ignoredOfPartition[key]:
+			m.ignored[p.Key] = true
 		case known && isDefault(p.Key, p.Value):
 		case known:
-			m.note(Lost, at, "partition %s: %s", l.Pairs[0].Value, why)
+			m.note(NotConverted, at, "partition %s: %s", l.Pairs[0].Value, why)
 		default:
 			m.note(Unknown, at, "unknown setting of a partition: ignored")
 		}

@@ -23,7 +23,7 @@ func (m *mapper) preemption() {
 		case "CANCEL":
 			m.qosMode = cluster.PreemptCancel
 		case "SUSPEND", "GANG":
-			m.note(Lost, mode, "%s: preempted jobs are requeued or cancelled, not suspended: a suspended job would keep its GPUs", w)
+			m.note(NotConverted, mode, "%s: preempted jobs are requeued or cancelled, not suspended: a suspended job would keep its GPUs", w)
 		}
 	}
 	kind, set := m.take("PreemptType")
@@ -32,7 +32,7 @@ func (m *mapper) preemption() {
 	case strings.HasSuffix(strings.ToLower(kind.value), "/qos"):
 		m.preemptQOS = true
 	default:
-		m.note(Lost, kind, "only a QOS can preempt another: use QOS with preempts and preempt_mode instead of partitions")
+		m.note(NotConverted, kind, "only a QOS can preempt another: use QOS with preempts and preempt_mode instead of partitions")
 	}
 }
 
@@ -133,12 +133,12 @@ func (m *mapper) qosRow(row *slurmconf.Line, preempts map[string][]string) {
 			m.usageFactor(s, &q)
 		case key == "gracetime":
 			if pair.Value != "00:00:00" {
-				m.note(Lost, s, "%s", partitionAdvice["gracetime"])
+				m.note(NotConverted, s, "%s", partitionAdvice["gracetime"])
 			}
 		case key == "flags":
 			for _, flag := range words(pair.Value) {
 				if !strings.EqualFold(flag, "DenyOnLimit") { // always so here
-					m.note(Lost, s, "flag %s has no counterpart", flag)
+					m.note(NotConverted, s, "flag %s has no counterpart", flag)
 				}
 			}
 		default:
@@ -147,7 +147,7 @@ func (m *mapper) qosRow(row *slurmconf.Line, preempts map[string][]string) {
 	}
 	q.Limits = cluster.SortLimits(q.Limits)
 	if !m.addQOS(q) {
-		m.note(Lost, at, "more than %d QOS: left out", maxQOS)
+		m.note(NotConverted, at, "more than %d QOS: left out", maxQOS)
 	}
 }
 
@@ -161,7 +161,7 @@ func (m *mapper) qosPreemptMode(s setting, q *cluster.QOS) {
 	case "OFF":
 		q.PreemptMode = cluster.PreemptOff
 	default:
-		m.note(Lost, s, "%s: only requeue, cancel and off are supported", s.value)
+		m.note(NotConverted, s, "%s: only requeue, cancel and off are supported", s.value)
 	}
 }
 
@@ -219,7 +219,7 @@ func (m *mapper) limit(s setting, key string, limits []cluster.Limit, ofQOS bool
 	kind, resource, known := cluster.ParseLimitKind(key)
 	if !known {
 		if !off(s.value) && s.value != "00:00:00" {
-			m.note(Lost, s, "%s: limit not supported", s.value)
+			m.note(NotConverted, s, "%s: limit not supported", s.value)
 		}
 		return limits
 	}
@@ -240,7 +240,7 @@ func (m *mapper) limit(s setting, key string, limits []cluster.Limit, ofQOS bool
 			}
 		}
 		if err != nil {
-			m.note(Lost, s, "%s: %v", text, err)
+			m.note(NotConverted, s, "%s: %v", text, err)
 			continue
 		}
 		limits = append(limits, found...)
