@@ -89,8 +89,12 @@ func (r *reserve) refresh() {
 		}
 		free -= r.size[p]
 	}
-	r.free.Store(free)
 	low := !whole || free < r.size[reserveLog]
+	if low {
+		r.free.Store(0)
+	} else {
+		r.free.Store(free - r.size[reserveLog])
+	}
 	r.roomy.Store(!low && r.held[reserveLog])
 	if was := r.low.Swap(low); was != low {
 		r.log.Warn("disk space", "low", low, "free_bytes", free, "dir", r.dir)

@@ -34,7 +34,7 @@ type Status struct {
 	Fresh                bool               // no state yet: needs Bootstrap, or AddMember by a leader
 	WasMember            bool               // it was in a committed configuration since it was opened
 	DiskLow              bool               // refuse submissions; see Config.ReserveBytes
-	DiskFree             int64              // bytes in addition to the reserve
+	DiskFree             int64              // bytes that can be used before it is low
 	LeaderChanges        uint64             // noticed since the start, the first leader included
 	SnapshotAt           time.Time          // when the newest snapshot was taken or received; zero: none
 }

@@ -1,6 +1,8 @@
 package controllers
 
 import (
+	"math"
+
 	"github.com/greylag/greylag/internal/metrics"
 	"github.com/greylag/greylag/internal/schedule/order"
 	"github.com/greylag/greylag/internal/state"
@@ -29,7 +31,12 @@ func (c *Cluster) putAccounts(sink metrics.Sink, v *state.View, s *jobSurvey) {
 		sink.Put(c.accountGPUs, float64(s.gpus[x.Account]), x.Account)
 		sink.Put(c.accountUsage, x.NormUsage, x.Account)
 		sink.Put(c.accountShares, x.NormShares, x.Account)
-		sink.Put(c.factor, min(x.LevelFS, 1), x.Account)
+		switch {
+		case v.Policy().Scheduling.FairShare.Classic:
+			sink.Put(c.fairShare, x.FairShare, x.Account)
+		case !math.IsInf(x.LevelFS, 0): // without usage
+			sink.Put(c.levelFS, x.LevelFS, x.Account)
+		}
 		if credits {
 			c.putCredits(sink, v, x.Account)
 		}

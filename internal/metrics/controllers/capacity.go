@@ -44,12 +44,20 @@ type capacity struct {
 func (c *Cluster) putNodes(sink metrics.Sink, v *state.View) {
 	all := capacity{gpus: map[string]*[uses]int64{}, stranded: map[string]int64{}}
 	states := make(map[string]cluster.NodeState, v.Counts().Nodes)
+	var counts [2]nodeCounts // those that an administrator drained are second
 	for n := range v.Nodes() {
 		u := v.Use(n.Name)
-		states[n.Name] = n.State(u)
+		s := n.State(u)
+		states[n.Name] = s
+		if n.Drain {
+			counts[1][s]++
+		} else {
+			counts[0][s]++
+		}
 		all.add(n, u)
 	}
-	c.putNodeStates(sink, v, states)
+	c.putNodeStates(sink, counts)
+	c.putPartitionNodes(sink, v, states)
 	for name, by := range all.gpus {
 		for u := range uses {
 			sink.Put(c.gpus, float64(by[u]), name, u.String())
@@ -93,33 +101,28 @@ func (x *capacity) add(n *cluster.Node, u cluster.NodeUse) {
 	}
 }
 
-// putNodeStates reports the nodes of each partition, and those of none under an empty name.
-func (c *Cluster) putNodeStates(sink metrics.Sink, v *state.View, states map[string]cluster.NodeState) {
-	placed := make(map[string]bool, len(states))
-	put := func(partition string, counts [cluster.NodeDown + 1]int) {
+// nodeCounts counts nodes by state.
+type nodeCounts [cluster.NodeDown + 1]int
+
+func (c *Cluster) putNodeStates(sink metrics.Sink, counts [2]nodeCounts) {
+	for i, drain := range [...]string{"false", "true"} {
 		for s := cluster.NodeIdle; s <= cluster.NodeDown; s++ {
-			sink.Put(c.nodes, float64(counts[s]), s.String(), partition)
+			sink.Put(c.nodes, float64(counts[i][s]), s.String(), drain)
 		}
 	}
+}
+
+func (c *Cluster) putPartitionNodes(sink metrics.Sink, v *state.View, states map[string]cluster.NodeState) {
 	for i := range v.Policy().Partitions {
 		name := v.Policy().Partitions[i].Name
-		var counts [cluster.NodeDown + 1]int
+		var counts nodeCounts
 		for _, node := range v.PartitionNodes(name) {
 			counts[states[node]]++
-			placed[node] = true
 		}
-		put(name, counts)
-	}
-	if len(placed) == len(states) {
-		return
-	}
-	var counts [cluster.NodeDown + 1]int
-	for node, s := range states {
-		if !placed[node] {
-			counts[s]++
+		for s := cluster.NodeIdle; s <= cluster.NodeDown; s++ {
+			sink.Put(c.partitionNodes, float64(counts[s]), s.String(), name)
 		}
 	}
-	put("", counts)
 }
 
 // putLicences reports the licences of the policy.

@@ -19,14 +19,16 @@ type Cluster struct {
 	view     func() *state.View // nil while another controller leads
 	accounts bool               // whether accounts are reported
 
-	jobs, pending, oldest, planned, promises         *metrics.Family
-	submitted, started, finished, requeued           *metrics.Family
-	wait, run                                        *metrics.Family
-	made, kept, broken, preemptions                  *metrics.Family
-	nodes, gpus, cpus, memory, stranded, licences    *metrics.Family
-	accountGPUs, accountUsage, accountShares, factor *metrics.Family
-	balance, aside, debt, charged, budget            *metrics.Family
-	ledger, audit                                    *metrics.Family
+	jobs, pending, oldest, planned, promises *metrics.Family
+	submitted, started, finished, requeued   *metrics.Family
+	wait, run                                *metrics.Family
+	made, kept, broken, preemptions          *metrics.Family
+	nodes, partitionNodes                    *metrics.Family
+	gpus, cpus, memory, stranded, licences   *metrics.Family
+	accountGPUs, accountUsage, accountShares *metrics.Family
+	fairShare, levelFS                       *metrics.Family
+	balance, aside, debt, charged, budget    *metrics.Family
+	ledger, audit                            *metrics.Family
 }
 
 // NewCluster returns a collector of the view that a function returns; nil: nothing is reported.
@@ -35,7 +37,7 @@ func NewCluster(view func() *state.View, accounts bool) *Cluster {
 	c := &Cluster{view: view, accounts: accounts}
 	c.jobs = c.Gauge("greylag_jobs", "Jobs that have not ended.", "state", "partition")
 	c.pending = c.Gauge("greylag_jobs_pending", "Pending jobs by the reason why they are pending.", "reason", "partition")
-	c.oldest = c.Gauge("greylag_jobs_pending_oldest_timestamp_seconds", "Since when the oldest pending job waits that is not held and has no unmet dependency or begin time.", "partition", "qos")
+	c.oldest = c.Gauge("greylag_jobs_pending_oldest_timestamp_seconds", "Since when the oldest pending job waits that waits only for resources, licences or jobs of higher priority.", "partition", "qos")
 	c.planned = c.Gauge("greylag_scheduler_planned_jobs", "Pending jobs with a planned start.")
 	c.promises = c.Gauge("greylag_promises", "Pending jobs with a promised start.")
 	c.submitted = c.Counter("greylag_jobs_submitted_total", "Jobs submitted since the cluster began.", "partition")
@@ -48,7 +50,8 @@ func NewCluster(view func() *state.View, accounts bool) *Cluster {
 	c.kept = c.Counter("greylag_promises_kept_total", "Promised starts kept.")
 	c.broken = c.Counter("greylag_promises_broken_total", "Promised starts broken, by cause.", "cause")
 	c.preemptions = c.Counter("greylag_preemptions_total", "Job attempts preempted, by what happened to the job.", "mode")
-	c.nodes = c.Gauge("greylag_nodes", "Nodes by state; a node counts in each of its partitions.", "state", "partition")
+	c.nodes = c.Gauge("greylag_nodes", "Nodes by state, and whether an administrator drained them.", "state", "drain")
+	c.partitionNodes = c.Gauge("greylag_partition_nodes", "Nodes of a partition by state; a node counts in each of its partitions.", "state", "partition")
 	c.gpus = c.Gauge("greylag_gpus", "GPUs by type and use.", "type", "use")
 	c.cpus = c.Gauge("greylag_cpus", "CPUs by use.", "use")
 	c.memory = c.Gauge("greylag_memory_bytes", "Memory of nodes by use.", "use")
@@ -57,7 +60,8 @@ func NewCluster(view func() *state.View, accounts bool) *Cluster {
 	c.accountGPUs = c.Gauge("greylag_account_gpus", "GPUs allocated to an account, without its sub-accounts.", "account")
 	c.accountUsage = c.Gauge("greylag_account_usage_ratio", "Decayed usage of an account and its sub-accounts, as a fraction of the cluster's.", "account")
 	c.accountShares = c.Gauge("greylag_account_shares_ratio", "Normalized shares of an account: among its siblings (fair_tree) or in the cluster (classic).", "account")
-	c.factor = c.Gauge("greylag_account_fairshare_factor", "Shares of an account divided by its usage, among its siblings (LevelFS), at most 1.", "account")
+	c.fairShare = c.Gauge("greylag_account_fairshare_factor", "Fair-share factor of an account, with the algorithm classic.", "account")
+	c.levelFS = c.Gauge("greylag_account_level_fs", "Shares of an account divided by its usage, among its siblings (LevelFS), with the algorithm fair-tree.", "account")
 	c.balance = c.Gauge("greylag_credits_balance", "Unspent credits of an account, by class.", "account", "class")
 	c.aside = c.Gauge("greylag_credits_set_aside", "Credits set aside (held) for the jobs of an account and its sub-accounts.", "account")
 	c.debt = c.Gauge("greylag_credits_debt", "Credits that an account and its sub-accounts owe.", "account")
@@ -152,12 +156,23 @@ func (s *jobSurvey) pending(j *cluster.Job) {
 	if j.Promise != nil {
 		s.promised++
 	}
-	if j.Hold != cluster.NotHeld || j.Reason == cluster.ReasonDependency || j.Reason == cluster.ReasonBeginTime {
+	if !ready(j) {
 		return
 	}
 	since, k := max(j.Submitted, j.Eligible), queue{j.Spec.Partition, j.Spec.QOS}
 	if oldest, known := s.oldest[k]; !known || since < oldest {
 		s.oldest[k] = since
+	}
+}
+
+// ready reports whether a pending job waits for nothing but resources, licences and jobs of higher
+// priority.
+func ready(j *cluster.Job) bool {
+	switch j.Reason {
+	case cluster.ReasonNone, cluster.ReasonPriority, cluster.ReasonResources, cluster.ReasonLicenses:
+		return j.Hold == cluster.NotHeld
+	default:
+		return false
 	}
 }
 
@@ -189,11 +204,15 @@ func (c *Cluster) putTotals(sink metrics.Sink, all *totals.Totals) {
 		}
 		sum.Add(t)
 		whole.Add(t)
-		c.putDurations(sink, c.wait, &t.Wait, k)
-		c.putDurations(sink, c.run, &t.Run, k)
+		if k != totals.Removed {
+			c.putDurations(sink, c.wait, &t.Wait, k)
+			c.putDurations(sink, c.run, &t.Run, k)
+		}
 	}
 	for name, t := range sums {
-		c.putPartition(sink, name, t)
+		if name != totals.Removed.Partition {
+			c.putPartition(sink, name, t)
+		}
 	}
 	c.putPromises(sink, &whole)
 }

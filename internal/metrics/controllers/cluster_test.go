@@ -152,19 +152,60 @@ func TestValues(t *testing.T) {
 	w.pass()
 	r, _ := w.registry()
 	got := text(t, r, "greylag_jobs", "greylag_jobs_submitted_total", "greylag_jobs_started_total", "greylag_jobs_finished_total", "greylag_gpus",
-		"greylag_nodes", "greylag_gpus_stranded", "greylag_licences", "greylag_credits_balance", "greylag_account_gpus", "greylag_job_wait_seconds_sum", "greylag_job_run_seconds_sum")
+		"greylag_nodes", "greylag_partition_nodes", "greylag_gpus_stranded", "greylag_account_level_fs", "greylag_account_fairshare_factor", "greylag_licences", "greylag_credits_balance", "greylag_account_gpus", "greylag_job_wait_seconds_sum", "greylag_job_run_seconds_sum")
 	for _, want := range []string{
 		`greylag_jobs{partition="part00",state="CONFIGURING"} 4`, `greylag_jobs{partition="part00",state="PENDING"} 0`,
 		`greylag_jobs_submitted_total{partition="part00"} 20`, `greylag_jobs_started_total{partition="part00"} 20`,
 		`greylag_jobs_finished_total{outcome="COMPLETED",partition="part00"} 8`, `greylag_jobs_finished_total{outcome="FAILED",partition="part00"} 8`,
 		`greylag_gpus{type="h100",use="allocated"} 4`, `greylag_gpus{type="h100",use="idle"} 4`, `greylag_gpus{type="a100",use="drained"} 8`,
-		`greylag_nodes{partition="part00",state="MIXED"} 1`, `greylag_nodes{partition="part00",state="DRAINED"} 1`,
+		`greylag_nodes{drain="false",state="MIXED"} 1`, `greylag_nodes{drain="true",state="DRAINED"} 1`, `greylag_nodes{drain="false",state="DRAINED"} 0`,
+		`greylag_partition_nodes{partition="part00",state="MIXED"} 1`, `greylag_account_level_fs{account="project00"} 0.5`,
 		`greylag_gpus_stranded{type="h100"} 4`, `greylag_gpus_stranded{type="a100"} 0`,
 		`greylag_licences{licence="matlab",use="idle"} 4`, `greylag_account_gpus{account="project00"} 4`,
 	} {
 		if !strings.Contains(got, want+"\n") {
 			t.Errorf("no line %s in\n%s", want, got)
 		}
+	}
+	if strings.Contains(got, "greylag_account_fairshare_factor") { // accounts have none in fair-tree
+		t.Error(got)
+	}
+}
+
+// TestOldestReady: a job that is held does not starve.
+func TestOldestReady(t *testing.T) {
+	w := newWorld(t, 1, 1, 1)
+	w.submit(10, 1, 1)
+	w.pass() // eight start
+	r, _ := w.registry()
+	const oldest = "greylag_jobs_pending_oldest_timestamp_seconds"
+	if text(t, r, oldest) == "" {
+		t.Error("no job waits")
+	}
+	for j := range w.View().Active() {
+		if !j.State.HasAllocation() {
+			w.do(&command.UpdateJobs{Actor: root, Action: command.HoldJobs, Jobs: []cluster.JobRef{{ID: j.ID, Index: cluster.NoIndex}}})
+		}
+	}
+	if got := text(t, r, oldest); got != "" {
+		t.Error(got)
+	}
+}
+
+// TestLastPassAndBackup: neither failed passes nor failed backups count.
+func TestLastPassAndBackup(t *testing.T) {
+	r, p := newWorld(t, 1, 1, 1).registry()
+	const pass, backup = "greylag_scheduler_last_pass_timestamp_seconds", "greylag_backup_timestamp_seconds"
+	p.Passed(true, time.Second, true)
+	p.Begin("ClusterService/StreamSnapshot")
+	p.End("ClusterService/StreamSnapshot", "unavailable", time.Second)
+	if got := text(t, r, pass, backup); got != pass+" 0\n" {
+		t.Error(got)
+	}
+	p.Passed(true, time.Second, false)
+	p.End("ClusterService/StreamSnapshot", "ok", time.Second)
+	if got := text(t, r, pass, backup); strings.Contains(got, pass+" 0\n") || !strings.Contains(got, backup+" ") {
+		t.Error(got)
 	}
 }
 

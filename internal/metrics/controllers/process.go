@@ -41,6 +41,7 @@ type Process struct {
 	passDurations           *prometheus.HistogramVec
 	lastPass                prometheus.Gauge
 	spans                   *prometheus.CounterVec
+	lastBackup              *prometheus.GaugeVec // without a value until the first backup
 }
 
 // NewProcess returns counters in a registry.
@@ -69,8 +70,11 @@ func NewProcess(r metrics.Registry) *Process {
 		spans:         counter("greylag_trace_spans_total", "Spans that this controller sent to the collector, by result.", "result"),
 		passDurations: prometheus.NewHistogramVec(histogram("greylag_scheduler_pass_duration_seconds", "Duration of scheduling passes, without the commit of the plan.", seconds), []string{"kind"}),
 		lastPass: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "greylag_scheduler_last_pass_timestamp_seconds", Help: "When the last scheduling pass of this controller ended.",
+			Name: "greylag_scheduler_last_pass_timestamp_seconds", Help: "When the last scheduling pass of this controller ended whose plan was committed.",
 		}),
+		lastBackup: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "greylag_backup_timestamp_seconds", Help: "When this controller last sent a complete backup, since its start.",
+		}, nil),
 	}
 	for _, kind := range streams {
 		p.streams.WithLabelValues(kind)
@@ -90,7 +94,7 @@ func NewProcess(r metrics.Registry) *Process {
 
 func (p *Process) all() []prometheus.Collector {
 	return []prometheus.Collector{
-		p.commit, p.fsync, p.entry, p.requests, p.limited, p.durations, p.inFlight, p.streams, p.passes, p.starts, p.refused, p.passDurations, p.lastPass, p.spans,
+		p.commit, p.fsync, p.entry, p.requests, p.limited, p.durations, p.inFlight, p.streams, p.passes, p.starts, p.refused, p.passDurations, p.lastPass, p.lastBackup, p.spans,
 	}
 }
 
@@ -142,6 +146,9 @@ func (p *Process) End(rpc procedure.Name, code string, took time.Duration) {
 		return
 	}
 	p.requests.WithLabelValues(string(rpc), code).Inc()
+	if rpc == "ClusterService/StreamSnapshot" && code == "ok" {
+		p.lastBackup.WithLabelValues().SetToCurrentTime()
+	}
 	if kind == "" {
 		p.durations.WithLabelValues(string(rpc)).Observe(took.Seconds())
 	}
@@ -161,7 +168,9 @@ func (p *Process) Passed(replan bool, took time.Duration, failed bool) {
 	}
 	p.passes.WithLabelValues(kind, result).Inc()
 	p.passDurations.WithLabelValues(kind).Observe(took.Seconds())
-	p.lastPass.SetToCurrentTime()
+	if !failed {
+		p.lastPass.SetToCurrentTime()
+	}
 }
 
 // Started implements controller.Observer.
@@ -193,7 +202,7 @@ func NewMember(status func() raftlog.Status, complete func() bool, expires func(
 	m.members = m.Gauge("greylag_raft_members", "Controllers in the Raft configuration.")
 	m.changes = m.Counter("greylag_raft_leader_changes_total", "Leader changes seen by this controller.")
 	m.snapshot = m.Gauge("greylag_raft_snapshot_timestamp_seconds", "When the newest snapshot was taken or received.")
-	m.free = m.Gauge("greylag_disk_free_bytes", "Free disk space in excess of raft.reserve.", "dir")
+	m.free = m.Gauge("greylag_disk_free_bytes", "Disk space that can be used before this controller refuses submissions.", "dir")
 	m.low = m.Gauge("greylag_disk_low", "1 while this controller refuses submissions because its disk is nearly full.", "dir")
 	m.archive = m.Gauge("greylag_archive_complete", "1 if the archive of this controller has no known gaps.")
 	m.certificate = m.Gauge("greylag_certificate_expiry_timestamp_seconds", "When the certificate of this controller expires.")

@@ -261,17 +261,27 @@ func (t *Total) Add(o *Total) {
 	})
 }
 
-// Retain drops the totals of partitions and QOS that a policy does not have.
+// Removed is the key of what happened in partitions and QOS that the policy no longer has: the sum
+// over all keys never falls.
+var Removed Key
+
+// Retain adds the totals of partitions and QOS that a policy does not have to those of Removed.
 func (t *Totals) Retain(p *cluster.Policy) {
 	t.flush()
 	var gone []Key
 	for k := range t.stored.All() {
+		if k == Removed {
+			continue
+		}
 		_, partition := p.Partition(k.Partition)
 		if _, qos := p.QOSNamed(k.QOS); !partition || !qos {
 			gone = append(gone, k)
 		}
 	}
 	for _, k := range gone {
+		total, _ := t.stored.Get(k)
+		t.of(Removed).Add(total)
 		t.stored.Delete(k)
 	}
+	t.flush()
 }

@@ -90,7 +90,11 @@ func TestSnapshot(t *testing.T) {
 	policy := cluster.DefaultPolicy()
 	policy.Partitions[0].Name = "b"
 	again.Retain(&policy)
-	if again.stored.Len() != 1 || !again.stored.Has(Key{"b", "standard"}) || again.Check() != nil {
+	if again.stored.Len() != 2 || !again.stored.Has(Key{"b", "standard"}) || !again.stored.Has(Removed) || again.Check() != nil {
 		t.Error(again.stored.Len(), again.Check())
+	}
+	digest := again.Digest()
+	if again.Retain(&policy); again.Digest() != digest {
+		t.Error("the totals of removed partitions changed")
 	}
 }
