@@ -26,7 +26,7 @@ const monitoring = "../../packaging/monitoring"
 // scrape adds.
 func known(t *testing.T) map[string][]string {
 	t.Helper()
-	all := map[string][]string{"up": {"job", "instance", "cluster"}}
+	all := map[string][]string{"up": {"job", "instance", "cluster"}, "greylag_build_info": {"version", "job", "instance", "cluster"}}
 	described := make(chan *prometheus.Desc, 1000)
 	controllers.NewMember(func() raftlog.Status { return raftlog.Status{} }, nil, nil).Describe(described)
 	controllers.NewCluster(func() *state.View { return nil }, true).Describe(described)
@@ -129,7 +129,7 @@ func faults(expr string, metrics map[string][]string) (wrong []string) {
 func withRecords(t *testing.T, metrics map[string][]string) map[string][]string {
 	for _, r := range rules(t) {
 		if r.Record != "" {
-			metrics[r.Record] = []string{"cluster", "instance", "account", "objective"}
+			metrics[r.Record] = []string{"cluster", "instance", "account", "objective", "cause"}
 		}
 	}
 	return metrics
@@ -139,7 +139,7 @@ func withRecords(t *testing.T, metrics map[string][]string) map[string][]string 
 // the runbook, a test in which it fires, and one in which it does not.
 func TestRules(t *testing.T) {
 	metrics, runbook := withRecords(t, known(t)), text(t, "../../docs/runbook.md")
-	tests := text(t, monitoring+"/prometheus/greylag.tests.yaml")
+	tests := text(t, monitoring+"/prometheus/greylag.tests.yaml") + text(t, monitoring+"/prometheus/greylag.days.tests.yaml")
 	for _, r := range rules(t) {
 		for _, fault := range faults(r.Expr, metrics) {
 			t.Errorf("%s%s: %s", r.Record, r.Alert, fault)
@@ -155,7 +155,7 @@ func TestRules(t *testing.T) {
 		}
 		for _, what := range []string{" fires\n", " is quiet\n"} {
 			if !strings.Contains(tests, "- name: "+r.Alert+what) {
-				t.Errorf("greylag.tests.yaml: no test named %s%s", r.Alert, what)
+				t.Errorf("greylag.tests.yaml, greylag.days.tests.yaml: no test named %s%s", r.Alert, what)
 			}
 		}
 	}
@@ -172,7 +172,7 @@ func TestPromtool(t *testing.T) {
 	if err != nil {
 		t.Skip("needs promtool: ", err)
 	}
-	cmd := exec.Command(promtool, "test", "rules", "greylag.tests.yaml")
+	cmd := exec.Command(promtool, "test", "rules", "greylag.tests.yaml", "greylag.days.tests.yaml")
 	cmd.Dir = monitoring + "/prometheus"
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
