@@ -3,14 +3,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/client"
@@ -66,17 +64,7 @@ func serve(ctx context.Context, cfg config.Auth, log *slog.Logger) error {
 	defer func() { stop(); loops.Wait(); own.Close() }()
 	loops.Go(func() { pki.Renew(ctx, cfg.PKIDir, id, client.Renewal(known, trust, id), pki.LogRenewals(log, id)) })
 	loops.Go(func() { known.Follow(ctx, trust, own.Directory, log) })
-	loops.Go(func() { daemonmain.Watchdog(ctx, func() { awaitToken(ctx, cfg.Socket) }) })
+	loops.Go(func() { daemonmain.Watchdog(ctx, func() { auth.AwaitDaemon(ctx, cfg.Socket) }) })
 	log.Info("vouching for users", "host", signer.Host(), "cluster", trust.ClusterID(), "socket", cfg.Socket, "certificate_ends", id.Expires())
 	return daemonmain.Ended(log, auth.NewDaemon(signer, auth.NewNames(), client.NewForwarder(known, pki.ClientTLS(trust, nil)), log).Serve(ctx, listener))
-}
-
-// awaitToken returns when this daemon has answered on its own socket.
-func awaitToken(ctx context.Context, socket string) {
-	for ctx.Err() == nil {
-		if _, err := auth.FetchToken(ctx, socket); !errors.Is(err, auth.ErrNoDaemon) {
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
 }

@@ -56,6 +56,16 @@ func FetchToken(ctx context.Context, socket string) (string, error) {
 	return token, nil
 }
 
+// AwaitDaemon returns when the gauthd of this host has answered, or ctx ends.
+func AwaitDaemon(ctx context.Context, socket string) {
+	for ctx.Err() == nil {
+		if _, err := FetchToken(ctx, socket); !errors.Is(err, ErrNoDaemon) {
+			return
+		}
+		time.Sleep(mostBackoff)
+	}
+}
+
 // restarting reports whether err is typical of a daemon that ends or has not started yet.
 func restarting(err error) bool {
 	for _, e := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF} {
