@@ -45,11 +45,11 @@ func ParseCredits(text string) (Credits, error) {
 	digits, negative := strings.CutPrefix(text, "-")
 	whole, part, point := strings.Cut(digits, ".")
 	if whole == "" || point && part == "" || len(part) > 6 || strings.ContainsAny(whole+part, "+-_") {
-		return 0, fmt.Errorf("%w: %q is no number of credits with at most six decimals", ErrAmount, text)
+		return 0, fmt.Errorf("%w: %q is not a number of credits with at most six decimals", ErrAmount, text)
 	}
 	n, err := strconv.ParseInt(whole+(part + "000000")[:6], 10, 64)
 	if err != nil || n > int64(MaxAmount) {
-		return 0, fmt.Errorf("%w: %q is no amount up to %s", ErrAmount, text, MaxAmount)
+		return 0, fmt.Errorf("%w: %q is not a number of credits up to %s", ErrAmount, text, MaxAmount)
 	}
 	if negative {
 		n = -n

@@ -48,10 +48,12 @@ func (p *Process) Outcomes(outcomes []*greylagv1.Outcome, style OutcomeStyle) er
 	for _, same := range foldOutcomes(outcomes) {
 		o := same.first
 		if o.Error == "" {
-			if style.Verbose {
+			switch {
+			case style.Verbose && o.Note != "" && !style.JSON:
+				p.Note("job %s %s; %s", same.ref(), style.Verb, o.Note)
+			case style.Verbose:
 				p.Note("job %s %s", same.ref(), style.Verb)
-			}
-			if o.Note != "" && !style.JSON {
+			case o.Note != "" && !style.JSON:
 				p.Warn(fmt.Sprintf("job %s: %s", same.ref(), o.Note))
 			}
 			continue
