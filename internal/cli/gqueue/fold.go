@@ -22,7 +22,8 @@ type row struct {
 	indices []int32        // of the elements; nil for a single job
 	soonest *greylagv1.Job // of those the one that starts first; the job if none has a start
 
-	priority int64 // if it is shown or sorted by; unranked for a job that is not pending
+	branch   string // before its ID in a tree
+	priority int64  // if it is shown or sorted by; unranked for a job that is not pending
 }
 
 // fold puts pending elements of an array with the same reason into one row each. single leaves
@@ -62,6 +63,7 @@ func fold(jobs []*greylagv1.Job, single bool) []row {
 
 // appendRef appends the ID as squeue does: 123, 123_4 or 123_[4-9,12%2].
 func appendRef(dst []byte, r *row) []byte {
+	dst = append(dst, r.branch...)
 	if r.indices == nil {
 		return append(dst, r.job.Ref...)
 	}

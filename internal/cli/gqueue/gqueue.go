@@ -32,6 +32,7 @@ func options() []getopt.Option {
 		getopt.Option{Long: "all", Short: 'a'}, // squeue's: hidden partitions too, which do not exist here
 		getopt.Option{Long: "array", Short: 'r', Group: "Output", Help: "one line for each element of an array"},
 		getopt.Option{Long: "start", Group: "Output", Help: "when pending jobs are planned to start"},
+		getopt.Option{Long: "tree", Group: "Output", Help: "each job below the first one that it depends on"},
 		getopt.Option{Long: "why", Group: "Output", Help: "print the reason below each pending job"},
 		getopt.Option{Long: "long", Short: 'l', Group: "Output", Help: "full state names and time limits"},
 		getopt.Option{Long: "format", Short: 'o', Value: "FORMAT", Group: "Output", Help: "columns, as in squeue -o: \"%.10i %9P %.8j %t %R\""},
@@ -53,6 +54,7 @@ type listing struct {
 	long     bool
 	start    bool
 	why      bool
+	tree     bool
 	single   bool // no folding of arrays
 	noHeader bool
 	json     bool
@@ -134,6 +136,8 @@ func (p command) listing(found []getopt.Found) (l listing, done bool, err error)
 			l.start = true
 		case "why":
 			l.why = true
+		case "tree":
+			l.tree = true
 		case "long":
 			l.long = true
 		case "format":
@@ -195,7 +199,7 @@ func parseSeconds(word string) (time.Duration, error) {
 // fetch returns the selected jobs, in the order of their IDs.
 func (l listing) fetch(ctx context.Context, c ui.Cluster) ([]*greylagv1.Job, *greylagv1.AsOf, error) {
 	return ui.FetchJobs(ctx, c, &greylagv1.ListJobsRequest{
-		Filter: l.filter, Brief: !l.json && l.format == "" && !l.why && !l.start, Read: &greylagv1.Read{Stale: l.stale},
+		Filter: l.filter, Brief: !l.json && l.format == "" && !l.why && !l.start && !l.tree, Read: &greylagv1.Read{Stale: l.stale},
 	})
 }
 
@@ -225,6 +229,9 @@ func (p command) printQueue(cfg config.Client, l listing, jobs []*greylagv1.Job,
 		rank(rows, l.ranked)
 	}
 	sortRows(rows, l.sort)
+	if l.tree {
+		rows = tree(rows)
+	}
 	v := view{now: p.Now(), starts: planned}
 	columns, err := p.columns(cfg, l, &v, rows)
 	if err != nil {
@@ -263,6 +270,7 @@ func (p command) columns(cfg config.Client, l listing, v *view, rows []row) ([]c
 		letters = "iPjuTMlDR"
 	}
 	columns := fit(letters, *v, rows, width, edge)
+	columns[0].Right = columns[0].Right && !l.tree
 	if p.UseColour(cfg) {
 		for i := range columns {
 			columns[i].colour = strings.IndexByte("tT", columns[i].letter) >= 0
