@@ -76,6 +76,12 @@ func (c *Cluster) ReloadTrust() error {
 // PKI returns the folder of a node's certificate and of the CAs that it accepts.
 func (n *Node) PKI() string { return filepath.Join(n.dir, "pki") }
 
+// Textfile returns the file with a node's metrics.
+func (n *Node) Textfile() string { return filepath.Join(n.dir, "greylag.prom") }
+
+// CAFile returns the file with the CAs of the controllers' certificates.
+func (c *Cluster) CAFile() string { return c.caFile() }
+
 // Jobs returns this controller's job service, called directly: no retries.
 func (ctl *Controller) Jobs() greylagv1connect.JobServiceClient { return ctl.api.jobs }
 

@@ -127,6 +127,7 @@ func (c *Cluster) layOutNode(i int) error {
 	if c.options.Runtime == "containerd" {
 		text += fmt.Sprintf("[containerd]\nsocket = %q\nnamespace = %q\noci_runtime = %q\n", filepath.Join(containerdDir(c.Dir), "c.sock"), node.Namespace, c.options.OCIRuntime)
 	}
+	text += fmt.Sprintf("[metrics]\ntextfile = %q\n", node.Textfile())
 	c.nodes = append(c.nodes, node)
 	return os.WriteFile(filepath.Join(dir, "gnoded.toml"), []byte(text), 0o644)
 }
