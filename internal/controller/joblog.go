@@ -43,14 +43,13 @@ func (t *term) logJobs() {
 func logChanges(log *slog.Logger, traceID func(cluster.JobID) string, changes []state.Change, resync bool) {
 	lines, omitted := 0, 0
 	for i := range changes {
-		message := jobEvent(changes[i].Old, changes[i].New)
-		switch {
-		case message == "":
-		case lines == maxJobLines:
-			omitted++
-		default:
+		for _, message := range jobEvents(changes[i].Old, changes[i].New) {
+			if lines == maxJobLines {
+				omitted++
+				continue
+			}
 			lines++
-			fields := jobFields(changes[i].New)
+			fields := jobFields(message, changes[i].New)
 			if traceID != nil {
 				fields = append(fields, "trace_id", traceID(changes[i].New.ID))
 			}
@@ -64,33 +63,50 @@ func logChanges(log *slog.Logger, traceID func(cluster.JobID) string, changes []
 	}
 }
 
-// jobEvent names what happened to a job; "" if none of the logged events did.
-func jobEvent(before, now *cluster.Job) string {
-	switch {
-	case now == nil:
-		return ""
-	case now.State.Final() && (before == nil || !before.State.Final()):
-		return "job ended"
-	case before == nil:
-		return "job submitted"
-	case now.Attempt > before.Attempt && now.State == cluster.Running:
-		return "job started"
-	case now.Restarts > before.Restarts:
-		return "job requeued"
+// The events of a job in the log.
+const (
+	jobSubmitted = "job submitted"
+	jobStarted   = "job started"
+	jobRequeued  = "job requeued"
+	jobEnded     = "job ended"
+)
+
+// jobEvents names what happened to a job between two of its values, in order. Several attempts of one
+// batch are one start.
+func jobEvents(before, now *cluster.Job) (events []string) {
+	if now == nil {
+		return nil
 	}
-	return ""
+	if before == nil {
+		events = append(events, jobSubmitted)
+		before = &cluster.Job{}
+	}
+	if now.Restarts > before.Restarts {
+		events = append(events, jobRequeued)
+	}
+	if now.Attempt > before.Attempt && now.State != cluster.Pending {
+		events = append(events, jobStarted)
+	}
+	if now.State.Final() && !before.State.Final() {
+		events = append(events, jobEnded)
+	}
+	return events
 }
 
-// jobFields describes a job with the keys that all daemons use.
-func jobFields(j *cluster.Job) []any {
-	fields := []any{"job", j.ID, "attempt", j.Attempt, "user", j.Spec.Owner.User, "account", j.Spec.Account, "index", j.Version}
+// jobFields describes a job at an event, with the keys that all daemons use.
+func jobFields(event string, j *cluster.Job) []any {
+	fields := []any{"job", j.ID, "user", j.Spec.Owner.User, "account", j.Spec.Account, "index", j.Version}
 	if j.Array != 0 {
 		fields = append(fields, "element", j.Ref().String())
 	}
-	if j.State.Final() {
+	if event == jobSubmitted {
+		return fields
+	}
+	fields = append(fields, "attempt", j.Attempt)
+	if event == jobEnded {
 		fields = append(fields, "outcome", j.State.String(), "exit_code", j.Exit.Code, "exit_signal", j.Exit.Signal)
 	}
-	if j.Reason != cluster.ReasonNone {
+	if j.Reason != cluster.ReasonNone && event != jobStarted {
 		fields = append(fields, "reason", j.Reason.String())
 	}
 	if j.Alloc != nil {

@@ -22,13 +22,15 @@ func TestLogChanges(t *testing.T) {
 	failed := running
 	failed.State, failed.Exit, failed.Version = cluster.Failed, cluster.Exit{Code: 2}, 6
 	var changes []state.Change
-	for _, c := range [][2]*cluster.Job{{nil, pending}, {pending, pending}, {pending, &running}, {&running, &requeued}, {&running, &failed}, {&failed, nil}} {
+	for _, c := range [][2]*cluster.Job{{nil, pending}, {pending, pending}, {pending, &running}, {&running, &requeued}, {nil, &failed}, {&failed, nil}} {
 		changes = append(changes, state.Change{Kind: state.JobChanged, Old: c[0], New: c[1]})
 	}
-	if got, want := logged(changes, false), `msg="job submitted" job=7 attempt=0 user=alice account=physics index=3 trace_id=t7
-msg="job started" job=7 attempt=1 user=alice account=physics index=4 node=n[1-2] trace_id=t7
-msg="job requeued" job=7 attempt=1 user=alice account=physics index=5 reason=Resources trace_id=t7
-msg="job ended" job=7 attempt=1 user=alice account=physics index=6 outcome=FAILED exit_code=2 exit_signal=0 node=n[1-2] trace_id=t7
+	if got, want := logged(changes, false), `msg="job submitted" job=7 user=alice account=physics index=3 trace_id=t7
+msg="job started" job=7 user=alice account=physics index=4 attempt=1 node=n[1-2] trace_id=t7
+msg="job requeued" job=7 user=alice account=physics index=5 attempt=1 reason=Resources trace_id=t7
+msg="job submitted" job=7 user=alice account=physics index=6 trace_id=t7
+msg="job started" job=7 user=alice account=physics index=6 attempt=1 node=n[1-2] trace_id=t7
+msg="job ended" job=7 user=alice account=physics index=6 attempt=1 outcome=FAILED exit_code=2 exit_signal=0 node=n[1-2] trace_id=t7
 `; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}

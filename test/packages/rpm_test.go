@@ -38,5 +38,11 @@ func TestRPM(t *testing.T) {
 	m.run("kill -0 " + j.process)
 	m.run("rpm -i --nodeps /srv/greylag/current/rpm/greylag-node-[0-9]*.rpm && systemctl enable --now gnoded")
 	j.survives("removal and installation")
-	m.run("rpm -e --nodeps greylag-node greylag-controller greylag-client greylag-common; ls /etc/greylag/gctld.toml /var/lib/greylag/controller/raft/raft.db")
+	_, printed, _ := strings.Cut(m.run("rpm -e --nodeps greylag-node 2>&1"), "to end them: ")
+	m.run(printed)
+	m.until("the command that the removal prints ends the job", func() (bool, error) {
+		_, err := m.try("kill -0 " + j.process)
+		return err != nil, nil
+	})
+	m.run("rpm -e --nodeps greylag-controller greylag-client greylag-common; ls /etc/greylag/gctld.toml /var/lib/greylag/controller/raft/raft.db")
 }

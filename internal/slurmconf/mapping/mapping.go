@@ -93,6 +93,9 @@ type setting struct {
 	line       int
 }
 
+// daemonUser runs the backups and reports of the packages, and is an administrator of a new cluster.
+const daemonUser = "greylag"
+
 // Convert returns the counterpart of a configuration. The policy and the accounts are valid.
 func Convert(in Input) Result {
 	m := &mapper{
@@ -101,6 +104,7 @@ func Convert(in Input) Result {
 		sorted: map[string]string{}, qosAt: map[string]int{},
 	}
 	m.out.Policy = cluster.DefaultPolicy()
+	m.out.Policy.Admins = append(m.out.Policy.Admins, daemonUser)
 	m.collect()
 	m.cluster()
 	m.priorities()

@@ -129,6 +129,7 @@ func TestNotes(t *testing.T) {
 		"PartitionName=p Nodes=n[1":          {Check, "Nodes: not a host list"},
 		"NodeName=n1 Weight=5":               {NotConverted, "NodeName: n1: Weight=5: nodes have no weight"},
 		"NodeName=n1 Feature=a,b":            {NotConverted, `NodeName: n1: set features = ["a", "b"]`},
+		"NodeName=n1 RealMemory=20000":       {NotConverted, `NodeName: n1: RealMemory=20000: nodes offer all`},
 		"NodeName=n1 Gres=shard:4":           {NotConverted, `NodeName: n1: generic resource "shard"`},
 		"NodeName=n1 Frob=1":                 {Unknown, "Frob: unknown setting of a node"},
 		"NodeName=n1 State=CLOUD":            {NotConverted, "NodeName: n1: State=CLOUD"},
@@ -214,7 +215,7 @@ limits = ['MaxJobs=0']
 	if err != nil || string(text) != want {
 		t.Errorf("%v\n%s", err, text)
 	}
-	if !slices.Equal(out.Policy.Admins, []string{"root", "u"}) {
+	if !slices.Equal(out.Policy.Admins, []string{"root", "greylag", "u"}) {
 		t.Error(out.Policy.Admins)
 	}
 	for begin, kind := range map[string]NoteKind{

@@ -3,6 +3,7 @@ package mapping
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/greylag/greylag/internal/hostlist"
@@ -56,6 +57,9 @@ func (m *mapper) node(l *slurmconf.Line, defaults map[string]string) {
 		if v := value(key); !off(v) {
 			m.noteNodes(at, names, key+"="+v+": "+nodeAdvice[strings.ToLower(key)])
 		}
+	}
+	if mib, err := strconv.ParseUint(value("RealMemory"), 10, 64); err == nil && mib > 1 { // 1 is Slurm's default
+		m.noteNodes(at, names, fmt.Sprintf(`RealMemory=%d: nodes offer all of their memory; to offer this much, set memory = "%dM" in gnoded.toml`, mib, mib))
 	}
 	switch state := strings.ToUpper(value("State")); {
 	case strings.HasPrefix(state, "CLOUD"), strings.HasPrefix(state, "FUTURE"):
