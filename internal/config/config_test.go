@@ -80,6 +80,9 @@ func TestExamples(t *testing.T) {
 				}
 			}
 		}
+		if controller, ok := full.(*Controller); ok && len(controller.Metrics.Compat) == 0 {
+			controller.Metrics.Compat = nil
+		}
 		if !reflect.DeepEqual(full, empty) {
 			t.Errorf("%s with every setting: %+v, want the defaults %+v", path, full, empty)
 		}

@@ -31,6 +31,8 @@ type Controller struct {
 // Metrics configures what GET /metrics of a controller shows.
 type Metrics struct {
 	Accounts bool `toml:"accounts"` // accounts with their usage and credits
+	// Compat names systems whose metric names are used in addition.
+	Compat []string `toml:"compat" one:"slurm"`
 }
 
 // Traces configures where the leader sends the traces of finished jobs.

@@ -16,10 +16,11 @@ import (
 
 // pages are the HTTP pages next to the API: for supervisors, load balancers and Prometheus.
 func (d *Daemon) pages() http.Handler {
-	d.metrics.MustRegister(
-		controllers.NewMember(d.store.log.Status, d.filler.Complete, d.identity.Expires),
-		controllers.NewCluster(d.ledView, d.cfg.Metrics.Accounts),
-	)
+	all := controllers.NewCluster(d.ledView, d.cfg.Metrics.Accounts)
+	if slices.Contains(d.cfg.Metrics.Compat, controllers.Slurm) {
+		all.SpeakSlurm(d.observed)
+	}
+	d.metrics.MustRegister(controllers.NewMember(d.store.log.Status, d.filler.Complete, d.identity.Expires), all)
 	mux := http.NewServeMux()
 	metrics.Health(mux, d.checks)
 	mux.Handle("GET /metrics", d.metrics.Handler())

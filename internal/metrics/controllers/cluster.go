@@ -18,6 +18,7 @@ type Cluster struct {
 	metrics.Families
 	view     func() *state.View // nil while another controller leads
 	accounts bool               // whether accounts are reported
+	slurm    *slurm             // nil: not enabled
 
 	jobs, pending, oldest, planned, promises *metrics.Family
 	submitted, started, finished, requeued   *metrics.Family
@@ -91,6 +92,9 @@ func (c *Cluster) Collect(out chan<- prometheus.Metric) {
 	if c.accounts {
 		c.putAccounts(sink, v, s)
 	}
+	if c.slurm != nil {
+		c.slurm.put(sink, v, s)
+	}
 }
 
 // queue identifies jobs by partition and QOS.
@@ -100,6 +104,7 @@ type queue struct{ partition, qos string }
 type partition struct {
 	states  [cluster.Completing + 1]int
 	reasons map[cluster.Reason]int
+	held    int
 }
 
 // jobSurvey is what one pass over the active jobs counts.
@@ -107,17 +112,24 @@ type jobSurvey struct {
 	partitions        map[string]*partition
 	oldest            map[queue]cluster.Instant
 	planned, promised int
-	gpus              map[string]int   // by account
-	licences          map[string]int64 // in use
+	accounts          map[string]*[cluster.Completing + 1]int // by state
+	gpus              map[string]int                          // by account
+	licences          map[string]int64                        // in use
 }
 
 // survey counts the active jobs. O(active jobs).
 func survey(v *state.View) *jobSurvey {
-	s := &jobSurvey{partitions: map[string]*partition{}, oldest: map[queue]cluster.Instant{}, gpus: map[string]int{}, licences: map[string]int64{}}
+	s := &jobSurvey{partitions: map[string]*partition{}, oldest: map[queue]cluster.Instant{}, accounts: map[string]*[cluster.Completing + 1]int{}, gpus: map[string]int{}, licences: map[string]int64{}}
 	for i := range v.Policy().Partitions {
 		s.of(v.Policy().Partitions[i].Name)
 	}
 	for j := range v.Active() {
+		states := s.accounts[j.Spec.Account]
+		if states == nil {
+			states = new([cluster.Completing + 1]int)
+			s.accounts[j.Spec.Account] = states
+		}
+		states[j.State]++
 		if j.State.HasAllocation() {
 			s.running(j)
 		} else {
@@ -150,6 +162,9 @@ func (s *jobSurvey) pending(j *cluster.Job) {
 	p := s.of(j.Spec.Partition)
 	p.states[cluster.Pending]++
 	p.reasons[j.Reason]++
+	if j.Hold != cluster.NotHeld {
+		p.held++
+	}
 	if j.Planned > 0 {
 		s.planned++
 	}

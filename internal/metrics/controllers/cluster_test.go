@@ -172,6 +172,39 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// TestSlurm: the dialect reports the same jobs and nodes, and the passes.
+func TestSlurm(t *testing.T) {
+	w := newWorld(t, 2, 2, 4)
+	w.submit(20, 1, 1)
+	w.pass()
+	w.do(&command.UpdateNodes{Actor: root, Names: []string{"gpu0003"}, Action: command.DrainNodes, Reason: "test"})
+	r := metrics.NewRegistry()
+	p := controllers.NewProcess(r)
+	p.Passed(true, 2*time.Millisecond, false)
+	p.Passed(false, time.Millisecond, false)
+	c := controllers.NewCluster(w.View, true)
+	c.SpeakSlurm(p)
+	r.MustRegister(c)
+	path := t.TempDir() + "/metrics"
+	if err := r.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	got := read(t, path)
+	for _, want := range []string{
+		"slurm_jobs 20", "slurm_jobs_configuring 16", "slurm_jobs_pending 4", "slurm_jobs_hold 0", `slurm_partition_jobs_pending{partition="part00"} 4`,
+		`slurm_account_jobs_configuring{account="project00"} 16`, "slurm_nodes 4", "slurm_nodes_idle 1", "slurm_nodes_drained 1",
+		`slurm_partition_nodes{partition="part01"} 2`, `slurm_partition_nodes_drained{partition="part01"} 1`, `slurm_partition_cpus{partition="part01"} 256`,
+		"slurm_bf_cycle_cnt 2", "slurm_bf_cycle_last 1000", "slurm_bf_cycle_max 2000", "slurm_bf_cycle_tot 3000", "slurm_bf_queue_len 4",
+	} {
+		if !strings.Contains(got, "\n"+want+"\n") {
+			t.Errorf("no line %s", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(got)
+	}
+}
+
 // TestOldestReady: a job that is held does not starve.
 func TestOldestReady(t *testing.T) {
 	w := newWorld(t, 1, 1, 1)

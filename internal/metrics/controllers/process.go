@@ -7,6 +7,7 @@
 package controllers
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,6 +43,9 @@ type Process struct {
 	lastPass                prometheus.Gauge
 	spans                   *prometheus.CounterVec
 	lastBackup              *prometheus.GaugeVec // without a value until the first backup
+
+	mu     sync.Mutex
+	cycled passCycles
 }
 
 // NewProcess returns counters in a registry.
@@ -168,6 +172,9 @@ func (p *Process) Passed(replan bool, took time.Duration, failed bool) {
 	}
 	p.passes.WithLabelValues(kind, result).Inc()
 	p.passDurations.WithLabelValues(kind).Observe(took.Seconds())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cycled = passCycles{p.cycled.count + 1, took, max(p.cycled.max, took), p.cycled.total + took, time.Now()}
 	if !failed {
 		p.lastPass.SetToCurrentTime()
 	}
