@@ -154,6 +154,37 @@ func TestFetchSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestAwaitDaemon checks that a daemon that refuses tokens has answered, and one that hangs has not.
+func TestAwaitDaemon(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "auth.sock")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	AwaitDaemon(soon, path)
+	if soon.Err() == nil {
+		t.Error("a daemon that hangs has answered")
+	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("error " + codeNotJoined + " the certificate has ended\n"))
+			conn.Close()
+		}
+	}()
+	late, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if AwaitDaemon(late, path); late.Err() != nil {
+		t.Error(late.Err())
+	}
+}
+
 func TestDaemonRestarts(t *testing.T) {
 	ca := testCA(t)
 	s := testSigner(t, ca, "login1")

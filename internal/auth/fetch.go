@@ -56,10 +56,12 @@ func FetchToken(ctx context.Context, socket string) (string, error) {
 	return token, nil
 }
 
-// AwaitDaemon returns when the gauthd of this host has answered, or ctx ends.
+// AwaitDaemon returns when the gauthd of this host has answered, whatever the answer is, or ctx ends.
 func AwaitDaemon(ctx context.Context, socket string) {
 	for ctx.Err() == nil {
-		if _, err := FetchToken(ctx, socket); !errors.Is(err, ErrNoDaemon) {
+		once, cancel := context.WithTimeout(ctx, fetchTime)
+		_, err := ask(once, socket)
+		if cancel(); err == nil {
 			return
 		}
 		time.Sleep(mostBackoff)
@@ -97,6 +99,15 @@ func fetchHint(err error) string {
 }
 
 func fetch(ctx context.Context, socket string) (string, error) {
+	line, err := ask(ctx, socket)
+	if err != nil {
+		return "", err
+	}
+	return parseAnswer(line)
+}
+
+// ask returns the daemon's answer to one request.
+func ask(ctx context.Context, socket string) (line string, err error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -109,11 +120,11 @@ func fetch(ctx context.Context, socket string) (string, error) {
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	_, sent := io.WriteString(conn, request) // a daemon that is busy may answer without reading
-	line, err := bufio.NewReader(io.LimitReader(conn, maxToken+4)).ReadString('\n')
+	line, err = bufio.NewReader(io.LimitReader(conn, maxToken+4)).ReadString('\n')
 	if err != nil {
 		return "", errors.Join(sent, err)
 	}
-	return parseAnswer(strings.TrimSuffix(line, "\n"))
+	return strings.TrimSuffix(line, "\n"), nil
 }
 
 // parseAnswer reads the daemon's line.

@@ -41,7 +41,7 @@ func alertsOfControllers(t *testing.T) {
 	s := newSite(t, options)
 	p := s.monitor(prometheus)
 	p.quiet(ctx, "GreylagNoLeader", "GreylagPromisesBroken")
-	s.gsubmit(tester, "--cpus-per-task=16", "--time=0:07", s.script("sleep 5"))
+	s.gsubmit(tester, "--cpus-per-task=16", "--time=0:05", s.script("sleep 3"))
 	var promised []uint64
 	for range 6 {
 		promised = append(promised, s.gsubmit(tester, "--time=1", s.script("true")))
