@@ -148,7 +148,7 @@ func trust(caFile string) (*tls.Config, error) {
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, hint.New(fmt.Errorf("this host has not joined a cluster: %s does not exist", caFile),
-				"an administrator runs: gctl join TOKEN@CONTROLLER, or set "+config.ClientEnv+" to a client.toml")
+				"an administrator runs: gctl join TOKEN@CONTROLLER, or gctl init on a controller; or set "+config.ClientEnv+" to a client.toml")
 		}
 		return nil, hint.New(badTrust(caFile, err), "copy ca_file from another host of the cluster, or an administrator runs: gctl join TOKEN@CONTROLLER")
 	}

@@ -270,6 +270,8 @@ func (x *nodeTables) removable(n *cluster.Node, c *command.UpdateNodes) *command
 	switch {
 	case !busy || u.Jobs == 0 || c.Action != command.RemoveNodes:
 		return nil
+	case n.Liveness == cluster.Alive && n.Drain:
+		return command.WithHint(command.Refusef(command.Conflict, "node %q is draining and has %s", n.Name, words.Count(u.Jobs, "job")), "remove it when they have ended; gqueue -w %s lists them", n.Name)
 	case n.Liveness == cluster.Alive:
 		return command.WithHint(command.Refusef(command.Conflict, "node %q is up and has %s", n.Name, words.Count(u.Jobs, "job")), "drain it, and remove it when they have ended")
 	case !c.Force:

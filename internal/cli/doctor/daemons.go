@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/cgroup"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
@@ -23,6 +25,9 @@ import (
 func (x *exam) login(ctx context.Context) {
 	cfg, err := config.LoadAuth(x.host.Auth)
 	if !x.configured(x.host.Auth, config.AuthPath, cfg.PKIDir, err) || err != nil {
+		return
+	}
+	if !x.hasDaemon("gauthd", "greylag-client", "auth") {
 		return
 	}
 	_, trust := x.identity(cfg.PKIDir, pki.RoleAuth)
@@ -41,6 +46,9 @@ func (x *exam) login(ctx context.Context) {
 func (x *exam) controller(ctx context.Context) {
 	cfg, err := config.LoadController(x.host.Controller)
 	if !x.configured(x.host.Controller, config.ControllerPath, cfg.PKIDir, err) || err != nil {
+		return
+	}
+	if !x.hasDaemon("gctld", "greylag-controller", "controller") {
 		return
 	}
 	id, trust := x.identity(cfg.PKIDir, pki.RoleController)
@@ -67,6 +75,9 @@ func (x *exam) node(ctx context.Context) {
 	if !x.configured(x.host.Node, config.NodePath, cfg.PKIDir, err) || err != nil {
 		return
 	}
+	if !x.hasDaemon("gnoded", "greylag-node", "node") {
+		return
+	}
 	id, trust := x.identity(cfg.PKIDir, pki.RoleNode)
 	x.folder("data_dir", cfg.DataDir)
 	x.folder("state_dir", cfg.StateDir)
@@ -91,6 +102,16 @@ func (x *exam) node(ctx context.Context) {
 	c := client.New(client.Config{Controllers: known, TLS: pki.ClientTLS(trust, id), Timeout: callTime})
 	defer c.Close()
 	x.registered(ctx, c, id.Peer().Name)
+}
+
+// hasDaemon checks that the daemon of a part is installed.
+func (x *exam) hasDaemon(name, packaged, role string) bool {
+	_, err := tool.FindProgram(name)
+	if err != nil {
+		x.note(Fault, name, fmt.Sprintf("install the package %s; if this host should not be a %s, undo the join (docs/admin.md): gctl cert revoke %s/NAME, then remove the daemon's file and keys here", packaged, partText(x.part), role),
+			"this host is set up as a %s, but %s is not installed", partText(x.part), name)
+	}
+	return err == nil
 }
 
 // knownTo returns the controllers that a daemon dials: those in its file and those it has learned.

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/cgroup"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/internal/gpu"
@@ -69,7 +70,7 @@ type Host struct {
 func Examine(ctx context.Context, host Host) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	x := &exam{host: host}
+	x := &exam{host: host, systemd: tool.SystemdRuns()}
 	for _, part := range []struct {
 		name string
 		look func(context.Context)
@@ -85,6 +86,7 @@ type exam struct {
 	host     Host
 	part     string
 	findings []Finding
+	systemd  bool   // it starts the daemons
 	chosen   string // the OCI runtime that gnoded would choose; "" if unknown
 }
 
@@ -109,7 +111,7 @@ func (x *exam) failed(check, advice string, err error) bool {
 }
 
 // configured reports whether the host is set up for a part: its file is named or exists, or it
-// holds the key of the part. It notes broken files.
+// holds the key of the part. It notes broken files, and a missing one that systemd requires.
 func (x *exam) configured(named, standard, pkiDir string, err error) bool {
 	path := named
 	if path == "" {
@@ -129,12 +131,30 @@ func (x *exam) configured(named, standard, pkiDir string, err error) bool {
 		}
 	case err != nil:
 		x.failed("configuration", "run gctl config check "+path, err)
+	case absent != nil && x.systemd && x.part != Commands:
+		x.note(Fault, "configuration", restores[x.part], "this host has the key of a %s, but %s does not exist, without which systemd does not start the daemon", partText(x.part), path)
+		return false
 	case absent != nil:
 		x.good("configuration", "%s does not exist: using defaults", path)
 	default:
 		x.good("configuration", "%s", path)
 	}
 	return true
+}
+
+// partText returns the kind of host of a part, in words.
+func partText(part string) string {
+	if part == Login {
+		return "login node"
+	}
+	return part
+}
+
+// restores names, for each part, how its missing configuration file is written.
+var restores = map[string]string{
+	Controller: "run gctl init as root: it writes the files that are missing and starts the daemons",
+	Login:      "on a controller, run gctl init as root: it writes the files that are missing; on another host, join again with the output of gctl cluster token --auth --name NAME --replace",
+	Node:       "join again with the output of gctl cluster token --node --name NAME --replace; or create an empty file, and start gnoded: it knows its controllers",
 }
 
 // folder checks that a folder can be written and that its disk has space.

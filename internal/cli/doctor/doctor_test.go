@@ -95,22 +95,25 @@ func hostFaults() []fault {
 		{"two wrong keys", func(w *world) { w.write("gnoded.toml", "nmae = 1\ncpus = \"x\"\n") }, Node, "configuration", Fault, "gnoded.toml:2: cpus"},
 		{"wrong login file", func(w *world) { w.write("gauthd.toml", "socket = 3\n") }, Login, "configuration", Fault, "gauthd.toml:1: socket"},
 		{"wrong controller file", func(w *world) { w.write("gctld.toml", "listen = \"x\"\n") }, Controller, "configuration", Fault, "gctld.toml:1: listen"},
+		{"gnoded is not installed", func(w *world) { os.Remove(w.path("bin/gnoded")) }, Node, "gnoded", Fault, "set up as a node, but gnoded is not installed"},
+		{"gctld is not installed", func(w *world) { os.Remove(w.path("bin/gctld")) }, Controller, "gctld", Fault, "gctld is not installed"},
+		{"gauthd is not installed", func(w *world) { os.Remove(w.path("bin/gauthd")) }, Login, "gauthd", Fault, "gauthd is not installed"},
 		{"no gauthd", func(w *world) { w.stopAuth() }, Commands, "gauthd", Fault, "gauthd does not respond"},
 		{"no gauthd here", func(w *world) { w.stopAuth() }, Login, "gauthd", Fault, "gauthd does not respond"},
 		{"closed socket", func(w *world) { os.Chmod(w.path("auth.sock"), 0o600) }, Login, "gauthd", Fault, "mode 0600"},
 		{"no containerd", func(w *world) { w.nodeFile(containerd) }, Node, "containerd", Fault, "c.sock: connect: no such file"},
 		{"not containerd", func(w *world) { w.nodeFile("[containerd]\nsocket = \"%[2]s/auth.sock\"\n") }, Node, "containerd", Fault, "containerd"},
-		{"no runc", func(w *world) { w.t.Setenv("PATH", "/nonexistent"); w.nodeFile(containerd) }, Node, "oci_runtime", Fault, "is installed"},
+		{"no runc", func(w *world) { w.t.Setenv("PATH", w.path("bin")); w.nodeFile(containerd) }, Node, "oci_runtime", Fault, "is installed"},
 		{"another runtime than the one in use", func(w *world) {
 			w.write("runc", "#!/bin/sh\necho runc version 1.1.0\n")
-			w.t.Setenv("PATH", w.dir+":/bin:/usr/bin")
+			w.t.Setenv("PATH", w.dir+":"+w.path("bin")+":/bin:/usr/bin")
 			w.node.Runtime = "containerd crun"
 			w.nodeFile(containerd + "oci_runtime = \"runc\"\n")
 		}, Node, "oci_runtime", Warning, "node n1 runs tasks with crun, but gnoded would now choose runc"},
-		{"no shim", func(w *world) { w.t.Setenv("PATH", "/nonexistent"); w.nodeFile(containerd + "shim = \"containerd\"\n") }, Node, "shim", Fault, "containerd-shim-runc-v2"},
+		{"no shim", func(w *world) { w.t.Setenv("PATH", w.path("bin")); w.nodeFile(containerd + "shim = \"containerd\"\n") }, Node, "shim", Fault, "containerd-shim-runc-v2"},
 		{"containerd's shim", func(w *world) {
 			w.write("containerd-shim-runc-v2", "#!/bin/sh\n")
-			w.t.Setenv("PATH", w.dir)
+			w.t.Setenv("PATH", w.dir+":"+w.path("bin"))
 			w.nodeFile(containerd + "shim = \"containerd\"\n")
 		}, Node, "shim", Good, "containerd's own, "},
 		{"no shim of ours", func(w *world) { w.nodeFile(containerd) }, Node, "shim", Fault, "gshim cannot be run: stat "},
@@ -209,6 +212,19 @@ func TestNoPart(t *testing.T) {
 	}
 	t.Setenv(config.ClientEnv, "")
 	wants(t, fault{part: Commands, check: "configuration", level: Fault, found: "belongs to no cluster"}, Examine(t.Context(), Host{}))
+}
+
+// TestNoControllerFile checks the advice for a controller whose file was lost: systemd does not start
+// it without the file.
+func TestNoControllerFile(t *testing.T) {
+	x := &exam{part: Controller, systemd: true}
+	w := newWorld(t)
+	if x.configured("", w.path("absent.toml"), w.path("ctl"), nil) || len(x.findings) != 1 {
+		t.Fatalf("%+v", x.findings)
+	}
+	if f := x.findings[0]; f.Level != Fault || !strings.Contains(f.Found, "absent.toml does not exist") || !strings.Contains(f.Advice, "gctl init") {
+		t.Errorf("%+v", f)
+	}
 }
 
 // TestFullDisk and the next need a file system of their own.

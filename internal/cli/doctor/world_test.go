@@ -57,6 +57,10 @@ func newWorld(t *testing.T) *world {
 	}
 	must(t, os.WriteFile(w.path("ca.pem"), w.ca.Trust().PEM(), 0o644))
 	w.serve()
+	for _, daemon := range []string{"gctld", "gnoded", "gauthd"} {
+		w.write("bin/"+daemon, "#!/bin/sh\n")
+	}
+	t.Setenv("PATH", w.path("bin")+":"+os.Getenv("PATH"))
 	w.vouch()
 	w.configure()
 	w.status = &greylagv1.GetStatusResponse{
@@ -78,6 +82,7 @@ func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
 // write replaces a file of the host; %s is the controller's address, %[2]s the host's
 // folder.
 func (w *world) write(name, text string) {
+	must(w.t, os.MkdirAll(filepath.Dir(w.path(name)), 0o755))
 	must(w.t, os.WriteFile(w.path(name), fmt.Appendf(nil, text+"#%[1]s%[2]s\n", w.address, w.dir), 0o755))
 }
 

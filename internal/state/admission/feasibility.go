@@ -210,9 +210,20 @@ func tooLarge(r *cluster.Request, shapes []shape, where nodeScope) *command.Refu
 	case r.CPUsPerNode() > cpus:
 		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, words.Count(int64(r.CPUsPerNode()), "CPU"), cpus), "%s", fewerCPUs(r))
 	case least > memory:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s of memory (the largest has %s)", where, least, memory), "request less with --mem")
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s of memory (the largest has %s)", where, least, roundDown(memory)), "request less with --mem")
 	}
 	return nil
+}
+
+// roundDown rounds a size down to two digits or more of the largest unit, for people: the memory of
+// a host is no round number.
+func roundDown(b cluster.Bytes) cluster.Bytes {
+	for _, unit := range []cluster.Bytes{cluster.TiB, cluster.GiB, cluster.MiB} {
+		if b >= 10*unit {
+			return b - b%unit
+		}
+	}
+	return b
 }
 
 // fewerCPUs returns the hint for too many CPUs on a node: several tasks can be spread over more

@@ -98,8 +98,16 @@ func reserved(name string) *command.Refusal {
 
 // inUse refuses a name in use.
 func inUse(role, name, use string) *command.Refusal {
-	return command.WithHint(command.Refusef(command.Conflict, "the name %s is in use by another %s: %s", command.Sanitize(name), role, use),
-		"to join that host again or replace it, make its token with gctl cluster token --%s --name %s --replace", role, command.Sanitize(name))
+	return command.WithHint(command.Refusef(command.Conflict, "the name %s is in use by a %s: %s", command.Sanitize(name), roleText(role), use),
+		"to join the same host again, or replace it, create its token with gctl cluster token --%s --name %s --replace; another host needs another name: gctl join --name", role, command.Sanitize(name))
+}
+
+// roleText returns a role in words.
+func roleText(role string) string {
+	if role == command.AuthToken.String() {
+		return "login node"
+	}
+	return role
 }
 
 // UseToken records that a host joins. registered reports whether a node is registered.

@@ -26,9 +26,14 @@ type setting struct{ key, value string }
 
 func (s setting) String() string { return s.key + " = " + s.value }
 
+// head returns the first lines of a file that gctl writes: where its settings are explained.
+func head(file, page, packaged string) string {
+	return fmt.Sprintf("# Written by gctl; you may edit it. man %s explains every setting, and\n# /usr/share/doc/%s/examples/%s is an example.\n", page, packaged, file)
+}
+
 // daemonText returns a daemon's file with these settings.
 func daemonText(program string, settings []setting) string {
-	text := "# Written by gctl; you may edit it. The example file etc/" + program + ".toml explains every setting.\n"
+	text := head(program+".toml", program+".toml", packages[program])
 	for _, s := range settings {
 		text += s.String() + "\n"
 	}
@@ -37,8 +42,7 @@ func daemonText(program string, settings []setting) string {
 
 // clientText is a file for the commands of this host.
 func clientText(ca, socket string) string {
-	return fmt.Sprintf("# Written by gctl; you may edit it. The example file etc/client.toml explains every setting.\n"+
-		"# The controllers are in client.d/controllers.toml, which the daemons of this host update.\n"+
+	return head("client.toml", "greylag-client.toml", packages["gauthd"]) + fmt.Sprintf("# The controllers are in client.d/controllers.toml, which the daemons of this host update.\n"+
 		"ca_file = %q\nauth_socket = %q\n", ca, socket)
 }
 

@@ -47,7 +47,11 @@ add a controller to that cluster with gctl join.
 It also issues a certificate to gauthd on this host, and writes gctld.toml,
 gauthd.toml and the client configuration, unless they exist. Then it enables and
 starts gctld and gauthd with systemd, and prints the command with which nodes
-join. Without systemd it prints how to start them.`
+join. Without systemd it prints how to start them.
+
+On a controller that has its data and its CA it writes the files that are
+missing on this host, and starts the daemons. --restore first restores the data
+from a backup (gctld restore).`
 
 // initOptions are the options of gctl init.
 type initOptions struct {
@@ -56,6 +60,7 @@ type initOptions struct {
 	force            bool   // initialize a second cluster although one answers
 	noStart          bool   // start no daemon
 	withNode         bool   // make this host a node, too
+	restore          string // a backup from which to restore the cluster; "" for none
 }
 
 func (t commands) init() *cobra.Command {
@@ -70,6 +75,10 @@ func (t commands) init() *cobra.Command {
 	c.Flags().BoolVar(&f.noStart, "no-start", false, "neither enable nor start the daemons")
 	c.MarkFlagsMutuallyExclusive("with-node", "no-start")
 	c.Flags().BoolVar(&f.force, "force", false, "initialize another cluster even if the one in the client configuration responds")
+	c.Flags().StringVar(&f.restore, "restore", "", "restore the cluster from this backup; the copy of its pki_dir must be in place")
+	c.MarkFlagsMutuallyExclusive("restore", "with-node")
+	c.MarkFlagsMutuallyExclusive("restore", "cluster")
+	c.MarkFlagsMutuallyExclusive("restore", "force")
 	c.Flags().StringVar(&f.auth, "auth", "", "gauthd's file ["+config.AuthPath+"]")
 	c.Flags().StringVar(&f.client, "client", config.ClientPath, "path of the client configuration")
 	c.Flags().StringVar(&f.ca, "ca", config.CAFile, "path of the CA certificate")
@@ -91,8 +100,26 @@ func (t commands) initialize(ctx context.Context, f initOptions) error {
 	if err != nil {
 		return wrongFile(err)
 	}
-	if err := notYet(ctx, cfg.PKIDir, f.force); err != nil {
+	if err := checkWritable(f.directories(cfg, gauthd)...); err != nil {
 		return err
+	}
+	if f.restore != "" || f.name == "" && !f.force && isController(cfg) {
+		if missing := missingFiles(f, cfg, gauthd); len(missing) > 0 || f.restore != "" {
+			return t.repair(ctx, f, cfg, gauthd, missing)
+		}
+	}
+	if err := notYet(ctx, cfg, f.force); err != nil {
+		return err
+	}
+	return t.create(ctx, f, cfg, gauthd)
+}
+
+// create initializes a cluster and starts the daemons of this host.
+func (t commands) create(ctx context.Context, f initOptions, cfg config.Controller, gauthd config.Auth) error {
+	if f.withNode {
+		if err := requireInstalled("gnoded"); err != nil {
+			return err
+		}
 	}
 	if f.name == "" {
 		host, _ := shortHost()
@@ -125,7 +152,7 @@ func (t commands) initialize(ctx context.Context, f initOptions) error {
 	if err := client.RecordCommands(cfg.PKIDir, f.client); err != nil {
 		return err
 	}
-	if err := t.bootstrap(f); err != nil {
+	if err := t.runController(f, "init"); err != nil {
 		return err
 	}
 	if err := pki.Adopt(cfg.DataDir, cfg.PKIDir); err != nil {
@@ -186,7 +213,7 @@ func (t commands) printJoin(ctx context.Context, f initOptions) error {
 	if err != nil {
 		return err
 	}
-	t.Note("run this as root on each node, until %s; for other hosts or more tokens: gctl cluster token", t.FormatTime(answer.Expires))
+	t.Note("run this as root on each compute node, until %s; for login nodes: gctl cluster token --auth; for controllers: gctl cluster token --controller", t.FormatTime(answer.Expires))
 	return t.Printed(nil, "gctl join %s", argument)
 }
 
@@ -207,6 +234,14 @@ func (f initOptions) certify(cfg config.Controller, authDir string) (id, authori
 	host, _ := shortHost()
 	err = ca.Issue(authDir, pki.Grant{Peer: pki.Peer{ClusterID: id, Role: pki.RoleAuth, Name: host}}, time.Now())
 	return id, string(ca.Trust().PEM()), err
+}
+
+// directories returns the directories in which gctl init writes.
+func (f initOptions) directories(cfg config.Controller, gauthd config.Auth) []string {
+	return []string{
+		cfg.DataDir, cfg.PKIDir, gauthd.PKIDir, filepath.Dir(cmp.Or(f.config, config.ControllerPath)), filepath.Dir(cmp.Or(f.auth, config.AuthPath)),
+		filepath.Dir(f.client), filepath.Dir(config.ControllersPath(f.client)), filepath.Dir(f.ca),
+	}
 }
 
 func exists(path string) bool {
@@ -273,12 +308,11 @@ func (t commands) writeDaemon(name, file, standard string, present, controllers 
 	return err
 }
 
-// notYet refuses to initialize a cluster on a host that belongs to one: as a controller, whose keys
-// are in dir, or, unless force, because a controller in its commands' file answers.
-func notYet(ctx context.Context, dir string, force bool) error {
-	if _, err := os.Stat(filepath.Join(dir, pki.IdentityFile)); err == nil {
-		return hint.New(fmt.Errorf("this host is already a controller: %s exists", filepath.Join(dir, pki.IdentityFile)),
-			"another controller joins with gctl join; to start over, move the directory and data_dir away")
+// notYet refuses to initialize a cluster on a host that belongs to one: as a controller, or, unless
+// force, because a controller in its commands' file answers.
+func notYet(ctx context.Context, cfg config.Controller, force bool) error {
+	if exists(filepath.Join(cfg.PKIDir, pki.IdentityFile)) {
+		return alreadyController(cfg)
 	}
 	if force {
 		return nil
@@ -354,20 +388,20 @@ func controllerGrant(cfg config.Controller, id string) pki.Grant {
 	return g
 }
 
-// bootstrap makes gctld create the log.
-func (t commands) bootstrap(f initOptions) error {
+// runController runs gctld init, or another of its commands on a stopped controller.
+func (t commands) runController(f initOptions, verb string, more ...string) error {
 	path, err := tool.FindController()
 	if err != nil {
 		return err
 	}
-	args := []string{"init"}
+	args := append([]string{verb}, more...)
 	if f.config != "" {
 		args = append(args, "--config", f.config)
 	}
 	command := exec.Command(path, args...)
 	command.Env, command.Stdout, command.Stderr = t.Environ, t.Stderr, t.Stderr
 	if err := command.Run(); err != nil {
-		return hint.New(fmt.Errorf("gctld init: %w", err), "fix the problem, then run gctld init again")
+		return hint.New(fmt.Errorf("gctld %s: %w", verb, err), "fix the problem, then run "+strings.Join(append([]string{"gctld"}, args...), " ")+" again")
 	}
 	return nil
 }

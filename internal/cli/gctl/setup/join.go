@@ -116,8 +116,8 @@ func (t commands) enter(ctx context.Context, j joining) error {
 	if err != nil {
 		return err
 	}
-	if _, err := pki.OpenCA(at.pkiDir); err == nil && j.token.Role == pki.RoleController {
-		return hint.New(fmt.Errorf("this host is already a controller: %s holds a CA", at.pkiDir), "to join again, move the directory and data_dir away")
+	if err := j.checkHost(at); err != nil { // before the token is used
+		return err
 	}
 	if j.token.Role == pki.RoleController {
 		at.advertise = t.findAdvertised(ctx, j.config, at.ctld, j.address)
@@ -213,7 +213,7 @@ func (t commands) writeHostFiles(ctx context.Context, j joining, at place, trust
 			return err
 		}
 	}
-	if err := t.Printed(nil, "%s %s joined cluster %s", j.token.Role, at.name, trust.ClusterID()); err != nil || j.noStart {
+	if err := t.Printed(nil, "%s %s joined cluster %s", roleText(j.token.Role), at.name, trust.ClusterID()); err != nil || j.noStart {
 		return err
 	}
 	_, err = t.startDaemons(ctx, at.daemon)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -23,12 +22,6 @@ func overlap(a, b []string) bool {
 // daemonFile is a daemon and its configuration file, "" for the standard one.
 type daemonFile struct{ program, file string }
 
-// systemdRuns reports whether systemd is the service manager of this host (sd_booted(3)).
-func systemdRuns() bool {
-	info, err := os.Stat("/run/systemd/system")
-	return err == nil && info.IsDir()
-}
-
 // startDaemons enables the units of daemons and starts or restarts them. It returns false, and prints
 // how to start them, where their units cannot do that: systemd does not run, the units are not
 // installed, or a daemon reads another file than its unit.
@@ -36,7 +29,7 @@ func (t commands) startDaemons(ctx context.Context, daemons ...daemonFile) (bool
 	var units []string
 	for _, d := range daemons {
 		units = append(units, d.program+".service")
-		if d.file != "" || !systemdRuns() || systemctl(ctx, nil, "cat", d.program+".service") != nil {
+		if d.file != "" || !tool.SystemdRuns() || systemctl(ctx, nil, "cat", d.program+".service") != nil {
 			t.Note("%s", startAdvice(daemons))
 			return false, nil
 		}

@@ -26,3 +26,9 @@ func FindProgram(name string) (string, error) {
 	}
 	return exec.LookPath(name)
 }
+
+// SystemdRuns reports whether systemd is the service manager of this host (sd_booted(3)).
+func SystemdRuns() bool {
+	info, err := os.Stat("/run/systemd/system")
+	return err == nil && info.IsDir()
+}
