@@ -29,22 +29,22 @@ func TestClusterRestored(t *testing.T) {
 	waitFor(t, "it to run", func() bool { return n.read("ran") == "old\n" })
 	n.change(func() { n.version, n.lives, n.reports = 900, n.lives+1, nil; clear(n.wanted) })
 	n.want(at(3, 1), "#!/bin/sh\necho twice >> ran\n", granted(40)) // it ran and its record is gone
-	n.want(at(1, 1), "#!/bin/sh\necho new >> ran\n", granted(901))
+	n.want(at(1, 1), "#!/bin/sh\necho new >> ran\n", granted(902)) // in the entry that makes the set 902
 	if end := n.settled(at(3, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_LOST {
 		t.Errorf("a task that ended in the lost time: %v", end)
 	}
 	n.until("the new task ended", func() bool {
 		task := n.last(at(1, 1))
-		return task != nil && task.GetGranted() == 901 && task.GetPhase() == greylagv1.TaskPhase_TASK_PHASE_CLEAN
+		return task != nil && task.GetGranted() == 902 && task.GetPhase() == greylagv1.TaskPhase_TASK_PHASE_CLEAN
 	})
 	if end := n.settled(at(1, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED || n.read("ran") != "old\nnew\n" {
 		t.Errorf("report %v, ran %q", end, n.read("ran"))
 	}
 	n.until("clean", func() bool { return len(n.reports[len(n.reports)-1].GetTasks()) == 0 })
 	for _, r := range n.reports {
-		known := r.GetSeen() < 901
+		known := r.GetSeen() < 902
 		for _, task := range r.GetTasks() {
-			known = known || task.GetJob() == 1 && task.GetGranted() == 901
+			known = known || task.GetJob() == 1 && task.GetGranted() == 902
 			if task.GetGranted() == 50 && task.GetCause() == greylagv1.TaskCause_TASK_CAUSE_EXITED && task.GetExitSignal() != 9 {
 				t.Errorf("a task of the lost time ended by itself: %v", task)
 			}
