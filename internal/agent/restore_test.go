@@ -29,7 +29,7 @@ func TestClusterRestored(t *testing.T) {
 	waitFor(t, "it to run", func() bool { return n.read("ran") == "old\n" })
 	n.change(func() { n.version, n.lives, n.reports = 900, n.lives+1, nil; clear(n.wanted) })
 	n.want(at(3, 1), "#!/bin/sh\necho twice >> ran\n", granted(40)) // it ran and its record is gone
-	n.want(at(1, 1), "#!/bin/sh\necho new >> ran\n", granted(902)) // in the entry that makes the set 902
+	n.want(at(1, 1), "#!/bin/sh\necho new >> ran\n", granted(902))  // in the entry that makes the set 902
 	if end := n.settled(at(3, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_LOST {
 		t.Errorf("a task that ended in the lost time: %v", end)
 	}

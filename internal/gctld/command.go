@@ -191,8 +191,8 @@ func (s *settings) run(ctx context.Context, cfg config.Controller, log *slog.Log
 	if err != nil {
 		return err
 	}
-	if err := recordVersion(cfg); err != nil {
-		return errors.Join(err, d.store.close())
+	if err := recordVersion(cfg); err != nil { // a full disk must not stop a controller
+		log.Warn("cannot record which version uses the data", "err", err)
 	}
 	return d.Serve(ctx)
 }
