@@ -65,6 +65,6 @@ func serve(ctx context.Context, cfg config.Auth, log *slog.Logger) error {
 	loops.Go(func() { pki.Renew(ctx, cfg.PKIDir, id, client.Renewal(known, trust, id), pki.LogRenewals(log, id)) })
 	loops.Go(func() { known.Follow(ctx, trust, own.Directory, log) })
 	loops.Go(func() { daemonmain.Watchdog(ctx, func() { auth.AwaitDaemon(ctx, cfg.Socket) }) })
-	log.Info("vouching for users", "host", signer.Host(), "cluster", trust.ClusterID(), "socket", cfg.Socket, "certificate_ends", id.Expires())
+	log.Info("issuing tokens to users", "host", signer.Host(), "cluster", trust.ClusterID(), "socket", cfg.Socket, "certificate_ends", id.Expires())
 	return daemonmain.Ended(log, auth.NewDaemon(signer, auth.NewNames(), client.NewForwarder(known, pki.ClientTLS(trust, nil)), log).Serve(ctx, listener))
 }

@@ -27,9 +27,22 @@ type Forwarder interface {
 // HintHeader is the header with the hint of an error, in one line.
 const HintHeader = "Greylag-Hint"
 
+// ErrNotSent is wrapped by the error of a call that was sent to no controller, so that none can have
+// changed anything.
+var ErrNotSent = errors.New("the request was not sent")
+
+// relayUnsent is the value of RelayHeader for such a call.
+const relayUnsent = "unsent"
+
+// Unsent reports whether gauthd or gnoded answered that it sent a call to no controller.
+func Unsent(answer http.Header) bool { return answer.Get(RelayHeader) == relayUnsent }
+
 // RefuseRelay answers a call that gauthd or gnoded does not forward.
 func RefuseRelay(w http.ResponseWriter, status int, why error) {
 	w.Header().Set(RelayHeader, "refused")
+	if errors.Is(why, ErrNotSent) {
+		w.Header().Set(RelayHeader, relayUnsent)
+	}
 	if advice := hint.Of(why); advice != "" {
 		w.Header().Set(HintHeader, strings.Join(strings.Fields(advice), " "))
 	}

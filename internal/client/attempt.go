@@ -29,6 +29,7 @@ type attempt struct {
 	outcome  outcome
 	relayed  bool // sent through gauthd
 	astray   bool // and not forwarded by it
+	sent     bool // to a controller, as far as is known
 	response *http.Response
 	body     []byte // of a unary answer
 	err      error
@@ -65,8 +66,11 @@ func (u *unreachable) Unwrap() error { return u.err }
 
 // notReached is an unreachable error with a hint.
 func notReached(target string, err error) error {
-	return hint.New(&unreachable{target, err}, "is gctld running there? client.toml lists the controllers; see gctl cluster status")
+	return hint.New(&unreachable{target, err}, "is gctld running there? "+listedIn+"; see gctl cluster status")
 }
+
+// listedIn says where the commands find the controllers.
+const listedIn = "client.toml, or else client.d/controllers.toml, lists the controllers"
 
 // opened checks the beginning of a stream: one that ends at once with "not now" has not begun.
 // Format: connectrpc.com/docs/protocol, enveloped messages.

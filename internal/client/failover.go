@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/procedure"
 )
@@ -109,16 +110,18 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 	waits := procedure.OfPath(request.URL.Path).Tried() // no survey is due
 	var refused *attempt
 	limit := f.limit(request.Context())
+	sent := false
 	for n, turnedAway := 1, 0; ; n++ {
 		a := f.attempt(request, body, min(f.timeoutFor(n, waits), max(limit-time.Since(began), shortest)))
 		f.learn(a)
+		sent = sent || a.sent
 		if a.outcome == rejected {
 			turnedAway++
 		}
 		if !waits && a.outcome == notNow && time.Since(began) >= surveyAfter {
 			if err := f.probeLeaders(request.Context()); err != nil {
 				a.discard()
-				return nil, err
+				return nil, markUnsent(err, sent)
 			}
 			waits = true
 		}
@@ -129,7 +132,8 @@ func (f *failover) Do(request *http.Request) (*http.Response, error) {
 		tried := time.Since(began)
 		left := limit - tried
 		if !again || request.Context().Err() != nil || wait > left {
-			return f.last(request.Context(), a, refused)
+			response, err := f.last(request.Context(), a, refused)
+			return response, markUnsent(err, sent)
 		}
 		if waits && f.cfg.Retry != nil && !a.astray { // the direct way is not tried twice
 			f.cfg.Retry(a.reason(), tried, left)
@@ -271,6 +275,7 @@ func (f *failover) attempt(original *http.Request, body []byte, patience time.Du
 		return a
 	}
 	response, err := transport.RoundTrip(request)
+	a.sent = !dialFailed(err) && (response == nil || !auth.Unsent(response.Header))
 	if a.relayed && original.Context().Err() == nil && (err != nil || refusedByRelay(response)) {
 		defer cancel()
 		return f.notPassedOn(a, response, err)

@@ -71,12 +71,13 @@ func (f *Forwarder) ForwardFor(w http.ResponseWriter, request *http.Request, a a
 func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request, uid uint32, header, value string) {
 	body, release, err := f.read(w, request, uid)
 	if err != nil {
-		auth.RefuseRelay(w, http.StatusRequestEntityTooLarge, err)
+		auth.RefuseRelay(w, http.StatusRequestEntityTooLarge, unsent{err})
 		return
 	}
 	defer release()
 	deadline := time.Now().Add(forwardTime)
 	err = errors.New("no controller is named")
+	sent := false
 	// Once more than there are controllers: the first may name the leader.
 	for n, most := 1, len(f.calls.controllers())+1; n <= most; n++ {
 		left := min(f.calls.timeoutFor(n, true), time.Until(deadline))
@@ -88,6 +89,7 @@ func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request, uid ui
 		a := f.ask(request.Context(), outward(ctx, request, body, header, value))
 		timer.Stop() // a list may take long to arrive
 		f.calls.learn(a)
+		sent = sent || a.sent
 		if err = a.err; n == most && a.outcome == notNow {
 			err = f.failure(request.Context(), a)
 		}
@@ -100,7 +102,7 @@ func (f *Forwarder) forward(w http.ResponseWriter, request *http.Request, uid ui
 		a.discard()
 		cancel()
 	}
-	auth.RefuseRelay(w, http.StatusBadGateway, err)
+	auth.RefuseRelay(w, http.StatusBadGateway, markUnsent(err, sent))
 }
 
 // failure returns why the last attempt failed. If there is no leader, commands inside jobs get the
@@ -140,6 +142,7 @@ func (f *Forwarder) ask(caller context.Context, request *http.Request) *attempt 
 	direct, err := f.calls.direct()
 	if err == nil {
 		a.response, err = direct.forLists(request).RoundTrip(request)
+		a.sent = !dialFailed(err)
 	}
 	if err != nil {
 		return a.failed(caller, err)

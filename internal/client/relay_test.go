@@ -183,3 +183,35 @@ func TestDirectlyWhereGauthdCannot(t *testing.T) {
 		t.Errorf("no gauthd at all: %v", err)
 	}
 }
+
+// TestNotSent checks that a call is reported as not sent only if no controller accepted a connection,
+// directly and by way of gauthd.
+func TestNotSent(t *testing.T) {
+	drops, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer drops.Close()
+	go func() {
+		for {
+			conn, err := drops.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+	}()
+	for _, c := range []struct {
+		controllers []string
+		unsent      bool
+	}{{[]string{"127.0.0.1:1"}, true}, {[]string{"127.0.0.1:1", "127.0.0.1:2"}, true}, {[]string{"127.0.0.1:1", drops.Addr().String()}, false}} {
+		l := newLogin(t, c.controllers, yes)
+		l.config.Controllers, l.config.Timeout = c.controllers, 200*time.Millisecond
+		for name, dial := range map[string]func(config.Client) (*client.Client, error){"direct": client.Dial, "gauthd": client.DialOnce} {
+			calls, err := dial(l.config)
+			must(t, err)
+			defer calls.Close()
+			if _, err := submit(t.Context(), calls); err == nil || client.NotSent(err) != c.unsent || connect.CodeOf(err) != connect.CodeUnavailable {
+				t.Errorf("%s to %v: not sent %v: %v", name, c.controllers, client.NotSent(err), err)
+			}
+		}
+	}
+}

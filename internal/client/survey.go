@@ -59,7 +59,7 @@ func (l *leaderless) advice() string {
 	if l.answer {
 		return "a leader needs a majority of the controllers; show the last known state: gqueue --stale, and --stale of gctl info, nodes, show, why and plan"
 	}
-	return "is gctld running there? client.toml lists the controllers"
+	return "is gctld running there? " + listedIn
 }
 
 // probeLeaders asks every named controller whether one leads. It returns nil when one does, or when

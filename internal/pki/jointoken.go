@@ -91,9 +91,9 @@ func ParseToken(text string) (JoinToken, error) {
 	if !ok || len(body) != base64.RawURLEncoding.EncodedLen(tokenSize) {
 		return JoinToken{}, fmt.Errorf("%w: it begins with %s and has %d characters: copy the whole token", ErrBadToken, tokenPrefix, len(tokenPrefix)+base64.RawURLEncoding.EncodedLen(tokenSize))
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(body)
+	b, err := base64.RawURLEncoding.Strict().DecodeString(body) // strict: the last character counts in full
 	if err != nil || len(b) != tokenSize {
-		return JoinToken{}, fmt.Errorf("%w: it contains an invalid character", ErrBadToken)
+		return JoinToken{}, fmt.Errorf("%w: it was altered; copy it again", ErrBadToken)
 	}
 	if crc32.ChecksumIEEE(b[:tokenBody]) != binary.BigEndian.Uint32(b[tokenBody:]) {
 		return JoinToken{}, fmt.Errorf("%w: it was altered; copy it again", ErrBadToken)

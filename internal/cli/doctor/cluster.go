@@ -94,7 +94,7 @@ func (x *exam) needsNoAuth() bool {
 func (x *exam) agreement(status *greylagv1.GetStatusResponse) {
 	bad := len(x.findings)
 	if status.Leader == "" {
-		x.note(Fault, "cluster", "no quorum: check which controllers are running with gctl cluster status", "there is no leader")
+		x.note(Fault, "cluster", "an election may be in progress, which takes some seconds; after that there is no quorum: check which controllers are running with gctl cluster status", "there is no leader")
 	}
 	if status.DiskLow {
 		x.note(Warning, "cluster", "free space in its data_dir", "the disk of controller %s is almost full", status.Id)

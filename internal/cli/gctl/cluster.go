@@ -120,7 +120,7 @@ func (t commands) status(ctx context.Context, c ui.Cluster, _ []string) error {
 		t.Warn(problem + ": " + advice)
 	}
 	if s.Leader == "" {
-		t.Complain("there is no leader", "no quorum: check which controllers are running")
+		t.Complain("there is no leader", "an election may be in progress, which takes some seconds; after that there is no quorum: check which controllers are running")
 		return ui.Exit(ui.Unavailable)
 	}
 	return nil

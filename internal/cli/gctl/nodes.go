@@ -229,7 +229,7 @@ func (t commands) change(ctx context.Context, c ui.Cluster, request *greylagv1.U
 		}
 	}
 	if len(alive) > 0 {
-		t.Warn(hostlist.Compress(alive) + " is still up and is refused from now on: stop gnoded there; to use the host again, create a token with gctl cluster token --node, run gctl join there and restart gnoded")
+		t.Warn(hostlist.Compress(alive) + " is still up and is refused from now on: stop gnoded there; to use the host again, create a token with gctl cluster token --node and run gctl join there")
 	}
 	if t.JSON {
 		return t.WriteJSON(struct {

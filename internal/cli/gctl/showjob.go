@@ -1,6 +1,7 @@
 package gctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -248,10 +249,17 @@ func nodeUse(n *greylagv1.NodeAllocation) string {
 	return strings.Join(words, ", ")
 }
 
+// taskWords has the phases and causes of tasks that people read in other words than programs.
+var taskWords = map[string]string{
+	"wanted": "not started yet", "clean": "cleaned up", "memory": "killed for memory", "launch": "could not be started",
+	"node": "node fault", "gpu": "GPU fault", "image": "image not available", "lost": "exit status lost",
+}
+
 func taskText(task *greylagv1.Task) string {
-	words := []string{wire.Word(task.Phase)}
+	phase, cause := wire.Word(task.Phase), wire.Word(task.Cause)
+	words := []string{cmp.Or(taskWords[phase], phase)}
 	if task.Cause != greylagv1.TaskCause_TASK_CAUSE_UNSPECIFIED {
-		words = append(words, wire.Word(task.Cause))
+		words = append(words, cmp.Or(taskWords[cause], cause))
 	}
 	switch {
 	case task.ExitSignal != 0:

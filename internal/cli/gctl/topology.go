@@ -187,7 +187,7 @@ func (t commands) setTopology(ctx context.Context, c ui.Cluster, request *greyla
 		t.Note("dry run: nothing changed")
 		return nil
 	}
-	t.Note("current version: %d", answer.Version)
+	t.Note("applied: version %d", answer.Version)
 	return nil
 }
 

@@ -88,7 +88,11 @@ func (p command) run(ctx context.Context) error {
 	if err != nil {
 		if ui.StatusOf(err) == ui.Unavailable { // an answer may have been lost, and with it an ID
 			p.Report(err)
-			p.Note("outcome unknown: check gqueue --me when the controllers are reachable")
+			if client.NotSent(err) {
+				p.Note("nothing was submitted: no controller was reached")
+			} else {
+				p.Note("outcome unknown: check gqueue --me when the controllers are reachable")
+			}
 			return ui.Exit(ui.Unavailable)
 		}
 		return err

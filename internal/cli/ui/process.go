@@ -142,7 +142,7 @@ func (p *Process) ClientOf(controller string) (config.Client, Cluster, error) {
 	}
 	cluster, err := p.Dial(cfg)
 	if err == nil {
-		p.tellRetries(cluster)
+		p.TellRetries(cluster)
 	}
 	return cfg, cluster, err
 }
@@ -150,8 +150,8 @@ func (p *Process) ClientOf(controller string) (config.Client, Cluster, error) {
 // quiet is how long a call is tried before a message: electing a leader seldom takes longer.
 const quiet = 2 * time.Second
 
-// tellRetries prints once that the answer takes longer, until when the command waits, and why.
-func (p *Process) tellRetries(c Cluster) {
+// TellRetries prints once that the answer takes longer, until when the command waits, and why.
+func (p *Process) TellRetries(c Cluster) {
 	var once sync.Once
 	c.OnRetry(func(err error, tried, left time.Duration) {
 		if tried >= quiet || p.Request != "" { // tried for as long before

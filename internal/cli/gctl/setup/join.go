@@ -128,6 +128,7 @@ func (t commands) enter(ctx context.Context, j joining) error {
 	}
 	c := client.New(client.Config{Controllers: []string{j.address}, TLS: pki.PinnedTLS(j.token.CA)})
 	defer c.Close()
+	t.TellRetries(c)
 	answer, err := c.Cluster().Join(ctx, &greylagv1.JoinRequest{Token: j.token.String(), Name: at.name, Csr: csr, Advertise: at.advertise, Clock: timestamppb.Now()})
 	if err != nil {
 		return j.refused(err)
@@ -152,10 +153,13 @@ func (t commands) enter(ctx context.Context, j joining) error {
 	return t.writeHostFiles(ctx, j, at, trust, answer)
 }
 
-// refused adds the address of the token to an error of a controller that does not answer. The files of
-// this host do not name it.
+// refused adds the address of the token to an error of a controller that does not answer, or is of
+// another cluster. The files of this host do not name it.
 func (j joining) refused(err error) error {
-	if connect.CodeOf(err) != connect.CodeUnavailable {
+	switch {
+	case errors.Is(err, pki.ErrUntrusted):
+		return hint.New(err, fmt.Sprintf("%s is a controller of another cluster, or the CA was rotated since: create the token there, with gctl cluster token", j.address))
+	case connect.CodeOf(err) != connect.CodeUnavailable:
 		return err
 	}
 	return hint.New(err, fmt.Sprintf("check that gctld is running at %s and that this host can reach its port; the token is valid at every controller: gctl join TOKEN@HOST", j.address))

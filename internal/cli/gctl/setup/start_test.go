@@ -2,6 +2,7 @@ package setup
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/greylag/greylag/internal/hint"
+	"github.com/greylag/greylag/internal/pki"
 )
 
 // TestHowToStartDaemons checks the commands for a host without systemd.
@@ -60,6 +62,9 @@ func TestJoinNamesTheAddressOfTheToken(t *testing.T) {
 	j := joining{address: "ctl1:7117"}
 	if err := j.refused(connect.NewError(connect.CodeUnavailable, errors.New("refuses connections"))); !strings.Contains(hint.Of(err), "check that gctld is running at ctl1:7117 and") {
 		t.Errorf("unavailable: %v", err)
+	}
+	if err := j.refused(connect.NewError(connect.CodeUnavailable, fmt.Errorf("tls: %w", pki.ErrUntrusted))); !strings.HasPrefix(hint.Of(err), "ctl1:7117 is a controller of another cluster") {
+		t.Errorf("another cluster: %v", err)
 	}
 	if err := j.refused(connect.NewError(connect.CodePermissionDenied, errors.New("used"))); hint.Of(err) != "" {
 		t.Errorf("denied: %v", err)

@@ -35,7 +35,7 @@ func (t *Tool) PrintChange(diff string, version uint64, dry bool, warnings ...st
 	case dry:
 		t.Note("dry run: nothing changed")
 	default:
-		t.Note("current version: %d", version)
+		t.Note("applied: version %d", version)
 	}
 	return nil
 }
