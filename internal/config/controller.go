@@ -42,8 +42,13 @@ type Traces struct {
 }
 
 func (t *Traces) check(c *checker) {
-	if u, err := url.Parse(t.Endpoint); t.Endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
-		c.Fault("traces.endpoint", "%q is not an http or https URL", t.Endpoint)
+	u, err := url.Parse(t.Endpoint)
+	switch {
+	case t.Endpoint == "":
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		c.Fault("traces.endpoint", "it is not an http or https URL")
+	case u.User != nil || u.RawQuery != "":
+		c.Fault("traces.endpoint", "credentials and parameters are not supported: send to a collector on this host that adds them")
 	}
 	c.Between("traces.sample_percent", t.SamplePercent, 1, 100)
 }

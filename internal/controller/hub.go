@@ -25,6 +25,8 @@ type Subscription struct {
 	node string
 	// only, if set, makes the subscription signal changes that only accepts, and remember none.
 	only func(*state.Change) bool
+	// omit, if set, leaves out the changes that it accepts.
+	omit func(*state.Change) bool
 	ring chan struct{}
 
 	mu      sync.Mutex
@@ -153,6 +155,9 @@ func (s *Subscription) bell() {
 }
 
 func (s *Subscription) add(c *state.Change) {
+	if s.omit != nil && s.omit(c) {
+		return
+	}
 	if s.only != nil {
 		if s.only(c) {
 			s.bell()

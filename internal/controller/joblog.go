@@ -19,8 +19,14 @@ const (
 // logJobs writes one line to this controller's log for each job that was submitted, started, was
 // requeued or ended, while it leads.
 func (t *term) logJobs() {
-	changed := t.replica.Subscribe()
+	changed := t.replica.hub.subscribe("", nil)
+	changed.omit = unlogged
 	defer changed.Close()
+	flush := func() {
+		changes, resync := changed.Take()
+		logChanges(t.log, t.cfg.TraceID, changes, resync)
+	}
+	defer flush()
 	spacing := time.NewTicker(jobLogSpacing)
 	defer spacing.Stop()
 	for {
@@ -29,14 +35,19 @@ func (t *term) logJobs() {
 		case <-t.ctx.Done():
 			return
 		}
-		changes, resync := changed.Take()
-		logChanges(t.log, t.cfg.TraceID, changes, resync)
+		flush()
 		select {
 		case <-spacing.C:
 		case <-t.ctx.Done():
 			return
 		}
 	}
+}
+
+// unlogged reports whether the log shows nothing of a change. Of the elements of an array that have not
+// started, which can be a million, it shows only the first, whose ID is the array's.
+func unlogged(c *state.Change) bool {
+	return c.Kind != state.JobChanged || c.New != nil && c.New.Attempt == 0 && c.New.Array != 0 && c.New.ID != c.New.Array
 }
 
 // logChanges writes at most maxJobLines lines, and how many changes they leave out.

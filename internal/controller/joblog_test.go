@@ -46,6 +46,27 @@ msg="job ended" job=7 user=alice account=physics index=6 attempt=1 outcome=FAILE
 	}
 }
 
+// TestUnlogged leaves out nodes, and elements of an array that have not started, except the first.
+func TestUnlogged(t *testing.T) {
+	element := func(id cluster.JobID, attempt cluster.Attempt) state.Change {
+		return state.Change{Kind: state.JobChanged, New: &cluster.Job{ID: id, Array: 5, Attempt: attempt}}
+	}
+	for i, c := range []struct {
+		change state.Change
+		want   bool
+	}{
+		{state.Change{Kind: state.NodeChanged, Node: "n1"}, true},
+		{element(5, 0), false},
+		{element(6, 0), true},
+		{element(6, 1), false},
+		{state.Change{Kind: state.JobChanged, New: &cluster.Job{ID: 9}}, false},
+	} {
+		if unlogged(&c.change) != c.want {
+			t.Errorf("change %d: want %t", i, c.want)
+		}
+	}
+}
+
 func logged(changes []state.Change, resync bool) string {
 	var b bytes.Buffer
 	plain := &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {

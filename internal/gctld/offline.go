@@ -31,6 +31,9 @@ func withStorage(cfg config.Controller, log *slog.Logger, f func(*storage) error
 	if err != nil {
 		return err
 	}
+	if err := checkLastVersion(cfg); err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	if !log.Enabled(context.Background(), slog.LevelDebug) {
 		log = slog.New(slog.DiscardHandler) // raft's messages about a log without peers would be misleading
 	}
@@ -200,7 +203,7 @@ func checkState(from io.ReadSeeker) error {
 // survivesRestore reports whether a restore keeps an entry of the data folder. pki_dir is there by
 // default.
 func survivesRestore(cfg config.Controller, name string) bool {
-	if name == restoreFolder || name == "lost+found" || name == controllersFile {
+	if name == restoreFolder || name == "lost+found" || name == controllersFile || name == versionFile {
 		return true
 	}
 	inside, err := filepath.Rel(filepath.Join(cfg.DataDir, name), cfg.PKIDir)
@@ -230,6 +233,9 @@ func (s *storage) restore(ctx context.Context, from io.Reader, info raftlog.Back
 func Recover(cfg config.Controller, log *slog.Logger) (raftlog.Recovery, error) {
 	trust, err := pki.LoadTrust(filepath.Join(cfg.PKIDir, pki.TrustFile))
 	if err != nil {
+		return raftlog.Recovery{}, err
+	}
+	if err := checkLastVersion(cfg); err != nil {
 		return raftlog.Recovery{}, err
 	}
 	store, err := archive.Open(filepath.Join(cfg.DataDir, archiveFolder), archive.Options{})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -33,14 +32,14 @@ func checkLastVersion(cfg config.Controller) error {
 	}
 	if used := strings.Join(last, ""); !version.Compatible(version.Version, used) {
 		return hint.New(fmt.Errorf("%w: this is %s, and %s was last used by %s", ErrVersionSkew, version.Version, cfg.DataDir, used),
-			"install a version between them here and on the nodes first; nothing was changed")
+			"install a version between them here and on the nodes first; if the other controllers are too far ahead for it, remove this one there and join it again; nothing was changed")
 	}
 	return nil
 }
 
 // recordVersion records that this version used the data.
 func recordVersion(cfg config.Controller) error {
-	return os.WriteFile(filepath.Join(cfg.DataDir, versionFile), []byte(version.Version+"\n"), 0o644)
+	return config.WriteFile(filepath.Join(cfg.DataDir, versionFile), version.Version+"\n")
 }
 
 // skewTime bounds how long the other controllers may take to answer. Those that do not answer are not

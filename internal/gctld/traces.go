@@ -1,11 +1,12 @@
 package gctld
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
 	"log/slog"
-	"net/http"
+	"slices"
 	"time"
 
 	"github.com/greylag/greylag/internal/archive"
@@ -21,31 +22,34 @@ const (
 	// traceOverlap is how far back a new leader begins. It does not know what the last one sent, so spans
 	// of this time are sent twice, with the same identifiers.
 	traceOverlap = time.Hour
-	traceBatch   = 200 // jobs of one request
-	traceTimeout = 10 * time.Second
+	// traceFirst is how many of the jobs that ended first in that time are looked at to find the first
+	// record: a job can end long before its last node is clean, which decides the order of records.
+	traceFirst = 1000
+	traceRead  = 50 // records read at once
 )
 
 // traces sends the spans of finished jobs to a collector while this controller leads.
 type traces struct {
-	archive *archive.Archive
-	leading func() (context.Context, bool)
-	percent int // share of the jobs
-	clock   func() time.Time
-	sender  spans.Sender
-	count   func(accepted, rejected int)
-	log     *slog.Logger
+	archive   *archive.Archive
+	leading   func() (context.Context, bool)
+	clusterID string
+	percent   int // share of the jobs
+	clock     func() time.Time
+	sender    *spans.Sender // nil: no traces
+	count     func(accepted, rejected int)
+	log       *slog.Logger
 }
 
-// newTraces returns what sends to an endpoint.
+// newTraces returns what sends to the configured endpoint.
 func (d *Daemon) newTraces() *traces {
-	return &traces{
-		archive: d.store.archive, leading: d.loops.Leading, percent: d.cfg.Traces.SamplePercent, clock: clock, log: d.log,
-		sender: spans.Sender{
-			Endpoint: d.cfg.Traces.Endpoint, ClusterID: d.trust.ClusterID(), Version: version.Version,
-			Client: &http.Client{Timeout: traceTimeout},
-		},
-		count: d.observed.SpansSent,
+	t := &traces{
+		archive: d.store.archive, leading: d.loops.Leading, clusterID: d.trust.ClusterID(),
+		percent: d.cfg.Traces.SamplePercent, clock: clock, count: d.observed.SpansSent, log: d.log,
 	}
+	if d.cfg.Traces.Endpoint != "" {
+		t.sender = spans.NewSender(d.cfg.Traces.Endpoint, t.clusterID, version.Version)
+	}
+	return t
 }
 
 // traceID returns what names the traces of jobs in the log; nil without an endpoint.
@@ -61,7 +65,7 @@ func (d *Daemon) traceID() func(cluster.JobID) string {
 
 // run sends until ctx ends. With no endpoint it returns at once.
 func (t *traces) run(ctx context.Context) {
-	if t.sender.Endpoint == "" {
+	if t.sender == nil {
 		return
 	}
 	ticker := time.NewTicker(traceSpacing)
@@ -83,63 +87,79 @@ func (t *traces) follow(ctx, term context.Context, tick <-chan time.Time) {
 	begins := cluster.Instant(t.clock().Add(-traceOverlap).UnixNano())
 	var next uint64
 	failed := ""
-	for {
+	for ctx.Err() == nil && term.Err() == nil {
 		more, err := t.step(ctx, begins, &next)
 		switch {
 		case err == nil:
 			failed = ""
 		case err.Error() != failed && ctx.Err() == nil:
 			failed = err.Error()
-			t.log.Warn("cannot send traces, retrying", "err", err, "endpoint", t.sender.Endpoint, "again", traceSpacing)
+			t.log.Warn("cannot send traces, retrying", "err", err, "again", traceSpacing)
 		}
 		if more && err == nil {
 			continue
 		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-term.Done():
-			return
 		case <-tick:
 		}
 	}
 }
 
-// step sends one batch of jobs from a number on; 0 is the first job that ended after begins. more
-// reports that further jobs may have ended.
+// step sends jobs from a record on; 0 is the first one that ended after begins. It moves next behind
+// each record whose spans were sent or rejected. more reports that further jobs may have ended.
 func (t *traces) step(ctx context.Context, begins cluster.Instant, next *uint64) (more bool, err error) {
 	if *next == 0 {
-		first, _, err := t.archive.Ended(begins, cluster.Never, archive.Position{}, 1)
+		first, _, err := t.archive.Ended(begins, cluster.Never, archive.Position{}, traceFirst)
 		if err != nil || len(first) == 0 {
 			return false, err
 		}
-		*next = first[0].Seq
+		*next = slices.MinFunc(first, func(a, b archive.Record) int { return cmp.Compare(a.Seq, b.Seq) }).Seq
 	}
-	records, err := t.archive.Between(*next, traceBatch)
+	records, err := t.archive.Between(*next, traceRead)
 	if err != nil || len(records) == 0 {
 		return false, err
 	}
 	var list []spans.Span
 	for i := range records {
-		if !spans.TraceOf(t.sender.ClusterID, records[i].ID).Sampled(t.percent) {
+		list = append(list, t.spansOf(&records[i])...)
+		if len(list) < spans.MaxSpans && i < len(records)-1 {
 			continue
 		}
-		job, err := commands.DecodeJob(records[i].Data)
-		if err != nil {
+		if err := t.send(ctx, list); err != nil {
 			return false, err
 		}
-		list = append(list, spans.Of(t.sender.ClusterID, job)...)
+		list, *next = nil, records[i].Seq+1
 	}
-	if len(list) > 0 {
-		rejected, err := t.sender.Send(ctx, list)
+	return len(records) == traceRead, nil
+}
+
+// spansOf returns the spans of a record; none if the job is not sampled, or was archived by a newer
+// version that this one cannot read.
+func (t *traces) spansOf(r *archive.Record) []spans.Span {
+	if !spans.TraceOf(t.clusterID, r.ID).Sampled(t.percent) {
+		return nil
+	}
+	job, err := commands.DecodeJob(r.Data)
+	if err != nil {
+		t.log.Warn("a job has no trace", "job", r.ID, "err", err)
+		return nil
+	}
+	return spans.Of(t.clusterID, job)
+}
+
+// send sends spans in requests of bounded size. What the collector rejects is counted, and lost.
+func (t *traces) send(ctx context.Context, list []spans.Span) error {
+	for part := range slices.Chunk(list, spans.MaxSpans) {
+		rejected, err := t.sender.Send(ctx, part)
 		if err != nil && !errors.Is(err, spans.ErrRejected) {
-			return false, err
+			return err
 		}
 		if err != nil {
-			t.log.Warn("spans are lost", "err", err)
+			t.log.Warn("spans are lost", "err", err, "spans", rejected)
 		}
-		t.count(len(list)-rejected, rejected)
+		t.count(len(part)-rejected, rejected)
 	}
-	*next = records[len(records)-1].Seq + 1
-	return len(records) == traceBatch, nil
+	return nil
 }

@@ -78,8 +78,8 @@ func TestTraces(t *testing.T) {
 	defer server.Close()
 	accepted := 0
 	tr := &traces{
-		archive: a, percent: 100, clock: func() time.Time { return now }, log: slog.New(slog.DiscardHandler),
-		sender: spans.Sender{Endpoint: server.URL, ClusterID: "site", Client: server.Client()},
+		archive: a, clusterID: "site", percent: 100, clock: func() time.Time { return now }, log: slog.New(slog.DiscardHandler),
+		sender: spans.NewSender(server.URL, "site", "0.1.0"),
 		count:  func(n, _ int) { accepted += n },
 	}
 	term, end := context.WithCancel(t.Context())

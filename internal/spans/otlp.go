@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 )
 
 // The message ExportTraceServiceRequest of OTLP 1 as JSON: identifiers are hexadecimal, and integers of
@@ -109,30 +110,41 @@ func encode(clusterID, version string, list []Span) ([]byte, error) {
 // ErrRejected reports spans that the collector will not take, so sending them again is useless.
 var ErrRejected = errors.New("the collector rejected the spans")
 
-// maxAnswer bounds what is read of an answer.
-const maxAnswer = 64 << 10
+// MaxSpans bounds the spans of one request: about 1 MiB, below the limits of collectors.
+const MaxSpans = 1000
+
+const (
+	maxAnswer = 64 << 10 // what is read of an answer
+	sendTime  = 30 * time.Second
+)
 
 // Sender sends spans to a collector.
 type Sender struct {
-	Endpoint  string // URL, usually http://HOST:4318/v1/traces
-	ClusterID string
-	Version   string
-	Client    *http.Client
+	endpoint, clusterID, version string
+	client                       *http.Client
 }
 
-// Send sends spans and returns how many of them the collector rejected. An error that wraps ErrRejected
-// is final; after any other one the same spans can be sent again.
+// NewSender returns a sender to an endpoint, usually http://HOST:4318/v1/traces. It follows no redirect:
+// spans go only where the administrator says.
+func NewSender(endpoint, clusterID, version string) *Sender {
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &Sender{endpoint, clusterID, version, &http.Client{Timeout: sendTime, CheckRedirect: stay}}
+}
+
+// Send sends at most MaxSpans spans and returns how many of them the collector rejected. An error that
+// wraps ErrRejected is final; after any other one the same spans can be sent again. A wrong address or
+// missing rights are not final, since administrators can correct them.
 func (s *Sender) Send(ctx context.Context, list []Span) (rejected int, err error) {
-	body, err := encode(s.ClusterID, s.Version, list)
+	body, err := encode(s.clusterID, s.version, list)
 	if err != nil {
 		return len(list), fmt.Errorf("%w: %w", ErrRejected, err)
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.Endpoint, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint, bytes.NewReader(body))
 	if err != nil {
 		return len(list), fmt.Errorf("%w: %w", ErrRejected, err)
 	}
 	r.Header.Set("Content-Type", "application/json")
-	response, err := s.Client.Do(r)
+	response, err := s.client.Do(r)
 	if err != nil {
 		return 0, err
 	}
@@ -140,11 +152,11 @@ func (s *Sender) Send(ctx context.Context, list []Span) (rejected int, err error
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	switch response.StatusCode {
 	case http.StatusOK:
-		return partial(text), err
-	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return 0, fmt.Errorf("%s answers %s", s.Endpoint, response.Status)
+		return min(partial(text), len(list)), err
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+		return len(list), fmt.Errorf("%w: it answers %s: %.200q", ErrRejected, response.Status, text)
 	}
-	return len(list), fmt.Errorf("%w: %s answers %s: %.200q", ErrRejected, s.Endpoint, response.Status, text)
+	return 0, fmt.Errorf("the collector answers %s", response.Status)
 }
 
 // partial returns the number of rejected spans in an answer.
@@ -158,5 +170,5 @@ func partial(text []byte) int {
 		return 0 // an answer in another encoding
 	}
 	n, _ := answer.Partial.Rejected.Int64() // "" is 0
-	return int(n)
+	return int(max(n, 0))
 }

@@ -115,10 +115,16 @@ func TestSend(t *testing.T) {
 		io.WriteString(w, answer)
 	}))
 	defer collector.Close()
-	s := Sender{Endpoint: collector.URL, ClusterID: "site", Version: "0.1.0", Client: collector.Client()}
+	s := NewSender(collector.URL, "site", "0.1.0")
 	rejected, err := s.Send(context.Background(), Of("site", restarted()))
 	if err != nil || rejected != 2 {
 		t.Errorf("%d rejected, %v", rejected, err)
+	}
+	for text, want := range map[string]int{`{"partialSuccess":{"rejectedSpans":"1000"}}`: 11, `{"partialSuccess":{"rejectedSpans":-5}}`: 0, "<html>": 0} {
+		answer = text
+		if rejected, err := s.Send(context.Background(), Of("site", restarted())); err != nil || rejected != want {
+			t.Errorf("answer %s: %d rejected, %v", text, rejected, err)
+		}
 	}
 	spans := got["resourceSpans"].([]any)[0].(map[string]any)["scopeSpans"].([]any)[0].(map[string]any)["spans"].([]any)
 	first := spans[0].(map[string]any)
@@ -126,7 +132,7 @@ func TestSend(t *testing.T) {
 		spans[1].(map[string]any)["parentSpanId"] != first["spanId"] || first["status"].(map[string]any)["code"] != 2.0 {
 		t.Errorf("request: %v", got)
 	}
-	for code, final := range map[int]bool{400: true, 404: true, 500: true, 429: false, 503: false} {
+	for code, final := range map[int]bool{400: true, 413: true, 404: false, 302: false, 500: false, 429: false, 503: false} {
 		status, answer = code, ""
 		if _, err := s.Send(context.Background(), Of("site", restarted())); err == nil || errors.Is(err, ErrRejected) != final {
 			t.Errorf("status %d: %v", code, err)

@@ -6,8 +6,8 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 )
 
-// deepest bounds the branches before one ID, in bytes: 20 levels. Deeper jobs are not indented further.
-const deepest = 80
+// deepest is the number of levels that are indented.
+const deepest = 20
 
 // tree puts each job below the first listed job that it depends on, and draws the branches before the
 // IDs. Jobs of one level keep their order. O(jobs + dependencies).
@@ -30,21 +30,23 @@ func tree(rows []row) []row {
 		}
 	}
 	out := make([]row, 0, len(rows))
-	var add func(i int, own, below string)
-	add = func(i int, own, below string) {
+	var add func(i, level int, own, below string)
+	add = func(i, level int, own, below string) {
 		rows[i].branch = own
-		below = below[:min(len(below), deepest)]
 		out = append(out, rows[i])
 		for n, child := range children[i] {
+			last, bar := "├─", "│ "
 			if n == len(children[i])-1 {
-				add(child, below+"└─", below+"  ")
-			} else {
-				add(child, below+"├─", below+"│ ")
+				last, bar = "└─", "  "
 			}
+			if level >= deepest {
+				bar = ""
+			}
+			add(child, level+1, below+last, below+bar)
 		}
 	}
 	for _, i := range roots {
-		add(i, "", "")
+		add(i, 0, "", "")
 	}
 	return out
 }
