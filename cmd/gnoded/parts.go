@@ -46,7 +46,7 @@ func assemble(cfg config.Node, log *slog.Logger) parts {
 	p.close = func() {
 		closeGPUs()
 		if err := closeRuntime(); err != nil {
-			log.Warn("cannot leave the runtime as it was", "err", err)
+			log.Warn("cannot clean up the runtime", "err", err)
 		}
 	}
 	return p

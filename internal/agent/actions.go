@@ -184,7 +184,7 @@ func (a *Agent) removeAgain(t *task, err error) {
 	t.tries++
 	pause := min(minRetry<<min(t.tries-1, 10), maxRetry)
 	t.notBefore = cluster.InstantOf(time.Now().Add(pause))
-	a.log.Warn("cannot remove task", "job", t.ID.Job, "attempt", t.ID.Attempt, "err", err, "again", pause)
+	a.log.Warn("cannot remove task", "job", t.ID.Job, "attempt", t.ID.Attempt, "err", err, "retry_in", pause)
 	if t.tries >= maxRemoveTries {
 		a.setFault("remove "+taskID(t.ID).String(), fmt.Sprintf("task %s cannot be removed: %v", taskID(t.ID), err))
 	}

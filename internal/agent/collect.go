@@ -33,7 +33,7 @@ func (a *Agent) collectImages(ctx context.Context) {
 		did, err := collector.Collect(limited, a.cfg.Images)
 		cancel()
 		if err != nil && ctx.Err() == nil {
-			a.log.Warn("cannot delete unused images, trying again", "err", err, "again", collectSpacing)
+			a.log.Warn("cannot delete unused images, trying again", "err", err, "retry_in", collectSpacing)
 		}
 		if len(did.Deleted) > 0 {
 			a.log.Info("deleted unused images", "images", did.Deleted, "bytes", did.DeletedBytes, "kept", did.Kept, "kept_bytes", did.KeptBytes)

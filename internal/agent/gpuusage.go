@@ -44,9 +44,9 @@ func (a *Agent) watchUse(ctx context.Context) {
 		}
 		switch {
 		case err != nil && !failing:
-			a.log.Warn("GPU use is unknown", "err", err, "again", a.cfg.Meter)
+			a.log.Warn("cannot sample the utilization of GPUs", "err", err, "retry_in", a.cfg.Meter)
 		case err == nil && failing:
-			a.log.Info("GPU use is known again")
+			a.log.Info("the utilization of GPUs is sampled again")
 		}
 		failing = err != nil
 		at := time.Now()

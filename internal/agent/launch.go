@@ -265,7 +265,7 @@ func (a *Agent) image(ctx context.Context, l *launch, request tasks.FetchRequest
 		}
 		l.setWaitingFor(err.Error())
 		again := pause/2 + rand.N(pause/2) // spreads the retries of a job's nodes
-		a.log.Warn("image waits", "job", l.id.Job, "attempt", l.id.Attempt, "err", err, "again", again)
+		a.log.Warn("image waits", "job", l.id.Job, "attempt", l.id.Attempt, "err", err, "retry_in", again)
 		select {
 		case <-ctx.Done():
 			return "", err

@@ -82,7 +82,7 @@ func (a *Agent) noSession(err error, pause time.Duration) []any {
 	if a.cfg.Controllers != nil {
 		about = append(about, "controllers", a.cfg.Controllers(), "file", a.cfg.File)
 	}
-	return append(about, "again", pause)
+	return append(about, "retry_in", pause)
 }
 
 // serveSession runs one session. It returns when any part of it fails.

@@ -109,7 +109,7 @@ func (f *Filler) try(ctx context.Context, log *slog.Logger) error {
 	case ctx.Err() == nil && err.Error() != before:
 		why := err.Error()
 		f.lacks.Store(&why)
-		log.Warn("the archive is not complete", "err", err, "again", fillRetry)
+		log.Warn("the archive is not complete", "err", err, "retry_in", fillRetry)
 	}
 	return err
 }

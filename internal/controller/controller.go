@@ -36,7 +36,8 @@ type Config struct {
 	MemberID, Host string
 	// Clock is the clock of the log's timestamps (time.Now).
 	Clock func() time.Time
-	// TraceID returns the trace of a job for the log; nil: jobs are not traced.
+	// TraceID returns the trace of a job for the log, "" for a job that is not sampled; nil: jobs are not
+	// traced.
 	TraceID func(cluster.JobID) string
 	// Observer receives measurements; nil: none does.
 	Observer Observer

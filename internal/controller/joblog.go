@@ -22,9 +22,13 @@ func (t *term) logJobs() {
 	changed := t.replica.hub.subscribe("", nil)
 	changed.omit = unlogged
 	defer changed.Close()
+	traceID := t.cfg.TraceID
+	if traceID == nil {
+		traceID = func(cluster.JobID) string { return "" }
+	}
 	flush := func() {
 		changes, resync := changed.Take()
-		logChanges(t.log, t.cfg.TraceID, changes, resync)
+		logChanges(t.log, traceID, changes, resync)
 	}
 	defer flush()
 	spacing := time.NewTicker(jobLogSpacing)
@@ -61,16 +65,16 @@ func logChanges(log *slog.Logger, traceID func(cluster.JobID) string, changes []
 			}
 			lines++
 			fields := jobFields(message, changes[i].New)
-			if traceID != nil {
-				fields = append(fields, "trace_id", traceID(changes[i].New.ID))
+			if trace := traceID(changes[i].New.ID); trace != "" {
+				fields = append(fields, "trace_id", trace)
 			}
 			log.Info(message, fields...)
 		}
 	}
 	if resync {
-		log.Info("more jobs changed than the log shows", "more_than", maxChanges)
+		log.Info("job events omitted", "more_than", maxChanges)
 	} else if omitted > 0 {
-		log.Info("more jobs changed than the log shows", "omitted", omitted)
+		log.Info("job events omitted", "count", omitted)
 	}
 }
 

@@ -38,7 +38,7 @@ msg="job ended" job=7 user=alice account=physics index=6 attempt=1 outcome=FAILE
 	for i := range many {
 		many[i] = state.Change{Kind: state.JobChanged, New: pending}
 	}
-	if got := logged(many, false); strings.Count(got, "\n") != maxJobLines+1 || !strings.HasSuffix(got, "omitted=5\n") {
+	if got := logged(many, false); strings.Count(got, "\n") != maxJobLines+1 || !strings.HasSuffix(got, "count=5\n") {
 		t.Errorf("%d lines, the last is %s", strings.Count(got, "\n"), got[len(got)-80:])
 	}
 	if got := logged(nil, true); !strings.Contains(got, fmt.Sprint("more_than=", maxChanges)) {

@@ -141,7 +141,7 @@ func (t *term) meterJobs() {
 		for len(all) > 0 {
 			n := min(len(all), meterBatch)
 			if _, _, err := t.Propose(t.ctx, &command.MeterJobs{Samples: all[:n]}); err != nil {
-				t.log.Warn("jobs were not metered", "err", err, "again", meterSpacing)
+				t.log.Warn("jobs were not metered", "err", err, "retry_in", meterSpacing)
 				break
 			}
 			if all = all[n:]; len(all) > 0 {

@@ -54,7 +54,7 @@ func (s *Sweeper) sweep() {
 	did, err := s.Archive.Sweep(s.Replica.View().Now(), s.Keep, func(d cluster.Digest) bool { return s.Replica.View().HasBlob(d) })
 	switch {
 	case err != nil:
-		s.Logger.Warn("cannot delete old scripts and environments, trying again", "err", err, "again", sweepSpacing)
+		s.Logger.Warn("cannot delete old scripts and environments, trying again", "err", err, "retry_in", sweepSpacing)
 	case did.Deleted > 0:
 		s.Logger.Info("deleted old scripts and environments", "deleted", did.Deleted, "bytes", did.DeletedBytes,
 			"kept", did.Kept, "kept_bytes", did.KeptBytes)

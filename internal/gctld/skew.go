@@ -18,7 +18,7 @@ import (
 
 // ErrVersionSkew means that another controller runs a version with which this one must not share a
 // log.
-var ErrVersionSkew = errors.New("two versions are more than one minor version apart")
+var ErrVersionSkew = errors.New("incompatible versions: more than one minor version apart")
 
 // versionFile holds the version that used the data folder last.
 const versionFile = "version"
@@ -32,7 +32,7 @@ func checkLastVersion(cfg config.Controller) error {
 	}
 	if used := strings.Join(last, ""); !version.Compatible(version.Version, used) {
 		return hint.New(fmt.Errorf("%w: this is %s, and %s was last used by %s", ErrVersionSkew, version.Version, cfg.DataDir, used),
-			"install a version between them here and on the nodes first; if the other controllers are too far ahead for it, remove this one there and join it again; nothing was changed")
+			"upgrade one minor version at a time, the nodes first; if the other controllers are too far ahead for it, remove this one there and join it again; nothing was changed")
 	}
 	return nil
 }

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// traceSpacing is the pause between two looks at the archive, and after a failure.
+	// traceSpacing is the polling interval of the archive, and the pause after a failure.
 	traceSpacing = 5 * time.Second
 	// traceOverlap is how far back a new leader begins. It does not know what the last one sent, so spans
 	// of this time are sent twice, with the same identifiers.
 	traceOverlap = time.Hour
-	// traceFirst is how many of the jobs that ended first in that time are looked at to find the first
+	// traceFirst is how many of the jobs that ended first in that time are checked to find the first
 	// record: a job can end long before its last node is clean, which decides the order of records.
 	traceFirst = 1000
 	traceRead  = 50 // records read at once
@@ -59,6 +59,9 @@ func (d *Daemon) traceID() func(cluster.JobID) string {
 	}
 	return func(id cluster.JobID) string {
 		trace := spans.TraceOf(d.trust.ClusterID(), id)
+		if !trace.Sampled(d.cfg.Traces.SamplePercent) {
+			return ""
+		}
 		return hex.EncodeToString(trace[:])
 	}
 }
@@ -94,7 +97,7 @@ func (t *traces) follow(ctx, term context.Context, tick <-chan time.Time) {
 			failed = ""
 		case err.Error() != failed && ctx.Err() == nil:
 			failed = err.Error()
-			t.log.Warn("cannot send traces, retrying", "err", err, "again", traceSpacing)
+			t.log.Warn("cannot send traces, retrying", "err", err, "retry_in", traceSpacing)
 		}
 		if more && err == nil {
 			continue
@@ -157,7 +160,7 @@ func (t *traces) send(ctx context.Context, list []spans.Span) error {
 			return err
 		}
 		if err != nil {
-			t.log.Warn("spans are lost", "err", err, "spans", rejected)
+			t.log.Warn("collector rejected spans", "err", err, "spans", rejected)
 		}
 		t.count(len(part)-rejected, rejected)
 	}

@@ -174,7 +174,7 @@ func (h *Helper) Watch(ctx context.Context, report func(Event)) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		h.log.Warn("the GPU helper ended", "err", err, "again", pause)
+		h.log.Warn("gnvml exited", "err", err, "retry_in", pause)
 		h.mu.Lock()
 		h.ended++
 		h.mu.Unlock()

@@ -127,7 +127,7 @@ func (j *job) common() []Attribute {
 // wait adds how long the job waited for an attempt: until it was eligible, and from then on in the queue.
 func (j *job) wait(attempt cluster.Attempt, from, to cluster.Instant) {
 	if j.Eligible > from && j.Eligible <= to {
-		j.add(j.root, attempt, "held", "", from, j.Eligible, j.common(), "")
+		j.add(j.root, attempt, "ineligible", "", from, j.Eligible, j.common(), "")
 		from = j.Eligible
 	}
 	j.add(j.root, attempt, "queue", "", from, to, j.common(), "")
@@ -141,7 +141,7 @@ func (j *job) wait(attempt cluster.Attempt, from, to cluster.Instant) {
 
 // event is a scheduling note of the job.
 func event(n *cluster.Note) Event {
-	e := Event{At: n.At, Name: "waits", Attributes: []Attribute{{"greylag.reason", n.Reason.String()}}}
+	e := Event{At: n.At, Name: "pending", Attributes: []Attribute{{"greylag.reason", n.Reason.String()}}}
 	switch {
 	case n.Broken != "":
 		e.Name = "promise broken"
@@ -185,7 +185,7 @@ func (j *job) nodes(parent SpanID) {
 			{"greylag.cause", t.Cause.String()}, {"greylag.cpu_ms", t.CPUTime.Milliseconds()}, {"greylag.memory_peak_bytes", int64(t.Memory)},
 		}
 		if t.GPU.Known() {
-			list = append(list, Attribute{"greylag.gpu_busy_ms", t.GPU.BusyMs}, Attribute{"greylag.gpu_known_ms", t.GPU.KnownMs})
+			list = append(list, Attribute{"greylag.gpu_busy_ms", t.GPU.BusyMs}, Attribute{"greylag.gpu_sampled_ms", t.GPU.KnownMs})
 		}
 		failed := ""
 		if !t.Exit.OK() {

@@ -55,7 +55,7 @@ func TestOf(t *testing.T) {
 		got.WriteByte('\n')
 	}
 	const want = `job < : 1 to 92, FAILED
-held < job: 1 to 11
+ineligible < job: 1 to 11
 queue < job: 11 to 20, promised at 12
 attempt < job: 20 to 60, NODE_FAIL
 queue < job: 60 to 70, promise broken at 61
@@ -82,7 +82,7 @@ func TestNeverStarted(t *testing.T) {
 	j := restarted()
 	j.State, j.Attempt, j.Started, j.Tasks, j.Attempts, j.History = cluster.Cancelled, 0, 0, nil, nil, nil
 	list := Of("site", j)
-	if len(list) != 3 || list[1].Name != "held" || list[2].Name != "queue" || list[2].To != j.Ended {
+	if len(list) != 3 || list[1].Name != "ineligible" || list[2].Name != "queue" || list[2].To != j.Ended {
 		t.Errorf("spans: %+v", list)
 	}
 }

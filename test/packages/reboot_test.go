@@ -23,8 +23,8 @@ func (m *machine) shows(job, words string) {
 	})
 }
 
-// TestReboots has a job on a node while its controller reboots and is restored from a backup, as
-// docs/recovery.md says. Then the node loses power in the middle of an upgrade: the upgrade is
+// TestReboots has a job on a node while its controller reboots and is restored from a backup on a host
+// without any file of Greylag, as docs/recovery.md says. Then the node loses power in the middle of an upgrade: the upgrade is
 // completed, and the job runs again.
 func TestReboots(t *testing.T) {
 	t.Parallel()
@@ -55,9 +55,10 @@ func TestReboots(t *testing.T) {
 	ctl.reboot()
 	survives("reboot of the controller")
 
-	ctl.run("gctl cluster snapshot -o /root/backup && systemctl stop gctld")
-	ctl.run("mv /var/lib/greylag/controller /root/old && install -d -m 0700 -o greylag -g greylag /var/lib/greylag/controller && cp -a /root/old/pki /var/lib/greylag/controller/")
-	ctl.run("gctld restore --config /etc/greylag/gctld.toml -i /root/backup && systemctl start gctld")
+	ctl.run("gctl cluster snapshot -o /root/backup && systemctl stop gctld gauthd")
+	ctl.run("mkdir /root/old && mv /var/lib/greylag/controller /var/lib/greylag/auth /etc/greylag /root/old/ && systemd-tmpfiles --create")
+	ctl.run("install -d -m 0700 -o greylag -g greylag /var/lib/greylag/controller && cp -a /root/old/controller/pki /var/lib/greylag/controller/")
+	ctl.run("gctl init --restore /root/backup")
 	survives("restore of a backup")
 	if out := ctl.run("gctl cluster status"); !strings.Contains(out, "restored") {
 		t.Errorf("gctl cluster status does not show the restore:\n%s", out)

@@ -32,7 +32,7 @@ func options() []getopt.Option {
 		getopt.Option{Long: "all", Short: 'a'}, // squeue's: hidden partitions too, which do not exist here
 		getopt.Option{Long: "array", Short: 'r', Group: "Output", Help: "one line for each element of an array"},
 		getopt.Option{Long: "start", Group: "Output", Help: "when pending jobs are planned to start"},
-		getopt.Option{Long: "tree", Group: "Output", Help: "each job below the first one that it depends on"},
+		getopt.Option{Long: "tree", Group: "Output", Help: "show jobs as a dependency tree"},
 		getopt.Option{Long: "why", Group: "Output", Help: "print the reason below each pending job"},
 		getopt.Option{Long: "long", Short: 'l', Group: "Output", Help: "full state names and time limits"},
 		getopt.Option{Long: "format", Short: 'o', Value: "FORMAT", Group: "Output", Help: "columns, as in squeue -o: \"%.10i %9P %.8j %t %R\""},

@@ -6,8 +6,8 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 )
 
-// deepest is the number of levels that are indented.
-const deepest = 20
+// maxIndent is the number of levels that are indented.
+const maxIndent = 20
 
 // tree puts each job below the first listed job that it depends on, and draws the branches before the
 // IDs. Jobs of one level keep their order. O(jobs + dependencies).
@@ -23,7 +23,7 @@ func tree(rows []row) []row {
 	children := make([][]int, len(rows))
 	var roots []int
 	for i := range rows {
-		if above, ok := awaited(rows[i].job, at, i); ok {
+		if above, ok := parentOf(rows[i].job, at, i); ok {
 			children[above] = append(children[above], i)
 		} else {
 			roots = append(roots, i)
@@ -39,7 +39,7 @@ func tree(rows []row) []row {
 			if n == len(children[i])-1 {
 				last, bar = "└─", "  "
 			}
-			if level >= deepest {
+			if level >= maxIndent {
 				bar = ""
 			}
 			add(child, level+1, below+last, below+bar)
@@ -51,8 +51,8 @@ func tree(rows []row) []row {
 	return out
 }
 
-// awaited returns the row of the first listed job on which a job depends.
-func awaited(j *greylagv1.Job, at map[string]int, own int) (int, bool) {
+// parentOf returns the row of the first listed job on which a job depends.
+func parentOf(j *greylagv1.Job, at map[string]int, own int) (int, bool) {
 	for _, d := range j.Depends {
 		if i, listed := at[d.Job]; listed && i != own {
 			return i, true

@@ -111,7 +111,7 @@ func (n *Node) writeAll(ctx context.Context, path string, log *slog.Logger) {
 	for {
 		err := registry.WriteFile(path)
 		if _, gone := os.Stat(filepath.Dir(path)); err != nil && !failing && !errors.Is(gone, fs.ErrNotExist) {
-			log.Warn("cannot write the metrics for node_exporter", "err", err, "again", writeSpacing)
+			log.Warn("cannot write the metrics for node_exporter", "err", err, "retry_in", writeSpacing)
 		}
 		failing = err != nil
 		select {

@@ -58,7 +58,7 @@ func (s *Service) CreateToken(ctx context.Context, p *greylagv1.CreateTokenReque
 	}); err != nil {
 		return nil, err
 	}
-	s.Logger.Info("join token made", "token", token.ID(), "role", token.Role, "user", c.User.User, "expires", token.Expires)
+	s.Logger.Info("join token created", "token", token.ID(), "role", token.Role, "user", c.User.User, "expires", token.Expires)
 	return &greylagv1.CreateTokenResponse{Token: token.String(), Expires: timestamppb.New(token.Expires)}, nil
 }
 

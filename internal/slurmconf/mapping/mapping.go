@@ -93,7 +93,7 @@ type setting struct {
 	line       int
 }
 
-// daemonUser runs the backups and reports of the packages, and is an administrator of a new cluster.
+// daemonUser runs the reports of the packages, and is an administrator of a new cluster.
 const daemonUser = "greylag"
 
 // Convert returns the counterpart of a configuration. The policy and the accounts are valid.
@@ -276,7 +276,7 @@ func (m *mapper) enforcement() {
 	defer func() {
 		if !limits && len(m.in.Dump) > 0 {
 			m.note(Check, setting{"AccountingStorageEnforce", "", cmp.Or(s.file, "slurm.conf"), s.line},
-				"Slurm does not enforce the limits of accounts and QOS with this value; Greylag always does: review them in accounts.toml and policy.toml")
+				"without \"limits\", Slurm does not enforce the limits of accounts and QOS; Greylag always does: review them in accounts.toml and policy.toml")
 		}
 	}()
 	if !set {
