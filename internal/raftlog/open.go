@@ -173,7 +173,8 @@ func raftConfig(cfg Config, self identity, log *slog.Logger) *raft.Config {
 }
 
 // startRaft reads the snapshot and the log and starts raft. Whatever it cannot
-// read is damage; the library reports some of it by a panic.
+// read is damage; the library reports some of it by a panic. It also panics if it cannot store its term
+// on a full disk, which is no damage.
 func (l *Log) startRaft() (err error) {
 	var found error
 	l.store.damaged = func(reason string) { found = errors.Join(found, errors.New(reason)) }
@@ -191,7 +192,8 @@ func (l *Log) startRaft() (err error) {
 		if p != nil {
 			err = fmt.Errorf("raftlog: start: %v", p)
 		}
-		if found = errors.Join(found, l.machine.snap.lastFailure()); found != nil || p != nil {
+		found = errors.Join(found, l.machine.snap.lastFailure())
+		if found != nil || p != nil && !l.store.spent.Load() {
 			err = l.refuseDamaged(errors.Join(err, found))
 		}
 	}()

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -52,6 +53,7 @@ type logStore struct {
 	synced func(took time.Duration) // called after each write of entries
 	cache  logCache
 	behind *writeBehind
+	spent  atomic.Bool // a write failed because the disk is full
 }
 
 // openStore opens raft.db in dir, or creates it; openLog decides whether it may. It uses
@@ -115,6 +117,9 @@ func (s *logStore) write(what string, part reservePart, op func() error) error {
 		}
 		return err
 	})
+	if full(err) {
+		s.spent.Store(true)
+	}
 	if err != nil && !full(err) && !errors.Is(err, errRecord) {
 		s.failed(fmt.Sprintf("%s: %v", what, err))
 	}
