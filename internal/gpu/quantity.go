@@ -27,7 +27,7 @@ const GraphicsActive = "graphics_active_ratio"
 // Quantities lists what monitoring shows of each device in addition to its load. Package nvml reads the values
 // that the driver has.
 func Quantities() []Quantity {
-	directions, severities := []string{"transmit", "receive"}, []string{"corrected", "uncorrected"}
+	directions, corrections := []string{"transmit", "receive"}, []string{"corrected", "uncorrected"}
 	return []Quantity{
 		{"sm_active_ratio", "Fraction of the last 10 s in which a warp ran, averaged over the SMs. Hopper and later.", "", nil},
 		{"sm_occupancy_ratio", "Running warps as a fraction of the maximum, averaged over the last 10 s. Hopper and later.", "", nil},
@@ -36,14 +36,14 @@ func Quantities() []Quantity {
 		{"power_watts", "Power draw.", "", nil},
 		{"energy_joules_total", "Consumed energy since the driver was loaded.", "", nil},
 		{"temperature_celsius", "Temperature of the GPU or its memory.", "sensor", []string{"gpu", "memory"}},
-		{"clock_hertz", "Clock of the SMs.", "domain", []string{"sm"}},
+		{"clock_hertz", "Clock of the SMs.", "clock", []string{"sm"}},
 		{"throttled_seconds_total", "Time with reduced clocks, by reason.", "reason", []string{"power_cap", "sw_thermal", "hw_thermal", "power_brake"}},
 		{"nvlink_bytes_total", "Bytes over NVLink, all links.", "direction", directions},
 		{"pcie_bytes_total", "Bytes over PCIe since gnvml started. Hopper and later.", "direction", directions},
-		{"pcie_replays_total", "Repeated PCIe packets.", "", nil},
-		{"ecc_errors_total", "ECC errors since the driver was loaded.", "severity", severities},
-		{"remapped_rows", "Remapped memory rows, by severity of the errors that caused it.", "severity", severities},
+		{"pcie_replays_total", "PCIe replays.", "", nil},
+		{"ecc_errors_total", "ECC errors since the driver was loaded.", "type", corrections},
+		{"remapped_rows", "Remapped memory rows, by the errors that caused it.", "cause", corrections},
 		{"remap_pending", "1 if memory rows are remapped at the next reset of the GPU.", "", nil},
-		{"recovery_action", "What the GPU needs to work again, as NVML numbers it; 0: nothing.", "", nil},
+		{"recovery_action", "NVML recovery action: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset.", "", nil},
 	}
 }

@@ -85,7 +85,7 @@ func text(t *testing.T, path string) string {
 }
 
 var (
-	selector = regexp.MustCompile(`\b(greylag[\w:]*|up)\b(?:\{([^}]*)\})?`)
+	selector = regexp.MustCompile(`\b((?:[a-z_]+:)?greylag[\w:]*|up)\b(?:\{([^}]*)\})?`)
 	matcher  = regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)`)
 	grouping = regexp.MustCompile(`\b(?:by|on|group_left|group_right|ignoring|without) \(([\w, ]*)\)`)
 	quoted   = regexp.MustCompile(`"[^"]*"`)

@@ -66,12 +66,12 @@ func alertsOfControllers(t *testing.T) {
 	p.fires(ctx, "GreylagPromisesBroken")
 }
 
-// alertsOfNodes kills two of three nodes, reports a GPU error on the third, and submits more jobs than
+// alertsOfNodes kills three of four nodes, reports a GPU error on the other, and submits more jobs than
 // scheduling passes can follow.
 func alertsOfNodes(t *testing.T) {
 	prometheus := needsPrometheus(t)
 	ctx := limited(t, 4*hang)
-	s := newSite(t, cluster.Options{Nodes: 3, GPUs: 4, CPUs: 16, Memory: "4GiB", Tmpfs: true})
+	s := newSite(t, cluster.Options{Nodes: 4, GPUs: 4, CPUs: 16, Memory: "4GiB", Tmpfs: true})
 	fault := s.fakeGPU(s.Node(0))
 	p := s.monitor(prometheus)
 	p.quiet(ctx, "GreylagNodesDown", "GreylagGpuXidFatal", "GreylagSchedulerStalled")
@@ -108,9 +108,9 @@ func alertsOfDisk(t *testing.T) {
 	ctx := limited(t, 4*hang)
 	s := newSite(t, cluster.Options{DiskMiB: 48})
 	p := s.monitor(prometheus)
-	p.quiet(ctx, "GreylagDiskLow")
+	p.quiet(ctx, "GreylagDiskLow", "GreylagAllDisksLow")
 	s.must(s.Controller(0).Fill())
-	p.fires(ctx, "GreylagDiskLow")
+	p.fires(ctx, "GreylagDiskLow", "GreylagAllDisksLow")
 }
 
 func needsPrometheus(t *testing.T) string {

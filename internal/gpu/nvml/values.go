@@ -30,8 +30,8 @@ type group struct {
 // the programs on its GPUs.
 func groups() [2]group {
 	return [2]group{
-		{10 * time.Second, (*library).readOften},
-		{30 * time.Second, (*library).readSeldom},
+		{10 * time.Second, (*library).readFast},
+		{30 * time.Second, (*library).readSlow},
 	}
 }
 
@@ -51,7 +51,7 @@ func (l *library) measure(at *known, now time.Time) map[string]float64 {
 	return all
 }
 
-func (l *library) readOften(at *known, now time.Time, into map[string]float64) {
+func (l *library) readFast(at *known, now time.Time, into map[string]float64) {
 	number := func(key, symbol string, factor float64, read func() (uint32, nvml.Return)) {
 		if !l.has(symbol) {
 			return
@@ -67,12 +67,12 @@ func (l *library) readOften(at *known, now time.Time, into map[string]float64) {
 	number("clock_hertz/sm", "nvmlDeviceGetClockInfo", 1e6, func() (uint32, nvml.Return) {
 		return at.device.GetClockInfo(nvml.CLOCK_SM)
 	})
-	l.readFields(at.device, often(), into)
+	l.readFields(at.device, fastFields(), into)
 	l.readProfile(at, now, into)
 }
 
-func (l *library) readSeldom(at *known, _ time.Time, into map[string]float64) {
-	fields := seldom()
+func (l *library) readSlow(at *known, _ time.Time, into map[string]float64) {
+	fields := slowFields()
 	if len(at.raw.Links) > 0 && at.profile.samples[0] == nil { // else the profile has the traffic
 		const all = math.MaxUint32 // links
 		fields = append(fields,
@@ -90,9 +90,9 @@ type field struct {
 	factor float64 // to the unit of the key
 }
 
-// often lists fields that are read every 10 s. The first supported field of a key counts: drivers
+// fastFields lists fields that are read every 10 s. The first supported field of a key counts: drivers
 // before 570 have one counter for all thermal reasons.
-func often() []field {
+func fastFields() []field {
 	return []field{
 		{"energy_joules_total", nvml.FI_DEV_TOTAL_ENERGY_CONSUMPTION, 0, 1e-3},
 		{"temperature_celsius/memory", nvml.FI_DEV_MEMORY_TEMP, 0, 1},
@@ -104,8 +104,8 @@ func often() []field {
 	}
 }
 
-// seldom lists fields that are read every 30 s.
-func seldom() []field {
+// slowFields lists fields that are read every 30 s.
+func slowFields() []field {
 	return []field{
 		{"pcie_replays_total", nvml.FI_DEV_PCIE_REPLAY_COUNTER, 0, 1},
 		{"ecc_errors_total/corrected", nvml.FI_DEV_ECC_SBE_VOL_TOTAL, 0, 1},

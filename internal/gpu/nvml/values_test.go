@@ -99,7 +99,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	at := known{raw: gpu.RawDevice{Links: []string{"switch"}}}
-	for _, f := range append(often(), seldom()...) {
+	for _, f := range append(fastFields(), slowFields()...) {
 		if !slices.Contains(keys, f.key) {
 			t.Error(f.key)
 		}

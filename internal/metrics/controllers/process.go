@@ -40,9 +40,8 @@ type Process struct {
 	inFlight, streams       *prometheus.GaugeVec
 	passes, starts, refused *prometheus.CounterVec
 	passDurations           *prometheus.HistogramVec
-	lastPass                prometheus.Gauge
 	spans                   *prometheus.CounterVec
-	lastBackup              *prometheus.GaugeVec // without a value until the first backup
+	lastPass, lastBackup    *prometheus.GaugeVec // without a value until the first
 
 	mu     sync.Mutex
 	cycled passCycles
@@ -73,11 +72,11 @@ func NewProcess(r metrics.Registry) *Process {
 		refused:       counter("greylag_scheduler_starts_refused_total", "Planned starts refused because the state had changed since the plan."),
 		spans:         counter("greylag_trace_spans_total", "Spans that this controller sent to the collector, by result.", "result"),
 		passDurations: prometheus.NewHistogramVec(histogram("greylag_scheduler_pass_duration_seconds", "Duration of scheduling passes, without the commit of the plan.", seconds), []string{"kind"}),
-		lastPass: prometheus.NewGauge(prometheus.GaugeOpts{
+		lastPass: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "greylag_scheduler_last_pass_timestamp_seconds", Help: "When the last scheduling pass of this controller ended whose plan was committed.",
-		}),
+		}, nil),
 		lastBackup: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "greylag_backup_timestamp_seconds", Help: "When this controller last sent a complete backup, since its start.",
+			Name: "greylag_backup_last_success_timestamp_seconds", Help: "When this controller last sent a complete backup, since its start.",
 		}, nil),
 	}
 	for _, kind := range streams {
@@ -176,7 +175,7 @@ func (p *Process) Passed(replan bool, took time.Duration, failed bool) {
 	defer p.mu.Unlock()
 	p.cycled = passCycles{p.cycled.count + 1, took, max(p.cycled.max, took), p.cycled.total + took, time.Now()}
 	if !failed {
-		p.lastPass.SetToCurrentTime()
+		p.lastPass.WithLabelValues().SetToCurrentTime()
 	}
 }
 
@@ -209,8 +208,8 @@ func NewMember(status func() raftlog.Status, complete func() bool, expires func(
 	m.members = m.Gauge("greylag_raft_members", "Controllers in the Raft configuration.")
 	m.changes = m.Counter("greylag_raft_leader_changes_total", "Leader changes seen by this controller.")
 	m.snapshot = m.Gauge("greylag_raft_snapshot_timestamp_seconds", "When the newest snapshot was taken or received.")
-	m.free = m.Gauge("greylag_disk_free_bytes", "Disk space that can be used before this controller refuses submissions.", "dir")
-	m.low = m.Gauge("greylag_disk_low", "1 while this controller refuses submissions because its disk is nearly full.", "dir")
+	m.free = m.Gauge("greylag_disk_headroom_bytes", "Free space of the disk above the limit at which this controller cannot lead.", "dir")
+	m.low = m.Gauge("greylag_disk_low", "1 while this controller cannot lead because its disk is nearly full.", "dir")
 	m.archive = m.Gauge("greylag_archive_complete", "1 if the archive of this controller has no known gaps.")
 	m.certificate = m.Gauge("greylag_certificate_expiry_timestamp_seconds", "When the certificate of this controller expires.")
 	return m

@@ -10,26 +10,26 @@ import (
 	"github.com/greylag/greylag/internal/metrics"
 )
 
-// dialect is a set of GPU metrics under the names of another exporter.
-type dialect struct {
+// compatSet is a set of GPU metrics under the names of another exporter.
+type compatSet struct {
 	name    string
 	labels  []string
 	valueOf func(node string, g *agent.GPUObservation) []string // of the labels
 	metrics []alias
 }
 
-// alias is a metric of a dialect.
+// alias is a metric of a compatSet.
 type alias struct {
 	name, help string
 	key        string // see valueOf
 	factor     float64
-	family     *metrics.Family // nil until the dialect is enabled
+	family     *metrics.Family // nil until the set is enabled
 }
 
-// dialects lists those that compat in gnoded.toml can name: dcgm-exporter up to 4.8, and the exporter
+// compatSets lists those that compat in gnoded.toml can name: dcgm-exporter up to 4.8, and the exporter
 // of jobstats, whose percentages of GPM are fractions.
-func dialects() []dialect {
-	return []dialect{{
+func compatSets() []compatSet {
+	return []compatSet{{
 		"dcgm", []string{"gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname"}, dcgmLabels, []alias{
 			{"DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", "busy_ratio", 100, nil},
 			{"DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", "memory_used_bytes", 1.0 / (1 << 20), nil},
@@ -73,9 +73,9 @@ func jobstatsLabels(_ string, g *agent.GPUObservation) []string {
 	return []string{strconv.Itoa(int(g.Index)), strconv.Itoa(int(g.Minor)), g.UUID, g.Product, job}
 }
 
-// speak adds the metrics of the dialects with these names.
-func (n *Node) speak(names []string) {
-	for _, d := range dialects() {
+// enableCompat adds the metrics of the sets with these names.
+func (n *Node) enableCompat(names []string) {
+	for _, d := range compatSets() {
 		if !slices.Contains(names, d.name) {
 			continue
 		}
@@ -86,13 +86,13 @@ func (n *Node) speak(names []string) {
 			}
 			m.family = add(m.name, m.help, d.labels...)
 		}
-		n.dialects = append(n.dialects, d)
+		n.compat = append(n.compat, d)
 	}
 }
 
-// putAliases adds the metrics of the enabled dialects.
+// putAliases adds the metrics of the enabled sets.
 func (n *Node) putAliases(sink metrics.Sink, node string, g *agent.GPUObservation) {
-	for _, d := range n.dialects {
+	for _, d := range n.compat {
 		labels := d.valueOf(node, g)
 		for _, m := range d.metrics {
 			if value, known := valueOf(g, m.key); known {

@@ -38,7 +38,7 @@ type Node struct {
 	taskCPU, taskMemory, taskPeak, taskLimit, certificate *metrics.Family
 
 	quantities []quantity
-	dialects   []dialect
+	compat     []compatSet
 }
 
 // quantity is a gpu.Quantity with its metric.
@@ -47,8 +47,8 @@ type quantity struct {
 	family *metrics.Family
 }
 
-// New returns a collector without a daemon; see [Node.Follow]. compat names the dialects in which it shows
-// the metrics of GPUs in addition to its own.
+// New returns a collector without a daemon; see [Node.Follow]. compat names the other exporters under whose
+// names it also shows the metrics of GPUs.
 func New(compat ...string) *Node {
 	n := &Node{
 		polls: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -69,7 +69,7 @@ func New(compat ...string) *Node {
 	n.busy = n.Gauge("greylag_gpu_busy_ratio", "GPU utilization as NVML reports it: fraction of the sampling period in which a kernel ran.", "gpu")
 	n.used = n.Gauge("greylag_gpu_memory_used_bytes", "Used memory of the GPU.", "gpu")
 	n.total = n.Gauge("greylag_gpu_memory_total_bytes", "Total memory of the GPU.", "gpu")
-	n.xids = n.Counter("greylag_gpu_xid_events_total", "XID events since gnoded started.", "gpu", "xid", "severity")
+	n.xids = n.Counter("greylag_gpu_xid_events_total", "XID events since gnoded started, by class of the fault.", "gpu", "xid", "class")
 	n.healthy = n.Gauge("greylag_gpu_healthy", "0 if the GPU takes no jobs because of a fault.", "gpu")
 	n.taskCPU = n.Counter("greylag_task_cpu_seconds_total", "CPU time of a running task.", "job_id")
 	n.taskMemory = n.Gauge("greylag_task_memory_bytes", "Used memory of a running task.", "job_id")
@@ -86,7 +86,7 @@ func New(compat ...string) *Node {
 		n.quantities = append(n.quantities, quantity{q, add("greylag_gpu_"+q.Name, q.Help, labels...)})
 	}
 	n.certificate = n.Gauge("greylag_certificate_expiry_timestamp_seconds", "When the certificate of this node expires.")
-	n.speak(compat)
+	n.enableCompat(compat)
 	return n
 }
 

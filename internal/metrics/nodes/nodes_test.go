@@ -83,9 +83,9 @@ func TestValues(t *testing.T) {
 		`greylag_gpu_busy_ratio{gpu="0"} 0.25`, `greylag_gpu_healthy{gpu="0"} 1`, `greylag_gpu_healthy{gpu="1"} 0`,
 		`greylag_gpu_job_info{account="ml",attempt="2",gpu="0",job_id="7",partition="main"} 1`,
 		`greylag_gpu_info{domain="n1/0",gpu="0",model="h100",pci="0000:1b:00.0",uuid="GPU-a"} 1`,
-		`greylag_gpu_xid_events_total{gpu="1",severity="broken",xid="79"} 1`, `greylag_gpu_poll_failures_total 1`,
+		`greylag_gpu_xid_events_total{class="broken",gpu="1",xid="79"} 1`, `greylag_gpu_poll_failures_total 1`,
 		`greylag_gpu_power_watts{gpu="0"} 400`, `greylag_gpu_temperature_celsius{gpu="0",sensor="memory"} 601`,
-		`greylag_gpu_ecc_errors_total{gpu="0",severity="uncorrected"} 1201`,
+		`greylag_gpu_ecc_errors_total{gpu="0",type="uncorrected"} 1201`,
 		`greylag_node_report_timestamp_seconds 1000`, `greylag_certificate_expiry_timestamp_seconds 2000`, `greylag_node_tasks{phase="started"} 1`, `greylag_node_task_ends_total{cause="image"} 3`,
 		`greylag_task_cpu_seconds_total{job_id="7"} 3`, `greylag_task_memory_bytes{job_id="7"} 100`, `greylag_task_memory_limit_bytes{job_id="7"} 300`,
 	} {
@@ -131,7 +131,7 @@ func TestCompat(t *testing.T) {
 		t.Error("an unknown value is shown")
 	}
 	if own := write(t, example(), "dcgm"); strings.Contains(own, "nvidia_gpu") || !strings.Contains(own, "greylag_gpu_power_watts") {
-		t.Error("one dialect:", own)
+		t.Error("one set:", own)
 	}
 }
 
