@@ -26,7 +26,7 @@ func (a *Agent) watchUse(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		var held []gpu.Held
+		var held []gpu.DeviceSet
 		var whose []*task
 		if a.ask(ctx, func() { held, whose = a.held() }) != nil {
 			return
@@ -61,11 +61,11 @@ func (a *Agent) watchUse(ctx context.Context) {
 }
 
 // held lists the GPUs of running tasks, and the tasks, and last the other GPUs. It runs in the loop.
-func (a *Agent) held() (held []gpu.Held, whose []*task) {
+func (a *Agent) held() (held []gpu.DeviceSet, whose []*task) {
 	lister, lists := a.runtime.(tasks.ProcessLister)
 	running := map[string]bool{}
 	for _, t := range a.tasks {
-		h := gpu.Held{UUIDs: a.uuidsOf(t)}
+		h := gpu.DeviceSet{UUIDs: a.uuidsOf(t)}
 		if t.Phase != reconcile.Started || len(h.UUIDs) == 0 {
 			continue
 		}
@@ -78,7 +78,7 @@ func (a *Agent) held() (held []gpu.Held, whose []*task) {
 			running[uuid] = true
 		}
 	}
-	others := gpu.Held{PIDs: func() ([]int, error) { return nil, nil }}
+	others := gpu.DeviceSet{PIDs: func() ([]int, error) { return nil, nil }}
 	for _, d := range a.inventory.Devices {
 		if !running[d.UUID] {
 			others.UUIDs = append(others.UUIDs, d.UUID)

@@ -21,10 +21,10 @@ import (
 // boards simulates GPUs whose load the test sets.
 type boards struct {
 	gpu.None
-	say func(context.Context, []gpu.Held) ([]gpu.Load, error)
+	say func(context.Context, []gpu.DeviceSet) ([]gpu.Load, error)
 }
 
-func (b *boards) Loads(ctx context.Context, held []gpu.Held) ([]gpu.Load, error) {
+func (b *boards) Loads(ctx context.Context, held []gpu.DeviceSet) ([]gpu.Load, error) {
 	return b.say(ctx, held)
 }
 
@@ -82,7 +82,7 @@ func (a *Agent) use(job int) cluster.GPUUse { return a.tasks[at(job, 1)].GPU }
 func TestGPUUseAddsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks := 0
-		a := sampledAgent(&boards{say: func(_ context.Context, held []gpu.Held) ([]gpu.Load, error) {
+		a := sampledAgent(&boards{say: func(_ context.Context, held []gpu.DeviceSet) ([]gpu.Load, error) {
 			asked := 0
 			for _, h := range held {
 				asked += len(h.UUIDs)
@@ -114,7 +114,7 @@ func TestGPUUseAddsUp(t *testing.T) {
 func TestGPUUseOfGaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		a := sampledAgent(&boards{say: func(ctx context.Context, _ []gpu.Held) ([]gpu.Load, error) {
+		a := sampledAgent(&boards{say: func(ctx context.Context, _ []gpu.DeviceSet) ([]gpu.Load, error) {
 			switch now := time.Since(began); {
 			case now < 20*time.Second: // known up to 15 s
 				return []gpu.Load{load("g2", 100, 1)}, nil
@@ -144,7 +144,7 @@ func TestGPUUseOfGaps(t *testing.T) {
 func TestFailedSample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		a := sampledAgent(&boards{say: func(context.Context, []gpu.Held) ([]gpu.Load, error) {
+		a := sampledAgent(&boards{say: func(context.Context, []gpu.DeviceSet) ([]gpu.Load, error) {
 			if time.Since(began) > 10*time.Second {
 				return nil, errors.New("the driver hangs")
 			}

@@ -38,7 +38,7 @@ type Provider interface {
 	// Loads returns how busy devices are, how much of their memory is used, and the other values of
 	// monitoring. A device may be left out if nothing is known. It gives up when ctx ends and does
 	// not disturb other calls.
-	Loads(ctx context.Context, held []Held) ([]Load, error)
+	Loads(ctx context.Context, held []DeviceSet) ([]Load, error)
 }
 
 // Inventory describes the devices of a node.
@@ -68,8 +68,8 @@ type Process struct {
 	PID  int    `json:"pid"`
 }
 
-// Held lists the devices of a task, or those that no task has.
-type Held struct {
+// DeviceSet lists the devices of a task, or those that no task has.
+type DeviceSet struct {
 	UUIDs []string
 	// PIDs lists the task's processes, for providers that cannot query a device; nil if unknown.
 	PIDs func() ([]int, error)
@@ -129,4 +129,4 @@ func (None) Watch(ctx context.Context, _ func(Event)) error {
 func (None) Processes(context.Context, []string) ([]Process, error) { return nil, nil }
 
 // Loads returns none.
-func (None) Loads(context.Context, []Held) ([]Load, error) { return nil, nil }
+func (None) Loads(context.Context, []DeviceSet) ([]Load, error) { return nil, nil }

@@ -128,7 +128,7 @@ func (h *Helper) Processes(ctx context.Context, uuids []string) ([]Process, erro
 
 // Loads implements Provider. Its answer has low value: it starts no child, kills no slow one (which
 // may be taking an inventory), and sends nothing while the previous query is in flight.
-func (h *Helper) Loads(ctx context.Context, held []Held) ([]Load, error) {
+func (h *Helper) Loads(ctx context.Context, held []DeviceSet) ([]Load, error) {
 	h.mu.Lock()
 	child := h.child
 	h.mu.Unlock()

@@ -133,7 +133,7 @@ func TestInventoryThroughTheLibrary(t *testing.T) {
 
 func TestLoadsThroughTheLibrary(t *testing.T) {
 	f := newFake(t, "1", Limits{})
-	held := []Held{{UUIDs: []string{"GPU-fake-1"}}, {UUIDs: []string{"GPU-fake-0", "GPU-other"}}}
+	held := []DeviceSet{{UUIDs: []string{"GPU-fake-1"}}, {UUIDs: []string{"GPU-fake-0", "GPU-other"}}}
 	loads := func() string {
 		t.Helper()
 		list, err := f.Loads(t.Context(), held)
@@ -183,7 +183,7 @@ func TestValuesThroughTheLibrary(t *testing.T) {
 	if _, err := f.Inventory(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	loads, err := f.Loads(t.Context(), []Held{{UUIDs: []string{"GPU-fake-0", "GPU-fake-1"}}})
+	loads, err := f.Loads(t.Context(), []DeviceSet{{UUIDs: []string{"GPU-fake-0", "GPU-fake-1"}}})
 	if err != nil || len(loads) != 2 {
 		t.Fatal(loads, err)
 	}
@@ -219,7 +219,7 @@ func TestSlowLoadsHarmNobody(t *testing.T) {
 	if _, err := f.Inventory(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	first, held := f.child, []Held{{UUIDs: []string{"GPU-fake-0"}}}
+	first, held := f.child, []DeviceSet{{UUIDs: []string{"GPU-fake-0"}}}
 	f.put("slow", 1)
 	for range 100 {
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)

@@ -109,7 +109,7 @@ func (s *Simulated) Processes(context.Context, []string) ([]Process, error) { re
 // Loads reports a device as busy while a process of its task has it open. Without device files that is
 // unknown. Simulated devices have no memory; their other values follow from what they do and from the
 // faults in FaultsFile.
-func (s *Simulated) Loads(_ context.Context, held []Held) ([]Load, error) {
+func (s *Simulated) Loads(_ context.Context, held []DeviceSet) ([]Load, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	faults, index := readFaults(s.dir), map[string]string{}
@@ -145,7 +145,7 @@ func (s *Simulated) Loads(_ context.Context, held []Held) ([]Load, error) {
 }
 
 // openBy returns the device numbers that the processes of a task have open, if those are known.
-func openBy(h Held) (open map[uint64]bool, known bool) {
+func openBy(h DeviceSet) (open map[uint64]bool, known bool) {
 	if h.PIDs == nil {
 		return nil, false
 	}

@@ -96,7 +96,7 @@ func TestSimulatedLoads(t *testing.T) {
 	}
 	self := func() ([]int, error) { return []int{os.Getpid(), 1 << 30}, nil }
 	nobody := func() ([]int, error) { return nil, nil }
-	loads := func(held ...Held) string {
+	loads := func(held ...DeviceSet) string {
 		list, err := gpus.Loads(t.Context(), held)
 		if err != nil {
 			t.Fatal(err)
@@ -118,13 +118,13 @@ func TestSimulatedLoads(t *testing.T) {
 	}
 	for _, c := range []struct {
 		want string
-		held []Held
+		held []DeviceSet
 	}{
-		{"0:0 1:100 2:0 ", []Held{{uuids, self}}},
-		{"1:0 2:0 ", []Held{{uuids[1:], nobody}}},
-		{"2:0 ", []Held{{uuids[:2], nil}, {uuids[2:], self}}},
-		{"0:0 ", []Held{{uuids[1:], func() ([]int, error) { return nil, os.ErrPermission }}, {uuids[:1], self}}},
-		{"", []Held{{[]string{"another"}, self}}},
+		{"0:0 1:100 2:0 ", []DeviceSet{{uuids, self}}},
+		{"1:0 2:0 ", []DeviceSet{{uuids[1:], nobody}}},
+		{"2:0 ", []DeviceSet{{uuids[:2], nil}, {uuids[2:], self}}},
+		{"0:0 ", []DeviceSet{{uuids[1:], func() ([]int, error) { return nil, os.ErrPermission }}, {uuids[:1], self}}},
+		{"", []DeviceSet{{[]string{"another"}, self}}},
 	} {
 		if got := loads(c.held...); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
@@ -133,7 +133,7 @@ func TestSimulatedLoads(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := loads(Held{uuids, self}); got != "0:0 1:0 2:0 " {
+	if got := loads(DeviceSet{uuids, self}); got != "0:0 1:0 2:0 " {
 		t.Errorf("after it was closed: %q", got)
 	}
 }
@@ -155,7 +155,7 @@ func TestSimulatedValues(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		values := func() map[string]float64 {
-			loads, err := gpus.Loads(t.Context(), []Held{{UUIDs: []string{inventory.Devices[1].UUID}}})
+			loads, err := gpus.Loads(t.Context(), []DeviceSet{{UUIDs: []string{inventory.Devices[1].UUID}}})
 			if err != nil || len(loads) != 1 {
 				t.Fatal(loads, err)
 			}
