@@ -18,7 +18,7 @@ import (
 func (d *Daemon) pages() http.Handler {
 	all := controllers.NewCluster(d.ledView, d.cfg.Metrics.Accounts)
 	if slices.Contains(d.cfg.Metrics.Compat, controllers.Slurm) {
-		all.SpeakSlurm(d.observed)
+		all.EnableSlurmCompat(d.observed)
 	}
 	d.metrics.MustRegister(controllers.NewMember(d.store.log.Status, d.filler.Complete, d.identity.Expires), all)
 	mux := http.NewServeMux()

@@ -15,11 +15,11 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TraceID identifies the trace of a job, and SpanID one span of it.
-type (
-	TraceID [16]byte
-	SpanID  [8]byte
-)
+// TraceID identifies the trace of a job.
+type TraceID [16]byte
+
+// SpanID identifies one span of a trace.
+type SpanID [8]byte
 
 // Span is one finished span.
 type Span struct {

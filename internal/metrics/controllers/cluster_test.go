@@ -183,7 +183,7 @@ func TestSlurm(t *testing.T) {
 	p.Passed(true, 2*time.Millisecond, false)
 	p.Passed(false, time.Millisecond, false)
 	c := controllers.NewCluster(w.View, true)
-	c.SpeakSlurm(p)
+	c.EnableSlurmCompat(p)
 	r.MustRegister(c)
 	path := t.TempDir() + "/metrics"
 	if err := r.WriteFile(path); err != nil {

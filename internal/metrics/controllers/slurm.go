@@ -29,8 +29,8 @@ var (
 	}
 )
 
-// SpeakSlurm adds the metrics of the dialect; process has the passes.
-func (c *Cluster) SpeakSlurm(process *Process) {
+// EnableSlurmCompat adds the metrics of the dialect; process has the passes.
+func (c *Cluster) EnableSlurmCompat(process *Process) {
 	s := &slurm{process: process, families: map[string]*metrics.Family{}}
 	add := func(name, help string, labels ...string) { s.families[name] = c.Gauge("slurm_"+name, help, labels...) }
 	add("jobs", "Total number of jobs")
