@@ -172,7 +172,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestSlurm: the dialect reports the same jobs and nodes, and the passes.
+// TestSlurm: the metrics under Slurm's names report the same jobs and nodes, and the passes.
 func TestSlurm(t *testing.T) {
 	w := newWorld(t, 2, 2, 4)
 	w.submit(20, 1, 1)

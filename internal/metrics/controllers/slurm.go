@@ -8,7 +8,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Slurm is the name of the dialect of Slurm 25.11 in metrics.compat of gctld.toml.
+// Slurm is the name of the metrics of Slurm 25.11 in metrics.compat of gctld.toml.
 const Slurm = "slurm"
 
 // slurm shows jobs, nodes and passes under the names of Slurm's own metrics. Each job counts in one
@@ -29,7 +29,7 @@ var (
 	}
 )
 
-// EnableSlurmCompat adds the metrics of the dialect; process has the passes.
+// EnableSlurmCompat adds the metrics under Slurm's names; process has the passes.
 func (c *Cluster) EnableSlurmCompat(process *Process) {
 	s := &slurm{process: process, families: map[string]*metrics.Family{}}
 	add := func(name, help string, labels ...string) { s.families[name] = c.Gauge("slurm_"+name, help, labels...) }
