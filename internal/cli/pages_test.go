@@ -72,6 +72,8 @@ func TestPages(t *testing.T) {
 			env.Values["cluster"] = m
 			env.Setenv("GREYLAG_CONFIG", filepath.Join(env.WorkDir, "client.toml"))
 			env.Setenv("PAGE_NOW", "2026-11-21T12:00:00Z")
+			own, _, _ := strings.Cut(env.Getenv("PATH"), ":")
+			env.Setenv("PATH", own+":/usr/sbin:/usr/bin:/sbin:/bin") // without daemons that were built
 			env.Setenv("COLUMNS", "80")
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("ESC", "\x1b")

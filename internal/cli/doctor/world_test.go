@@ -60,7 +60,7 @@ func newWorld(t *testing.T) *world {
 	for _, daemon := range []string{"gctld", "gnoded", "gauthd"} {
 		w.write("bin/"+daemon, "#!/bin/sh\n")
 	}
-	t.Setenv("PATH", w.path("bin")+":"+os.Getenv("PATH"))
+	t.Setenv("PATH", w.path("bin")+":/usr/sbin:/usr/bin:/sbin:/bin") // without daemons that were built
 	w.vouch()
 	w.configure()
 	w.status = &greylagv1.GetStatusResponse{
