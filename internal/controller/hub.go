@@ -44,7 +44,13 @@ type subject struct {
 
 // subscribe follows the changes of one node, or all changes if node is "".
 func (h *hub) subscribe(node string, only func(*state.Change) bool) *Subscription {
-	s := &Subscription{hub: h, node: node, only: only, ring: make(chan struct{}, 1)}
+	return h.add(&Subscription{node: node, only: only})
+}
+
+// add begins a subscription with the fields node, only and omit.
+func (h *hub) add(s *Subscription) *Subscription {
+	s.hub, s.ring = h, make(chan struct{}, 1)
+	node := s.node
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if node == "" {

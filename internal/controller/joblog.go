@@ -19,8 +19,7 @@ const (
 // logJobs writes one line to this controller's log for each job that was submitted, started, was
 // requeued or ended, while it leads.
 func (t *term) logJobs() {
-	changed := t.replica.hub.subscribe("", nil)
-	changed.omit = unlogged
+	changed := t.replica.hub.add(&Subscription{omit: unlogged})
 	defer changed.Close()
 	traceID := t.cfg.TraceID
 	if traceID == nil {
