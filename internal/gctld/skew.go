@@ -87,5 +87,5 @@ func skewed(address, other string) error {
 		return nil
 	}
 	return hint.New(fmt.Errorf("%w: this is %s, the controller at %s runs %s", ErrVersionSkew, version.Version, address, other),
-		"install a version between them here first; nothing was changed. gctl cluster upgrade-check on another controller lists the versions")
+		"upgrade one minor version at a time here; nothing was changed. gctl cluster upgrade-check on another controller lists the versions")
 }

@@ -95,7 +95,7 @@ func TestSimulatedLoads(t *testing.T) {
 		uuids = append(uuids, d.UUID)
 	}
 	self := func() ([]int, error) { return []int{os.Getpid(), 1 << 30}, nil }
-	nobody := func() ([]int, error) { return nil, nil }
+	noUsers := func() ([]int, error) { return nil, nil }
 	loads := func(held ...DeviceSet) string {
 		list, err := gpus.Loads(t.Context(), held)
 		if err != nil {
@@ -121,7 +121,7 @@ func TestSimulatedLoads(t *testing.T) {
 		held []DeviceSet
 	}{
 		{"0:0 1:100 2:0 ", []DeviceSet{{uuids, self}}},
-		{"1:0 2:0 ", []DeviceSet{{uuids[1:], nobody}}},
+		{"1:0 2:0 ", []DeviceSet{{uuids[1:], noUsers}}},
 		{"2:0 ", []DeviceSet{{uuids[:2], nil}, {uuids[2:], self}}},
 		{"0:0 ", []DeviceSet{{uuids[1:], func() ([]int, error) { return nil, os.ErrPermission }}, {uuids[:1], self}}},
 		{"", []DeviceSet{{[]string{"another"}, self}}},

@@ -2,8 +2,8 @@
 //
 // A job is one trace. Its identifiers follow from the cluster, the job and the attempt, so a trace that
 // is sent twice has the same identifiers. A span exists only once it has ended: none is open while a job
-// runs for days, and none is lost with a controller. The package reads nothing but records, and decides
-// nothing about jobs.
+// runs for days, and a controller that fails loses none that the next leader cannot derive again. The
+// package reads only records, and decides nothing about jobs.
 package spans
 
 import (
@@ -33,7 +33,7 @@ type Span struct {
 	Failed     string // why it failed; "" if it did not
 }
 
-// Attribute is a property of a span: a string, an int64 or a bool.
+// Attribute is a property of a span: a string or an int64.
 type Attribute struct {
 	Key   string
 	Value any
