@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/procedure"
@@ -167,6 +169,9 @@ func (f *failover) last(ctx context.Context, a, refused *attempt) (*http.Respons
 		if err := f.probeLeaders(ctx); err != nil {
 			a.discard()
 			return nil, err
+		}
+		if a.response == nil { // else connect takes a connection that was reset for a caller who left
+			return nil, connect.NewError(connect.CodeUnavailable, a.err)
 		}
 	}
 	return a.response, a.err

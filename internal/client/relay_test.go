@@ -196,6 +196,7 @@ func TestNotSent(t *testing.T) {
 			if err != nil {
 				return
 			}
+			io.ReadFull(conn, make([]byte, 1)) // the rest is unread, so that the client sees a reset
 			conn.Close()
 		}
 	}()
