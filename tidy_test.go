@@ -52,7 +52,7 @@ var owners = map[string][]string{
 	"connectrpc.com/":                   {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent", "internal/gctld"},
 	"google.golang.org/protobuf":        {"api", "internal/wire", "internal/server", "internal/client", "internal/cli", "internal/agent", "internal/shim/service", "test/bench"},
 	"github.com/pelletier/go-toml":      {"internal/config", "internal/clusterdoc"},
-	"golang.org/x/sys":                  {"internal/runtime", "internal/agent", "internal/simgpu", "internal/gpu", "internal/cgroup", "internal/auth", "internal/raftlog", "internal/cli", "internal/ginit", "internal/shim", "internal/userfile"},
+	"golang.org/x/sys":                  {"internal/runtime", "internal/agent", "internal/simgpu", "internal/gpu", "internal/cgroup", "internal/auth", "internal/raftlog", "internal/cli", "internal/ginit", "internal/shim", "internal/userfile", "internal/step"},
 	"golang.org/x/time":                 {"internal/server"},
 	"golang.org/x/sync":                 {"internal/metrics"},
 	"github.com/prometheus/":            {"internal/metrics"},

@@ -1,0 +1,269 @@
+// Package daemon is gstepd: it runs the tasks of one step on one node, as the job's user inside the
+// job's container.
+//
+// It decides which environment, GPUs and CPUs each task gets, and how the end of a task is reported.
+// It never decides when a step ends early: grun does, over the connection that gstepd opens to it.
+// Losing that connection ends the tasks.
+package daemon
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/greylag/greylag/internal/step"
+	"github.com/greylag/greylag/internal/step/stream"
+)
+
+// Config is the input of Run.
+type Config struct {
+	Order step.Order
+	// Adopt makes this process the parent of all orphaned descendants, and kills those left when
+	// the tasks have ended. Only for a process that has no other children.
+	Adopt bool
+	// MemoryEvents is the file that counts processes killed for memory; "" for none.
+	MemoryEvents string
+	// Dial opens a connection; nil for TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+}
+
+// The exit statuses of gstepd when it ran no task.
+const (
+	ExitOrder   = 116 // the order cannot be read
+	ExitContact = 117 // grun cannot be reached
+)
+
+// How long tasks may continue after SIGTERM: when the connection is lost, and when gstepd gets
+// SIGTERM itself.
+const (
+	lostGrace = 2 * time.Second
+	stopGrace = 30 * time.Second
+)
+
+// daemon is one run of gstepd.
+type daemon struct {
+	Config
+	node    step.Node
+	first   int // rank of the first task
+	size    int // tasks of the step
+	conn    *stream.Conn
+	program step.Program
+	reaper  *reaper
+	input   *broadcast
+	mpi     *mpi
+	oom     uint64 // processes killed for memory so far
+
+	mu      sync.Mutex
+	tasks   []*task
+	pty     *os.File // of rank 0
+	left    int      // tasks that run
+	ended   chan struct{}
+	tally   step.Tally
+	outputs sync.WaitGroup
+}
+
+// Run runs the tasks of the order's node and returns the highest exit status. Cancelling ctx sends
+// the tasks SIGTERM, and SIGKILL 30 s later.
+func Run(ctx context.Context, cfg Config) (int, error) {
+	d := &daemon{Config: cfg, node: cfg.Order.Own(), ended: make(chan struct{})}
+	d.first, d.size = step.FirstRank(cfg.Order.Nodes, cfg.Order.Node), step.CountTasks(cfg.Order.Nodes)
+	conn, err := d.contact(ctx)
+	if err != nil {
+		return ExitContact, err
+	}
+	defer conn.Close()
+	d.conn = conn
+	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Now()) }) // before there is a program
+	f, err := conn.Receive()
+	if err == nil && f.Kind != stream.Start {
+		err = fmt.Errorf("%w: kind %d at the start", stream.ErrFrame, f.Kind)
+	}
+	if err == nil {
+		err = f.Decode(&d.program)
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err == nil && len(d.program.Args) != d.node.Tasks {
+		err = fmt.Errorf("%w: programs for %d of %d tasks", stream.ErrFrame, len(d.program.Args), d.node.Tasks)
+	}
+	if err != nil {
+		return ExitContact, err
+	}
+	d.run(ctx)
+	return d.tally.Status(), nil
+}
+
+// run starts the tasks and serves the connection until they have ended and their output was sent.
+func (d *daemon) run(ctx context.Context) {
+	d.reaper = newReaper(d.Adopt)
+	d.oom = d.countOOM()
+	d.start()
+	receiving := make(chan struct{})
+	go func() {
+		defer close(receiving)
+		d.receive()
+	}()
+	stop := context.AfterFunc(ctx, func() { d.end(step.Ending{Signal: int(syscall.SIGTERM), Grace: stopGrace}) })
+	defer stop()
+	<-d.ended
+	if d.Adopt {
+		killDescendants()
+	}
+	d.input.close()
+	d.outputs.Wait()
+	// Without reading the rest of the input, closing would discard output under way.
+	if d.conn.Send(stream.Done, 0) == nil {
+		<-receiving
+	}
+	d.mpi.close()
+	d.reaper.close()
+}
+
+// dialTime bounds the search for grun.
+const dialTime = 30 * time.Second
+
+// contact connects to the first of grun's addresses that answers.
+func (d *daemon) contact(ctx context.Context) (*stream.Conn, error) {
+	key, err := hex.DecodeString(d.Order.Key)
+	if err != nil {
+		return nil, fmt.Errorf("%w: key: %w", step.ErrBadOrder, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		conn, err := d.dialAny(ctx, key)
+		if err == nil || errors.Is(err, stream.ErrDenied) {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("cannot reach grun: %w", err)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// dialAny tries all addresses at once, since some may not be reachable from this node.
+func (d *daemon) dialAny(ctx context.Context, key []byte) (*stream.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, stream.HandshakeTime)
+	defer cancel()
+	type result struct {
+		conn *stream.Conn
+		err  error
+	}
+	results := make(chan result)
+	for _, address := range d.Order.Contact {
+		go func() {
+			raw, err := d.dial(ctx, address)
+			var conn *stream.Conn
+			if err == nil {
+				conn, err = stream.Dial(ctx, raw, d.Order.Fingerprint, key, d.Order.Node)
+			}
+			select {
+			case results <- result{conn, err}:
+			case <-ctx.Done(): // another address was faster
+				if err == nil {
+					conn.Close()
+				}
+			}
+		}()
+	}
+	var errs []error
+	for range d.Order.Contact {
+		select {
+		case r := <-results:
+			if r.err == nil {
+				return r.conn, nil
+			}
+			errs = append(errs, r.err)
+		case <-ctx.Done():
+			return nil, errors.Join(append(errs, ctx.Err())...)
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// keepAlive finds a peer whose host is gone within 45 s.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 6}
+
+func (d *daemon) dial(ctx context.Context, address string) (net.Conn, error) {
+	if d.Dial != nil {
+		return d.Dial(ctx, address)
+	}
+	dialer := net.Dialer{KeepAliveConfig: keepAlive}
+	return dialer.DialContext(ctx, "tcp", address)
+}
+
+// receive obeys grun until the connection ends; it ends the tasks with it. It never waits for a
+// task.
+func (d *daemon) receive() {
+	for {
+		f, err := d.conn.Receive()
+		if err == nil {
+			err = d.obey(f)
+		}
+		if err != nil {
+			break
+		}
+	}
+	d.conn.Close() // no output is sent any more
+	d.input.close()
+	d.mpi.close()
+	d.end(step.Ending{Signal: int(syscall.SIGTERM), Grace: lostGrace})
+}
+
+func (d *daemon) obey(f stream.Frame) error {
+	switch f.Kind {
+	case stream.Stdin:
+		return d.input.add(f.Payload)
+	case stream.StdinEnd:
+		d.input.end()
+	case stream.Signal:
+		d.signal(syscall.Signal(f.Number))
+	case stream.Resize:
+		d.resize(uint16(f.Number>>16), uint16(f.Number))
+	case stream.End:
+		var ending step.Ending
+		if err := f.Decode(&ending); err != nil {
+			return err
+		}
+		d.end(ending)
+	case stream.Fenced:
+		var pairs stream.Pairs
+		if err := f.Decode(&pairs); err != nil {
+			return err
+		}
+		d.mpi.fenced(pairs)
+	default:
+		return fmt.Errorf("%w: kind %d for a node", stream.ErrFrame, f.Kind)
+	}
+	return nil
+}
+
+// signal sends a signal to the process groups of all tasks.
+func (d *daemon) signal(sig syscall.Signal) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.tasks {
+		if t.pid > 0 && !t.reaped {
+			// Its processes may have just ended.
+			_ = syscall.Kill(-t.pid, sig)
+		}
+	}
+}
+
+// end sends the signal, and SIGKILL after the grace time.
+func (d *daemon) end(e step.Ending) {
+	if e.Signal != int(syscall.SIGKILL) {
+		d.signal(syscall.Signal(e.Signal))
+		d.signal(syscall.SIGCONT) // a stopped task would not notice
+	}
+	time.AfterFunc(e.Grace, func() { d.signal(syscall.SIGKILL) })
+}

@@ -1,0 +1,134 @@
+package stream
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"time"
+)
+
+// KeySize is the size of a step's key in bytes.
+const KeySize = 16
+
+// HandshakeTime bounds how long a connection may stay unauthenticated.
+const HandshakeTime = 10 * time.Second
+
+// ErrDenied is wrapped by the errors for a peer that is not of this step.
+var ErrDenied = errors.New("not a peer of this step")
+
+// Secret is grun's side of a step: a certificate and a key, made for this step alone.
+type Secret struct {
+	Fingerprint string // SHA-256 of the certificate, hexadecimal
+	Key         []byte
+	config      *tls.Config
+}
+
+// NewSecret makes a certificate and a key.
+func NewSecret() (*Secret, error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		return nil, err
+	}
+	key := make([]byte, KeySize)
+	_, _ = rand.Read(key) // it never fails
+	sum := sha256.Sum256(der)
+	return &Secret{Fingerprint: hex.EncodeToString(sum[:]), Key: key, config: &tls.Config{
+		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true,
+		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}},
+	}}, nil
+}
+
+// proof is the HMAC that only a peer with the key can make, for this connection and node.
+func proof(c *tls.Conn, key []byte, node uint32) ([]byte, error) {
+	state := c.ConnectionState()
+	bound, err := state.ExportKeyingMaterial("greylag step", nil, sha256.Size)
+	if err != nil {
+		return nil, err
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write(bound)
+	_ = binary.Write(mac, binary.BigEndian, node) // a hash never fails
+	return mac.Sum(nil), nil
+}
+
+// Accept authenticates a connection of a node within HandshakeTime. It closes the connection on
+// an error.
+func (s *Secret) Accept(ctx context.Context, raw net.Conn) (conn *Conn, node int, err error) {
+	c := tls.Server(raw, s.config)
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
+	if err := c.SetDeadline(time.Now().Add(HandshakeTime)); err != nil {
+		return nil, 0, err
+	}
+	if err := c.HandshakeContext(ctx); err != nil {
+		return nil, 0, err
+	}
+	conn = newConn(c)
+	f, err := Read(io.LimitReader(conn.reader, HeaderSize+MaxHello), nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	want, err := proof(c, s.Key, f.Number)
+	if err != nil {
+		return nil, 0, err
+	}
+	if f.Kind != Hello || !hmac.Equal(f.Payload, want) {
+		return nil, 0, fmt.Errorf("%w: wrong key", ErrDenied)
+	}
+	return conn, int(f.Number), c.SetDeadline(time.Time{})
+}
+
+// Dial connects a node to grun over raw and proves the key.
+func Dial(ctx context.Context, raw net.Conn, fingerprint string, key []byte, node int) (*Conn, error) {
+	c := tls.Client(raw, &tls.Config{
+		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, // the certificate is pinned instead
+		VerifyConnection: func(state tls.ConnectionState) error {
+			sum := sha256.Sum256(state.PeerCertificates[0].Raw)
+			if hex.EncodeToString(sum[:]) != fingerprint {
+				return fmt.Errorf("%w: other certificate", ErrDenied)
+			}
+			return nil
+		},
+	})
+	if err := c.HandshakeContext(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	mac, err := proof(c, key, uint32(node))
+	conn := newConn(c)
+	if err == nil {
+		err = conn.SendData(Hello, uint32(node), mac)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func newConn(c net.Conn) *Conn {
+	return &Conn{Conn: c, reader: bufio.NewReaderSize(c, readBuffer), payload: make([]byte, MaxData)}
+}
