@@ -59,6 +59,31 @@ func (w *world) end(c *client.Client, id uint64) {
 	}
 }
 
+func TestHistoryHasNotesOnRequestForThoseWhoMaySeeThem(t *testing.T) {
+	w := newWorld(t, options{})
+	c, id := w.as(ann), w.submit(w.as(ann), job("held"))
+	filter := &greylagv1.Filter{Jobs: []string{fmt.Sprint(id)}}
+	_, err := c.Jobs().UpdateJobs(t.Context(), &greylagv1.UpdateJobsRequest{
+		RequestId: client.NewRequestID(), Filter: filter, Action: greylagv1.JobAction_JOB_ACTION_HOLD,
+	})
+	must(t, err)
+	for _, one := range []struct {
+		who   *client.Client
+		notes bool
+		want  string
+	}{{c, true, "JobHeldUser"}, {c, false, ""}, {w.as(bob), true, ""}} {
+		answer, err := w.history(one.who, &greylagv1.StreamHistoryRequest{Filter: filter, Notes: one.notes})
+		must(t, err)
+		got := ""
+		for _, n := range answer.Jobs[0].Notes {
+			got = wire.Word(n.Reason) // the last one
+		}
+		if got != one.want {
+			t.Errorf("notes %v: got %q, want %q", one.notes, got, one.want)
+		}
+	}
+}
+
 func TestHistoryOfAllTimes(t *testing.T) {
 	w := newWorld(t, options{})
 	c, other := w.as(ann), w.as(bob)

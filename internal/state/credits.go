@@ -38,7 +38,9 @@ func (s *State) fund(j *cluster.Job) (*command.Refusal, error) {
 	switch {
 	case refusal != nil:
 		j.Hold, j.Reason, j.Detail, j.Planned = cluster.HeldForCredits, cluster.ReasonCredits, refusal.Message, 0
-		s.dropPromise(j)
+		if j.Promise != nil { // else the hold costs no record of its own
+			s.recordHold(j)
+		}
 	case j.Hold == cluster.HeldForCredits:
 		j.Hold, j.Reason, j.Detail = cluster.NotHeld, cluster.ReasonNone, ""
 		if j.Eligible > s.now {

@@ -305,13 +305,13 @@ func (s *State) recordPromise(j *cluster.Job) {
 	j.Promise = nil
 }
 
-// dropPromise records that a newly held job has no promise any longer.
-func (s *State) dropPromise(j *cluster.Job) {
-	if j.Promise == nil {
-		return
+// recordHold records that a job is held, and so has no promise any longer.
+func (s *State) recordHold(j *cluster.Job) {
+	n := cluster.Note{Index: s.index, At: s.now, Reason: j.Reason}
+	if j.Promise != nil {
+		n.Broken, j.Promise = j.Detail, nil
 	}
-	j.History = cluster.AppendNote(j.History, cluster.Note{Index: s.index, At: s.now, Reason: j.Reason, Broken: j.Detail})
-	j.Promise = nil
+	j.History = cluster.AppendNote(j.History, n)
 }
 
 // evict ends a job so that another can start, if the policy still lets the one preempt the other.

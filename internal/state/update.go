@@ -50,7 +50,7 @@ func (s *State) hold(old *cluster.Job, a command.Actor) *command.Refusal {
 		j.Hold, j.Reason = cluster.HeldByUser, cluster.ReasonHeldUser
 	}
 	j.Detail, j.Planned = "held by "+a.Identity.User, 0
-	s.dropPromise(&j)
+	s.recordHold(&j)
 	s.put(old, &j)
 	return nil
 }

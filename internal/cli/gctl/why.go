@@ -16,10 +16,9 @@ import (
 )
 
 func (t commands) why() *cobra.Command {
-	history := false
 	c := &cobra.Command{
 		Use: "why JOB", Short: "Explain why a job is pending", GroupID: tool.GroupInspect, Args: cobra.ExactArgs(1),
-		Long: "Explains a pending job: everything that blocks it, how many nodes each condition\nrules out, which jobs hold what it waits for, its planned start, and options of\ngsubmit that would each let it start now without delaying a job ahead of it.\nFor an array it explains the first pending element. With --history it prints the\nscheduling notes of the job so far, also of one that has ended.",
+		Long: "Explains a pending job: everything that blocks it, how many nodes each condition\nrules out, which jobs hold what it waits for, its planned start, and options of\ngsubmit that would each let it start now without delaying a job ahead of it.\nFor an array it explains the first pending element.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			refs, err := ui.Refs(args)
 			if err != nil {
@@ -35,17 +34,10 @@ func (t commands) why() *cobra.Command {
 				return err
 			case t.JSON:
 				return t.WriteJSON(whyOf(answer))
-			case history:
-				if len(answer.History) == 0 {
-					_, err := fmt.Fprintf(t.Stdout, "no scheduling history for job %s yet: %s\n", answer.Job.Ref, ui.Printable(t.stateText(answer.Job)))
-					return err
-				}
-				return t.WriteTable(t.historyTable(answer.History))
 			}
 			return t.printWhy(answer)
 		}),
 	}
-	c.Flags().BoolVar(&history, "history", false, "print its scheduling history")
 	t.AddStaleFlag(c)
 	return c
 }
@@ -199,20 +191,6 @@ func hostsText(shares []*greylagv1.NodeShare) string {
 		names[i] = s.Node
 	}
 	return hostlist.Compress(names)
-}
-
-func (t commands) historyTable(notes []*greylagv1.Note) ui.Table {
-	table := ui.Table{Head: []string{"INDEX", "TIME", "REASON", "PLANNED", "PROMISED", "BROKEN_BY"}, Right: "rlllll"}
-	for _, n := range notes {
-		planned := "-"
-		if n.Planned != nil {
-			planned = t.FormatMinute(n.Planned.AsTime())
-		}
-		table.Rows = append(table.Rows, []string{
-			fmt.Sprint(n.Index), t.FormatMinute(n.Time.AsTime()), wire.Word(n.Reason), planned, yesOrDash(n.Promised), orDash(n.Broken),
-		})
-	}
-	return table
 }
 
 func orDash(text string) string {

@@ -13,6 +13,7 @@ type Table struct {
 	Rows  [][]string
 	Wide  []int // columns to truncate when a line is too long, first one first
 	Bare  bool  // without the headings
+	Prose bool  // the last column is text, which is never truncated
 }
 
 // leastCell is the least width of a truncated column.
@@ -56,7 +57,7 @@ func (t *Table) write(out io.Writer, width int, edge bool) {
 	}
 	last := &columns[len(columns)-1]
 	switch {
-	case edge && total > width:
+	case edge && total > width && !t.Prose:
 		last.Width = max(last.Width-(total-width), 1)
 	case !last.Right:
 		last.Width = 0

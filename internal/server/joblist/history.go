@@ -36,6 +36,7 @@ type pastJobs struct {
 	finished     uint64 // number of ended jobs in the view
 	since, until cluster.Instant
 	atTheTime    bool
+	notes        bool // with the scheduling notes
 	send         func(*greylagv1.StreamHistoryResponse) error
 	message      *greylagv1.StreamHistoryResponse // not sent yet
 	weight       int
@@ -75,7 +76,7 @@ func (s *Service) newPastJobs(ctx context.Context, p *greylagv1.StreamHistoryReq
 		return nil, err
 	}
 	q.anyState = q.anyState || q.states == nil
-	h := &pastJobs{archive: s.Archive, q: q, atTheTime: p.GetStatesInInterval()}
+	h := &pastJobs{archive: s.Archive, q: q, atTheTime: p.GetStatesInInterval(), notes: p.GetNotes()}
 	if h.since, h.until, err = wire.ReadInterval(p); err != nil {
 		return nil, err
 	}
@@ -108,7 +109,11 @@ func (h *pastJobs) add(j *cluster.Job) error {
 	if seen == nil || !h.q.wanted(seen) || !h.inTime(seen) {
 		return nil
 	}
-	h.message.Jobs = append(h.message.Jobs, wire.WritePast(seen, seen == j)) // else it is a summary
+	past := wire.WritePast(seen, seen == j) // else it is a summary
+	if h.notes && seen == j {
+		past.Notes = wire.WriteNotes(j.History)
+	}
+	h.message.Jobs = append(h.message.Jobs, past)
 	if h.weight += 1 + seen.Tasks.Len(); seen.Alloc != nil {
 		h.weight += len(seen.Alloc.Nodes)
 	}

@@ -36,6 +36,7 @@ type StreamHistoryRequest struct {
 	// Otherwise they select jobs that have it now.
 	StatesInInterval bool  `protobuf:"varint,4,opt,name=states_in_interval,json=statesInInterval,proto3" json:"states_in_interval,omitempty"`
 	Read             *Read `protobuf:"bytes,5,opt,name=read,proto3" json:"read,omitempty"`
+	Notes            bool  `protobuf:"varint,6,opt,name=notes,proto3" json:"notes,omitempty"` // with the scheduling notes of each job
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -103,6 +104,13 @@ func (x *StreamHistoryRequest) GetRead() *Read {
 		return x.Read
 	}
 	return nil
+}
+
+func (x *StreamHistoryRequest) GetNotes() bool {
+	if x != nil {
+		return x.Notes
+	}
+	return false
 }
 
 type StreamHistoryResponse struct {
@@ -173,6 +181,7 @@ type PastJob struct {
 	// earlier attempts that ran, oldest first; at most the newest 16
 	Attempts      []*PastAttempt `protobuf:"bytes,3,rep,name=attempts,proto3" json:"attempts,omitempty"`
 	Charged       *int64         `protobuf:"varint,4,opt,name=charged,proto3,oneof" json:"charged,omitempty"` // micro-credits, for all attempts; absent if hidden from the caller
+	Notes         []*Note        `protobuf:"bytes,5,rep,name=notes,proto3" json:"notes,omitempty"`            // on request, and absent if hidden from the caller; at most the newest 16
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -233,6 +242,13 @@ func (x *PastJob) GetCharged() int64 {
 		return *x.Charged
 	}
 	return 0
+}
+
+func (x *PastJob) GetNotes() []*Note {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
 }
 
 // ResourceCount is a quantity of one resource: gpu, gpu:TYPE, cpu, mem (in MiB), node or
@@ -436,22 +452,24 @@ var File_greylag_v1_acct_proto protoreflect.FileDescriptor
 const file_greylag_v1_acct_proto_rawDesc = "" +
 	"\n" +
 	"\x15greylag/v1/acct.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14greylag/v1/job.proto\"\xfa\x01\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18greylag/v1/explain.proto\x1a\x14greylag/v1/job.proto\"\x90\x02\n" +
 	"\x14StreamHistoryRequest\x12*\n" +
 	"\x06filter\x18\x01 \x01(\v2\x12.greylag.v1.FilterR\x06filter\x120\n" +
 	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x120\n" +
 	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12,\n" +
 	"\x12states_in_interval\x18\x04 \x01(\bR\x10statesInInterval\x12$\n" +
-	"\x04read\x18\x05 \x01(\v2\x10.greylag.v1.ReadR\x04read\"\x83\x01\n" +
+	"\x04read\x18\x05 \x01(\v2\x10.greylag.v1.ReadR\x04read\x12\x14\n" +
+	"\x05notes\x18\x06 \x01(\bR\x05notes\"\x83\x01\n" +
 	"\x15StreamHistoryResponse\x12'\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x13.greylag.v1.PastJobR\x04jobs\x12%\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x12\x1a\n" +
-	"\bfinished\x18\x03 \x01(\x04R\bfinished\"\xbb\x01\n" +
+	"\bfinished\x18\x03 \x01(\x04R\bfinished\"\xe3\x01\n" +
 	"\aPastJob\x12!\n" +
 	"\x03job\x18\x01 \x01(\v2\x0f.greylag.v1.JobR\x03job\x12-\n" +
 	"\x04tres\x18\x02 \x03(\v2\x19.greylag.v1.ResourceCountR\x04tres\x123\n" +
 	"\battempts\x18\x03 \x03(\v2\x17.greylag.v1.PastAttemptR\battempts\x12\x1d\n" +
-	"\acharged\x18\x04 \x01(\x03H\x00R\acharged\x88\x01\x01B\n" +
+	"\acharged\x18\x04 \x01(\x03H\x00R\acharged\x88\x01\x01\x12&\n" +
+	"\x05notes\x18\x05 \x03(\v2\x10.greylag.v1.NoteR\x05notesB\n" +
 	"\n" +
 	"\b_charged\"A\n" +
 	"\rResourceCount\x12\x1a\n" +
@@ -501,8 +519,9 @@ var file_greylag_v1_acct_proto_goTypes = []any{
 	(*Read)(nil),                  // 7: greylag.v1.Read
 	(*AsOf)(nil),                  // 8: greylag.v1.AsOf
 	(*Job)(nil),                   // 9: greylag.v1.Job
-	(JobState)(0),                 // 10: greylag.v1.JobState
-	(*durationpb.Duration)(nil),   // 11: google.protobuf.Duration
+	(*Note)(nil),                  // 10: greylag.v1.Note
+	(JobState)(0),                 // 11: greylag.v1.JobState
+	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
 }
 var file_greylag_v1_acct_proto_depIdxs = []int32{
 	5,  // 0: greylag.v1.StreamHistoryRequest.filter:type_name -> greylag.v1.Filter
@@ -514,19 +533,20 @@ var file_greylag_v1_acct_proto_depIdxs = []int32{
 	9,  // 6: greylag.v1.PastJob.job:type_name -> greylag.v1.Job
 	3,  // 7: greylag.v1.PastJob.tres:type_name -> greylag.v1.ResourceCount
 	4,  // 8: greylag.v1.PastJob.attempts:type_name -> greylag.v1.PastAttempt
-	6,  // 9: greylag.v1.PastAttempt.started:type_name -> google.protobuf.Timestamp
-	6,  // 10: greylag.v1.PastAttempt.ended:type_name -> google.protobuf.Timestamp
-	10, // 11: greylag.v1.PastAttempt.outcome:type_name -> greylag.v1.JobState
-	3,  // 12: greylag.v1.PastAttempt.tres:type_name -> greylag.v1.ResourceCount
-	11, // 13: greylag.v1.PastAttempt.cpu_time:type_name -> google.protobuf.Duration
-	11, // 14: greylag.v1.PastAttempt.user_time:type_name -> google.protobuf.Duration
-	0,  // 15: greylag.v1.HistoryService.StreamHistory:input_type -> greylag.v1.StreamHistoryRequest
-	1,  // 16: greylag.v1.HistoryService.StreamHistory:output_type -> greylag.v1.StreamHistoryResponse
-	16, // [16:17] is the sub-list for method output_type
-	15, // [15:16] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	10, // 9: greylag.v1.PastJob.notes:type_name -> greylag.v1.Note
+	6,  // 10: greylag.v1.PastAttempt.started:type_name -> google.protobuf.Timestamp
+	6,  // 11: greylag.v1.PastAttempt.ended:type_name -> google.protobuf.Timestamp
+	11, // 12: greylag.v1.PastAttempt.outcome:type_name -> greylag.v1.JobState
+	3,  // 13: greylag.v1.PastAttempt.tres:type_name -> greylag.v1.ResourceCount
+	12, // 14: greylag.v1.PastAttempt.cpu_time:type_name -> google.protobuf.Duration
+	12, // 15: greylag.v1.PastAttempt.user_time:type_name -> google.protobuf.Duration
+	0,  // 16: greylag.v1.HistoryService.StreamHistory:input_type -> greylag.v1.StreamHistoryRequest
+	1,  // 17: greylag.v1.HistoryService.StreamHistory:output_type -> greylag.v1.StreamHistoryResponse
+	17, // [17:18] is the sub-list for method output_type
+	16, // [16:17] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_acct_proto_init() }
@@ -534,6 +554,7 @@ func file_greylag_v1_acct_proto_init() {
 	if File_greylag_v1_acct_proto != nil {
 		return
 	}
+	file_greylag_v1_explain_proto_init()
 	file_greylag_v1_job_proto_init()
 	file_greylag_v1_acct_proto_msgTypes[2].OneofWrappers = []any{}
 	file_greylag_v1_acct_proto_msgTypes[4].OneofWrappers = []any{}
