@@ -350,6 +350,7 @@ func TestProgramsLinkOnlyWhatTheyUse(t *testing.T) {
 		"gsubmit": {raft, bolt, containers, nvml, parquet, "net\n", "crypto/rand\n", "log/slog\n", "encoding/json\n", "google.golang.org/", "github.com/pelletier/"}, // ADR 10
 		"gqueue":  {raft, bolt, containers, nvml, parquet},
 		"gcancel": {raft, bolt, containers, nvml, parquet},
+		"gslurm":  {raft, bolt, containers, nvml},
 		"gctl":    {raft, bolt, containers, nvml},
 		"gsim":    {containers, nvml}, // it reads the backups that controllers write
 		"gctld":   {containers, nvml},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -24,6 +25,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/gcancel"
 	"github.com/greylag/greylag/internal/cli/gctl"
 	"github.com/greylag/greylag/internal/cli/gqueue"
+	"github.com/greylag/greylag/internal/cli/gslurm"
 	"github.com/greylag/greylag/internal/cli/gsubmit"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
@@ -48,10 +50,14 @@ func TestMain(m *testing.M) {
 			os.Exit(run(context.Background(), p))
 		}
 	}
-	testscript.Main(m, map[string]func(){
+	programs := map[string]func(){
 		"gsubmit": program("gsubmit", gsubmit.Run), "gqueue": program("gqueue", gqueue.Run),
-		"gcancel": program("gcancel", gcancel.Run), "gctl": program("gctl", gctl.Run),
-	})
+		"gcancel": program("gcancel", gcancel.Run), "gctl": program("gctl", gctl.Run), "gslurm": program("gslurm", gslurm.Run),
+	}
+	for _, p := range gslurm.Programs() {
+		programs[p.Name] = program(p.Name, gslurm.Run)
+	}
+	testscript.Main(m, programs)
 }
 
 func dial(cfg config.Client) (ui.Cluster, error) {
@@ -146,12 +152,21 @@ func vouch(t testing.TB, dir string) error {
 }
 
 // load is "load jobs|nodes|info|accounts|shares|priorities FILE": the cluster's data, in the API's
-// JSON.
+// JSON; "load slurm" loads all of testdata/slurm.
 func load(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value("cluster").(*world)
-	text := []byte(ts.ReadFile(args[1]))
-	var err error
-	switch args[0] {
+	if args[0] == "slurm" {
+		ts.Check(loadSlurm(w))
+		return
+	}
+	ts.Check(w.load(args[0], []byte(ts.ReadFile(args[1]))))
+}
+
+// load sets one kind of the cluster's data.
+func (w *world) load(kind string, text []byte) (err error) {
+	switch kind {
+	case "policy":
+		w.policy = string(text)
 	case "jobs":
 		var list greylagv1.ListJobsResponse
 		err = protojson.Unmarshal(text, &list)
@@ -188,8 +203,22 @@ func load(ts *testscript.TestScript, _ bool, args []string) {
 	case "past":
 		err = protojson.Unmarshal(text, &w.past.jobs)
 	}
-	ts.Check(err)
+	return err
 }
+
+// loadSlurm loads the cluster on which the pages of Slurm's commands run.
+func loadSlurm(w *world) error {
+	files, err := filepath.Glob(filepath.Join(pageDir, "slurm", "*.*"))
+	for _, file := range files {
+		text, errRead := os.ReadFile(file)
+		kind, _, _ := strings.Cut(filepath.Base(file), ".")
+		err = errors.Join(err, errRead, w.load(kind, text))
+	}
+	return err
+}
+
+// pageDir is testdata: pages run in a directory of their own.
+var pageDir, _ = filepath.Abs("testdata")
 
 // asked is "asked FILE": the last requested change, without what differs from run to run.
 func asked(ts *testscript.TestScript, _ bool, args []string) {

@@ -102,5 +102,5 @@ func inherited(name string, enclosed bool) bool {
 		}
 	}
 	return !slices.Contains(ofSession, name) &&
-		!(enclosed && slices.Contains(ofAllocation, name))
+		!(enclosed && (slices.Contains(ofAllocation, name) || strings.HasPrefix(name, "PMI_"))) // of the step that submits
 }

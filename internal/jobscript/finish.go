@@ -13,6 +13,7 @@ func (r *resolver) finish(o *Options) {
 	for _, term := range o.env {
 		_ = o.Export.add(term) // its fault was found where it stood
 	}
+	o.Export.Names = append(o.Export.Names, o.pyxisEnvs...)
 	o.Export.Image = o.Image != ""
 	r.finishNodes(o)
 	r.finishTasks(o)

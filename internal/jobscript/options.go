@@ -37,6 +37,12 @@ type Options struct {
 
 	Reservation string
 
+	// Only sbatch sets these.
+	Clusters  string // names of clusters: one must be this one
+	LoginEnv  bool   // add the variables of a login shell
+	TaskDir   string // directory of the script in its image; WorkDir only completes paths
+	pyxisEnvs []string
+
 	Wrap     string // a shell command instead of a script
 	Wait     bool
 	Parsable bool

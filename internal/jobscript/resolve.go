@@ -18,8 +18,9 @@ type Line struct {
 }
 
 // CommandLine splits the words after the program's name. Its error carries a hint.
-func CommandLine(words []string) (Line, error) {
-	t := newTable()
+func CommandLine(words []string) (Line, error) { return commandLine(newTable(false), words) }
+
+func commandLine(t *table, words []string) (Line, error) {
 	found, operands, err := getopt.Parse(t.plain, words, getopt.First)
 	if err != nil {
 		return Line{}, err
@@ -64,7 +65,7 @@ type ask struct {
 func Resolve(line Line, environ []string, script Script, now time.Time) (Options, []string, error) {
 	r := resolver{table: line.table, now: now}
 	if r.table == nil {
-		r.table = newTable()
+		r.table = newTable(false)
 	}
 	r.script(script)
 	r.environment(environ)
@@ -95,6 +96,10 @@ func (r *resolver) script(s Script) {
 		found, operands, err := getopt.Parse(r.plain, d.Words, getopt.Anywhere)
 		if err != nil {
 			r.faults = append(r.faults, lineFault(where, d.Line, err))
+			continue
+		}
+		if len(operands) > 0 && isHetJob(operands[0]) {
+			r.faults = append(r.faults, &Fault{Where: where, Problem: hetProblem, Advice: hetAdvice, line: d.Line})
 			continue
 		}
 		if len(operands) > 0 {
@@ -132,7 +137,11 @@ var slurmNames = map[string]string{
 }
 
 func (r *resolver) environment(environ []string) {
-	for _, prefix := range []string{slurmPrefix, EnvironmentPrefix} {
+	prefixes := []string{slurmPrefix, EnvironmentPrefix}
+	if r.sbatch {
+		prefixes = prefixes[:1]
+	}
+	for _, prefix := range prefixes {
 		for _, pair := range environ {
 			name, value, _ := strings.Cut(pair, "=")
 			if rest, found := strings.CutPrefix(name, prefix); found && value != "" { // an empty variable is as good as none
@@ -174,11 +183,14 @@ func (r *resolver) apply() Options {
 		}
 		at = a.place
 		if a.row.instead != "" {
-			r.faults = append(r.faults, &Fault{Where: a.where, Option: a.as, Problem: "is an sbatch option that is not supported", Advice: a.row.instead, line: a.line})
+			r.faults = append(r.faults, &Fault{Where: a.where, Option: a.as, Problem: r.unsupported(), Advice: a.row.instead, line: a.line})
+			continue
+		}
+		if a.row.set == nil && r.sbatch && a.row.harmless != "" {
 			continue
 		}
 		if a.row.set == nil {
-			fault := Fault{Where: a.where, Option: a.as, Problem: ignored(a.row.Long)}
+			fault := Fault{Where: a.where, Option: a.as, Problem: r.ignored(a.row)}
 			r.warnings = append(r.warnings, fault.Error())
 			continue
 		}

@@ -1,24 +1,35 @@
 package jobscript
 
-import "github.com/greylag/greylag/internal/jobscript/getopt"
+import (
+	"cmp"
+
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+)
 
 // ignoredRows are options of sbatch that scripts have and whose absence changes
 // nothing of what is run.
 func ignoredRows(rows []option) []option {
-	for _, name := range []string{
-		"mail-type", "mail-user", "hint", "gpu-bind", "cpu-bind", "mem-bind", "accel-bind", "tres-bind",
-		"profile", "acctg-freq", "time-min", "delay-boot", "gres-flags", "mcs-label", "extra", "priority",
+	const pinned = "tasks use the CPUs, memory and GPUs of their job without binding"
+	for _, r := range [...]struct {
+		long          string
+		short         byte
+		value, absent string
+		harmless      string // why it changes nothing
+		missing       string // else what the user does without
+	}{
+		{"mail-type", 0, "VALUE", "", "", "job mail is not sent: wait with --wait, or send mail in the script"}, {"mail-user", 0, "VALUE", "", "", "job mail is not sent"}, {"hint", 0, "VALUE", "", pinned, ""}, {"gpu-bind", 0, "VALUE", "", pinned, ""},
+		{"cpu-bind", 0, "VALUE", "", pinned, ""}, {"mem-bind", 0, "VALUE", "", pinned, ""}, {"accel-bind", 0, "VALUE", "", pinned, ""}, {"tres-bind", 0, "VALUE", "", pinned, ""},
+		{"profile", 0, "VALUE", "", "", "no profile is recorded"}, {"acctg-freq", 0, "VALUE", "", "usage is measured always", ""}, {"time-min", 0, "VALUE", "", "the time limit is never shortened", ""},
+		{"delay-boot", 0, "VALUE", "", "nodes are not booted for a job", ""}, {"gres-flags", 0, "VALUE", "", pinned, ""}, {"mcs-label", 0, "VALUE", "", "", "jobs have no security labels"},
+		{"extra", 0, "VALUE", "", "", "nodes are not selected by it"}, {"priority", 0, "VALUE", "", "", "priorities are computed: an operator changes the nice value instead"},
+		{"propagate", 0, "VALUE", "ALL", "the limits of the login shell never reach a job", ""}, {"distribution", 'm', "VALUE", "", "every node gets the same number of tasks, in the order of ranks", ""},
+		{"wait-all-nodes", 0, "VALUE", "", "the nodes of a job start together", ""}, {"verbose", 'v', "", "", "it only prints more", ""},
+		{"spread-job", 0, "", "", "every node gets the same number of tasks", ""}, {"use-min-nodes", 0, "", "", "the number of nodes is fixed", ""},
+		{"ignore-pbs", 0, "", "", "#PBS lines are never read", ""}, {"oversubscribe", 's', "VALUE", "yes", "jobs share nodes, and never CPUs or GPUs", ""},
+		{"oom-kill-step", 0, "VALUE", "1", "a job that runs out of memory ends", ""}, {"stepmgr", 0, "", "", "steps need no manager", ""},
 	} {
-		rows = append(rows, option{Option: getopt.Option{Long: name, Value: "VALUE"}})
+		rows = append(rows, option{Option: getopt.Option{Long: r.long, Short: r.short, Value: r.value, Absent: r.absent}, harmless: r.harmless, missing: r.missing})
 	}
-	rows = append(rows, option{Option: getopt.Option{Long: "propagate", Value: "VALUE", Absent: "ALL"}})
-	rows = append(rows, option{Option: getopt.Option{Long: "distribution", Short: 'm', Value: "VALUE"}})
-	rows = append(rows, option{Option: getopt.Option{Long: "wait-all-nodes", Value: "VALUE"}}) // nodes start together
-	rows = append(rows, option{Option: getopt.Option{Long: "verbose", Short: 'v'}})
-	for _, name := range []string{"spread-job", "use-min-nodes", "ignore-pbs"} {
-		rows = append(rows, option{Option: getopt.Option{Long: name}})
-	}
-	rows = append(rows, option{Option: getopt.Option{Long: "oversubscribe", Short: 's', Value: "VALUE", Absent: "yes"}})
 	return refusedRows(rows)
 }
 
@@ -57,6 +68,7 @@ func refusedRows(rows []option) []option {
 		{"cpu-freq", 0, "FREQUENCY", "", "GPU and CPU clocks are not set for jobs: omit it"}, {"gpu-freq", 0, "FREQUENCY", "", "GPU and CPU clocks are not set for jobs: omit it"},
 		{"reboot", 0, "", "", "nodes are not rebooted for a job: omit it"},
 		{"segment", 0, "N", "", "use --switches or --connect for nodes in one domain"},
+		{"network", 0, "TYPE", "", "networks are not configured for jobs: omit it"}, {"resv-ports", 0, "N", "yes", "ports are not reserved: let programs choose free ports"},
 	} {
 		rows = append(rows, option{Option: getopt.Option{Long: r.long, Short: r.short, Value: r.value, Absent: r.absent}, instead: r.instead})
 	}
@@ -64,10 +76,10 @@ func refusedRows(rows []option) []option {
 }
 
 // ignored is what is said of an option that is left out.
-func ignored(name string) string {
-	const what = "is an sbatch option that is ignored"
-	if name == "mail-type" {
-		return what + ": job mail is not supported; use gsubmit --wait"
+func (r *resolver) ignored(row *option) string {
+	what := "is an sbatch option that is ignored"
+	if r.sbatch {
+		what = "has no effect"
 	}
-	return what
+	return what + ": " + cmp.Or(row.missing, row.harmless)
 }

@@ -15,27 +15,32 @@ type option struct {
 	getopt.Option
 	family    family
 	onlyTyped bool // makes sense on the command line only
-	// set stores the value. nil: an option of sbatch without effect here; the user gets
-	// a warning.
+	// set stores the value. nil: an option of sbatch without effect here; the user of gsubmit
+	// gets a warning.
 	set func(o *Options, value string, now time.Time) error
 	// instead is what to do where an option of sbatch cannot be left out silently;
 	// "" for all others.
 	instead string
+	// harmless is why an option of sbatch without effect changes nothing: sbatch accepts it without
+	// a warning. "" for all others.
+	harmless string
+	missing  string // else what its user does without
 }
 
 // Table is the options of gsubmit, for parsing, help and completion.
-func Table() []getopt.Option { return newTable().plain }
+func Table() []getopt.Option { return newTable(false).plain }
 
 // table is all options: rows, and what of each row the parsing of words needs.
 type table struct {
-	rows  []option
-	plain []getopt.Option
+	rows   []option
+	plain  []getopt.Option
+	sbatch bool // of the program sbatch, not of gsubmit
 }
 
 // mostRows is how many rows there may be before the table is moved while it is made.
-const mostRows = 128
+const mostRows = 144
 
-func newTable() *table {
+func newTable(sbatch bool) *table {
 	rows := make([]option, 0, mostRows)
 	for _, group := range []struct {
 		name string
@@ -51,7 +56,10 @@ func newTable() *table {
 		}
 	}
 	rows = ignoredRows(rows)
-	t := &table{rows: rows, plain: make([]getopt.Option, len(rows))}
+	if sbatch {
+		rows = sbatchRows(rows)
+	}
+	t := &table{rows: rows, plain: make([]getopt.Option, len(rows)), sbatch: sbatch}
 	for i := range rows {
 		t.plain[i] = rows[i].Option
 	}
@@ -198,7 +206,7 @@ func resourceRows(all []option) []option {
 			family: memoryFamily, set: size(func(o *Options) *cluster.Bytes { return &o.Request.MemPerGPU })},
 		{Option: getopt.Option{Long: "ntasks", Short: 'n', Value: "N", Help: "total number of tasks, the same on each node"},
 			set: count(1, func(o *Options) *int32 { return &o.tasks })},
-		{Option: getopt.Option{Long: "ntasks-per-node", Value: "N", Help: "tasks on each node [1]"},
+		{Option: getopt.Option{Long: "ntasks-per-node", Aliases: []string{"tasks-per-node"}, Value: "N", Help: "tasks on each node [1]"},
 			set: count(1, func(o *Options) *int32 { return &o.Request.TasksPerNode })},
 		{Option: getopt.Option{Long: "ntasks-per-gpu", Value: "N", Help: "tasks for each GPU"},
 			set: count(1, func(o *Options) *int32 { return &o.tasksPerGPU })},

@@ -104,7 +104,7 @@ func (p command) run(ctx context.Context) error {
 	if err := p.printSubmitted(options, answer); err != nil || !options.Wait {
 		return err
 	}
-	return p.wait(ctx, cluster, answer.Jobs[0])
+	return Wait(ctx, p.Process, cluster, answer.Jobs[0], 0)
 }
 
 // script is the script and its arguments.

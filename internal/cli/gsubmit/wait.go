@@ -14,15 +14,26 @@ import (
 // signalBase is what shells add to the number of the signal that ended a program.
 const signalBase = 128
 
-// wait waits until a job, or every element of an array, has ended, and returns the job's exit
-// status, or that of the worst element.
-func (p command) wait(ctx context.Context, c ui.Cluster, job *greylagv1.Submitted) error {
+// Wait waits until a job, or every element of an array, has ended, and returns the job's exit
+// status, or that of the worst element. signalled is the status of a job that a signal ended; 0 is 128
+// and the signal's number.
+func Wait(ctx context.Context, p *ui.Process, c ui.Cluster, job *greylagv1.Submitted, signalled ui.Status) error {
+	return waiter{command{p}, signalled}.wait(ctx, c, job)
+}
+
+// waiter waits for jobs.
+type waiter struct {
+	command
+	signalled ui.Status
+}
+
+func (p waiter) wait(ctx context.Context, c ui.Cluster, job *greylagv1.Submitted) error {
 	ref := fmt.Sprint(job.Id)
 	worst := ui.OK
 	ended, inVain := make(map[uint64]bool), false
 	err := c.Watch(ctx, &greylagv1.WatchJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{ref}}, UntilEnded: true}, func(m *greylagv1.WatchJobsResponse) error {
 		for _, j := range m.Jobs {
-			if status, final := endStatus(j); final && !ended[j.Id] {
+			if status, final := p.endStatus(j); final && !ended[j.Id] {
 				ended[j.Id] = true
 				worst = max(worst, status)
 				p.tellEnd(j)
@@ -49,7 +60,7 @@ func (p command) wait(ctx context.Context, c ui.Cluster, job *greylagv1.Submitte
 
 // endLater asks how jobs ended whose end the watch missed, because they ended while it was broken.
 // shown are those that it showed.
-func (p command) endLater(ctx context.Context, c ui.Cluster, job *greylagv1.Submitted, shown map[uint64]bool) error {
+func (p waiter) endLater(ctx context.Context, c ui.Cluster, job *greylagv1.Submitted, shown map[uint64]bool) error {
 	ref := fmt.Sprint(job.Id)
 	answer, err := c.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: ref})
 	if err != nil {
@@ -57,7 +68,7 @@ func (p command) endLater(ctx context.Context, c ui.Cluster, job *greylagv1.Subm
 	}
 	worst, ended := ui.OK, 0
 	for _, j := range answer.Jobs {
-		if status, final := endStatus(j); final {
+		if status, final := p.endStatus(j); final {
 			ended++
 			worst = max(worst, status)
 			if !shown[j.Id] {
@@ -73,12 +84,14 @@ func (p command) endLater(ctx context.Context, c ui.Cluster, job *greylagv1.Subm
 
 // endStatus returns the exit status of a command that waited for the job, and whether the job has
 // ended.
-func endStatus(j *greylagv1.Job) (ui.Status, bool) {
+func (p waiter) endStatus(j *greylagv1.Job) (ui.Status, bool) {
 	state, err := cluster.ParseJobState(wire.Word(j.State))
 	if err != nil || !state.Final() {
 		return ui.OK, false
 	}
 	switch {
+	case j.ExitSignal != 0 && p.signalled != 0:
+		return p.signalled, true
 	case j.ExitSignal != 0:
 		return signalBase + ui.Status(j.ExitSignal), true
 	case j.ExitCode != 0:

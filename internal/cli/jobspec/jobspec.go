@@ -9,6 +9,7 @@
 package jobspec
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -80,7 +81,7 @@ func Encode(o jobscript.Options, script jobscript.Script, args []string, at Plac
 
 // files is where a job works, reads and writes.
 func (m *message) files(o jobscript.Options, dir string) {
-	m.text(10, dir)
+	m.text(10, cmp.Or(o.TaskDir, dir))
 	if o.Input != "" {
 		m.text(11, below(dir, o.Input))
 	}

@@ -118,3 +118,18 @@ func fields(m []byte, f func(field, n uint64, bytes []byte) error) error {
 	}
 	return nil
 }
+
+// SbatchLine is what sbatch prints about a job. cluster is its name where --clusters is given.
+func SbatchLine(id uint64, parsable, quiet bool, cluster string) string {
+	switch {
+	case parsable && cluster != "":
+		return fmt.Sprintf("%d;%s\n", id, cluster)
+	case parsable:
+		return fmt.Sprintf("%d\n", id)
+	case quiet:
+		return ""
+	case cluster != "":
+		return fmt.Sprintf("Submitted batch job %d on cluster %s\n", id, cluster)
+	}
+	return fmt.Sprintf("Submitted batch job %d\n", id)
+}

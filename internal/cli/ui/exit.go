@@ -136,3 +136,9 @@ func Exit(status Status) error {
 
 // IsInterrupted reports whether the user interrupted the command.
 func IsInterrupted(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
+
+// IsExit reports whether an error ends a command without a message.
+func IsExit(err error) bool {
+	var exit *exitError
+	return errors.As(err, &exit)
+}

@@ -1,0 +1,33 @@
+// Command gslurm is Slurm's commands: sbatch, squeue, scancel and others, by the name by which it is
+// called.
+package main
+
+import (
+	"context"
+	"os"
+	"runtime/debug"
+
+	"github.com/greylag/greylag/internal/cli/gslurm"
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
+)
+
+// garbage is how much memory may be wasted, in percent of what is used: the process
+// lives for a moment, and with 100,000 jobs collecting costs as much as reading.
+const garbage = 3200
+
+func main() {
+	debug.SetGCPercent(garbage)
+	os.Exit(ui.Interruptible(func(ctx context.Context) int {
+		return gslurm.Run(ctx, ui.ThisProcess(os.Args[0], dial))
+	}))
+}
+
+func dial(cfg config.Client) (ui.Cluster, error) {
+	c, err := client.DialOnce(cfg)
+	if err != nil {
+		return nil, err // not a nil *client.Client in an interface
+	}
+	return c, nil
+}

@@ -1,0 +1,88 @@
+// Package gslurm is Slurm's commands: one program that acts by the name by which it is called.
+//
+// It decides from the name alone which program runs. Each has its own package below; package slurmcmd
+// is what they share.
+package gslurm
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/greylag/greylag/internal/cli/gslurm/sbatch"
+	"github.com/greylag/greylag/internal/cli/gslurm/scancel"
+	"github.com/greylag/greylag/internal/cli/gslurm/slurmcmd"
+	"github.com/greylag/greylag/internal/cli/gslurm/squeue"
+	"github.com/greylag/greylag/internal/cli/ui"
+)
+
+// name is one row of the table of names. srun and salloc are added here.
+type name struct {
+	program func() slurmcmd.Program
+	run     func(context.Context, *ui.Process) int
+}
+
+func names() map[string]name {
+	all := map[string]name{
+		"sbatch":  {sbatch.Program, sbatch.Run},
+		"squeue":  {squeue.Program, squeue.Run},
+		"scancel": {scancel.Program, scancel.Run},
+	}
+	for _, p := range refusing() {
+		all[p.Name] = name{func() slurmcmd.Program { return p }, refuse(p)}
+	}
+	return all
+}
+
+// Programs describes all programs, in the order of their names.
+func Programs() []slurmcmd.Program {
+	var all []slurmcmd.Program
+	for _, n := range names() {
+		all = append(all, n.program())
+	}
+	slices.SortFunc(all, func(a, b slurmcmd.Program) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Run runs the program of the name by which this one was called, or that its first argument names.
+func Run(ctx context.Context, p *ui.Process) int {
+	known := names()
+	called := filepath.Base(p.Program)
+	if _, ok := known[called]; !ok && len(p.Args) > 0 {
+		called, p.Args = p.Args[0], p.Args[1:]
+	}
+	p.Program = called
+	if n, ok := known[called]; ok {
+		return n.run(ctx, p)
+	}
+	var list []string
+	for name := range known {
+		list = append(list, name)
+	}
+	slices.Sort(list)
+	fmt.Fprintf(p.Stderr, "gslurm: error: call it as one of %s, or write gslurm NAME ARGUMENTS\n", strings.Join(list, " "))
+	return 1
+}
+
+// refusing are the programs that only say what to use instead.
+func refusing() []slurmcmd.Program {
+	return []slurmcmd.Program{
+		{Name: "sattach", Usage: "JOB.STEP", Summary: "sattach is not offered; gctl logs -f JOB follows the output of a job"},
+		{Name: "sbcast", Usage: "SOURCE DESTINATION", Summary: "sbcast is not offered; put files into a directory that the nodes share, or copy them with srun cp"},
+		{Name: "strigger", Usage: "", Summary: "strigger is not offered; alerts of the monitoring report such events: docs/monitoring.md"},
+		{Name: "scrontab", Usage: "", Summary: "scrontab is not offered; start sbatch from cron"},
+	}
+}
+
+// refuse runs a program that only prints its version and its sentence.
+func refuse(p slurmcmd.Program) func(context.Context, *ui.Process) int {
+	return func(ctx context.Context, process *ui.Process) int {
+		c := slurmcmd.New(process, p)
+		if slices.Contains(c.Args, "--version") || slices.Contains(c.Args, "-V") {
+			return c.Finish(ctx, c.PrintVersion())
+		}
+		return c.Finish(ctx, &ui.UsageError{Problem: p.Summary})
+	}
+}
