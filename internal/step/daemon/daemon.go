@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -139,8 +140,11 @@ func (d *daemon) contact(ctx context.Context) (*stream.Conn, error) {
 	defer cancel()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		conn, err := d.dialAny(ctx, key)
-		if err == nil || errors.Is(err, stream.ErrDenied) {
-			return conn, err
+		switch {
+		case err == nil:
+			return conn, nil
+		case errors.Is(err, stream.ErrDenied), errors.Is(err, errEnded):
+			return nil, fmt.Errorf("cannot reach grun: %w", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -149,6 +153,9 @@ func (d *daemon) contact(ctx context.Context) (*stream.Conn, error) {
 		}
 	}
 }
+
+// errEnded means that no program listens at any of grun's addresses.
+var errEnded = errors.New("it has ended")
 
 // dialAny tries all addresses at once, since some may not be reachable from this node.
 func (d *daemon) dialAny(ctx context.Context, key []byte) (*stream.Conn, error) {
@@ -186,6 +193,9 @@ func (d *daemon) dialAny(ctx context.Context, key []byte) (*stream.Conn, error) 
 		case <-ctx.Done():
 			return nil, errors.Join(append(errs, ctx.Err())...)
 		}
+	}
+	if !slices.ContainsFunc(errs, func(err error) bool { return !errors.Is(err, syscall.ECONNREFUSED) }) {
+		return nil, errEnded
 	}
 	return nil, errors.Join(errs...)
 }

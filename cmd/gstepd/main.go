@@ -1,0 +1,49 @@
+// Command gstepd runs the tasks of one step on one node: see package internal/step/daemon. The init
+// process of the job's task starts it as the job's user, with the file of an order as its only
+// argument, never a user.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/greylag/greylag/internal/step"
+	"github.com/greylag/greylag/internal/step/daemon"
+)
+
+// memoryEvents is where a task sees how many of the job's processes were killed for memory.
+const memoryEvents = "/sys/fs/cgroup/memory.events"
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "gstepd: error: want the file of an order")
+		fmt.Fprintln(os.Stderr, "gstepd: hint: gnoded starts this program; use grun to run a program on the nodes of a job")
+		os.Exit(daemon.ExitOrder)
+	}
+	status, err := run(os.Args[1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gstepd: error:", err)
+	}
+	os.Exit(status)
+}
+
+func run(path string) (int, error) {
+	// Signals to all processes of a job reach the tasks themselves. Catching them, unlike ignoring
+	// them, changes nothing for the tasks.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1,
+		syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGXCPU, syscall.SIGPWR, syscall.SIGIO)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return daemon.ExitOrder, err
+	}
+	order, err := step.DecodeOrder(data)
+	if err != nil {
+		return daemon.ExitOrder, err
+	}
+	return daemon.Run(ctx, daemon.Config{Order: order, Adopt: true, MemoryEvents: memoryEvents})
+}
