@@ -31,9 +31,8 @@ func main() {
 }
 
 func run(path string) (int, error) {
-	// Signals to all processes of a job reach the tasks themselves. Catching them, unlike ignoring
-	// them, changes nothing for the tasks.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1,
+	signals := make(chan os.Signal, 64)
+	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1,
 		syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGXCPU, syscall.SIGPWR, syscall.SIGIO)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -45,5 +44,5 @@ func run(path string) (int, error) {
 	if err != nil {
 		return daemon.ExitOrder, err
 	}
-	return daemon.Run(ctx, daemon.Config{Order: order, Adopt: true, MemoryEvents: memoryEvents})
+	return daemon.Run(ctx, daemon.Config{Order: order, Adopt: true, Signals: signals, MemoryEvents: memoryEvents})
 }

@@ -30,6 +30,8 @@ type Config struct {
 	Adopt bool
 	// MemoryEvents is the file that counts processes killed for memory; "" for none.
 	MemoryEvents string
+	// Signals are sent to the tasks.
+	Signals <-chan os.Signal
 	// Dial opens a connection; nil for TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
@@ -113,7 +115,7 @@ func (d *daemon) run(ctx context.Context) {
 	}()
 	stop := context.AfterFunc(ctx, func() { d.end(step.Ending{Signal: int(syscall.SIGTERM), Grace: stopGrace}) })
 	defer stop()
-	<-d.ended
+	d.forwardSignals()
 	if d.Adopt {
 		killDescendants()
 	}
@@ -125,6 +127,20 @@ func (d *daemon) run(ctx context.Context) {
 	}
 	d.mpi.close()
 	d.reaper.close()
+}
+
+// forwardSignals sends signals to the tasks until all have ended.
+func (d *daemon) forwardSignals() {
+	for {
+		select {
+		case sig := <-d.Signals:
+			if number, ok := sig.(syscall.Signal); ok {
+				d.signal(number)
+			}
+		case <-d.ended:
+			return
+		}
+	}
 }
 
 // dialTime bounds the search for grun.
@@ -143,8 +159,8 @@ func (d *daemon) contact(ctx context.Context) (*stream.Conn, error) {
 		switch {
 		case err == nil:
 			return conn, nil
-		case errors.Is(err, stream.ErrDenied), errors.Is(err, errEnded):
-			return nil, fmt.Errorf("cannot reach grun: %w", err)
+		case errors.Is(err, errEnded):
+			return nil, err
 		}
 		select {
 		case <-ctx.Done():
@@ -154,8 +170,8 @@ func (d *daemon) contact(ctx context.Context) (*stream.Conn, error) {
 	}
 }
 
-// errEnded means that no program listens at any of grun's addresses.
-var errEnded = errors.New("it has ended")
+// errEnded means that grun does not listen at any of its addresses.
+var errEnded = errors.New("cannot reach grun: it has ended")
 
 // dialAny tries all addresses at once, since some may not be reachable from this node.
 func (d *daemon) dialAny(ctx context.Context, key []byte) (*stream.Conn, error) {
@@ -194,10 +210,13 @@ func (d *daemon) dialAny(ctx context.Context, key []byte) (*stream.Conn, error) 
 			return nil, errors.Join(append(errs, ctx.Err())...)
 		}
 	}
-	if !slices.ContainsFunc(errs, func(err error) bool { return !errors.Is(err, syscall.ECONNREFUSED) }) {
-		return nil, errEnded
+	joined := errors.Join(errs...)
+	if !slices.ContainsFunc(errs, func(err error) bool {
+		return !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, stream.ErrDenied)
+	}) {
+		return nil, fmt.Errorf("%w: %w", errEnded, joined)
 	}
-	return nil, errors.Join(errs...)
+	return nil, joined
 }
 
 // keepAlive finds a peer whose host is gone within 45 s.

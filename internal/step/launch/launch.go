@@ -193,8 +193,8 @@ func (r *running) connected(conn *stream.Conn, index int) {
 	} else {
 		p.Args = p.Args[n.first:][:n.Tasks]
 	}
-	if host, _, err := net.SplitHostPort(conn.LocalAddr().String()); err == nil {
-		p.LaunchAddress = host
+	if tcp, ok := conn.LocalAddr().(*net.TCPAddr); ok && (!tcp.IP.IsLoopback() || p.LaunchAddress == "") {
+		p.LaunchAddress = tcp.IP.String()
 	}
 	n.commands <- func() error {
 		defer close(n.started)

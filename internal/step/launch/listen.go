@@ -11,6 +11,9 @@ import (
 // maxUnproved bounds the connections that have not proved the key yet; others wait for one of them.
 const maxUnproved = 64
 
+// maxAddresses is what the controllers accept.
+const maxAddresses = 64
+
 // keepAlive finds a node that is gone within 45 s.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 6}
 
@@ -42,8 +45,8 @@ func accept(ctx context.Context, listener net.Listener, secret *stream.Secret, c
 }
 
 // Addresses returns the addresses at which the nodes of a job may reach a listener on all
-// interfaces of this host. With local only those of this host itself.
-func Addresses(listener net.Listener, local bool) ([]string, error) {
+// interfaces of this host; the loopback address, for the host itself, is the last.
+func Addresses(listener net.Listener) ([]string, error) {
 	_, port, err := net.SplitHostPort(listener.Addr().String())
 	if err != nil {
 		return nil, err
@@ -55,10 +58,9 @@ func Addresses(listener net.Listener, local bool) ([]string, error) {
 	var list []string
 	for _, address := range all {
 		network, ok := address.(*net.IPNet)
-		if !ok || network.IP.IsLoopback() != local || network.IP.IsLinkLocalUnicast() {
-			continue
+		if ok && network.IP.IsGlobalUnicast() && len(list) < maxAddresses-1 {
+			list = append(list, net.JoinHostPort(network.IP.String(), port))
 		}
-		list = append(list, net.JoinHostPort(network.IP.String(), port))
 	}
-	return list, nil
+	return append(list, net.JoinHostPort("127.0.0.1", port)), nil
 }
