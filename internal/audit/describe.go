@@ -62,6 +62,13 @@ func Describe(c command.Command, r command.Result, before *cluster.Policy, s Sta
 			command.SetFields: "update", command.HoldJobs: "hold", command.ReleaseJobs: "release", command.RequeueJobs: "requeue",
 		}
 		return describeOutcomes(kinds[c.Action], c.Actor, c.Jobs, updateFields(c), r)
+	case *command.CreateStep:
+		return describeStep(c, r)
+	case *command.SignalStep:
+		if c.Signal == 0 {
+			return Description{"step end", c.Actor, fmt.Sprintf("%d.%d", c.Job, c.Step)}
+		}
+		return Description{"step signal", c.Actor, fmt.Sprintf("%d.%d: signal %d", c.Job, c.Step, c.Signal)}
 	case *command.UpdateNodes:
 		return describeNodes(c)
 	case *command.CommitPlan:
@@ -113,6 +120,18 @@ func describeSubmit(c *command.SubmitJobs, r command.Result, s State) Descriptio
 		text += ", " + done.SetAside.String() + " credits set aside"
 	}
 	return Description{"submit", c.Actor, text}
+}
+
+// describeStep describes the creation of a step; nothing if it was not created.
+func describeStep(c *command.CreateStep, r command.Result) Description {
+	done, ok := r.(*command.StepCreated)
+	switch {
+	case !ok:
+		return Description{"step", c.Actor, c.Job.String()}
+	case done.Busy != "":
+		return Description{}
+	}
+	return Description{"step", c.Actor, fmt.Sprintf("%d.%d: %s", c.Job, done.Step, sanitize(c.Step.Name))}
 }
 
 // describeOutcomes lists the jobs, the fields that were set, the number of refusals and

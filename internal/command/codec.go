@@ -134,6 +134,10 @@ func blank(k kind) Command {
 		return new(CreateToken)
 	case kindUseToken:
 		return new(UseToken)
+	case kindCreateStep:
+		return new(CreateStep)
+	case kindSignalStep:
+		return new(SignalStep)
 	case kindPutBlob:
 		return new(PutBlob)
 	case kindEditAccounts:
@@ -188,6 +192,10 @@ func fieldsOf(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, createTokenFields)
 	case *UseToken:
 		codec.Record(c, x, useTokenFields)
+	case *CreateStep:
+		codec.Record(c, x, createStepFields)
+	case *SignalStep:
+		codec.Record(c, x, signalStepFields)
 	case *PutBlob:
 		codec.Record(c, x, putBlobFields)
 	case *EditAccounts:

@@ -44,6 +44,8 @@ const (
 	kindRecordCertificate
 	kindRevokeCertificates
 	kindRotateCA
+	kindCreateStep
+	kindSignalStep
 )
 
 // Role is what an actor may do.
@@ -155,6 +157,23 @@ type UpdateJobs struct {
 	NodeList, Features               *[]string
 }
 
+// CreateStep starts a step of a running job.
+type CreateStep struct {
+	Request RequestID
+	Actor   Actor
+	Job     cluster.JobID
+	Step    cluster.StepSpec
+}
+
+// SignalStep sends a signal to the tasks of a step; without a signal it ends the step.
+type SignalStep struct {
+	Request RequestID
+	Actor   Actor
+	Job     cluster.JobID
+	Step    uint32
+	Signal  int32
+}
+
 // RegisterNode describes a node that has dialled in. Only the fields that a node
 // knows of itself are read from Node.
 type RegisterNode struct {
@@ -182,6 +201,17 @@ type TaskReport struct {
 	Task    cluster.Task
 	Ran     time.Duration // of one that is over: how long the node had it, as its daemon counted
 	Granted uint64        // log index that granted the attempt: see cluster.Job; 0 where the node has no record of it
+	Steps   []StepReport  // those wanted that have ended there
+}
+
+// StepReport is how a step ended on a node.
+type StepReport struct {
+	Step        uint32
+	Exit        cluster.Exit // the worst of its tasks there
+	OutOfMemory bool
+	Memory      cluster.Bytes
+	CPUTime     time.Duration
+	User        time.Duration // within CPUTime
 }
 
 // OfGrant reports whether the task belongs to the attempt that a log entry granted. After a restore
@@ -315,4 +345,6 @@ func (*ApplyPolicy) kind() kind  { return kindApplyPolicy }
 func (*CreateToken) kind() kind  { return kindCreateToken }
 func (*UseToken) kind() kind     { return kindUseToken }
 func (*PutBlob) kind() kind      { return kindPutBlob }
+func (*CreateStep) kind() kind   { return kindCreateStep }
+func (*SignalStep) kind() kind   { return kindSignalStep }
 func (*Restored) kind() kind     { return kindRestored }

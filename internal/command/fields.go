@@ -113,6 +113,7 @@ func taskReportFields(c *codec.Coder, x *TaskReport) {
 	codec.Record(c, &x.Task, TaskFields)
 	codec.Int(c, &x.Ran)
 	codec.Uint(c, &x.Granted)
+	codec.List(c, &x.Steps, stepReport)
 }
 
 func restoredFields(c *codec.Coder, x *Restored) {

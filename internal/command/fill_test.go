@@ -45,6 +45,11 @@ func (f *filler) fill(v reflect.Value) {
 		}
 		v.Set(reflect.MakeSlice(v.Type(), n, n))
 		for i := range n {
+			if v.Index(i).Kind() == reflect.Pointer { // elements are never nil
+				v.Index(i).Set(reflect.New(v.Index(i).Type().Elem()))
+				f.fill(v.Index(i).Elem())
+				continue
+			}
 			f.fill(v.Index(i))
 		}
 	case reflect.Array:
@@ -94,6 +99,7 @@ func every(seed uint64, full bool) []Command {
 		filled[RecordMember](seed, full), filled[RetireMember](seed, full),
 		filled[Restored](seed, full),
 		filled[RecordCertificate](seed, full), filled[RevokeCertificates](seed, full), filled[RotateCA](seed, full),
+		filled[CreateStep](seed, full), filled[SignalStep](seed, full),
 	}
 }
 

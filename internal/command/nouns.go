@@ -12,6 +12,7 @@ func JobFields(c *codec.Coder, x *cluster.Job) {
 	codec.Optional(c, &x.Alloc, AllocationFields)
 	tasks(c, &x.Tasks)
 	fieldsAfterPlacement(c, x)
+	steps(c, &x.Steps)
 }
 
 // JobFieldsWithoutPlacement are those of JobFields except the allocation and its tasks, for digests.

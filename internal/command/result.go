@@ -57,6 +57,14 @@ type Outcome struct {
 	Refused *Refusal         // nil when it was done
 }
 
+// StepCreated answers CreateStep. The layout of the step is in the job.
+type StepCreated struct {
+	Step    uint32
+	Attempt cluster.Attempt
+	// Busy says which GPUs the step waits for; "" if it was created.
+	Busy string
+}
+
 // Registered answers RegisterNode.
 type Registered struct{ Epoch uint64 }
 
@@ -78,10 +86,11 @@ type Named struct {
 	Index uint64
 }
 
-func (*Refusal) result()    {}
-func (*Done) result()       {}
-func (*Submitted) result()  {}
-func (*Outcomes) result()   {}
-func (*Registered) result() {}
-func (*Committed) result()  {}
-func (*Named) result()      {}
+func (*Refusal) result()     {}
+func (*Done) result()        {}
+func (*Submitted) result()   {}
+func (*Outcomes) result()    {}
+func (*Registered) result()  {}
+func (*StepCreated) result() {}
+func (*Committed) result()   {}
+func (*Named) result()       {}

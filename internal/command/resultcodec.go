@@ -14,6 +14,7 @@ const (
 	resultSubmitted
 	resultOutcomes
 	resultNamed
+	resultStepCreated
 )
 
 // EncodeResult writes an answer that a repeated request may get again: those of
@@ -59,6 +60,8 @@ func resultKind(r Result) kind {
 		return resultOutcomes
 	case *Named:
 		return resultNamed
+	case *StepCreated:
+		return resultStepCreated
 	}
 	return 0
 }
@@ -75,6 +78,8 @@ func blankResult(k kind) Result {
 		return new(Outcomes)
 	case resultNamed:
 		return new(Named)
+	case resultStepCreated:
+		return new(StepCreated)
 	}
 	return nil
 }
@@ -91,6 +96,8 @@ func resultFields(c *codec.Coder, r Result) {
 		codec.Record(c, x, outcomesFields)
 	case *Named:
 		codec.Record(c, x, namedFields)
+	case *StepCreated:
+		codec.Record(c, x, stepCreatedFields)
 	}
 }
 
@@ -140,4 +147,11 @@ func outcomeFields(c *codec.Coder, x *Outcome) {
 func namedFields(c *codec.Coder, x *Named) {
 	codec.List(c, &x.Names, codec.String)
 	codec.Uint(c, &x.Index)
+}
+
+// Busy is not remembered: then nothing was created.
+
+func stepCreatedFields(c *codec.Coder, x *StepCreated) {
+	codec.Uint(c, &x.Step)
+	codec.Uint(c, &x.Attempt)
 }

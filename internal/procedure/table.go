@@ -45,10 +45,12 @@ var table = []Procedure{
 
 	// auth.ViewOf decides what a caller sees of other users' jobs.
 	{Name: "JobService/CancelJobs", Own: User, Others: Operator, Action: "cancel or signal other users' jobs", Route: Leader, Cost: 1, Mutation: true},
+	{Name: "JobService/CreateStep", Own: User, Others: Operator, Action: "start steps in other users' jobs", Route: Leader, Cost: 1, Mutation: true},
 	{Name: "JobService/ForecastJob", Own: User, Cost: 10},
 	{Name: "JobService/GetJob", Own: User, Others: User, Route: CompleteHistory, Cost: 1},
 	{Name: "JobService/GetScript", Own: User, Others: Operator, Action: "read the scripts of other users' jobs", Route: CompleteHistory, Cost: 1},
 	{Name: "JobService/ListJobs", Own: User, Others: User, Route: CompleteHistory, Cost: 1},
+	{Name: "JobService/SignalStep", Own: User, Others: Operator, Action: "signal steps of other users' jobs", Route: Leader, Cost: 1, Mutation: true},
 	{Name: "JobService/StreamJobs", Own: User, Others: User, Route: CompleteHistory, Cost: 1, Relayed: true},
 	{Name: "JobService/StreamLogs", Own: User, Others: Operator, Action: "read the output of other users' jobs", Route: Leader, Cost: 1},
 	{Name: "JobService/SubmitJobs", Own: User, Route: Leader, Cost: 1, Mutation: true},

@@ -208,6 +208,11 @@ func (w *wanted) tell(v *state.View) error {
 		if j.Tasks.At(rank).Phase < cluster.TaskClean {
 			signals := v.Signals(j.ID)
 			maphash.WriteComparable(&h, [...]any{j.ID, j.Attempt, wire.Stops(j), len(signals), newest(signals), j.Spec.TimeLimit, v.Policy().KillWait})
+			for id, step := range j.ActiveSteps() {
+				if at := step.On(rank); at >= 0 && !step.Nodes[at].Ended {
+					maphash.WriteComparable(&h, [...]any{id, step.Stop, newestOf(step)})
+				}
+			}
 		}
 	}
 	print := h.Sum64()
@@ -237,4 +242,11 @@ func newest(signals []state.Signal) uint64 {
 		return 0
 	}
 	return signals[len(signals)-1].ID
+}
+
+func newestOf(step *cluster.Step) uint64 {
+	if len(step.Signals) == 0 {
+		return 0
+	}
+	return step.Signals[len(step.Signals)-1].ID
 }

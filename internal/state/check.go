@@ -140,11 +140,38 @@ func (x *checking) element(j *cluster.Job) {
 }
 
 // allocation checks a job's nodes against its tasks, and sums up its use.
+// steps checks the steps of a job that holds an allocation: on its nodes and GPUs, and with a way to
+// reach their program until they have ended. No two steps have a GPU for themselves.
+func (x *checking) steps(j *cluster.Job) {
+	taken := map[[2]int32]int{}
+	for id, s := range j.Steps {
+		if s.Active() != (s.Contact != nil) || len(s.Nodes) == 0 {
+			x.fault("step %d.%d on %d nodes has ended: %v, and still has a contact: %v", j.ID, id, len(s.Nodes), !s.Active(), s.Contact != nil)
+		}
+		for _, n := range s.Nodes {
+			if int(n.Rank) >= len(j.Alloc.Nodes) || n.Tasks < 1 {
+				x.fault("step %d.%d has %d tasks on node %d of the job", j.ID, id, n.Tasks, n.Rank)
+				return
+			}
+			for _, g := range n.GPUs {
+				other, is := taken[[2]int32{n.Rank, g}]
+				if int(g) >= len(j.Alloc.Nodes[n.Rank].GPUs) || is && s.Exclusive {
+					x.fault("step %d.%d has GPU %d of node %d of the job, as has step %d", j.ID, id, g, n.Rank, other)
+				}
+				if s.Exclusive && s.Active() && !n.Ended {
+					taken[[2]int32{n.Rank, g}] = id
+				}
+			}
+		}
+	}
+}
+
 func (x *checking) allocation(j *cluster.Job) {
 	if j.Alloc == nil || len(j.Alloc.Nodes) == 0 || len(j.Alloc.Nodes) != j.Tasks.Len() {
 		x.fault("job %d: %d tasks do not match the allocation", j.ID, j.Tasks.Len())
 		return
 	}
+	x.steps(j)
 	for i, a := range j.Alloc.Nodes {
 		x.onNode++
 		if g := j.Tasks.At(i).GPU; g != g.Within(int64(len(a.GPUs))*int64(max(0, x.State.now.Sub(j.Started))/time.Millisecond), maxNodeMemory) {

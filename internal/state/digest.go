@@ -30,7 +30,7 @@ func (h *jobHasher) job(j *cluster.Job) uint64 {
 	return h.Sum()
 }
 
-// placement returns the hash of a job's allocation and tasks; 0 if it has none. O(nodes).
+// placement returns the hash of a job's allocation, tasks and steps; 0 if it has none. O(nodes + steps).
 func (h *jobHasher) placement(j *cluster.Job) (d uint64) {
 	if h.Hasher == nil || j == nil || j.Alloc == nil {
 		return 0
@@ -42,11 +42,14 @@ func (h *jobHasher) placement(j *cluster.Job) (d uint64) {
 	for rank, t := range j.Tasks.All() {
 		d ^= h.task(j.ID, int32(rank), t)
 	}
+	for id, step := range j.Steps {
+		d ^= h.step(j.ID, id, step)
+	}
 	return d
 }
 
 // placementChange returns the difference of the hashes of the placements of two values of a job. O(tasks
-// that changed), or O(nodes) if the allocation is another.
+// and steps that changed), or O(nodes) if the allocation is another. An attempt never loses a step.
 func (h *jobHasher) placementChange(old, j *cluster.Job) (d uint64) {
 	if h.Hasher == nil {
 		return 0
@@ -59,6 +62,13 @@ func (h *jobHasher) placementChange(old, j *cluster.Job) (d uint64) {
 			d ^= h.task(j.ID, int32(rank), before) ^ h.task(j.ID, int32(rank), now)
 		}
 	}
+	for id, step := range j.Steps {
+		if id >= len(old.Steps) {
+			d ^= h.step(j.ID, id, step)
+		} else if before := old.Steps[id]; before != step {
+			d ^= h.step(j.ID, id, before) ^ h.step(j.ID, id, step)
+		}
+	}
 	return d
 }
 
@@ -67,6 +77,15 @@ func (h *jobHasher) task(id cluster.JobID, rank int32, t *cluster.Task) uint64 {
 	codec.Uint(c, &id)
 	codec.Int(c, &rank)
 	command.TaskFields(c, t)
+	return h.Sum()
+}
+
+func (h *jobHasher) step(id cluster.JobID, n int, step *cluster.Step) uint64 {
+	c := h.Begin(table.JobSteps)
+	codec.Uint(c, &id)
+	number := uint32(n)
+	codec.Uint(c, &number)
+	command.StepFields(c, step)
 	return h.Sum()
 }
 

@@ -103,6 +103,7 @@ func (s *State) settle(j *cluster.Job) {
 	if j.State != cluster.Completing || !j.Tasks.AllReached(cluster.TaskClean) {
 		return
 	}
+	closeSteps(j, s.now)
 	j.Charged += int64(s.credits.Bill(s.env(), j))
 	switch by := j.Canceller; {
 	case j.Returns && by != "":
@@ -146,7 +147,7 @@ func (s *State) requeue(j *cluster.Job) {
 		j.Hold, j.Reason = cluster.HeldByAdmin, cluster.ReasonRequeueLimit
 		j.Detail = fmt.Sprintf("cluster failure %d exceeds max_restarts = %d; %s", j.Causes.Failures(), most, detail)
 	}
-	j.Alloc, j.TRES, j.Tasks, j.Outcome, j.Exit, j.Requester = nil, nil, nil, 0, cluster.Exit{}, ""
+	j.Alloc, j.TRES, j.Tasks, j.Steps, j.Outcome, j.Exit, j.Requester = nil, nil, nil, nil, 0, cluster.Exit{}, ""
 	j.Started, j.Ended, j.Planned, j.Granted = 0, 0, 0, 0
 	j.Returns, j.Warned, j.Partition, j.Canceller = false, false, "", ""
 }

@@ -102,8 +102,12 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 			continue
 		}
 		seen[r.Job] = none{}
-		if task, grew := t.merge(j, rank, r); grew {
-			result.jobs = append(result.jobs, withTask(j, rank, task))
+		task, grew := t.merge(j, rank, r)
+		steps, ended := mergeSteps(j.Steps, rank, r.Steps, t.now)
+		if grew || ended {
+			x := withTask(j, rank, task)
+			x.job.Steps = steps
+			result.jobs = append(result.jobs, x)
 		}
 	}
 	for k, rank := range t.onNode.From(nodeJob{c.Node, 0}) {

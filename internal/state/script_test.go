@@ -163,6 +163,11 @@ func answer(r command.Result) string {
 			text += fmt.Sprintf("\nstale %d: %s", s.Job, s.Why)
 		}
 		return text
+	case *command.StepCreated:
+		if r.Busy != "" {
+			return "busy: " + r.Busy
+		}
+		return fmt.Sprintf("step %d of attempt %d", r.Step, r.Attempt)
 	case *command.Named:
 		return "changed " + strings.Join(r.Names, " ")
 	}

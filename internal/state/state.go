@@ -100,6 +100,10 @@ func (s *State) dispatch(c command.Command) command.Result {
 		return s.cancel(c)
 	case *command.UpdateJobs:
 		return s.update(c)
+	case *command.CreateStep:
+		return s.createStep(c)
+	case *command.SignalStep:
+		return s.signalStep(c)
 	case *command.RegisterNode:
 		return s.register(c)
 	case *command.ReportTasks:

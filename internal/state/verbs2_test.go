@@ -56,6 +56,7 @@ func (x *script) report(rest string) string {
 			}
 			t.Task.Ended = t.Task.Started.Add(w.duration("record"))
 		}
+		t.Steps = stepReports(w.keys["ended"])
 		c.Tasks = append(c.Tasks, t)
 	}
 	nothing := x.s.View().NothingNew(c)

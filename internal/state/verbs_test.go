@@ -49,6 +49,8 @@ func (x *script) run(line string) string {
 		return x.token(verb, w)
 	case "revoke", "renew", "holders", "rotate", "rotation":
 		return x.ofCertificates(verb, w)
+	case "step", "stepsignal", "steps":
+		return x.ofSteps(verb, w)
 	case "topology":
 		return x.topology(w)
 	case "part":

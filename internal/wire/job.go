@@ -33,6 +33,7 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	for _, t := range j.Tasks.All() {
 		p.Tasks = append(p.Tasks, writeTask(t))
 	}
+	p.Steps = writeSteps(j)
 	return p
 }
 

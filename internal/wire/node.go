@@ -108,6 +108,9 @@ func ReadReport(p *greylagv1.ReportTasksRequest, node string) (*command.ReportTa
 		if task.Phase >= cluster.TaskEnded {
 			report.Ran = time.Duration(min(max(0, t.GetRanMs()), maxRanMs)) * time.Millisecond
 		}
+		if report.Steps, err = readSteps(t.GetSteps()); err != nil {
+			return nil, err
+		}
 		r.Tasks = append(r.Tasks, report)
 	}
 	return r, nil
@@ -184,7 +187,7 @@ func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait tim
 		TasksPerNode: spec.Request.TasksPerNode, CpusPerTask: spec.Request.CPUsPerTask, Restarts: j.Restarts,
 		GpusPerNode: spec.Request.GPUsPerNode, MemPerCpu: int64(spec.Request.MemPerCPU), MemPerGpu: int64(spec.Request.MemPerGPU),
 		SubmitHost: spec.SubmitHost, Started: Timestamp(j.Started), Idle: rank > 0 && !spec.EveryNode,
-		StopReason: Enum[greylagv1.StopReason](stopReason(j)),
+		StopReason: Enum[greylagv1.StopReason](stopReason(j)), Steps: writeWantedSteps(j, rank),
 	}
 	if j.Array != 0 {
 		w.ArrayId, w.ArraySize = uint64(j.Array), spec.ArraySize

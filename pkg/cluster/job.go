@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -171,7 +172,8 @@ type Job struct {
 	Started   Instant  // of this attempt
 	Ended     Instant  // when its end was decided
 	Alloc     *Allocation
-	Tasks     *Tasks // one per node of Alloc, in its order
+	Tasks     *Tasks  // one per node of Alloc, in its order
+	Steps     []*Step // of this attempt; the index is the ID
 	Exit      Exit
 	Restarts  int32           // number of requeues
 	Requester string          // who cancelled it, if it was cancelled
@@ -238,6 +240,14 @@ type Exit struct {
 
 // OK reports exit status 0 without a signal.
 func (e Exit) OK() bool { return e == Exit{} }
+
+// Worse returns the worse of two ends: any signal is worse than an exit status, then the higher number.
+func (e Exit) Worse(other Exit) Exit {
+	if cmp.Or(cmp.Compare(e.Signal, other.Signal), cmp.Compare(e.Code, other.Code)) < 0 {
+		return other
+	}
+	return e
+}
 
 // TaskCause is why a task ended, as its node classified it.
 type TaskCause uint8

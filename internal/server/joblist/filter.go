@@ -184,7 +184,7 @@ func (e *Visibility) See(j *cluster.Job) *cluster.Job {
 			e.last, e.redacted = j.Spec, auth.Redact(j.Spec)
 		}
 		shown := *j
-		shown.Spec, shown.Tasks, shown.Requester = e.redacted, nil, ""
+		shown.Spec, shown.Tasks, shown.Steps, shown.Requester = e.redacted, nil, nil, ""
 		shown.Charged = 0
 		if j.State != cluster.Pending || j.Hold == cluster.HeldForCredits { // what an account lacks is private
 			shown.Detail = ""

@@ -53,6 +53,7 @@ const (
 	JobAllocations // in digests only
 	JobTasks       // in digests only
 	Totals
+	JobSteps // in digests only
 
 	End Kind = 255 // the last frame of a snapshot, after those that a later version adds
 )

@@ -499,6 +499,9 @@ const (
 	AuditKind_AUDIT_KIND_TOKEN             AuditKind = 28
 	AuditKind_AUDIT_KIND_TOPOLOGY          AuditKind = 29
 	AuditKind_AUDIT_KIND_UPDATE            AuditKind = 30
+	AuditKind_AUDIT_KIND_STEP              AuditKind = 31
+	AuditKind_AUDIT_KIND_STEP_END          AuditKind = 32
+	AuditKind_AUDIT_KIND_STEP_SIGNAL       AuditKind = 33
 )
 
 // Enum value maps for AuditKind.
@@ -535,6 +538,9 @@ var (
 		28: "AUDIT_KIND_TOKEN",
 		29: "AUDIT_KIND_TOPOLOGY",
 		30: "AUDIT_KIND_UPDATE",
+		31: "AUDIT_KIND_STEP",
+		32: "AUDIT_KIND_STEP_END",
+		33: "AUDIT_KIND_STEP_SIGNAL",
 	}
 	AuditKind_value = map[string]int32{
 		"AUDIT_KIND_UNSPECIFIED":       0,
@@ -568,6 +574,9 @@ var (
 		"AUDIT_KIND_TOKEN":             28,
 		"AUDIT_KIND_TOPOLOGY":          29,
 		"AUDIT_KIND_UPDATE":            30,
+		"AUDIT_KIND_STEP":              31,
+		"AUDIT_KIND_STEP_END":          32,
+		"AUDIT_KIND_STEP_SIGNAL":       33,
 	}
 )
 
@@ -4640,7 +4649,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x1eCERTIFICATE_ORIGIN_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19CERTIFICATE_ORIGIN_JOINED\x10\x01\x12\x1e\n" +
 	"\x1aCERTIFICATE_ORIGIN_RENEWED\x10\x02\x12\x1b\n" +
-	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xac\x06\n" +
+	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xf6\x06\n" +
 	"\tAuditKind\x12\x1a\n" +
 	"\x16AUDIT_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13AUDIT_KIND_ACCOUNTS\x10\x01\x12\x15\n" +
@@ -4673,7 +4682,10 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x11AUDIT_KIND_SUBMIT\x10\x1b\x12\x14\n" +
 	"\x10AUDIT_KIND_TOKEN\x10\x1c\x12\x17\n" +
 	"\x13AUDIT_KIND_TOPOLOGY\x10\x1d\x12\x15\n" +
-	"\x11AUDIT_KIND_UPDATE\x10\x1e2\x92\x0e\n" +
+	"\x11AUDIT_KIND_UPDATE\x10\x1e\x12\x13\n" +
+	"\x0fAUDIT_KIND_STEP\x10\x1f\x12\x17\n" +
+	"\x13AUDIT_KIND_STEP_END\x10 \x12\x1a\n" +
+	"\x16AUDIT_KIND_STEP_SIGNAL\x10!2\x92\x0e\n" +
 	"\x0eClusterService\x12H\n" +
 	"\tGetStatus\x12\x1c.greylag.v1.GetStatusRequest\x1a\x1d.greylag.v1.GetStatusResponse\x12B\n" +
 	"\aGetInfo\x12\x1a.greylag.v1.GetInfoRequest\x1a\x1b.greylag.v1.GetInfoResponse\x12H\n" +

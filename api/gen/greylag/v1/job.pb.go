@@ -25,7 +25,6 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// JobState is the state of a job. The states from COMPLETED on are final.
 type JobState int32
 
 const (
@@ -1501,6 +1500,7 @@ type Job struct {
 	RestartCauses *RestartCauses         `protobuf:"bytes,52,opt,name=restart_causes,json=restartCauses,proto3" json:"restart_causes,omitempty"` // absent: no counted restarts
 	Command       string                 `protobuf:"bytes,53,opt,name=command,proto3" json:"command,omitempty"`                                  // absolute path of the script, or the command of --wrap; without arguments
 	Wckey         string                 `protobuf:"bytes,54,opt,name=wckey,proto3" json:"wckey,omitempty"`
+	Steps         []*Step                `protobuf:"bytes,55,rep,name=steps,proto3" json:"steps,omitempty"` // of the current or last attempt, by ID; absent in lists
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1911,6 +1911,13 @@ func (x *Job) GetWckey() string {
 		return x.Wckey
 	}
 	return ""
+}
+
+func (x *Job) GetSteps() []*Step {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
 }
 
 // RestartCauses counts the restarts of a job by cause.
@@ -3937,6 +3944,625 @@ func (x *StreamLogsResponse) GetNext() int64 {
 	return 0
 }
 
+// JobState is the state of a job. The states from COMPLETED on are final.
+// StepSpec describes a step: tasks that grun starts on nodes of a job. Without node_count, tasks and
+// tasks_per_node there is one task on each node.
+type StepSpec struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Nodes         []string               `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`                           // only these nodes of the job; empty: any
+	Exclude       []string               `protobuf:"bytes,3,rep,name=exclude,proto3" json:"exclude,omitempty"`                       // none of these nodes
+	FirstNode     int32                  `protobuf:"varint,4,opt,name=first_node,json=firstNode,proto3" json:"first_node,omitempty"` // index of the first of the remaining nodes to use
+	NodeCount     int32                  `protobuf:"varint,5,opt,name=node_count,json=nodeCount,proto3" json:"node_count,omitempty"` // number of nodes; 0: all, or as many as there are tasks
+	Tasks         int32                  `protobuf:"varint,6,opt,name=tasks,proto3" json:"tasks,omitempty"`                          // number of tasks
+	TasksPerNode  int32                  `protobuf:"varint,7,opt,name=tasks_per_node,json=tasksPerNode,proto3" json:"tasks_per_node,omitempty"`
+	CpusPerTask   int32                  `protobuf:"varint,8,opt,name=cpus_per_task,json=cpusPerTask,proto3" json:"cpus_per_task,omitempty"`
+	Gpus          int32                  `protobuf:"varint,9,opt,name=gpus,proto3" json:"gpus,omitempty"` // number of GPUs in all
+	GpusPerTask   int32                  `protobuf:"varint,10,opt,name=gpus_per_task,json=gpusPerTask,proto3" json:"gpus_per_task,omitempty"`
+	GpusPerNode   *int32                 `protobuf:"varint,11,opt,name=gpus_per_node,json=gpusPerNode,proto3,oneof" json:"gpus_per_node,omitempty"` // 0: none; without any number of GPUs a step sees those of the job
+	Exact         bool                   `protobuf:"varint,12,opt,name=exact,proto3" json:"exact,omitempty"`                                        // no other step uses its GPUs; implied by gpus_per_task
+	Overlap       bool                   `protobuf:"varint,13,opt,name=overlap,proto3" json:"overlap,omitempty"`                                    // it may use GPUs that other steps use
+	Contact       []string               `protobuf:"bytes,14,rep,name=contact,proto3" json:"contact,omitempty"`                                     // addresses at which the caller accepts the nodes, "10.0.0.1:5000"
+	Fingerprint   []byte                 `protobuf:"bytes,15,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`                             // SHA-256 of the caller's TLS certificate
+	Key           []byte                 `protobuf:"bytes,16,opt,name=key,proto3" json:"key,omitempty"`                                             // with which the nodes prove that they belong to the step: 16 bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepSpec) Reset() {
+	*x = StepSpec{}
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepSpec) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepSpec) ProtoMessage() {}
+
+func (x *StepSpec) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepSpec.ProtoReflect.Descriptor instead.
+func (*StepSpec) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *StepSpec) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *StepSpec) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *StepSpec) GetExclude() []string {
+	if x != nil {
+		return x.Exclude
+	}
+	return nil
+}
+
+func (x *StepSpec) GetFirstNode() int32 {
+	if x != nil {
+		return x.FirstNode
+	}
+	return 0
+}
+
+func (x *StepSpec) GetNodeCount() int32 {
+	if x != nil {
+		return x.NodeCount
+	}
+	return 0
+}
+
+func (x *StepSpec) GetTasks() int32 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+func (x *StepSpec) GetTasksPerNode() int32 {
+	if x != nil {
+		return x.TasksPerNode
+	}
+	return 0
+}
+
+func (x *StepSpec) GetCpusPerTask() int32 {
+	if x != nil {
+		return x.CpusPerTask
+	}
+	return 0
+}
+
+func (x *StepSpec) GetGpus() int32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+func (x *StepSpec) GetGpusPerTask() int32 {
+	if x != nil {
+		return x.GpusPerTask
+	}
+	return 0
+}
+
+func (x *StepSpec) GetGpusPerNode() int32 {
+	if x != nil && x.GpusPerNode != nil {
+		return *x.GpusPerNode
+	}
+	return 0
+}
+
+func (x *StepSpec) GetExact() bool {
+	if x != nil {
+		return x.Exact
+	}
+	return false
+}
+
+func (x *StepSpec) GetOverlap() bool {
+	if x != nil {
+		return x.Overlap
+	}
+	return false
+}
+
+func (x *StepSpec) GetContact() []string {
+	if x != nil {
+		return x.Contact
+	}
+	return nil
+}
+
+func (x *StepSpec) GetFingerprint() []byte {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return nil
+}
+
+func (x *StepSpec) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+type CreateStepRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Job           uint64                 `protobuf:"varint,2,opt,name=job,proto3" json:"job,omitempty"`
+	Step          *StepSpec              `protobuf:"bytes,3,opt,name=step,proto3" json:"step,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateStepRequest) Reset() {
+	*x = CreateStepRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateStepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateStepRequest) ProtoMessage() {}
+
+func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateStepRequest.ProtoReflect.Descriptor instead.
+func (*CreateStepRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *CreateStepRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *CreateStepRequest) GetJob() uint64 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *CreateStepRequest) GetStep() *StepSpec {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+type CreateStepResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Step    uint32                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`       // ID, from 0
+	Attempt uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"` // of the job
+	Nodes   []*StepNode            `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`      // in the order of the ranks of their tasks
+	// What the step waits for: nothing was created, and the call may be repeated with another request ID.
+	// Empty: it was created.
+	Busy          string   `protobuf:"bytes,4,opt,name=busy,proto3" json:"busy,omitempty"`
+	JobNodes      []string `protobuf:"bytes,5,rep,name=job_nodes,json=jobNodes,proto3" json:"job_nodes,omitempty"` // all nodes of the job, in order
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateStepResponse) Reset() {
+	*x = CreateStepResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateStepResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateStepResponse) ProtoMessage() {}
+
+func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateStepResponse.ProtoReflect.Descriptor instead.
+func (*CreateStepResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *CreateStepResponse) GetStep() uint32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *CreateStepResponse) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *CreateStepResponse) GetNodes() []*StepNode {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *CreateStepResponse) GetBusy() string {
+	if x != nil {
+		return x.Busy
+	}
+	return ""
+}
+
+func (x *CreateStepResponse) GetJobNodes() []string {
+	if x != nil {
+		return x.JobNodes
+	}
+	return nil
+}
+
+type SignalStepRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Job           uint64                 `protobuf:"varint,2,opt,name=job,proto3" json:"job,omitempty"`
+	Step          uint32                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
+	Signal        int32                  `protobuf:"varint,4,opt,name=signal,proto3" json:"signal,omitempty"` // 0: ends the step: SIGTERM, and SIGKILL after the site's kill_wait
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalStepRequest) Reset() {
+	*x = SignalStepRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalStepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalStepRequest) ProtoMessage() {}
+
+func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalStepRequest.ProtoReflect.Descriptor instead.
+func (*SignalStepRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *SignalStepRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *SignalStepRequest) GetJob() uint64 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *SignalStepRequest) GetStep() uint32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *SignalStepRequest) GetSignal() int32 {
+	if x != nil {
+		return x.Signal
+	}
+	return 0
+}
+
+type SignalStepResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SignalStepResponse) Reset() {
+	*x = SignalStepResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SignalStepResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SignalStepResponse) ProtoMessage() {}
+
+func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SignalStepResponse.ProtoReflect.Descriptor instead.
+func (*SignalStepResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *SignalStepResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+// Step is tasks that grun started on nodes of a job.
+type Step struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	State         JobState               `protobuf:"varint,3,opt,name=state,proto3,enum=greylag.v1.JobState" json:"state,omitempty"`
+	Nodes         []*StepNode            `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Started       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=started,proto3" json:"started,omitempty"`
+	Ended         *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=ended,proto3" json:"ended,omitempty"`
+	ExitCode      int32                  `protobuf:"varint,7,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"` // the worst of its tasks
+	ExitSignal    int32                  `protobuf:"varint,8,opt,name=exit_signal,json=exitSignal,proto3" json:"exit_signal,omitempty"`
+	MemoryPeak    int64                  `protobuf:"varint,9,opt,name=memory_peak,json=memoryPeak,proto3" json:"memory_peak,omitempty"` // of its largest node
+	CpuTime       *durationpb.Duration   `protobuf:"bytes,10,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
+	UserTime      *durationpb.Duration   `protobuf:"bytes,11,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"` // part of cpu_time
+	Requester     string                 `protobuf:"bytes,12,opt,name=requester,proto3" json:"requester,omitempty"`               // user who ended it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Step) Reset() {
+	*x = Step{}
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Step) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Step) ProtoMessage() {}
+
+func (x *Step) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Step.ProtoReflect.Descriptor instead.
+func (*Step) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *Step) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Step) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Step) GetState() JobState {
+	if x != nil {
+		return x.State
+	}
+	return JobState_JOB_STATE_UNSPECIFIED
+}
+
+func (x *Step) GetNodes() []*StepNode {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *Step) GetStarted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Started
+	}
+	return nil
+}
+
+func (x *Step) GetEnded() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Ended
+	}
+	return nil
+}
+
+func (x *Step) GetExitCode() int32 {
+	if x != nil {
+		return x.ExitCode
+	}
+	return 0
+}
+
+func (x *Step) GetExitSignal() int32 {
+	if x != nil {
+		return x.ExitSignal
+	}
+	return 0
+}
+
+func (x *Step) GetMemoryPeak() int64 {
+	if x != nil {
+		return x.MemoryPeak
+	}
+	return 0
+}
+
+func (x *Step) GetCpuTime() *durationpb.Duration {
+	if x != nil {
+		return x.CpuTime
+	}
+	return nil
+}
+
+func (x *Step) GetUserTime() *durationpb.Duration {
+	if x != nil {
+		return x.UserTime
+	}
+	return nil
+}
+
+func (x *Step) GetRequester() string {
+	if x != nil {
+		return x.Requester
+	}
+	return ""
+}
+
+// StepNode is the part of a step on one node.
+type StepNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Tasks         int32                  `protobuf:"varint,2,opt,name=tasks,proto3" json:"tasks,omitempty"`
+	Gpus          []int32                `protobuf:"varint,3,rep,packed,name=gpus,proto3" json:"gpus,omitempty"` // the node's own numbers
+	Cpus          int32                  `protobuf:"varint,4,opt,name=cpus,proto3" json:"cpus,omitempty"`        // of the job on the node
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepNode) Reset() {
+	*x = StepNode{}
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepNode) ProtoMessage() {}
+
+func (x *StepNode) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepNode.ProtoReflect.Descriptor instead.
+func (*StepNode) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *StepNode) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *StepNode) GetTasks() int32 {
+	if x != nil {
+		return x.Tasks
+	}
+	return 0
+}
+
+func (x *StepNode) GetGpus() []int32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *StepNode) GetCpus() int32 {
+	if x != nil {
+		return x.Cpus
+	}
+	return 0
+}
+
 var File_greylag_v1_job_proto protoreflect.FileDescriptor
 
 const file_greylag_v1_job_proto_rawDesc = "" +
@@ -4014,7 +4640,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"Dependency\x12.\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
-	"\aminutes\x18\x03 \x01(\x05R\aminutes\"\xac\x0e\n" +
+	"\aminutes\x18\x03 \x01(\x05R\aminutes\"\xd4\x0e\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -4077,7 +4703,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\apaid_in\x183 \x03(\tR\x06paidIn\x12@\n" +
 	"\x0erestart_causes\x184 \x01(\v2\x19.greylag.v1.RestartCausesR\rrestartCauses\x12\x18\n" +
 	"\acommand\x185 \x01(\tR\acommand\x12\x14\n" +
-	"\x05wckey\x186 \x01(\tR\x05wckey\"\x8b\x01\n" +
+	"\x05wckey\x186 \x01(\tR\x05wckey\x12&\n" +
+	"\x05steps\x187 \x03(\v2\x10.greylag.v1.StepR\x05steps\"\x8b\x01\n" +
 	"\rRestartCauses\x12\x1f\n" +
 	"\vnode_failed\x18\x01 \x01(\x05R\n" +
 	"nodeFailed\x12\x1f\n" +
@@ -4274,7 +4901,68 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04from\x18\a \x01(\x03R\x04from\"<\n" +
 	"\x12StreamLogsResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\x03R\x04next*\xce\x02\n" +
+	"\x04next\x18\x02 \x01(\x03R\x04next\"\xdd\x03\n" +
+	"\bStepSpec\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05nodes\x18\x02 \x03(\tR\x05nodes\x12\x18\n" +
+	"\aexclude\x18\x03 \x03(\tR\aexclude\x12\x1d\n" +
+	"\n" +
+	"first_node\x18\x04 \x01(\x05R\tfirstNode\x12\x1d\n" +
+	"\n" +
+	"node_count\x18\x05 \x01(\x05R\tnodeCount\x12\x14\n" +
+	"\x05tasks\x18\x06 \x01(\x05R\x05tasks\x12$\n" +
+	"\x0etasks_per_node\x18\a \x01(\x05R\ftasksPerNode\x12\"\n" +
+	"\rcpus_per_task\x18\b \x01(\x05R\vcpusPerTask\x12\x12\n" +
+	"\x04gpus\x18\t \x01(\x05R\x04gpus\x12\"\n" +
+	"\rgpus_per_task\x18\n" +
+	" \x01(\x05R\vgpusPerTask\x12'\n" +
+	"\rgpus_per_node\x18\v \x01(\x05H\x00R\vgpusPerNode\x88\x01\x01\x12\x14\n" +
+	"\x05exact\x18\f \x01(\bR\x05exact\x12\x18\n" +
+	"\aoverlap\x18\r \x01(\bR\aoverlap\x12\x18\n" +
+	"\acontact\x18\x0e \x03(\tR\acontact\x12 \n" +
+	"\vfingerprint\x18\x0f \x01(\fR\vfingerprint\x12\x10\n" +
+	"\x03key\x18\x10 \x01(\fR\x03keyB\x10\n" +
+	"\x0e_gpus_per_node\"n\n" +
+	"\x11CreateStepRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\x04R\x03job\x12(\n" +
+	"\x04step\x18\x03 \x01(\v2\x14.greylag.v1.StepSpecR\x04step\"\x9f\x01\n" +
+	"\x12CreateStepResponse\x12\x12\n" +
+	"\x04step\x18\x01 \x01(\rR\x04step\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\x12*\n" +
+	"\x05nodes\x18\x03 \x03(\v2\x14.greylag.v1.StepNodeR\x05nodes\x12\x12\n" +
+	"\x04busy\x18\x04 \x01(\tR\x04busy\x12\x1b\n" +
+	"\tjob_nodes\x18\x05 \x03(\tR\bjobNodes\"p\n" +
+	"\x11SignalStepRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\x04R\x03job\x12\x12\n" +
+	"\x04step\x18\x03 \x01(\rR\x04step\x12\x16\n" +
+	"\x06signal\x18\x04 \x01(\x05R\x06signal\"*\n" +
+	"\x12SignalStepResponse\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"\xd5\x03\n" +
+	"\x04Step\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x14.greylag.v1.JobStateR\x05state\x12*\n" +
+	"\x05nodes\x18\x04 \x03(\v2\x14.greylag.v1.StepNodeR\x05nodes\x124\n" +
+	"\astarted\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x120\n" +
+	"\x05ended\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12\x1b\n" +
+	"\texit_code\x18\a \x01(\x05R\bexitCode\x12\x1f\n" +
+	"\vexit_signal\x18\b \x01(\x05R\n" +
+	"exitSignal\x12\x1f\n" +
+	"\vmemory_peak\x18\t \x01(\x03R\n" +
+	"memoryPeak\x124\n" +
+	"\bcpu_time\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x126\n" +
+	"\tuser_time\x18\v \x01(\v2\x19.google.protobuf.DurationR\buserTime\x12\x1c\n" +
+	"\trequester\x18\f \x01(\tR\trequester\"\\\n" +
+	"\bStepNode\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05tasks\x18\x02 \x01(\x05R\x05tasks\x12\x12\n" +
+	"\x04gpus\x18\x03 \x03(\x05R\x04gpus\x12\x12\n" +
+	"\x04cpus\x18\x04 \x01(\x05R\x04cpus*\xce\x02\n" +
 	"\bJobState\x12\x19\n" +
 	"\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11JOB_STATE_PENDING\x10\x01\x12\x19\n" +
@@ -4418,7 +5106,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x13ERROR_CODE_INTERNAL\x10\r\x12\x1a\n" +
 	"\x16ERROR_CODE_UNAVAILABLE\x10\x0e\x12\x18\n" +
 	"\x14ERROR_CODE_DATA_LOSS\x10\x0f\x12\x1e\n" +
-	"\x1aERROR_CODE_UNAUTHENTICATED\x10\x102\xfb\x05\n" +
+	"\x1aERROR_CODE_UNAUTHENTICATED\x10\x102\x95\a\n" +
 	"\n" +
 	"JobService\x12K\n" +
 	"\n" +
@@ -4435,7 +5123,11 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"UpdateJobs\x12\x1d.greylag.v1.UpdateJobsRequest\x1a\x1e.greylag.v1.UpdateJobsResponse\x12H\n" +
 	"\tGetScript\x12\x1c.greylag.v1.GetScriptRequest\x1a\x1d.greylag.v1.GetScriptResponse\x12M\n" +
 	"\n" +
-	"StreamLogs\x12\x1d.greylag.v1.StreamLogsRequest\x1a\x1e.greylag.v1.StreamLogsResponse0\x01B9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
+	"StreamLogs\x12\x1d.greylag.v1.StreamLogsRequest\x1a\x1e.greylag.v1.StreamLogsResponse0\x01\x12K\n" +
+	"\n" +
+	"CreateStep\x12\x1d.greylag.v1.CreateStepRequest\x1a\x1e.greylag.v1.CreateStepResponse\x12K\n" +
+	"\n" +
+	"SignalStep\x12\x1d.greylag.v1.SignalStepRequest\x1a\x1e.greylag.v1.SignalStepResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
 	file_greylag_v1_job_proto_rawDescOnce sync.Once
@@ -4450,7 +5142,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(JobState)(0),                 // 0: greylag.v1.JobState
 	(Reason)(0),                   // 1: greylag.v1.Reason
@@ -4495,101 +5187,121 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(*GetScriptResponse)(nil),     // 40: greylag.v1.GetScriptResponse
 	(*StreamLogsRequest)(nil),     // 41: greylag.v1.StreamLogsRequest
 	(*StreamLogsResponse)(nil),    // 42: greylag.v1.StreamLogsResponse
-	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
+	(*StepSpec)(nil),              // 43: greylag.v1.StepSpec
+	(*CreateStepRequest)(nil),     // 44: greylag.v1.CreateStepRequest
+	(*CreateStepResponse)(nil),    // 45: greylag.v1.CreateStepResponse
+	(*SignalStepRequest)(nil),     // 46: greylag.v1.SignalStepRequest
+	(*SignalStepResponse)(nil),    // 47: greylag.v1.SignalStepResponse
+	(*Step)(nil),                  // 48: greylag.v1.Step
+	(*StepNode)(nil),              // 49: greylag.v1.StepNode
+	(*durationpb.Duration)(nil),   // 50: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
 	11, // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	43, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	44, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	44, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	50, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	51, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	51, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
 	13, // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	43, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	50, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
 	3,  // 6: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	43, // 7: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	50, // 7: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
 	12, // 8: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
 	4,  // 9: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
 	5,  // 10: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
 	0,  // 11: greylag.v1.Job.state:type_name -> greylag.v1.JobState
 	1,  // 12: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
 	11, // 13: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	43, // 14: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	44, // 15: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	44, // 16: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	44, // 17: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	44, // 18: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	44, // 19: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	50, // 14: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	51, // 15: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	51, // 16: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	51, // 17: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	51, // 18: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	51, // 19: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
 	16, // 20: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
 	13, // 21: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
 	17, // 22: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
 	2,  // 23: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	44, // 24: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	44, // 25: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	44, // 26: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	51, // 24: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	51, // 25: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	51, // 26: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
 	15, // 27: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	6,  // 28: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
-	7,  // 29: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	44, // 30: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	44, // 31: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	43, // 32: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	43, // 33: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	10, // 34: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	20, // 35: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
-	0,  // 36: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	44, // 37: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	21, // 38: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
-	22, // 39: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
-	14, // 40: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
-	23, // 41: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
-	22, // 42: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
-	14, // 43: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
-	23, // 44: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
-	21, // 45: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
-	14, // 46: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
-	21, // 47: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
-	32, // 48: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	0,  // 49: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
-	9,  // 50: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
-	10, // 51: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	44, // 52: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
-	1,  // 53: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
-	23, // 54: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
-	21, // 55: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
-	8,  // 56: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	43, // 57: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	44, // 58: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	44, // 59: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
-	37, // 60: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	43, // 61: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
-	36, // 62: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
-	36, // 63: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
-	13, // 64: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	32, // 65: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	18, // 66: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	33, // 67: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	24, // 68: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	24, // 69: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	26, // 70: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	28, // 71: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	30, // 72: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	35, // 73: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	39, // 74: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	41, // 75: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	19, // 76: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	34, // 77: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	25, // 78: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	25, // 79: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	27, // 80: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	29, // 81: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	31, // 82: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	38, // 83: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	40, // 84: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	42, // 85: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	76, // [76:86] is the sub-list for method output_type
-	66, // [66:76] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	48, // 28: greylag.v1.Job.steps:type_name -> greylag.v1.Step
+	6,  // 29: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
+	7,  // 30: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
+	51, // 31: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	51, // 32: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	50, // 33: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	50, // 34: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	10, // 35: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	20, // 36: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	0,  // 37: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
+	51, // 38: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	21, // 39: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	22, // 40: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	14, // 41: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	23, // 42: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	22, // 43: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	14, // 44: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	23, // 45: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	21, // 46: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	14, // 47: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	21, // 48: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	32, // 49: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	0,  // 50: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
+	9,  // 51: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
+	10, // 52: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	51, // 53: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	1,  // 54: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
+	23, // 55: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	21, // 56: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	8,  // 57: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
+	50, // 58: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	51, // 59: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	51, // 60: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	37, // 61: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	50, // 62: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	36, // 63: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	36, // 64: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	13, // 65: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	32, // 66: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	43, // 67: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
+	49, // 68: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
+	0,  // 69: greylag.v1.Step.state:type_name -> greylag.v1.JobState
+	49, // 70: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
+	51, // 71: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	51, // 72: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	50, // 73: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	50, // 74: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	18, // 75: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	33, // 76: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	24, // 77: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	24, // 78: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	26, // 79: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	28, // 80: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	30, // 81: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	35, // 82: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	39, // 83: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	41, // 84: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	44, // 85: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
+	46, // 86: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
+	19, // 87: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	34, // 88: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	25, // 89: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	25, // 90: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	27, // 91: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	29, // 92: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	31, // 93: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	38, // 94: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	40, // 95: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	42, // 96: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	45, // 97: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	47, // 98: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	87, // [87:99] is the sub-list for method output_type
+	75, // [75:87] is the sub-list for method input_type
+	75, // [75:75] is the sub-list for extension type_name
+	75, // [75:75] is the sub-list for extension extendee
+	0,  // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -4599,13 +5311,14 @@ func file_greylag_v1_job_proto_init() {
 	}
 	file_greylag_v1_job_proto_msgTypes[7].OneofWrappers = []any{}
 	file_greylag_v1_job_proto_msgTypes[25].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[33].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      10,
-			NumMessages:   33,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

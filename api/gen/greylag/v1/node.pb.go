@@ -534,8 +534,9 @@ type WantedTask struct {
 	MemPerGpu    int64                  `protobuf:"varint,40,opt,name=mem_per_gpu,json=memPerGpu,proto3" json:"mem_per_gpu,omitempty"`
 	// Log index that granted the attempt. No index is used twice. With job and attempt it identifies
 	// the task, even after a restore from a backup.
-	Granted       uint64     `protobuf:"varint,41,opt,name=granted,proto3" json:"granted,omitempty"`
-	StopReason    StopReason `protobuf:"varint,42,opt,name=stop_reason,json=stopReason,proto3,enum=greylag.v1.StopReason" json:"stop_reason,omitempty"` // with stop; unspecified if the job ended by itself
+	Granted       uint64        `protobuf:"varint,41,opt,name=granted,proto3" json:"granted,omitempty"`
+	StopReason    StopReason    `protobuf:"varint,42,opt,name=stop_reason,json=stopReason,proto3,enum=greylag.v1.StopReason" json:"stop_reason,omitempty"` // with stop; unspecified if the job ended by itself
+	Steps         []*WantedStep `protobuf:"bytes,43,rep,name=steps,proto3" json:"steps,omitempty"`                                                         // active steps with tasks on the node, by ID
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -864,6 +865,138 @@ func (x *WantedTask) GetStopReason() StopReason {
 	return StopReason_STOP_REASON_UNSPECIFIED
 }
 
+func (x *WantedTask) GetSteps() []*WantedStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+// WantedStep is a step that should run on the node.
+type WantedStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Nodes         []*StepNode            `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`       // all nodes of the step, in the order of the ranks of their tasks
+	Node          int32                  `protobuf:"varint,4,opt,name=node,proto3" json:"node,omitempty"`        // index of this node
+	Gpus          []int32                `protobuf:"varint,5,rep,packed,name=gpus,proto3" json:"gpus,omitempty"` // of the step on this node: positions in the job's GPUs of the node
+	CpusPerTask   int32                  `protobuf:"varint,6,opt,name=cpus_per_task,json=cpusPerTask,proto3" json:"cpus_per_task,omitempty"`
+	Contact       []string               `protobuf:"bytes,7,rep,name=contact,proto3" json:"contact,omitempty"`         // addresses of grun
+	Fingerprint   []byte                 `protobuf:"bytes,8,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // SHA-256 of its certificate
+	Key           []byte                 `protobuf:"bytes,9,opt,name=key,proto3" json:"key,omitempty"`
+	Signals       []*Signal              `protobuf:"bytes,10,rep,name=signals,proto3" json:"signals,omitempty"` // the node delivers each one once, by ID
+	Stop          bool                   `protobuf:"varint,11,opt,name=stop,proto3" json:"stop,omitempty"`      // end the step
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WantedStep) Reset() {
+	*x = WantedStep{}
+	mi := &file_greylag_v1_node_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WantedStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WantedStep) ProtoMessage() {}
+
+func (x *WantedStep) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_node_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WantedStep.ProtoReflect.Descriptor instead.
+func (*WantedStep) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *WantedStep) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *WantedStep) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WantedStep) GetNodes() []*StepNode {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *WantedStep) GetNode() int32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *WantedStep) GetGpus() []int32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *WantedStep) GetCpusPerTask() int32 {
+	if x != nil {
+		return x.CpusPerTask
+	}
+	return 0
+}
+
+func (x *WantedStep) GetContact() []string {
+	if x != nil {
+		return x.Contact
+	}
+	return nil
+}
+
+func (x *WantedStep) GetFingerprint() []byte {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return nil
+}
+
+func (x *WantedStep) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *WantedStep) GetSignals() []*Signal {
+	if x != nil {
+		return x.Signals
+	}
+	return nil
+}
+
+func (x *WantedStep) GetStop() bool {
+	if x != nil {
+		return x.Stop
+	}
+	return false
+}
+
 // Signal is a signal to deliver to a task.
 type Signal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -876,7 +1009,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_greylag_v1_node_proto_msgTypes[6]
+	mi := &file_greylag_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +1021,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[6]
+	mi := &file_greylag_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +1034,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Signal) GetId() uint64 {
@@ -944,7 +1077,7 @@ type LogRequest struct {
 
 func (x *LogRequest) Reset() {
 	*x = LogRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[7]
+	mi := &file_greylag_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1089,7 @@ func (x *LogRequest) String() string {
 func (*LogRequest) ProtoMessage() {}
 
 func (x *LogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[7]
+	mi := &file_greylag_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1102,7 @@ func (x *LogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
 func (*LogRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LogRequest) GetId() string {
@@ -1056,7 +1189,7 @@ type ReportTasksRequest struct {
 
 func (x *ReportTasksRequest) Reset() {
 	*x = ReportTasksRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[8]
+	mi := &file_greylag_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1201,7 @@ func (x *ReportTasksRequest) String() string {
 func (*ReportTasksRequest) ProtoMessage() {}
 
 func (x *ReportTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[8]
+	mi := &file_greylag_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1214,7 @@ func (x *ReportTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTasksRequest.ProtoReflect.Descriptor instead.
 func (*ReportTasksRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReportTasksRequest) GetEpoch() uint64 {
@@ -1147,13 +1280,14 @@ type ReportedTask struct {
 	GpuMemoryPeakBytes *int64               `protobuf:"varint,15,opt,name=gpu_memory_peak_bytes,json=gpuMemoryPeakBytes,proto3,oneof" json:"gpu_memory_peak_bytes,omitempty"`
 	UserTime           *durationpb.Duration `protobuf:"bytes,16,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"` // part of cpu_time
 	Granted            uint64               `protobuf:"varint,17,opt,name=granted,proto3" json:"granted,omitempty"`                  // of the WantedTask; 0: the node has no record of it
+	Steps              []*ReportedStep      `protobuf:"bytes,18,rep,name=steps,proto3" json:"steps,omitempty"`                       // wanted steps that have ended on the node
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ReportedTask) Reset() {
 	*x = ReportedTask{}
-	mi := &file_greylag_v1_node_proto_msgTypes[9]
+	mi := &file_greylag_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1299,7 @@ func (x *ReportedTask) String() string {
 func (*ReportedTask) ProtoMessage() {}
 
 func (x *ReportedTask) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[9]
+	mi := &file_greylag_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1312,7 @@ func (x *ReportedTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportedTask.ProtoReflect.Descriptor instead.
 func (*ReportedTask) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReportedTask) GetJob() uint64 {
@@ -1300,6 +1434,106 @@ func (x *ReportedTask) GetGranted() uint64 {
 	return 0
 }
 
+func (x *ReportedTask) GetSteps() []*ReportedStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+// ReportedStep is a step that has ended on the node.
+type ReportedStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	ExitCode      int32                  `protobuf:"varint,2,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"` // the worst of its tasks there
+	ExitSignal    int32                  `protobuf:"varint,3,opt,name=exit_signal,json=exitSignal,proto3" json:"exit_signal,omitempty"`
+	OutOfMemory   bool                   `protobuf:"varint,4,opt,name=out_of_memory,json=outOfMemory,proto3" json:"out_of_memory,omitempty"`
+	MemoryPeak    int64                  `protobuf:"varint,5,opt,name=memory_peak,json=memoryPeak,proto3" json:"memory_peak,omitempty"`
+	CpuTime       *durationpb.Duration   `protobuf:"bytes,6,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
+	UserTime      *durationpb.Duration   `protobuf:"bytes,7,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"` // part of cpu_time
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportedStep) Reset() {
+	*x = ReportedStep{}
+	mi := &file_greylag_v1_node_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportedStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportedStep) ProtoMessage() {}
+
+func (x *ReportedStep) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_node_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportedStep.ProtoReflect.Descriptor instead.
+func (*ReportedStep) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ReportedStep) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *ReportedStep) GetExitCode() int32 {
+	if x != nil {
+		return x.ExitCode
+	}
+	return 0
+}
+
+func (x *ReportedStep) GetExitSignal() int32 {
+	if x != nil {
+		return x.ExitSignal
+	}
+	return 0
+}
+
+func (x *ReportedStep) GetOutOfMemory() bool {
+	if x != nil {
+		return x.OutOfMemory
+	}
+	return false
+}
+
+func (x *ReportedStep) GetMemoryPeak() int64 {
+	if x != nil {
+		return x.MemoryPeak
+	}
+	return 0
+}
+
+func (x *ReportedStep) GetCpuTime() *durationpb.Duration {
+	if x != nil {
+		return x.CpuTime
+	}
+	return nil
+}
+
+func (x *ReportedStep) GetUserTime() *durationpb.Duration {
+	if x != nil {
+		return x.UserTime
+	}
+	return nil
+}
+
 type ReportTasksResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
@@ -1309,7 +1543,7 @@ type ReportTasksResponse struct {
 
 func (x *ReportTasksResponse) Reset() {
 	*x = ReportTasksResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[10]
+	mi := &file_greylag_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1555,7 @@ func (x *ReportTasksResponse) String() string {
 func (*ReportTasksResponse) ProtoMessage() {}
 
 func (x *ReportTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[10]
+	mi := &file_greylag_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1568,7 @@ func (x *ReportTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTasksResponse.ProtoReflect.Descriptor instead.
 func (*ReportTasksResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReportTasksResponse) GetIndex() uint64 {
@@ -1353,7 +1587,7 @@ type GetContentRequest struct {
 
 func (x *GetContentRequest) Reset() {
 	*x = GetContentRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[11]
+	mi := &file_greylag_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1599,7 @@ func (x *GetContentRequest) String() string {
 func (*GetContentRequest) ProtoMessage() {}
 
 func (x *GetContentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[11]
+	mi := &file_greylag_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1612,7 @@ func (x *GetContentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetContentRequest.ProtoReflect.Descriptor instead.
 func (*GetContentRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetContentRequest) GetDigest() []byte {
@@ -1397,7 +1631,7 @@ type GetContentResponse struct {
 
 func (x *GetContentResponse) Reset() {
 	*x = GetContentResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[12]
+	mi := &file_greylag_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1643,7 @@ func (x *GetContentResponse) String() string {
 func (*GetContentResponse) ProtoMessage() {}
 
 func (x *GetContentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[12]
+	mi := &file_greylag_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1656,7 @@ func (x *GetContentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetContentResponse.ProtoReflect.Descriptor instead.
 func (*GetContentResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetContentResponse) GetContent() []byte {
@@ -1445,7 +1679,7 @@ type PushLogRequest struct {
 
 func (x *PushLogRequest) Reset() {
 	*x = PushLogRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[13]
+	mi := &file_greylag_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1691,7 @@ func (x *PushLogRequest) String() string {
 func (*PushLogRequest) ProtoMessage() {}
 
 func (x *PushLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[13]
+	mi := &file_greylag_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1704,7 @@ func (x *PushLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushLogRequest.ProtoReflect.Descriptor instead.
 func (*PushLogRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PushLogRequest) GetId() string {
@@ -1517,7 +1751,7 @@ type PushLogResponse struct {
 
 func (x *PushLogResponse) Reset() {
 	*x = PushLogResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[14]
+	mi := &file_greylag_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1763,7 @@ func (x *PushLogResponse) String() string {
 func (*PushLogResponse) ProtoMessage() {}
 
 func (x *PushLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[14]
+	mi := &file_greylag_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1776,7 @@ func (x *PushLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushLogResponse.ProtoReflect.Descriptor instead.
 func (*PushLogResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PushLogResponse) GetStop() bool {
@@ -1590,7 +1824,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
-	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xf7\t\n" +
+	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xa5\n" +
+	"\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -1643,7 +1878,22 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\vmem_per_gpu\x18( \x01(\x03R\tmemPerGpu\x12\x18\n" +
 	"\agranted\x18) \x01(\x04R\agranted\x127\n" +
 	"\vstop_reason\x18* \x01(\x0e2\x16.greylag.v1.StopReasonR\n" +
-	"stopReason\"O\n" +
+	"stopReason\x12,\n" +
+	"\x05steps\x18+ \x03(\v2\x16.greylag.v1.WantedStepR\x05steps\"\xb8\x02\n" +
+	"\n" +
+	"WantedStep\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
+	"\x05nodes\x18\x03 \x03(\v2\x14.greylag.v1.StepNodeR\x05nodes\x12\x12\n" +
+	"\x04node\x18\x04 \x01(\x05R\x04node\x12\x12\n" +
+	"\x04gpus\x18\x05 \x03(\x05R\x04gpus\x12\"\n" +
+	"\rcpus_per_task\x18\x06 \x01(\x05R\vcpusPerTask\x12\x18\n" +
+	"\acontact\x18\a \x03(\tR\acontact\x12 \n" +
+	"\vfingerprint\x18\b \x01(\fR\vfingerprint\x12\x10\n" +
+	"\x03key\x18\t \x01(\fR\x03key\x12,\n" +
+	"\asignals\x18\n" +
+	" \x03(\v2\x12.greylag.v1.SignalR\asignals\x12\x12\n" +
+	"\x04stop\x18\v \x01(\bR\x04stop\"O\n" +
 	"\x06Signal\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x1d\n" +
@@ -1669,7 +1919,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05tasks\x18\x03 \x03(\v2\x18.greylag.v1.ReportedTaskR\x05tasks\x12\x14\n" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12#\n" +
 	"\x04gpus\x18\x05 \x03(\v2\x0f.greylag.v1.GPUR\x04gpus\x12#\n" +
-	"\rcounter_epoch\x18\x06 \x01(\x04R\fcounterEpoch\"\xa8\x05\n" +
+	"\rcounter_epoch\x18\x06 \x01(\x04R\fcounterEpoch\"\xd8\x05\n" +
 	"\fReportedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12+\n" +
@@ -1691,8 +1941,19 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"gpuKnownMs\x126\n" +
 	"\x15gpu_memory_peak_bytes\x18\x0f \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01\x126\n" +
 	"\tuser_time\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\buserTime\x12\x18\n" +
-	"\agranted\x18\x11 \x01(\x04R\agrantedB\x18\n" +
-	"\x16_gpu_memory_peak_bytes\"+\n" +
+	"\agranted\x18\x11 \x01(\x04R\agranted\x12.\n" +
+	"\x05steps\x18\x12 \x03(\v2\x18.greylag.v1.ReportedStepR\x05stepsB\x18\n" +
+	"\x16_gpu_memory_peak_bytes\"\x8f\x02\n" +
+	"\fReportedStep\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x1b\n" +
+	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x12\x1f\n" +
+	"\vexit_signal\x18\x03 \x01(\x05R\n" +
+	"exitSignal\x12\"\n" +
+	"\rout_of_memory\x18\x04 \x01(\bR\voutOfMemory\x12\x1f\n" +
+	"\vmemory_peak\x18\x05 \x01(\x03R\n" +
+	"memoryPeak\x124\n" +
+	"\bcpu_time\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x126\n" +
+	"\tuser_time\x18\a \x01(\v2\x19.google.protobuf.DurationR\buserTime\"+\n" +
 	"\x13ReportTasksResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\"+\n" +
 	"\x11GetContentRequest\x12\x16\n" +
@@ -1739,7 +2000,7 @@ func file_greylag_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_greylag_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_greylag_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_greylag_v1_node_proto_goTypes = []any{
 	(StopReason)(0),               // 0: greylag.v1.StopReason
 	(*GPU)(nil),                   // 1: greylag.v1.GPU
@@ -1748,57 +2009,66 @@ var file_greylag_v1_node_proto_goTypes = []any{
 	(*WatchTasksRequest)(nil),     // 4: greylag.v1.WatchTasksRequest
 	(*WatchTasksResponse)(nil),    // 5: greylag.v1.WatchTasksResponse
 	(*WantedTask)(nil),            // 6: greylag.v1.WantedTask
-	(*Signal)(nil),                // 7: greylag.v1.Signal
-	(*LogRequest)(nil),            // 8: greylag.v1.LogRequest
-	(*ReportTasksRequest)(nil),    // 9: greylag.v1.ReportTasksRequest
-	(*ReportedTask)(nil),          // 10: greylag.v1.ReportedTask
-	(*ReportTasksResponse)(nil),   // 11: greylag.v1.ReportTasksResponse
-	(*GetContentRequest)(nil),     // 12: greylag.v1.GetContentRequest
-	(*GetContentResponse)(nil),    // 13: greylag.v1.GetContentResponse
-	(*PushLogRequest)(nil),        // 14: greylag.v1.PushLogRequest
-	(*PushLogResponse)(nil),       // 15: greylag.v1.PushLogResponse
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 17: google.protobuf.Duration
-	(*NodeAllocation)(nil),        // 18: greylag.v1.NodeAllocation
-	(TaskPhase)(0),                // 19: greylag.v1.TaskPhase
-	(TaskCause)(0),                // 20: greylag.v1.TaskCause
+	(*WantedStep)(nil),            // 7: greylag.v1.WantedStep
+	(*Signal)(nil),                // 8: greylag.v1.Signal
+	(*LogRequest)(nil),            // 9: greylag.v1.LogRequest
+	(*ReportTasksRequest)(nil),    // 10: greylag.v1.ReportTasksRequest
+	(*ReportedTask)(nil),          // 11: greylag.v1.ReportedTask
+	(*ReportedStep)(nil),          // 12: greylag.v1.ReportedStep
+	(*ReportTasksResponse)(nil),   // 13: greylag.v1.ReportTasksResponse
+	(*GetContentRequest)(nil),     // 14: greylag.v1.GetContentRequest
+	(*GetContentResponse)(nil),    // 15: greylag.v1.GetContentResponse
+	(*PushLogRequest)(nil),        // 16: greylag.v1.PushLogRequest
+	(*PushLogResponse)(nil),       // 17: greylag.v1.PushLogResponse
+	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
+	(*NodeAllocation)(nil),        // 20: greylag.v1.NodeAllocation
+	(*StepNode)(nil),              // 21: greylag.v1.StepNode
+	(TaskPhase)(0),                // 22: greylag.v1.TaskPhase
+	(TaskCause)(0),                // 23: greylag.v1.TaskCause
 }
 var file_greylag_v1_node_proto_depIdxs = []int32{
 	1,  // 0: greylag.v1.RegisterNodeRequest.gpus:type_name -> greylag.v1.GPU
-	16, // 1: greylag.v1.RegisterNodeRequest.clock:type_name -> google.protobuf.Timestamp
-	16, // 2: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
+	18, // 1: greylag.v1.RegisterNodeRequest.clock:type_name -> google.protobuf.Timestamp
+	18, // 2: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
 	6,  // 3: greylag.v1.WatchTasksResponse.tasks:type_name -> greylag.v1.WantedTask
-	8,  // 4: greylag.v1.WatchTasksResponse.logs:type_name -> greylag.v1.LogRequest
-	17, // 5: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
-	7,  // 6: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
-	18, // 7: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
-	17, // 8: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
-	16, // 9: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
+	9,  // 4: greylag.v1.WatchTasksResponse.logs:type_name -> greylag.v1.LogRequest
+	19, // 5: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
+	8,  // 6: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
+	20, // 7: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
+	19, // 8: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
+	18, // 9: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
 	0,  // 10: greylag.v1.WantedTask.stop_reason:type_name -> greylag.v1.StopReason
-	6,  // 11: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
-	10, // 12: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
-	1,  // 13: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
-	19, // 14: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
-	20, // 15: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
-	16, // 16: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
-	16, // 17: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
-	17, // 18: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	17, // 19: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
-	2,  // 20: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
-	4,  // 21: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
-	9,  // 22: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
-	12, // 23: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
-	14, // 24: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	3,  // 25: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
-	5,  // 26: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
-	11, // 27: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
-	13, // 28: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
-	15, // 29: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	25, // [25:30] is the sub-list for method output_type
-	20, // [20:25] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	7,  // 11: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
+	21, // 12: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
+	8,  // 13: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
+	6,  // 14: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
+	11, // 15: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
+	1,  // 16: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
+	22, // 17: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
+	23, // 18: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
+	18, // 19: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
+	18, // 20: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
+	19, // 21: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
+	19, // 22: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
+	12, // 23: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
+	19, // 24: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
+	19, // 25: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
+	2,  // 26: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
+	4,  // 27: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
+	10, // 28: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
+	14, // 29: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
+	16, // 30: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	3,  // 31: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
+	5,  // 32: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
+	13, // 33: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
+	15, // 34: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
+	17, // 35: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	31, // [31:36] is the sub-list for method output_type
+	26, // [26:31] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }
@@ -1807,14 +2077,14 @@ func file_greylag_v1_node_proto_init() {
 		return
 	}
 	file_greylag_v1_job_proto_init()
-	file_greylag_v1_node_proto_msgTypes[9].OneofWrappers = []any{}
+	file_greylag_v1_node_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_node_proto_rawDesc), len(file_greylag_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

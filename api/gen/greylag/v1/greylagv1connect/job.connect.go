@@ -55,6 +55,10 @@ const (
 	JobServiceGetScriptProcedure = "/greylag.v1.JobService/GetScript"
 	// JobServiceStreamLogsProcedure is the fully-qualified name of the JobService's StreamLogs RPC.
 	JobServiceStreamLogsProcedure = "/greylag.v1.JobService/StreamLogs"
+	// JobServiceCreateStepProcedure is the fully-qualified name of the JobService's CreateStep RPC.
+	JobServiceCreateStepProcedure = "/greylag.v1.JobService/CreateStep"
+	// JobServiceSignalStepProcedure is the fully-qualified name of the JobService's SignalStep RPC.
+	JobServiceSignalStepProcedure = "/greylag.v1.JobService/SignalStep"
 )
 
 // JobServiceClient is a client for the greylag.v1.JobService service.
@@ -84,6 +88,10 @@ type JobServiceClient interface {
 	GetScript(context.Context, *v1.GetScriptRequest) (*v1.GetScriptResponse, error)
 	// StreamLogs streams the output of a job from the node that writes it, and follows it on request.
 	StreamLogs(context.Context, *v1.StreamLogsRequest) (*connect.ServerStreamForClient[v1.StreamLogsResponse], error)
+	// CreateStep starts a step of a running job: its nodes then connect to the caller.
+	CreateStep(context.Context, *v1.CreateStepRequest) (*v1.CreateStepResponse, error)
+	// SignalStep sends a signal to the tasks of a step, or ends it.
+	SignalStep(context.Context, *v1.SignalStepRequest) (*v1.SignalStepResponse, error)
 }
 
 // NewJobServiceClient constructs a client for the greylag.v1.JobService service. By default, it
@@ -157,6 +165,18 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(jobServiceMethods.ByName("StreamLogs")),
 			connect.WithClientOptions(opts...),
 		),
+		createStep: connect.NewClient[v1.CreateStepRequest, v1.CreateStepResponse](
+			httpClient,
+			baseURL+JobServiceCreateStepProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("CreateStep")),
+			connect.WithClientOptions(opts...),
+		),
+		signalStep: connect.NewClient[v1.SignalStepRequest, v1.SignalStepResponse](
+			httpClient,
+			baseURL+JobServiceSignalStepProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("SignalStep")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -172,6 +192,8 @@ type jobServiceClient struct {
 	updateJobs  *connect.Client[v1.UpdateJobsRequest, v1.UpdateJobsResponse]
 	getScript   *connect.Client[v1.GetScriptRequest, v1.GetScriptResponse]
 	streamLogs  *connect.Client[v1.StreamLogsRequest, v1.StreamLogsResponse]
+	createStep  *connect.Client[v1.CreateStepRequest, v1.CreateStepResponse]
+	signalStep  *connect.Client[v1.SignalStepRequest, v1.SignalStepResponse]
 }
 
 // SubmitJobs calls greylag.v1.JobService.SubmitJobs.
@@ -252,6 +274,24 @@ func (c *jobServiceClient) StreamLogs(ctx context.Context, req *v1.StreamLogsReq
 	return c.streamLogs.CallServerStream(ctx, connect.NewRequest(req))
 }
 
+// CreateStep calls greylag.v1.JobService.CreateStep.
+func (c *jobServiceClient) CreateStep(ctx context.Context, req *v1.CreateStepRequest) (*v1.CreateStepResponse, error) {
+	response, err := c.createStep.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SignalStep calls greylag.v1.JobService.SignalStep.
+func (c *jobServiceClient) SignalStep(ctx context.Context, req *v1.SignalStepRequest) (*v1.SignalStepResponse, error) {
+	response, err := c.signalStep.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // JobServiceHandler is an implementation of the greylag.v1.JobService service.
 type JobServiceHandler interface {
 	// SubmitJobs stores all jobs or none. It returns when a quorum has them on disk.
@@ -279,6 +319,10 @@ type JobServiceHandler interface {
 	GetScript(context.Context, *v1.GetScriptRequest) (*v1.GetScriptResponse, error)
 	// StreamLogs streams the output of a job from the node that writes it, and follows it on request.
 	StreamLogs(context.Context, *v1.StreamLogsRequest, *connect.ServerStream[v1.StreamLogsResponse]) error
+	// CreateStep starts a step of a running job: its nodes then connect to the caller.
+	CreateStep(context.Context, *v1.CreateStepRequest) (*v1.CreateStepResponse, error)
+	// SignalStep sends a signal to the tasks of a step, or ends it.
+	SignalStep(context.Context, *v1.SignalStepRequest) (*v1.SignalStepResponse, error)
 }
 
 // NewJobServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -348,6 +392,18 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(jobServiceMethods.ByName("StreamLogs")),
 		connect.WithHandlerOptions(opts...),
 	)
+	jobServiceCreateStepHandler := connect.NewUnaryHandlerSimple(
+		JobServiceCreateStepProcedure,
+		svc.CreateStep,
+		connect.WithSchema(jobServiceMethods.ByName("CreateStep")),
+		connect.WithHandlerOptions(opts...),
+	)
+	jobServiceSignalStepHandler := connect.NewUnaryHandlerSimple(
+		JobServiceSignalStepProcedure,
+		svc.SignalStep,
+		connect.WithSchema(jobServiceMethods.ByName("SignalStep")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/greylag.v1.JobService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case JobServiceSubmitJobsProcedure:
@@ -370,6 +426,10 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 			jobServiceGetScriptHandler.ServeHTTP(w, r)
 		case JobServiceStreamLogsProcedure:
 			jobServiceStreamLogsHandler.ServeHTTP(w, r)
+		case JobServiceCreateStepProcedure:
+			jobServiceCreateStepHandler.ServeHTTP(w, r)
+		case JobServiceSignalStepProcedure:
+			jobServiceSignalStepHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -417,4 +477,12 @@ func (UnimplementedJobServiceHandler) GetScript(context.Context, *v1.GetScriptRe
 
 func (UnimplementedJobServiceHandler) StreamLogs(context.Context, *v1.StreamLogsRequest, *connect.ServerStream[v1.StreamLogsResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.StreamLogs is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) CreateStep(context.Context, *v1.CreateStepRequest) (*v1.CreateStepResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.CreateStep is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) SignalStep(context.Context, *v1.SignalStepRequest) (*v1.SignalStepResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.SignalStep is not implemented"))
 }

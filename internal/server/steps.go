@@ -1,0 +1,63 @@
+package server
+
+import (
+	"context"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/server/call"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// CreateStep starts a step of a running job.
+func (s *jobService) CreateStep(ctx context.Context, p *greylagv1.CreateStepRequest) (*greylagv1.CreateStepResponse, error) {
+	spec, err := wire.ReadStepSpec(p.GetStep())
+	if err != nil {
+		return nil, err
+	}
+	id, err := stepRequest(ctx, p.GetRequestId(), p)
+	if err != nil {
+		return nil, err
+	}
+	cmd := &command.CreateStep{Request: id, Actor: call.From(ctx).Actor(), Job: cluster.JobID(p.GetJob()), Step: spec}
+	answer, _, err := call.Propose[*command.StepCreated](ctx, s.cfg.Leader, cmd)
+	if err != nil {
+		return nil, err
+	}
+	response := &greylagv1.CreateStepResponse{Step: answer.Step, Attempt: uint32(answer.Attempt), Busy: answer.Busy}
+	j, known := s.cfg.State.View().Job(cmd.Job)
+	if !known || j.Attempt != answer.Attempt || j.Alloc == nil {
+		return nil, call.Refuse(command.Conflict, "", "attempt %d of job %d has ended", answer.Attempt, cmd.Job)
+	}
+	for _, n := range j.Alloc.Nodes {
+		response.JobNodes = append(response.JobNodes, n.Node)
+	}
+	if answer.Busy == "" && int(answer.Step) < len(j.Steps) {
+		response.Nodes = wire.WriteStepNodes(j, j.Steps[answer.Step])
+	}
+	return response, nil
+}
+
+// SignalStep sends a signal to a step, or ends it.
+func (s *jobService) SignalStep(ctx context.Context, p *greylagv1.SignalStepRequest) (*greylagv1.SignalStepResponse, error) {
+	id, err := stepRequest(ctx, p.GetRequestId(), p)
+	if err != nil {
+		return nil, err
+	}
+	cmd := &command.SignalStep{Request: id, Actor: call.From(ctx).Actor(), Job: cluster.JobID(p.GetJob()), Step: p.GetStep(), Signal: p.GetSignal()}
+	_, index, err := call.Propose[*command.Done](ctx, s.cfg.Leader, cmd)
+	if err != nil {
+		return nil, err
+	}
+	return &greylagv1.SignalStepResponse{Index: index}, nil
+}
+
+// stepRequest returns the request ID of a call about a step.
+func stepRequest(ctx context.Context, id string, p call.Request) (command.RequestID, error) {
+	payload, err := call.Payload(p)
+	if err != nil {
+		return command.RequestID{}, err
+	}
+	return call.From(ctx).RequestID(id, "", payload)
+}

@@ -1,0 +1,79 @@
+package state
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// ofSteps runs a directive about steps: create a step, send it a signal or end it, list those of a job.
+func (x *script) ofSteps(verb string, w scriptLine) string {
+	switch verb {
+	case "step":
+		return x.apply(&command.CreateStep{Request: request16(w), Actor: actor(w.plain[0]), Job: id(w.plain[1]), Step: stepSpec(w)})
+	case "stepsignal":
+		job, step, _ := strings.Cut(w.plain[1], ".")
+		n, err := strconv.ParseUint(step, 10, 32)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		return x.apply(&command.SignalStep{Request: request16(w), Actor: actor(w.plain[0]), Job: id(job), Step: uint32(n), Signal: int32(w.number("number", 0))})
+	}
+	return x.steps(id(w.plain[0]))
+}
+
+func stepSpec(w scriptLine) cluster.StepSpec {
+	s := cluster.StepSpec{
+		Name: w.keys["name"], FirstNode: int32(w.number("first", 0)), Nodes: int32(w.number("nodes", 0)), Tasks: int32(w.number("tasks", 0)),
+		TasksPerNode: int32(w.number("pernode", 0)), CPUsPerTask: int32(w.number("cpus", 0)), GPUs: int32(w.number("gpus", 0)),
+		GPUsPerTask: int32(w.number("gpt", 0)), GPUsPerNode: int32(w.number("gpn", -1)), Exact: w.has("exact"), Overlap: w.has("overlap"),
+		Contact: cluster.StepContact{Addresses: []string{"10.0.0.1:5000"}},
+	}
+	if list := w.keys["on"]; list != "" {
+		s.NodeList = names(list)
+	}
+	if list := w.keys["not"]; list != "" {
+		s.Exclude = names(list)
+	}
+	if w.has("unreachable") {
+		s.Contact.Addresses = nil
+	}
+	return s
+}
+
+// steps lists the steps of a job: each node with its tasks and GPUs.
+func (x *script) steps(id cluster.JobID) string {
+	j, _ := x.s.job(id)
+	var lines []string
+	for n, step := range j.Steps {
+		line := fmt.Sprintf("%s.%d %s %s", j.ID, n, step.Name, step.State())
+		for _, node := range step.Nodes {
+			line += fmt.Sprintf(" %s=%d%v", j.Alloc.Nodes[node.Rank].Node, node.Tasks, node.GPUs)
+			if node.Ended {
+				line += "ended"
+			}
+		}
+		for _, signal := range step.Signals {
+			line += fmt.Sprintf(" signal %d", signal.Number)
+		}
+		if step.Exit != (cluster.Exit{}) {
+			line += fmt.Sprintf(" exit %d:%d", step.Exit.Code, step.Exit.Signal)
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// stepReports reads reports of ended steps, "3" or "3:CODE" or "3:CODE:SIGNAL", joined by "+".
+func stepReports(text string) (list []command.StepReport) {
+	for one := range strings.SplitSeq(text, "+") {
+		var step, code, signal int
+		if n, _ := fmt.Sscanf(one, "%d:%d:%d", &step, &code, &signal); n > 0 {
+			list = append(list, command.StepReport{Step: uint32(step), Exit: cluster.Exit{Code: int32(code), Signal: int32(signal)}, OutOfMemory: signal == 9})
+		}
+	}
+	return list
+}
