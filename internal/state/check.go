@@ -139,7 +139,6 @@ func (x *checking) element(j *cluster.Job) {
 	x.arrays[j.Array] = c
 }
 
-// allocation checks a job's nodes against its tasks, and sums up its use.
 // steps checks the steps of a job that holds an allocation: on its nodes and GPUs, and with a way to
 // reach their program until they have ended. No two steps have a GPU for themselves.
 func (x *checking) steps(j *cluster.Job) {
@@ -166,6 +165,7 @@ func (x *checking) steps(j *cluster.Job) {
 	}
 }
 
+// allocation checks a job's nodes against its tasks, and sums up its use.
 func (x *checking) allocation(j *cluster.Job) {
 	if j.Alloc == nil || len(j.Alloc.Nodes) == 0 || len(j.Alloc.Nodes) != j.Tasks.Len() {
 		x.fault("job %d: %d tasks do not match the allocation", j.ID, j.Tasks.Len())
