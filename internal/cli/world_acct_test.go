@@ -24,7 +24,7 @@ func (p *past) StreamHistory(_ context.Context, r *greylagv1.StreamHistoryReques
 		return err
 	}
 	for _, j := range p.jobs.Jobs {
-		if ids := r.Filter.GetJobs(); len(ids) > 0 && !slices.Contains(ids, j.Job.Ref) {
+		if names := r.Filter.GetNames(); !named(r.Filter.GetJobs(), j.Job) || len(names) > 0 && !slices.Contains(names, j.Job.Name) {
 			continue
 		}
 		if err := s.Send(&greylagv1.StreamHistoryResponse{Jobs: []*greylagv1.PastJob{j}}); err != nil {

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
+	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/wire"
 )
@@ -86,8 +88,16 @@ func (w *world) GetInfo(context.Context, *greylagv1.GetInfoRequest) (*greylagv1.
 
 func (w *world) ListNodes(_ context.Context, r *greylagv1.ListNodesRequest) (*greylagv1.ListNodesResponse, error) {
 	out := &greylagv1.ListNodesResponse{}
+	var names []string
+	for _, list := range r.Names {
+		more, err := hostlist.Expand(list)
+		if err != nil {
+			return nil, refuse(connect.CodeInvalidArgument, "", "%v", err)
+		}
+		names = append(names, more...)
+	}
 	for _, n := range w.nodes.Nodes {
-		if len(r.Names) == 0 || r.Names[0] == n.Name {
+		if len(r.Names) == 0 || slices.Contains(names, n.Name) {
 			out.Nodes = append(out.Nodes, n)
 		}
 	}

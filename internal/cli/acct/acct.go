@@ -38,9 +38,10 @@ type Style struct {
 	Layout    Layout
 	Delimiter string // of Parsable and Parsable2
 	NoHeader  bool
-	Earlier   bool // a line for each earlier attempt of a job, too
-	Truncate  bool // times outside the interval are cut to it
-	Unit      byte // of sizes: K, M, G, T or P; Unconverted; 0: as is usual
+	Earlier   bool   // a line for each earlier attempt of a job, too
+	Truncate  bool   // times outside the interval are cut to it
+	Unit      byte   // of sizes: K, M, G, T or P; Unconverted; 0: as is usual
+	Slurm     *Slurm // as sacct prints it; nil: as gctl acct does
 }
 
 // Unconverted has sizes in the unit in which they are kept: memory that was asked for or
@@ -65,7 +66,7 @@ func Print(ctx context.Context, p *ui.Process, c ui.Cluster, q Question, s Style
 	if err != nil {
 		return 0, err
 	}
-	in := &setting{now: p.Now(), unit: s.Unit, groups: map[uint32]string{}}
+	in := &setting{now: p.Now(), unit: s.Unit, groups: map[uint32]string{}, slurm: s.Slurm}
 	if s.Truncate {
 		in.since, in.until = q.Since, q.Until
 	}
@@ -91,7 +92,7 @@ func Print(ctx context.Context, p *ui.Process, c ui.Cluster, q Question, s Style
 		m := stream.Msg()
 		w.begin(m)
 		for _, job := range m.Jobs {
-			if q.Groups == nil || slices.Contains(q.Groups, job.GetJob().GetGid()) {
+			if (q.Groups == nil || slices.Contains(q.Groups, job.GetJob().GetGid())) && s.Slurm.selects(job) {
 				found++
 				first.add(job)
 			}
@@ -113,14 +114,17 @@ const mostSorted = 5000
 
 // sorter prints jobs in order of id, as sacct does, when they are few enough to be kept.
 type sorter struct {
-	w    *writer
-	in   *setting
-	jobs []*greylagv1.PastJob
-	over bool // there are too many, or their order does not matter: they are printed as they come
+	w       *writer
+	in      *setting
+	jobs    []*greylagv1.PastJob
+	over    bool          // there are too many, or their order does not matter: they are printed as they come
+	pending pendingArrays // which sacct prints in one line each
 }
 
 func (s *sorter) add(job *greylagv1.PastJob) {
 	switch {
+	case s.in.slurm.folds(job):
+		s.pending.add(job)
 	case s.over:
 		s.w.job(s.in, job)
 	case len(s.jobs) == mostSorted:
@@ -133,6 +137,7 @@ func (s *sorter) add(job *greylagv1.PastJob) {
 }
 
 func (s *sorter) end() {
+	s.jobs = append(s.jobs, s.pending.list()...)
 	slices.SortStableFunc(s.jobs, func(a, b *greylagv1.PastJob) int { return cmp.Compare(a.GetJob().GetId(), b.GetJob().GetId()) })
 	s.print()
 }
@@ -205,7 +210,8 @@ func (w *writer) job(in *setting, job *greylagv1.PastJob) {
 			rows = append(rows, in.rowOf(job, a))
 		}
 	}
-	for _, r := range append(rows, in.rowOf(job, nil)) {
+	rows = in.slurm.withSteps(append(rows, in.rowOf(job, nil)))
+	for _, r := range rows {
 		w.line(func(f *field) string {
 			if f.write == nil {
 				return ""

@@ -18,9 +18,9 @@ func count(n int64) string { return strconv.FormatInt(n, 10) }
 // whoseFields say which job it is, whose, and where.
 func whoseFields() []field {
 	return []field{
-		{"JobID", -12, func(r *row) string { return r.Ref }},
-		{"JobIDRaw", -12, func(r *row) string { return strconv.FormatUint(r.Id, 10) }},
-		{"JobName", 10, func(r *row) string { return r.Name }},
+		{"JobID", -12, func(r *row) string { return r.named(r.Ref) }},
+		{"JobIDRaw", -12, func(r *row) string { return r.named(strconv.FormatUint(r.Id, 10)) }},
+		{"JobName", 10, func(r *row) string { return cmp.Or(r.step, r.Name) }},
 		{"User", 9, func(r *row) string { return r.User }},
 		{"UID", 6, func(r *row) string { return count(int64(r.Uid)) }},
 		{"Group", 9, (*row).group},
@@ -54,13 +54,19 @@ func whenFields() []field {
 		{"Elapsed", 10, func(r *row) string { return lengthText(r.elapsed) }},
 		{"ElapsedRaw", 10, func(r *row) string { return count(int64(r.elapsed / time.Second)) }},
 		{"Timelimit", 10, func(r *row) string {
-			if limit(r) == 0 {
+			switch {
+			case r.step != "":
+				return ""
+			case limit(r) == 0:
 				return "UNLIMITED"
 			}
 			return lengthText(limit(r))
 		}},
 		{"TimelimitRaw", 12, func(r *row) string {
-			if limit(r) == 0 {
+			switch {
+			case r.step != "":
+				return ""
+			case limit(r) == 0:
 				return "UNLIMITED"
 			}
 			return count(int64(limit(r) / time.Minute))
@@ -84,6 +90,7 @@ func howMuchFields() []field {
 	return []field{
 		{"AllocCPUS", 10, func(r *row) string { return count(r.cpus()) }},
 		{"NCPUS", 10, func(r *row) string { return count(r.cpus()) }},
+		{"AllocGRES", 12, (*row).gres},
 		{"AllocGPUS", 9, func(r *row) string { return count(r.has(cluster.ResourceGPU)) }},
 		{"AllocNodes", 10, func(r *row) string { return count(r.has(cluster.ResourceNode)) }},
 		{"AllocTRES", 10, func(r *row) string { return tresText(r.tres, r.in.unit) }},

@@ -29,6 +29,7 @@ type row struct {
 	again      time.Time // when the attempt before ended; zero: it is the first
 	elapsed    time.Duration
 	tres       []*greylagv1.ResourceCount
+	step       string // of a step: batch; "" for the job
 }
 
 // setting is what is the same for all rows of one answer.
@@ -38,6 +39,7 @@ type setting struct {
 	since, until time.Time // to which times are cut; zero: they are not
 	unit         byte      // of sizes; 0: as is usual
 	groups       map[uint32]string
+	slurm        *Slurm // nil for gctl acct
 }
 
 // rowOf makes the line of a job, or of an earlier attempt of it.
@@ -99,6 +101,8 @@ func (r *row) over() bool {
 // state is sacct's word, which names who cancelled it.
 func (r *row) state() string {
 	switch {
+	case r.in.slurm != nil:
+		return r.in.slurm.state(r)
 	case r.earlier != nil && wire.Word(r.earlier.Outcome) == cluster.Cancelled.String(): // by gctl requeue
 		return "REQUEUED"
 	case r.earlier != nil:
@@ -234,8 +238,11 @@ func (r *row) partText(d time.Duration) string {
 
 // moment writes a time; absent stands for none.
 func (r *row) moment(t time.Time, absent string) string {
-	if t.IsZero() {
+	switch {
+	case t.IsZero():
 		return absent
+	case r.in.slurm != nil:
+		return r.in.slurm.Time(t)
 	}
 	return t.In(r.in.now.Location()).Format(ui.TimeLayout)
 }

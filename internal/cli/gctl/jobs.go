@@ -3,12 +3,12 @@ package gctl
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
+	"github.com/greylag/greylag/internal/cli/jobupdate"
 	"github.com/greylag/greylag/internal/cli/options"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
@@ -115,37 +115,7 @@ func (t commands) updateOf(words []string) (*greylagv1.UpdateJobsRequest, error)
 	if err := nodeUpdate(words); err != nil {
 		return nil, err
 	}
-	r := &greylagv1.UpdateJobsRequest{Action: greylagv1.JobAction_JOB_ACTION_SET, Filter: &greylagv1.Filter{}}
-	changes, now := 0, t.Now()
-	for i, word := range words {
-		name, value, assigned := strings.Cut(word, "=")
-		name = strings.ToLower(name)
-		switch {
-		case !assigned && i == 0 && name == "job":
-			continue
-		case !assigned, name == "jobid", name == "job":
-			if !assigned {
-				value = word
-			}
-			refs, err := ui.Refs([]string{value})
-			if err != nil && !assigned && i > 0 {
-				return nil, &ui.UsageError{Problem: fmt.Sprintf("%q is neither a job nor NAME=VALUE", word), Advice: "write the new value: gctl update job 123 timelimit=2:00:00"}
-			}
-			if err != nil {
-				return nil, err
-			}
-			r.Filter.Jobs = append(r.Filter.Jobs, refs...)
-			continue
-		}
-		changes++
-		if err := setField(r, name, value, now); err != nil {
-			return nil, err
-		}
-	}
-	if len(r.Filter.Jobs) == 0 || changes == 0 {
-		return nil, &ui.UsageError{Problem: "a job and a change are required", Advice: "write gctl update job 123 timelimit=2:00:00"}
-	}
-	return r, nil
+	return jobupdate.Read(words, t.Now())
 }
 
 func (t commands) logs() *cobra.Command {

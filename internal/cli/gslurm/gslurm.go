@@ -11,8 +11,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/greylag/greylag/internal/cli/gslurm/sacct"
 	"github.com/greylag/greylag/internal/cli/gslurm/sbatch"
 	"github.com/greylag/greylag/internal/cli/gslurm/scancel"
+	"github.com/greylag/greylag/internal/cli/gslurm/scontrol"
 	"github.com/greylag/greylag/internal/cli/gslurm/slurmcmd"
 	"github.com/greylag/greylag/internal/cli/gslurm/squeue"
 	"github.com/greylag/greylag/internal/cli/ui"
@@ -26,9 +28,11 @@ type name struct {
 
 func names() map[string]name {
 	all := map[string]name{
-		"sbatch":  {sbatch.Program, sbatch.Run},
-		"squeue":  {squeue.Program, squeue.Run},
-		"scancel": {scancel.Program, scancel.Run},
+		"sacct":    {sacct.Program, sacct.Run},
+		"sbatch":   {sbatch.Program, sbatch.Run},
+		"scontrol": {scontrol.Program, scontrol.Run},
+		"squeue":   {squeue.Program, squeue.Run},
+		"scancel":  {scancel.Program, scancel.Run},
 	}
 	for _, p := range refusing() {
 		all[p.Name] = name{func() slurmcmd.Program { return p }, refuse(p)}

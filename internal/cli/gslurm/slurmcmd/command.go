@@ -50,12 +50,21 @@ type Option struct {
 	Note   string
 }
 
+// Subcommand is one command of a program that has several.
+type Subcommand struct {
+	Words  string
+	Effect Effect
+	Note   string
+}
+
 // Program describes one program for its help and for docs/from-slurm.md.
 type Program struct {
 	Name    string
 	Usage   string // the words after the name
 	Summary string
 	Options []Option
+	// Commands are the words of a program such as scontrol.
+	Commands []Subcommand
 	// Notes are sentences about what differs in addition to the options.
 	Notes []string
 }

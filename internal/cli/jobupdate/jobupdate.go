@@ -1,4 +1,6 @@
-package gctl
+// Package jobupdate reads changes of jobs as users write them: NAME=VALUE, with the names of gctl and
+// scontrol.
+package jobupdate
 
 import (
 	"fmt"
@@ -16,6 +18,41 @@ import (
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
+
+// Read reads "job 123 timelimit=60" and "JobId=123 TimeLimit=60".
+func Read(words []string, now time.Time) (*greylagv1.UpdateJobsRequest, error) {
+	r := &greylagv1.UpdateJobsRequest{Action: greylagv1.JobAction_JOB_ACTION_SET, Filter: &greylagv1.Filter{}}
+	changes := 0
+	for i, word := range words {
+		name, value, assigned := strings.Cut(word, "=")
+		name = strings.ToLower(name)
+		switch {
+		case !assigned && i == 0 && name == "job":
+			continue
+		case !assigned, name == "jobid", name == "job":
+			if !assigned {
+				value = word
+			}
+			refs, err := ui.Refs([]string{value})
+			if err != nil && !assigned && i > 0 {
+				return nil, &ui.UsageError{Problem: fmt.Sprintf("%q is neither a job nor NAME=VALUE", word), Advice: "write the new value: gctl update job 123 timelimit=2:00:00"}
+			}
+			if err != nil {
+				return nil, err
+			}
+			r.Filter.Jobs = append(r.Filter.Jobs, refs...)
+			continue
+		}
+		changes++
+		if err := setField(r, name, value, now); err != nil {
+			return nil, err
+		}
+	}
+	if len(r.Filter.Jobs) == 0 || changes == 0 {
+		return nil, &ui.UsageError{Problem: "a job and a change are required", Advice: "write gctl update job 123 timelimit=2:00:00"}
+	}
+	return r, nil
+}
 
 // updatable are the fields of a job that can be changed, under one name each.
 var updatable = []string{

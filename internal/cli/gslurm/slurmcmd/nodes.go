@@ -1,0 +1,158 @@
+package slurmcmd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/clusterdoc"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// NodeState is the state of a node in Slurm's words.
+type NodeState struct {
+	Base  string // IDLE, MIXED, ALLOCATED, DOWN
+	Drain bool
+	// Silent means that the node does not respond.
+	Silent   bool
+	Reserved bool
+}
+
+// StateOf returns the state of a node.
+func StateOf(n *greylagv1.Node) NodeState {
+	s := NodeState{Base: "IDLE", Drain: n.Drain, Reserved: len(n.Reservations) > 0}
+	switch {
+	case n.Jobs > 0 && (n.CpusUsed >= n.Cpus || len(n.Gpus) > 0 && len(n.GpusUsed) >= len(n.Gpus)):
+		s.Base = "ALLOCATED"
+	case n.Jobs > 0:
+		s.Base = "MIXED"
+	}
+	switch wire.Word(n.State) {
+	case cluster.NodeDown.String():
+		s.Base, s.Silent = "DOWN", true
+	case cluster.NodeUnknown.String():
+		s.Silent = true
+	}
+	return s
+}
+
+// Full returns the state with its flags: IDLE+DRAIN.
+func (s NodeState) Full() string {
+	words := []string{s.Base}
+	for _, flag := range []struct {
+		on   bool
+		word string
+	}{{s.Drain, "DRAIN"}, {s.Silent, "NOT_RESPONDING"}, {s.Reserved, "RESERVED"}} {
+		if flag.on {
+			words = append(words, flag.word)
+		}
+	}
+	return strings.Join(words, "+")
+}
+
+// Long returns the one word of sinfo %T: idle, mixed, draining; a star follows if the node does not
+// respond.
+func (s NodeState) Long() string { return s.word(map[string]string{}) }
+
+// Short returns the one word of sinfo %t: idle, mix, drng.
+func (s NodeState) Short() string {
+	return s.word(map[string]string{"mixed": "mix", "allocated": "alloc", "draining": "drng", "drained": "drain", "reserved": "resv"})
+}
+
+func (s NodeState) word(short map[string]string) string {
+	word := strings.ToLower(s.Base)
+	switch {
+	case s.Drain && (s.Base == "MIXED" || s.Base == "ALLOCATED"):
+		word = "draining"
+	case s.Drain:
+		word = "drained"
+	case s.Reserved && s.Base == "IDLE":
+		word = "reserved"
+	}
+	if cut, ok := short[word]; ok {
+		word = cut
+	}
+	if s.Silent {
+		word += "*"
+	}
+	return word
+}
+
+// Available reports whether the node accepts jobs.
+func (s NodeState) Available() bool { return !s.Drain && !s.Silent && s.Base != "DOWN" }
+
+// Gres returns the GPUs of a node as Slurm writes them: gpu:h100:4; (null) for none.
+func Gres(n *greylagv1.Node) string {
+	return OrNull(gresWords(n, func(*greylagv1.GPU) bool { return true }, false))
+}
+
+// GresUsed returns the used GPUs of a node: gpu:h100:2(IDX:0-1); every type is named.
+func GresUsed(n *greylagv1.Node) string {
+	used := func(g *greylagv1.GPU) bool { return slices.Contains(n.GpusUsed, g.Index) }
+	return OrNull(gresWords(n, used, true))
+}
+
+// gresWords counts the GPUs of each type for which count is true.
+func gresWords(n *greylagv1.Node, count func(*greylagv1.GPU) bool, indices bool) string {
+	var types []string
+	counted := map[string][]int32{}
+	for _, g := range n.Gpus {
+		if _, known := counted[g.Type]; !known {
+			types = append(types, g.Type)
+			counted[g.Type] = nil
+		}
+		if count(g) {
+			counted[g.Type] = append(counted[g.Type], g.Index)
+		}
+	}
+	for i, kind := range types {
+		list := counted[kind]
+		types[i] = fmt.Sprintf("gpu:%s:%d", kind, len(list))
+		if kind == "" {
+			types[i] = fmt.Sprintf("gpu:%d", len(list))
+		}
+		if indices {
+			text := "N/A"
+			if len(list) > 0 {
+				slices.Sort(list)
+				text = string(ui.AppendIndices(nil, list))
+			}
+			types[i] += "(IDX:" + text + ")"
+		}
+	}
+	return strings.Join(types, ",")
+}
+
+// Policy returns the policy of the cluster.
+func Policy(ctx context.Context, c ui.Cluster) (cluster.Policy, error) {
+	answer, err := c.Cluster().GetPolicy(ctx, &greylagv1.GetPolicyRequest{})
+	if err != nil {
+		return cluster.Policy{}, err
+	}
+	policy, err := clusterdoc.ReadPolicy("policy", []byte(answer.Toml))
+	return policy, err
+}
+
+// Members returns the nodes of a partition, in the order of their names.
+func Members(nodes []*greylagv1.Node, partition string) []*greylagv1.Node {
+	var all []*greylagv1.Node
+	for _, n := range nodes {
+		if slices.Contains(n.Partitions, partition) {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// NodeNames returns the names of nodes.
+func NodeNames(nodes []*greylagv1.Node) []string {
+	names := make([]string, len(nodes))
+	for i, n := range nodes {
+		names[i] = n.Name
+	}
+	return names
+}
