@@ -5,7 +5,7 @@ GO      ?= go
 BIN     := bin
 VERSION := $(shell ./packaging/version)
 LDFLAGS := -s -w -X github.com/greylag/greylag/internal/version.Version=$(VERSION)
-STATIC  := gctld gnoded gauthd gsubmit gqueue gcancel gctl gsim ginit gshim gshimd
+STATIC  := gctld gnoded gauthd gsubmit gqueue gcancel grun gctl gsim ginit gstepd gshim gshimd
 # Not in the packages: the names of Slurm's commands are installed together, once srun and salloc exist.
 UNPACKED := gslurm
 FUZZTIME ?= 60s

@@ -352,12 +352,14 @@ func TestProgramsLinkOnlyWhatTheyUse(t *testing.T) {
 		"gcancel": {raft, bolt, containers, nvml, parquet},
 		"gslurm":  {raft, bolt, containers, nvml},
 		"gctl":    {raft, bolt, containers, nvml},
+		"grun":    {raft, bolt, containers, nvml, parquet, cobra},
 		"gsim":    {containers, nvml}, // it reads the backups that controllers write
 		"gctld":   {containers, nvml},
 		"gnoded":  {raft + "\n", raft + "-", nvml},
 		"gauthd":  {raft, bolt, containers, nvml},
 		"ginit":   {raft, bolt, containers, nvml, cobra, connect},
 		"gshim":   {raft, bolt, containers, nvml, cobra, connect, "google.golang.org/", "net\n"},
+		"gstepd":  {raft, bolt, containers, nvml, cobra, connect, "google.golang.org/"},
 		"gshimd":  {raft, bolt, nvml, cobra, connect},
 	} {
 		list := exec.Command("go", "list", "-deps", "./cmd/"+program)

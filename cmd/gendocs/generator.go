@@ -104,7 +104,7 @@ func (g *generator) write(p *manpage.Page) error {
 // completions writes the completions of each command, under the names by which shells find them.
 func (g *generator) completions() error {
 	for shell, name := range map[string]string{"bash": "%s", "zsh": "_%s", "fish": "%s.fish"} {
-		for _, program := range []string{"gsubmit", "gqueue", "gcancel", "gctl", "gsim"} {
+		for _, program := range []string{"gsubmit", "gqueue", "gcancel", "grun", "gctl", "gsim"} {
 			text, err := g.output("gctl", "completion", shell, program)
 			if err != nil {
 				return err

@@ -78,7 +78,7 @@ func TestPages(t *testing.T) {
 	dir := g.out
 	first := files(t, dir)
 	for _, name := range []string{
-		"man/man1/gsubmit.1", "man/man1/gqueue.1", "man/man1/gcancel.1", "man/man1/gctl.1", "man/man1/gctl-cluster-token.1", "man/man1/gsim-what-if.1",
+		"man/man1/gsubmit.1", "man/man1/gqueue.1", "man/man1/gcancel.1", "man/man1/grun.1", "man/man1/gctl.1", "man/man1/gctl-cluster-token.1", "man/man1/gsim-what-if.1",
 		"man/man8/gctld.8", "man/man8/gnoded.8", "man/man8/gauthd.8", "man/man8/gshim.8", "man/man5/gctld.toml.5", "man/man5/greylag-policy.toml.5",
 		"completions/bash/gsim", "completions/zsh/_gsubmit", "completions/fish/gctl.fish",
 	} {
@@ -167,7 +167,7 @@ func TestOptions(t *testing.T) {
 	count := 0
 	for name, page := range files(t, g.out) {
 		command := commandOf(page)
-		if strings.HasPrefix(name, "completions") || strings.HasSuffix(name, ".5") || slices.Contains([]string{"ginit", "gnvml", "gshim", "gshimd"}, command[0]) {
+		if strings.HasPrefix(name, "completions") || strings.HasSuffix(name, ".5") || slices.Contains([]string{"ginit", "gnvml", "gshim", "gshimd", "gstepd"}, command[0]) {
 			continue
 		}
 		args := []string{"--help"}

@@ -33,7 +33,7 @@ func assemble(cfg config.Node, log *slog.Logger) parts {
 		Name: cfg.Name, StateDir: cfg.StateDir, Report: cfg.Poll.Report, Health: cfg.Poll.Health, Meter: cfg.Poll.Meter,
 		CPUs: cfg.CPUs, Memory: cfg.Memory, Features: cfg.Features, Region: cfg.Region,
 		Images:   runtime.Keep{Age: cfg.Images.Keep, Bytes: int64(cfg.Images.Size)},
-		Programs: []string{installed("gsubmit"), installed("gqueue"), installed("gcancel"), installed("gctl")},
+		Programs: []string{installed("gsubmit"), installed("gqueue"), installed("gcancel"), installed("grun"), installed("gctl")},
 		Prolog:   cfg.Prolog, Epilog: cfg.Epilog, HookTimeout: cfg.HookTimeout, LaunchTimeout: cfg.LaunchTimeout, Log: log,
 	}}
 	p.config.Observer = p.metrics

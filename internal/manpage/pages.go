@@ -57,7 +57,15 @@ func Sources() []Source {
 			See: []string{"gsubmit(1)", "gcancel(1)", "gctl(1)", "gctl-why(1)", "greylag-client.toml(5)"},
 		}, {
 			Name: "gcancel", Section: 1, Summary: "cancel or signal jobs", Help: true, Files: clientFiles, Variables: clientVariables,
-			See: []string{"gsubmit(1)", "gqueue(1)", "gctl(1)", "greylag-client.toml(5)"},
+			See: []string{"gsubmit(1)", "gqueue(1)", "grun(1)", "gctl(1)", "greylag-client.toml(5)"},
+		}, {
+			Name: "grun", Section: 1, Summary: "run programs on the nodes of a job", Help: true, Files: clientFiles[:1],
+			Variables: append([][2]string{
+				{"SLURM_NTASKS, SLURM_NTASKS_PER_NODE, SLURM_NNODES", "sizes of the job, used if no option gives them"},
+				{"SRUN_CPUS_PER_TASK", "the same as --cpus-per-task"},
+				{"SLURM_MPI_TYPE", "none is the same as --mpi=none"},
+			}, clientVariables...),
+			See: []string{"gsubmit(1)", "gcancel(1)", "gctl(1)", "gstepd(8)"},
 		}, {
 			Name: "gctl", Section: 1, Summary: "inspect and manage a cluster", Help: true, Commands: true, Files: clientFiles, Variables: clientVariables,
 			See: []string{"gsubmit(1)", "gqueue(1)", "gcancel(1)", "gsim(1)", "greylag-policy.toml(5)", "greylag-accounts.toml(5)", "greylag-topology(5)", "greylag-client.toml(5)", "gctld(8)"},
@@ -83,6 +91,7 @@ func Sources() []Source {
 		helper("gshim", "containerd shim of Greylag", "containerd starts it for each task. It starts gshimd, or passes a call on to it."),
 		helper("gshimd", "process of the containerd shim for one task", "gshim starts it. It controls one task for containerd, and ends with it."),
 		helper("ginit", "init process of a task", "gnoded mounts it into the task. It opens the output as the user, passes signals on, and records how the task ended."),
+		helper("gstepd", "process that runs a step's tasks on one node", "The init process of the job's task starts it. It runs the tasks as the job's user, and passes their output to grun."),
 		helper("gnvml", "helper that calls the NVIDIA Management Library (NVML)", "gnoded starts it, because a call on a lost GPU may never return."),
 		reference("gctld.toml", "gctld", "gctld(8)", "gctl-config-check(1)"),
 		reference("gnoded.toml", "gnoded", "gnoded(8)", "gctl-config-check(1)"),

@@ -97,7 +97,7 @@ func commands(c *cluster.Cluster) (string, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", err
 	}
-	for _, name := range []string{"gsubmit", "gqueue", "gcancel", "gctl", "gsim"} {
+	for _, name := range []string{"gsubmit", "gqueue", "gcancel", "grun", "gctl", "gsim"} {
 		data, err := os.ReadFile(filepath.Join(c.Programs(), name))
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, name), data, 0o755)

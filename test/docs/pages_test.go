@@ -118,8 +118,8 @@ func TestCitedNames(t *testing.T) {
 }
 
 var (
-	indented = regexp.MustCompile(`^ {4,}((?:gsubmit|gqueue|gcancel|gctl|gsim|gctld) .*)$`)
-	inline   = regexp.MustCompile("`((?:gsubmit|gqueue|gcancel|gctl|gsim|gctld) [^`]*)`")
+	indented = regexp.MustCompile(`^ {4,}((?:gsubmit|gqueue|gcancel|grun|gctl|gsim|gctld) .*)$`)
+	inline   = regexp.MustCompile("`((?:gsubmit|gqueue|gcancel|grun|gctl|gsim|gctld) [^`]*)`")
 	word     = regexp.MustCompile(`'[^']*'|"[^"]*"|[^\s'"]+`)
 )
 

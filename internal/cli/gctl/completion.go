@@ -13,7 +13,7 @@ import (
 )
 
 const completionLong = `Prints the shell completion script for the given programs, by default for gsubmit,
-gqueue, gcancel, gctl and gsim:
+gqueue, gcancel, grun, gctl and gsim:
 
   bash   gctl completion bash > /etc/bash_completion.d/greylag
   zsh    source <(gctl completion zsh)
@@ -46,7 +46,7 @@ func (t commands) completion() *cobra.Command {
 }
 
 // completed returns the programs that have completions.
-func completed() []string { return []string{"gctl", "gsubmit", "gqueue", "gcancel", "gsim"} }
+func completed() []string { return []string{"gctl", "gsubmit", "gqueue", "gcancel", "grun", "gsim"} }
 
 // shellText writes a program's completions. They ask the program itself for candidates, in cobra's
 // protocol, which all support.

@@ -77,10 +77,12 @@ func Run(ctx context.Context, cfg Config) (int, error) {
 	d := &daemon{Config: cfg, node: cfg.Order.Own(), ended: make(chan struct{})}
 	d.first, d.size = step.FirstRank(cfg.Order.Nodes, cfg.Order.Node), step.CountTasks(cfg.Order.Nodes)
 	conn, err := d.contact(ctx)
+	if conn != nil {
+		defer conn.Close()
+	}
 	if err != nil {
 		return ExitContact, err
 	}
-	defer conn.Close()
 	d.conn = conn
 	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Now()) }) // before there is a program
 	f, err := conn.Receive()
@@ -155,10 +157,10 @@ func (d *daemon) contact(ctx context.Context) (*stream.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		conn, err := d.dialAny(ctx, key)
+		conn, err := d.dialAny(ctx)
 		switch {
 		case err == nil:
-			return conn, nil
+			return conn, conn.Prove(key, d.Order.Node)
 		case errors.Is(err, errEnded):
 			return nil, err
 		}
@@ -174,7 +176,7 @@ func (d *daemon) contact(ctx context.Context) (*stream.Conn, error) {
 var errEnded = errors.New("cannot reach grun: it has ended")
 
 // dialAny tries all addresses at once, since some may not be reachable from this node.
-func (d *daemon) dialAny(ctx context.Context, key []byte) (*stream.Conn, error) {
+func (d *daemon) dialAny(ctx context.Context) (*stream.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, stream.HandshakeTime)
 	defer cancel()
 	type result struct {
@@ -187,7 +189,7 @@ func (d *daemon) dialAny(ctx context.Context, key []byte) (*stream.Conn, error) 
 			raw, err := d.dial(ctx, address)
 			var conn *stream.Conn
 			if err == nil {
-				conn, err = stream.Dial(ctx, raw, d.Order.Fingerprint, key, d.Order.Node)
+				conn, err = stream.Client(ctx, raw, d.Order.Fingerprint)
 			}
 			select {
 			case results <- result{conn, err}:

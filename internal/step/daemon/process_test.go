@@ -54,7 +54,7 @@ func runProcess(t *testing.T, dir, script string, out io.Writer, started func(*e
 	}
 	order := step.Order{
 		Job: 12, Nodes: []step.Node{{Name: "n1", Tasks: 1}}, Contact: []string{listener.Addr().String()},
-		Fingerprint: secret.Fingerprint, Key: hex.EncodeToString(secret.Key),
+		Fingerprint: hex.EncodeToString(secret.Fingerprint), Key: hex.EncodeToString(secret.Key),
 	}
 	text, err := json.Marshal(order)
 	if err != nil {

@@ -38,7 +38,10 @@ func (s *trial) dial(t *testing.T) net.Conn {
 // join connects as a node.
 func (s *trial) join(t *testing.T, key []byte, node int) *stream.Conn {
 	t.Helper()
-	conn, err := stream.Dial(t.Context(), s.dial(t), s.secret.Fingerprint, key, node)
+	conn, err := stream.Client(t.Context(), s.dial(t), s.orders[0].Order.Fingerprint)
+	if err == nil {
+		err = conn.Prove(key, node)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

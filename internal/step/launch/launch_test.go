@@ -71,7 +71,7 @@ func newTrial(t *testing.T, script string, tasks ...int) *trial {
 	for i := range tasks {
 		s.orders = append(s.orders, daemon.Config{Order: step.Order{
 			Job: 12, Step: 3, Node: i, Nodes: s.Nodes, Contact: []string{listener.Addr().String()},
-			Fingerprint: secret.Fingerprint, Key: hex.EncodeToString(secret.Key),
+			Fingerprint: hex.EncodeToString(secret.Fingerprint), Key: hex.EncodeToString(secret.Key),
 			Env: []string{"SLURMD_NODENAME=" + s.Nodes[i].Name, "GREYLAG_NODELIST=n[1-9]", "GREYLAG_NNODES=9"},
 		}})
 	}

@@ -31,7 +31,7 @@ var ErrDenied = errors.New("not a peer of this step")
 
 // Secret is grun's side of a step: a certificate and a key, made for this step alone.
 type Secret struct {
-	Fingerprint string // SHA-256 of the certificate, hexadecimal
+	Fingerprint []byte // SHA-256 of the certificate
 	Key         []byte
 	config      *tls.Config
 }
@@ -50,7 +50,7 @@ func NewSecret() (*Secret, error) {
 	key := make([]byte, KeySize)
 	_, _ = rand.Read(key) // it never fails
 	sum := sha256.Sum256(der)
-	return &Secret{Fingerprint: hex.EncodeToString(sum[:]), Key: key, config: &tls.Config{
+	return &Secret{Fingerprint: sum[:], Key: key, config: &tls.Config{
 		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true,
 		Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}},
 	}}, nil
@@ -101,8 +101,8 @@ func (s *Secret) Accept(ctx context.Context, raw net.Conn) (conn *Conn, node int
 	return conn, int(f.Number), c.SetDeadline(time.Time{})
 }
 
-// Dial connects a node to grun over raw and proves the key.
-func Dial(ctx context.Context, raw net.Conn, fingerprint string, key []byte, node int) (*Conn, error) {
+// Client starts TLS with grun over raw. It closes raw on an error.
+func Client(ctx context.Context, raw net.Conn, fingerprint string) (*Conn, error) {
 	c := tls.Client(raw, &tls.Config{
 		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, // the certificate is pinned instead
 		VerifyConnection: func(state tls.ConnectionState) error {
@@ -117,16 +117,16 @@ func Dial(ctx context.Context, raw net.Conn, fingerprint string, key []byte, nod
 		c.Close()
 		return nil, err
 	}
-	mac, err := proof(c, key, uint32(node))
-	conn := newConn(c)
-	if err == nil {
-		err = conn.SendData(Hello, uint32(node), mac)
-	}
+	return newConn(c), nil
+}
+
+// Prove makes this the connection of a node, whose first one counts.
+func (c *Conn) Prove(key []byte, node int) error {
+	mac, err := proof(c.Conn.(*tls.Conn), key, uint32(node))
 	if err != nil {
-		c.Close()
-		return nil, err
+		return err
 	}
-	return conn, nil
+	return c.SendData(Hello, uint32(node), mac)
 }
 
 func newConn(c net.Conn) *Conn {

@@ -1,0 +1,82 @@
+package grun
+
+import "github.com/greylag/greylag/internal/jobscript/getopt"
+
+const usageText = ` [OPTIONS] PROGRAM [ARGUMENT...]
+
+Runs a program on the nodes of a job: one process per task. Output, input and
+signals pass between the tasks and this command, which ends with the highest
+exit status of a task, or 128 + the number of the signal that ended one.
+`
+
+// The groups of options in the help.
+const (
+	sizeGroup   = "Tasks and nodes"
+	gpuGroup    = "GPUs and CPUs"
+	streamGroup = "Input and output"
+	endGroup    = "End of the step"
+	otherGroup  = "Other options"
+)
+
+func options() []getopt.Option {
+	list := []getopt.Option{
+		{Long: "ntasks", Short: 'n', Value: "N", Group: sizeGroup, Help: "number of tasks (default: that of the job, else one on each node)"},
+		{Long: "nodes", Short: 'N', Value: "N[-M]", Group: sizeGroup, Help: "number of nodes (default: all of the job)"},
+		{Long: "ntasks-per-node", Aliases: []string{"tasks-per-node"}, Value: "N", Group: sizeGroup, Help: "tasks on each node"},
+		{Long: "nodelist", Short: 'w', Value: "NODES", Group: sizeGroup, Help: "only these nodes of the job, such as n[1-3]"},
+		{Long: "exclude", Short: 'x', Value: "NODES", Group: sizeGroup, Help: "none of these nodes"},
+		{Long: "relative", Short: 'r', Value: "N", Group: sizeGroup, Help: "begin at this node of the job, counted from 0"},
+		{Long: "distribution", Short: 'm', Value: "block", Group: sizeGroup, Help: "ranks fill node after node; no other distribution is offered"},
+		{Long: "multi-prog", Group: sizeGroup, Help: "PROGRAM is a file with lines \"RANKS PROGRAM ARGUMENT...\"; RANKS is 0, 1-3,7 or *; %t is the rank, %o its position in RANKS"},
+
+		{Long: "cpus-per-task", Short: 'c', Value: "N", Group: gpuGroup, Help: "CPUs of each task, for programs that read it; steps share the CPUs of their job"},
+		{Long: "gpus", Short: 'G', Value: "N", Group: gpuGroup, Help: "GPUs of the step in all (default: all of the job)"},
+		{Long: "gpus-per-node", Value: "N", Group: gpuGroup, Help: "GPUs of the step on each node"},
+		{Long: "gpus-per-task", Value: "N", Group: gpuGroup, Help: "GPUs of each task; no other step with this option or --exact uses them"},
+		{Long: "gres", Value: "gpu:N", Group: gpuGroup, Help: "like --gpus-per-node; none: no GPUs"},
+		{Long: "gpu-bind", Value: "WAY", Group: gpuGroup, Help: "GPUs that each task sees: none or closest (all), single:N (one for N tasks), per_task:N, map:LIST or mask:LIST"},
+		{Long: "cpu-bind", Value: "WAY", Group: gpuGroup, Help: "CPUs that each task may use: map_cpu:LIST or mask_cpu:LIST; other ways have no effect"},
+		{Long: "exact", Aliases: []string{"exclusive"}, Value: "user", Absent: "yes", Group: gpuGroup, Help: "no other step with this option uses the step's GPUs: wait for them"},
+		{Long: "overlap", Group: gpuGroup, Help: "share the GPUs with all other steps"},
+		{Long: "immediate", Short: 'I', Value: "SECONDS", Absent: "0", Group: gpuGroup, Help: "fail if GPUs are in use, instead of waiting"},
+
+		{Long: "output", Short: 'o', Value: "WHERE", Group: streamGroup, Help: "all (default), none, a rank or a file: with %t, %n or %N one for each task or node"},
+		{Long: "error", Short: 'e', Value: "WHERE", Group: streamGroup, Help: "the same for standard error (default: as --output)"},
+		{Long: "input", Short: 'i', Value: "WHERE", Group: streamGroup, Help: "all (default): every task reads the whole input; none, a rank or a file"},
+		{Long: "open-mode", Value: "append|truncate", Group: streamGroup, Help: "what happens to existing output files (default truncate)"},
+		{Long: "label", Short: 'l', Group: streamGroup, Help: "begin each line with the task's rank"},
+		{Long: "unbuffered", Short: 'u', Group: streamGroup, Help: "pass on output at once, not by lines"},
+		{Long: "pty", Value: "0", Absent: "0", Group: streamGroup, Help: "run task 0 in a terminal; the others have no input or output"},
+
+		{Long: "kill-on-bad-exit", Short: 'K', Value: "0|1", Absent: "1", Group: endGroup, Help: "end the step when a task fails"},
+		{Long: "wait", Short: 'W', Value: "SECONDS", Group: endGroup, Help: "end the step this long after the first task ended (default 0: never)"},
+		{Long: "no-kill", Short: 'k', Value: "off", Absent: "on", Group: endGroup, Help: "go on when a node is lost"},
+		{Long: "time", Short: 't', Value: "TIME", Group: endGroup, Help: "end the step after this time, such as 90 (minutes) or 1:30:00"},
+		{Long: "quit-on-interrupt", Group: endGroup, Help: "end the step at the first Ctrl-C; else two within a second do"},
+
+		{Long: "chdir", Short: 'D', Value: "DIRECTORY", Group: otherGroup, Help: "working directory of the tasks (default: this one)"},
+		{Long: "export", Value: "LIST", Group: otherGroup, Help: "variables of the tasks: ALL (default), NONE or names and NAME=VALUE"},
+		{Long: "job-name", Short: 'J', Value: "NAME", Group: otherGroup, Help: "name of the step (default: the program's)"},
+		{Long: "jobid", Value: "JOB", Group: otherGroup, Help: "the job; only the one that this command runs in"},
+		{Long: "mpi", Value: "KIND", Group: otherGroup, Help: "start MPI programs by pmi2 (default, for MPICH) or none; list: print the kinds"},
+		{Long: "test-only", Group: otherGroup, Help: "check the options, and run nothing"},
+		{Long: "help", Short: 'h', Group: otherGroup, Help: "print this"},
+		{Long: "version", Short: 'V', Group: otherGroup, Help: "print the version"},
+	}
+	// Accepted because scripts have them: what they ask is so for every step.
+	for _, name := range []string{"mem", "mem-per-cpu", "mem-per-gpu", "hint", "comment"} {
+		list = append(list, getopt.Option{Long: name, Value: "X"})
+	}
+	return append(list, getopt.Option{Long: "oversubscribe", Short: 's'}, getopt.Option{Long: "external-launcher"},
+		getopt.Option{Long: "quiet", Short: 'Q'}, getopt.Option{Long: "verbose", Short: 'v'}, getopt.Option{Long: "het-group", Value: "X"})
+}
+
+// statusHelp lists the exit statuses.
+const statusHelp = `
+Exit status:
+  N         the highest of the tasks; 128 + N if signal N ended one
+  253       the memory of the job ran out
+  2, 13     the program does not exist on a node, or may not be executed
+  1         the step was refused, or lost a node
+  130       interrupted
+`
