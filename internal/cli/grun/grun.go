@@ -26,6 +26,7 @@ import (
 	"github.com/greylag/greylag/internal/step"
 	"github.com/greylag/greylag/internal/step/launch"
 	"github.com/greylag/greylag/internal/step/stream"
+	"github.com/greylag/greylag/internal/wire"
 )
 
 // command is one run of grun.
@@ -93,7 +94,7 @@ func (p command) start(ctx context.Context, r *request) (int, error) {
 	c := &launch.Config{
 		ID: fmt.Sprintf("%d.%d", r.job, created.Step), Listener: listener, Secret: secret, Program: r.program,
 		Stdin: p.Stdin, Label: r.label, KillOnBadExit: r.killOnBadExit, NoKill: r.noKill,
-		QuitOnInterrupt: r.quit, Wait: r.wait, Limit: r.limit, Signals: signals,
+		QuitOnInterrupt: r.quit, Wait: r.wait, Limit: r.limit, Signals: signals, Ended: p.endedStep(r.job, created.Step),
 	}
 	for _, n := range created.Nodes {
 		c.Nodes = append(c.Nodes, step.Node{Name: n.Node, Tasks: int(n.Tasks)})
@@ -106,6 +107,27 @@ func (p command) start(ctx context.Context, r *request) (int, error) {
 	status := launch.Run(ctx, *c)
 	restore()
 	return status, closeFiles()
+}
+
+// endedStep returns a function that says whether the controllers have ended a step.
+func (p command) endedStep(job uint64, id uint32) func(context.Context) string {
+	return func(ctx context.Context) string {
+		_, cluster, err := p.Client()
+		if err != nil {
+			return "" // the nodes may still come
+		}
+		defer cluster.Close()
+		answer, err := cluster.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: fmt.Sprint(job)})
+		if err != nil || len(answer.Jobs) != 1 {
+			return ""
+		}
+		for _, s := range answer.Jobs[0].Steps {
+			if s.Id == id && s.State != greylagv1.JobState_JOB_STATE_RUNNING {
+				return fmt.Sprintf("step %d.%d ended before all its nodes started it (%s)", job, id, wire.Word(s.State))
+			}
+		}
+		return ""
+	}
 }
 
 // create asks for the step until no other one has its GPUs.

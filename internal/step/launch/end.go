@@ -265,3 +265,22 @@ func (r *running) report() string {
 	}
 	return strings.Join(parts, "; ")
 }
+
+// askEnded ends a step whose nodes will not come.
+func (r *running) askEnded(pause time.Duration) {
+	for ticker := time.NewTicker(pause); ; {
+		select {
+		case <-ticker.C:
+		case <-r.ctx.Done():
+			return
+		}
+		missing := make(chan bool, 1)
+		if !r.post(func() { missing <- r.unstarted() }) || !<-missing {
+			return
+		}
+		if why := r.Ended(r.ctx); why != "" {
+			r.post(func() { r.end(why, syscall.SIGTERM, StatusLost) })
+			return
+		}
+	}
+}

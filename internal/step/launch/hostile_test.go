@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/greylag/greylag/internal/step"
 	"github.com/greylag/greylag/internal/step/daemon"
@@ -198,6 +199,16 @@ func TestNodeThatDoesNotCome(t *testing.T) {
 	s := newTrial(t, "exec sleep 600", 1, 1)
 	s.orders, s.Connect = s.orders[:1], 1
 	if status := s.run(t); status != 1 || !strings.Contains(s.notes.String(), "the step did not start on ") {
+		t.Errorf("status %d: %s", status, s.notes.String())
+	}
+}
+
+// TestEndedStepIsNotAwaited has the controllers say that the step has ended.
+func TestEndedStepIsNotAwaited(t *testing.T) {
+	s := newTrial(t, "exec sleep 600", 1, 1)
+	s.orders, s.Connect = s.orders[:1], 2*time.Second
+	s.Ended = func(context.Context) string { return "step 12.3 has ended" }
+	if status := s.run(t); status != 1 || s.notes.String() != "step 12.3 has ended\n" {
 		t.Errorf("status %d: %s", status, s.notes.String())
 	}
 }

@@ -41,6 +41,9 @@ type Config struct {
 	Size    func() (rows, cols uint16)
 	// Connect bounds the wait for the nodes; 0: 60 s.
 	Connect time.Duration
+	// Ended is called 20 times within Connect while nodes are missing, and says why they will not come;
+	// "" if they may. nil: unknown.
+	Ended func(context.Context) string
 }
 
 // The exit status of a step that lost a node or did not start on one, and of one that the user
@@ -142,6 +145,9 @@ func (r *running) timers() {
 		r.Connect = connectTime
 	}
 	r.after(r.Connect, r.checkConnected)
+	if r.Ended != nil {
+		go r.askEnded(r.Connect / 20)
+	}
 	if r.Limit > 0 {
 		r.after(r.Limit, func() { r.end("the time limit of the step is over", syscall.SIGTERM, StatusLost) })
 	}
