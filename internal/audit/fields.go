@@ -70,11 +70,7 @@ func updateFields(c *command.UpdateJobs) string {
 	l.instant("begin", c.Begin)
 	l.instant("deadline", c.Deadline)
 	if c.Depends != nil {
-		terms := make([]string, 0, len(*c.Depends))
-		for _, d := range *c.Depends {
-			terms = append(terms, d.String())
-		}
-		l.addf("dependency %q", strings.Join(terms, ","))
+		l.addf("dependency %q", cluster.DependencyText(*c.Depends))
 	}
 	l.text("reservation", c.Reservation)
 	l.number("nodes", c.Nodes)

@@ -150,6 +150,7 @@ func dependencyFields(c *codec.Coder, x *cluster.Dependency) {
 	codec.Uint(c, &x.Kind)
 	refFields(c, &x.Job)
 	codec.Int(c, &x.Delay)
+	codec.Bool(c, &x.Any)
 }
 
 func exitFields(c *codec.Coder, x *cluster.Exit) {

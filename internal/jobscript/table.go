@@ -146,7 +146,7 @@ func identityRows(all []option) []option {
 			set: text(func(o *Options) *string { return &o.WCKey })},
 		{Option: getopt.Option{Long: "array", Short: 'a', Value: "INDICES", Help: "one element for each index: 0-15, 0,6,16-32, 0-15:4; %4 at the end: at most four at once"},
 			set: func(o *Options, v string, _ time.Time) error { o.Array = v; return checkArray(v) }},
-		{Option: getopt.Option{Long: "dependency", Short: 'd', Value: "CONDITIONS", Help: "wait for other jobs: afterok:123:124, afterany:, afternotok:, aftercorr:, after:, after:123+10 (minutes later), singleton; separated by commas"},
+		{Option: getopt.Option{Long: "dependency", Short: 'd', Value: "CONDITIONS", Help: "wait for other jobs: afterok:123:124, afterany:, afternotok:, aftercorr:, after:, after:123+10 (minutes later), singleton; joined by commas (all must hold) or by ? (one is enough)"},
 			set: func(o *Options, v string, _ time.Time) (err error) { o.Depends, err = ParseDepends(v); return err }},
 		{Option: getopt.Option{Long: "hold", Short: 'H', Help: "keep it back until gctl release"},
 			set: turn(func(o *Options) { o.Hold = true })},

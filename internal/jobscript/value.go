@@ -156,21 +156,26 @@ func ParseIndices(list string) ([]Indices, error) {
 	return all, nil
 }
 
-// ParseDepends reads "afterok:1:2_3,afterany:4,after:5+10" and "singleton".
+// ParseDepends reads "afterok:1:2_3,afterany:4,after:5+10" and "singleton". Conditions joined by "?"
+// are alternatives, as is each job of a condition.
 func ParseDepends(word string) ([]cluster.Dependency, error) {
-	advice := "write afterok:123, afterany:123:124, afternotok:123, aftercorr:123, after:123, after:123+10 (minutes later) or singleton, separated by commas"
-	if strings.Contains(word, "?") {
-		return nil, advise(fmt.Sprintf("alternative conditions (?) are not supported: %q", word), "separate conditions with commas: all must hold")
+	advice := "write afterok:123, afterany:123:124, afternotok:123, aftercorr:123, after:123, after:123+10 (minutes later) or singleton, joined by commas, or by ? if one is enough"
+	separator, anyOf := ",", strings.Contains(word, "?")
+	if anyOf {
+		separator = "?"
+	}
+	if anyOf && strings.Contains(word, ",") {
+		return nil, advise(fmt.Sprintf("commas and ? cannot be mixed: %q", word), "join all conditions by commas, or all by ?")
 	}
 	var all []cluster.Dependency
-	for _, term := range strings.Split(word, ",") {
+	for _, term := range strings.Split(word, separator) {
 		name, ids, given := strings.Cut(term, ":")
 		kind := dependencyKind(name)
 		switch {
 		case kind == 0:
 			return nil, advise(fmt.Sprintf("not a dependency: %q", term), advice)
 		case kind == cluster.Singleton && !given:
-			all = append(all, cluster.Dependency{Kind: kind})
+			all = append(all, cluster.Dependency{Kind: kind, Any: anyOf})
 			continue
 		case kind == cluster.Singleton || !given:
 			return nil, advise(fmt.Sprintf("not a dependency: %q", term), advice)
@@ -188,7 +193,7 @@ func ParseDepends(word string) ([]cluster.Dependency, error) {
 			if late && err != nil {
 				return nil, advise(fmt.Sprintf("not a number of minutes: %q", minutes), advice)
 			}
-			all = append(all, cluster.Dependency{Kind: kind, Job: ref, Delay: delay})
+			all = append(all, cluster.Dependency{Kind: kind, Job: ref, Delay: delay, Any: anyOf})
 		}
 	}
 	return all, nil

@@ -350,6 +350,7 @@ func (p *picture) spec(t testing.TB, w words) *cluster.JobSpec {
 			}
 			dep.Job = r
 		}
+		dep.Any = w.has("any")
 		spec.Depends = append(spec.Depends, dep)
 	}
 	if err := spec.Validate(); err != nil {

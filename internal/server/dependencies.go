@@ -18,6 +18,8 @@ func (s *jobService) resolveArchived(c *call.Caller, cmd *command.SubmitJobs) er
 	for i := range cmd.Jobs {
 		spec := &cmd.Jobs[i].Spec
 		var left []cluster.Dependency
+		var never error // the first one that can never be satisfied
+		satisfied := false
 		for _, d := range spec.Depends {
 			e, asked := known[d.Job]
 			if !asked && d.Kind != cluster.Singleton {
@@ -30,10 +32,19 @@ func (s *jobService) resolveArchived(c *call.Caller, cmd *command.SubmitJobs) er
 			switch {
 			case d.Kind == cluster.Singleton || !e.archived || d.Delay > 0 && e.started.Add(d.Delay) > v.Now():
 				left = append(left, d)
-			case !d.Kind.Satisfied(e.bad):
-				return call.Refuse(command.Conflict, "resubmit that job and depend on the new one, or remove the dependency",
+			case d.Kind.Satisfied(e.bad):
+				satisfied = true
+			case never == nil:
+				never = call.Refuse(command.Conflict, "resubmit that job and depend on the new one, or remove the dependency",
 					"dependency %s can never be satisfied: in job %s %d succeeded and %d failed", d, d.Job, e.good, e.bad)
 			}
+		}
+		anyOf := cluster.AnyOf(spec.Depends)
+		switch {
+		case anyOf && satisfied:
+			left = nil
+		case never != nil && (!anyOf || len(left) == 0):
+			return never
 		}
 		spec.Depends = left
 	}

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -31,9 +32,12 @@ func TestDependencyOnArchivedJobs(t *testing.T) {
 		{"afterok", "900001", 0}, {"afterany", "900002", 0}, {"afternotok", "900002", 0}, {"after", "900001", 0},
 		{"afterok", "900002", connect.CodeFailedPrecondition}, {"afternotok", "900001", connect.CodeFailedPrecondition},
 		{"afterok", "900003", connect.CodeNotFound},
+		{"afterok", "900002?900001", 0}, {"afternotok", "900001?900001", connect.CodeFailedPrecondition}, {"afterok", "900001?900003", 0},
 	} {
 		spec := job("next")
-		spec.Depends = []*greylagv1.Dependency{{Kind: wire.Enum[greylagv1.DependencyKind](x.kind), Job: x.job}}
+		for _, id := range strings.Split(x.job, "?") {
+			spec.Depends = append(spec.Depends, &greylagv1.Dependency{Kind: wire.Enum[greylagv1.DependencyKind](x.kind), Job: id, Any: strings.Contains(x.job, "?")})
+		}
 		_, err := w.as(ann).Jobs().SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
 		if err != nil && connect.CodeOf(err) != x.want || err == nil && x.want != 0 {
 			t.Errorf("%s:%s: %v, want code %v", x.kind, x.job, err, x.want)

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -208,26 +209,43 @@ func invalid(err error) *command.Refusal {
 }
 
 // checkDependencies refuses conditions that can never be satisfied: on unknown jobs, and on jobs
-// that ended otherwise. The pass checks the latter for whole arrays, which may have a million
-// elements.
+// that ended otherwise. Of alternatives one that can be satisfied is enough. The pass checks the
+// outcome of whole arrays, which may have a million elements.
 func (s *State) checkDependencies(spec *cluster.JobSpec) *command.Refusal {
+	var first *command.Refusal
+	refused := 0
 	for _, d := range spec.Depends {
-		if d.Kind == cluster.Singleton {
+		refusal := s.checkDependency(spec.Owner, d)
+		switch {
+		case refusal == nil:
 			continue
+		case !d.Any || refusal.Code == command.NotFound:
+			return refusal
 		}
-		a, isArray := s.arrays.Get(d.Job.ID)
-		known := a.kept == a.count && (!isArray || s.mayKnowOf(spec.Owner, d.Job.ID)) // all of its elements
-		if !isArray || d.Job.Index != cluster.NoIndex {
-			one := s.resolve(d.Job)
-			if known = len(one) > 0 && s.mayKnowOf(spec.Owner, one[0]); known {
-				if refusal := s.neverHolds(d, one[0]); refusal != nil {
-					return refusal
-				}
-			}
+		refused++
+		first = cmp.Or(first, refusal)
+	}
+	if refused == len(spec.Depends) {
+		return first
+	}
+	return nil
+}
+
+// checkDependency refuses a condition on an unknown job, or on a job that ended otherwise.
+func (s *State) checkDependency(owner cluster.Identity, d cluster.Dependency) *command.Refusal {
+	if d.Kind == cluster.Singleton {
+		return nil
+	}
+	a, isArray := s.arrays.Get(d.Job.ID)
+	known := a.kept == a.count && (!isArray || s.mayKnowOf(owner, d.Job.ID)) // all of its elements
+	if !isArray || d.Job.Index != cluster.NoIndex {
+		one := s.resolve(d.Job)
+		if known = len(one) > 0 && s.mayKnowOf(owner, one[0]); known {
+			return s.neverHolds(d, one[0])
 		}
-		if !known {
-			return command.WithHint(command.Refusef(command.NotFound, "dependency %s: no pending, running or recently ended job %s", d, d.Job), "gqueue --me lists your jobs, gctl acct those that ended")
-		}
+	}
+	if !known {
+		return command.WithHint(command.Refusef(command.NotFound, "dependency %s: no pending, running or recently ended job %s", d, d.Job), "gqueue --me lists your jobs, gctl acct those that ended")
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func node(w scriptLine) cluster.Node {
 	return n
 }
 
-// dependsOn reads after=1,2 ended=3 unless=4 started=5+10m.
+// dependsOn reads after=1,2 ended=3 unless=4 started=5+10m, and the word any for alternatives.
 func (x *script) dependsOn(w scriptLine) (list []cluster.Dependency) {
 	for _, kind := range [...]struct {
 		word string
@@ -133,6 +133,9 @@ func (x *script) dependsOn(w scriptLine) (list []cluster.Dependency) {
 		}
 		late := scriptLine{keys: map[string]string{"d": delay}}
 		list = append(list, cluster.Dependency{Kind: cluster.After, Job: ref, Delay: late.duration("d")})
+	}
+	for i := range list {
+		list[i].Any = w.has("any")
 	}
 	return list
 }

@@ -219,7 +219,7 @@ func readDependencies(list []*greylagv1.Dependency) ([]cluster.Dependency, error
 		if kind == 0 {
 			return nil, Unset("depends.kind", p.GetKind())
 		}
-		d := cluster.Dependency{Kind: kind}
+		d := cluster.Dependency{Kind: kind, Any: p.GetAny()}
 		if kind != cluster.Singleton {
 			ref, err := ReadRef(p.GetJob())
 			if err != nil {
@@ -240,7 +240,7 @@ const maxMinutes = 100_000_000
 func writeDependencies(list []cluster.Dependency) []*greylagv1.Dependency {
 	var all []*greylagv1.Dependency
 	for _, d := range list {
-		p := &greylagv1.Dependency{Kind: greylagv1.DependencyKind(d.Kind)}
+		p := &greylagv1.Dependency{Kind: greylagv1.DependencyKind(d.Kind), Any: d.Any}
 		if d.Kind != cluster.Singleton {
 			p.Job, p.Minutes = d.Job.String(), int32(d.Delay/time.Minute)
 		}

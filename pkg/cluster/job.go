@@ -123,11 +123,12 @@ func (k DependencyKind) Satisfied(bad int) bool {
 	return true
 }
 
-// Dependency is one condition; all of a job's must be satisfied.
+// Dependency is one condition of a job. All must be satisfied, or one where they are alternatives.
 type Dependency struct {
 	Kind  DependencyKind
 	Job   JobRef        // unset for Singleton
 	Delay time.Duration // of After: the least time since then, in whole minutes
+	Any   bool          // it is an alternative: set in all dependencies of a job or in none
 }
 
 // String returns sbatch's notation: afterok:12_3, after:12+10, singleton.
@@ -139,6 +140,25 @@ func (d Dependency) String() string {
 		return fmt.Sprintf("%s:%s+%d", d.Kind, d.Job, d.Delay/time.Minute)
 	}
 	return d.Kind.String() + ":" + d.Job.String()
+}
+
+// AnyOf reports whether one of a job's dependencies is enough.
+func AnyOf(list []Dependency) bool { return len(list) > 0 && list[0].Any }
+
+// DependencyText returns dependencies in sbatch's notation: joined by "," if all must hold, by "?"
+// if one is enough.
+func DependencyText(list []Dependency) string {
+	var out strings.Builder
+	for i, d := range list {
+		switch {
+		case i > 0 && d.Any:
+			out.WriteByte('?')
+		case i > 0:
+			out.WriteByte(',')
+		}
+		out.WriteString(d.String())
+	}
+	return out.String()
 }
 
 // Hold tells whose hold a job is under.

@@ -94,6 +94,12 @@ func (s *JobSpec) checkDependencies(fault func(string, ...any)) {
 		fault("%d dependencies, at most %d", len(s.Depends), maxArgs)
 	}
 	for _, d := range s.Depends {
+		if d.Any != AnyOf(s.Depends) {
+			fault("its dependencies must all be alternatives, or none of them")
+			break
+		}
+	}
+	for _, d := range s.Depends {
 		if d.Kind < After || d.Kind > Singleton {
 			fault("unknown kind of dependency")
 		} else if (d.Kind == Singleton) != (d.Job.ID == 0) {

@@ -69,7 +69,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"requests", requestText(j.Request)},
 		{"time limit", cluster.FormatLimit(j.TimeLimit.AsDuration())},
 		{"submitted", t.FormatTime(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.FormatTime(j.Begin)}, {"deadline", t.FormatTime(j.Deadline)}, {"nice", niceText(j.Nice)},
-		{"waits for", strings.Join(ui.JobOf(j).Depends, ", ")},
+		{"waits for", dependsText(j)},
 	}
 	if j.State == greylagv1.JobState_JOB_STATE_PENDING {
 		planned := t.FormatTime(j.Planned)
@@ -101,6 +101,15 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 		facts = append(facts, [2]string{strings.ToLower(p.Name), p.Of(j)})
 	}
 	return facts
+}
+
+// dependsText lists the dependencies of a job.
+func dependsText(j *greylagv1.Job) string {
+	words := ui.DependencyWords(j.Depends)
+	if len(words) > 1 && j.Depends[0].Any {
+		return "one of " + strings.Join(words, ", ")
+	}
+	return strings.Join(words, ", ")
 }
 
 // busyText describes how busy the GPUs of a job were, and their memory use.

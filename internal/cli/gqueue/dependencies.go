@@ -86,6 +86,9 @@ func (a dependencies) text(j *greylagv1.Job) string {
 	if len(parts) == 0 {
 		return ""
 	}
+	if len(j.Depends) > 1 && j.Depends[0].Any {
+		return "waits for one of: " + strings.Join(parts, "; ")
+	}
 	return "waits for " + strings.Join(parts, "; ")
 }
 

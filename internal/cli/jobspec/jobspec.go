@@ -101,6 +101,7 @@ func (m *message) rest(o jobscript.Options, host string) {
 			c.text(2, d.Job.String())
 			c.number(3, int64(d.Delay/time.Minute))
 		}
+		c.flag(4, d.Any)
 		m.child(20, c)
 	}
 	m.text(21, o.Array)

@@ -26,7 +26,7 @@ func full() jobscript.Options {
 		Input: "/input", Output: "/output", Error: "/error", Append: true, Hold: true, NoRequeue: true, EveryNode: true,
 		Nice: -17, TimeLimit: &limit, Begin: time.Unix(18, 5), Deadline: time.Unix(19, 0),
 		Signal:  cluster.WarnSignal{Number: 25, Before: 26 * time.Second, BatchOnly: true},
-		Depends: []cluster.Dependency{{Kind: cluster.After, Job: cluster.JobRef{ID: 20, Index: cluster.NoIndex}, Delay: 3 * time.Minute}},
+		Depends: []cluster.Dependency{{Kind: cluster.After, Job: cluster.JobRef{ID: 20, Index: cluster.NoIndex}, Delay: 3 * time.Minute, Any: true}},
 		Export:  jobscript.Export{Names: []string{"environment"}, None: true},
 		Request: cluster.Request{
 			Nodes: 1, GPUsPerNode: 2, GPUs: 3, GPUTypes: []string{"gpu_types"}, TasksPerNode: 5, CPUsPerTask: 6,

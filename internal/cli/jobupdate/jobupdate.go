@@ -167,7 +167,7 @@ func setDependency(r *greylagv1.UpdateJobsRequest, value string, bad func(string
 		return bad("not a dependency")
 	}
 	for _, d := range list {
-		p := &greylagv1.Dependency{Kind: wire.Enum[greylagv1.DependencyKind](d.Kind.String())}
+		p := &greylagv1.Dependency{Kind: wire.Enum[greylagv1.DependencyKind](d.Kind.String()), Any: d.Any}
 		if d.Kind != cluster.Singleton {
 			p.Job, p.Minutes = d.Job.String(), int32(d.Delay/time.Minute)
 		}

@@ -226,7 +226,11 @@ func DependencyText(depends []*greylagv1.Dependency) string {
 	if len(depends) == 0 {
 		return "(null)"
 	}
-	return strings.Join(DependencyWords(depends), ",")
+	separator := ","
+	if depends[0].Any {
+		separator = "?"
+	}
+	return strings.Join(DependencyWords(depends), separator)
 }
 
 // DependencyWords returns the dependencies of a job, each in the form of --dependency.

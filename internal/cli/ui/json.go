@@ -50,6 +50,7 @@ type JobJSON struct {
 	Nodes       []nodeUseJSON `json:"nodes,omitempty"`
 	Tasks       []taskJSON    `json:"tasks,omitempty"`
 	Depends     []string      `json:"depends,omitempty"`
+	DependsAny  bool          `json:"depends_any,omitempty"`
 	EveryNode   bool          `json:"every_node,omitempty"`
 	Image       string        `json:"image,omitempty"`
 	Command     string        `json:"command,omitempty"`
@@ -133,7 +134,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		TimeLimit: Seconds(j.TimeLimit), Submitted: Stamp(TimeOf(j.Submitted)), Eligible: Stamp(TimeOf(j.Eligible)),
 		Begin: Stamp(TimeOf(j.Begin)), Deadline: Stamp(TimeOf(j.Deadline)), Planned: Stamp(TimeOf(j.Planned)), Promised: j.Promised,
 		Started: Stamp(TimeOf(j.Started)), Ended: Stamp(TimeOf(j.Ended)), ExitCode: j.ExitCode, ExitSignal: j.ExitSignal,
-		Depends: DependencyWords(j.Depends), EveryNode: j.EveryNode, Image: j.Image, Command: j.Command, Args: j.Args, WorkDir: j.WorkDir,
+		Depends: DependencyWords(j.Depends), DependsAny: len(j.Depends) > 0 && j.Depends[0].Any, EveryNode: j.EveryNode, Image: j.Image, Command: j.Command, Args: j.Args, WorkDir: j.WorkDir,
 		Output: OutputPath(j, j.Output), Error: OutputPath(j, j.Error), Comment: j.Comment, WCKey: j.Wckey, SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
 		Others: j.OtherPartitions, Reservation: j.Reservation,
 		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.Lien), FundedUntil: Stamp(TimeOf(j.FundedUntil)), PaidIn: j.PaidIn,

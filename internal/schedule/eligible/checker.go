@@ -83,7 +83,13 @@ func (c *Checker) All(job *cluster.Job) []Obstacle {
 		note(Obstacle{cluster.ReasonBeginTime, "before its begin time" + c.lastFailure(job, "; ")}, true)
 	}
 	note(c.deadline(spec))
+	if cluster.AnyOf(spec.Depends) {
+		note(c.Dependencies(job))
+	}
 	for _, d := range spec.Depends {
+		if d.Any {
+			continue
+		}
 		one, only := *job, *spec
 		only.Depends = []cluster.Dependency{d}
 		one.Spec = &only

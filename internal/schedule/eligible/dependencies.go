@@ -20,6 +20,9 @@ const (
 
 // Dependencies returns why a job's dependencies keep it from starting, if they do.
 func (c *Checker) Dependencies(job *cluster.Job) (Obstacle, bool) {
+	if cluster.AnyOf(job.Spec.Depends) {
+		return c.alternatives(job)
+	}
 	worst, which := met, cluster.Dependency{}
 	for _, d := range job.Spec.Depends {
 		if s := c.dependency(job, d); s > worst {
@@ -43,6 +46,29 @@ func (c *Checker) Dependencies(job *cluster.Job) (Obstacle, bool) {
 	}
 	return Obstacle{cluster.ReasonDependency, fmt.Sprintf("dependency %s is not satisfied yet", which)}, true
 }
+
+// alternatives returns why none of a job's dependencies holds, if one would be enough.
+func (c *Checker) alternatives(job *cluster.Job) (Obstacle, bool) {
+	best, list := never, job.Spec.Depends
+	for _, d := range list {
+		best = min(best, c.dependency(job, d))
+	}
+	text := cluster.DependencyText(list[:min(len(list), maxAlternatives)])
+	if more := len(list) - maxAlternatives; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	switch best {
+	case met:
+		return Obstacle{}, false
+	case never:
+		return Obstacle{cluster.ReasonDependencyNeverSatisfied,
+			fmt.Sprintf("none of the dependencies %s can ever be satisfied: cancel this job, or resubmit it without them", text)}, true
+	}
+	return Obstacle{cluster.ReasonDependency, fmt.Sprintf("none of the dependencies %s is satisfied yet", text)}, true
+}
+
+// maxAlternatives is the number of alternative dependencies that are named.
+const maxAlternatives = 5
 
 // Unmet reports whether one dependency of a job does not hold.
 func (c *Checker) Unmet(job *cluster.Job, d cluster.Dependency) bool {

@@ -153,6 +153,9 @@ func (x *Explanation) add(now []eligible.Obstacle, detail string) {
 
 // addUnmet adds the jobs that dependencies of a job wait for. O(jobs depended on).
 func (x *Explanation) addUnmet(c *eligible.Checker, job *cluster.Job) {
+	if _, unmet := c.Dependencies(job); !unmet {
+		return
+	}
 	for _, d := range job.Spec.Depends {
 		if !c.Unmet(job, d) {
 			continue

@@ -1383,10 +1383,12 @@ func (x *Licence) GetCount() int32 {
 
 // Dependency is a condition on another job.
 type Dependency struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Kind          DependencyKind         `protobuf:"varint,1,opt,name=kind,proto3,enum=greylag.v1.DependencyKind" json:"kind,omitempty"`
-	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`          // 123 or 123_4
-	Minutes       int32                  `protobuf:"varint,3,opt,name=minutes,proto3" json:"minutes,omitempty"` // of AFTER: minutes since the start of the other job
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Kind    DependencyKind         `protobuf:"varint,1,opt,name=kind,proto3,enum=greylag.v1.DependencyKind" json:"kind,omitempty"`
+	Job     string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`          // 123 or 123_4
+	Minutes int32                  `protobuf:"varint,3,opt,name=minutes,proto3" json:"minutes,omitempty"` // of AFTER: minutes since the start of the other job
+	// one satisfied dependency is enough; set in all dependencies of a job or in none
+	Any           bool `protobuf:"varint,4,opt,name=any,proto3" json:"any,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1440,6 +1442,13 @@ func (x *Dependency) GetMinutes() int32 {
 		return x.Minutes
 	}
 	return 0
+}
+
+func (x *Dependency) GetAny() bool {
+	if x != nil {
+		return x.Any
+	}
+	return false
 }
 
 // Job is the present state of a job.
@@ -4635,12 +4644,13 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x06memory\x18\x15 \x01(\x0e2\x18.greylag.v1.MemorySourceR\x06memory\"3\n" +
 	"\aLicence\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x05R\x05count\"h\n" +
+	"\x05count\x18\x02 \x01(\x05R\x05count\"z\n" +
 	"\n" +
 	"Dependency\x12.\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
-	"\aminutes\x18\x03 \x01(\x05R\aminutes\"\xd4\x0e\n" +
+	"\aminutes\x18\x03 \x01(\x05R\aminutes\x12\x10\n" +
+	"\x03any\x18\x04 \x01(\bR\x03any\"\xd4\x0e\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
