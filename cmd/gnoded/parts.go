@@ -77,7 +77,7 @@ func openRuntime(cfg config.Node, a *agent.Config) (runtime.Runtime, func() erro
 	state := tasksOf(cfg)
 	if cfg.Runtime == "process" {
 		a.RuntimeName = "process"
-		rt, err := process.New(process.Config{StateDir: state, GInit: installed("ginit")})
+		rt, err := process.New(process.Config{StateDir: state, GInit: installed("ginit"), GStepd: installed("gstepd")})
 		return rt, func() error { return nil }, err
 	}
 	a.RuntimeName = "containerd"
@@ -92,7 +92,7 @@ func openRuntime(cfg config.Node, a *agent.Config) (runtime.Runtime, func() erro
 	rt, err := containerd.New(containerd.Config{
 		Address: cfg.Containerd.Socket, Namespace: cfg.Containerd.Namespace, OCIRuntime: program, Shim: shim,
 		Logins: cfg.Registries.AuthFile, HostsDir: cfg.Registries.HostsDir,
-		StateDir: state, ScratchDir: filepath.Join(cfg.DataDir, "tmp"), GInit: installed("ginit"),
+		StateDir: state, ScratchDir: filepath.Join(cfg.DataDir, "tmp"), GInit: installed("ginit"), GStepd: installed("gstepd"),
 		DeviceSpecs: []string{cfg.CDIDir}, CgroupParent: containerd.GroupOf(cfg.Name, cfg.Containerd.Namespace),
 	})
 	if err != nil {

@@ -44,5 +44,6 @@ func run(path string) (int, error) {
 	if err != nil {
 		return daemon.ExitOrder, err
 	}
+	order.Env = os.Environ() // of the job's task on this node
 	return daemon.Run(ctx, daemon.Config{Order: order, Adopt: true, Signals: signals, MemoryEvents: memoryEvents})
 }

@@ -33,7 +33,7 @@ func (a *Agent) dispatch(ctx context.Context, action reconcile.Action) {
 	case reconcile.Start:
 		a.start(ctx, t)
 	case reconcile.Deliver:
-		a.signal(t, syscall.Signal(action.Signal.Number), !action.Signal.BatchOnly, "")
+		a.deliver(t, action.Signal)
 	case reconcile.Stop:
 		a.log.Info("stopping task", "job", t.ID.Job, "attempt", t.ID.Attempt)
 		a.signal(t, syscall.SIGTERM, true, stopNotice(a.specs[t.ID], a.cfg.Name, time.Now()))
@@ -47,16 +47,8 @@ func (a *Agent) dispatch(ctx context.Context, action reconcile.Action) {
 	}
 }
 
-// signal writes notice to the output of the task and sends sig, in a worker. A task that runs no
-// process ends with it.
+// signal writes notice to the output of the task and sends sig, in a worker.
 func (a *Agent) signal(t *task, sig syscall.Signal, all bool, notice string) {
-	if t.idle() {
-		t.work = reconcile.NoWork
-		if sig == syscall.SIGTERM || sig == syscall.SIGKILL {
-			a.end(t, cluster.Task{Cause: cluster.Stopped, Ended: cluster.InstantOf(time.Now())})
-		}
-		return
-	}
 	spec := t.spec
 	a.runAsync(t, signalTimeout+noticeTimeout, func(ctx context.Context) error {
 		a.notify(ctx, spec, notice)
@@ -69,6 +61,30 @@ func (a *Agent) signal(t *task, sig syscall.Signal, all bool, notice string) {
 		t.work = reconcile.NoWork
 		if err != nil && !errors.Is(err, tasks.ErrNotFound) {
 			a.log.Warn("cannot signal task", "job", t.ID.Job, "attempt", t.ID.Attempt, "signal", int(sig), "err", err)
+		}
+	})
+}
+
+// deliver sends a user's signal: to the tasks of the steps if the task has running ones and the signal is
+// not for the script only, as in Slurm; else to the script, and to all processes unless it is for the
+// script only.
+func (a *Agent) deliver(t *task, signal reconcile.Signal) {
+	runner, able := a.runtime.(tasks.Steps)
+	running := t.runningSteps()
+	if signal.BatchOnly || !able || len(running) == 0 {
+		a.signal(t, syscall.Signal(signal.Number), !signal.BatchOnly, "")
+		return
+	}
+	a.runAsync(t, signalTimeout, func(ctx context.Context) error {
+		var failed error
+		for _, n := range running {
+			failed = errors.Join(failed, runner.SignalStep(ctx, taskID(t.ID), n, signal.ID, syscall.Signal(signal.Number)))
+		}
+		return failed
+	}, func(err error) {
+		t.work = reconcile.NoWork
+		if err != nil {
+			a.log.Warn("cannot signal steps", "job", t.ID.Job, "attempt", t.ID.Attempt, "signal", signal.Number, "err", err)
 		}
 	})
 }
@@ -90,7 +106,7 @@ func (a *Agent) runAsync(t *task, limit time.Duration, work func(context.Context
 
 // watchTask waits for the end of a task in a goroutine.
 func (a *Agent) watchTask(ctx context.Context, t *task) {
-	if t.watched || t.idle() {
+	if t.watched {
 		return
 	}
 	t.watched = true
@@ -137,18 +153,15 @@ func (a *Agent) ended(t *task, exit tasks.Exit) {
 // free, then the epilog.
 func (a *Agent) remove(_ context.Context, t *task) {
 	uuids, hook := a.uuidsOf(t), a.hookOf(t)
-	removeOnly := t.idle()
 	limit := removeTimeout + gpuReleaseTimeout + a.cfg.HookTimeout
 	var problems []problem
 	a.runAsync(t, limit, func(ctx context.Context) error {
 		a.slots <- struct{}{}
 		defer func() { <-a.slots }()
-		if !removeOnly {
-			limited, cancel := context.WithTimeout(ctx, removeTimeout)
-			defer cancel()
-			if err := a.runtime.Remove(limited, taskID(t.ID)); err != nil {
-				return err
-			}
+		limited, cancel := context.WithTimeout(ctx, removeTimeout)
+		defer cancel()
+		if err := a.runtime.Remove(limited, taskID(t.ID)); err != nil {
+			return err
 		}
 		problems = a.checkAfterTask(ctx, uuids, hook)
 		return nil

@@ -59,7 +59,7 @@ func (a *Agent) reopenSockets() {
 // reopenSocket serves a running task. A task without a specification is served once the controllers
 // have sent its owner.
 func (a *Agent) reopenSocket(t *task) {
-	if a.cfg.Sockets == nil || t.Phase != reconcile.Started || t.spec == nil || t.idle() {
+	if a.cfg.Sockets == nil || t.Phase != reconcile.Started || t.spec == nil {
 		return
 	}
 	if _, err := a.cfg.Sockets.Open(attemptOf(t.ID), t.spec.GetUid()); err != nil {

@@ -147,7 +147,7 @@ func (a *Agent) launchOf(t *task) (*launch, error) {
 // the steps before the runtime.
 func (a *Agent) launch(ctx context.Context, l *launch) error {
 	spec, err := a.prepare(ctx, l)
-	if err == nil && !l.spec.GetIdle() {
+	if err == nil {
 		l.setWaitingFor("other tasks are started first")
 		select {
 		case a.slots <- struct{}{}:
@@ -160,7 +160,7 @@ func (a *Agent) launch(ctx context.Context, l *launch) error {
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return failed(cluster.NodeFault, "not started within %s (launch_timeout): %s", l.limit, *l.waitingFor.Load())
-	case err != nil || l.spec.GetIdle():
+	case err != nil:
 		return err
 	}
 	// From here on the start must not be interrupted: an interrupted call could have started the
@@ -172,17 +172,15 @@ func (a *Agent) launch(ctx context.Context, l *launch) error {
 
 // prepare fetches the inputs of the task and runs the prolog.
 func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err error) {
-	if !l.spec.GetIdle() {
-		if !l.ready {
-			l.setWaitingFor("the container runtime does not answer")
-			if err := a.runtimeReady(ctx); err != nil {
-				return spec, fmt.Errorf("%w: %w", errPostpone, err)
-			}
-			a.post(func() { a.applyRuntimeStatus(nil) })
+	if !l.ready {
+		l.setWaitingFor("the container runtime does not answer")
+		if err := a.runtimeReady(ctx); err != nil {
+			return spec, fmt.Errorf("%w: %w", errPostpone, err)
 		}
-		if spec, err = a.specify(ctx, l); err != nil {
-			return spec, err
-		}
+		a.post(func() { a.applyRuntimeStatus(nil) })
+	}
+	if spec, err = a.specify(ctx, l); err != nil {
+		return spec, err
 	}
 	l.setWaitingFor("the prolog is still running")
 	return spec, a.runHook(ctx, a.cfg.Prolog, l.hook)
@@ -192,9 +190,12 @@ func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err er
 func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	w := l.spec
 	l.setWaitingFor("the job script has not been fetched yet")
-	script, err := a.blob(ctx, w.GetScript())
-	if err != nil {
-		return tasks.Spec{}, err
+	var script []byte
+	if !w.GetIdle() {
+		var err error
+		if script, err = a.blob(ctx, w.GetScript()); err != nil {
+			return tasks.Spec{}, err
+		}
 	}
 	given, err := a.blob(ctx, w.GetEnvironment())
 	if err != nil {
@@ -210,7 +211,11 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 		PidsLimit: a.host.tasksFor(int(l.own.GetCpus())),
 		Labels:    map[string]string{"greylag/node": l.node, "greylag/user": w.GetUser(), labelGranted: strconv.FormatUint(w.GetGranted(), 10)},
 	}
-	spec.Stdin, spec.Stdout, spec.Stderr = files(w, l.node)
+	if w.GetIdle() { // its script runs on another node
+		spec.Hold, spec.ScriptArgs, spec.WorkDir = true, nil, "/"
+	} else {
+		spec.Stdin, spec.Stdout, spec.Stderr = files(w, l.node)
+	}
 	if a.cfg.Device != nil {
 		for _, gpu := range l.gpus {
 			spec.Devices = append(spec.Devices, a.cfg.Device(gpu.index))

@@ -138,7 +138,7 @@ func (a *Agent) observe() (o observed) {
 	holders := map[string]*task{}
 	for _, t := range a.tasks {
 		o.Phases[phaseWords[t.Phase]]++
-		if t.Phase == reconcile.Started && !t.idle() {
+		if t.Phase == reconcile.Started {
 			o.running = append(o.running, running{t.ID, cluster.Bytes(t.own().GetMemory())})
 		}
 		if t.Phase < reconcile.Clean {

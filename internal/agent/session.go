@@ -298,6 +298,12 @@ func reported(t *task) *greylagv1.ReportedTask {
 	if t.Phase == reconcile.Accepted {
 		r.Message = t.waitsFor(time.Now())
 	}
+	for _, run := range t.steps {
+		if run.ended != nil {
+			r.Steps = append(r.Steps, run.ended)
+		}
+	}
+	slices.SortFunc(r.Steps, func(a, b *greylagv1.ReportedStep) int { return cmp.Compare(a.GetId(), b.GetId()) })
 	if t.GPU.MemoryKnown {
 		peak := int64(t.GPU.MemoryPeak)
 		r.GpuMemoryPeakBytes = &peak

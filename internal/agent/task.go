@@ -35,6 +35,7 @@ type task struct {
 	sampledAt  time.Time          // time of the last GPU sample
 	abandon    context.CancelFunc // cancels the start in progress
 	done       chan struct{}      // closed when it has ended
+	steps      map[uint32]*stepRun
 }
 
 // newTask returns a task for a record; spec is nil if the record has none.
@@ -69,10 +70,6 @@ func decodeWanted(data []byte) (*greylagv1.WantedTask, error) {
 	}
 	return spec, nil
 }
-
-// idle reports whether the task only holds the node for its job. It has no process to start, watch
-// or kill.
-func (t *task) idle() bool { return t.spec != nil && t.spec.GetIdle() }
 
 // own returns this node's part of the job's allocation; nil if unknown.
 func (t *task) own() *greylagv1.NodeAllocation {

@@ -25,8 +25,8 @@ type failure struct {
 
 // launch opens the output and enters the working directory as the user, then executes the program
 // as the user in a process group of its own. It creates no session: a program that opens a terminal
-// must not get it as its controlling one. It returns the program's process ID. After SIGTERM it
-// executes nothing.
+// must not get it as its controlling one. It returns the program's process ID; 0 if the
+// order has none. After SIGTERM it executes nothing.
 func launch(order *Order, signals chan os.Signal) (int, *failure) {
 	syscall.Umask(int(order.Umask))
 	null, err := syscall.Open("/dev/null", syscall.O_RDWR|syscall.O_CLOEXEC, 0)
@@ -38,13 +38,7 @@ func launch(order *Order, signals chan os.Signal) (int, *failure) {
 	if failed != nil {
 		return 0, failed
 	}
-	attr := &syscall.ProcAttr{Env: order.Env, Files: files, Sys: &syscall.SysProcAttr{Setpgid: true}}
-	if order.Become {
-		attr.Sys.Credential = &syscall.Credential{Uid: order.UID, Gid: order.GID, Groups: order.Groups}
-	}
-	if order.Subreap {
-		attr.Sys.Pdeathsig = syscall.SIGKILL // no PID namespace ends with this process
-	}
+	attr := attributes(order, files)
 	if order.Confine {
 		if err := confine(); err != nil { // fail closed
 			return 0, &failure{ExitExec, "cannot confine the task: " + reason(err)}
@@ -53,9 +47,11 @@ func launch(order *Order, signals chan os.Signal) (int, *failure) {
 	if terminated(signals) {
 		return 0, &failure{code: exitTerminated}
 	}
-	pid, err := execute(order, attr)
-	if err != nil {
-		return 0, &failure{ExitExec, execMessage(order, err)}
+	pid := 0
+	if !order.Hold {
+		if pid, err = execute(order, attr); err != nil {
+			return 0, &failure{ExitExec, execMessage(order, err)}
+		}
 	}
 	for i, fd := range files {
 		// The program has the files; open copies would keep the blocks of deleted files.
@@ -64,6 +60,18 @@ func launch(order *Order, signals chan os.Signal) (int, *failure) {
 		}
 	}
 	return pid, nil
+}
+
+// attributes returns how a program of the task is started: as the user, in a process group of its own.
+func attributes(order *Order, files []uintptr) *syscall.ProcAttr {
+	attr := &syscall.ProcAttr{Env: order.Env, Files: files, Sys: &syscall.SysProcAttr{Setpgid: true}}
+	if order.Become {
+		attr.Sys.Credential = &syscall.Credential{Uid: order.UID, Gid: order.GID, Groups: order.Groups}
+	}
+	if order.Subreap {
+		attr.Sys.Pdeathsig = syscall.SIGKILL // no PID namespace ends with this process
+	}
+	return attr
 }
 
 // enter opens the input into files[0] and the output files into files[1:], and enters the working

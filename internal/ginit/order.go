@@ -4,8 +4,9 @@
 //
 // It decides how the end of a program is recorded, from wait statuses and the counters of the
 // task's control group. It never decides whether a task runs, and holds no policy. Its input is one
-// file (Order) and its output another (Record), both in a directory that package taskdir defines;
-// it has no other communication.
+// file (Order) and its output another (Record), both in a directory that package taskdir defines.
+// Until the program ends, files in the same directory order the steps of the task: programs that run
+// next to it, as the same user (StepOrderFile). It has no other communication.
 //
 // Rejected: a second executable that opens files after becoming the user (one more exec, 1 to 2 ms
 // for every task; the effective IDs of one locked thread do the same), and opening the output
@@ -26,6 +27,21 @@ const (
 	StartedFile = "started"
 	RecordFile  = "exit"
 )
+
+// The files of step N. Its order is what the program at Order.Stepd reads, as the user; ginit runs that
+// program with the file's path as its only argument, once, when the file appears. Its record is like
+// that of the task. A file of a signal sends the program that signal once.
+
+// StepOrderFile returns the name of the order of a step.
+func StepOrderFile(step uint32) string { return fmt.Sprintf("step-%d.order", step) }
+
+// StepRecordFile returns the name of the record of a step.
+func StepRecordFile(step uint32) string { return fmt.Sprintf("step-%d.exit", step) }
+
+// StepSignalFile returns the name of the file of a signal of a step. The ID tells signals apart.
+func StepSignalFile(step uint32, id uint64, signal int32) string {
+	return fmt.Sprintf("step-%d.signal-%d-%d", step, id, signal)
+}
 
 // Exit statuses of ginit if the program was never executed. They have a meaning only with a Record
 // that has a LaunchError.
@@ -49,7 +65,9 @@ type Order struct {
 	UID      uint32   `json:"uid,omitempty"`
 	GID      uint32   `json:"gid,omitempty"`
 	Groups   []uint32 `json:"groups,omitempty"`
-	Args     []string `json:"args"`
+	Args     []string `json:"args,omitempty"`
+	Hold     bool     `json:"hold,omitempty"`  // run no program: keep the task for its steps until SIGTERM
+	Stepd    string   `json:"stepd,omitempty"` // path of the program that runs a step
 	Env      []string `json:"env,omitempty"`
 	WorkDir  string   `json:"workdir,omitempty"` // empty: that of ginit
 	Stdin    string   `json:"stdin,omitempty"`   // empty: /dev/null
@@ -93,7 +111,7 @@ func DecodeOrder(data []byte) (Order, error) {
 	if err := json.Unmarshal(data, &o); err != nil {
 		return Order{}, fmt.Errorf("order: %w: %w", ErrBadFile, err)
 	}
-	if len(o.Args) == 0 || o.Args[0] == "" {
+	if !o.Hold && (len(o.Args) == 0 || o.Args[0] == "") {
 		return Order{}, fmt.Errorf("order: no program: %w", ErrBadFile)
 	}
 	return o, nil

@@ -55,7 +55,7 @@ func Run(dir string) int {
 	if failure != nil {
 		return refuse(dir, failure.code, failure.message)
 	}
-	record := supervise(pid, signals)
+	record := newSteps(dir, &order).supervise(pid, signals)
 	// The difference uses the monotonic clock.
 	record.Started, record.Ended = started.UnixNano(), started.Add(time.Since(started)).UnixNano()
 	record.measure(order.Group)
@@ -106,37 +106,6 @@ func refuse(dir string, code int, message string) int {
 	return code
 }
 
-// supervise forwards signals and reaps until the program has ended.
-func supervise(pid int, signals <-chan os.Signal) Record {
-	for sig := range signals {
-		if s, ok := sig.(syscall.Signal); ok && s != syscall.SIGCHLD {
-			// The group is empty: it is about to be reaped.
-			_ = syscall.Kill(-pid, s)
-		}
-		// Reap after every signal: a full channel may have dropped SIGCHLD.
-		if status, ended := reap(pid); ended {
-			return ending(status)
-		}
-	}
-	return Record{}
-}
-
-// reap waits for every ended child and reports whether pid was one.
-func reap(pid int) (status syscall.WaitStatus, ended bool) {
-	for {
-		var s syscall.WaitStatus
-		got, err := syscall.Wait4(-1, &s, syscall.WNOHANG, nil)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-			continue
-		case err != nil || got == 0:
-			return status, ended
-		case got == pid:
-			status, ended = s, true
-		}
-	}
-}
-
 // ending converts a wait status as a shell does.
 func ending(status syscall.WaitStatus) Record {
 	record := Record{Code: status.ExitStatus()}
@@ -154,16 +123,18 @@ func ending(status syscall.WaitStatus) Record {
 
 // writeRecord writes the whole record or nothing. It does not sync: the directory is on a tmpfs,
 // and a node that loses power loses the task as well.
-func writeRecord(dir string, record Record) error {
+func writeRecord(dir string, record Record) error { return writeRecordFile(dir, RecordFile, record) }
+
+func writeRecordFile(dir, name string, record Record) error {
 	data, err := EncodeRecord(record)
 	if err != nil {
 		return err
 	}
-	temporary := filepath.Join(dir, RecordFile+".new")
+	temporary := filepath.Join(dir, name+".new")
 	if err := os.WriteFile(temporary, data, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(temporary, filepath.Join(dir, RecordFile))
+	return os.Rename(temporary, filepath.Join(dir, name))
 }
 
 // reason removes the operation and path that os puts before the cause.

@@ -62,6 +62,18 @@ type Runtime interface {
 	Stats(ctx context.Context, id TaskID) (Stats, error)
 }
 
+// Steps is implemented by a runtime whose tasks can run steps: programs that start later next to the
+// task's own one, with its user, devices and limits.
+type Steps interface {
+	// StartStep starts the program for steps (gstepd) in a running task, once, with a file that holds
+	// the order. It returns nil for a step that was started before.
+	StartStep(ctx context.Context, id TaskID, step uint32, order []byte, owner Owner) error
+	// WaitStep blocks until the step has ended. Errors: ErrNotFound, or the error of ctx.
+	WaitStep(ctx context.Context, id TaskID, step uint32) (Exit, error)
+	// SignalStep sends a signal to the program of a step, once for each number.
+	SignalStep(ctx context.Context, id TaskID, step uint32, number uint64, sig syscall.Signal) error
+}
+
 // Images is implemented by a runtime that can run tasks from OCI images.
 type Images interface {
 	// Fetch makes the image present on this node and returns its name, bound to its digest, for

@@ -20,6 +20,8 @@ type Spec struct {
 	// PATH of Env. Exactly one is set, or neither if the image has an entry point.
 	Script []byte
 	Args   []string
+	// Hold runs no program: the task only waits for steps, until it gets SIGTERM.
+	Hold bool
 	// ScriptArgs are the arguments of the script.
 	ScriptArgs []string
 
@@ -83,7 +85,7 @@ func (s *Spec) Check() error {
 	if len(s.Script) > 0 && len(s.Args) > 0 {
 		return invalid("both a script and a command")
 	}
-	if len(s.Script) == 0 && len(s.Args) == 0 && s.Image == "" {
+	if len(s.Script) == 0 && len(s.Args) == 0 && s.Image == "" && !s.Hold {
 		return invalid("neither a script nor a command")
 	}
 	if len(s.Script) > MaxScript {

@@ -42,6 +42,8 @@ type Config struct {
 	ScratchDir string
 	// GInit is the path of the static ginit program; required.
 	GInit string
+	// GStepd is the path of the static program that runs steps; empty: tasks have none.
+	GStepd string
 	// Shim is the path of gshim, in the directory of gshimd: what containerd executes for each
 	// task. Empty: containerd's own shim, which takes twice as long.
 	Shim string

@@ -38,6 +38,7 @@ var (
 
 // Runtime runs tasks through one containerd. Create it with New.
 type Runtime struct {
+	taskdir.Steps
 	config  Config
 	client  *client.Client
 	tasks   taskdir.Root
@@ -68,7 +69,7 @@ func New(config Config) (*Runtime, error) {
 	if err := os.MkdirAll(config.ScratchDir, 0o700); err != nil {
 		return nil, fmt.Errorf("scratch directory: %w", err)
 	}
-	if err := installGInit(config); err != nil {
+	if err := install(config); err != nil {
 		return nil, err
 	}
 	if err := checkShim(config.Shim); err != nil {
@@ -94,7 +95,7 @@ func New(config Config) (*Runtime, error) {
 			unmount(config.StateDir))
 	}
 	return &Runtime{
-		config: config, client: conn, tasks: tasks, groups: hierarchy,
+		Steps: taskdir.Steps{Root: tasks}, config: config, client: conn, tasks: tasks, groups: hierarchy,
 		frame:   newFrame(config, hierarchy.Unified(), hierarchy.HasSwapLimit()),
 		options: runcOptions,
 		devices: &deviceSpecs{dirs: config.DeviceSpecs},
@@ -165,27 +166,37 @@ func (r *Runtime) scope(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, r.config.Namespace)
 }
 
-// installGInit copies ginit to the task directories, so that an upgrade of the package neither
+// install copies ginit and gstepd to the task directories, so that an upgrade of the package neither
 // fails nor changes what running tasks execute.
-func installGInit(config Config) error {
-	source, err := os.Open(config.GInit)
-	if err != nil {
+func install(config Config) error {
+	if err := copyProgram(config.GInit, ginitPath(config)); err != nil {
 		return fmt.Errorf("first process of tasks: %w", err)
 	}
+	if config.GStepd == "" {
+		return nil
+	}
+	if err := copyProgram(config.GStepd, gstepdPath(config)); err != nil {
+		return fmt.Errorf("program for steps: %w", err)
+	}
+	return nil
+}
+
+// copyProgram replaces a program atomically.
+func copyProgram(from, target string) error {
+	source, err := os.Open(from)
+	if err != nil {
+		return err
+	}
 	defer source.Close()
-	target := ginitPath(config)
 	temporary, err := os.OpenFile(target+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o755)
 	if err != nil {
-		return fmt.Errorf("first process of tasks: %w", err)
+		return err
 	}
 	_, err = io.Copy(temporary, source)
 	if err = errors.Join(err, temporary.Chmod(0o755), temporary.Close()); err == nil {
 		err = os.Rename(target+".new", target)
 	}
-	if err != nil {
-		return fmt.Errorf("first process of tasks: %w", err)
-	}
-	return nil
+	return err
 }
 
 // checkShim refuses a shim that containerd cannot execute: each task would fail and be retried.
@@ -206,6 +217,14 @@ func checkShim(path string) error {
 func ociState(config Config) string { return filepath.Join(config.StateDir, "oci") }
 
 func ginitPath(config Config) string { return filepath.Join(config.StateDir, "ginit") }
+
+// gstepdPath returns the copy of gstepd; "" if tasks have no steps.
+func gstepdPath(config Config) string {
+	if config.GStepd == "" {
+		return ""
+	}
+	return filepath.Join(config.StateDir, "gstepd")
+}
 
 // unavailable marks errors of an absent containerd, so that callers retry; it returns others
 // unchanged.

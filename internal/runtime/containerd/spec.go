@@ -15,11 +15,12 @@ import (
 	"github.com/greylag/greylag/internal/runtime"
 )
 
-// Paths at which a task sees its directory and its first process. They are below /dev, which is
+// Paths at which a task sees its directory, its first process and the program for its steps. They are below /dev, which is
 // always the task's own file system: nothing is created on the host or in an image.
 const (
-	insideDir   = "/dev/.greylag"
-	insideGInit = "/dev/.greylag-init"
+	insideDir    = "/dev/.greylag"
+	insideGInit  = "/dev/.greylag-init"
+	insideGStepd = "/dev/.greylag-stepd"
 )
 
 // frame holds what all containers of this node share, computed once.
@@ -192,9 +193,10 @@ const ownGroup = "/sys/fs/cgroup"
 
 // folders are the host directories of one task.
 type folders struct {
-	task  string // its taskdir
-	ginit string
-	tmp   string // empty if /tmp is not private
+	task   string // its taskdir
+	ginit  string
+	gstepd string // empty if tasks have no steps
+	tmp    string // empty if /tmp is not private
 }
 
 // mounts returns the whole mount list; the order matters.
@@ -231,6 +233,9 @@ func (f *frame) mounts(task *runtime.Spec, own folders) []specs.Mount {
 		list = append(list, networkFiles()...)
 	}
 	list = append(list, bind(own.task, insideDir, false), bind(own.ginit, insideGInit, true))
+	if own.gstepd != "" {
+		list = append(list, bind(own.gstepd, insideGStepd, true))
+	}
 	return append(list, commands(task)...)
 }
 

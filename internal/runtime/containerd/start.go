@@ -264,7 +264,7 @@ func (r *Runtime) root(ctx context.Context, spec *runtime.Spec, container *conta
 
 // prepare fills the task's directory and returns its OCI spec.
 func (r *Runtime) prepare(spec *runtime.Spec, seen *view, dir taskdir.Dir, from base) (*specs.Spec, error) {
-	own := folders{task: string(dir), ginit: ginitPath(r.config)}
+	own := folders{task: string(dir), ginit: ginitPath(r.config), gstepd: gstepdPath(r.config)}
 	if spec.PrivateTmp {
 		own.tmp = filepath.Join(r.config.ScratchDir, spec.ID.String())
 		if err := errors.Join(makeTmp(own.tmp), seen.makeLinks(own.tmp)); err != nil {
@@ -294,7 +294,7 @@ func (r *Runtime) prepare(spec *runtime.Spec, seen *view, dir taskdir.Dir, from 
 			return nil, err
 		}
 	}
-	if len(order.Args) == 0 {
+	if len(order.Args) == 0 && !order.Hold {
 		return nil, fmt.Errorf("image %s has no entry point: %w", spec.Image, runtime.ErrInvalid)
 	}
 	if err := dir.WriteOrder(order); err != nil {
@@ -308,7 +308,10 @@ func (r *Runtime) order(spec *runtime.Spec, from base) ginit.Order {
 	order := ginit.Order{
 		Become: true, Confine: true, UID: spec.UID, GID: spec.GID, Groups: spec.Groups,
 		Args: spec.Args, WorkDir: spec.WorkDir,
-		Stdin: spec.Stdin, Stdout: spec.Stdout, Stderr: spec.Stderr, Append: spec.Append, Umask: spec.Umask,
+		Stdin: spec.Stdin, Stdout: spec.Stdout, Stderr: spec.Stderr, Append: spec.Append, Umask: spec.Umask, Hold: spec.Hold,
+	}
+	if r.config.GStepd != "" {
+		order.Stepd = insideGStepd
 	}
 	if r.groups.Unified() {
 		order.Group = ownGroup
@@ -323,7 +326,7 @@ func (r *Runtime) order(spec *runtime.Spec, from base) ginit.Order {
 	case len(spec.Script) > 0:
 		order.Args = append([]string{insideDir + "/" + ginit.ScriptFile}, spec.ScriptArgs...)
 		order.ScriptIs = "the script"
-	case len(spec.Args) == 0:
+	case len(spec.Args) == 0 && !spec.Hold:
 		order.Args = from.args
 	}
 	return order

@@ -29,21 +29,26 @@ import (
 	"github.com/greylag/greylag/internal/runtime/taskdir"
 )
 
-var _ runtime.Runtime = (*Runtime)(nil)
+var (
+	_ runtime.Runtime = (*Runtime)(nil)
+	_ runtime.Steps   = (*Runtime)(nil)
+)
 
 // ErrRoot means that the daemon runs as root, and so would every task.
 var ErrRoot = errors.New("the process runtime does not run as root: every task would be root")
 
-// Config configures the runtime. The first two fields are required.
+// Config configures the runtime. StateDir and GInit are required.
 type Config struct {
 	StateDir string // one directory per task
 	GInit    string // path of the ginit program
+	GStepd   string // path of the program that runs steps; "": tasks have none
 	// AllowRoot allows root, and tasks as root.
 	AllowRoot bool
 }
 
 // Runtime runs tasks as processes. Create it with New.
 type Runtime struct {
+	taskdir.Steps
 	config Config
 	tasks  taskdir.Root
 	// marker is in the environment of every process of a task, followed by the name of the task.
@@ -68,7 +73,12 @@ func New(config Config) (*Runtime, error) {
 	if config.GInit, err = exec.LookPath(config.GInit); err != nil {
 		return nil, fmt.Errorf("first process of tasks: %w", err)
 	}
-	return &Runtime{config: config, tasks: tasks, marker: "GREYLAG_TASK_DIR=" + state + "/"}, nil
+	if config.GStepd != "" {
+		if config.GStepd, err = exec.LookPath(config.GStepd); err != nil {
+			return nil, fmt.Errorf("program for steps: %w", err)
+		}
+	}
+	return &Runtime{Steps: taskdir.Steps{Root: tasks}, config: config, tasks: tasks, marker: "GREYLAG_TASK_DIR=" + state + "/"}, nil
 }
 
 // Start implements runtime.Runtime.
@@ -106,7 +116,7 @@ func (r *Runtime) Start(_ context.Context, spec runtime.Spec) error {
 func (r *Runtime) launch(spec *runtime.Spec, dir taskdir.Dir) error {
 	order := ginit.Order{
 		Args: spec.Args, Env: append(append([]string(nil), spec.Env...), r.marker+spec.ID.String()), WorkDir: spec.WorkDir,
-		Stdin: spec.Stdin, Stdout: spec.Stdout, Stderr: spec.Stderr, Append: spec.Append, Umask: spec.Umask, Subreap: true,
+		Stdin: spec.Stdin, Stdout: spec.Stdout, Stderr: spec.Stderr, Append: spec.Append, Umask: spec.Umask, Subreap: true, Hold: spec.Hold, Stepd: r.config.GStepd,
 	}
 	if order.Umask == 0 {
 		order.Umask = 0o022

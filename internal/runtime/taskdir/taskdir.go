@@ -192,8 +192,10 @@ const fenced = "removed"
 func (d Dir) claim() string { return filepath.Join(string(d), ginit.StartedFile) }
 
 // Record reads the exit record of the task. known is false if it does not exist.
-func (d Dir) Record() (record ginit.Record, known bool, err error) {
-	data, err := os.ReadFile(filepath.Join(string(d), ginit.RecordFile))
+func (d Dir) Record() (record ginit.Record, known bool, err error) { return d.record(ginit.RecordFile) }
+
+func (d Dir) record(name string) (record ginit.Record, known bool, err error) {
+	data, err := os.ReadFile(filepath.Join(string(d), name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return ginit.Record{}, false, nil
 	}
