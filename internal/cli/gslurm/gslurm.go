@@ -15,6 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/gslurm/sbatch"
 	"github.com/greylag/greylag/internal/cli/gslurm/scancel"
 	"github.com/greylag/greylag/internal/cli/gslurm/scontrol"
+	"github.com/greylag/greylag/internal/cli/gslurm/sinfo"
 	"github.com/greylag/greylag/internal/cli/gslurm/slurmcmd"
 	"github.com/greylag/greylag/internal/cli/gslurm/squeue"
 	"github.com/greylag/greylag/internal/cli/ui"
@@ -31,6 +32,7 @@ func names() map[string]name {
 		"sacct":    {sacct.Program, sacct.Run},
 		"sbatch":   {sbatch.Program, sbatch.Run},
 		"scontrol": {scontrol.Program, scontrol.Run},
+		"sinfo":    {sinfo.Program, sinfo.Run},
 		"squeue":   {squeue.Program, squeue.Run},
 		"scancel":  {scancel.Program, scancel.Run},
 	}
