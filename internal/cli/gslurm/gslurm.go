@@ -11,13 +11,17 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/greylag/greylag/internal/cli/gslurm/priority"
 	"github.com/greylag/greylag/internal/cli/gslurm/sacct"
+	"github.com/greylag/greylag/internal/cli/gslurm/sacctmgr"
 	"github.com/greylag/greylag/internal/cli/gslurm/sbatch"
 	"github.com/greylag/greylag/internal/cli/gslurm/scancel"
 	"github.com/greylag/greylag/internal/cli/gslurm/scontrol"
+	"github.com/greylag/greylag/internal/cli/gslurm/sdiag"
 	"github.com/greylag/greylag/internal/cli/gslurm/sinfo"
 	"github.com/greylag/greylag/internal/cli/gslurm/slurmcmd"
 	"github.com/greylag/greylag/internal/cli/gslurm/squeue"
+	"github.com/greylag/greylag/internal/cli/gslurm/usage"
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
@@ -30,6 +34,12 @@ type name struct {
 func names() map[string]name {
 	all := map[string]name{
 		"sacct":    {sacct.Program, sacct.Run},
+		"sacctmgr": {sacctmgr.Program, sacctmgr.Run},
+		"sdiag":    {sdiag.Program, sdiag.Run},
+		"seff":     {usage.SeffProgram, usage.RunSeff},
+		"sprio":    {priority.SprioProgram, priority.RunSprio},
+		"sshare":   {priority.SshareProgram, priority.RunSshare},
+		"sstat":    {usage.SstatProgram, usage.RunSstat},
 		"sbatch":   {sbatch.Program, sbatch.Run},
 		"scontrol": {scontrol.Program, scontrol.Run},
 		"sinfo":    {sinfo.Program, sinfo.Run},
