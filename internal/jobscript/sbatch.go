@@ -30,7 +30,17 @@ func SbatchOptions() []SbatchOption {
 	return all
 }
 
-// sbatchRows adds the options that only sbatch has. They replace rows of the same name.
+// Own reports whether an option of sbatch's table is gsubmit's own.
+func (o *SbatchOption) Own() bool {
+	switch o.Long {
+	case "gpu-mem", "max-price", "region", "connect", "every-node", "image", "env":
+		return true
+	}
+	return false
+}
+
+// sbatchRows adds the options that only sbatch has, and removes those that choose gsubmit's output. They
+// replace rows of the same name.
 func sbatchRows(rows []option) []option {
 	own := append(pyxisRows(),
 		option{Option: getopt.Option{Long: "clusters", Short: 'M', Aliases: []string{"cluster"}, Value: "NAMES", Help: "this cluster, or all"},
@@ -41,7 +51,7 @@ func sbatchRows(rows []option) []option {
 	)
 	all := make([]option, 0, len(rows)+len(own))
 	for _, row := range rows {
-		replaced := false
+		replaced := row.Long == "json" || row.Long == "quote"
 		for i := range own {
 			replaced = replaced || own[i].Long == row.Long
 		}

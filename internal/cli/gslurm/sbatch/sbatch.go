@@ -34,13 +34,16 @@ func Program() slurmcmd.Program {
 			"`#SBATCH` lines are read as in Slurm; `#GSUB` lines of the same script override them. `#PBS` and `#BSUB` lines are not read, and cause a warning.",
 			"Of the environment, `SBATCH_` variables count, before the lines of the script. Variables of the job that submits another one never reach it.",
 			"Without `--output` a job writes `slurm-%j.out`, an array `slurm-%A_%a.out`.",
-			"Options of `gsubmit` such as `--image`, `--connect` and `--max-price` work too.",
+
 			"Heterogeneous jobs (`hetjob`, `:`) are refused.",
 		},
 	}
 	for _, o := range jobscript.SbatchOptions() {
 		row := slurmcmd.Option{Option: o.Option}
+		row.Help = strings.NewReplacer("[greylag-%j.out]", "[slurm-%j.out]", "gctl release", "scontrol release").Replace(row.Help)
 		switch note, differs := differences[o.Long]; {
+		case o.Own():
+			row.Effect = slurmcmd.Added
 		case o.Refused != "":
 			row.Effect, row.Note = slurmcmd.Refused, o.Refused
 		case o.Missing != "":
@@ -59,7 +62,6 @@ func Program() slurmcmd.Program {
 var differences = map[string]string{
 	"array":             "no upper bound of 1,000 elements; the policy limits the number",
 	"constraint":        "features joined by `&` only",
-	"dependency":        "`?` (any of) is refused",
 	"exclusive":         "only without a value: whole nodes",
 	"export":            "`NONE` passes no variables; it does not read the login shell",
 	"get-user-env":      "the login shell runs on the host of the submission, not on the node",
@@ -128,7 +130,7 @@ func (c command) run(ctx context.Context) error {
 
 func tableOf(options []slurmcmd.Option) (table []getopt.Option) {
 	for _, o := range options {
-		if o.Effect <= slurmcmd.Differs {
+		if o.Offered() {
 			table = append(table, o.Option)
 		}
 	}

@@ -31,6 +31,27 @@ type field struct {
 	write  func(l *listing, r *row) string
 }
 
+// letters and names list the fields, for the documentation.
+func letters() string {
+	var all []string
+	for _, f := range allFields {
+		if f.letter != 0 {
+			all = append(all, string(f.letter))
+		}
+	}
+	slices.Sort(all)
+	return "Letters of `-o`: `" + strings.Join(all, " ") + "`."
+}
+
+func names() string {
+	var all []string
+	for _, f := range allFields {
+		all = append(all, strings.Fields(f.names)...)
+	}
+	slices.Sort(all)
+	return "Fields of `-O`, in any case: `" + strings.Join(all, " ") + "`."
+}
+
 // fieldFor finds the field of a column; nil if unknown.
 func fieldFor(c slurmcmd.Column) *field {
 	plain := slurmcmd.PlainName(c.Name)

@@ -70,7 +70,7 @@ func Program() slurmcmd.Program {
 			row("verbose", 'v', "", nothing, "it only prints more", ""),
 			{Option: getopt.Option{Long: "yaml", Value: "PARSER", Absent: "list"}, Effect: refused, Note: "--json prints the same data"},
 		},
-		Notes: []string{"The load (`%O`) and the free memory (`%e`) of a node are not known: `N/A`.", "`SINFO_FORMAT` and `SLURM_TIME_FORMAT` are read."},
+		Notes: []string{"The load (`%O`) and the free memory (`%e`) of a node are not known: `N/A`.", "`SINFO_FORMAT` and `SLURM_TIME_FORMAT` are read.", letters(), names()},
 	}
 }
 
@@ -271,10 +271,10 @@ func (c command) printRows(l *listing, columns []slurmcmd.Column, rows []*row) e
 		}
 	}
 	out := bufio.NewWriter(c.Stdout)
-	if l.clusters != "" {
+	if l.clusters != "" && !l.noHeader {
 		fmt.Fprintf(out, "CLUSTER: %s\n", l.cluster)
 	}
-	if l.long || l.every > 0 {
+	if (l.long || l.every > 0) && !l.noHeader {
 		out.WriteString(c.Now().Format("Mon Jan _2 15:04:05 2006") + "\n")
 	}
 	var line []byte

@@ -36,11 +36,12 @@ const (
 	Nothing               // accepted: it changes nothing here, for the reason in the note
 	Warned                // accepted with a warning: what it asks for is missing
 	Refused               // the note is what to do instead
+	Added                 // Slurm has no such option
 )
 
 // String returns the word for the effect in docs/from-slurm.md.
 func (e Effect) String() string {
-	return [...]string{Same: "same", Differs: "differs", Nothing: "accepted", Warned: "warns", Refused: "missing"}[e]
+	return [...]string{Same: "same", Differs: "differs", Nothing: "accepted", Warned: "warns", Refused: "missing", Added: "added"}[e]
 }
 
 // Option is an option of one program.
@@ -49,6 +50,9 @@ type Option struct {
 	Effect Effect
 	Note   string
 }
+
+// Offered reports whether the option has an effect.
+func (o *Option) Offered() bool { return o.Effect <= Differs || o.Effect == Added }
 
 // Subcommand is one command of a program that has several.
 type Subcommand struct {
@@ -139,7 +143,7 @@ func (c *Command) PrintVersion() error {
 func (c *Command) printHelp() error {
 	shown := make([]getopt.Option, 0, len(c.table))
 	for i, o := range c.Program.Options {
-		if o.Effect <= Differs && o.Help != "" {
+		if o.Offered() && o.Help != "" {
 			c.table[i].Group = "Options"
 			shown = append(shown, c.table[i])
 		}

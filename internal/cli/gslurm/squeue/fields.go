@@ -46,6 +46,27 @@ func instant(of func(j *greylagv1.Job) time.Time, absent string) func(*view, *sl
 
 var allFields = slices.Concat(identityFields(), stateFields(), timeFields(), sizeFields(), placeFields(), otherFields())
 
+// letters and names list the fields, for the documentation.
+func letters() string {
+	var all []string
+	for _, f := range allFields {
+		if f.letter != 0 {
+			all = append(all, string(f.letter))
+		}
+	}
+	slices.Sort(all)
+	return "Letters of `-o`: `" + strings.Join(all, " ") + "`, and `%all`."
+}
+
+func names() string {
+	var all []string
+	for _, f := range allFields {
+		all = append(all, strings.Fields(f.names)...)
+	}
+	slices.Sort(all)
+	return "Fields of `-O`, in any case and with or without dashes: `" + strings.Join(all, " ") + "`."
+}
+
 // fieldOf finds a field by its letter; nil if unknown.
 func fieldOf(letter byte) *field {
 	i := slices.IndexFunc(allFields, func(f field) bool { return f.letter == letter && letter != 0 })

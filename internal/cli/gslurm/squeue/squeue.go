@@ -77,6 +77,8 @@ func Program() slurmcmd.Program {
 			"Ended jobs appear for `MinJobAge`, 300 s, with `-t all`; later `squeue -j ID` prints `Invalid job id specified`, as Slurm does.",
 			"An array's pending elements are never truncated: `SLURM_BITSTR_LEN` has no effect.",
 			"`SQUEUE_FORMAT`, `SQUEUE_FORMAT2` and `SLURM_TIME_FORMAT` are read.",
+			"Without `-S`, jobs of the same partition and state are in the order of their IDs, not of their priorities.",
+			letters(), names(),
 		},
 	}
 }
@@ -343,10 +345,10 @@ func (l *listing) rows(jobs []*greylagv1.Job) []slurmcmd.Job {
 func (c command) printRows(l *listing, columns []slurmcmd.Column, rows []slurmcmd.Job) error {
 	out := bufio.NewWriterSize(c.Stdout, 64<<10)
 	l.printedAt = c.Now()
-	if l.clusters != "" {
+	if l.clusters != "" && !l.noHeader {
 		fmt.Fprintf(out, "CLUSTER: %s\n", l.cluster)
 	}
-	if l.long || l.every > 0 {
+	if (l.long || l.every > 0) && !l.noHeader {
 		out.WriteString(c.Now().Format("Mon Jan _2 15:04:05 2006") + "\n")
 	}
 	v := &view{listing: l, clock: c.Clock()}
