@@ -16,7 +16,7 @@ type Row struct {
 
 // Reports lists the names of the usage reports.
 func Reports() []string {
-	return []string{"usage", "jobs", "users", "accounts", "efficiency", "promises"}
+	return []string{"usage", "jobs", "users", "accounts", "wckeys", "efficiency", "promises"}
 }
 
 // Make builds the named report of one period; it returns false for an unknown name.
@@ -30,6 +30,8 @@ func Make(name string, rows []Row) (Table, bool) {
 		return people("users", rows, func(k tally.Key) tally.Key { return tally.Key{User: k.User} }), true
 	case "accounts":
 		return people("accounts", rows, func(k tally.Key) tally.Key { return tally.Key{Account: k.Account, User: k.User} }), true
+	case "wckeys":
+		return people("wckeys", rows, func(k tally.Key) tally.Key { return tally.Key{WCKey: k.WCKey} }), true
 	case "efficiency":
 		return efficiency(rows), true
 	case "promises":
@@ -105,7 +107,7 @@ func usage(rows []Row) Table {
 		texts("account", "user", "partition", "qos", "gpu_type"), numbers(0, "jobs"),
 		numbers(3, "gpu_hours", "cpu_hours"), details(3, "node_hours", "lost_fault", "lost_preempt"), details(0, "wait_p50_s"), numbers(0, "wait_p95_s"),
 	)}
-	for _, r := range group(rows, func(k tally.Key) tally.Key { return k }) {
+	for _, r := range group(rows, func(k tally.Key) tally.Key { k.WCKey = ""; return k }) {
 		t.Rows = append(t.Rows, row(
 			r.Account, r.User, r.Partition, r.QOS, r.GPUType, r.All(), hours(r.GPU), hours(r.CPU), hours(r.Node),
 			hours(r.Fault), hours(r.Preempt), quantile(&r.Tally, 50), quantile(&r.Tally, 95),
@@ -137,12 +139,15 @@ func jobs(rows []Row) Table {
 	return t
 }
 
-// people returns the report of the largest users.
+// people returns the report of the largest users, or of the workload keys with the highest usage.
 func people(name string, rows []Row, by func(tally.Key) tally.Key) Table {
 	t := Table{Name: name, Columns: columns(
 		texts("user"), numbers(0, "jobs"), numbers(3, "gpu_hours"), numbers(1, "gpu_percent"), numbers(3, "cpu_hours"), details(3, "node_hours", "lost_fault", "lost_preempt"), numbers(6, "charged"),
 	)}
-	if name == "accounts" {
+	switch name {
+	case "wckeys":
+		t.Columns[0].Name = "wckey"
+	case "accounts":
 		t.Columns = slices.Insert(t.Columns, 0, Column{Name: "account", Digits: Text})
 	}
 	groups, total := group(rows, by), int64(0)
@@ -156,7 +161,7 @@ func people(name string, rows []Row, by func(tally.Key) tally.Key) Table {
 		return cmp.Or(cmp.Compare(b.GPU, a.GPU), cmp.Compare(b.CPU, a.CPU))
 	})
 	for _, r := range groups {
-		cells := row(r.User, r.All(), hours(r.GPU), percent(r.GPU, total), hours(r.CPU), hours(r.Node), hours(r.Fault), hours(r.Preempt), r.Charged)
+		cells := row(cmp.Or(r.WCKey, r.User), r.All(), hours(r.GPU), percent(r.GPU, total), hours(r.CPU), hours(r.Node), hours(r.Fault), hours(r.Preempt), r.Charged)
 		if name == "accounts" {
 			cells = slices.Insert(cells, 0, Word(r.Account))
 		}

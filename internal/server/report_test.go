@@ -32,7 +32,7 @@ func endedJob(seq uint64) archive.Record {
 	j := &cluster.Job{
 		ID: cluster.JobID(seq), Index: cluster.NoIndex, State: cluster.Completed + cluster.JobState(r.IntN(8)), Attempt: 1, Partition: "main", TRES: tres,
 		Submitted: ended.Add(-ran - time.Hour), Started: ended.Add(-ran), Ended: ended, Tasks: cluster.NewTasks(cluster.Task{Node: "n1", CPUTime: ran}),
-		Spec: &cluster.JobSpec{Name: "x", Owner: user, Account: "physics", Partition: "main", QOS: "standard", Request: cluster.Request{Nodes: 1, GPUs: 4}},
+		Spec: &cluster.JobSpec{Name: "x", Owner: user, Account: "physics", WCKey: []string{"", "llm"}[r.IntN(2)], Partition: "main", QOS: "standard", Request: cluster.Request{Nodes: 1, GPUs: 4}},
 	}
 	if r.IntN(5) == 0 {
 		j.Attempts = []cluster.AttemptRecord{{Attempt: 1, Partition: "main", Started: j.Started.Add(-time.Hour), Ended: j.Started.Add(-time.Minute), Outcome: cluster.NodeFailed, TRES: tres}}

@@ -36,7 +36,7 @@ func ReadBounds(p *greylagv1.Periods) (bounds []cluster.Instant, grace time.Dura
 // WriteUsageRow writes the sums of one kind of jobs in a period.
 func WriteUsageRow(period int, k tally.Key, t *tally.Tally) *greylagv1.UsageRow {
 	row := &greylagv1.UsageRow{
-		Period: uint32(period), Account: k.Account, User: k.User, Partition: k.Partition, Qos: k.QOS, GpuType: k.GPUType,
+		Period: uint32(period), Account: k.Account, User: k.User, Partition: k.Partition, Qos: k.QOS, GpuType: k.GPUType, Wckey: k.WCKey,
 		Gpu: t.GPU, Cpu: t.CPU, Node: t.Node, Ended: slices.Clone(t.Ended[:]), Attempts: t.Attempts, Fault: t.Fault, Preempt: t.Preempt,
 		CpuUsed: t.CPUUsed, CpuHeld: t.CPUHeld, MemUsed: t.MemUsed, MemHeld: t.MemHeld, Charged: t.Charged,
 		Kept: t.Kept, Broken: t.Broken, Dropped: t.Dropped, GpuBusy: t.GPUBusy, GpuKnown: t.GPUKnown,
@@ -52,7 +52,7 @@ func WriteUsageRow(period int, k tally.Key, t *tally.Tally) *greylagv1.UsageRow 
 
 // ReadUsageRow reads the form of WriteUsageRow.
 func ReadUsageRow(row *greylagv1.UsageRow) (period int, k tally.Key, t *tally.Tally) {
-	k = tally.Key{Account: row.GetAccount(), User: row.GetUser(), Partition: row.GetPartition(), QOS: row.GetQos(), GPUType: row.GetGpuType()}
+	k = tally.Key{Account: row.GetAccount(), User: row.GetUser(), Partition: row.GetPartition(), QOS: row.GetQos(), GPUType: row.GetGpuType(), WCKey: row.GetWckey()}
 	t = &tally.Tally{
 		GPU: row.GetGpu(), CPU: row.GetCpu(), Node: row.GetNode(), Attempts: row.GetAttempts(), Fault: row.GetFault(), Preempt: row.GetPreempt(),
 		CPUUsed: row.GetCpuUsed(), CPUHeld: row.GetCpuHeld(), MemUsed: row.GetMemUsed(), MemHeld: row.GetMemHeld(), Charged: row.GetCharged(),

@@ -56,20 +56,21 @@ func Cut(bounds []cluster.Instant) Grid {
 type Key struct {
 	Account, User, Partition, QOS string
 	GPUType                       string // "" for jobs without GPUs, and for those that never had one
+	WCKey                         string // workload characterization key; "" for jobs without one
 }
 
 // Compare orders keys by their fields.
 func (k Key) Compare(o Key) int {
 	return cmp.Or(
 		strings.Compare(k.Account, o.Account), strings.Compare(k.User, o.User), strings.Compare(k.Partition, o.Partition),
-		strings.Compare(k.QOS, o.QOS), strings.Compare(k.GPUType, o.GPUType),
+		strings.Compare(k.QOS, o.QOS), strings.Compare(k.GPUType, o.GPUType), strings.Compare(k.WCKey, o.WCKey),
 	)
 }
 
 // AppendKey appends a key so that keys sort by their fields and no key is the
 // beginning of another. Names hold no zero byte.
 func AppendKey(b []byte, k Key) []byte {
-	for _, part := range [...]string{k.Account, k.User, k.Partition, k.QOS, k.GPUType} {
+	for _, part := range [...]string{k.Account, k.User, k.Partition, k.QOS, k.GPUType, k.WCKey} {
 		b = append(append(b, part...), 0)
 	}
 	return b
@@ -78,8 +79,8 @@ func AppendKey(b []byte, k Key) []byte {
 // ParseKey reads what AppendKey wrote.
 func ParseKey(b []byte) (Key, bool) {
 	parts := strings.Split(string(b), "\x00")
-	if len(parts) != 6 || parts[5] != "" {
+	if len(parts) != 7 || parts[6] != "" {
 		return Key{}, false
 	}
-	return Key{parts[0], parts[1], parts[2], parts[3], parts[4]}, true
+	return Key{parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]}, true
 }

@@ -41,7 +41,7 @@ func Job(j *cluster.Job, until cluster.Instant, grid Grid, into Into) {
 // for, since a job that waits again may be given others, and under the type of most of its
 // GPUs, or of a job that never ran under the only one that it asked for.
 func keyOf(j *cluster.Job, a *cluster.AttemptRecord) Key {
-	k := Key{Account: cmp.Or(a.Account, j.Spec.Account), User: j.Spec.Owner.User, Partition: a.Partition, QOS: cmp.Or(a.QOS, j.Spec.QOS)}
+	k := Key{Account: cmp.Or(a.Account, j.Spec.Account), User: j.Spec.Owner.User, Partition: a.Partition, QOS: cmp.Or(a.QOS, j.Spec.QOS), WCKey: j.Spec.WCKey}
 	if k.Partition == "" {
 		k.Partition = j.Spec.Partition
 	}

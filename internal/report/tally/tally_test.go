@@ -181,7 +181,7 @@ func FuzzDecode(f *testing.F) {
 }
 
 func FuzzParseKey(f *testing.F) {
-	f.Add(AppendKey(nil, Key{"a", "u", "p", "q", ""}))
+	f.Add(AppendKey(nil, Key{"a", "u", "p", "q", "", "w"}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if k, ok := ParseKey(data); ok && string(AppendKey(nil, k)) != string(data) {
 			t.Errorf("%q became %+v", data, k)

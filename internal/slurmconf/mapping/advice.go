@@ -101,7 +101,7 @@ var settingAdvice = map[string]string{
 	"srunepilog": "srun is " + notYet, "srunprolog": "srun is " + notYet,
 	"taskepilog": "put it into the job script", "taskprolog": "put it into the job script",
 	"tmpfs":                 "space in /tmp is not tracked",
-	"trackwckey":            "workload keys are not recorded: use --comment or accounts",
+	"trackwckey":            "workload keys of gsubmit --wckey are always recorded: gctl report wckeys",
 	"unkillablestepprogram": "not run; a node whose tasks cannot be killed takes no new jobs and reports the reason",
 	"usepam":                "PAM is not called for tasks",
 	"x11parameters":         "X11 is not forwarded",

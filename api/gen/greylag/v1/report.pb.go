@@ -463,6 +463,7 @@ type UsageRow struct {
 	Causes        []*BrokenCause `protobuf:"bytes,24,rep,name=causes,proto3" json:"causes,omitempty"`
 	GpuBusy       int64          `protobuf:"varint,25,opt,name=gpu_busy,json=gpuBusy,proto3" json:"gpu_busy,omitempty"`    // busy time of the GPUs of ended attempts, within gpu_known
 	GpuKnown      int64          `protobuf:"varint,26,opt,name=gpu_known,json=gpuKnown,proto3" json:"gpu_known,omitempty"` // observed time
+	Wckey         string         `protobuf:"bytes,27,opt,name=wckey,proto3" json:"wckey,omitempty"`                        // workload characterization key
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -677,6 +678,13 @@ func (x *UsageRow) GetGpuKnown() int64 {
 		return x.GpuKnown
 	}
 	return 0
+}
+
+func (x *UsageRow) GetWckey() string {
+	if x != nil {
+		return x.Wckey
+	}
+	return ""
 }
 
 // BrokenCause counts the promises that one cause broke.
@@ -1498,7 +1506,7 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\x05since\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"k\n" +
 	"\x13StreamUsageResponse\x12*\n" +
 	"\x04head\x18\x01 \x01(\v2\x16.greylag.v1.ReportHeadR\x04head\x12(\n" +
-	"\x04rows\x18\x02 \x03(\v2\x14.greylag.v1.UsageRowR\x04rows\"\xa8\x05\n" +
+	"\x04rows\x18\x02 \x03(\v2\x14.greylag.v1.UsageRowR\x04rows\"\xbe\x05\n" +
 	"\bUsageRow\x12\x16\n" +
 	"\x06period\x18\x01 \x01(\rR\x06period\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x12\n" +
@@ -1527,7 +1535,8 @@ const file_greylag_v1_report_proto_rawDesc = "" +
 	"\adropped\x18\x17 \x01(\x03R\adropped\x12/\n" +
 	"\x06causes\x18\x18 \x03(\v2\x17.greylag.v1.BrokenCauseR\x06causes\x12\x19\n" +
 	"\bgpu_busy\x18\x19 \x01(\x03R\agpuBusy\x12\x1b\n" +
-	"\tgpu_known\x18\x1a \x01(\x03R\bgpuKnown\"9\n" +
+	"\tgpu_known\x18\x1a \x01(\x03R\bgpuKnown\x12\x14\n" +
+	"\x05wckey\x18\x1b \x01(\tR\x05wckey\"9\n" +
 	"\vBrokenCause\x12\x14\n" +
 	"\x05cause\x18\x01 \x01(\tR\x05cause\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\"o\n" +

@@ -74,6 +74,7 @@ changed.`,
 		{"jobs", "Outcomes and wait times of jobs"},
 		{"users", "Users with the highest usage"},
 		{"accounts", "Usage of each account's users"},
+		{"wckeys", "Usage and charges by workload key (gsubmit --wckey)"},
 		{"efficiency", "Utilization of allocated resources"},
 		{"promises", "Promises kept, and causes of broken promises"},
 	} {
@@ -99,7 +100,7 @@ func notSreport(c *cobra.Command, args []string) error {
 	}
 	instead := map[string]string{
 		"accountutilizationbyuser": "gctl report accounts", "userutilizationbyaccount": "gctl report users", "accountutilizationbyqos": "gctl report usage",
-		"topusage": "gctl report users", "top": "gctl report users", "sizesbyaccount": "gctl report jobs", "utilization": "gctl report cluster, without arguments",
+		"wckeyutilizationbyuser": "gctl report wckeys", "userutilizationbywckey": "gctl report wckeys", "topusage": "gctl report users", "top": "gctl report users", "sizesbyaccount": "gctl report jobs", "utilization": "gctl report cluster, without arguments",
 	}
 	if advice := instead[strings.ToLower(args[0])]; advice != "" {
 		return &ui.UsageError{Problem: fmt.Sprintf("%s takes no arguments, got %q", c.CommandPath(), args[0]), Advice: advice}
