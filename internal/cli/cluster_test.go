@@ -210,6 +210,19 @@ func (m *memory) CancelJobs(_ context.Context, r *greylagv1.CancelJobsRequest) (
 	return &greylagv1.CancelJobsResponse{Outcomes: m.outcomes(r.Filter, "CANCELLED")}, nil
 }
 
+// SignalStep implements JobServiceHandler.
+func (m *memory) SignalStep(_ context.Context, r *greylagv1.SignalStepRequest) (*greylagv1.SignalStepResponse, error) {
+	m.note(r)
+	for _, j := range m.find(&greylagv1.Filter{Jobs: []string{fmt.Sprint(r.Job)}, AllStates: true}) {
+		for _, s := range j.Steps {
+			if s.Id == r.Step {
+				return &greylagv1.SignalStepResponse{}, nil
+			}
+		}
+	}
+	return nil, refuse(connect.CodeNotFound, "", "no step %d.%d", r.Job, r.Step)
+}
+
 // UpdateJobs implements JobServiceHandler.
 func (m *memory) UpdateJobs(_ context.Context, r *greylagv1.UpdateJobsRequest) (*greylagv1.UpdateJobsResponse, error) {
 	m.note(r)

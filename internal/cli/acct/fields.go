@@ -20,7 +20,7 @@ func whoseFields() []field {
 	return []field{
 		{"JobID", -12, func(r *row) string { return r.named(r.Ref) }},
 		{"JobIDRaw", -12, func(r *row) string { return r.named(strconv.FormatUint(r.Id, 10)) }},
-		{"JobName", 10, func(r *row) string { return cmp.Or(r.step, r.Name) }},
+		{"JobName", 10, func(r *row) string { return cmp.Or(r.title, r.step, r.Name) }},
 		{"User", 9, func(r *row) string { return r.User }},
 		{"UID", 6, func(r *row) string { return count(int64(r.Uid)) }},
 		{"Group", 9, (*row).group},
@@ -95,7 +95,7 @@ func howMuchFields() []field {
 		{"AllocNodes", 10, func(r *row) string { return count(r.has(cluster.ResourceNode)) }},
 		{"AllocTRES", 10, func(r *row) string { return tresText(r.tres, r.in.unit) }},
 		{"NNodes", 8, func(r *row) string { return count(r.nodeCount()) }},
-		{"NTasks", 8, func(r *row) string { return count(r.nodeCount() * int64(r.request().TasksPerNode)) }},
+		{"NTasks", 8, func(r *row) string { return count(cmp.Or(r.taskCount, r.nodeCount()*int64(r.request().TasksPerNode))) }},
 		asked("ReqCPUS", 8, cluster.ResourceCPU),
 		asked("ReqGPUS", 8, cluster.ResourceGPU),
 		asked("ReqNodes", 8, cluster.ResourceNode),

@@ -29,7 +29,9 @@ type row struct {
 	again      time.Time // when the attempt before ended; zero: it is the first
 	elapsed    time.Duration
 	tres       []*greylagv1.ResourceCount
-	step       string // of a step: batch; "" for the job
+	step       string // of a step: batch, 0, 1, ...; "" for the job
+	title      string // name of a step that grun started
+	taskCount  int64  // of a step
 }
 
 // setting is what is the same for all rows of one answer.

@@ -118,29 +118,72 @@ func (s *Slurm) withSteps(rows []*row) []*row {
 		if s.Wanted == nil || s.Wanted(r.Ref, "") {
 			all = append(all, r)
 		}
-		if s.Steps && !r.start.IsZero() && (s.Wanted == nil || s.Wanted(r.Ref, BatchStep)) {
-			all = append(all, r.batch())
+		if !s.Steps || r.start.IsZero() {
+			continue
+		}
+		steps := []*row{r.batch()}
+		if r.earlier == nil {
+			for _, step := range r.Job.Steps {
+				steps = append(steps, r.stepRow(step))
+			}
+		}
+		for _, step := range steps {
+			if s.Wanted == nil || s.Wanted(r.Ref, step.step) {
+				all = append(all, step)
+			}
 		}
 	}
 	return all
 }
 
-// batch returns the line of the batch script: what belongs to the job alone is empty.
-func (r *row) batch() *row {
+// part returns a line for a step on some of the job's nodes: what belongs to the job alone is empty.
+func (r *row) part(name string, nodes []*greylagv1.NodeAllocation, tasks int64) *row {
 	step := *r
 	job := proto.CloneOf(r.Job)
 	past := proto.CloneOf(r.past)
 	job.User, job.Partition, job.Qos, job.Reservation, job.WorkDir, job.Comment, job.Wckey = "", "", "", "", "", "", ""
-	job.TimeLimit, job.OtherPartitions = nil, nil
-	job.Nodes, job.Tasks = job.Nodes[:min(len(job.Nodes), 1)], job.Tasks[:min(len(job.Tasks), 1)]
+	job.TimeLimit, job.OtherPartitions, job.Nodes = nil, nil, nodes
 	past.Job = job
-	step.Job, step.past, step.step = job, past, BatchStep
-	if len(job.Nodes) > 0 {
-		step.tres = []*greylagv1.ResourceCount{
-			{Resource: cluster.ResourceCPU, Count: int64(job.Nodes[0].Cpus)}, {Resource: cluster.ResourceMem, Count: job.Nodes[0].Memory >> 20}, {Resource: cluster.ResourceNode, Count: 1},
+	step.Job, step.past, step.step, step.taskCount = job, past, name, tasks
+	cpus, memory, gpus := int64(0), int64(0), int64(0)
+	for _, n := range nodes {
+		cpus, memory, gpus = cpus+int64(n.Cpus), memory+n.Memory>>20, gpus+int64(len(n.Gpus))
+	}
+	step.tres = nil
+	for _, t := range []*greylagv1.ResourceCount{
+		{Resource: cluster.ResourceCPU, Count: cpus}, {Resource: cluster.ResourceGPU, Count: gpus}, {Resource: cluster.ResourceMem, Count: memory}, {Resource: cluster.ResourceNode, Count: int64(len(nodes))},
+	} {
+		if t.Count > 0 {
+			step.tres = append(step.tres, t)
 		}
 	}
 	return &step
+}
+
+// batch returns the line of the batch script, on the first node.
+func (r *row) batch() *row {
+	step := r.part(BatchStep, r.Nodes[:min(len(r.Nodes), 1)], 1)
+	step.Tasks = step.Tasks[:min(len(step.Tasks), 1)]
+	return step
+}
+
+// stepRow returns the line of a step that grun started.
+func (r *row) stepRow(s *greylagv1.Step) *row {
+	var nodes []*greylagv1.NodeAllocation
+	tasks := int64(0)
+	for _, n := range s.Nodes {
+		nodes = append(nodes, &greylagv1.NodeAllocation{Node: n.Node, Gpus: n.Gpus, Cpus: n.Cpus})
+		tasks += int64(n.Tasks)
+	}
+	step := r.part(strconv.FormatUint(uint64(s.Id), 10), nodes, tasks)
+	step.Name, step.State, step.ExitCode, step.ExitSignal, step.Requester = s.Name, s.State, s.ExitCode, s.ExitSignal, s.Requester
+	step.earlier, step.title = nil, s.Name
+	step.start, step.end = r.in.cut(timeOf(s.Started)), r.in.cut(timeOf(s.Ended))
+	step.elapsed = step.until().Sub(step.start).Truncate(time.Second)
+	step.Tasks = []*greylagv1.Task{{
+		Node: nodes[0].Node, MemoryPeak: s.MemoryPeak, CpuTime: s.CpuTime, UserTime: s.UserTime, ExitCode: s.ExitCode, ExitSignal: s.ExitSignal,
+	}}
+	return step
 }
 
 // named returns an ID with the step.

@@ -3,6 +3,7 @@ package sacct
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -204,7 +205,27 @@ func (c command) jobOf(p *greylagv1.PastJob, clusterName string) jobJSON {
 		s.Nodes.Count, s.Nodes.Range, s.Nodes.List = 1, j.BatchHost(), []string{j.BatchHost()}
 		s.Step.ID, s.Step.Name = strconv.FormatUint(j.Id, 10)+"."+acct.BatchStep, acct.BatchStep
 		out.Steps = append(out.Steps, s)
+		for _, step := range j.Steps {
+			out.Steps = append(out.Steps, c.stepOf(j.Id, step))
+		}
 	}
+	return out
+}
+
+func (c command) stepOf(job uint64, step *greylagv1.Step) stepJSON {
+	out := stepJSON{Exit: slurmcmd.ExitOf(step.ExitCode, step.ExitSignal), State: []string{slurmcmd.StateName(step.State)}}
+	for _, n := range step.Nodes {
+		out.Nodes.List = append(out.Nodes.List, n.Node)
+	}
+	out.Nodes.Count, out.Nodes.Range = len(out.Nodes.List), slurmcmd.Hosts(out.Nodes.List)
+	out.Step.ID, out.Step.Name = fmt.Sprintf("%d.%d", job, step.Id), step.Name
+	end := ui.TimeOf(step.Ended)
+	if out.Time.Start, out.Time.End = slurmcmd.Stamped(step.Started).Number, slurmcmd.Stamped(step.Ended).Number; end.IsZero() {
+		end = c.Now()
+	}
+	out.Time.Elapsed = int64(end.Sub(ui.TimeOf(step.Started)) / time.Second)
+	used := step.CpuTime.AsDuration()
+	out.Time.Total.Seconds, out.Time.Total.Microseconds = int64(used/time.Second), int64(used%time.Second/time.Microsecond)
 	return out
 }
 

@@ -82,7 +82,7 @@ func Program() slurmcmd.Program {
 		Notes: []string{
 			"A job appears as soon as `sbatch` has answered.",
 			"States are those of Slurm's database: a job that starts or ends is `RUNNING`.",
-			"A job that ran has the lines `N` and `N.batch`.",
+			"A job that ran has the lines `N`, `N.batch`, and `N.0`, `N.1` and so on for its steps. Steps of earlier runs are not kept.",
 		},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -46,7 +47,7 @@ func Program() slurmcmd.Program {
 			row("quiet", 'Q', "", same, "", "print no errors of jobs that have ended"),
 			row("reservation", 'R', "NAME", same, "", "of this reservation"),
 			row("sibling", 0, "NAMES", refused, "there is one cluster", ""),
-			row("signal", 's', "SIGNAL", differs, "without `-b` and `-f` it also reaches the batch script", "send this signal, by name or number"),
+			row("signal", 's', "SIGNAL", same, "", "send this signal, by name or number: to the steps; with -b to the batch script"),
 			row("state", 't', "STATES", same, "", "in these states: PENDING, RUNNING", "states"),
 			row("user", 'u', "USERS", same, "", "of these users"),
 			row("verbose", 'v', "", same, "", "name the jobs"),
@@ -60,6 +61,7 @@ func Program() slurmcmd.Program {
 type cancellation struct {
 	filter      *greylagv1.Filter
 	words       []string // the jobs as given
+	steps       []stepRef
 	signal      int32
 	batch, full bool
 	interactive bool
@@ -111,6 +113,9 @@ func (c command) run(ctx context.Context) error {
 		for _, word := range x.words {
 			c.say(x, word)
 		}
+	}
+	if err := c.signalSteps(ctx, cluster, x); err != nil || len(x.steps) > 0 && len(x.filter.Jobs) == 0 || x.stepsOnly() {
+		return err
 	}
 	answer, err := cluster.Jobs().CancelJobs(ctx, &greylagv1.CancelJobsRequest{
 		RequestId: client.NewRequestID(), Filter: x.filter, Signal: x.signal, BatchOnly: x.batch && !x.full,
@@ -166,12 +171,12 @@ func read(found []getopt.Found, operands []string) (*cancellation, error) {
 		}
 	}
 	f := x.filter
-	chosen := len(f.Jobs) + len(f.Users) + len(f.Names) + len(f.Partitions) + len(f.Accounts) + len(f.Nodes) + len(f.Qos) + len(f.States) + len(x.wckeys)
+	chosen := len(x.steps) + len(f.Jobs) + len(f.Users) + len(f.Names) + len(f.Partitions) + len(f.Accounts) + len(f.Nodes) + len(f.Qos) + len(f.States) + len(x.wckeys)
 	if chosen == 0 && !f.Mine && x.reservation == "" {
 		return nil, &ui.UsageError{Problem: "No job identification provided", Advice: "write scancel JOB, or select jobs with --me, -u, -n, -t or -p"}
 	}
 	if x.batch && x.signal == 0 {
-		x.signal = int32(15) // as scancel -b: SIGTERM
+		x.signal = kill
 	}
 	return x, nil
 }
@@ -197,7 +202,15 @@ func (x *cancellation) add(word string) (err error) {
 	case stepped && step == "batch" && x.signal != 0:
 		x.batch = true
 	case stepped:
-		return &ui.UsageError{Problem: fmt.Sprintf("step %s cannot be ended alone", word), Advice: "end the program that started it, or the job " + job}
+		id, err := strconv.ParseUint(step, 10, 32)
+		if err != nil {
+			return &ui.UsageError{Problem: "Invalid job id " + word, Advice: "write steps such as 12.0 or 12.batch"}
+		}
+		if _, err := ui.Refs([]string{job}); err != nil {
+			return &ui.UsageError{Problem: "Invalid job id " + word}
+		}
+		x.steps = append(x.steps, stepRef{job, uint32(id)})
+		return nil
 	}
 	if x.filter.Jobs, err = ui.AppendRefs(x.filter.Jobs, job); err != nil {
 		return &ui.UsageError{Problem: "Invalid job id " + word}
