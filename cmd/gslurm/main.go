@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/greylag/greylag/internal/cli/express"
 	"github.com/greylag/greylag/internal/cli/gslurm"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
@@ -19,8 +20,12 @@ const garbage = 3200
 
 func main() {
 	debug.SetGCPercent(garbage)
+	request := os.Getenv(express.RequestVariable)
+	os.Unsetenv(express.RequestVariable) // it is not for jobs
 	os.Exit(ui.Interruptible(func(ctx context.Context) int {
-		return gslurm.Run(ctx, ui.ThisProcess(os.Args[0], dial))
+		p := ui.ThisProcess(os.Args[0], dial)
+		p.Request = request
+		return gslurm.Run(ctx, p)
 	}))
 }
 

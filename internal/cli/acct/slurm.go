@@ -180,6 +180,9 @@ func (r *row) stepRow(s *greylagv1.Step) *row {
 	step.earlier, step.title = nil, s.Name
 	step.start, step.end = r.in.cut(timeOf(s.Started)), r.in.cut(timeOf(s.Ended))
 	step.elapsed = step.until().Sub(step.start).Truncate(time.Second)
+	if step.Tasks = nil; s.Ended == nil {
+		return step
+	}
 	step.Tasks = []*greylagv1.Task{{
 		Node: nodes[0].Node, MemoryPeak: s.MemoryPeak, CpuTime: s.CpuTime, UserTime: s.UserTime, ExitCode: s.ExitCode, ExitSignal: s.ExitSignal,
 	}}

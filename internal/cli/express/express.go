@@ -1,4 +1,4 @@
-// Package express is the fast path of gsubmit for scripts that start it thousands of times: a plain
+// Package express is the fast path of gsubmit, and of gsubmit under the name sbatch, for scripts that start it thousands of times: a plain
 // submission through the gauthd of this host.
 //
 // It decides, from the command line and the answer, whether this is a plain submission that
@@ -37,17 +37,26 @@ type Command struct {
 	Stdout  io.Writer
 	Stderr  io.Writer // for the lien
 	Now     time.Time
+	Slurm   bool // it is called sbatch, and takes and prints what sbatch does
 }
 
 // Run submits, and reports whether it is done. If not, the full program has to run, with the
 // request ID, which is "" if nothing was sent.
 func (c Command) Run() (request string, done bool) {
-	line, err := jobscript.CommandLine(c.Args)
-	if err != nil || line.Has("help") {
+	read := jobscript.CommandLine
+	if c.Slurm {
+		read = jobscript.SbatchLine
+	}
+	line, err := read(c.Args)
+	if err != nil || line.Has("help") || line.Has("usage") {
 		return "", false
 	}
 	if line.Has("version") {
-		fmt.Fprintln(c.Stdout, "gsubmit", version.Version)
+		text := "gsubmit " + version.Version
+		if c.Slurm {
+			text = jobspec.SlurmVersion
+		}
+		fmt.Fprintln(c.Stdout, text)
 		return "", true
 	}
 	script, args, ok := plain(line)
@@ -56,12 +65,18 @@ func (c Command) Run() (request string, done bool) {
 	}
 	o, warnings, err := jobscript.Resolve(line, c.Environ, script, c.Now)
 	// Relative times may be read from here on, and would differ a moment later.
-	if err != nil || len(warnings) > 0 || o.JSON || o.Wait || o.Quote || o.TestOnly || !o.Begin.IsZero() || !o.Deadline.IsZero() {
+	if err != nil || len(warnings) > 0 || o.JSON || o.Wait || o.Quote || o.TestOnly || !o.Begin.IsZero() || !o.Deadline.IsZero() || o.Clusters != "" || o.LoginEnv {
 		return "", false
 	}
 	var cfg settings
-	if err := cfg.load(); err != nil || cfg.output == "json" && !o.Parsable {
+	if err := cfg.load(); err != nil || cfg.output == "json" && !o.Parsable && !c.Slurm {
 		return "", false
+	}
+	if c.Slurm {
+		if len(script.Foreign()) > 0 {
+			return "", false
+		}
+		o.SlurmDefaults(script)
 	}
 	at, err := c.place()
 	if err != nil {
@@ -115,26 +130,47 @@ func (c Command) send(socket string, spec []byte, o jobscript.Options) (request 
 		return id, false
 	}
 	if answer.SetAside > 0 && !o.Quiet {
-		fmt.Fprintln(c.Stderr, "gsubmit: note:", jobspec.SetAside(answer.SetAside))
+		fmt.Fprintln(c.Stderr, c.program()+":", jobspec.SetAside(answer.SetAside))
 	}
-	if !o.Quiet {
-		if _, err := io.WriteString(c.Stdout, answer.Line(o.Parsable)); err != nil {
-			return id, false
-		}
+	if _, err := io.WriteString(c.Stdout, c.line(answer, o)); err != nil {
+		return id, false
 	}
 	return id, true
 }
 
-// Whole replaces this process by the full program, for the same request. It returns only with an
-// error.
-func Whole(request string) error {
+// program begins the messages.
+func (c Command) program() string {
+	if c.Slurm {
+		return "sbatch"
+	}
+	return "gsubmit: note"
+}
+
+// line is the answer.
+func (c Command) line(answer jobspec.Submitted, o jobscript.Options) string {
+	switch {
+	case c.Slurm:
+		return jobspec.SbatchLine(answer.ID, o.Parsable, o.Quiet, "")
+	case o.Quiet:
+		return ""
+	}
+	return answer.Line(o.Parsable)
+}
+
+// Whole replaces this process by the full program, for the same request: gctl, or gslurm for sbatch. It
+// returns only with an error.
+func (c Command) Whole(request string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	program := filepath.Join(filepath.Dir(self), "gctl")
-	if err := syscall.Exec(program, append([]string{"gsubmit"}, os.Args[1:]...), environment(os.Environ(), request)); err != nil {
-		return fmt.Errorf("%s, which belongs to gsubmit: %w", program, err)
+	name, file := "gsubmit", "gctl"
+	if c.Slurm {
+		name, file = "sbatch", "gslurm"
+	}
+	program := filepath.Join(filepath.Dir(self), file)
+	if err := syscall.Exec(program, append([]string{name}, os.Args[1:]...), environment(os.Environ(), request)); err != nil {
+		return fmt.Errorf("%s, which belongs to %s: %w", program, name, err)
 	}
 	return nil
 }

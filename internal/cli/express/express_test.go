@@ -94,6 +94,37 @@ func TestPlainSubmissions(t *testing.T) {
 	}
 }
 
+// TestPlainSubmissionsOfSbatch checks the answers, defaults and limits of the fast path under the name
+// sbatch.
+func TestPlainSubmissionsOfSbatch(t *testing.T) {
+	requests := answering(t, stored)
+	sbatch := func(args ...string) (string, bool) {
+		var b bytes.Buffer
+		_, done := Command{Args: args, Environ: []string{"PATH=/bin", "GSUB_TIME=7"}, Stdout: &b, Stderr: &b, Now: time.Now(), Slurm: true}.Run()
+		return b.String(), done
+	}
+	for out, args := range map[string][]string{
+		"Submitted batch job 7\n": {"--hint=nomultithread", "-a", "0-3", "--wrap", "true"},
+		"7\n":                     {"--parsable", "-a0-3", "--wrap", "true"},
+	} {
+		got, done := sbatch(args...)
+		if !done || got != out {
+			t.Fatalf("%q: %q, %v", args, got, done)
+		}
+		if spec := (<-requests).Jobs[0]; filepath.Base(spec.Output) != "slurm-%A_%a.out" || spec.TimeLimit != nil {
+			t.Errorf("%q: output %s, time limit %v", args, spec.Output, spec.TimeLimit)
+		}
+	}
+	if out, done := sbatch("-V"); !done || out != "slurm 24.11.0\n" {
+		t.Errorf("version: %q", out)
+	}
+	for _, args := range [][]string{{"--mail-type=END", "--wrap", "true"}, {"-M", "all", "--wrap", "true"}, {"--get-user-env", "--wrap", "true"}, {"--container", "x", "--wrap", "true"}} {
+		if out, done := sbatch(args...); done || out != "" {
+			t.Errorf("%q: %q, %v", args, out, done)
+		}
+	}
+}
+
 // TestTellsWhatWasSetAside checks that the lien is printed on standard error, except with --quiet.
 func TestTellsWhatWasSetAside(t *testing.T) {
 	answering(t, func(w http.ResponseWriter, _ *http.Request) {

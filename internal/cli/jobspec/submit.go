@@ -119,6 +119,10 @@ func fields(m []byte, f func(field, n uint64, bytes []byte) error) error {
 	return nil
 }
 
+// SlurmVersion is the line that programs with Slurm's names print for --version. Tools read the numbers
+// and decide by them what they may use.
+const SlurmVersion = "slurm 24.11.0"
+
 // SbatchLine is what sbatch prints about a job. cluster is its name where --clusters is given.
 func SbatchLine(id uint64, parsable, quiet bool, cluster string) string {
 	switch {

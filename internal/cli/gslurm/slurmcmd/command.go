@@ -15,6 +15,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/greylag/greylag/internal/cli/jobspec"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/hint"
@@ -22,9 +23,8 @@ import (
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 )
 
-// Version is the line that every program prints for --version. Tools read the numbers and decide by
-// them what they may use.
-const Version = "slurm 24.11.0"
+// Version is the line that every program prints for --version.
+const Version = jobspec.SlurmVersion
 
 // Effect is what an option of Slurm does here.
 type Effect uint8
