@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/greylag/greylag/test/cluster"
+)
+
+// slurm runs one of Slurm's commands and returns its output without the last line end.
+func (s *site) slurm(args ...string) string {
+	s.t.Helper()
+	return strings.TrimSuffix(s.ok(tester, "gslurm", args...), "\n")
+}
+
+// sbatch submits under Slurm's name and returns the ID as sbatch prints it.
+func (s *site) sbatch(args ...string) string {
+	s.t.Helper()
+	return s.slurm(append(append([]string{"sbatch"}, small()...), args...)...)
+}
+
+// equal reports a line that differs.
+func (s *site) equal(what, got, want string) {
+	s.t.Helper()
+	if got != want {
+		s.t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// TestSlurmCommands uses Slurm's commands on a real cluster: each of them shows a change as soon as the
+// command that made it returned.
+func TestSlurmCommands(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, cluster.Options{Nodes: 1, GPUs: 4, CPUs: 16, Memory: "8GiB", Tmpfs: true, Policy: quickKill()})
+	t.Run("sacct shows a job as soon as sbatch returned", func(t *testing.T) { slurmAtOnce(s.with(t)) })
+	t.Run("a cancelled array", func(t *testing.T) { slurmArray(s.with(t)) })
+	t.Run("requeue from inside", func(t *testing.T) { slurmRequeue(s.with(t)) })
+	s.idle(limited(t, hang))
+}
+
+func slurmAtOnce(s *site) {
+	id := s.sbatch("-H", "-J", "held", "--wrap", "exit 3")
+	s.equal("sacct", s.slurm("sacct", "-nPX", "-j", id, "-o", "JobID,JobName,State"), id+"|held|PENDING")
+	s.equal("squeue", s.slurm("squeue", "-h", "-j", id, "-o", "%i %t %r"), id+" PD JobHeldUser")
+	s.slurm("scontrol", "release", id)
+	n, err := strconv.ParseUint(id, 10, 64)
+	s.must(err)
+	s.ends(n, "FAILED")
+	s.equal("sacct", s.slurm("sacct", "-nP", "-j", id, "-o", "JobID,State,ExitCode"), id+"|FAILED|3:0\n"+id+".batch|FAILED|3:0")
+	s.equal("squeue", s.slurm("squeue", "-h", "-t", "all", "-j", id, "-o", "%T"), "FAILED")
+	s.equal("squeue", s.slurm("squeue", "-h", "-j", id), "")
+	s.equal("scancel", s.slurm("scancel", id), "")
+	if show := s.slurm("scontrol", "show", "job", "-o", id); !strings.Contains(show, " JobState=FAILED Reason=NonZeroExitCode ") {
+		s.t.Error(show)
+	}
+	if r := s.run(tester, "gslurm", "squeue", "-j", "999999"); r.Exit != 1 || r.Stdout != "" || r.Stderr != "slurm_load_jobs error: Invalid job id specified\n" {
+		s.t.Errorf("unknown job: %+v", r)
+	}
+	if r := s.run(tester, "gslurm", "sbatch", "--mem=32M", "--gpus-per-node=99", "--wrap", "true"); r.Exit != 1 || r.Stdout != "" {
+		s.t.Errorf("refused job: %+v", r)
+	}
+}
+
+func slurmArray(s *site) {
+	id := s.sbatch("-H", "-a", "0-3%2", "--wrap", "true")
+	s.equal("sacct", s.slurm("sacct", "-nPX", "-j", id, "-o", "JobID,JobIDRaw,State"), id+"_[0-3%2]|"+id+"|PENDING")
+	s.equal("squeue", s.slurm("squeue", "-h", "-j", id, "-o", "%i|%K|%F"), id+"_[0-3%2]|0-3%2|"+id)
+	s.slurm("scancel", id+"_3")
+	s.equal("squeue", s.slurm("squeue", "-h", "-j", id, "-o", "%i"), id+"_[0-2%2]")
+	s.slurm("scancel", id)
+	if got := s.slurm("sacct", "-nPX", "-j", id, "-o", "State"); got != strings.TrimSpace(strings.Repeat("CANCELLED by 0\n", 4)) {
+		s.t.Error(got)
+	}
+}
+
+func slurmRequeue(s *site) {
+	body := s.programs() + "echo restarts ${SLURM_RESTART_COUNT:-0}\nif [ -z \"$SLURM_RESTART_COUNT\" ]; then trap : TERM; gslurm scontrol requeue $SLURM_JOB_ID; echo status $?; fi\n"
+	id := s.sbatch("--open-mode=append", "-o", "requeue-%j", s.script(body))
+	n, err := strconv.ParseUint(id, 10, 64)
+	s.must(err)
+	s.ends(n, "COMPLETED")
+	out := s.output("requeue-%s", id)
+	for _, line := range []string{"restarts 0\n", "status 0\n", "restarts 1\n"} {
+		if !strings.Contains(out, line) {
+			s.t.Errorf("no %q in %q", line, out)
+		}
+	}
+	s.equal("sacct", s.slurm("sacct", "-nPXD", "-j", id, "-o", "State"), "REQUEUED\nCOMPLETED")
+}
