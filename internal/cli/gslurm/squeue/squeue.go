@@ -290,7 +290,7 @@ func (c command) print(ctx context.Context, cl ui.Cluster, l *listing, columns [
 	if err := l.fetchCluster(ctx, cl, columns); err != nil {
 		return err
 	}
-	jobs, err := slurmcmd.FetchJobs(ctx, cl, l.filter, c.Now(), false)
+	jobs, err := slurmcmd.FetchJobs(ctx, cl, l.filter, c.Now(), l.brief(columns, keys))
 	if err != nil {
 		return err
 	}
