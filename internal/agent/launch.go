@@ -211,11 +211,7 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 		PidsLimit: a.host.tasksFor(int(l.own.GetCpus())),
 		Labels:    map[string]string{"greylag/node": l.node, "greylag/user": w.GetUser(), labelGranted: strconv.FormatUint(w.GetGranted(), 10)},
 	}
-	if w.GetIdle() { // its script runs on another node
-		spec.Hold, spec.ScriptArgs, spec.WorkDir = true, nil, "/"
-	} else {
-		spec.Stdin, spec.Stdout, spec.Stderr = files(w, l.node)
-	}
+	spec.Stdin, spec.Stdout, spec.Stderr = files(w, l.node)
 	if a.cfg.Device != nil {
 		for _, gpu := range l.gpus {
 			spec.Devices = append(spec.Devices, a.cfg.Device(gpu.index))
@@ -223,6 +219,10 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	}
 	a.addCommands(&spec, l)
 	a.addMounts(&spec, w.GetImage() != "", account.home)
+	if w.GetIdle() { // its script runs on another node; steps see the same files
+		spec.Hold, spec.ScriptArgs, spec.WorkDir = true, nil, "/"
+		spec.Stdin, spec.Stdout, spec.Stderr = "", "", ""
+	}
 	if w.GetImage() == "" {
 		return spec, nil
 	}

@@ -41,7 +41,8 @@ type Style struct {
 	Earlier   bool   // a line for each earlier attempt of a job, too
 	Truncate  bool   // times outside the interval are cut to it
 	Unit      byte   // of sizes: K, M, G, T or P; Unconverted; 0: as is usual
-	Slurm     *Slurm // as sacct prints it; nil: as gctl acct does
+	Steps     bool   // a line for the script and for each step of a job that ran, too
+	Slurm     *Slurm // as sacct prints it, with steps if it says so; nil: as gctl acct does
 }
 
 // Unconverted has sizes in the unit in which they are kept: memory that was asked for or
@@ -210,7 +211,7 @@ func (w *writer) job(in *setting, job *greylagv1.PastJob) {
 			rows = append(rows, in.rowOf(job, a))
 		}
 	}
-	rows = in.slurm.withSteps(append(rows, in.rowOf(job, nil)))
+	rows = w.style.withSteps(append(rows, in.rowOf(job, nil)))
 	for _, r := range rows {
 		w.line(func(f *field) string {
 			if f.write == nil {

@@ -30,10 +30,10 @@ type acctOptions struct {
 	jobs, users, accounts, partitions, qos, states, names, nodes []string
 	groups, clusters                                             []string
 
-	start, end, format, delimiter, units       string
-	all, me, allocations, duplicates, truncate bool
-	long, brief, parsable, parsable2, noHeader bool
-	helpFormat, noConvert                      bool
+	start, end, format, delimiter, units              string
+	all, me, allocations, steps, duplicates, truncate bool
+	long, brief, parsable, parsable2, noHeader        bool
+	helpFormat, noConvert                             bool
 }
 
 func (t command) acct() *cobra.Command {
@@ -101,8 +101,7 @@ var notInAcct = map[string]string{
 	"-V": "gctl version", "--version": "gctl version", "--yaml": "--json prints JSON",
 }
 
-// wholeJob is the job that a step belongs to: 123.batch, 123_4.0. Here steps are no rows,
-// and what is measured of them stands in the row of the job.
+// wholeJob is the job that a step belongs to: 123.batch, 123_4.0.
 func wholeJob(id string) string {
 	job, step, found := strings.Cut(id, ".")
 	if _, err := strconv.ParseUint(step, 10, 32); found && (err == nil || step == "batch" || step == "extern" || step == "interactive") {
@@ -168,7 +167,8 @@ func (o *acctOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.delimiter, "delimiter", "|", "field separator `TEXT` instead of |")
 	f.BoolVarP(&o.noHeader, "noheader", "n", false, "no header line")
 	f.BoolVarP(&o.duplicates, "duplicates", "D", false, "also one line per earlier attempt of a job")
-	f.BoolVarP(&o.allocations, "allocations", "X", false, "one line per job (the default; jobs have no steps)")
+	f.BoolVarP(&o.allocations, "allocations", "X", false, "one line per job (the default)")
+	f.BoolVar(&o.steps, "steps", false, "also one line for the script and for each step of a job that ran")
 	f.BoolVarP(&o.truncate, "truncate", "T", false, "truncate times to the interval")
 	f.StringVar(&o.units, "units", "", "sizes in this `UNIT`: K, M, G, T or P")
 	f.BoolVar(&o.noConvert, "noconvert", false, "sizes as stored, without conversion")
@@ -279,7 +279,7 @@ func groupsOf(words []string) (list []uint32, err error) {
 
 // style is how the options want the answer.
 func (o *acctOptions) style(environ []string) (Style, error) {
-	s := Style{Format: o.format, Delimiter: o.delimiter, NoHeader: o.noHeader, Earlier: o.duplicates, Truncate: o.truncate}
+	s := Style{Format: o.format, Delimiter: o.delimiter, NoHeader: o.noHeader, Earlier: o.duplicates, Steps: o.steps && !o.allocations, Truncate: o.truncate}
 	switch {
 	case o.long:
 		s.Format = LongFormat

@@ -109,27 +109,31 @@ func (s *Slurm) folds(p *greylagv1.PastJob) bool {
 }
 
 // withSteps adds the lines of steps, and drops lines that are not asked for.
-func (s *Slurm) withSteps(rows []*row) []*row {
-	if s == nil {
-		return rows
+func (s *Style) withSteps(rows []*row) []*row {
+	steps, wanted := s.Steps, func(string, string) bool { return true }
+	if s.Slurm != nil {
+		steps = s.Slurm.Steps
+		if s.Slurm.Wanted != nil {
+			wanted = s.Slurm.Wanted
+		}
 	}
 	var all []*row
 	for _, r := range rows {
-		if s.Wanted == nil || s.Wanted(r.Ref, "") {
+		if wanted(r.Ref, "") {
 			all = append(all, r)
 		}
-		if !s.Steps || r.start.IsZero() {
+		if !steps || r.start.IsZero() {
 			continue
 		}
-		steps := []*row{r.batch()}
+		lines := []*row{r.batch()}
 		if r.earlier == nil {
 			for _, step := range r.Job.Steps {
-				steps = append(steps, r.stepRow(step))
+				lines = append(lines, r.stepRow(step))
 			}
 		}
-		for _, step := range steps {
-			if s.Wanted == nil || s.Wanted(r.Ref, step.step) {
-				all = append(all, step)
+		for _, line := range lines {
+			if wanted(r.Ref, line.step) {
+				all = append(all, line)
 			}
 		}
 	}

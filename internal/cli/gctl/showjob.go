@@ -12,6 +12,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -94,6 +95,9 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 			facts = append(facts, [2]string{"on " + task.Node, taskText(task)})
 		}
 	}
+	for _, step := range j.Steps {
+		facts = append(facts, [2]string{fmt.Sprintf("step %s.%d", j.Ref, step.Id), t.stepText(step)})
+	}
 	facts = append(facts, [][2]string{
 		{"image", j.Image}, {"command", j.Command}, {"arguments", strings.Join(j.Args, " ")}, {"directory", j.WorkDir}, {"output", ui.OutputPath(j, j.Output)}, {"error output", ui.OutputPath(j, j.Error)},
 	}...)
@@ -101,6 +105,27 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 		facts = append(facts, [2]string{strings.ToLower(p.Name), p.Of(j)})
 	}
 	return facts
+}
+
+// stepText describes a step of a job.
+func (t commands) stepText(step *greylagv1.Step) string {
+	tasks, gpus := int32(0), 0
+	var nodes []string
+	for _, n := range step.Nodes {
+		tasks, gpus, nodes = tasks+n.Tasks, gpus+len(n.Gpus), append(nodes, n.Node)
+	}
+	words := []string{fmt.Sprintf("%s %s, %d tasks and %d GPUs on %s", step.Name, wire.Word(step.State), tasks, gpus, hostlist.Compress(nodes))}
+	if step.ExitCode != 0 || step.ExitSignal != 0 {
+		words = append(words, fmt.Sprintf("exit %d:%d", step.ExitCode, step.ExitSignal))
+	}
+	if step.Requester != "" {
+		words = append(words, "ended by "+step.Requester)
+	}
+	words = append(words, "started "+t.FormatTime(step.Started))
+	if step.Ended != nil {
+		words = append(words, "ran "+cluster.FormatElapsed(step.Ended.AsTime().Sub(step.Started.AsTime())))
+	}
+	return strings.Join(words, ", ")
 }
 
 // dependsText lists the dependencies of a job.

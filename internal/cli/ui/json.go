@@ -49,6 +49,7 @@ type JobJSON struct {
 	Request     *requestJSON  `json:"request,omitempty"`
 	Nodes       []nodeUseJSON `json:"nodes,omitempty"`
 	Tasks       []taskJSON    `json:"tasks,omitempty"`
+	Steps       []stepJSON    `json:"steps,omitempty"`
 	Depends     []string      `json:"depends,omitempty"`
 	DependsAny  bool          `json:"depends_any,omitempty"`
 	EveryNode   bool          `json:"every_node,omitempty"`
@@ -162,6 +163,43 @@ func JobOf(j *greylagv1.Job) JobJSON {
 			Stamp(TimeOf(t.Started)), Stamp(TimeOf(t.Ended)), t.MemoryPeak, t.CpuTime.AsDuration().Seconds(), t.UserTime.AsDuration().Seconds(),
 			WriteGPUUse(t.GpuBusyMs, t.GpuKnownMs, t.GpuMemoryPeakBytes),
 		})
+	}
+	for _, s := range j.Steps {
+		out.Steps = append(out.Steps, writeStep(s))
+	}
+	return out
+}
+
+// stepJSON is a step in JSON.
+type stepJSON struct {
+	ID         uint32         `json:"id"`
+	Name       string         `json:"name,omitempty"`
+	State      string         `json:"state"`
+	Nodes      []stepNodeJSON `json:"nodes"`
+	Started    *time.Time     `json:"started,omitempty"`
+	Ended      *time.Time     `json:"ended,omitempty"`
+	ExitCode   int32          `json:"exit_code"`
+	ExitSignal int32          `json:"exit_signal"`
+	MemoryPeak int64          `json:"memory_peak"`
+	CPUTime    float64        `json:"cpu_time"`
+	UserTime   float64        `json:"user_time"`
+	Requester  string         `json:"requester,omitempty"`
+}
+
+type stepNodeJSON struct {
+	Node  string  `json:"node"`
+	Tasks int32   `json:"tasks"`
+	GPUs  []int32 `json:"gpus,omitempty"`
+}
+
+func writeStep(s *greylagv1.Step) stepJSON {
+	out := stepJSON{
+		ID: s.Id, Name: s.Name, State: wire.Word(s.State), Started: Stamp(TimeOf(s.Started)), Ended: Stamp(TimeOf(s.Ended)),
+		ExitCode: s.ExitCode, ExitSignal: s.ExitSignal, MemoryPeak: s.MemoryPeak,
+		CPUTime: s.CpuTime.AsDuration().Seconds(), UserTime: s.UserTime.AsDuration().Seconds(), Requester: s.Requester,
+	}
+	for _, n := range s.Nodes {
+		out.Nodes = append(out.Nodes, stepNodeJSON{n.Node, n.Tasks, n.Gpus})
 	}
 	return out
 }
