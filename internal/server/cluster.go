@@ -101,7 +101,9 @@ func (s *clusterService) GetInfo(ctx context.Context, p *greylagv1.GetInfoReques
 	if err := known(v, p.GetPartitions(), names); err != nil {
 		return nil, err
 	}
-	response := &greylagv1.GetInfoResponse{AsOf: asOf}
+	counts := v.Counts()
+	pending := int64(counts.ByState[cluster.Pending])
+	response := &greylagv1.GetInfoResponse{AsOf: asOf, RunningJobs: int64(counts.Active) - pending, PendingJobs: pending}
 	reserved := reservedNow(v)
 	for _, part := range v.Policy().Partitions {
 		if only := p.GetPartitions(); len(only) > 0 && !slices.Contains(only, part.Name) {

@@ -113,8 +113,11 @@ func TestNodesAndInfo(t *testing.T) {
 	if must(t, err); strings.Join(drained.GetNames(), " ") != "n2 n3" {
 		t.Errorf("drained %v", drained)
 	}
+	w.submit(w.as(ann), job("waits"))
 	info, err := c.GetInfo(t.Context(), &greylagv1.GetInfoRequest{})
-	must(t, err)
+	if must(t, err); info.RunningJobs+info.PendingJobs != 1 {
+		t.Errorf("%d jobs run, %d wait", info.RunningJobs, info.PendingJobs)
+	}
 	var lines []string
 	for _, g := range info.GetPartitions()[0].GetGroups() {
 		lines = append(lines, wire.Word(g.GetState())+" "+g.GetNodeList()+" "+g.GetGpus())

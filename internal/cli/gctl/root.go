@@ -20,6 +20,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/gctl/reports"
 	"github.com/greylag/greylag/internal/cli/gctl/setup"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
+	"github.com/greylag/greylag/internal/cli/gctl/top"
 	"github.com/greylag/greylag/internal/cli/options"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/version"
@@ -85,7 +86,7 @@ func (t commands) root() *cobra.Command {
 		&cobra.Group{ID: tool.GroupNodes, Title: "Nodes:"}, &cobra.Group{ID: tool.GroupAccounts, Title: "Accounts:"}, &cobra.Group{ID: tool.GroupCluster, Title: "Cluster:"},
 		&cobra.Group{ID: tool.GroupHost, Title: "This host:"},
 	)
-	root.AddCommand(t.info(), t.show(), t.nodesCommand(), t.logs(), t.script(), t.why(), t.history(), t.plan())
+	root.AddCommand(t.info(), t.show(), t.nodesCommand(), t.logs(), t.script(), t.why(), t.history(), t.plan(), top.Command(t.Tool))
 	root.AddCommand(acct.Command(t.Tool), t.hold(), t.release(), t.requeue(), t.update())
 	root.AddCommand(t.drain(), t.resume(), t.node(), t.cert())
 	root.AddCommand(t.clusterCommand(), t.apply(), t.topology(), t.importCommand())

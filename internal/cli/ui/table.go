@@ -27,6 +27,13 @@ func (p *Process) WriteTable(t Table) error {
 	return out.Flush()
 }
 
+// Lines returns the printed lines, each truncated to width columns.
+func (t *Table) Lines(width int) []string {
+	var out strings.Builder
+	t.write(&out, width, true)
+	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+}
+
 // lines returns the printed lines: the headings, if wanted, and the rows.
 func (t *Table) lines() [][]string {
 	if t.Bare {

@@ -1302,8 +1302,10 @@ type GetInfoResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Partitions    []*PartitionInfo       `protobuf:"bytes,1,rep,name=partitions,proto3" json:"partitions,omitempty"`
 	AsOf          *AsOf                  `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	Reservations  []*ReservationInfo     `protobuf:"bytes,3,rep,name=reservations,proto3" json:"reservations,omitempty"` // in the order of the policy
-	Licences      []*LicenceInfo         `protobuf:"bytes,4,rep,name=licences,proto3" json:"licences,omitempty"`         // by name
+	Reservations  []*ReservationInfo     `protobuf:"bytes,3,rep,name=reservations,proto3" json:"reservations,omitempty"`                   // in the order of the policy
+	Licences      []*LicenceInfo         `protobuf:"bytes,4,rep,name=licences,proto3" json:"licences,omitempty"`                           // by name
+	RunningJobs   int64                  `protobuf:"varint,5,opt,name=running_jobs,json=runningJobs,proto3" json:"running_jobs,omitempty"` // jobs of the cluster that have nodes
+	PendingJobs   int64                  `protobuf:"varint,6,opt,name=pending_jobs,json=pendingJobs,proto3" json:"pending_jobs,omitempty"` // of the cluster
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1364,6 +1366,20 @@ func (x *GetInfoResponse) GetLicences() []*LicenceInfo {
 		return x.Licences
 	}
 	return nil
+}
+
+func (x *GetInfoResponse) GetRunningJobs() int64 {
+	if x != nil {
+		return x.RunningJobs
+	}
+	return 0
+}
+
+func (x *GetInfoResponse) GetPendingJobs() int64 {
+	if x != nil {
+		return x.PendingJobs
+	}
+	return 0
 }
 
 // ReservationInfo is an advance reservation.
@@ -4381,14 +4397,16 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"partitions\x18\x04 \x03(\tR\n" +
 	"partitions\x12\x14\n" +
-	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"\xe9\x01\n" +
+	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"\xaf\x02\n" +
 	"\x0fGetInfoResponse\x129\n" +
 	"\n" +
 	"partitions\x18\x01 \x03(\v2\x19.greylag.v1.PartitionInfoR\n" +
 	"partitions\x12%\n" +
 	"\x05as_of\x18\x02 \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\x12?\n" +
 	"\freservations\x18\x03 \x03(\v2\x1b.greylag.v1.ReservationInfoR\freservations\x123\n" +
-	"\blicences\x18\x04 \x03(\v2\x17.greylag.v1.LicenceInfoR\blicences\"\xb6\x03\n" +
+	"\blicences\x18\x04 \x03(\v2\x17.greylag.v1.LicenceInfoR\blicences\x12!\n" +
+	"\frunning_jobs\x18\x05 \x01(\x03R\vrunningJobs\x12!\n" +
+	"\fpending_jobs\x18\x06 \x01(\x03R\vpendingJobs\"\xb6\x03\n" +
 	"\x0fReservationInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
