@@ -16,7 +16,7 @@ import (
 // that programs read.
 func environment(l *launch, who account, given []byte) []string {
 	var env []string
-	has := map[string]bool{}
+	has, asked := map[string]bool{}, map[string]bool{}
 	for entry := range bytes.SplitSeq(given, []byte{0}) {
 		name, value, ok := strings.Cut(string(entry), "=")
 		if !ok || name == "" || has[name] {
@@ -24,6 +24,9 @@ func environment(l *launch, who account, given []byte) []string {
 		}
 		if rest, ours := strings.CutPrefix(name, "GREYLAG_"); ours && slices.Contains(cluster.AskedVariables[:], rest) {
 			env = append(env, "SLURM_"+rest+"="+value)
+		} else if ours && slices.Contains(cluster.AskedSizes[:], rest) {
+			asked[rest] = true
+			continue
 		} else if ours || strings.HasPrefix(name, "SLURM_") {
 			continue // of an enclosing job
 		}
@@ -51,7 +54,7 @@ func environment(l *launch, who account, given []byte) []string {
 	}
 	env = append(kept, "TMPDIR=/tmp", "CUDA_VISIBLE_DEVICES="+visible(l), "CUDA_DEVICE_ORDER=PCI_BUS_ID",
 		"SLURMD_NODENAME="+l.node)
-	for _, v := range variables(l) {
+	for _, v := range variables(l, asked) {
 		if v.value == "" {
 			continue
 		}
@@ -71,7 +74,8 @@ type variable struct {
 	slurm []string
 }
 
-func variables(l *launch) []variable {
+// variables returns the facts about a task; asked has the sizes that the user gave.
+func variables(l *launch, asked map[string]bool) []variable {
 	w, own := l.spec, l.own
 	list := []variable{
 		{"JOB_ID", number(w.GetJob()), []string{"JOB_ID", "JOBID"}},
@@ -90,7 +94,7 @@ func variables(l *launch) []variable {
 		{"NODENAME", l.node, []string{"NODENAME"}},
 		{"NODEID", number(w.GetRank()), []string{"NODEID", "PROCID"}},
 		{"LOCALID", "0", []string{"LOCALID"}},
-		{"CPUS_PER_TASK", number(max(w.GetCpusPerTask(), 1)), []string{"CPUS_PER_TASK"}},
+		{"CPUS_PER_TASK", number(max(w.GetCpusPerTask(), 1)), namesIf(asked["CPUS_PER_TASK"] || w.GetCpusPerTask() > 1, "CPUS_PER_TASK")},
 		{"CPUS_ON_NODE", number(own.GetCpus()), []string{"CPUS_ON_NODE"}},
 		{"MEM_PER_NODE", nonzero(own.GetMemory() / int64(cluster.MiB)), []string{"MEM_PER_NODE"}},
 		{"MEM_PER_CPU", nonzero(w.GetMemPerCpu() / int64(cluster.MiB)), []string{"MEM_PER_CPU"}},
@@ -99,13 +103,13 @@ func variables(l *launch) []variable {
 		{"GPUS_ON_NODE", nonzero(len(l.gpus)), []string{"GPUS_ON_NODE"}},
 	}
 	list = append(list, times(w)...)
-	list = append(list, whole(w)...)
+	list = append(list, whole(w, asked)...)
 	list = append(list, devices(l.gpus)...)
 	return append(list, array(w)...)
 }
 
 // whole returns the variables about all nodes of the job.
-func whole(w *greylagv1.WantedTask) []variable {
+func whole(w *greylagv1.WantedTask, asked map[string]bool) []variable {
 	names := make([]string, 0, len(w.GetNodes()))
 	cpus := make([]int64, 0, len(w.GetNodes()))
 	tasks := make([]int64, 0, len(w.GetNodes()))
@@ -122,12 +126,21 @@ func whole(w *greylagv1.WantedTask) []variable {
 	return []variable{
 		{"NODELIST", list, []string{"JOB_NODELIST", "NODELIST"}},
 		{"NNODES", number(len(names)), []string{"JOB_NUM_NODES", "NNODES"}},
-		{"NTASKS", all, []string{"NTASKS", "NPROCS"}},
-		{"NTASKS_PER_NODE", number(perNode), []string{"NTASKS_PER_NODE"}},
+		{"NTASKS", all, namesIf(asked["NTASKS"] || asked["NTASKS_PER_NODE"] || perNode > 1, "NTASKS", "NPROCS")},
+		{"NTASKS_PER_NODE", number(perNode), namesIf(asked["NTASKS_PER_NODE"] || perNode > 1, "NTASKS_PER_NODE")},
 		{"TASKS_PER_NODE", formatRepeats(tasks), []string{"TASKS_PER_NODE"}},
 		{"JOB_CPUS_PER_NODE", formatRepeats(cpus), []string{"JOB_CPUS_PER_NODE"}},
 		{"GPUS", nonzero(gpus), []string{"GPUS"}},
 	}
+}
+
+// namesIf returns Slurm's names of a size that the user gave, and none of another: PyTorch Lightning
+// takes SLURM_NTASKS for the request to be started by srun.
+func namesIf(given bool, names ...string) []string {
+	if !given {
+		return nil
+	}
+	return names
 }
 
 // devices returns the variables about GPUs: by UUID for Greylag, by the node's own numbers for

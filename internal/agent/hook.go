@@ -49,7 +49,7 @@ func (a *Agent) hookOf(t *task) *hook {
 		l.gpus = append(l.gpus, device{index: t.own().GetGpus()[i], uuid: uuid})
 	}
 	h := &hook{job: t.spec.GetRef(), env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "SLURMD_NODENAME=" + l.node}}
-	for _, v := range variables(l) {
+	for _, v := range variables(l, nil) {
 		// Free text of a user is left out.
 		if v.value == "" || v.name == "JOB_NAME" || v.name == "SUBMIT_DIR" || v.name == "SUBMIT_HOST" {
 			continue

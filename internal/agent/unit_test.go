@@ -84,7 +84,7 @@ func TestEnvironment(t *testing.T) {
 	who := account{home: "/home/ann", shell: "/bin/zsh"}
 	given := "A=1\x00SLURM_JOB_ID=7\x00GREYLAG_X=1\x00nonsense\x00=x\x00SHELL=/bin/sh\x00TMPDIR=/scratch\x00CUDA_VISIBLE_DEVICES=9\x00A=2\x00B=x=y\n\x00" +
 		"GREYLAG_CPUS_PER_GPU=4\x00GREYLAG_NTASKS_PER_GPU=1\x00GREYLAG_GPUS_PER_TASK=1\x00SLURM_CPUS_PER_GPU=9\x00GREYLAG_CPUS_PER_GPU=9\x00" +
-		"SLURMD_NODENAME=gpu07\x00GREYLAG_SOCKET=/dev/greylag/job/socket" // of an enclosing job
+		"GREYLAG_NTASKS_PER_NODE=1\x00SLURMD_NODENAME=gpu07\x00GREYLAG_SOCKET=/dev/greylag/job/socket" // of an enclosing job
 	env := environment(l, who, []byte(given))
 	for _, entry := range []string{
 		"A=1", "B=x=y\n", "SHELL=/bin/sh", "HOME=/home/ann", "USER=ann", "LOGNAME=ann", "TMPDIR=/tmp",
@@ -121,6 +121,28 @@ func TestEnvironment(t *testing.T) {
 	}
 	if l.spec.Image = "pytorch:2"; slices.ContainsFunc(environment(l, who, nil), ofNode) {
 		t.Error("the node's PATH hides that of the image")
+	}
+}
+
+// TestSizesNamedOnlyIfGiven checks that Slurm's names of sizes are set only for options that were given.
+func TestSizesNamedOnlyIfGiven(t *testing.T) {
+	l := &launch{id: at(1234, 2), spec: example(), own: example().GetNodes()[1], node: "gpu02"}
+	l.spec.TasksPerNode, l.spec.CpusPerTask = 1, 1
+	for given, want := range map[string][]string{
+		"":                                 nil,
+		"GREYLAG_NTASKS=1":                 {"SLURM_NTASKS=2", "SLURM_NPROCS=2"},
+		"GREYLAG_NTASKS_PER_NODE=1\x00A=b": {"SLURM_NTASKS=2", "SLURM_NPROCS=2", "SLURM_NTASKS_PER_NODE=1"},
+		"GREYLAG_CPUS_PER_TASK=1":          {"SLURM_CPUS_PER_TASK=1"},
+	} {
+		var got []string
+		for _, entry := range environment(l, account{}, []byte(given)) {
+			if strings.HasPrefix(entry, "SLURM_NTASKS") || strings.HasPrefix(entry, "SLURM_NPROCS") || strings.HasPrefix(entry, "SLURM_CPUS_PER_TASK") {
+				got = append(got, entry)
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+			t.Errorf("%q: %q, want %q", given, got, want)
+		}
 	}
 }
 

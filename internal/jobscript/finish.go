@@ -2,6 +2,7 @@ package jobscript
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/greylag/greylag/pkg/cluster"
@@ -22,7 +23,7 @@ func (r *resolver) finish(o *Options) {
 	finishSwitches(o)
 	r.finishMemory(o)
 	r.finishDeadline(o)
-	finishVariables(o)
+	r.finishVariables(o)
 	r.warnUnknownWords(o)
 	if o.Wait && o.Hold {
 		r.warnings = append(r.warnings, "the job is held: --wait blocks until it is released")
@@ -41,10 +42,17 @@ func (r *resolver) warnUnknownWords(o *Options) {
 
 // finishVariables exports the values of options that the request replaces by their result. The node also
 // sets Slurm's name of each.
-func finishVariables(o *Options) {
+func (r *resolver) finishVariables(o *Options) {
 	for i, n := range [len(cluster.AskedVariables)]int32{o.cpusPerGPU, o.gpusPerTask, o.tasksPerGPU} {
 		if n > 0 {
 			o.Export.Set = append(o.Export.Set, fmt.Sprintf("GREYLAG_%s=%d", cluster.AskedVariables[i], n))
+		}
+	}
+	for i, size := range [len(cluster.AskedSizes)]int32{o.Request.TasksPerNode, o.Request.TasksPerNode, o.Request.CPUsPerTask} {
+		name := cluster.AskedSizes[i]
+		long := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+		if size <= 1 && slices.ContainsFunc(r.asks, func(a ask) bool { return a.row.Long == long }) {
+			o.Export.Set = append(o.Export.Set, "GREYLAG_"+name+"=1") // a larger one was certainly given
 		}
 	}
 }

@@ -113,3 +113,8 @@ type Placement = Allocation
 // them. They are in the job's environment, prefixed with GREYLAG_; its node adds Slurm's names
 // (sbatch(1), OUTPUT ENVIRONMENT VARIABLES).
 var AskedVariables = [...]string{"CPUS_PER_GPU", "GPUS_PER_TASK", "NTASKS_PER_GPU"}
+
+// AskedSizes are options whose value a Request always has. Slurm's names of them are set only if the
+// option was given: programs take them for the request to be started by srun. They are in the job's
+// environment like AskedVariables.
+var AskedSizes = [...]string{"NTASKS", "NTASKS_PER_NODE", "CPUS_PER_TASK"}
