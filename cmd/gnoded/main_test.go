@@ -146,7 +146,7 @@ func cluster(t *testing.T, dir, extra string) (*leader, string) {
 // build builds the programs of a node into a folder.
 func build(t *testing.T, dir string) {
 	t.Helper()
-	cmd := exec.Command("go", "build", "-o", dir+"/", "../gnoded", "../ginit", "../gshim", "../gshimd")
+	cmd := exec.Command("go", "build", "-o", dir+"/", "../gnoded", "../ginit", "../gstepd", "../gshim", "../gshimd")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
