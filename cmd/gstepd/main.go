@@ -45,5 +45,5 @@ func run(path string) (int, error) {
 		return daemon.ExitOrder, err
 	}
 	order.Env = os.Environ() // of the job's task on this node
-	return daemon.Run(ctx, daemon.Config{Order: order, Adopt: true, Signals: signals, MemoryEvents: memoryEvents})
+	return daemon.Run(ctx, daemon.Config{Order: order, Adopt: true, Exits: true, Signals: signals, MemoryEvents: memoryEvents})
 }

@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -28,6 +29,9 @@ type Config struct {
 	// Adopt makes this process the parent of all orphaned descendants, and kills those left when
 	// the tasks have ended. Only for a process that has no other children.
 	Adopt bool
+	// Exits is set if this process exits right after Run: the connection then lasts until its exit,
+	// so that gnoded knows the end of the step before grun ends.
+	Exits bool
 	// MemoryEvents is the file that counts processes killed for memory; "" for none.
 	MemoryEvents string
 	// Signals are sent to the tasks.
@@ -60,7 +64,8 @@ type daemon struct {
 	reaper  *reaper
 	input   *broadcast
 	mpi     *mpi
-	oom     uint64 // processes killed for memory so far
+	oom     uint64      // processes killed for memory so far
+	sent    atomic.Bool // everything was sent, except perhaps Done
 
 	mu      sync.Mutex
 	tasks   []*task
@@ -77,7 +82,7 @@ func Run(ctx context.Context, cfg Config) (int, error) {
 	d := &daemon{Config: cfg, node: cfg.Order.Own(), ended: make(chan struct{})}
 	d.first, d.size = step.FirstRank(cfg.Order.Nodes, cfg.Order.Node), step.CountTasks(cfg.Order.Nodes)
 	conn, err := d.contact(ctx)
-	if conn != nil {
+	if conn != nil && !d.Exits {
 		defer conn.Close()
 	}
 	if err != nil {
@@ -123,7 +128,9 @@ func (d *daemon) run(ctx context.Context) {
 	}
 	d.input.close()
 	d.outputs.Wait()
-	// Without reading the rest of the input, closing would discard output under way.
+	// grun answers by ending its side. Without reading until then, closing would discard output under
+	// way.
+	d.sent.Store(true)
 	if d.conn.Send(stream.Done, 0) == nil {
 		<-receiving
 	}
@@ -244,9 +251,12 @@ func (d *daemon) receive() {
 			break
 		}
 	}
-	d.conn.Close() // no output is sent any more
 	d.input.close()
 	d.mpi.close()
+	if d.sent.Load() {
+		return
+	}
+	d.conn.Close() // no output is sent any more
 	d.end(step.Ending{Signal: int(syscall.SIGTERM), Grace: lostGrace})
 }
 

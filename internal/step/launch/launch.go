@@ -250,6 +250,9 @@ func (r *running) receive(n *node) {
 		if err == nil {
 			done, err = r.handle(n, f)
 		}
+		if done {
+			n.conn.Finish()
+		}
 		if done || err != nil {
 			r.post(func() { r.finished(n, err) })
 			return

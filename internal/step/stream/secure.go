@@ -129,6 +129,22 @@ func (c *Conn) Prove(key []byte, node int) error {
 	return c.SendData(Hello, uint32(node), mac)
 }
 
+// finishTime bounds the wait for the end of a node's daemon.
+const finishTime = 2 * time.Second
+
+// Finish ends this side of the connection and waits until the other side has ended.
+func (c *Conn) Finish() {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	err := c.Conn.(*tls.Conn).CloseWrite()
+	if err == nil {
+		err = c.SetReadDeadline(time.Now().Add(finishTime))
+	}
+	for err == nil { // nothing follows
+		_, err = c.reader.Read(c.payload)
+	}
+}
+
 func newConn(c net.Conn) *Conn {
 	return &Conn{Conn: c, reader: bufio.NewReaderSize(c, readBuffer), payload: make([]byte, MaxData)}
 }
