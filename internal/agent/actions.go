@@ -56,7 +56,11 @@ func (a *Agent) signal(t *task, sig syscall.Signal, all bool, notice string) {
 			// A stopped process would not see the signal.
 			_ = a.runtime.Signal(ctx, taskID(t.ID), syscall.SIGCONT, true) // the next call reports errors
 		}
-		return a.runtime.Signal(ctx, taskID(t.ID), sig, all)
+		err := a.runtime.Signal(ctx, taskID(t.ID), sig, all)
+		if sig == syscall.SIGTERM && spec.GetIdle() { // its first process waits for the steps
+			err = errors.Join(err, a.runtime.Signal(ctx, taskID(t.ID), sig, false))
+		}
+		return err
 	}, func(err error) {
 		t.work = reconcile.NoWork
 		if err != nil && !errors.Is(err, tasks.ErrNotFound) {

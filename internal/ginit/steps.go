@@ -73,8 +73,9 @@ func follow(watch int, dir string, names chan<- string) {
 }
 
 // supervise forwards signals to the program, starts steps and reaps, until the program has ended.
-// Without a program (pid 0) it returns at SIGTERM.
+// Without a program (pid 0) it returns after SIGTERM, once the steps have ended.
 func (x *steps) supervise(pid int, signals <-chan os.Signal) Record {
+	stopping := false
 	for {
 		select {
 		case name := <-x.names:
@@ -82,9 +83,7 @@ func (x *steps) supervise(pid int, signals <-chan os.Signal) Record {
 			continue
 		case sig := <-signals:
 			if s, ok := sig.(syscall.Signal); ok && s != syscall.SIGCHLD {
-				if pid == 0 && s == syscall.SIGTERM {
-					return Record{Code: exitTerminated, Signal: int(s)}
-				}
+				stopping = stopping || pid == 0 && s == syscall.SIGTERM
 				if pid != 0 {
 					// The group is empty: it is about to be reaped.
 					_ = syscall.Kill(-pid, s)
@@ -94,6 +93,9 @@ func (x *steps) supervise(pid int, signals <-chan os.Signal) Record {
 		// Reap after every signal: a full channel may have dropped SIGCHLD.
 		if status, ended := x.reap(pid); ended {
 			return ending(status)
+		}
+		if stopping && len(x.running) == 0 {
+			return Record{Code: exitTerminated, Signal: int(syscall.SIGTERM)}
 		}
 	}
 }
