@@ -58,7 +58,7 @@ func (s *site) programs() string {
 	s.t.Helper()
 	dir := filepath.Join(s.Work, "bin")
 	s.must(os.MkdirAll(dir, 0o755))
-	for _, name := range []string{"gsubmit", "gqueue", "gcancel", "gctl", "gslurm"} {
+	for _, name := range []string{"gsubmit", "gqueue", "gcancel", "grun", "gctl", "gslurm"} {
 		from := s.Command(s.t.Context(), name).Path
 		data, err := os.ReadFile(from)
 		s.must(err)
