@@ -83,7 +83,12 @@ func (x *steps) supervise(pid int, signals <-chan os.Signal) Record {
 			continue
 		case sig := <-signals:
 			if s, ok := sig.(syscall.Signal); ok && s != syscall.SIGCHLD {
-				stopping = stopping || pid == 0 && s == syscall.SIGTERM
+				if pid == 0 && s == syscall.SIGTERM {
+					stopping, x.order.Stepd = true, ""
+					for step := range x.running { // they may have started after others got the signal
+						_ = syscall.Kill(step, s)
+					}
+				}
 				if pid != 0 {
 					// The group is empty: it is about to be reaped.
 					_ = syscall.Kill(-pid, s)
@@ -142,6 +147,9 @@ func (x *steps) handle(name string) {
 
 // start runs the program of a step, once.
 func (x *steps) start(step uint32) {
+	if x.order.Stepd == "" { // the task is ending
+		return
+	}
 	claim := filepath.Join(x.dir, fmt.Sprintf("step-%d.started", step))
 	f, err := os.OpenFile(claim, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {

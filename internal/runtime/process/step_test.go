@@ -63,8 +63,10 @@ func TestSteps(t *testing.T) {
 		t.Errorf("the programs wrote %q, %v", data, err)
 	}
 	begin(r, 2, "while :; do sleep 0.05; done")
-	if err := r.Signal(ctx, task.ID, syscall.SIGTERM, true); err != nil {
-		t.Fatal(err)
+	for _, all := range []bool{true, false} { // the steps, then the first process
+		if err := r.Signal(ctx, task.ID, syscall.SIGTERM, all); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if exit, err := r.Wait(ctx, task.ID); err != nil || exit.Signal != int(syscall.SIGTERM) {
 		t.Errorf("the task: %+v, %v", exit, err)
