@@ -114,7 +114,7 @@ func (t commands) stepText(step *greylagv1.Step) string {
 	for _, n := range step.Nodes {
 		tasks, gpus, nodes = tasks+n.Tasks, gpus+len(n.Gpus), append(nodes, n.Node)
 	}
-	words := []string{fmt.Sprintf("%s %s, %d tasks and %d GPUs on %s", step.Name, wire.Word(step.State), tasks, gpus, hostlist.Compress(nodes))}
+	words := []string{fmt.Sprintf("%s %s on %s, tasks %d, GPUs %d", step.Name, wire.Word(step.State), hostlist.Compress(nodes), tasks, gpus)}
 	if step.ExitCode != 0 || step.ExitSignal != 0 {
 		words = append(words, fmt.Sprintf("exit %d:%d", step.ExitCode, step.ExitSignal))
 	}
