@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -241,4 +242,22 @@ func TestMPIAndTorchrunReadNamesAndVersions(t *testing.T) {
 	s.want("hosts", strings.Fields(s.ok("scontrol", "show", "hostnames", "n[01-02]")), names)
 	s.env = []string{"SLURM_JOB_NODELIST=n[01-02]"}
 	s.want("hosts of the job", strings.Fields(s.ok("scontrol", "show", "hostnames")), names)
+}
+
+func TestDaskAndClusterGenericReadTheID(t *testing.T) {
+	s := newSlurmTools(t)
+	script := filepath.Join(t.TempDir(), "job.sh")
+	text := "#!/usr/bin/env bash\n#SBATCH -J dask-worker\n#SBATCH -e %J.err\n#SBATCH -o %J.out\n#SBATCH -p gpu\n#SBATCH -n 1\n#SBATCH -N 1\n#SBATCH --cpus-per-task=4\n#SBATCH --mem=2G\n#SBATCH -t 00:30:00\ntrue\n"
+	if err := os.WriteFile(script, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.want("first digits", regexp.MustCompile(`\d+`).FindString(s.ok("sbatch", script)), "101")
+	s.want("first line", strings.SplitN(s.ok("sbatch", "--parsable", script), "\n", 2)[0], "102")
+	s.ok("scancel", "100")
+}
+
+func TestLightningRequeuesItsJobOrElement(t *testing.T) {
+	s := newSlurmTools(t)
+	s.ok("scontrol", "requeue", "100")
+	s.ok("scontrol", "requeue", "110_0")
 }

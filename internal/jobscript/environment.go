@@ -12,6 +12,7 @@ type Export struct {
 	Names []string // variables to take over, although they are not inherited
 	Set   []string // KEY=VALUE
 	Image bool     // the job runs in an image
+	Login bool     // NONE: sbatch adds the variables of a login shell
 }
 
 // parseExport reads sbatch's ALL, NONE, NIL and [ALL,]NAME[=VALUE],...
@@ -22,7 +23,10 @@ func parseExport(word string, e *Export) error {
 		case "ALL":
 			e.None = false
 			continue
-		case "NONE", "NIL":
+		case "NONE":
+			e.Login = true
+			continue
+		case "NIL":
 			continue
 		}
 		if err := e.add(term); err != nil {

@@ -65,7 +65,7 @@ func (c Command) Run() (request string, done bool) {
 	}
 	o, warnings, err := jobscript.Resolve(line, c.Environ, script, c.Now)
 	// Relative times may be read from here on, and would differ a moment later.
-	if err != nil || len(warnings) > 0 || o.JSON || o.Wait || o.Quote || o.TestOnly || !o.Begin.IsZero() || !o.Deadline.IsZero() || o.Clusters != "" || o.LoginEnv {
+	if err != nil || len(warnings) > 0 || o.JSON || o.Wait || o.Quote || o.TestOnly || !o.Begin.IsZero() || !o.Deadline.IsZero() || o.Clusters != "" || c.Slurm && (o.LoginEnv || o.Export.Login) {
 		return "", false
 	}
 	var cfg settings

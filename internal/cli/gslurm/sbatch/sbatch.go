@@ -63,7 +63,7 @@ var differences = map[string]string{
 	"array":             "no upper bound of 1,000 elements; the policy limits the number",
 	"constraint":        "features joined by `&` only",
 	"exclusive":         "only without a value: whole nodes",
-	"export":            "`NONE` passes no variables; it does not read the login shell",
+	"export":            "with `NONE` the login shell runs on the host of the submission, not on the node",
 	"get-user-env":      "the login shell runs on the host of the submission, not on the node",
 	"gres":              "only GPUs",
 	"nodelist":          "the job runs on nodes of the list only; Slurm may add others",
@@ -164,12 +164,16 @@ func (c command) spec(ctx context.Context, o jobscript.Options, script jobscript
 	}
 	host, _ := os.Hostname() // for people only; "" is fine
 	environ := c.Environ
-	if o.LoginEnv {
+	if o.LoginEnv || o.Export.Login {
 		login, err := c.loginEnvironment(ctx)
-		if err != nil {
+		switch {
+		case err == nil:
+			environ = o.Export.Over(login, environ)
+		case o.LoginEnv:
 			return nil, err
+		default:
+			c.Warn(err.Error() + "; the job gets no variables of a login shell")
 		}
-		environ = o.Export.Over(login, environ)
 	}
 	o.SlurmDefaults(script)
 	message, left, err := jobspec.Encode(o, script, args, jobspec.Place{Dir: dir, Host: host, Environ: environ})

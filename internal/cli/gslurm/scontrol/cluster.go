@@ -279,8 +279,25 @@ func (c command) showHostnames(_ context.Context, args []string) error {
 	return c.Write(strings.Join(names, "\n") + "\n")
 }
 
-// showHostlist prints names as a host list.
+// showHostlist prints names as a host list, in their order.
 func (c command) showHostlist(_ context.Context, args []string) error {
+	names, err := hostlist.Expand(strings.Join(args, ","))
+	if err != nil || len(names) == 0 {
+		return &ui.UsageError{Problem: "Invalid hostlist: " + strings.Join(args, ",")}
+	}
+	prefix := func(name string) string { return strings.TrimRight(name, "0123456789") }
+	var lists []string
+	for start, i := 0, 1; i <= len(names); i++ {
+		if i == len(names) || prefix(names[i]) != prefix(names[start]) {
+			lists = append(lists, hostlist.Compress(names[start:i]))
+			start = i
+		}
+	}
+	return c.Write(strings.Join(lists, ",") + "\n")
+}
+
+// showSortedHostlist prints names as a host list in the order of the names, each once.
+func (c command) showSortedHostlist(_ context.Context, args []string) error {
 	names, err := hostlist.Expand(strings.Join(args, ","))
 	if err != nil || len(names) == 0 {
 		return &ui.UsageError{Problem: "Invalid hostlist: " + strings.Join(args, ",")}

@@ -130,7 +130,7 @@ func (c command) jobRecord(j *slurmcmd.Job, priority int64) record {
 		pairs("SuspendTime", "None", "SecsPreSuspend", "0", "LastSchedEval", "N/A", "Scheduler", "Backfill"),
 		pairs("Partition", j.PartitionText(), "AllocNode:Sid", cmp.Or(j.SubmitHost, "N/A")+":0"),
 		pairs("ReqNodeList", slurmcmd.OrNull(slurmcmd.Hosts(j.Request.GetNodeList())), "ExcNodeList", slurmcmd.OrNull(slurmcmd.Hosts(j.Request.GetExclude()))),
-		pairs("NodeList", slurmcmd.OrNull(j.NodeList())),
+		pairs("NodeList", j.NodeList()),
 	)
 	if j.HasNodes() {
 		r = append(r, pairs("BatchHost", j.BatchHost()))

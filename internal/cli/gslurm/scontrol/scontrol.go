@@ -231,7 +231,7 @@ func entities() []entity {
 	return []entity{
 		{"jobs jobid", command.showJobs, ""}, {"nodes", command.showNodes, ""}, {"partitions", command.showPartitions, ""},
 		{"reservations", command.showReservations, ""}, {"licenses", command.showLicenses, ""}, {"config", command.showConfig, ""},
-		{"hostnames", command.showHostnames, ""}, {"hostlistsorted hostlist", command.showHostlist, ""},
+		{"hostnames", command.showHostnames, ""}, {"hostlist", command.showHostlist, ""}, {"hostlistsorted", command.showSortedHostlist, ""},
 		{"steps", nil, "sacct -j JOB lists the steps of a job"}, {"topology", nil, "gctl topology show prints the switches"}, {"topoconf", nil, "gctl topology export prints the file"},
 		{"assoc_mgr", nil, "sacctmgr show assoc prints the limits"}, {"burstbuffer", nil, "there are no burst buffers"}, {"federation", nil, "there is one cluster"},
 		{"daemons", nil, "systemctl status gctld gnoded gauthd shows them"}, {"aliases", nil, "node names are host names"}, {"bbstat dwstat", nil, "there are no burst buffers"},

@@ -86,6 +86,6 @@ func run(ctx context.Context, c *slurmcmd.Command) error {
 		}
 	}
 	const line = "*******************************************************"
-	return c.Write(fmt.Sprintf("%s\nsdiag output at %s (%d)\n%s\nJobs completed: %d\nJobs pending: %d\nJobs running: %d\n",
+	return c.Write(fmt.Sprintf("%s\nsdiag output at %s (%d)\n%s\nJobs completed: %d\nJobs pending:   %d\nJobs running:   %d\n",
 		line, c.Now().Format("Mon Jan _2 15:04:05 2006"), c.Now().Unix(), line, s.Completed, s.Pending, s.Running))
 }

@@ -27,8 +27,8 @@ const (
 	usualFormat      = "%#P %.5a %.10l %.6D %.6t %N"
 	longFormat       = "%#P %.5a %.10l %.10s %.4r %.8h %.10g %.6D %.11T %.11i %N"
 	summaryFormat    = "%#P %.5a %.10l %.16F %N"
-	nodeFormat       = "%#N %.6D %#P %6t"
-	nodeLongFormat   = "%#N %.6D %#P %.11T %.4c %.8z %.6m %.8d %.6w %.8f %20E"
+	nodeFormat       = "%#N %.6D %#.P %6t"
+	nodeLongFormat   = "%#N %.6D %#.P %.11T %4c %.8z %.6m %.8d %.6w %.8f %20E"
 	reasonFormat     = "%20E %9u %19H %N"
 	reasonLongFormat = "%20E %12U %19H %6t %N"
 )
@@ -263,7 +263,7 @@ func (c command) printRows(l *listing, columns []slurmcmd.Column, rows []*row) e
 	cells := make([][]string, len(rows))
 	for i := range columns {
 		fields[i] = fieldFor(columns[i])
-		columns[i].Width = max(columns[i].Width, fitted(&columns[i], len(fields[i].title)))
+		columns[i].Width = max(columns[i].Width, fitted(&columns[i], max(leastFit, len(fields[i].title))))
 		for k, r := range rows {
 			text := fields[i].write(l, r)
 			cells[k] = append(cells[k], text)
@@ -293,6 +293,9 @@ func (c command) printRows(l *listing, columns []slurmcmd.Column, rows []*row) e
 	}
 	return out.Flush()
 }
+
+// leastFit is the least width of a column that fits its values.
+const leastFit = 9
 
 // fitted returns the width for a value, of a column that fits its values.
 func fitted(c *slurmcmd.Column, width int) int {

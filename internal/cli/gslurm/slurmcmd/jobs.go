@@ -152,24 +152,17 @@ func (j *Job) Memory() (size cluster.Bytes, perCPU bool) {
 	return 0, false
 }
 
-// SizeText writes memory as Slurm does: 500M, 8G, with two digits where it is no whole number.
+// SizeText writes memory as Slurm does: in the largest unit that gives a whole number, 500M or 8G.
 func SizeText(size cluster.Bytes) string {
 	const units = "MGTP"
-	mib := float64(size) / float64(cluster.MiB)
-	if size%cluster.MiB != 0 {
-		mib = float64(size/cluster.MiB + 1)
+	n, i := int64((size+cluster.MiB-1)/cluster.MiB), 0
+	for ; n != 0 && n%1024 == 0 && i < len(units)-1; i++ {
+		n /= 1024
 	}
-	i := 0
-	for ; i < len(units)-1 && mib >= 1024 && mib == float64(int64(mib)) && int64(mib)%1024 == 0; i++ {
-		mib /= 1024
+	if n == 0 {
+		return "0"
 	}
-	for ; i < len(units)-1 && mib >= 10240; i++ {
-		mib /= 1024
-	}
-	if mib == float64(int64(mib)) {
-		return strconv.FormatInt(int64(mib), 10) + units[i:i+1]
-	}
-	return strconv.FormatFloat(mib, 'f', 2, 64) + units[i:i+1]
+	return strconv.FormatInt(n, 10) + units[i:i+1]
 }
 
 // TRES returns resources as Slurm writes them: cpu=8,mem=16G,node=2,billing=8,gres/gpu=4.
