@@ -127,8 +127,7 @@ func (b *broadcast) copy(r *reader) {
 		case closed:
 			return
 		case ended && r.terminal && !gone:
-			_, err := r.file.Write([]byte{endOfTransmission})
-			gone = err != nil
+			_, _ = r.file.Write([]byte{endOfTransmission}) // the task may have ended
 			return
 		case ended:
 			r.file.Close()
