@@ -69,7 +69,7 @@ check:
 	@if command -v gcc >/dev/null; then CGO_ENABLED=1 $(BIN)/staticcheck ./internal/gpu/nvml; fi
 	$(GO) vet -vettool=$(CURDIR)/$(BIN)/errorlint ./...
 	$(BIN)/revive -config tools/revive.toml -exclude ./api/gen/... ./...
-	@$(BIN)/misspell -error -i nmae,tiem $$(git ls-files ':!api/gen' ':!*go.sum' ':!tools/language' ':!*/testdata/*')
+	@$(BIN)/misspell -error -i nmae,tiem,thrid $$(git ls-files ':!api/gen' ':!*go.sum' ':!tools/language' ':!*/testdata/*')
 	$(GO) test -count=1 .
 	@$(MAKE) --no-print-directory check-api
 	@$(MAKE) --no-print-directory gen

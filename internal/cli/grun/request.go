@@ -1,6 +1,7 @@
 package grun
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -68,8 +69,7 @@ func (p command) request(found []getopt.Found, words []string) (r *request, done
 
 // usage names the option that an error is about.
 func usage(f getopt.Found, err error) error {
-	switch err.(type) {
-	case nil, *ui.UsageError:
+	if _, is := errors.AsType[*ui.UsageError](err); err == nil || is {
 		return err
 	}
 	return &ui.UsageError{Problem: fmt.Sprintf("%s: %v", f.As, err), Advice: "see --help"}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -80,7 +81,7 @@ func runProcess(t *testing.T, dir, script string, out io.Writer, started func(*e
 func TestProcessesThatTasksLeaveAreKilled(t *testing.T) {
 	var out bytes.Buffer
 	status, notes, err := runProcess(t, t.TempDir(), `mkfifo f; setsid sh -c 'echo $$ > f; exec sleep 600' & read pid < f; echo $pid; exit 4`, &out, func(*exec.Cmd) {})
-	exit, ok := err.(*exec.ExitError)
+	exit, ok := errors.AsType[*exec.ExitError](err)
 	if status != 4 || !ok || exit.ExitCode() != 4 {
 		t.Errorf("status %d, of gstepd: %v: %s", status, err, notes)
 	}

@@ -65,7 +65,8 @@ func (r *reaper) start(path string, args []string, attr *syscall.ProcAttr, cpus 
 			return
 		}
 		if !r.adopt {
-			go func() { ended(waitFor(pid)) }()
+			started := pid
+			go func() { ended(waitFor(started)) }()
 			return
 		}
 		r.waiting[pid] = ended
