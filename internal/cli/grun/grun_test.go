@@ -141,6 +141,8 @@ func TestRuns(t *testing.T) {
 		{"row 28: no input", `--input|none|-n3|cat`, "x\n", "", "", 0},
 		{"one rank's output", `-o|1|sh|-c|echo $SLURM_PROCID`, "", "1\n", "", 0},
 		{"export", `-n1|--export=MINE,NEW=1|sh|-c|echo $MINE $NEW $SLURM_JOB_ID$OTHER`, "", "own 1\n", "", 0},
+		{"tasks per node, not given", `-N1|sh|-c|echo ${SLURM_NTASKS_PER_NODE-unset} $SLURM_NTASKS`, "", "unset 2\nunset 2\n", "", 0},
+		{"tasks per node, given", `-N1|--ntasks-per-node=1|sh|-c|echo $SLURM_NTASKS_PER_NODE`, "", "1\n", "", 0},
 		{"job name", `-n1|-J|fit|sh|-c|echo $SLURM_JOB_NAME`, "", "fit\n", "", 0},
 		{"one GPU for each task", `-n2|-N1|--gpus-per-task=1|sh|-c|echo $SLURM_LOCALID $CUDA_VISIBLE_DEVICES`, "", "0 A\n1 B\n", "", 0},
 		{"GPUs unbound", `-n1|--gpus-per-task=1|--gpu-bind=none|sh|-c|echo $CUDA_VISIBLE_DEVICES`, "", "A,B\n", "", 0},

@@ -294,7 +294,7 @@ func (p command) finish(r *request, words []string) error {
 	program.Umask = syscall.Umask(0)
 	syscall.Umask(program.Umask)
 	program.Env, program.Clean = exported(r.export, p.Environ)
-	program.TasksPerNode, program.CPUsPerTask = int(r.spec.TasksPerNode), int(r.spec.CpusPerTask)
+	program.CPUsPerTask = int(r.spec.CpusPerTask)
 	if r.spec.GpusPerTask > 0 && !r.gpuBound {
 		program.GPUs = step.GPUBinding{PerTask: int(r.spec.GpusPerTask)}
 	}
@@ -324,9 +324,10 @@ func (p command) setSizes(r *request) {
 		if s.TasksPerNode == 0 {
 			s.Tasks = max(variable("SLURM_NTASKS"), variable("SLURM_NPROCS"))
 		}
-		if s.Tasks == 0 && s.TasksPerNode == 0 {
-			s.TasksPerNode = variable("GREYLAG_NTASKS_PER_NODE")
-		}
+	}
+	r.program.TasksPerNode = int(s.TasksPerNode) // Slurm's programs expect the variable only if it was given
+	if s.Tasks == 0 && s.TasksPerNode == 0 {
+		s.TasksPerNode = variable("GREYLAG_NTASKS_PER_NODE")
 	}
 	if n := variable("SLURM_NNODES"); s.NodeCount == 0 && !narrowed && s.Tasks == 0 {
 		s.NodeCount = n

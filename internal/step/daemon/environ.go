@@ -120,7 +120,7 @@ func (d *daemon) setSizes(e *environment) {
 		{"STEP_ID", id}, {"STEPID", id}, {"STEP_NODELIST", list}, {"NODELIST", list},
 		{"STEP_NUM_NODES", nodes}, {"NNODES", nodes}, {"STEP_NUM_TASKS", size}, {"NTASKS", size}, {"NPROCS", size},
 		{"STEP_TASKS_PER_NODE", perNode}, {"TASKS_PER_NODE", perNode}, {"NTASKS_PER_NODE", positive(p.TasksPerNode)},
-		{"LAUNCH_NODE_IPADDR", p.LaunchAddress}, {"SRUN_COMM_HOST", p.LaunchAddress}, {"MPI_TYPE", p.MPI}, {"DISTRIBUTION", "block"},
+		{"LAUNCH_NODE_IPADDR", p.LaunchAddress}, {"MPI_TYPE", p.MPI}, {"DISTRIBUTION", "block"},
 	} {
 		e.both(v[0], v[1])
 	}
