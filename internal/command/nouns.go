@@ -107,6 +107,8 @@ func SpecFields(c *codec.Coder, x *cluster.JobSpec) {
 	codec.Bool(c, &x.QOSByOperator)
 	codec.String(c, &x.Command)
 	codec.String(c, &x.WCKey)
+	codec.Uint(c, &x.MailTypes)
+	codec.String(c, &x.MailUser)
 }
 
 func requestFields(c *codec.Coder, x *cluster.Request) {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"net"
+	"net/mail"
 	"net/url"
 	"time"
 
@@ -25,6 +26,7 @@ type Controller struct {
 	Limits  Limits  `toml:"limits"`
 	Metrics Metrics `toml:"metrics"`
 	Traces  Traces  `toml:"traces"`
+	Mail    Mail    `toml:"mail"`
 	Log     Log     `toml:"log"`
 }
 
@@ -51,6 +53,42 @@ func (t *Traces) check(c *checker) {
 		c.Fault("traces.endpoint", "credentials and parameters are not supported: send to a collector on this host that adds them")
 	}
 	c.Between("traces.sample_percent", t.SamplePercent, 1, 100)
+}
+
+// Mail configures how the leader notifies users of their jobs (--mail-type).
+type Mail struct {
+	SMTP           string `toml:"smtp"`     // HOST:PORT of a relay
+	Sendmail       string `toml:"sendmail"` // program of this host, used without a relay
+	From           string `toml:"from"`
+	Domain         string `toml:"domain"`  // completes recipients that are user names
+	Webhook        string `toml:"webhook"` // URL
+	WebhookKeyFile string `toml:"webhook_key_file"`
+}
+
+// Enabled reports whether notifications are sent.
+func (m *Mail) Enabled() bool { return m.SMTP != "" || m.Sendmail != "" || m.Webhook != "" }
+
+func (m *Mail) check(c *checker) {
+	if m.SMTP != "" {
+		c.address("mail.smtp", m.SMTP, false)
+	}
+	if m.Sendmail != "" {
+		c.Absolute("mail.sendmail", m.Sendmail)
+	}
+	if m.WebhookKeyFile != "" {
+		c.Absolute("mail.webhook_key_file", m.WebhookKeyFile)
+	}
+	if _, err := mail.ParseAddress(m.From); err != nil && (m.SMTP != "" || m.Sendmail != "") {
+		c.Fault("mail.from", "%q is not a mail address", m.From)
+	}
+	u, err := url.Parse(m.Webhook)
+	switch {
+	case m.Webhook == "":
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		c.Fault("mail.webhook", "it is not an http or https URL")
+	case m.WebhookKeyFile == "":
+		c.Fault("mail.webhook", "it needs webhook_key_file")
+	}
 }
 
 // Raft configures the replication of the log.
@@ -127,4 +165,5 @@ func (cfg *Controller) check(c *checker) {
 	cfg.Archive.check(c)
 	cfg.Limits.check(c)
 	cfg.Traces.check(c)
+	cfg.Mail.check(c)
 }

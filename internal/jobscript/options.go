@@ -15,6 +15,8 @@ type Options struct {
 	QOS       string
 	Comment   string
 	WCKey     string
+	MailTypes cluster.MailTypes
+	MailUser  string
 	Request   cluster.Request
 	TimeLimit *time.Duration // nil: the partition's default; 0: no limit
 	Array     string         // as written; the cluster reads it

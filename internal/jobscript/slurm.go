@@ -17,7 +17,7 @@ func ignoredRows(rows []option) []option {
 		harmless      string // why it changes nothing
 		missing       string // else what the user does without
 	}{
-		{"mail-type", 0, "VALUE", "", "", "job mail is not sent: wait with --wait, or send mail in the script"}, {"mail-user", 0, "VALUE", "", "", "job mail is not sent"}, {"hint", 0, "VALUE", "", pinned, ""}, {"gpu-bind", 0, "VALUE", "", pinned, ""},
+		{"hint", 0, "VALUE", "", pinned, ""}, {"gpu-bind", 0, "VALUE", "", pinned, ""},
 		{"cpu-bind", 0, "VALUE", "", pinned, ""}, {"mem-bind", 0, "VALUE", "", pinned, ""}, {"accel-bind", 0, "VALUE", "", pinned, ""}, {"tres-bind", 0, "VALUE", "", pinned, ""},
 		{"profile", 0, "VALUE", "", "", "no profile is recorded"}, {"acctg-freq", 0, "VALUE", "", "usage is measured always", ""}, {"time-min", 0, "VALUE", "", "the time limit is never shortened", ""},
 		{"delay-boot", 0, "VALUE", "", "nodes are not booted for a job", ""}, {"gres-flags", 0, "VALUE", "", pinned, ""}, {"mcs-label", 0, "VALUE", "", "", "jobs have no security labels"},

@@ -144,6 +144,15 @@ func identityRows(all []option) []option {
 			set: text(func(o *Options) *string { return &o.Comment })},
 		{Option: getopt.Option{Long: "wckey", Value: "KEY", Help: "workload characterization key, for the site's statistics"},
 			set: text(func(o *Options) *string { return &o.WCKey })},
+		{Option: getopt.Option{Long: "mail-type", Value: "EVENTS", Help: "notify a user of BEGIN, END, FAIL, REQUEUE, INVALID_DEPEND, TIME_LIMIT, TIME_LIMIT_90, _80 or _50, separated by commas; ALL, NONE; ARRAY_TASKS: of each element"},
+			set: func(o *Options, v string, _ time.Time) (err error) {
+				if o.MailTypes, err = cluster.ParseMailTypes(v); err != nil {
+					return advise(err.Error(), "write BEGIN, END, FAIL, REQUEUE, INVALID_DEPEND, TIME_LIMIT, TIME_LIMIT_90, TIME_LIMIT_80, TIME_LIMIT_50, ARRAY_TASKS, ALL or NONE, separated by commas")
+				}
+				return nil
+			}},
+		{Option: getopt.Option{Long: "mail-user", Value: "ADDRESS", Help: "whom to notify, an address or a user [you]"},
+			set: one("recipient", func(o *Options) *string { return &o.MailUser })},
 		{Option: getopt.Option{Long: "array", Short: 'a', Value: "INDICES", Help: "one element for each index: 0-15, 0,6,16-32, 0-15:4; %4 at the end: at most four at once"},
 			set: func(o *Options, v string, _ time.Time) error { o.Array = v; return checkArray(v) }},
 		{Option: getopt.Option{Long: "dependency", Short: 'd', Value: "CONDITIONS", Help: "wait for other jobs: afterok:123:124, afterany:, afternotok:, aftercorr:, after:, after:123+10 (minutes later), singleton; joined by commas (all must hold) or by ? (one is enough)"},

@@ -122,6 +122,7 @@ type Config struct {
 	Web    http.Handler // for paths that are not the API; nil: 404
 	// Observer receives measurements of calls; nil: none does.
 	Observer Observer
+	Notifies bool // users are notified of their jobs (--mail-type)
 	Clock    func() time.Time
 	Logger   *slog.Logger
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -57,6 +58,9 @@ func (s *jobService) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequ
 	}
 	s.limits.CountJobs(c, jobsIn(answer), s.cfg.Clock())
 	response := &greylagv1.SubmitJobsResponse{Index: answer.Index, Lien: int64(answer.SetAside), Warnings: overBudget(answer.Over)}
+	if !s.cfg.Notifies && slices.ContainsFunc(subs, func(x wire.Submission) bool { return x.Spec.MailTypes != 0 }) {
+		response.Warnings = append(response.Warnings, "--mail-type has no effect: this cluster sends no mail")
+	}
 	response.Warnings = append(response.Warnings, s.unchecked(subs)...)
 	response.Warnings = append(response.Warnings, s.warnUnpaidPartitions(subs, answer)...)
 	response.Warnings = append(response.Warnings, warnMaxPrice(s.cfg.State.View(), cluster.InstantOf(s.cfg.Clock()), cmd.Jobs)...)

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +33,7 @@ var vocabulary = map[protoreflect.Name][]string{
 	"JobAction":         {"", "set", "hold", "release", "requeue"},
 	"JobState":          words(cluster.Pending, cluster.OutOfMemory),
 	"Journal":           {"", "credits", "audit"},
+	"MailType":          mailTypes(),
 	"MemorySource":      words(cluster.MemoryOfPartition, cluster.MemoryAll),
 	"NodeAction":        {"", "drain", "resume", "remove"},
 	"NodeState":         append(words(cluster.NodeIdle, cluster.NodeDown), "RESERVED"),
@@ -43,6 +45,14 @@ var vocabulary = map[protoreflect.Name][]string{
 	"StopReason":        {"", "cancelled", "CREDITS", "TIME LIMIT", "DEADLINE", "PREEMPTION", "NODE FAILURE", "JOB REQUEUE"},
 	"TaskCause":         words(cluster.Exited, cluster.TaskLost),
 	"TaskPhase":         {"", "wanted", "started", "ended", "clean"},
+}
+
+func mailTypes() []string {
+	list := []string{""}
+	for _, t := range cluster.MailTypes(math.MaxUint16).Each() {
+		list = append(list, t.String())
+	}
+	return list
 }
 
 // numbers is the inverse of vocabulary.

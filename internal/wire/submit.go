@@ -39,12 +39,12 @@ func ReadSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (Submission, e
 		Name: p.GetName(), Owner: owner, Account: p.GetAccount(), Partition: p.GetPartition(), QOS: p.GetQos(),
 		Request: request, Args: p.GetArgs(), WorkDir: p.GetWorkDir(), Input: p.GetInput(), Output: p.GetOutput(),
 		Error: p.GetError(), Append: p.GetAppend(), Image: p.GetImage(), Requeue: !p.GetNoRequeue(), Nice: p.GetNice(),
-		Comment: p.GetComment(), WCKey: p.GetWckey(), SubmitHost: p.GetSubmitHost(), EveryNode: p.GetEveryNode(),
+		Comment: p.GetComment(), WCKey: p.GetWckey(), MailUser: p.GetMailUser(), SubmitHost: p.GetSubmitHost(), EveryNode: p.GetEveryNode(),
 		OtherPartitions: p.GetOtherPartitions(), Reservation: p.GetReservation(), Command: p.GetCommand(),
 		Signal: cluster.WarnSignal{Number: p.GetSignal(), BatchOnly: p.GetSignalBatchOnly()},
 	}
 	s.Held, s.DefaultTime = p.GetHold(), p.GetTimeLimit() == nil
-	for _, read := range []func(*greylagv1.JobSpec) error{s.readTimes, s.readArray, s.readDepends, s.readScript, s.readEnvironment} {
+	for _, read := range []func(*greylagv1.JobSpec) error{s.readTimes, s.readArray, s.readMail, s.readDepends, s.readScript, s.readEnvironment} {
 		if err := read(p); err != nil {
 			return Submission{}, err
 		}
@@ -80,6 +80,24 @@ func (s *Submission) readArray(p *greylagv1.JobSpec) (err error) {
 		s.Array, s.Spec.ArrayLimit, err = ParseArray(p.GetArray())
 	}
 	return err
+}
+
+func (s *Submission) readMail(p *greylagv1.JobSpec) error {
+	for _, t := range p.GetMailTypes() {
+		one, err := cluster.ParseMailTypes(Word(t))
+		if err != nil {
+			return Unset("mail_types", t)
+		}
+		s.Spec.MailTypes |= one
+	}
+	return nil
+}
+
+func writeMailTypes(m cluster.MailTypes) (list []greylagv1.MailType) {
+	for _, t := range m.Each() {
+		list = append(list, Enum[greylagv1.MailType](t.String()))
+	}
+	return list
 }
 
 func (s *Submission) readDepends(p *greylagv1.JobSpec) (err error) {

@@ -52,6 +52,8 @@ type JobSpec struct {
 	// QOSByOperator reports that an operator chose QOS, which the job's user may not use.
 	QOSByOperator bool
 	Command       string // the script's absolute path or the command of --wrap, shown to users
+	MailTypes     MailTypes
+	MailUser      string // address or user name for notifications; "" means the job's user
 }
 
 // JobText is a text of a specification with its limit in bytes.
@@ -63,13 +65,14 @@ type JobText struct {
 
 // Texts lists the texts of a specification, except lists. They are checked at submission,
 // and equal ones are stored once.
-func (s *JobSpec) Texts() [16]JobText {
+func (s *JobSpec) Texts() [17]JobText {
 	return [...]JobText{
 		{"job name", &s.Name, maxName}, {"user", &s.Owner.User, maxName}, {"account", &s.Account, maxName},
 		{"partition", &s.Partition, maxName}, {"qos", &s.QOS, maxName}, {"comment", &s.Comment, maxName},
 		{"wckey", &s.WCKey, maxName}, {"host", &s.SubmitHost, maxName}, {"reservation", &s.Reservation, maxName},
 		{"working directory", &s.WorkDir, maxText}, {"input", &s.Input, maxText}, {"output", &s.Output, maxText},
 		{"error output", &s.Error, maxText}, {"image", &s.Image, maxText}, {"image digest", &s.ImageDigest, maxText}, {"command", &s.Command, maxText},
+		{"mail user", &s.MailUser, maxName},
 	}
 }
 

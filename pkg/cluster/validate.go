@@ -90,6 +90,12 @@ func (s *JobSpec) checkOthers(fault func(string, ...any)) {
 }
 
 func (s *JobSpec) checkDependencies(fault func(string, ...any)) {
+	if s.MailTypes >= mailEnd {
+		fault("unknown mail types %#x", uint16(s.MailTypes))
+	}
+	if strings.ContainsAny(s.MailUser, " ,;<>\"") {
+		fault("mail user %q: want one address or user name", s.MailUser)
+	}
 	if len(s.Depends) > maxArgs {
 		fault("%d dependencies, at most %d", len(s.Depends), maxArgs)
 	}

@@ -101,6 +101,9 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	facts = append(facts, [][2]string{
 		{"image", j.Image}, {"command", j.Command}, {"arguments", strings.Join(j.Args, " ")}, {"directory", j.WorkDir}, {"output", ui.OutputPath(j, j.Output)}, {"error output", ui.OutputPath(j, j.Error)},
 	}...)
+	if len(j.MailTypes) > 0 {
+		facts = append(facts, [2]string{"notifies", cmp.Or(j.MailUser, j.User) + " of " + strings.Join(ui.MailWords(j), ", ")})
+	}
 	for _, p := range ui.JobProperties() {
 		facts = append(facts, [2]string{strings.ToLower(p.Name), p.Of(j)})
 	}

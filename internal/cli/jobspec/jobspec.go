@@ -11,6 +11,7 @@ package jobspec
 import (
 	"cmp"
 	"fmt"
+	"math/bits"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -117,6 +118,10 @@ func (m *message) rest(o jobscript.Options, host string) {
 	m.texts(29, o.Others)
 	m.text(30, o.Reservation)
 	m.text(32, o.WCKey)
+	for _, t := range o.MailTypes.Each() {
+		m.number(33, int64(bits.TrailingZeros16(uint16(t)))+1)
+	}
+	m.text(34, o.MailUser)
 }
 
 // request is a greylag.v1.Request.

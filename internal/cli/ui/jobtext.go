@@ -233,6 +233,14 @@ func DependencyText(depends []*greylagv1.Dependency) string {
 	return strings.Join(DependencyWords(depends), separator)
 }
 
+// MailWords returns the events that a user is notified of.
+func MailWords(j *greylagv1.Job) (words []string) {
+	for _, t := range j.MailTypes {
+		words = append(words, wire.Word(t))
+	}
+	return words
+}
+
 // DependencyWords returns the dependencies of a job, each in the form of --dependency.
 func DependencyWords(depends []*greylagv1.Dependency) []string {
 	var words []string

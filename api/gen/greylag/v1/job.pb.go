@@ -328,6 +328,80 @@ func (Reason) EnumDescriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{1}
 }
 
+// MailType is an event of a job that a user is notified of, as sbatch(1) names it.
+type MailType int32
+
+const (
+	MailType_MAIL_TYPE_UNSPECIFIED    MailType = 0
+	MailType_MAIL_TYPE_BEGIN          MailType = 1
+	MailType_MAIL_TYPE_END            MailType = 2
+	MailType_MAIL_TYPE_FAIL           MailType = 3
+	MailType_MAIL_TYPE_REQUEUE        MailType = 4
+	MailType_MAIL_TYPE_INVALID_DEPEND MailType = 5
+	MailType_MAIL_TYPE_TIME_LIMIT     MailType = 6
+	MailType_MAIL_TYPE_TIME_LIMIT_90  MailType = 7 // 90 % of the time limit have passed
+	MailType_MAIL_TYPE_TIME_LIMIT_80  MailType = 8
+	MailType_MAIL_TYPE_TIME_LIMIT_50  MailType = 9
+	MailType_MAIL_TYPE_ARRAY_TASKS    MailType = 10 // notify of each element of an array, not of the array as a whole
+)
+
+// Enum value maps for MailType.
+var (
+	MailType_name = map[int32]string{
+		0:  "MAIL_TYPE_UNSPECIFIED",
+		1:  "MAIL_TYPE_BEGIN",
+		2:  "MAIL_TYPE_END",
+		3:  "MAIL_TYPE_FAIL",
+		4:  "MAIL_TYPE_REQUEUE",
+		5:  "MAIL_TYPE_INVALID_DEPEND",
+		6:  "MAIL_TYPE_TIME_LIMIT",
+		7:  "MAIL_TYPE_TIME_LIMIT_90",
+		8:  "MAIL_TYPE_TIME_LIMIT_80",
+		9:  "MAIL_TYPE_TIME_LIMIT_50",
+		10: "MAIL_TYPE_ARRAY_TASKS",
+	}
+	MailType_value = map[string]int32{
+		"MAIL_TYPE_UNSPECIFIED":    0,
+		"MAIL_TYPE_BEGIN":          1,
+		"MAIL_TYPE_END":            2,
+		"MAIL_TYPE_FAIL":           3,
+		"MAIL_TYPE_REQUEUE":        4,
+		"MAIL_TYPE_INVALID_DEPEND": 5,
+		"MAIL_TYPE_TIME_LIMIT":     6,
+		"MAIL_TYPE_TIME_LIMIT_90":  7,
+		"MAIL_TYPE_TIME_LIMIT_80":  8,
+		"MAIL_TYPE_TIME_LIMIT_50":  9,
+		"MAIL_TYPE_ARRAY_TASKS":    10,
+	}
+)
+
+func (x MailType) Enum() *MailType {
+	p := new(MailType)
+	*p = x
+	return p
+}
+
+func (x MailType) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MailType) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[2].Descriptor()
+}
+
+func (MailType) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[2]
+}
+
+func (x MailType) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MailType.Descriptor instead.
+func (MailType) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
 // Hold is the source of the hold of a job. Unspecified: the job is not held.
 type Hold int32
 
@@ -365,11 +439,11 @@ func (x Hold) String() string {
 }
 
 func (Hold) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[2].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[3].Descriptor()
 }
 
 func (Hold) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[2]
+	return &file_greylag_v1_job_proto_enumTypes[3]
 }
 
 func (x Hold) Number() protoreflect.EnumNumber {
@@ -378,7 +452,7 @@ func (x Hold) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Hold.Descriptor instead.
 func (Hold) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 // Connect is the locality of the GPUs of a job. Unspecified: any.
@@ -421,11 +495,11 @@ func (x Connect) String() string {
 }
 
 func (Connect) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[3].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[4].Descriptor()
 }
 
 func (Connect) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[3]
+	return &file_greylag_v1_job_proto_enumTypes[4]
 }
 
 func (x Connect) Number() protoreflect.EnumNumber {
@@ -434,7 +508,7 @@ func (x Connect) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Connect.Descriptor instead.
 func (Connect) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 // MemorySource is the source of the memory of a job. Unspecified: the sizes of the request, or a
@@ -476,11 +550,11 @@ func (x MemorySource) String() string {
 }
 
 func (MemorySource) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[4].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[5].Descriptor()
 }
 
 func (MemorySource) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[4]
+	return &file_greylag_v1_job_proto_enumTypes[5]
 }
 
 func (x MemorySource) Number() protoreflect.EnumNumber {
@@ -489,7 +563,7 @@ func (x MemorySource) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MemorySource.Descriptor instead.
 func (MemorySource) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 // DependencyKind is a kind of dependency, as sbatch(1) names it.
@@ -538,11 +612,11 @@ func (x DependencyKind) String() string {
 }
 
 func (DependencyKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[5].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[6].Descriptor()
 }
 
 func (DependencyKind) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[5]
+	return &file_greylag_v1_job_proto_enumTypes[6]
 }
 
 func (x DependencyKind) Number() protoreflect.EnumNumber {
@@ -551,7 +625,7 @@ func (x DependencyKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DependencyKind.Descriptor instead.
 func (DependencyKind) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 // TaskPhase is the progress of a task on its node.
@@ -594,11 +668,11 @@ func (x TaskPhase) String() string {
 }
 
 func (TaskPhase) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[6].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[7].Descriptor()
 }
 
 func (TaskPhase) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[6]
+	return &file_greylag_v1_job_proto_enumTypes[7]
 }
 
 func (x TaskPhase) Number() protoreflect.EnumNumber {
@@ -607,7 +681,7 @@ func (x TaskPhase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TaskPhase.Descriptor instead.
 func (TaskPhase) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 // TaskCause is why a task ended.
@@ -662,11 +736,11 @@ func (x TaskCause) String() string {
 }
 
 func (TaskCause) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[7].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[8].Descriptor()
 }
 
 func (TaskCause) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[7]
+	return &file_greylag_v1_job_proto_enumTypes[8]
 }
 
 func (x TaskCause) Number() protoreflect.EnumNumber {
@@ -675,7 +749,7 @@ func (x TaskCause) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TaskCause.Descriptor instead.
 func (TaskCause) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 // JobAction is a change of jobs.
@@ -718,11 +792,11 @@ func (x JobAction) String() string {
 }
 
 func (JobAction) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[8].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[9].Descriptor()
 }
 
 func (JobAction) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[8]
+	return &file_greylag_v1_job_proto_enumTypes[9]
 }
 
 func (x JobAction) Number() protoreflect.EnumNumber {
@@ -731,7 +805,7 @@ func (x JobAction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobAction.Descriptor instead.
 func (JobAction) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 // ErrorCode is the code of an error, as Connect and gRPC define it.
@@ -810,11 +884,11 @@ func (x ErrorCode) String() string {
 }
 
 func (ErrorCode) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[9].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[10].Descriptor()
 }
 
 func (ErrorCode) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[9]
+	return &file_greylag_v1_job_proto_enumTypes[10]
 }
 
 func (x ErrorCode) Number() protoreflect.EnumNumber {
@@ -823,7 +897,7 @@ func (x ErrorCode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorCode.Descriptor instead.
 func (ErrorCode) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 // JobSpec describes a job to submit. Absent fields take the defaults of the cluster.
@@ -859,10 +933,12 @@ type JobSpec struct {
 	SignalBatchOnly bool                 `protobuf:"varint,27,opt,name=signal_batch_only,json=signalBatchOnly,proto3" json:"signal_batch_only,omitempty"`
 	EveryNode       bool                 `protobuf:"varint,28,opt,name=every_node,json=everyNode,proto3" json:"every_node,omitempty"` // runs the script on every node of the job, not only on the first
 	// further partitions; the job runs in the one where it starts first
-	OtherPartitions []string `protobuf:"bytes,29,rep,name=other_partitions,json=otherPartitions,proto3" json:"other_partitions,omitempty"`
-	Reservation     string   `protobuf:"bytes,30,opt,name=reservation,proto3" json:"reservation,omitempty"` // the job runs on the nodes of this reservation
-	Command         string   `protobuf:"bytes,31,opt,name=command,proto3" json:"command,omitempty"`         // absolute path of the script, or the command of --wrap; shown to users
-	Wckey           string   `protobuf:"bytes,32,opt,name=wckey,proto3" json:"wckey,omitempty"`             // workload characterization key
+	OtherPartitions []string   `protobuf:"bytes,29,rep,name=other_partitions,json=otherPartitions,proto3" json:"other_partitions,omitempty"`
+	Reservation     string     `protobuf:"bytes,30,opt,name=reservation,proto3" json:"reservation,omitempty"`                                               // the job runs on the nodes of this reservation
+	Command         string     `protobuf:"bytes,31,opt,name=command,proto3" json:"command,omitempty"`                                                       // absolute path of the script, or the command of --wrap; shown to users
+	Wckey           string     `protobuf:"bytes,32,opt,name=wckey,proto3" json:"wckey,omitempty"`                                                           // workload characterization key
+	MailTypes       []MailType `protobuf:"varint,33,rep,packed,name=mail_types,json=mailTypes,proto3,enum=greylag.v1.MailType" json:"mail_types,omitempty"` // events that a user is notified of
+	MailUser        string     `protobuf:"bytes,34,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`                                     // address or user name for notifications; empty: the caller
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1117,6 +1193,20 @@ func (x *JobSpec) GetCommand() string {
 func (x *JobSpec) GetWckey() string {
 	if x != nil {
 		return x.Wckey
+	}
+	return ""
+}
+
+func (x *JobSpec) GetMailTypes() []MailType {
+	if x != nil {
+		return x.MailTypes
+	}
+	return nil
+}
+
+func (x *JobSpec) GetMailUser() string {
+	if x != nil {
+		return x.MailUser
 	}
 	return ""
 }
@@ -1510,6 +1600,8 @@ type Job struct {
 	Command       string                 `protobuf:"bytes,53,opt,name=command,proto3" json:"command,omitempty"`                                  // absolute path of the script, or the command of --wrap; without arguments
 	Wckey         string                 `protobuf:"bytes,54,opt,name=wckey,proto3" json:"wckey,omitempty"`
 	Steps         []*Step                `protobuf:"bytes,55,rep,name=steps,proto3" json:"steps,omitempty"` // of the current or last attempt, by ID; absent in lists
+	MailTypes     []MailType             `protobuf:"varint,56,rep,packed,name=mail_types,json=mailTypes,proto3,enum=greylag.v1.MailType" json:"mail_types,omitempty"`
+	MailUser      string                 `protobuf:"bytes,57,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1927,6 +2019,20 @@ func (x *Job) GetSteps() []*Step {
 		return x.Steps
 	}
 	return nil
+}
+
+func (x *Job) GetMailTypes() []MailType {
+	if x != nil {
+		return x.MailTypes
+	}
+	return nil
+}
+
+func (x *Job) GetMailUser() string {
+	if x != nil {
+		return x.MailUser
+	}
+	return ""
 }
 
 // RestartCauses counts the restarts of a job by cause.
@@ -4577,7 +4683,7 @@ var File_greylag_v1_job_proto protoreflect.FileDescriptor
 const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"\x14greylag/v1/job.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xff\a\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd1\b\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x1c\n" +
@@ -4615,7 +4721,10 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x10other_partitions\x18\x1d \x03(\tR\x0fotherPartitions\x12 \n" +
 	"\vreservation\x18\x1e \x01(\tR\vreservation\x12\x18\n" +
 	"\acommand\x18\x1f \x01(\tR\acommand\x12\x14\n" +
-	"\x05wckey\x18  \x01(\tR\x05wckey\"\xd1\x05\n" +
+	"\x05wckey\x18  \x01(\tR\x05wckey\x123\n" +
+	"\n" +
+	"mail_types\x18! \x03(\x0e2\x14.greylag.v1.MailTypeR\tmailTypes\x12\x1b\n" +
+	"\tmail_user\x18\" \x01(\tR\bmailUser\"\xd1\x05\n" +
 	"\aRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12\"\n" +
 	"\rgpus_per_node\x18\x02 \x01(\x05R\vgpusPerNode\x12\x12\n" +
@@ -4650,7 +4759,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
 	"\aminutes\x18\x03 \x01(\x05R\aminutes\x12\x10\n" +
-	"\x03any\x18\x04 \x01(\bR\x03any\"\xd4\x0e\n" +
+	"\x03any\x18\x04 \x01(\bR\x03any\"\xa6\x0f\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -4714,7 +4823,10 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x0erestart_causes\x184 \x01(\v2\x19.greylag.v1.RestartCausesR\rrestartCauses\x12\x18\n" +
 	"\acommand\x185 \x01(\tR\acommand\x12\x14\n" +
 	"\x05wckey\x186 \x01(\tR\x05wckey\x12&\n" +
-	"\x05steps\x187 \x03(\v2\x10.greylag.v1.StepR\x05steps\"\x8b\x01\n" +
+	"\x05steps\x187 \x03(\v2\x10.greylag.v1.StepR\x05steps\x123\n" +
+	"\n" +
+	"mail_types\x188 \x03(\x0e2\x14.greylag.v1.MailTypeR\tmailTypes\x12\x1b\n" +
+	"\tmail_user\x189 \x01(\tR\bmailUser\"\x8b\x01\n" +
 	"\rRestartCauses\x12\x1f\n" +
 	"\vnode_failed\x18\x01 \x01(\x05R\n" +
 	"nodeFailed\x12\x1f\n" +
@@ -5050,7 +5162,20 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x1cREASON_QOS_MAX_GRES_PER_NODE\x109\x12\x17\n" +
 	"\x13REASON_QOS_MIN_GRES\x10:\x12\x16\n" +
 	"\x12REASON_INVALID_QOS\x10;\x12\x1e\n" +
-	"\x1aREASON_ACCOUNT_NOT_ALLOWED\x10<*M\n" +
+	"\x1aREASON_ACCOUNT_NOT_ALLOWED\x10<*\xa2\x02\n" +
+	"\bMailType\x12\x19\n" +
+	"\x15MAIL_TYPE_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fMAIL_TYPE_BEGIN\x10\x01\x12\x11\n" +
+	"\rMAIL_TYPE_END\x10\x02\x12\x12\n" +
+	"\x0eMAIL_TYPE_FAIL\x10\x03\x12\x15\n" +
+	"\x11MAIL_TYPE_REQUEUE\x10\x04\x12\x1c\n" +
+	"\x18MAIL_TYPE_INVALID_DEPEND\x10\x05\x12\x18\n" +
+	"\x14MAIL_TYPE_TIME_LIMIT\x10\x06\x12\x1b\n" +
+	"\x17MAIL_TYPE_TIME_LIMIT_90\x10\a\x12\x1b\n" +
+	"\x17MAIL_TYPE_TIME_LIMIT_80\x10\b\x12\x1b\n" +
+	"\x17MAIL_TYPE_TIME_LIMIT_50\x10\t\x12\x19\n" +
+	"\x15MAIL_TYPE_ARRAY_TASKS\x10\n" +
+	"*M\n" +
 	"\x04Hold\x12\x14\n" +
 	"\x10HOLD_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tHOLD_USER\x10\x01\x12\x0e\n" +
@@ -5151,167 +5276,170 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_job_proto_rawDescData
 }
 
-var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
+var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
 var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(JobState)(0),                 // 0: greylag.v1.JobState
 	(Reason)(0),                   // 1: greylag.v1.Reason
-	(Hold)(0),                     // 2: greylag.v1.Hold
-	(Connect)(0),                  // 3: greylag.v1.Connect
-	(MemorySource)(0),             // 4: greylag.v1.MemorySource
-	(DependencyKind)(0),           // 5: greylag.v1.DependencyKind
-	(TaskPhase)(0),                // 6: greylag.v1.TaskPhase
-	(TaskCause)(0),                // 7: greylag.v1.TaskCause
-	(JobAction)(0),                // 8: greylag.v1.JobAction
-	(ErrorCode)(0),                // 9: greylag.v1.ErrorCode
-	(*JobSpec)(nil),               // 10: greylag.v1.JobSpec
-	(*Request)(nil),               // 11: greylag.v1.Request
-	(*Licence)(nil),               // 12: greylag.v1.Licence
-	(*Dependency)(nil),            // 13: greylag.v1.Dependency
-	(*Job)(nil),                   // 14: greylag.v1.Job
-	(*RestartCauses)(nil),         // 15: greylag.v1.RestartCauses
-	(*NodeAllocation)(nil),        // 16: greylag.v1.NodeAllocation
-	(*Task)(nil),                  // 17: greylag.v1.Task
-	(*SubmitJobsRequest)(nil),     // 18: greylag.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),    // 19: greylag.v1.SubmitJobsResponse
-	(*Submitted)(nil),             // 20: greylag.v1.Submitted
-	(*Filter)(nil),                // 21: greylag.v1.Filter
-	(*Read)(nil),                  // 22: greylag.v1.Read
-	(*AsOf)(nil),                  // 23: greylag.v1.AsOf
-	(*ListJobsRequest)(nil),       // 24: greylag.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 25: greylag.v1.ListJobsResponse
-	(*GetJobRequest)(nil),         // 26: greylag.v1.GetJobRequest
-	(*GetJobResponse)(nil),        // 27: greylag.v1.GetJobResponse
-	(*WatchJobsRequest)(nil),      // 28: greylag.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),     // 29: greylag.v1.WatchJobsResponse
-	(*CancelJobsRequest)(nil),     // 30: greylag.v1.CancelJobsRequest
-	(*CancelJobsResponse)(nil),    // 31: greylag.v1.CancelJobsResponse
-	(*Outcome)(nil),               // 32: greylag.v1.Outcome
-	(*ForecastJobRequest)(nil),    // 33: greylag.v1.ForecastJobRequest
-	(*ForecastJobResponse)(nil),   // 34: greylag.v1.ForecastJobResponse
-	(*UpdateJobsRequest)(nil),     // 35: greylag.v1.UpdateJobsRequest
-	(*StringList)(nil),            // 36: greylag.v1.StringList
-	(*Dependencies)(nil),          // 37: greylag.v1.Dependencies
-	(*UpdateJobsResponse)(nil),    // 38: greylag.v1.UpdateJobsResponse
-	(*GetScriptRequest)(nil),      // 39: greylag.v1.GetScriptRequest
-	(*GetScriptResponse)(nil),     // 40: greylag.v1.GetScriptResponse
-	(*StreamLogsRequest)(nil),     // 41: greylag.v1.StreamLogsRequest
-	(*StreamLogsResponse)(nil),    // 42: greylag.v1.StreamLogsResponse
-	(*StepSpec)(nil),              // 43: greylag.v1.StepSpec
-	(*CreateStepRequest)(nil),     // 44: greylag.v1.CreateStepRequest
-	(*CreateStepResponse)(nil),    // 45: greylag.v1.CreateStepResponse
-	(*SignalStepRequest)(nil),     // 46: greylag.v1.SignalStepRequest
-	(*SignalStepResponse)(nil),    // 47: greylag.v1.SignalStepResponse
-	(*Step)(nil),                  // 48: greylag.v1.Step
-	(*StepNode)(nil),              // 49: greylag.v1.StepNode
-	(*durationpb.Duration)(nil),   // 50: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
+	(MailType)(0),                 // 2: greylag.v1.MailType
+	(Hold)(0),                     // 3: greylag.v1.Hold
+	(Connect)(0),                  // 4: greylag.v1.Connect
+	(MemorySource)(0),             // 5: greylag.v1.MemorySource
+	(DependencyKind)(0),           // 6: greylag.v1.DependencyKind
+	(TaskPhase)(0),                // 7: greylag.v1.TaskPhase
+	(TaskCause)(0),                // 8: greylag.v1.TaskCause
+	(JobAction)(0),                // 9: greylag.v1.JobAction
+	(ErrorCode)(0),                // 10: greylag.v1.ErrorCode
+	(*JobSpec)(nil),               // 11: greylag.v1.JobSpec
+	(*Request)(nil),               // 12: greylag.v1.Request
+	(*Licence)(nil),               // 13: greylag.v1.Licence
+	(*Dependency)(nil),            // 14: greylag.v1.Dependency
+	(*Job)(nil),                   // 15: greylag.v1.Job
+	(*RestartCauses)(nil),         // 16: greylag.v1.RestartCauses
+	(*NodeAllocation)(nil),        // 17: greylag.v1.NodeAllocation
+	(*Task)(nil),                  // 18: greylag.v1.Task
+	(*SubmitJobsRequest)(nil),     // 19: greylag.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),    // 20: greylag.v1.SubmitJobsResponse
+	(*Submitted)(nil),             // 21: greylag.v1.Submitted
+	(*Filter)(nil),                // 22: greylag.v1.Filter
+	(*Read)(nil),                  // 23: greylag.v1.Read
+	(*AsOf)(nil),                  // 24: greylag.v1.AsOf
+	(*ListJobsRequest)(nil),       // 25: greylag.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),      // 26: greylag.v1.ListJobsResponse
+	(*GetJobRequest)(nil),         // 27: greylag.v1.GetJobRequest
+	(*GetJobResponse)(nil),        // 28: greylag.v1.GetJobResponse
+	(*WatchJobsRequest)(nil),      // 29: greylag.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),     // 30: greylag.v1.WatchJobsResponse
+	(*CancelJobsRequest)(nil),     // 31: greylag.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),    // 32: greylag.v1.CancelJobsResponse
+	(*Outcome)(nil),               // 33: greylag.v1.Outcome
+	(*ForecastJobRequest)(nil),    // 34: greylag.v1.ForecastJobRequest
+	(*ForecastJobResponse)(nil),   // 35: greylag.v1.ForecastJobResponse
+	(*UpdateJobsRequest)(nil),     // 36: greylag.v1.UpdateJobsRequest
+	(*StringList)(nil),            // 37: greylag.v1.StringList
+	(*Dependencies)(nil),          // 38: greylag.v1.Dependencies
+	(*UpdateJobsResponse)(nil),    // 39: greylag.v1.UpdateJobsResponse
+	(*GetScriptRequest)(nil),      // 40: greylag.v1.GetScriptRequest
+	(*GetScriptResponse)(nil),     // 41: greylag.v1.GetScriptResponse
+	(*StreamLogsRequest)(nil),     // 42: greylag.v1.StreamLogsRequest
+	(*StreamLogsResponse)(nil),    // 43: greylag.v1.StreamLogsResponse
+	(*StepSpec)(nil),              // 44: greylag.v1.StepSpec
+	(*CreateStepRequest)(nil),     // 45: greylag.v1.CreateStepRequest
+	(*CreateStepResponse)(nil),    // 46: greylag.v1.CreateStepResponse
+	(*SignalStepRequest)(nil),     // 47: greylag.v1.SignalStepRequest
+	(*SignalStepResponse)(nil),    // 48: greylag.v1.SignalStepResponse
+	(*Step)(nil),                  // 49: greylag.v1.Step
+	(*StepNode)(nil),              // 50: greylag.v1.StepNode
+	(*durationpb.Duration)(nil),   // 51: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 52: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
-	11, // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	50, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	51, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	51, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
-	13, // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	50, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
-	3,  // 6: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	50, // 7: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
-	12, // 8: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
-	4,  // 9: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
-	5,  // 10: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
-	0,  // 11: greylag.v1.Job.state:type_name -> greylag.v1.JobState
-	1,  // 12: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
-	11, // 13: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	50, // 14: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	51, // 15: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	51, // 16: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	51, // 17: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	51, // 18: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	51, // 19: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	16, // 20: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
-	13, // 21: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	17, // 22: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	2,  // 23: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	51, // 24: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	51, // 25: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	51, // 26: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	15, // 27: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	48, // 28: greylag.v1.Job.steps:type_name -> greylag.v1.Step
-	6,  // 29: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
-	7,  // 30: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	51, // 31: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	51, // 32: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	50, // 33: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	50, // 34: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	10, // 35: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	20, // 36: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
-	0,  // 37: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	51, // 38: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	21, // 39: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
-	22, // 40: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
-	14, // 41: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
-	23, // 42: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
-	22, // 43: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
-	14, // 44: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
-	23, // 45: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
-	21, // 46: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
-	14, // 47: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
-	21, // 48: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
-	32, // 49: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	0,  // 50: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
-	9,  // 51: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
-	10, // 52: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	51, // 53: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
-	1,  // 54: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
-	23, // 55: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
-	21, // 56: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
-	8,  // 57: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	50, // 58: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	51, // 59: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	51, // 60: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
-	37, // 61: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	50, // 62: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
-	36, // 63: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
-	36, // 64: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
-	13, // 65: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	32, // 66: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	43, // 67: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
-	49, // 68: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
-	0,  // 69: greylag.v1.Step.state:type_name -> greylag.v1.JobState
-	49, // 70: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
-	51, // 71: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
-	51, // 72: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
-	50, // 73: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
-	50, // 74: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
-	18, // 75: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	33, // 76: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	24, // 77: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	24, // 78: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	26, // 79: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	28, // 80: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	30, // 81: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	35, // 82: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	39, // 83: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	41, // 84: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	44, // 85: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
-	46, // 86: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
-	19, // 87: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	34, // 88: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	25, // 89: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	25, // 90: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	27, // 91: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	29, // 92: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	31, // 93: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	38, // 94: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	40, // 95: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	42, // 96: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	45, // 97: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
-	47, // 98: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
-	87, // [87:99] is the sub-list for method output_type
-	75, // [75:87] is the sub-list for method input_type
-	75, // [75:75] is the sub-list for extension type_name
-	75, // [75:75] is the sub-list for extension extendee
-	0,  // [0:75] is the sub-list for field type_name
+	12, // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
+	51, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	52, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	52, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	14, // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
+	51, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	2,  // 6: greylag.v1.JobSpec.mail_types:type_name -> greylag.v1.MailType
+	4,  // 7: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
+	51, // 8: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	13, // 9: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
+	5,  // 10: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
+	6,  // 11: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
+	0,  // 12: greylag.v1.Job.state:type_name -> greylag.v1.JobState
+	1,  // 13: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
+	12, // 14: greylag.v1.Job.request:type_name -> greylag.v1.Request
+	51, // 15: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	52, // 16: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	52, // 17: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	52, // 18: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	52, // 19: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	52, // 20: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	17, // 21: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	14, // 22: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
+	18, // 23: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	3,  // 24: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
+	52, // 25: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	52, // 26: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	52, // 27: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	16, // 28: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
+	49, // 29: greylag.v1.Job.steps:type_name -> greylag.v1.Step
+	2,  // 30: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
+	7,  // 31: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
+	8,  // 32: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
+	52, // 33: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	52, // 34: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	51, // 35: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	51, // 36: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	11, // 37: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	21, // 38: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	0,  // 39: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
+	52, // 40: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	22, // 41: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	23, // 42: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	15, // 43: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	24, // 44: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	23, // 45: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	15, // 46: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	24, // 47: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	22, // 48: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	15, // 49: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	22, // 50: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	33, // 51: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	0,  // 52: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
+	10, // 53: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
+	11, // 54: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	52, // 55: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	1,  // 56: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
+	24, // 57: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	22, // 58: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	9,  // 59: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
+	51, // 60: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	52, // 61: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	52, // 62: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	38, // 63: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	51, // 64: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	37, // 65: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	37, // 66: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	14, // 67: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	33, // 68: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	44, // 69: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
+	50, // 70: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
+	0,  // 71: greylag.v1.Step.state:type_name -> greylag.v1.JobState
+	50, // 72: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
+	52, // 73: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	52, // 74: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	51, // 75: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	51, // 76: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	19, // 77: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	34, // 78: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	25, // 79: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	25, // 80: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	27, // 81: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	29, // 82: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	31, // 83: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	36, // 84: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	40, // 85: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	42, // 86: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	45, // 87: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
+	47, // 88: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
+	20, // 89: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	35, // 90: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	26, // 91: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	26, // 92: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	28, // 93: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	30, // 94: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	32, // 95: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	39, // 96: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	41, // 97: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	43, // 98: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	46, // 99: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	48, // 100: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	89, // [89:101] is the sub-list for method output_type
+	77, // [77:89] is the sub-list for method input_type
+	77, // [77:77] is the sub-list for extension type_name
+	77, // [77:77] is the sub-list for extension extendee
+	0,  // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -5327,7 +5455,7 @@ func file_greylag_v1_job_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
-			NumEnums:      10,
+			NumEnums:      11,
 			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -1,0 +1,67 @@
+package jobmail
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// all is every event.
+const all = cluster.MailTypes(1<<9 - 1)
+
+func at(minutes int) cluster.Instant {
+	return cluster.Instant(time.Duration(minutes) * time.Minute)
+}
+
+// shown lists events as minute, type and outcome.
+func shown(list []Event) string {
+	var words []string
+	for _, e := range list {
+		words = append(words, strings.TrimSuffix(fmt.Sprintf("%d %s %s", e.At/at(1), e.Type, e.Outcome), " "+cluster.JobState(0).String()))
+	}
+	return strings.Join(words, "; ")
+}
+
+func TestEvents(t *testing.T) {
+	spec := func(types cluster.MailTypes) *cluster.JobSpec {
+		return &cluster.JobSpec{MailTypes: types, TimeLimit: 100 * time.Minute}
+	}
+	timedOut := &cluster.Job{Spec: spec(all), State: cluster.TimedOut, Started: at(10), Ended: at(110), Attempt: 1}
+	again := &cluster.Job{Spec: spec(all), State: cluster.Running, Started: at(70), Attempt: 2,
+		Attempts: []cluster.AttemptRecord{{Attempt: 1, Started: at(5), Ended: at(60), Outcome: cluster.NodeFailed}}}
+	failed := func(types cluster.MailTypes) *cluster.Job {
+		return &cluster.Job{Spec: spec(types), State: cluster.Failed, Started: at(1), Ended: at(2)}
+	}
+	for _, x := range []struct {
+		what     string
+		job      *cluster.Job
+		from, to int
+		want     string
+	}{
+		{"a job that reached its limit", timedOut, 0, 200, "10 BEGIN; 60 TIME_LIMIT_50; 90 TIME_LIMIT_80; 100 TIME_LIMIT_90; 110 TIME_LIMIT TIMEOUT; 110 FAIL TIMEOUT"},
+		{"a part of its time", timedOut, 60, 100, "90 TIME_LIMIT_80; 100 TIME_LIMIT_90"},
+		{"a second attempt", again, 0, 120, "5 BEGIN; 55 TIME_LIMIT_50; 60 REQUEUE NODE_FAIL; 70 BEGIN; 120 TIME_LIMIT_50"},
+		{"a failure as an end", failed(cluster.MailEnd), 0, 9, "2 END FAILED"},
+		{"a failure as such", failed(cluster.MailEnd | cluster.MailFail), 0, 9, "2 FAIL FAILED"},
+		{"no failure", failed(cluster.MailBegin), 1, 9, ""},
+		{"a job that is cancelled", &cluster.Job{Spec: spec(all), State: cluster.Cancelled, Ended: at(3)}, 0, 9, "3 END CANCELLED"},
+		{"a job that completes", &cluster.Job{Spec: spec(all), State: cluster.Completing, Outcome: cluster.Completed, Started: at(1), Ended: at(3)}, 1, 9, "3 END COMPLETED"},
+		{"a job that will run again", &cluster.Job{Spec: spec(all), State: cluster.Completing, Outcome: cluster.Preempted, Returns: true, Started: at(1), Ended: at(3)}, 1, 9, "3 REQUEUE PREEMPTED"},
+		{"an impossible dependency", &cluster.Job{Spec: spec(all), State: cluster.Pending, History: []cluster.Note{{At: at(4), Reason: cluster.ReasonDependencyNeverSatisfied}}}, 0, 9, "4 INVALID_DEPEND"},
+	} {
+		if got := shown(Of(x.job, at(x.from), at(x.to))); got != x.want {
+			t.Errorf("%s: %s\nwant %s", x.what, got, x.want)
+		}
+	}
+}
+
+func TestTexts(t *testing.T) {
+	for _, types := range all.Each() {
+		if text := (Event{Type: types, Attempt: 1, Outcome: cluster.TimedOut}).Text("job 7"); text == "job 7" || !strings.HasPrefix(text, "job 7 ") {
+			t.Errorf("%s: %q", types, text)
+		}
+	}
+}
