@@ -52,7 +52,7 @@ func TestReportsOfControllersAreEqual(t *testing.T) {
 				t.Errorf("%s of %s is\n%s\nof %s\n%s", name, ctl.Name, text, b.Controller(0).Name, want[name])
 			}
 		}
-		if all := 2 * (7*4 + 3); len(got) != all || len(want) != all {
+		if all := 2 * (8*4 + 3); len(got) != all || len(want) != all {
 			t.Errorf("%s made %d files, want %d", ctl.Name, len(got), all)
 		}
 		m, err := report.Verify(filepath.Join(dir, "jobs", "xdmod", "period="+p.name()))

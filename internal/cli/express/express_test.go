@@ -118,7 +118,7 @@ func TestPlainSubmissionsOfSbatch(t *testing.T) {
 	if out, done := sbatch("-V"); !done || out != "slurm 24.11.0\n" {
 		t.Errorf("version: %q", out)
 	}
-	for _, args := range [][]string{{"--mail-type=END", "--wrap", "true"}, {"-M", "all", "--wrap", "true"}, {"--get-user-env", "--wrap", "true"}, {"--container", "x", "--wrap", "true"}} {
+	for _, args := range [][]string{{"-M", "all", "--wrap", "true"}, {"--get-user-env", "--wrap", "true"}, {"--container", "x", "--wrap", "true"}} {
 		if out, done := sbatch(args...); done || out != "" {
 			t.Errorf("%q: %q, %v", args, out, done)
 		}
