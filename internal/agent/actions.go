@@ -143,6 +143,7 @@ func (a *Agent) ended(t *task, exit tasks.Exit) {
 	if a.tasks[t.ID] != t || t.Phase >= reconcile.Ended {
 		return
 	}
+	a.collectSteps(t)
 	how := classify(t, exit)
 	tell := a.log.Info
 	if exit.Lost { // administrators need the reason

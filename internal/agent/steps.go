@@ -101,6 +101,25 @@ func (a *Agent) startStep(runner tasks.Steps, t *task, wanted *greylagv1.WantedS
 	return run
 }
 
+// collectSteps records the ends of the steps of a task that has just ended, before their waiting workers
+// do: the report of the task's end must have them.
+func (a *Agent) collectSteps(t *task) {
+	runner, able := a.runtime.(tasks.Steps)
+	if !able {
+		return
+	}
+	now, cancel := context.WithCancel(context.Background())
+	cancel() // only what is recorded already
+	for n, run := range t.steps {
+		if run.ended != nil {
+			continue
+		}
+		if exit, err := runner.WaitStep(now, taskID(t.ID), n); err == nil {
+			run.ended = reportedStep(n, exit)
+		}
+	}
+}
+
 // signalStep delivers the signals of a step that were not delivered yet.
 func (a *Agent) signalStep(runner tasks.Steps, t *task, wanted *greylagv1.WantedStep, run *stepRun) {
 	send := func(number uint64, sig syscall.Signal) {

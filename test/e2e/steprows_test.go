@@ -124,14 +124,15 @@ var sums = []string{"rank 0 of 4: sum 10", "rank 1 of 4: sum 10", "rank 2 of 4: 
 
 func mpichByGrun(s *site) {
 	program := s.compile("mpicc.mpich")
-	s.prints("grun "+program, sums...)
-	s.prints("grun "+program+" abort >/dev/null 2>&1; echo $?", "7")
-	s.prints("grun "+program+" leave >/dev/null 2>&1; echo $?", "5")
+	// The nodes of the test are on one host without common shared memory.
+	s.prints("UCX_TLS=tcp,self grun "+program, sums...)
+	s.prints("UCX_TLS=tcp,self grun "+program+" abort >/dev/null 2>&1; echo $?", "7")
+	s.prints("UCX_TLS=tcp,self grun "+program+" leave >/dev/null 2>&1; echo $?", "5")
 }
 
 // srun gives grun Slurm's name, by which the mpiruns look for it.
 const srun = `mkdir -p $TMPDIR/bin; ln -sf $(command -v grun) $TMPDIR/bin/srun; PATH=$TMPDIR/bin:$PATH
-export OMPI_MCA_btl=self,tcp
+export OMPI_MCA_btl=self,tcp UCX_TLS=tcp,self
 `
 
 func mpirun(s *site, name string) {

@@ -88,6 +88,12 @@ func (d Dir) SignalStep(step uint32, id uint64, sig syscall.Signal) error {
 // WaitStep waits until ginit has recorded the end of a step. Errors: runtime.ErrNotFound if the task has
 // no directory, or the error of ctx.
 func (d Dir) WaitStep(ctx context.Context, step uint32) (ginit.Record, error) {
+	if record, known, err := d.record(ginit.StepRecordFile(step)); known || err != nil {
+		return record, err
+	}
+	if ctx.Err() != nil {
+		return ginit.Record{}, ctx.Err()
+	}
 	watch, err := syscall.InotifyInit1(syscall.IN_CLOEXEC | syscall.IN_NONBLOCK)
 	if err != nil {
 		return ginit.Record{}, fmt.Errorf("wait for step %d: %w", step, err)
