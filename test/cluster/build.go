@@ -65,6 +65,9 @@ func (c *Cluster) programsDir(ctx context.Context) (string, error) {
 		return dir, Build(ctx, dir)
 	}
 	for _, program := range programs() {
+		if program == "gslurm" && c.options.Programs != "" {
+			continue // the packages do not have it
+		}
 		if _, err := os.Stat(filepath.Join(dir, program)); err != nil {
 			return "", fmt.Errorf("%w: make build first", err)
 		}
