@@ -8,6 +8,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/step"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -111,25 +112,25 @@ func variables(l *launch, asked map[string]bool) []variable {
 // whole returns the variables about all nodes of the job.
 func whole(w *greylagv1.WantedTask, asked map[string]bool) []variable {
 	names := make([]string, 0, len(w.GetNodes()))
-	cpus := make([]int64, 0, len(w.GetNodes()))
-	tasks := make([]int64, 0, len(w.GetNodes()))
-	perNode := int64(max(w.GetTasksPerNode(), 1))
+	cpus := make([]int, 0, len(w.GetNodes()))
+	tasks := make([]int, 0, len(w.GetNodes()))
+	perNode := int(max(w.GetTasksPerNode(), 1))
 	gpus := 0
 	for _, node := range w.GetNodes() {
 		names = append(names, node.GetNode())
-		cpus = append(cpus, int64(node.GetCpus()))
+		cpus = append(cpus, int(node.GetCpus()))
 		tasks = append(tasks, perNode)
 		gpus += len(node.GetGpus())
 	}
 	list := hostlist.Compress(names)
-	all := number(perNode * int64(len(names)))
+	all := number(perNode * len(names))
 	return []variable{
 		{"NODELIST", list, []string{"JOB_NODELIST", "NODELIST"}},
 		{"NNODES", number(len(names)), []string{"JOB_NUM_NODES", "NNODES"}},
 		{"NTASKS", all, namesIf(asked["NTASKS"] || asked["NTASKS_PER_NODE"] || perNode > 1, "NTASKS", "NPROCS")},
 		{"NTASKS_PER_NODE", number(perNode), namesIf(asked["NTASKS_PER_NODE"] || perNode > 1, "NTASKS_PER_NODE")},
-		{"TASKS_PER_NODE", formatRepeats(tasks), []string{"TASKS_PER_NODE"}},
-		{"JOB_CPUS_PER_NODE", formatRepeats(cpus), []string{"JOB_CPUS_PER_NODE"}},
+		{"TASKS_PER_NODE", step.FormatRepeats(tasks), []string{"TASKS_PER_NODE"}},
+		{"JOB_CPUS_PER_NODE", step.FormatRepeats(cpus), []string{"JOB_CPUS_PER_NODE"}},
 		{"GPUS", nonzero(gpus), []string{"GPUS"}},
 	}
 }
@@ -183,24 +184,6 @@ func array(w *greylagv1.WantedTask) []variable {
 		{"ARRAY_TASK_MAX", number(w.GetArrayLast()), []string{"ARRAY_TASK_MAX"}},
 		{"ARRAY_TASK_STEP", number(max(w.GetArrayStep(), 1)), []string{"ARRAY_TASK_STEP"}},
 	}
-}
-
-// formatRepeats formats numbers as Slurm does: "72(x2),36".
-func formatRepeats(list []int64) string {
-	var parts []string
-	for i := 0; i < len(list); {
-		n := 1
-		for i+n < len(list) && list[i+n] == list[i] {
-			n++
-		}
-		part := number(list[i])
-		if n > 1 {
-			part += "(x" + number(n) + ")"
-		}
-		parts = append(parts, part)
-		i += n
-	}
-	return strings.Join(parts, ",")
 }
 
 // visible returns the value of CUDA_VISIBLE_DEVICES. A task that sees only its own devices numbers

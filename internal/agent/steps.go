@@ -7,7 +7,6 @@ import (
 	"errors"
 	"slices"
 	"syscall"
-	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -192,7 +191,7 @@ func reportedStep(number uint32, exit tasks.Exit) *greylagv1.ReportedStep {
 		r.ExitCode, r.ExitSignal = 0, int32(exit.Code-128)
 	}
 	if exit.CPUTime > 0 {
-		r.CpuTime, r.UserTime = durationpb.New(exit.CPUTime), durationpb.New(min(exit.UserTime, exit.CPUTime).Truncate(time.Microsecond))
+		r.CpuTime, r.UserTime = durationpb.New(exit.CPUTime), durationpb.New(min(exit.UserTime, exit.CPUTime))
 	}
 	return r
 }

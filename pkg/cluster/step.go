@@ -148,7 +148,7 @@ func (s *StepSpec) Layout(j *Job) (*Step, *LayoutError) {
 	for i := range step.Nodes {
 		a := &j.Alloc.Nodes[step.Nodes[i].Rank]
 		if need := int64(step.Nodes[i].Tasks) * int64(s.CPUsPerTask); s.Exact && need > int64(a.CPUs) {
-			return nil, layoutError("the step needs %d CPUs on node %s, where the job has %d", need, a.Node, a.CPUs)
+			return nil, layoutError("too few CPUs on node %s: the step needs %d and the job has %d", a.Node, need, a.CPUs)
 		}
 	}
 	return step, nil
@@ -168,7 +168,7 @@ func (s *StepSpec) ranks(a *Allocation) ([]int32, *LayoutError) {
 		}
 	}
 	if int(s.FirstNode) >= len(ranks) {
-		return nil, layoutError("the step has no node: %d of the job's %d may be used, and the first has index %d", len(ranks), len(a.Nodes), s.FirstNode)
+		return nil, layoutError("the step is to start at node %d, counted from 0, and may use %d of the job's nodes", s.FirstNode, len(ranks))
 	}
 	return ranks[s.FirstNode:], nil
 }
@@ -191,7 +191,7 @@ func (s *StepSpec) counts(most int) ([]int32, *LayoutError) {
 	nodes = min(nodes, tasks)
 	switch {
 	case nodes > most:
-		return nil, layoutError("the step needs %d nodes, the job has %d for it", nodes, most)
+		return nil, layoutError("too few nodes: the step needs %d and may use %d of the job", nodes, most)
 	case s.TasksPerNode > 0 && tasks > nodes*int(s.TasksPerNode):
 		return nil, layoutError("%d tasks do not fit on %d nodes with %d tasks each", tasks, nodes, s.TasksPerNode)
 	}
@@ -236,18 +236,18 @@ func (s *StepSpec) chooseGPUs(j *Job, step *Step) *LayoutError {
 			left -= want
 		}
 		if int(want) > len(a.GPUs) {
-			return layoutError("the step needs %d GPUs on node %s, where the job has %d", want, a.Node, len(a.GPUs))
+			return layoutError("too few GPUs on node %s: the step needs %d and the job has %d", a.Node, want, len(a.GPUs))
 		}
 		n.GPUs = freeGPUs(n.Rank, len(a.GPUs), exclusive)
 		switch {
 		case len(n.GPUs) < int(want):
-			return &LayoutError{Text: fmt.Sprintf("the step needs %d GPUs on node %s, and other steps of the job use all but %d of %d", want, a.Node, len(n.GPUs), len(a.GPUs)), Waits: true}
+			return &LayoutError{Text: fmt.Sprintf("too few free GPUs on node %s: the step needs %d, and other steps leave %d of %d", a.Node, want, len(n.GPUs), len(a.GPUs)), Waits: true}
 		default:
 			n.GPUs = n.GPUs[:want]
 		}
 	}
 	if s.GPUs > 0 && s.GPUsPerTask == 0 && s.GPUsPerNode < 0 && left > 0 {
-		return layoutError("the step needs %d GPUs, the job has %d on its nodes", s.GPUs, s.GPUs-left)
+		return layoutError("too few GPUs: the step needs %d and the job has %d on its nodes", s.GPUs, s.GPUs-left)
 	}
 	return nil
 }

@@ -2,43 +2,15 @@ package grun
 
 import (
 	"bytes"
-	"os"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/cli/ui/terminaltest"
 	"github.com/greylag/greylag/internal/config"
 )
-
-// openTerminal returns the two ends of a terminal of 40 by 120.
-func openTerminal(t *testing.T) (keys, terminal *os.File) {
-	t.Helper()
-	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { keys.Close() })
-	fd := int(keys.Fd())
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
-	}
-	if err == nil {
-		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: 120})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if terminal, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { terminal.Close() })
-	return keys, terminal
-}
 
 // TestTerminalIsRestored runs a task in a terminal, which fails or is killed. While it
 // runs, the user's terminal passes on every key; afterwards it is as before.
@@ -47,7 +19,7 @@ func TestTerminalIsRestored(t *testing.T) {
 		program string
 		status  int
 	}{{"stty size; exit 3", 3}, {"stty size; kill -9 $$", 137}} {
-		_, terminal := openTerminal(t)
+		_, terminal := terminaltest.Open(t, 40, 120)
 		mode := func() *unix.Termios {
 			m, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
 			if err != nil {

@@ -26,7 +26,7 @@ func TestCheckWritable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if os.Geteuid() == 0 { // root can write everywhere: this thread becomes another user
-		const nobody = 65534
+		const unprivileged = 65534
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		setUser := func(uid uintptr) {
@@ -34,7 +34,7 @@ func TestCheckWritable(t *testing.T) {
 				t.Fatal(code)
 			}
 		}
-		setUser(nobody)
+		setUser(unprivileged)
 		defer setUser(0)
 	}
 	err := checkWritable(filepath.Join(dir, "a", "b"))

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/cli/ui/terminaltest"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -97,32 +96,6 @@ func (f *fake) Watch(ctx context.Context, _ *greylagv1.WatchJobsRequest, receive
 	}
 }
 
-// openTerminal returns the two ends of a terminal of 24 by 80.
-func openTerminal(t *testing.T) (keys, terminal *os.File) {
-	t.Helper()
-	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { keys.Close() })
-	fd := int(keys.Fd())
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
-	}
-	if err == nil {
-		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if terminal, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { terminal.Close() })
-	return keys, terminal
-}
-
 // readUntil reads until the text has come n times.
 func readUntil(t *testing.T, from *os.File, text string, n int) string {
 	t.Helper()
@@ -140,7 +113,7 @@ func readUntil(t *testing.T, from *os.File, text string, n int) string {
 // TestTopQuitsAndRestoresTheTerminal watches until q is pressed, or until Ctrl-C cancels.
 func TestTopQuitsAndRestoresTheTerminal(t *testing.T) {
 	for _, quit := range []string{"q", "Ctrl-C"} {
-		keys, terminal := openTerminal(t)
+		keys, terminal := terminaltest.Open(t, 24, 80)
 		mode := func() unix.Termios {
 			m, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
 			if err != nil {

@@ -73,10 +73,7 @@ type question struct {
 }
 
 func (c command) share(ctx context.Context) error {
-	found, operands, done, err := c.Parse()
-	if err == nil {
-		err = slurmcmd.NoOperands(operands, "select accounts with -A, users with -u")
-	}
+	found, done, err := c.ParseOptions("select accounts with -A, users with -u")
 	if err != nil || done {
 		return err
 	}

@@ -80,10 +80,7 @@ func RunSprio(ctx context.Context, p *ui.Process) int {
 }
 
 func (c command) priorities(ctx context.Context) error {
-	found, operands, done, err := c.Parse()
-	if err == nil {
-		err = slurmcmd.NoOperands(operands, "select jobs with -j")
-	}
+	found, done, err := c.ParseOptions("select jobs with -j")
 	if err != nil || done {
 		return err
 	}

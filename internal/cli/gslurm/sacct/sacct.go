@@ -105,10 +105,7 @@ type request struct {
 }
 
 func (c command) run(ctx context.Context) error {
-	found, operands, done, err := c.Parse()
-	if err == nil {
-		err = slurmcmd.NoOperands(operands, "select jobs with -j")
-	}
+	found, done, err := c.ParseOptions("select jobs with -j")
 	if err != nil || done {
 		return err
 	}

@@ -48,10 +48,7 @@ type statisticsJSON struct {
 }
 
 func run(ctx context.Context, c *slurmcmd.Command) error {
-	found, operands, done, err := c.Parse()
-	if err == nil {
-		err = slurmcmd.NoOperands(operands, "sdiag takes no arguments")
-	}
+	found, done, err := c.ParseOptions("sdiag takes no arguments")
 	if err != nil || done {
 		return err
 	}

@@ -33,23 +33,19 @@ type field struct {
 
 // letters and names list the fields, for the documentation.
 func letters() string {
-	var all []string
-	for _, f := range allFields {
-		if f.letter != 0 {
-			all = append(all, string(f.letter))
-		}
+	list := make([]byte, len(allFields))
+	for i, f := range allFields {
+		list[i] = f.letter
 	}
-	slices.Sort(all)
-	return "Letters of `-o`: `" + strings.Join(all, " ") + "`."
+	return "Letters of `-o`: " + slurmcmd.ListLetters(list) + "."
 }
 
 func names() string {
-	var all []string
-	for _, f := range allFields {
-		all = append(all, strings.Fields(f.names)...)
+	list := make([]string, len(allFields))
+	for i, f := range allFields {
+		list[i] = f.names
 	}
-	slices.Sort(all)
-	return "Fields of `-O`, in any case: `" + strings.Join(all, " ") + "`."
+	return "Fields of `-O`, in any case: " + slurmcmd.ListNames(list) + "."
 }
 
 // fieldFor finds the field of a column; nil if unknown.

@@ -99,10 +99,7 @@ func Run(ctx context.Context, p *ui.Process) int {
 }
 
 func (c command) run(ctx context.Context) error {
-	found, operands, done, err := c.Parse()
-	if err == nil {
-		err = slurmcmd.NoOperands(operands, "select nodes with -n, partitions with -p")
-	}
+	found, done, err := c.ParseOptions("select nodes with -n, partitions with -p")
 	if err != nil || done {
 		return err
 	}
@@ -119,16 +116,7 @@ func (c command) run(ctx context.Context) error {
 		return err
 	}
 	defer cl.Close()
-	for {
-		if err := c.print(ctx, cl, l, columns); err != nil || l.every == 0 {
-			return err
-		}
-		select {
-		case <-time.After(l.every):
-		case <-ctx.Done():
-			return ui.Exit(ui.Interrupted)
-		}
-	}
+	return slurmcmd.Repeat(ctx, l.every, func() error { return c.print(ctx, cl, l, columns) })
 }
 
 // listing reads the options.

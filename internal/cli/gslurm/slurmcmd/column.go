@@ -2,6 +2,7 @@ package slurmcmd
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -113,4 +114,27 @@ func ParseLongFormat(format string) ([]Column, error) {
 // PlainName returns the name of a field of -O without signs, in lower case.
 func PlainName(name string) string {
 	return strings.NewReplacer("-", "", "_", "", " ", "").Replace(strings.ToLower(name))
+}
+
+// ListLetters formats the letters of -o for the documentation, sorted; 0 is no letter.
+func ListLetters(letters []byte) string {
+	var all []string
+	for _, letter := range letters {
+		if letter != 0 {
+			all = append(all, string(letter))
+		}
+	}
+	slices.Sort(all)
+	return "`" + strings.Join(all, " ") + "`"
+}
+
+// ListNames formats the names of -O for the documentation, sorted; each element holds the names of one
+// field.
+func ListNames(fields []string) string {
+	var all []string
+	for _, names := range fields {
+		all = append(all, strings.Fields(names)...)
+	}
+	slices.Sort(all)
+	return "`" + strings.Join(all, " ") + "`"
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -125,6 +126,29 @@ func (c *Command) Parse() (found []getopt.Found, operands []string, done bool, e
 	return found, operands, false, nil
 }
 
+// ParseOptions is Parse for a program without operands; advice says what to write instead of one.
+func (c *Command) ParseOptions(advice string) (found []getopt.Found, done bool, err error) {
+	found, operands, done, err := c.Parse()
+	if err == nil && len(operands) > 0 {
+		err = &ui.UsageError{Problem: fmt.Sprintf("unexpected argument %q", operands[0]), Advice: advice}
+	}
+	return found, done, err
+}
+
+// Repeat calls print once, or at an interval until it fails or ctx ends.
+func Repeat(ctx context.Context, every time.Duration, print func() error) error {
+	for {
+		if err := print(); err != nil || every == 0 {
+			return err
+		}
+		select {
+		case <-time.After(every):
+		case <-ctx.Done():
+			return ui.Exit(ui.Interrupted)
+		}
+	}
+}
+
 func (c *Command) option(long string) *Option {
 	for i := range c.Program.Options {
 		if c.Program.Options[i].Long == long {
@@ -236,14 +260,6 @@ func (c *Command) Warn(text string) {
 func (c *Command) Write(text string) error {
 	_, err := io.WriteString(c.Stdout, text)
 	return err
-}
-
-// NoOperands refuses operands.
-func NoOperands(operands []string, advice string) error {
-	if len(operands) == 0 {
-		return nil
-	}
-	return &ui.UsageError{Problem: fmt.Sprintf("unexpected argument %q", operands[0]), Advice: advice}
 }
 
 // Ours refuses names of other clusters: -M names this cluster, or all.

@@ -48,23 +48,19 @@ var allFields = slices.Concat(identityFields(), stateFields(), timeFields(), siz
 
 // letters and names list the fields, for the documentation.
 func letters() string {
-	var all []string
-	for _, f := range allFields {
-		if f.letter != 0 {
-			all = append(all, string(f.letter))
-		}
+	list := make([]byte, len(allFields))
+	for i, f := range allFields {
+		list[i] = f.letter
 	}
-	slices.Sort(all)
-	return "Letters of `-o`: `" + strings.Join(all, " ") + "`, and `%all`."
+	return "Letters of `-o`: " + slurmcmd.ListLetters(list) + ", and `%all`."
 }
 
 func names() string {
-	var all []string
-	for _, f := range allFields {
-		all = append(all, strings.Fields(f.names)...)
+	list := make([]string, len(allFields))
+	for i, f := range allFields {
+		list[i] = f.names
 	}
-	slices.Sort(all)
-	return "Fields of `-O`, in any case and with or without dashes: `" + strings.Join(all, " ") + "`."
+	return "Fields of `-O`, in any case and with or without dashes: " + slurmcmd.ListNames(list) + "."
 }
 
 // fieldOf finds a field by its letter; nil if unknown.

@@ -119,10 +119,7 @@ func Run(ctx context.Context, p *ui.Process) int {
 }
 
 func (c command) run(ctx context.Context) error {
-	found, operands, done, err := c.Parse()
-	if err == nil {
-		err = slurmcmd.NoOperands(operands, "select jobs with -j")
-	}
+	found, done, err := c.ParseOptions("select jobs with -j")
 	if err != nil || done {
 		return err
 	}
@@ -143,16 +140,7 @@ func (c command) run(ctx context.Context) error {
 		return err
 	}
 	defer cluster.Close()
-	for {
-		if err := c.print(ctx, cluster, l, columns, keys); err != nil || l.every == 0 {
-			return err
-		}
-		select {
-		case <-time.After(l.every):
-		case <-ctx.Done():
-			return ui.Exit(ui.Interrupted)
-		}
-	}
+	return slurmcmd.Repeat(ctx, l.every, func() error { return c.print(ctx, cluster, l, columns, keys) })
 }
 
 // listing reads the options.
