@@ -27,6 +27,8 @@ var bodies = map[string]string{
 	"JobService/SubmitJobs": `{"jobs":[{"script":"IyEvYmluL3NoCg=="}]}`,
 	"JobService/GetJob":     `{"job":"%d"}`, "JobService/GetScript": `{"job":"%d"}`, "JobService/StreamLogs": `{"job":"%d"}`,
 	"JobService/CancelJobs": `{"filter":{"jobs":["%d"]}}`, "JobService/UpdateJobs": `{"filter":{"jobs":["%d"]},"action":"JOB_ACTION_HOLD"}`,
+	"JobService/CreateStep":         `{"job":"%d","step":{"contact":["192.0.2.1:1"],"fingerprint":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","key":"AAAAAAAAAAAAAAAAAAAAAA=="}}`,
+	"JobService/SignalStep":         `{"job":"%d"}`,
 	"ClusterService/SetPolicy":      `{"dryRun":true}`,
 	"AccountService/UpdateAccounts": `{"requestId":"e","edits":[{"action":"ACCOUNT_ACTION_ADD","account":"lab","parent":"root"}]}`,
 	"CreditService/ChangeCredits":   `{"requestId":"c","setPrice":{"gpuType":"h100","price":"1000000"}}`,

@@ -16,7 +16,7 @@ func ReadStepSpec(p *greylagv1.StepSpec) (cluster.StepSpec, error) {
 		GPUs: p.GetGpus(), GPUsPerTask: p.GetGpusPerTask(), GPUsPerNode: -1, Exact: p.GetExact(), Overlap: p.GetOverlap(),
 		Contact: cluster.StepContact{Addresses: p.GetContact()},
 	}
-	if p.GpusPerNode != nil {
+	if p != nil && p.GpusPerNode != nil {
 		s.GPUsPerNode = p.GetGpusPerNode()
 	}
 	if copy(s.Contact.Fingerprint[:], p.GetFingerprint()) != len(p.GetFingerprint()) || len(p.GetFingerprint()) != len(s.Contact.Fingerprint) {
