@@ -22,6 +22,7 @@ const (
 	loadNodes      = "slurm_load_node error: "
 	loadPartitions = "slurm_load_partitions error: "
 	loadConfig     = "slurm_load_ctl_conf error: "
+	loadLicences   = "slurm_load_licenses error: "
 )
 
 func (c command) showNodes(ctx context.Context, args []string) error {
@@ -205,16 +206,18 @@ func (c command) showReservations(ctx context.Context, args []string) error {
 func (c command) showLicenses(ctx context.Context, args []string) error {
 	cl, err := c.dial(ctx)
 	if err != nil {
-		return slurmcmd.Unreachable("slurm_load_licenses error: ", err)
+		return slurmcmd.Unreachable(loadLicences, err)
 	}
 	defer cl.Close()
 	answer, err := cl.Cluster().GetInfo(ctx, &greylagv1.GetInfoRequest{Licences: true})
 	if err != nil {
-		return slurmcmd.Unreachable("slurm_load_licenses error: ", err)
+		return slurmcmd.Unreachable(loadLicences, err)
 	}
 	var records []record
+	all := []licenceJSON{}
 	for _, l := range answer.Licences {
 		if len(args) == 0 || slices.Contains(args, l.Name) {
+			all = append(all, licenceJSON{Name: l.Name, Total: l.Total, Used: l.Used, Free: max(l.Total-l.Used, 0)})
 			number := func(n int64) string { return strconv.FormatInt(n, 10) }
 			records = append(records, record{pairs("LicenseName", l.Name), pairs("Total", number(l.Total), "Used", number(l.Used), "Free", number(max(l.Total-l.Used, 0)), "Reserved", "0", "Remote", "no")})
 		}
@@ -222,6 +225,8 @@ func (c command) showLicenses(ctx context.Context, args []string) error {
 	switch {
 	case len(records) == 0 && len(args) > 0:
 		return slurmcmd.Message("License " + ui.Printable(args[0]) + " not found")
+	case c.json:
+		return c.licencesJSON(ctx, cl, all)
 	case len(records) == 0:
 		return c.Write("No licenses configured in Slurm.\n")
 	}

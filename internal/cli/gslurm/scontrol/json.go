@@ -106,3 +106,24 @@ func (c command) partitionsJSON(ctx context.Context, cl ui.Cluster, parts []clus
 		slurmcmd.MetaJSON
 	}{all, c.Meta(name)})
 }
+
+type licenceJSON struct {
+	Name     string `json:"LicenseName"`
+	Total    int64  `json:"Total"`
+	Used     int64  `json:"Used"`
+	Free     int64  `json:"Free"`
+	Remote   bool   `json:"Remote"`
+	Reserved int64  `json:"Reserved"`
+}
+
+func (c command) licencesJSON(ctx context.Context, cl ui.Cluster, all []licenceJSON) error {
+	name, err := clusterName(ctx, cl)
+	if err != nil {
+		return slurmcmd.Unreachable(loadLicences, err)
+	}
+	return c.WriteJSON(struct {
+		Licences   []licenceJSON   `json:"licenses"`
+		LastUpdate slurmcmd.Number `json:"last_update"`
+		slurmcmd.MetaJSON
+	}{all, slurmcmd.Set(c.Now().Unix()), c.Meta(name)})
+}

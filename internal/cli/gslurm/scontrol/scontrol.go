@@ -66,7 +66,7 @@ func verbs() []verb {
 	const policy = "change the policy with gctl apply"
 	same, differs := slurmcmd.Same, slurmcmd.Differs
 	return []verb{
-		{"show", "show ENTITY [NAME]", differs, "job, node, partition, reservation, licenses, config, hostnames, hostlist", command.show},
+		{"show", "show ENTITY [NAME]", differs, "job, step, node, partition, reservation, licenses, config, hostnames, hostlist", command.show},
 		{"hold", "hold JOB...", same, "", action("hold")},
 		{"uhold", "uhold JOB...", same, "", action("hold")},
 		{"release", "release JOB...", same, "", action("release")},
@@ -134,6 +134,9 @@ func (c command) run(ctx context.Context) error {
 	}
 	if v.run == nil {
 		return &ui.UsageError{Problem: v.name + " is not offered", Advice: v.note}
+	}
+	if c.json && v.name != "show" {
+		return &ui.UsageError{Problem: "--json is not offered for " + v.name, Advice: "it is for show job, node, partition and licenses"}
 	}
 	return v.run(c, ctx, operands[1:])
 }
@@ -225,16 +228,17 @@ type entity struct {
 	names string
 	run   func(c command, ctx context.Context, args []string) error
 	note  string // why it is refused
+	json  bool
 }
 
 func entities() []entity {
 	return []entity{
-		{"jobs jobid", command.showJobs, ""}, {"nodes", command.showNodes, ""}, {"partitions", command.showPartitions, ""},
-		{"reservations", command.showReservations, ""}, {"licenses", command.showLicenses, ""}, {"config", command.showConfig, ""},
-		{"hostnames", command.showHostnames, ""}, {"hostlist", command.showHostlist, ""}, {"hostlistsorted", command.showSortedHostlist, ""},
-		{"steps", nil, "sacct -j JOB lists the steps of a job"}, {"topology", nil, "gctl topology show prints the switches"}, {"topoconf", nil, "gctl topology export prints the file"},
-		{"assoc_mgr", nil, "sacctmgr show assoc prints the limits"}, {"burstbuffer", nil, "there are no burst buffers"}, {"federation", nil, "there is one cluster"},
-		{"daemons", nil, "systemctl status gctld gnoded gauthd shows them"}, {"aliases", nil, "node names are host names"}, {"bbstat dwstat", nil, "there are no burst buffers"},
+		{names: "jobs jobid", run: command.showJobs, json: true}, {names: "nodes", run: command.showNodes, json: true}, {names: "partitions", run: command.showPartitions, json: true},
+		{names: "reservations", run: command.showReservations}, {names: "licenses", run: command.showLicenses, json: true}, {names: "config", run: command.showConfig},
+		{names: "hostnames", run: command.showHostnames}, {names: "hostlist", run: command.showHostlist}, {names: "hostlistsorted", run: command.showSortedHostlist},
+		{names: "steps", run: command.showSteps}, {names: "topology", note: "gctl topology show prints the switches"}, {names: "topoconf", note: "gctl topology export prints the file"},
+		{names: "assoc_mgr", note: "sacctmgr show assoc prints the limits"}, {names: "burstbuffer", note: "there are no burst buffers"}, {names: "federation", note: "there is one cluster"},
+		{names: "daemons", note: "systemctl status gctld gnoded gauthd shows them"}, {names: "aliases", note: "node names are host names"}, {names: "bbstat dwstat", note: "there are no burst buffers"},
 	}
 }
 
@@ -256,6 +260,9 @@ func (c command) show(ctx context.Context, args []string) error {
 			}
 			if e.run == nil {
 				return &ui.UsageError{Problem: "show " + name + " is not offered", Advice: e.note}
+			}
+			if c.json && !e.json {
+				return &ui.UsageError{Problem: "--json is not offered for show " + name, Advice: "it is for jobs, nodes, partitions and licenses; -o prints a record a line"}
 			}
 			return e.run(c, ctx, args)
 		}

@@ -74,12 +74,16 @@ func fieldOf(letter byte) *field {
 
 // fieldNamed finds a field by a name of -O; nil if unknown.
 func fieldNamed(name string) *field {
-	plain := slurmcmd.PlainName(name)
-	i := slices.IndexFunc(allFields, func(f field) bool { return slices.Contains(strings.Fields(f.names), plain) })
+	i := slices.IndexFunc(allFields, func(f field) bool { return hasName(f.names, name) })
 	if i < 0 {
 		return nil
 	}
 	return &allFields[i]
+}
+
+// hasName reports whether a name of -O is among the names of a field.
+func hasName(names, name string) bool {
+	return slices.Contains(strings.Fields(names), slurmcmd.PlainName(name))
 }
 
 func fieldsOf(columns []slurmcmd.Column) []*field {

@@ -68,7 +68,7 @@ func Program() slurmcmd.Program {
 			row("sort", 'S', "KEYS", same, "", "letters of -o; a minus reverses"),
 			row("start", 0, "", same, "", "when pending jobs are planned to start"),
 			row("states", 't', "STATES", same, "", "in these states, by name or code; all", "state"),
-			{Option: getopt.Option{Long: "steps", Short: 's', Value: "IDS", Absent: "all"}, Effect: refused, Note: "sacct -j JOB lists the steps of a job"},
+			{Option: getopt.Option{Long: "steps", Short: 's', Value: "IDS", Absent: allSteps, Help: "active steps, of these jobs or steps: 123,124.0"}, Effect: differs, Note: "active steps, of these jobs or steps: 123,124.0; without --json, -S and -t"},
 			row("user", 'u', "USERS", same, "", "of these users", "users"),
 			row("verbose", 'v', "", nothing, "it only prints more", ""),
 			{Option: getopt.Option{Long: "yaml", Value: "PARSER", Absent: "list"}, Effect: refused, Note: "--json prints the same data"},
@@ -78,7 +78,7 @@ func Program() slurmcmd.Program {
 			"An array's pending elements are never truncated: `SLURM_BITSTR_LEN` has no effect.",
 			"`SQUEUE_FORMAT`, `SQUEUE_FORMAT2` and `SLURM_TIME_FORMAT` are read.",
 			"Without `-S`, jobs of the same partition and state are in the order of their IDs, not of their priorities.",
-			letters(), names(),
+			letters(), names(), stepLetters(), stepNames(),
 		},
 	}
 }
@@ -104,6 +104,7 @@ type listing struct {
 	cluster   string // set where it is shown
 	priority  map[uint64]int64
 	planned   map[string]*greylagv1.PlannedJob
+	steps     steps
 	anyState  bool
 	stateSet  map[greylagv1.JobState]bool
 	printedAt time.Time
@@ -119,13 +120,19 @@ func Run(ctx context.Context, p *ui.Process) int {
 }
 
 func (c command) run(ctx context.Context) error {
-	found, done, err := c.ParseOptions("select jobs with -j")
+	found, operands, done, err := c.Parse()
 	if err != nil || done {
 		return err
 	}
 	l, err := c.listing(found)
 	if err != nil {
 		return err
+	}
+	if l.steps.wanted {
+		return c.runSteps(ctx, l, found, operands)
+	}
+	if len(operands) > 0 {
+		return &ui.UsageError{Problem: fmt.Sprintf("unexpected argument %q", operands[0]), Advice: "select jobs with -j"}
 	}
 	columns, err := c.columns(l)
 	if err != nil {
@@ -181,6 +188,8 @@ func (c command) listing(found []getopt.Found) (*listing, error) {
 			l.sort = f.Value
 		case "start":
 			l.start = true
+		case "steps":
+			l.steps.wanted = true
 		case "states":
 			if err := l.addStates(f.Value); err != nil {
 				return nil, err
@@ -330,15 +339,23 @@ func (l *listing) rows(jobs []*greylagv1.Job) []slurmcmd.Job {
 	return all
 }
 
-func (c command) printRows(l *listing, columns []slurmcmd.Column, rows []slurmcmd.Job) error {
-	out := bufio.NewWriterSize(c.Stdout, 64<<10)
+// printTop prints the lines above the header.
+func (c command) printTop(out *bufio.Writer, l *listing) {
 	l.printedAt = c.Now()
-	if l.clusters != "" && !l.noHeader {
+	if l.noHeader {
+		return
+	}
+	if l.clusters != "" {
 		fmt.Fprintf(out, "CLUSTER: %s\n", l.cluster)
 	}
-	if (l.long || l.every > 0) && !l.noHeader {
+	if l.long || l.every > 0 {
 		out.WriteString(c.Now().Format("Mon Jan _2 15:04:05 2006") + "\n")
 	}
+}
+
+func (c command) printRows(l *listing, columns []slurmcmd.Column, rows []slurmcmd.Job) error {
+	out := bufio.NewWriterSize(c.Stdout, 64<<10)
+	c.printTop(out, l)
 	v := &view{listing: l, clock: c.Clock()}
 	fields := fieldsOf(columns)
 	var line []byte
