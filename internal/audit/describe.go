@@ -119,6 +119,9 @@ func describeSubmit(c *command.SubmitJobs, r command.Result, s State) Descriptio
 	if done.SetAside > 0 {
 		text += ", " + done.SetAside.String() + " credits set aside"
 	}
+	if c.Filtered != "" {
+		text += ", changed by the submission filter: " + sanitize(c.Filtered)
+	}
 	return Description{"submit", c.Actor, text}
 }
 

@@ -96,6 +96,8 @@ type SubmitJobs struct {
 	// Blobs are the scripts and environments that Jobs name by digest and the
 	// state does not have yet.
 	Blobs [][]byte
+	// Filtered describes what the submission filter of the site changed, for the audit journal.
+	Filtered string
 }
 
 // Submission is one job or one array.

@@ -30,6 +30,7 @@ func submitFields(c *codec.Coder, x *SubmitJobs) {
 	codec.Record(c, &x.Actor, actorFields)
 	codec.List(c, &x.Jobs, submission)
 	codec.List(c, &x.Blobs, codec.Bytes)
+	codec.String(c, &x.Filtered)
 }
 
 func submission(c *codec.Coder, x *Submission) { codec.Record(c, x, submissionFields) }

@@ -27,6 +27,7 @@ type Controller struct {
 	Metrics Metrics `toml:"metrics"`
 	Traces  Traces  `toml:"traces"`
 	Mail    Mail    `toml:"mail"`
+	Submit  Submit  `toml:"submit"`
 	Log     Log     `toml:"log"`
 }
 
@@ -91,6 +92,33 @@ func (m *Mail) check(c *checker) {
 	}
 }
 
+// Submit configures the program of the site that may refuse or change jobs.
+type Submit struct {
+	Filter   string        `toml:"filter"`
+	User     string        `toml:"user"` // that the program runs as
+	Deadline time.Duration `toml:"deadline"`
+}
+
+// maxFilterTime is less than clients wait for one controller.
+const maxFilterTime = 5 * time.Second
+
+func (s *Submit) check(c *checker) {
+	if s.Filter != "" {
+		c.Absolute("submit.filter", s.Filter)
+	}
+	switch s.User {
+	case "root", "0":
+		c.Fault("submit.user", "the filter must not run as root")
+	case "":
+		if s.Filter != "" {
+			c.Fault("submit.user", "submit.filter needs the user that it runs as")
+		}
+	}
+	if s.Deadline < 10*time.Millisecond || s.Deadline > maxFilterTime {
+		c.Fault("submit.deadline", "%v is out of range, 10ms to %v", s.Deadline, maxFilterTime)
+	}
+}
+
 // Raft configures the replication of the log.
 type Raft struct {
 	Profile           string        `toml:"profile" one:"fast-lan,wan"`
@@ -119,6 +147,7 @@ func DefaultController() Controller {
 		Archive: defaultArchive(),
 		Limits:  defaultLimits(),
 		Traces:  Traces{SamplePercent: 100},
+		Submit:  Submit{Deadline: 2 * time.Second},
 		Log:     defaultLog(),
 	}
 }
@@ -166,4 +195,5 @@ func (cfg *Controller) check(c *checker) {
 	cfg.Limits.check(c)
 	cfg.Traces.check(c)
 	cfg.Mail.check(c)
+	cfg.Submit.check(c)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/greylag/greylag/internal/server/limits"
 	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/submitfilter"
 	"github.com/greylag/greylag/internal/version"
 )
 
@@ -95,8 +96,17 @@ func (d *Daemon) assemble() {
 		ID:     d.store.log.Status().ID, State: d.store.replica, Leader: d.loops, Log: d.store.log,
 		Members: d.store.log, Archive: d.store.archive, Peers: d.peers,
 		Trust: d.trust, Identity: d.identity, CA: d.ca,
-		Subscribe: d.subscribe, Complete: d.filler.Complete, Missing: d.filler.Missing, Absent: d.filler.Absent, Save: d.store.save, Raft: d.stream.Handle, Web: d.pages(), Observer: d.observed, Notifies: d.cfg.Mail.Enabled(), Clock: clock, Logger: d.log,
+		Subscribe: d.subscribe, Complete: d.filler.Complete, Missing: d.filler.Missing, Absent: d.filler.Absent, Save: d.store.save, Raft: d.stream.Handle, Web: d.pages(), Observer: d.observed, Notifies: d.cfg.Mail.Enabled(), Filter: d.filter(), Clock: clock, Logger: d.log,
 	})
+}
+
+// filter returns the submission filter of the site; nil without one.
+func (d *Daemon) filter() *submitfilter.Filter {
+	submit := d.cfg.Submit
+	if submit.Filter == "" {
+		return nil
+	}
+	return submitfilter.New(submitfilter.Config{Program: submit.Filter, User: submit.User, Deadline: submit.Deadline, Logger: d.log})
 }
 
 func (d *Daemon) subscribe(node string) views.Subscription {

@@ -390,8 +390,12 @@ func (s *creditService) QuoteJobs(ctx context.Context, p *greylagv1.QuoteJobsReq
 	if n := len(jobs); n == 0 || n > maxSubmit {
 		return nil, call.Refuse(command.InvalidArgument, "", "%d jobs to quote: a request takes 1 to %d", n, maxSubmit)
 	}
+	filtered, err := s.filter(ctx, c, jobs, true)
+	if err != nil {
+		return nil, err
+	}
 	subs := make([]command.Submission, len(jobs))
-	for i, spec := range jobs {
+	for i, spec := range filtered.jobs {
 		sub, err := readSubmission(spec, c.User.Identity)
 		if err != nil {
 			return nil, ofJob(err, i, len(jobs))
@@ -420,6 +424,6 @@ func (s *creditService) QuoteJobs(ctx context.Context, p *greylagv1.QuoteJobsReq
 	if q.Refused != nil {
 		out.Refusal, out.Hint = q.Refused.Message+inAll(&q, subs), q.Refused.Hint
 	}
-	out.Warnings = warnMaxPrice(v, max(v.Now(), cluster.InstantOf(s.cfg.Clock())), subs)
+	out.Warnings = append(filtered.notes, warnMaxPrice(v, max(v.Now(), cluster.InstantOf(s.cfg.Clock())), subs)...)
 	return out, nil
 }

@@ -15,7 +15,11 @@ import (
 // submission. Forecasts are made one at a time, as explanations are.
 func (s *jobService) ForecastJob(ctx context.Context, p *greylagv1.ForecastJobRequest) (*greylagv1.ForecastJobResponse, error) {
 	c := call.From(ctx)
-	sub, err := readSubmission(p.GetJob(), c.User.Identity)
+	filtered, err := s.filter(ctx, c, []*greylagv1.JobSpec{p.GetJob()}, true)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := readSubmission(filtered.jobs[0], c.User.Identity)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +43,7 @@ func (s *jobService) ForecastJob(ctx context.Context, p *greylagv1.ForecastJobRe
 	f := explain.ForecastStart(t.Snapshot, t.Job)
 	return &greylagv1.ForecastJobResponse{
 		Start: wire.Timestamp(f.Start), Now: f.Now, Partition: f.Partition, Nodes: f.Nodes, Detail: f.Detail, Reason: wire.Enum[greylagv1.Reason](reasonWord(f.Reason)),
-		Lien: int64(t.Answer.SetAside), Warnings: overBudget(t.Answer.Over), AsOf: asOf,
+		Lien: int64(t.Answer.SetAside), Warnings: append(filtered.notes, overBudget(t.Answer.Over)...), AsOf: asOf,
 	}, nil
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/greylag/greylag/internal/server/limits"
 	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/submitfilter"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -63,9 +64,10 @@ type options struct {
 	controllers int
 	limits      limits.Config
 	policy      func(*cluster.Policy)
-	complete    func() bool      // the archives hold all history; nil: they do
-	clock       func() time.Time // of the servers; nil: the present
-	asleep      bool             // the loops do not run: the cluster gets neither name nor policy
+	complete    func() bool          // the archives hold all history; nil: they do
+	clock       func() time.Time     // of the servers; nil: the present
+	filter      *submitfilter.Filter // runs before jobs are proposed; nil: none
+	asleep      bool                 // the loops do not run: the cluster gets neither name nor policy
 }
 
 func newWorld(t testing.TB, o options) *world {
@@ -140,7 +142,7 @@ func (w *world) start(i int, o options) *controllerHost {
 	c.loops = loops
 	c.server = server.New(server.Config{
 		ID: c.log.Status().ID, State: replica, Leader: loops, Log: c.log, Members: c.log, Archive: c.store, Peers: c.peers,
-		Trust: w.ca.Trust(), Identity: id, CA: w.ca, Raft: stream.Handle, Limits: o.limits, Logger: quiet(), Complete: o.complete, Clock: o.clock,
+		Trust: w.ca.Trust(), Identity: id, CA: w.ca, Raft: stream.Handle, Limits: o.limits, Logger: quiet(), Complete: o.complete, Clock: o.clock, Filter: o.filter,
 		Absent: func(cluster.Digest) bool { return true },
 		Save: func(w io.Writer, v *state.View, history bool) (int, error) {
 			return controller.SaveContents(w, v, c.store, history)

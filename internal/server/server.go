@@ -39,6 +39,7 @@ import (
 	"github.com/greylag/greylag/internal/server/reports"
 	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
+	"github.com/greylag/greylag/internal/submitfilter"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -90,7 +91,7 @@ type Peers interface {
 }
 
 // Config is the configuration of a server. All fields but Complete, Missing, Absent, Limits, Web,
-// Observer, Clock and Logger are required.
+// Observer, Filter, Clock and Logger are required.
 type Config struct {
 	ID       string // of this controller in the log
 	State    views.State
@@ -122,7 +123,8 @@ type Config struct {
 	Web    http.Handler // for paths that are not the API; nil: 404
 	// Observer receives measurements of calls; nil: none does.
 	Observer Observer
-	Notifies bool // users are notified of their jobs (--mail-type)
+	Notifies bool                 // users are notified of their jobs (--mail-type)
+	Filter   *submitfilter.Filter // runs before a job is proposed; nil: none
 	Clock    func() time.Time
 	Logger   *slog.Logger
 }

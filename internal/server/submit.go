@@ -36,14 +36,7 @@ func (s *jobService) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequ
 	if err := s.checkDisk(); err != nil {
 		return nil, err
 	}
-	subs := make([]wire.Submission, len(p.GetJobs()))
-	for i, spec := range p.GetJobs() {
-		var err error
-		if subs[i], err = readSubmission(spec, c.User.Identity); err != nil {
-			return nil, ofJob(err, i, len(subs))
-		}
-	}
-	cmd, err := submission(c, p.GetRequestId(), subs)
+	cmd, subs, notes, err := s.prepare(ctx, c, p)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +50,7 @@ func (s *jobService) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequ
 		return nil, s.unpaidArray(ctx, c, cmd.Jobs, err)
 	}
 	s.limits.CountJobs(c, jobsIn(answer), s.cfg.Clock())
-	response := &greylagv1.SubmitJobsResponse{Index: answer.Index, Lien: int64(answer.SetAside), Warnings: overBudget(answer.Over)}
+	response := &greylagv1.SubmitJobsResponse{Index: answer.Index, Lien: int64(answer.SetAside), Warnings: append(notes, overBudget(answer.Over)...)}
 	if !s.cfg.Notifies && slices.ContainsFunc(subs, func(x wire.Submission) bool { return x.Spec.MailTypes != 0 }) {
 		response.Warnings = append(response.Warnings, "--mail-type has no effect: this cluster sends no mail")
 	}
@@ -132,7 +125,8 @@ func overBudget(over []accounting.Warning) (warnings []string) {
 // warnUnpaidPartitions warns of the first job that is not paid for in all of its partitions.
 func (s *jobService) warnUnpaidPartitions(subs []wire.Submission, answer *command.Submitted) []string {
 	v := s.cfg.State.View()
-	for i, first := range answer.First {
+	for i := range subs {
+		first := answer.First[i]
 		if len(subs[i].Spec.OtherPartitions) == 0 || !v.Policy().Credits.On {
 			continue
 		}

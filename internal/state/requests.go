@@ -102,6 +102,20 @@ func (x *requests) check(fault func(string, ...any)) {
 	}
 }
 
+// Answered reports whether a request with that ID was carried out or refused, and its answer is stored.
+// O(stored answers).
+func (v *View) Answered(id command.RequestID) bool {
+	if id == (command.RequestID{}) {
+		return false
+	}
+	for _, r := range v.requests.All() {
+		if r.id.Key == id.Key {
+			return true
+		}
+	}
+	return false
+}
+
 // repeated returns the stored answer of a known request ID, or a refusal if another request had
 // that ID. The answer is nil for a new one.
 func (s *State) repeated(id command.RequestID) command.Result {

@@ -71,8 +71,8 @@ var settingAdvice = map[string]string{
 	"interactivestepoptions": "interactive jobs are " + notYet,
 	"jobcontainertype":       "every task has a private /tmp", "namespacetype": "every task has a private /tmp",
 	"jobfileappend": "output files are truncated at job start; jobs can set --open-mode=append",
-	"jobsubmitplugins": "job_submit plugins are not run: use limits of QOS and accounts, allow_accounts of partitions, " +
-		"and require_account",
+	"jobsubmitplugins": "job_submit plugins are not run: write a submission filter ([submit] in gctld.toml), or use limits " +
+		"of QOS and accounts, allow_accounts of partitions, and require_account",
 	"killonbadexit": "srun is " + notYet,
 	"maildomain":    "mail about jobs is not sent; use gsubmit --wait", "mailprog": "mail about jobs is not sent; use gsubmit --wait",
 	"maxmempercpu": memory, "maxmempernode": memory,

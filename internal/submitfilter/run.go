@@ -1,0 +1,109 @@
+package submitfilter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxOutput = 1 << 20     // bytes of standard output
+	maxStderr = 4 << 10     // bytes of standard error that are logged
+	endTime   = time.Second // after the deadline, or after the end of a program whose children keep its output open
+)
+
+var errFlood = errors.New("its answer is larger than 1 MiB")
+
+// run runs the program once. It ends the whole process group at the deadline, or when the output is
+// too large.
+func (f *Filter) run(ctx context.Context, input []byte) (output []byte, stderr string, err error) {
+	credential, err := credentialOf(f.cfg.User)
+	if err != nil {
+		return nil, "", err
+	}
+	ctx, stop := context.WithTimeout(ctx, f.cfg.Deadline)
+	defer stop()
+	ctx, flood := context.WithCancelCause(ctx)
+	defer flood(nil)
+	cmd := exec.CommandContext(ctx, f.cfg.Program)
+	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"}
+	out := &bounded{most: maxOutput, over: func() { flood(errFlood) }}
+	log := &bounded{most: maxStderr, over: func() {}}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), out, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: credential}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = endTime
+	err = cmd.Run()
+	stderr = string(log.kept)
+	switch {
+	case errors.Is(context.Cause(ctx), errFlood):
+		return nil, stderr, errFlood
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return nil, stderr, fmt.Errorf("it did not answer within %v", f.cfg.Deadline)
+	case errors.Is(err, exec.ErrWaitDelay):
+		_ = cmd.Cancel() // the children: the group exists as long as they do
+		return nil, stderr, fmt.Errorf("its child processes did not end with it")
+	case err != nil:
+		return nil, stderr, err
+	}
+	return out.kept, stderr, nil
+}
+
+// credentialOf returns the identity of a user, with the primary group alone; nil for the user of this
+// process.
+func credentialOf(name string) (*syscall.Credential, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		if u, err = user.LookupId(name); err != nil {
+			return nil, fmt.Errorf("the user %q is not in /etc/passwd of the controller", name)
+		}
+	}
+	uid, errUID := strconv.ParseUint(u.Uid, 10, 32)
+	gid, errGID := strconv.ParseUint(u.Gid, 10, 32)
+	if err := errors.Join(errUID, errGID); err != nil {
+		return nil, err
+	}
+	switch {
+	case int(uid) == os.Geteuid():
+		return nil, nil
+	case uid == 0:
+		return nil, fmt.Errorf("the user %q is root", name)
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+}
+
+// dropAmbient gives up the ambient capabilities of this process, which a program of another user would
+// inherit. Capabilities that this process already has are kept.
+func dropAmbient(log *slog.Logger) {
+	_, _, errno := syscall.AllThreadsSyscall6(syscall.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0)
+	if errno != 0 {
+		log.Error("ambient capabilities are not dropped; the submission filter may inherit them", "err", errno)
+	}
+}
+
+// bounded keeps the first bytes of an output, and calls over for more.
+type bounded struct {
+	kept []byte // no bytes.Buffer, whose ReadFrom has no bound
+	most int
+	over func()
+}
+
+// Write never fails: the program may write on until it is ended.
+func (b *bounded) Write(p []byte) (int, error) {
+	left := b.most - len(b.kept)
+	if len(p) > left {
+		b.over()
+	}
+	b.kept = append(b.kept, p[:min(left, len(p))]...)
+	return len(p), nil
+}
