@@ -1,6 +1,7 @@
 package jobscript
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -91,16 +92,14 @@ func parseRegions(word string) ([]string, error) {
 	return regions, nil
 }
 
-// ParseFeatures reads features joined by & or a comma: all must be there.
+// ParseFeatures reads the features that nodes must have, as [cluster.ParseFeatures] does.
 func ParseFeatures(word string) ([]string, error) {
-	features := strings.FieldsFunc(word, func(r rune) bool { return r == '&' || r == ',' })
-	for _, f := range features {
-		if !isWord(f, "") {
-			return nil, advise(fmt.Sprintf("not a list of features: %q", word), "separate features with &: a node needs all of them; for alternative GPU types use --gpus 'h100|a100:4'")
-		}
-	}
-	if len(features) == 0 {
-		return nil, advise("no feature is named", "")
+	features, err := cluster.ParseFeatures(word)
+	switch {
+	case errors.Is(err, cluster.ErrFeatureCount):
+		return nil, advise(err.Error(), "submit one job for each feature, or name the nodes with --nodelist")
+	case err != nil:
+		return nil, advise(err.Error(), "write 'a&b' (both), 'a|b' (one of them) or '[a|b]' (one, the same on all nodes); for alternative GPU types use --gpus 'h100|a100:4'")
 	}
 	return features, nil
 }

@@ -82,8 +82,8 @@ func randomPicture(r *rand.Rand) string {
 	free := map[string]int{}
 	for i := range nodes {
 		gpus := r.IntN(3) * 4
-		fmt.Fprintf(&b, "node n%d gpus=%d cpus=%d mem=%dG type=%s links=%d\n", i, gpus, 4+r.IntN(3)*8, 32+r.IntN(2)*32,
-			[]string{"h100", "a100"}[r.IntN(2)], 1+r.IntN(2))
+		fmt.Fprintf(&b, "node n%d gpus=%d cpus=%d mem=%dG type=%s links=%d features=%s\n", i, gpus, 4+r.IntN(3)*8, 32+r.IntN(2)*32,
+			[]string{"h100", "a100"}[r.IntN(2)], 1+r.IntN(2), []string{"a", "b", "a,b", "c"}[r.IntN(4)])
 		free[fmt.Sprintf("n%d", i)] = gpus
 	}
 	id := 1
@@ -105,9 +105,39 @@ func randomPicture(r *rand.Rand) string {
 		default:
 			fmt.Fprintf(&b, " gpus=%d", r.IntN(5))
 		}
-		fmt.Fprintf(&b, "%s\n", []string{"", "", " type=h100", " type=a100,h100", " alone", " gpumem=4G"}[r.IntN(6)])
+		fmt.Fprintf(&b, "%s\n", []string{"", "", " type=h100", " type=a100,h100", " alone", " gpumem=4G"}[r.IntN(6)]+randomFeatures(r))
 	}
 	return b.String()
+}
+
+// randomFeatures returns a condition on features for one job of four.
+func randomFeatures(r *rand.Rand) string {
+	return append([]string{" has=a", " has=a|b", " has=[a|b]", " has=[a|(b&c)|c]"}, make([]string, 12)...)[r.IntN(16)]
+}
+
+// sets returns the sets of features that randomFeatures names: each node has one of them, and all nodes the
+// same one if same is true.
+func sets(q *cluster.Request) (list []string, same bool) {
+	if len(q.Features) == 0 {
+		return []string{""}, false
+	}
+	text := strings.NewReplacer("[", "", "]", "", "(", "", ")", "").Replace(q.Features[0])
+	return strings.Split(text, "|"), text != q.Features[0]
+}
+
+// inSet reports whether a node has all features of a set.
+func inSet(n *cluster.Node, set string) bool {
+	for _, f := range strings.FieldsFunc(set, func(r rune) bool { return r == '&' }) {
+		if !slices.Contains(n.Features, f) {
+			return false
+		}
+	}
+	return true
+}
+
+// inOneOf reports whether a node has all features of one of some sets.
+func inOneOf(n *cluster.Node, list []string) bool {
+	return slices.ContainsFunc(list, func(set string) bool { return inSet(n, set) })
 }
 
 // held is an allocation for an interval, as the oracle sees it.
@@ -290,8 +320,18 @@ func leftOn(snap *cluster.Snapshot, ahead []held, name string, from, to cluster.
 	return gpus, cpus, mem, idle
 }
 
-// couldStart reports whether a job has enough nodes of one type at an instant.
+// couldStart reports whether a job has enough nodes of one type, and of one set of features where all need
+// the same one, at an instant.
 func couldStart(snap *cluster.Snapshot, ahead []held, j *cluster.Job, at cluster.Instant) bool {
+	list, same := sets(&j.Spec.Request)
+	if !same {
+		return couldStartOn(snap, ahead, j, at, list)
+	}
+	return slices.ContainsFunc(list, func(set string) bool { return couldStartOn(snap, ahead, j, at, []string{set}) })
+}
+
+// couldStartOn is couldStart on nodes with one of some sets of features.
+func couldStartOn(snap *cluster.Snapshot, ahead []held, j *cluster.Job, at cluster.Instant, features []string) bool {
 	q := &j.Spec.Request
 	kinds := q.GPUTypes
 	if len(kinds) == 0 || q.TotalGPUs() == 0 {
@@ -301,7 +341,7 @@ func couldStart(snap *cluster.Snapshot, ahead []held, j *cluster.Job, at cluster
 		var gives []int
 		for _, n := range snap.Nodes {
 			end := at.Add(j.Spec.TimeLimit + 10*time.Second)
-			if !mine(snap, j, n.Name, at, end) {
+			if !mine(snap, j, n.Name, at, end) || !inOneOf(n, features) {
 				continue
 			}
 			gpus, cpus, mem, idle := leftOn(snap, ahead, n.Name, at, end)
@@ -355,5 +395,17 @@ func fulfils(snap *cluster.Snapshot, j *cluster.Job, nodes []grant) error {
 	if total != q.TotalGPUs() || q.Nodes > 0 && len(nodes) != int(q.Nodes) {
 		return fmt.Errorf("%d GPUs on %d nodes", total, len(nodes))
 	}
-	return nil
+	return hasFeatures(snap, q, nodes)
+}
+
+// hasFeatures checks the features of the nodes of an allocation.
+func hasFeatures(snap *cluster.Snapshot, q *cluster.Request, nodes []grant) error {
+	list, same := sets(q)
+	all := func(list []string) bool {
+		return !slices.ContainsFunc(nodes, func(a grant) bool { return !inOneOf(nodeNamed(snap, a.node), list) })
+	}
+	if !same && all(list) || same && slices.ContainsFunc(list, func(set string) bool { return all([]string{set}) }) {
+		return nil
+	}
+	return fmt.Errorf("its nodes do not have the features %s", q.Features)
 }

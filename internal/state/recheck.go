@@ -63,6 +63,9 @@ func (x *nodeTables) unsuitable(f *cluster.NodeFilter, a *cluster.NodeAllocation
 // requires, or not of one type. The nodes have been checked before.
 func (s *State) placementMismatch(j *cluster.Job, p *cluster.Placement) string {
 	r := &j.Spec.Request
+	if !s.sameFeatures(r, p) {
+		return "its nodes have no common one of the features " + cluster.FormatFeatures(r.Features)
+	}
 	if kind, other := s.kinds(p); len(r.GPUTypes) > 0 && other != "" {
 		return fmt.Sprintf("the placement has GPUs of types %s and %s", kind, other)
 	}
@@ -93,6 +96,18 @@ func (s *State) placementMismatch(j *cluster.Job, p *cluster.Placement) string {
 		return fmt.Sprintf("its nodes are under %s, at most %d may be", words.Count(len(under), "leaf switch", "leaf switches"), most)
 	}
 	return ""
+}
+
+// sameFeatures reports whether all nodes of a placement have one of the sets of features, if the request
+// has several.
+func (x *nodeTables) sameFeatures(r *cluster.Request, p *cluster.Placement) bool {
+	sets := cluster.FeatureSets(r.Features)
+	return len(sets) == 1 || slices.ContainsFunc(sets, func(set []string) bool {
+		return !slices.ContainsFunc(p.Nodes, func(a cluster.NodeAllocation) bool {
+			n, _ := x.nodes.Get(a.Node)
+			return slices.ContainsFunc(set, func(f string) bool { return !cluster.HasFeatures(n.Features, f) })
+		})
+	})
 }
 
 // kinds returns the type of the first GPU of a placement, and another type if there is any.

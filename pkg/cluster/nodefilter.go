@@ -12,7 +12,7 @@ type MismatchKind uint8
 const (
 	NotListed       MismatchKind = iota + 1 // the request names other nodes
 	Excluded                                // the request excludes the node
-	MissingFeature                          // Name is the feature
+	MissingFeature                          // Name is the condition on features
 	OutsideRegions                          // Name is the node's region
 	TooExpensive                            // Name is the type of GPU
 	TooFewCPUs                              // Want is the number needed
@@ -71,7 +71,7 @@ func (f *NodeFilter) Attributes(n *Node) iter.Seq[Mismatch] {
 			return
 		}
 		for _, feature := range r.Features {
-			if !slices.Contains(n.Features, feature) && !yield(Mismatch{Kind: MissingFeature, Name: feature}) {
+			if !HasFeatures(n.Features, feature) && !yield(Mismatch{Kind: MissingFeature, Name: feature}) {
 				return
 			}
 		}

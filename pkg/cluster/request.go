@@ -13,7 +13,7 @@ type Request struct {
 	MemPerNode   Bytes
 	MemPerCPU    Bytes
 	MemPerGPU    Bytes
-	Features     []string // a node must have all of them
+	Features     []string // conditions, as ParseFeatures returns them: all must hold
 	NodeList     []string // if set, only these nodes
 	Exclude      []string // never these nodes
 	Exclusive    bool     // no other job on its nodes

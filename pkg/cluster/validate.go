@@ -163,6 +163,7 @@ func (r *Request) check(fault func(string, ...any)) {
 	if len(r.GPUTypes) > 64 || len(r.Features) > 64 || len(r.NodeList) > maxList || len(r.Exclude) > maxList || len(r.Regions) > 64 {
 		fault("too many GPU types, features, nodes or regions are named")
 	}
+	r.checkFeatures(fault)
 	for _, list := range [][]string{r.GPUTypes, r.Features, r.NodeList, r.Exclude, r.Regions} {
 		for _, word := range list {
 			checkName(fault, "word", word, maxName)

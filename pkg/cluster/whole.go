@@ -50,12 +50,7 @@ func (m *NodeModel) suits(r *Request) bool {
 	if m.CPUs < r.CPUsPerNode() || m.wanted(r) < int64(each) {
 		return false
 	}
-	for _, f := range r.Features {
-		if _, has := slices.BinarySearch(m.Features, f); !has {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(r.Features, func(f string) bool { return !HasFeatures(m.Features, f) })
 }
 
 // ofNode returns how much of a resource an exclusive job has of one such node, and of that many

@@ -169,7 +169,7 @@ func howFields() []field {
 			}
 			return count(int64(r.Attempt))
 		}},
-		{"Constraints", 19, func(r *row) string { return strings.Join(r.Request.GetFeatures(), "&") }},
+		{"Constraints", 19, func(r *row) string { return cluster.FormatFeatures(r.Request.GetFeatures()) }},
 		{"Container", 19, func(r *row) string { return r.Image }},
 		{"WorkDir", 20, func(r *row) string { return r.WorkDir }},
 		{"StdOut", 20, func(r *row) string { return r.Output }},

@@ -258,7 +258,7 @@ func requestText(q *greylagv1.Request) string {
 	words = append(words, memoryWords(q)...)
 	words = append(words, ui.PlaceWords(q)...)
 	if len(q.GetFeatures()) > 0 {
-		words = append(words, "features "+strings.Join(q.GetFeatures(), "&"))
+		words = append(words, "features "+cluster.FormatFeatures(q.GetFeatures()))
 	}
 	if len(q.GetNodeList()) > 0 {
 		words = append(words, "on "+strings.Join(q.GetNodeList(), ","))

@@ -127,7 +127,7 @@ func fields() []field {
 		{'b', "TRES_PER_NODE", "GPUs per node", text(ui.GPUText)},
 		{'m', "MIN_MEMORY", "memory", text(ui.MemoryText)},
 		{'E', "DEPENDENCY", "dependencies", text(func(j *greylagv1.Job) string { return ui.DependencyText(j.Depends) })},
-		{'f', "FEATURES", "requested features", text(func(j *greylagv1.Job) string { return orNull(strings.Join(j.Request.GetFeatures(), "&")) })},
+		{'f', "FEATURES", "requested features", text(func(j *greylagv1.Job) string { return orNull(cluster.FormatFeatures(j.Request.GetFeatures())) })},
 		{'n', "REQ_NODES", "requested nodes", text(func(j *greylagv1.Job) string { return hostlist.Compress(j.Request.GetNodeList()) })},
 		{'x', "EXC_NODES", "nodes excluded", text(func(j *greylagv1.Job) string { return hostlist.Compress(j.Request.GetExclude()) })},
 		{'y', "NICE", "nice value", number(func(j *greylagv1.Job) int64 { return int64(j.Nice) })},

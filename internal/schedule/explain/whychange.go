@@ -47,6 +47,8 @@ func (t *whatIf) lacks(s *nodeSurvey) []eligible.Obstacle {
 		add(cluster.ReasonPriority, fitsButDelays)
 	case len(s.free) >= int(max(1, spec.Request.Nodes)) && spec.Request.HasLocality():
 		add(cluster.ReasonResources, s.needs+"; enough resources are free, but not with the requested locality"+bounded(c))
+	case len(all) == 0 && len(s.free) >= int(max(1, spec.Request.Nodes)) && len(cluster.FeatureSets(spec.Request.Features)) > 1:
+		add(cluster.ReasonResources, s.needs+"; enough nodes are free, but not with the same features")
 	case len(all) == 0:
 		add(cluster.ReasonResources, s.needs+bounded(c))
 	}

@@ -51,7 +51,7 @@ func newNodeSurvey(g *plan.Resources, snap *cluster.Snapshot, job *cluster.Job) 
 		job: job, need: topology.NeedOf(&job.Spec.Request),
 		counts: map[string]int{}, lacking: map[string]deficit{}, used: map[string]*cluster.NodeUse{},
 	}
-	s.needs = words.Need(&s.need)
+	s.needs = words.Request(&job.Spec.Request)
 	s.filter = g.Filter(&job.Spec.Request)
 	s.filter.GPUs = s.each()
 	s.prices = g.Prices
@@ -293,6 +293,9 @@ const (
 func (s *nodeSurvey) describe(m cluster.Mismatch, where string) string {
 	switch m.Kind {
 	case cluster.MissingFeature:
+		if strings.Contains(m.Name, "|") {
+			return "with none of the features " + strings.Trim(m.Name, "[]")
+		}
 		return fmt.Sprintf("without feature %q", m.Name)
 	case cluster.OutsideRegions:
 		if m.Name == "" {

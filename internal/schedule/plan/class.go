@@ -10,7 +10,6 @@ import (
 	"github.com/greylag/greylag/internal/schedule/words"
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
-	"github.com/greylag/greylag/pkg/topology"
 )
 
 // Class is a request class: jobs that request the same under the same conditions. What one search for
@@ -34,7 +33,8 @@ type Class struct {
 	needs           string          // what its jobs need, in words; "" before the first use
 }
 
-// Option is one way to serve a class: in one of its partitions.
+// Option is one way to serve a class: in one of its partitions, on nodes with one of the sets of features
+// in brackets.
 type Option struct {
 	Partition string
 	Wait      time.Duration // how much later than without locality a job may start with it
@@ -82,8 +82,7 @@ func join(list []string) string { return strings.Join(list, "\x00") }
 // Needs returns what the jobs of the class need, in words.
 func (c *Class) Needs() string {
 	if c.needs == "" {
-		need := topology.NeedOf(&c.Spec.Request)
-		c.needs = words.Need(&need)
+		c.needs = words.Request(&c.Spec.Request)
 	}
 	return c.needs
 }

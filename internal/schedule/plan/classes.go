@@ -52,7 +52,8 @@ func (t *classes) key(spec *cluster.JobSpec) classKey {
 	return key
 }
 
-// create creates a class, with one option for each partition that does not refuse it.
+// create creates a class, with one option for each partition that does not refuse it, and each set of
+// features in brackets.
 func (t *classes) create(spec *cluster.JobSpec) *Class {
 	c := &Class{Spec: spec}
 	need := topology.NeedOf(&spec.Request)
@@ -61,13 +62,15 @@ func (t *classes) create(spec *cluster.JobSpec) *Class {
 			c.Refused += fmt.Sprintf("; not in partition %q, which %s", name, x.Says)
 			continue
 		}
-		o := t.option(c, need, t.res.parts[name])
-		if t.fitsEmpty(&o) {
-			c.Options = append(c.Options, o)
-			c.selfOverlapping, c.multiPool = c.selfOverlapping || o.isSelfOverlapping(), c.multiPool || o.isMultiPool()
-		} else {
-			c.bounded = c.bounded || o.isBounded()
-			t.drop(&o)
+		for _, features := range cluster.FeatureSets(spec.Request.Features) {
+			o := t.option(c, need, t.res.parts[name], features)
+			if t.fitsEmpty(&o) {
+				c.Options = append(c.Options, o)
+				c.selfOverlapping, c.multiPool = c.selfOverlapping || o.isSelfOverlapping(), c.multiPool || o.isMultiPool()
+			} else {
+				c.bounded = c.bounded || o.isBounded()
+				t.drop(&o)
+			}
 		}
 	}
 	if len(c.Options) == 0 {
@@ -105,12 +108,13 @@ func (t *classes) fitsEmpty(o *Option) bool {
 	return o.near != nil && t.profile.FitsEmpty(o.near) || o.any != nil && t.profile.FitsEmpty(o.any)
 }
 
-// option prepares the searches in one partition; none where the policy has a licence no more.
-func (t *classes) option(c *Class, need topology.NodeRequest, part *partition) Option {
+// option prepares the searches in one partition, on nodes with some features; none where the policy has a
+// licence no more.
+func (t *classes) option(c *Class, need topology.NodeRequest, part *partition, features []string) Option {
 	q := &c.Spec.Request
 	need.Most = part.MaxNodes
 	o := Option{Partition: part.Name, usable: part.usable, Wait: q.SwitchWait}
-	lasts, where := t.res.HoldTime(c.Spec), backfill.HostConstraint{Hosts: t.res.allowed(c.Spec, part)}
+	lasts, where := t.res.HoldTime(c.Spec), backfill.HostConstraint{Hosts: t.res.allowed(c.Spec, part, features)}
 	licences, known := t.res.licencesOf(q)
 	if !known {
 		return Option{}

@@ -68,8 +68,10 @@ func (t *classes) impossibleIn(c *Class, need topology.NodeRequest, part *partit
 		}
 	}
 	request := c.Spec.Request
-	fits := func(lists ...[]*cluster.Node) (ok bool, used []string) {
-		filter := t.res.Filter(&request)
+	fitsSet := func(features []string, lists ...[]*cluster.Node) (ok bool, used []string) {
+		one := request
+		one.Features = features
+		filter := t.res.Filter(&one)
 		var all []topology.Free
 		for i, list := range lists {
 			for _, n := range list {
@@ -87,6 +89,14 @@ func (t *classes) impossibleIn(c *Class, need topology.NodeRequest, part *partit
 			}
 		}
 		_, ok = topology.Place(all, &need)
+		return ok, used
+	}
+	fits := func(lists ...[]*cluster.Node) (ok bool, used []string) {
+		for _, features := range cluster.FeatureSets(request.Features) {
+			if ok, used = fitsSet(features, lists...); ok {
+				break
+			}
+		}
 		return ok, used
 	}
 	if ok, closed := fits(t.inReservation(c.Spec, open), t.inReservation(c.Spec, part.closed)); ok && len(closed) > 0 {

@@ -290,13 +290,14 @@ func (r *Resources) End(now cluster.Instant, job *cluster.Job) cluster.Instant {
 	return (now/cluster.Instant(overdueStep) + 1) * cluster.Instant(overdueStep)
 }
 
-// allowed returns the hosts of a partition that a request may use.
-func (r *Resources) allowed(spec *cluster.JobSpec, p *partition) backfill.HostSet {
-	q := &spec.Request
+// allowed returns the hosts of a partition that a request with some features may use.
+func (r *Resources) allowed(spec *cluster.JobSpec, p *partition, features []string) backfill.HostSet {
+	q := spec.Request
+	q.Features = features
 	if len(q.Features) == 0 && len(q.NodeList) == 0 && len(q.Exclude) == 0 && len(q.Regions) == 0 && q.MaxPrice == 0 && len(r.reserved) == 0 && spec.Reservation == "" {
 		return p.usable
 	}
-	filter := r.Filter(q)
+	filter := r.Filter(&q)
 	set := backfill.NewHostSet(len(r.Hosts))
 	for name, h := range r.index {
 		if !p.usable.Has(h) || !filter.Suits(r.Nodes[name]) {

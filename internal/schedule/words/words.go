@@ -68,6 +68,16 @@ func Need(n *topology.NodeRequest) string {
 	return "needs " + And(what) + where + alone
 }
 
+// Request writes what a request needs, with features that all its nodes must share.
+func Request(q *cluster.Request) string {
+	need := topology.NeedOf(q)
+	text := Need(&need)
+	if len(cluster.FeatureSets(q.Features)) > 1 && q.Nodes != 1 {
+		text += ", all with the same one of the features " + cluster.FormatFeatures(q.Features)
+	}
+	return text
+}
+
 // SearchBounded is the note of a job that may start later than possible, since a bounded search did not try
 // every set of nodes.
 const SearchBounded = "; the search with this --nodes and --switches is bounded: it may miss a place that it would find with --gpus-per-node"

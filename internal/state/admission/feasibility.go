@@ -62,7 +62,7 @@ func (x *Checker) fitsIn(spec *cluster.JobSpec, partition string) *command.Refus
 	if refusal := tooLarge(r, shapes, where); refusal != nil {
 		return refusal
 	}
-	if refusal := checkCapacity(r, shapes, where); refusal != nil {
+	if refusal := checkSets(r, shapes, where); refusal != nil {
 		return refusal
 	}
 	if !r.HasLocality() || r.SwitchWait >= 0 { // one that starts without, later
@@ -204,7 +204,7 @@ func tooLarge(r *cluster.Request, shapes []shape, where nodeScope) *command.Refu
 	case r.GPUMemory > largest:
 		return command.WithHint(command.Refusef(command.InvalidArgument, "no %s of %s has %s of memory (the largest has %s)", gpuNoun(r), where, r.GPUMemory, largest), "request at most --gpu-mem=%s", largest)
 	case !features:
-		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has the features %s", where, strings.Join(r.Features, ", ")), "gctl show node lists the features of each node")
+		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has the features %s", where, cluster.FormatFeatures(r.Features)), "gctl show node lists the features of each node")
 	case r.GPUsPerNode > gpus:
 		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, words.Count(r.GPUsPerNode, "GPU"), gpus), "request at most %d with --gpus-per-node, or more nodes with --nodes", gpus)
 	case r.CPUsPerNode() > cpus:
@@ -298,6 +298,23 @@ func capacity(r *cluster.Request, shapes []shape, most int64) (nodes, gpus int64
 		gpus, left = gpus+n*g.each, left-n
 	}
 	return nodes, gpus
+}
+
+// checkSets is checkCapacity for each set of features in brackets: one must do.
+func checkSets(r *cluster.Request, shapes []shape, where nodeScope) *command.Refusal {
+	var first *command.Refusal
+	for i, features := range cluster.FeatureSets(r.Features) {
+		one := *r
+		one.Features = features
+		refusal := checkCapacity(&one, shapes, where)
+		if refusal == nil {
+			return nil
+		}
+		if i == 0 {
+			first = refusal
+		}
+	}
+	return first
 }
 
 // checkCapacity refuses more nodes or GPUs than the nodes that are large enough have.

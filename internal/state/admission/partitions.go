@@ -225,12 +225,7 @@ func (s shape) gpuMemory(r *cluster.Request) cluster.Bytes {
 	return most
 }
 
-// hasFeatures reports whether the nodes have all wanted features.
-func (s shape) hasFeatures(wanted []string) bool {
-	for _, f := range wanted {
-		if _, found := slices.BinarySearch(s.features, f); !found {
-			return false
-		}
-	}
-	return true
+// hasFeatures reports whether the nodes meet all conditions on features.
+func (s shape) hasFeatures(conditions []string) bool {
+	return !slices.ContainsFunc(conditions, func(c string) bool { return !cluster.HasFeatures(s.features, c) })
 }

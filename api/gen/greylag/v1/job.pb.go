@@ -1223,7 +1223,7 @@ type Request struct {
 	MemPerNode   int64                  `protobuf:"varint,7,opt,name=mem_per_node,json=memPerNode,proto3" json:"mem_per_node,omitempty"` // bytes
 	MemPerCpu    int64                  `protobuf:"varint,8,opt,name=mem_per_cpu,json=memPerCpu,proto3" json:"mem_per_cpu,omitempty"`
 	MemPerGpu    int64                  `protobuf:"varint,9,opt,name=mem_per_gpu,json=memPerGpu,proto3" json:"mem_per_gpu,omitempty"`
-	Features     []string               `protobuf:"bytes,10,rep,name=features,proto3" json:"features,omitempty"`
+	Features     []string               `protobuf:"bytes,10,rep,name=features,proto3" json:"features,omitempty"` // conditions, which all must hold: "a", "a|(b&c)", "[a|b]" (the same on all nodes)
 	NodeList     []string               `protobuf:"bytes,11,rep,name=node_list,json=nodeList,proto3" json:"node_list,omitempty"`
 	Exclude      []string               `protobuf:"bytes,12,rep,name=exclude,proto3" json:"exclude,omitempty"`
 	Exclusive    bool                   `protobuf:"varint,13,opt,name=exclusive,proto3" json:"exclusive,omitempty"`

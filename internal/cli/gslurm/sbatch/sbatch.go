@@ -61,7 +61,7 @@ func Program() slurmcmd.Program {
 // differences are the options that behave differently from Slurm's.
 var differences = map[string]string{
 	"array":             "no upper bound of 1,000 elements; the policy limits the number",
-	"constraint":        "features joined by `&` only",
+	"constraint":        "without a number of nodes, such as `[a*2&b*4]`",
 	"exclusive":         "only without a value: whole nodes",
 	"export":            "with `NONE` the login shell runs on the host of the submission, not on the node",
 	"get-user-env":      "the login shell runs on the host of the submission, not on the node",

@@ -237,7 +237,7 @@ func placeFields() []field {
 			}
 			return slurmcmd.OrNull(slurmcmd.Hosts(names))
 		}},
-		{'f', "feature features", "FEATURES", text(func(j *slurmcmd.Job) string { return slurmcmd.OrNull(strings.Join(j.Request.GetFeatures(), "&")) })},
+		{'f', "feature features", "FEATURES", text(func(j *slurmcmd.Job) string { return slurmcmd.OrNull(cluster.FormatFeatures(j.Request.GetFeatures())) })},
 		{0, "clusterfeature", "CLUSTER_FEATURES", fixed(slurmcmd.Null)}, {0, "prefer", "PREFER", fixed(slurmcmd.Null)},
 		{'h', "oversubscribe", "OVER_SUBSCRIBE", text(func(j *slurmcmd.Job) string {
 			if j.Request.GetExclusive() {
