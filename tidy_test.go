@@ -54,6 +54,7 @@ var owners = map[string][]string{
 	"github.com/pelletier/go-toml":      {"internal/config", "internal/clusterdoc"},
 	"golang.org/x/sys":                  {"internal/runtime", "internal/agent", "internal/simgpu", "internal/gpu", "internal/cgroup", "internal/auth", "internal/raftlog", "internal/cli", "internal/ginit", "internal/shim", "internal/userfile", "internal/step", "internal/submitfilter"},
 	"golang.org/x/time":                 {"internal/server"},
+	"github.com/robfig/cron":            {"internal/server"},
 	"golang.org/x/sync":                 {"internal/metrics"},
 	"github.com/prometheus/":            {"internal/metrics"},
 	"golang.org/x/net":                  {"internal/server", "internal/client"},

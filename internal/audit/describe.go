@@ -69,6 +69,8 @@ func Describe(c command.Command, r command.Result, before *cluster.Policy, s Sta
 			return Description{"step end", c.Actor, fmt.Sprintf("%d.%d", c.Job, c.Step)}
 		}
 		return Description{"step signal", c.Actor, fmt.Sprintf("%d.%d: signal %d", c.Job, c.Step, c.Signal)}
+	case *command.SetCron, *command.UpdateCron:
+		return describeCron(c)
 	case *command.UpdateNodes:
 		return describeNodes(c)
 	case *command.CommitPlan:
@@ -135,6 +137,18 @@ func describeStep(c *command.CreateStep, r command.Result) Description {
 		return Description{}
 	}
 	return Description{"step", c.Actor, fmt.Sprintf("%d.%d: %s", c.Job, done.Step, sanitize(c.Step.Name))}
+}
+
+// describeCron describes a change of recurring jobs.
+func describeCron(c command.Command) Description {
+	switch c := c.(type) {
+	case *command.SetCron:
+		return Description{"cron set", c.Actor, sanitize(strings.TrimSpace(c.Entry.Name + ": " + c.Entry.Schedule + " " + c.Entry.Zone))}
+	case *command.UpdateCron:
+		kinds := map[command.CronAction]string{command.HoldCron: "cron hold", command.ReleaseCron: "cron release", command.RemoveCron: "cron remove"}
+		return Description{kinds[c.Action], c.Actor, sanitize(c.User + ": " + strings.Join(c.Names, " "))}
+	}
+	return Description{}
 }
 
 // describeOutcomes lists the jobs, the fields that were set, the number of refusals and

@@ -32,6 +32,7 @@ type memory struct {
 	bodies map[uint64][]byte
 	pages  []*greylagv1.ListJobsResponse // the answer of Stream, if set
 	broke  bool                          // the output stream that breaks off once
+	cron   []*greylagv1.CronEntry        // recurring jobs
 }
 
 // breaksOnce is the rank whose output breaks off every other time, as when a node's daemon is

@@ -138,6 +138,12 @@ func blank(k kind) Command {
 		return new(CreateStep)
 	case kindSignalStep:
 		return new(SignalStep)
+	case kindSetCron:
+		return new(SetCron)
+	case kindUpdateCron:
+		return new(UpdateCron)
+	case kindRecordCron:
+		return new(RecordCron)
 	case kindPutBlob:
 		return new(PutBlob)
 	case kindEditAccounts:
@@ -196,6 +202,12 @@ func fieldsOf(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, createStepFields)
 	case *SignalStep:
 		codec.Record(c, x, signalStepFields)
+	case *SetCron:
+		codec.Record(c, x, setCronFields)
+	case *UpdateCron:
+		codec.Record(c, x, updateCronFields)
+	case *RecordCron:
+		codec.Record(c, x, recordCronFields)
 	case *PutBlob:
 		codec.Record(c, x, putBlobFields)
 	case *EditAccounts:

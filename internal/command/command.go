@@ -46,6 +46,9 @@ const (
 	kindRotateCA
 	kindCreateStep
 	kindSignalStep
+	kindSetCron
+	kindUpdateCron
+	kindRecordCron
 )
 
 // Role is what an actor may do.

@@ -31,6 +31,7 @@ var procedures = []struct {
 	{"ClusterService/UpdateNodes", false}, {"ClusterService/CreateToken", false}, {"ClusterService/Join", false},
 	{"ClusterService/RenewCertificate", false}, {"ClusterService/GetPolicy", false}, {"ClusterService/SetPolicy", false},
 	{"PeerService/ListFinishedJobs", false}, {"PeerService/GetBlobs", false},
+	{"JobService/SetCron", false}, {"JobService/UpdateCron", false}, {"JobService/ListCron", false}, {"JobService/RunCron", false},
 }
 
 // FuzzHandlers sends any bytes to any procedure, as callers who may call it, in each encoding. No

@@ -145,6 +145,7 @@ type Server struct {
 	// explaining is held by the one explanation in progress: each may cost a pass.
 	explaining chan struct{}
 	guesses    expectedStarts
+	watchCron  func(context.Context)
 	retiring   sync.Mutex      // held while the votes of other members are checked and a member is retired
 	closing    context.Context // ends when the server stops: streams end then
 	stop       context.CancelFunc
@@ -196,6 +197,7 @@ func New(cfg Config) *Server {
 	)
 	list := &joblist.Service{Views: s.views, Archive: cfg.Archive, Subscribe: func() views.Subscription { return cfg.Subscribe("") }}
 	jobs := &jobService{s, list}
+	s.watchCron = jobs.watchCron
 	path, connects := greylagv1connect.NewJobServiceHandler(jobs, options)
 	s.mux.Handle(path, connects)
 	s.mux.Handle(greylagv1connect.JobServiceSubmitJobsProcedure, encoding.FastUnary(jobs.SubmitJobs, connects, s.refuse))
@@ -234,6 +236,7 @@ func protocols() *http.Protocols {
 // TLS.
 func (s *Server) Serve(l net.Listener) error {
 	go s.certs.Watch(s.closing) // ends with Close
+	go s.watchCron(s.closing)
 	err := s.http.ServeTLS(l, "", "")
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil

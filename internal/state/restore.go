@@ -104,6 +104,7 @@ func (x *restoring) allReaders() table.Readers {
 	maps.Copy(all, x.accounts.Readers(x.holding.Has))
 	maps.Copy(all, x.hosts.Readers())
 	maps.Copy(all, x.credits.Readers())
+	maps.Copy(all, x.crontab.Readers())
 	return all
 }
 

@@ -57,6 +57,7 @@ func (v *View) Encode(w io.Writer) error {
 		table.One(f, table.History, &v.history, historyFields)
 	}
 	v.totals.Encode(f)
+	v.crontab.Encode(f)
 	f.Begin(table.End)
 	closingFields(f.Coder(), &closing{v.digest, DigestVersion})
 	return f.Flush()

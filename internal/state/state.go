@@ -104,6 +104,8 @@ func (s *State) dispatch(c command.Command) command.Result {
 		return s.createStep(c)
 	case *command.SignalStep:
 		return s.signalStep(c)
+	case *command.SetCron, *command.UpdateCron, *command.RecordCron:
+		return s.changeCrontab(c)
 	case *command.RegisterNode:
 		return s.register(c)
 	case *command.ReportTasks:
@@ -150,6 +152,19 @@ func (s *State) dispatch(c command.Command) command.Result {
 		return s.once(c.Request, func() (*command.Refusal, bool) { return s.hosts.RevokeCertificates(s.now, c) })
 	}
 	return command.Refuse(command.Internal, "unknown command", "upgrade this controller")
+}
+
+// changeCrontab carries out a command about recurring jobs.
+func (s *State) changeCrontab(c command.Command) command.Result {
+	switch c := c.(type) {
+	case *command.SetCron:
+		return s.once(c.Request, func() (*command.Refusal, bool) { return s.crontab.Set(s.now, s.index, c) })
+	case *command.UpdateCron:
+		return s.once(c.Request, func() (*command.Refusal, bool) { return s.crontab.Update(s.now, c) })
+	case *command.RecordCron:
+		s.crontab.Record(s.now, c)
+	}
+	return s.done(nil)
 }
 
 // View returns the present state. It never changes afterwards, and any number of goroutines may

@@ -6,6 +6,7 @@ import (
 	"github.com/greylag/greylag/internal/state/admission"
 	"github.com/greylag/greylag/internal/state/blobs"
 	"github.com/greylag/greylag/internal/state/credits"
+	"github.com/greylag/greylag/internal/state/crontab"
 	"github.com/greylag/greylag/internal/state/hosts"
 	"github.com/greylag/greylag/internal/state/table"
 	"github.com/greylag/greylag/internal/state/totals"
@@ -35,6 +36,7 @@ type tables struct {
 	accounts accounts.Accounts
 	credits  credits.Credits
 	totals   totals.Totals
+	crontab  crontab.Crontab
 
 	// Indexes, rebuilt from the above when a snapshot is read.
 	partitions *admission.Index // nil after a change
@@ -52,6 +54,7 @@ func newTables(h *table.Hasher) tables {
 		hosts:      hosts.New(h),
 		credits:    credits.New(h),
 		totals:     totals.New(h),
+		crontab:    crontab.New(h),
 		accounts:   accounts.New(h, policy.Scheduling.FairShare.HalfLife),
 	}
 }
@@ -62,6 +65,7 @@ func (t *tables) clone() tables {
 	c.jobTables, c.nodeTables = t.jobTables.clone(nil), t.nodeTables.clone(nil)
 	c.requests, c.blobs, c.hosts = t.requests.clone(nil), t.blobs.Clone(nil), t.hosts.Clone(nil)
 	c.accounts, c.credits, c.totals = t.accounts.Clone(nil), t.credits.Clone(nil), t.totals.Clone(nil)
+	c.crontab = t.crontab.Clone(nil)
 	return c
 }
 

@@ -51,6 +51,8 @@ func (x *script) run(line string) string {
 		return x.ofCertificates(verb, w)
 	case "step", "stepsignal", "steps":
 		return x.ofSteps(verb, w)
+	case "cron":
+		return x.cron(w)
 	case "topology":
 		return x.topology(w)
 	case "part":

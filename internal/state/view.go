@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/state/crontab"
 	"github.com/greylag/greylag/internal/state/hosts"
 	"github.com/greylag/greylag/internal/state/totals"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -155,6 +156,9 @@ func (v *View) Needs(d cluster.Digest) bool { return v.blobs.Needed(d) }
 
 // Hosts returns the tables of hosts. They must not be changed.
 func (v *View) Hosts() *hosts.Hosts { return &v.hosts }
+
+// Crontab returns the table of recurring jobs. It must not be changed.
+func (v *View) Crontab() *crontab.Crontab { return &v.crontab }
 
 // Snapshot returns the input of a scheduling pass. O(active jobs + nodes).
 func (v *View) Snapshot() *cluster.Snapshot {

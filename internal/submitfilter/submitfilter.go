@@ -62,6 +62,9 @@ const hintFailed = "report this to the administrators: the log of the controller
 // Apply runs the program for one job and returns the job as the program changed it. The errors are
 // refusals, or that of ctx. spec is not changed.
 func (f *Filter) Apply(ctx context.Context, caller Caller, spec *greylagv1.JobSpec) (Answer, error) {
+	if spec == nil {
+		spec = &greylagv1.JobSpec{}
+	}
 	input, err := request(caller, spec)
 	if err != nil {
 		return Answer{}, f.failed(caller, err, "")

@@ -24,6 +24,8 @@ var vocabulary = map[protoreflect.Name][]string{
 	"BudgetWindow":      {"", "day", "month"},
 	"CertificateOrigin": words(command.CertificateJoined, command.CertificateSeen),
 	"Connect":           words(cluster.ConnectAny, cluster.ConnectLeaf),
+	"CronAction":        {"", "hold", "release", "remove"},
+	"CronOverlap":       {"", "skip", "queue"},
 	"DependencyKind":    words(cluster.After, cluster.Singleton),
 	"DisagreementKind":  {"", "unplaced", "unknown", "split", "block"},
 	"EntryKind":         words(accounting.Granted, accounting.Taken),

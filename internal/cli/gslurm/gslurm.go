@@ -88,7 +88,7 @@ func refusing() []slurmcmd.Program {
 		{Name: "sattach", Usage: "JOB.STEP", Summary: "sattach is not offered; gctl logs -f JOB follows the output of a job"},
 		{Name: "sbcast", Usage: "SOURCE DESTINATION", Summary: "sbcast is not offered; put files into a directory that the nodes share, or copy them with srun cp"},
 		{Name: "strigger", Usage: "", Summary: "strigger is not offered; alerts of the monitoring report such events: docs/monitoring.md"},
-		{Name: "scrontab", Usage: "", Summary: "scrontab is not offered; start sbatch from cron"},
+		{Name: "scrontab", Usage: "", Summary: "scrontab is not offered; gctl cron submits recurring jobs"},
 	}
 }
 

@@ -48,20 +48,7 @@ func (p command) run(ctx context.Context) error {
 	case line.Has("version"):
 		return p.PrintVersion()
 	}
-	script, args, err := p.script(line)
-	if err != nil {
-		return err
-	}
-	options, warnings, err := jobscript.Resolve(line, p.Environ, script, p.Now())
-	if !options.Quiet {
-		for _, w := range warnings {
-			p.Warn(w)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	spec, err := p.spec(options, script, args)
+	options, spec, err := p.job(line)
 	if err != nil {
 		return err
 	}
@@ -105,6 +92,34 @@ func (p command) run(ctx context.Context) error {
 		return err
 	}
 	return Wait(ctx, p.Process, cluster, answer.Jobs[0], 0)
+}
+
+// Job reads a command line of gsubmit and returns its options and its job.
+func Job(p *ui.Process, words []string) (o jobscript.Options, spec *greylagv1.JobSpec, err error) {
+	line, err := jobscript.CommandLine(words)
+	if err != nil {
+		return o, nil, err
+	}
+	return command{p}.job(line)
+}
+
+// job returns the options and the job of a command line, and prints warnings about them.
+func (p command) job(line jobscript.Line) (jobscript.Options, *greylagv1.JobSpec, error) {
+	script, args, err := p.script(line)
+	if err != nil {
+		return jobscript.Options{}, nil, err
+	}
+	options, warnings, err := jobscript.Resolve(line, p.Environ, script, p.Now())
+	if !options.Quiet {
+		for _, w := range warnings {
+			p.Warn(w)
+		}
+	}
+	if err != nil {
+		return options, nil, err
+	}
+	spec, err := p.spec(options, script, args)
+	return options, spec, err
 }
 
 // script is the script and its arguments.

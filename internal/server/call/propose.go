@@ -53,6 +53,9 @@ func (c *Caller) RequestID(id, part string, payload []byte) (command.RequestID, 
 		return r, Refuse(command.InvalidArgument, "use 32 hexadecimal digits", "the request ID has %d bytes: at most %d", len(id), maxRequestID)
 	}
 	c.Request = id
+	if c.SameByID {
+		payload = nil
+	}
 	key := sha256.Sum256([]byte(c.User.User + "\x00" + strconv.FormatUint(uint64(c.User.UID), 10) + "\x00" + string(c.RPC.Name) + "\x00" + part + "\x00" + id))
 	what := sha256.Sum256(payload)
 	copy(r.Key[:], key[:])

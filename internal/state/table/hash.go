@@ -54,6 +54,7 @@ const (
 	JobTasks       // in digests only
 	Totals
 	JobSteps // in digests only
+	Crons
 
 	End Kind = 255 // the last frame of a snapshot, after those that a later version adds
 )

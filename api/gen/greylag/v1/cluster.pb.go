@@ -502,6 +502,10 @@ const (
 	AuditKind_AUDIT_KIND_STEP              AuditKind = 31
 	AuditKind_AUDIT_KIND_STEP_END          AuditKind = 32
 	AuditKind_AUDIT_KIND_STEP_SIGNAL       AuditKind = 33
+	AuditKind_AUDIT_KIND_CRON_SET          AuditKind = 34
+	AuditKind_AUDIT_KIND_CRON_HOLD         AuditKind = 35
+	AuditKind_AUDIT_KIND_CRON_RELEASE      AuditKind = 36
+	AuditKind_AUDIT_KIND_CRON_REMOVE       AuditKind = 37
 )
 
 // Enum value maps for AuditKind.
@@ -541,6 +545,10 @@ var (
 		31: "AUDIT_KIND_STEP",
 		32: "AUDIT_KIND_STEP_END",
 		33: "AUDIT_KIND_STEP_SIGNAL",
+		34: "AUDIT_KIND_CRON_SET",
+		35: "AUDIT_KIND_CRON_HOLD",
+		36: "AUDIT_KIND_CRON_RELEASE",
+		37: "AUDIT_KIND_CRON_REMOVE",
 	}
 	AuditKind_value = map[string]int32{
 		"AUDIT_KIND_UNSPECIFIED":       0,
@@ -577,6 +585,10 @@ var (
 		"AUDIT_KIND_STEP":              31,
 		"AUDIT_KIND_STEP_END":          32,
 		"AUDIT_KIND_STEP_SIGNAL":       33,
+		"AUDIT_KIND_CRON_SET":          34,
+		"AUDIT_KIND_CRON_HOLD":         35,
+		"AUDIT_KIND_CRON_RELEASE":      36,
+		"AUDIT_KIND_CRON_REMOVE":       37,
 	}
 )
 
@@ -4667,7 +4679,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x1eCERTIFICATE_ORIGIN_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19CERTIFICATE_ORIGIN_JOINED\x10\x01\x12\x1e\n" +
 	"\x1aCERTIFICATE_ORIGIN_RENEWED\x10\x02\x12\x1b\n" +
-	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xf6\x06\n" +
+	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xe2\a\n" +
 	"\tAuditKind\x12\x1a\n" +
 	"\x16AUDIT_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13AUDIT_KIND_ACCOUNTS\x10\x01\x12\x15\n" +
@@ -4703,7 +4715,11 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x11AUDIT_KIND_UPDATE\x10\x1e\x12\x13\n" +
 	"\x0fAUDIT_KIND_STEP\x10\x1f\x12\x17\n" +
 	"\x13AUDIT_KIND_STEP_END\x10 \x12\x1a\n" +
-	"\x16AUDIT_KIND_STEP_SIGNAL\x10!2\x92\x0e\n" +
+	"\x16AUDIT_KIND_STEP_SIGNAL\x10!\x12\x17\n" +
+	"\x13AUDIT_KIND_CRON_SET\x10\"\x12\x18\n" +
+	"\x14AUDIT_KIND_CRON_HOLD\x10#\x12\x1b\n" +
+	"\x17AUDIT_KIND_CRON_RELEASE\x10$\x12\x1a\n" +
+	"\x16AUDIT_KIND_CRON_REMOVE\x10%2\x92\x0e\n" +
 	"\x0eClusterService\x12H\n" +
 	"\tGetStatus\x12\x1c.greylag.v1.GetStatusRequest\x1a\x1d.greylag.v1.GetStatusResponse\x12B\n" +
 	"\aGetInfo\x12\x1a.greylag.v1.GetInfoRequest\x1a\x1b.greylag.v1.GetInfoResponse\x12H\n" +

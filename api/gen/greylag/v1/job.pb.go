@@ -900,6 +900,109 @@ func (ErrorCode) EnumDescriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
+// CronOverlap is what happens at a time of a schedule while the last job has not ended.
+type CronOverlap int32
+
+const (
+	CronOverlap_CRON_OVERLAP_UNSPECIFIED CronOverlap = 0 // as SKIP
+	CronOverlap_CRON_OVERLAP_SKIP        CronOverlap = 1 // no job is submitted
+	CronOverlap_CRON_OVERLAP_QUEUE       CronOverlap = 2 // the job waits for the end of the last one; at most one waits
+)
+
+// Enum value maps for CronOverlap.
+var (
+	CronOverlap_name = map[int32]string{
+		0: "CRON_OVERLAP_UNSPECIFIED",
+		1: "CRON_OVERLAP_SKIP",
+		2: "CRON_OVERLAP_QUEUE",
+	}
+	CronOverlap_value = map[string]int32{
+		"CRON_OVERLAP_UNSPECIFIED": 0,
+		"CRON_OVERLAP_SKIP":        1,
+		"CRON_OVERLAP_QUEUE":       2,
+	}
+)
+
+func (x CronOverlap) Enum() *CronOverlap {
+	p := new(CronOverlap)
+	*p = x
+	return p
+}
+
+func (x CronOverlap) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CronOverlap) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[11].Descriptor()
+}
+
+func (CronOverlap) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[11]
+}
+
+func (x CronOverlap) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CronOverlap.Descriptor instead.
+func (CronOverlap) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
+}
+
+// CronAction is a change of recurring jobs.
+type CronAction int32
+
+const (
+	CronAction_CRON_ACTION_UNSPECIFIED CronAction = 0
+	CronAction_CRON_ACTION_HOLD        CronAction = 1 // its times pass without a job
+	CronAction_CRON_ACTION_RELEASE     CronAction = 2
+	CronAction_CRON_ACTION_REMOVE      CronAction = 3 // jobs that were submitted are not affected
+)
+
+// Enum value maps for CronAction.
+var (
+	CronAction_name = map[int32]string{
+		0: "CRON_ACTION_UNSPECIFIED",
+		1: "CRON_ACTION_HOLD",
+		2: "CRON_ACTION_RELEASE",
+		3: "CRON_ACTION_REMOVE",
+	}
+	CronAction_value = map[string]int32{
+		"CRON_ACTION_UNSPECIFIED": 0,
+		"CRON_ACTION_HOLD":        1,
+		"CRON_ACTION_RELEASE":     2,
+		"CRON_ACTION_REMOVE":      3,
+	}
+)
+
+func (x CronAction) Enum() *CronAction {
+	p := new(CronAction)
+	*p = x
+	return p
+}
+
+func (x CronAction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CronAction) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[12].Descriptor()
+}
+
+func (CronAction) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[12]
+}
+
+func (x CronAction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CronAction.Descriptor instead.
+func (CronAction) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
+}
+
 // JobSpec describes a job to submit. Absent fields take the defaults of the cluster.
 type JobSpec struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -4678,6 +4781,565 @@ func (x *StepNode) GetCpus() int32 {
 	return 0
 }
 
+// CronEntry is a recurring job: the leader submits it for its owner at the times of a schedule.
+type CronEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // of the entry, unique for its user
+	User  string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"` // set in answers
+	// five fields as in crontab(5), or @hourly, @daily, @weekly, @monthly or @yearly
+	Schedule string      `protobuf:"bytes,3,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	TimeZone string      `protobuf:"bytes,4,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`            // of the schedule, such as "Europe/Berlin"; empty: UTC
+	Overlap  CronOverlap `protobuf:"varint,5,opt,name=overlap,proto3,enum=greylag.v1.CronOverlap" json:"overlap,omitempty"` // what happens while the last job has not ended
+	Job      *JobSpec    `protobuf:"bytes,6,opt,name=job,proto3" json:"job,omitempty"`                                      // in answers only if requested
+	// The fields below are set in answers.
+	Held          bool                   `protobuf:"varint,7,opt,name=held,proto3" json:"held,omitempty"`                                                      // no job is submitted at the times of the schedule
+	Next          *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=next,proto3" json:"next,omitempty"`                                                       // absent: held, or no further time
+	LastJob       uint64                 `protobuf:"varint,9,opt,name=last_job,json=lastJob,proto3" json:"last_job,omitempty"`                                 // newest job; 0: none yet
+	LastState     JobState               `protobuf:"varint,10,opt,name=last_state,json=lastState,proto3,enum=greylag.v1.JobState" json:"last_state,omitempty"` // unspecified: no job, or only the archive has it
+	LastTime      *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=last_time,json=lastTime,proto3" json:"last_time,omitempty"`                              // when the last job was submitted, skipped or refused
+	LastError     string                 `protobuf:"bytes,12,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`                           // why no job was submitted at last_time; empty: one was
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CronEntry) Reset() {
+	*x = CronEntry{}
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CronEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CronEntry) ProtoMessage() {}
+
+func (x *CronEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CronEntry.ProtoReflect.Descriptor instead.
+func (*CronEntry) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *CronEntry) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CronEntry) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *CronEntry) GetSchedule() string {
+	if x != nil {
+		return x.Schedule
+	}
+	return ""
+}
+
+func (x *CronEntry) GetTimeZone() string {
+	if x != nil {
+		return x.TimeZone
+	}
+	return ""
+}
+
+func (x *CronEntry) GetOverlap() CronOverlap {
+	if x != nil {
+		return x.Overlap
+	}
+	return CronOverlap_CRON_OVERLAP_UNSPECIFIED
+}
+
+func (x *CronEntry) GetJob() *JobSpec {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+func (x *CronEntry) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+func (x *CronEntry) GetNext() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
+func (x *CronEntry) GetLastJob() uint64 {
+	if x != nil {
+		return x.LastJob
+	}
+	return 0
+}
+
+func (x *CronEntry) GetLastState() JobState {
+	if x != nil {
+		return x.LastState
+	}
+	return JobState_JOB_STATE_UNSPECIFIED
+}
+
+func (x *CronEntry) GetLastTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastTime
+	}
+	return nil
+}
+
+func (x *CronEntry) GetLastError() string {
+	if x != nil {
+		return x.LastError
+	}
+	return ""
+}
+
+type SetCronRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Entry         *CronEntry             `protobuf:"bytes,2,opt,name=entry,proto3" json:"entry,omitempty"`
+	Replace       bool                   `protobuf:"varint,3,opt,name=replace,proto3" json:"replace,omitempty"` // an entry of that name may exist
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetCronRequest) Reset() {
+	*x = SetCronRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetCronRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetCronRequest) ProtoMessage() {}
+
+func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetCronRequest.ProtoReflect.Descriptor instead.
+func (*SetCronRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *SetCronRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *SetCronRequest) GetEntry() *CronEntry {
+	if x != nil {
+		return x.Entry
+	}
+	return nil
+}
+
+func (x *SetCronRequest) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
+type SetCronResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Next          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=next,proto3" json:"next,omitempty"` // first time of the schedule
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetCronResponse) Reset() {
+	*x = SetCronResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetCronResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetCronResponse) ProtoMessage() {}
+
+func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetCronResponse.ProtoReflect.Descriptor instead.
+func (*SetCronResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *SetCronResponse) GetNext() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
+type UpdateCronRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"` // empty: the caller
+	Names         []string               `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
+	Action        CronAction             `protobuf:"varint,4,opt,name=action,proto3,enum=greylag.v1.CronAction" json:"action,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateCronRequest) Reset() {
+	*x = UpdateCronRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateCronRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateCronRequest) ProtoMessage() {}
+
+func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateCronRequest.ProtoReflect.Descriptor instead.
+func (*UpdateCronRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *UpdateCronRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *UpdateCronRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *UpdateCronRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *UpdateCronRequest) GetAction() CronAction {
+	if x != nil {
+		return x.Action
+	}
+	return CronAction_CRON_ACTION_UNSPECIFIED
+}
+
+type UpdateCronResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateCronResponse) Reset() {
+	*x = UpdateCronResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateCronResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateCronResponse) ProtoMessage() {}
+
+func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateCronResponse.ProtoReflect.Descriptor instead.
+func (*UpdateCronResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
+}
+
+type ListCronRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"` // empty: the caller
+	AllUsers      bool                   `protobuf:"varint,2,opt,name=all_users,json=allUsers,proto3" json:"all_users,omitempty"`
+	Names         []string               `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"` // empty: all
+	Jobs          bool                   `protobuf:"varint,4,opt,name=jobs,proto3" json:"jobs,omitempty"`  // with the jobs, including scripts and environments
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCronRequest) Reset() {
+	*x = ListCronRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCronRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCronRequest) ProtoMessage() {}
+
+func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCronRequest.ProtoReflect.Descriptor instead.
+func (*ListCronRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *ListCronRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ListCronRequest) GetAllUsers() bool {
+	if x != nil {
+		return x.AllUsers
+	}
+	return false
+}
+
+func (x *ListCronRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *ListCronRequest) GetJobs() bool {
+	if x != nil {
+		return x.Jobs
+	}
+	return false
+}
+
+type ListCronResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Entries       []*CronEntry           `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"` // by user and name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCronResponse) Reset() {
+	*x = ListCronResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCronResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCronResponse) ProtoMessage() {}
+
+func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCronResponse.ProtoReflect.Descriptor instead.
+func (*ListCronResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ListCronResponse) GetEntries() []*CronEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+type RunCronRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunCronRequest) Reset() {
+	*x = RunCronRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunCronRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunCronRequest) ProtoMessage() {}
+
+func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunCronRequest.ProtoReflect.Descriptor instead.
+func (*RunCronRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *RunCronRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *RunCronRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type RunCronResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           *Submitted             `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Warnings      []string               `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunCronResponse) Reset() {
+	*x = RunCronResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunCronResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunCronResponse) ProtoMessage() {}
+
+func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunCronResponse.ProtoReflect.Descriptor instead.
+func (*RunCronResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *RunCronResponse) GetJob() *Submitted {
+	if x != nil {
+		return x.Job
+	}
+	return nil
+}
+
+func (x *RunCronResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 var File_greylag_v1_job_proto protoreflect.FileDescriptor
 
 const file_greylag_v1_job_proto_rawDesc = "" +
@@ -5084,7 +5746,51 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05tasks\x18\x02 \x01(\x05R\x05tasks\x12\x12\n" +
 	"\x04gpus\x18\x03 \x03(\x05R\x04gpus\x12\x12\n" +
-	"\x04cpus\x18\x04 \x01(\x05R\x04cpus*\xce\x02\n" +
+	"\x04cpus\x18\x04 \x01(\x05R\x04cpus\"\xb2\x03\n" +
+	"\tCronEntry\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1a\n" +
+	"\bschedule\x18\x03 \x01(\tR\bschedule\x12\x1b\n" +
+	"\ttime_zone\x18\x04 \x01(\tR\btimeZone\x121\n" +
+	"\aoverlap\x18\x05 \x01(\x0e2\x17.greylag.v1.CronOverlapR\aoverlap\x12%\n" +
+	"\x03job\x18\x06 \x01(\v2\x13.greylag.v1.JobSpecR\x03job\x12\x12\n" +
+	"\x04held\x18\a \x01(\bR\x04held\x12.\n" +
+	"\x04next\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04next\x12\x19\n" +
+	"\blast_job\x18\t \x01(\x04R\alastJob\x123\n" +
+	"\n" +
+	"last_state\x18\n" +
+	" \x01(\x0e2\x14.greylag.v1.JobStateR\tlastState\x127\n" +
+	"\tlast_time\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\blastTime\x12\x1d\n" +
+	"\n" +
+	"last_error\x18\f \x01(\tR\tlastError\"v\n" +
+	"\x0eSetCronRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12+\n" +
+	"\x05entry\x18\x02 \x01(\v2\x15.greylag.v1.CronEntryR\x05entry\x12\x18\n" +
+	"\areplace\x18\x03 \x01(\bR\areplace\"A\n" +
+	"\x0fSetCronResponse\x12.\n" +
+	"\x04next\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04next\"\x8c\x01\n" +
+	"\x11UpdateCronRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
+	"\x05names\x18\x03 \x03(\tR\x05names\x12.\n" +
+	"\x06action\x18\x04 \x01(\x0e2\x16.greylag.v1.CronActionR\x06action\"\x14\n" +
+	"\x12UpdateCronResponse\"l\n" +
+	"\x0fListCronRequest\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x1b\n" +
+	"\tall_users\x18\x02 \x01(\bR\ballUsers\x12\x14\n" +
+	"\x05names\x18\x03 \x03(\tR\x05names\x12\x12\n" +
+	"\x04jobs\x18\x04 \x01(\bR\x04jobs\"C\n" +
+	"\x10ListCronResponse\x12/\n" +
+	"\aentries\x18\x01 \x03(\v2\x15.greylag.v1.CronEntryR\aentries\"C\n" +
+	"\x0eRunCronRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"V\n" +
+	"\x0fRunCronResponse\x12'\n" +
+	"\x03job\x18\x01 \x01(\v2\x15.greylag.v1.SubmittedR\x03job\x12\x1a\n" +
+	"\bwarnings\x18\x02 \x03(\tR\bwarnings*\xce\x02\n" +
 	"\bJobState\x12\x19\n" +
 	"\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11JOB_STATE_PENDING\x10\x01\x12\x19\n" +
@@ -5241,7 +5947,17 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x13ERROR_CODE_INTERNAL\x10\r\x12\x1a\n" +
 	"\x16ERROR_CODE_UNAVAILABLE\x10\x0e\x12\x18\n" +
 	"\x14ERROR_CODE_DATA_LOSS\x10\x0f\x12\x1e\n" +
-	"\x1aERROR_CODE_UNAUTHENTICATED\x10\x102\x95\a\n" +
+	"\x1aERROR_CODE_UNAUTHENTICATED\x10\x10*Z\n" +
+	"\vCronOverlap\x12\x1c\n" +
+	"\x18CRON_OVERLAP_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11CRON_OVERLAP_SKIP\x10\x01\x12\x16\n" +
+	"\x12CRON_OVERLAP_QUEUE\x10\x02*p\n" +
+	"\n" +
+	"CronAction\x12\x1b\n" +
+	"\x17CRON_ACTION_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10CRON_ACTION_HOLD\x10\x01\x12\x17\n" +
+	"\x13CRON_ACTION_RELEASE\x10\x02\x12\x16\n" +
+	"\x12CRON_ACTION_REMOVE\x10\x032\xb1\t\n" +
 	"\n" +
 	"JobService\x12K\n" +
 	"\n" +
@@ -5262,7 +5978,12 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"CreateStep\x12\x1d.greylag.v1.CreateStepRequest\x1a\x1e.greylag.v1.CreateStepResponse\x12K\n" +
 	"\n" +
-	"SignalStep\x12\x1d.greylag.v1.SignalStepRequest\x1a\x1e.greylag.v1.SignalStepResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
+	"SignalStep\x12\x1d.greylag.v1.SignalStepRequest\x1a\x1e.greylag.v1.SignalStepResponse\x12B\n" +
+	"\aSetCron\x12\x1a.greylag.v1.SetCronRequest\x1a\x1b.greylag.v1.SetCronResponse\x12K\n" +
+	"\n" +
+	"UpdateCron\x12\x1d.greylag.v1.UpdateCronRequest\x1a\x1e.greylag.v1.UpdateCronResponse\x12E\n" +
+	"\bListCron\x12\x1b.greylag.v1.ListCronRequest\x1a\x1c.greylag.v1.ListCronResponse\x12B\n" +
+	"\aRunCron\x12\x1a.greylag.v1.RunCronRequest\x1a\x1b.greylag.v1.RunCronResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
 	file_greylag_v1_job_proto_rawDescOnce sync.Once
@@ -5276,8 +5997,8 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_job_proto_rawDescData
 }
 
-var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(JobState)(0),                 // 0: greylag.v1.JobState
 	(Reason)(0),                   // 1: greylag.v1.Reason
@@ -5290,156 +6011,185 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(TaskCause)(0),                // 8: greylag.v1.TaskCause
 	(JobAction)(0),                // 9: greylag.v1.JobAction
 	(ErrorCode)(0),                // 10: greylag.v1.ErrorCode
-	(*JobSpec)(nil),               // 11: greylag.v1.JobSpec
-	(*Request)(nil),               // 12: greylag.v1.Request
-	(*Licence)(nil),               // 13: greylag.v1.Licence
-	(*Dependency)(nil),            // 14: greylag.v1.Dependency
-	(*Job)(nil),                   // 15: greylag.v1.Job
-	(*RestartCauses)(nil),         // 16: greylag.v1.RestartCauses
-	(*NodeAllocation)(nil),        // 17: greylag.v1.NodeAllocation
-	(*Task)(nil),                  // 18: greylag.v1.Task
-	(*SubmitJobsRequest)(nil),     // 19: greylag.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),    // 20: greylag.v1.SubmitJobsResponse
-	(*Submitted)(nil),             // 21: greylag.v1.Submitted
-	(*Filter)(nil),                // 22: greylag.v1.Filter
-	(*Read)(nil),                  // 23: greylag.v1.Read
-	(*AsOf)(nil),                  // 24: greylag.v1.AsOf
-	(*ListJobsRequest)(nil),       // 25: greylag.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 26: greylag.v1.ListJobsResponse
-	(*GetJobRequest)(nil),         // 27: greylag.v1.GetJobRequest
-	(*GetJobResponse)(nil),        // 28: greylag.v1.GetJobResponse
-	(*WatchJobsRequest)(nil),      // 29: greylag.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),     // 30: greylag.v1.WatchJobsResponse
-	(*CancelJobsRequest)(nil),     // 31: greylag.v1.CancelJobsRequest
-	(*CancelJobsResponse)(nil),    // 32: greylag.v1.CancelJobsResponse
-	(*Outcome)(nil),               // 33: greylag.v1.Outcome
-	(*ForecastJobRequest)(nil),    // 34: greylag.v1.ForecastJobRequest
-	(*ForecastJobResponse)(nil),   // 35: greylag.v1.ForecastJobResponse
-	(*UpdateJobsRequest)(nil),     // 36: greylag.v1.UpdateJobsRequest
-	(*StringList)(nil),            // 37: greylag.v1.StringList
-	(*Dependencies)(nil),          // 38: greylag.v1.Dependencies
-	(*UpdateJobsResponse)(nil),    // 39: greylag.v1.UpdateJobsResponse
-	(*GetScriptRequest)(nil),      // 40: greylag.v1.GetScriptRequest
-	(*GetScriptResponse)(nil),     // 41: greylag.v1.GetScriptResponse
-	(*StreamLogsRequest)(nil),     // 42: greylag.v1.StreamLogsRequest
-	(*StreamLogsResponse)(nil),    // 43: greylag.v1.StreamLogsResponse
-	(*StepSpec)(nil),              // 44: greylag.v1.StepSpec
-	(*CreateStepRequest)(nil),     // 45: greylag.v1.CreateStepRequest
-	(*CreateStepResponse)(nil),    // 46: greylag.v1.CreateStepResponse
-	(*SignalStepRequest)(nil),     // 47: greylag.v1.SignalStepRequest
-	(*SignalStepResponse)(nil),    // 48: greylag.v1.SignalStepResponse
-	(*Step)(nil),                  // 49: greylag.v1.Step
-	(*StepNode)(nil),              // 50: greylag.v1.StepNode
-	(*durationpb.Duration)(nil),   // 51: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 52: google.protobuf.Timestamp
+	(CronOverlap)(0),              // 11: greylag.v1.CronOverlap
+	(CronAction)(0),               // 12: greylag.v1.CronAction
+	(*JobSpec)(nil),               // 13: greylag.v1.JobSpec
+	(*Request)(nil),               // 14: greylag.v1.Request
+	(*Licence)(nil),               // 15: greylag.v1.Licence
+	(*Dependency)(nil),            // 16: greylag.v1.Dependency
+	(*Job)(nil),                   // 17: greylag.v1.Job
+	(*RestartCauses)(nil),         // 18: greylag.v1.RestartCauses
+	(*NodeAllocation)(nil),        // 19: greylag.v1.NodeAllocation
+	(*Task)(nil),                  // 20: greylag.v1.Task
+	(*SubmitJobsRequest)(nil),     // 21: greylag.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),    // 22: greylag.v1.SubmitJobsResponse
+	(*Submitted)(nil),             // 23: greylag.v1.Submitted
+	(*Filter)(nil),                // 24: greylag.v1.Filter
+	(*Read)(nil),                  // 25: greylag.v1.Read
+	(*AsOf)(nil),                  // 26: greylag.v1.AsOf
+	(*ListJobsRequest)(nil),       // 27: greylag.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),      // 28: greylag.v1.ListJobsResponse
+	(*GetJobRequest)(nil),         // 29: greylag.v1.GetJobRequest
+	(*GetJobResponse)(nil),        // 30: greylag.v1.GetJobResponse
+	(*WatchJobsRequest)(nil),      // 31: greylag.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),     // 32: greylag.v1.WatchJobsResponse
+	(*CancelJobsRequest)(nil),     // 33: greylag.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),    // 34: greylag.v1.CancelJobsResponse
+	(*Outcome)(nil),               // 35: greylag.v1.Outcome
+	(*ForecastJobRequest)(nil),    // 36: greylag.v1.ForecastJobRequest
+	(*ForecastJobResponse)(nil),   // 37: greylag.v1.ForecastJobResponse
+	(*UpdateJobsRequest)(nil),     // 38: greylag.v1.UpdateJobsRequest
+	(*StringList)(nil),            // 39: greylag.v1.StringList
+	(*Dependencies)(nil),          // 40: greylag.v1.Dependencies
+	(*UpdateJobsResponse)(nil),    // 41: greylag.v1.UpdateJobsResponse
+	(*GetScriptRequest)(nil),      // 42: greylag.v1.GetScriptRequest
+	(*GetScriptResponse)(nil),     // 43: greylag.v1.GetScriptResponse
+	(*StreamLogsRequest)(nil),     // 44: greylag.v1.StreamLogsRequest
+	(*StreamLogsResponse)(nil),    // 45: greylag.v1.StreamLogsResponse
+	(*StepSpec)(nil),              // 46: greylag.v1.StepSpec
+	(*CreateStepRequest)(nil),     // 47: greylag.v1.CreateStepRequest
+	(*CreateStepResponse)(nil),    // 48: greylag.v1.CreateStepResponse
+	(*SignalStepRequest)(nil),     // 49: greylag.v1.SignalStepRequest
+	(*SignalStepResponse)(nil),    // 50: greylag.v1.SignalStepResponse
+	(*Step)(nil),                  // 51: greylag.v1.Step
+	(*StepNode)(nil),              // 52: greylag.v1.StepNode
+	(*CronEntry)(nil),             // 53: greylag.v1.CronEntry
+	(*SetCronRequest)(nil),        // 54: greylag.v1.SetCronRequest
+	(*SetCronResponse)(nil),       // 55: greylag.v1.SetCronResponse
+	(*UpdateCronRequest)(nil),     // 56: greylag.v1.UpdateCronRequest
+	(*UpdateCronResponse)(nil),    // 57: greylag.v1.UpdateCronResponse
+	(*ListCronRequest)(nil),       // 58: greylag.v1.ListCronRequest
+	(*ListCronResponse)(nil),      // 59: greylag.v1.ListCronResponse
+	(*RunCronRequest)(nil),        // 60: greylag.v1.RunCronRequest
+	(*RunCronResponse)(nil),       // 61: greylag.v1.RunCronResponse
+	(*durationpb.Duration)(nil),   // 62: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
-	12, // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	51, // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	52, // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	52, // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
-	14, // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	51, // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
-	2,  // 6: greylag.v1.JobSpec.mail_types:type_name -> greylag.v1.MailType
-	4,  // 7: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	51, // 8: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
-	13, // 9: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
-	5,  // 10: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
-	6,  // 11: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
-	0,  // 12: greylag.v1.Job.state:type_name -> greylag.v1.JobState
-	1,  // 13: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
-	12, // 14: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	51, // 15: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	52, // 16: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	52, // 17: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	52, // 18: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	52, // 19: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	52, // 20: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	17, // 21: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
-	14, // 22: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	18, // 23: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	3,  // 24: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	52, // 25: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	52, // 26: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	52, // 27: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	16, // 28: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	49, // 29: greylag.v1.Job.steps:type_name -> greylag.v1.Step
-	2,  // 30: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
-	7,  // 31: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
-	8,  // 32: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	52, // 33: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	52, // 34: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	51, // 35: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	51, // 36: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	11, // 37: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	21, // 38: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
-	0,  // 39: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	52, // 40: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	22, // 41: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
-	23, // 42: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
-	15, // 43: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
-	24, // 44: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
-	23, // 45: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
-	15, // 46: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
-	24, // 47: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
-	22, // 48: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
-	15, // 49: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
-	22, // 50: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
-	33, // 51: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	0,  // 52: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
-	10, // 53: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
-	11, // 54: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	52, // 55: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
-	1,  // 56: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
-	24, // 57: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
-	22, // 58: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
-	9,  // 59: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	51, // 60: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	52, // 61: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	52, // 62: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
-	38, // 63: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	51, // 64: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
-	37, // 65: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
-	37, // 66: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
-	14, // 67: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	33, // 68: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	44, // 69: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
-	50, // 70: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
-	0,  // 71: greylag.v1.Step.state:type_name -> greylag.v1.JobState
-	50, // 72: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
-	52, // 73: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
-	52, // 74: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
-	51, // 75: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
-	51, // 76: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
-	19, // 77: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	34, // 78: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	25, // 79: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	25, // 80: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	27, // 81: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	29, // 82: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	31, // 83: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	36, // 84: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	40, // 85: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	42, // 86: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	45, // 87: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
-	47, // 88: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
-	20, // 89: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	35, // 90: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	26, // 91: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	26, // 92: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	28, // 93: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	30, // 94: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	32, // 95: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	39, // 96: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	41, // 97: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	43, // 98: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	46, // 99: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
-	48, // 100: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
-	89, // [89:101] is the sub-list for method output_type
-	77, // [77:89] is the sub-list for method input_type
-	77, // [77:77] is the sub-list for extension type_name
-	77, // [77:77] is the sub-list for extension extendee
-	0,  // [0:77] is the sub-list for field type_name
+	14,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
+	62,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	63,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	63,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	16,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
+	62,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	2,   // 6: greylag.v1.JobSpec.mail_types:type_name -> greylag.v1.MailType
+	4,   // 7: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
+	62,  // 8: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	15,  // 9: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
+	5,   // 10: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
+	6,   // 11: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
+	0,   // 12: greylag.v1.Job.state:type_name -> greylag.v1.JobState
+	1,   // 13: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
+	14,  // 14: greylag.v1.Job.request:type_name -> greylag.v1.Request
+	62,  // 15: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	63,  // 16: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	63,  // 17: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	63,  // 18: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	63,  // 19: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	63,  // 20: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	19,  // 21: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	16,  // 22: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
+	20,  // 23: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	3,   // 24: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
+	63,  // 25: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	63,  // 26: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	63,  // 27: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	18,  // 28: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
+	51,  // 29: greylag.v1.Job.steps:type_name -> greylag.v1.Step
+	2,   // 30: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
+	7,   // 31: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
+	8,   // 32: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
+	63,  // 33: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	63,  // 34: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	62,  // 35: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	62,  // 36: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	13,  // 37: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	23,  // 38: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	0,   // 39: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
+	63,  // 40: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	24,  // 41: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	25,  // 42: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	17,  // 43: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	26,  // 44: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	25,  // 45: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	17,  // 46: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	26,  // 47: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	24,  // 48: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	17,  // 49: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	24,  // 50: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	35,  // 51: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	0,   // 52: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
+	10,  // 53: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
+	13,  // 54: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	63,  // 55: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	1,   // 56: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
+	26,  // 57: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	24,  // 58: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	9,   // 59: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
+	62,  // 60: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	63,  // 61: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	63,  // 62: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	40,  // 63: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	62,  // 64: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	39,  // 65: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	39,  // 66: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	16,  // 67: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	35,  // 68: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	46,  // 69: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
+	52,  // 70: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
+	0,   // 71: greylag.v1.Step.state:type_name -> greylag.v1.JobState
+	52,  // 72: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
+	63,  // 73: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	63,  // 74: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	62,  // 75: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	62,  // 76: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	11,  // 77: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
+	13,  // 78: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
+	63,  // 79: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
+	0,   // 80: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
+	63,  // 81: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
+	53,  // 82: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
+	63,  // 83: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
+	12,  // 84: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
+	53,  // 85: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
+	23,  // 86: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
+	21,  // 87: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	36,  // 88: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	27,  // 89: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	27,  // 90: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	29,  // 91: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	31,  // 92: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	33,  // 93: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	38,  // 94: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	42,  // 95: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	44,  // 96: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	47,  // 97: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
+	49,  // 98: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
+	54,  // 99: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
+	56,  // 100: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
+	58,  // 101: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
+	60,  // 102: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
+	22,  // 103: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	37,  // 104: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	28,  // 105: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	28,  // 106: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	30,  // 107: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	32,  // 108: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	34,  // 109: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	41,  // 110: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	43,  // 111: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	45,  // 112: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	48,  // 113: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	50,  // 114: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	55,  // 115: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
+	57,  // 116: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
+	59,  // 117: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
+	61,  // 118: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
+	103, // [103:119] is the sub-list for method output_type
+	87,  // [87:103] is the sub-list for method input_type
+	87,  // [87:87] is the sub-list for extension type_name
+	87,  // [87:87] is the sub-list for extension extendee
+	0,   // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -5455,8 +6205,8 @@ func file_greylag_v1_job_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
-			NumEnums:      11,
-			NumMessages:   40,
+			NumEnums:      13,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

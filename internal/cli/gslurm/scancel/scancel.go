@@ -33,7 +33,7 @@ func Program() slurmcmd.Program {
 			row("admin-comment", 0, "TEXT", refused, "scontrol update sets the comment of a job", ""),
 			row("batch", 'b', "", same, "", "signal only the batch script"),
 			row("clusters", 'M', "NAMES", differs, "this cluster, or all", "this cluster, or all", "cluster"),
-			row("cron", 'c', "", refused, "there is no scrontab: recurring jobs are started by cron", ""),
+			row("cron", 'c', "", refused, "there is no scrontab: gctl cron hold, remove and list manage recurring jobs", ""),
 			row("ctld", 0, "", nothing, "one request is sent in any case", ""),
 			row("full", 'f', "", same, "", "signal the batch script and all its processes"),
 			row("hurry", 'H', "", nothing, "there are no burst buffers", ""),

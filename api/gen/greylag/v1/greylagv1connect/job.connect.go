@@ -59,6 +59,14 @@ const (
 	JobServiceCreateStepProcedure = "/greylag.v1.JobService/CreateStep"
 	// JobServiceSignalStepProcedure is the fully-qualified name of the JobService's SignalStep RPC.
 	JobServiceSignalStepProcedure = "/greylag.v1.JobService/SignalStep"
+	// JobServiceSetCronProcedure is the fully-qualified name of the JobService's SetCron RPC.
+	JobServiceSetCronProcedure = "/greylag.v1.JobService/SetCron"
+	// JobServiceUpdateCronProcedure is the fully-qualified name of the JobService's UpdateCron RPC.
+	JobServiceUpdateCronProcedure = "/greylag.v1.JobService/UpdateCron"
+	// JobServiceListCronProcedure is the fully-qualified name of the JobService's ListCron RPC.
+	JobServiceListCronProcedure = "/greylag.v1.JobService/ListCron"
+	// JobServiceRunCronProcedure is the fully-qualified name of the JobService's RunCron RPC.
+	JobServiceRunCronProcedure = "/greylag.v1.JobService/RunCron"
 )
 
 // JobServiceClient is a client for the greylag.v1.JobService service.
@@ -92,6 +100,14 @@ type JobServiceClient interface {
 	CreateStep(context.Context, *v1.CreateStepRequest) (*v1.CreateStepResponse, error)
 	// SignalStep sends a signal to the tasks of a step, or ends it.
 	SignalStep(context.Context, *v1.SignalStepRequest) (*v1.SignalStepResponse, error)
+	// SetCron stores a recurring job of the caller.
+	SetCron(context.Context, *v1.SetCronRequest) (*v1.SetCronResponse, error)
+	// UpdateCron holds, releases or removes recurring jobs.
+	UpdateCron(context.Context, *v1.UpdateCronRequest) (*v1.UpdateCronResponse, error)
+	// ListCron lists recurring jobs.
+	ListCron(context.Context, *v1.ListCronRequest) (*v1.ListCronResponse, error)
+	// RunCron submits a recurring job of the caller now.
+	RunCron(context.Context, *v1.RunCronRequest) (*v1.RunCronResponse, error)
 }
 
 // NewJobServiceClient constructs a client for the greylag.v1.JobService service. By default, it
@@ -177,6 +193,30 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(jobServiceMethods.ByName("SignalStep")),
 			connect.WithClientOptions(opts...),
 		),
+		setCron: connect.NewClient[v1.SetCronRequest, v1.SetCronResponse](
+			httpClient,
+			baseURL+JobServiceSetCronProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("SetCron")),
+			connect.WithClientOptions(opts...),
+		),
+		updateCron: connect.NewClient[v1.UpdateCronRequest, v1.UpdateCronResponse](
+			httpClient,
+			baseURL+JobServiceUpdateCronProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("UpdateCron")),
+			connect.WithClientOptions(opts...),
+		),
+		listCron: connect.NewClient[v1.ListCronRequest, v1.ListCronResponse](
+			httpClient,
+			baseURL+JobServiceListCronProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("ListCron")),
+			connect.WithClientOptions(opts...),
+		),
+		runCron: connect.NewClient[v1.RunCronRequest, v1.RunCronResponse](
+			httpClient,
+			baseURL+JobServiceRunCronProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("RunCron")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -194,6 +234,10 @@ type jobServiceClient struct {
 	streamLogs  *connect.Client[v1.StreamLogsRequest, v1.StreamLogsResponse]
 	createStep  *connect.Client[v1.CreateStepRequest, v1.CreateStepResponse]
 	signalStep  *connect.Client[v1.SignalStepRequest, v1.SignalStepResponse]
+	setCron     *connect.Client[v1.SetCronRequest, v1.SetCronResponse]
+	updateCron  *connect.Client[v1.UpdateCronRequest, v1.UpdateCronResponse]
+	listCron    *connect.Client[v1.ListCronRequest, v1.ListCronResponse]
+	runCron     *connect.Client[v1.RunCronRequest, v1.RunCronResponse]
 }
 
 // SubmitJobs calls greylag.v1.JobService.SubmitJobs.
@@ -292,6 +336,42 @@ func (c *jobServiceClient) SignalStep(ctx context.Context, req *v1.SignalStepReq
 	return nil, err
 }
 
+// SetCron calls greylag.v1.JobService.SetCron.
+func (c *jobServiceClient) SetCron(ctx context.Context, req *v1.SetCronRequest) (*v1.SetCronResponse, error) {
+	response, err := c.setCron.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// UpdateCron calls greylag.v1.JobService.UpdateCron.
+func (c *jobServiceClient) UpdateCron(ctx context.Context, req *v1.UpdateCronRequest) (*v1.UpdateCronResponse, error) {
+	response, err := c.updateCron.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListCron calls greylag.v1.JobService.ListCron.
+func (c *jobServiceClient) ListCron(ctx context.Context, req *v1.ListCronRequest) (*v1.ListCronResponse, error) {
+	response, err := c.listCron.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RunCron calls greylag.v1.JobService.RunCron.
+func (c *jobServiceClient) RunCron(ctx context.Context, req *v1.RunCronRequest) (*v1.RunCronResponse, error) {
+	response, err := c.runCron.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // JobServiceHandler is an implementation of the greylag.v1.JobService service.
 type JobServiceHandler interface {
 	// SubmitJobs stores all jobs or none. It returns when a quorum has them on disk.
@@ -323,6 +403,14 @@ type JobServiceHandler interface {
 	CreateStep(context.Context, *v1.CreateStepRequest) (*v1.CreateStepResponse, error)
 	// SignalStep sends a signal to the tasks of a step, or ends it.
 	SignalStep(context.Context, *v1.SignalStepRequest) (*v1.SignalStepResponse, error)
+	// SetCron stores a recurring job of the caller.
+	SetCron(context.Context, *v1.SetCronRequest) (*v1.SetCronResponse, error)
+	// UpdateCron holds, releases or removes recurring jobs.
+	UpdateCron(context.Context, *v1.UpdateCronRequest) (*v1.UpdateCronResponse, error)
+	// ListCron lists recurring jobs.
+	ListCron(context.Context, *v1.ListCronRequest) (*v1.ListCronResponse, error)
+	// RunCron submits a recurring job of the caller now.
+	RunCron(context.Context, *v1.RunCronRequest) (*v1.RunCronResponse, error)
 }
 
 // NewJobServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -404,6 +492,30 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(jobServiceMethods.ByName("SignalStep")),
 		connect.WithHandlerOptions(opts...),
 	)
+	jobServiceSetCronHandler := connect.NewUnaryHandlerSimple(
+		JobServiceSetCronProcedure,
+		svc.SetCron,
+		connect.WithSchema(jobServiceMethods.ByName("SetCron")),
+		connect.WithHandlerOptions(opts...),
+	)
+	jobServiceUpdateCronHandler := connect.NewUnaryHandlerSimple(
+		JobServiceUpdateCronProcedure,
+		svc.UpdateCron,
+		connect.WithSchema(jobServiceMethods.ByName("UpdateCron")),
+		connect.WithHandlerOptions(opts...),
+	)
+	jobServiceListCronHandler := connect.NewUnaryHandlerSimple(
+		JobServiceListCronProcedure,
+		svc.ListCron,
+		connect.WithSchema(jobServiceMethods.ByName("ListCron")),
+		connect.WithHandlerOptions(opts...),
+	)
+	jobServiceRunCronHandler := connect.NewUnaryHandlerSimple(
+		JobServiceRunCronProcedure,
+		svc.RunCron,
+		connect.WithSchema(jobServiceMethods.ByName("RunCron")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/greylag.v1.JobService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case JobServiceSubmitJobsProcedure:
@@ -430,6 +542,14 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 			jobServiceCreateStepHandler.ServeHTTP(w, r)
 		case JobServiceSignalStepProcedure:
 			jobServiceSignalStepHandler.ServeHTTP(w, r)
+		case JobServiceSetCronProcedure:
+			jobServiceSetCronHandler.ServeHTTP(w, r)
+		case JobServiceUpdateCronProcedure:
+			jobServiceUpdateCronHandler.ServeHTTP(w, r)
+		case JobServiceListCronProcedure:
+			jobServiceListCronHandler.ServeHTTP(w, r)
+		case JobServiceRunCronProcedure:
+			jobServiceRunCronHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -485,4 +605,20 @@ func (UnimplementedJobServiceHandler) CreateStep(context.Context, *v1.CreateStep
 
 func (UnimplementedJobServiceHandler) SignalStep(context.Context, *v1.SignalStepRequest) (*v1.SignalStepResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.SignalStep is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) SetCron(context.Context, *v1.SetCronRequest) (*v1.SetCronResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.SetCron is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) UpdateCron(context.Context, *v1.UpdateCronRequest) (*v1.UpdateCronResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.UpdateCron is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) ListCron(context.Context, *v1.ListCronRequest) (*v1.ListCronResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.ListCron is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) RunCron(context.Context, *v1.RunCronRequest) (*v1.RunCronResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.RunCron is not implemented"))
 }
