@@ -5,9 +5,7 @@ GO      ?= go
 BIN     := bin
 VERSION := $(shell ./packaging/version)
 LDFLAGS := -s -w -X github.com/greylag/greylag/internal/version.Version=$(VERSION)
-STATIC  := gctld gnoded gauthd gsubmit gqueue gcancel grun gctl gsim ginit gstepd gshim gshimd
-# Not in the packages: the names of Slurm's commands are installed together, once srun and salloc exist.
-UNPACKED := gslurm
+STATIC  := gctld gnoded gauthd gsubmit gqueue gcancel grun gctl gsim ginit gstepd gshim gshimd gslurm
 FUZZTIME ?= 60s
 PACKAGES ?= ./...
 LINTERS := github.com/golangci/misspell/cmd/misspell github.com/mgechev/revive honnef.co/go/tools/cmd/staticcheck
@@ -37,7 +35,7 @@ down:
 build:
 	@test -x $(BIN)/gctld || echo "building: the first time takes some minutes"
 	@mkdir -p $(BIN)
-	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(STATIC) $(UNPACKED))
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ $(addprefix ./cmd/,$(STATIC))
 	@if command -v gcc >/dev/null; then CGO_ENABLED=1 $(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/gnvml; \
 	else echo "no gcc: building gnvml without NVML"; $(GO) build -o $(BIN)/ ./cmd/gnvml; fi
 

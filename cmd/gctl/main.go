@@ -9,6 +9,7 @@ import (
 
 	"github.com/greylag/greylag/internal/cli/express"
 	"github.com/greylag/greylag/internal/cli/gctl"
+	"github.com/greylag/greylag/internal/cli/gctl/interactive"
 	"github.com/greylag/greylag/internal/cli/gsubmit"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
@@ -16,6 +17,9 @@ import (
 )
 
 func main() {
+	if interactive.Named(os.Args[1:]) {
+		os.Exit(run(context.Background()))
+	}
 	os.Exit(ui.Interruptible(run))
 }
 

@@ -27,13 +27,29 @@ type parts struct {
 	close   func()
 }
 
+// jobPrograms are the commands that jobs with an image see, where they are installed. If the package
+// with Slurm's commands is installed, these are among them: links to ours.
+func jobPrograms() (paths []string) {
+	for _, name := range []string{"gsubmit", "gqueue", "gcancel", "grun", "gctl"} {
+		paths = append(paths, installed(name))
+	}
+	entries, _ := os.ReadDir(filepath.Dir(installed("gslurm"))) // unreadable: no links
+	for _, entry := range entries {
+		path := installed(entry.Name())
+		if to, err := os.Readlink(path); err == nil && (to == "gslurm" || to == "gsubmit") {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
 // assemble creates them. A missing runtime does not end the daemon: the node reports it.
 func assemble(cfg config.Node, log *slog.Logger) parts {
 	p := parts{metrics: nodes.New(cfg.Metrics.Compat...), config: agent.Config{
 		Name: cfg.Name, StateDir: cfg.StateDir, Report: cfg.Poll.Report, Health: cfg.Poll.Health, Meter: cfg.Poll.Meter,
 		CPUs: cfg.CPUs, Memory: cfg.Memory, Features: cfg.Features, Region: cfg.Region,
 		Images:   runtime.Keep{Age: cfg.Images.Keep, Bytes: int64(cfg.Images.Size)},
-		Programs: []string{installed("gsubmit"), installed("gqueue"), installed("gcancel"), installed("grun"), installed("gctl")},
+		Programs: jobPrograms(),
 		Prolog:   cfg.Prolog, Epilog: cfg.Epilog, HookTimeout: cfg.HookTimeout, LaunchTimeout: cfg.LaunchTimeout, Log: log,
 	}}
 	p.config.Observer = p.metrics

@@ -22,11 +22,15 @@ func main() {
 	debug.SetGCPercent(garbage)
 	request := os.Getenv(express.RequestVariable)
 	os.Unsetenv(express.RequestVariable) // it is not for jobs
-	os.Exit(ui.Interruptible(func(ctx context.Context) int {
+	run := func(ctx context.Context) int {
 		p := ui.ThisProcess(os.Args[0], dial)
 		p.Request = request
 		return gslurm.Run(ctx, p)
-	}))
+	}
+	if gslurm.PassesSignals(os.Args) {
+		os.Exit(run(context.Background()))
+	}
+	os.Exit(ui.Interruptible(run))
 }
 
 func dial(cfg config.Client) (ui.Cluster, error) {

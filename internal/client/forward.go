@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/auth"
+	"github.com/greylag/greylag/internal/procedure"
+	"github.com/greylag/greylag/internal/tunnel"
 )
 
 const (
@@ -64,6 +66,10 @@ func (f *Forwarder) Forward(w http.ResponseWriter, request *http.Request, token 
 
 // ForwardFor is Forward in the name of an attempt of a user, authenticated by its node's certificate.
 func (f *Forwarder) ForwardFor(w http.ResponseWriter, request *http.Request, a auth.Attempt, uid uint32) {
+	if request.URL.Path == procedure.Prefix+tunnel.Connect {
+		f.connectTunnel(w, request, auth.AttemptHeader, a.String())
+		return
+	}
 	f.forward(w, request, uid, auth.AttemptHeader, a.String())
 }
 

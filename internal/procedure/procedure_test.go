@@ -35,7 +35,7 @@ func TestTableMatchesTheAPI(t *testing.T) {
 	}
 	seen := make(map[procedure.Name]bool)
 	for _, p := range procedure.All() {
-		if rpcs[p.Name] == nil {
+		if rpcs[p.Name] == nil && !strings.HasPrefix(string(p.Name), "Tunnel/") {
 			t.Errorf("%s is in the table, not in the API", p.Name)
 		}
 		if seen[p.Name] {
@@ -60,7 +60,7 @@ func TestRowsAreConsistent(t *testing.T) {
 	for _, p := range procedure.All() {
 		method := rpcs[p.Name]
 		if method == nil {
-			continue // reported above
+			continue // reported above, or a tunnel
 		}
 		switch streams := method.IsStreamingServer(); {
 		case p.Mutation && !slices.Contains(leads, p.Route):

@@ -79,6 +79,11 @@ var table = []Procedure{
 	{Name: "ReportService/StreamCredits", Own: User, Others: User, Route: CompleteHistory, Cost: 20},
 	{Name: "ReportService/StreamEndedJobs", Own: User, Others: User, Route: CompleteHistory, Cost: 20},
 	{Name: "ReportService/StreamUsage", Own: User, Others: User, Route: CompleteHistory, Cost: 20},
+
+	// They are no RPCs: they change the protocol of the connection (package tunnel).
+	{Name: "Tunnel/Accept", Own: User, Others: User, Cost: 1},
+	{Name: "Tunnel/Connect", Own: User, Others: User, Cost: 1},
+	{Name: "Tunnel/Listen", Own: User, Others: User, Cost: 1},
 }
 
 // RaisePriority is the row of an update that sets a negative nice value.

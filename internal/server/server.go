@@ -29,6 +29,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
+	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/certs"
 	"github.com/greylag/greylag/internal/server/encoding"
@@ -40,6 +41,7 @@ import (
 	"github.com/greylag/greylag/internal/server/views"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/submitfilter"
+	"github.com/greylag/greylag/internal/tunnel"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -142,6 +144,7 @@ type Server struct {
 	views    *views.Source
 	certs    *certs.Service
 	journals *journals.Reader
+	tunnels  *tunnel.Broker
 	// explaining is held by the one explanation in progress: each may cost a pass.
 	explaining chan struct{}
 	guesses    expectedStarts
@@ -176,7 +179,7 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(),
-		errors: connect.NewErrorWriter(), limits: limits.New(cfg.Limits), logs: logbroker.New(),
+		errors: connect.NewErrorWriter(), limits: limits.New(cfg.Limits), logs: logbroker.New(), tunnels: tunnel.NewBroker(),
 		views:      &views.Source{State: cfg.State, Log: cfg.Log, Peers: cfg.Peers, ID: cfg.ID},
 		explaining: make(chan struct{}, 1),
 	}
@@ -207,6 +210,9 @@ func New(cfg Config) *Server {
 	s.mux.Handle(greylagv1connect.NewCreditServiceHandler(&creditService{s, s.journals}, options))
 	s.mux.Handle(greylagv1connect.NewHistoryServiceHandler(list, options))
 	s.mux.Handle(greylagv1connect.NewReportServiceHandler(&reports.Service{Views: s.views, Archive: cfg.Archive, Clock: cfg.Clock}, options))
+	for _, kind := range []string{tunnel.Listen, tunnel.Accept, tunnel.Connect} {
+		s.mux.HandleFunc(procedure.Prefix+kind, func(w http.ResponseWriter, r *http.Request) { s.serveTunnel(w, r, kind) })
+	}
 	s.mux.Handle(greylagv1connect.NewPeerServiceHandler(&peerService{s, s.certs}, options))
 	s.http = &http.Server{
 		Handler: s, TLSConfig: pki.ServerTLS(cfg.Trust, cfg.Identity),

@@ -25,7 +25,7 @@ type Order struct {
 	Node        int      `json:"node"` // index in Nodes of the node that reads the order
 	Nodes       []Node   `json:"nodes"`
 	CPUsPerTask int      `json:"cpus_per_task,omitempty"`
-	Contact     []string `json:"contact"`     // addresses of grun, IP:PORT
+	Contact     []string `json:"contact"`     // addresses of grun, IP:PORT or TunnelPrefix and an ID
 	Fingerprint string   `json:"fingerprint"` // SHA-256 of grun's certificate, hexadecimal
 	Key         string   `json:"key"`         // hexadecimal
 	Env         []string `json:"env"`         // environment of the job's task on this node
@@ -106,6 +106,9 @@ const (
 	MPIPMI2 = "pmi2" // PMI-1 and PMI-2
 )
 
+// TunnelPrefix begins an address that is the ID of a tunnel.
+const TunnelPrefix = "tunnel:"
+
 // Program is what the nodes run.
 type Program struct {
 	// Args has one entry for all ranks, or one for each rank; on a node one for each of its tasks.
@@ -114,8 +117,11 @@ type Program struct {
 	// a login sets on the node.
 	Env   []string
 	Clean bool
-	Dir   string
-	Umask int
+	// Outside is set if grun runs outside the job: the job's variables are those of its task on the
+	// node.
+	Outside bool
+	Dir     string
+	Umask   int
 	// Stdin, Stdout and Stderr of the tasks. Append keeps the content of existing files.
 	Stdin, Stdout, Stderr Stream
 	Append                bool

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/alloc"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
@@ -26,20 +27,40 @@ import (
 	"github.com/greylag/greylag/internal/step"
 	"github.com/greylag/greylag/internal/step/launch"
 	"github.com/greylag/greylag/internal/step/stream"
+	"github.com/greylag/greylag/internal/tunnel"
 	"github.com/greylag/greylag/internal/wire"
 )
 
-// command is one run of grun.
-type command struct{ *ui.Process }
+// command is one run of grun, or of srun.
+type command struct {
+	*ui.Process
+	slurm bool // with the options and variables of srun
+	// forwards are connections for ports of the step's first node; nil: none.
+	forwards <-chan launch.Forward
+}
 
 // Run runs grun and returns its exit status. ctx is not cancelled by signals: they are for the tasks.
 func Run(ctx context.Context, p *ui.Process) int {
-	status, err := command{p}.run(ctx)
+	status, err := command{Process: p}.run(ctx)
 	if err != nil {
 		return p.Finish(ctx, err)
 	}
 	return status
 }
+
+// Srun is Run with the options and variables of srun. The error is one of this command, not of a
+// task.
+func Srun(ctx context.Context, p *ui.Process) (int, error) {
+	return command{Process: p, slurm: true}.run(ctx)
+}
+
+// Forward is Run that also forwards connections to ports of the step's first node.
+func Forward(ctx context.Context, p *ui.Process, forwards <-chan launch.Forward) (int, error) {
+	return command{Process: p, forwards: forwards}.run(ctx)
+}
+
+// SrunOptions are the options of srun.
+func SrunOptions() []getopt.Option { return command{slurm: true}.options() }
 
 // forwarded are the signals that go to the tasks, and SIGWINCH.
 func forwarded() []os.Signal {
@@ -51,12 +72,12 @@ func forwarded() []os.Signal {
 
 func (p command) run(ctx context.Context) (int, error) {
 	if p.Completing() {
-		return 0, p.Complete(ctx, ui.Completion{Table: options(), Order: getopt.First})
+		return 0, p.Complete(ctx, ui.Completion{Table: p.options(), Order: getopt.First})
 	}
 	if err := p.CheckWords(); err != nil {
 		return 0, err
 	}
-	found, words, err := getopt.Parse(options(), p.Args, getopt.First)
+	found, words, err := getopt.Parse(p.options(), p.Args, getopt.First)
 	if err != nil {
 		return 0, err
 	}
@@ -64,14 +85,21 @@ func (p command) run(ctx context.Context) (int, error) {
 	if done || err != nil {
 		return 0, err
 	}
-	if p.Variable(config.SocketEnv) == "" || r.job == 0 {
-		return 0, &ui.UsageError{Problem: p.Program + " runs inside a job only", Advice: "submit a script that calls it: gsubmit SCRIPT"}
-	}
-	if r.testOnly {
+	switch {
+	case r.hold:
+		return alloc.Hold(ctx, p.Process)
+	case r.job == 0 && p.inside():
+		return 0, &ui.UsageError{Problem: "GREYLAG_JOB_ID is not set, although this is a job", Advice: "do not unset it"}
+	case r.job == 0:
+		return p.allocate(ctx, r, found, words)
+	case r.testOnly:
 		return 0, p.reportTest(r)
 	}
 	return p.start(ctx, r)
 }
+
+// inside reports whether this process runs inside a job.
+func (p command) inside() bool { return p.Variable(config.SocketEnv) != "" }
 
 // start creates the step and runs it.
 func (p command) start(ctx context.Context, r *request) (int, error) {
@@ -79,7 +107,7 @@ func (p command) start(ctx context.Context, r *request) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	listener, err := net.Listen("tcp", ":0")
+	listener, err := p.listen(ctx, r)
 	if err != nil {
 		return 0, err
 	}
@@ -87,14 +115,14 @@ func (p command) start(ctx context.Context, r *request) (int, error) {
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals, forwarded()...)
 	defer signal.Stop(signals)
-	created, err := p.create(ctx, r, listener, secret, signals)
+	created, err := p.create(ctx, r, secret, signals)
 	if err != nil {
 		return 0, err
 	}
 	c := &launch.Config{
 		ID: fmt.Sprintf("%d.%d", r.job, created.Step), Listener: listener, Secret: secret, Program: r.program,
 		Stdin: p.Stdin, Label: r.label, KillOnBadExit: r.killOnBadExit, NoKill: r.noKill,
-		QuitOnInterrupt: r.quit, Wait: r.wait, Limit: r.limit, Signals: signals, Ended: p.endedStep(r.job, created.Step),
+		QuitOnInterrupt: r.quit, Wait: r.wait, Limit: r.limit, Signals: signals, Forwards: p.forwards, Ended: p.endedStep(r.job, created.Step),
 	}
 	for _, n := range created.Nodes {
 		c.Nodes = append(c.Nodes, step.Node{Name: n.Node, Tasks: int(n.Tasks)})
@@ -130,16 +158,38 @@ func (p command) endedStep(job uint64, id uint32) func(context.Context) string {
 	}
 }
 
-// create asks for the step until no other one has its GPUs.
-func (p command) create(ctx context.Context, r *request, listener net.Listener, secret *stream.Secret, signals <-chan os.Signal) (*greylagv1.CreateStepResponse, error) {
-	addresses, err := launch.Addresses(listener)
+// listen accepts connections of the nodes of the step: inside a job directly, from elsewhere through
+// a controller.
+func (p command) listen(ctx context.Context, r *request) (net.Listener, error) {
+	if !p.inside() {
+		_, cluster, err := p.Client()
+		if err != nil {
+			return nil, err
+		}
+		listener, err := tunnel.NewListener(ctx, cluster.Tunnels())
+		if err != nil {
+			return nil, err
+		}
+		r.spec.Contact, r.program.Outside = []string{step.TunnelPrefix + listener.ID().String()}, true
+		return listener, nil
+	}
+	listener, err := net.Listen("tcp", ":0")
 	if err != nil {
 		return nil, err
 	}
-	if host, _, err := net.SplitHostPort(addresses[0]); err == nil {
+	if r.spec.Contact, err = launch.Addresses(listener); err != nil {
+		listener.Close()
+		return nil, err
+	}
+	if host, _, err := net.SplitHostPort(r.spec.Contact[0]); err == nil {
 		r.program.LaunchAddress = host
 	}
-	r.spec.Contact, r.spec.Fingerprint, r.spec.Key = addresses, secret.Fingerprint, secret.Key
+	return listener, nil
+}
+
+// create asks for the step until no other one has its GPUs.
+func (p command) create(ctx context.Context, r *request, secret *stream.Secret, signals <-chan os.Signal) (*greylagv1.CreateStepResponse, error) {
+	r.spec.Fingerprint, r.spec.Key = secret.Fingerprint, secret.Key
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go stopOnSignal(ctx, signals, stop)

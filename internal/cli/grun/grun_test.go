@@ -109,7 +109,7 @@ func run(t *testing.T, j *job, input string, files map[string]string, args ...st
 func (j *job) OnRetry(func(error, time.Duration, time.Duration)) {}
 
 func parse(p command, args []string) (*request, error) {
-	found, words, err := getopt.Parse(options(), args, getopt.First)
+	found, words, err := getopt.Parse(p.options(), args, getopt.First)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,6 @@ func TestRuns(t *testing.T) {
 		{"row 35: PMIx", `--mpi=pmix|a.out`, "", "", "grun: error: --mpi=pmix is not offered: start Open MPI programs with mpirun PROGRAM in the job\ngrun: hint: --mpi=list prints the kinds that are offered\n", 2},
 		{"kinds of MPI", `--mpi=list`, "", "MPI plugin types are...\n\tnone\n\tpmi2\n", "", 0},
 		{"test", `--test-only|true`, "", "", "grun: a step of job 12 would run in partition gpu on nodes of \n", 0},
-		{"another job", `--jobid=13|true`, "", "", "grun: error: --jobid=13: this command runs in job 12 and starts steps only there\ngrun: hint: omit --jobid\n", 2},
 		{"missing rank", `-n1|-o|7|true`, "", "", "grun: error: --output=7: the step has no such task\ngrun: hint: its tasks are 0 to 0\n", 2},
 		{"no program", ``, "", "", "grun: error: no program given\ngrun: hint: write grun [OPTIONS] PROGRAM [ARGUMENT...]\n", 2},
 		{"parts of a heterogeneous job", `true|:|true`, "", "", "grun: error: programs joined by \":\" are not offered: jobs are not heterogeneous\ngrun: hint: use --multi-prog\n", 2},
@@ -166,10 +165,10 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-func TestOutsideAJob(t *testing.T) {
+func TestJobWithoutID(t *testing.T) {
 	var errs bytes.Buffer
-	p := &ui.Process{Program: "grun", Args: []string{"hostname"}, Stderr: &errs}
-	if status := Run(t.Context(), p); status != 2 || errs.String() != "grun: error: grun runs inside a job only\ngrun: hint: submit a script that calls it: gsubmit SCRIPT\n" {
+	p := &ui.Process{Program: "grun", Args: []string{"hostname"}, Environ: []string{config.SocketEnv + "=/run/x"}, Stderr: &errs}
+	if status := Run(t.Context(), p); status != 2 || errs.String() != "grun: error: GREYLAG_JOB_ID is not set, although this is a job\ngrun: hint: do not unset it\n" {
 		t.Errorf("status %d: %s", status, errs.String())
 	}
 }
@@ -244,7 +243,7 @@ func TestSizes(t *testing.T) {
 		{"--gpus-per-task=1 --exclusive", "", "gpus_per_task:1 exact:true"},
 		{"--ntasks-per-node=1 --kill-on-bad-exit --mpi=none --nodes=2 --nodelist=a,b --ntasks=2 --cpu-bind=none --jobid=12", "", `nodes:"a" nodes:"b" node_count:2 tasks:2 tasks_per_node:1`},
 	} {
-		p := command{&ui.Process{Program: "grun", Environ: strings.Fields(c.environ), Stderr: &bytes.Buffer{}}}
+		p := command{Process: &ui.Process{Program: "grun", Environ: strings.Fields(c.environ), Stderr: &bytes.Buffer{}}}
 		r, err := parse(p, append(strings.Fields(c.args), "true"))
 		if err != nil {
 			t.Errorf("%s: %v", c.args, err)
@@ -264,7 +263,7 @@ func TestRefusedValues(t *testing.T) {
 		"--cpu-bind=sideways", "--cpu-bind=map_cpu:4096", "--cpu-bind=mask_cpu:0", "--cpu-bind=mask_cpu:zz", "-K2", "-W x", "-t x", "--pty=1", "--open-mode=x", "--jobid=x", "-o %z", "-i %",
 		"--het-group=0", "--mpi=openmpi", "--nosuch",
 	} {
-		p := command{&ui.Process{Program: "grun", Stderr: &bytes.Buffer{}}}
+		p := command{Process: &ui.Process{Program: "grun", Stderr: &bytes.Buffer{}}}
 		if _, err := parse(p, append(strings.Fields(args), "true")); err == nil || ui.StatusOf(err) != ui.Usage || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", args, err)
 		}
@@ -284,7 +283,7 @@ func TestBindOptions(t *testing.T) {
 		"--cpu-bind=quiet,map_cpu:3,0x1": "{0 0 [] []} [[3] [1]]",
 		"--cpu-bind=mask_cpu:0x11,8":     "{0 0 [] []} [[0 4] [3]]",
 	} {
-		r, err := parse(command{&ui.Process{Program: "grun", Stderr: &bytes.Buffer{}}}, []string{args, "true"})
+		r, err := parse(command{Process: &ui.Process{Program: "grun", Stderr: &bytes.Buffer{}}}, []string{args, "true"})
 		if err != nil {
 			t.Errorf("%s: %v", args, err)
 			continue

@@ -1,12 +1,20 @@
 package grun
 
-import "github.com/greylag/greylag/internal/jobscript/getopt"
+import (
+	"slices"
+
+	"github.com/greylag/greylag/internal/jobscript"
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+)
 
 const usageText = ` [OPTIONS] PROGRAM [ARGUMENT...]
 
 Runs a program on the nodes of a job: one process per task. Output, input and
 signals pass between the tasks and this command, which ends with the highest
 exit status of a task, or 128 + the number of the signal that ended one.
+
+Outside a job it submits one, waits for its start, runs the program there, and
+ends the job with it. The options of gsubmit then describe the job.
 `
 
 // The groups of options in the help.
@@ -16,9 +24,45 @@ const (
 	streamGroup = "Input and output"
 	endGroup    = "End of the step"
 	otherGroup  = "Other options"
+	jobGroup    = "A new job, outside of jobs"
 )
 
-func options() []getopt.Option {
+// options are all options: those of a step, and for a new job those of gsubmit or sbatch.
+func (p command) options() []getopt.Option {
+	list := stepOptions()
+	table := jobscript.Table()
+	if p.slurm {
+		table = nil
+		for _, o := range jobscript.SbatchOptions() {
+			table = append(table, o.Option)
+		}
+	}
+	for _, o := range table {
+		if !jobOption(o.Long) || getopt.Lookup(list, o.Long) != nil {
+			continue
+		}
+		if slices.ContainsFunc(list, func(other getopt.Option) bool { return other.Short == o.Short }) {
+			o.Short = 0
+		}
+		o.Aliases = slices.DeleteFunc(slices.Clone(o.Aliases), func(name string) bool { return getopt.Lookup(list, name) != nil })
+		o.Group = jobGroup
+		list = append(list, o)
+	}
+	return list
+}
+
+// batchOptions are those of a batch job, which make no sense for a program.
+var batchOptions = []string{
+	"array", "wrap", "hold", "parsable", "json", "quote", "wait", "every-node", "env", "requeue", "no-requeue", "signal", "get-user-env",
+	"open-mode", "clusters", "help", "usage", "version", "quiet", "verbose", "test-only", "ignore-pbs", "batch", "export-file",
+}
+
+// jobOption reports whether an option describes a job, not a step.
+func jobOption(long string) bool {
+	return long == "job-name" || !slices.Contains(batchOptions, long) && getopt.Lookup(stepOptions(), long) == nil
+}
+
+func stepOptions() []getopt.Option {
 	list := []getopt.Option{
 		{Long: "ntasks", Short: 'n', Value: "N", Group: sizeGroup, Help: "number of tasks (default: that of the job, else one on each node)"},
 		{Long: "nodes", Short: 'N', Value: "N[-M]", Group: sizeGroup, Help: "number of nodes (default: all of the job)"},
@@ -57,17 +101,18 @@ func options() []getopt.Option {
 		{Long: "chdir", Short: 'D', Value: "DIRECTORY", Group: otherGroup, Help: "working directory of the tasks (default: this one)"},
 		{Long: "export", Value: "LIST", Group: otherGroup, Help: "variables of the tasks: ALL (default), NONE or names and NAME=VALUE"},
 		{Long: "job-name", Short: 'J', Value: "NAME", Group: otherGroup, Help: "name of the step (default: the program's)"},
-		{Long: "jobid", Value: "JOB", Group: otherGroup, Help: "the job; only the one that this command runs in"},
+		{Long: "jobid", Value: "JOB", Group: otherGroup, Help: "a running job of yours [the one that this command runs in]"},
 		{Long: "mpi", Value: "KIND", Group: otherGroup, Help: "start MPI programs by pmi2 (default, for MPICH) or none; list: print the kinds"},
 		{Long: "test-only", Group: otherGroup, Help: "check the options, and run nothing"},
 		{Long: "help", Short: 'h', Group: otherGroup, Help: "print this"},
 		{Long: "version", Short: 'V', Group: otherGroup, Help: "print the version"},
 	}
 	// Accepted because scripts have them: what they ask is so for every step.
-	for _, name := range []string{"mem", "mem-per-cpu", "mem-per-gpu", "hint", "comment"} {
+	for _, name := range []string{"hint"} {
 		list = append(list, getopt.Option{Long: name, Value: "X"})
 	}
 	return append(list, getopt.Option{Long: "oversubscribe", Short: 's'}, getopt.Option{Long: "external-launcher"},
+		getopt.Option{Long: "hold-allocation"},
 		getopt.Option{Long: "quiet", Short: 'Q'}, getopt.Option{Long: "verbose", Short: 'v'}, getopt.Option{Long: "het-group", Value: "X"})
 }
 

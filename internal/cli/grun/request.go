@@ -35,6 +35,8 @@ type request struct {
 	testOnly, immediate, gpuBound      bool
 	programs                           bool // the word is a file of --multi-prog
 	quiet                              bool
+	other                              bool // the job is not the one of this process
+	hold                               bool // only hold the job for a command outside of it
 
 	wait, limit time.Duration
 }
@@ -45,7 +47,7 @@ func (p command) request(found []getopt.Found, words []string) (r *request, done
 	if kind := p.Variable("SLURM_MPI_TYPE"); kind == step.MPINone {
 		r.program.MPI = kind
 	}
-	if job := p.Variable("GREYLAG_JOB_ID"); job != "" {
+	if job := p.inherited("JOB_ID"); job != "" {
 		if err := r.setJob(job); err != nil {
 			return nil, false, err
 		}
@@ -79,7 +81,7 @@ func usage(f getopt.Found, err error) error {
 func (p command) other(r *request, f getopt.Found) (done bool, err error) {
 	switch f.Option.Long {
 	case "help":
-		_, err := io.WriteString(p.Stdout, "usage: "+p.Program+usageText+getopt.Help(options())+statusHelp)
+		_, err := io.WriteString(p.Stdout, "usage: "+p.Program+usageText+getopt.Help(p.options())+statusHelp)
 		return true, err
 	case "version":
 		return true, p.PrintVersion()
@@ -101,14 +103,15 @@ func (p command) other(r *request, f getopt.Found) (done bool, err error) {
 		if err := r.setJob(f.Value); err != nil {
 			return false, err
 		}
-		if own != 0 && r.job != own {
-			return false, &ui.UsageError{Problem: fmt.Sprintf("--jobid=%s: this command runs in job %d and starts steps only there", f.Value, own), Advice: "omit --jobid"}
-		}
+		r.other = r.job != own
 	case "het-group":
 		return false, &ui.UsageError{Problem: "--het-group: heterogeneous jobs are not offered", Advice: "submit a job for each part"}
 	case "time":
 		r.limit, err = cluster.ParseLimit(f.Value)
 		return false, err
+	}
+	if r.job != 0 && jobOption(f.Option.Long) && !strings.HasPrefix(f.Option.Long, "mem") && f.Option.Long != "comment" {
+		p.Note("%s has no effect in a job that exists", f.As)
 	}
 	return false, nil // accepted without effect
 }
@@ -214,6 +217,7 @@ func handlers() map[string]func(*request, string) error {
 		"chdir":             word(func(r *request) *string { return &r.program.Dir }),
 		"export":            word(func(r *request) *string { return &r.export }),
 		"job-name":          word(func(r *request) *string { return &r.spec.Name }),
+		"hold-allocation":   turn(func(r *request) *bool { return &r.hold }),
 		"quiet":             turn(func(r *request) *bool { return &r.quiet }),
 		"test-only":         turn(func(r *request) *bool { return &r.testOnly }),
 	}
@@ -263,7 +267,7 @@ func setWait(r *request, value string) error {
 
 // finish fills in what the options leave to the job and to this process.
 func (p command) finish(r *request, words []string) error {
-	if len(words) == 0 && !r.testOnly {
+	if len(words) == 0 && !r.testOnly && !r.hold {
 		return &ui.UsageError{Problem: "no program given", Advice: fmt.Sprintf("write %s [OPTIONS] PROGRAM [ARGUMENT...]", p.Program)}
 	}
 	if slices.Contains(words, ":") {
@@ -311,6 +315,10 @@ func (p command) setSizes(r *request) {
 		return int32(n)
 	}
 	s := r.spec
+	if r.other { // its variables are not known here
+		r.program.TasksPerNode = int(s.TasksPerNode)
+		return
+	}
 	narrowed := s.NodeCount > 0 || len(s.Nodes)+len(s.Exclude) > 0 || s.FirstNode > 0
 	jobNodes := max(variable("GREYLAG_JOB_NUM_NODES"), variable("GREYLAG_NNODES"))
 	if s.NodeCount > jobNodes && r.minNodes <= jobNodes { // a range

@@ -21,11 +21,12 @@ import (
 	"github.com/greylag/greylag/internal/cli/gslurm/sinfo"
 	"github.com/greylag/greylag/internal/cli/gslurm/slurmcmd"
 	"github.com/greylag/greylag/internal/cli/gslurm/squeue"
+	"github.com/greylag/greylag/internal/cli/gslurm/srun"
 	"github.com/greylag/greylag/internal/cli/gslurm/usage"
 	"github.com/greylag/greylag/internal/cli/ui"
 )
 
-// name is one row of the table of names. srun and salloc are added here.
+// name is one row of the table of names.
 type name struct {
 	program func() slurmcmd.Program
 	run     func(context.Context, *ui.Process) int
@@ -43,6 +44,8 @@ func names() map[string]name {
 		"sbatch":   {sbatch.Program, sbatch.Run},
 		"scontrol": {scontrol.Program, scontrol.Run},
 		"sinfo":    {sinfo.Program, sinfo.Run},
+		"srun":     {srun.Program, srun.Run},
+		"salloc":   {srun.SallocProgram, srun.RunSalloc},
 		"squeue":   {squeue.Program, squeue.Run},
 		"scancel":  {scancel.Program, scancel.Run},
 	}
@@ -50,6 +53,13 @@ func names() map[string]name {
 		all[p.Name] = name{func() slurmcmd.Program { return p }, refuse(p)}
 	}
 	return all
+}
+
+// PassesSignals reports whether the program of these words, the first of them its own name, passes on
+// signals instead of ending with them.
+func PassesSignals(words []string) bool {
+	interactive := []string{"srun", "salloc"}
+	return slices.Contains(interactive, filepath.Base(words[0])) || len(words) > 1 && slices.Contains(interactive, words[1])
 }
 
 // Programs describes all programs, in the order of their names.

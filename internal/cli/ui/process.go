@@ -22,6 +22,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/api/gen/greylag/v1/greylagv1connect"
 	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/tunnel"
 )
 
 // Cluster is how commands call the controllers. Its implementation repeats failed calls, also on
@@ -37,6 +38,8 @@ type Cluster interface {
 	Watch(ctx context.Context, request *greylagv1.WatchJobsRequest, receive func(*greylagv1.WatchJobsResponse) error) error
 	// OnRetry is called for each repeated call, with the time spent on it and the time left.
 	OnRetry(func(err error, tried, left time.Duration))
+	// Tunnels opens connections to programs that both reach the controllers.
+	Tunnels() tunnel.Controllers
 	Close()
 }
 

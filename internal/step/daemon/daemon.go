@@ -14,6 +14,8 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,6 +23,7 @@ import (
 
 	"github.com/greylag/greylag/internal/step"
 	"github.com/greylag/greylag/internal/step/stream"
+	"github.com/greylag/greylag/internal/tunnel"
 )
 
 // Config is the input of Run.
@@ -235,6 +238,14 @@ func (d *daemon) dial(ctx context.Context, address string) (net.Conn, error) {
 	if d.Dial != nil {
 		return d.Dial(ctx, address)
 	}
+	if name, ok := strings.CutPrefix(address, step.TunnelPrefix); ok {
+		id, err := tunnel.ParseID(name)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", step.ErrBadOrder, err)
+		}
+		socket, _ := newEnvironment(d.Order.Env).get(nodeSocket)
+		return tunnel.Dial(ctx, tunnel.Node{Socket: socket}, id)
+	}
 	dialer := net.Dialer{KeepAliveConfig: keepAlive}
 	return dialer.DialContext(ctx, "tcp", address)
 }
@@ -276,6 +287,12 @@ func (d *daemon) obey(f stream.Frame) error {
 			return err
 		}
 		d.end(ending)
+	case stream.Dial:
+		var request stream.DialRequest
+		if err := f.Decode(&request); err != nil {
+			return err
+		}
+		go d.joinPort(request)
 	case stream.Fenced:
 		var pairs stream.Pairs
 		if err := f.Decode(&pairs); err != nil {
@@ -286,6 +303,27 @@ func (d *daemon) obey(f stream.Frame) error {
 		return fmt.Errorf("%w: kind %d for a node", stream.ErrFrame, f.Kind)
 	}
 	return nil
+}
+
+// joinPort joins a connection of grun and a port of this node. grun sees a port on which nothing listens as
+// a connection that ends at once.
+func (d *daemon) joinPort(request stream.DialRequest) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialTime)
+	defer cancel()
+	key, err := hex.DecodeString(d.Order.Key)
+	if err != nil {
+		return
+	}
+	conn, err := d.dialAny(ctx)
+	if err != nil || conn.Prove(key, stream.ForwardBase+int(request.ID)) != nil {
+		return // grun gives up after a time
+	}
+	to, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(request.Port))))
+	if err != nil {
+		conn.Close()
+		return
+	}
+	tunnel.Join(context.Background(), to, conn.Raw())
 }
 
 // signal sends a signal to the process groups of all tasks.

@@ -13,10 +13,13 @@ import (
 // another one; the first with the prefixes GREYLAG_ and SLURM_.
 var (
 	nodeFacts = []string{"NODENAME", "CPUS_ON_NODE", "MEM_PER_NODE", "GPUS_ON_NODE", "JOB_GPU_INDEXES", "JOB_GPUS"}
-	nodeNames = []string{"GREYLAG_SOCKET", "SLURMD_NODENAME", "TMPDIR", "CUDA_DEVICE_ORDER"}
+	nodeNames = []string{nodeSocket, "SLURMD_NODENAME", "TMPDIR", "CUDA_DEVICE_ORDER"}
 	// loginNames are all that a clean environment has.
 	loginNames = []string{"HOME", "USER", "LOGNAME", "SHELL", "PATH"}
 )
+
+// nodeSocket is the variable with the socket of the node's daemon: config.SocketEnv.
+const nodeSocket = "GREYLAG_SOCKET"
 
 // environment is a list of variables in which the last value of a name counts.
 type environment struct {
@@ -58,6 +61,23 @@ func (e *environment) unset(name string) {
 	}
 }
 
+// replaceJob replaces the variables of a job by those of own.
+func (e *environment) replaceJob(own *environment) {
+	job := func(name string) bool {
+		return strings.HasPrefix(name, "GREYLAG_") || strings.HasPrefix(name, "SLURM_")
+	}
+	for _, entry := range slices.Clone(e.list) {
+		if name, _, _ := strings.Cut(entry, "="); job(name) {
+			e.unset(name)
+		}
+	}
+	for _, entry := range own.list {
+		if name, value, _ := strings.Cut(entry, "="); job(name) {
+			e.set(name, value)
+		}
+	}
+}
+
 // both sets a variable of ours and Slurm's; with "" it removes both.
 func (e *environment) both(name, value string) {
 	for _, prefix := range []string{"GREYLAG_", "SLURM_"} {
@@ -73,6 +93,9 @@ func (e *environment) both(name, value string) {
 func (d *daemon) environ(local int) []string {
 	p, own := &d.program, newEnvironment(d.Order.Env)
 	e := newEnvironment(p.Env)
+	if p.Outside {
+		e.replaceJob(own)
+	}
 	from := func(name string, overwrite bool) {
 		value, ok := own.get(name)
 		_, set := e.get(name)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/greylag/greylag/internal/step"
 	"github.com/greylag/greylag/internal/step/stream"
+	"github.com/greylag/greylag/internal/tunnel"
 )
 
 // Config is the input of Run.
@@ -39,11 +40,19 @@ type Config struct {
 	// Signals are forwarded to the tasks; SIGINT reports their state first, SIGWINCH sends Size.
 	Signals <-chan os.Signal
 	Size    func() (rows, cols uint16)
+	// Forwards are connections to forward to ports of the first node. nil: none.
+	Forwards <-chan Forward
 	// Connect bounds the wait for the nodes; 0: 60 s.
 	Connect time.Duration
 	// Ended is called 20 times within Connect while nodes are missing, and says why they will not come;
 	// "" if they may. nil: unknown.
 	Ended func(context.Context) string
+}
+
+// Forward is a connection for a port of a node.
+type Forward struct {
+	Conn net.Conn
+	Port uint16
 }
 
 // The exit status of a step that lost a node or did not start on one, and of one that the user
@@ -82,16 +91,18 @@ type running struct {
 	events chan func() // what Run does next
 	sinks  [2]*sink
 
-	states  []taskState // by rank
-	unended int         // nodes that are not done
-	tally   step.Tally
-	exits   []exitGroup // not printed yet
-	fence   fence
-	ending  bool // the tasks were ordered to end
-	leaving bool // end without waiting for them
-	status  int  // of an ending; overrides the tally unless 0
-	pressed time.Time
-	waiting bool // for Config.Wait
+	states    []taskState // by rank
+	unended   int         // nodes that are not done
+	tally     step.Tally
+	exits     []exitGroup // not printed yet
+	fence     fence
+	forwarded []net.Conn // by number; nil once the node's end has come
+	early     []Forward  // that came before the first node
+	ending    bool       // the tasks were ordered to end
+	leaving   bool       // end without waiting for them
+	status    int        // of an ending; overrides the tally unless 0
+	pressed   time.Time
+	waiting   bool // for Config.Wait
 }
 
 // taskState is what a report to the user says about a task.
@@ -173,6 +184,8 @@ func (r *running) loop() {
 			f()
 		case sig := <-r.Signals:
 			r.signalled(sig)
+		case f := <-r.Forwards:
+			r.forward(f)
 		case <-r.ctx.Done():
 			return
 		}
@@ -181,6 +194,10 @@ func (r *running) loop() {
 
 // connected sends a node its part of the program.
 func (r *running) connected(conn *stream.Conn, index int) {
+	if index >= stream.ForwardBase {
+		r.join(conn, index-stream.ForwardBase)
+		return
+	}
 	if index < 0 || index >= len(r.nodes) || r.nodes[index].conn != nil || r.nodes[index].done {
 		conn.Close() // not a node of the step, or it came twice
 		return
@@ -208,6 +225,48 @@ func (r *running) connected(conn *stream.Conn, index int) {
 	}
 	go r.command(n)
 	go r.receive(n)
+	if index == 0 {
+		for _, f := range r.early {
+			r.forward(f)
+		}
+		r.early = nil
+	}
+}
+
+// forward asks the first node for its end of a connection.
+func (r *running) forward(f Forward) {
+	first := r.nodes[0]
+	if first.conn == nil && !first.done && len(r.early) < maxCommands {
+		r.early = append(r.early, f)
+		return
+	}
+	id := len(r.forwarded)
+	r.forwarded = append(r.forwarded, f.Conn)
+	if first.conn == nil || first.done || len(first.commands) == maxCommands {
+		f.Conn.Close()
+		return
+	}
+	first.commands <- func() error {
+		return first.conn.SendValue(stream.Dial, stream.DialRequest{ID: uint32(id), Port: f.Port})
+	}
+	r.after(r.Connect, func() { r.join(nil, id) })
+}
+
+// join joins a connection with the node's end of it; nil if that did not come.
+func (r *running) join(conn *stream.Conn, id int) {
+	if id >= len(r.forwarded) || r.forwarded[id] == nil {
+		if conn != nil {
+			conn.Close()
+		}
+		return
+	}
+	near := r.forwarded[id]
+	r.forwarded[id] = nil
+	if conn == nil {
+		near.Close()
+		return
+	}
+	go tunnel.Join(r.ctx, near, conn.Raw())
 }
 
 // maxCommands bounds the commands that wait for a node. A node reads all the time: one that does not is

@@ -32,6 +32,7 @@ const (
 	Fence  // payload: Pairs, of this node
 	Abort  // payload: AbortRequest
 	Done   // all tasks ended and their output was sent
+	Held   // payload: Variables, of the job whose allocation is held
 )
 
 // Kinds of frames to a node.
@@ -43,10 +44,25 @@ const (
 	Resize                    // Number: rows and columns of the terminal
 	End                       // payload: step.Ending
 	Fenced                    // payload: Pairs, of all nodes
+	Release                   // Number: exit status of the job whose allocation was held
+	Dial                      // payload: DialRequest
 )
 
 // Pairs are the key-value pairs that PMI exchanges at a barrier. They need not be text.
 type Pairs map[string]string
+
+// DialRequest asks a node to connect to one of its ports, and to bring that connection to grun as the
+// one of node ForwardBase+ID.
+type DialRequest struct {
+	ID   uint32
+	Port uint16
+}
+
+// ForwardBase is more than the nodes of any step.
+const ForwardBase = 1 << 24
+
+// Variables are environment variables, NAME=VALUE.
+type Variables []string
 
 // AbortRequest is a task's request to end the step.
 type AbortRequest struct {
@@ -92,9 +108,9 @@ func limit(kind Kind) int64 {
 		return MaxHello
 	case Stdout, Stderr, Stdin:
 		return MaxData
-	case Taken, Done, StdinEnd, Signal, Resize:
+	case Taken, Done, StdinEnd, Signal, Resize, Release:
 		return 0
-	case Exited, Fence, Abort, Start, End, Fenced:
+	case Exited, Fence, Abort, Start, End, Fenced, Held, Dial:
 		return MaxControl
 	}
 	return -1
@@ -149,6 +165,18 @@ type Conn struct {
 
 // readBuffer holds several frames of short lines.
 const readBuffer = 2 * MaxData
+
+// Raw returns the connection for bytes without frames.
+func (c *Conn) Raw() net.Conn { return &raw{c.Conn, c.reader} }
+
+// raw is a connection with a reader that has already read some of its bytes.
+type raw struct {
+	net.Conn
+	reader io.Reader
+}
+
+// Read reads from the buffer first.
+func (r *raw) Read(p []byte) (int, error) { return r.reader.Read(p) }
 
 // Receive returns the next frame. Its payload is valid until the next call.
 func (c *Conn) Receive() (Frame, error) { return Read(c.reader, c.payload) }

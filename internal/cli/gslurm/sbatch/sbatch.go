@@ -39,23 +39,28 @@ func Program() slurmcmd.Program {
 		},
 	}
 	for _, o := range jobscript.SbatchOptions() {
-		row := slurmcmd.Option{Option: o.Option}
-		row.Help = strings.NewReplacer("[greylag-%j.out]", "[slurm-%j.out]", "gctl release", "scontrol release").Replace(row.Help)
-		switch note, differs := differences[o.Long]; {
-		case o.Own():
-			row.Effect = slurmcmd.Added
-		case o.Refused != "":
-			row.Effect, row.Note = slurmcmd.Refused, o.Refused
-		case o.Missing != "":
-			row.Effect, row.Note = slurmcmd.Warned, o.Missing
-		case o.Harmless != "":
-			row.Effect, row.Note = slurmcmd.Nothing, o.Harmless
-		case differs:
-			row.Effect, row.Note = slurmcmd.Differs, note
-		}
-		p.Options = append(p.Options, row)
+		p.Options = append(p.Options, Row(o))
 	}
 	return p
+}
+
+// Row describes an option for a new job, in sbatch, srun and salloc.
+func Row(o jobscript.SbatchOption) slurmcmd.Option {
+	row := slurmcmd.Option{Option: o.Option}
+	row.Help = strings.NewReplacer("[greylag-%j.out]", "[slurm-%j.out]", "gctl release", "scontrol release").Replace(row.Help)
+	switch note, differs := differences[o.Long]; {
+	case o.Own():
+		row.Effect = slurmcmd.Added
+	case o.Refused != "":
+		row.Effect, row.Note = slurmcmd.Refused, o.Refused
+	case o.Missing != "":
+		row.Effect, row.Note = slurmcmd.Warned, o.Missing
+	case o.Harmless != "":
+		row.Effect, row.Note = slurmcmd.Nothing, o.Harmless
+	case differs:
+		row.Effect, row.Note = slurmcmd.Differs, note
+	}
+	return row
 }
 
 // differences are the options that behave differently from Slurm's.

@@ -108,7 +108,7 @@ func (c *Command) Parse() (found []getopt.Found, operands []string, done bool, e
 	for _, f := range found {
 		switch f.Option.Long {
 		case "help", "usage":
-			return nil, nil, true, c.printHelp()
+			return nil, nil, true, c.PrintHelp()
 		case "version":
 			return nil, nil, true, c.PrintVersion()
 		}
@@ -164,7 +164,8 @@ func (c *Command) PrintVersion() error {
 	return err
 }
 
-func (c *Command) printHelp() error {
+// PrintHelp prints the options.
+func (c *Command) PrintHelp() error {
 	shown := make([]getopt.Option, 0, len(c.table))
 	for i, o := range c.Program.Options {
 		if o.Offered() && o.Help != "" {

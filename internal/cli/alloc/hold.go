@@ -1,0 +1,149 @@
+package alloc
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/config"
+	"github.com/greylag/greylag/internal/step/stream"
+	"github.com/greylag/greylag/internal/tunnel"
+)
+
+// Hold keeps the job in which this process runs, until the command that submitted it releases it. It
+// returns the exit status for the job: the command's, or 1 if the command is gone. The first line of
+// standard input says where the command is.
+func Hold(ctx context.Context, p *ui.Process) (int, error) {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	line, err := bufio.NewReader(io.LimitReader(p.Stdin, 1024)).ReadString('\n')
+	if err != nil {
+		return 0, errNotForPeople
+	}
+	words := strings.Fields(line)
+	if len(words) != 3 {
+		return 0, errNotForPeople
+	}
+	id, err := tunnel.ParseID(words[0])
+	key, err2 := hex.DecodeString(words[2])
+	if err != nil || err2 != nil {
+		return 0, errNotForPeople
+	}
+	conn, err := reach(ctx, tunnel.Node{Socket: p.Variable(config.SocketEnv)}, id, words[1])
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := conn.Prove(key, 0); err != nil {
+		return 0, err
+	}
+	if err := conn.SendValue(stream.Held, variables(p.Environ)); err != nil {
+		return 0, err
+	}
+	f, err := conn.Receive()
+	switch {
+	case ctx.Err() != nil:
+		return 128 + int(syscall.SIGTERM), nil
+	case err != nil:
+		return 0, fmt.Errorf("the command that holds this allocation is gone: %w", err)
+	case f.Kind != stream.Release:
+		return 0, stream.ErrFrame
+	}
+	return int(uint8(f.Number)), nil
+}
+
+var errNotForPeople = errors.New("only gctl alloc and grun start this")
+
+// reachTime bounds the search for the command.
+const reachTime = 30 * time.Second
+
+// reach connects to the command.
+func reach(ctx context.Context, controllers tunnel.Controllers, id tunnel.ID, fingerprint string) (*stream.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, reachTime)
+	defer cancel()
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		raw, err := tunnel.Dial(ctx, controllers, id)
+		if err == nil {
+			return stream.Client(ctx, raw, fingerprint)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the command that asked for this allocation cannot be reached: %w", err)
+		case <-time.After(wait):
+		}
+	}
+}
+
+// placed are the variables that describe one task or node, not the job.
+var placed = []string{"PROCID", "LOCALID", "NODEID", "GTIDS", "NODENAME", "CPUS_ON_NODE", "GPUS_ON_NODE", "TASK_PID"}
+
+// variables are those of the job.
+func variables(environ []string) stream.Variables {
+	var all stream.Variables
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		rest, ours := strings.CutPrefix(name, "GREYLAG_")
+		if !ours {
+			rest, ours = strings.CutPrefix(name, "SLURM_")
+		}
+		if ours && name != config.SocketEnv && !slices.Contains(placed, rest) && name != "SLURMD_NODENAME" {
+			all = append(all, entry)
+		}
+	}
+	return all
+}
+
+// Run runs a command of the user on this host, with the variables of the allocation, and returns its
+// exit status. It ends the command if the job ends.
+func (a *Allocation) Run(ctx context.Context, words []string) int {
+	path, err := exec.LookPath(words[0])
+	if err != nil {
+		a.process.Complain(fmt.Sprintf("%s: %v", words[0], err), "")
+		return exitNoCommand
+	}
+	process, err := os.StartProcess(path, words, &os.ProcAttr{Env: a.Over(a.process.Environ), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}})
+	if err != nil {
+		a.process.Complain(fmt.Sprintf("%s: %v", words[0], err), "")
+		return exitNoCommand - 1
+	}
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		for over := ctx.Done(); ; {
+			sig := os.Signal(syscall.SIGHUP) // as when a terminal is lost
+			select {
+			case sig = <-signals:
+			case <-over:
+				over = nil
+			case <-ended:
+				return
+			}
+			if sig != syscall.SIGINT && sig != syscall.SIGQUIT { // these the terminal sends to the command too
+				_ = process.Signal(sig) // it may have ended
+			}
+		}
+	}()
+	state, err := process.Wait()
+	if err != nil {
+		return 1
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return state.ExitCode()
+}

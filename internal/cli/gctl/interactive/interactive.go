@@ -1,0 +1,180 @@
+// Package interactive is gctl's commands to work in a running job: an allocation, a shell, a forwarded
+// port, and the check for ssh.
+//
+// It decides which step a command starts, and in which job; package grun runs it.
+package interactive
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/cli/alloc"
+	"github.com/greylag/greylag/internal/cli/gctl/tool"
+	"github.com/greylag/greylag/internal/cli/grun"
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/jobscript"
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// Named reports whether arguments of gctl name a command that passes on signals, instead of ending
+// with them.
+func Named(args []string) bool {
+	return len(args) > 0 && slices.Contains([]string{"alloc", "shell", "forward", "ssh-check"}, args[0])
+}
+
+// loginShell starts the user's shell, or sh where an image has no such program.
+const loginShell = `test -x "$SHELL" || SHELL=/bin/sh; exec "$SHELL" -l`
+
+// shellOptions are the options of a step with a shell: in the environment of the job, not of this
+// host, and next to all other steps.
+func shellOptions(stdin io.Reader) []string {
+	words := []string{"--ntasks=1", "--nodes=1", "--overlap", "--mpi=none", "--export=TERM,LANG,LC_ALL,COLORTERM"}
+	if ui.TerminalWidth(stdin) > 0 {
+		words = append(words, "--pty")
+	}
+	return words
+}
+
+// run runs grun and ends with its status.
+func run(ctx context.Context, p ui.Process, words ...string) error {
+	p.Args = words
+	if status := grun.Run(ctx, &p); status != 0 {
+		return ui.Exit(ui.Status(status))
+	}
+	return nil
+}
+
+const allocUsage = `usage: gctl alloc [OPTIONS] [COMMAND [ARGUMENT...]]
+
+Submits a job without a script, waits until it runs, and runs a command on this
+host with the job's variables, so that grun starts steps in the job. Without a
+command it opens a shell on the first node of the job. The job ends with the
+command. The options are those of gsubmit.
+`
+
+// AllocCommand is gctl alloc.
+func AllocCommand(t *tool.Tool) *cobra.Command {
+	return &cobra.Command{
+		Use: "alloc [OPTIONS] [COMMAND...]", Short: "Allocate nodes to work on, until a command ends", GroupID: tool.GroupJobs,
+		DisableFlagParsing: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			line, err := jobscript.CommandLine(args)
+			if err != nil {
+				return err
+			}
+			if line.Has("help") {
+				_, err := io.WriteString(t.Stdout, allocUsage+getopt.Help(jobscript.Table()))
+				return err
+			}
+			say := func(format string) func(uint64) {
+				return func(job uint64) { t.Note(format, job) }
+			}
+			return Allocate(c.Context(), t.Process, alloc.Request{
+				Line: line, Environ: t.Environ, Name: "interactive", Command: "gctl alloc " + strings.Join(args, " "),
+				Pending: say("job %d waits for resources"), Granted: say("job %d runs; it ends with this command"),
+			}, line.Operands)
+		},
+	}
+}
+
+// Allocate asks for an allocation, and runs a command in it; without words a shell on its first
+// node.
+func Allocate(ctx context.Context, p *ui.Process, r alloc.Request, words []string) error {
+	a, running, err := alloc.New(ctx, p, r)
+	if err != nil {
+		return err
+	}
+	status := 0
+	if len(words) > 0 {
+		status = a.Run(running, words)
+	} else {
+		inside := *p
+		inside.Program, inside.Environ = "grun", a.Over(p.Environ)
+		inside.Args = append(shellOptions(p.Stdin), "--job-name=interactive", "/bin/sh", "-c", loginShell)
+		status = grun.Run(ctx, &inside)
+	}
+	if running.Err() != nil {
+		p.Complain(a.Why(ctx), "")
+	}
+	a.Release(status)
+	if r.Released != nil {
+		r.Released(a.Job)
+	}
+	if status != 0 {
+		return ui.Exit(ui.Status(status))
+	}
+	return nil
+}
+
+// ShellCommand is gctl shell.
+func ShellCommand(t *tool.Tool) *cobra.Command {
+	return &cobra.Command{
+		Use: "shell JOB [NODE] [-- COMMAND...]", Short: "Open a shell in a running job, or run a command there", GroupID: tool.GroupJobs,
+		Long: "Opens a shell in a running job, with its GPUs, its limits and its image, on the first\nnode of the job or another one. After -- a command runs instead of the shell.",
+		Args: cobra.MinimumNArgs(1), ValidArgsFunction: t.CompleteArgs(ui.JobNames),
+		RunE: func(c *cobra.Command, args []string) error {
+			var words []string
+			if at := c.ArgsLenAtDash(); at >= 0 {
+				args, words = args[:at], args[at:]
+			}
+			if len(args) < 1 || len(args) > 2 {
+				return &ui.UsageError{Problem: "want a job, and perhaps a node", Advice: "write gctl shell JOB [NODE] [-- COMMAND...]"}
+			}
+			node := ""
+			if len(args) == 2 {
+				node = args[1]
+			}
+			return shell(c.Context(), t.Process, args[0], node, words)
+		},
+	}
+}
+
+// shell runs a command in a job; without words a shell.
+func shell(ctx context.Context, p *ui.Process, ref, node string, words []string) error {
+	_, c, err := p.Client()
+	if err != nil {
+		return err
+	}
+	job, err := running(ctx, c, ref)
+	c.Close()
+	if err != nil {
+		return err
+	}
+	options := append(shellOptions(p.Stdin), fmt.Sprintf("--jobid=%d", job.Id), "--chdir="+job.WorkDir)
+	if node != "" {
+		options = append(options, "--nodelist="+node)
+	}
+	if len(words) == 0 {
+		words = []string{"/bin/sh", "-c", loginShell}
+		options = append(options, "--job-name=shell")
+	}
+	return run(ctx, *p, append(options, words...)...)
+}
+
+// running returns a running job.
+func running(ctx context.Context, c ui.Cluster, word string) (*greylagv1.Job, error) {
+	refs, err := ui.Refs([]string{word})
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: refs[0]})
+	if err != nil {
+		return nil, err
+	}
+	if len(answer.Jobs) != 1 {
+		return nil, &ui.UsageError{Problem: word + " is an array", Advice: "name one element, such as " + word + "_0"}
+	}
+	j := answer.Jobs[0]
+	if state := wire.Word(j.State); state != cluster.Running.String() {
+		return nil, fmt.Errorf("job %s is %s: only a running job can be entered", j.Ref, state)
+	}
+	return j, nil
+}

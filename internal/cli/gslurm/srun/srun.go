@@ -1,0 +1,162 @@
+// Package srun is srun and salloc: grun and gctl alloc with Slurm's options, messages and exit
+// statuses.
+package srun
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/greylag/greylag/internal/cli/alloc"
+	"github.com/greylag/greylag/internal/cli/gctl/interactive"
+	"github.com/greylag/greylag/internal/cli/grun"
+	"github.com/greylag/greylag/internal/cli/gslurm/sbatch"
+	"github.com/greylag/greylag/internal/cli/gslurm/slurmcmd"
+	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/jobscript"
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+)
+
+// Program is the description of srun.
+func Program() slurmcmd.Program {
+	p := slurmcmd.Program{
+		Name: "srun", Usage: "[OPTIONS] PROGRAM [ARGUMENTS]", Summary: "Runs a program on the nodes of a job; outside a job it submits one first.",
+		Notes: []string{
+			"Steps share the CPUs and the memory of their job. A step has GPUs for itself with `--exact` or `--gpus-per-task` only.",
+			"Tasks see their GPUs through `CUDA_VISIBLE_DEVICES`; the others of the job stay accessible.",
+			"PMI-1 and PMI-2 are offered, for MPICH; start Open MPI programs with `mpirun` in the job.",
+			"Programs joined by `:` are refused: jobs are not heterogeneous.",
+		},
+	}
+	known := map[string]jobscript.SbatchOption{}
+	for _, o := range jobscript.SbatchOptions() {
+		known[o.Long] = o
+	}
+	for _, o := range grun.SrunOptions() {
+		row := slurmcmd.Option{Option: o}
+		job, ofJob := known[o.Long]
+		note, differs := differences[o.Long]
+		switch {
+		case o.Long == "hold-allocation" || o.Long == "help" || o.Long == "version":
+			continue
+		case differs:
+			row.Effect, row.Note = slurmcmd.Differs, note
+		case accepted[o.Long] != "":
+			row.Effect, row.Note = slurmcmd.Nothing, accepted[o.Long]
+		case ofJob:
+			row = sbatch.Row(job)
+		}
+		p.Options = append(p.Options, row)
+	}
+	for long, note := range refused {
+		p.Options = append(p.Options, slurmcmd.Option{Option: getopt.Option{Long: long, Value: "X"}, Effect: slurmcmd.Refused, Note: note})
+	}
+	slices.SortFunc(p.Options, func(a, b slurmcmd.Option) int { return strings.Compare(a.Long, b.Long) })
+	return p
+}
+
+// differences are the options that behave differently from Slurm's.
+var differences = map[string]string{
+	"cpu-bind":         "`map_cpu` and `mask_cpu` only; other values change nothing",
+	"distribution":     "`block` only",
+	"exact":            "for GPUs; CPUs and memory are shared",
+	"gres":             "GPUs only",
+	"het-group":        "refused: jobs are not heterogeneous",
+	"kill-on-bad-exit": "off by default, as in Slurm without a configuration",
+	"mpi":              "`pmi2` (also PMI-1) and `none`",
+	"pty":              "task 0 only",
+	"time":             "in a job it ends the step",
+	"immediate":        "fails at once, without waiting for the seconds",
+}
+
+// accepted are the options that change nothing, with the reason.
+var accepted = map[string]string{
+	"external-launcher": "steps share the job's resources; it acts as `--overlap`",
+	"hint":              "tasks are not bound to CPUs",
+	"oversubscribe":     "steps share the job's CPUs",
+	"verbose":           "there is nothing more to print",
+}
+
+// refused are options of srun that are missing, with what to do instead.
+var refused = map[string]string{
+	"bcast": "put the program into a directory that the nodes share", "prolog": "run it in the script", "epilog": "run it in the script",
+	"task-prolog": "start the program from a script", "task-epilog": "start the program from a script", "no-allocate": "omit it",
+	"async": "put & behind the command", "cpu-freq": "not available", "multi-node": "omit it",
+}
+
+// Run runs srun and returns its exit status.
+func Run(ctx context.Context, p *ui.Process) int {
+	c := slurmcmd.New(p, Program())
+	for _, word := range p.Args {
+		name, _, _ := strings.Cut(word, "=")
+		if !strings.HasPrefix(word, "-") {
+			break
+		}
+		if note := refused[strings.TrimPrefix(name, "--")]; note != "" {
+			return c.Finish(ctx, &ui.UsageError{Problem: name + " is not offered", Advice: note})
+		}
+		if word == "--version" || word == "-V" {
+			return c.Finish(ctx, c.PrintVersion())
+		}
+	}
+	status, err := grun.Srun(ctx, p)
+	if err != nil {
+		return c.Finish(ctx, err)
+	}
+	return status
+}
+
+// SallocProgram is the description of salloc.
+func SallocProgram() slurmcmd.Program {
+	p := slurmcmd.Program{
+		Name: "salloc", Usage: "[OPTIONS] [COMMAND [ARGUMENTS]]", Summary: "Allocates nodes, and runs a command on this host until it ends.",
+		Notes: []string{
+			"Without a command a shell runs on the first node, as with `LaunchParameters=use_interactive_step`.",
+			"The job ends when salloc does, also when its host fails.",
+		},
+	}
+	for _, o := range jobscript.SbatchOptions() {
+		switch o.Long {
+		case "array", "wrap", "parsable", "output", "error", "input", "open-mode", "wait", "requeue", "no-requeue", "export", "export-file",
+			"get-user-env", "every-node", "env", "test-only", "help", "usage", "version", "ignore-pbs":
+			continue
+		}
+		p.Options = append(p.Options, sbatch.Row(o))
+	}
+	return p
+}
+
+// RunSalloc runs salloc and returns its exit status.
+func RunSalloc(ctx context.Context, p *ui.Process) int {
+	c := slurmcmd.New(p, SallocProgram())
+	return c.Finish(ctx, salloc(ctx, c))
+}
+
+func salloc(ctx context.Context, c *slurmcmd.Command) error {
+	line, err := jobscript.SbatchLine(c.Args)
+	switch {
+	case err != nil:
+		return err
+	case line.Has("help"), line.Has("usage"):
+		return c.PrintHelp()
+	case line.Has("version"):
+		return c.PrintVersion()
+	}
+	operands := line.Operands
+	say := func(formats ...string) func(uint64) {
+		return func(job uint64) {
+			for _, format := range formats {
+				if !line.Has("quiet") {
+					fmt.Fprintf(c.Stderr, "salloc: "+format+"\n", job)
+				}
+			}
+		}
+	}
+	return interactive.Allocate(ctx, c.Process, alloc.Request{
+		Line: line, Environ: alloc.SlurmVariables("SALLOC_", c.Environ), Name: "interactive", Command: strings.Join(append([]string{"salloc"}, operands...), " "),
+		Pending:  say("Pending job allocation %d", "job %d queued and waiting for resources"),
+		Granted:  say("Granted job allocation %d"),
+		Released: say("Relinquishing job allocation %d"),
+	}, operands)
+}

@@ -1,0 +1,215 @@
+package tunnel
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// greetTime bounds the exchange at the start of a connection.
+const greetTime = 10 * time.Second
+
+// helloSize is the size of what the connecting end sends first: the ID of the stream, and how much
+// it has received. The answer is how much the listening end has received.
+const helloSize = len(ID{}) + 8
+
+// Dial connects to a listener, at whichever controller it is.
+func Dial(ctx context.Context, controllers Controllers, listener ID) (*Conn, error) {
+	d := &dialer{controllers: controllers, listener: listener, stream: NewID()}
+	d.conn = newConn(func() { d.resume() })
+	if err := d.connect(ctx); err != nil {
+		d.conn.fail(err)
+		return nil, err
+	}
+	return d.conn, nil
+}
+
+// dialer is the connecting end of a stream.
+type dialer struct {
+	controllers      Controllers
+	listener, stream ID
+	conn             *Conn
+}
+
+// connect opens a connection for the stream.
+func (d *dialer) connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, greetTime)
+	defer cancel()
+	under, _, err := d.controllers.Open(ctx, "", Connect, d.listener)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { under.Close() })
+	defer stop()
+	received, epoch := d.conn.prepare()
+	hello := binary.BigEndian.AppendUint64(append([]byte(nil), d.stream[:]...), received)
+	if _, err := under.Write(hello); err != nil {
+		under.Close()
+		return err
+	}
+	reader := bufio.NewReaderSize(under, maxFrame)
+	var answer [8]byte
+	if _, err := io.ReadFull(reader, answer[:]); err != nil {
+		under.Close()
+		return fmt.Errorf("the listener of the tunnel did not answer: %w", err)
+	}
+	return d.conn.attach(under, reader, binary.BigEndian.Uint64(answer[:]), epoch)
+}
+
+// resume connects again, until the stream has ended.
+func (d *dialer) resume() {
+	lost := time.Now()
+	deadline := lost.Add(resumeTime)
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+		ctx, cancel := context.WithDeadline(context.Background(), deadline)
+		err := d.connect(ctx)
+		cancel()
+		if err == nil || d.conn.over() {
+			return
+		}
+		if time.Until(deadline) < wait || errors.Is(err, ErrNoListener) && time.Since(lost) > relistenTime {
+			d.conn.fail(errors.Join(errLost, err))
+			return
+		}
+		time.Sleep(wait)
+	}
+}
+
+// over reports whether the stream has ended.
+func (c *Conn) over() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err != nil
+}
+
+// Listener accepts the streams of those who connect to its ID. Safe for concurrent use.
+type Listener struct {
+	controllers Controllers
+	id          ID
+	ctx         context.Context
+	stop        context.CancelCauseFunc
+	accepted    chan *Conn
+
+	mu      sync.Mutex
+	streams map[ID]*Conn
+}
+
+// NewListener listens under a new ID, until Close.
+func NewListener(ctx context.Context, controllers Controllers) (*Listener, error) {
+	l := &Listener{controllers: controllers, id: NewID(), accepted: make(chan *Conn), streams: map[ID]*Conn{}}
+	control, controller, err := controllers.Open(ctx, "", Listen, l.id)
+	if err != nil {
+		return nil, err
+	}
+	l.ctx, l.stop = context.WithCancelCause(context.Background())
+	go l.serve(control, controller)
+	return l, nil
+}
+
+// ID is what others connect to.
+func (l *Listener) ID() ID { return l.id }
+
+// serve accepts at a controller, and at another one when the connection to it is lost.
+func (l *Listener) serve(control net.Conn, controller string) {
+	for {
+		l.serveAt(control, controller)
+		lost := time.Now()
+		for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
+			ctx, cancel := context.WithTimeout(l.ctx, greetTime)
+			var err error
+			control, controller, err = l.controllers.Open(ctx, "", Listen, l.id)
+			cancel()
+			if err == nil {
+				break
+			}
+			if l.ctx.Err() != nil || time.Since(lost) > resumeTime {
+				l.stop(fmt.Errorf("no controller could be reached again: %w", err))
+				return
+			}
+			time.Sleep(wait)
+		}
+	}
+}
+
+// serveAt accepts at one controller until its connection ends.
+func (l *Listener) serveAt(control net.Conn, controller string) {
+	defer control.Close()
+	stop := context.AfterFunc(l.ctx, func() { control.Close() })
+	defer stop()
+	for {
+		var id ID
+		if _, err := io.ReadFull(control, id[:]); err != nil {
+			return
+		}
+		go l.accept(controller, id)
+	}
+}
+
+// accept opens this end of an announced connection.
+func (l *Listener) accept(controller string, id ID) {
+	ctx, cancel := context.WithTimeout(l.ctx, greetTime)
+	defer cancel()
+	under, _, err := l.controllers.Open(ctx, controller, Accept, id)
+	if err != nil {
+		return // the other end tries again
+	}
+	stop := context.AfterFunc(ctx, func() { under.Close() })
+	defer stop()
+	reader := bufio.NewReaderSize(under, maxFrame)
+	var hello [helloSize]byte
+	if _, err := io.ReadFull(reader, hello[:]); err != nil {
+		under.Close()
+		return
+	}
+	stream := ID(hello[:len(ID{})])
+	l.mu.Lock()
+	c, known := l.streams[stream]
+	offset := binary.BigEndian.Uint64(hello[len(stream):])
+	if !known && offset == 0 {
+		c = newConn(nil)
+		l.streams[stream] = c
+	}
+	l.mu.Unlock()
+	if c == nil { // of an earlier process
+		under.Close()
+		return
+	}
+	received, epoch := c.prepare()
+	if _, err := under.Write(binary.BigEndian.AppendUint64(nil, received)); err != nil {
+		under.Close()
+		return
+	}
+	if c.attach(under, reader, offset, epoch) != nil || known {
+		return
+	}
+	select {
+	case l.accepted <- c:
+	case <-l.ctx.Done():
+		c.Close()
+	}
+}
+
+// Accept returns the next stream.
+func (l *Listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.accepted:
+		return c, nil
+	case <-l.ctx.Done():
+		return nil, context.Cause(l.ctx)
+	}
+}
+
+// Close ends the listener. Accepted streams continue until their connection is lost.
+func (l *Listener) Close() error {
+	l.stop(net.ErrClosed)
+	return nil
+}
+
+// Addr is the same for all listeners.
+func (l *Listener) Addr() net.Addr { return addr{} }
