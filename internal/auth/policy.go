@@ -175,7 +175,7 @@ func Redact(s *cluster.JobSpec) *cluster.JobSpec {
 	return &cluster.JobSpec{
 		Owner: s.Owner, Account: s.Account, Partition: s.Partition, QOS: s.QOS,
 		Request: cluster.Request{
-			Nodes: s.Request.Nodes, GPUsPerNode: s.Request.GPUsPerNode, GPUs: s.Request.GPUs,
+			Nodes: s.Request.Nodes, MaxNodes: s.Request.MaxNodes, GPUsPerNode: s.Request.GPUsPerNode, GPUs: s.Request.GPUs,
 			GPUTypes: s.Request.GPUTypes, TasksPerNode: s.Request.TasksPerNode, CPUsPerTask: s.Request.CPUsPerTask,
 			MemPerNode: s.Request.MemPerNode, MemPerCPU: s.Request.MemPerCPU, MemPerGPU: s.Request.MemPerGPU, MemFrom: s.Request.MemFrom,
 			Exclusive: s.Request.Exclusive, GPUMemory: s.Request.GPUMemory, Connect: s.Request.Connect,

@@ -133,6 +133,7 @@ func requestFields(c *codec.Coder, x *cluster.Request) {
 	codec.Int(c, &x.MaxPrice)
 	codec.List(c, &x.Regions, codec.String)
 	codec.Uint(c, &x.MemFrom)
+	codec.Int(c, &x.MaxNodes)
 }
 
 // The following have no length of their own and can therefore never grow.

@@ -71,10 +71,19 @@ func (r *resolver) fault(option, problem, advice string) {
 // asked for.
 func (r *resolver) finishNodes(o *Options) {
 	q := &o.Request
-	if q.GPUs == 0 || q.GPUsPerNode == 0 {
+	if q.GPUs == 0 {
+		return
+	}
+	if q.GPUsPerNode == 0 {
+		if q.MaxNodes > 0 {
+			r.fault("--gpus", fmt.Sprintf("%d GPUs in total cannot be spread over a range of nodes", q.GPUs), "use --gpus-per-node, or one number of --nodes")
+		}
 		return
 	}
 	nodes := q.GPUs / q.GPUsPerNode
+	if q.MaxNodes > 0 && nodes >= q.Nodes && nodes <= q.MaxNodes {
+		q.Nodes, q.MaxNodes = nodes, 0
+	}
 	switch {
 	case q.GPUs%q.GPUsPerNode != 0:
 		r.fault("--gpus", fmt.Sprintf("%d GPUs in all do not divide into nodes with %d each", q.GPUs, q.GPUsPerNode), "leave out --gpus, or --gpus-per-node")
@@ -94,6 +103,9 @@ func (r *resolver) finishTasks(o *Options) {
 		return
 	}
 	most := q.TasksPerNode // 0: as many as it takes
+	if q.MaxNodes > 0 {
+		q.Nodes, q.MaxNodes = divide(o.tasks, most, q.Nodes, q.MaxNodes), 0
+	}
 	switch {
 	case q.Nodes == 0 && most == 0:
 		q.Nodes = 1
@@ -112,6 +124,17 @@ func (r *resolver) finishTasks(o *Options) {
 	default:
 		q.TasksPerNode = each
 	}
+}
+
+// divide returns the smallest number of nodes in a range that share tasks evenly, at most most on each
+// unless that is 0; the first number of the range if no number does.
+func divide(tasks, most, from, to int32) int32 {
+	for n := from; n <= min(to, tasks); n++ {
+		if tasks%n == 0 && (most == 0 || tasks/n <= most) {
+			return n
+		}
+	}
+	return from
 }
 
 // finishGPUs turns GPUs for each task, and CPUs for each GPU, into those of a node.

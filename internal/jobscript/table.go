@@ -229,8 +229,11 @@ func resourceRows(all []option) []option {
 
 func nodeRows(all []option) []option {
 	return append(all, []option{
-		{Option: getopt.Option{Long: "nodes", Short: 'N', Value: "N", Help: "number of nodes [1]"},
-			set: func(o *Options, v string, _ time.Time) (err error) { o.Request.Nodes, err = parseNodes(v); return err }},
+		{Option: getopt.Option{Long: "nodes", Short: 'N', Value: "N[-M]", Help: "number of nodes; N-M: at least N, and up to M that are free when it starts [1]"},
+			set: func(o *Options, v string, _ time.Time) (err error) {
+				o.Request.Nodes, o.Request.MaxNodes, err = parseNodes(v)
+				return err
+			}},
 		{Option: getopt.Option{Long: "constraint", Short: 'C', Value: "FEATURES", Help: "only nodes with these features: a&b (both), a|b (one of them), [a|b] (one, the same on all nodes)"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Request.Features, err = ParseFeatures(v)

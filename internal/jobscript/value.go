@@ -27,17 +27,21 @@ func parseCount(word string, least int32) (int32, error) {
 	return int32(n), nil
 }
 
-// parseNodes reads "2"; "2-2", which scripts for sbatch have, is the same.
-func parseNodes(word string) (int32, error) {
+// parseNodes reads "2", and "1-4", the least and the most; most is 0 for one number.
+func parseNodes(word string) (least, most int32, err error) {
 	low, high, ranged := strings.Cut(word, "-")
-	n, err := parseCount(low, 1)
-	if err != nil {
-		return 0, err
+	if least, err = parseCount(low, 1); err != nil || !ranged {
+		return least, 0, err
 	}
-	if ranged && high != low {
-		return 0, advise(fmt.Sprintf("a range of nodes is not supported: %q", word), "give one number, such as --nodes="+low)
+	switch most, err = parseCount(high, 1); {
+	case err != nil:
+		return 0, 0, advise(fmt.Sprintf("not a number of nodes, or a range: %q", word), "write 4, or 1-4: the least and the most")
+	case most < least:
+		return 0, 0, advise(fmt.Sprintf("a range of nodes ends before it begins: %q", word), fmt.Sprintf("write --nodes=%d-%d", most, least))
+	case most == least:
+		most = 0
 	}
-	return n, nil
+	return least, most, nil
 }
 
 // parseGPUs reads "8", "h100:8", "h100" (one) and "h100|a100:8" (either type).

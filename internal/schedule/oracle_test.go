@@ -101,7 +101,11 @@ func randomPicture(r *rand.Rand) string {
 		case 0:
 			fmt.Fprintf(&b, " total=%d", 1+r.IntN(12))
 		case 1:
-			fmt.Fprintf(&b, " nodes=%d gpus=%d", 1+r.IntN(nodes), 1+r.IntN(8))
+			n := 1 + r.IntN(nodes)
+			fmt.Fprintf(&b, " nodes=%d gpus=%d", n, 1+r.IntN(8))
+			if r.IntN(3) == 0 {
+				fmt.Fprintf(&b, " most=%d", n+r.IntN(3))
+			}
 		default:
 			fmt.Fprintf(&b, " gpus=%d", r.IntN(5))
 		}
@@ -238,8 +242,33 @@ func checkPlan(snap *cluster.Snapshot, p *Planner, d Decision) error {
 			ahead = append(ahead, h)
 		}
 	}
+	return checkWidest(snap, ahead, d, byID)
+}
+
+// checkWidest checks that a job which takes a range of nodes started on as many as were free, without delaying
+// planned starts; of several such jobs it checks none, since the next one may leave nodes to the first.
+func checkWidest(snap *cluster.Snapshot, all []held, d Decision, byID map[cluster.JobID]*cluster.Job) error {
+	starts := slices.DeleteFunc(slices.Clone(d.Plan.Starts), func(s cluster.PlannedStart) bool { return byID[s.Job].Spec.Request.MaxNodes == 0 })
+	if len(starts) != 1 {
+		return nil
+	}
+	j, s := *byID[starts[0].Job], &starts[0]
+	if n := int32(len(s.Placement.Nodes)); n < j.Spec.Request.MaxNodes {
+		spec := *j.Spec
+		spec.Request.Nodes = n + 1
+		if a := s.Placement.Nodes[0]; len(a.GPUs) > 0 && len(spec.Request.GPUTypes) > 0 {
+			spec.Request.GPUTypes = []string{nodeNamed(snap, a.Node).GPUs[a.GPUs[0]].Type}
+		}
+		j.Spec = &spec
+		others := slices.DeleteFunc(slices.Clone(all), func(h held) bool { return h.job == j.ID })
+		if !bracketed(&spec.Request) && couldStart(snap, others, &j, snap.Now) {
+			return fmt.Errorf("job %d starts on %d nodes, and could on %d", j.ID, n, n+1)
+		}
+	}
 	return nil
 }
+
+func bracketed(q *cluster.Request) bool { _, same := sets(q); return same }
 
 func checkPlanned(snap *cluster.Snapshot, ahead []held, j *cluster.Job, h held, placed bool) error {
 	if placed {
@@ -392,7 +421,11 @@ func fulfils(snap *cluster.Snapshot, j *cluster.Job, nodes []grant) error {
 		}
 		seen[a.node] = true
 	}
-	if total != q.TotalGPUs() || q.Nodes > 0 && len(nodes) != int(q.Nodes) {
+	n := len(nodes)
+	if q.MaxNodes > 0 && n > int(q.Nodes) && n <= int(q.MaxNodes) {
+		total, n = total-int32(n-int(q.Nodes))*q.GPUsPerNode, int(q.Nodes)
+	}
+	if total != q.TotalGPUs() || q.Nodes > 0 && n != int(q.Nodes) {
 		return fmt.Errorf("%d GPUs on %d nodes", total, len(nodes))
 	}
 	return hasFeatures(snap, q, nodes)

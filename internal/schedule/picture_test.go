@@ -34,7 +34,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //	price TYPE is=N [from=D]
 //
 // A job may also have [connect=WORD] [switches=N] [late=D] [gpumin=SIZE] [licence=NAME:N] [in=RESERVATION] [or=PARTITIONS]
-// [region=R,S] [price=N]; a node [region=R].
+// [region=R,S] [price=N] [most=N nodes]; a node [region=R].
 type picture struct {
 	snap   cluster.Snapshot
 	ended  map[cluster.JobID]*cluster.Job
@@ -225,7 +225,7 @@ func readRequest(t testing.TB, spec *cluster.JobSpec, w words) {
 		q.Licences = []cluster.Licence{{Name: name, Count: words{"n": count}.n("n", 1)}}
 	}
 	spec.OtherPartitions, spec.Reservation = w.list("or"), w["in"]
-	q.Regions, q.MaxPrice = w.list("region"), int64(w.n("price", 0))
+	q.Regions, q.MaxPrice, q.MaxNodes = w.list("region"), int64(w.n("price", 0)), w.n("most", 0)
 	if q.Switches == 0 && q.Connect == cluster.ConnectAny {
 		q.SwitchWait = 0
 	}

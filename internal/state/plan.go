@@ -23,7 +23,7 @@ func (s *State) commit(c *command.CommitPlan) command.Result {
 			why = lent.short(j)
 		}
 		if why == "" {
-			why = allowed.over(j)
+			why = allowed.over(sized(j, p))
 		}
 		if why == "" {
 			why = s.renewLien(p)
@@ -34,7 +34,7 @@ func (s *State) commit(c *command.CommitPlan) command.Result {
 		}
 		s.start(p)
 		lent.take(j)
-		allowed.take(j)
+		allowed.take(sized(j, p))
 		answer.Started = append(answer.Started, p.Job)
 	}
 	for i := range c.Plan.Evictions {
@@ -46,6 +46,17 @@ func (s *State) commit(c *command.CommitPlan) command.Result {
 		s.setPendingReason(v, c.Plan.Index)
 	}
 	return answer
+}
+
+// sized returns a job with the number of nodes of its start, if that is not the one that it requests.
+func sized(j *cluster.Job, p *cluster.PlannedStart) *cluster.Job {
+	spec := j.Spec.OnNodes(int32(len(p.Placement.Nodes)))
+	if spec == j.Spec {
+		return j
+	}
+	c := *j
+	c.Spec = spec
+	return &c
 }
 
 // start grants a job its placement.
@@ -205,7 +216,7 @@ func (s *State) partitionOf(j *cluster.Job, p *cluster.PlannedStart) string {
 
 // wrongSize returns what the whole placement lacks for the job.
 func wrongSize(j *cluster.Job, p *cluster.Placement, part cluster.Partition) string {
-	r := &j.Spec.Request
+	r := &j.Spec.OnNodes(min(int32(len(p.Nodes)), j.Spec.Request.MaxNodes)).Request
 	var gpus int64
 	for i := range p.Nodes {
 		n := int64(len(p.Nodes[i].GPUs))
@@ -216,8 +227,8 @@ func wrongSize(j *cluster.Job, p *cluster.Placement, part cluster.Partition) str
 	switch {
 	case len(p.Nodes) == 0:
 		return "the placement has no node"
-	case r.Nodes > 0 && len(p.Nodes) != int(r.Nodes):
-		return fmt.Sprintf("the placement has %d nodes, not %d", len(p.Nodes), r.Nodes)
+	case r.Nodes > 0 && len(p.Nodes) != int(r.Nodes), r.Nodes < j.Spec.Request.Nodes:
+		return fmt.Sprintf("the placement has %d nodes, not %d", len(p.Nodes), j.Spec.Request.Nodes)
 	case part.MaxNodes > 0 && len(p.Nodes) > int(part.MaxNodes):
 		return "the placement has more nodes than the partition allows"
 	case gpus < int64(r.TotalGPUs()):

@@ -206,6 +206,9 @@ func changedSpec(spec *cluster.JobSpec, c *command.UpdateJobs) cluster.JobSpec {
 	assign(&changed.Depends, c.Depends)
 	assign(&changed.Reservation, c.Reservation)
 	assign(&changed.Request.Nodes, c.Nodes)
+	if c.Nodes != nil {
+		changed.Request.MaxNodes = 0
+	}
 	assign(&changed.Request.GPUsPerNode, c.GPUsPerNode)
 	assign(&changed.Request.GPUs, c.GPUs)
 	assign(&changed.Request.NodeList, c.NodeList)

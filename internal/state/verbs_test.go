@@ -151,7 +151,7 @@ func (x *script) submission(w scriptLine) *command.SubmitJobs {
 		Begin:  cluster.Instant(w.duration("begin")),
 		Signal: cluster.WarnSignal{Number: int32(w.number("warn", 0)), Before: w.duration("before")},
 		Request: cluster.Request{
-			Nodes: int32(w.number("nodes", 0)), GPUsPerNode: int32(w.number("gpusper", 0)), GPUs: int32(w.number("gpus", 0)),
+			Nodes: int32(w.number("nodes", 0)), MaxNodes: int32(w.number("upto", 0)), GPUsPerNode: int32(w.number("gpusper", 0)), GPUs: int32(w.number("gpus", 0)),
 			GPUTypes: w.list("types"), CPUsPerTask: int32(w.number("cpus", 0)), TasksPerNode: int32(w.number("tasks", 0)), MemPerNode: w.size("mem"),
 			Features: w.list("features"), NodeList: w.list("on"), Exclude: w.list("not"), Exclusive: w.has("exclusive"),
 		},

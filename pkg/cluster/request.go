@@ -5,6 +5,7 @@ import "time"
 // Request is what a job asks for. A zero quantity is not requested.
 type Request struct {
 	Nodes        int32 // at least 1 after Validate
+	MaxNodes     int32 // if set, the job gets up to that many nodes, as far as they are free when it starts
 	GPUsPerNode  int32
 	GPUs         int32    // in total, distributed by the scheduler; exclusive with GPUsPerNode
 	GPUTypes     []string // acceptable types, best first; empty means any
@@ -91,6 +92,17 @@ func (r Request) TotalGPUs() int32 {
 		return r.GPUs
 	}
 	return r.GPUsPerNode * r.Nodes
+}
+
+// OnNodes returns the specification with a number of nodes, which a start chooses where the job allows
+// several.
+func (s *JobSpec) OnNodes(n int32) *JobSpec {
+	if n == s.Request.Nodes || s.Request.MaxNodes == 0 {
+		return s
+	}
+	c := *s
+	c.Request.Nodes = n
+	return &c
 }
 
 // Allocation is what a job was granted: one entry per node, in rank order.

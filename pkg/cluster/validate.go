@@ -128,6 +128,9 @@ func (r *Request) normalise() {
 	if r.CPUsPerTask == 0 {
 		r.CPUsPerTask = 1
 	}
+	if r.MaxNodes == r.Nodes {
+		r.MaxNodes = 0
+	}
 	if !r.HasLocality() {
 		r.SwitchWait = 0
 	}
@@ -139,7 +142,7 @@ func (r *Request) check(fault func(string, ...any)) {
 		n    int64
 		most int64
 	}{
-		{"nodes", int64(r.Nodes), maxNodes}, {"GPUs per node", int64(r.GPUsPerNode), maxPerNode},
+		{"nodes", int64(r.Nodes), maxNodes}, {"most nodes", int64(r.MaxNodes), maxNodes}, {"GPUs per node", int64(r.GPUsPerNode), maxPerNode},
 		{"GPUs", int64(r.GPUs), maxGPUs}, {"tasks per node", int64(r.TasksPerNode), maxPerNode},
 		{"CPUs per task", int64(r.CPUsPerTask), maxPerNode}, {"memory per node", int64(r.MemPerNode), maxMemory},
 		{"memory per CPU", int64(r.MemPerCPU), maxMemory}, {"memory per GPU", int64(r.MemPerGPU), maxMemory},
@@ -151,6 +154,12 @@ func (r *Request) check(fault func(string, ...any)) {
 	}
 	if r.GPUs > 0 && r.GPUsPerNode > 0 && int64(r.GPUs) != int64(r.GPUsPerNode)*int64(max(r.Nodes, 1)) {
 		fault("%d GPUs in all contradict %d nodes with %d GPUs each", r.GPUs, max(r.Nodes, 1), r.GPUsPerNode)
+	}
+	switch {
+	case r.MaxNodes > 0 && r.MaxNodes < r.Nodes:
+		fault("%d to %d nodes: the second number is the most", r.Nodes, r.MaxNodes)
+	case r.MaxNodes > 0 && r.GPUs > 0:
+		fault("a range of nodes and a total of %d GPUs are both requested: request GPUs per node", r.GPUs)
 	}
 	switch {
 	case r.MemFrom > maxMemorySource:
@@ -214,8 +223,8 @@ func (r *Request) checkProducts(fault func(string, ...any)) {
 	if cpus > maxPerNode {
 		fault("%d tasks of %d CPUs on a node: at most %d CPUs", r.TasksPerNode, r.CPUsPerTask, maxPerNode)
 	}
-	if gpus := int64(r.GPUsPerNode) * int64(max(r.Nodes, 1)); gpus > maxGPUs {
-		fault("%d nodes with %d GPUs each: at most %d GPUs", r.Nodes, r.GPUsPerNode, maxGPUs)
+	if gpus := int64(r.GPUsPerNode) * int64(max(r.Nodes, r.MaxNodes, 1)); gpus > maxGPUs {
+		fault("%d nodes with %d GPUs each: at most %d GPUs", max(r.Nodes, r.MaxNodes), r.GPUsPerNode, maxGPUs)
 	}
 	gpus := Bytes(max(r.GPUsPerNode, r.GPUs, 1))
 	if r.MemPerCPU > maxMemory/max(1, Bytes(cpus)) || r.MemPerGPU > maxMemory/gpus {

@@ -242,7 +242,11 @@ func requestText(q *greylagv1.Request) string {
 		}
 	}
 	gpu := strings.TrimSpace(strings.Join(q.GetGpuTypes(), " or ") + " GPU")
-	add(q.GetNodes(), "node", "")
+	if most := q.GetMaxNodes(); most > 0 {
+		words = append(words, fmt.Sprintf("%d to %d nodes", q.GetNodes(), most))
+	} else {
+		add(q.GetNodes(), "node", "")
+	}
 	add(q.GetGpus(), gpu, " in total")
 	add(q.GetGpusPerNode(), gpu, " per node")
 	add(q.GetTasksPerNode(), "task", " per node")

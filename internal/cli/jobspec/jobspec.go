@@ -161,6 +161,7 @@ func request(q cluster.Request) message {
 	m.number(19, q.MaxPrice)
 	m.texts(20, q.Regions)
 	m.number(21, int64(q.MemFrom))
+	m.number(22, int64(q.MaxNodes))
 	return m
 }
 

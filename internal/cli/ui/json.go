@@ -96,6 +96,7 @@ type requestJSON struct {
 	Licences     []string `json:"licences,omitempty"`    // such as matlab:2
 	MaxPrice     string   `json:"max_price,omitempty"`   // credits per GPU hour
 	Regions      []string `json:"regions,omitempty"`
+	MaxNodes     int32    `json:"max_nodes,omitempty"`
 }
 
 type nodeUseJSON struct {
@@ -153,7 +154,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 			q.Nodes, q.Gpus, q.GpusPerNode, q.GpuTypes, q.TasksPerNode, q.CpusPerTask,
 			q.MemPerNode, q.MemPerCpu, q.MemPerGpu, wire.Word(q.Memory), q.Features, q.NodeList, q.Exclude, q.Exclusive,
 			q.GpuMemory, wire.Word(q.Connect), q.Switches, switchWait(q), licenceWords(q.Licences),
-			priceWord(q.MaxPrice), q.Regions,
+			priceWord(q.MaxPrice), q.Regions, q.MaxNodes,
 		}
 	}
 	for _, n := range j.Nodes {

@@ -61,14 +61,15 @@ func (p *Pass) freeForNext(e *Entry) {
 
 // start starts a job.
 func (p *Pass) start(e *Entry, used map[int]topology.GPUSet) {
+	p.promises.release(e)
 	if !e.Starting {
 		p.bookings.due.Push(e)
 		p.chooseHosts(e)
+		p.widen(e)
 		p.bookings.due.Remove(e.place)
 		p.bookings.count(e, -1)
 		e.Starting = true
 	}
-	p.promises.release(e)
 	p.started = append(p.started, e)
 	where := cluster.Placement{}
 	for i := range e.Shares {
@@ -78,7 +79,7 @@ func (p *Pass) start(e *Entry, used map[int]topology.GPUSet) {
 	p.Starts = append(p.Starts, cluster.PlannedStart{
 		Job: e.Job.ID, Attempt: e.Job.Attempt + 1, Partition: e.Option().Partition, Placement: where,
 	})
-	p.Check.Limits.Start(e.Job)
+	p.Check.Limits.Start(e.onNodes(int32(len(e.Shares))))
 	if len(p.singletons.byName) > 0 {
 		p.startNames[eligible.JobNameOf(e.Job)] = true
 	}
@@ -100,6 +101,56 @@ func (p *Pass) chooseHosts(e *Entry) {
 		p.freeForNext(e)
 		p.bookings.rebook(e, s, choice)
 	}
+}
+
+// widen adds hosts to the start of a job that takes a range of nodes: as many as can serve it now for its
+// whole time without delaying other planned starts, and as its limits allow.
+func (p *Pass) widen(e *Entry) {
+	q := &e.Job.Spec.Request
+	most := q.MaxNodes
+	if part := p.res.parts[e.Option().Partition]; part.MaxNodes > 0 {
+		most = min(most, part.MaxNodes)
+	}
+	most = p.withinLimits(e, q.Nodes, most)
+	if most <= q.Nodes {
+		return
+	}
+	w := e.Class.want(e.Choice)
+	p.bookings.Profile.Hide(w, e.At, e.Shares)
+	s, ok := p.bookings.Profile.Widest(w, e.Kind, p.Snap.Now, most)
+	p.bookings.Profile.Show(w, e.At, e.Shares)
+	if ok {
+		p.freeForNext(e)
+		p.bookings.rebook(e, s, e.Choice)
+	}
+}
+
+// withinLimits returns the largest number of nodes from least to most that the limits of a job allow, and
+// what they keep for promises.
+func (p *Pass) withinLimits(e *Entry, least, most int32) int32 {
+	if !p.Check.Limits.Limited() {
+		return most
+	}
+	for least < most {
+		middle := least + (most-least+1)/2
+		if p.promises.allow(e.onNodes(middle)) {
+			least = middle
+		} else {
+			most = middle - 1
+		}
+	}
+	return least
+}
+
+// onNodes returns the job with a number of nodes, if it takes a range of them.
+func (e *Entry) onNodes(n int32) *cluster.Job {
+	spec := e.Job.Spec.OnNodes(n)
+	if spec == e.Job.Spec {
+		return e.Job
+	}
+	job := *e.Job
+	job.Spec = spec
+	return &job
 }
 
 // allocate chooses the GPUs of one host: of each pool the lowest free ones, as many as are planned.

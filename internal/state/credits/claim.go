@@ -47,6 +47,7 @@ func (x *Credits) orderOf(e *Env, spec *cluster.JobSpec, partitions []string) (a
 // mostGPUs returns the most GPUs that the job may get in partitions: an exclusive job gets all GPUs
 // of its nodes.
 func (e *Env) mostGPUs(spec *cluster.JobSpec, partitions []string) int32 {
+	spec = spec.OnNodes(max(spec.Request.Nodes, spec.Request.MaxNodes))
 	most := spec.Request.TotalGPUs()
 	if !spec.Request.Exclusive {
 		return most
@@ -218,7 +219,7 @@ func (x *Credits) Reprice(e *Env, old *cluster.Job, spec *cluster.JobSpec) *comm
 	}
 	_, held := x.OpenLien(old.ID, old.Attempt+1)
 	same := spec.QOS == old.Spec.QOS && spec.Account == old.Spec.Account && slices.Equal(spec.AllPartitions(), old.Spec.AllPartitions()) &&
-		spec.Request.Nodes == old.Spec.Request.Nodes && spec.Request.GPUsPerNode == old.Spec.Request.GPUsPerNode && spec.Request.GPUs == old.Spec.Request.GPUs
+		spec.Request.Nodes == old.Spec.Request.Nodes && spec.Request.MaxNodes == old.Spec.Request.MaxNodes && spec.Request.GPUsPerNode == old.Spec.Request.GPUsPerNode && spec.Request.GPUs == old.Spec.Request.GPUs
 	if same && spec.TimeLimit == old.Spec.TimeLimit {
 		return nil
 	}

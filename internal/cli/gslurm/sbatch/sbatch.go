@@ -72,7 +72,7 @@ var differences = map[string]string{
 	"get-user-env":      "the login shell runs on the host of the submission, not on the node",
 	"gres":              "only GPUs",
 	"nodelist":          "the job runs on nodes of the list only; Slurm may add others",
-	"nodes":             "one number, no range",
+	"nodes":             "one number or a range; lists such as `2,4` are refused",
 	"ntasks":            "every node gets the same number of tasks",
 	"signal":            "`R:` is ignored",
 	"container-image":   "OCI images; squashfs files are refused",

@@ -166,7 +166,7 @@ func sizeLines(j *slurmcmd.Job) record {
 		share = "NO"
 	}
 	return record{
-		pairs("NumNodes", number(nodes), "NumCPUs", number(ui.CPUCount(j.Job)), "NumTasks", number(perNode*nodes), "CPUs/Task", number(perTask), "ReqB:S:C:T", "0:0:*:*"),
+		pairs("NumNodes", numNodes(j, nodes), "NumCPUs", number(ui.CPUCount(j.Job)), "NumTasks", number(perNode*nodes), "CPUs/Task", number(perTask), "ReqB:S:C:T", "0:0:*:*"),
 		pairs("ReqTRES", j.RequestedTRES()),
 		pairs("AllocTRES", slurmcmd.OrNull(j.AllocatedTRES())),
 		pairs("Socks/Node", "*", "NtasksPerN:B:S:C", number(perNode)+":0:*:*", "CoreSpec", "*"),
@@ -174,6 +174,14 @@ func sizeLines(j *slurmcmd.Job) record {
 		pairs("Features", slurmcmd.OrNull(cluster.FormatFeatures(q.GetFeatures())), "DelayBoot", "00:00:00"),
 		pairs("OverSubscribe", share, "Contiguous", "0", "Licenses", slurmcmd.OrNull(j.LicenceText()), "Network", slurmcmd.Null),
 	}
+}
+
+// numNodes returns the number of nodes of a job, or the range of one that has none yet.
+func numNodes(j *slurmcmd.Job, nodes int64) string {
+	if most := j.Request.GetMaxNodes(); most > 0 && !j.HasNodes() {
+		return fmt.Sprintf("%d-%d", j.Request.GetNodes(), most)
+	}
+	return strconv.FormatInt(nodes, 10)
 }
 
 // allocationLines are the resources of each node.

@@ -215,7 +215,7 @@ func sizeFields() []field {
 		{0, "cpuspertask", "CPUS_PER_TASK", number(func(j *slurmcmd.Job) int64 { return int64(max(j.Request.GetCpusPerTask(), 1)) })},
 		{0, "cpuspertres", "CPUS_PER_TRES", fixed("N/A")}, {0, "mempertres", "MEM_PER_TRES", fixed("N/A")},
 		{0, "numtasks", "TASKS", number(tasks)},
-		{0, "maxcpus", "MAX_CPUS", fixed("0")}, {0, "maxnodes", "MAX_NODES", number(func(j *slurmcmd.Job) int64 { return int64(j.Request.GetNodes()) })},
+		{0, "maxcpus", "MAX_CPUS", fixed("0")}, {0, "maxnodes", "MAX_NODES", number(func(j *slurmcmd.Job) int64 { return int64(max(j.Request.GetNodes(), j.Request.GetMaxNodes())) })},
 		{0, "ntpernode", "NTASKS_PER_NODE", number(func(j *slurmcmd.Job) int64 { return int64(max(j.Request.GetTasksPerNode(), 1)) })},
 		{0, "ntpercore", "NTASKS_PER_CORE", fixed("N/A")}, {0, "ntpersocket", "NTASKS_PER_SOCKET", fixed("N/A")}, {0, "ntperboard", "NTASKS_PER_BOARD", fixed("N/A")},
 		{'H', "sockets", "SOCKETS_PER_NODE", fixed("*")}, {'I', "cores", "CORES_PER_SOCKET", fixed("*")}, {'J', "threads", "THREADS_PER_CORE", fixed("*")},
