@@ -6,6 +6,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -128,5 +129,24 @@ func TestFilterThatRefusesARepetition(t *testing.T) {
 	request.RequestId = client.NewRequestID()
 	if _, err := c.Jobs().SubmitJobs(t.Context(), request); connect.CodeOf(err) != connect.CodePermissionDenied {
 		t.Errorf("another submission: %v", err)
+	}
+}
+
+func TestFilterOfAResubmittedJob(t *testing.T) {
+	w, old := filteredWorld(t)
+	c := w.as(ann)
+	w.submit(c, old)
+	once := w.submit(c, job("once"))
+	_, err := c.Jobs().CancelJobs(t.Context(), &greylagv1.CancelJobsRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{"1", "2"}}})
+	must(t, err)
+	request := client.NewRequestID()
+	for range 2 {
+		if o := requeue(t, c, 1, request); o.GetError() != "" || o.GetId() != 3 {
+			t.Errorf("a job that the filter accepts: %v", o)
+		}
+	}
+	_, err = c.Jobs().UpdateJobs(t.Context(), &greylagv1.UpdateJobsRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{strconv.FormatUint(once, 10)}}, Action: greylagv1.JobAction_JOB_ACTION_REQUEUE})
+	if connect.CodeOf(err) != connect.CodePermissionDenied || !strings.Contains(err.Error(), "only once") {
+		t.Errorf("a job that the filter refuses: %v", err)
 	}
 }

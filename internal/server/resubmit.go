@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"slices"
+	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
@@ -38,12 +39,12 @@ func (s *jobService) resubmitEnded(ctx context.Context, p *greylagv1.UpdateJobsR
 			o.Error += "; at most " + cluster.JobID(maxResubmit).String() + " ended jobs can be resubmitted at a time"
 			continue
 		}
-		id, err := s.resubmit(ctx, p.GetRequestId(), j)
+		id, notes, err := s.resubmit(ctx, p.GetRequestId(), j)
 		if err != nil {
 			return err
 		}
 		o.Error, o.Code, o.Id, o.State = "", 0, uint64(id), greylagv1.JobState(cluster.Pending)
-		o.Note = "it had already ended; resubmitted as job " + id.String()
+		o.Note = strings.Join(append([]string{"it had already ended; resubmitted as job " + id.String()}, notes...), "; ")
 	}
 	return nil
 }
@@ -66,31 +67,44 @@ func (s *jobService) ended(ctx context.Context, o *greylagv1.Outcome) (*cluster.
 	return j, nil
 }
 
-// resubmit submits an ended job again; a repeated request does so only once.
-func (s *jobService) resubmit(ctx context.Context, request string, j *cluster.Job) (cluster.JobID, error) {
+// resubmit submits an ended job again; a repeated request does so only once. notes are those of the
+// submission filter.
+func (s *jobService) resubmit(ctx context.Context, request string, j *cluster.Job) (id cluster.JobID, notes []string, err error) {
 	c := call.From(ctx)
 	spec := *j.Spec
 	spec.Owner = c.User.Identity
 	spec.ArraySize, spec.ArrayLimit, spec.Depends = 0, 0, nil
 	sub := wire.Submission{Submission: command.Submission{Spec: spec}}
-	var err error
 	if sub.Script, err = s.blob(spec.Script); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	if sub.Environment, err = s.blob(spec.Environment); err != nil {
-		return 0, err
+		return 0, nil, err
+	}
+	asked, err := c.RequestID(request, "resubmit "+j.ID.String(), nil)
+	if err != nil {
+		return 0, nil, err
+	}
+	var changes string
+	if s.cfg.Filter != nil && !s.cfg.State.View().Answered(asked) {
+		f, err := s.filter(ctx, c, []*greylagv1.JobSpec{wire.WriteSubmission(&sub)}, false)
+		if err != nil {
+			return 0, nil, err
+		}
+		if sub, err = readSubmission(f.jobs[0], c.User.Identity); err != nil {
+			return 0, nil, err
+		}
+		changes, notes = command.Sanitize(strings.Join(f.changes, "; ")), f.notes
 	}
 	subs := []wire.Submission{sub}
 	cmd, err := submission(c, "", subs)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	if cmd.Request, err = c.RequestID(request, "resubmit "+j.ID.String(), nil); err != nil {
-		return 0, err
-	}
+	cmd.Request, cmd.Filtered = asked, changes
 	answer, err := s.submit(ctx, cmd, subs)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	return answer.First[0], nil
+	return answer.First[0], notes, nil
 }

@@ -1,8 +1,10 @@
 package state
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
+	"testing"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -35,4 +37,29 @@ func (x *script) cron(w scriptLine) string {
 		b.WriteString("\n")
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// TestSnapshotHasRecurringJobs checks that recurring jobs are part of a snapshot and of the digest.
+func TestSnapshotHasRecurringJobs(t *testing.T) {
+	x := newScript(t)
+	without := x.s.Digest()
+	for _, line := range []string{"cron set ann nightly schedule=@daily job=70000", "cron set bob nightly schedule=@hourly zone=Europe/Berlin queue", "cron record ann nightly checked=1h job=7", "cron hold bob bob nightly"} {
+		if out := x.run(line); out != "" {
+			t.Fatalf("%s: %s", line, out)
+		}
+	}
+	if x.s.Digest() == without {
+		t.Error("the digest does not cover recurring jobs")
+	}
+	got, err := decode(bytes.NewReader(encode(t, x.s)), small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := got.Check(); err != nil {
+		t.Error(err)
+	}
+	again := &script{t: t, s: got}
+	if before, after := x.run("cron list"), again.run("cron list"); before != after || got.Digest() != x.s.Digest() {
+		t.Errorf("read from the snapshot:\n%s\nwritten:\n%s", after, before)
+	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/hostlist"
@@ -53,6 +55,26 @@ func ReadSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (Submission, e
 		return Submission{}, invalid(err)
 	}
 	return s, nil
+}
+
+// WriteSubmission is the reverse of ReadSubmission for a job that is no array.
+func WriteSubmission(s *Submission) *greylagv1.JobSpec {
+	x := &s.Spec
+	p := &greylagv1.JobSpec{
+		Name: x.Name, Account: x.Account, Partition: x.Partition, Qos: x.QOS, Request: WriteRequest(&x.Request),
+		Script: s.Script, Environment: Environment(s.Environment), Args: x.Args, WorkDir: x.WorkDir, Input: x.Input, Output: x.Output,
+		Error: x.Error, Append: x.Append, Image: x.Image, NoRequeue: !x.Requeue, Nice: x.Nice, Begin: Timestamp(x.Begin), Deadline: Timestamp(x.Deadline),
+		Depends: writeDependencies(x.Depends), Comment: x.Comment, SubmitHost: x.SubmitHost, Hold: s.Held,
+		Signal: x.Signal.Number, SignalBatchOnly: x.Signal.BatchOnly, EveryNode: x.EveryNode, OtherPartitions: x.OtherPartitions,
+		Reservation: x.Reservation, Command: x.Command, Wckey: x.WCKey, MailTypes: writeMailTypes(x.MailTypes), MailUser: x.MailUser,
+	}
+	if x.Signal.Before > 0 {
+		p.SignalBefore = durationpb.New(x.Signal.Before)
+	}
+	if !s.DefaultTime {
+		p.TimeLimit = durationpb.New(x.TimeLimit)
+	}
+	return p
 }
 
 // invalid makes one refusal of the errors of Validate.
