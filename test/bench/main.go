@@ -29,7 +29,7 @@ type part struct {
 
 func parts(compared passSize, crunIn string) []part {
 	return []part{
-		{"start", startTimes}, {"submit", submissions}, {"processes", processes},
+		{"start", startTimes}, {"submit", submissions}, {"processes", processes}, {"names", names}, {"arrays", arrays}, {"steps", steps},
 		{"jobs", func(ctx context.Context, out *paper) error { return endToEnd(ctx, out, crunIn) }},
 		{"queue", listing}, {"failover", failover}, {"memory", memory}, {"passes", passes}, {"ledger", ledger}, {"credits", credits},
 		{"backfill", func(ctx context.Context, out *paper) error { return compareBackfill(ctx, out, compared) }},
