@@ -21,21 +21,42 @@ const (
 	jobRequest, jobTimeLimit, jobSubmitted                     = 17, 18, 19
 	jobPlanned, jobStarted, jobEnded, jobNodes, jobArrayLimit  = 21, 22, 23, 24, 41
 
-	jobPromised = 47
+	jobPromised, jobAlso = 47, 60
 
 	nodeName = 1
 )
 
 // AppendBrief appends the jobs as the field jobs of an encoded ListJobsResponse: the form of
-// WriteBrief. About 400 ns a job.
-func AppendBrief(b []byte, jobs []*cluster.Job) []byte {
+// WriteBrief. About 400 ns a job, and less for those that fold puts into another.
+func AppendBrief(b []byte, jobs []*cluster.Job, fold bool) []byte {
 	var e briefEncoder
-	for _, j := range jobs {
-		e.job(j)
+	for len(jobs) > 0 {
+		n := runLength(jobs, fold)
+		e.job(jobs[0])
+		e.uint(jobAlso, uint64(n-1))
+		jobs = jobs[n:]
 		b = protowire.AppendTag(b, listJobs, protowire.BytesType)
 		b = protowire.AppendBytes(b, e.out)
 	}
 	return b
+}
+
+// runLength returns how many of the first jobs are one in a folded listing: pending elements of an array with
+// IDs and indexes in a row that are the same in all that a brief listing shows. O(result).
+func runLength(jobs []*cluster.Job, fold bool) int {
+	first, n := jobs[0], 1
+	if !fold || first.Array == 0 || first.State != cluster.Pending {
+		return 1
+	}
+	for ; n < len(jobs); n++ {
+		j := jobs[n]
+		if j.Array != first.Array || j.ID != first.ID+cluster.JobID(n) || j.Index != first.Index+int32(n) || j.Spec != first.Spec ||
+			j.State != first.State || j.Reason != first.Reason || j.Submitted != first.Submitted || j.Planned != first.Planned ||
+			j.Started != first.Started || j.Ended != first.Ended || (j.Promise == nil) != (first.Promise == nil) || j.Alloc != nil {
+			break
+		}
+	}
+	return n
 }
 
 // briefEncoder writes one job at a time.

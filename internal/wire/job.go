@@ -110,14 +110,15 @@ func heldPeak(u cluster.GPUUse) *int64 {
 }
 
 // WriteBrief writes what a queue listing shows of each job, without more expensive fields; it
-// allocates memory in few pieces.
-func WriteBrief(jobs []*cluster.Job) []*greylagv1.Job {
+// allocates memory in few pieces. fold puts elements of an array that are the same into one.
+func WriteBrief(jobs []*cluster.Job, fold bool) []*greylagv1.Job {
 	s := newSlabs(len(jobs))
-	list := make([]*greylagv1.Job, len(jobs))
-	for i, j := range jobs {
-		p := &s.jobs[i]
-		list[i] = p
+	list := make([]*greylagv1.Job, 0, len(jobs))
+	for len(jobs) > 0 {
+		n, j, p := runLength(jobs, fold), jobs[0], take(&s.jobs)
+		jobs, list = jobs[n:], append(list, p)
 		s.brief(p, j)
+		p.Also = int32(n - 1)
 		r := take(&s.requests)
 		from := &j.Spec.Request
 		r.Nodes, r.GpusPerNode, r.Gpus, r.GpuTypes = from.Nodes, from.GPUsPerNode, from.GPUs, from.GPUTypes

@@ -148,6 +148,8 @@ func amount(j *greylagv1.Job, n protowire.Number, v uint64) bool {
 		j.State = greylagv1.JobState(v)
 	case jobReason:
 		j.Reason = greylagv1.Reason(v)
+	case jobAlso:
+		j.Also = int32(v)
 	case jobPromised:
 		j.Promised = protowire.DecodeBool(v)
 	default:

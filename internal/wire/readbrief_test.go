@@ -12,7 +12,7 @@ import (
 
 func FuzzReadList(f *testing.F) {
 	jobs := queue(12)
-	brief := AppendBrief(nil, jobs)
+	brief := AppendBrief(nil, jobs, false)
 	f.Add(brief)
 	whole := &greylagv1.ListJobsResponse{NextPageToken: "a7", AsOf: &greylagv1.AsOf{Index: 3}}
 	for _, j := range jobs {
@@ -47,7 +47,7 @@ func TestJobsOfAListShare(t *testing.T) {
 	for _, j := range jobs {
 		j.Submitted, j.Spec = 1e18, jobs[0].Spec
 	}
-	data := AppendBrief(nil, jobs)
+	data := AppendBrief(nil, jobs, false)
 	generated := testing.AllocsPerRun(5, func() { must(t, proto.Unmarshal(data, &greylagv1.ListJobsResponse{})) })
 	ours := testing.AllocsPerRun(5, func() { must(t, ReadList(data, &greylagv1.ListJobsResponse{})) })
 	if ours*2 > generated {

@@ -200,7 +200,7 @@ func TestBriefIsAPartOfTheWhole(t *testing.T) {
 		ID: 12, Array: 10, Index: 4, Spec: spec, State: cluster.Running, Reason: cluster.ReasonPriority, Submitted: 1e18, Started: 2e18, Planned: 3e18, Ended: 4e18 + 5,
 		Alloc: &cluster.Allocation{Nodes: []cluster.NodeAllocation{{Node: "n1", GPUs: []int32{1}}, {Node: "n2"}}},
 	}
-	brief, whole := WriteBrief([]*cluster.Job{j, j})[1], WriteJob(j)
+	brief, whole := WriteBrief([]*cluster.Job{j, j}, false)[1], WriteJob(j)
 	if brief.GetRef() != "10_4" || brief.GetArrayLimit() != 2 || brief.GetNodes()[1].GetNode() != "n2" {
 		t.Errorf("brief: %v", brief)
 	}
@@ -239,10 +239,38 @@ func queue(n int) []*cluster.Job {
 func TestAppendBriefSaysWhatWriteBriefSays(t *testing.T) {
 	jobs := queue(300)
 	var got, want greylagv1.ListJobsResponse
-	must(t, proto.Unmarshal(AppendBrief(nil, jobs), &got))
-	want.Jobs = WriteBrief(jobs)
+	must(t, proto.Unmarshal(AppendBrief(nil, jobs, false), &got))
+	want.Jobs = WriteBrief(jobs, false)
 	if !proto.Equal(&got, &want) {
 		t.Errorf("got %v\nwant %v", &got, &want)
+	}
+}
+
+// TestFoldedListHasAllElements folds an array with a running element, another reason, a missing element
+// and a job after it: each listing has all jobs, in fewer messages.
+func TestFoldedListHasAllElements(t *testing.T) {
+	spec := &cluster.JobSpec{Name: "sweep"}
+	var jobs []*cluster.Job
+	for i := range 12 {
+		jobs = append(jobs, &cluster.Job{ID: 10 + cluster.JobID(i), Array: 10, Index: int32(i), Spec: spec, State: cluster.Pending, Submitted: 5})
+	}
+	jobs[3].State, jobs[3].Started = cluster.Running, 7
+	jobs[6].Reason = cluster.ReasonArrayTaskLimit
+	jobs[8].Planned = 9
+	jobs = append(append(jobs[:10:10], jobs[11]), &cluster.Job{ID: 22, Spec: spec, State: cluster.Pending, Submitted: 5})
+	var got, want, read greylagv1.ListJobsResponse
+	must(t, proto.Unmarshal(AppendBrief(nil, jobs, true), &got))
+	want.Jobs = WriteBrief(jobs, true)
+	must(t, ReadList(AppendBrief(nil, jobs, true), &read))
+	if !proto.Equal(&got, &want) || !proto.Equal(&read, &want) {
+		t.Errorf("got %v, %v\nwant %v", &got, &read, &want)
+	}
+	var lines []string
+	for _, j := range want.Jobs {
+		lines = append(lines, fmt.Sprintf("%s+%d", j.Ref, j.Also))
+	}
+	if text := strings.Join(lines, " "); text != "10_0+2 10_3+0 10_4+1 10_6+0 10_7+0 10_8+0 10_9+0 10_11+0 22+0" {
+		t.Error(text)
 	}
 }
 
@@ -259,16 +287,16 @@ func perJob(b *testing.B, n int) {
 
 func BenchmarkBrief(b *testing.B) {
 	jobs := queue(2000)
-	data := AppendBrief(nil, jobs)
+	data := AppendBrief(nil, jobs, false)
 	b.Run("append", func(b *testing.B) {
 		for b.Loop() {
-			data = AppendBrief(data[:0], jobs)
+			data = AppendBrief(data[:0], jobs, false)
 		}
 		perJob(b, len(jobs))
 	})
 	b.Run("generated", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := proto.Marshal(&greylagv1.ListJobsResponse{Jobs: WriteBrief(jobs)}); err != nil {
+			if _, err := proto.Marshal(&greylagv1.ListJobsResponse{Jobs: WriteBrief(jobs, false)}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -184,32 +184,37 @@ func arrays(ctx context.Context, out *paper) error {
 		return err
 	}
 	defer c.Stop() // the results stand even if stopping fails
-	timed := func(called, program string, args ...string) (time.Duration, error) {
-		cmd := c.Command(ctx, program, args...)
-		cmd.Args[0] = called
+	out.table(fmt.Sprintf("An array of %d elements, 1 controller, no nodes", bigArray), "command", "median", "slowest", "CPU: command", "controller")
+	submit := []string{"sbatch", "gsubmit", fmt.Sprintf("--array=0-%d", bigArray-1), "--parsable", "--wrap", "true"}
+	if err := out.timed(ctx, c, 1, submit); err != nil {
+		return err
+	}
+	for _, command := range [][]string{{"squeue", "gslurm"}, {"squeue", "gslurm", "--me", "--start"}, {"gqueue", "gqueue"}, {"gqueue", "gqueue", "--array"}} {
+		if err := out.timed(ctx, c, 5, command); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// timed runs a command several times: its name, its program and its options.
+func (out *paper) timed(ctx context.Context, c *cluster.Cluster, times int, command []string) error {
+	var all []time.Duration
+	var own time.Duration
+	before := controllersCPU(c)
+	for range times {
+		cmd := c.Command(ctx, command[1], command[2:]...)
+		cmd.Args[0] = command[0]
 		begun := time.Now()
 		said, err := cmd.CombinedOutput()
 		if err != nil {
-			err = fmt.Errorf("%s: %w: %s", called, err, said[:min(len(said), 500)])
+			return fmt.Errorf("%s: %w: %s", command[0], err, said[:min(len(said), 500)])
 		}
-		return time.Since(begun), err
+		all = append(all, time.Since(begun))
+		own += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}
-	out.table(fmt.Sprintf("An array of %d elements, 1 controller, no nodes", bigArray), "command", "median", "slowest")
-	for _, command := range [][]string{
-		{"sbatch", "gsubmit", fmt.Sprintf("--array=0-%d", bigArray-1), "--parsable", "--wrap", "true"},
-		{"squeue", "gslurm"}, {"squeue", "gslurm", "--me", "--start"}, {"gqueue", "gqueue"},
-	} {
-		var all []time.Duration
-		for range 5 {
-			took, err := timed(command[0], command[1], command[2:]...)
-			if err != nil {
-				return err
-			}
-			if all = append(all, took); command[0] == "sbatch" {
-				break
-			}
-		}
-		out.row(strings.Join(append(command[:1:1], command[2:]...), " "), ms(quantile(all, 0.5)), ms(quantile(all, 1)))
-	}
+	words := strings.Join(append(command[:1:1], command[2:]...), " ")
+	each := time.Duration(times)
+	out.row(words, ms(quantile(all, 0.5)), ms(quantile(all, 1)), ms(own/each), ms((controllersCPU(c)-before)/each))
 	return nil
 }

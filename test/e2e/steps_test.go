@@ -23,6 +23,7 @@ status killed grun -n 2 sh -c 'test $SLURM_PROCID = 1 && kill -9 $$; exit 1'
 status bad grun -n 2 --kill-on-bad-exit=1 sh -c 'test $SLURM_PROCID = 0 && exit 1; sleep 1000'
 status missing grun -n 2 /no/such/program
 say input sh -c 'echo hello | grun -n 3 cat'
+say shown grun -n 1 -N 1 gslurm squeue -hs $SLURM_JOB_ID -o %j:%A
 say closed sh -c 'echo hello | grun -n 3 --input none cat'
 say gpus grun -n 4 --gpus-per-task=1 sh -c 'echo $SLURM_PROCID:$CUDA_VISIBLE_DEVICES'
 say unbound grun -n 2 sh -c 'echo $SLURM_PROCID:$CUDA_VISIBLE_DEVICES'
@@ -66,7 +67,7 @@ func stepOutcomes(s *site) {
 		"one":     "0:" + s.Nodes()[1].Name,
 		"label":   strings.Join(labels, " "),
 		"codes":   "7", "killed": "137", "bad": "1", "missing": "2",
-		"input": "hello hello hello", "closed": "",
+		"shown": "batch:1 gslurm:1", "input": "hello hello hello", "closed": "",
 		"gpus": "0:0 1:1 2:0 3:1", "unbound": "0:0,1 1:0,1",
 		"parallel": "0", "big": "1", "outside": "1",
 		"ended": "after the death of grun",

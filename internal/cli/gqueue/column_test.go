@@ -65,3 +65,15 @@ func TestSortIsByAllKeys(t *testing.T) {
 		t.Errorf("order %v, want %v", got, want)
 	}
 }
+
+// TestFoldKeepsElementsOfAFoldedListing checks that a job that stands for several elements is listed with
+// all of them, next to elements of their own.
+func TestFoldKeepsElementsOfAFoldedListing(t *testing.T) {
+	pending := greylagv1.JobState_JOB_STATE_PENDING
+	rows := fold([]*greylagv1.Job{
+		{Id: 10, Ref: "10_2", ArrayId: 10, ArrayIndex: 2, Also: 3, State: pending}, {Id: 15, Ref: "10_7", ArrayId: 10, ArrayIndex: 7, State: pending},
+	}, false)
+	if len(rows) != 1 || string(appendRef(nil, &rows[0])) != "10_[2-5,7]" {
+		t.Errorf("%d rows, the first of %s", len(rows), appendRef(nil, &rows[0]))
+	}
+}

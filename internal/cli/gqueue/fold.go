@@ -47,7 +47,7 @@ func fold(jobs []*greylagv1.Job, single bool) []row {
 			at[key] = i
 			rows = append(rows, row{job: j, soonest: j, state: cluster.Pending})
 		}
-		rows[i].indices = append(rows[i].indices, j.ArrayIndex)
+		rows[i].indices = ui.ElementIndices(rows[i].indices, j)
 		if rankTime(ui.StartOf(j)) < rankTime(ui.StartOf(rows[i].soonest)) {
 			rows[i].soonest = j
 		}

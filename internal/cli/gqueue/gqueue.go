@@ -198,9 +198,8 @@ func parseSeconds(word string) (time.Duration, error) {
 
 // fetch returns the selected jobs, in the order of their IDs.
 func (l listing) fetch(ctx context.Context, c ui.Cluster) ([]*greylagv1.Job, *greylagv1.AsOf, error) {
-	return ui.FetchJobs(ctx, c, &greylagv1.ListJobsRequest{
-		Filter: l.filter, Brief: !l.json && l.format == "" && !l.why && !l.start && !l.tree, Read: &greylagv1.Read{Stale: l.stale},
-	})
+	brief := !l.json && l.format == "" && !l.why && !l.start && !l.tree
+	return ui.FetchJobs(ctx, c, &greylagv1.ListJobsRequest{Filter: l.filter, Brief: brief, Fold: brief && !l.single, Read: &greylagv1.Read{Stale: l.stale}})
 }
 
 // ask fetches what is shown in addition to the jobs.

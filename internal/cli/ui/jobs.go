@@ -29,3 +29,12 @@ func FetchJobs(ctx context.Context, c Cluster, request *greylagv1.ListJobsReques
 	}
 	return jobs, asOf, stream.Err()
 }
+
+// ElementIndices appends the array index of a job, and in a folded listing those of the elements that it
+// stands for.
+func ElementIndices(indices []int32, j *greylagv1.Job) []int32 {
+	for k := range j.Also + 1 {
+		indices = append(indices, j.ArrayIndex+k)
+	}
+	return indices
+}

@@ -187,15 +187,15 @@ func write(jobs []*cluster.Job) []*greylagv1.Job {
 
 // answer writes a page. It encodes brief jobs itself for a reader of the binary form: the generated
 // code passes them on unchanged as unknown fields.
-func (l *listing) answer(ctx context.Context, jobs []*cluster.Job, brief bool) *greylagv1.ListJobsResponse {
+func (l *listing) answer(ctx context.Context, jobs []*cluster.Job, brief, fold bool) *greylagv1.ListJobsResponse {
 	p := &greylagv1.ListJobsResponse{}
 	switch {
 	case !brief:
 		p.Jobs = write(jobs)
 	case binaryForm(ctx):
-		p.ProtoReflect().SetUnknown(wire.AppendBrief(make([]byte, 0, 128*len(jobs)), jobs))
+		p.ProtoReflect().SetUnknown(wire.AppendBrief(make([]byte, 0, 128*len(jobs)), jobs, fold))
 	default:
-		p.Jobs = wire.WriteBrief(jobs)
+		p.Jobs = wire.WriteBrief(jobs, fold)
 	}
 	return p
 }
@@ -224,7 +224,7 @@ func (s *Service) ListJobs(ctx context.Context, p *greylagv1.ListJobsRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	response := l.answer(ctx, jobs, p.GetBrief())
+	response := l.answer(ctx, jobs, p.GetBrief(), p.GetFold())
 	response.AsOf = asOf
 	if more {
 		response.NextPageToken = l.at.String()
@@ -258,7 +258,7 @@ func (s *Service) StreamJobs(ctx context.Context, p *greylagv1.ListJobsRequest, 
 		if jobs, more, err = l.page(size); err != nil {
 			return err
 		}
-		response := l.answer(ctx, jobs, p.GetBrief())
+		response := l.answer(ctx, jobs, p.GetBrief(), p.GetFold())
 		response.AsOf = asOf
 		if err := stream.Send(response); err != nil {
 			return err

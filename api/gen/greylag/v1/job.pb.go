@@ -1713,6 +1713,9 @@ type Job struct {
 	Steps         []*Step                `protobuf:"bytes,55,rep,name=steps,proto3" json:"steps,omitempty"` // of the current or last attempt, by ID; absent in lists
 	MailTypes     []MailType             `protobuf:"varint,56,rep,packed,name=mail_types,json=mailTypes,proto3,enum=greylag.v1.MailType" json:"mail_types,omitempty"`
 	MailUser      string                 `protobuf:"bytes,57,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`
+	// Number of elements of its array that follow with the next IDs and indexes, and are the same otherwise;
+	// only in a folded listing.
+	Also          int32 `protobuf:"varint,60,opt,name=also,proto3" json:"also,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2144,6 +2147,13 @@ func (x *Job) GetMailUser() string {
 		return x.MailUser
 	}
 	return ""
+}
+
+func (x *Job) GetAlso() int32 {
+	if x != nil {
+		return x.Also
+	}
+	return 0
 }
 
 // RestartCauses counts the restarts of a job by cause.
@@ -2854,6 +2864,7 @@ type ListJobsRequest struct {
 	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"` // next_page_token of the previous page
 	Read          *Read                  `protobuf:"bytes,4,opt,name=read,proto3" json:"read,omitempty"`
 	Brief         bool                   `protobuf:"varint,5,opt,name=brief,proto3" json:"brief,omitempty"` // only the fields of a queue listing
+	Fold          bool                   `protobuf:"varint,6,opt,name=fold,proto3" json:"fold,omitempty"`   // of a brief listing: pending elements of an array in a row that are the same are one job
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2919,6 +2930,13 @@ func (x *ListJobsRequest) GetRead() *Read {
 func (x *ListJobsRequest) GetBrief() bool {
 	if x != nil {
 		return x.Brief
+	}
+	return false
+}
+
+func (x *ListJobsRequest) GetFold() bool {
+	if x != nil {
+		return x.Fold
 	}
 	return false
 }
@@ -5430,7 +5448,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
 	"\aminutes\x18\x03 \x01(\x05R\aminutes\x12\x10\n" +
-	"\x03any\x18\x04 \x01(\bR\x03any\"\xa6\x0f\n" +
+	"\x03any\x18\x04 \x01(\bR\x03any\"\xba\x0f\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -5497,7 +5515,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x05steps\x187 \x03(\v2\x10.greylag.v1.StepR\x05steps\x123\n" +
 	"\n" +
 	"mail_types\x188 \x03(\x0e2\x14.greylag.v1.MailTypeR\tmailTypes\x12\x1b\n" +
-	"\tmail_user\x189 \x01(\tR\bmailUser\"\x8b\x01\n" +
+	"\tmail_user\x189 \x01(\tR\bmailUser\x12\x12\n" +
+	"\x04also\x18< \x01(\x05R\x04also\"\x8b\x01\n" +
 	"\rRestartCauses\x12\x1f\n" +
 	"\vnode_failed\x18\x01 \x01(\x05R\n" +
 	"nodeFailed\x12\x1f\n" +
@@ -5567,14 +5586,15 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"controller\x18\x03 \x01(\tR\n" +
 	"controller\x12\x14\n" +
-	"\x05stale\x18\x04 \x01(\bR\x05stale\"\xb5\x01\n" +
+	"\x05stale\x18\x04 \x01(\bR\x05stale\"\xc9\x01\n" +
 	"\x0fListJobsRequest\x12*\n" +
 	"\x06filter\x18\x01 \x01(\v2\x12.greylag.v1.FilterR\x06filter\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x12$\n" +
 	"\x04read\x18\x04 \x01(\v2\x10.greylag.v1.ReadR\x04read\x12\x14\n" +
-	"\x05brief\x18\x05 \x01(\bR\x05brief\"\x86\x01\n" +
+	"\x05brief\x18\x05 \x01(\bR\x05brief\x12\x12\n" +
+	"\x04fold\x18\x06 \x01(\bR\x04fold\"\x86\x01\n" +
 	"\x10ListJobsResponse\x12#\n" +
 	"\x04jobs\x18\x01 \x03(\v2\x0f.greylag.v1.JobR\x04jobs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12%\n" +

@@ -221,7 +221,7 @@ func (x *cancellation) add(word string) (err error) {
 // choose replaces the filter by the IDs of the jobs that match all conditions, and that the user
 // confirmed if asked.
 func (c command) choose(ctx context.Context, cluster ui.Cluster, x *cancellation) error {
-	jobs, err := slurmcmd.FetchJobs(ctx, cluster, x.filter, c.Now(), false)
+	jobs, err := slurmcmd.FetchJobs(ctx, cluster, x.filter, c.Now(), slurmcmd.Whole)
 	if err != nil {
 		return err
 	}

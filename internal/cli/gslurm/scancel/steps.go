@@ -73,7 +73,7 @@ func (c command) selected(ctx context.Context, cl ui.Cluster, x *cancellation) (
 	if len(f.Users)+len(f.Names)+len(f.Partitions)+len(f.Accounts)+len(f.Nodes)+len(f.Qos)+len(f.States) == 0 && !f.Mine {
 		return f.Jobs, nil
 	}
-	jobs, err := slurmcmd.FetchJobs(ctx, cl, f, c.Now(), true)
+	jobs, err := slurmcmd.FetchJobs(ctx, cl, f, c.Now(), slurmcmd.Brief)
 	var refs []string
 	for _, j := range jobs {
 		if j.State != greylagv1.JobState_JOB_STATE_PENDING {

@@ -32,7 +32,7 @@ func (c command) showJobs(ctx context.Context, args []string) error {
 		return slurmcmd.Unreachable(loadJobs, err)
 	}
 	defer cl.Close()
-	jobs, err := slurmcmd.FetchJobs(ctx, cl, filter, c.Now(), false)
+	jobs, err := slurmcmd.FetchJobs(ctx, cl, filter, c.Now(), slurmcmd.Whole)
 	if err != nil {
 		return slurmcmd.Unreachable(loadJobs, err)
 	}

@@ -31,7 +31,7 @@ func (c command) showSteps(ctx context.Context, args []string) error {
 		return slurmcmd.Unreachable(loadSteps, err)
 	}
 	defer cl.Close()
-	jobs, err := slurmcmd.FetchJobs(ctx, cl, filter, c.Now(), false)
+	jobs, err := slurmcmd.FetchJobs(ctx, cl, filter, c.Now(), slurmcmd.Whole)
 	if err != nil {
 		return slurmcmd.Unreachable(loadSteps, err)
 	}

@@ -47,7 +47,7 @@ func Fold(jobs []*greylagv1.Job, single bool) []Job {
 			at[j.ArrayId] = i
 			rows = append(rows, Job{Job: j, State: state})
 		}
-		rows[i].Indices = append(rows[i].Indices, j.ArrayIndex)
+		rows[i].Indices = ui.ElementIndices(rows[i].Indices, j)
 	}
 	for i := range rows {
 		slices.Sort(rows[i].Indices)
@@ -264,11 +264,18 @@ func UserNumber(name string) (string, bool) {
 	return u.Uid, true
 }
 
+// The forms of a listing, each with less than the one before.
+const (
+	Whole  = iota // all fields
+	Brief         // the fields of a queue
+	Folded        // in addition, elements of an array that are the same in one job
+)
+
 // FetchJobs returns the selected jobs that are active, or ended in the last MinJobAge, by ID.
-func FetchJobs(ctx context.Context, c ui.Cluster, filter *greylagv1.Filter, now time.Time, brief bool) ([]*greylagv1.Job, error) {
+func FetchJobs(ctx context.Context, c ui.Cluster, filter *greylagv1.Filter, now time.Time, form int) ([]*greylagv1.Job, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	stream, err := c.Jobs().StreamJobs(ctx, &greylagv1.ListJobsRequest{Filter: filter, PageSize: fetchPage, Brief: brief})
+	stream, err := c.Jobs().StreamJobs(ctx, &greylagv1.ListJobsRequest{Filter: filter, PageSize: fetchPage, Brief: form >= Brief, Fold: form == Folded})
 	if err != nil {
 		return nil, err
 	}

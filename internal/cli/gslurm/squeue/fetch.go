@@ -63,17 +63,18 @@ func (l *listing) fetchMore(ctx context.Context, c ui.Cluster, columns []slurmcm
 // briefLetters are the fields that a brief listing of the cluster has.
 const briefLetters = "aiAFKjuPqtTrRlLMSeVDNBQpY"
 
-// brief reports whether a brief listing has all that is shown: it is several times as fast.
-func (l *listing) brief(columns []slurmcmd.Column, keys []sortKey) bool {
-	if l.json || l.byPart || l.reserved != "" {
-		return false
+// form returns the shortest form of a listing that has all that is shown: brief ones are several times as
+// fast.
+func (l *listing) form(columns []slurmcmd.Column, keys []sortKey) int {
+	missing := func(letter byte) bool { return letter == 0 || strings.IndexByte(briefLetters, letter) < 0 }
+	switch {
+	case l.json, l.byPart, l.reserved != "", slices.ContainsFunc(fieldsOf(columns), func(f *field) bool { return missing(f.letter) }),
+		slices.ContainsFunc(keys, func(k sortKey) bool { return missing(k.letter) }):
+		return slurmcmd.Whole
+	case l.single:
+		return slurmcmd.Brief
 	}
-	for _, f := range fieldsOf(columns) {
-		if f.letter == 0 || strings.IndexByte(briefLetters, f.letter) < 0 {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(keys, func(k sortKey) bool { return strings.IndexByte(briefLetters, k.letter) < 0 })
+	return slurmcmd.Folded
 }
 
 // sortKey is one key of an order: a letter of -o.

@@ -287,7 +287,7 @@ func (c command) print(ctx context.Context, cl ui.Cluster, l *listing, columns [
 	if err := l.fetchCluster(ctx, cl, columns); err != nil {
 		return err
 	}
-	jobs, err := slurmcmd.FetchJobs(ctx, cl, l.filter, c.Now(), l.brief(columns, keys))
+	jobs, err := slurmcmd.FetchJobs(ctx, cl, l.filter, c.Now(), l.form(columns, keys))
 	if err != nil {
 		return err
 	}

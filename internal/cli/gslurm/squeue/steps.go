@@ -154,7 +154,7 @@ func (c command) printSteps(ctx context.Context, cl ui.Cluster, l *listing, colu
 	if err := l.fetchCluster(ctx, cl, nil); err != nil {
 		return err
 	}
-	jobs, err := slurmcmd.FetchJobs(ctx, cl, l.filter, c.Now(), false)
+	jobs, err := slurmcmd.FetchJobs(ctx, cl, l.filter, c.Now(), slurmcmd.Whole)
 	if err != nil {
 		return err
 	}
