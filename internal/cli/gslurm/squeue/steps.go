@@ -32,7 +32,7 @@ func stepFields() []stepField {
 	return []stepField{
 		{'i', "stepid jobid", "STEPID", func(_ *view, s *slurmcmd.Step) string { return s.FullID() }},
 		{'j', "stepname name", "NAME", func(_ *view, s *slurmcmd.Step) string { return s.Name }},
-		{0, "stepstate state", "STATE", func(_ *view, s *slurmcmd.Step) string { return "RUNNING" }},
+		{0, "stepstate state", "STATE", func(*view, *slurmcmd.Step) string { return "RUNNING" }},
 		{'P', "partition", "PARTITION", ofJob((*slurmcmd.Job).PartitionText)},
 		{'u', "username", "USER", ofJob(func(j *slurmcmd.Job) string { return j.User })},
 		{'U', "userid", "UID", ofJob(func(j *slurmcmd.Job) string { return strconv.FormatUint(uint64(j.Uid), 10) })},
