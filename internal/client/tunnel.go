@@ -12,8 +12,8 @@ import (
 	"github.com/greylag/greylag/internal/tunnel"
 )
 
-// Tunnels opens connections of tunnels through the controllers; inside a job through its node, where
-// a program can only connect.
+// Tunnels opens tunnel connections to the controllers. Inside a job they pass through the node's daemon,
+// and a program can connect but not listen.
 func (c *Client) Tunnels() tunnel.Controllers {
 	if c.calls.socket != "" {
 		return tunnel.Node{Socket: c.calls.socket}
@@ -72,8 +72,7 @@ func (f *failover) upgradeAt(ctx context.Context, controller string, request *ht
 	return conn, nil
 }
 
-// connectTunnel opens the connection of a tunnel for a program inside a job. The header identifies
-// the job.
+// connectTunnel opens a tunnel connection for a program inside a job. The header identifies the job.
 func (f *Forwarder) connectTunnel(w http.ResponseWriter, original *http.Request, header, value string) {
 	id, err := tunnel.Requested(original)
 	if err != nil {

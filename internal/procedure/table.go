@@ -80,7 +80,7 @@ var table = []Procedure{
 	{Name: "ReportService/StreamEndedJobs", Own: User, Others: User, Route: CompleteHistory, Cost: 20},
 	{Name: "ReportService/StreamUsage", Own: User, Others: User, Route: CompleteHistory, Cost: 20},
 
-	// They are no RPCs: they change the protocol of the connection (package tunnel).
+	// These are not RPCs: they switch the connection to another protocol (package tunnel).
 	{Name: "Tunnel/Accept", Own: User, Others: User, Cost: 1},
 	{Name: "Tunnel/Connect", Own: User, Others: User, Cost: 1},
 	{Name: "Tunnel/Listen", Own: User, Others: User, Cost: 1},

@@ -12,8 +12,8 @@ import (
 	"github.com/greylag/greylag/internal/tunnel"
 )
 
-// serveTunnel makes the connection of a call one of a tunnel. Any user with the ID may connect: it is
-// random, and the programs at both ends prove to each other who they are.
+// serveTunnel turns the connection of a call into one end of a tunnel. Any user who knows the ID may
+// connect: it is random, and the programs at both ends authenticate each other.
 func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, kind string) {
 	id, err := tunnel.Requested(r)
 	if err != nil {

@@ -106,7 +106,7 @@ const (
 	MPIPMI2 = "pmi2" // PMI-1 and PMI-2
 )
 
-// TunnelPrefix begins an address that is the ID of a tunnel.
+// TunnelPrefix is the prefix of an address that names a tunnel by its ID.
 const TunnelPrefix = "tunnel:"
 
 // Program is what the nodes run.

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// The limits of a controller.
+// The limits of one controller.
 const (
 	maxListeners   = 4096
 	maxOfUser      = 256 // listeners of one user
 	maxConnections = 1100
-	joinTime       = 10 * time.Second // for the listener to come
+	joinTime       = 10 * time.Second // for the listener's end to arrive
 	announceTime   = 5 * time.Second
 )
 
@@ -30,18 +30,18 @@ type Broker struct {
 	ofUser    map[string]int
 }
 
-// listening is one listener.
+// listening is the state of one listener.
 type listening struct {
 	user     string
 	announce chan ID
-	gone     chan struct{}
-	open     int // connections
+	gone     chan struct{} // closed on removal
+	open     int           // connections
 }
 
 // joining is a connection that waits for the listener's end.
 type joining struct {
-	at   *listening
-	came chan net.Conn
+	listener *listening
+	arrived  chan net.Conn
 }
 
 // NewBroker returns a broker.
@@ -56,8 +56,8 @@ type Listening struct {
 	l      *listening
 }
 
-// Listen registers a listener of a user. It replaces one with the same ID of the same user, whose
-// connection may be lost without a sign. Serve must follow.
+// Listen registers a listener of a user. It replaces the user's earlier listener with that ID, whose
+// connection may be dead. The caller must then call Serve or Drop.
 func (b *Broker) Listen(id ID, user string) (*Listening, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +68,7 @@ func (b *Broker) Listen(id ID, user string) (*Listening, error) {
 		b.remove(id, old)
 	}
 	if len(b.listeners) >= maxListeners || b.ofUser[user] >= maxOfUser {
-		return nil, fmt.Errorf("%w: %s has %d listeners here, %d exist in all (limits %d and %d)", ErrTooMany, user, b.ofUser[user], len(b.listeners), maxOfUser, maxListeners)
+		return nil, fmt.Errorf("%w: user %s has %d listeners (limit %d), this controller has %d (limit %d)", ErrTooMany, user, b.ofUser[user], maxOfUser, len(b.listeners), maxListeners)
 	}
 	l := &listening{user: user, announce: make(chan ID), gone: make(chan struct{})}
 	b.listeners[id] = l
@@ -76,7 +76,7 @@ func (b *Broker) Listen(id ID, user string) (*Listening, error) {
 	return &Listening{b, id, l}, nil
 }
 
-// remove forgets a listener. The caller holds b.mu.
+// remove deletes a listener. The caller holds b.mu.
 func (b *Broker) remove(id ID, l *listening) {
 	if b.listeners[id] != l {
 		return
@@ -88,14 +88,14 @@ func (b *Broker) remove(id ID, l *listening) {
 	}
 }
 
-// Serve announces connections to the listener until its connection or ctx ends.
+// Serve announces connections to the listener until its connection closes or ctx ends.
 func (x *Listening) Serve(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	defer x.Drop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		_, _ = io.Copy(io.Discard, conn) // until it ends; a listener sends nothing
+		_, _ = io.Copy(io.Discard, conn) // until it closes; a listener sends nothing
 		cancel()
 	}()
 	for {
@@ -115,15 +115,15 @@ func (x *Listening) Serve(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// Drop forgets the listener.
+// Drop removes the listener.
 func (x *Listening) Drop() {
 	x.broker.mu.Lock()
 	defer x.broker.mu.Unlock()
 	x.broker.remove(x.id, x.l)
 }
 
-// Connect waits for the listener's end of a connection to it. The caller joins its own end by
-// [Join], and then calls done.
+// Connect announces a connection to a listener and waits for the listener's end. The caller passes it
+// and its own end to [Join], and then calls done.
 func (b *Broker) Connect(ctx context.Context, listener ID) (end net.Conn, done func(), err error) {
 	b.mu.Lock()
 	l := b.listeners[listener]
@@ -132,9 +132,9 @@ func (b *Broker) Connect(ctx context.Context, listener ID) (end net.Conn, done f
 		if l == nil {
 			return nil, nil, ErrNoListener
 		}
-		return nil, nil, fmt.Errorf("%w: the listener has %d connections", ErrTooMany, maxConnections)
+		return nil, nil, fmt.Errorf("%w: the listener has %d connections, the limit", ErrTooMany, maxConnections)
 	}
-	id, x := NewID(), &joining{at: l, came: make(chan net.Conn, 1)}
+	id, x := NewID(), &joining{listener: l, arrived: make(chan net.Conn, 1)}
 	l.open++
 	b.waiting[id] = x
 	b.mu.Unlock()
@@ -151,7 +151,7 @@ func (b *Broker) Connect(ctx context.Context, listener ID) (end net.Conn, done f
 	case <-ctx.Done():
 	}
 	select {
-	case end = <-x.came:
+	case end = <-x.arrived:
 	case <-l.gone:
 	case <-ctx.Done():
 	}
@@ -159,8 +159,8 @@ func (b *Broker) Connect(ctx context.Context, listener ID) (end net.Conn, done f
 	delete(b.waiting, id)
 	b.mu.Unlock()
 	if end == nil {
-		select { // it may have come meanwhile
-		case end = <-x.came:
+		select { // it may have arrived in the meantime
+		case end = <-x.arrived:
 		default:
 			done()
 			return nil, nil, ErrNoListener
@@ -169,17 +169,17 @@ func (b *Broker) Connect(ctx context.Context, listener ID) (end net.Conn, done f
 	return end, done, nil
 }
 
-// Waits reports whether a connection waits for its listener's end, of a user.
+// Waits returns an error unless a connection waits for the end of a listener of the user.
 func (b *Broker) Waits(connection ID, user string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if x := b.waiting[connection]; x == nil || x.at.user != user {
+	if x := b.waiting[connection]; x == nil || x.listener.user != user {
 		return ErrNoListener
 	}
 	return nil
 }
 
-// Accept hands over the listener's end of a connection. It closes one that is no longer waited for.
+// Accept passes the listener's end of a connection to Connect. It closes end if Connect no longer waits.
 func (b *Broker) Accept(connection ID, end net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,10 +189,10 @@ func (b *Broker) Accept(connection ID, end net.Conn) {
 		return
 	}
 	delete(b.waiting, connection)
-	x.came <- end
+	x.arrived <- end
 }
 
-// Join copies bytes between two connections until one of them or ctx ends, and closes both.
+// Join copies bytes between two connections until one closes or ctx ends. It then closes both.
 func Join(ctx context.Context, one, other net.Conn) {
 	stop := context.AfterFunc(ctx, func() {
 		one.Close()
@@ -208,9 +208,9 @@ func Join(ctx context.Context, one, other net.Conn) {
 	<-ended
 }
 
-// copyAll copies from one connection to the other, and closes both at the end.
+// copyAll copies from one connection to the other until an error or EOF, and closes both.
 func copyAll(to, from net.Conn) {
-	_, _ = io.Copy(to, from) // either may end at any time
+	_, _ = io.Copy(to, from) // either may close at any time
 	to.Close()
 	from.Close()
 }

@@ -12,52 +12,51 @@ import (
 	"time"
 )
 
-// Frames between the ends of a stream: kind, length or offset, payload.
+// Kinds of frames between the ends of a stream. The kind is the first byte.
 const (
-	frameData  = 1 // 4 bytes of length, payload
-	frameAck   = 2 // 8 bytes: how much was received
+	frameData  = 1 // 4 bytes: length; payload
+	frameAck   = 2 // 8 bytes: number of bytes received
 	frameClose = 3 // the sender has closed
-	frameEnded = 4 // frameClose has arrived
+	frameEnded = 4 // acknowledges frameClose
 )
 
 const (
 	// maxFrame is the largest payload of a frame.
 	maxFrame = 32 << 10
-	// window bounds what is kept until the other end has acknowledged it, and what was received and
-	// not read yet.
+	// window bounds the unacknowledged bytes, and the received bytes that are not read yet.
 	window = 256 << 10
-	// ackEvery is how much arrives between two acknowledgements: less than window.
+	// ackEvery is the number of received bytes between two acknowledgements; less than window.
 	ackEvery = window / 4
 	// flushTime bounds the wait of Close for acknowledgements.
 	flushTime = 2 * time.Second
 )
 
-// errLost is the error of a stream whose other end did not come back.
-var errLost = errors.New("the other end of the tunnel did not come back")
+// errLost is the error of a stream whose other end did not reconnect.
+var errLost = errors.New("the other end of the tunnel did not reconnect")
 
-// Conn is one end of a stream. It outlives the connections to controllers under it. Safe for
+// Conn is one end of a stream. It survives the loss of its connection to a controller. Safe for
 // concurrent use.
 type Conn struct {
-	reconnect func() // asks for another connection; nil: the other end brings it
+	reconnect func() // opens another connection; nil: the other end does
 
 	sending sync.Mutex // held while a frame is written
 	mu      sync.Mutex
 	changed *sync.Cond
-	under   net.Conn // nil while no connection exists
+	under   net.Conn // connection to a controller; nil while none exists
 	epoch   int      // counts connections
-	err     error    // why the stream has ended
+	err     error    // why the stream ended
 
-	unacked   []byte // sent from offset acked on
-	acked     uint64 // acknowledged by the other end
-	received  uint64 // received in order
-	announced uint64 // the newest acknowledgement
+	unacked   []byte // sent bytes from offset acked
+	acked     uint64 // number of bytes that the other end acknowledged
+	received  uint64 // number of bytes received
+	announced uint64 // value of the last acknowledgement sent
 	incoming  []byte // received, not read
 	finished  bool   // the other end has closed
 	closed    bool   // this end has closed
-	agreed    bool   // the other end knows that
+	agreed    bool   // the other end has acknowledged closed
 
-	lost         *time.Timer
-	readBy, sent time.Time // deadlines; zero: none
+	lost            *time.Timer
+	readBy, writeBy time.Time // deadlines; zero: none
 }
 
 func newConn(reconnect func()) *Conn {
@@ -67,7 +66,7 @@ func newConn(reconnect func()) *Conn {
 	return c
 }
 
-// fail ends the stream.
+// fail ends the stream with an error.
 func (c *Conn) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,8 +80,8 @@ func (c *Conn) fail(err error) {
 	c.changed.Broadcast()
 }
 
-// prepare ends the use of the present connection, and returns how much this end has received, which
-// then changes only after attach with the returned epoch.
+// prepare closes the current connection and returns the number of bytes received. This number does not
+// change until attach is called with the returned epoch.
 func (c *Conn) prepare() (received uint64, epoch int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,11 +94,11 @@ func (c *Conn) prepare() (received uint64, epoch int) {
 	return c.received, c.epoch
 }
 
-// errReplaced means that another connection came meanwhile.
+// errReplaced means that a newer connection exists.
 var errReplaced = errors.New("another connection has replaced this one")
 
 // attach continues the stream over a connection. The other end has received peer bytes of this end.
-// reader has what was read from the connection already. prepare returned the epoch.
+// reader buffers the connection's input. prepare returned the epoch.
 func (c *Conn) attach(under net.Conn, reader *bufio.Reader, peer uint64, epoch int) error {
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -107,7 +106,7 @@ func (c *Conn) attach(under net.Conn, reader *bufio.Reader, peer uint64, epoch i
 	if peer < c.acked || peer > c.acked+uint64(len(c.unacked)) {
 		c.mu.Unlock()
 		under.Close()
-		err := fmt.Errorf("the other end of the tunnel has %d bytes, sent were %d to %d", peer, c.acked, c.acked+uint64(len(c.unacked)))
+		err := fmt.Errorf("the other end of the tunnel received %d bytes: want %d to %d", peer, c.acked, c.acked+uint64(len(c.unacked)))
 		c.fail(err)
 		return err
 	}
@@ -121,18 +120,18 @@ func (c *Conn) attach(under net.Conn, reader *bufio.Reader, peer uint64, epoch i
 		under.Close()
 		return errReplaced
 	}
-	c.acknowledged(peer)
+	c.dropAcked(peer)
 	c.under = under
-	again, closed := append([]byte(nil), c.unacked...), c.closed
+	resend, closed := append([]byte(nil), c.unacked...), c.closed
 	c.lost.Stop()
 	c.mu.Unlock()
 	go c.receive(under, reader, epoch)
-	for len(again) > 0 {
-		n := min(len(again), maxFrame)
-		if !c.writeData(under, epoch, again[:n]) {
-			return nil // another connection will continue
+	for len(resend) > 0 {
+		n := min(len(resend), maxFrame)
+		if !c.writeData(under, epoch, resend[:n]) {
+			return nil // the next connection resends it
 		}
-		again = again[n:]
+		resend = resend[n:]
 	}
 	if closed {
 		c.write(under, epoch, []byte{frameClose})
@@ -140,8 +139,8 @@ func (c *Conn) attach(under net.Conn, reader *bufio.Reader, peer uint64, epoch i
 	return nil
 }
 
-// acknowledged drops what the other end has received. The caller holds c.mu.
-func (c *Conn) acknowledged(peer uint64) {
+// dropAcked drops the bytes that the other end has received. The caller holds c.mu.
+func (c *Conn) dropAcked(peer uint64) {
 	if peer > c.acked && peer <= c.acked+uint64(len(c.unacked)) {
 		c.unacked = append([]byte(nil), c.unacked[peer-c.acked:]...)
 		c.acked = peer
@@ -149,7 +148,7 @@ func (c *Conn) acknowledged(peer uint64) {
 	}
 }
 
-// detach ends the use of a connection that failed.
+// detach drops a connection that failed.
 func (c *Conn) detach(epoch int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +158,7 @@ func (c *Conn) detach(epoch int) {
 	c.under.Close()
 	c.under = nil
 	if c.finished && c.err == nil {
-		c.err = net.ErrClosed // nothing follows; what was received can be read
+		c.err = net.ErrClosed // no data follows; received bytes can still be read
 		c.changed.Broadcast()
 	}
 	if c.err != nil {
@@ -207,7 +206,7 @@ func (c *Conn) receiveFrame(under net.Conn, reader *bufio.Reader, epoch int) err
 		}
 		n := binary.BigEndian.Uint32(head[:])
 		if n > maxFrame {
-			return errors.New("a frame of a tunnel is too large")
+			return errors.New("the tunnel frame is too large")
 		}
 		data := make([]byte, n)
 		if _, err := io.ReadFull(reader, data); err != nil {
@@ -220,7 +219,7 @@ func (c *Conn) receiveFrame(under net.Conn, reader *bufio.Reader, epoch int) err
 			return err
 		}
 		c.mu.Lock()
-		c.acknowledged(binary.BigEndian.Uint64(offset[:]))
+		c.dropAcked(binary.BigEndian.Uint64(offset[:]))
 		c.mu.Unlock()
 		return nil
 	case frameClose:
@@ -240,10 +239,10 @@ func (c *Conn) receiveFrame(under net.Conn, reader *bufio.Reader, epoch int) err
 		c.changed.Broadcast()
 		return nil
 	}
-	return errors.New("invalid frame of a tunnel")
+	return errors.New("invalid tunnel frame")
 }
 
-// deliver hands received data to Read, when there is room, and acknowledges it.
+// deliver waits for space in the buffer, stores received data for Read, and acknowledges it.
 func (c *Conn) deliver(under net.Conn, epoch int, data []byte) error {
 	c.mu.Lock()
 	for len(c.incoming) > window && c.err == nil && c.epoch == epoch && !c.closed {
@@ -266,7 +265,7 @@ func (c *Conn) deliver(under net.Conn, epoch int, data []byte) error {
 	return nil
 }
 
-// sendAck tells the other end how much has arrived.
+// sendAck sends the number of bytes received.
 func (c *Conn) sendAck(under net.Conn, epoch int) {
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -277,7 +276,7 @@ func (c *Conn) sendAck(under net.Conn, epoch int) {
 	c.write(under, epoch, frame)
 }
 
-// Read returns received bytes, io.EOF once the other end has closed.
+// Read returns received bytes, and io.EOF after the other end has closed.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -305,7 +304,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write sends bytes. It blocks while the other end does not read.
+// Write sends bytes. It blocks while window bytes are unacknowledged.
 func (c *Conn) Write(p []byte) (done int, err error) {
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -316,15 +315,15 @@ func (c *Conn) Write(p []byte) (done int, err error) {
 			return done, err
 		}
 		if under != nil {
-			c.writeData(under, epoch, p[:n]) // what fails is sent again over the next connection
+			c.writeData(under, epoch, p[:n]) // after a failure the next connection resends it
 		}
 		done, p = done+n, p[n:]
 	}
 	return done, nil
 }
 
-// keep adds data to what may have to be sent again, when there is room. The caller holds c.sending,
-// which is released meanwhile. It returns the connection to send on; nil without one.
+// keep waits for space in the window and stores data for retransmission. The caller holds c.sending;
+// keep releases it while it waits. It returns the connection to send on, or nil if none exists.
 func (c *Conn) keep(data []byte) (net.Conn, int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -334,7 +333,7 @@ func (c *Conn) keep(data []byte) (net.Conn, int, error) {
 			return nil, 0, net.ErrClosed
 		case c.err != nil:
 			return nil, 0, c.err
-		case expired(c.sent):
+		case expired(c.writeBy):
 			return nil, 0, os.ErrDeadlineExceeded
 		case len(c.unacked)+len(data) <= window:
 			c.unacked = append(c.unacked, data...)
@@ -348,7 +347,7 @@ func (c *Conn) keep(data []byte) (net.Conn, int, error) {
 	}
 }
 
-// Close sends what is left, for up to flushTime, and closes this end.
+// Close waits up to flushTime until the other end has received all data, and closes this end.
 func (c *Conn) Close() error {
 	c.sending.Lock()
 	c.mu.Lock()
@@ -379,11 +378,11 @@ func (c *Conn) Close() error {
 
 func expired(deadline time.Time) bool { return !deadline.IsZero() && !time.Now().Before(deadline) }
 
-// SetReadDeadline bounds Read, as net.Conn says.
+// SetReadDeadline bounds Read, as in net.Conn.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.readBy, t) }
 
-// SetWriteDeadline bounds Write, as net.Conn says.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.sent, t) }
+// SetWriteDeadline bounds Write, as in net.Conn.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.writeBy, t) }
 
 // SetDeadline sets both.
 func (c *Conn) SetDeadline(t time.Time) error {

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// greetTime bounds the exchange at the start of a connection.
-const greetTime = 10 * time.Second
+// handshakeTime bounds the handshake of a connection.
+const handshakeTime = 10 * time.Second
 
-// helloSize is the size of what the connecting end sends first: the ID of the stream, and how much
-// it has received. The answer is how much the listening end has received.
+// helloSize is the size of the first message of the connecting end: the ID of the stream and the number
+// of bytes received. The listening end answers with the number of bytes that it has received.
 const helloSize = len(ID{}) + 8
 
-// Dial connects to a listener, at whichever controller it is.
+// Dial connects to a listener through the controller that knows it.
 func Dial(ctx context.Context, controllers Controllers, listener ID) (*Conn, error) {
 	d := &dialer{controllers: controllers, listener: listener, stream: NewID()}
 	d.conn = newConn(func() { d.resume() })
@@ -39,7 +39,7 @@ type dialer struct {
 
 // connect opens a connection for the stream.
 func (d *dialer) connect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, greetTime)
+	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
 	under, _, err := d.controllers.Open(ctx, "", Connect, d.listener)
 	if err != nil {
@@ -62,7 +62,7 @@ func (d *dialer) connect(ctx context.Context) error {
 	return d.conn.attach(under, reader, binary.BigEndian.Uint64(answer[:]), epoch)
 }
 
-// resume connects again, until the stream has ended.
+// resume reconnects, and retries until resumeTime passes or the stream ends.
 func (d *dialer) resume() {
 	lost := time.Now()
 	deadline := lost.Add(resumeTime)
@@ -70,7 +70,7 @@ func (d *dialer) resume() {
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
 		err := d.connect(ctx)
 		cancel()
-		if err == nil || d.conn.over() {
+		if err == nil || d.conn.ended() {
 			return
 		}
 		if time.Until(deadline) < wait || errors.Is(err, ErrNoListener) && time.Since(lost) > relistenTime {
@@ -81,14 +81,14 @@ func (d *dialer) resume() {
 	}
 }
 
-// over reports whether the stream has ended.
-func (c *Conn) over() bool {
+// ended reports whether the stream has ended.
+func (c *Conn) ended() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err != nil
 }
 
-// Listener accepts the streams of those who connect to its ID. Safe for concurrent use.
+// Listener accepts the streams of programs that connect to its ID. Safe for concurrent use.
 type Listener struct {
 	controllers Controllers
 	id          ID
@@ -100,7 +100,7 @@ type Listener struct {
 	streams map[ID]*Conn
 }
 
-// NewListener listens under a new ID, until Close.
+// NewListener listens under a new ID until Close.
 func NewListener(ctx context.Context, controllers Controllers) (*Listener, error) {
 	l := &Listener{controllers: controllers, id: NewID(), accepted: make(chan *Conn), streams: map[ID]*Conn{}}
 	control, controller, err := controllers.Open(ctx, "", Listen, l.id)
@@ -112,16 +112,16 @@ func NewListener(ctx context.Context, controllers Controllers) (*Listener, error
 	return l, nil
 }
 
-// ID is what others connect to.
+// ID returns the ID that other programs connect to.
 func (l *Listener) ID() ID { return l.id }
 
-// serve accepts at a controller, and at another one when the connection to it is lost.
+// serve accepts streams through a controller. If the connection fails, it registers at any controller.
 func (l *Listener) serve(control net.Conn, controller string) {
 	for {
 		l.serveAt(control, controller)
 		lost := time.Now()
 		for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-			ctx, cancel := context.WithTimeout(l.ctx, greetTime)
+			ctx, cancel := context.WithTimeout(l.ctx, handshakeTime)
 			var err error
 			control, controller, err = l.controllers.Open(ctx, "", Listen, l.id)
 			cancel()
@@ -129,7 +129,7 @@ func (l *Listener) serve(control net.Conn, controller string) {
 				break
 			}
 			if l.ctx.Err() != nil || time.Since(lost) > resumeTime {
-				l.stop(fmt.Errorf("no controller could be reached again: %w", err))
+				l.stop(fmt.Errorf("cannot reconnect to a controller: %w", err))
 				return
 			}
 			time.Sleep(wait)
@@ -137,7 +137,7 @@ func (l *Listener) serve(control net.Conn, controller string) {
 	}
 }
 
-// serveAt accepts at one controller until its connection ends.
+// serveAt accepts streams through one controller until its connection fails.
 func (l *Listener) serveAt(control net.Conn, controller string) {
 	defer control.Close()
 	stop := context.AfterFunc(l.ctx, func() { control.Close() })
@@ -153,11 +153,11 @@ func (l *Listener) serveAt(control net.Conn, controller string) {
 
 // accept opens this end of an announced connection.
 func (l *Listener) accept(controller string, id ID) {
-	ctx, cancel := context.WithTimeout(l.ctx, greetTime)
+	ctx, cancel := context.WithTimeout(l.ctx, handshakeTime)
 	defer cancel()
 	under, _, err := l.controllers.Open(ctx, controller, Accept, id)
 	if err != nil {
-		return // the other end tries again
+		return // the other end retries
 	}
 	stop := context.AfterFunc(ctx, func() { under.Close() })
 	defer stop()
@@ -176,7 +176,7 @@ func (l *Listener) accept(controller string, id ID) {
 		l.streams[stream] = c
 	}
 	l.mu.Unlock()
-	if c == nil { // of an earlier process
+	if c == nil { // the stream belongs to an earlier process
 		under.Close()
 		return
 	}

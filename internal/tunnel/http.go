@@ -18,8 +18,8 @@ import (
 // dialTime bounds connecting to one controller.
 const dialTime = 2 * time.Second
 
-// Request is a request to a controller for a connection of a kind. The caller may add headers that
-// prove who it is.
+// Request returns a request to a controller for a connection of a kind. The caller may add headers that
+// authenticate it.
 func Request(ctx context.Context, kind string, id ID) (*http.Request, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://controller"+procedure.Prefix+kind, http.NoBody)
 	if err != nil {
@@ -39,8 +39,8 @@ func Requested(r *http.Request) (ID, error) {
 	return ParseID(r.Header.Get(IDHeader))
 }
 
-// Upgrade sends a request over a connection of its own, with TLS if config is not nil. It returns
-// that connection once the other end has switched to this protocol.
+// Upgrade sends a request over a new connection, with TLS if config is not nil. It returns the
+// connection after the server has switched to this protocol.
 func Upgrade(ctx context.Context, request *http.Request, network, address string, config *tls.Config) (_ net.Conn, err error) {
 	dialer := net.Dialer{Timeout: dialTime, KeepAlive: 15 * time.Second}
 	conn, err := dialer.DialContext(ctx, network, address)
@@ -87,8 +87,8 @@ type buffered struct {
 // Read reads from the buffer first.
 func (b *buffered) Read(p []byte) (int, error) { return b.reader.Read(p) }
 
-// Switch answers a request, whose connection then belongs to the caller. The client sends nothing
-// before the answer.
+// Switch answers a request with 101 and returns its connection. The client must not send data before
+// the answer.
 func Switch(w http.ResponseWriter) (net.Conn, error) {
 	conn, early, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -98,7 +98,7 @@ func Switch(w http.ResponseWriter) (net.Conn, error) {
 		_, err = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", Protocol)
 	}
 	if err == nil && early.Reader.Buffered() > 0 {
-		err = errors.New("data before the answer")
+		err = errors.New("the client sent data before the answer")
 	}
 	if err != nil {
 		conn.Close()
@@ -107,10 +107,10 @@ func Switch(w http.ResponseWriter) (net.Conn, error) {
 	return conn, nil
 }
 
-// Node connects through the daemon of a node, at the socket of a job.
+// Node connects from inside a job, through the socket of the node's daemon.
 type Node struct{ Socket string }
 
-// Open connects: inside a job nothing else is possible.
+// Open opens a connection. The node's daemon chooses the controller.
 func (n Node) Open(ctx context.Context, _, kind string, id ID) (net.Conn, string, error) {
 	request, err := Request(ctx, kind, id)
 	if err != nil {

@@ -305,8 +305,8 @@ func (d *daemon) obey(f stream.Frame) error {
 	return nil
 }
 
-// joinPort joins a connection of grun and a port of this node. grun sees a port on which nothing listens as
-// a connection that ends at once.
+// joinPort connects a forwarded connection of grun to a port of this node. If no program listens on the
+// port, grun sees a connection that closes at once.
 func (d *daemon) joinPort(request stream.DialRequest) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTime)
 	defer cancel()
@@ -316,7 +316,7 @@ func (d *daemon) joinPort(request stream.DialRequest) {
 	}
 	conn, err := d.dialAny(ctx)
 	if err != nil || conn.Prove(key, stream.ForwardBase+int(request.ID)) != nil {
-		return // grun gives up after a time
+		return // grun closes its end after a timeout
 	}
 	to, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(request.Port))))
 	if err != nil {

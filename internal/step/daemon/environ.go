@@ -61,7 +61,7 @@ func (e *environment) unset(name string) {
 	}
 }
 
-// replaceJob replaces the variables of a job by those of own.
+// replaceJob replaces the job's variables with those of own.
 func (e *environment) replaceJob(own *environment) {
 	job := func(name string) bool {
 		return strings.HasPrefix(name, "GREYLAG_") || strings.HasPrefix(name, "SLURM_")

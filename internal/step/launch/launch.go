@@ -49,7 +49,7 @@ type Config struct {
 	Ended func(context.Context) string
 }
 
-// Forward is a connection for a port of a node.
+// Forward is a connection to forward to a port of a node.
 type Forward struct {
 	Conn net.Conn
 	Port uint16
@@ -96,8 +96,8 @@ type running struct {
 	tally     step.Tally
 	exits     []exitGroup // not printed yet
 	fence     fence
-	forwarded []net.Conn // by number; nil once the node's end has come
-	early     []Forward  // that came before the first node
+	forwarded []net.Conn // by number; nil after the node's end arrived
+	early     []Forward  // accepted before the first node connected
 	ending    bool       // the tasks were ordered to end
 	leaving   bool       // end without waiting for them
 	status    int        // of an ending; overrides the tally unless 0
@@ -252,7 +252,7 @@ func (r *running) forward(f Forward) {
 	r.after(r.Connect, func() { r.join(nil, id) })
 }
 
-// join joins a connection with the node's end of it; nil if that did not come.
+// join connects a forwarded connection to the node's end; conn is nil if that did not arrive.
 func (r *running) join(conn *stream.Conn, id int) {
 	if id >= len(r.forwarded) || r.forwarded[id] == nil {
 		if conn != nil {

@@ -32,7 +32,7 @@ const (
 	Fence  // payload: Pairs, of this node
 	Abort  // payload: AbortRequest
 	Done   // all tasks ended and their output was sent
-	Held   // payload: Variables, of the job whose allocation is held
+	Held   // payload: Variables of the held job
 )
 
 // Kinds of frames to a node.
@@ -44,21 +44,21 @@ const (
 	Resize                    // Number: rows and columns of the terminal
 	End                       // payload: step.Ending
 	Fenced                    // payload: Pairs, of all nodes
-	Release                   // Number: exit status of the job whose allocation was held
+	Release                   // Number: exit status of the held job
 	Dial                      // payload: DialRequest
 )
 
 // Pairs are the key-value pairs that PMI exchanges at a barrier. They need not be text.
 type Pairs map[string]string
 
-// DialRequest asks a node to connect to one of its ports, and to bring that connection to grun as the
-// one of node ForwardBase+ID.
+// DialRequest asks a node to connect to one of its ports, and to connect to grun as node
+// ForwardBase+ID for the data.
 type DialRequest struct {
 	ID   uint32
 	Port uint16
 }
 
-// ForwardBase is more than the nodes of any step.
+// ForwardBase is larger than the number of nodes of any step.
 const ForwardBase = 1 << 24
 
 // Variables are environment variables, NAME=VALUE.
@@ -166,7 +166,7 @@ type Conn struct {
 // readBuffer holds several frames of short lines.
 const readBuffer = 2 * MaxData
 
-// Raw returns the connection for bytes without frames.
+// Raw returns the connection for data without frames.
 func (c *Conn) Raw() net.Conn { return &raw{c.Conn, c.reader} }
 
 // raw is a connection with a reader that has already read some of its bytes.
