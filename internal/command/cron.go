@@ -6,25 +6,25 @@ import (
 )
 
 // CronEntry is a recurring job of a user. The leader submits the job at the times of the schedule. The
-// state understands neither the schedule nor the job: the leader checks both.
+// state parses neither the schedule nor the job: the leader checks both.
 type CronEntry struct {
 	Owner    cluster.Identity
 	Name     string
 	Schedule string
 	Zone     string // time zone of the schedule; "" is UTC
-	Queue    bool   // a job waits for the end of the last one; otherwise none is submitted meanwhile
+	Queue    bool   // submit one job that waits for the end of the last; otherwise submit none until then
 	Held     bool
 	Job      []byte // encoded greylag.v1.JobSpec
 	// Version is the log index of the SetCron that made the entry.
 	Version uint64
-	// Checked is the time up to which the schedule was carried out: earlier times are past.
+	// Checked is the time up to which the schedule has been processed.
 	Checked cluster.Instant
 	LastJob cluster.JobID   // newest job; 0: none
 	Last    cluster.Instant // of the newest attempt to submit a job; 0: none
-	Error   string          // why it submitted none; "" if it did
+	Error   string          // why it submitted no job; "" if it did
 }
 
-// SetCron stores a recurring job of its actor. Of Entry it reads Name, Schedule, Zone, Queue and Job.
+// SetCron stores a recurring job of its actor. It uses Name, Schedule, Zone, Queue and Job of Entry.
 type SetCron struct {
 	Request RequestID
 	Actor   Actor
@@ -57,9 +57,9 @@ type RecordCron struct {
 	User    string
 	Name    string
 	Version uint64          // of the entry
-	Checked cluster.Instant // 0: a user asked for the job, outside the schedule
-	Job     cluster.JobID   // 0: none was submitted
-	Error   string          // why
+	Checked cluster.Instant // 0: a user requested the job, outside the schedule
+	Job     cluster.JobID   // 0: no job was submitted
+	Error   string          // why no job was submitted
 }
 
 func (*SetCron) kind() kind    { return kindSetCron }

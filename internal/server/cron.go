@@ -21,20 +21,20 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// cronParser reads five fields or a word such as @daily.
+// cronParser parses five fields, or a descriptor such as @daily.
 var cronParser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor) // never written
 
-// leastInterval is the shortest time between two jobs of an entry.
-const leastInterval = time.Minute
+// minInterval is the shortest time between two jobs of an entry.
+const minInterval = time.Minute
 
-// cronSchedule reads a schedule in a time zone, "" for UTC. The error is for users.
+// cronSchedule parses a schedule in a time zone; "" is UTC. The error is for users.
 func cronSchedule(schedule, zone string) (func(after time.Time) time.Time, error) {
 	if strings.Contains(schedule, "TZ=") {
-		return nil, errors.New("the schedule has a time zone: use --tz ZONE")
+		return nil, errors.New("the schedule contains a time zone: use --tz ZONE")
 	}
 	location, err := time.LoadLocation(zone)
 	if err != nil || zone == "Local" {
-		return nil, fmt.Errorf("unknown time zone %.64q: want a name such as Europe/Berlin", zone)
+		return nil, fmt.Errorf("unknown time zone %.64q: want for example Europe/Berlin", zone)
 	}
 	parsed, err := cronParser.Parse(schedule)
 	if err != nil {
@@ -52,8 +52,8 @@ func (s *jobService) SetCron(ctx context.Context, p *greylagv1.SetCronRequest) (
 	}
 	now := s.cfg.Clock()
 	first := next(now)
-	if second := next(first); first.IsZero() || second.Sub(first) < leastInterval && !second.IsZero() {
-		return nil, call.Refuse(command.InvalidArgument, "", "the schedule %q has no time in the next five years, or times less than %v apart", e.GetSchedule(), leastInterval)
+	if second := next(first); first.IsZero() || second.Sub(first) < minInterval && !second.IsZero() {
+		return nil, call.Refuse(command.InvalidArgument, "", "the schedule %q has no time in the next five years, or its times are less than %v apart", e.GetSchedule(), minInterval)
 	}
 	if err := s.checkCronJob(ctx, c, e); err != nil {
 		return nil, err
@@ -75,8 +75,8 @@ func (s *jobService) SetCron(ctx context.Context, p *greylagv1.SetCronRequest) (
 	return &greylagv1.SetCronResponse{Next: wire.Timestamp(cluster.InstantOf(first))}, nil
 }
 
-// checkCronJob refuses a job that could not be submitted now for another reason than a limit that is
-// reached or missing credits: those may be different at the time of the schedule.
+// checkCronJob refuses a job that cannot be submitted. It ignores reached limits and missing credits:
+// both may change before the job is due.
 func (s *jobService) checkCronJob(ctx context.Context, c *call.Caller, e *greylagv1.CronEntry) error {
 	job := e.GetJob()
 	switch {
@@ -121,8 +121,8 @@ func (s *jobService) UpdateCron(ctx context.Context, p *greylagv1.UpdateCronRequ
 	return &greylagv1.UpdateCronResponse{}, nil
 }
 
-// cronUser returns the user whose recurring jobs a call is about; "" for all users. Only operators may
-// name others.
+// cronUser returns the user whose recurring jobs a call names; "" is all users. Only operators may name
+// other users.
 func cronUser(c *call.Caller, user string, all bool) (string, error) {
 	whose := auth.Own
 	switch {
@@ -189,7 +189,7 @@ func cronEntry(v *state.View, e *command.CronEntry) *greylagv1.CronEntry {
 	return out
 }
 
-// RunCron submits a recurring job of the caller now, also while its last job has not ended.
+// RunCron submits a recurring job of the caller now, even if its last job has not ended.
 func (s *jobService) RunCron(ctx context.Context, p *greylagv1.RunCronRequest) (*greylagv1.RunCronResponse, error) {
 	c := call.From(ctx)
 	e, known := s.cfg.State.View().Crontab().Get(c.User.User, p.GetName())

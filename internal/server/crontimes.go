@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// cronTick is how often the leader looks for recurring jobs that are due.
+	// cronTick is the interval at which the leader checks for recurring jobs that are due.
 	cronTick = time.Second
 	// cronTime bounds the submission of one of them.
 	cronTime = 30 * time.Second
@@ -52,7 +52,7 @@ func (s *jobService) watchCron(ctx context.Context) {
 	}
 }
 
-// submitDue submits what is due. O(entries).
+// submitDue submits the recurring jobs that are due. O(entries).
 func (s *jobService) submitDue(ctx context.Context, times cronTimes) {
 	v := s.cfg.State.View()
 	for e := range v.Crontab().All() {
@@ -72,7 +72,7 @@ func (s *jobService) submitDue(ctx context.Context, times cronTimes) {
 			continue
 		}
 		if err := s.submitEntry(ctx, v, e, next.due); err != nil {
-			s.log.Warn("a recurring job is not submitted yet", "user", e.Owner.User, "name", e.Name, "err", err)
+			s.log.Warn("submission of a recurring job failed; it will be retried", "user", e.Owner.User, "name", e.Name, "err", err)
 		}
 	}
 	for k := range times {
@@ -82,9 +82,9 @@ func (s *jobService) submitDue(ctx context.Context, times cronTimes) {
 	}
 }
 
-// submitEntry submits a recurring job for a time of its schedule, and records the outcome. Times that
-// passed without a leader count as one. An error means that the next tick tries again: the request ID
-// of a time is always the same.
+// submitEntry submits a recurring job for a time of its schedule, and records the outcome. Several times
+// that passed without a leader submit one job. After an error the next tick retries with the same
+// request ID.
 func (s *jobService) submitEntry(ctx context.Context, v *state.View, e *command.CronEntry, due time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, cronTime)
 	defer cancel()
@@ -94,7 +94,7 @@ func (s *jobService) submitEntry(ctx context.Context, v *state.View, e *command.
 		record.Error = fmt.Sprintf("skipped: job %s has not ended", e.LastJob)
 	} else {
 		id, err := s.submitFor(ctx, v, e, due, running)
-		if err != nil && passing(err) {
+		if err != nil && transient(err) {
 			return err
 		}
 		if record.Job = id; err != nil {
@@ -105,8 +105,8 @@ func (s *jobService) submitEntry(ctx context.Context, v *state.View, e *command.
 	return err
 }
 
-// passing reports whether an error says nothing about the job.
-func passing(err error) bool {
+// transient reports whether an error is independent of the job, so that a retry may succeed.
+func transient(err error) bool {
 	var refusal *command.Refusal
 	if errors.As(err, &refusal) {
 		return refusal.Code == command.Incomplete
@@ -138,7 +138,7 @@ func (s *jobService) submitFor(ctx context.Context, v *state.View, e *command.Cr
 	return cluster.JobID(answer.GetJobs()[0].GetId()), nil
 }
 
-// lastCronJob reports whether a job or an array is running, or has not begun yet.
+// lastCronJob reports whether a job or an array is running, or has not started yet.
 func lastCronJob(v *state.View, id cluster.JobID) (running, waiting bool) {
 	if id == 0 {
 		return false, false

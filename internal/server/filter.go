@@ -13,15 +13,15 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// filtered is the jobs of a request as the submission filter of the site changed them.
+// filtered holds the jobs of a request after the submission filter.
 type filtered struct {
 	jobs    []*greylagv1.JobSpec
 	changes []string // of each changed job, for the audit journal
 	notes   []string // for the caller
 }
 
-// filter runs the submission filter for each job. Without one the jobs do not change. testOnly means
-// that nothing will be submitted.
+// filter runs the submission filter for each job. Without a filter the jobs do not change. testOnly means
+// that the request submits no job.
 func (s *Server) filter(ctx context.Context, c *call.Caller, jobs []*greylagv1.JobSpec, testOnly bool) (filtered, error) {
 	f := filtered{jobs: jobs}
 	if s.cfg.Filter == nil {
@@ -51,8 +51,8 @@ func (s *Server) filter(ctx context.Context, c *call.Caller, jobs []*greylagv1.J
 	return f, nil
 }
 
-// prepare returns the command that submits the jobs of a request, and what the caller should know. The
-// command has no jobs if the answer to the request is stored.
+// prepare returns the command that submits the jobs of a request, and notes for the caller. The command
+// has no jobs if the answer to the request is stored.
 func (s *jobService) prepare(ctx context.Context, c *call.Caller, p *greylagv1.SubmitJobsRequest) (cmd *command.SubmitJobs, subs []wire.Submission, notes []string, err error) {
 	var request command.RequestID // of the unfiltered jobs; only used with a filter
 	if s.cfg.Filter != nil {

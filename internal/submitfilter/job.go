@@ -21,8 +21,8 @@ import (
 // document is a JSON object.
 type document = map[string]any
 
-// scriptField and environmentField differ from the JSON form of the API: the script is text, and the
-// environment an object.
+// scriptField and environmentField have another form than in the JSON of the API: the script is text,
+// and the environment an object.
 const scriptField, environmentField = "script", "environment"
 
 // request returns what the program reads.
@@ -91,8 +91,8 @@ func readReply(output []byte) (r reply, err error) {
 	return r, nil
 }
 
-// apply changes a job by a merge patch and describes the changes. Values of the script and of the
-// environment, which may be secret, are not part of a description.
+// apply applies a merge patch to a job and describes the changes. A description never contains the script
+// or the environment, which may be secret.
 func apply(spec *greylagv1.JobSpec, patch document) (changes []string, err error) {
 	if len(patch) == 0 {
 		return nil, nil
@@ -133,7 +133,7 @@ func apply(spec *greylagv1.JobSpec, patch document) (changes []string, err error
 	return changes, nil
 }
 
-// contents returns script and environment after the patch.
+// contents returns the script and the environment after the patch.
 func contents(spec *greylagv1.JobSpec, patch document) (script []byte, environment []string, err error) {
 	script, environment = spec.GetScript(), spec.GetEnvironment()
 	if value, present := patch[scriptField]; present {
@@ -168,7 +168,7 @@ func contents(spec *greylagv1.JobSpec, patch document) (script []byte, environme
 	return script, environment, nil
 }
 
-// merge returns an object after a merge patch, as RFC 7396 defines it.
+// merge applies a merge patch to an object (RFC 7396) and returns the result.
 func merge(object, patch document) document {
 	merged := maps.Clone(object)
 	if merged == nil {
@@ -208,10 +208,10 @@ func compare(prefix string, before, after document) (changes []string) {
 	return changes
 }
 
-// maxWord bounds a value in a description, in characters.
+// maxWord is the maximum length of a value in a description, in characters.
 const maxWord = 60
 
-// word writes a value in a description.
+// word formats a value for a description.
 func word(value any) string {
 	var text string
 	switch value := value.(type) {

@@ -19,13 +19,13 @@ import (
 const (
 	maxOutput = 1 << 20     // bytes of standard output
 	maxStderr = 4 << 10     // bytes of standard error that are logged
-	endTime   = time.Second // after the deadline, or after the end of a program whose children keep its output open
+	endTime   = time.Second // wait for child processes that keep the output open
 )
 
-var errFlood = errors.New("its answer is larger than 1 MiB")
+var errTooLarge = errors.New("its answer is larger than 1 MiB")
 
-// run runs the program once. It ends the whole process group at the deadline, or when the output is
-// too large.
+// run runs the program once. It kills the process group at the deadline, or when the output is too
+// large.
 func (f *Filter) run(ctx context.Context, input []byte) (output []byte, stderr string, err error) {
 	credential, err := credentialOf(f.cfg.User)
 	if err != nil {
@@ -33,11 +33,11 @@ func (f *Filter) run(ctx context.Context, input []byte) (output []byte, stderr s
 	}
 	ctx, stop := context.WithTimeout(ctx, f.cfg.Deadline)
 	defer stop()
-	ctx, flood := context.WithCancelCause(ctx)
-	defer flood(nil)
+	ctx, abort := context.WithCancelCause(ctx)
+	defer abort(nil)
 	cmd := exec.CommandContext(ctx, f.cfg.Program)
 	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"}
-	out := &bounded{most: maxOutput, over: func() { flood(errFlood) }}
+	out := &bounded{most: maxOutput, over: func() { abort(errTooLarge) }}
 	log := &bounded{most: maxStderr, over: func() {}}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), out, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: credential}
@@ -46,20 +46,20 @@ func (f *Filter) run(ctx context.Context, input []byte) (output []byte, stderr s
 	err = cmd.Run()
 	stderr = string(log.kept)
 	switch {
-	case errors.Is(context.Cause(ctx), errFlood):
-		return nil, stderr, errFlood
+	case errors.Is(context.Cause(ctx), errTooLarge):
+		return nil, stderr, errTooLarge
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return nil, stderr, fmt.Errorf("it did not answer within %v", f.cfg.Deadline)
 	case errors.Is(err, exec.ErrWaitDelay):
-		_ = cmd.Cancel() // the children: the group exists as long as they do
-		return nil, stderr, fmt.Errorf("its child processes did not end with it")
+		_ = cmd.Cancel() // the process group exists as long as the children do
+		return nil, stderr, errors.New("it left child processes")
 	case err != nil:
 		return nil, stderr, err
 	}
 	return out.kept, stderr, nil
 }
 
-// credentialOf returns the identity of a user, with the primary group alone; nil for the user of this
+// credentialOf returns the credential of a user, with the primary group only; nil for the user of this
 // process.
 func credentialOf(name string) (*syscall.Credential, error) {
 	u, err := user.Lookup(name)
@@ -82,23 +82,23 @@ func credentialOf(name string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 }
 
-// dropAmbient gives up the ambient capabilities of this process, which a program of another user would
-// inherit. Capabilities that this process already has are kept.
+// dropAmbient drops the ambient capabilities of this process, which a program of another user would
+// inherit. The process keeps its other capabilities.
 func dropAmbient(log *slog.Logger) {
 	_, _, errno := syscall.AllThreadsSyscall6(syscall.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0)
 	if errno != 0 {
-		log.Error("ambient capabilities are not dropped; the submission filter may inherit them", "err", errno)
+		log.Error("cannot drop ambient capabilities; the submission filter may inherit them", "err", errno)
 	}
 }
 
-// bounded keeps the first bytes of an output, and calls over for more.
+// bounded keeps the first most bytes of an output, and calls over if more follow.
 type bounded struct {
 	kept []byte // no bytes.Buffer, whose ReadFrom has no bound
 	most int
 	over func()
 }
 
-// Write never fails: the program may write on until it is ended.
+// Write never fails: the program may continue to write until it is killed.
 func (b *bounded) Write(p []byte) (int, error) {
 	left := b.most - len(b.kept)
 	if len(p) > left {

@@ -1,9 +1,9 @@
 // Package submitfilter runs a program of the site that may refuse or change a job before it is
 // proposed.
 //
-// It decides how the program is started and bounded, what it reads, and how its answer changes a
-// job. It never decides whether a job is valid or allowed: the checks of a submission follow, on the
-// changed job.
+// It decides how the program is started and limited, what it reads, and how its answer changes a job.
+// It never decides whether a job is valid or allowed: the checks of a submission follow, on the changed
+// job.
 package submitfilter
 
 import (
@@ -46,7 +46,7 @@ type Caller struct {
 	UID      uint32 `json:"uid"`
 	GID      uint32 `json:"gid"`
 	Source   string `json:"source"`    // address that the call came from
-	TestOnly bool   `json:"test_only"` // nothing will be submitted
+	TestOnly bool   `json:"test_only"` // no job is submitted
 }
 
 // Answer is a job that the program accepted.
@@ -56,11 +56,11 @@ type Answer struct {
 	Message string   // for the user; "" for none
 }
 
-// hintFailed is the hint of a refusal that follows from a fault of the program.
-const hintFailed = "report this to the administrators: the log of the controller has more"
+// hintFailed is the hint of a refusal caused by a failure of the program.
+const hintFailed = "report this to the administrators; the log of the controller has details"
 
-// Apply runs the program for one job and returns the job as the program changed it. The errors are
-// refusals, or that of ctx. spec is not changed.
+// Apply runs the program for one job and returns the job as the program changed it. An error
+// is a refusal or that of ctx. spec does not change.
 func (f *Filter) Apply(ctx context.Context, caller Caller, spec *greylagv1.JobSpec) (Answer, error) {
 	if spec == nil {
 		spec = &greylagv1.JobSpec{}
@@ -77,7 +77,7 @@ func (f *Filter) Apply(ctx context.Context, caller Caller, spec *greylagv1.JobSp
 	case <-ctx.Done():
 		return Answer{}, ctx.Err()
 	case <-full.C:
-		return Answer{}, command.WithHint(command.Refusef(command.Exhausted, "the submission filter of this site is busy: %d runs at once", maxRuns), "submit again in a few seconds")
+		return Answer{}, command.WithHint(command.Refusef(command.Exhausted, "the submission filter of this site is busy: %d runs, the limit", maxRuns), "submit again in a few seconds")
 	}
 	output, stderr, err := f.run(ctx, input)
 	if ctx.Err() != nil {
@@ -100,8 +100,8 @@ func (f *Filter) Apply(ctx context.Context, caller Caller, spec *greylagv1.JobSp
 	return answer, nil
 }
 
-// failed logs a fault of the program and returns the refusal of the job.
+// failed logs a failure of the program and returns the refusal of the job.
 func (f *Filter) failed(caller Caller, err error, stderr string) error {
-	f.cfg.Logger.Error("the submission filter failed, and a job was refused", "program", f.cfg.Program, "user", caller.User, "err", err, "stderr", stderr)
+	f.cfg.Logger.Error("the submission filter failed; the job is refused", "program", f.cfg.Program, "user", caller.User, "err", err, "stderr", stderr)
 	return command.WithHint(command.Refusef(command.Internal, "the submission filter of this site failed: %s", command.Sanitize(err.Error())), hintFailed)
 }

@@ -20,8 +20,8 @@ const maxFeatureSets = 16
 
 // condition is one condition on the features of nodes.
 type condition struct {
-	sets [][]string // one suffices
-	same bool       // all nodes have the same one
+	sets [][]string // a node needs all features of one set
+	same bool       // all nodes of the job use the same set
 }
 
 // ParseFeatures reads features joined by & or a comma (all of them) and | (one of them), from left to
@@ -67,8 +67,8 @@ func FormatFeatures(conditions []string) string {
 	return strings.Join(words, "&")
 }
 
-// HasFeatures reports whether a node with some features meets a condition; one in brackets is met by
-// any of its sets. O(condition × features).
+// HasFeatures reports whether a node with these features meets a condition. Any set of a condition in
+// brackets is enough. O(condition × features).
 func HasFeatures(features []string, condition string) bool {
 	if !strings.ContainsAny(condition, "|[") {
 		return slices.Contains(features, condition)
@@ -162,7 +162,7 @@ func (p *featureParser) term() ([]condition, error) {
 			return nil, fmt.Errorf("not a list of features: %q", p.text)
 		}
 		p.at += n
-		return []condition{{sets: [][]string{{rest[:n]}}}}, p.uncounted()
+		return []condition{{sets: [][]string{{rest[:n]}}}}, p.rejectCount()
 	}
 	p.at++
 	list, err := p.expression()
@@ -181,11 +181,11 @@ func (p *featureParser) term() ([]condition, error) {
 			list = []condition{{sets: sets, same: true}}
 		}
 	}
-	return list, p.uncounted()
+	return list, p.rejectCount()
 }
 
-// uncounted refuses a number of nodes.
-func (p *featureParser) uncounted() error {
+// rejectCount refuses a number of nodes after a feature.
+func (p *featureParser) rejectCount() error {
 	if strings.HasPrefix(p.text[p.at:], "*") {
 		return ErrFeatureCount
 	}
@@ -215,15 +215,14 @@ func product(list []condition) ([][]string, error) {
 	return all, nil
 }
 
-// isFeature reports whether text is made of letters, digits, dots, dashes and underscores.
+// isFeature reports whether text consists of letters, digits, dots, dashes and underscores.
 func isFeature(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
 	})
 }
 
-// checkFeatures checks conditions that are more than a feature: they have the form that ParseFeatures
-// returns.
+// checkFeatures checks that each condition with an operator has the form that ParseFeatures returns.
 func (r *Request) checkFeatures(fault func(string, ...any)) {
 	for _, c := range r.Features {
 		if !strings.ContainsAny(c, "&|()[]*") {

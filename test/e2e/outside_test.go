@@ -114,7 +114,7 @@ func outsideShell(s *site) {
 	}
 	s.cancel(limited(s.t, hang), id)
 	s.ends(id, "CANCELLED")
-	if r := s.finish(s.login("gctl", "shell", ref)); r.Exit == 0 || !strings.Contains(r.Stderr, "only a running job can be entered") {
+	if r := s.finish(s.login("gctl", "shell", ref)); r.Exit == 0 || !strings.Contains(r.Stderr, "not RUNNING") {
 		s.t.Errorf("%+v", r)
 	}
 }
@@ -199,7 +199,7 @@ h.serve_forever()
 	}
 	s.cancel(limited(s.t, hang), id)
 	s.ends(id, "CANCELLED")
-	if r := s.finish(s.login("gctl", "forward", fmt.Sprint(id), "8888")); r.Exit == 0 || !strings.Contains(r.Stderr, "only a running job") {
+	if r := s.finish(s.login("gctl", "forward", fmt.Sprint(id), "8888")); r.Exit == 0 || !strings.Contains(r.Stderr, "not RUNNING") {
 		s.t.Errorf("%+v", r)
 	}
 }

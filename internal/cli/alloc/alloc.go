@@ -1,9 +1,9 @@
-// Package alloc is an allocation to work in: a job without a script of its own, which lasts as long
-// as the command that asked for it.
+// Package alloc allocates nodes for a command: it submits a job without a user script, which ends with
+// the command.
 //
-// The job's task runs [Hold]. It connects to the command through a controller, and ends the job when
-// the command releases it or is gone. The package decides when the allocation is ready and how it
-// ends. Controllers decide where and when the job runs.
+// The job's task runs [Hold]. It connects to the command through a controller. It ends the job when
+// the command releases it or the connection is lost. The package decides when the allocation is ready
+// and how it ends. Controllers decide where and when the job runs.
 package alloc
 
 import (
@@ -35,19 +35,18 @@ import (
 // Request is the input of [New].
 type Request struct {
 	Line    jobscript.Line // the job's options
-	Environ []string       // with variables that stand for options
+	Environ []string       // may set options, such as SBATCH_ACCOUNT
 	Name    string         // of the job, unless an option names it
 	Command string         // shown to users
-	// Pending is called if the job waits longer than a moment, Granted when it runs, and Released when
-	// its command has ended. They may be nil.
+	// Pending is called if the job waits longer than pendingAfter, Granted when it runs, and Released
+	// after its command has ended. They may be nil.
 	Pending, Granted, Released func(job uint64)
 }
 
 // Allocation is a running job.
 type Allocation struct {
 	Job uint64
-	// Environ are the variables with the prefixes GREYLAG_ and SLURM_ of the job's task on its first
-	// node.
+	// Environ holds the variables GREYLAG_* and SLURM_* of the job's task on its first node.
 	Environ []string
 
 	process  *ui.Process
@@ -61,8 +60,8 @@ type Allocation struct {
 // pendingAfter is how long a job may wait before New calls Pending.
 const pendingAfter = time.Second
 
-// New submits the job and waits until it runs. A signal to this process cancels the job, and ends New
-// with status Interrupted. The returned context ends when the job does.
+// New submits the job and waits until it runs. A signal to this process cancels the job; New then
+// returns status Interrupted. The returned context ends with the job.
 func New(ctx context.Context, p *ui.Process, r Request) (*Allocation, context.Context, error) {
 	_, c, err := p.Client()
 	if err != nil {
@@ -87,7 +86,7 @@ func (a *Allocation) begin(ctx context.Context, r Request) (context.Context, err
 	if err != nil {
 		return nil, err
 	}
-	// The options are checked before anything is opened.
+	// Check the options before any connection is opened.
 	spec, err := a.spec(r)
 	if err != nil {
 		return nil, err
@@ -115,12 +114,12 @@ func (a *Allocation) begin(ctx context.Context, r Request) (context.Context, err
 	return running, nil
 }
 
-// script is the batch script of the job. Only the job's user can read it.
+// script returns the batch script of the job. Only the job's user can read it.
 func script(id tunnel.ID, secret *stream.Secret) string {
 	return fmt.Sprintf("#!/bin/sh\nexec grun --hold-allocation <<'END'\n%s %s %s\nEND\n", id, hex.EncodeToString(secret.Fingerprint), hex.EncodeToString(secret.Key))
 }
 
-// spec is the job without its script.
+// spec returns the job without its script.
 func (a *Allocation) spec(r Request) (*greylagv1.JobSpec, error) {
 	text := jobscript.Script{Name: r.Name, Text: []byte("#!/bin/sh\n")}
 	options, warnings, err := jobscript.Resolve(r.Line, r.Environ, text, a.process.Now())
@@ -138,7 +137,7 @@ func (a *Allocation) spec(r Request) (*greylagv1.JobSpec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("working directory: %w", err)
 	}
-	host, _ := os.Hostname() // for people only; "" is fine
+	host, _ := os.Hostname() // only shown to users; may be ""
 	message, _, err := jobspec.Encode(options, text, nil, jobspec.Place{Dir: dir, Host: host, Environ: a.process.Environ})
 	spec := &greylagv1.JobSpec{}
 	if err := errors.Join(err, proto.Unmarshal(message, spec)); err != nil {
@@ -151,7 +150,7 @@ func (a *Allocation) spec(r Request) (*greylagv1.JobSpec, error) {
 	return spec, nil
 }
 
-// maxCommand is how much of the command is kept with the job.
+// maxCommand bounds the command line that is stored with the job, in bytes.
 const maxCommand = 1000
 
 // wait waits until the job's task has connected, or the job has ended.
@@ -172,7 +171,7 @@ func (a *Allocation) wait(ctx context.Context, r Request, secret *stream.Secret)
 			}
 			conn, _, err := secret.Accept(ctx, raw)
 			if err != nil {
-				continue // not the job's
+				continue // not from the job
 			}
 			select {
 			case held <- conn:
@@ -206,7 +205,7 @@ func (a *Allocation) wait(ctx context.Context, r Request, secret *stream.Secret)
 	return nil
 }
 
-// ended waits until the job has ended before it could be used.
+// ended waits for the end of the job and returns an error that describes it.
 func (a *Allocation) ended(ctx context.Context) error {
 	ref := fmt.Sprint(a.Job)
 	err := a.cluster.Watch(ctx, &greylagv1.WatchJobsRequest{Filter: &greylagv1.Filter{Jobs: []string{ref}}, UntilEnded: true}, func(m *greylagv1.WatchJobsResponse) error {
@@ -226,7 +225,7 @@ func (a *Allocation) ended(ctx context.Context) error {
 // endError describes a job that ended.
 func endError(j *greylagv1.Job) error {
 	text := fmt.Sprintf("job %s has ended: %s", j.Ref, wire.Word(j.State))
-	if why := ui.ReasonText(j); why != "" && why != "none" {
+	if why := ui.ReasonText(j); why != "" && why != "None" {
 		text += " (" + why + ")"
 	}
 	if j.Detail != "" {
@@ -248,14 +247,14 @@ func (a *Allocation) watch() {
 	a.lost(fmt.Errorf("the allocation of job %d has ended: %w", a.Job, err))
 }
 
-// Why returns why the job ended, for a message; at most some seconds are spent on it.
+// Why returns why the job ended, for a message. It waits at most releaseTime for the reason.
 func (a *Allocation) Why(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
 	return a.ended(ctx).Error()
 }
 
-// releaseTime bounds how long the end of the job is waited for.
+// releaseTime bounds the wait for the end of the job.
 const releaseTime = 5 * time.Second
 
 // Release ends the job with an exit status.
@@ -276,7 +275,7 @@ func (a *Allocation) cancel(ctx context.Context) {
 	defer cancel()
 	request := &greylagv1.CancelJobsRequest{RequestId: client.NewRequestID(), Filter: &greylagv1.Filter{Jobs: []string{fmt.Sprint(a.Job)}}}
 	if _, err := a.cluster.Jobs().CancelJobs(ctx, request); err != nil {
-		a.process.Note("job %d could not be cancelled: gcancel %d ends it", a.Job, a.Job)
+		a.process.Note("cannot cancel job %d: run gcancel %d", a.Job, a.Job)
 	}
 }
 
@@ -290,18 +289,18 @@ func (a *Allocation) close() {
 	a.cluster.Close()
 }
 
-// Over returns an environment with the variables of the allocation.
+// Over returns environ with the job variables replaced by those of the allocation.
 func (a *Allocation) Over(environ []string) []string {
 	all := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return ofJob(entry) })
 	return append(all, a.Environ...)
 }
 
-// ofJob reports whether a variable is one of a job.
+// ofJob reports whether a variable belongs to a job.
 func ofJob(entry string) bool {
 	return strings.HasPrefix(entry, "GREYLAG_") && !strings.HasPrefix(entry, "GREYLAG_CONFIG") || strings.HasPrefix(entry, "SLURM_")
 }
 
-// Forecast prints when and where the job would start, and submits nothing.
+// Forecast prints when and where the job would start, without submitting it.
 func Forecast(ctx context.Context, p *ui.Process, r Request) error {
 	_, c, err := p.Client()
 	if err != nil {
@@ -329,14 +328,14 @@ func Forecast(ctx context.Context, p *ui.Process, r Request) error {
 	return err
 }
 
-// variableOptions are the options that srun and salloc read from variables, by the end of their
-// names.
+// variableOptions lists the options that srun and salloc read from variables, as suffixes of the
+// variable names.
 var variableOptions = []string{
 	"ACCOUNT", "PARTITION", "QOS", "TIMELIMIT", "RESERVATION", "CONSTRAINT", "WCKEY", "EXCLUSIVE", "GPUS", "GPUS_PER_NODE", "GRES", "LICENSES",
 	"CLUSTERS", "CONTAINER_IMAGE",
 }
 
-// SlurmVariables returns the variables of a program of Slurm, such as SALLOC_ACCOUNT, as those of
+// SlurmVariables renames the input variables of a Slurm program, such as SALLOC_ACCOUNT, to those of
 // sbatch, which package jobscript reads.
 func SlurmVariables(prefix string, environ []string) (list []string) {
 	for _, entry := range environ {

@@ -21,24 +21,24 @@ import (
 	"github.com/greylag/greylag/internal/tunnel"
 )
 
-// Hold keeps the job in which this process runs, until the command that submitted it releases it. It
-// returns the exit status for the job: the command's, or 1 if the command is gone. The first line of
-// standard input says where the command is.
+// Hold keeps the job of this process running until the command that submitted it releases it. It returns
+// the exit status for the job: the command's, or an error if the connection to the command is lost. The
+// first line of standard input names the tunnel to the command and the keys.
 func Hold(ctx context.Context, p *ui.Process) (int, error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	line, err := bufio.NewReader(io.LimitReader(p.Stdin, 1024)).ReadString('\n')
 	if err != nil {
-		return 0, errNotForPeople
+		return 0, errInternalOption
 	}
 	words := strings.Fields(line)
 	if len(words) != 3 {
-		return 0, errNotForPeople
+		return 0, errInternalOption
 	}
 	id, err := tunnel.ParseID(words[0])
 	key, err2 := hex.DecodeString(words[2])
 	if err != nil || err2 != nil {
-		return 0, errNotForPeople
+		return 0, errInternalOption
 	}
 	conn, err := reach(ctx, tunnel.Node{Socket: p.Variable(config.SocketEnv)}, id, words[1])
 	if err != nil {
@@ -57,19 +57,19 @@ func Hold(ctx context.Context, p *ui.Process) (int, error) {
 	case ctx.Err() != nil:
 		return 128 + int(syscall.SIGTERM), nil
 	case err != nil:
-		return 0, fmt.Errorf("the command that holds this allocation is gone: %w", err)
+		return 0, fmt.Errorf("lost the connection to the command that holds this allocation: %w", err)
 	case f.Kind != stream.Release:
 		return 0, stream.ErrFrame
 	}
 	return int(uint8(f.Number)), nil
 }
 
-var errNotForPeople = errors.New("only gctl alloc and grun start this")
+var errInternalOption = errors.New("--hold-allocation is only for gctl alloc and grun")
 
-// reachTime bounds the search for the command.
+// reachTime bounds the attempts to connect to the command.
 const reachTime = 30 * time.Second
 
-// reach connects to the command.
+// reach connects to the command, with retries.
 func reach(ctx context.Context, controllers tunnel.Controllers, id tunnel.ID, fingerprint string) (*stream.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
@@ -80,16 +80,16 @@ func reach(ctx context.Context, controllers tunnel.Controllers, id tunnel.ID, fi
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("the command that asked for this allocation cannot be reached: %w", err)
+			return nil, fmt.Errorf("cannot connect to the command that requested this allocation: %w", err)
 		case <-time.After(wait):
 		}
 	}
 }
 
-// placed are the variables that describe one task or node, not the job.
-var placed = []string{"PROCID", "LOCALID", "NODEID", "GTIDS", "NODENAME", "CPUS_ON_NODE", "GPUS_ON_NODE", "TASK_PID"}
+// taskVariables lists the variables that describe one task or node, not the job.
+var taskVariables = []string{"PROCID", "LOCALID", "NODEID", "GTIDS", "NODENAME", "CPUS_ON_NODE", "GPUS_ON_NODE", "TASK_PID"}
 
-// variables are those of the job.
+// variables returns the variables of the job.
 func variables(environ []string) stream.Variables {
 	var all stream.Variables
 	for _, entry := range environ {
@@ -98,15 +98,15 @@ func variables(environ []string) stream.Variables {
 		if !ours {
 			rest, ours = strings.CutPrefix(name, "SLURM_")
 		}
-		if ours && name != config.SocketEnv && !slices.Contains(placed, rest) && name != "SLURMD_NODENAME" {
+		if ours && name != config.SocketEnv && !slices.Contains(taskVariables, rest) && name != "SLURMD_NODENAME" {
 			all = append(all, entry)
 		}
 	}
 	return all
 }
 
-// Run runs a command of the user on this host, with the variables of the allocation, and returns its
-// exit status. It ends the command if the job ends.
+// Run runs a command on this host, with the variables of the allocation, and returns its exit status. It
+// sends SIGHUP to the command when the job ends.
 func (a *Allocation) Run(ctx context.Context, words []string) int {
 	path, err := exec.LookPath(words[0])
 	if err != nil {
@@ -125,7 +125,7 @@ func (a *Allocation) Run(ctx context.Context, words []string) int {
 	defer close(ended)
 	go func() {
 		for over := ctx.Done(); ; {
-			sig := os.Signal(syscall.SIGHUP) // as when a terminal is lost
+			sig := os.Signal(syscall.SIGHUP) // as when the terminal closes
 			select {
 			case sig = <-signals:
 			case <-over:
@@ -133,7 +133,7 @@ func (a *Allocation) Run(ctx context.Context, words []string) int {
 			case <-ended:
 				return
 			}
-			if sig != syscall.SIGINT && sig != syscall.SIGQUIT { // these the terminal sends to the command too
+			if sig != syscall.SIGINT && sig != syscall.SIGQUIT { // the terminal sends these to the command
 				_ = process.Signal(sig) // it may have ended
 			}
 		}

@@ -84,7 +84,7 @@ func (t commands) root() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&t.JSON, "json", false, "print JSON")
 	root.AddGroup(
-		&cobra.Group{ID: tool.GroupInspect, Title: "Looking:"}, &cobra.Group{ID: tool.GroupJobs, Title: "Jobs:"},
+		&cobra.Group{ID: tool.GroupInspect, Title: "Inspect:"}, &cobra.Group{ID: tool.GroupJobs, Title: "Jobs:"},
 		&cobra.Group{ID: tool.GroupNodes, Title: "Nodes:"}, &cobra.Group{ID: tool.GroupAccounts, Title: "Accounts:"}, &cobra.Group{ID: tool.GroupCluster, Title: "Cluster:"},
 		&cobra.Group{ID: tool.GroupHost, Title: "This host:"},
 	)

@@ -11,7 +11,7 @@ import (
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 )
 
-// jobSizes are the options of a step that describe a new job too.
+// jobSizes lists the options of a step that also describe a new job.
 var jobSizes = []string{"ntasks", "nodes", "ntasks-per-node", "nodelist", "exclude", "cpus-per-task", "gpus", "gpus-per-node", "gpus-per-task", "gres", "time", "chdir"}
 
 // allocate runs the program in a new job, which ends with it.
@@ -26,7 +26,7 @@ func (p command) allocate(ctx context.Context, r *request, found []getopt.Found,
 	}
 	wanted := alloc.Request{
 		Line: line, Environ: environ, Name: programName(words), Command: p.Program + " " + strings.Join(words, " "),
-		Pending: p.tell(r, "job %d queued and waiting for resources"), Granted: p.tell(r, "job %d has been allocated resources"),
+		Pending: p.jobNote(r, "job %d queued and waiting for resources"), Granted: p.jobNote(r, "job %d has been allocated resources"),
 	}
 	if r.testOnly {
 		return 0, alloc.Forecast(ctx, p.Process, wanted)
@@ -61,8 +61,8 @@ func (p command) runIn(ctx context.Context, a *alloc.Allocation, r *request, wor
 	return status, nil
 }
 
-// tell returns a function that prints a sentence about a job.
-func (p command) tell(r *request, format string) func(uint64) {
+// jobNote returns a function that prints a message about a job.
+func (p command) jobNote(r *request, format string) func(uint64) {
 	return func(job uint64) {
 		if !r.quiet {
 			fmt.Fprintf(p.Stderr, "%s: "+format+"\n", p.Program, job)
@@ -70,7 +70,7 @@ func (p command) tell(r *request, format string) func(uint64) {
 	}
 }
 
-// jobWords are the options that describe the job.
+// jobWords returns the options that describe the job.
 func jobWords(found []getopt.Found) (words []string) {
 	for _, f := range found {
 		name, value := f.Option.Long, f.Value

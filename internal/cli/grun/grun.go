@@ -31,11 +31,11 @@ import (
 	"github.com/greylag/greylag/internal/wire"
 )
 
-// command is one run of grun, or of srun.
+// command is one run of grun or srun.
 type command struct {
 	*ui.Process
-	slurm bool // with the options and variables of srun
-	// forwards are connections for ports of the step's first node; nil: none.
+	slurm bool // use the options and variables of srun
+	// forwards yields connections to forward to ports of the step's first node; nil: none.
 	forwards <-chan launch.Forward
 }
 
@@ -48,8 +48,7 @@ func Run(ctx context.Context, p *ui.Process) int {
 	return status
 }
 
-// Srun is Run with the options and variables of srun. The error is one of this command, not of a
-// task.
+// Srun is Run with the options and variables of srun. An error is about this command, not about a task.
 func Srun(ctx context.Context, p *ui.Process) (int, error) {
 	return command{Process: p, slurm: true}.run(ctx)
 }
@@ -59,7 +58,7 @@ func Forward(ctx context.Context, p *ui.Process, forwards <-chan launch.Forward)
 	return command{Process: p, forwards: forwards}.run(ctx)
 }
 
-// SrunOptions are the options of srun.
+// SrunOptions returns the options of srun.
 func SrunOptions() []getopt.Option { return command{slurm: true}.options() }
 
 // forwarded are the signals that go to the tasks, and SIGWINCH.
@@ -89,7 +88,7 @@ func (p command) run(ctx context.Context) (int, error) {
 	case r.hold:
 		return alloc.Hold(ctx, p.Process)
 	case r.job == 0 && p.inside():
-		return 0, &ui.UsageError{Problem: "GREYLAG_JOB_ID is not set, although this is a job", Advice: "do not unset it"}
+		return 0, &ui.UsageError{Problem: "GREYLAG_JOB_ID is not set, although this is a job", Advice: "set it to the ID of the job"}
 	case r.job == 0:
 		return p.allocate(ctx, r, found, words)
 	case r.testOnly:
@@ -137,12 +136,12 @@ func (p command) start(ctx context.Context, r *request) (int, error) {
 	return status, closeFiles()
 }
 
-// endedStep returns a function that says whether the controllers have ended a step.
+// endedStep returns a function that describes the end of a step, or returns "" while it has not ended.
 func (p command) endedStep(job uint64, id uint32) func(context.Context) string {
 	return func(ctx context.Context) string {
 		_, cluster, err := p.Client()
 		if err != nil {
-			return "" // the nodes may still come
+			return "" // the nodes may still connect
 		}
 		defer cluster.Close()
 		answer, err := cluster.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: fmt.Sprint(job)})
@@ -158,8 +157,8 @@ func (p command) endedStep(job uint64, id uint32) func(context.Context) string {
 	}
 }
 
-// listen accepts connections of the nodes of the step: inside a job directly, from elsewhere through
-// a controller.
+// listen accepts connections from the nodes of the step: directly inside a job, through a controller
+// elsewhere.
 func (p command) listen(ctx context.Context, r *request) (net.Listener, error) {
 	if !p.inside() {
 		_, cluster, err := p.Client()

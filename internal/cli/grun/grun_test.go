@@ -168,7 +168,7 @@ func TestRuns(t *testing.T) {
 func TestJobWithoutID(t *testing.T) {
 	var errs bytes.Buffer
 	p := &ui.Process{Program: "grun", Args: []string{"hostname"}, Environ: []string{config.SocketEnv + "=/run/x"}, Stderr: &errs}
-	if status := Run(t.Context(), p); status != 2 || errs.String() != "grun: error: GREYLAG_JOB_ID is not set, although this is a job\ngrun: hint: do not unset it\n" {
+	if status := Run(t.Context(), p); status != 2 || errs.String() != "grun: error: GREYLAG_JOB_ID is not set, although this is a job\ngrun: hint: set it to the ID of the job\n" {
 		t.Errorf("status %d: %s", status, errs.String())
 	}
 }

@@ -10,11 +10,11 @@ import (
 const usageText = ` [OPTIONS] PROGRAM [ARGUMENT...]
 
 Runs a program on the nodes of a job: one process per task. Output, input and
-signals pass between the tasks and this command, which ends with the highest
-exit status of a task, or 128 + the number of the signal that ended one.
+signals pass between the tasks and this command. Its exit status is the highest
+of a task, or 128 + the number of the signal that ended one.
 
-Outside a job it submits one, waits for its start, runs the program there, and
-ends the job with it. The options of gsubmit then describe the job.
+Outside a job it submits a job, waits for its start, runs the program there, and
+ends the job with the program. The options of gsubmit then describe the job.
 `
 
 // The groups of options in the help.
@@ -24,10 +24,10 @@ const (
 	streamGroup = "Input and output"
 	endGroup    = "End of the step"
 	otherGroup  = "Other options"
-	jobGroup    = "A new job, outside of jobs"
+	jobGroup    = "New job (outside of jobs)"
 )
 
-// options are all options: those of a step, and for a new job those of gsubmit or sbatch.
+// options returns the options of a step and, for a new job, those of gsubmit or sbatch.
 func (p command) options() []getopt.Option {
 	list := stepOptions()
 	table := jobscript.Table()
@@ -51,7 +51,7 @@ func (p command) options() []getopt.Option {
 	return list
 }
 
-// batchOptions are those of a batch job, which make no sense for a program.
+// batchOptions lists options of batch jobs that do not apply to grun.
 var batchOptions = []string{
 	"array", "wrap", "hold", "parsable", "json", "quote", "wait", "every-node", "env", "requeue", "no-requeue", "signal", "get-user-env",
 	"open-mode", "clusters", "help", "usage", "version", "quiet", "verbose", "test-only", "ignore-pbs", "batch", "export-file",
@@ -89,14 +89,14 @@ func stepOptions() []getopt.Option {
 		{Long: "input", Short: 'i', Value: "WHERE", Group: streamGroup, Help: "all (default): every task reads the whole input; none, a rank or a file"},
 		{Long: "open-mode", Value: "append|truncate", Group: streamGroup, Help: "what happens to existing output files (default truncate)"},
 		{Long: "label", Short: 'l', Group: streamGroup, Help: "begin each line with the task's rank"},
-		{Long: "unbuffered", Short: 'u', Group: streamGroup, Help: "pass on output at once, not by lines"},
+		{Long: "unbuffered", Short: 'u', Group: streamGroup, Help: "write output at once, not line by line"},
 		{Long: "pty", Value: "0", Absent: "0", Group: streamGroup, Help: "run task 0 in a terminal; the others have no input or output"},
 
 		{Long: "kill-on-bad-exit", Short: 'K', Value: "0|1", Absent: "1", Group: endGroup, Help: "end the step when a task fails"},
 		{Long: "wait", Short: 'W', Value: "SECONDS", Group: endGroup, Help: "end the step this long after the first task ended (default 0: never)"},
-		{Long: "no-kill", Short: 'k', Value: "off", Absent: "on", Group: endGroup, Help: "go on when a node is lost"},
+		{Long: "no-kill", Short: 'k', Value: "off", Absent: "on", Group: endGroup, Help: "continue when a node is lost"},
 		{Long: "time", Short: 't', Value: "TIME", Group: endGroup, Help: "end the step after this time, such as 90 (minutes) or 1:30:00"},
-		{Long: "quit-on-interrupt", Group: endGroup, Help: "end the step at the first Ctrl-C; else two within a second do"},
+		{Long: "quit-on-interrupt", Group: endGroup, Help: "end the step at the first Ctrl-C [two Ctrl-C within a second]"},
 
 		{Long: "chdir", Short: 'D', Value: "DIRECTORY", Group: otherGroup, Help: "working directory of the tasks (default: this one)"},
 		{Long: "export", Value: "LIST", Group: otherGroup, Help: "variables of the tasks: ALL (default), NONE or names and NAME=VALUE"},
@@ -107,7 +107,7 @@ func stepOptions() []getopt.Option {
 		{Long: "help", Short: 'h', Group: otherGroup, Help: "print this"},
 		{Long: "version", Short: 'V', Group: otherGroup, Help: "print the version"},
 	}
-	// Accepted because scripts have them: what they ask is so for every step.
+	// Accepted because scripts use them: they ask for what every step does.
 	for _, name := range []string{"hint"} {
 		list = append(list, getopt.Option{Long: name, Value: "X"})
 	}
@@ -120,8 +120,8 @@ func stepOptions() []getopt.Option {
 const statusHelp = `
 Exit status:
   N         the highest of the tasks; 128 + N if signal N ended one
-  253       the memory of the job ran out
-  2, 13     the program does not exist on a node, or may not be executed
+  253       the job ran out of memory
+  2, 13     the program does not exist on a node, or is not executable
   1         the step was refused, or lost a node
   130       interrupted
 `

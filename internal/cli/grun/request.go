@@ -20,7 +20,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// request is what the command line asks for.
+// request is the parsed command line.
 type request struct {
 	job     uint64
 	spec    *greylagv1.StepSpec
@@ -33,15 +33,15 @@ type request struct {
 
 	label, killOnBadExit, noKill, quit bool
 	testOnly, immediate, gpuBound      bool
-	programs                           bool // the word is a file of --multi-prog
+	programs                           bool // the argument is a file for --multi-prog
 	quiet                              bool
-	other                              bool // the job is not the one of this process
-	hold                               bool // only hold the job for a command outside of it
+	other                              bool // the step is in another job than this process
+	hold                               bool // run alloc.Hold
 
 	wait, limit time.Duration
 }
 
-// request reads the command line; done if it only asked for help.
+// request parses the command line. done means that it only printed help.
 func (p command) request(found []getopt.Found, words []string) (r *request, done bool, err error) {
 	r = &request{spec: &greylagv1.StepSpec{}, program: step.Program{MPI: step.MPIPMI2}}
 	if kind := p.Variable("SLURM_MPI_TYPE"); kind == step.MPINone {
@@ -69,7 +69,7 @@ func (p command) request(found []getopt.Found, words []string) (r *request, done
 	return r, false, nil
 }
 
-// usage names the option that an error is about.
+// usage adds the option to an error about it.
 func usage(f getopt.Found, err error) error {
 	if _, is := errors.AsType[*ui.UsageError](err); err == nil || is {
 		return err
@@ -111,14 +111,14 @@ func (p command) other(r *request, f getopt.Found) (done bool, err error) {
 		return false, err
 	}
 	if r.job != 0 && jobOption(f.Option.Long) && !strings.HasPrefix(f.Option.Long, "mem") && f.Option.Long != "comment" {
-		p.Note("%s has no effect in a job that exists", f.As)
+		p.Note("%s has no effect in an existing job", f.As)
 	}
 	return false, nil // accepted without effect
 }
 
 func (r *request) setJob(word string) (err error) {
 	if r.job, err = strconv.ParseUint(word, 10, 63); err != nil || r.job == 0 {
-		return &ui.UsageError{Problem: fmt.Sprintf("%q is not a job", word), Advice: "GREYLAG_JOB_ID is the job's number"}
+		return &ui.UsageError{Problem: fmt.Sprintf("%q is not a job ID", word), Advice: "write a number, such as 123"}
 	}
 	return nil
 }
@@ -154,7 +154,8 @@ func word(into func(*request) *string) func(*request, string) error {
 	}
 }
 
-func turn(into func(*request) *bool) func(*request, string) error {
+// boolean sets a switch, which 0 and off clear.
+func boolean(into func(*request) *bool) func(*request, string) error {
 	return func(r *request, value string) error {
 		*into(r) = value != "0" && value != "off"
 		return nil
@@ -190,36 +191,36 @@ func handlers() map[string]func(*request, string) error {
 		"nodelist":        nodes(func(r *request) *[]string { return &r.spec.Nodes }),
 		"exclude":         nodes(func(r *request) *[]string { return &r.spec.Exclude }),
 		"distribution":    oneOf(func(*request, string) {}, "block", "block:block", "block:cyclic", "block:fcyclic"),
-		"multi-prog":      turn(func(r *request) *bool { return &r.programs }),
+		"multi-prog":      boolean(func(r *request) *bool { return &r.programs }),
 		"gpus":            gpus(func(r *request, n int32) { r.spec.Gpus = n }),
 		"gpus-per-node":   gpus(func(r *request, n int32) { r.spec.GpusPerNode = &n }),
 		"gpus-per-task":   gpus(func(r *request, n int32) { r.spec.GpusPerTask = n }),
 		"gres":            setGres,
 		"gpu-bind":        setGPUBind,
 		"cpu-bind":        setCPUBind,
-		"exact":           turn(func(r *request) *bool { return &r.spec.Exact }),
-		"overlap":         turn(func(r *request) *bool { return &r.spec.Overlap }),
+		"exact":           boolean(func(r *request) *bool { return &r.spec.Exact }),
+		"overlap":         boolean(func(r *request) *bool { return &r.spec.Overlap }),
 		"immediate":       func(r *request, _ string) error { r.immediate = true; return nil },
 
-		"external-launcher": turn(func(r *request) *bool { return &r.spec.Overlap }),
+		"external-launcher": boolean(func(r *request) *bool { return &r.spec.Overlap }),
 		"output":            word(func(r *request) *string { return &r.output }),
 		"error":             word(func(r *request) *string { return &r.errors }),
 		"input":             word(func(r *request) *string { return &r.input }),
 		"open-mode":         oneOf(func(r *request, mode string) { r.program.Append = mode[0] == 'a' }, "append", "truncate", "a", "t"),
-		"label":             turn(func(r *request) *bool { return &r.label }),
-		"unbuffered":        turn(func(r *request) *bool { return &r.program.Unbuffered }),
+		"label":             boolean(func(r *request) *bool { return &r.label }),
+		"unbuffered":        boolean(func(r *request) *bool { return &r.program.Unbuffered }),
 		"pty":               oneOf(func(r *request, _ string) { r.program.PTY = true }, "0"),
 
 		"kill-on-bad-exit":  oneOf(func(r *request, value string) { r.killOnBadExit = value == "1" }, "0", "1"),
 		"wait":              setWait,
-		"no-kill":           turn(func(r *request) *bool { return &r.noKill }),
-		"quit-on-interrupt": turn(func(r *request) *bool { return &r.quit }),
+		"no-kill":           boolean(func(r *request) *bool { return &r.noKill }),
+		"quit-on-interrupt": boolean(func(r *request) *bool { return &r.quit }),
 		"chdir":             word(func(r *request) *string { return &r.program.Dir }),
 		"export":            word(func(r *request) *string { return &r.export }),
 		"job-name":          word(func(r *request) *string { return &r.spec.Name }),
-		"hold-allocation":   turn(func(r *request) *bool { return &r.hold }),
-		"quiet":             turn(func(r *request) *bool { return &r.quiet }),
-		"test-only":         turn(func(r *request) *bool { return &r.testOnly }),
+		"hold-allocation":   boolean(func(r *request) *bool { return &r.hold }),
+		"quiet":             boolean(func(r *request) *bool { return &r.quiet }),
+		"test-only":         boolean(func(r *request) *bool { return &r.testOnly }),
 	}
 	return all
 }
@@ -237,7 +238,7 @@ func setNodes(r *request, word string) error {
 		return err
 	}
 	if r.minNodes > r.spec.NodeCount {
-		return fmt.Errorf("%q: the first number is the larger one", word)
+		return fmt.Errorf("%q: the minimum is larger than the maximum", word)
 	}
 	return nil
 }
@@ -265,7 +266,7 @@ func setWait(r *request, value string) error {
 	return nil
 }
 
-// finish fills in what the options leave to the job and to this process.
+// finish sets values that no option sets, from the job and from this process.
 func (p command) finish(r *request, words []string) error {
 	if len(words) == 0 && !r.testOnly && !r.hold {
 		return &ui.UsageError{Problem: "no program given", Advice: fmt.Sprintf("write %s [OPTIONS] PROGRAM [ARGUMENT...]", p.Program)}
@@ -305,7 +306,7 @@ func (p command) finish(r *request, words []string) error {
 	return nil
 }
 
-// setSizes takes sizes that no option gives from the job's variables.
+// setSizes sets sizes that no option sets, from the job's variables.
 func (p command) setSizes(r *request) {
 	variable := func(name string) int32 {
 		n, err := strconv.ParseInt(p.Variable(name), 10, 32)

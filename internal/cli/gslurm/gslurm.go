@@ -55,8 +55,8 @@ func names() map[string]name {
 	return all
 }
 
-// PassesSignals reports whether the program of these words, the first of them its own name, passes on
-// signals instead of ending with them.
+// PassesSignals reports whether the program of a command line forwards signals instead of ending on them.
+// The first word is its own name.
 func PassesSignals(words []string) bool {
 	interactive := []string{"srun", "salloc"}
 	return slices.Contains(interactive, filepath.Base(words[0])) || len(words) > 1 && slices.Contains(interactive, words[1])

@@ -38,7 +38,7 @@ type Cluster interface {
 	Watch(ctx context.Context, request *greylagv1.WatchJobsRequest, receive func(*greylagv1.WatchJobsResponse) error) error
 	// OnRetry is called for each repeated call, with the time spent on it and the time left.
 	OnRetry(func(err error, tried, left time.Duration))
-	// Tunnels opens connections to programs that both reach the controllers.
+	// Tunnels opens tunnel connections through the controllers.
 	Tunnels() tunnel.Controllers
 	Close()
 }

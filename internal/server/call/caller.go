@@ -28,7 +28,7 @@ type Caller struct {
 	Passed  bool     // Via is a controller that forwards the call
 	Failed  error    // what a handler answered; nil: success, or no answer yet
 	Request string   // the client's request ID, in logs; "" for none
-	// SameByID means that requests with one ID are the same, whatever they contain.
+	// SameByID means that requests with the same ID are equal, regardless of their contents.
 	SameByID bool
 }
 

@@ -1,7 +1,7 @@
 // Package crontab stores the recurring jobs of users.
 //
-// It decides who may change an entry and how many a user may have. It never decides when an entry is
-// due: the leader does, submits the job as any other, and records the outcome here.
+// It decides who may change an entry and how many entries a user may have. It never decides when an entry
+// is due: the leader does. The leader then submits the job and records the outcome here.
 package crontab
 
 import (
@@ -184,7 +184,7 @@ func (x *Crontab) Update(now cluster.Instant, c *command.UpdateCron) (refusal *c
 	}
 	for _, name := range c.Names {
 		old, known := x.entries.Get(Key{c.User, name})
-		if !known { // named twice, and removed
+		if !known { // removed under the same name before
 			continue
 		}
 		e := *old

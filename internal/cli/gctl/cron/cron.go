@@ -1,7 +1,7 @@
-// Package cron is gctl cron: recurring jobs of users.
+// Package cron implements gctl cron: recurring jobs of users.
 //
-// It decides which entry of the cluster's table a command line means and how entries are printed. The
-// cluster reads schedules and submits the jobs.
+// It decides which entries a command line selects and how they are printed. The cluster parses schedules
+// and submits the jobs.
 package cron
 
 import (
@@ -24,9 +24,10 @@ import (
 // commands holds the subcommands of one run of gctl.
 type commands struct{ *tool.Tool }
 
-const long = `Manages recurring jobs. The cluster keeps them, and submits a job at each time
-of its schedule as the user would, with all checks. No login node is involved.
-Times that pass while no controller leads count as one.`
+const long = `Manages recurring jobs. The cluster stores each entry, and submits its job at the
+times of the schedule, with the rights of the user and all checks. No login node
+is involved. If times pass while no controller leads, one job is submitted
+afterwards.`
 
 // Command returns gctl cron.
 func Command(t *tool.Tool) *cobra.Command {
@@ -36,18 +37,19 @@ func Command(t *tool.Tool) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(x.add(), x.list(), x.show(), x.run())
-	c.AddCommand(x.change("hold", "Let the times of recurring jobs pass without a job", "held"), x.change("release", "Release held recurring jobs", "released"),
-		x.change("remove", "Remove recurring jobs; jobs that were submitted are not affected", "removed"))
+	c.AddCommand(x.change("hold", "Hold recurring jobs: their schedules submit no jobs", "held"), x.change("release", "Release held recurring jobs", "released"),
+		x.change("remove", "Remove recurring jobs; submitted jobs are not affected", "removed"))
 	return c
 }
 
 const addLong = `Stores a recurring job. SCHEDULE is "MINUTE HOUR DAY MONTH WEEKDAY" as in
 crontab(5), with Sunday as 0, or @hourly, @daily, @weekly, @monthly or @yearly.
 The arguments after it are those of gsubmit: options, the script and its
-arguments. Script, environment and working directory are kept as they are now.
+arguments. The script, environment and working directory are stored now; later
+changes need --replace.
 
-While the last job of the entry has not ended, --overlap=skip submits none, and
---overlap=queue submits one that waits for its end.
+While the last job of the entry has not ended, --overlap=skip submits no job, and
+--overlap=queue submits one job that waits for its end.
 
   gctl cron add nightly "30 3 * * *" --time=2:00:00 --gpus=1 train.sh
   gctl cron add --tz Europe/Berlin report "0 8 * * 1-5" --wrap ./report`
@@ -68,7 +70,7 @@ func (t commands) add() *cobra.Command {
 				return err
 			}
 			if options.Wait || options.TestOnly || options.Quote {
-				return &ui.UsageError{Problem: "--wait, --test-only and --quote submit one job now, or none", Advice: "omit them, or call gsubmit"}
+				return &ui.UsageError{Problem: "--wait, --test-only and --quote do not apply to recurring jobs", Advice: "omit them, or call gsubmit"}
 			}
 			e.Job, request.RequestId = spec, client.NewRequestID()
 			answer, err := c.Jobs().SetCron(ctx, request)
@@ -81,18 +83,18 @@ func (t commands) add() *cobra.Command {
 					Next *time.Time `json:"next"`
 				}{e.Name, tool.Timestamp(answer.Next)})
 			}
-			t.Note("recurring job %s stored; its first time is %s", e.Name, t.FormatTime(answer.Next))
+			t.Note("stored recurring job %s; first submission at %s", e.Name, t.FormatTime(answer.Next))
 			return nil
 		}),
 	}
-	c.Flags().SetInterspersed(false) // the other options are those of gsubmit
+	c.Flags().SetInterspersed(false) // options after NAME are those of gsubmit
 	c.Flags().StringVar(&overlap, "overlap", "skip", "while the last job has not ended: skip or queue")
 	c.Flags().StringVar(&request.Entry.TimeZone, "tz", "", "time zone of the schedule, such as Europe/Berlin [UTC]")
-	c.Flags().BoolVar(&request.Replace, "replace", false, "replace an entry of that name")
+	c.Flags().BoolVar(&request.Replace, "replace", false, "replace an existing entry")
 	return c
 }
 
-// change is a command with one action on entries.
+// change returns a command that applies one action to entries.
 func (t commands) change(verb, short, done string) *cobra.Command {
 	request := &greylagv1.UpdateCronRequest{Action: wire.Enum[greylagv1.CronAction](verb)}
 	c := &cobra.Command{
@@ -102,7 +104,7 @@ func (t commands) change(verb, short, done string) *cobra.Command {
 			if _, err := c.Jobs().UpdateCron(ctx, request); err != nil {
 				return err
 			}
-			t.Note("recurring jobs %s: %s", done, strings.Join(args, ", "))
+			t.Note("%s recurring jobs: %s", done, strings.Join(args, ", "))
 			return nil
 		}),
 	}
@@ -113,7 +115,7 @@ func (t commands) change(verb, short, done string) *cobra.Command {
 func (t commands) run() *cobra.Command {
 	return &cobra.Command{
 		Use: "run NAME", Short: "Submit a recurring job now", Args: cobra.ExactArgs(1),
-		Long: "Submits a recurring job now, also while its last job has not ended.\nThe times of the schedule do not change.",
+		Long: "Submits a recurring job now, even if its last job has not ended. The schedule does not\nchange.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			answer, err := c.Jobs().RunCron(ctx, &greylagv1.RunCronRequest{RequestId: client.NewRequestID(), Name: args[0]})
 			if err != nil {

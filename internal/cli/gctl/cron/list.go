@@ -58,7 +58,7 @@ func (t commands) list() *cobra.Command {
 	request := &greylagv1.ListCronRequest{}
 	c := &cobra.Command{
 		Use: "list", Short: "List recurring jobs", Args: cobra.NoArgs,
-		Long: "Lists recurring jobs. LAST is the newest job, and ERROR why none was submitted at the\nlast time of the schedule.",
+		Long: "Lists recurring jobs. LAST is the newest job. ERROR is the reason if the last time of the\nschedule submitted no job.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			answer, err := c.Jobs().ListCron(ctx, request)
 			if err != nil {
@@ -68,7 +68,7 @@ func (t commands) list() *cobra.Command {
 			case t.JSON:
 				return t.writeEntries(answer.Entries)
 			case len(answer.Entries) == 0:
-				t.Note("no recurring jobs: gctl cron add stores one")
+				t.Note("no recurring jobs; add one with gctl cron add")
 				return nil
 			}
 			table := ui.Table{Head: []string{"NAME", "SCHEDULE", "NEXT", "LAST", "STATE", "ERROR"}, Right: "lllrll", Prose: true}
@@ -124,7 +124,7 @@ func (t commands) show() *cobra.Command {
 			}
 			for _, name := range args {
 				if !slices.ContainsFunc(answer.Entries, func(e *greylagv1.CronEntry) bool { return e.Name == name }) {
-					t.Complain(fmt.Sprintf("no recurring job %q", name), "gctl cron list lists them")
+					t.Complain(fmt.Sprintf("no recurring job %q", name), "run gctl cron list")
 					return ui.Exit(ui.NotFound)
 				}
 			}
@@ -135,7 +135,7 @@ func (t commands) show() *cobra.Command {
 				x := entryOf(e)
 				if err := t.Facts("recurring job "+x.Name, [][2]string{
 					{"user", x.User}, {"schedule", x.Schedule}, {"time zone", x.TimeZone}, {"overlap", x.Overlap}, {"next", t.nextText(e)},
-					{"last job", lastText(e)}, {"its state", x.LastState}, {"last time", t.FormatTime(e.LastTime)}, {"last error", x.LastError},
+					{"last job", lastText(e)}, {"last state", x.LastState}, {"last time", t.FormatTime(e.LastTime)}, {"last error", x.LastError},
 					{"job name", x.JobName}, {"command", x.Command}, {"directory", x.WorkDir},
 				}); err != nil {
 					return err

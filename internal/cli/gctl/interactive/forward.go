@@ -16,15 +16,15 @@ import (
 	"github.com/greylag/greylag/internal/step/launch"
 )
 
-// waitingProgram keeps the step while connections are forwarded.
+// waitingProgram keeps the step running while connections are forwarded.
 const waitingProgram = `while :; do sleep 3600; done`
 
 // ForwardCommand is gctl forward.
 func ForwardCommand(t *tool.Tool) *cobra.Command {
 	node := ""
 	c := &cobra.Command{
-		Use: "forward JOB [LOCAL:]PORT", Short: "Forward a port of this host to a running job", GroupID: tool.GroupJobs,
-		Long: "Listens on a port of this host, only for its own programs, and forwards each connection\nto a port of the job, until Ctrl-C. Without LOCAL both ports have the same number.",
+		Use: "forward JOB [LOCAL:]PORT", Short: "Forward a local port to a running job", GroupID: tool.GroupJobs,
+		Long: "Listens on a port of 127.0.0.1 and forwards each connection to a port of the job, until\nCtrl-C. Without LOCAL both ports have the same number.",
 		Args: cobra.ExactArgs(2), ValidArgsFunction: t.CompleteArgs(ui.JobNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			local, port, err := parsePorts(args[1])
@@ -47,7 +47,7 @@ func parsePorts(word string) (local, port uint16, err error) {
 	a, err := strconv.ParseUint(near, 10, 16)
 	b, err2 := strconv.ParseUint(far, 10, 16)
 	if errors.Join(err, err2) != nil || b == 0 {
-		return 0, 0, &ui.UsageError{Problem: fmt.Sprintf("%q is not a port, or two joined by a colon", word), Advice: "write such as 8888 or 9999:8888"}
+		return 0, 0, &ui.UsageError{Problem: fmt.Sprintf("%q is not [LOCAL:]PORT", word), Advice: "write for example 8888 or 9999:8888"}
 	}
 	return uint16(a), uint16(b), nil
 }
@@ -64,7 +64,7 @@ func forward(ctx context.Context, p *ui.Process, ref, node string, local, port u
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(local))))
 	if err != nil {
-		return &ui.UsageError{Problem: err.Error(), Advice: fmt.Sprintf("choose another port of this host: gctl forward %s 0:%d takes a free one", ref, port)}
+		return &ui.UsageError{Problem: err.Error(), Advice: fmt.Sprintf("choose another local port; gctl forward %s 0:%d uses a free one", ref, port)}
 	}
 	defer listener.Close()
 	forwards := make(chan launch.Forward)
@@ -81,7 +81,7 @@ func forward(ctx context.Context, p *ui.Process, ref, node string, local, port u
 			}
 		}
 	}()
-	p.Note("http://%s is port %d of job %s, until Ctrl-C", listener.Addr(), port, job.Ref)
+	p.Note("forwarding http://%s to port %d of job %s, until Ctrl-C", listener.Addr(), port, job.Ref)
 	step := *p
 	step.Stdin = strings.NewReader("")
 	step.Args = append(shellOptions(step.Stdin), fmt.Sprintf("--jobid=%d", job.Id), "--job-name=forward", "--quit-on-interrupt", "--quiet", "--chdir=/")

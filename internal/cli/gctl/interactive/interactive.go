@@ -1,7 +1,7 @@
-// Package interactive is gctl's commands to work in a running job: an allocation, a shell, a forwarded
-// port, and the check for ssh.
+// Package interactive implements the commands of gctl for interactive work: alloc, shell, forward and
+// ssh-check.
 //
-// It decides which step a command starts, and in which job; package grun runs it.
+// It decides which step a command starts, and in which job. Package grun runs the step.
 package interactive
 
 import (
@@ -24,17 +24,17 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Named reports whether arguments of gctl name a command that passes on signals, instead of ending
-// with them.
+// Named reports whether arguments of gctl name a command that forwards signals instead of ending on
+// them.
 func Named(args []string) bool {
 	return len(args) > 0 && slices.Contains([]string{"alloc", "shell", "forward", "ssh-check"}, args[0])
 }
 
-// loginShell starts the user's shell, or sh where an image has no such program.
+// loginShell starts the user's login shell, or sh if the image does not contain it.
 const loginShell = `test -x "$SHELL" || SHELL=/bin/sh; exec "$SHELL" -l`
 
-// shellOptions are the options of a step with a shell: in the environment of the job, not of this
-// host, and next to all other steps.
+// shellOptions returns the options of a step with a shell. It overlaps with all other steps, and its
+// environment is that of the job, not of this host.
 func shellOptions(stdin io.Reader) []string {
 	words := []string{"--ntasks=1", "--nodes=1", "--overlap", "--mpi=none", "--export=TERM,LANG,LC_ALL,COLORTERM"}
 	if ui.TerminalWidth(stdin) > 0 {
@@ -43,7 +43,7 @@ func shellOptions(stdin io.Reader) []string {
 	return words
 }
 
-// run runs grun and ends with its status.
+// run runs grun and returns its exit status.
 func run(ctx context.Context, p ui.Process, words ...string) error {
 	p.Args = words
 	if status := grun.Run(ctx, &p); status != 0 {
@@ -55,7 +55,7 @@ func run(ctx context.Context, p ui.Process, words ...string) error {
 const allocUsage = `usage: gctl alloc [OPTIONS] [COMMAND [ARGUMENT...]]
 
 Submits a job without a script, waits until it runs, and runs a command on this
-host with the job's variables, so that grun starts steps in the job. Without a
+host with the job's variables: grun then starts steps in the job. Without a
 command it opens a shell on the first node of the job. The job ends with the
 command. The options are those of gsubmit.
 `
@@ -63,7 +63,7 @@ command. The options are those of gsubmit.
 // AllocCommand is gctl alloc.
 func AllocCommand(t *tool.Tool) *cobra.Command {
 	return &cobra.Command{
-		Use: "alloc [OPTIONS] [COMMAND...]", Short: "Allocate nodes to work on, until a command ends", GroupID: tool.GroupJobs,
+		Use: "alloc [OPTIONS] [COMMAND...]", Short: "Allocate nodes for a command or an interactive shell", GroupID: tool.GroupJobs,
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			line, err := jobscript.CommandLine(args)
@@ -79,13 +79,13 @@ func AllocCommand(t *tool.Tool) *cobra.Command {
 			}
 			return Allocate(c.Context(), t.Process, alloc.Request{
 				Line: line, Environ: t.Environ, Name: "interactive", Command: "gctl alloc " + strings.Join(args, " "),
-				Pending: say("job %d waits for resources"), Granted: say("job %d runs; it ends with this command"),
+				Pending: say("job %d is waiting for resources"), Granted: say("job %d is running; it ends with this command"),
 			}, line.Operands)
 		},
 	}
 }
 
-// Allocate asks for an allocation, and runs a command in it; without words a shell on its first
+// Allocate requests an allocation and runs a command in it. Without words it runs a shell on the first
 // node.
 func Allocate(ctx context.Context, p *ui.Process, r alloc.Request, words []string) error {
 	a, running, err := alloc.New(ctx, p, r)
@@ -117,8 +117,8 @@ func Allocate(ctx context.Context, p *ui.Process, r alloc.Request, words []strin
 // ShellCommand is gctl shell.
 func ShellCommand(t *tool.Tool) *cobra.Command {
 	return &cobra.Command{
-		Use: "shell JOB [NODE] [-- COMMAND...]", Short: "Open a shell in a running job, or run a command there", GroupID: tool.GroupJobs,
-		Long: "Opens a shell in a running job, with its GPUs, its limits and its image, on the first\nnode of the job or another one. After -- a command runs instead of the shell.",
+		Use: "shell JOB [NODE] [-- COMMAND...]", Short: "Open a shell or run a command in a running job", GroupID: tool.GroupJobs,
+		Long: "Opens a shell in a running job, with its GPUs, limits and image, on the first node of\nthe job or on NODE. With -- COMMAND it runs the command instead of a shell.",
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: t.CompleteArgs(ui.JobNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			var words []string
@@ -126,7 +126,7 @@ func ShellCommand(t *tool.Tool) *cobra.Command {
 				args, words = args[:at], args[at:]
 			}
 			if len(args) < 1 || len(args) > 2 {
-				return &ui.UsageError{Problem: "want a job, and perhaps a node", Advice: "write gctl shell JOB [NODE] [-- COMMAND...]"}
+				return &ui.UsageError{Problem: "want a job and at most one node", Advice: "write gctl shell JOB [NODE] [-- COMMAND...]"}
 			}
 			node := ""
 			if len(args) == 2 {
@@ -137,7 +137,7 @@ func ShellCommand(t *tool.Tool) *cobra.Command {
 	}
 }
 
-// shell runs a command in a job; without words a shell.
+// shell runs a command in a job, or a shell without words.
 func shell(ctx context.Context, p *ui.Process, ref, node string, words []string) error {
 	_, c, err := p.Client()
 	if err != nil {
@@ -159,7 +159,7 @@ func shell(ctx context.Context, p *ui.Process, ref, node string, words []string)
 	return run(ctx, *p, append(options, words...)...)
 }
 
-// running returns a running job.
+// running returns a job, or an error if it is not running.
 func running(ctx context.Context, c ui.Cluster, word string) (*greylagv1.Job, error) {
 	refs, err := ui.Refs([]string{word})
 	if err != nil {
@@ -174,7 +174,7 @@ func running(ctx context.Context, c ui.Cluster, word string) (*greylagv1.Job, er
 	}
 	j := answer.Jobs[0]
 	if state := wire.Word(j.State); state != cluster.Running.String() {
-		return nil, fmt.Errorf("job %s is %s: only a running job can be entered", j.Ref, state)
+		return nil, fmt.Errorf("job %s is %s, not RUNNING", j.Ref, state)
 	}
 	return j, nil
 }

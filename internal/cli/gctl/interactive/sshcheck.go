@@ -22,12 +22,13 @@ import (
 func SSHCheckCommand(t *tool.Tool) *cobra.Command {
 	node := ""
 	c := &cobra.Command{
-		Use: "ssh-check [USER]", Short: "Let users of ssh onto a node only into their job", GroupID: tool.GroupHost,
-		Long: `As ForceCommand of sshd on a node: opens a shell in the user's newest running job on
-this node, or runs the command that ssh was given there. Without a job it refuses.
+		Use: "ssh-check [USER]", Short: "Restrict ssh on this node to users with running jobs", GroupID: tool.GroupHost,
+		Long: `As ForceCommand of sshd: opens a shell in the user's newest running job on this
+node, or runs the command of the ssh client in that job. Without a running job it
+refuses the login.
 
-As AuthorizedKeysCommand, with the name of a user: prints the user's authorized keys
-if the user has a running job on this node, and nothing otherwise.`,
+As AuthorizedKeysCommand, with a user name: prints the user's authorized keys if the
+user has a running job on this node, else nothing.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if node == "" {
@@ -43,11 +44,12 @@ if the user has a running job on this node, and nothing otherwise.`,
 			return enter(c.Context(), t.Process, node)
 		},
 	}
-	c.Flags().StringVar(&node, "node", "", "`NODE` that this host is [its host name]")
+	c.Flags().StringVar(&node, "node", "", "`NODE` name of this host [its host name]")
 	return c
 }
 
-// newest returns the newest running job of a user on a node; "" is the caller. nil: no such job exists.
+// newest returns the newest running job of a user on a node, or nil if none exists. The name "" means the
+// caller.
 func newest(ctx context.Context, c ui.Cluster, name, node string) (*greylagv1.Job, error) {
 	f := &greylagv1.Filter{Nodes: []string{node}, States: []greylagv1.JobState{greylagv1.JobState_JOB_STATE_RUNNING}}
 	if name == "" {
@@ -71,7 +73,7 @@ func newest(ctx context.Context, c ui.Cluster, name, node string) (*greylagv1.Jo
 	return last, stream.Err()
 }
 
-// enter opens a shell in the caller's job, or runs ssh's command.
+// enter opens a shell in the caller's newest job, or runs the ssh client's command there.
 func enter(ctx context.Context, p *ui.Process, node string) error {
 	_, c, err := p.Client()
 	if err != nil {
@@ -83,7 +85,7 @@ func enter(ctx context.Context, p *ui.Process, node string) error {
 	case err != nil:
 		return err
 	case job == nil:
-		return fmt.Errorf("you have no running job on %s: ssh leads only into a job", node)
+		return fmt.Errorf("access denied: you have no running job on %s", node)
 	}
 	var words []string
 	if command := p.Variable("SSH_ORIGINAL_COMMAND"); command != "" {
@@ -92,7 +94,7 @@ func enter(ctx context.Context, p *ui.Process, node string) error {
 	return shell(ctx, p, job.Ref, node, words)
 }
 
-// authorizedKeys prints the keys of a user who has a job here.
+// authorizedKeys prints the authorized keys of a user who has a running job on the node.
 func authorizedKeys(ctx context.Context, t *tool.Tool, name, node string) error {
 	_, c, err := t.Client()
 	if err != nil {
@@ -119,5 +121,5 @@ func authorizedKeys(ctx context.Context, t *tool.Tool, name, node string) error 
 	return err
 }
 
-// maxKeys bounds what is read of a user's file.
+// maxKeys bounds the size of a user's file of keys, in bytes.
 const maxKeys = 1 << 20

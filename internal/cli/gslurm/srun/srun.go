@@ -1,4 +1,4 @@
-// Package srun is srun and salloc: grun and gctl alloc with Slurm's options, messages and exit
+// Package srun implements srun and salloc: grun and gctl alloc with Slurm's options, messages and exit
 // statuses.
 package srun
 
@@ -18,14 +18,14 @@ import (
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 )
 
-// Program is the description of srun.
+// Program returns the description of srun.
 func Program() slurmcmd.Program {
 	p := slurmcmd.Program{
-		Name: "srun", Usage: "[OPTIONS] PROGRAM [ARGUMENTS]", Summary: "Runs a program on the nodes of a job; outside a job it submits one first.",
+		Name: "srun", Usage: "[OPTIONS] PROGRAM [ARGUMENTS]", Summary: "Runs a program on the nodes of a job; outside a job it first submits a job.",
 		Notes: []string{
 			"Steps share the CPUs and the memory of their job. A step has GPUs for itself with `--exact` or `--gpus-per-task` only.",
-			"Tasks see their GPUs through `CUDA_VISIBLE_DEVICES`; the others of the job stay accessible.",
-			"PMI-1 and PMI-2 are offered, for MPICH; start Open MPI programs with `mpirun` in the job.",
+			"Tasks see their GPUs through `CUDA_VISIBLE_DEVICES`; the job's other GPUs stay accessible.",
+			"MPICH programs start through PMI-1 or PMI-2; start Open MPI programs with `mpirun` in the job.",
 			"Programs joined by `:` are refused: jobs are not heterogeneous.",
 		},
 	}
@@ -56,7 +56,7 @@ func Program() slurmcmd.Program {
 	return p
 }
 
-// differences are the options that behave differently from Slurm's.
+// differences lists the options that differ from Slurm's, with the difference.
 var differences = map[string]string{
 	"cpu-bind":         "`map_cpu` and `mask_cpu` only; other values change nothing",
 	"distribution":     "`block` only",
@@ -66,11 +66,11 @@ var differences = map[string]string{
 	"kill-on-bad-exit": "off by default, as in Slurm without a configuration",
 	"mpi":              "`pmi2` (also PMI-1) and `none`",
 	"pty":              "task 0 only",
-	"time":             "in a job it ends the step",
-	"immediate":        "fails at once, without waiting for the seconds",
+	"time":             "inside a job it limits the step",
+	"immediate":        "fails at once; the seconds are ignored",
 }
 
-// accepted are the options that change nothing, with the reason.
+// accepted lists the options without effect, with the reason.
 var accepted = map[string]string{
 	"external-launcher": "steps share the job's resources; it acts as `--overlap`",
 	"hint":              "tasks are not bound to CPUs",
@@ -78,11 +78,11 @@ var accepted = map[string]string{
 	"verbose":           "there is nothing more to print",
 }
 
-// refused are options of srun that are missing, with what to do instead.
+// refused lists the missing options, with what to do instead.
 var refused = map[string]string{
-	"bcast": "put the program into a directory that the nodes share", "prolog": "run it in the script", "epilog": "run it in the script",
+	"bcast": "put the program into a shared directory", "prolog": "run it in the script", "epilog": "run it in the script",
 	"task-prolog": "start the program from a script", "task-epilog": "start the program from a script", "no-allocate": "omit it",
-	"async": "put & behind the command", "cpu-freq": "not available", "multi-node": "omit it",
+	"async": "append & to the command", "cpu-freq": "not available", "multi-node": "omit it",
 }
 
 // Run runs srun and returns its exit status.
@@ -107,13 +107,13 @@ func Run(ctx context.Context, p *ui.Process) int {
 	return status
 }
 
-// SallocProgram is the description of salloc.
+// SallocProgram returns the description of salloc.
 func SallocProgram() slurmcmd.Program {
 	p := slurmcmd.Program{
 		Name: "salloc", Usage: "[OPTIONS] [COMMAND [ARGUMENTS]]", Summary: "Allocates nodes, and runs a command on this host until it ends.",
 		Notes: []string{
 			"Without a command a shell runs on the first node, as with `LaunchParameters=use_interactive_step`.",
-			"The job ends when salloc does, also when its host fails.",
+			"The job ends with salloc, also if the host of salloc fails.",
 		},
 	}
 	for _, o := range jobscript.SbatchOptions() {
