@@ -7,7 +7,7 @@
 #SBATCH --mem=16G
 #SBATCH --time=60
 #SBATCH --output=conda-%j.out
-# A conda environment. The shell of a job is not interactive: the hook of conda comes first.
+# A conda environment. The shell of a job is not interactive, so the script runs conda's hook first.
 
 eval "$(conda shell.bash hook)"
 conda activate research

@@ -7,7 +7,7 @@
 #SBATCH -c 16
 #SBATCH -t 12:00:00
 #SBATCH -o logs/%x-%j.out
-# PyTorch on several nodes: srun starts one torchrun on each, and these meet at the first node.
+# PyTorch on several nodes: srun starts one torchrun on each; the rendezvous is on the first node.
 
 set -euo pipefail
 nodes=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))

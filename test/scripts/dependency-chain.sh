@@ -1,6 +1,6 @@
 #!/bin/bash
-# Submits a chain of jobs from the login node: prepare, train three seeds, evaluate, and clean up
-# whatever happened.
+# Submits a chain of jobs from the login node: prepare, train three seeds, evaluate, and clean up in
+# any case.
 
 set -e
 prepare=$(sbatch --parsable --job-name=prepare --time=10 --wrap='echo data > data.txt')

@@ -8,7 +8,7 @@
 #SBATCH --time=3-00:00:00
 #SBATCH --output=assembly-%j.out
 #SBATCH --hint=nomultithread
-# A program with many threads and much memory, on one node.
+# A program with 32 threads and 200 GB of memory, on one node.
 
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
 export OMP_PLACES=cores

@@ -6,7 +6,7 @@
 #SBATCH --time=30
 #SBATCH --output=cfd-%j.out
 #SBATCH --error=cfd-%j.err
-# An MPI program (Open MPI): mpirun finds nodes and ranks by itself.
+# An MPI program (Open MPI): mpirun reads nodes and ranks from the job.
 
 module load openmpi/4.1
 

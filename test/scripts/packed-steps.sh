@@ -7,7 +7,7 @@
 #SBATCH --cpus-per-task=2
 #SBATCH --time=00:20:00
 #SBATCH --output=packed-%j.out
-# Many small tasks in one allocation: each step has one GPU for itself, and the others wait.
+# Many small tasks in one allocation: each step uses one GPU exclusively, and further steps wait.
 
 for seed in 1 2 3 4 5 6; do
   srun --exact -N1 -n1 --gpus-per-task=1 --output="seed-$seed.out" python train.py --seed "$seed" &

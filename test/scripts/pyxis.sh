@@ -8,7 +8,7 @@
 #SBATCH --container-image=nvcr.io\#nvidia/pytorch:24.05-py3
 #SBATCH --container-env=EXPERIMENT
 #SBATCH --no-container-remap-root
-# The whole script runs in an OCI image, by the options of pyxis.
+# The whole script runs in an OCI image, requested with the options of pyxis.
 
 cat /etc/greylag-image
 echo "experiment $EXPERIMENT"

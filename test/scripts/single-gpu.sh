@@ -10,7 +10,7 @@
 #SBATCH --time=08:00:00
 #SBATCH --output=%x-%j.out
 #SBATCH --mail-type=END,FAIL
-# One GPU, with the software of a module.
+# One GPU, with software from modules.
 
 set -euo pipefail
 

@@ -7,7 +7,7 @@
 #SBATCH --time=04:00:00
 #SBATCH --array=0-5%3
 #SBATCH --output=sweep/%A-%a.out
-# A hyperparameter sweep: the index of the element selects a learning rate and a batch size.
+# A hyperparameter sweep: the array index selects a learning rate and a batch size.
 
 rates=(0.1 0.01 0.001)
 sizes=(32 64)
