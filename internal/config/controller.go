@@ -111,7 +111,7 @@ func (s *Submit) check(c *checker) {
 		c.Fault("submit.user", "the filter must not run as root")
 	case "":
 		if s.Filter != "" {
-			c.Fault("submit.user", "submit.filter needs the user that it runs as")
+			c.Fault("submit.user", "required with submit.filter")
 		}
 	}
 	if s.Deadline < 10*time.Millisecond || s.Deadline > maxFilterTime {

@@ -76,7 +76,7 @@ func (r *resolver) finishNodes(o *Options) {
 	}
 	if q.GPUsPerNode == 0 {
 		if q.MaxNodes > 0 {
-			r.fault("--gpus", fmt.Sprintf("%d GPUs in total cannot be spread over a range of nodes", q.GPUs), "use --gpus-per-node, or one number of --nodes")
+			r.fault("--gpus", fmt.Sprintf("%d GPUs in total cannot be spread over a range of nodes", q.GPUs), "use --gpus-per-node, or one number for --nodes")
 		}
 		return
 	}

@@ -27,7 +27,7 @@ func parseCount(word string, least int32) (int32, error) {
 	return int32(n), nil
 }
 
-// parseNodes reads "2", and "1-4", the least and the most; most is 0 for one number.
+// parseNodes reads "2" or "1-4" (minimum and maximum); most is 0 for one number.
 func parseNodes(word string) (least, most int32, err error) {
 	low, high, ranged := strings.Cut(word, "-")
 	if least, err = parseCount(low, 1); err != nil || !ranged {
@@ -35,9 +35,9 @@ func parseNodes(word string) (least, most int32, err error) {
 	}
 	switch most, err = parseCount(high, 1); {
 	case err != nil:
-		return 0, 0, advise(fmt.Sprintf("not a number of nodes, or a range: %q", word), "write 4, or 1-4: the least and the most")
+		return 0, 0, advise(fmt.Sprintf("not a number or a range of nodes: %q", word), "write 4, or 1-4 (minimum and maximum)")
 	case most < least:
-		return 0, 0, advise(fmt.Sprintf("a range of nodes ends before it begins: %q", word), fmt.Sprintf("write --nodes=%d-%d", most, least))
+		return 0, 0, advise(fmt.Sprintf("the minimum is larger than the maximum: %q", word), fmt.Sprintf("write --nodes=%d-%d", most, least))
 	case most == least:
 		most = 0
 	}

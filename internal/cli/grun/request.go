@@ -238,7 +238,7 @@ func setNodes(r *request, word string) error {
 		return err
 	}
 	if r.minNodes > r.spec.NodeCount {
-		return fmt.Errorf("%q: the minimum is larger than the maximum", word)
+		return fmt.Errorf("the minimum is larger than the maximum: %q", word)
 	}
 	return nil
 }

@@ -262,7 +262,7 @@ func (c command) show(ctx context.Context, args []string) error {
 				return &ui.UsageError{Problem: "show " + name + " is not offered", Advice: e.note}
 			}
 			if c.json && !e.json {
-				return &ui.UsageError{Problem: "--json is not offered for show " + name, Advice: "it is for jobs, nodes, partitions and licenses; -o prints a record a line"}
+				return &ui.UsageError{Problem: "--json is not offered for show " + name, Advice: "it is for jobs, nodes, partitions and licenses; -o prints one record per line"}
 			}
 			return e.run(c, ctx, args)
 		}
