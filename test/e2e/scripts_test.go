@@ -15,8 +15,8 @@ import (
 	"github.com/greylag/greylag/test/cluster"
 )
 
-// scriptDir has batch scripts as users of Slurm write them. Their folder programs contains stubs of software
-// that is not installed where the tests run: each stub prints its arguments.
+// scriptDir has batch scripts as users of Slurm write them. The folder programs in it contains stubs of
+// software that is not installed where the tests run: each stub prints its arguments.
 const scriptDir = "../scripts"
 
 // modules is the shell function module, as the environment of a login node has it. It chooses an MPI and
