@@ -193,6 +193,12 @@ type jobConn struct {
 	free func()
 }
 
+// Slotted is a connection that counts against the limit of a task's commands, until FreeSlot or Close.
+type Slotted interface{ FreeSlot() }
+
+// FreeSlot lets another connection take the place of this one, which lasts for longer than a call.
+func (c *jobConn) FreeSlot() { c.free() }
+
 // Close ends the connection.
 func (c *jobConn) Close() error {
 	defer c.free()

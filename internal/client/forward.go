@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/greylag/greylag/internal/auth"
@@ -33,6 +34,8 @@ type Forwarder struct {
 	// large is for requests over maxRelayed. nil refuses those: the caller sends them to a
 	// controller directly.
 	large *largePlaces
+	// tunnels counts those that are open.
+	tunnels atomic.Int64
 }
 
 const (

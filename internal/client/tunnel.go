@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/tunnel"
@@ -39,6 +40,9 @@ func (t tunnels) Open(ctx context.Context, controller, kind string, id tunnel.ID
 	return t.calls.upgrade(ctx, request)
 }
 
+// upgradeTime bounds the question to one controller, which may wait for the other end of a tunnel.
+const upgradeTime = 6 * time.Second
+
 // upgrade asks the controllers in turn, beginning with the one in use.
 func (f *failover) upgrade(ctx context.Context, request *http.Request) (net.Conn, string, error) {
 	all := f.controllers()
@@ -49,7 +53,9 @@ func (f *failover) upgrade(ctx context.Context, request *http.Request) (net.Conn
 	var errs []error
 	for i := range all {
 		controller := all[(first+i)%len(all)]
-		conn, err := f.upgradeAt(ctx, controller, request)
+		each, cancel := context.WithTimeout(ctx, upgradeTime)
+		conn, err := f.upgradeAt(each, controller, request)
+		cancel()
 		if err == nil {
 			return conn, controller, nil
 		}
@@ -72,8 +78,17 @@ func (f *failover) upgradeAt(ctx context.Context, controller string, request *ht
 	return conn, nil
 }
 
+// maxTunnels bounds the tunnels of a node's jobs.
+const maxTunnels = 1024
+
 // connectTunnel opens a tunnel connection for a program inside a job. The header identifies the job.
 func (f *Forwarder) connectTunnel(w http.ResponseWriter, original *http.Request, header, value string) {
+	if f.tunnels.Add(1) > maxTunnels {
+		f.tunnels.Add(-1)
+		auth.RefuseRelay(w, http.StatusServiceUnavailable, fmt.Errorf("%w: this node has %d", tunnel.ErrTooMany, maxTunnels))
+		return
+	}
+	defer f.tunnels.Add(-1)
 	id, err := tunnel.Requested(original)
 	if err != nil {
 		auth.RefuseRelay(w, http.StatusBadRequest, err)
@@ -98,6 +113,9 @@ func (f *Forwarder) connectTunnel(w http.ResponseWriter, original *http.Request,
 	if err != nil {
 		end.Close()
 		return
+	}
+	if c, ok := conn.(auth.Slotted); ok {
+		c.FreeSlot()
 	}
 	tunnel.Join(context.Background(), end, conn)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/state/crontab"
+	"github.com/greylag/greylag/internal/submitfilter"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -108,6 +109,9 @@ func (s *jobService) submitEntry(ctx context.Context, v *state.View, e *command.
 // transient reports whether an error is independent of the job, so that a retry may succeed.
 func transient(err error) bool {
 	var refusal *command.Refusal
+	if errors.Is(err, submitfilter.ErrBusy) {
+		return true
+	}
 	if errors.As(err, &refusal) {
 		return refusal.Code == command.Incomplete
 	}

@@ -65,6 +65,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	out.caller = c
 	r = r.WithContext(call.With(r.Context(), c))
+	if isTunnel(rpc.Name) { // without a body, and it may last for days
+		s.serveTunnel(out, r, string(rpc.Name))
+		return
+	}
 	body, err := s.limits.AdmitBody(out, r, c, func(err error) error { return s.explain(r.Context(), r.URL.Path, err) })
 	if err != nil {
 		s.refuse(out, r, err)

@@ -29,7 +29,6 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/pki"
-	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/certs"
 	"github.com/greylag/greylag/internal/server/encoding"
@@ -210,9 +209,6 @@ func New(cfg Config) *Server {
 	s.mux.Handle(greylagv1connect.NewCreditServiceHandler(&creditService{s, s.journals}, options))
 	s.mux.Handle(greylagv1connect.NewHistoryServiceHandler(list, options))
 	s.mux.Handle(greylagv1connect.NewReportServiceHandler(&reports.Service{Views: s.views, Archive: cfg.Archive, Clock: cfg.Clock}, options))
-	for _, kind := range []string{tunnel.Listen, tunnel.Accept, tunnel.Connect} {
-		s.mux.HandleFunc(procedure.Prefix+kind, func(w http.ResponseWriter, r *http.Request) { s.serveTunnel(w, r, kind) })
-	}
 	s.mux.Handle(greylagv1connect.NewPeerServiceHandler(&peerService{s, s.certs}, options))
 	s.http = &http.Server{
 		Handler: s, TLSConfig: pki.ServerTLS(cfg.Trust, cfg.Identity),

@@ -8,9 +8,15 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/greylag/greylag/internal/procedure"
 	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/tunnel"
 )
+
+// isTunnel reports whether a call becomes a connection of a tunnel.
+func isTunnel(name procedure.Name) bool {
+	return name == tunnel.Listen || name == tunnel.Accept || name == tunnel.Connect
+}
 
 // serveTunnel turns the connection of a call into one end of a tunnel. Any user who knows the ID may
 // connect: it is random, and the programs at both ends authenticate each other.
@@ -43,7 +49,7 @@ func (s *Server) serveTunnel(w http.ResponseWriter, r *http.Request, kind string
 	case tunnel.Connect:
 		ctx, cancel := context.WithCancel(r.Context())
 		defer context.AfterFunc(s.closing, cancel)()
-		end, done, err := s.tunnels.Connect(ctx, id)
+		end, done, err := s.tunnels.Connect(ctx, id, user)
 		if err != nil {
 			s.refuseTunnel(w, r, err)
 			return

@@ -128,6 +128,7 @@ type Program struct {
 	Letters               map[byte]string // of file names, except t, n and N
 	// PTY runs rank 0 in a terminal of this size and connects the other tasks to /dev/null.
 	PTY        bool
+	AtOnce     bool // output is sent as it comes, not by lines
 	Rows, Cols uint16
 	Unbuffered bool
 	MPI        string

@@ -8,7 +8,9 @@ package submitfilter
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -17,8 +19,9 @@ import (
 	"github.com/greylag/greylag/internal/command"
 )
 
-// maxRuns is the number of programs that run at once on a controller.
-const maxRuns = 8
+// maxRuns is the number of programs that run at once on a controller, and maxRunsOfUser that for the jobs
+// of one user, who could otherwise keep out all others.
+const maxRuns, maxRunsOfUser = 8, 4
 
 // Config is the configuration of a filter.
 type Config struct {
@@ -30,8 +33,9 @@ type Config struct {
 
 // Filter runs the program for jobs. Use New. Safe for concurrent use.
 type Filter struct {
-	cfg  Config
-	runs chan struct{} // a slot for each run
+	cfg    Config
+	runs   chan struct{} // a slot for each run
+	ofUser sync.Map      // the same for each user: chan struct{} by name
 }
 
 // New returns a filter.
@@ -71,13 +75,16 @@ func (f *Filter) Apply(ctx context.Context, caller Caller, spec *greylagv1.JobSp
 	}
 	full := time.NewTimer(f.cfg.Deadline)
 	defer full.Stop()
-	select {
-	case f.runs <- struct{}{}:
-		defer func() { <-f.runs }()
-	case <-ctx.Done():
-		return Answer{}, ctx.Err()
-	case <-full.C:
-		return Answer{}, command.WithHint(command.Refusef(command.Exhausted, "the submission filter of this site is busy: %d runs, the limit", maxRuns), "submit again in a few seconds")
+	own, _ := f.ofUser.LoadOrStore(caller.User, make(chan struct{}, maxRunsOfUser))
+	for _, places := range []chan struct{}{own.(chan struct{}), f.runs} {
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+		case <-ctx.Done():
+			return Answer{}, ctx.Err()
+		case <-full.C:
+			return Answer{}, &busyError{command.WithHint(command.Refusef(command.Exhausted, "the submission filter of this site is busy: %d runs, %d for one user, are the limits", maxRuns, maxRunsOfUser), "submit again in a few seconds")}
+		}
 	}
 	output, stderr, err := f.run(ctx, input)
 	if ctx.Err() != nil {
@@ -99,6 +106,15 @@ func (f *Filter) Apply(ctx context.Context, caller Caller, spec *greylagv1.JobSp
 	}
 	return answer, nil
 }
+
+// ErrBusy is wrapped by the refusal of a job for which the program could not be run in time.
+var ErrBusy = errors.New("the submission filter is busy")
+
+// busyError is that refusal.
+type busyError struct{ refusal *command.Refusal }
+
+func (e *busyError) Error() string   { return e.refusal.Error() }
+func (e *busyError) Unwrap() []error { return []error{ErrBusy, e.refusal} }
 
 // failed logs a failure of the program and returns the refusal of the job.
 func (f *Filter) failed(caller Caller, err error, stderr string) error {

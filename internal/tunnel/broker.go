@@ -10,13 +10,12 @@ import (
 	"time"
 )
 
-// The limits of one controller.
+// The limits of a controller.
 const (
-	maxListeners   = 4096
-	maxOfUser      = 256 // listeners of one user
-	maxConnections = 1100
-	joinTime       = 10 * time.Second // for the listener's end to arrive
-	announceTime   = 5 * time.Second
+	maxListeners, maxListenersOfUser     = 4096, 256
+	maxConnections, maxConnectionsOfUser = 4096, 1200
+	joinTime                             = 5 * time.Second // for the listener to come
+	announceTime                         = 5 * time.Second
 )
 
 // ErrTooMany refuses a listener or a connection over the limit.
@@ -27,26 +26,27 @@ type Broker struct {
 	mu        sync.Mutex
 	listeners map[ID]*listening
 	waiting   map[ID]*joining
-	ofUser    map[string]int
+	ofUser    map[string]int // listeners
+	open      int            // connections
+	openOf    map[string]int // of one user
 }
 
-// listening is the state of one listener.
+// listening is one listener.
 type listening struct {
 	user     string
 	announce chan ID
-	gone     chan struct{} // closed on removal
-	open     int           // connections
+	gone     chan struct{}
 }
 
 // joining is a connection that waits for the listener's end.
 type joining struct {
-	listener *listening
-	arrived  chan net.Conn
+	at   *listening
+	came chan net.Conn
 }
 
 // NewBroker returns a broker.
 func NewBroker() *Broker {
-	return &Broker{listeners: map[ID]*listening{}, waiting: map[ID]*joining{}, ofUser: map[string]int{}}
+	return &Broker{listeners: map[ID]*listening{}, waiting: map[ID]*joining{}, ofUser: map[string]int{}, openOf: map[string]int{}}
 }
 
 // Listening is a registered listener.
@@ -56,8 +56,8 @@ type Listening struct {
 	l      *listening
 }
 
-// Listen registers a listener of a user. It replaces the user's earlier listener with that ID, whose
-// connection may be dead. The caller must then call Serve or Drop.
+// Listen registers a listener of a user. It replaces one with the same ID of the same user, whose
+// connection may be lost without a sign. Serve must follow.
 func (b *Broker) Listen(id ID, user string) (*Listening, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,8 +67,8 @@ func (b *Broker) Listen(id ID, user string) (*Listening, error) {
 		}
 		b.remove(id, old)
 	}
-	if len(b.listeners) >= maxListeners || b.ofUser[user] >= maxOfUser {
-		return nil, fmt.Errorf("%w: user %s has %d listeners (limit %d), this controller has %d (limit %d)", ErrTooMany, user, b.ofUser[user], maxOfUser, len(b.listeners), maxListeners)
+	if len(b.listeners) >= maxListeners || b.ofUser[user] >= maxListenersOfUser {
+		return nil, fmt.Errorf("%w: %s has %d listeners here, %d exist in all (limits %d and %d)", ErrTooMany, user, b.ofUser[user], len(b.listeners), maxListenersOfUser, maxListeners)
 	}
 	l := &listening{user: user, announce: make(chan ID), gone: make(chan struct{})}
 	b.listeners[id] = l
@@ -76,7 +76,7 @@ func (b *Broker) Listen(id ID, user string) (*Listening, error) {
 	return &Listening{b, id, l}, nil
 }
 
-// remove deletes a listener. The caller holds b.mu.
+// remove forgets a listener. The caller holds b.mu.
 func (b *Broker) remove(id ID, l *listening) {
 	if b.listeners[id] != l {
 		return
@@ -88,14 +88,14 @@ func (b *Broker) remove(id ID, l *listening) {
 	}
 }
 
-// Serve announces connections to the listener until its connection closes or ctx ends.
+// Serve announces connections to the listener until its connection or ctx ends.
 func (x *Listening) Serve(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	defer x.Drop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		_, _ = io.Copy(io.Discard, conn) // until it closes; a listener sends nothing
+		_, _ = io.Copy(io.Discard, conn) // until it ends; a listener sends nothing
 		cancel()
 	}()
 	for {
@@ -115,33 +115,37 @@ func (x *Listening) Serve(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// Drop removes the listener.
+// Drop forgets the listener.
 func (x *Listening) Drop() {
 	x.broker.mu.Lock()
 	defer x.broker.mu.Unlock()
 	x.broker.remove(x.id, x.l)
 }
 
-// Connect announces a connection to a listener and waits for the listener's end. The caller passes it
-// and its own end to [Join], and then calls done.
-func (b *Broker) Connect(ctx context.Context, listener ID) (end net.Conn, done func(), err error) {
+// Connect waits for the listener's end of a connection of a user to it. The caller joins its own end
+// by [Join], and then calls done.
+func (b *Broker) Connect(ctx context.Context, listener ID, user string) (end net.Conn, done func(), err error) {
 	b.mu.Lock()
 	l := b.listeners[listener]
-	if l == nil || l.open >= maxConnections {
-		b.mu.Unlock()
+	if l == nil || b.open >= maxConnections || b.openOf[user] >= maxConnectionsOfUser {
+		defer b.mu.Unlock()
 		if l == nil {
 			return nil, nil, ErrNoListener
 		}
-		return nil, nil, fmt.Errorf("%w: the listener has %d connections, the limit", ErrTooMany, maxConnections)
+		return nil, nil, fmt.Errorf("%w: %s has %d connections here, %d exist in all (limits %d and %d)", ErrTooMany, user, b.openOf[user], b.open, maxConnectionsOfUser, maxConnections)
 	}
-	id, x := NewID(), &joining{listener: l, arrived: make(chan net.Conn, 1)}
-	l.open++
+	id, x := NewID(), &joining{at: l, came: make(chan net.Conn, 1)}
+	b.open++
+	b.openOf[user]++
 	b.waiting[id] = x
 	b.mu.Unlock()
 	done = func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		l.open--
+		b.open--
+		if b.openOf[user]--; b.openOf[user] == 0 {
+			delete(b.openOf, user)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, joinTime)
 	defer cancel()
@@ -151,7 +155,7 @@ func (b *Broker) Connect(ctx context.Context, listener ID) (end net.Conn, done f
 	case <-ctx.Done():
 	}
 	select {
-	case end = <-x.arrived:
+	case end = <-x.came:
 	case <-l.gone:
 	case <-ctx.Done():
 	}
@@ -159,8 +163,8 @@ func (b *Broker) Connect(ctx context.Context, listener ID) (end net.Conn, done f
 	delete(b.waiting, id)
 	b.mu.Unlock()
 	if end == nil {
-		select { // it may have arrived in the meantime
-		case end = <-x.arrived:
+		select { // it may have come meanwhile
+		case end = <-x.came:
 		default:
 			done()
 			return nil, nil, ErrNoListener
@@ -169,17 +173,17 @@ func (b *Broker) Connect(ctx context.Context, listener ID) (end net.Conn, done f
 	return end, done, nil
 }
 
-// Waits returns an error unless a connection waits for the end of a listener of the user.
+// Waits reports whether a connection waits for its listener's end, of a user.
 func (b *Broker) Waits(connection ID, user string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if x := b.waiting[connection]; x == nil || x.listener.user != user {
+	if x := b.waiting[connection]; x == nil || x.at.user != user {
 		return ErrNoListener
 	}
 	return nil
 }
 
-// Accept passes the listener's end of a connection to Connect. It closes end if Connect no longer waits.
+// Accept hands over the listener's end of a connection. It closes one that is no longer waited for.
 func (b *Broker) Accept(connection ID, end net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -189,10 +193,10 @@ func (b *Broker) Accept(connection ID, end net.Conn) {
 		return
 	}
 	delete(b.waiting, connection)
-	x.arrived <- end
+	x.came <- end
 }
 
-// Join copies bytes between two connections until one closes or ctx ends. It then closes both.
+// Join copies bytes between two connections until both directions or ctx have ended, and closes both.
 func Join(ctx context.Context, one, other net.Conn) {
 	stop := context.AfterFunc(ctx, func() {
 		one.Close()
@@ -206,11 +210,18 @@ func Join(ctx context.Context, one, other net.Conn) {
 	}()
 	copyAll(other, one)
 	<-ended
+	one.Close()
+	other.Close()
 }
 
-// copyAll copies from one connection to the other until an error or EOF, and closes both.
+// copyAll copies from one connection to the other. It passes on the end of the data; after an error, or
+// where that is not possible, it closes both.
 func copyAll(to, from net.Conn) {
-	_, _ = io.Copy(to, from) // either may close at any time
+	_, err := io.Copy(to, from)
+	half, able := to.(interface{ CloseWrite() error })
+	if err == nil && able && half.CloseWrite() == nil {
+		return
+	}
 	to.Close()
 	from.Close()
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // handshakeTime bounds the handshake of a connection.
-const handshakeTime = 10 * time.Second
+const handshakeTime = 20 * time.Second
 
 // helloSize is the size of the first message of the connecting end: the ID of the stream and the number
 // of bytes received. The listening end answers with the number of bytes that it has received.
@@ -173,6 +173,7 @@ func (l *Listener) accept(controller string, id ID) {
 	offset := binary.BigEndian.Uint64(hello[len(stream):])
 	if !known && offset == 0 {
 		c = newConn(nil)
+		c.onEnd = func() { l.drop(stream) }
 		l.streams[stream] = c
 	}
 	l.mu.Unlock()
@@ -193,6 +194,13 @@ func (l *Listener) accept(controller string, id ID) {
 	case <-l.ctx.Done():
 		c.Close()
 	}
+}
+
+// drop forgets a stream that has ended.
+func (l *Listener) drop(stream ID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.streams, stream)
 }
 
 // Accept returns the next stream.

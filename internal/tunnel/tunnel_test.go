@@ -78,7 +78,7 @@ func (s *site) Open(ctx context.Context, controller, kind string, id tunnel.ID) 
 				b.Accept(id, server)
 			}
 		case tunnel.Connect:
-			end, done, failed := b.Connect(ctx, id)
+			end, done, failed := b.Connect(ctx, id, "ann")
 			if err = failed; err == nil {
 				client, server = s.pair(i)
 				go func() {

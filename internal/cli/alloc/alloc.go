@@ -67,7 +67,7 @@ func New(ctx context.Context, p *ui.Process, r Request) (*Allocation, context.Co
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
 	a := &Allocation{process: p, cluster: c, released: make(chan struct{})}
 	running, err := a.begin(ctx, r)
@@ -129,8 +129,10 @@ func (a *Allocation) spec(r Request) (*greylagv1.JobSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if options.Array != "" {
-		return nil, &ui.UsageError{Problem: "--array: an allocation is one job", Advice: "omit it"}
+	for _, name := range []string{"array", "wrap", "output", "error", "input", "every-node", "wait", "parsable", "json", "quote", "hold"} {
+		if r.Line.Has(name) {
+			return nil, &ui.UsageError{Problem: fmt.Sprintf("--%s: an allocation has no batch script", name), Advice: "omit it, or use gsubmit"}
+		}
 	}
 	options.Output, options.Error, options.NoRequeue = os.DevNull, os.DevNull, true
 	dir, err := os.Getwd()
@@ -187,6 +189,7 @@ func (a *Allocation) wait(ctx context.Context, r Request, secret *stream.Secret)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	defer context.AfterFunc(ctx, func() { a.hold.Close() })()
 	f, err := a.hold.Receive()
 	if err == nil && f.Kind != stream.Held {
 		err = stream.ErrFrame
@@ -216,15 +219,26 @@ func (a *Allocation) ended(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err == nil {
-		err = fmt.Errorf("job %d has ended", a.Job)
+	switch {
+	case err == nil:
+		return fmt.Errorf("job %d %w", a.Job, errEnded)
+	case ctx.Err() != nil || errors.Is(err, errEnded):
+		return err
 	}
-	return err
+	select { // the stream may be refused for a time; the job still waits
+	case <-time.After(pendingAfter):
+		return a.ended(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
+
+// errEnded is wrapped by the error of a job that has ended.
+var errEnded = errors.New("has ended")
 
 // endError describes a job that ended.
 func endError(j *greylagv1.Job) error {
-	text := fmt.Sprintf("job %s has ended: %s", j.Ref, wire.Word(j.State))
+	text := wire.Word(j.State)
 	if why := ui.ReasonText(j); why != "" && why != "None" {
 		text += " (" + why + ")"
 	}
@@ -234,7 +248,7 @@ func endError(j *greylagv1.Job) error {
 	if j.ExitCode == exitNoCommand {
 		text += ": grun is not installed on its first node"
 	}
-	return errors.New(text)
+	return fmt.Errorf("job %s %w: %s", j.Ref, errEnded, text)
 }
 
 // exitNoCommand is the exit status of a shell that does not find a command.

@@ -172,6 +172,7 @@ func (p command) listen(ctx context.Context, r *request) (net.Listener, error) {
 		r.spec.Contact, r.program.Outside = []string{step.TunnelPrefix + listener.ID().String()}, true
 		return listener, nil
 	}
+	r.program.Outside = r.other
 	listener, err := net.Listen("tcp", ":0")
 	if err != nil {
 		return nil, err

@@ -112,7 +112,7 @@ func stepOptions() []getopt.Option {
 		list = append(list, getopt.Option{Long: name, Value: "X"})
 	}
 	return append(list, getopt.Option{Long: "oversubscribe", Short: 's'}, getopt.Option{Long: "external-launcher"},
-		getopt.Option{Long: "hold-allocation"},
+		getopt.Option{Long: "hold-allocation"}, getopt.Option{Long: "send-at-once"},
 		getopt.Option{Long: "quiet", Short: 'Q'}, getopt.Option{Long: "verbose", Short: 'v'}, getopt.Option{Long: "het-group", Value: "X"})
 }
 

@@ -218,6 +218,7 @@ func handlers() map[string]func(*request, string) error {
 		"chdir":             word(func(r *request) *string { return &r.program.Dir }),
 		"export":            word(func(r *request) *string { return &r.export }),
 		"job-name":          word(func(r *request) *string { return &r.spec.Name }),
+		"send-at-once":      boolean(func(r *request) *bool { return &r.program.AtOnce }),
 		"hold-allocation":   boolean(func(r *request) *bool { return &r.hold }),
 		"quiet":             boolean(func(r *request) *bool { return &r.quiet }),
 		"test-only":         boolean(func(r *request) *bool { return &r.testOnly }),

@@ -29,6 +29,7 @@ var rpcSeconds = []float64{0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10}
 // streams maps the streams that stay open to their kinds.
 var streams = map[procedure.Name]string{
 	"JobService/WatchJobs": "watch", "NodeService/WatchTasks": "wanted", "JobService/StreamLogs": "logs",
+	"Tunnel/Listen": "tunnel", "Tunnel/Accept": "tunnel", "Tunnel/Connect": "tunnel",
 }
 
 // Process counts what happens in a controller. It implements raftlog.Observer, server.Observer and

@@ -85,7 +85,7 @@ func Run(ctx context.Context, cfg Config) (int, error) {
 	d := &daemon{Config: cfg, node: cfg.Order.Own(), ended: make(chan struct{})}
 	d.first, d.size = step.FirstRank(cfg.Order.Nodes, cfg.Order.Node), step.CountTasks(cfg.Order.Nodes)
 	conn, err := d.contact(ctx)
-	if conn != nil && !d.Exits {
+	if conn != nil && (!d.Exits || conn.LocalAddr().Network() == tunnel.Network) { // the end of a tunnel must be said
 		defer conn.Close()
 	}
 	if err != nil {
@@ -315,8 +315,12 @@ func (d *daemon) joinPort(request stream.DialRequest) {
 		return
 	}
 	conn, err := d.dialAny(ctx)
-	if err != nil || conn.Prove(key, stream.ForwardBase+int(request.ID)) != nil {
+	if err != nil {
 		return // grun closes its end after a timeout
+	}
+	if conn.Prove(key, stream.ForwardBase+int(request.ID)) != nil {
+		conn.Close()
+		return
 	}
 	to, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(request.Port))))
 	if err != nil {

@@ -108,7 +108,7 @@ func (f *files) openOutput(t *task, s step.Stream, kind stream.Kind) error {
 	if err != nil {
 		return err
 	}
-	f.forward(t.rank, kind, own, false)
+	f.forward(t.rank, kind, own, f.program.AtOnce)
 	return t.keep(ends[1], nil)
 }
 

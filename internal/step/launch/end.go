@@ -182,8 +182,8 @@ func (r *running) leave(n *node) {
 	close(n.gone)
 	r.unended--
 	n.window.close()
-	if n.conn != nil {
-		n.conn.Close()
+	if conn := n.conn; conn != nil {
+		r.closing.Go(func() { conn.Close() }) // it waits for the node's end of a tunnel
 	}
 }
 

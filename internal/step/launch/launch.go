@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -98,9 +99,10 @@ type running struct {
 	fence     fence
 	forwarded []net.Conn // by number; nil after the node's end arrived
 	early     []Forward  // accepted before the first node connected
-	ending    bool       // the tasks were ordered to end
-	leaving   bool       // end without waiting for them
-	status    int        // of an ending; overrides the tally unless 0
+	closing   sync.WaitGroup
+	ending    bool // the tasks were ordered to end
+	leaving   bool // end without waiting for them
+	status    int  // of an ending; overrides the tally unless 0
 	pressed   time.Time
 	waiting   bool // for Config.Wait
 }
@@ -140,6 +142,7 @@ func Run(ctx context.Context, c Config) int {
 	for _, n := range r.nodes {
 		r.leave(n)
 	}
+	r.closing.Wait()
 	r.flushExits()
 	for _, s := range r.sinks {
 		_ = s.close() // a lost reader was reported

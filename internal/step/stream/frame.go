@@ -10,6 +10,7 @@ package stream
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/binary"
 	"encoding/gob"
 	"errors"
@@ -174,6 +175,9 @@ type raw struct {
 	net.Conn
 	reader io.Reader
 }
+
+// CloseWrite ends the data of this end.
+func (r *raw) CloseWrite() error { return r.Conn.(*tls.Conn).CloseWrite() }
 
 // Read reads from the buffer first.
 func (r *raw) Read(p []byte) (int, error) { return r.reader.Read(p) }

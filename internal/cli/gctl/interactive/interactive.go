@@ -27,7 +27,12 @@ import (
 // Named reports whether arguments of gctl name a command that forwards signals instead of ending on
 // them.
 func Named(args []string) bool {
-	return len(args) > 0 && slices.Contains([]string{"alloc", "shell", "forward", "ssh-check"}, args[0])
+	for _, word := range args {
+		if !strings.HasPrefix(word, "-") {
+			return slices.Contains([]string{"alloc", "shell", "forward", "ssh-check"}, word)
+		}
+	}
+	return false
 }
 
 // loginShell starts the user's login shell, or sh if the image does not contain it.
@@ -38,9 +43,9 @@ const loginShell = `test -x "$SHELL" || SHELL=/bin/sh; exec "$SHELL" -l`
 func shellOptions(stdin io.Reader) []string {
 	words := []string{"--ntasks=1", "--nodes=1", "--overlap", "--mpi=none", "--export=TERM,LANG,LC_ALL,COLORTERM"}
 	if ui.TerminalWidth(stdin) > 0 {
-		words = append(words, "--pty")
+		return append(words, "--pty")
 	}
-	return words
+	return append(words, "--send-at-once")
 }
 
 // run runs grun and returns its exit status.
@@ -73,6 +78,9 @@ func AllocCommand(t *tool.Tool) *cobra.Command {
 			if line.Has("help") {
 				_, err := io.WriteString(t.Stdout, allocUsage+getopt.Help(jobscript.Table()))
 				return err
+			}
+			if line.Has("test-only") {
+				return alloc.Forecast(c.Context(), t.Process, alloc.Request{Line: line, Environ: t.Environ, Name: "interactive"})
 			}
 			say := func(format string) func(uint64) {
 				return func(job uint64) { t.Note(format, job) }

@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -109,7 +110,7 @@ func authorizedKeys(ctx context.Context, t *tool.Tool, name, node string) error 
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(filepath.Join(account.HomeDir, ".ssh", "authorized_keys"))
+	f, err := openKeys(filepath.Join(account.HomeDir, ".ssh", "authorized_keys"), account.Uid)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
@@ -119,6 +120,26 @@ func authorizedKeys(ctx context.Context, t *tool.Tool, name, node string) error 
 	defer f.Close()
 	_, err = io.Copy(t.Stdout, bufio.NewReader(io.LimitReader(f, maxKeys)))
 	return err
+}
+
+// openKeys opens a user's file as sshd does: only the user or root may be able to change it.
+func openKeys(path, uid string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		owner := fmt.Sprint(info.Sys().(*syscall.Stat_t).Uid)
+		if !info.Mode().IsRegular() || info.Mode().Perm()&0o022 != 0 || owner != uid && owner != "0" {
+			err = fmt.Errorf("%s is not a file that only its user may change", path)
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 // maxKeys bounds the size of a user's file of keys, in bytes.

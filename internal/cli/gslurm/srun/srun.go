@@ -38,7 +38,7 @@ func Program() slurmcmd.Program {
 		job, ofJob := known[o.Long]
 		note, differs := differences[o.Long]
 		switch {
-		case o.Long == "hold-allocation" || o.Long == "help" || o.Long == "version":
+		case o.Long == "hold-allocation" || o.Long == "send-at-once" || o.Long == "help" || o.Long == "version":
 			continue
 		case differs:
 			row.Effect, row.Note = slurmcmd.Differs, note
