@@ -17,6 +17,7 @@ func (r *resolver) finish(o *Options) {
 	o.Export.Names = append(o.Export.Names, o.pyxisEnvs...)
 	o.Export.Image = o.Image != ""
 	r.finishNodes(o)
+	finishNodeList(&o.Request, o.tasks)
 	r.finishTasks(o)
 	r.finishGPUs(o)
 	r.finishTasksPerGPU(o)
@@ -91,6 +92,20 @@ func (r *resolver) finishNodes(o *Options) {
 		r.fault("--gpus", fmt.Sprintf("%d GPUs in all with %d on each node are not those of --nodes=%d", q.GPUs, q.GPUsPerNode, q.Nodes), fmt.Sprintf("ask for --nodes=%d, or leave out --gpus", nodes))
 	default:
 		q.Nodes = nodes
+	}
+}
+
+// finishNodeList requests all nodes of the list that are not excluded, as sbatch does, unless another number
+// is asked for, or there are fewer tasks or GPUs.
+func finishNodeList(q *cluster.Request, tasks int32) {
+	n := int32(0)
+	for _, name := range q.NodeList {
+		if !slices.Contains(q.Exclude, name) {
+			n++
+		}
+	}
+	if q.Nodes == 0 && n > 1 && (tasks == 0 || tasks >= n) && (q.GPUs == 0 || q.GPUs >= n) {
+		q.Nodes = n
 	}
 }
 

@@ -239,7 +239,7 @@ func nodeRows(all []option) []option {
 				o.Request.Features, err = ParseFeatures(v)
 				return err
 			}},
-		{Option: getopt.Option{Long: "nodelist", Short: 'w', Value: "NODES", Help: "only these nodes: gpu[001-004],gpu7"},
+		{Option: getopt.Option{Long: "nodelist", Short: 'w', Value: "NODES", Help: "all of these nodes, and others if --nodes is larger: gpu[001-004],gpu7; with a smaller --nodes, only some of these"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Request.NodeList, err = ParseHosts(v)
 				return err

@@ -106,6 +106,7 @@ func randomPicture(r *rand.Rand) string {
 			if r.IntN(3) == 0 {
 				fmt.Fprintf(&b, " most=%d", n+r.IntN(3))
 			}
+			b.WriteString([]string{"", "", "", " only=n0", " only=n0,n1"}[r.IntN(min(nodes+2, 5))])
 		default:
 			fmt.Fprintf(&b, " gpus=%d", r.IntN(5))
 		}
@@ -368,6 +369,7 @@ func couldStartOn(snap *cluster.Snapshot, ahead []held, j *cluster.Job, at clust
 	}
 	for _, kind := range kinds {
 		var gives []int
+		listed := 0 // nodes of the list that can serve it
 		for _, n := range snap.Nodes {
 			end := at.Add(j.Spec.TimeLimit + 10*time.Second)
 			if !mine(snap, j, n.Name, at, end) || !inOneOf(n, features) {
@@ -384,8 +386,18 @@ func couldStartOn(snap *cluster.Snapshot, ahead []held, j *cluster.Job, at clust
 				count--
 			}
 			if cpus >= q.CPUsPerNode() && mem >= q.MemoryOn(0) && (idle || !q.Exclusive) {
+				if slices.Contains(q.NodeList, n.Name) {
+					if count >= int(q.GPUsPerNode) {
+						listed++
+					}
+				} else if !mayAdd(q) {
+					continue
+				}
 				gives = append(gives, count)
 			}
+		}
+		if mayAdd(q) && listed < len(q.NodeList) {
+			continue
 		}
 		sort.Sort(sort.Reverse(sort.IntSlice(gives)))
 		sum := 0
@@ -400,6 +412,11 @@ func couldStartOn(snap *cluster.Snapshot, ahead []held, j *cluster.Job, at clust
 		}
 	}
 	return false
+}
+
+// mayAdd reports whether a job may run on nodes that it does not name.
+func mayAdd(q *cluster.Request) bool {
+	return len(q.NodeList) == 0 || max(int(q.Nodes), int(q.MaxNodes)) > len(q.NodeList)
 }
 
 // fulfils checks that an allocation is the whole request of a job.
@@ -427,6 +444,16 @@ func fulfils(snap *cluster.Snapshot, j *cluster.Job, nodes []grant) error {
 	}
 	if total != q.TotalGPUs() || q.Nodes > 0 && n != int(q.Nodes) {
 		return fmt.Errorf("%d GPUs on %d nodes", total, len(nodes))
+	}
+	for _, name := range q.NodeList {
+		if mayAdd(q) && !seen[name] {
+			return fmt.Errorf("it has no node %s", name)
+		}
+	}
+	for name := range seen {
+		if !mayAdd(q) && !slices.Contains(q.NodeList, name) {
+			return fmt.Errorf("it has node %s", name)
+		}
 	}
 	return hasFeatures(snap, q, nodes)
 }

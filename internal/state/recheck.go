@@ -63,6 +63,13 @@ func (x *nodeTables) unsuitable(f *cluster.NodeFilter, a *cluster.NodeAllocation
 // requires, or not of one type. The nodes have been checked before.
 func (s *State) placementMismatch(j *cluster.Job, p *cluster.Placement) string {
 	r := &j.Spec.Request
+	if r.IncludesList() {
+		for _, name := range r.NodeList {
+			if !slices.ContainsFunc(p.Nodes, func(a cluster.NodeAllocation) bool { return a.Node == name }) {
+				return "the placement has no node " + name
+			}
+		}
+	}
 	if !s.sameFeatures(r, p) {
 		return "its nodes have no common one of the features " + cluster.FormatFeatures(r.Features)
 	}

@@ -16,7 +16,12 @@ func (p *Profile) choose(w *Want, k *kindWant, at cluster.Instant) Start {
 	}
 	n := int(w.Need.Nodes)
 	p.narrow(w, n)
-	slices.SortFunc(p.found, func(a, b candidate) int { return p.tighter(k, &a, &b) })
+	slices.SortFunc(p.found, func(a, b candidate) int {
+		if w.required != nil && w.required.Has(a.host) != w.required.Has(b.host) {
+			return map[bool]int{true: -1, false: 1}[w.required.Has(a.host)]
+		}
+		return p.tighter(k, &a, &b)
+	})
 	for i := range p.found[:n] {
 		c := &p.found[i]
 		d := &k.demands[p.models[c.host]]
@@ -54,7 +59,7 @@ func (p *Profile) narrow(w *Want, n int) {
 		p.keepGroup(w, int32(n))
 		p.keepDomains(w.domains, n, int(w.most))
 	}
-	if n == 1 || p.Packed {
+	if n == 1 || p.Packed || w.required != nil {
 		return
 	}
 	for _, level := range p.levels {

@@ -16,9 +16,23 @@ func (p *Profile) enough(w *Want) bool {
 		return p.enoughSpread(w)
 	}
 	if w.domains == nil {
-		return len(p.found) >= int(w.Need.Nodes)
+		return len(p.found) >= int(w.Need.Nodes) && p.requiredFound(w)
 	}
 	return w.mostHosts(p.counts(w)) >= w.Need.Nodes
+}
+
+// requiredFound reports whether the hosts that the want requires are among the candidates.
+func (p *Profile) requiredFound(w *Want) bool {
+	if w.required == nil {
+		return true
+	}
+	n := 0
+	for i := range p.found {
+		if w.required.Has(p.found[i].host) {
+			n++
+		}
+	}
+	return n == w.required.Len()
 }
 
 // counts returns the number of candidates in each domain.

@@ -38,7 +38,7 @@ func (p *Profile) later(w *Want, k *kindWant, set HostSet, from, before cluster.
 	slices.SortFunc(turns, func(a, b edge) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by), cmp.Compare(a.host, b.host))
 	})
-	count := int32(0)
+	count, missing := int32(0), w.required.Len() // of the required hosts
 	var domains map[int32]int32
 	if w.domains != nil {
 		domains = map[int32]int32{}
@@ -49,8 +49,11 @@ func (p *Profile) later(w *Want, k *kindWant, set HostSet, from, before cluster.
 				domains[d] += int32(t.by)
 			}
 		}
+		if w.required != nil && w.required.Has(int(t.host)) {
+			missing -= int(t.by)
+		}
 		count += int32(t.by)
-		if t.by < 0 || count < w.Need.Nodes || i+1 < len(turns) && turns[i+1].at == t.at && turns[i+1].by > 0 {
+		if t.by < 0 || missing > 0 || count < w.Need.Nodes || i+1 < len(turns) && turns[i+1].at == t.at && turns[i+1].by > 0 {
 			continue
 		}
 		if domains == nil || w.mostHosts(domains) >= w.Need.Nodes {
@@ -69,7 +72,7 @@ func (p *Profile) firstIfAnywhere(w *Want, k *kindWant, turns []edge, from clust
 			open++
 		}
 	}
-	if w.domains != nil || open < w.Need.Nodes {
+	if w.domains != nil || w.required != nil || open < w.Need.Nodes {
 		return Start{}, false
 	}
 	p.found = p.found[:0]

@@ -202,6 +202,8 @@ type HostConstraint struct {
 	Most    int32
 	// Groups, when not nil, is each domain's group. All nodes lie in domains of one.
 	Groups []int32
+	// Required, when not nil, are hosts that each start has. It has neither domains nor a spread need.
+	Required HostSet
 }
 
 // Licence is a number of licences of a row.
@@ -213,7 +215,7 @@ type Licence struct {
 // Want prepares the search for a need that lasts for a duration above 0. Drop it when it is not
 // needed any more.
 func (p *Profile) Want(need topology.NodeRequest, lasts time.Duration, where HostConstraint, licences ...Licence) *Want {
-	w := &Want{Need: need, Lasts: lasts, hosts: where.Hosts, domains: where.Domains, most: where.Most, groups: where.Groups}
+	w := &Want{Need: need, Lasts: lasts, hosts: where.Hosts, domains: where.Domains, most: where.Most, groups: where.Groups, required: where.Required}
 	if w.hosts == nil {
 		w.hosts = NewHostSet(len(p.hosts))
 		for h := range p.hosts {
@@ -354,7 +356,7 @@ func (p *Profile) FitsIn(w *Want, now []Amount, open HostSet) bool {
 	}
 	for i := range w.kinds {
 		p.found = p.found[:0]
-		k, plain := &w.kinds[i], w.Need.PerNode >= 0 && w.domains == nil
+		k, plain := &w.kinds[i], w.Need.PerNode >= 0 && w.domains == nil && w.required == nil
 		for word := range look {
 			for rest := look[word]; rest != 0; rest &= rest - 1 {
 				h := word*64 + bits.TrailingZeros64(rest)
@@ -402,8 +404,17 @@ func (p *Profile) Shares(w *Want, kind string, at cluster.Instant, hosts []int, 
 	return shares, w.allows(shares)
 }
 
-// allows reports whether hosts lie in few enough domains of one group.
+// allows reports whether hosts lie in few enough domains of one group, and are all that the want requires.
 func (w *Want) allows(shares []HostShare) bool {
+	if w.required != nil {
+		n := 0
+		for i := range shares {
+			if w.required.Has(shares[i].Host) {
+				n++
+			}
+		}
+		return n == w.required.Len()
+	}
 	if w.domains == nil || len(shares) == 0 {
 		return true
 	}

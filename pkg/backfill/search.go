@@ -102,7 +102,7 @@ const enoughHosts = 24
 // among searches the hosts' rows, likely immediate starts first.
 func (p *Profile) among(w *Want, k *kindWant, set, sure HostSet, from, before cluster.Instant) (Start, bool) {
 	stop := int(w.Need.Nodes)*4 + enoughHosts
-	if w.domains != nil || w.Need.PerNode < 0 {
+	if w.domains != nil || w.required != nil || w.Need.PerNode < 0 {
 		stop = len(p.hosts)
 	}
 	if p.found = p.found[:0]; sure.Len() >= int(w.Need.Nodes) {
@@ -119,7 +119,7 @@ func (p *Profile) among(w *Want, k *kindWant, set, sure HostSet, from, before cl
 	switch {
 	case w.Need.PerNode < 0:
 		return p.spreadLater(w, k, set, from, before)
-	case w.Need.Nodes == 1 && w.domains == nil:
+	case w.Need.Nodes == 1 && w.domains == nil && w.required == nil:
 		return p.single(w, k, set, from, before)
 	}
 	return p.later(w, k, set, from, before)

@@ -22,6 +22,7 @@ type Want struct {
 	domains  []int32
 	most     int32
 	groups   []int32 // of each domain, when these must be of one group; else nil
+	required HostSet // hosts that each start has; nil for none
 	licences []licenceDemand
 	group    *demandGroup // nil once it is dropped
 	kinds    []kindWant

@@ -48,7 +48,7 @@ type NodeFilter struct {
 func NewNodeFilter(r *Request) *NodeFilter {
 	return &NodeFilter{
 		GPUs: max(r.GPUsPerNode, min(1, r.GPUs)), request: r,
-		listed: ParseNodeNames(r.NodeList), excluded: ParseNodeNames(r.Exclude),
+		listed: ParseNodeNames(r.OnlyNodes()), excluded: ParseNodeNames(r.Exclude),
 	}
 }
 
@@ -64,7 +64,7 @@ func (f *NodeFilter) Suits(n *Node) bool {
 func (f *NodeFilter) Attributes(n *Node) iter.Seq[Mismatch] {
 	return func(yield func(Mismatch) bool) {
 		r := f.request
-		if len(r.NodeList) > 0 && !f.listed.Has(n.Name) && !yield(Mismatch{Kind: NotListed}) {
+		if len(r.OnlyNodes()) > 0 && !f.listed.Has(n.Name) && !yield(Mismatch{Kind: NotListed}) {
 			return
 		}
 		if len(r.Exclude) > 0 && f.excluded.Has(n.Name) && !yield(Mismatch{Kind: Excluded}) {

@@ -15,7 +15,7 @@ type Request struct {
 	MemPerCPU    Bytes
 	MemPerGPU    Bytes
 	Features     []string // conditions, as ParseFeatures returns them: all must hold
-	NodeList     []string // if set, only these nodes
+	NodeList     []string // if set, only these nodes; all of them, and others, if they are fewer than the job takes
 	Exclude      []string // never these nodes
 	Exclusive    bool     // no other job on its nodes
 	GPUMemory    Bytes    // each GPU has at least this much memory of its own
@@ -92,6 +92,19 @@ func (r Request) TotalGPUs() int32 {
 		return r.GPUs
 	}
 	return r.GPUsPerNode * r.Nodes
+}
+
+// IncludesList reports whether the job takes all nodes of its node list, and others.
+func (r *Request) IncludesList() bool {
+	return len(r.NodeList) > 0 && len(r.NodeList) < int(max(r.Nodes, r.MaxNodes))
+}
+
+// OnlyNodes returns the nodes outside which the job does not run; none if it may run on any.
+func (r *Request) OnlyNodes() []string {
+	if r.IncludesList() {
+		return nil
+	}
+	return r.NodeList
 }
 
 // OnNodes returns the specification with a number of nodes, which a start chooses where the job allows

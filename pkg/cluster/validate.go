@@ -131,6 +131,9 @@ func (r *Request) normalise() {
 	if r.MaxNodes == r.Nodes {
 		r.MaxNodes = 0
 	}
+	if r.IncludesList() {
+		r.Nodes = max(r.Nodes, int32(len(r.NodeList)))
+	}
 	if !r.HasLocality() {
 		r.SwitchWait = 0
 	}
@@ -156,6 +159,10 @@ func (r *Request) check(fault func(string, ...any)) {
 		fault("%d GPUs in all contradict %d nodes with %d GPUs each", r.GPUs, max(r.Nodes, 1), r.GPUsPerNode)
 	}
 	switch {
+	case r.IncludesList() && r.GPUs > 0 && r.GPUsPerNode == 0:
+		fault("the node list has fewer nodes than the job, whose GPUs are requested in total: request GPUs per node")
+	case r.IncludesList() && (r.Switches > 0 || r.Connect == ConnectLeaf || r.Connect == ConnectNVLink):
+		fault("the node list has fewer nodes than the job, which restricts their locality: list all nodes, or none")
 	case r.MaxNodes > 0 && r.MaxNodes < r.Nodes:
 		fault("%d to %d nodes: the second number is the most", r.Nodes, r.MaxNodes)
 	case r.MaxNodes > 0 && r.GPUs > 0:

@@ -215,13 +215,13 @@ func qosNote(snap *cluster.Snapshot, job *cluster.Job) string {
 // its partitions that are eligible and name no other nodes.
 func competitors(job *cluster.Job, ahead []*cluster.Job) (first []*cluster.Job, count int) {
 	own := job.Spec.AllPartitions()
-	only := cluster.ParseNodeNames(job.Spec.Request.NodeList)
+	only := cluster.ParseNodeNames(job.Spec.Request.OnlyNodes())
 	for _, j := range ahead {
 		competes := j.Planned > 0 || j.Reason == cluster.ReasonNone || j.Reason == cluster.ReasonPriority || j.Reason == cluster.ReasonResources
 		if !competes || !slices.ContainsFunc(j.Spec.AllPartitions(), func(name string) bool { return slices.Contains(own, name) }) {
 			continue
 		}
-		if theirs := cluster.ParseNodeNames(j.Spec.Request.NodeList); only.Disjoint(&theirs) {
+		if theirs := cluster.ParseNodeNames(j.Spec.Request.OnlyNodes()); only.Disjoint(&theirs) {
 			continue
 		}
 		if count++; len(first) < maxFirst {

@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/greylag/greylag/internal/schedule/eligible"
@@ -47,12 +48,22 @@ func (t *whatIf) lacks(s *nodeSurvey) []eligible.Obstacle {
 		add(cluster.ReasonPriority, fitsButDelays)
 	case len(s.free) >= int(max(1, spec.Request.Nodes)) && spec.Request.HasLocality():
 		add(cluster.ReasonResources, s.needs+"; enough resources are free, but not with the requested locality"+bounded(c))
+	case len(all) == 0 && len(busyOf(s, spec)) > 0:
+		add(cluster.ReasonResources, s.needs+"; not free: "+strings.Join(busyOf(s, spec), ", "))
 	case len(all) == 0 && len(s.free) >= int(max(1, spec.Request.Nodes)) && len(cluster.FeatureSets(spec.Request.Features)) > 1:
 		add(cluster.ReasonResources, s.needs+"; enough nodes are free, but not with the same features")
 	case len(all) == 0:
 		add(cluster.ReasonResources, s.needs+bounded(c))
 	}
 	return all
+}
+
+// busyOf returns the nodes that a job takes with others and that cannot serve it now.
+func busyOf(s *nodeSurvey, spec *cluster.JobSpec) []string {
+	if !spec.Request.IncludesList() {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(spec.Request.NodeList), func(n string) bool { return slices.Contains(s.free, n) })
 }
 
 // changes returns the smallest changes of the request, one option at a time, with which the job would start

@@ -53,7 +53,7 @@ type classKey struct {
 	memPerNode, memPerCPU, memPerGPU       cluster.Bytes
 	gpuMemory                              cluster.Bytes
 	memFrom                                cluster.MemorySource
-	exclusive                              bool
+	exclusive, includes                    bool
 	types, features, nodeList, excludeList string
 	licences, regions                      string
 	maxPrice                               int64
@@ -68,7 +68,7 @@ func keyOf(spec *cluster.JobSpec) classKey {
 		limit: spec.TimeLimit, wait: q.SwitchWait, switches: q.Switches, connect: q.Connect,
 		nodes: q.Nodes, perNode: q.GPUsPerNode, gpus: q.GPUs, tasks: q.TasksPerNode, cpus: q.CPUsPerTask,
 		memPerNode: q.MemPerNode, memPerCPU: q.MemPerCPU, memPerGPU: q.MemPerGPU, gpuMemory: q.GPUMemory, memFrom: q.MemFrom,
-		exclusive: q.Exclusive, regions: join(q.Regions), maxPrice: q.MaxPrice,
+		exclusive: q.Exclusive, includes: q.IncludesList(), regions: join(q.Regions), maxPrice: q.MaxPrice,
 		types: join(q.GPUTypes), features: join(q.Features), nodeList: join(q.NodeList), excludeList: join(q.Exclude),
 	}
 	for _, l := range q.Licences {

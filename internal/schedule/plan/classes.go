@@ -119,6 +119,9 @@ func (t *classes) option(c *Class, need topology.NodeRequest, part *partition, f
 	if !known {
 		return Option{}
 	}
+	if where.Required, known = t.res.required(c.Spec); !known {
+		return Option{}
+	}
 	loose := need
 	loose.Linked = false
 	several := need.Nodes != 1

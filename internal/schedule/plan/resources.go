@@ -290,6 +290,23 @@ func (r *Resources) End(now cluster.Instant, job *cluster.Job) cluster.Instant {
 	return (now/cluster.Instant(overdueStep) + 1) * cluster.Instant(overdueStep)
 }
 
+// required returns the hosts of the nodes that a job names and takes with others; nil for none, and false
+// if one of them is not available.
+func (r *Resources) required(spec *cluster.JobSpec) (backfill.HostSet, bool) {
+	if !spec.Request.IncludesList() {
+		return nil, true
+	}
+	set := backfill.NewHostSet(len(r.Hosts))
+	for _, name := range spec.Request.NodeList {
+		h, _, ok := r.HostOf(spec, name)
+		if !ok {
+			return nil, false
+		}
+		set.Add(h)
+	}
+	return set, true
+}
+
 // allowed returns the hosts of a partition that a request with some features may use.
 func (r *Resources) allowed(spec *cluster.JobSpec, p *partition, features []string) backfill.HostSet {
 	q := spec.Request

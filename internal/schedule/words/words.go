@@ -75,6 +75,9 @@ func Request(q *cluster.Request) string {
 	if len(cluster.FeatureSets(q.Features)) > 1 && q.Nodes != 1 {
 		text += ", all with the same one of the features " + cluster.FormatFeatures(q.Features)
 	}
+	if q.IncludesList() {
+		text += ", with " + And(q.NodeList) + " among them"
+	}
 	return text
 }
 

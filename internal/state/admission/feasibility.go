@@ -102,7 +102,7 @@ func (x *Checker) chosen(place *NodeSet, spec *cluster.JobSpec, partition string
 		}
 	}
 	if list := spec.Request.NodeList; len(list) > 0 {
-		inside := setOf(names)
+		inside, all := setOf(names), names
 		names = slices.Compact(slices.Sorted(slices.Values(list)))
 		for _, name := range names {
 			if _, in := inside[name]; in {
@@ -112,6 +112,15 @@ func (x *Checker) chosen(place *NodeSet, spec *cluster.JobSpec, partition string
 				return nil, command.Refusef(command.InvalidArgument, "reservation %q has no node %q", spec.Reservation, name)
 			}
 			return nil, command.WithHint(command.Refusef(command.InvalidArgument, "partition %q has no node %q", partition, name), "gctl info lists them")
+		}
+		if spec.Request.IncludesList() {
+			filter := sizeFilter(&spec.Request)
+			for _, name := range names {
+				if n, _ := x.Nodes.Get(name); !shapeOf(n).suits(filter) {
+					return nil, command.WithHint(command.Refusef(command.InvalidArgument, "node %q does not satisfy the whole request", name), "gctl show node lists what it has")
+				}
+			}
+			names = all
 		}
 	}
 	return x.suitable(names, spec, partition)

@@ -71,7 +71,7 @@ var differences = map[string]string{
 	"export":            "with `NONE` the login shell runs on the host of the submission, not on the node",
 	"get-user-env":      "the login shell runs on the host of the submission, not on the node",
 	"gres":              "only GPUs",
-	"nodelist":          "the job runs on nodes of the list only; Slurm may add others",
+	"nodelist":          "with a smaller `--nodes` the job runs on some of the nodes; Slurm refuses it",
 	"nodes":             "one number or a range; lists such as `2,4` are refused",
 	"ntasks":            "every node gets the same number of tasks",
 	"signal":            "`R:` is ignored",
