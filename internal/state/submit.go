@@ -69,7 +69,11 @@ func (s *State) submit(c *command.SubmitJobs) command.Result {
 func (s *State) store(jobs []accepted, carried blobs.Contents, answer *command.Submitted) {
 	answer.First, answer.Counts, answer.Index = make([]cluster.JobID, len(jobs)), make([]int32, len(jobs)), s.index
 	if !s.unwatched {
-		s.effects.Changed = slices.Grow(s.effects.Changed, len(jobs))
+		total := 0
+		for _, a := range jobs {
+			total += max(1, len(a.all))
+		}
+		s.effects.Changed = slices.Grow(s.effects.Changed, total)
 	}
 	for i, a := range jobs {
 		first := s.jobTables.next
