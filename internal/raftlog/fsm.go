@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 
@@ -74,6 +75,8 @@ type machine struct {
 	joined func(configuration)
 	log    *slog.Logger
 
+	applying atomic.Bool // the FSM executes an entry
+
 	broken error // a restore failed: the state is undefined until another succeeds; used only by the FSM's goroutine
 
 	mu       sync.Mutex
@@ -130,6 +133,8 @@ func (m *machine) apply(index uint64, e envelope) (results []any, err error) {
 			err = fmt.Errorf("state machine panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
+	m.applying.Store(true)
+	defer m.applying.Store(false)
 	results = m.fsm.Apply(index, e.at, e.commands)
 	if len(results) != len(e.commands) {
 		return nil, fmt.Errorf("state machine answered %d of %d commands", len(results), len(e.commands))

@@ -15,6 +15,9 @@ const (
 	// (hashicorp/raft#503, #614, #696).
 	commitLimit   = 5 * time.Second
 	handoverLimit = 10 * time.Second
+	// applyLimit is commitLimit while the state executes a committed entry: one with an array of a
+	// million jobs takes seconds, and another leader would take them as well.
+	applyLimit = time.Minute
 )
 
 // stalls records which disk operations are under way and for how many ticks of the watchdog. It
@@ -83,9 +86,13 @@ func (i *idleLeader) look(l *Log) string {
 	if !l.refused.Load() {
 		i.refused = 0
 	}
+	limit := commitLimit
+	if l.machine.applying.Load() {
+		limit = applyLimit
+	}
 	switch {
-	case i.stuck > ticks(commitLimit):
-		return fmt.Sprintf("this member leads but committed no entry for %v", commitLimit)
+	case i.stuck > ticks(limit):
+		return fmt.Sprintf("this member leads but committed no entry for %v", limit)
 	case i.refused > ticks(handoverLimit):
 		return fmt.Sprintf("a leadership transfer has been pending for %v", handoverLimit)
 	}

@@ -25,6 +25,22 @@ func TestLeaderThatAgreesNothingStops(t *testing.T) {
 	})
 }
 
+func TestLeaderMayExecuteAnEntryForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, func(c *Config) { c.CheckInterval = time.Hour })
+		defer f.close()
+		f.grow(1)
+		n := f.leader()
+		n.machine.applying.Store(true)
+		n.sent.Add(1)
+		start := time.Now()
+		time.Sleep(applyLimit - 10*time.Second)
+		if r := reason(f, n); !strings.HasPrefix(r, "75 this member leads but") || time.Since(start) < applyLimit {
+			t.Errorf("stopped with %q after %v", r, time.Since(start))
+		}
+	})
+}
+
 func TestHandoverThatNeverEndsStopsTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, func(c *Config) { c.CheckInterval = time.Hour })
