@@ -55,12 +55,17 @@ func Addresses(listener net.Listener) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list []string
+	var list, six []string // programs that write HOST:PORT need an address without colons
 	for _, address := range all {
 		network, ok := address.(*net.IPNet)
-		if ok && network.IP.IsGlobalUnicast() && len(list) < maxAddresses-1 {
+		switch {
+		case !ok || !network.IP.IsGlobalUnicast():
+		case network.IP.To4() != nil:
 			list = append(list, net.JoinHostPort(network.IP.String(), port))
+		default:
+			six = append(six, net.JoinHostPort(network.IP.String(), port))
 		}
 	}
-	return append(list, net.JoinHostPort("127.0.0.1", port)), nil
+	list = append(list, six...)
+	return append(list[:min(len(list), maxAddresses-1)], net.JoinHostPort("127.0.0.1", port)), nil
 }
