@@ -51,6 +51,7 @@ func TestOutsideJobs(t *testing.T) {
 	t.Run("a port of a job", func(t *testing.T) { outsideForward(s.with(t)) })
 	t.Run("40 ssh to a node", func(t *testing.T) { outsideSSH(s.with(t)) })
 	t.Run("30 39 srun and salloc", func(t *testing.T) { outsideSlurm(s.with(t)) })
+	t.Run("38 the variables that Lightning reads", func(t *testing.T) { outsideLightning(s.with(t)) })
 	s.idle(limited(t, hang)) // no audit: allocations have no script that records their runs
 }
 
@@ -243,4 +244,25 @@ func outsideSlurm(s *site) {
 	if r := s.finish(s.login("gslurm", append([]string{"srun", "--mpi=pmix"}, allocated("true")...)...)); r.Exit != 1 || !strings.Contains(r.Stderr, "mpirun") {
 		s.t.Errorf("%+v", r)
 	}
+}
+
+// lightning does what Lightning does with the variables: it takes a job with SLURM_NTASKS for one started by
+// srun unless its name is bash or interactive, and then wants one task for each of the two GPUs.
+const lightning = `case "$SLURM_NTASKS:$SLURM_JOB_NAME" in
+:* | *:bash | *:interactive) echo one process;;
+*) test "$SLURM_NTASKS_PER_NODE" = 2 && echo rank $SLURM_PROCID of $SLURM_NTASKS || echo refused;;
+esac`
+
+func outsideLightning(s *site) {
+	script := s.script(s.programs() + lightning)
+	id := s.gsubmit(tester, "--gres=gpu:2", "--output=alone.out", script)
+	s.ends(id, "COMPLETED")
+	s.equal("without srun", s.output("alone.out"), "one process\n")
+	under := s.script(s.programs() + "gslurm srun sh -c '" + lightning + "'")
+	id = s.gsubmit(tester, "--gres=gpu:2", "--ntasks-per-node=2", "--output=ranks.out", under)
+	s.ends(id, "COMPLETED")
+	s.equal("with srun", sortedLines(s.output("ranks.out")), "rank 0 of 2 rank 1 of 2")
+	cmd := s.login("gslurm", append(append([]string{"srun"}, allocated("--gres=gpu:2", "--pty", "bash")...), "-c", lightning)...)
+	r := s.finish(cmd)
+	s.equal("in a shell: "+r.Stderr, strings.TrimSpace(r.Stdout), "one process")
 }

@@ -145,15 +145,9 @@ func (a *Allocation) spec(r Request) (*greylagv1.JobSpec, error) {
 	if err := errors.Join(err, proto.Unmarshal(message, spec)); err != nil {
 		return nil, err
 	}
-	spec.Command = strings.ToValidUTF8(r.Command, "?")
-	if len(spec.Command) > maxCommand {
-		spec.Command = strings.ToValidUTF8(spec.Command[:maxCommand], "")
-	}
+	spec.Command = jobspec.CommandLine(r.Command)
 	return spec, nil
 }
-
-// maxCommand bounds the command line that is stored with the job, in bytes.
-const maxCommand = 1000
 
 // wait waits until the job's task has connected, or the job has ended.
 func (a *Allocation) wait(ctx context.Context, r Request, secret *stream.Secret) error {

@@ -151,6 +151,7 @@ func TestRuns(t *testing.T) {
 		{"row 35: PMIx", `--mpi=pmix|a.out`, "", "", "grun: error: --mpi=pmix is not offered: start Open MPI programs with mpirun PROGRAM in the job\ngrun: hint: --mpi=list prints the kinds that are offered\n", 2},
 		{"kinds of MPI", `--mpi=list`, "", "MPI plugin types are...\n\tnone\n\tpmi2\n", "", 0},
 		{"test", `--test-only|true`, "", "", "grun: a step of job 12 would run in partition gpu on nodes of \n", 0},
+		{"an image of a step", `--image=busybox|true`, "", "", "grun: error: --image: a step uses the image of its job\ngrun: hint: give the image when you submit the job\n", 2},
 		{"missing rank", `-n1|-o|7|true`, "", "", "grun: error: --output=7: the step has no such task\ngrun: hint: its tasks are 0 to 0\n", 2},
 		{"no program", ``, "", "", "grun: error: no program given\ngrun: hint: write grun [OPTIONS] PROGRAM [ARGUMENT...]\n", 2},
 		{"parts of a heterogeneous job", `true|:|true`, "", "", "grun: error: programs joined by \":\" are not offered: jobs are not heterogeneous\ngrun: hint: use --multi-prog\n", 2},

@@ -110,6 +110,9 @@ func (p command) other(r *request, f getopt.Found) (done bool, err error) {
 		r.limit, err = cluster.ParseLimit(f.Value)
 		return false, err
 	}
+	if long := f.Option.Long; r.job != 0 && (long == "image" || strings.HasPrefix(long, "container")) {
+		return false, &ui.UsageError{Problem: f.As + ": a step uses the image of its job", Advice: "give the image when you submit the job"}
+	}
 	if r.job != 0 && jobOption(f.Option.Long) && !strings.HasPrefix(f.Option.Long, "mem") && f.Option.Long != "comment" {
 		p.Note("%s has no effect in an existing job", f.As)
 	}

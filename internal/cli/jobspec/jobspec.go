@@ -39,7 +39,7 @@ func (e *NotText) Error() string { return fmt.Sprintf("%q is not UTF-8", e.Text)
 // that cannot be sent because they are not UTF-8: the job does without them. The
 // error is a *NotText. O(script and environment).
 func Encode(o jobscript.Options, script jobscript.Script, args []string, at Place) (spec []byte, left []string, err error) {
-	command := shown(script.Command(at.Dir))
+	command := CommandLine(script.Command(at.Dir))
 	if o.WorkDir != "" {
 		at.Dir = filepath.Clean(below(at.Dir, o.WorkDir))
 	}
@@ -181,8 +181,8 @@ func sendable(environment []string) (sent, left []string) {
 // maxCommand is how many bytes of a command a job carries.
 const maxCommand = 1024
 
-// shown returns a command on one line, cut to maxCommand bytes.
-func shown(command string) string {
+// CommandLine returns a command on one line, cut to maxCommand bytes.
+func CommandLine(command string) string {
 	const cut = "..."
 	command = strings.Map(func(r rune) rune {
 		if cluster.UnsafeToDisplay(r) {

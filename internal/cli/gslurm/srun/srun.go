@@ -82,7 +82,7 @@ var accepted = map[string]string{
 var refused = map[string]string{
 	"bcast": "put the program into a shared directory", "prolog": "run it in the script", "epilog": "run it in the script",
 	"task-prolog": "start the program from a script", "task-epilog": "start the program from a script", "no-allocate": "omit it",
-	"async": "append & to the command", "cpu-freq": "not available", "multi-node": "omit it",
+	"async": "append & to the command", "multi-node": "omit it",
 }
 
 // Run runs srun and returns its exit status.
