@@ -191,8 +191,15 @@ func TestCommands(t *testing.T) {
 // checkCommand runs a command with --help: the program then checks its options and prints the help.
 func checkCommand(ctx context.Context, dir string, words []string) error {
 	args := append([]string{"--help"}, words[1:]...) // of gsubmit, what follows a script is the script's
-	if words[0] == "gctl" || words[0] == "gsim" {
-		args = append(words[1:len(words):len(words)], "--help")
+	switch {
+	case words[0] == "gctl" && words[1] == "alloc": // what follows its command is the command's
+		args = append([]string{"alloc", "--help"}, words[2:]...)
+	case words[0] == "gctl" || words[0] == "gsim":
+		end := slices.Index(words, "--")
+		if end < 0 {
+			end = len(words)
+		}
+		args = append(words[1:end:end], "--help")
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(dir, words[0]), args...)
 	cmd.Env = append(os.Environ(), "GREYLAG_CONFIG=/nonexistent")
