@@ -48,7 +48,7 @@ func batchScripts() map[string]batchScript {
 		"checkpoint-requeue.sh": {options: []string{"--time=1", "--signal=B:USR1@55"}, files: map[string][]string{
 			"long-%d.out": {"run 0: starting", "signal: saving a checkpoint", "run 1: resuming", "python train.py --resume checkpoint"},
 		}},
-		"apptainer.sh":    {files: map[string][]string{"apptainer-%d.out": {"image pytorch.sif with binds ", ":/scratch", "python /work/train.py with GPUs 0"}}},
+		"apptainer.sh":    {files: map[string][]string{"apptainer-%d.out": {"image pytorch.sif with binds ", ":/scratch", "python /project/train.py with GPUs 0"}}},
 		"conda.sh":        {files: map[string][]string{"conda-%d.out": {"python train.py with GPUs 0, threads unset, environment research"}}},
 		"jupyter.sh":      {files: map[string][]string{"jupyter-%d.log": {"On your workstation: ssh -N -L ", "/lab?token="}}},
 		"tensorboard.sh":  {files: map[string][]string{"tensorboard-%d.log": {"TensorBoard of daemon on ", "at http://127.0.0.1:3"}}},

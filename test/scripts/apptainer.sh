@@ -9,5 +9,5 @@
 # A program in an Apptainer image, with the GPU driver of the node.
 
 module load apptainer
-export APPTAINER_BIND="$PWD:/work,$TMPDIR:/scratch"
-srun apptainer exec --nv pytorch.sif python /work/train.py
+export APPTAINER_BIND="$PWD:/project,$TMPDIR:/scratch"
+srun apptainer exec --nv pytorch.sif python /project/train.py

@@ -24,6 +24,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/jobspec"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/internal/jobscript"
 	"github.com/greylag/greylag/internal/step/stream"
@@ -305,7 +306,7 @@ func (a *Allocation) Over(environ []string) []string {
 
 // ofJob reports whether a variable belongs to a job.
 func ofJob(entry string) bool {
-	return strings.HasPrefix(entry, "GREYLAG_") && !strings.HasPrefix(entry, "GREYLAG_CONFIG") || strings.HasPrefix(entry, "SLURM_")
+	return strings.HasPrefix(entry, "GREYLAG_") && !strings.HasPrefix(entry, config.ClientEnv+"=") || strings.HasPrefix(entry, "SLURM_")
 }
 
 // Forecast prints when and where the job would start, without submitting it.

@@ -53,12 +53,7 @@ func parsePorts(word string) (local, port uint16, err error) {
 }
 
 func forward(ctx context.Context, p *ui.Process, ref, node string, local, port uint16) error {
-	_, c, err := p.Client()
-	if err != nil {
-		return err
-	}
-	job, err := running(ctx, c, ref)
-	c.Close()
+	job, err := running(ctx, p, ref)
 	if err != nil {
 		return err
 	}

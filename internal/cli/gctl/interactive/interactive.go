@@ -147,12 +147,7 @@ func ShellCommand(t *tool.Tool) *cobra.Command {
 
 // shell runs a command in a job, or a shell without words.
 func shell(ctx context.Context, p *ui.Process, ref, node string, words []string) error {
-	_, c, err := p.Client()
-	if err != nil {
-		return err
-	}
-	job, err := running(ctx, c, ref)
-	c.Close()
+	job, err := running(ctx, p, ref)
 	if err != nil {
 		return err
 	}
@@ -168,11 +163,16 @@ func shell(ctx context.Context, p *ui.Process, ref, node string, words []string)
 }
 
 // running returns a job, or an error if it is not running.
-func running(ctx context.Context, c ui.Cluster, word string) (*greylagv1.Job, error) {
+func running(ctx context.Context, p *ui.Process, word string) (*greylagv1.Job, error) {
 	refs, err := ui.Refs([]string{word})
 	if err != nil {
 		return nil, err
 	}
+	_, c, err := p.Client()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
 	answer, err := c.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: refs[0]})
 	if err != nil {
 		return nil, err
