@@ -55,7 +55,8 @@ func TestRemovedControllerIsRefused(t *testing.T) {
 	for _, at := range rest {
 		says(t, "renew", pki.RenewNow(t.Context(), t.TempDir(), id, pki.RenewFrom([]string{at.addr}, w.ca.Trust(), id)), "certificate was revoked", at.addr)
 	}
-	err := w.add(w.program(pki.RoleController, name, rest...), gone) // with a new certificate, as if its CA key were stolen
+	stolen := pki.ClientTLS(w.ca.Trust(), w.identityIssued(pki.RoleController, name, time.Now().Add(time.Minute))) // newer than the revocation, as with a stolen CA key
+	err := w.add(w.client(client.Config{TLS: stolen, Timeout: time.Minute}, rest), gone)
 	var refusal *connect.Error
 	if !errors.As(err, &refusal) || refusal.Meta().Get(client.CodeHeader) != client.CodeRemoved ||
 		!strings.Contains(client.Hint(err), "gctl join TOKEN@CONTROLLER") {
@@ -64,7 +65,7 @@ func TestRemovedControllerIsRefused(t *testing.T) {
 	if err := w.add(w.as(root, rest...), gone); err == nil {
 		t.Error("an administrator adds the removed id")
 	}
-	peers := client.NewPeers(pki.ClientTLS(w.ca.Trust(), w.identityIssued(pki.RoleController, name, time.Now().Add(time.Minute))))
+	peers := client.NewPeers(stolen)
 	defer peers.Close()
 	for _, at := range rest {
 		if _, _, err := peers.Finished(t.Context(), at.addr, 1, 1); connect.CodeOf(err) != connect.CodePermissionDenied {
