@@ -134,6 +134,7 @@ func requestFields(c *codec.Coder, x *cluster.Request) {
 	codec.List(c, &x.Regions, codec.String)
 	codec.Uint(c, &x.MemFrom)
 	codec.Int(c, &x.MaxNodes)
+	codec.Int(c, &x.Tasks)
 }
 
 // The following have no length of their own and can therefore never grow.

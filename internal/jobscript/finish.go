@@ -109,9 +109,9 @@ func finishNodeList(q *cluster.Request, tasks int32) {
 	}
 }
 
-// finishTasks spreads --ntasks over the nodes, with --ntasks-per-node as the most on
-// one of them, as sbatch takes both. Each node gets as many, so the job has exactly
-// the tasks that were asked for.
+// finishTasks spreads --ntasks over the nodes, with --ntasks-per-node as the most on one of them, as sbatch
+// takes both. Each node gets as many, so the job has exactly the tasks that were asked for. Without either
+// number the cluster chooses the nodes.
 func (r *resolver) finishTasks(o *Options) {
 	q := &o.Request
 	if o.tasks == 0 {
@@ -122,10 +122,11 @@ func (r *resolver) finishTasks(o *Options) {
 		q.Nodes, q.MaxNodes = divide(o.tasks, most, q.Nodes, q.MaxNodes), 0
 	}
 	switch {
-	case q.Nodes == 0 && most == 0:
-		q.Nodes = 1
+	case q.Nodes == 0 && most == 0 && o.tasks > 1:
+		q.Tasks = o.tasks
+		return
 	case q.Nodes == 0:
-		q.Nodes = (o.tasks-1)/most + 1
+		q.Nodes = (o.tasks-1)/max(most, 1) + 1
 	}
 	each := o.tasks / q.Nodes
 	switch {
@@ -155,7 +156,14 @@ func divide(tasks, most, from, to int32) int32 {
 // finishGPUs turns GPUs for each task, and CPUs for each GPU, into those of a node.
 func (r *resolver) finishGPUs(o *Options) {
 	q := &o.Request
-	if o.gpusPerTask > 0 {
+	if o.gpusPerTask > 0 && q.Tasks > 0 {
+		n := int64(o.gpusPerTask) * int64(q.Tasks)
+		if n > 1<<20 || q.GPUsPerNode > 0 || q.GPUs > 0 && n != int64(q.GPUs) {
+			r.fault("--gpus-per-task", fmt.Sprintf("%d tasks with %d GPUs each do not add up to the GPUs of the job", q.Tasks, o.gpusPerTask), "omit the other number of GPUs, or --gpus-per-task")
+			return
+		}
+		q.GPUs = int32(n)
+	} else if o.gpusPerTask > 0 {
 		n := int64(o.gpusPerTask) * int64(max(q.TasksPerNode, 1))
 		if n > 1<<16 || q.GPUsPerNode > 0 && n != int64(q.GPUsPerNode) {
 			r.fault("--gpus-per-task", fmt.Sprintf("%d tasks per node with %d GPUs each do not add up to %d GPUs", max(q.TasksPerNode, 1), o.gpusPerTask, q.GPUsPerNode), "omit --gpus-per-node, or --gpus-per-task")
@@ -171,6 +179,9 @@ func (r *resolver) finishGPUs(o *Options) {
 		gpus = (int64(q.GPUs)-1)/int64(q.Nodes) + 1
 	}
 	tasks := int64(max(q.TasksPerNode, 1))
+	if q.Tasks > 0 && q.GPUs%q.Tasks == 0 {
+		gpus, tasks = int64(q.GPUs), int64(q.Tasks)
+	}
 	cpus := (int64(o.cpusPerGPU)*gpus-1)/tasks + 1
 	switch {
 	case gpus == 0:
@@ -196,7 +207,13 @@ func (r *resolver) finishTasksPerGPU(o *Options) {
 		gpus = int64(q.GPUs)
 	}
 	tasks := int64(q.TasksPerNode)
-	switch {
+	switch all := int64(q.Tasks); {
+	case all > 0 && gpus > 0 && all%(gpus*per) == 0:
+		q.Nodes, q.TasksPerNode, q.Tasks = int32(all/(gpus*per)), int32(gpus*per), 0
+	case all > 0 && gpus == 0 && all%per == 0 && (q.GPUs == 0 || int64(q.GPUs) == all/per):
+		q.GPUs = int32(all / per)
+	case all > 0:
+		r.fault("--ntasks-per-gpu", fmt.Sprintf("%d tasks cannot be %d for each GPU", all, per), "omit --ntasks, or the number of GPUs")
 	case gpus == 0 && q.GPUs > 0:
 		r.fault("--ntasks-per-gpu", "the number of GPUs per node is unknown", "use --gpus-per-node instead of --gpus")
 	case gpus == 0 && tasks == 0:

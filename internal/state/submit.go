@@ -189,13 +189,12 @@ func (s *State) check(spec *cluster.JobSpec, defaultTime bool, by *admission.Che
 	if err := spec.Validate(); err != nil {
 		return nil, invalid(err), false
 	}
-	if refusal := by.ApplyDefaults(spec, nil, defaultTime); refusal != nil {
-		return nil, refusal, true
+	if spec.Request.Tasks > 0 {
+		refusal = divideTasks(spec, defaultTime, by)
+	} else if refusal = by.ApplyDefaults(spec, nil, defaultTime); refusal == nil {
+		refusal = fits(spec, by)
 	}
-	if refusal := by.CheckReservation(spec); refusal != nil {
-		return nil, refusal, true
-	}
-	if refusal := by.CheckFeasible(spec); refusal != nil {
+	if refusal != nil {
 		return nil, refusal, true
 	}
 	checked = new(cluster.JobSpec)
@@ -205,6 +204,46 @@ func (s *State) check(spec *cluster.JobSpec, defaultTime bool, by *admission.Che
 		*slot = cachedSpec{print: print, raw: raw, defaultTime: defaultTime, spec: checked}
 	}
 	return checked, nil, false
+}
+
+// fits checks that the cluster could run a specification with its defaults.
+func fits(spec *cluster.JobSpec, by *admission.Checker) *command.Refusal {
+	if refusal := by.CheckReservation(spec); refusal != nil {
+		return refusal
+	}
+	return by.CheckFeasible(spec)
+}
+
+// divideTasks sets the nodes of a job that requests a number of tasks without nodes, and applies the
+// defaults: the fewest nodes that can have the same number of tasks each, of those that the cluster could
+// provide. O(tasks + divisors of tasks × shapes).
+func divideTasks(spec *cluster.JobSpec, defaultTime bool, by *admission.Checker) *command.Refusal {
+	tasks := spec.Request.Tasks
+	var first *command.Refusal
+	for n := int32(1); n <= tasks; n++ {
+		on := *spec
+		var divides bool
+		if on.Request, divides = spec.Request.DivideTasks(n); !divides || on.Validate() != nil {
+			continue
+		}
+		if refusal := by.ApplyDefaults(&on, nil, defaultTime); refusal != nil { // as for more nodes
+			if first == nil {
+				return refusal
+			}
+			break
+		}
+		refusal := fits(&on, by)
+		if refusal == nil {
+			*spec = on
+			return nil
+		}
+		first = cmp.Or(first, refusal)
+	}
+	if first == nil {
+		first = command.Refusef(command.InvalidArgument, "%d tasks with %d GPUs are too many for any number of nodes", tasks, spec.Request.GPUs)
+	}
+	return command.WithHint(command.Refusef(first.Code, "%s, and several nodes cannot have the same number of the %d tasks each", first.Message, tasks),
+		"request another number of tasks, or set --nodes and --ntasks-per-node")
 }
 
 // invalid returns the refusal of an invalid specification.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/internal/schedule/words"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -65,6 +66,10 @@ func (x *script) run(line string) string {
 		return x.qos(w)
 	case "jobs":
 		return x.jobs()
+	case "request":
+		id, _ := strconv.Atoi(w.plain[0])
+		j, _ := x.s.View().Job(cluster.JobID(id))
+		return words.Request(&j.Spec.Request)
 	case "nodes", "fleet":
 		return x.ofNodes(verb, w)
 	case "state":
@@ -153,7 +158,7 @@ func (x *script) submission(w scriptLine) *command.SubmitJobs {
 		Request: cluster.Request{
 			Nodes: int32(w.number("nodes", 0)), MaxNodes: int32(w.number("upto", 0)), GPUsPerNode: int32(w.number("gpusper", 0)), GPUs: int32(w.number("gpus", 0)),
 			GPUTypes: w.list("types"), CPUsPerTask: int32(w.number("cpus", 0)), TasksPerNode: int32(w.number("tasks", 0)), MemPerNode: w.size("mem"),
-			Features: w.list("features"), NodeList: w.list("on"), Exclude: w.list("not"), Exclusive: w.has("exclusive"),
+			Tasks: int32(w.number("alltasks", 0)), Features: w.list("features"), NodeList: w.list("on"), Exclude: w.list("not"), Exclusive: w.has("exclusive"),
 		},
 	}
 	if w.has("wholemem") {

@@ -199,7 +199,7 @@ func ReadRequest(p *greylagv1.Request) (cluster.Request, error) {
 		Features: p.GetFeatures(), Exclusive: p.GetExclusive(),
 		GPUMemory: cluster.Bytes(p.GetGpuMemory()), Switches: p.GetSwitches(),
 		MaxPrice: p.GetMaxPrice(), Regions: p.GetRegions(), MemFrom: cluster.MemorySource(p.GetMemory()),
-		MaxNodes: p.GetMaxNodes(),
+		MaxNodes: p.GetMaxNodes(), Tasks: p.GetTasks(),
 	}
 	if err := readPlaces(p, &r); err != nil {
 		return r, err
@@ -224,7 +224,7 @@ func WriteRequest(r *cluster.Request) *greylagv1.Request {
 		NodeList: r.NodeList, Exclude: r.Exclude, Exclusive: r.Exclusive,
 		GpuMemory: int64(r.GPUMemory), Connect: writeConnect(r), Switches: r.Switches, SwitchWait: writeSwitchWait(r),
 		Licences: writeLicences(r.Licences), MaxPrice: r.MaxPrice, Regions: r.Regions, Memory: greylagv1.MemorySource(r.MemFrom),
-		MaxNodes: r.MaxNodes,
+		MaxNodes: r.MaxNodes, Tasks: r.Tasks,
 	}
 }
 

@@ -4,7 +4,8 @@ import "time"
 
 // Request is what a job asks for. A zero quantity is not requested.
 type Request struct {
-	Nodes        int32 // at least 1 after Validate
+	Nodes        int32 // at least 1 after Validate, except with Tasks
+	Tasks        int32 // in total; the state divides them over nodes at submission, and sets Nodes and TasksPerNode
 	MaxNodes     int32 // if set, the job gets up to that many nodes, as far as they are free when it starts
 	GPUsPerNode  int32
 	GPUs         int32    // in total, distributed by the scheduler; exclusive with GPUsPerNode
@@ -105,6 +106,24 @@ func (r *Request) OnlyNodes() []string {
 		return nil
 	}
 	return r.NodeList
+}
+
+// DivideTasks returns the request with its Tasks on a number of nodes, the same number on each; false if
+// that is impossible. Each node has the same number of GPUs as well if each task has, or each GPU the same
+// number of tasks.
+func (r Request) DivideTasks(nodes int32) (Request, bool) {
+	tasks := r.Tasks
+	if tasks%nodes != 0 || r.GPUs > 0 && r.GPUs < nodes {
+		return r, false
+	}
+	if r.GPUs > 0 && (r.GPUs%tasks == 0 || tasks%r.GPUs == 0) {
+		if r.GPUs%nodes != 0 {
+			return r, false
+		}
+		r.GPUsPerNode, r.GPUs = r.GPUs/nodes, 0
+	}
+	r.Nodes, r.TasksPerNode, r.Tasks = nodes, tasks/nodes, 0
+	return r, true
 }
 
 // OnNodes returns the specification with a number of nodes, which a start chooses where the job allows

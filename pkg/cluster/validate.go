@@ -119,10 +119,10 @@ func (s *JobSpec) checkDependencies(fault func(string, ...any)) {
 }
 
 func (r *Request) normalise() {
-	if r.Nodes == 0 && r.GPUs == 0 {
+	if r.Nodes == 0 && r.GPUs == 0 && r.Tasks == 0 {
 		r.Nodes = 1
 	}
-	if r.TasksPerNode == 0 {
+	if r.TasksPerNode == 0 && r.Tasks == 0 {
 		r.TasksPerNode = 1
 	}
 	if r.CPUsPerTask == 0 {
@@ -146,7 +146,7 @@ func (r *Request) check(fault func(string, ...any)) {
 		most int64
 	}{
 		{"nodes", int64(r.Nodes), maxNodes}, {"most nodes", int64(r.MaxNodes), maxNodes}, {"GPUs per node", int64(r.GPUsPerNode), maxPerNode},
-		{"GPUs", int64(r.GPUs), maxGPUs}, {"tasks per node", int64(r.TasksPerNode), maxPerNode},
+		{"GPUs", int64(r.GPUs), maxGPUs}, {"tasks", int64(r.Tasks), maxNodes}, {"tasks per node", int64(r.TasksPerNode), maxPerNode},
 		{"CPUs per task", int64(r.CPUsPerTask), maxPerNode}, {"memory per node", int64(r.MemPerNode), maxMemory},
 		{"memory per CPU", int64(r.MemPerCPU), maxMemory}, {"memory per GPU", int64(r.MemPerGPU), maxMemory},
 		{"memory of each GPU", int64(r.GPUMemory), maxMemory}, {"switches", int64(r.Switches), maxNodes},
@@ -163,6 +163,8 @@ func (r *Request) check(fault func(string, ...any)) {
 		fault("the node list has fewer nodes than the job, whose GPUs are requested in total: request GPUs per node")
 	case r.IncludesList() && (r.Switches > 0 || r.Connect == ConnectLeaf || r.Connect == ConnectNVLink):
 		fault("the node list has fewer nodes than the job, which restricts their locality: list all nodes, or none")
+	case r.Tasks > 0 && (r.Nodes > 0 || r.MaxNodes > 0 || r.TasksPerNode > 0):
+		fault("a total of %d tasks and a number of nodes or of tasks per node are both requested: request nodes and tasks per node", r.Tasks)
 	case r.MaxNodes > 0 && r.MaxNodes < r.Nodes:
 		fault("%d to %d nodes: the second number is the most", r.Nodes, r.MaxNodes)
 	case r.MaxNodes > 0 && r.GPUs > 0:

@@ -162,6 +162,7 @@ func request(q cluster.Request) message {
 	m.texts(20, q.Regions)
 	m.number(21, int64(q.MemFrom))
 	m.number(22, int64(q.MaxNodes))
+	m.number(23, int64(q.Tasks))
 	return m
 }
 

@@ -33,7 +33,7 @@ func full() jobscript.Options {
 			MemPerNode: 7, MemPerCPU: 8, MemPerGPU: 9, Features: []string{"features"}, NodeList: []string{"node_list"},
 			Exclude: []string{"exclude"}, Exclusive: true, GPUMemory: 14, Connect: cluster.ConnectLeaf, Switches: 16,
 			SwitchWait: 17 * time.Second, Licences: []cluster.Licence{{Name: "name", Count: 2}},
-			MaxPrice: 19, Regions: []string{"regions"}, MemFrom: cluster.MemoryAll, MaxNodes: 22,
+			MaxPrice: 19, Regions: []string{"regions"}, MemFrom: cluster.MemoryAll, MaxNodes: 22, Tasks: 23,
 		},
 	}
 }

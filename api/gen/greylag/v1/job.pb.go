@@ -1335,12 +1335,15 @@ type Request struct {
 	Switches     int32                  `protobuf:"varint,16,opt,name=switches,proto3" json:"switches,omitempty"`                       // largest number of leaf switches; 0: no limit
 	// Longest delay to satisfy connect or switches; afterwards the job starts without them. Negative:
 	// no limit. Absent: no limit for connect; the limit of the policy for switches alone.
-	SwitchWait    *durationpb.Duration `protobuf:"bytes,17,opt,name=switch_wait,json=switchWait,proto3" json:"switch_wait,omitempty"`
-	Licences      []*Licence           `protobuf:"bytes,18,rep,name=licences,proto3" json:"licences,omitempty"`
-	MaxPrice      int64                `protobuf:"varint,19,opt,name=max_price,json=maxPrice,proto3" json:"max_price,omitempty"` // micro-credits for one hour of each GPU; 0: no limit
-	Regions       []string             `protobuf:"bytes,20,rep,name=regions,proto3" json:"regions,omitempty"`                    // only nodes of these regions
-	Memory        MemorySource         `protobuf:"varint,21,opt,name=memory,proto3,enum=greylag.v1.MemorySource" json:"memory,omitempty"`
-	MaxNodes      int32                `protobuf:"varint,22,opt,name=max_nodes,json=maxNodes,proto3" json:"max_nodes,omitempty"` // if set, up to that many nodes, as far as they are free when the job starts
+	SwitchWait *durationpb.Duration `protobuf:"bytes,17,opt,name=switch_wait,json=switchWait,proto3" json:"switch_wait,omitempty"`
+	Licences   []*Licence           `protobuf:"bytes,18,rep,name=licences,proto3" json:"licences,omitempty"`
+	MaxPrice   int64                `protobuf:"varint,19,opt,name=max_price,json=maxPrice,proto3" json:"max_price,omitempty"` // micro-credits for one hour of each GPU; 0: no limit
+	Regions    []string             `protobuf:"bytes,20,rep,name=regions,proto3" json:"regions,omitempty"`                    // only nodes of these regions
+	Memory     MemorySource         `protobuf:"varint,21,opt,name=memory,proto3,enum=greylag.v1.MemorySource" json:"memory,omitempty"`
+	MaxNodes   int32                `protobuf:"varint,22,opt,name=max_nodes,json=maxNodes,proto3" json:"max_nodes,omitempty"` // if set, up to that many nodes, as far as they are free when the job starts
+	// Total number of tasks instead of nodes and tasks_per_node, which the submission sets: the fewest
+	// nodes that can have the same number of tasks each. GPUs that divide by the tasks go with them.
+	Tasks         int32 `protobuf:"varint,23,opt,name=tasks,proto3" json:"tasks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1525,6 +1528,13 @@ func (x *Request) GetMemory() MemorySource {
 func (x *Request) GetMaxNodes() int32 {
 	if x != nil {
 		return x.MaxNodes
+	}
+	return 0
+}
+
+func (x *Request) GetTasks() int32 {
+	if x != nil {
+		return x.Tasks
 	}
 	return 0
 }
@@ -5412,7 +5422,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x05wckey\x18  \x01(\tR\x05wckey\x123\n" +
 	"\n" +
 	"mail_types\x18! \x03(\x0e2\x14.greylag.v1.MailTypeR\tmailTypes\x12\x1b\n" +
-	"\tmail_user\x18\" \x01(\tR\bmailUser\"\xee\x05\n" +
+	"\tmail_user\x18\" \x01(\tR\bmailUser\"\x84\x06\n" +
 	"\aRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12\"\n" +
 	"\rgpus_per_node\x18\x02 \x01(\x05R\vgpusPerNode\x12\x12\n" +
@@ -5439,7 +5449,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\tmax_price\x18\x13 \x01(\x03R\bmaxPrice\x12\x18\n" +
 	"\aregions\x18\x14 \x03(\tR\aregions\x120\n" +
 	"\x06memory\x18\x15 \x01(\x0e2\x18.greylag.v1.MemorySourceR\x06memory\x12\x1b\n" +
-	"\tmax_nodes\x18\x16 \x01(\x05R\bmaxNodes\"3\n" +
+	"\tmax_nodes\x18\x16 \x01(\x05R\bmaxNodes\x12\x14\n" +
+	"\x05tasks\x18\x17 \x01(\x05R\x05tasks\"3\n" +
 	"\aLicence\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\"z\n" +

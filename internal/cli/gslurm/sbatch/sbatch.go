@@ -73,7 +73,7 @@ var differences = map[string]string{
 	"gres":              "only GPUs",
 	"nodelist":          "with a smaller `--nodes` the job runs on some of the nodes; Slurm refuses it",
 	"nodes":             "one number or a range; lists such as `2,4` are refused",
-	"ntasks":            "every node gets the same number of tasks",
+	"ntasks":            "every node gets the same number of tasks; without `--nodes` the job gets the fewest nodes for which that is possible",
 	"signal":            "`R:` is ignored",
 	"container-image":   "OCI images; squashfs files are refused",
 	"container-workdir": "the directory must exist on the node",
