@@ -129,7 +129,7 @@ func isHetJob(word string) bool { return word == "hetjob" || word == "packjob" }
 // unsupported is the problem with an option that is refused.
 func (r *resolver) unsupported() string {
 	if r.sbatch {
-		return "is not offered"
+		return "is not supported"
 	}
 	return "is an sbatch option that is not supported"
 }

@@ -28,7 +28,7 @@ func setGPUBind(r *request, value string) error {
 	case "mask", "mask_gpu":
 		b.Mask, err = parseMasks(list)
 	default:
-		return fmt.Errorf("%q is not offered, only none, closest, single:N, per_task:N, map:LIST and mask:LIST", value)
+		return fmt.Errorf("%q is not supported, only none, closest, single:N, per_task:N, map:LIST and mask:LIST", value)
 	}
 	if err != nil || b.Single+b.PerTask+len(b.Map)+len(b.Mask) == 0 {
 		return fmt.Errorf("%q has no valid number or list", value)
@@ -72,7 +72,7 @@ func setCPUBind(r *request, value string) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("%q is not offered, only none, cores, threads, sockets, ldoms, rank, map_cpu:LIST and mask_cpu:LIST", value)
+	return fmt.Errorf("%q is not supported, only none, cores, threads, sockets, ldoms, rank, map_cpu:LIST and mask_cpu:LIST", value)
 }
 
 // parseMap reads numbers; N*M stands for M times N.

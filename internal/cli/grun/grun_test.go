@@ -148,14 +148,14 @@ func TestRuns(t *testing.T) {
 		{"GPUs unbound", `-n1|--gpus-per-task=1|--gpu-bind=none|sh|-c|echo $CUDA_VISIBLE_DEVICES`, "", "A,B\n", "", 0},
 		{"directory", `-n1|-D|/usr|pwd`, "", "/usr\n", "", 0},
 		{"fewer tasks than nodes", `-N2|-n1|echo|x`, "", "x\n", "grun: warning: can't run 1 processes on 2 nodes, setting nnodes to 1\n", 0},
-		{"row 35: PMIx", `--mpi=pmix|a.out`, "", "", "grun: error: --mpi=pmix is not offered: start Open MPI programs with mpirun PROGRAM in the job\ngrun: hint: --mpi=list prints the kinds that are offered\n", 2},
+		{"row 35: PMIx", `--mpi=pmix|a.out`, "", "", "grun: error: --mpi=pmix is not supported: start Open MPI programs with mpirun PROGRAM in the job\ngrun: hint: --mpi=list prints the supported kinds\n", 2},
 		{"kinds of MPI", `--mpi=list`, "", "MPI plugin types are...\n\tnone\n\tpmi2\n", "", 0},
 		{"test", `--test-only|true`, "", "", "grun: a step of job 12 would run in partition gpu on nodes of \n", 0},
 		{"an image of a step", `--image=busybox|true`, "", "", "grun: error: --image: a step uses the image of its job\ngrun: hint: give the image when you submit the job\n", 2},
 		{"missing rank", `-n1|-o|7|true`, "", "", "grun: error: --output=7: the step has no such task\ngrun: hint: its tasks are 0 to 0\n", 2},
 		{"no program", ``, "", "", "grun: error: no program given\ngrun: hint: write grun [OPTIONS] PROGRAM [ARGUMENT...]\n", 2},
-		{"parts of a heterogeneous job", `true|:|true`, "", "", "grun: error: programs joined by \":\" are not offered: jobs are not heterogeneous\ngrun: hint: use --multi-prog\n", 2},
-		{"cyclic ranks", `-m|cyclic|true`, "", "", "grun: error: -m: \"cyclic\" is not offered, only block, block:block, block:cyclic, block:fcyclic\ngrun: hint: see --help\n", 2},
+		{"parts of a heterogeneous job", `true|:|true`, "", "", "grun: error: programs joined by \":\" are not supported: jobs are not heterogeneous\ngrun: hint: use --multi-prog\n", 2},
+		{"cyclic ranks", `-m|cyclic|true`, "", "", "grun: error: -m: \"cyclic\" is not supported, only block, block:block, block:cyclic, block:fcyclic\ngrun: hint: see --help\n", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := run(t, &job{}, c.input, nil, strings.FieldsFunc(c.args, func(r rune) bool { return r == '|' })...)

@@ -70,7 +70,7 @@ func stepOptions() []getopt.Option {
 		{Long: "nodelist", Short: 'w', Value: "NODES", Group: sizeGroup, Help: "only these nodes of the job, such as n[1-3]"},
 		{Long: "exclude", Short: 'x', Value: "NODES", Group: sizeGroup, Help: "none of these nodes"},
 		{Long: "relative", Short: 'r', Value: "N", Group: sizeGroup, Help: "begin at this node of the job, counted from 0"},
-		{Long: "distribution", Short: 'm', Value: "block", Group: sizeGroup, Help: "ranks fill node after node; no other distribution is offered"},
+		{Long: "distribution", Short: 'm', Value: "block", Group: sizeGroup, Help: "ranks fill node after node; no other distribution is supported"},
 		{Long: "multi-prog", Group: sizeGroup, Help: "PROGRAM is a file with lines \"RANKS PROGRAM ARGUMENT...\"; RANKS is 0, 1-3,7 or *; %t is the rank, %o its position in RANKS"},
 
 		{Long: "cpus-per-task", Short: 'c', Value: "N", Group: gpuGroup, Help: "CPUs of each task, for programs that read it; steps share the CPUs of their job"},

@@ -95,8 +95,8 @@ func (p command) other(r *request, f getopt.Found) (done bool, err error) {
 			return false, nil
 		}
 		return false, &ui.UsageError{
-			Problem: fmt.Sprintf("--mpi=%s is not offered: start Open MPI programs with mpirun PROGRAM in the job", f.Value),
-			Advice:  "--mpi=list prints the kinds that are offered",
+			Problem: fmt.Sprintf("--mpi=%s is not supported: start Open MPI programs with mpirun PROGRAM in the job", f.Value),
+			Advice:  "--mpi=list prints the supported kinds",
 		}
 	case "jobid":
 		own := r.job
@@ -105,7 +105,7 @@ func (p command) other(r *request, f getopt.Found) (done bool, err error) {
 		}
 		r.other = r.job != own
 	case "het-group":
-		return false, &ui.UsageError{Problem: "--het-group: heterogeneous jobs are not offered", Advice: "submit a job for each part"}
+		return false, &ui.UsageError{Problem: "--het-group: heterogeneous jobs are not supported", Advice: "submit a job for each part"}
 	case "time":
 		r.limit, err = cluster.ParseLimit(f.Value)
 		return false, err
@@ -169,7 +169,7 @@ func boolean(into func(*request) *bool) func(*request, string) error {
 func oneOf(set func(r *request, value string), values ...string) func(*request, string) error {
 	return func(r *request, value string) error {
 		if !slices.Contains(values, value) {
-			return fmt.Errorf("%q is not offered, only %s", value, strings.Join(values, ", "))
+			return fmt.Errorf("%q is not supported, only %s", value, strings.Join(values, ", "))
 		}
 		set(r, value)
 		return nil
@@ -254,7 +254,7 @@ func setGres(r *request, value string) error {
 		r.spec.GpusPerNode = new(int32)
 		return nil
 	case name != "gpu":
-		return fmt.Errorf("%q is not offered, only gpu:N and none", value)
+		return fmt.Errorf("%q is not supported, only gpu:N and none", value)
 	case !counted:
 		count = "1"
 	}
@@ -276,7 +276,7 @@ func (p command) finish(r *request, words []string) error {
 		return &ui.UsageError{Problem: "no program given", Advice: fmt.Sprintf("write %s [OPTIONS] PROGRAM [ARGUMENT...]", p.Program)}
 	}
 	if slices.Contains(words, ":") {
-		return &ui.UsageError{Problem: "programs joined by \":\" are not offered: jobs are not heterogeneous", Advice: "use --multi-prog"}
+		return &ui.UsageError{Problem: "programs joined by \":\" are not supported: jobs are not heterogeneous", Advice: "use --multi-prog"}
 	}
 	for option, where := range map[string]string{"--output": r.output, "--error": r.errors, "--input": r.input} {
 		if _, err := step.ExpandPath(where, nil); err != nil {

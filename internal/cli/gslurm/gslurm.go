@@ -95,10 +95,10 @@ func Run(ctx context.Context, p *ui.Process) int {
 // refusing are the programs that only say what to use instead.
 func refusing() []slurmcmd.Program {
 	return []slurmcmd.Program{
-		{Name: "sattach", Usage: "JOB.STEP", Summary: "sattach is not offered; gctl logs -f JOB follows the output of a job"},
-		{Name: "sbcast", Usage: "SOURCE DESTINATION", Summary: "sbcast is not offered; put files into a directory that the nodes share, or copy them with srun cp"},
-		{Name: "strigger", Usage: "", Summary: "strigger is not offered; alerts of the monitoring report such events: docs/monitoring.md"},
-		{Name: "scrontab", Usage: "", Summary: "scrontab is not offered; gctl cron submits recurring jobs"},
+		{Name: "sattach", Usage: "JOB.STEP", Summary: "sattach is not supported; gctl logs -f JOB follows the output of a job"},
+		{Name: "sbcast", Usage: "SOURCE DESTINATION", Summary: "sbcast is not supported; put files into a directory that the nodes share, or copy them with srun cp"},
+		{Name: "strigger", Usage: "", Summary: "strigger is not supported; alerts of the monitoring report such events: docs/monitoring.md"},
+		{Name: "scrontab", Usage: "", Summary: "scrontab is not supported; gctl cron submits recurring jobs"},
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // notOffered answers what this server does not do.
-const notOffered = "not offered by this server"
+const notOffered = "not supported by this server"
 
 // answers1 lists the commands of PMI-1 whose answer has a name of its own.
 var answers1 = map[string]string{

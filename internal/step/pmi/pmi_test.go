@@ -161,7 +161,7 @@ func TestDialogueOfPMI2(t *testing.T) {
 	p.ask2("cmd=info-getnodeattr;key=a;wait=FALSE;", "cmd=info-getnodeattr-response;rc=0;found=FALSE;")
 	p.ask2("cmd=info-putnodeattr;key=a;value=b;", "cmd=info-putnodeattr-response;rc=0;")
 	p.ask2("cmd=info-getnodeattr;key=a;wait=TRUE;", "cmd=info-getnodeattr-response;rc=0;found=TRUE;value=b;")
-	p.ask2("cmd=name-publish;name=a;port=b;", "cmd=name-publish-response;rc=-1;errmsg=not offered by this server;")
+	p.ask2("cmd=name-publish;name=a;port=b;", "cmd=name-publish-response;rc=-1;errmsg=not supported by this server;")
 	p.ask2("cmd=finalize;", "cmd=finalize-response;rc=0;")
 	p.ask2("cmd=kvs-fence;", "cmd=kvs-fence-response;rc=-1;errmsg=init must come first: this rank called finalize;")
 	p.ask("cmd=init pmi_version=1 pmi_subversion=1", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0")

@@ -169,7 +169,7 @@ func read(words []string) (*request, error) {
 	if len(verb) < 2 || !strings.HasPrefix("show", verb) && !strings.HasPrefix("list", verb) {
 		for _, v := range refusedVerbs {
 			if len(verb) > 2 && strings.HasPrefix(v[0], verb) {
-				return nil, &ui.UsageError{Problem: verb + " is not offered", Advice: v[1]}
+				return nil, &ui.UsageError{Problem: verb + " is not supported", Advice: v[1]}
 			}
 		}
 		return nil, &ui.UsageError{Problem: "invalid keyword: " + words[0], Advice: "write sacctmgr show users, accounts, associations, qos, clusters or tres"}
@@ -185,7 +185,7 @@ func read(words []string) (*request, error) {
 	case i < 0:
 		return nil, &ui.UsageError{Problem: "No valid entity in list command: " + words[1], Advice: "write users, accounts, associations, qos, clusters or tres"}
 	case all[i].rows == nil:
-		return nil, &ui.UsageError{Problem: "show " + words[1] + " is not offered", Advice: all[i].note}
+		return nil, &ui.UsageError{Problem: "show " + words[1] + " is not supported", Advice: all[i].note}
 	}
 	r.entity = &all[i]
 	for _, word := range words[2:] {

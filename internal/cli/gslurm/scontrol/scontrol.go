@@ -133,10 +133,10 @@ func (c command) run(ctx context.Context) error {
 		return err
 	}
 	if v.run == nil {
-		return &ui.UsageError{Problem: v.name + " is not offered", Advice: v.note}
+		return &ui.UsageError{Problem: v.name + " is not supported", Advice: v.note}
 	}
 	if c.json && v.name != "show" {
-		return &ui.UsageError{Problem: "--json is not offered for " + v.name, Advice: "it is for show job, node, partition and licenses"}
+		return &ui.UsageError{Problem: "--json is not supported for " + v.name, Advice: "it is for show job, node, partition and licenses"}
 	}
 	return v.run(c, ctx, operands[1:])
 }
@@ -259,10 +259,10 @@ func (c command) show(ctx context.Context, args []string) error {
 				continue
 			}
 			if e.run == nil {
-				return &ui.UsageError{Problem: "show " + name + " is not offered", Advice: e.note}
+				return &ui.UsageError{Problem: "show " + name + " is not supported", Advice: e.note}
 			}
 			if c.json && !e.json {
-				return &ui.UsageError{Problem: "--json is not offered for show " + name, Advice: "it is for jobs, nodes, partitions and licenses; -o prints one record per line"}
+				return &ui.UsageError{Problem: "--json is not supported for show " + name, Advice: "it is for jobs, nodes, partitions and licenses; -o prints one record per line"}
 			}
 			return e.run(c, ctx, args)
 		}

@@ -1,7 +1,7 @@
 // Package slurmcmd is what the programs with Slurm's names share: their options, messages, exit
 // statuses, times and columns.
 //
-// A program has one table of options. It decides which options are offered, which change nothing
+// A program has one table of options. It decides which options are supported, which change nothing
 // here, and which are refused; docs/from-slurm.md is generated from the tables. A program never
 // ignores an option silently, and prints nothing on standard output when it refuses.
 package slurmcmd
@@ -115,7 +115,7 @@ func (c *Command) Parse() (found []getopt.Found, operands []string, done bool, e
 	}
 	for _, f := range found {
 		if o := c.option(f.Option.Long); o.Effect == Refused {
-			return nil, nil, false, &ui.UsageError{Problem: f.As + " is not offered", Advice: o.Note}
+			return nil, nil, false, &ui.UsageError{Problem: f.As + " is not supported", Advice: o.Note}
 		}
 	}
 	for _, f := range found {

@@ -66,7 +66,7 @@ func (l *listing) withSteps(found []getopt.Found, operands []string) error {
 	for _, f := range found {
 		switch f.Option.Long {
 		case "sort", "start", "states", "json", "priority", "only-job-state", "array", "array-unique", "reservation":
-			return &ui.UsageError{Problem: f.As + " is not offered with --steps", Advice: "sacct -j JOB lists all steps of a job, gctl show job JOB --json prints JSON"}
+			return &ui.UsageError{Problem: f.As + " is not supported with --steps", Advice: "sacct -j JOB lists all steps of a job, gctl show job JOB --json prints JSON"}
 		case "steps":
 			if f.Value != allSteps {
 				operands = append(operands, f.Value)

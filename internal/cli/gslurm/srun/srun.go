@@ -94,7 +94,7 @@ func Run(ctx context.Context, p *ui.Process) int {
 			break
 		}
 		if note := refused[strings.TrimPrefix(name, "--")]; note != "" {
-			return c.Finish(ctx, &ui.UsageError{Problem: name + " is not offered", Advice: note})
+			return c.Finish(ctx, &ui.UsageError{Problem: name + " is not supported", Advice: note})
 		}
 		if word == "--version" || word == "-V" {
 			return c.Finish(ctx, c.PrintVersion())
