@@ -64,12 +64,8 @@ func (x *script) run(line string) string {
 		return x.ofCredits(verb, w)
 	case "qos":
 		return x.qos(w)
-	case "jobs":
-		return x.jobs()
-	case "request":
-		id, _ := strconv.Atoi(w.plain[0])
-		j, _ := x.s.View().Job(cluster.JobID(id))
-		return words.Request(&j.Spec.Request)
+	case "jobs", "request":
+		return x.ofJobs(verb, w)
 	case "nodes", "fleet":
 		return x.ofNodes(verb, w)
 	case "state":
@@ -78,6 +74,19 @@ func (x *script) run(line string) string {
 	}
 	x.t.Fatalf("no such verb: %s", line)
 	return ""
+}
+
+// ofJobs lists all jobs, or what one of them requests.
+func (x *script) ofJobs(verb string, w scriptLine) string {
+	if verb == "jobs" {
+		return x.jobs()
+	}
+	id, err := strconv.Atoi(w.plain[0])
+	j, known := x.s.View().Job(cluster.JobID(id))
+	if err != nil || !known {
+		x.t.Fatalf("no such job: %s", w.plain[0])
+	}
+	return words.Request(&j.Spec.Request)
 }
 
 // at sets the log's clock.
