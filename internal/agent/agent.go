@@ -105,6 +105,7 @@ type Agent struct {
 // state is owned by the loop.
 type state struct {
 	identity  taskdb.Identity
+	cluster   string // display name; "" before the first session
 	host      host
 	inventory gpu.Inventory
 	bad       map[string]string            // GPU by UUID: why it may not be used

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func (a *Agent) hookOf(t *task) *hook {
 	if !t.Hooked || t.spec == nil {
 		return nil
 	}
-	l := &launch{id: t.ID, spec: t.spec, own: t.own(), node: a.cfg.Name, cluster: a.identity.Cluster}
+	l := &launch{id: t.ID, spec: t.spec, own: t.own(), node: a.cfg.Name, cluster: cmp.Or(a.cluster, a.identity.Cluster)}
 	for i, uuid := range a.uuidsOf(t) {
 		l.gpus = append(l.gpus, device{index: t.own().GetGpus()[i], uuid: uuid})
 	}

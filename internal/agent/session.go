@@ -176,6 +176,7 @@ func (a *Agent) describe(request *greylagv1.RegisterNodeRequest) {
 // other jobs here.
 func (a *Agent) registered(response *greylagv1.RegisterNodeResponse) error {
 	a.unadmitted = nil // of an earlier session
+	a.cluster = response.GetClusterName()
 	id := a.identity
 	if id.Cluster != "" && id.Cluster != response.GetCluster() {
 		a.log.Warn("this node is in another cluster now", "cluster", response.GetCluster(), "before", id.Cluster)

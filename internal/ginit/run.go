@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// forwarded lists the signals that are forwarded to the program's process group. It leaves out
-// SIGKILL and SIGSTOP, which cannot be caught (the runtime sends them, and SIGCONT, to every
-// process itself); SIGURG, which Go's scheduler sends to itself; and SIGCHLD, which ginit uses.
+// forwarded lists the signals that are forwarded to the program. It leaves out SIGKILL and SIGSTOP,
+// which cannot be caught (the runtime sends them, and SIGCONT, to every process itself); SIGURG, which
+// Go's scheduler sends to itself; and SIGCHLD, which ginit uses.
 func forwarded() []os.Signal {
 	list := []os.Signal{
 		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,

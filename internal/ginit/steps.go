@@ -89,9 +89,8 @@ func (x *steps) supervise(pid int, signals <-chan os.Signal) Record {
 						_ = syscall.Kill(step, s)
 					}
 				}
-				if pid != 0 {
-					// The group is empty: it is about to be reaped.
-					_ = syscall.Kill(-pid, s)
+				if pid != 0 { // not to its children: who sends to all of a task signals each process
+					_ = syscall.Kill(pid, s)
 				}
 			}
 		}

@@ -48,7 +48,7 @@ type Runtime interface {
 	// Wait blocks until the task has ended and returns how it ended. It may be repeated until
 	// Remove. Errors: ErrNotFound, or the error of ctx.
 	Wait(ctx context.Context, id TaskID) (Exit, error)
-	// Signal sends sig to the task's program and its process group, or with all to every process of
+	// Signal sends sig to the task's program without its children, or with all to every process of
 	// the task. SIGKILL, SIGSTOP and SIGCONT always go to every process. A task that has ended is
 	// no error.
 	Signal(ctx context.Context, id TaskID, sig syscall.Signal, all bool) error

@@ -71,7 +71,8 @@ func (s *nodeService) RegisterNode(ctx context.Context, p *greylagv1.RegisterNod
 		return nil, err
 	}
 	s.cfg.Leader.RecordHeartbeat(name, answer.Epoch)
-	return &greylagv1.RegisterNodeResponse{Epoch: answer.Epoch, Cluster: s.cfg.State.View().ClusterID(), Clock: timestamppb.New(s.cfg.Clock())}, nil
+	v := s.cfg.State.View()
+	return &greylagv1.RegisterNodeResponse{Epoch: answer.Epoch, Cluster: v.ClusterID(), ClusterName: v.Policy().Cluster, Clock: timestamppb.New(s.cfg.Clock())}, nil
 }
 
 // ReportTasks applies the full set of tasks on the node. A report without news is not proposed:

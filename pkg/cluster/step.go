@@ -147,7 +147,12 @@ func (s *StepSpec) Layout(j *Job) (*Step, *LayoutError) {
 	}
 	for i := range step.Nodes {
 		a := &j.Alloc.Nodes[step.Nodes[i].Rank]
-		if need := int64(step.Nodes[i].Tasks) * int64(s.CPUsPerTask); s.Exact && need > int64(a.CPUs) {
+		// Tasks may be more than CPUs, which they share, unless the step says how many each needs.
+		need := int64(step.Nodes[i].Tasks) * int64(s.CPUsPerTask)
+		if s.Exact && s.CPUsPerTask == 0 {
+			need = int64(step.Nodes[i].Tasks)
+		}
+		if need > int64(a.CPUs) {
 			return nil, layoutError("too few CPUs on node %s: the step needs %d and the job has %d", a.Node, need, a.CPUs)
 		}
 	}

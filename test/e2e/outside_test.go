@@ -56,11 +56,11 @@ func TestOutsideJobs(t *testing.T) {
 }
 
 func outsideRun(s *site) {
-	r := s.finish(s.login("grun", allocated("-N2", "-n4", "--gpus-per-node=2", "sh", "-c", `echo $SLURM_PROCID:$SLURM_NODEID:$SLURM_NTASKS:$SLURM_JOB_NUM_NODES; exit 3`)...))
+	r := s.finish(s.login("grun", allocated("-N2", "-n4", "--gpus-per-node=2", "sh", "-c", `echo job $SLURM_JOB_ID >&2; echo $SLURM_PROCID:$SLURM_NODEID:$SLURM_NTASKS:$SLURM_JOB_NUM_NODES; exit 3`)...))
 	if r.Exit != 3 || sortedLines(r.Stdout) != "0:0:4:2 1:0:4:2 2:1:4:2 3:1:4:2" {
 		s.t.Errorf("%+v", r)
 	}
-	granted := regexp.MustCompile(`job (\d+) has been allocated resources`).FindStringSubmatch(r.Stderr)
+	granted := regexp.MustCompile(`job (\d+)`).FindStringSubmatch(r.Stderr)
 	if granted == nil {
 		s.t.Fatal(r.Stderr)
 	}

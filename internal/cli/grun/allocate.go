@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/greylag/greylag/internal/cli/alloc"
 	"github.com/greylag/greylag/internal/jobscript"
@@ -24,9 +25,18 @@ func (p command) allocate(ctx context.Context, r *request, found []getopt.Found,
 	if err != nil {
 		return 0, err
 	}
+	var waited atomic.Bool
 	wanted := alloc.Request{
 		Line: line, Environ: environ, Name: programName(words), Command: p.Program + " " + strings.Join(words, " "),
-		Pending: p.jobNote(r, "job %d queued and waiting for resources"), Granted: p.jobNote(r, "job %d has been allocated resources"),
+		Pending: func(job uint64) {
+			waited.Store(true)
+			p.jobNote(r, "job %d queued and waiting for resources", job)
+		},
+		Granted: func(job uint64) {
+			if waited.Load() {
+				p.jobNote(r, "job %d has been allocated resources", job)
+			}
+		},
 	}
 	if r.testOnly {
 		return 0, alloc.Forecast(ctx, p.Process, wanted)
@@ -61,12 +71,10 @@ func (p command) runIn(ctx context.Context, a *alloc.Allocation, r *request, wor
 	return status, nil
 }
 
-// jobNote returns a function that prints a message about a job.
-func (p command) jobNote(r *request, format string) func(uint64) {
-	return func(job uint64) {
-		if !r.quiet {
-			fmt.Fprintf(p.Stderr, "%s: "+format+"\n", p.Program, job)
-		}
+// jobNote prints a message about a job.
+func (p command) jobNote(r *request, format string, job uint64) {
+	if !r.quiet {
+		fmt.Fprintf(p.Stderr, "%s: "+format+"\n", p.Program, job)
 	}
 }
 

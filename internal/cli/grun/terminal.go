@@ -16,7 +16,7 @@ import (
 func (p command) terminal(r *request, c *launch.Config) (restore func()) {
 	raw := false
 	c.Note = func(bad bool, text string) {
-		if r.quiet && !bad {
+		if r.quiet && !bad || p.forwards != nil { // the program of a step that forwards is of no interest
 			return
 		}
 		out := p.Stderr

@@ -134,9 +134,9 @@ func TestDialogueOfPMI1(t *testing.T) {
 	p.ask("cmd=get kvsname=123.0 key=a", "cmd=get_result rc=0 value=x=1 y 2")
 	p.ask("cmd=get kvsname=123.0 key=b", "cmd=get_result rc=-1 msg=key_not_found")
 	p.ask("cmd=get kvsname=9.0 key=a", "cmd=get_result rc=-1 msg=unknown_kvsname")
-	p.ask("cmd=publish_name service=a port=b", "cmd=publish_result rc=-1 msg=not_offered_by_this_server")
+	p.ask("cmd=publish_name service=a port=b", "cmd=publish_result rc=-1 msg=not_supported_by_this_server")
 	p.send("mcmd=spawn\ntotspawns=2\nspawnssofar=1\nendcmd\n")
-	p.ask("mcmd=spawn\ntotspawns=2\nspawnssofar=2\nendcmd", "cmd=spawn_result rc=-1 msg=not_offered_by_this_server")
+	p.ask("mcmd=spawn\ntotspawns=2\nspawnssofar=2\nendcmd", "cmd=spawn_result rc=-1 msg=not_supported_by_this_server")
 	p.ask("cmd=finalize", "cmd=finalize_ack rc=0")
 	if initialized, finalized := s.Joined(0); !initialized || !finalized {
 		t.Errorf("joined: %v, %v", initialized, finalized)
@@ -309,7 +309,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	p.ask("cmd=put key="+strings.Repeat("k", 65)+" value=a", "cmd=put_result rc=-1 msg=the_key_is_longer_than_64_bytes")
 	p.ask("cmd=put key=k value="+strings.Repeat("v", 1025), "cmd=put_result rc=-1 msg=the_value_is_longer_than_1024_bytes")
 	p.ask("cmd=put key=k value=a\x00b", "cmd=put_result rc=-1 msg=the_pair_contains_a_line_end_or_a_NUL_byte")
-	p.ask("cmd=dance", "cmd=dance_result rc=-1 msg=not_offered_by_this_server")
+	p.ask("cmd=dance", "cmd=dance_result rc=-1 msg=not_supported_by_this_server")
 	p.ask("cmd=finalize", "cmd=finalize_ack rc=0")
 	p.ask("cmd=barrier_in", "cmd=barrier_out rc=-1 msg=init_must_come_first:_this_rank_called_finalize")
 }

@@ -320,8 +320,9 @@ func (x *RegisterNodeRequest) GetTasks() int32 {
 type RegisterNodeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Cluster       string                 `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Clock         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=clock,proto3" json:"clock,omitempty"` // clock of the controller when it answered
+	Cluster       string                 `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"` // its ID
+	Clock         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=clock,proto3" json:"clock,omitempty"`     // clock of the controller when it answered
+	ClusterName   string                 `protobuf:"bytes,4,opt,name=cluster_name,json=clusterName,proto3" json:"cluster_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -375,6 +376,13 @@ func (x *RegisterNodeResponse) GetClock() *timestamppb.Timestamp {
 		return x.Clock
 	}
 	return nil
+}
+
+func (x *RegisterNodeResponse) GetClusterName() string {
+	if x != nil {
+		return x.ClusterName
+	}
+	return ""
 }
 
 type WatchTasksRequest struct {
@@ -1813,11 +1821,12 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05clock\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\x12\x16\n" +
 	"\x06region\x18\n" +
 	" \x01(\tR\x06region\x12\x14\n" +
-	"\x05tasks\x18\v \x01(\x05R\x05tasks\"x\n" +
+	"\x05tasks\x18\v \x01(\x05R\x05tasks\"\x9b\x01\n" +
 	"\x14RegisterNodeResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x120\n" +
-	"\x05clock\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\")\n" +
+	"\x05clock\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\x12!\n" +
+	"\fcluster_name\x18\x04 \x01(\tR\vclusterName\")\n" +
 	"\x11WatchTasksRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"\xa6\x01\n" +
 	"\x12WatchTasksResponse\x12\x18\n" +

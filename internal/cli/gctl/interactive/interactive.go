@@ -35,8 +35,9 @@ func Named(args []string) bool {
 	return false
 }
 
-// loginShell starts the user's login shell, or sh if the image does not contain it.
-const loginShell = `test -x "$SHELL" || SHELL=/bin/sh; exec "$SHELL" -l`
+// userShell starts the user's shell with the job's environment, or sh if the image does not contain it.
+// A login shell would set PATH again.
+const userShell = `test -x "$SHELL" || SHELL=/bin/sh; exec "$SHELL"`
 
 // shellOptions returns the options of a step with a shell. It overlaps with all other steps, and its
 // environment is that of the job, not of this host.
@@ -105,8 +106,8 @@ func Allocate(ctx context.Context, p *ui.Process, r alloc.Request, words []strin
 		status = a.Run(running, words)
 	} else {
 		inside := *p
-		inside.Program, inside.Environ = "grun", a.Over(p.Environ)
-		inside.Args = append(shellOptions(p.Stdin), "--job-name=interactive", "/bin/sh", "-c", loginShell)
+		inside.Environ = a.Over(p.Environ)
+		inside.Args = append(shellOptions(p.Stdin), "--job-name=interactive", "/bin/sh", "-c", userShell)
 		status = grun.Run(ctx, &inside)
 	}
 	if running.Err() != nil {
@@ -156,7 +157,7 @@ func shell(ctx context.Context, p *ui.Process, ref, node string, words []string)
 		options = append(options, "--nodelist="+node)
 	}
 	if len(words) == 0 {
-		words = []string{"/bin/sh", "-c", loginShell}
+		words = []string{"/bin/sh", "-c", userShell}
 		options = append(options, "--job-name=shell")
 	}
 	return run(ctx, *p, append(options, words...)...)

@@ -23,7 +23,7 @@ func Program() slurmcmd.Program {
 	p := slurmcmd.Program{
 		Name: "srun", Usage: "[OPTIONS] PROGRAM [ARGUMENTS]", Summary: "Runs a program on the nodes of a job; outside a job it first submits a job.",
 		Notes: []string{
-			"Steps share the CPUs and the memory of their job. A step has GPUs for itself with `--exact` or `--gpus-per-task` only.",
+			"Steps share the CPUs and the memory of their job, and may have more tasks than CPUs unless `--exact` or `--cpus-per-task` is given. A step has GPUs for itself with `--exact` or `--gpus-per-task` only.",
 			"Tasks see their GPUs through `CUDA_VISIBLE_DEVICES`; the job's other GPUs stay accessible.",
 			"MPICH programs start through PMI-1 or PMI-2; start Open MPI programs with `mpirun` in the job.",
 			"Programs joined by `:` are refused: jobs are not heterogeneous.",
@@ -112,7 +112,7 @@ func SallocProgram() slurmcmd.Program {
 	p := slurmcmd.Program{
 		Name: "salloc", Usage: "[OPTIONS] [COMMAND [ARGUMENTS]]", Summary: "Allocates nodes, and runs a command on this host until it ends.",
 		Notes: []string{
-			"Without a command a shell runs on the first node, as with `LaunchParameters=use_interactive_step`.",
+			"Without a command the user's shell runs on the first node, as with `LaunchParameters=use_interactive_step`, with the variables of salloc.",
 			"The job ends with salloc, also if the host of salloc fails.",
 		},
 	}
