@@ -45,6 +45,7 @@ type Config struct {
 	Memory   cluster.Bytes // 0: the memory of the host
 	Features []string
 	Region   string
+	Gres     []cluster.Gres // generic resources, sorted by name
 
 	Prolog, Epilog string // programs run as root before and after a task; "": none
 	HookTimeout    time.Duration

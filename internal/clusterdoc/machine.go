@@ -27,9 +27,10 @@ type nodeGroup struct {
 	// 1 unless set, 0 for none.
 	NVLinkDomains int `toml:"nvlink_domains"`
 	// NVLinkDomain is the name of one domain of all GPUs of all these nodes.
-	NVLinkDomain string   `toml:"nvlink_domain"`
-	Features     []string `toml:"features"`
-	Region       string   `toml:"region"`
+	NVLinkDomain string      `toml:"nvlink_domain"`
+	Features     []string    `toml:"features"`
+	Region       string      `toml:"region"`
+	Gres         strict.Gres `toml:"gres"` // generic resources: NAME or NAME:TYPE and the count
 }
 
 // maxMachineNodes is the most nodes of a machine, maxNodeGPUs the most GPUs of one.
@@ -98,7 +99,7 @@ func (n *nodeGroup) add(c *strict.Checker, at string, divided bool, seen map[str
 }
 
 func (n *nodeGroup) node(name string) cluster.Node {
-	out := cluster.Node{Name: name, BootID: "simulated", CPUs: int32(n.CPUs), Memory: n.Memory, Features: n.Features, Region: n.Region}
+	out := cluster.Node{Name: name, BootID: "simulated", CPUs: int32(n.CPUs), Memory: n.Memory, Features: n.Features, Region: n.Region, Gres: n.Gres}
 	for g := range n.GPUs {
 		domain := n.NVLinkDomain
 		if domain == "" && n.NVLinkDomains > 0 {

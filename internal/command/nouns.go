@@ -135,6 +135,7 @@ func requestFields(c *codec.Coder, x *cluster.Request) {
 	codec.Uint(c, &x.MemFrom)
 	codec.Int(c, &x.MaxNodes)
 	codec.Int(c, &x.Tasks)
+	codec.List(c, &x.Gres, gresFields)
 }
 
 // The following have no length of their own and can therefore never grow.
@@ -155,6 +156,12 @@ func dependencyFields(c *codec.Coder, x *cluster.Dependency) {
 	refFields(c, &x.Job)
 	codec.Int(c, &x.Delay)
 	codec.Bool(c, &x.Any)
+}
+
+func gresFields(c *codec.Coder, x *cluster.Gres) {
+	codec.String(c, &x.Name)
+	codec.String(c, &x.Type)
+	codec.Int(c, &x.Count)
 }
 
 func exitFields(c *codec.Coder, x *cluster.Exit) {
@@ -237,6 +244,7 @@ func NodeFields(c *codec.Coder, x *cluster.Node) {
 	codec.Int(c, &x.Registered)
 	codec.Uint(c, &x.Changed)
 	codec.String(c, &x.Region)
+	codec.List(c, &x.Gres, gresFields)
 }
 
 func gpu(c *codec.Coder, x *cluster.GPU) { codec.Record(c, x, gpuFields) }

@@ -106,7 +106,7 @@ func keysOf(prefix string, t reflect.Type) []string {
 		switch ft := field.Type; {
 		case ft.Kind() == reflect.Struct:
 			keys = append(keys, keysOf(key, ft)...)
-		case ft.Kind() == reflect.Slice && ft.Elem().Kind() == reflect.Struct:
+		case ft.Kind() == reflect.Slice && ft.Elem().Kind() == reflect.Struct && ft != reflect.TypeFor[strict.Gres]():
 			keys = append(keys, keysOf(key+"[0]", ft.Elem())...)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -28,6 +29,7 @@ type Node struct {
 	Memory        cluster.Bytes   `toml:"memory"`         // 0: that of the host
 	Features      []string        `toml:"features"`       // words that jobs can request
 	Region        string          `toml:"region"`         // a word that jobs can request
+	Gres          strict.Gres     `toml:"gres"`           // generic resources: NAME or NAME:TYPE and the count
 	Prolog        string          `toml:"prolog"`         // program run as root before each task; "": none
 	Epilog        string          `toml:"epilog"`         // the same after each task
 	HookTimeout   time.Duration   `toml:"hook_timeout"`   // of either

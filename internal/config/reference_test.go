@@ -26,7 +26,7 @@ func writeValue(v reflect.Value) string {
 }
 
 // ownTypes are the types of the files by their Go names.
-var ownTypes = map[string]string{"Duration": "duration", "Bytes": "size"}
+var ownTypes = map[string]string{"Duration": "duration", "Bytes": "size", "Gres": "table of integers"}
 
 // references returns the pages of the configuration reference by their names.
 func references() map[string]*configtest.Page {

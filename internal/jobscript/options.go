@@ -55,6 +55,7 @@ type Options struct {
 
 	tasks       int32 // in all, over all nodes
 	gpusPerTask int32
+	gresGPUs    bool // --gres requests the GPUs
 	cpusPerGPU  int32
 	tasksPerGPU int32
 	memZero     bool // --mem=0 was written: all memory of each node
@@ -88,7 +89,7 @@ func (o *Options) forget(f family) {
 	r := &o.Request
 	switch f {
 	case gpuFamily:
-		r.GPUs, r.GPUsPerNode, r.GPUTypes, o.gpusPerTask = 0, 0, nil, 0
+		r.GPUs, r.GPUsPerNode, r.GPUTypes, o.gpusPerTask, o.gresGPUs = 0, 0, nil, 0, false
 	case memoryFamily:
 		r.MemPerNode, r.MemPerCPU, r.MemPerGPU, o.memZero = 0, 0, 0, false
 	}

@@ -172,6 +172,14 @@ func (r *resolver) variable(prefix, name, rest, value string) {
 	r.asks = append(r.asks, ask{row, at, name, 0, "--" + o.Long, value})
 }
 
+// family returns the family that the option's value belongs to: of --gres GPUs only if it names them.
+func (a *ask) family() family {
+	if g, err := parseGRES(a.value); a.row.Long == "gres" && err == nil && g.hasGPUs {
+		return gpuFamily
+	}
+	return a.row.family
+}
+
 // apply carries out the asks, weakest place first.
 func (r *resolver) apply() Options {
 	var o Options
@@ -194,7 +202,7 @@ func (r *resolver) apply() Options {
 			r.warnings = append(r.warnings, fault.Error())
 			continue
 		}
-		if f := a.row.family; f != noFamily && !slices.Contains(seen, f) {
+		if f := a.family(); f != noFamily && !slices.Contains(seen, f) {
 			o.forget(f)
 			seen = append(seen, f)
 		}

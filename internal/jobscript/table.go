@@ -168,6 +168,23 @@ func identityRows(all []option) []option {
 	}...)
 }
 
+// setGres sets the GPUs of each node and its generic resources. It replaces an earlier value of the same
+// option; with GPUs it also replaces other options for GPUs, of weaker places.
+func setGres(o *Options, v string, _ time.Time) error {
+	g, err := parseGRES(v)
+	o.Request.Gres = g.others
+	switch {
+	case g.hasGPUs:
+		o.Request.GPUsPerNode, o.gresGPUs = g.gpus, true
+		if g.gpuTypes != nil {
+			o.Request.GPUTypes = g.gpuTypes
+		}
+	case o.gresGPUs:
+		o.Request.GPUsPerNode, o.Request.GPUTypes, o.gresGPUs = 0, nil, false
+	}
+	return err
+}
+
 func resourceRows(all []option) []option {
 	gpus := func(per func(*Options) *int32, parse func(string) ([]string, int32, error)) func(*Options, string, time.Time) error {
 		return func(o *Options, v string, _ time.Time) (err error) {
@@ -187,8 +204,8 @@ func resourceRows(all []option) []option {
 			family: gpuFamily, set: gpus(perNode, parseGPUs)},
 		{Option: getopt.Option{Long: "gpus-per-task", Value: "[TYPE:]N", Help: "GPUs for each task"},
 			family: gpuFamily, set: gpus(func(o *Options) *int32 { return &o.gpusPerTask }, parseGPUs)},
-		{Option: getopt.Option{Long: "gres", Value: "gpu[:TYPE]:N", Help: "as in sbatch: GPUs per node"},
-			family: gpuFamily, set: gpus(perNode, parseGRES)},
+		{Option: getopt.Option{Long: "gres", Value: "NAME[:TYPE][:N],...", Help: "as in sbatch: GPUs (gpu) and generic resources of each node [1 of each]"},
+			set: setGres},
 		{Option: getopt.Option{Long: "gpu-mem", Value: "SIZE", Help: "minimum memory per GPU device: 80G"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Request.GPUMemory, err = cluster.ParseBytes(v, cluster.MiB)

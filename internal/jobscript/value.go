@@ -60,21 +60,72 @@ func parseGPUs(word string) (types []string, n int32, err error) {
 	return strings.Split(strings.ToLower(head), "|"), n, nil
 }
 
-// parseGRES reads sbatch's "gpu:8", "gpu:h100:8" and "gpu".
-func parseGRES(word string) (types []string, n int32, err error) {
-	name, rest, counted := strings.Cut(strings.TrimPrefix(word, "gres/"), ":")
-	if name != "gpu" {
-		return nil, 0, advise(fmt.Sprintf("unknown resource %q", word), "only gpu is known, such as gpu:h100:8")
+// gres is a value of --gres.
+type gres struct {
+	gpus     int32
+	gpuTypes []string
+	hasGPUs  bool
+	others   []cluster.Gres
+}
+
+// parseGRES reads sbatch's "gpu:8", "gpu:h100:8", "gpu" and "gpu:2,nvme:1", and "none".
+func parseGRES(word string) (g gres, err error) {
+	if word == "none" {
+		return g, nil
 	}
-	if !counted {
-		return nil, 1, nil
-	}
-	if first, more, several := strings.Cut(rest, ","); several {
-		if name, _, _ := strings.Cut(strings.TrimPrefix(more, "gres/"), ":"); name != "gpu" {
-			return nil, 0, advise(fmt.Sprintf("unknown resource %q", more), "only gpu is known, such as --gres=gpu:"+first)
+	for _, term := range strings.Split(word, ",") {
+		name, rest, counted := strings.Cut(strings.TrimPrefix(term, "gres/"), ":")
+		switch {
+		case name == cluster.ResourceGPU && g.hasGPUs:
+			return gres{}, advise(fmt.Sprintf("GPUs are named twice: %q", word), "for alternative types use --gpus 'h100|a100:4'")
+		case name == cluster.ResourceGPU:
+			if g.hasGPUs, g.gpus = true, 1; counted {
+				g.gpuTypes, g.gpus, err = parseGPUs(rest)
+			}
+		default:
+			var other cluster.Gres
+			other, err = parseCounted(name, rest)
+			g.others = append(g.others, other)
+		}
+		if err != nil {
+			return gres{}, err
 		}
 	}
-	return parseGPUs(rest)
+	cluster.SortGres(g.others)
+	if why := cluster.GresFault(g.others); why != "" {
+		return gres{}, advise(why, "write names with counts, joined by commas, such as gpu:2,nvme:1")
+	}
+	return g, nil
+}
+
+// ParseGRES returns how many GPUs a value of --gres requests on each node, and whether it names GPUs.
+func ParseGRES(word string) (gpus int32, named bool, err error) {
+	g, err := parseGRES(word)
+	return g.gpus, g.hasGPUs, err
+}
+
+// parseCounted reads what follows the name of a generic resource: "", "2", "fast" or "fast:2".
+func parseCounted(name, rest string) (cluster.Gres, error) {
+	g := cluster.Gres{Name: name, Count: 1}
+	kind, count, typed := strings.Cut(rest, ":")
+	switch {
+	case rest == "":
+		return g, nil
+	case typed:
+		g.Type = kind
+	default:
+		if unicode.IsDigit(rune(rest[0])) || rest[0] == '-' {
+			count = rest
+			break
+		}
+		g.Type = rest
+		return g, nil
+	}
+	n, err := parseCount(count, 1)
+	if g.Count = int64(n); err != nil {
+		return g, advise(fmt.Sprintf("not a count of %s: %q", printable(name), count), "write NAME:N or NAME:TYPE:N, such as nvme:2")
+	}
+	return g, nil
 }
 
 // isWord reports whether text is made of letters, digits, dots, dashes,

@@ -111,7 +111,7 @@ func tres(list []Count) string {
 	var order []string
 	for _, x := range list {
 		amount[x.Resource] = x.Count
-		if strings.HasPrefix(x.Resource, "gpu:") {
+		if strings.HasPrefix(x.Resource, "gpu:") || strings.HasPrefix(x.Resource, "gres/") {
 			order = append(order, x.Resource)
 		}
 	}

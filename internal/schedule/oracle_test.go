@@ -34,6 +34,7 @@ func FuzzDecide(f *testing.F) {
 		snap := draw(t, text)
 		snap.Policy.Scheduling.Weights.Age = 0 // the oracle's order is that of nice and of submission
 		reserveSome(r, snap)
+		countSome(rand.New(rand.NewPCG(seed, 3)), snap)
 		p := NewPlanner()
 		d := p.Pass(snap)
 		if err := checkPlan(snap, p, d); err != nil {
@@ -159,6 +160,7 @@ type grant struct {
 	gpus   map[string]int32
 	cpus   int32
 	memory cluster.Bytes
+	gres   map[string]int64
 }
 
 func poolOf(g *cluster.GPU) string { return g.Type + " " + g.Domain }
@@ -173,7 +175,7 @@ func holds(snap *cluster.Snapshot, job *cluster.Job, from cluster.Instant, where
 		h.licences += l.Count
 	}
 	for _, a := range where.Nodes {
-		g := grant{a.Node, map[string]int32{}, a.CPUs, a.Memory}
+		g := grant{a.Node, map[string]int32{}, a.CPUs, a.Memory, gresOf(job.Spec.Request.Gres)}
 		for _, i := range a.GPUs {
 			g.gpus[poolOf(&nodeNamed(snap, a.Node).GPUs[i])]++
 		}
@@ -186,8 +188,14 @@ func holds(snap *cluster.Snapshot, job *cluster.Job, from cluster.Instant, where
 func plans(snap *cluster.Snapshot, p *Planner, e *plan.Entry) held {
 	h := holds(snap, e.Job, e.At, cluster.Placement{})
 	for _, s := range e.Shares {
-		g := grant{p.schedule.Resources().Hosts[s.Host].Name, map[string]int32{}, s.Amount.CPUs, s.Amount.Memory}
-		for i, pool := range p.schedule.Resources().Hosts[s.Host].Pools {
+		host := p.schedule.Resources().Hosts[s.Host]
+		g := grant{host.Name, map[string]int32{}, s.Amount.CPUs, s.Amount.Memory, map[string]int64{}}
+		for i, n := range s.Amount.Gres {
+			if n != 0 {
+				g.gres[host.Gres[i].Name] = int64(n)
+			}
+		}
+		for i, pool := range host.Pools {
 			if n := s.Amount.GPUs.Of(i); n > 0 {
 				g.gpus[pool.Kind+" "+pool.Domain] = n
 			}
@@ -285,6 +293,9 @@ func checkPlanned(snap *cluster.Snapshot, ahead []held, j *cluster.Job, h held, 
 				if gpus[pool] < n {
 					return fmt.Errorf("job %d: %d GPUs of %s are not free on %s at %s", j.ID, n, pool, a.node, h.from.Sub(snap.Now))
 				}
+			}
+			if !gresLeft(snap, ahead, a, h.from, h.to) {
+				return fmt.Errorf("job %d: %v is not free on %s at %s", j.ID, a.gres, a.node, h.from.Sub(snap.Now))
 			}
 			if a.cpus > cpus || a.memory > mem || j.Spec.Request.Exclusive && !idle {
 				return fmt.Errorf("job %d: %s has %d CPUs, %s, idle %v at %s", j.ID, a.node, cpus, mem, idle, h.from.Sub(snap.Now))
@@ -385,7 +396,7 @@ func couldStartOn(snap *cluster.Snapshot, ahead []held, j *cluster.Job, at clust
 			for count > 0 && q.MemoryOn(int32(count)) > mem {
 				count--
 			}
-			if cpus >= q.CPUsPerNode() && mem >= q.MemoryOn(0) && (idle || !q.Exclusive) {
+			if gresLeft(snap, ahead, grant{node: n.Name, gres: gresOf(q.Gres)}, at, end) && gresType(n, q) && cpus >= q.CPUsPerNode() && mem >= q.MemoryOn(0) && (idle || !q.Exclusive) {
 				if slices.Contains(q.NodeList, n.Name) {
 					if count >= int(q.GPUsPerNode) {
 						listed++
@@ -432,6 +443,9 @@ func fulfils(snap *cluster.Snapshot, j *cluster.Job, nodes []grant) error {
 		wantCPUs := q.CPUsPerNode()
 		if q.Exclusive {
 			wantCPUs = nodeNamed(snap, a.node).CPUs
+		}
+		if !maps.Equal(a.gres, gresOf(q.Gres)) || !gresType(nodeNamed(snap, a.node), q) {
+			return fmt.Errorf("allocation %+v does not have %v", a, q.Gres)
 		}
 		if seen[a.node] || q.GPUs == 0 && n != q.GPUsPerNode || a.cpus != wantCPUs || a.memory != q.MemoryOn(n) {
 			return fmt.Errorf("allocation %+v does not fit the request", a)

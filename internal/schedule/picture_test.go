@@ -18,7 +18,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 
 // picture is a cluster drawn in text, one thing a line:
 //
-//	node NAME [gpus=N] [type=T, or one for each] [domain=D] [cpus=N] [mem=16G] [features=a,b] [down] [drain] [bad=I,J]
+//	node NAME [gpus=N] [type=T, or one for each] [domain=D] [cpus=N] [mem=16G] [features=a,b] [down] [drain] [bad=I,J] [gres=nvme:2]
 //	partition NAME [nodes=LIST] [prio=N] [maxtime=D] [maxnodes=N] [down]
 //	qos NAME [tier=N] [prio=N] [preempts=Q,R] [mode=requeue|cancel]
 //	run ID on=NODE:GPUS[,NODE:GPUS] [cpus=N] [mem=SIZE] [left=D] [array=ID] and what a job has
@@ -34,7 +34,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //	price TYPE is=N [from=D]
 //
 // A job may also have [connect=WORD] [switches=N] [late=D] [gpumin=SIZE] [licence=NAME:N] [in=RESERVATION] [or=PARTITIONS]
-// [region=R,S] [price=N] [most=N nodes]; a node [region=R].
+// [region=R,S] [price=N] [most=N nodes] [gres=NAME:TYPE:N,NAME:N]; a node [region=R].
 type picture struct {
 	snap   cluster.Snapshot
 	ended  map[cluster.JobID]*cluster.Job
@@ -224,6 +224,7 @@ func readRequest(t testing.TB, spec *cluster.JobSpec, w words) {
 	if name, count, ok := strings.Cut(w["licence"], ":"); ok {
 		q.Licences = []cluster.Licence{{Name: name, Count: words{"n": count}.n("n", 1)}}
 	}
+	q.Gres = gresIn(w)
 	spec.OtherPartitions, spec.Reservation = w.list("or"), w["in"]
 	q.Regions, q.MaxPrice, q.MaxNodes = w.list("region"), int64(w.n("price", 0)), w.n("most", 0)
 	if q.Switches == 0 && q.Connect == cluster.ConnectAny {
@@ -234,6 +235,7 @@ func readRequest(t testing.TB, spec *cluster.JobSpec, w words) {
 func node(name string, w words) *cluster.Node {
 	n := &cluster.Node{
 		Name: name, CPUs: w.n("cpus", 64), Memory: w.size("mem"), Features: w.list("features"), Drain: w.has("drain"), Region: w["region"],
+		Gres: gresIn(w),
 	}
 	if n.Memory == 0 {
 		n.Memory = 512 * cluster.GiB

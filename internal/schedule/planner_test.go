@@ -32,6 +32,7 @@ type site struct {
 	cleans, fails bool                            // nodes clean up slowly; starts fail
 	ends          map[cluster.JobID]time.Duration // how long nodes are cleaned after a job
 	overruled     bool                            // partitions changed
+	counts        *rand.Rand                      // for generic resources; nil for none
 }
 
 func newSite(t *testing.T, seed uint64) *site {
@@ -55,6 +56,7 @@ func newSite(t *testing.T, seed uint64) *site {
 	}
 	s.vary(seed)
 	s.vary2(seed)
+	s.vary3(seed)
 	s.limit()
 	if s.r.IntN(2) == 0 {
 		s.policy.Scheduling.Reservations = randomReservations(s.r, []string{"n00", s.snap.Nodes[len(s.snap.Nodes)-1].Name})
@@ -72,6 +74,9 @@ func (s *site) submit() {
 		q.Nodes, q.GPUsPerNode, q.GPUs = 0, 0, 1+s.r.Int32N(5)
 	}
 	s.varyRequest(&q)
+	if s.counts != nil {
+		q.Gres = randomGres(s.counts)
+	}
 	spec := &cluster.JobSpec{Name: "j", Owner: cluster.Identity{User: []string{"ada", "bob"}[s.r.IntN(2)]}, Partition: "main", QOS: "standard",
 		Nice: s.r.Int32N(3), TimeLimit: time.Duration(1+s.r.IntN(240)) * time.Minute, Request: q}
 	if spec.Owner.User == "ada" {
@@ -245,6 +250,9 @@ func (s *site) check(d Decision) {
 				if gpus[pool] < n {
 					s.Fatalf("job %d: %d GPUs on %s are not free at %v", h.job, n, a.node, h.from.Time())
 				}
+			}
+			if !gresLeft(&s.snap, others, a, h.from, h.to) {
+				s.Fatalf("job %d: %v is not free on %s at %v", h.job, a.gres, a.node, h.from.Time())
 			}
 			if a.cpus > cpus || a.memory > memory {
 				s.Fatalf("job %d: %s has %d CPUs and %v at %v", h.job, a.node, cpus, memory, h.from.Time())

@@ -222,15 +222,17 @@ func (m *preemptTrial) sort(list []Candidate) {
 }
 
 // cost returns how many of the candidates on a host have to end at least so that the host can serve the job, by
-// GPUs, CPUs and memory; one more than all when even that is not enough.
+// GPUs, CPUs, memory and generic resources; one more than all when even that is not enough.
 func (m *preemptTrial) cost(h int, list []Candidate) int {
 	const every = backfill.Lanes(0x7f7f7f7f7f7f7f7f)
 	free := m.Bookings().Profile.Row(h).Free(m.Snap.Now)
 	q := &m.class.Spec.Request
-	rule, size := q.MemoryRule(), m.Bookings().Profile.Host(h).Size
+	host := m.Bookings().Profile.Host(h)
+	rule, size, gres := q.MemoryRule(), host.Size, backfill.GresOf(host.Gres, q.Gres)
 	gpus := max(q.GPUsPerNode, min(1, q.GPUs))
 	enough := func() bool {
-		return free.GPUs.Sum(every) >= gpus && free.CPUs >= q.CPUsPerNode() && free.Memory >= rule.On(size, gpus)
+		return free.GPUs.Sum(every) >= gpus && free.CPUs >= q.CPUsPerNode() && free.Memory >= rule.On(size, gpus) &&
+			(len(q.Gres) == 0 || cluster.HasGres(host.Gres, q.Gres) && free.Covers(&backfill.Amount{Gres: gres}))
 	}
 	largest := slices.Clone(list)
 	slices.SortFunc(largest, func(a, b Candidate) int {
@@ -241,11 +243,9 @@ func (m *preemptTrial) cost(h int, list []Candidate) int {
 			return n
 		}
 		t := m.Running().Job(c.Job)
-		for i, host := range t.Hosts {
-			if host == h {
-				free.GPUs += t.Amounts[i].GPUs
-				free.CPUs += t.Amounts[i].CPUs
-				free.Memory += t.Amounts[i].Memory
+		for i, on := range t.Hosts {
+			if on == h {
+				free.Add(&t.Amounts[i])
 			}
 		}
 	}

@@ -228,7 +228,7 @@ func (v *Virtual) template(a Addition) (*cluster.Node, error) {
 // copyNode returns a copy of a node with NVLink domains of its own.
 func copyNode(like *cluster.Node, name string) cluster.Node {
 	n := cluster.Node{
-		Name: name, BootID: "simulated", CPUs: like.CPUs, Memory: like.Memory, Features: like.Features, Region: like.Region,
+		Name: name, BootID: "simulated", CPUs: like.CPUs, Memory: like.Memory, Features: like.Features, Region: like.Region, Gres: like.Gres,
 		GPUs: slices.Clone(like.GPUs),
 	}
 	for i := range n.GPUs {

@@ -223,7 +223,8 @@ func (x *checking) checkNodes() {
 	for _, name := range slices.Sorted(maps.Keys(x.uses)) {
 		want := x.uses[name]
 		got, _ := x.State.uses.Get(name)
-		if got.Jobs != want.Jobs || got.CPUs != want.CPUs || got.Memory != want.Memory || got.Whole != want.Whole || !slices.Equal(taken(got.GPUs), taken(want.GPUs)) {
+		if got.Jobs != want.Jobs || got.CPUs != want.CPUs || got.Memory != want.Memory || got.Whole != want.Whole || !slices.Equal(got.Gres, want.Gres) ||
+			!slices.Equal(taken(got.GPUs), taken(want.GPUs)) {
 			x.fault("node %s: used %+v, want %+v", name, got, *want)
 		}
 		if want.Whole && want.Jobs > 1 {

@@ -91,6 +91,7 @@ func addUse(u *cluster.NodeUse, j *cluster.Job, a cluster.NodeAllocation, sign i
 		}
 		u.GPUs[g] = sign > 0
 	}
+	u.Gres = cluster.AddGres(u.Gres, j.Spec.Request.Gres, int64(sign))
 	if j.Spec.Request.Exclusive {
 		u.Whole = sign > 0
 	}
@@ -171,6 +172,9 @@ func checkNode(n *cluster.Node) *command.Refusal {
 		if len(word) > command.MaxMessage {
 			return command.Refusef(command.InvalidArgument, "node %s: a description of more than %d bytes", n.Name, command.MaxMessage)
 		}
+	}
+	if why := cluster.GresFault(n.Gres); why != "" {
+		return command.Refusef(command.InvalidArgument, "node %s: %s", n.Name, why)
 	}
 	if why := gpuFault(n.GPUs); why != "" {
 		return command.Refusef(command.InvalidArgument, "node %s: %s", n.Name, why)

@@ -259,6 +259,11 @@ func (x *nodeTables) nodeMismatch(j *cluster.Job, a *cluster.NodeAllocation, pla
 	case a.Memory < j.Spec.Request.MemoryRule().On(n.Size(), int32(len(a.GPUs))) || a.Memory > n.Memory-u.Memory:
 		return "node " + a.Node + " has too little memory free"
 	}
+	for _, g := range j.Spec.Request.Gres {
+		if cluster.CountGres(n.Gres, &g)-cluster.CountGres(u.Gres, &cluster.Gres{Name: g.Name}) < g.Count {
+			return fmt.Sprintf("node %s has too few %s free", a.Node, g.Name)
+		}
+	}
 	last := int32(-1)
 	for _, g := range a.GPUs {
 		switch {

@@ -294,6 +294,9 @@ func (x *script) nodes() string {
 		if n.Drain {
 			line += fmt.Sprintf(" drained by %s: %s", n.DrainBy, n.DrainWhy)
 		}
+		if len(u.Gres) > 0 {
+			line += " gres " + cluster.FormatGres(u.Gres)
+		}
 		if n.Fault != "" {
 			line += " fault " + n.Fault
 		}

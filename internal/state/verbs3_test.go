@@ -23,7 +23,8 @@ func places(w scriptLine, g *cluster.GPU, gpus int) {
 	}
 }
 
-// nearness reads connect=leaf switches=2 wait=10m|always|policy gpumem=80G licences=a:1 reservation=r others=x,y.
+// nearness reads connect=leaf switches=2 wait=10m|always|policy gpumem=80G licences=a:1 gres=nvme:2 reservation=r
+// others=x,y.
 func nearness(w scriptLine, spec *cluster.JobSpec) {
 	r := &spec.Request
 	r.GPUMemory, r.Switches, r.SwitchWait = w.size("gpumem"), int32(w.number("switches", 0)), cluster.SwitchAlways
@@ -40,9 +41,23 @@ func nearness(w scriptLine, spec *cluster.JobSpec) {
 	default:
 		r.SwitchWait = w.duration("wait")
 	}
-	r.Licences = licencesOf(w.list("licences"))
+	r.Licences, r.Gres = licencesOf(w.list("licences")), gresOf(w.list("gres"))
 	r.Regions, r.MaxPrice = w.list("regions"), w.number("price", 0)
 	spec.Reservation, spec.OtherPartitions = w.keys["reservation"], w.list("others")
+}
+
+// gresOf reads generic resources: name:2 or name:type:2.
+func gresOf(list []string) []cluster.Gres {
+	var all []cluster.Gres
+	for _, word := range list {
+		parts := strings.Split(word, ":")
+		g := cluster.Gres{Name: parts[0], Count: int64(id(parts[len(parts)-1]))}
+		if len(parts) > 2 {
+			g.Type = parts[1]
+		}
+		all = append(all, g)
+	}
+	return all
 }
 
 func licencesOf(list []string) []cluster.Licence {

@@ -111,7 +111,7 @@ func request16(w scriptLine) command.RequestID {
 func node(w scriptLine) cluster.Node {
 	n := cluster.Node{
 		Name: w.plain[0], BootID: w.keys["boot"], CPUs: int32(w.number("cpus", 16)), Memory: cluster.Bytes(w.number("mem", 64)) * cluster.GiB,
-		Features: w.list("features"), Fault: w.keys["fault"], Region: w.keys["region"],
+		Features: w.list("features"), Fault: w.keys["fault"], Region: w.keys["region"], Gres: gresOf(w.list("gres")),
 		Orphans: int32(w.number("has", 0)),
 	}
 	count, typ, _ := strings.Cut(w.keys["gpus"], ":")

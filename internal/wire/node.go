@@ -41,10 +41,14 @@ func ReadRegistration(p *greylagv1.RegisterNodeRequest, name, address string) (*
 	case len(p.GetFeatures()) > 256:
 		return nil, refuse("the node has %d features: at most 256", len(p.GetFeatures()))
 	}
+	gres := readGres(p.GetGres())
+	if why := cluster.GresFault(gres); why != "" {
+		return nil, refuse("node %s: %s", name, why)
+	}
 	return &command.RegisterNode{Node: cluster.Node{
 		Name: name, Address: address, BootID: p.GetBootId(), CPUs: p.GetCpus(), Memory: cluster.Bytes(p.GetMemory()),
 		GPUs: gpus, Features: p.GetFeatures(), Version: short(p.GetVersion()), Runtime: short(p.GetRuntime()), Fault: short(p.GetFault()),
-		Region: p.GetRegion(), Orphans: p.GetTasks(),
+		Region: p.GetRegion(), Gres: gres, Orphans: p.GetTasks(),
 	}}, nil
 }
 
@@ -152,6 +156,7 @@ func WriteNode(n *cluster.Node, use cluster.NodeUse, partitions []string) *greyl
 		Drain: n.Drain, Reason: n.DrainWhy, ReasonBy: n.DrainBy, ReasonSince: Timestamp(n.DrainSince), Fault: n.Fault,
 		Jobs: use.Jobs, CpusUsed: use.CPUs, MemoryUsed: int64(use.Memory), Partitions: partitions,
 		Registered: Timestamp(n.Registered), Since: Timestamp(n.Since), Epoch: n.Epoch,
+		Gres: WriteGres(n.Gres), GresUsed: WriteGres(use.Gres),
 	}
 	if n.Drain && n.Liveness == cluster.Alive {
 		p.Since = p.ReasonSince

@@ -7,11 +7,12 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// readPlaces reads the locality of a job's nodes, and its licences.
+// readPlaces reads the locality of a job's nodes, its generic resources and licences.
 func readPlaces(p *greylagv1.Request, r *cluster.Request) error {
 	for _, l := range p.GetLicences() {
 		r.Licences = append(r.Licences, cluster.Licence{Name: l.GetName(), Count: l.GetCount()})
 	}
+	r.Gres = readGres(p.GetGres())
 	if c := p.GetConnect(); c != 0 {
 		r.Connect = cluster.Connect(c - 1)
 	}
@@ -45,6 +46,25 @@ func writeSwitchWait(r *cluster.Request) *durationpb.Duration {
 		return &durationpb.Duration{Seconds: -1}
 	}
 	return durationpb.New(r.SwitchWait)
+}
+
+// readGres reads generic resources, sorted by name.
+func readGres(list []*greylagv1.Gres) []cluster.Gres {
+	var all []cluster.Gres
+	for _, g := range list {
+		all = append(all, cluster.Gres{Name: short(g.GetName()), Type: short(g.GetType()), Count: g.GetCount()})
+	}
+	cluster.SortGres(all)
+	return all
+}
+
+// WriteGres writes generic resources.
+func WriteGres(list []cluster.Gres) []*greylagv1.Gres {
+	var all []*greylagv1.Gres
+	for _, g := range list {
+		all = append(all, &greylagv1.Gres{Name: g.Name, Type: g.Type, Count: g.Count})
+	}
+	return all
 }
 
 func writeLicences(list []cluster.Licence) []*greylagv1.Licence {

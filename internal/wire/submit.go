@@ -224,7 +224,7 @@ func WriteRequest(r *cluster.Request) *greylagv1.Request {
 		NodeList: r.NodeList, Exclude: r.Exclude, Exclusive: r.Exclusive,
 		GpuMemory: int64(r.GPUMemory), Connect: writeConnect(r), Switches: r.Switches, SwitchWait: writeSwitchWait(r),
 		Licences: writeLicences(r.Licences), MaxPrice: r.MaxPrice, Regions: r.Regions, Memory: greylagv1.MemorySource(r.MemFrom),
-		MaxNodes: r.MaxNodes, Tasks: r.Tasks,
+		MaxNodes: r.MaxNodes, Tasks: r.Tasks, Gres: WriteGres(r.Gres),
 	}
 }
 

@@ -1,6 +1,10 @@
 package backfill
 
-import "github.com/greylag/greylag/pkg/cluster"
+import (
+	"slices"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
 
 // MaxPools is the number of pools of GPUs that a host may have, and maxLane the number of GPUs of a
 // pool. What exceeds them is never planned.
@@ -48,18 +52,23 @@ const (
 	Blocked = 1 << 25
 )
 
-// Amount is a quantity of each resource of a host. CPUs, slots and memory may be negative: several
-// overdue jobs can have more than the host has.
+// Gres counts the generic resources of a host, by their place in the host's list.
+type Gres [cluster.MaxGres]int32
+
+// Amount is a quantity of each resource of a host. All but GPUs may be negative: several overdue
+// jobs can have more than the host has.
 type Amount struct {
 	GPUs   Lanes
 	CPUs   int32
 	Slots  int32
 	Memory cluster.Bytes
+	Gres   Gres
 }
 
 // Covers reports whether a has at least as much of everything as need.
 func (a *Amount) Covers(need *Amount) bool {
-	return a.CPUs >= need.CPUs && a.Slots >= need.Slots && a.Memory >= need.Memory && a.GPUs.Covers(need.GPUs)
+	return a.CPUs >= need.CPUs && a.Slots >= need.Slots && a.Memory >= need.Memory && a.GPUs.Covers(need.GPUs) &&
+		(need.Gres == Gres{} || a.Gres.covers(&need.Gres))
 }
 
 func (a *Amount) less(n *Amount) {
@@ -67,6 +76,9 @@ func (a *Amount) less(n *Amount) {
 	a.CPUs -= n.CPUs
 	a.Slots -= n.Slots
 	a.Memory -= n.Memory
+	if n.Gres != (Gres{}) {
+		a.Gres.add(&n.Gres, -1)
+	}
 }
 
 func (a *Amount) more(n *Amount) {
@@ -74,12 +86,49 @@ func (a *Amount) more(n *Amount) {
 	a.CPUs += n.CPUs
 	a.Slots += n.Slots
 	a.Memory += n.Memory
+	if n.Gres != (Gres{}) {
+		a.Gres.add(&n.Gres, 1)
+	}
 }
 
 // both lowers a to what is in both.
 func (a *Amount) both(o *Amount) {
 	a.GPUs = a.GPUs.Both(o.GPUs)
 	a.CPUs, a.Slots, a.Memory = min(a.CPUs, o.CPUs), min(a.Slots, o.Slots), min(a.Memory, o.Memory)
+	for i := range a.Gres {
+		a.Gres[i] = min(a.Gres[i], o.Gres[i])
+	}
+}
+
+func (g *Gres) covers(need *Gres) bool {
+	for i := range g {
+		if g[i] < need[i] && need[i] > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (g *Gres) add(n *Gres, sign int32) {
+	for i := range g {
+		g[i] += sign * n[i]
+	}
+}
+
+// negative reports whether more of anything but GPUs is taken than there is.
+func (a *Amount) negative() bool {
+	return a.CPUs < 0 || a.Slots < 0 || a.Memory < 0 || min(a.Gres[0], a.Gres[1], a.Gres[2], a.Gres[3]) < 0
+}
+
+// GresOf returns counts by their place among the generic resources that a host has, whatever their
+// types, without those that it does not have.
+func GresOf(has, counts []cluster.Gres) (g Gres) {
+	for i := range counts {
+		if at := slices.IndexFunc(has, func(h cluster.Gres) bool { return h.Name == counts[i].Name }); at >= 0 && at < len(g) {
+			g[at] = int32(counts[i].Count)
+		}
+	}
+	return g
 }
 
 // Subtract lowers a by n; GPUs are never negative.

@@ -23,7 +23,7 @@ type demandKey struct {
 	memory                 cluster.MemoryRule
 	ofGPU                  cluster.Bytes
 	exclusive, linked, one bool
-	types, licences        string
+	types, licences, gres  string
 }
 
 func (w *Want) key() demandKey {
@@ -31,6 +31,7 @@ func (w *Want) key() demandKey {
 	k := demandKey{
 		perNode: n.PerNode, cpus: n.CPUs, memory: n.Memory, ofGPU: n.GPUMemory,
 		exclusive: n.Exclusive, linked: n.Linked, one: n.Total == 1, types: strings.Join(n.Types, "\x00"),
+		gres: cluster.FormatGres(n.Gres),
 	}
 	if len(w.hosts) > 0 {
 		k.hosts = &w.hosts[0]

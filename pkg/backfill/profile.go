@@ -81,6 +81,8 @@ func New(now cluster.Instant, hosts []*topology.Host, levels [][]int32, licences
 // modelOf finds or adds the model of a host.
 func (p *Profile) modelOf(h *topology.Host) int {
 	m := model{all: Amount{CPUs: h.CPUs, Slots: Slots, Memory: h.Memory}, size: h.Size, count: min(len(h.Pools), MaxPools)}
+	copy(m.gres[:], h.Gres)
+	m.all.Gres = GresOf(h.Gres, h.Gres)
 	for i := range m.count {
 		pool := h.Pools[i]
 		m.all.GPUs |= Lane(i, pool.GPUs.Len())
@@ -257,7 +259,7 @@ func (p *Profile) layerOf(demands []demand) int {
 // weaken lowers a demand, so that more demands are equal.
 func (d *demand) weaken(more bool) {
 	weak := func(a *Amount) {
-		a.Memory = 0
+		a.Memory, a.Gres = 0, Gres{}
 		a.CPUs = floor2(a.CPUs)
 		if more {
 			a.CPUs = min(a.CPUs, 1)

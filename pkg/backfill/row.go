@@ -129,7 +129,7 @@ func (r *Row) earliestInPlace(from, at cluster.Instant, lasts time.Duration, a *
 		return at
 	}
 	for end := start.Add(lasts); i < len(r.steps) && r.steps[i].from < end; i++ { // its own amount
-		if free := &r.steps[i].free; r.end(i) > at && (free.CPUs < 0 || free.Slots < 0 || free.Memory < 0) {
+		if free := &r.steps[i].free; r.end(i) > at && free.negative() {
 			return at
 		}
 	}

@@ -78,6 +78,7 @@ type model struct {
 	size   cluster.NodeSize
 	linked Lanes // full lanes of pools that are in an NVLink domain
 	count  int
+	gres   [cluster.MaxGres]cluster.Gres
 }
 
 // demandOf returns what the need takes of one host of the model, for one type.
@@ -89,6 +90,12 @@ func (m *model) demandOf(need *topology.NodeRequest, kind string) demand {
 	d.base = Amount{CPUs: need.CPUs, Slots: 1, Memory: need.Memory.On(m.size, d.gpus)}
 	if need.Exclusive {
 		d.base.Slots, d.base.CPUs = Slots, max(need.CPUs, m.all.CPUs)
+	}
+	if len(need.Gres) > 0 {
+		if !cluster.HasGres(m.gres[:], need.Gres) {
+			return d
+		}
+		d.base.Gres = GresOf(m.gres[:], need.Gres)
 	}
 	if d.gpus == 0 {
 		d.forms = []Amount{d.base}

@@ -78,6 +78,7 @@ type Node struct {
 	Orphans    int32  // orphaned tasks on it; while there are any, no new work is placed
 	Registered Instant
 	Changed    uint64 // log index of the last change
+	Gres       []Gres // what it has of generic resources, sorted by name
 	Region     string // its region, which jobs can request; "" where it has none
 }
 
@@ -92,6 +93,7 @@ type NodeUse struct {
 	CPUs   int32
 	Memory Bytes
 	GPUs   []bool // by GPU index; true when allocated
+	Gres   []Gres // allocated counts, sorted by name, without types; never changed in place
 	Whole  bool   // an exclusive job holds it
 }
 

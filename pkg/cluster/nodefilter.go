@@ -17,6 +17,7 @@ const (
 	TooExpensive                            // Name is the type of GPU
 	TooFewCPUs                              // Want is the number needed
 	TooLittleMemory                         // Want is the number of bytes needed
+	TooFewGres                              // Name is the generic resource: Have of Want
 	TooFewGPUs                              // of the requested types: Have of Want
 	SmallGPUs                               // too few of them have the requested memory
 	UnlinkedGPUs                            // too few of those are in one NVLink domain
@@ -96,6 +97,13 @@ func (f *NodeFilter) Capacity(n *Node, used NodeUse) iter.Seq[Mismatch] {
 		memory := f.request.MemoryRule().On(n.Size(), f.GPUs)
 		if n.Memory-used.Memory < memory && !yield(Mismatch{Kind: TooLittleMemory, Want: int64(memory)}) {
 			return
+		}
+		for i := range f.request.Gres {
+			want := &f.request.Gres[i]
+			have := CountGres(n.Gres, want) - CountGres(used.Gres, &Gres{Name: want.Name})
+			if have < want.Count && !yield(Mismatch{Kind: TooFewGres, Name: want.Name, Have: max(0, have), Want: want.Count}) {
+				return
+			}
 		}
 		if m, short := f.gpus(n, used); short {
 			yield(m)

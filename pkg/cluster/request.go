@@ -30,6 +30,7 @@ type Request struct {
 	MaxPrice   int64     // highest price of a GPU hour in micro-credits; 0 means any
 	Regions    []string  // if set, only nodes of these
 	MemFrom    MemorySource
+	Gres       []Gres // of each node, sorted by name
 }
 
 // Special values of SwitchWait.

@@ -7,7 +7,8 @@ import (
 )
 
 // Trackable resources, by the names that limits and billing weights use. Memory is counted in MiB.
-// There is also one resource for each GPU type, "gpu:h100", and for each licence, "licence:matlab".
+// There is also one resource for each GPU type, "gpu:h100", each licence, "licence:matlab", and each generic
+// resource, "gres/nvme".
 const (
 	ResourceGPU  = "gpu"
 	ResourceCPU  = "cpu"
@@ -37,12 +38,15 @@ func ParseResource(word string) (string, error) {
 	case ResourceGPU, ResourceCPU, ResourceMem, ResourceNode:
 		return name, nil
 	}
+	if rest, ok := strings.CutPrefix(word, gresPrefix); ok && isGresTag(rest) {
+		return word, nil
+	}
 	for _, prefix := range []string{gpuPrefix, licencePrefix} {
 		if rest, ok := strings.CutPrefix(name, prefix); ok && rest != "" && len(rest) <= maxName && !strings.ContainsAny(rest, "=, \t\n") {
 			return name, nil
 		}
 	}
-	return "", fmt.Errorf("%w: %q is no resource (want gpu, gpu:TYPE, cpu, mem, node or licence:NAME)", ErrBadLimit, word)
+	return "", fmt.Errorf("%w: %q is no resource (want gpu, gpu:TYPE, cpu, mem, node, licence:NAME or gres/NAME)", ErrBadLimit, word)
 }
 
 // GPUTypeOf returns the GPU type that a resource such as gpu:h100 counts.
@@ -79,6 +83,9 @@ func (r *Request) Requested(resource string) int64 {
 		}
 		return 0
 	}
+	if name, ok := strings.CutPrefix(resource, gresPrefix); ok {
+		return nodes * CountGres(r.Gres, &Gres{Name: name})
+	}
 	name := strings.TrimPrefix(resource, licencePrefix)
 	for _, l := range r.Licences {
 		if l.Name == name {
@@ -108,12 +115,15 @@ func (r *Request) RequestedOnNode(resource string) int64 {
 	if kind, typed := strings.CutPrefix(resource, gpuPrefix); typed && (len(r.GPUTypes) == 0 || slices.Contains(r.GPUTypes, kind)) {
 		return int64(gpus)
 	}
+	if name, ok := strings.CutPrefix(resource, gresPrefix); ok {
+		return CountGres(r.Gres, &Gres{Name: name})
+	}
 	return 0
 }
 
 // onNode reports whether single nodes have a resource.
 func onNode(resource string) bool {
-	return resource == ResourceGPU || resource == ResourceCPU || resource == ResourceMem || strings.HasPrefix(resource, gpuPrefix)
+	return resource == ResourceGPU || resource == ResourceCPU || resource == ResourceMem || strings.HasPrefix(resource, gpuPrefix) || strings.HasPrefix(resource, gresPrefix)
 }
 
 // mib counts MiB, rounded up.
@@ -133,6 +143,9 @@ func (a *Allocation) Amounts(r *Request, typeOf func(node string, gpu int32) str
 				count[gpuPrefix+kind]++
 			}
 		}
+	}
+	for _, g := range r.Gres {
+		count[gresPrefix+g.Name] += g.Count * int64(len(a.Nodes))
 	}
 	for _, l := range r.Licences {
 		count[licencePrefix+l.Name] += int64(l.Count)

@@ -134,6 +134,7 @@ func (r *Request) normalise() {
 	if r.IncludesList() {
 		r.Nodes = max(r.Nodes, int32(len(r.NodeList)))
 	}
+	SortGres(r.Gres)
 	if !r.HasLocality() {
 		r.SwitchWait = 0
 	}
@@ -178,6 +179,9 @@ func (r *Request) check(fault func(string, ...any)) {
 	}
 	r.checkProducts(fault)
 	r.checkPlaces(fault)
+	if why := GresFault(r.Gres); why != "" {
+		fault("%s", why)
+	}
 	if len(r.GPUTypes) > 64 || len(r.Features) > 64 || len(r.NodeList) > maxList || len(r.Exclude) > maxList || len(r.Regions) > 64 {
 		fault("too many GPU types, features, nodes or regions are named")
 	}

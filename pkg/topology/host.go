@@ -14,6 +14,7 @@ type Host struct {
 	CPUs   int32
 	Memory cluster.Bytes
 	Size   cluster.NodeSize
+	Gres   []cluster.Gres
 	GPUs   GPUSet  // the healthy ones
 	kinds  []group // by type
 	links  []group // by NVLink domain; only GPUs that are in one
@@ -47,7 +48,7 @@ type group struct {
 
 // NewHost describes a node. GPUs that are not healthy are left out.
 func NewHost(n *cluster.Node) *Host {
-	h := &Host{Name: n.Name, CPUs: n.CPUs, Memory: n.Memory, Size: n.Size()}
+	h := &Host{Name: n.Name, CPUs: n.CPUs, Memory: n.Memory, Size: n.Size(), Gres: n.Gres}
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
 		if g.Fault != "" {

@@ -11,6 +11,7 @@ type NodeRequest struct {
 	CPUs      int32 // of each node
 	Types     []string
 	Exclusive bool
+	Gres      []cluster.Gres // of each node
 	Memory    cluster.MemoryRule
 	GPUMemory cluster.Bytes // smallest memory of each GPU
 	Linked    bool          // the GPUs of each node in one NVLink domain
@@ -20,7 +21,7 @@ type NodeRequest struct {
 func NeedOf(r *cluster.Request) NodeRequest {
 	n := NodeRequest{
 		Nodes: r.Nodes, PerNode: r.GPUsPerNode, Total: r.TotalGPUs(), CPUs: r.CPUsPerNode(),
-		Types: r.GPUTypes, Exclusive: r.Exclusive, Memory: r.MemoryRule(),
+		Types: r.GPUTypes, Exclusive: r.Exclusive, Gres: r.Gres, Memory: r.MemoryRule(),
 		GPUMemory: r.GPUMemory, Linked: r.Connect == cluster.ConnectNVLink || r.Connect == cluster.ConnectNode,
 	}
 	if r.GPUs > 0 && r.GPUsPerNode == 0 {
@@ -41,9 +42,10 @@ var anyType = []string{""}
 
 // Gives returns how many GPUs of a type ("" means any) the host can give to one node's share of the
 // need, and whether it can serve as a node at all: it has the CPUs and the memory, and the GPUs
-// where every node needs the same number. O(1).
+// where every node needs the same number. Of generic resources it considers what the host has, free or
+// not. O(1).
 func (n *NodeRequest) Gives(f *Free, kind string) (gpus int32, ok bool) {
-	if f.CPUs < n.CPUs || f.Memory < n.Memory.On(f.Host.Size, 0) || n.Exclusive && !f.Idle {
+	if f.CPUs < n.CPUs || f.Memory < n.Memory.On(f.Host.Size, 0) || n.Exclusive && !f.Idle || !cluster.HasGres(f.Host.Gres, n.Gres) {
 		return 0, false
 	}
 	if n.Total == 0 {

@@ -145,6 +145,9 @@ func (r *row) request() *cluster.Request {
 		TasksPerNode: max(q.GetTasksPerNode(), 1), CPUsPerTask: max(q.GetCpusPerTask(), 1),
 		MemPerNode: cluster.Bytes(q.GetMemPerNode()), MemPerCPU: cluster.Bytes(q.GetMemPerCpu()), MemPerGPU: cluster.Bytes(q.GetMemPerGpu()),
 	}
+	for _, g := range q.GetGres() {
+		out.Gres = append(out.Gres, cluster.Gres{Name: g.Name, Type: g.Type, Count: g.Count})
+	}
 	for _, l := range q.GetLicences() {
 		out.Licences = append(out.Licences, cluster.Licence{Name: l.Name, Count: l.Count})
 	}
@@ -157,6 +160,9 @@ func (r *row) asked() []*greylagv1.ResourceCount {
 	names := []string{cluster.ResourceCPU, cluster.ResourceGPU, cluster.ResourceMem, cluster.ResourceNode}
 	if len(q.GPUTypes) == 1 {
 		names = append(names, "gpu:"+q.GPUTypes[0])
+	}
+	for _, g := range q.Gres {
+		names = append(names, cluster.GresResource(g.Name))
 	}
 	for _, l := range q.Licences {
 		names = append(names, "licence:"+l.Name)

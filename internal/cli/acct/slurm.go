@@ -201,12 +201,18 @@ func (r *row) named(id string) string {
 	return id
 }
 
-// gres returns the allocated GPUs as --gres writes them: gpu:4.
+// gres returns the allocated GPUs and generic resources as --gres writes them: gpu:4,nvme:1.
 func (r *row) gres() string {
+	var words []string
 	if n := r.has(cluster.ResourceGPU); n > 0 {
-		return "gpu:" + count(n)
+		words = append(words, "gpu:"+count(n))
 	}
-	return ""
+	for _, g := range r.Request.GetGres() {
+		if n := r.has(cluster.GresResource(g.Name)); n > 0 {
+			words = append(words, g.Name+":"+count(n))
+		}
+	}
+	return strings.Join(words, ",")
 }
 
 // pendingArrays are the pending elements of arrays.

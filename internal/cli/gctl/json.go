@@ -5,6 +5,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/wire"
 )
 
@@ -65,6 +66,7 @@ type nodeJSON struct {
 	MemoryUsed  int64      `json:"memory_used"`
 	GPUs        []gpuJSON  `json:"gpus"`
 	Jobs        int32      `json:"jobs"`
+	Gres        []gresJSON `json:"gres,omitempty"`
 	Features    []string   `json:"features,omitempty"`
 	Region      string     `json:"region,omitempty"`
 	Partitions  []string   `json:"partitions,omitempty"`
@@ -78,6 +80,14 @@ type nodeJSON struct {
 	Runtime     string     `json:"runtime,omitempty"`
 	Registered  *time.Time `json:"registered,omitempty"`
 	Epoch       uint64     `json:"epoch"`
+}
+
+// gresJSON is a generic resource of a node.
+type gresJSON struct {
+	Name  string `json:"name"`
+	Type  string `json:"type,omitempty"`
+	Count int64  `json:"count"`
+	Used  int64  `json:"used"`
 }
 
 type gpuJSON struct {
@@ -105,6 +115,9 @@ func nodesOf(all []*greylagv1.Node) nodeListJSON {
 		}
 		for _, g := range n.Gpus {
 			node.GPUs = append(node.GPUs, gpuJSON{g.Index, g.Uuid, g.Type, g.Memory, g.Domain, used[g.Index], g.Fault})
+		}
+		for _, g := range n.Gres {
+			node.Gres = append(node.Gres, gresJSON{g.Name, g.Type, g.Count, ui.GresUsed(n, g.Name)})
 		}
 		out.Nodes = append(out.Nodes, node)
 	}

@@ -125,13 +125,22 @@ func (t commands) showNodes(ctx context.Context, c ui.Cluster, args []string) er
 	return nil
 }
 
+// gresText lists the generic resources of a node with their use: nvme:2 (1 used).
+func gresText(n *greylagv1.Node) string {
+	words := ui.GresWords(n.Gres)
+	for i, g := range n.Gres {
+		words[i] += fmt.Sprintf(" (%d used)", ui.GresUsed(n, g.Name))
+	}
+	return strings.Join(words, ", ")
+}
+
 func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 	facts := [][2]string{
 		{"state", standing(n)}, {"since", t.FormatTime(n.Since)}, {"fault", n.Fault}, {"drain reason", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.FormatTime(n.ReasonSince)},
 		{"partitions", strings.Join(n.Partitions, ", ")}, {"reserved by", strings.Join(n.Reservations, ", ")}, {"jobs", number(n.Jobs)},
 		{"CPUs", fmt.Sprintf("%d, %d used", n.Cpus, n.CpusUsed)},
 		{"memory", fmt.Sprintf("%s, %s used", cluster.Bytes(n.Memory)/cluster.MiB*cluster.MiB, cluster.Bytes(n.MemoryUsed))},
-		{"features", strings.Join(n.Features, ", ")}, {"region", n.Region}, {"address", n.Address}, {"runtime", n.Runtime}, {"version", n.Version}, {"registered", t.FormatTime(n.Registered)},
+		{"gres", gresText(n)}, {"features", strings.Join(n.Features, ", ")}, {"region", n.Region}, {"address", n.Address}, {"runtime", n.Runtime}, {"version", n.Version}, {"registered", t.FormatTime(n.Registered)},
 	}
 	used := make(map[int32]bool)
 	for _, i := range n.GpusUsed {

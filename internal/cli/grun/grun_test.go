@@ -241,6 +241,8 @@ func TestSizes(t *testing.T) {
 		{"", "SRUN_CPUS_PER_TASK=3 SLURM_CPUS_PER_TASK=9", "cpus_per_task:3"},
 		{"--gres=none --overlap", "", "gpus_per_node:0 overlap:true"},
 		{"--gres=gpu:h100:2 --exact", "", "gpus_per_node:2 exact:true"},
+		{"--gres=nvme:2,gpu:1", "", "gpus_per_node:1"},
+		{"--gres=nvme:2", "", ""},
 		{"--gpus-per-task=1 --exclusive", "", "gpus_per_task:1 exact:true"},
 		{"--ntasks-per-node=1 --kill-on-bad-exit --mpi=none --nodes=2 --nodelist=a,b --ntasks=2 --cpu-bind=none --jobid=12", "", `nodes:"a" nodes:"b" node_count:2 tasks:2 tasks_per_node:1`},
 	} {
@@ -260,7 +262,7 @@ func TestSizes(t *testing.T) {
 // TestRefusedValues has one sentence for each.
 func TestRefusedValues(t *testing.T) {
 	for _, args := range []string{
-		"-n0", "-n x", "-N 3-2", "-N 0", "-w n[", "--gres=disk:1", "--gpus=x", "--gpu-bind=cyclic", "--gpu-bind=single", "--gpu-bind=map:x", "--gpu-bind=mask:0",
+		"-n0", "-n x", "-N 3-2", "-N 0", "-w n[", "--gres=disk:0", "--gpus=x", "--gpu-bind=cyclic", "--gpu-bind=single", "--gpu-bind=map:x", "--gpu-bind=mask:0",
 		"--cpu-bind=sideways", "--cpu-bind=map_cpu:4096", "--cpu-bind=mask_cpu:0", "--cpu-bind=mask_cpu:zz", "-K2", "-W x", "-t x", "--pty=1", "--open-mode=x", "--jobid=x", "-o %z", "-i %",
 		"--het-group=0", "--mpi=openmpi", "--nosuch",
 	} {

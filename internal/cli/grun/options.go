@@ -77,7 +77,7 @@ func stepOptions() []getopt.Option {
 		{Long: "gpus", Short: 'G', Value: "N", Group: gpuGroup, Help: "GPUs of the step in all (default: all of the job)"},
 		{Long: "gpus-per-node", Value: "N", Group: gpuGroup, Help: "GPUs of the step on each node"},
 		{Long: "gpus-per-task", Value: "N", Group: gpuGroup, Help: "GPUs of each task; no other step with this option or --exact uses them"},
-		{Long: "gres", Value: "gpu:N", Group: gpuGroup, Help: "like --gpus-per-node; none: no GPUs"},
+		{Long: "gres", Value: "NAME[:TYPE][:N],...", Group: gpuGroup, Help: "gpu is like --gpus-per-node, none means no GPUs; other resources are those of the job, which steps share"},
 		{Long: "gpu-bind", Value: "WAY", Group: gpuGroup, Help: "GPUs that each task sees: none or closest (all), single:N (one for N tasks), per_task:N, map:LIST or mask:LIST"},
 		{Long: "cpu-bind", Value: "WAY", Group: gpuGroup, Help: "CPUs that each task may use: map_cpu:LIST or mask_cpu:LIST; other ways have no effect"},
 		{Long: "exact", Aliases: []string{"exclusive"}, Value: "user", Absent: "yes", Group: gpuGroup, Help: "no other step with this option uses the step's GPUs: wait for them"},

@@ -15,6 +15,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/internal/jobscript"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 	"github.com/greylag/greylag/internal/step"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -247,18 +248,13 @@ func setNodes(r *request, word string) error {
 	return nil
 }
 
+// setGres sets the GPUs of each node. Generic resources are those of the job: its steps share them.
 func setGres(r *request, value string) error {
-	name, count, counted := strings.Cut(strings.TrimPrefix(value, "gres/"), ":")
-	switch {
-	case value == "none":
-		r.spec.GpusPerNode = new(int32)
-		return nil
-	case name != "gpu":
-		return fmt.Errorf("%q is not supported, only gpu:N and none", value)
-	case !counted:
-		count = "1"
+	gpus, named, err := jobscript.ParseGRES(value)
+	if err == nil && (named || value == "none") {
+		r.spec.GpusPerNode = &gpus
 	}
-	return gpus(func(r *request, n int32) { r.spec.GpusPerNode = &n })(r, count)
+	return err
 }
 
 func setWait(r *request, value string) error {

@@ -163,6 +163,13 @@ func request(q cluster.Request) message {
 	m.number(21, int64(q.MemFrom))
 	m.number(22, int64(q.MaxNodes))
 	m.number(23, int64(q.Tasks))
+	for _, g := range q.Gres {
+		var c message
+		c.text(1, g.Name)
+		c.text(2, g.Type)
+		c.number(3, g.Count)
+		m.child(24, c)
+	}
 	return m
 }
 

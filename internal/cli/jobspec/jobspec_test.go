@@ -34,6 +34,7 @@ func full() jobscript.Options {
 			Exclude: []string{"exclude"}, Exclusive: true, GPUMemory: 14, Connect: cluster.ConnectLeaf, Switches: 16,
 			SwitchWait: 17 * time.Second, Licences: []cluster.Licence{{Name: "name", Count: 2}},
 			MaxPrice: 19, Regions: []string{"regions"}, MemFrom: cluster.MemoryAll, MaxNodes: 22, Tasks: 23,
+			Gres: []cluster.Gres{{Name: "name", Type: "type", Count: 3}},
 		},
 	}
 }
@@ -95,7 +96,7 @@ func checkField(t *testing.T, field protoreflect.FieldDescriptor, v protoreflect
 			t.Errorf("%s, number %d, is %d", field.FullName(), field.Number(), n)
 		}
 	case protoreflect.MessageKind:
-		if name == "request" || name == "depends" || name == "licences" {
+		if name == "request" || name == "depends" || name == "licences" || name == "gres" {
 			look(v.Message())
 		}
 	}

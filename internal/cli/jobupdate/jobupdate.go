@@ -183,7 +183,7 @@ func unknownField(name string) error {
 	case name == "priority":
 		advice = "priority is recomputed in each pass: an operator raises it with nice=-N"
 	case name == "gres" || strings.HasPrefix(name, "tres"):
-		advice = "write gpuspernode=N, or gpus=N in total"
+		advice = "write gpuspernode=N, or gpus=N in total; for other resources submit the job again"
 	case near != "":
 		advice = "did you mean " + near + "?"
 	}

@@ -170,20 +170,24 @@ func CPUCount(j *greylagv1.Job) int64 {
 	return int64(max(q.GetCpusPerTask(), 1)) * int64(max(q.GetTasksPerNode(), 1)) * int64(NodeCount(j))
 }
 
-// GPUText returns the requested GPUs, as squeue writes them.
+// GPUText returns the requested GPUs and generic resources, as squeue writes them.
 func GPUText(j *greylagv1.Job) string {
 	q := j.Request
 	kind := "gres/gpu"
 	if types := q.GetGpuTypes(); len(types) > 0 {
 		kind += ":" + strings.Join(types, "|")
 	}
+	words := GresWords(q.GetGres())
+	for i := range words {
+		words[i] = "gres/" + words[i]
+	}
 	switch {
 	case q.GetGpusPerNode() > 0:
-		return fmt.Sprintf("%s:%d", kind, q.GetGpusPerNode())
+		words = append([]string{fmt.Sprintf("%s:%d", kind, q.GetGpusPerNode())}, words...)
 	case q.GetGpus() > 0:
-		return fmt.Sprintf("%s:%d in total", kind, q.GetGpus())
+		words = append([]string{fmt.Sprintf("%s:%d in total", kind, q.GetGpus())}, words...)
 	}
-	return "N/A"
+	return cmp.Or(strings.Join(words, ","), "N/A")
 }
 
 // TRESText returns the job's allocated resources, as squeue's tres-alloc; "N/A" without an
@@ -200,7 +204,7 @@ func TRESText(j *greylagv1.Job) string {
 	if gpus > 0 {
 		text += fmt.Sprintf(",gres/gpu=%d", gpus)
 	}
-	return text
+	return text + GresTRES(j.Request.GetGres(), int64(len(j.Nodes)))
 }
 
 // MemoryText returns the requested memory.

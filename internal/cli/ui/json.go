@@ -97,6 +97,7 @@ type requestJSON struct {
 	MaxPrice     string   `json:"max_price,omitempty"`   // credits per GPU hour
 	Regions      []string `json:"regions,omitempty"`
 	MaxNodes     int32    `json:"max_nodes,omitempty"`
+	Gres         []string `json:"gres,omitempty"` // such as nvme:2
 }
 
 type nodeUseJSON struct {
@@ -154,7 +155,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 			q.Nodes, q.Gpus, q.GpusPerNode, q.GpuTypes, q.TasksPerNode, q.CpusPerTask,
 			q.MemPerNode, q.MemPerCpu, q.MemPerGpu, wire.Word(q.Memory), q.Features, q.NodeList, q.Exclude, q.Exclusive,
 			q.GpuMemory, wire.Word(q.Connect), q.Switches, switchWait(q), licenceWords(q.Licences),
-			priceWord(q.MaxPrice), q.Regions, q.MaxNodes,
+			priceWord(q.MaxPrice), q.Regions, q.MaxNodes, GresWords(q.Gres),
 		}
 	}
 	for _, n := range j.Nodes {

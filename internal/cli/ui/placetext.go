@@ -9,6 +9,33 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
+// GresWords writes generic resources as --gres reads them.
+func GresWords(list []*greylagv1.Gres) []string {
+	var words []string
+	for _, g := range list {
+		words = append(words, cluster.Gres{Name: g.Name, Type: g.Type, Count: g.Count}.String())
+	}
+	return words
+}
+
+// GresTRES writes generic resources on a number of nodes as Slurm's TRES: ",gres/nvme=2"; "" for none.
+func GresTRES(list []*greylagv1.Gres, nodes int64) (text string) {
+	for _, g := range list {
+		text += fmt.Sprintf(",gres/%s=%d", g.Name, g.Count*nodes)
+	}
+	return text
+}
+
+// GresUsed returns how many of a generic resource jobs have on a node.
+func GresUsed(n *greylagv1.Node, name string) int64 {
+	for _, g := range n.GresUsed {
+		if g.Name == name {
+			return g.Count
+		}
+	}
+	return 0
+}
+
 func licenceWords(list []*greylagv1.Licence) []string {
 	var words []string
 	for _, l := range list {
@@ -34,7 +61,7 @@ func priceWord(micro int64) string {
 }
 
 // PlaceWords returns a job's further requests: memory and price of GPUs, regions, locality,
-// licences, each as a phrase.
+// generic resources, licences, each as a phrase.
 func PlaceWords(q *greylagv1.Request) []string {
 	var words []string
 	if q.GetGpuMemory() > 0 {
@@ -63,6 +90,9 @@ func PlaceWords(q *greylagv1.Request) []string {
 	}
 	if len(tied) > 0 {
 		words = append(words, strings.Join(tied, " and ")+waitText(q))
+	}
+	if g := q.GetGres(); len(g) > 0 {
+		words = append(words, strings.Join(GresWords(g), ",")+" on each node")
 	}
 	if l := q.GetLicences(); len(l) > 0 {
 		words = append(words, "licences "+strings.Join(licenceWords(l), ","))

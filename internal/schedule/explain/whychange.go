@@ -113,7 +113,7 @@ func (t *whatIf) shorter() []string {
 	return []string{"--time=" + text}
 }
 
-// smaller returns fewer nodes, GPUs, CPUs, or less memory.
+// smaller returns fewer nodes, GPUs, CPUs, generic resources, or less memory.
 func (t *whatIf) smaller() []string {
 	q := &t.Job.Spec.Request
 	var found []string
@@ -134,6 +134,16 @@ func (t *whatIf) smaller() []string {
 		try(int64(q.GPUs), "--gpus", func(r *cluster.Request, n int64) { r.GPUs = int32(n) })
 	}
 	try(int64(q.CPUsPerTask), "--cpus-per-task", func(r *cluster.Request, n int64) { r.CPUsPerTask = int32(n) })
+	for i, g := range q.Gres {
+		n := t.most(g.Count, func(s *cluster.JobSpec, n int64) {
+			s.Request.Gres = slices.Clone(q.Gres)
+			s.Request.Gres[i].Count = n
+		})
+		if n > 0 {
+			g.Count = n
+			found = append(found, "--gres="+g.String())
+		}
+	}
 	if gib := int64(q.MemPerNode / cluster.GiB); gib > 1 {
 		n := t.most(gib, func(s *cluster.JobSpec, n int64) { s.Request.MemPerNode = cluster.Bytes(n) * cluster.GiB })
 		if n > 0 {
@@ -202,6 +212,7 @@ func (t *whatIf) without() []string {
 		s.Request.Connect, s.Request.Switches, s.Request.SwitchWait = cluster.ConnectAny, 0, 0
 	})
 	try(q.GPUMemory > 0, "without --gpu-mem", func(s *cluster.JobSpec) { s.Request.GPUMemory = 0 })
+	try(len(q.Gres) > 0, "without --gres", func(s *cluster.JobSpec) { s.Request.Gres = nil })
 	try(q.Exclusive, "without --exclusive", func(s *cluster.JobSpec) { s.Request.Exclusive = false })
 	try(len(q.NodeList) > 0, "without --nodelist", func(s *cluster.JobSpec) { s.Request.NodeList = nil })
 	try(len(q.Exclude) > 0, "without --exclude", func(s *cluster.JobSpec) { s.Request.Exclude = nil })

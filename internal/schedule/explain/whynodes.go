@@ -32,12 +32,16 @@ type nodeSurvey struct {
 }
 
 // deficit says what of a node others have, so that too little is free for one job.
-type deficit struct{ gpus, cpus, memory, all bool }
+type deficit struct {
+	gpus, cpus, memory, all bool
+	gres                    []cluster.Gres // by name
+}
 
-// from reports whether an allocation has part of what is missing on its node.
-func (l deficit) from(s *nodeSurvey, n *cluster.Node, a *cluster.NodeAllocation) bool {
+// from reports whether a job's allocation has part of what is missing on its node.
+func (l deficit) from(s *nodeSurvey, n *cluster.Node, q *cluster.Request, a *cluster.NodeAllocation) bool {
 	wanted := func(i int32) bool { return int(i) < len(n.GPUs) && s.accepts(&n.GPUs[i]) }
-	return l.all || l.cpus && a.CPUs > 0 || l.memory && a.Memory > 0 || l.gpus && slices.ContainsFunc(a.GPUs, wanted)
+	has := func(g cluster.Gres) bool { return cluster.CountGres(q.Gres, &g) > 0 }
+	return l.all || slices.ContainsFunc(l.gres, has) || l.cpus && a.CPUs > 0 || l.memory && a.Memory > 0 || l.gpus && slices.ContainsFunc(a.GPUs, wanted)
 }
 
 // accepts reports whether a GPU is healthy and of a type that the job accepts.
@@ -220,6 +224,7 @@ func (s *nodeSurvey) occupy(j *cluster.Job) {
 			u.GPUs[g] = true
 		}
 		u.CPUs, u.Memory, u.Jobs = u.CPUs+a.CPUs, u.Memory+a.Memory, u.Jobs+1
+		u.Gres = cluster.AddGres(u.Gres, j.Spec.Request.Gres, 1)
 		u.Whole = u.Whole || j.Spec.Request.Exclusive
 	}
 }
@@ -308,6 +313,11 @@ func (s *nodeSurvey) describe(m cluster.Mismatch, where string) string {
 		return "fewer than " + words.Count(int32(m.Want), "CPU") + where
 	case cluster.TooLittleMemory:
 		return "less than " + cluster.Bytes(m.Want).String() + " of memory" + where
+	case cluster.TooFewGres:
+		if m.Have == 0 {
+			return "no " + m.Name + where
+		}
+		return "fewer than " + words.Gres(&cluster.Gres{Name: m.Name, Count: m.Want}) + where
 	case cluster.SmallGPUs:
 		return fmt.Sprintf("fewer than %s of at least %s each%s", words.Count(int32(m.Want), s.kind()), s.need.GPUMemory, where)
 	case cluster.UnlinkedGPUs:
@@ -381,6 +391,8 @@ func (s *nodeSurvey) taken(n *cluster.Node) (why []string, lacks deficit) {
 			lacks.cpus = true
 		case cluster.TooLittleMemory:
 			lacks.memory = true
+		case cluster.TooFewGres:
+			lacks.gres = append(lacks.gres, cluster.Gres{Name: m.Name})
 		default:
 			lacks.gpus = true
 		}
@@ -397,7 +409,7 @@ func (s *nodeSurvey) holders(g *plan.Resources, snap *cluster.Snapshot) []Holder
 		if j.Alloc != nil {
 			for i := range j.Alloc.Nodes {
 				a := &j.Alloc.Nodes[i]
-				if l, short := s.lacking[a.Node]; short && l.from(s, g.Nodes[a.Node], a) {
+				if l, short := s.lacking[a.Node]; short && l.from(s, g.Nodes[a.Node], &j.Spec.Request, a) {
 					h.Nodes++
 				}
 			}

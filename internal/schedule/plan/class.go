@@ -55,7 +55,7 @@ type classKey struct {
 	memFrom                                cluster.MemorySource
 	exclusive, includes                    bool
 	types, features, nodeList, excludeList string
-	licences, regions                      string
+	licences, regions, gres                string
 	maxPrice                               int64
 	account                                string // "" where none of its partitions lists accounts
 }
@@ -70,6 +70,7 @@ func keyOf(spec *cluster.JobSpec) classKey {
 		memPerNode: q.MemPerNode, memPerCPU: q.MemPerCPU, memPerGPU: q.MemPerGPU, gpuMemory: q.GPUMemory, memFrom: q.MemFrom,
 		exclusive: q.Exclusive, includes: q.IncludesList(), regions: join(q.Regions), maxPrice: q.MaxPrice,
 		types: join(q.GPUTypes), features: join(q.Features), nodeList: join(q.NodeList), excludeList: join(q.Exclude),
+		gres: cluster.FormatGres(q.Gres),
 	}
 	for _, l := range q.Licences {
 		key.licences += l.Name + "\x00" + strconv.Itoa(int(l.Count)) + "\x00"

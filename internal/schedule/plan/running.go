@@ -56,7 +56,7 @@ func (t *Running) newJob(now cluster.Instant, job *cluster.Job) *RunningJob {
 		if !ok {
 			continue
 		}
-		amount := backfill.Amount{CPUs: a.CPUs, Slots: 1, Memory: a.Memory, GPUs: t.lanes(h, a.GPUs)}
+		amount := backfill.Amount{CPUs: a.CPUs, Slots: 1, Memory: a.Memory, GPUs: t.lanes(h, a.GPUs), Gres: backfill.GresOf(t.res.Hosts[h].Gres, job.Spec.Request.Gres)}
 		if job.Spec.Request.Exclusive {
 			amount.Slots = backfill.Slots
 		}

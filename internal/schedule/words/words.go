@@ -37,6 +37,15 @@ func GPUType(n *topology.NodeRequest) string {
 	return ""
 }
 
+// Gres writes a requested generic resource: "2 nvme", or "1 fpga (u250)".
+func Gres(g *cluster.Gres) string {
+	text := fmt.Sprintf("%d %s", g.Count, g.Name)
+	if g.Type != "" {
+		text += " (" + g.Type + ")"
+	}
+	return text
+}
+
 // Need writes what a request needs: "needs 8 h100 GPUs and 8 CPUs on each of 2 nodes".
 func Need(n *topology.NodeRequest) string {
 	kind := GPUType(n)
@@ -52,6 +61,9 @@ func Need(n *topology.NodeRequest) string {
 	}
 	if n.Memory.From == cluster.MemoryAll && !n.Exclusive {
 		what = append(what, "all memory")
+	}
+	for i := range n.Gres {
+		what = append(what, Gres(&n.Gres[i]))
 	}
 	where, alone := " on one node", ""
 	if n.Exclusive {

@@ -400,7 +400,7 @@ func (m *mapper) gres() {
 			continue
 		}
 		others[name] = true
-		m.note(NotConverted, at, "generic resource %q: only GPUs are tracked; use a feature in gnoded.toml or a licence instead", name)
+		m.note(NotConverted, at, "generic resource %q: gnoded.toml of each node sets the count, under gres; no device is bound to a job", name)
 	}
 	if len(m.types) > 0 {
 		slices.Sort(m.types)

@@ -104,11 +104,15 @@ func (m *mapper) finishNodes() {
 	}
 }
 
-// nodeGRES records the type of gpu:TYPE:COUNT, and notes other resources.
+// nodeGRES records the type of gpu:TYPE:COUNT, and notes what to set for other resources.
 func (m *mapper) nodeGRES(at setting, nodes []string, gres string) {
 	parts := strings.Split(gres, ":")
 	if !strings.EqualFold(parts[0], "gpu") {
-		m.noteNodes(at, nodes, fmt.Sprintf("generic resource %q: only GPUs are tracked", parts[0]))
+		count := "1"
+		if last := parts[len(parts)-1]; len(parts) > 1 && strings.Trim(last, "0123456789") == "" {
+			count, parts = last, parts[:len(parts)-1]
+		}
+		m.noteNodes(at, nodes, fmt.Sprintf("generic resource %q: set gres = { %q = %s } in gnoded.toml of these nodes", parts[0], strings.Join(parts, ":"), count))
 		return
 	}
 	if len(parts) < 2 {

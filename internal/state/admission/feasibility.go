@@ -221,6 +221,34 @@ func tooLarge(r *cluster.Request, shapes []shape, where nodeScope) *command.Refu
 	case least > memory:
 		return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s of memory (the largest has %s)", where, least, roundDown(memory)), "request less with --mem")
 	}
+	return tooManyGres(r, shapes, where)
+}
+
+// tooManyGres refuses the first generic resource that no node has, or that no node has enough of.
+func tooManyGres(r *cluster.Request, shapes []shape, where nodeScope) *command.Refusal {
+	for i := range r.Gres {
+		want := &r.Gres[i]
+		var most int64
+		var types []string
+		for _, s := range shapes {
+			most = max(most, cluster.CountGres(s.gres, want))
+			for _, g := range s.gres {
+				if g.Name == want.Name && g.Type != "" && !slices.Contains(types, g.Type) {
+					types = append(types, g.Type)
+				}
+			}
+		}
+		slices.Sort(types)
+		switch {
+		case most >= want.Count:
+		case most > 0:
+			return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, words.Gres(want), most), "request at most %d of %s with --gres, or more nodes with --nodes", most, want.Name)
+		case want.Type != "" && len(types) > 0:
+			return command.WithHint(command.Refusef(command.InvalidArgument, "%s has no %s of type %s", where, want.Name, want.Type), "its types: %s", strings.Join(types, ", "))
+		default:
+			return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has the resource %s", where, want.Name), "gctl show node lists the resources of each node")
+		}
+	}
 	return nil
 }
 

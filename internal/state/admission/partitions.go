@@ -40,6 +40,7 @@ type shape struct {
 	memory   cluster.Bytes
 	gpus     []typeCount // by type
 	features []string    // sorted
+	gres     []cluster.Gres
 	sample   *cluster.Node
 }
 
@@ -172,7 +173,7 @@ func (r *NodeSet) models() (models []cluster.NodeModel) {
 
 // shapeOf returns what a node has, usable or not.
 func shapeOf(n *cluster.Node) shape {
-	s := shape{nodes: 1, cpus: n.CPUs, memory: n.Memory, features: slices.Clone(n.Features), sample: n}
+	s := shape{nodes: 1, cpus: n.CPUs, memory: n.Memory, features: slices.Clone(n.Features), gres: n.Gres, sample: n}
 	slices.Sort(s.features)
 	for _, g := range n.GPUs {
 		kind := typeCount{typ: g.Type, memory: g.Memory}
@@ -188,7 +189,7 @@ func shapeOf(n *cluster.Node) shape {
 }
 
 func (s shape) same(o shape) bool {
-	return s.cpus == o.cpus && s.memory == o.memory && slices.Equal(s.gpus, o.gpus) && slices.Equal(s.features, o.features)
+	return s.cpus == o.cpus && s.memory == o.memory && slices.Equal(s.gpus, o.gpus) && slices.Equal(s.features, o.features) && slices.Equal(s.gres, o.gres)
 }
 
 func addShape(shapes []shape, n *cluster.Node) []shape { return countShape(shapes, shapeOf(n)) }

@@ -1801,7 +1801,9 @@ type Node struct {
 	Since         *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=since,proto3" json:"since,omitempty"` // start of the present state
 	Epoch         uint64                 `protobuf:"varint,22,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Region        string                 `protobuf:"bytes,23,opt,name=region,proto3" json:"region,omitempty"`
-	Reservations  []string               `protobuf:"bytes,24,rep,name=reservations,proto3" json:"reservations,omitempty"` // active reservations of the node
+	Reservations  []string               `protobuf:"bytes,24,rep,name=reservations,proto3" json:"reservations,omitempty"`         // active reservations of the node
+	Gres          []*Gres                `protobuf:"bytes,25,rep,name=gres,proto3" json:"gres,omitempty"`                         // its generic resources
+	GresUsed      []*Gres                `protobuf:"bytes,26,rep,name=gres_used,json=gresUsed,proto3" json:"gres_used,omitempty"` // allocated counts, without types
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2000,6 +2002,20 @@ func (x *Node) GetRegion() string {
 func (x *Node) GetReservations() []string {
 	if x != nil {
 		return x.Reservations
+	}
+	return nil
+}
+
+func (x *Node) GetGres() []*Gres {
+	if x != nil {
+		return x.Gres
+	}
+	return nil
+}
+
+func (x *Node) GetGresUsed() []*Gres {
+	if x != nil {
+		return x.GresUsed
 	}
 	return nil
 }
@@ -4454,7 +4470,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\tgpus_used\x18\x06 \x01(\x05R\bgpusUsed\x12\x1d\n" +
 	"\n" +
 	"cpus_total\x18\a \x01(\x05R\tcpusTotal\x12\x1b\n" +
-	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xf1\x05\n" +
+	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xc6\x06\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x15.greylag.v1.NodeStateR\x05state\x12\x18\n" +
@@ -4485,7 +4501,9 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x05since\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x14\n" +
 	"\x05epoch\x18\x16 \x01(\x04R\x05epoch\x12\x16\n" +
 	"\x06region\x18\x17 \x01(\tR\x06region\x12\"\n" +
-	"\freservations\x18\x18 \x03(\tR\freservations\"N\n" +
+	"\freservations\x18\x18 \x03(\tR\freservations\x12$\n" +
+	"\x04gres\x18\x19 \x03(\v2\x10.greylag.v1.GresR\x04gres\x12-\n" +
+	"\tgres_used\x18\x1a \x03(\v2\x10.greylag.v1.GresR\bgresUsed\"N\n" +
 	"\x10ListNodesRequest\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12$\n" +
 	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"b\n" +
@@ -4838,14 +4856,15 @@ var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*LicenceInfo)(nil),                // 69: greylag.v1.LicenceInfo
 	(JobState)(0),                      // 70: greylag.v1.JobState
 	(*GPU)(nil),                        // 71: greylag.v1.GPU
-	(*GetTopologyRequest)(nil),         // 72: greylag.v1.GetTopologyRequest
-	(*SetTopologyRequest)(nil),         // 73: greylag.v1.SetTopologyRequest
-	(*ExplainJobRequest)(nil),          // 74: greylag.v1.ExplainJobRequest
-	(*GetPlanRequest)(nil),             // 75: greylag.v1.GetPlanRequest
-	(*GetTopologyResponse)(nil),        // 76: greylag.v1.GetTopologyResponse
-	(*SetTopologyResponse)(nil),        // 77: greylag.v1.SetTopologyResponse
-	(*ExplainJobResponse)(nil),         // 78: greylag.v1.ExplainJobResponse
-	(*GetPlanResponse)(nil),            // 79: greylag.v1.GetPlanResponse
+	(*Gres)(nil),                       // 72: greylag.v1.Gres
+	(*GetTopologyRequest)(nil),         // 73: greylag.v1.GetTopologyRequest
+	(*SetTopologyRequest)(nil),         // 74: greylag.v1.SetTopologyRequest
+	(*ExplainJobRequest)(nil),          // 75: greylag.v1.ExplainJobRequest
+	(*GetPlanRequest)(nil),             // 76: greylag.v1.GetPlanRequest
+	(*GetTopologyResponse)(nil),        // 77: greylag.v1.GetTopologyResponse
+	(*SetTopologyResponse)(nil),        // 78: greylag.v1.SetTopologyResponse
+	(*ExplainJobResponse)(nil),         // 79: greylag.v1.ExplainJobResponse
+	(*GetPlanResponse)(nil),            // 80: greylag.v1.GetPlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
 	8,  // 0: greylag.v1.StreamAuditRequest.kind:type_name -> greylag.v1.AuditKind
@@ -4879,89 +4898,91 @@ var file_greylag_v1_cluster_proto_depIdxs = []int32{
 	65, // 28: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
 	65, // 29: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
 	65, // 30: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	67, // 31: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
-	21, // 32: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
-	68, // 33: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
-	4,  // 34: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
-	1,  // 35: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
-	66, // 36: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	65, // 37: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	65, // 38: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
-	67, // 39: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
-	68, // 40: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
-	41, // 41: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
-	34, // 42: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
-	5,  // 43: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
-	65, // 44: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
-	6,  // 45: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
-	1,  // 46: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
-	42, // 47: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
-	65, // 48: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
-	65, // 49: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
-	65, // 50: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
-	7,  // 51: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
-	1,  // 52: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
-	67, // 53: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
-	68, // 54: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 55: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
-	15, // 56: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
-	22, // 57: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
-	24, // 58: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	26, // 59: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	28, // 60: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	30, // 61: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
-	32, // 62: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
-	43, // 63: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
-	35, // 64: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
-	37, // 65: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
-	45, // 66: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	47, // 67: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	49, // 68: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
-	51, // 69: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
-	53, // 70: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
-	72, // 71: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
-	73, // 72: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	74, // 73: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
-	75, // 74: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
-	55, // 75: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
-	9,  // 76: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
-	57, // 77: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
-	59, // 78: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
-	63, // 79: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
-	61, // 80: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
-	39, // 81: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
-	12, // 82: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
-	16, // 83: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
-	23, // 84: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
-	25, // 85: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	27, // 86: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	29, // 87: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	31, // 88: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
-	33, // 89: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
-	44, // 90: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
-	36, // 91: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
-	38, // 92: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
-	46, // 93: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	48, // 94: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	50, // 95: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
-	52, // 96: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
-	54, // 97: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
-	76, // 98: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
-	77, // 99: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	78, // 100: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
-	79, // 101: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
-	56, // 102: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
-	10, // 103: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
-	58, // 104: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
-	60, // 105: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
-	64, // 106: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
-	62, // 107: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
-	40, // 108: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
-	82, // [82:109] is the sub-list for method output_type
-	55, // [55:82] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	72, // 31: greylag.v1.Node.gres:type_name -> greylag.v1.Gres
+	72, // 32: greylag.v1.Node.gres_used:type_name -> greylag.v1.Gres
+	67, // 33: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
+	21, // 34: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
+	68, // 35: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
+	4,  // 36: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
+	1,  // 37: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
+	66, // 38: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	65, // 39: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	65, // 40: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
+	67, // 41: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
+	68, // 42: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
+	41, // 43: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
+	34, // 44: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
+	5,  // 45: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
+	65, // 46: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
+	6,  // 47: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
+	1,  // 48: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
+	42, // 49: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
+	65, // 50: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
+	65, // 51: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
+	65, // 52: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
+	7,  // 53: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
+	1,  // 54: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
+	67, // 55: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
+	68, // 56: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 57: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
+	15, // 58: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
+	22, // 59: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
+	24, // 60: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	26, // 61: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	28, // 62: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	30, // 63: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
+	32, // 64: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
+	43, // 65: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
+	35, // 66: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
+	37, // 67: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
+	45, // 68: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	47, // 69: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	49, // 70: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
+	51, // 71: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
+	53, // 72: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
+	73, // 73: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
+	74, // 74: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	75, // 75: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
+	76, // 76: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
+	55, // 77: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
+	9,  // 78: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
+	57, // 79: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
+	59, // 80: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
+	63, // 81: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
+	61, // 82: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
+	39, // 83: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
+	12, // 84: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
+	16, // 85: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
+	23, // 86: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
+	25, // 87: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	27, // 88: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	29, // 89: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	31, // 90: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
+	33, // 91: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
+	44, // 92: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
+	36, // 93: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
+	38, // 94: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
+	46, // 95: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	48, // 96: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	50, // 97: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
+	52, // 98: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
+	54, // 99: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
+	77, // 100: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
+	78, // 101: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	79, // 102: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
+	80, // 103: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
+	56, // 104: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
+	10, // 105: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
+	58, // 106: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
+	60, // 107: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
+	64, // 108: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
+	62, // 109: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
+	40, // 110: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
+	84, // [84:111] is the sub-list for method output_type
+	57, // [57:84] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }

@@ -1343,7 +1343,8 @@ type Request struct {
 	MaxNodes   int32                `protobuf:"varint,22,opt,name=max_nodes,json=maxNodes,proto3" json:"max_nodes,omitempty"` // if set, up to that many nodes, as far as they are free when the job starts
 	// Total number of tasks instead of nodes and tasks_per_node, which the submission sets: the fewest
 	// nodes that can have the same number of tasks each. GPUs that divide by the tasks go with them.
-	Tasks         int32 `protobuf:"varint,23,opt,name=tasks,proto3" json:"tasks,omitempty"`
+	Tasks         int32   `protobuf:"varint,23,opt,name=tasks,proto3" json:"tasks,omitempty"`
+	Gres          []*Gres `protobuf:"bytes,24,rep,name=gres,proto3" json:"gres,omitempty"` // generic resources of each node
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1539,6 +1540,74 @@ func (x *Request) GetTasks() int32 {
 	return 0
 }
 
+func (x *Request) GetGres() []*Gres {
+	if x != nil {
+		return x.Gres
+	}
+	return nil
+}
+
+// Gres is a count of a generic resource of a node.
+type Gres struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"` // of a request: empty for any
+	Count         int64                  `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Gres) Reset() {
+	*x = Gres{}
+	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Gres) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Gres) ProtoMessage() {}
+
+func (x *Gres) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Gres.ProtoReflect.Descriptor instead.
+func (*Gres) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Gres) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Gres) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Gres) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 // Licence is a count of a cluster-wide resource, held while a job runs.
 type Licence struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1550,7 +1619,7 @@ type Licence struct {
 
 func (x *Licence) Reset() {
 	*x = Licence{}
-	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1631,7 @@ func (x *Licence) String() string {
 func (*Licence) ProtoMessage() {}
 
 func (x *Licence) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1644,7 @@ func (x *Licence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Licence.ProtoReflect.Descriptor instead.
 func (*Licence) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Licence) GetName() string {
@@ -1606,7 +1675,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +1687,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +1700,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Dependency) GetKind() DependencyKind {
@@ -1732,7 +1801,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1744,7 +1813,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1757,7 +1826,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Job) GetId() uint64 {
@@ -2179,7 +2248,7 @@ type RestartCauses struct {
 
 func (x *RestartCauses) Reset() {
 	*x = RestartCauses{}
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2191,7 +2260,7 @@ func (x *RestartCauses) String() string {
 func (*RestartCauses) ProtoMessage() {}
 
 func (x *RestartCauses) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2204,7 +2273,7 @@ func (x *RestartCauses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartCauses.ProtoReflect.Descriptor instead.
 func (*RestartCauses) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RestartCauses) GetNodeFailed() int32 {
@@ -2248,7 +2317,7 @@ type NodeAllocation struct {
 
 func (x *NodeAllocation) Reset() {
 	*x = NodeAllocation{}
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2260,7 +2329,7 @@ func (x *NodeAllocation) String() string {
 func (*NodeAllocation) ProtoMessage() {}
 
 func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2273,7 +2342,7 @@ func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAllocation.ProtoReflect.Descriptor instead.
 func (*NodeAllocation) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *NodeAllocation) GetNode() string {
@@ -2329,7 +2398,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2341,7 +2410,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2354,7 +2423,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Task) GetNode() string {
@@ -2465,7 +2534,7 @@ type SubmitJobsRequest struct {
 
 func (x *SubmitJobsRequest) Reset() {
 	*x = SubmitJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2546,7 @@ func (x *SubmitJobsRequest) String() string {
 func (*SubmitJobsRequest) ProtoMessage() {}
 
 func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2559,7 @@ func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SubmitJobsRequest) GetRequestId() string {
@@ -2519,7 +2588,7 @@ type SubmitJobsResponse struct {
 
 func (x *SubmitJobsResponse) Reset() {
 	*x = SubmitJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2531,7 +2600,7 @@ func (x *SubmitJobsResponse) String() string {
 func (*SubmitJobsResponse) ProtoMessage() {}
 
 func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2544,7 +2613,7 @@ func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SubmitJobsResponse) GetJobs() []*Submitted {
@@ -2586,7 +2655,7 @@ type Submitted struct {
 
 func (x *Submitted) Reset() {
 	*x = Submitted{}
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2598,7 +2667,7 @@ func (x *Submitted) String() string {
 func (*Submitted) ProtoMessage() {}
 
 func (x *Submitted) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2611,7 +2680,7 @@ func (x *Submitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submitted.ProtoReflect.Descriptor instead.
 func (*Submitted) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Submitted) GetId() uint64 {
@@ -2647,7 +2716,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2659,7 +2728,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2672,7 +2741,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Filter) GetJobs() []string {
@@ -2756,7 +2825,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2768,7 +2837,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2781,7 +2850,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Read) GetStale() bool {
@@ -2811,7 +2880,7 @@ type AsOf struct {
 
 func (x *AsOf) Reset() {
 	*x = AsOf{}
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2823,7 +2892,7 @@ func (x *AsOf) String() string {
 func (*AsOf) ProtoMessage() {}
 
 func (x *AsOf) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2836,7 +2905,7 @@ func (x *AsOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AsOf.ProtoReflect.Descriptor instead.
 func (*AsOf) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AsOf) GetIndex() uint64 {
@@ -2881,7 +2950,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2893,7 +2962,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2906,7 +2975,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListJobsRequest) GetFilter() *Filter {
@@ -2962,7 +3031,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3043,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3056,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -3021,7 +3090,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3033,7 +3102,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3046,7 +3115,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetJobRequest) GetJob() string {
@@ -3073,7 +3142,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3085,7 +3154,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3098,7 +3167,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetJobResponse) GetJobs() []*Job {
@@ -3125,7 +3194,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3137,7 +3206,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3150,7 +3219,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchJobsRequest) GetFilter() *Filter {
@@ -3178,7 +3247,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3259,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3272,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchJobsResponse) GetJobs() []*Job {
@@ -3239,7 +3308,7 @@ type CancelJobsRequest struct {
 
 func (x *CancelJobsRequest) Reset() {
 	*x = CancelJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3320,7 @@ func (x *CancelJobsRequest) String() string {
 func (*CancelJobsRequest) ProtoMessage() {}
 
 func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3333,7 @@ func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsRequest.ProtoReflect.Descriptor instead.
 func (*CancelJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CancelJobsRequest) GetRequestId() string {
@@ -3305,7 +3374,7 @@ type CancelJobsResponse struct {
 
 func (x *CancelJobsResponse) Reset() {
 	*x = CancelJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3317,7 +3386,7 @@ func (x *CancelJobsResponse) String() string {
 func (*CancelJobsResponse) ProtoMessage() {}
 
 func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3330,7 +3399,7 @@ func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsResponse.ProtoReflect.Descriptor instead.
 func (*CancelJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CancelJobsResponse) GetOutcomes() []*Outcome {
@@ -3362,7 +3431,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3374,7 +3443,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3387,7 +3456,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Outcome) GetId() uint64 {
@@ -3441,7 +3510,7 @@ type ForecastJobRequest struct {
 
 func (x *ForecastJobRequest) Reset() {
 	*x = ForecastJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3453,7 +3522,7 @@ func (x *ForecastJobRequest) String() string {
 func (*ForecastJobRequest) ProtoMessage() {}
 
 func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3466,7 +3535,7 @@ func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobRequest.ProtoReflect.Descriptor instead.
 func (*ForecastJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ForecastJobRequest) GetJob() *JobSpec {
@@ -3494,7 +3563,7 @@ type ForecastJobResponse struct {
 
 func (x *ForecastJobResponse) Reset() {
 	*x = ForecastJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3506,7 +3575,7 @@ func (x *ForecastJobResponse) String() string {
 func (*ForecastJobResponse) ProtoMessage() {}
 
 func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3519,7 +3588,7 @@ func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobResponse.ProtoReflect.Descriptor instead.
 func (*ForecastJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ForecastJobResponse) GetStart() *timestamppb.Timestamp {
@@ -3620,7 +3689,7 @@ type UpdateJobsRequest struct {
 
 func (x *UpdateJobsRequest) Reset() {
 	*x = UpdateJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3632,7 +3701,7 @@ func (x *UpdateJobsRequest) String() string {
 func (*UpdateJobsRequest) ProtoMessage() {}
 
 func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3645,7 +3714,7 @@ func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsRequest.ProtoReflect.Descriptor instead.
 func (*UpdateJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *UpdateJobsRequest) GetRequestId() string {
@@ -3826,7 +3895,7 @@ type StringList struct {
 
 func (x *StringList) Reset() {
 	*x = StringList{}
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3838,7 +3907,7 @@ func (x *StringList) String() string {
 func (*StringList) ProtoMessage() {}
 
 func (x *StringList) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3851,7 +3920,7 @@ func (x *StringList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StringList.ProtoReflect.Descriptor instead.
 func (*StringList) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StringList) GetAll() []string {
@@ -3871,7 +3940,7 @@ type Dependencies struct {
 
 func (x *Dependencies) Reset() {
 	*x = Dependencies{}
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3883,7 +3952,7 @@ func (x *Dependencies) String() string {
 func (*Dependencies) ProtoMessage() {}
 
 func (x *Dependencies) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3896,7 +3965,7 @@ func (x *Dependencies) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependencies.ProtoReflect.Descriptor instead.
 func (*Dependencies) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Dependencies) GetAll() []*Dependency {
@@ -3916,7 +3985,7 @@ type UpdateJobsResponse struct {
 
 func (x *UpdateJobsResponse) Reset() {
 	*x = UpdateJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3928,7 +3997,7 @@ func (x *UpdateJobsResponse) String() string {
 func (*UpdateJobsResponse) ProtoMessage() {}
 
 func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3941,7 +4010,7 @@ func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsResponse.ProtoReflect.Descriptor instead.
 func (*UpdateJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UpdateJobsResponse) GetOutcomes() []*Outcome {
@@ -3967,7 +4036,7 @@ type GetScriptRequest struct {
 
 func (x *GetScriptRequest) Reset() {
 	*x = GetScriptRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3979,7 +4048,7 @@ func (x *GetScriptRequest) String() string {
 func (*GetScriptRequest) ProtoMessage() {}
 
 func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3992,7 +4061,7 @@ func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptRequest.ProtoReflect.Descriptor instead.
 func (*GetScriptRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetScriptRequest) GetJob() string {
@@ -4012,7 +4081,7 @@ type GetScriptResponse struct {
 
 func (x *GetScriptResponse) Reset() {
 	*x = GetScriptResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4024,7 +4093,7 @@ func (x *GetScriptResponse) String() string {
 func (*GetScriptResponse) ProtoMessage() {}
 
 func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4037,7 +4106,7 @@ func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptResponse.ProtoReflect.Descriptor instead.
 func (*GetScriptResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetScriptResponse) GetScript() []byte {
@@ -4069,7 +4138,7 @@ type StreamLogsRequest struct {
 
 func (x *StreamLogsRequest) Reset() {
 	*x = StreamLogsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4081,7 +4150,7 @@ func (x *StreamLogsRequest) String() string {
 func (*StreamLogsRequest) ProtoMessage() {}
 
 func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4094,7 +4163,7 @@ func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsRequest.ProtoReflect.Descriptor instead.
 func (*StreamLogsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StreamLogsRequest) GetJob() string {
@@ -4156,7 +4225,7 @@ type StreamLogsResponse struct {
 
 func (x *StreamLogsResponse) Reset() {
 	*x = StreamLogsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4168,7 +4237,7 @@ func (x *StreamLogsResponse) String() string {
 func (*StreamLogsResponse) ProtoMessage() {}
 
 func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4181,7 +4250,7 @@ func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsResponse.ProtoReflect.Descriptor instead.
 func (*StreamLogsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StreamLogsResponse) GetData() []byte {
@@ -4225,7 +4294,7 @@ type StepSpec struct {
 
 func (x *StepSpec) Reset() {
 	*x = StepSpec{}
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4237,7 +4306,7 @@ func (x *StepSpec) String() string {
 func (*StepSpec) ProtoMessage() {}
 
 func (x *StepSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4250,7 +4319,7 @@ func (x *StepSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepSpec.ProtoReflect.Descriptor instead.
 func (*StepSpec) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StepSpec) GetName() string {
@@ -4376,7 +4445,7 @@ type CreateStepRequest struct {
 
 func (x *CreateStepRequest) Reset() {
 	*x = CreateStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4388,7 +4457,7 @@ func (x *CreateStepRequest) String() string {
 func (*CreateStepRequest) ProtoMessage() {}
 
 func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4401,7 +4470,7 @@ func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepRequest.ProtoReflect.Descriptor instead.
 func (*CreateStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CreateStepRequest) GetRequestId() string {
@@ -4440,7 +4509,7 @@ type CreateStepResponse struct {
 
 func (x *CreateStepResponse) Reset() {
 	*x = CreateStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4452,7 +4521,7 @@ func (x *CreateStepResponse) String() string {
 func (*CreateStepResponse) ProtoMessage() {}
 
 func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4465,7 +4534,7 @@ func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepResponse.ProtoReflect.Descriptor instead.
 func (*CreateStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CreateStepResponse) GetStep() uint32 {
@@ -4515,7 +4584,7 @@ type SignalStepRequest struct {
 
 func (x *SignalStepRequest) Reset() {
 	*x = SignalStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4527,7 +4596,7 @@ func (x *SignalStepRequest) String() string {
 func (*SignalStepRequest) ProtoMessage() {}
 
 func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4540,7 +4609,7 @@ func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepRequest.ProtoReflect.Descriptor instead.
 func (*SignalStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SignalStepRequest) GetRequestId() string {
@@ -4580,7 +4649,7 @@ type SignalStepResponse struct {
 
 func (x *SignalStepResponse) Reset() {
 	*x = SignalStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4592,7 +4661,7 @@ func (x *SignalStepResponse) String() string {
 func (*SignalStepResponse) ProtoMessage() {}
 
 func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4605,7 +4674,7 @@ func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepResponse.ProtoReflect.Descriptor instead.
 func (*SignalStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SignalStepResponse) GetIndex() uint64 {
@@ -4636,7 +4705,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4648,7 +4717,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4661,7 +4730,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Step) GetId() uint32 {
@@ -4761,7 +4830,7 @@ type StepNode struct {
 
 func (x *StepNode) Reset() {
 	*x = StepNode{}
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4773,7 +4842,7 @@ func (x *StepNode) String() string {
 func (*StepNode) ProtoMessage() {}
 
 func (x *StepNode) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4786,7 +4855,7 @@ func (x *StepNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepNode.ProtoReflect.Descriptor instead.
 func (*StepNode) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StepNode) GetNode() string {
@@ -4840,7 +4909,7 @@ type CronEntry struct {
 
 func (x *CronEntry) Reset() {
 	*x = CronEntry{}
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4852,7 +4921,7 @@ func (x *CronEntry) String() string {
 func (*CronEntry) ProtoMessage() {}
 
 func (x *CronEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4865,7 +4934,7 @@ func (x *CronEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CronEntry.ProtoReflect.Descriptor instead.
 func (*CronEntry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CronEntry) GetName() string {
@@ -4963,7 +5032,7 @@ type SetCronRequest struct {
 
 func (x *SetCronRequest) Reset() {
 	*x = SetCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4975,7 +5044,7 @@ func (x *SetCronRequest) String() string {
 func (*SetCronRequest) ProtoMessage() {}
 
 func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4988,7 +5057,7 @@ func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronRequest.ProtoReflect.Descriptor instead.
 func (*SetCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SetCronRequest) GetRequestId() string {
@@ -5021,7 +5090,7 @@ type SetCronResponse struct {
 
 func (x *SetCronResponse) Reset() {
 	*x = SetCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5033,7 +5102,7 @@ func (x *SetCronResponse) String() string {
 func (*SetCronResponse) ProtoMessage() {}
 
 func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5046,7 +5115,7 @@ func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronResponse.ProtoReflect.Descriptor instead.
 func (*SetCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SetCronResponse) GetNext() *timestamppb.Timestamp {
@@ -5068,7 +5137,7 @@ type UpdateCronRequest struct {
 
 func (x *UpdateCronRequest) Reset() {
 	*x = UpdateCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5080,7 +5149,7 @@ func (x *UpdateCronRequest) String() string {
 func (*UpdateCronRequest) ProtoMessage() {}
 
 func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5093,7 +5162,7 @@ func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *UpdateCronRequest) GetRequestId() string {
@@ -5132,7 +5201,7 @@ type UpdateCronResponse struct {
 
 func (x *UpdateCronResponse) Reset() {
 	*x = UpdateCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5144,7 +5213,7 @@ func (x *UpdateCronResponse) String() string {
 func (*UpdateCronResponse) ProtoMessage() {}
 
 func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5157,7 +5226,7 @@ func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronResponse.ProtoReflect.Descriptor instead.
 func (*UpdateCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 type ListCronRequest struct {
@@ -5172,7 +5241,7 @@ type ListCronRequest struct {
 
 func (x *ListCronRequest) Reset() {
 	*x = ListCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5184,7 +5253,7 @@ func (x *ListCronRequest) String() string {
 func (*ListCronRequest) ProtoMessage() {}
 
 func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5197,7 +5266,7 @@ func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronRequest.ProtoReflect.Descriptor instead.
 func (*ListCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListCronRequest) GetUser() string {
@@ -5237,7 +5306,7 @@ type ListCronResponse struct {
 
 func (x *ListCronResponse) Reset() {
 	*x = ListCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5249,7 +5318,7 @@ func (x *ListCronResponse) String() string {
 func (*ListCronResponse) ProtoMessage() {}
 
 func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5262,7 +5331,7 @@ func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronResponse.ProtoReflect.Descriptor instead.
 func (*ListCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListCronResponse) GetEntries() []*CronEntry {
@@ -5282,7 +5351,7 @@ type RunCronRequest struct {
 
 func (x *RunCronRequest) Reset() {
 	*x = RunCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5294,7 +5363,7 @@ func (x *RunCronRequest) String() string {
 func (*RunCronRequest) ProtoMessage() {}
 
 func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5307,7 +5376,7 @@ func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronRequest.ProtoReflect.Descriptor instead.
 func (*RunCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *RunCronRequest) GetRequestId() string {
@@ -5334,7 +5403,7 @@ type RunCronResponse struct {
 
 func (x *RunCronResponse) Reset() {
 	*x = RunCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5346,7 +5415,7 @@ func (x *RunCronResponse) String() string {
 func (*RunCronResponse) ProtoMessage() {}
 
 func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5359,7 +5428,7 @@ func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronResponse.ProtoReflect.Descriptor instead.
 func (*RunCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *RunCronResponse) GetJob() *Submitted {
@@ -5422,7 +5491,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x05wckey\x18  \x01(\tR\x05wckey\x123\n" +
 	"\n" +
 	"mail_types\x18! \x03(\x0e2\x14.greylag.v1.MailTypeR\tmailTypes\x12\x1b\n" +
-	"\tmail_user\x18\" \x01(\tR\bmailUser\"\x84\x06\n" +
+	"\tmail_user\x18\" \x01(\tR\bmailUser\"\xaa\x06\n" +
 	"\aRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12\"\n" +
 	"\rgpus_per_node\x18\x02 \x01(\x05R\vgpusPerNode\x12\x12\n" +
@@ -5450,7 +5519,12 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\aregions\x18\x14 \x03(\tR\aregions\x120\n" +
 	"\x06memory\x18\x15 \x01(\x0e2\x18.greylag.v1.MemorySourceR\x06memory\x12\x1b\n" +
 	"\tmax_nodes\x18\x16 \x01(\x05R\bmaxNodes\x12\x14\n" +
-	"\x05tasks\x18\x17 \x01(\x05R\x05tasks\"3\n" +
+	"\x05tasks\x18\x17 \x01(\x05R\x05tasks\x12$\n" +
+	"\x04gres\x18\x18 \x03(\v2\x10.greylag.v1.GresR\x04gres\"D\n" +
+	"\x04Gres\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x03R\x05count\"3\n" +
 	"\aLicence\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\"z\n" +
@@ -6038,7 +6112,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(JobState)(0),                 // 0: greylag.v1.JobState
 	(Reason)(0),                   // 1: greylag.v1.Reason
@@ -6055,181 +6129,183 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(CronAction)(0),               // 12: greylag.v1.CronAction
 	(*JobSpec)(nil),               // 13: greylag.v1.JobSpec
 	(*Request)(nil),               // 14: greylag.v1.Request
-	(*Licence)(nil),               // 15: greylag.v1.Licence
-	(*Dependency)(nil),            // 16: greylag.v1.Dependency
-	(*Job)(nil),                   // 17: greylag.v1.Job
-	(*RestartCauses)(nil),         // 18: greylag.v1.RestartCauses
-	(*NodeAllocation)(nil),        // 19: greylag.v1.NodeAllocation
-	(*Task)(nil),                  // 20: greylag.v1.Task
-	(*SubmitJobsRequest)(nil),     // 21: greylag.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),    // 22: greylag.v1.SubmitJobsResponse
-	(*Submitted)(nil),             // 23: greylag.v1.Submitted
-	(*Filter)(nil),                // 24: greylag.v1.Filter
-	(*Read)(nil),                  // 25: greylag.v1.Read
-	(*AsOf)(nil),                  // 26: greylag.v1.AsOf
-	(*ListJobsRequest)(nil),       // 27: greylag.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 28: greylag.v1.ListJobsResponse
-	(*GetJobRequest)(nil),         // 29: greylag.v1.GetJobRequest
-	(*GetJobResponse)(nil),        // 30: greylag.v1.GetJobResponse
-	(*WatchJobsRequest)(nil),      // 31: greylag.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),     // 32: greylag.v1.WatchJobsResponse
-	(*CancelJobsRequest)(nil),     // 33: greylag.v1.CancelJobsRequest
-	(*CancelJobsResponse)(nil),    // 34: greylag.v1.CancelJobsResponse
-	(*Outcome)(nil),               // 35: greylag.v1.Outcome
-	(*ForecastJobRequest)(nil),    // 36: greylag.v1.ForecastJobRequest
-	(*ForecastJobResponse)(nil),   // 37: greylag.v1.ForecastJobResponse
-	(*UpdateJobsRequest)(nil),     // 38: greylag.v1.UpdateJobsRequest
-	(*StringList)(nil),            // 39: greylag.v1.StringList
-	(*Dependencies)(nil),          // 40: greylag.v1.Dependencies
-	(*UpdateJobsResponse)(nil),    // 41: greylag.v1.UpdateJobsResponse
-	(*GetScriptRequest)(nil),      // 42: greylag.v1.GetScriptRequest
-	(*GetScriptResponse)(nil),     // 43: greylag.v1.GetScriptResponse
-	(*StreamLogsRequest)(nil),     // 44: greylag.v1.StreamLogsRequest
-	(*StreamLogsResponse)(nil),    // 45: greylag.v1.StreamLogsResponse
-	(*StepSpec)(nil),              // 46: greylag.v1.StepSpec
-	(*CreateStepRequest)(nil),     // 47: greylag.v1.CreateStepRequest
-	(*CreateStepResponse)(nil),    // 48: greylag.v1.CreateStepResponse
-	(*SignalStepRequest)(nil),     // 49: greylag.v1.SignalStepRequest
-	(*SignalStepResponse)(nil),    // 50: greylag.v1.SignalStepResponse
-	(*Step)(nil),                  // 51: greylag.v1.Step
-	(*StepNode)(nil),              // 52: greylag.v1.StepNode
-	(*CronEntry)(nil),             // 53: greylag.v1.CronEntry
-	(*SetCronRequest)(nil),        // 54: greylag.v1.SetCronRequest
-	(*SetCronResponse)(nil),       // 55: greylag.v1.SetCronResponse
-	(*UpdateCronRequest)(nil),     // 56: greylag.v1.UpdateCronRequest
-	(*UpdateCronResponse)(nil),    // 57: greylag.v1.UpdateCronResponse
-	(*ListCronRequest)(nil),       // 58: greylag.v1.ListCronRequest
-	(*ListCronResponse)(nil),      // 59: greylag.v1.ListCronResponse
-	(*RunCronRequest)(nil),        // 60: greylag.v1.RunCronRequest
-	(*RunCronResponse)(nil),       // 61: greylag.v1.RunCronResponse
-	(*durationpb.Duration)(nil),   // 62: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
+	(*Gres)(nil),                  // 15: greylag.v1.Gres
+	(*Licence)(nil),               // 16: greylag.v1.Licence
+	(*Dependency)(nil),            // 17: greylag.v1.Dependency
+	(*Job)(nil),                   // 18: greylag.v1.Job
+	(*RestartCauses)(nil),         // 19: greylag.v1.RestartCauses
+	(*NodeAllocation)(nil),        // 20: greylag.v1.NodeAllocation
+	(*Task)(nil),                  // 21: greylag.v1.Task
+	(*SubmitJobsRequest)(nil),     // 22: greylag.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),    // 23: greylag.v1.SubmitJobsResponse
+	(*Submitted)(nil),             // 24: greylag.v1.Submitted
+	(*Filter)(nil),                // 25: greylag.v1.Filter
+	(*Read)(nil),                  // 26: greylag.v1.Read
+	(*AsOf)(nil),                  // 27: greylag.v1.AsOf
+	(*ListJobsRequest)(nil),       // 28: greylag.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),      // 29: greylag.v1.ListJobsResponse
+	(*GetJobRequest)(nil),         // 30: greylag.v1.GetJobRequest
+	(*GetJobResponse)(nil),        // 31: greylag.v1.GetJobResponse
+	(*WatchJobsRequest)(nil),      // 32: greylag.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),     // 33: greylag.v1.WatchJobsResponse
+	(*CancelJobsRequest)(nil),     // 34: greylag.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),    // 35: greylag.v1.CancelJobsResponse
+	(*Outcome)(nil),               // 36: greylag.v1.Outcome
+	(*ForecastJobRequest)(nil),    // 37: greylag.v1.ForecastJobRequest
+	(*ForecastJobResponse)(nil),   // 38: greylag.v1.ForecastJobResponse
+	(*UpdateJobsRequest)(nil),     // 39: greylag.v1.UpdateJobsRequest
+	(*StringList)(nil),            // 40: greylag.v1.StringList
+	(*Dependencies)(nil),          // 41: greylag.v1.Dependencies
+	(*UpdateJobsResponse)(nil),    // 42: greylag.v1.UpdateJobsResponse
+	(*GetScriptRequest)(nil),      // 43: greylag.v1.GetScriptRequest
+	(*GetScriptResponse)(nil),     // 44: greylag.v1.GetScriptResponse
+	(*StreamLogsRequest)(nil),     // 45: greylag.v1.StreamLogsRequest
+	(*StreamLogsResponse)(nil),    // 46: greylag.v1.StreamLogsResponse
+	(*StepSpec)(nil),              // 47: greylag.v1.StepSpec
+	(*CreateStepRequest)(nil),     // 48: greylag.v1.CreateStepRequest
+	(*CreateStepResponse)(nil),    // 49: greylag.v1.CreateStepResponse
+	(*SignalStepRequest)(nil),     // 50: greylag.v1.SignalStepRequest
+	(*SignalStepResponse)(nil),    // 51: greylag.v1.SignalStepResponse
+	(*Step)(nil),                  // 52: greylag.v1.Step
+	(*StepNode)(nil),              // 53: greylag.v1.StepNode
+	(*CronEntry)(nil),             // 54: greylag.v1.CronEntry
+	(*SetCronRequest)(nil),        // 55: greylag.v1.SetCronRequest
+	(*SetCronResponse)(nil),       // 56: greylag.v1.SetCronResponse
+	(*UpdateCronRequest)(nil),     // 57: greylag.v1.UpdateCronRequest
+	(*UpdateCronResponse)(nil),    // 58: greylag.v1.UpdateCronResponse
+	(*ListCronRequest)(nil),       // 59: greylag.v1.ListCronRequest
+	(*ListCronResponse)(nil),      // 60: greylag.v1.ListCronResponse
+	(*RunCronRequest)(nil),        // 61: greylag.v1.RunCronRequest
+	(*RunCronResponse)(nil),       // 62: greylag.v1.RunCronResponse
+	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
 	14,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	62,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	63,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	63,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
-	16,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	62,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	63,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	64,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	64,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	17,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
+	63,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
 	2,   // 6: greylag.v1.JobSpec.mail_types:type_name -> greylag.v1.MailType
 	4,   // 7: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	62,  // 8: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
-	15,  // 9: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
+	63,  // 8: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	16,  // 9: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
 	5,   // 10: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
-	6,   // 11: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
-	0,   // 12: greylag.v1.Job.state:type_name -> greylag.v1.JobState
-	1,   // 13: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
-	14,  // 14: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	62,  // 15: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	63,  // 16: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	63,  // 17: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	63,  // 18: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	63,  // 19: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	63,  // 20: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	19,  // 21: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
-	16,  // 22: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	20,  // 23: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	3,   // 24: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	63,  // 25: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	63,  // 26: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	63,  // 27: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	18,  // 28: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	51,  // 29: greylag.v1.Job.steps:type_name -> greylag.v1.Step
-	2,   // 30: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
-	7,   // 31: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
-	8,   // 32: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	63,  // 33: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	63,  // 34: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	62,  // 35: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	62,  // 36: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	13,  // 37: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	23,  // 38: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
-	0,   // 39: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	63,  // 40: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	24,  // 41: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
-	25,  // 42: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
-	17,  // 43: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
-	26,  // 44: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
-	25,  // 45: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
-	17,  // 46: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
-	26,  // 47: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
-	24,  // 48: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
-	17,  // 49: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
-	24,  // 50: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
-	35,  // 51: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	0,   // 52: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
-	10,  // 53: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
-	13,  // 54: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	63,  // 55: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
-	1,   // 56: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
-	26,  // 57: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
-	24,  // 58: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
-	9,   // 59: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	62,  // 60: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	63,  // 61: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	63,  // 62: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
-	40,  // 63: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	62,  // 64: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
-	39,  // 65: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
-	39,  // 66: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
-	16,  // 67: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	35,  // 68: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	46,  // 69: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
-	52,  // 70: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
-	0,   // 71: greylag.v1.Step.state:type_name -> greylag.v1.JobState
-	52,  // 72: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
-	63,  // 73: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
-	63,  // 74: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
-	62,  // 75: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
-	62,  // 76: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
-	11,  // 77: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
-	13,  // 78: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
-	63,  // 79: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
-	0,   // 80: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
-	63,  // 81: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
-	53,  // 82: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
-	63,  // 83: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
-	12,  // 84: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
-	53,  // 85: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
-	23,  // 86: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
-	21,  // 87: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	36,  // 88: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	27,  // 89: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	27,  // 90: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	29,  // 91: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	31,  // 92: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	33,  // 93: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	38,  // 94: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	42,  // 95: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	44,  // 96: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	47,  // 97: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
-	49,  // 98: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
-	54,  // 99: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
-	56,  // 100: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
-	58,  // 101: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
-	60,  // 102: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
-	22,  // 103: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	37,  // 104: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	28,  // 105: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	28,  // 106: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	30,  // 107: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	32,  // 108: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	34,  // 109: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	41,  // 110: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	43,  // 111: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	45,  // 112: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	48,  // 113: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
-	50,  // 114: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
-	55,  // 115: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
-	57,  // 116: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
-	59,  // 117: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
-	61,  // 118: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
-	103, // [103:119] is the sub-list for method output_type
-	87,  // [87:103] is the sub-list for method input_type
-	87,  // [87:87] is the sub-list for extension type_name
-	87,  // [87:87] is the sub-list for extension extendee
-	0,   // [0:87] is the sub-list for field type_name
+	15,  // 11: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
+	6,   // 12: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
+	0,   // 13: greylag.v1.Job.state:type_name -> greylag.v1.JobState
+	1,   // 14: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
+	14,  // 15: greylag.v1.Job.request:type_name -> greylag.v1.Request
+	63,  // 16: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	64,  // 17: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	64,  // 18: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	64,  // 19: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	64,  // 20: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	64,  // 21: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	20,  // 22: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	17,  // 23: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
+	21,  // 24: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	3,   // 25: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
+	64,  // 26: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	64,  // 27: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	64,  // 28: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	19,  // 29: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
+	52,  // 30: greylag.v1.Job.steps:type_name -> greylag.v1.Step
+	2,   // 31: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
+	7,   // 32: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
+	8,   // 33: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
+	64,  // 34: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	64,  // 35: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	63,  // 36: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	63,  // 37: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	13,  // 38: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	24,  // 39: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	0,   // 40: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
+	64,  // 41: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	25,  // 42: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	26,  // 43: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	18,  // 44: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	27,  // 45: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	26,  // 46: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	18,  // 47: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	27,  // 48: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	25,  // 49: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	18,  // 50: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	25,  // 51: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	36,  // 52: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	0,   // 53: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
+	10,  // 54: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
+	13,  // 55: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	64,  // 56: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	1,   // 57: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
+	27,  // 58: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	25,  // 59: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	9,   // 60: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
+	63,  // 61: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	64,  // 62: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	64,  // 63: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	41,  // 64: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	63,  // 65: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	40,  // 66: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	40,  // 67: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	17,  // 68: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	36,  // 69: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	47,  // 70: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
+	53,  // 71: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
+	0,   // 72: greylag.v1.Step.state:type_name -> greylag.v1.JobState
+	53,  // 73: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
+	64,  // 74: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	64,  // 75: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	63,  // 76: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	63,  // 77: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	11,  // 78: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
+	13,  // 79: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
+	64,  // 80: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
+	0,   // 81: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
+	64,  // 82: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
+	54,  // 83: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
+	64,  // 84: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
+	12,  // 85: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
+	54,  // 86: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
+	24,  // 87: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
+	22,  // 88: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	37,  // 89: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	28,  // 90: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	28,  // 91: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	30,  // 92: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	32,  // 93: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	34,  // 94: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	39,  // 95: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	43,  // 96: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	45,  // 97: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	48,  // 98: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
+	50,  // 99: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
+	55,  // 100: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
+	57,  // 101: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
+	59,  // 102: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
+	61,  // 103: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
+	23,  // 104: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	38,  // 105: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	29,  // 106: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	29,  // 107: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	31,  // 108: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	33,  // 109: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	35,  // 110: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	42,  // 111: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	44,  // 112: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	46,  // 113: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	49,  // 114: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	51,  // 115: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	56,  // 116: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
+	58,  // 117: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
+	60,  // 118: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
+	62,  // 119: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
+	104, // [104:120] is the sub-list for method output_type
+	88,  // [88:104] is the sub-list for method input_type
+	88,  // [88:88] is the sub-list for extension type_name
+	88,  // [88:88] is the sub-list for extension extendee
+	0,   // [0:88] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -6237,16 +6313,16 @@ func file_greylag_v1_job_proto_init() {
 	if File_greylag_v1_job_proto != nil {
 		return
 	}
-	file_greylag_v1_job_proto_msgTypes[7].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[25].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[33].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[8].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[26].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[34].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      13,
-			NumMessages:   49,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

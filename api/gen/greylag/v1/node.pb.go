@@ -206,6 +206,7 @@ type RegisterNodeRequest struct {
 	Clock         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=clock,proto3" json:"clock,omitempty"`
 	Region        string                 `protobuf:"bytes,10,opt,name=region,proto3" json:"region,omitempty"`
 	Tasks         int32                  `protobuf:"varint,11,opt,name=tasks,proto3" json:"tasks,omitempty"` // number of tasks on the node that are not cleaned up
+	Gres          []*Gres                `protobuf:"bytes,12,rep,name=gres,proto3" json:"gres,omitempty"`    // its generic resources
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -315,6 +316,13 @@ func (x *RegisterNodeRequest) GetTasks() int32 {
 		return x.Tasks
 	}
 	return 0
+}
+
+func (x *RegisterNodeRequest) GetGres() []*Gres {
+	if x != nil {
+		return x.Gres
+	}
+	return nil
 }
 
 type RegisterNodeResponse struct {
@@ -1808,7 +1816,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05minor\x18\x05 \x01(\x05R\x05minor\x12\x12\n" +
 	"\x04numa\x18\x06 \x01(\x05R\x04numa\x12\x16\n" +
 	"\x06domain\x18\a \x01(\tR\x06domain\x12\x14\n" +
-	"\x05fault\x18\b \x01(\tR\x05fault\"\xc5\x02\n" +
+	"\x05fault\x18\b \x01(\tR\x05fault\"\xeb\x02\n" +
 	"\x13RegisterNodeRequest\x12\x17\n" +
 	"\aboot_id\x18\x01 \x01(\tR\x06bootId\x12\x12\n" +
 	"\x04cpus\x18\x02 \x01(\x05R\x04cpus\x12\x16\n" +
@@ -1821,7 +1829,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05clock\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\x12\x16\n" +
 	"\x06region\x18\n" +
 	" \x01(\tR\x06region\x12\x14\n" +
-	"\x05tasks\x18\v \x01(\x05R\x05tasks\"\x9b\x01\n" +
+	"\x05tasks\x18\v \x01(\x05R\x05tasks\x12$\n" +
+	"\x04gres\x18\f \x03(\v2\x10.greylag.v1.GresR\x04gres\"\x9b\x01\n" +
 	"\x14RegisterNodeResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x120\n" +
@@ -2030,54 +2039,56 @@ var file_greylag_v1_node_proto_goTypes = []any{
 	(*PushLogRequest)(nil),        // 16: greylag.v1.PushLogRequest
 	(*PushLogResponse)(nil),       // 17: greylag.v1.PushLogResponse
 	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
-	(*NodeAllocation)(nil),        // 20: greylag.v1.NodeAllocation
-	(*StepNode)(nil),              // 21: greylag.v1.StepNode
-	(TaskPhase)(0),                // 22: greylag.v1.TaskPhase
-	(TaskCause)(0),                // 23: greylag.v1.TaskCause
+	(*Gres)(nil),                  // 19: greylag.v1.Gres
+	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
+	(*NodeAllocation)(nil),        // 21: greylag.v1.NodeAllocation
+	(*StepNode)(nil),              // 22: greylag.v1.StepNode
+	(TaskPhase)(0),                // 23: greylag.v1.TaskPhase
+	(TaskCause)(0),                // 24: greylag.v1.TaskCause
 }
 var file_greylag_v1_node_proto_depIdxs = []int32{
 	1,  // 0: greylag.v1.RegisterNodeRequest.gpus:type_name -> greylag.v1.GPU
 	18, // 1: greylag.v1.RegisterNodeRequest.clock:type_name -> google.protobuf.Timestamp
-	18, // 2: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
-	6,  // 3: greylag.v1.WatchTasksResponse.tasks:type_name -> greylag.v1.WantedTask
-	9,  // 4: greylag.v1.WatchTasksResponse.logs:type_name -> greylag.v1.LogRequest
-	19, // 5: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
-	8,  // 6: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
-	20, // 7: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
-	19, // 8: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
-	18, // 9: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
-	0,  // 10: greylag.v1.WantedTask.stop_reason:type_name -> greylag.v1.StopReason
-	7,  // 11: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
-	21, // 12: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
-	8,  // 13: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
-	6,  // 14: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
-	11, // 15: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
-	1,  // 16: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
-	22, // 17: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
-	23, // 18: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
-	18, // 19: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
-	18, // 20: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
-	19, // 21: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	19, // 22: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
-	12, // 23: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
-	19, // 24: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
-	19, // 25: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
-	2,  // 26: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
-	4,  // 27: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
-	10, // 28: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
-	14, // 29: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
-	16, // 30: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	3,  // 31: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
-	5,  // 32: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
-	13, // 33: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
-	15, // 34: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
-	17, // 35: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	31, // [31:36] is the sub-list for method output_type
-	26, // [26:31] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	19, // 2: greylag.v1.RegisterNodeRequest.gres:type_name -> greylag.v1.Gres
+	18, // 3: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
+	6,  // 4: greylag.v1.WatchTasksResponse.tasks:type_name -> greylag.v1.WantedTask
+	9,  // 5: greylag.v1.WatchTasksResponse.logs:type_name -> greylag.v1.LogRequest
+	20, // 6: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
+	8,  // 7: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
+	21, // 8: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
+	20, // 9: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
+	18, // 10: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
+	0,  // 11: greylag.v1.WantedTask.stop_reason:type_name -> greylag.v1.StopReason
+	7,  // 12: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
+	22, // 13: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
+	8,  // 14: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
+	6,  // 15: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
+	11, // 16: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
+	1,  // 17: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
+	23, // 18: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
+	24, // 19: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
+	18, // 20: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
+	18, // 21: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
+	20, // 22: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
+	20, // 23: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
+	12, // 24: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
+	20, // 25: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
+	20, // 26: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
+	2,  // 27: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
+	4,  // 28: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
+	10, // 29: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
+	14, // 30: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
+	16, // 31: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	3,  // 32: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
+	5,  // 33: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
+	13, // 34: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
+	15, // 35: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
+	17, // 36: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	32, // [32:37] is the sub-list for method output_type
+	27, // [27:32] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }

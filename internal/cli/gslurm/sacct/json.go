@@ -260,6 +260,8 @@ func resources(list []*greylagv1.ResourceCount) []resourceJSON {
 		one := resourceJSON{Type: r.Resource, ID: ids[r.Resource], Count: r.Count}
 		if r.Resource == cluster.ResourceGPU || strings.HasPrefix(r.Resource, cluster.ResourceGPU+":") {
 			one.Type, one.Name, one.ID = "gres", r.Resource, 1001
+		} else if name, ok := strings.CutPrefix(r.Resource, cluster.GresResource("")); ok {
+			one.Type, one.Name, one.ID = "gres", name, 1002
 		}
 		out = append(out, one)
 	}

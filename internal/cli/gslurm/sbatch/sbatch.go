@@ -70,7 +70,7 @@ var differences = map[string]string{
 	"exclusive":         "only without a value: whole nodes",
 	"export":            "with `NONE` the login shell runs on the host of the submission, not on the node",
 	"get-user-env":      "the login shell runs on the host of the submission, not on the node",
-	"gres":              "only GPUs",
+	"gres":              "a node has one type of a generic resource, and at most four of them; counts up to 2^30 without suffixes",
 	"nodelist":          "with a smaller `--nodes` the job runs on some of the nodes; Slurm refuses it",
 	"nodes":             "one number or a range; lists such as `2,4` are refused",
 	"ntasks":            "every node gets the same number of tasks; without `--nodes` the job gets the fewest nodes for which that is possible",

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -190,11 +191,11 @@ func allocationLines(j *slurmcmd.Job) (lines record) {
 		return nil
 	}
 	for _, n := range j.Nodes {
-		gres := ""
+		gres := ui.GresWords(j.Request.GetGres())
 		if len(n.Gpus) > 0 {
-			gres = fmt.Sprintf("gpu:%d(IDX:%s)", len(n.Gpus), ui.AppendIndices(nil, n.Gpus))
+			gres = slices.Insert(gres, 0, fmt.Sprintf("gpu:%d(IDX:%s)", len(n.Gpus), ui.AppendIndices(nil, n.Gpus)))
 		}
-		lines = append(lines, pairs("Nodes", n.Node, "CPU_IDs", fmt.Sprintf("0-%d", max(n.Cpus-1, 0)), "Mem", strconv.FormatInt(n.Memory>>20, 10), "GRES", gres))
+		lines = append(lines, pairs("Nodes", n.Node, "CPU_IDs", fmt.Sprintf("0-%d", max(n.Cpus-1, 0)), "Mem", strconv.FormatInt(n.Memory>>20, 10), "GRES", strings.Join(gres, ",")))
 	}
 	return lines
 }
@@ -212,7 +213,7 @@ func fileLines(j *slurmcmd.Job) record {
 		r = append(r, pairs("Reservation", j.Reservation))
 	}
 	r = append(r, pairs("StdErr", j.Output(true)), pairs("StdIn", "/dev/null"), pairs("StdOut", j.Output(false)))
-	if gpus := j.GPUsPerNode(); gpus != "" {
+	if gpus := j.GresPerNode(); gpus != "" {
 		r = append(r, pairs("TresPerNode", gpus))
 	}
 	if gpus := j.GPUsInAll(); gpus != "" {

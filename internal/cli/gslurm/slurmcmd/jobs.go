@@ -119,8 +119,18 @@ func (j *Job) PartitionText() string {
 // OrNull returns a text, or (null).
 func OrNull(text string) string { return cmp.Or(text, Null) }
 
-// GPUsPerNode returns the requested GPUs of a node as --gres writes them: gres/gpu:h100:4; "" for none.
-func (j *Job) GPUsPerNode() string { return gpuWord(j.Request, j.Request.GetGpusPerNode()) }
+// GresPerNode returns the requested GPUs and generic resources of a node as --gres writes them:
+// gres/gpu:h100:4,gres/nvme:1; "" for none.
+func (j *Job) GresPerNode() string {
+	var words []string
+	if gpus := gpuWord(j.Request, j.Request.GetGpusPerNode()); gpus != "" {
+		words = append(words, gpus)
+	}
+	for _, word := range ui.GresWords(j.Request.GetGres()) {
+		words = append(words, "gres/"+word)
+	}
+	return strings.Join(words, ",")
+}
 
 // GPUsInAll returns the requested GPUs of the job, if it requests them for the whole job.
 func (j *Job) GPUsInAll() string { return gpuWord(j.Request, j.Request.GetGpus()) }
@@ -192,7 +202,7 @@ func (j *Job) RequestedTRES() string {
 	} else {
 		size *= cluster.Bytes(nodes)
 	}
-	return TRES(cpus, size, nodes, gpus, j.gpuType())
+	return TRES(cpus, size, nodes, gpus, j.gpuType()) + ui.GresTRES(j.Request.GetGres(), nodes)
 }
 
 // RequestedCPUs returns the requested number of CPUs.
@@ -218,7 +228,7 @@ func (j *Job) AllocatedTRES() string {
 	for _, n := range j.Nodes {
 		memory, gpus = memory+cluster.Bytes(n.Memory), gpus+int64(len(n.Gpus))
 	}
-	return TRES(ui.CPUCount(j.Job), memory, int64(len(j.Nodes)), gpus, j.gpuType())
+	return TRES(ui.CPUCount(j.Job), memory, int64(len(j.Nodes)), gpus, j.gpuType()) + ui.GresTRES(j.Request.GetGres(), int64(len(j.Nodes)))
 }
 
 // Output returns the file that the job writes, StdErr if errors is set.

@@ -217,7 +217,7 @@ func JobOf(j *Job, clusterName string) JobJSON {
 		StandardError: j.Output(true), StandardInput: "/dev/null", StandardOutput: j.Output(false), StartTime: Seconds(ui.StartOf(j.Job)),
 		StateDescription: j.Detail, StateReason: reason, SubmitTime: Stamped(j.Submitted), Tasks: Set(int64(max(q.GetTasksPerNode(), 1)) * int64(ui.NodeCount(j.Job))),
 		TasksPerNode: Set(int64(max(q.GetTasksPerNode(), 1))), TimeLimit: Minutes(j.TimeLimit.AsDuration()), TRESAllocated: j.AllocatedTRES(),
-		TRESPerJob: j.GPUsInAll(), TRESPerNode: j.GPUsPerNode(), TRESRequested: j.RequestedTRES(), UserID: j.Uid, UserName: j.User, WCKey: j.Wckey,
+		TRESPerJob: j.GPUsInAll(), TRESPerNode: j.GresPerNode(), TRESRequested: j.RequestedTRES(), UserID: j.Uid, UserName: j.User, WCKey: j.Wckey,
 	}
 	mib := Set(int64(size / cluster.MiB))
 	if perCPU {

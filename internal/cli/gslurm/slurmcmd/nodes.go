@@ -85,19 +85,26 @@ func (s NodeState) word(short map[string]string) string {
 // Available reports whether the node accepts jobs.
 func (s NodeState) Available() bool { return !s.Drain && !s.Silent && s.Base != "DOWN" }
 
-// Gres returns the GPUs of a node as Slurm writes them: gpu:h100:4; (null) for none.
+// Gres returns the GPUs and generic resources of a node as Slurm writes them: gpu:h100:4,nvme:2; (null)
+// for none.
 func Gres(n *greylagv1.Node) string {
-	return OrNull(gresWords(n, func(*greylagv1.GPU) bool { return true }, false))
+	words := gpuWords(n, func(*greylagv1.GPU) bool { return true }, false)
+	return OrNull(strings.Join(append(words, ui.GresWords(n.Gres)...), ","))
 }
 
-// GresUsed returns the used GPUs of a node: gpu:h100:2(IDX:0-1); every type is named.
+// GresUsed returns the used GPUs and generic resources of a node: gpu:h100:2(IDX:0-1),nvme:0; every one is
+// named.
 func GresUsed(n *greylagv1.Node) string {
 	used := func(g *greylagv1.GPU) bool { return slices.Contains(n.GpusUsed, g.Index) }
-	return OrNull(gresWords(n, used, true))
+	words := gpuWords(n, used, true)
+	for _, g := range n.Gres {
+		words = append(words, ui.GresWords([]*greylagv1.Gres{{Name: g.Name, Type: g.Type, Count: ui.GresUsed(n, g.Name)}})...)
+	}
+	return OrNull(strings.Join(words, ","))
 }
 
-// gresWords counts the GPUs of each type for which count is true.
-func gresWords(n *greylagv1.Node, count func(*greylagv1.GPU) bool, indices bool) string {
+// gpuWords counts the GPUs of each type for which count is true.
+func gpuWords(n *greylagv1.Node, count func(*greylagv1.GPU) bool, indices bool) []string {
 	var types []string
 	counted := map[string][]int32{}
 	for _, g := range n.Gpus {
@@ -124,7 +131,7 @@ func gresWords(n *greylagv1.Node, count func(*greylagv1.GPU) bool, indices bool)
 			types[i] += "(IDX:" + text + ")"
 		}
 	}
-	return strings.Join(types, ",")
+	return types
 }
 
 // Policy returns the policy of the cluster.

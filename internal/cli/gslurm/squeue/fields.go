@@ -207,7 +207,7 @@ func sizeFields() []field {
 			return slurmcmd.SizeText(size)
 		})},
 		{'d', "mintmpdisk", "MIN_TMP_DISK", fixed("0")},
-		{'b', "trespernode gres", "TRES_PER_NODE", text(func(j *slurmcmd.Job) string { return cmp.Or(j.GPUsPerNode(), "N/A") })},
+		{'b', "trespernode gres", "TRES_PER_NODE", text(func(j *slurmcmd.Job) string { return cmp.Or(j.GresPerNode(), "N/A") })},
 		{0, "tresperjob", "TRES_PER_JOB", text(func(j *slurmcmd.Job) string { return cmp.Or(j.GPUsInAll(), "N/A") })},
 		{0, "trespertask", "TRES_PER_TASK", fixed("N/A")}, {0, "trespersocket", "TRES_PER_SOCKET", fixed("N/A")},
 		{0, "tresperstep", "TRES_PER_STEP", fixed("N/A")}, {0, "tresbind", "TRES_BIND", fixed("N/A")}, {0, "tresfreq", "TRES_FREQ", fixed("N/A")},

@@ -61,7 +61,7 @@ var differences = map[string]string{
 	"cpu-bind":         "`map_cpu` and `mask_cpu` only; other values change nothing",
 	"distribution":     "`block` only",
 	"exact":            "for GPUs; CPUs and memory are shared",
-	"gres":             "GPUs only",
+	"gres":             "steps share the generic resources of their job, without counting them",
 	"het-group":        "refused: jobs are not heterogeneous",
 	"kill-on-bad-exit": "off by default, as in Slurm without a configuration",
 	"mpi":              "`pmi2` (also PMI-1) and `none`",
