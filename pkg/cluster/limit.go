@@ -11,6 +11,9 @@ import (
 // ErrBadTime is returned for a word that is not a time limit.
 var ErrBadTime = errors.New("not a time")
 
+// ErrLongTime is returned for a time limit above the maximum.
+var ErrLongTime = errors.New("longer than the maximum")
+
 // maxLimit keeps every time limit far from overflow: 100 years.
 const maxLimit = 100 * 365 * 24 * time.Hour
 
@@ -40,11 +43,14 @@ func ParseLimit(word string) (time.Duration, error) {
 		if err == nil {
 			d, err = scaled(part, units[i])
 		}
-		if total += d; total > maxLimit { // before the sum can overflow
-			return 0, badTime(word)
+		if total += d; err == nil && total > maxLimit { // before the sum can overflow
+			err = ErrLongTime
 		}
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrLongTime):
+		return 0, fmt.Errorf("%w: %q (want at most %d days, or UNLIMITED)", ErrLongTime, word, maxLimit/(24*time.Hour))
+	case err != nil:
 		return 0, badTime(word)
 	}
 	return total, nil
@@ -60,7 +66,7 @@ func scaled(digits string, unit time.Duration) (time.Duration, error) {
 		return 0, ErrBadTime
 	}
 	if n > uint64(maxLimit/unit) {
-		return 0, ErrBadTime
+		return 0, ErrLongTime
 	}
 	return time.Duration(n) * unit, nil
 }

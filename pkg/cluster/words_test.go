@@ -16,8 +16,13 @@ func TestParseLimit(t *testing.T) {
 			t.Errorf("%q is %s, %v, want %s", word, got, err, want)
 		}
 	}
-	for _, word := range []string{"", "-", "1-", "-1", "+5", "1:2:3:4", "1-2:3:4:5", "5m", "1.5", "99999999999", "36500-876000:52560000:3153600000", "36501-0"} {
+	for _, word := range []string{"", "-", "1-", "-1", "+5", "1:2:3:4", "1-2:3:4:5", "5m", "1.5"} {
 		if got, err := ParseLimit(word); !errors.Is(err, ErrBadTime) {
+			t.Errorf("%q is %s, %v", word, got, err)
+		}
+	}
+	for _, word := range []string{"99999999999", "36500-876000:52560000:3153600000", "36501-0"} {
+		if got, err := ParseLimit(word); !errors.Is(err, ErrLongTime) {
 			t.Errorf("%q is %s, %v", word, got, err)
 		}
 	}

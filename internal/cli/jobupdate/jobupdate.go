@@ -3,6 +3,7 @@
 package jobupdate
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -68,6 +69,14 @@ var otherNames = map[string]string{
 	"mem": "minmemorynode", "memory": "minmemorynode", "nodelist": "reqnodelist", "constraint": "features",
 }
 
+// badLimit returns what is wrong with a time limit.
+func badLimit(err error) string {
+	if errors.Is(err, cluster.ErrLongTime) {
+		return cluster.ErrLongTime.Error()
+	}
+	return "not a time"
+}
+
 // setField sets one field of a request, by any of its names.
 func setField(r *greylagv1.UpdateJobsRequest, name, value string, now time.Time) error {
 	if usual, known := otherNames[name]; known {
@@ -115,7 +124,7 @@ func setField(r *greylagv1.UpdateJobsRequest, name, value string, now time.Time)
 	case name == "timelimit+" || name == "timelimit-":
 		by, err := cluster.ParseLimit(value)
 		if err != nil || by == 0 {
-			return bad("not a time")
+			return bad(badLimit(err))
 		}
 		if strings.HasSuffix(name, "-") {
 			by = -by
@@ -124,7 +133,7 @@ func setField(r *greylagv1.UpdateJobsRequest, name, value string, now time.Time)
 	case name == "timelimit":
 		limit, err := cluster.ParseLimit(value)
 		if err != nil {
-			return bad("not a time")
+			return bad(badLimit(err))
 		}
 		r.TimeLimit = durationpb.New(limit)
 	case name == "dependency":
