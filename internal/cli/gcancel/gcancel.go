@@ -95,6 +95,7 @@ func (p command) run(ctx context.Context) error {
 	}
 	if len(answer.Outcomes) == 0 && !c.json && !c.quiet {
 		p.Note("no job matches")
+		p.WarnUnknown(ctx, cluster, c.filter)
 	}
 	return p.Outcomes(answer.Outcomes, ui.OutcomeStyle{JSON: c.json, Verbose: c.verbose, Quiet: c.quiet, Verb: verb, EndedIsDone: true})
 }

@@ -183,8 +183,8 @@ func runEvents(j *greylagv1.Job) []eventJSON {
 // endEvent describes when the end of the job was decided.
 func endEvent(j *greylagv1.Job) eventJSON {
 	words := []string{cmp.Or(exitText(j), "ended")}
-	if j.Requester != "" {
-		words = append(words, "cancelled by "+j.Requester)
+	if by := "cancelled by " + j.Requester; j.Requester != "" && by != j.Detail {
+		words = append(words, by)
 	}
 	if j.Detail != "" {
 		words = append(words, j.Detail)

@@ -134,6 +134,9 @@ func (s sameOutcome) ref() string {
 	return s.array + "_[" + string(AppendIndices(nil, s.indices)) + "]"
 }
 
+// OutcomeProblem returns the error of an outcome with its job, which the error may name already.
+func OutcomeProblem(o *greylagv1.Outcome) string { return sameOutcome{first: o}.problem() }
+
 // problem returns the error with its jobs.
 func (s sameOutcome) problem() string {
 	text := withoutRef(s.first)

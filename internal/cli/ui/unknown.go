@@ -75,19 +75,17 @@ func (p *Process) WarnUnknown(ctx context.Context, c Cluster, f *greylagv1.Filte
 			strange("partition", f.Partitions, known, "partitions are "+strings.Join(known, ", "))
 		}
 	}
-	if len(f.Accounts)+len(f.Users) > 0 {
-		if answer, err := c.Accounts().ListAccounts(ctx, &greylagv1.ListAccountsRequest{Users: true}); err == nil {
-			var accounts, users []string
+	if len(f.Accounts) > 0 {
+		if answer, err := c.Accounts().ListAccounts(ctx, &greylagv1.ListAccountsRequest{}); err == nil {
+			var accounts []string
 			for _, a := range answer.Accounts {
 				accounts = append(accounts, a.Name)
 			}
-			for _, u := range answer.Users {
-				users = append(users, u.User)
-			}
 			strange("account", f.Accounts, accounts, "gctl account list shows them")
-			foreign := slices.DeleteFunc(slices.Clone(f.Users), func(name string) bool { return isHere(ctx, name) })
-			strange("user", foreign, users, "no account or host user has that name")
 		}
+	}
+	if name, found := UnknownUser(ctx, c, f.Users); found {
+		strange("user", []string{name}, nil, "no account or host user has that name")
 	}
 	if len(f.Nodes) > 0 {
 		if answer, err := c.Cluster().ListNodes(ctx, &greylagv1.ListNodesRequest{}); err == nil {
@@ -103,6 +101,24 @@ func (p *Process) WarnUnknown(ctx context.Context, c Cluster, f *greylagv1.Filte
 			strange("qos", f.Qos, known, "they are "+strings.Join(known, ", "))
 		}
 	}
+}
+
+// UnknownUser returns the first name that is no user of this host or of an account. Names that cannot
+// be checked are not returned.
+func UnknownUser(ctx context.Context, c Cluster, names []string) (string, bool) {
+	foreign := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return isHere(ctx, name) })
+	if len(foreign) == 0 {
+		return "", false
+	}
+	answer, err := c.Accounts().ListAccounts(ctx, &greylagv1.ListAccountsRequest{Users: true})
+	if err != nil {
+		return "", false
+	}
+	var users []string
+	for _, u := range answer.Users {
+		users = append(users, u.User)
+	}
+	return unknownName(foreign, users)
 }
 
 // unknownToHost is getent's exit status for a name that no source has, getent(1).

@@ -85,6 +85,7 @@ func Program() slurmcmd.Program {
 			"A job that ran has the lines `N`, `N.batch`, and `N.0`, `N.1` and so on for its steps. Steps of earlier runs are not kept.",
 			"`N.batch` has the use of its whole node, with that of the steps there: adding up all lines counts it twice.",
 			"Jobs of `srun` and `salloc` have a line `N.batch` too. `ExitCode` is `137:0` after `OUT_OF_MEMORY`, and `0:15` after `TIMEOUT`.",
+			slurmcmd.OwnFields,
 		},
 	}
 }
@@ -134,7 +135,12 @@ func (c command) run(ctx context.Context) error {
 	case len(r.values["json"]) > 0:
 		return c.printJSON(ctx, cluster, q)
 	}
-	_, err = acct.Print(ctx, c.Process, cluster, q, style)
+	count, err := acct.Print(ctx, c.Process, cluster, q, style)
+	if err == nil && count == 0 {
+		if name, found := ui.UnknownUser(ctx, cluster, q.Filter.Users); found {
+			c.Warn("Invalid user: " + name)
+		}
+	}
 	return err
 }
 

@@ -257,7 +257,7 @@ func (c command) forecast(ctx context.Context, cluster ui.Cluster, spec *greylag
 		c.Warn(w)
 	}
 	q := spec.Request
-	cpus := max(q.GetCpusPerTask(), 1) * max(q.GetTasksPerNode(), 1) * max(q.GetNodes(), 1)
+	cpus := max(q.GetCpusPerTask(), 1) * max(q.GetTasksPerNode(), 1) * max(q.GetNodes(), int32(len(a.Nodes)), 1)
 	start := "unknown"
 	if a.Now {
 		start = c.Clock().Format(c.Now(), "")

@@ -7,6 +7,7 @@ package scancel
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -104,9 +105,10 @@ func (c command) run(ctx context.Context) error {
 			return err
 		}
 	}
+	users := x.filter.Users
 	if x.interactive || x.reservation != "" || len(x.wckeys) > 0 {
 		if err := c.choose(ctx, cluster, x); err != nil || len(x.filter.Jobs) == 0 {
-			return err
+			return cmp.Or(err, slurmcmd.CheckUsers(ctx, cluster, users))
 		}
 	}
 	if x.verbose {
@@ -122,6 +124,9 @@ func (c command) run(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
+	}
+	if len(answer.Outcomes) == 0 {
+		return slurmcmd.CheckUsers(ctx, cluster, users)
 	}
 	return c.outcomes(x, answer.Outcomes)
 }

@@ -64,14 +64,14 @@ func (c command) change(ctx context.Context, request *greylagv1.UpdateJobsReques
 			continue
 		}
 		failed = true
-		problem := ui.Printable(o.Error)
+		problem := ui.OutcomeProblem(o)
 		switch o.Code {
 		case greylagv1.ErrorCode_ERROR_CODE_NOT_FOUND:
-			problem = "Invalid job id specified"
+			problem = "job " + o.Ref + ": Invalid job id specified"
 		case greylagv1.ErrorCode_ERROR_CODE_PERMISSION_DENIED:
-			problem = "Access/permission denied"
+			problem = "job " + o.Ref + ": Access/permission denied"
 		}
-		fmt.Fprintf(c.Stderr, "scontrol: error: job %s: %s\n", o.Ref, problem)
+		fmt.Fprintf(c.Stderr, "scontrol: error: %s\n", ui.Printable(problem))
 	}
 	if failed {
 		return ui.Exit(ui.Failed)

@@ -115,7 +115,7 @@ func (c command) jobRecord(j *slurmcmd.Job, priority int64) record {
 		append(first, "JobName="+j.Name),
 		pairs("UserId", fmt.Sprintf("%s(%d)", j.User, j.Uid), "GroupId", fmt.Sprintf("%s(%d)", slurmcmd.GroupName(j.Gid), j.Gid), "MCS_label", "N/A"),
 		pairs("Priority", strconv.FormatInt(max(priority, 0), 10), "Nice", strconv.Itoa(int(j.Nice)), "Account", slurmcmd.OrNull(j.Account), "QOS", slurmcmd.OrNull(j.Qos), "WCKey", cmp.Or(j.Wckey, "*")),
-		pairs("JobState", j.State.String(), "Reason", ui.ReasonText(j.Job), "Dependency", ui.DependencyText(j.Depends)),
+		pairs("JobState", j.State.String(), "Reason", ui.ReasonText(j.Job), "Dependency", j.DependencyText()),
 		pairs("Requeue", "1", "Restarts", strconv.Itoa(int(j.Restarts)), "BatchFlag", "1", "Reboot", "0", "ExitCode", exit),
 	}
 	if c.detail {

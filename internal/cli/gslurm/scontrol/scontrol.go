@@ -43,6 +43,7 @@ func Program() slurmcmd.Program {
 		Notes: []string{
 			"With `-o`, blanks within a value are printed as `\\x20`, so that each word holds `=`.",
 			"Ended jobs are shown for `MinJobAge`, 300 s; `sacct` shows them later.",
+			slurmcmd.OwnFields,
 		},
 	}
 	for _, v := range verbs() {

@@ -27,6 +27,9 @@ import (
 // Version is the line that every program prints for --version.
 const Version = jobspec.SlurmVersion
 
+// OwnFields is the note on the fields that only a job's user and operators see.
+const OwnFields = "Fields that other users may not see are empty in their jobs, among them the name, command, directory, dependencies and output. Slurm shows them."
+
 // Effect is what an option of Slurm does here.
 type Effect uint8
 

@@ -21,6 +21,15 @@ import (
 // Later sacct shows it.
 const MinJobAge = 300 * time.Second
 
+// CheckUsers returns Slurm's error for a user of a filter whom neither this host nor an account knows.
+// It is called when nothing was found.
+func CheckUsers(ctx context.Context, c ui.Cluster, users []string) error {
+	if name, found := ui.UnknownUser(ctx, c, users); found {
+		return &ui.UsageError{Problem: "Invalid user: " + name}
+	}
+	return nil
+}
+
 // Null is Slurm's word for an empty text.
 const Null = "(null)"
 
@@ -193,7 +202,7 @@ func TRES(cpus int64, memory cluster.Bytes, nodes, gpus int64, kind string) stri
 
 // RequestedTRES returns the requested resources.
 func (j *Job) RequestedTRES() string {
-	nodes := int64(max(j.Request.GetNodes(), 1))
+	nodes := j.requestedNodes()
 	gpus := max(int64(j.Request.GetGpus()), int64(j.Request.GetGpusPerNode())*nodes)
 	size, perCPU := j.Memory()
 	cpus := j.RequestedCPUs()
@@ -208,7 +217,38 @@ func (j *Job) RequestedTRES() string {
 // RequestedCPUs returns the requested number of CPUs.
 func (j *Job) RequestedCPUs() int64 {
 	q := j.Request
-	return int64(max(q.GetCpusPerTask(), 1)) * int64(max(q.GetTasksPerNode(), 1)) * int64(max(q.GetNodes(), 1))
+	return int64(max(q.GetCpusPerTask(), 1)) * int64(max(q.GetTasksPerNode(), 1)) * j.requestedNodes()
+}
+
+// DependencyText returns the dependencies of a job, as squeue and scontrol mark them: those of a
+// pending job that waits for them are unfulfilled, or have failed. Slurm drops fulfilled ones.
+func (j *Job) DependencyText() string {
+	mark := "(unfulfilled)"
+	switch j.Reason {
+	case greylagv1.Reason_REASON_DEPENDENCY_NEVER_SATISFIED:
+		mark = "(failed)"
+	case greylagv1.Reason_REASON_UNSPECIFIED, greylagv1.Reason_REASON_NONE, greylagv1.Reason_REASON_DEPENDENCY, greylagv1.Reason_REASON_BEGIN_TIME,
+		greylagv1.Reason_REASON_DEADLINE, greylagv1.Reason_REASON_JOB_HELD_USER, greylagv1.Reason_REASON_JOB_HELD_ADMIN:
+	default: // the scheduler checks everything else after the dependencies
+		return Null
+	}
+	if j.State != cluster.Pending || len(j.Depends) == 0 {
+		return Null
+	}
+	separator := ","
+	if j.Depends[0].Any {
+		separator = "?"
+	}
+	return strings.Join(ui.DependencyWords(j.Depends), mark+separator) + mark
+}
+
+// requestedNodes returns the requested number of nodes. A request of GPUs alone leaves it to the
+// scheduler: then it is the number of nodes that the job has.
+func (j *Job) requestedNodes() int64 {
+	if n := j.Request.GetNodes(); n > 0 {
+		return int64(n)
+	}
+	return int64(ui.NodeCount(j.Job))
 }
 
 func (j *Job) gpuType() string {

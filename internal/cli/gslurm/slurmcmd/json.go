@@ -208,7 +208,7 @@ func JobOf(j *Job, clusterName string) JobJSON {
 		Account: j.Account, ArrayMaxTasks: Set(int64(j.ArrayLimit)), BatchFlag: true, BatchHost: j.BatchHost(), Cluster: clusterName,
 		Command: strings.TrimSuffix(j.CommandLine(), Null), Comment: j.Comment, Container: j.Image, CPUs: Set(ui.CPUCount(j.Job)),
 		CPUsPerTask: Set(int64(max(q.GetCpusPerTask(), 1))), WorkDir: j.WorkDir, Deadline: Stamped(j.Deadline),
-		Dependency: strings.TrimSuffix(ui.DependencyText(j.Depends), Null), DerivedExit: ExitOf(j.ExitCode, j.ExitSignal), EligibleTime: Stamped(j.Eligible),
+		Dependency: strings.TrimSuffix(j.DependencyText(), Null), DerivedExit: ExitOf(j.ExitCode, j.ExitSignal), EligibleTime: Stamped(j.Eligible),
 		EndTime: Seconds(ui.EndOf(j.Job)), ExcludedNodes: Hosts(q.GetExclude()), Exit: ExitOf(j.ExitCode, j.ExitSignal), Features: cluster.FormatFeatures(q.GetFeatures()),
 		GresDetail: []string{}, GroupID: j.Gid, GroupName: GroupName(j.Gid), HetJobID: Set(0), HetJobOffset: Set(0), Hold: j.Hold != greylagv1.Hold_HOLD_UNSPECIFIED,
 		JobID: j.Id, Resources: resourcesOf(j), State: []string{j.State.String()}, Licenses: j.LicenceText(), MinimumCPUs: Set(int64(max(q.GetCpusPerTask(), 1) * max(q.GetTasksPerNode(), 1))),

@@ -138,7 +138,7 @@ func stateFields() []field {
 		{'T', "state", "STATE", text(func(j *slurmcmd.Job) string { return j.State.String() })},
 		{'r', "reason", "REASON", text(func(j *slurmcmd.Job) string { return ui.ReasonText(j.Job) })},
 		{'R', "reasonlist", "NODELIST(REASON)", text((*slurmcmd.Job).NodesOrReason)},
-		{'E', "dependency", "DEPENDENCY", text(func(j *slurmcmd.Job) string { return ui.DependencyText(j.Depends) })},
+		{'E', "dependency", "DEPENDENCY", text((*slurmcmd.Job).DependencyText)},
 		{'y', "nice", "NICE", number(func(j *slurmcmd.Job) int64 { return int64(j.Nice) })},
 		{'Q', "prioritylong", "PRIORITY", number(nil)},
 		{'p', "priority", "PRIORITY", number(nil)},

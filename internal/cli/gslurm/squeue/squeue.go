@@ -6,6 +6,7 @@ package squeue
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -79,6 +80,8 @@ func Program() slurmcmd.Program {
 			"`SQUEUE_FORMAT`, `SQUEUE_FORMAT2` and `SLURM_TIME_FORMAT` are read.",
 			"The priority of a job that runs is 0.",
 			"Without `-S`, jobs of the same partition and state are in the order of their IDs, not of their priorities.",
+			"A job that waits for its dependencies has `(unfulfilled)` after each, also after those that hold already.",
+			slurmcmd.OwnFields,
 			letters(), names(), stepLetters(), stepNames(),
 		},
 	}
@@ -303,7 +306,7 @@ func (c command) print(ctx context.Context, cl ui.Cluster, l *listing, columns [
 		}
 	}
 	if len(kept) == 0 {
-		if err := c.UnknownNames(ctx, cl, l.filter); err != nil {
+		if err := cmp.Or(c.UnknownNames(ctx, cl, l.filter), slurmcmd.CheckUsers(ctx, cl, l.filter.Users)); err != nil {
 			return err
 		}
 	}

@@ -166,7 +166,7 @@ func (c command) printSteps(ctx context.Context, cl ui.Cluster, l *listing, colu
 	}
 	list := slurmcmd.SelectSteps(kept, l.steps.ids)
 	if len(list) == 0 {
-		if err := c.UnknownNames(ctx, cl, l.filter); err != nil {
+		if err := cmp.Or(c.UnknownNames(ctx, cl, l.filter), slurmcmd.CheckUsers(ctx, cl, l.filter.Users)); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@
 package usage
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -107,11 +108,18 @@ func sstat(ctx context.Context, c *slurmcmd.Command) error {
 		return err
 	}
 	defer cl.Close()
+	out := c.Stdout
+	var text bytes.Buffer
+	c.Stdout = &text
 	count, err := acct.Print(ctx, c.Process, cl, q, style)
-	if err == nil && count == 0 {
+	c.Stdout = out
+	switch {
+	case err != nil:
+		return err
+	case count == 0: // without the header
 		return &ui.UsageError{Problem: "no steps running for job " + strings.Join(jobs, ","), Advice: "sacct shows ended jobs"}
 	}
-	return err
+	return c.Write(text.String())
 }
 
 // RunSeff runs seff and returns its exit status.
