@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -54,6 +56,24 @@ func TestForecast(t *testing.T) {
 	f, err = c.ForecastJob(t.Context(), &greylagv1.ForecastJobRequest{Job: spec})
 	if must(t, err); !f.GetStart().AsTime().After(soon.Add(20 * time.Minute)) {
 		t.Errorf("of a job whose nodes are taken when it may start: %v", f)
+	}
+}
+
+// TestUnknownExcludedNode checks that an excluded node that does not exist causes a warning.
+func TestUnknownExcludedNode(t *testing.T) {
+	w := newWorld(t, options{})
+	queueOfTwo(w)
+	c := w.as(ann).Jobs()
+	spec := job("work")
+	spec.Request = &greylagv1.Request{Exclude: []string{"n99"}}
+	want := []string{`--exclude: no node "n99": gctl info lists the nodes`}
+	f, err := c.ForecastJob(t.Context(), &greylagv1.ForecastJobRequest{Job: spec})
+	if must(t, err); !slices.Equal(f.GetWarnings(), want) {
+		t.Errorf("warnings of the forecast: %q", f.GetWarnings())
+	}
+	answer, err := c.SubmitJobs(t.Context(), &greylagv1.SubmitJobsRequest{RequestId: client.NewRequestID(), Jobs: []*greylagv1.JobSpec{spec}})
+	if must(t, err); !slices.Equal(answer.GetWarnings(), want) {
+		t.Errorf("warnings of the submission: %q", answer.GetWarnings())
 	}
 }
 

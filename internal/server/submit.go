@@ -13,6 +13,7 @@ import (
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/server/call"
 	"github.com/greylag/greylag/internal/server/joblist"
+	"github.com/greylag/greylag/internal/state"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -55,6 +56,7 @@ func (s *jobService) SubmitJobs(ctx context.Context, p *greylagv1.SubmitJobsRequ
 		response.Warnings = append(response.Warnings, "--mail-type has no effect: this cluster sends no mail")
 	}
 	response.Warnings = append(response.Warnings, s.unchecked(subs)...)
+	response.Warnings = append(response.Warnings, warnExcluded(s.cfg.State.View(), subs)...)
 	response.Warnings = append(response.Warnings, s.warnUnpaidPartitions(subs, answer)...)
 	response.Warnings = append(response.Warnings, warnMaxPrice(s.cfg.State.View(), cluster.InstantOf(s.cfg.Clock()), cmd.Jobs)...)
 	for i, id := range answer.First {
@@ -137,6 +139,19 @@ func (s *jobService) warnUnpaidPartitions(subs []wire.Submission, answer *comman
 			}
 			if paid := v.PaidIn(j); paid != nil {
 				return []string{fmt.Sprintf("job %s starts in partition %s only: no credits cover the others", j.Ref(), strings.Join(paid, ", "))}
+			}
+		}
+	}
+	return nil
+}
+
+// warnExcluded warns of the first excluded node that the cluster does not have. It is no error: nodes
+// are removed, and scripts still exclude them.
+func warnExcluded(v *state.View, subs []wire.Submission) []string {
+	for i := range subs {
+		for _, name := range subs[i].Spec.Request.Exclude {
+			if _, known := v.Node(name); !known {
+				return []string{fmt.Sprintf("--exclude: no node %q: gctl info lists the nodes", name)}
 			}
 		}
 	}
