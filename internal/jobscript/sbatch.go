@@ -22,9 +22,28 @@ type SbatchOption struct {
 }
 
 // SbatchOptions is the table of sbatch.
-func SbatchOptions() []SbatchOption {
+func SbatchOptions() []SbatchOption { return newTable(true).described() }
+
+// SallocLine splits the words after salloc: the options of sbatch, and those that only salloc has.
+func SallocLine(words []string) (Line, error) { return commandLine(sallocTable(), words) }
+
+// SallocOptions is the table of salloc.
+func SallocOptions() []SbatchOption { return sallocTable().described() }
+
+func sallocTable() *table {
+	return tableOf(append(newTable(true).rows,
+		option{Option: getopt.Option{Long: "no-shell"}, instead: "keep the nodes with sbatch --wrap 'sleep infinity', and run srun --jobid=JOB on them"},
+		option{Option: getopt.Option{Long: "immediate", Short: 'I', Value: "SECONDS", Absent: "0"}, instead: "sbatch --test-only prints when a job would start; Ctrl-C ends the wait"},
+		option{Option: getopt.Option{Long: "kill-command", Short: 'K', Value: "SIGNAL", Absent: "TERM"}, missing: "the command gets SIGHUP when the job ends"},
+		option{Option: getopt.Option{Long: "bell"}, missing: "no bell rings"},
+		option{Option: getopt.Option{Long: "no-bell"}, harmless: "no bell rings"},
+	), true)
+}
+
+// described returns the options for their documentation.
+func (t *table) described() []SbatchOption {
 	var all []SbatchOption
-	for _, row := range newTable(true).rows {
+	for _, row := range t.rows {
 		all = append(all, SbatchOption{row.Option, row.instead, row.harmless, row.missing})
 	}
 	return all

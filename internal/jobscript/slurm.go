@@ -33,6 +33,9 @@ func ignoredRows(rows []option) []option {
 	return refusedRows(rows)
 }
 
+// NoX11 is the advice for --x11.
+const NoX11 = "X11 is not forwarded: run a VNC server in the job, and forward its port with gctl forward"
+
 // refusedRows are options of sbatch without which something else would run than the
 // script asks for, each with what to do instead.
 func refusedRows(rows []option) []option {
@@ -62,6 +65,7 @@ func refusedRows(rows []option) []option {
 		{"nodefile", 'F', "FILE", "", "use --nodelist with the names, separated by commas"},
 		{"prefer", 0, "FEATURES", "", "use --constraint for the required features, or omit it"},
 		{"tres-per-task", 0, "LIST", "", "use --gpus-per-task and --cpus-per-task"},
+		{"x11", 0, "WHERE", "all", NoX11},
 		{"uid", 0, "USER", "", "submit it as that user"}, {"gid", 0, "GROUP", "", "submit it with that group: sg GROUP gsubmit"},
 		{"batch", 0, "FEATURES", "", "the script starts on the first node: omit it"},
 		{"bb", 0, "SPEC", "", "there are no burst buffers"}, {"bbf", 0, "FILE", "", "there are no burst buffers"},

@@ -59,6 +59,10 @@ func newTable(sbatch bool) *table {
 	if sbatch {
 		rows = sbatchRows(rows)
 	}
+	return tableOf(rows, sbatch)
+}
+
+func tableOf(rows []option, sbatch bool) *table {
 	t := &table{rows: rows, plain: make([]getopt.Option, len(rows)), sbatch: sbatch}
 	for i := range rows {
 		t.plain[i] = rows[i].Option

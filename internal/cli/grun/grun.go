@@ -274,8 +274,8 @@ func (p command) inherited(name string) string {
 // streams connects the standard streams of grun, or files that it opens itself.
 func (p command) streams(r *request, c *launch.Config, created *greylagv1.CreateStepResponse) (closeAll func() error, err error) {
 	tasks := step.CountTasks(c.Nodes)
-	if r.multiProg != "" {
-		if c.Program.Args, err = readPrograms(r.multiProg, tasks); err != nil {
+	if r.multiProg != nil {
+		if c.Program.Args, err = r.multiProg.programs(tasks); err != nil {
 			return nil, err
 		}
 	}

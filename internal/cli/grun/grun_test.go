@@ -149,6 +149,8 @@ func TestRuns(t *testing.T) {
 		{"directory", `-n1|-D|/usr|pwd`, "", "/usr\n", "", 0},
 		{"fewer tasks than nodes", `-N2|-n1|echo|x`, "", "x\n", "grun: warning: can't run 1 processes on 2 nodes, setting nnodes to 1\n", 0},
 		{"row 35: PMIx", `--mpi=pmix|a.out`, "", "", "grun: error: --mpi=pmix is not supported: start Open MPI programs with mpirun PROGRAM in the job\ngrun: hint: --mpi=list prints the supported kinds\n", 2},
+		{"X11", `-n|1|--x11|true`, "", "", "grun: error: --x11 is not supported\ngrun: hint: X11 is not forwarded: run a VNC server in the job, and forward its port with gctl forward\n", 2},
+		{"one Ctrl-C", `-X|-T4|--compress|--send-libs=no|-n1|echo|x`, "", "x\n", "grun: warning: -X has no effect: one Ctrl-C prints the state of the tasks; two within a second end the step, one with --quit-on-interrupt\n", 0},
 		{"kinds of MPI", `--mpi=list`, "", "MPI plugin types are...\n\tnone\n\tpmi2\n", "", 0},
 		{"test", `--test-only|true`, "", "", "grun: a step of job 12 would run in partition gpu on nodes of \n", 0},
 		{"an image of a step", `--image=busybox|true`, "", "", "grun: error: --image: a step uses the image of its job\ngrun: hint: give the image when you submit the job\n", 2},
@@ -184,6 +186,17 @@ func TestMultiProg(t *testing.T) {
 	r = run(t, &job{}, "", map[string]string{"f": "0,2 touch started\n"}, "--multi-prog", "f")
 	if _, err := os.Stat(filepath.Join(r.dir, "started")); r.status != 2 || err == nil || !strings.HasPrefix(r.errors, "grun: error: f: no program for tasks 1,3 of 4\n") {
 		t.Errorf("status %d: %s", r.status, r.errors)
+	}
+	for _, c := range []struct{ text, tasks, want string }{
+		{"0", "-n9", "grun: error: f: line 1: no program\n"}, {"0 true", "-n2", "grun: error: f: no program for tasks 1 of 2\n"}, {"", "-n2", "grun: error: no file g\n"},
+	} {
+		name := "f"
+		if c.text == "" {
+			name = "g"
+		}
+		if r = run(t, &job{}, "", map[string]string{"f": c.text}, c.tasks, "--multi-prog", name); len(r.asked) > 0 || !strings.HasPrefix(r.errors, c.want) {
+			t.Errorf("%q: asked for a step: %v: %s", c.text, r.asked, r.errors)
+		}
 	}
 	for text, want := range map[string]string{
 		"0": "line 1: no program", "\nx true": `line 2: "x" is not a list of ranks`, "0-1 true\n1 true": "line 2: task 1 has a program already",

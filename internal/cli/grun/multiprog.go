@@ -10,15 +10,26 @@ import (
 	"github.com/greylag/greylag/internal/step"
 )
 
-// readPrograms reads the programs of each rank from a file.
-func readPrograms(path string, tasks int) ([][]string, error) {
+// programFile is the text of the file of --multi-prog.
+type programFile struct{ path, text string }
+
+// readProgramFile reads the file and checks it for the number of tasks; 0: not known before the step
+// exists.
+func readProgramFile(path string, tasks int) (*programFile, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, ui.Unread(err)
 	}
-	programs, err := parsePrograms(string(text), tasks)
+	f := &programFile{path, string(text)}
+	_, err = f.programs(tasks)
+	return f, err
+}
+
+// programs returns the program of each rank.
+func (f *programFile) programs(tasks int) ([][]string, error) {
+	programs, err := parsePrograms(f.text, tasks)
 	if err != nil {
-		return nil, &ui.UsageError{Problem: path + ": " + err.Error(), Advice: "each line is RANKS PROGRAM ARGUMENT..., where RANKS is 0, 1-3,7 or *"}
+		return nil, &ui.UsageError{Problem: f.path + ": " + err.Error(), Advice: "each line is RANKS PROGRAM ARGUMENT..., where RANKS is 0, 1-3,7 or *"}
 	}
 	return programs, nil
 }

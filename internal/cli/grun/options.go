@@ -108,12 +108,42 @@ func stepOptions() []getopt.Option {
 		{Long: "version", Short: 'V', Group: otherGroup, Help: "print the version"},
 	}
 	// Accepted because scripts use them: they ask for what every step does.
-	for _, name := range []string{"hint"} {
+	for _, name := range []string{"hint", "msg-timeout", "slurmd-debug", "treewidth"} {
 		list = append(list, getopt.Option{Long: name, Value: "X"})
 	}
+	list = append(list, refusedOptions()...)
+	list = append(list, getopt.Option{Long: DisableStatus, Short: 'X'}, getopt.Option{Long: "threads", Short: 'T', Value: "N"},
+		getopt.Option{Long: "compress", Value: "TYPE", Absent: "lz4"}, getopt.Option{Long: "send-libs", Value: "yes|no", Absent: "yes"},
+		getopt.Option{Long: "interactive"})
 	return append(list, getopt.Option{Long: "oversubscribe", Short: 's'}, getopt.Option{Long: "external-launcher"},
 		getopt.Option{Long: "hold-allocation"}, getopt.Option{Long: "send-at-once"},
 		getopt.Option{Long: "quiet", Short: 'Q'}, getopt.Option{Long: "verbose", Short: 'v'}, getopt.Option{Long: "het-group", Value: "X"})
+}
+
+// DisableStatus is the option of srun that Ctrl-C reaches the tasks at once; NoDisableStatus is the
+// warning about it.
+const (
+	DisableStatus   = "disable-status"
+	NoDisableStatus = "one Ctrl-C prints the state of the tasks; two within a second end the step, one with --quit-on-interrupt"
+)
+
+// refusedOptions lists the options of srun that are refused.
+func refusedOptions() []getopt.Option {
+	return []getopt.Option{
+		{Long: "async"}, {Long: "bcast", Value: "PATH", Absent: "yes"}, {Long: "epilog", Value: "PROGRAM"}, {Long: "no-allocate", Short: 'Z'},
+		{Long: "preserve-env", Short: 'E'}, {Long: "prolog", Value: "PROGRAM"}, {Long: "task-epilog", Value: "PROGRAM"},
+		{Long: "task-prolog", Value: "PROGRAM"}, {Long: "x11", Value: "WHERE", Absent: "all"},
+	}
+}
+
+// Refusals returns what to do instead of each refused option.
+func Refusals() map[string]string {
+	const inScript, starter = "run it in the script", "start the program from a script"
+	return map[string]string{
+		"async": "append & to the command", "bcast": "put the program into a shared directory", "no-allocate": "omit it",
+		"prolog": inScript, "epilog": inScript, "task-prolog": starter, "task-epilog": starter,
+		"preserve-env": "tasks get the values of their step: export those of the job under other names", "x11": jobscript.NoX11,
+	}
 }
 
 // statusHelp lists the exit statuses.

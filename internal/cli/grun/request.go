@@ -28,7 +28,7 @@ type request struct {
 	program step.Program
 
 	output, errors, input string
-	multiProg             string
+	multiProg             *programFile
 	export                string
 	minNodes              int32
 
@@ -110,6 +110,11 @@ func (p command) other(r *request, f getopt.Found) (done bool, err error) {
 	case "time":
 		r.limit, err = cluster.ParseLimit(f.Value)
 		return false, err
+	case DisableStatus:
+		p.Warn(f.As + " has no effect: " + NoDisableStatus)
+	}
+	if advice := Refusals()[f.Option.Long]; advice != "" {
+		return false, &ui.UsageError{Problem: f.As + " is not supported", Advice: advice}
 	}
 	if long := f.Option.Long; r.job != 0 && (long == "image" || strings.HasPrefix(long, "container")) {
 		return false, &ui.UsageError{Problem: f.As + ": a step uses the image of its job", Advice: "give the image when you submit the job"}
@@ -207,6 +212,7 @@ func handlers() map[string]func(*request, string) error {
 		"immediate":       func(r *request, _ string) error { r.immediate = true; return nil },
 
 		"external-launcher": boolean(func(r *request) *bool { return &r.spec.Overlap }),
+		"interactive":       boolean(func(r *request) *bool { return &r.spec.Overlap }),
 		"output":            word(func(r *request) *string { return &r.output }),
 		"error":             word(func(r *request) *string { return &r.errors }),
 		"input":             word(func(r *request) *string { return &r.input }),
@@ -281,8 +287,12 @@ func (p command) finish(r *request, words []string) error {
 	}
 	p.setSizes(r)
 	program := &r.program
-	if r.programs {
-		r.multiProg = words[0]
+	if r.programs && r.multiProg == nil && len(words) > 0 {
+		file, err := readProgramFile(words[0], int(r.spec.Tasks))
+		if err != nil {
+			return err
+		}
+		r.multiProg = file
 	}
 	program.Args = [][]string{words}
 	program.JobName = r.spec.Name

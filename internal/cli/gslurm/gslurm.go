@@ -96,6 +96,9 @@ func Run(ctx context.Context, p *ui.Process) int {
 func refusing() []slurmcmd.Program {
 	return []slurmcmd.Program{
 		{Name: "sattach", Usage: "JOB.STEP", Summary: "sattach is not supported; gctl logs -f JOB follows the output of a job"},
+		{Name: "sreport", Usage: "", Summary: "sreport is not supported; gctl report prints usage by accounts, users, QOS and wckeys: docs/reports.md"},
+		{Name: "sview", Usage: "", Summary: "sview is not supported; gctl top shows jobs and nodes in the terminal, docs/monitoring.md has graphs"},
+		{Name: "smap", Usage: "", Summary: "smap is not supported; gctl top shows jobs and nodes, sinfo lists nodes"},
 		{Name: "sbcast", Usage: "SOURCE DESTINATION", Summary: "sbcast is not supported; put files into a directory that the nodes share, or copy them with srun cp"},
 		{Name: "strigger", Usage: "", Summary: "strigger is not supported; alerts of the monitoring report such events: docs/monitoring.md"},
 		{Name: "scrontab", Usage: "", Summary: "scrontab is not supported; gctl cron submits recurring jobs"},

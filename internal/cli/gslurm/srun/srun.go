@@ -15,7 +15,6 @@ import (
 	"github.com/greylag/greylag/internal/cli/gslurm/slurmcmd"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/jobscript"
-	"github.com/greylag/greylag/internal/jobscript/getopt"
 )
 
 // Program returns the description of srun.
@@ -42,15 +41,16 @@ func Program() slurmcmd.Program {
 			continue
 		case differs:
 			row.Effect, row.Note = slurmcmd.Differs, note
+		case grun.Refusals()[o.Long] != "":
+			row.Effect, row.Note = slurmcmd.Refused, grun.Refusals()[o.Long]
+		case o.Long == grun.DisableStatus:
+			row.Effect, row.Note = slurmcmd.Warned, grun.NoDisableStatus
 		case accepted[o.Long] != "":
 			row.Effect, row.Note = slurmcmd.Nothing, accepted[o.Long]
 		case ofJob:
 			row = sbatch.Row(job)
 		}
 		p.Options = append(p.Options, row)
-	}
-	for long, note := range refused {
-		p.Options = append(p.Options, slurmcmd.Option{Option: getopt.Option{Long: long, Value: "X"}, Effect: slurmcmd.Refused, Note: note})
 	}
 	slices.SortFunc(p.Options, func(a, b slurmcmd.Option) int { return strings.Compare(a.Long, b.Long) })
 	return p
@@ -75,26 +75,22 @@ var accepted = map[string]string{
 	"external-launcher": "steps share the job's resources; it acts as `--overlap`",
 	"hint":              "tasks are not bound to CPUs",
 	"oversubscribe":     "steps share the job's CPUs",
+	"interactive":       "it acts as `--overlap`",
+	"threads":           "the nodes start a step in parallel",
+	"compress":          "programs are not copied to the nodes",
+	"send-libs":         "programs are not copied to the nodes",
+	"msg-timeout":       "time limits of messages are fixed",
+	"slurmd-debug":      "`gnoded.toml` sets the log level of nodes",
+	"treewidth":         "the nodes connect to srun directly",
 	"verbose":           "there is nothing more to print",
-}
-
-// refused lists the missing options, with what to do instead.
-var refused = map[string]string{
-	"bcast": "put the program into a shared directory", "prolog": "run it in the script", "epilog": "run it in the script",
-	"task-prolog": "start the program from a script", "task-epilog": "start the program from a script", "no-allocate": "omit it",
-	"async": "append & to the command", "multi-node": "omit it",
 }
 
 // Run runs srun and returns its exit status.
 func Run(ctx context.Context, p *ui.Process) int {
 	c := slurmcmd.New(p, Program())
 	for _, word := range p.Args {
-		name, _, _ := strings.Cut(word, "=")
 		if !strings.HasPrefix(word, "-") {
 			break
-		}
-		if note := refused[strings.TrimPrefix(name, "--")]; note != "" {
-			return c.Finish(ctx, &ui.UsageError{Problem: name + " is not supported", Advice: note})
 		}
 		if word == "--version" || word == "-V" {
 			return c.Finish(ctx, c.PrintVersion())
@@ -116,7 +112,7 @@ func SallocProgram() slurmcmd.Program {
 			"The job ends with salloc, also if the host of salloc fails.",
 		},
 	}
-	for _, o := range jobscript.SbatchOptions() {
+	for _, o := range jobscript.SallocOptions() {
 		switch o.Long {
 		case "array", "wrap", "parsable", "output", "error", "input", "open-mode", "wait", "requeue", "no-requeue", "export", "export-file",
 			"get-user-env", "every-node", "env", "test-only", "help", "usage", "version", "ignore-pbs":
@@ -134,7 +130,7 @@ func RunSalloc(ctx context.Context, p *ui.Process) int {
 }
 
 func salloc(ctx context.Context, c *slurmcmd.Command) error {
-	line, err := jobscript.SbatchLine(c.Args)
+	line, err := jobscript.SallocLine(c.Args)
 	switch {
 	case err != nil:
 		return err
