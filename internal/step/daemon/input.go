@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/greylag/greylag/internal/step/stream"
 )
@@ -127,7 +128,7 @@ func (b *broadcast) copy(r *reader) {
 		case closed:
 			return
 		case ended && r.terminal && !gone:
-			_, _ = r.file.Write([]byte{endOfTransmission}) // the task may have ended
+			b.endTerminal(r)
 			return
 		case ended:
 			r.file.Close()
@@ -135,6 +136,29 @@ func (b *broadcast) copy(r *reader) {
 		}
 	}
 }
+
+// endTerminal writes the end of the input until the task has ended: a terminal loses one that it gets
+// before a program such as a shell changes its mode.
+func (b *broadcast) endTerminal(r *reader) {
+	for {
+		if _, err := r.file.Write([]byte{endOfTransmission}); err != nil {
+			return
+		}
+		select {
+		case <-r.changed:
+		case <-time.After(endPause):
+		}
+		b.mu.Lock()
+		closed := b.closed
+		b.mu.Unlock()
+		if closed {
+			return
+		}
+	}
+}
+
+// endPause is the time between two ends of the input on a terminal.
+const endPause = time.Second
 
 // take counts one task that took a chunk, and reports the chunk after the last one.
 func (b *broadcast) take(c *chunk) {

@@ -221,6 +221,8 @@ func (r *running) signalled(got os.Signal) {
 		}
 	case sig == syscall.SIGINT && !r.Program.PTY:
 		r.interrupted()
+	case sig == syscall.SIGTERM && r.Program.PTY: // shells ignore it; SIGHUP as when a terminal closes
+		r.end("stopped by a signal: "+sig.String(), syscall.SIGHUP, 128+int(sig))
 	case r.unstarted() && sig != syscall.SIGCONT && sig != syscall.SIGALRM:
 		r.end("stopped by a signal before the step started: "+sig.String(), syscall.SIGTERM, 128+int(sig))
 	default:

@@ -86,6 +86,32 @@ func TestTerminalOfRank0(t *testing.T) {
 	}
 }
 
+// TestInputOfTerminalEnds has the terminal lose an end of the input, as while a shell starts.
+func TestInputOfTerminalEnds(t *testing.T) {
+	s := newTrial(t, `stty -icanon; sleep 1; stty icanon; cat`, 1)
+	s.Program.PTY, s.Stdin = true, strings.NewReader("")
+	if status := s.run(t); status != 0 {
+		t.Errorf("status %d, output %q: %s", status, s.out.String(), s.notes.String())
+	}
+}
+
+// TestSIGTERMEndsTerminal ends a program that ignores SIGTERM, as interactive shells do.
+func TestSIGTERMEndsTerminal(t *testing.T) {
+	s := newTrial(t, `trap '' TERM; echo ready; while read line; do :; done; sleep 60`, 1)
+	in, keys := io.Pipe()
+	defer keys.Close()
+	signals := make(chan os.Signal, 1)
+	s.Program.PTY, s.Stdin, s.Signals = true, in, signals
+	s.out.added = func(text string) {
+		if text == "ready\r\n" {
+			signals <- syscall.SIGTERM
+		}
+	}
+	if status := s.run(t); status != 128+int(syscall.SIGTERM) || !strings.Contains(s.notes.String(), "stopped by a signal: terminated") {
+		t.Errorf("status %d: %s", status, s.notes.String())
+	}
+}
+
 // TestUnbufferedSendsBytesAtOnce answers a prompt that has no newline.
 func TestUnbufferedSendsBytesAtOnce(t *testing.T) {
 	s := newTrial(t, `[ -t 1 ] && [ -t 2 ] && printf 'name? '; read name; printf "hello\n$name"`, 1)
