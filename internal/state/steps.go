@@ -31,7 +31,7 @@ func (s *State) createStep(c *command.CreateStep) command.Result {
 		if err.Waits {
 			return &command.StepCreated{Attempt: old.Attempt, Busy: err.Text}
 		}
-		return command.Refuse(command.InvalidArgument, err.Text, "gctl show "+old.Ref().String()+" lists the nodes and GPUs of the job")
+		return command.Refuse(command.InvalidArgument, err.Text, "gctl show job "+old.Ref().String()+" lists the nodes and GPUs of the job")
 	}
 	step.Started = s.now
 	j := *old
@@ -100,7 +100,7 @@ func (s *State) signalStep(c *command.SignalStep) command.Result {
 			return refusal, false
 		}
 		if int(c.Step) >= len(old.Steps) || !old.Steps[c.Step].Active() {
-			return command.WithHint(command.Refusef(command.NotFound, "there is no active step %s.%d", old.Ref(), c.Step), "gctl show %s lists the steps of the job", old.Ref()), false
+			return command.WithHint(command.Refusef(command.NotFound, "there is no active step %s.%d", old.Ref(), c.Step), "gctl show job %s lists the steps of the job", old.Ref()), false
 		}
 		if c.Signal < 0 || c.Signal > cluster.MaxSignal {
 			return command.Refusef(command.InvalidArgument, "there is no signal %d", c.Signal), false
