@@ -117,6 +117,7 @@ func (c *Cluster) layOutNode(i int) error {
 	if c.options.Memory != "" {
 		text += fmt.Sprintf("memory = %q\n", c.options.Memory)
 	}
+	text += fmt.Sprintf("gres = { %s }\n", c.options.Gres)
 	if c.options.GPUs > 0 {
 		// The nodes' devices have different numbers as far as the machine has them.
 		if after := i * c.options.GPUs; after+c.options.GPUs <= simgpu.Max {

@@ -30,6 +30,8 @@ type Options struct {
 	GPUs       int
 	CPUs       int
 	Memory     string
+	// Gres is put into the table gres of gnoded.toml, such as "nvme = 2".
+	Gres string
 	// Runtime runs tasks: "containerd" (needs root) or "process" (refuses root); empty: the
 	// possible one. OCIRuntime is runc or crun; empty: runc if installed.
 	Runtime    string

@@ -32,9 +32,10 @@ func (s *site) equal(what, got, want string) {
 // command that made it returned.
 func TestSlurmCommands(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, cluster.Options{Nodes: 1, GPUs: 4, CPUs: 16, Memory: "8GiB", Tmpfs: true, Policy: quickKill()})
+	s := newSite(t, cluster.Options{Nodes: 1, GPUs: 4, CPUs: 16, Memory: "8GiB", Gres: "nvme = 2", Tmpfs: true, Policy: quickKill()})
 	t.Run("sacct shows a job as soon as sbatch returned", func(t *testing.T) { slurmAtOnce(s.with(t)) })
 	t.Run("a cancelled array", func(t *testing.T) { slurmArray(s.with(t)) })
+	t.Run("generic resources", func(t *testing.T) { slurmGres(s.with(t)) })
 	t.Run("requeue from inside", func(t *testing.T) { slurmRequeue(s.with(t)) })
 	s.idle(limited(t, hang))
 }
@@ -59,6 +60,31 @@ func slurmAtOnce(s *site) {
 	}
 	if r := s.run(tester, "gslurm", "sbatch", "--mem=32M", "--gpus-per-node=99", "--wrap", "true"); r.Exit != 1 || r.Stdout != "" {
 		s.t.Errorf("refused job: %+v", r)
+	}
+}
+
+func slurmGres(s *site) {
+	s.equal("sinfo", s.slurm("sinfo", "-h", "-o", "%G"), "gpu:h100:4,nvme:2")
+	first := s.sbatch("--gres=nvme:2", "--wrap", "sleep 300")
+	s.until("the first job runs", func() (bool, error) {
+		return s.slurm("squeue", "-h", "-j", first, "-o", "%t %b") == "R gres/nvme:2", nil
+	})
+	if show := s.slurm("scontrol", "show", "node", "-d", "-o"); !strings.Contains(show, " GresUsed=gpu:h100:0(IDX:N/A),nvme:2 ") {
+		s.t.Error(show)
+	}
+	second := s.sbatch("--gres=gpu:1,nvme:1", "--wrap", "true")
+	s.until("the second job waits", func() (bool, error) {
+		return s.slurm("squeue", "-h", "-j", second, "-o", "%t %r %b") == "PD Resources gres/gpu:1,gres/nvme:1", nil
+	})
+	s.slurm("scancel", first)
+	n, err := strconv.ParseUint(second, 10, 64)
+	s.must(err)
+	s.ends(n, "COMPLETED")
+	if tres := s.slurm("sacct", "-nPX", "-j", second, "-o", "AllocTRES"); !strings.Contains(tres, ",gres/gpu=1,gres/nvme=1,") {
+		s.t.Error(tres)
+	}
+	if r := s.run(tester, "gslurm", "sbatch", "--gres=nvme:3", "--wrap", "true"); r.Exit != 1 || !strings.Contains(r.Stderr, "has 3 nvme (the largest has 2)") {
+		s.t.Errorf("too many: %+v", r)
 	}
 }
 
