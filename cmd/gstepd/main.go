@@ -36,14 +36,28 @@ func run(path string) (int, error) {
 		syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGTSTP, syscall.SIGXCPU, syscall.SIGPWR, syscall.SIGIO)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, syscall.SIGWINCH)
+	order, err := readOrder(path)
+	if err != nil {
+		return daemon.ExitOrder, err
+	}
+	orders := make(chan step.Order)
+	go func() {
+		for range changed {
+			if next, err := readOrder(path); err == nil { // else the step continues as it is
+				orders <- next
+			}
+		}
+	}()
+	order.Env = os.Environ() // of the job's task on this node
+	return daemon.Run(ctx, daemon.Config{Order: order, Adopt: true, Exits: true, Signals: signals, MemoryEvents: memoryEvents, Orders: orders})
+}
+
+func readOrder(path string) (step.Order, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return daemon.ExitOrder, err
+		return step.Order{}, err
 	}
-	order, err := step.DecodeOrder(data)
-	if err != nil {
-		return daemon.ExitOrder, err
-	}
-	order.Env = os.Environ() // of the job's task on this node
-	return daemon.Run(ctx, daemon.Config{Order: order, Adopt: true, Exits: true, Signals: signals, MemoryEvents: memoryEvents})
+	return step.DecodeOrder(data)
 }

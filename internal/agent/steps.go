@@ -21,6 +21,7 @@ import (
 type stepRun struct {
 	signalled uint64 // the newest signal that was delivered
 	stopped   bool
+	key       string                  // of the program that has the step
 	ended     *greylagv1.ReportedStep // nil while it runs
 }
 
@@ -49,6 +50,7 @@ func (a *Agent) runSteps() {
 			}
 			if run.ended == nil {
 				a.signalStep(runner, t, wanted, run)
+				a.attachStep(runner, t, wanted, run)
 			}
 		}
 	}
@@ -57,14 +59,13 @@ func (a *Agent) runSteps() {
 // startStep starts a step in a worker and waits there for its end. A step that an earlier daemon started
 // is only waited for.
 func (a *Agent) startStep(runner tasks.Steps, t *task, wanted *greylagv1.WantedStep) *stepRun {
-	run := &stepRun{}
+	run := &stepRun{key: string(wanted.GetKey())}
 	if t.steps == nil {
 		t.steps = map[uint32]*stepRun{}
 	}
 	t.steps[wanted.GetId()] = run
 	order, err := json.Marshal(a.stepOrder(t, wanted))
-	owner := tasks.Owner{UID: t.spec.GetUid(), GID: t.spec.GetGid()}
-	id, number, done := taskID(t.ID), wanted.GetId(), t.done
+	id, number, owner, done := taskID(t.ID), wanted.GetId(), t.owner(), t.done
 	a.workers.Go(func() {
 		ctx, cancel := context.WithCancel(a.reading)
 		defer cancel()
@@ -98,6 +99,23 @@ func (a *Agent) startStep(runner tasks.Steps, t *task, wanted *greylagv1.WantedS
 		})
 	})
 	return run
+}
+
+func (t *task) owner() tasks.Owner { return tasks.Owner{UID: t.spec.GetUid(), GID: t.spec.GetGid()} }
+
+// attachStep writes the order of a step again if another program of the user takes it.
+func (a *Agent) attachStep(runner tasks.Steps, t *task, wanted *greylagv1.WantedStep, run *stepRun) {
+	if run.key == string(wanted.GetKey()) {
+		return
+	}
+	run.key = string(wanted.GetKey())
+	order, err := json.Marshal(a.stepOrder(t, wanted))
+	if err == nil {
+		err = runner.StartStep(a.reading, taskID(t.ID), wanted.GetId(), order, t.owner())
+	}
+	if err != nil {
+		a.log.Warn("cannot attach step", "job", t.ID.Job, "attempt", t.ID.Attempt, "step", wanted.GetId(), "err", err)
+	}
 }
 
 // collectSteps records the ends of the steps of a task that has just ended, before their waiting workers

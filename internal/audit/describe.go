@@ -69,6 +69,8 @@ func Describe(c command.Command, r command.Result, before *cluster.Policy, s Sta
 			return Description{"step end", c.Actor, fmt.Sprintf("%d.%d", c.Job, c.Step)}
 		}
 		return Description{"step signal", c.Actor, fmt.Sprintf("%d.%d: signal %d", c.Job, c.Step, c.Signal)}
+	case *command.AttachStep:
+		return Description{"step attach", c.Actor, fmt.Sprintf("%d.%d", c.Job, c.Step)}
 	case *command.SetCron, *command.UpdateCron:
 		return describeCron(c)
 	case *command.UpdateNodes:

@@ -68,6 +68,7 @@ var descriptions = []struct {
 	{&command.CreateStep{Actor: root, Job: 9}, &command.StepCreated{Busy: "GPUs"}, ""},
 	{&command.CreateStep{Actor: root, Job: 9}, refusal, "step: 9"},
 	{&command.SignalStep{Actor: root, Job: 9, Step: 3}, &command.Done{}, "step end: 9.3"},
+	{&command.AttachStep{Actor: root, Job: 9, Step: 3}, &command.Done{}, "step attach: 9.3"},
 	{&command.SignalStep{Actor: root, Job: 9, Step: 3, Signal: 10}, &command.Done{}, "step signal: 9.3: signal 10"},
 	{&command.SetCron{Actor: root, Entry: command.CronEntry{Name: "nightly", Schedule: "0 3 * * *", Zone: "Europe/Berlin"}}, &command.Done{}, "cron set: nightly: 0 3 * * * Europe/Berlin"},
 	{&command.UpdateCron{Actor: root, User: "ann", Names: []string{"a", "b"}, Action: command.HoldCron}, &command.Done{}, "cron hold: ann: a b"},

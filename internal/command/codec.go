@@ -138,6 +138,8 @@ func blank(k kind) Command {
 		return new(CreateStep)
 	case kindSignalStep:
 		return new(SignalStep)
+	case kindAttachStep:
+		return new(AttachStep)
 	case kindSetCron:
 		return new(SetCron)
 	case kindUpdateCron:
@@ -202,6 +204,8 @@ func fieldsOf(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, createStepFields)
 	case *SignalStep:
 		codec.Record(c, x, signalStepFields)
+	case *AttachStep:
+		codec.Record(c, x, attachStepFields)
 	case *SetCron:
 		codec.Record(c, x, setCronFields)
 	case *UpdateCron:

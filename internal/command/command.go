@@ -49,6 +49,7 @@ const (
 	kindSetCron
 	kindUpdateCron
 	kindRecordCron
+	kindAttachStep
 )
 
 // Role is what an actor may do.
@@ -168,6 +169,15 @@ type CreateStep struct {
 	Actor   Actor
 	Job     cluster.JobID
 	Step    cluster.StepSpec
+}
+
+// AttachStep connects the node of a step with a terminal to another program of the user.
+type AttachStep struct {
+	Request RequestID
+	Actor   Actor
+	Job     cluster.JobID
+	Step    uint32
+	Contact cluster.StepContact
 }
 
 // SignalStep sends a signal to the tasks of a step; without a signal it ends the step.
@@ -352,4 +362,5 @@ func (*UseToken) kind() kind     { return kindUseToken }
 func (*PutBlob) kind() kind      { return kindPutBlob }
 func (*CreateStep) kind() kind   { return kindCreateStep }
 func (*SignalStep) kind() kind   { return kindSignalStep }
+func (*AttachStep) kind() kind   { return kindAttachStep }
 func (*Restored) kind() kind     { return kindRestored }

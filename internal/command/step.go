@@ -20,6 +20,14 @@ func signalStepFields(c *codec.Coder, x *SignalStep) {
 	codec.Int(c, &x.Signal)
 }
 
+func attachStepFields(c *codec.Coder, x *AttachStep) {
+	requestIDFields(c, &x.Request)
+	codec.Record(c, &x.Actor, actorFields)
+	codec.Uint(c, &x.Job)
+	codec.Uint(c, &x.Step)
+	codec.Record(c, &x.Contact, stepContactFields)
+}
+
 func stepSpecFields(c *codec.Coder, x *cluster.StepSpec) {
 	codec.String(c, &x.Name)
 	codec.List(c, &x.NodeList, codec.String)
@@ -30,6 +38,7 @@ func stepSpecFields(c *codec.Coder, x *cluster.StepSpec) {
 	codec.Bool(c, &x.Exact)
 	codec.Bool(c, &x.Overlap)
 	codec.Record(c, &x.Contact, stepContactFields)
+	codec.Bool(c, &x.Terminal)
 }
 
 func stepContactFields(c *codec.Coder, x *cluster.StepContact) {
@@ -76,6 +85,7 @@ func StepFields(c *codec.Coder, x *cluster.Step) {
 	codec.Int(c, &x.Memory)
 	codec.Int(c, &x.CPUTime)
 	codec.Int(c, &x.User)
+	codec.Bool(c, &x.Terminal)
 }
 
 func stepNode(c *codec.Coder, x *cluster.StepNode) { codec.Record(c, x, stepNodeFields) }

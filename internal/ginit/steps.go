@@ -132,11 +132,7 @@ func (x *steps) handle(name string) {
 	var id uint64
 	var signal int
 	if n, _ := fmt.Sscanf(name, "step-%d.signal-%d-%d", &step, &id, &signal); n == 3 && name == StepSignalFile(step, id, int32(signal)) {
-		for pid, p := range x.running {
-			if p.step == step {
-				_ = syscall.Kill(pid, syscall.Signal(signal)) // it may have ended
-			}
-		}
+		x.signal(step, syscall.Signal(signal))
 		return
 	}
 	if n, _ := fmt.Sscanf(name, "step-%d.order", &step); n == 1 && name == StepOrderFile(step) {
@@ -144,7 +140,17 @@ func (x *steps) handle(name string) {
 	}
 }
 
-// start runs the program of a step, once.
+// signal sends a signal to the program of a step, which may have ended.
+func (x *steps) signal(step uint32, sig syscall.Signal) {
+	for pid, p := range x.running {
+		if p.step == step {
+			_ = syscall.Kill(pid, sig)
+		}
+	}
+}
+
+// start runs the program of a step, once. Another order is for the running program, which reads it after
+// SIGWINCH.
 func (x *steps) start(step uint32) {
 	if x.order.Stepd == "" { // the task is ending
 		return
@@ -152,6 +158,7 @@ func (x *steps) start(step uint32) {
 	claim := filepath.Join(x.dir, fmt.Sprintf("step-%d.started", step))
 	f, err := os.OpenFile(claim, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
+		x.signal(step, syscall.SIGWINCH)
 		return
 	}
 	_ = f.Close() // empty

@@ -66,7 +66,7 @@ type Runtime interface {
 // task's own one, with its user, devices and limits.
 type Steps interface {
 	// StartStep starts the program for steps (gstepd) in a running task, once, with a file that holds
-	// the order. It returns nil for a step that was started before.
+	// the order. For a step that was started before it replaces the file, if the order has changed.
 	StartStep(ctx context.Context, id TaskID, step uint32, order []byte, owner Owner) error
 	// WaitStep blocks until the step has ended. Errors: ErrNotFound, or the error of ctx.
 	WaitStep(ctx context.Context, id TaskID, step uint32) (Exit, error)

@@ -27,6 +27,7 @@ var bodies = map[string]string{
 	"JobService/SubmitJobs": `{"jobs":[{"script":"IyEvYmluL3NoCg=="}]}`,
 	"JobService/GetJob":     `{"job":"%d"}`, "JobService/GetScript": `{"job":"%d"}`, "JobService/StreamLogs": `{"job":"%d"}`,
 	"JobService/CancelJobs": `{"filter":{"jobs":["%d"]}}`, "JobService/UpdateJobs": `{"filter":{"jobs":["%d"]},"action":"JOB_ACTION_HOLD"}`,
+	"JobService/AttachStep": `{"job":"%d","contact":["192.0.2.1:1"],"fingerprint":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","key":"AAAAAAAAAAAAAAAAAAAAAA=="}`,
 	"JobService/CreateStep": `{"job":"%d","step":{"contact":["192.0.2.1:1"],"fingerprint":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","key":"AAAAAAAAAAAAAAAAAAAAAA=="}}`,
 	"JobService/SignalStep": `{"job":"%d"}`,
 	"JobService/SetCron":    `{"entry":{"name":"a","schedule":"@daily","job":{"script":"IyEvYmluL3NoCg=="}},"replace":true}`,

@@ -211,7 +211,7 @@ func (w *wanted) tell(v *state.View) error {
 			maphash.WriteComparable(&h, [...]any{j.ID, j.Attempt, wire.Stops(j), len(signals), newest(signals), j.Spec.TimeLimit, v.Policy().KillWait})
 			for id, step := range j.ActiveSteps() {
 				if at := step.On(rank); at >= 0 && !step.Nodes[at].Ended {
-					maphash.WriteComparable(&h, [...]any{id, step.Stop, newestOf(step)})
+					maphash.WriteComparable(&h, [...]any{id, step.Stop, newestOf(step), step.Contact.Key})
 				}
 			}
 		}

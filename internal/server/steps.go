@@ -39,6 +39,27 @@ func (s *jobService) CreateStep(ctx context.Context, p *greylagv1.CreateStepRequ
 	return response, nil
 }
 
+// AttachStep connects the node of a step with a terminal to the caller.
+func (s *jobService) AttachStep(ctx context.Context, p *greylagv1.AttachStepRequest) (*greylagv1.AttachStepResponse, error) {
+	contact, err := wire.ReadStepContact(p)
+	if err != nil {
+		return nil, err
+	}
+	id, err := stepRequest(ctx, p.GetRequestId(), p)
+	if err != nil {
+		return nil, err
+	}
+	cmd := &command.AttachStep{Request: id, Actor: call.From(ctx).Actor(), Job: cluster.JobID(p.GetJob()), Step: p.GetStep(), Contact: contact}
+	if _, _, err := call.Propose[*command.Done](ctx, s.cfg.Leader, cmd); err != nil {
+		return nil, err
+	}
+	response := &greylagv1.AttachStepResponse{}
+	if j, known := s.cfg.State.View().Job(cmd.Job); known && j.Alloc != nil && int(cmd.Step) < len(j.Steps) {
+		response.Node = wire.WriteStepNodes(j, j.Steps[cmd.Step])[0]
+	}
+	return response, nil
+}
+
 // SignalStep sends a signal to a step, or ends it.
 func (s *jobService) SignalStep(ctx context.Context, p *greylagv1.SignalStepRequest) (*greylagv1.SignalStepResponse, error) {
 	id, err := stepRequest(ctx, p.GetRequestId(), p)

@@ -104,6 +104,8 @@ func (s *State) dispatch(c command.Command) command.Result {
 		return s.createStep(c)
 	case *command.SignalStep:
 		return s.signalStep(c)
+	case *command.AttachStep:
+		return s.attachStep(c)
 	case *command.SetCron, *command.UpdateCron, *command.RecordCron:
 		return s.changeCrontab(c)
 	case *command.RegisterNode:

@@ -64,6 +64,7 @@ func (s *State) runningJob(id cluster.JobID, a command.Actor) (*cluster.Job, *co
 const (
 	maxStepName      = 256
 	maxStepAddresses = 64
+	maxStepAddress   = 256
 	maxStepTasks     = 1 << 17
 )
 
@@ -81,15 +82,26 @@ func checkStep(x *cluster.StepSpec) *command.Refusal {
 			return command.Refusef(command.InvalidArgument, "%s of a step: %d, want %d to %d", n.what, n.value, n.least, maxStepTasks)
 		}
 	}
-	if len(x.Name) > maxStepName || len(x.Contact.Addresses) == 0 || len(x.Contact.Addresses) > maxStepAddresses {
-		return command.Refusef(command.InvalidArgument, "a step needs a name of at most %d bytes and 1 to %d addresses", maxStepName, maxStepAddresses)
+	if len(x.Name) > maxStepName {
+		return command.Refusef(command.InvalidArgument, "the name of a step has %d bytes, at most %d", len(x.Name), maxStepName)
 	}
-	for _, address := range x.Contact.Addresses {
-		if len(address) > maxStepName {
-			return command.Refusef(command.InvalidArgument, "an address of a step has %d bytes", len(address))
-		}
+	if refusal := checkContact(&x.Contact); refusal != nil {
+		return refusal
 	}
 	return command.CheckText("the name of a step", x.Name)
+}
+
+// checkContact refuses a step without addresses, or with too many.
+func checkContact(x *cluster.StepContact) *command.Refusal {
+	if len(x.Addresses) == 0 || len(x.Addresses) > maxStepAddresses {
+		return command.Refusef(command.InvalidArgument, "a step needs 1 to %d addresses", maxStepAddresses)
+	}
+	for _, address := range x.Addresses {
+		if len(address) > maxStepAddress {
+			return command.Refusef(command.InvalidArgument, "an address of a step has %d bytes, at most %d", len(address), maxStepAddress)
+		}
+	}
+	return nil
 }
 
 // signalStep sends a signal to a step, or ends it.
@@ -99,8 +111,8 @@ func (s *State) signalStep(c *command.SignalStep) command.Result {
 		if refusal != nil {
 			return refusal, false
 		}
-		if int(c.Step) >= len(old.Steps) || !old.Steps[c.Step].Active() {
-			return command.WithHint(command.Refusef(command.NotFound, "there is no active step %s.%d", old.Ref(), c.Step), "gctl show job %s lists the steps of the job", old.Ref()), false
+		if refusal := noActiveStep(old, c.Step); refusal != nil {
+			return refusal, false
 		}
 		if c.Signal < 0 || c.Signal > cluster.MaxSignal {
 			return command.Refusef(command.InvalidArgument, "there is no signal %d", c.Signal), false
@@ -112,6 +124,40 @@ func (s *State) signalStep(c *command.SignalStep) command.Result {
 			from := max(0, len(step.Signals)+1-maxStepSignals)
 			step.Signals = append(slices.Clone(step.Signals[from:]), cluster.StepSignal{ID: s.index, Number: c.Signal})
 		}
+		s.put(old, withStep(old, int(c.Step), &step))
+		return nil, true
+	})
+}
+
+// noActiveStep refuses a step that does not exist or has ended.
+func noActiveStep(j *cluster.Job, step uint32) *command.Refusal {
+	if int(step) < len(j.Steps) && j.Steps[step].Active() {
+		return nil
+	}
+	return command.WithHint(command.Refusef(command.NotFound, "there is no active step %s.%d", j.Ref(), step), "gctl show job %s lists the steps of the job", j.Ref())
+}
+
+// attachStep has the node of a step connect to another program.
+func (s *State) attachStep(c *command.AttachStep) command.Result {
+	return s.once(c.Request, func() (*command.Refusal, bool) {
+		old, refusal := s.runningJob(c.Job, c.Actor)
+		if refusal == nil {
+			refusal = noActiveStep(old, c.Step)
+		}
+		if refusal == nil {
+			refusal = checkContact(&c.Contact)
+		}
+		if refusal != nil {
+			return refusal, false
+		}
+		step := *old.Steps[c.Step]
+		switch {
+		case !step.Terminal:
+			return command.WithHint(command.Refusef(command.Conflict, "step %s.%d has no terminal", old.Ref(), c.Step), "only steps that grun --pty, gctl alloc or gctl shell started in a terminal can be attached"), false
+		case len(step.Nodes) != 1:
+			return command.Refusef(command.Conflict, "step %s.%d runs on %d nodes: only a step on one node can be attached", old.Ref(), c.Step, len(step.Nodes)), false
+		}
+		step.Contact = &c.Contact
 		s.put(old, withStep(old, int(c.Step), &step))
 		return nil, true
 	})

@@ -9,18 +9,26 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ofSteps runs a directive about steps: create a step, send it a signal or end it, list those of a job.
+// ofSteps runs a directive about steps: create a step, send it a signal or end it, attach to it, list those
+// of a job.
 func (x *script) ofSteps(verb string, w scriptLine) string {
-	switch verb {
-	case "step":
-		return x.apply(&command.CreateStep{Request: request16(w), Actor: actor(w.plain[0]), Job: id(w.plain[1]), Step: stepSpec(w)})
-	case "stepsignal":
+	stepOf := func() (cluster.JobID, uint32) {
 		job, step, _ := strings.Cut(w.plain[1], ".")
 		n, err := strconv.ParseUint(step, 10, 32)
 		if err != nil {
 			x.t.Fatal(err)
 		}
-		return x.apply(&command.SignalStep{Request: request16(w), Actor: actor(w.plain[0]), Job: id(job), Step: uint32(n), Signal: int32(w.number("number", 0))})
+		return id(job), uint32(n)
+	}
+	switch verb {
+	case "step":
+		return x.apply(&command.CreateStep{Request: request16(w), Actor: actor(w.plain[0]), Job: id(w.plain[1]), Step: stepSpec(w)})
+	case "stepsignal":
+		job, n := stepOf()
+		return x.apply(&command.SignalStep{Request: request16(w), Actor: actor(w.plain[0]), Job: job, Step: n, Signal: int32(w.number("number", 0))})
+	case "stepattach":
+		job, n := stepOf()
+		return x.apply(&command.AttachStep{Request: request16(w), Actor: actor(w.plain[0]), Job: job, Step: n, Contact: cluster.StepContact{Addresses: strings.Fields(w.keys["at"])}})
 	}
 	return x.steps(id(w.plain[0]))
 }
@@ -29,7 +37,7 @@ func stepSpec(w scriptLine) cluster.StepSpec {
 	s := cluster.StepSpec{
 		Name: w.keys["name"], FirstNode: int32(w.number("first", 0)), Nodes: int32(w.number("nodes", 0)), Tasks: int32(w.number("tasks", 0)),
 		TasksPerNode: int32(w.number("pernode", 0)), CPUsPerTask: int32(w.number("cpus", 0)), GPUs: int32(w.number("gpus", 0)),
-		GPUsPerTask: int32(w.number("gpt", 0)), GPUsPerNode: int32(w.number("gpn", -1)), Exact: w.has("exact"), Overlap: w.has("overlap"),
+		GPUsPerTask: int32(w.number("gpt", 0)), GPUsPerNode: int32(w.number("gpn", -1)), Exact: w.has("exact"), Overlap: w.has("overlap"), Terminal: w.has("pty"),
 		Contact: cluster.StepContact{Addresses: []string{"10.0.0.1:5000"}},
 	}
 	if list := w.keys["on"]; list != "" {
@@ -55,6 +63,9 @@ func (x *script) steps(id cluster.JobID) string {
 			if node.Ended {
 				line += "ended"
 			}
+		}
+		if step.Terminal && step.Contact != nil {
+			line += fmt.Sprintf(" terminal at %v", step.Contact.Addresses)
 		}
 		for _, signal := range step.Signals {
 			line += fmt.Sprintf(" signal %d", signal.Number)

@@ -50,7 +50,7 @@ func (x *script) run(line string) string {
 		return x.token(verb, w)
 	case "revoke", "renew", "holders", "rotate", "rotation":
 		return x.ofCertificates(verb, w)
-	case "step", "stepsignal", "steps":
+	case "step", "stepsignal", "stepattach", "steps":
 		return x.ofSteps(verb, w)
 	case "cron":
 		return x.cron(w)

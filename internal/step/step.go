@@ -127,7 +127,10 @@ type Program struct {
 	Append                bool
 	Letters               map[byte]string // of file names, except t, n and N
 	// PTY runs rank 0 in a terminal of this size and connects the other tasks to /dev/null.
-	PTY        bool
+	PTY bool
+	// Keep continues a step with PTY when grun is lost. Limit ends one that grun has left; 0: never.
+	Keep       bool
+	Limit      time.Duration
 	AtOnce     bool // output is sent as it comes, not by lines
 	Rows, Cols uint16
 	Unbuffered bool

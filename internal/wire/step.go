@@ -14,18 +14,30 @@ func ReadStepSpec(p *greylagv1.StepSpec) (cluster.StepSpec, error) {
 		Name: p.GetName(), NodeList: p.GetNodes(), Exclude: p.GetExclude(), FirstNode: p.GetFirstNode(), Nodes: p.GetNodeCount(),
 		Tasks: p.GetTasks(), TasksPerNode: p.GetTasksPerNode(), CPUsPerTask: p.GetCpusPerTask(),
 		GPUs: p.GetGpus(), GPUsPerTask: p.GetGpusPerTask(), GPUsPerNode: -1, Exact: p.GetExact(), Overlap: p.GetOverlap(),
-		Contact: cluster.StepContact{Addresses: p.GetContact()},
+		Terminal: p.GetTerminal(),
 	}
 	if p != nil && p.GpusPerNode != nil {
 		s.GPUsPerNode = p.GetGpusPerNode()
 	}
-	if copy(s.Contact.Fingerprint[:], p.GetFingerprint()) != len(p.GetFingerprint()) || len(p.GetFingerprint()) != len(s.Contact.Fingerprint) {
-		return s, refuse("the fingerprint of a step has %d bytes, want %d", len(p.GetFingerprint()), len(s.Contact.Fingerprint))
+	var err error
+	s.Contact, err = ReadStepContact(p)
+	return s, err
+}
+
+// ReadStepContact reads how the nodes of a step reach a program of the user. The errors are refusals.
+func ReadStepContact(p interface {
+	GetContact() []string
+	GetFingerprint() []byte
+	GetKey() []byte
+}) (cluster.StepContact, error) {
+	c := cluster.StepContact{Addresses: p.GetContact()}
+	if copy(c.Fingerprint[:], p.GetFingerprint()) != len(p.GetFingerprint()) || len(p.GetFingerprint()) != len(c.Fingerprint) {
+		return c, refuse("the fingerprint of a step has %d bytes, want %d", len(p.GetFingerprint()), len(c.Fingerprint))
 	}
-	if copy(s.Contact.Key[:], p.GetKey()) != len(p.GetKey()) || len(p.GetKey()) != len(s.Contact.Key) {
-		return s, refuse("the key of a step has %d bytes, want %d", len(p.GetKey()), len(s.Contact.Key))
+	if copy(c.Key[:], p.GetKey()) != len(p.GetKey()) || len(p.GetKey()) != len(c.Key) {
+		return c, refuse("the key of a step has %d bytes, want %d", len(p.GetKey()), len(c.Key))
 	}
-	return s, nil
+	return c, nil
 }
 
 // WriteStepNodes writes the layout of a step of a job.
@@ -51,7 +63,7 @@ func writeSteps(j *cluster.Job) (list []*greylagv1.Step) {
 		p := &greylagv1.Step{
 			Id: uint32(id), Name: s.Name, State: Enum[greylagv1.JobState](s.State().String()), Nodes: WriteStepNodes(j, s),
 			Started: Timestamp(s.Started), Ended: Timestamp(s.Ended), ExitCode: s.Exit.Code, ExitSignal: s.Exit.Signal,
-			MemoryPeak: int64(s.Memory), Requester: s.Requester,
+			MemoryPeak: int64(s.Memory), Requester: s.Requester, Terminal: s.Terminal,
 		}
 		if s.CPUTime != 0 {
 			p.CpuTime, p.UserTime = durationpb.New(s.CPUTime), durationpb.New(s.User)

@@ -26,6 +26,7 @@ type StepSpec struct {
 	GPUsPerNode  int32 // -1: not given
 	Exact        bool  // no other step uses its GPUs
 	Overlap      bool  // it may use the GPUs of other steps
+	Terminal     bool  // its first task has a terminal
 	Contact      StepContact
 }
 
@@ -43,6 +44,7 @@ type Step struct {
 	Nodes       []StepNode // in the order of the ranks of their tasks
 	CPUsPerTask int32
 	Exclusive   bool         // no other step uses its GPUs
+	Terminal    bool         // its first task has a terminal
 	Contact     *StepContact // nil when it has ended
 	Signals     []StepSignal // oldest first; the newest 8
 	Stop        bool         // its nodes end it
@@ -138,7 +140,10 @@ func (s *StepSpec) Layout(j *Job) (*Step, *LayoutError) {
 	if err != nil {
 		return nil, err
 	}
-	step := &Step{Name: s.Name, CPUsPerTask: max(s.CPUsPerTask, 1), Contact: &s.Contact, Exclusive: !s.Overlap && (s.GPUsPerTask > 0 || s.Exact && s.asksGPUs())}
+	step := &Step{
+		Name: s.Name, CPUsPerTask: max(s.CPUsPerTask, 1), Contact: &s.Contact, Terminal: s.Terminal,
+		Exclusive: !s.Overlap && (s.GPUsPerTask > 0 || s.Exact && s.asksGPUs()),
+	}
 	for i, tasks := range counts {
 		step.Nodes = append(step.Nodes, StepNode{Rank: ranks[i], Tasks: tasks})
 	}

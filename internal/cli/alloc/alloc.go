@@ -54,6 +54,7 @@ type Allocation struct {
 	cluster  ui.Cluster
 	listener *tunnel.Listener
 	hold     *stream.Conn
+	kept     chan struct{} // has an element when the job has confirmed Keep
 	released chan struct{}
 	lost     context.CancelCauseFunc
 }
@@ -70,7 +71,7 @@ func New(ctx context.Context, p *ui.Process, r Request) (*Allocation, context.Co
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
 	defer stop()
-	a := &Allocation{process: p, cluster: c, released: make(chan struct{})}
+	a := &Allocation{process: p, cluster: c, kept: make(chan struct{}, 1), released: make(chan struct{})}
 	running, err := a.begin(ctx, r)
 	if err != nil {
 		a.close()
@@ -251,7 +252,14 @@ const exitNoCommand = 127
 
 // watch ends the running context with the connection to the job.
 func (a *Allocation) watch() {
-	_, err := a.hold.Receive() // the job sends nothing more
+	f, err := a.hold.Receive()
+	for err == nil && f.Kind == stream.Keep {
+		select {
+		case a.kept <- struct{}{}:
+		default:
+		}
+		f, err = a.hold.Receive()
+	}
 	close(a.released)
 	a.lost(fmt.Errorf("the allocation of job %d has ended: %w", a.Job, err))
 }
@@ -277,6 +285,24 @@ func (a *Allocation) Release(status int) {
 	case <-time.After(releaseTime):
 	}
 }
+
+// Keep has the job end with one of its steps if this command leaves it or is lost.
+func (a *Allocation) Keep(step uint32) error {
+	if err := a.hold.Send(stream.Keep, step); err != nil {
+		return err
+	}
+	select {
+	case <-a.kept:
+		return nil
+	case <-a.released:
+		return errEnded
+	case <-time.After(releaseTime):
+		return fmt.Errorf("no answer from job %d", a.Job)
+	}
+}
+
+// Leave ends this command's part of an allocation that Keep has kept.
+func (a *Allocation) Leave() { a.close() }
 
 // cancel cancels a job that did not start.
 func (a *Allocation) cancel(ctx context.Context) {

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/step/stream"
@@ -22,8 +23,9 @@ import (
 )
 
 // Hold keeps the job of this process running until the command that submitted it releases it. It returns
-// the exit status for the job: the command's, or an error if the connection to the command is lost. The
-// first line of standard input names the tunnel to the command and the keys.
+// the exit status for the job: the command's, that of the step for which the command has kept the job, or
+// an error if the connection to the command is lost. The first line of standard input names the tunnel
+// to the command and the keys.
 func Hold(ctx context.Context, p *ui.Process) (int, error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -52,16 +54,76 @@ func Hold(ctx context.Context, p *ui.Process) (int, error) {
 	if err := conn.SendValue(stream.Held, variables(p.Environ)); err != nil {
 		return 0, err
 	}
-	f, err := conn.Receive()
-	switch {
-	case ctx.Err() != nil:
-		return 128 + int(syscall.SIGTERM), nil
-	case err != nil:
-		return 0, fmt.Errorf("lost the connection to the command that holds this allocation: %w", err)
-	case f.Kind != stream.Release:
-		return 0, stream.ErrFrame
+	for step, kept := uint32(0), false; ; {
+		f, err := conn.Receive()
+		switch {
+		case ctx.Err() != nil:
+			return statusTerminated, nil
+		case err != nil && kept:
+			return awaitStep(ctx, p, step), nil
+		case err != nil:
+			return 0, fmt.Errorf("lost the connection to the command that holds this allocation: %w", err)
+		case f.Kind == stream.Keep:
+			step, kept = f.Number, true
+			_ = conn.Send(stream.Keep, step) // receiving fails too
+		case f.Kind == stream.Release:
+			return int(uint8(f.Number)), nil
+		default:
+			return 0, stream.ErrFrame
+		}
 	}
-	return int(uint8(f.Number)), nil
+}
+
+// statusTerminated is the exit status of a job that gets SIGTERM.
+const statusTerminated = 128 + int(syscall.SIGTERM)
+
+// awaitStep waits for the end of a step of this process's job and returns its exit status.
+func awaitStep(ctx context.Context, p *ui.Process, id uint32) int {
+	for {
+		status, err := watchStep(ctx, p, id)
+		if err == nil {
+			return status
+		}
+		select { // no controller answers; the step may still run
+		case <-time.After(reachTime):
+		case <-ctx.Done():
+			return statusTerminated
+		}
+	}
+}
+
+// watchStep is awaitStep until the connection to the controllers fails.
+func watchStep(ctx context.Context, p *ui.Process, id uint32) (int, error) {
+	_, c, err := p.Client()
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	filter := &greylagv1.Filter{Jobs: []string{p.Variable("GREYLAG_JOB_ID")}}
+	status, ended := 0, false
+	err = c.Watch(ctx, &greylagv1.WatchJobsRequest{Filter: filter, UntilEnded: true}, func(m *greylagv1.WatchJobsResponse) error {
+		for _, j := range m.Jobs {
+			for _, s := range j.Steps {
+				if s.Id == id && s.Ended != nil {
+					status, ended = stepStatus(s), true
+					return errEnded
+				}
+			}
+		}
+		return nil
+	})
+	if ended {
+		return status, nil
+	}
+	return 0, errors.Join(err, errEnded)
+}
+
+// stepStatus returns the exit status of a step as a shell reports it.
+func stepStatus(s *greylagv1.Step) int {
+	if s.ExitSignal > 0 {
+		return 128 + int(s.ExitSignal)
+	}
+	return int(s.ExitCode)
 }
 
 var errInternalOption = errors.New("--hold-allocation is only for gctl alloc and grun")

@@ -10,6 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/alloc"
 	"github.com/greylag/greylag/internal/jobscript"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/internal/step/launch"
 )
 
 // jobSizes lists the options of a step that also describe a new job.
@@ -47,7 +48,7 @@ func (p command) allocate(ctx context.Context, r *request, found []getopt.Found,
 	}
 	inside := *p.Process
 	inside.Environ = a.Over(p.Environ)
-	return command{Process: &inside, slurm: p.slurm}.runIn(running, a, r, words)
+	return command{Process: &inside, slurm: p.slurm, allocation: a}.runIn(running, a, r, words)
 }
 
 // runIn runs the step in an allocation, and releases it.
@@ -62,6 +63,10 @@ func (p command) runIn(ctx context.Context, a *alloc.Allocation, r *request, wor
 	if err != nil {
 		a.Release(1)
 		return 0, err
+	}
+	if status == launch.StatusDetached {
+		a.Leave()
+		return 0, nil
 	}
 	if ctx.Err() != nil {
 		p.Complain(a.Why(ctx), "")

@@ -37,6 +37,8 @@ type command struct {
 	slurm bool // use the options and variables of srun
 	// forwards yields connections to forward to ports of the step's first node; nil: none.
 	forwards <-chan launch.Forward
+	// allocation is the one that this command has requested for the step; nil: none.
+	allocation *alloc.Allocation
 }
 
 // Run runs grun and returns its exit status. ctx is not cancelled by signals: they are for the tasks.
@@ -51,6 +53,16 @@ func Run(ctx context.Context, p *ui.Process) int {
 // Srun is Run with the options and variables of srun. An error is about this command, not about a task.
 func Srun(ctx context.Context, p *ui.Process) (int, error) {
 	return command{Process: p, slurm: true}.run(ctx)
+}
+
+// RunIn is Run in an allocation of the caller. If the user detaches the step, the allocation is kept for
+// it, and the status is launch.StatusDetached.
+func RunIn(ctx context.Context, p *ui.Process, a *alloc.Allocation) int {
+	status, err := command{Process: p, allocation: a}.run(ctx)
+	if err != nil {
+		return p.Finish(ctx, err)
+	}
+	return status
 }
 
 // Forward is Run that also forwards connections to ports of the step's first node.
@@ -94,7 +106,11 @@ func (p command) run(ctx context.Context) (int, error) {
 	case r.testOnly:
 		return 0, p.reportTest(r)
 	}
-	return p.start(ctx, r)
+	status, err := p.start(ctx, r)
+	if status == launch.StatusDetached && p.allocation == nil {
+		status = 0
+	}
+	return status, err
 }
 
 // inside reports whether this process runs inside a job.
@@ -118,8 +134,9 @@ func (p command) start(ctx context.Context, r *request) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	r.program.Keep, r.program.Limit = r.keep, r.limit
 	c := &launch.Config{
-		ID: fmt.Sprintf("%d.%d", r.job, created.Step), Listener: listener, Secret: secret, Program: r.program,
+		ID: fmt.Sprintf("%d.%d", r.job, created.Step), Listener: listener, Secret: secret, Program: r.program, KeepOnHangup: r.keep,
 		Stdin: p.Stdin, Label: r.label, KillOnBadExit: r.killOnBadExit, NoKill: r.noKill,
 		QuitOnInterrupt: r.quit, Wait: r.wait, Limit: r.limit, Signals: signals, Forwards: p.forwards, Ended: p.endedStep(r.job, created.Step),
 	}
@@ -130,10 +147,26 @@ func (p command) start(ctx context.Context, r *request) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if r.keep {
+		p.keepAllocation(created.Step)
+	}
 	restore := p.terminal(r, c)
 	status := launch.Run(ctx, *c)
 	restore()
+	if status == launch.StatusDetached && !r.keep {
+		p.keepAllocation(created.Step)
+	}
 	return status, closeFiles()
+}
+
+// keepAllocation has the allocation last as long as the step.
+func (p command) keepAllocation(id uint32) {
+	if p.allocation == nil {
+		return
+	}
+	if err := p.allocation.Keep(id); err != nil {
+		p.Complain(fmt.Sprintf("cannot keep the allocation for step %d.%d: %v", p.allocation.Job, id, err), "")
+	}
 }
 
 // endedStep returns a function that describes the end of a step, or returns "" while it has not ended.
@@ -189,7 +222,7 @@ func (p command) listen(ctx context.Context, r *request) (net.Listener, error) {
 
 // create asks for the step until no other one has its GPUs.
 func (p command) create(ctx context.Context, r *request, secret *stream.Secret, signals <-chan os.Signal) (*greylagv1.CreateStepResponse, error) {
-	r.spec.Fingerprint, r.spec.Key = secret.Fingerprint, secret.Key
+	r.spec.Fingerprint, r.spec.Key, r.spec.Terminal = secret.Fingerprint, secret.Key, r.program.PTY
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go stopOnSignal(ctx, signals, stop)

@@ -91,6 +91,8 @@ func stepOptions() []getopt.Option {
 		{Long: "label", Short: 'l', Group: streamGroup, Help: "begin each line with the task's rank"},
 		{Long: "unbuffered", Short: 'u', Group: streamGroup, Help: "write output at once, not line by line"},
 		{Long: "pty", Value: "0", Absent: "0", Group: streamGroup, Help: "run task 0 in a terminal; the others have no input or output"},
+		{Long: "detach-keys", Value: "KEYS", Group: streamGroup, Help: "with --pty: keys that leave the step running, such as ctrl-p,ctrl-q or none (default ctrl-\\,d); gctl attach continues"},
+		{Long: "detach-on-hangup", Group: streamGroup, Help: "with --pty: leave the step running also when the terminal closes or this host is lost"},
 
 		{Long: "kill-on-bad-exit", Short: 'K', Value: "0|1", Absent: "1", Group: endGroup, Help: "end the step when a task fails"},
 		{Long: "wait", Short: 'W', Value: "SECONDS", Group: endGroup, Help: "end the step this long after the first task ended (default 0: never)"},

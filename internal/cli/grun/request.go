@@ -1,6 +1,7 @@
 package grun
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"github.com/greylag/greylag/internal/jobscript"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
 	"github.com/greylag/greylag/internal/step"
+	"github.com/greylag/greylag/internal/step/launch"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -39,12 +41,19 @@ type request struct {
 	other                              bool // the step is in another job than this process
 	hold                               bool // run alloc.Hold
 
+	keep       bool // the step continues when this command is lost
+	detachKeys []byte
+
 	wait, limit time.Duration
 }
 
 // request parses the command line. done means that it only printed help.
 func (p command) request(found []getopt.Found, words []string) (r *request, done bool, err error) {
 	r = &request{spec: &greylagv1.StepSpec{}, program: step.Program{MPI: step.MPIPMI2}}
+	r.keep = !slices.Contains([]string{"", "0"}, p.Variable("GRUN_DETACH_ON_HANGUP"))
+	if err := setDetachKeys(r, cmp.Or(p.Variable("GRUN_DETACH_KEYS"), launch.DefaultDetachKeys)); err != nil {
+		return nil, false, &ui.UsageError{Problem: "GRUN_DETACH_KEYS: " + err.Error()}
+	}
 	if kind := p.Variable("SLURM_MPI_TYPE"); kind == step.MPINone {
 		r.program.MPI = kind
 	}
@@ -219,6 +228,8 @@ func handlers() map[string]func(*request, string) error {
 		"open-mode":         oneOf(func(r *request, mode string) { r.program.Append = mode[0] == 'a' }, "append", "truncate", "a", "t"),
 		"label":             boolean(func(r *request) *bool { return &r.label }),
 		"unbuffered":        boolean(func(r *request) *bool { return &r.program.Unbuffered }),
+		"detach-keys":       setDetachKeys,
+		"detach-on-hangup":  boolean(func(r *request) *bool { return &r.keep }),
 		"pty":               oneOf(func(r *request, _ string) { r.program.PTY = true }, "0"),
 
 		"kill-on-bad-exit":  oneOf(func(r *request, value string) { r.killOnBadExit = value == "1" }, "0", "1"),
@@ -252,6 +263,11 @@ func setNodes(r *request, word string) error {
 		return fmt.Errorf("the minimum is larger than the maximum: %q", word)
 	}
 	return nil
+}
+
+func setDetachKeys(r *request, value string) (err error) {
+	r.detachKeys, err = launch.ParseDetachKeys(value)
+	return err
 }
 
 // setGres sets the GPUs of each node. Generic resources are those of the job: its steps share them.

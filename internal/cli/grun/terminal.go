@@ -57,7 +57,7 @@ func (p command) terminal(r *request, c *launch.Config) (restore func()) {
 	if unix.IoctlSetTermios(fd, unix.TCSETS, &mode) != nil {
 		return func() {}
 	}
-	raw = true
+	raw, c.DetachKeys = true, r.detachKeys
 	return sync.OnceFunc(func() {
 		_ = unix.IoctlSetTermios(fd, unix.TCSETSW, before) // the terminal may be gone
 		raw = false

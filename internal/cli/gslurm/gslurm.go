@@ -46,6 +46,7 @@ func names() map[string]name {
 		"sinfo":    {sinfo.Program, sinfo.Run},
 		"srun":     {srun.Program, srun.Run},
 		"salloc":   {srun.SallocProgram, srun.RunSalloc},
+		"sattach":  {srun.SattachProgram, srun.RunSattach},
 		"squeue":   {squeue.Program, squeue.Run},
 		"scancel":  {scancel.Program, scancel.Run},
 	}
@@ -58,7 +59,7 @@ func names() map[string]name {
 // PassesSignals reports whether the program of a command line forwards signals instead of ending on them.
 // The first word is its own name.
 func PassesSignals(words []string) bool {
-	interactive := []string{"srun", "salloc"}
+	interactive := []string{"srun", "salloc", "sattach"}
 	return slices.Contains(interactive, filepath.Base(words[0])) || len(words) > 1 && slices.Contains(interactive, words[1])
 }
 
@@ -95,7 +96,6 @@ func Run(ctx context.Context, p *ui.Process) int {
 // refusing are the programs that only say what to use instead.
 func refusing() []slurmcmd.Program {
 	return []slurmcmd.Program{
-		{Name: "sattach", Usage: "JOB.STEP", Summary: "sattach is not supported; gctl logs -f JOB follows the output of a job"},
 		{Name: "sreport", Usage: "", Summary: "sreport is not supported; gctl report prints usage by accounts, users, QOS and wckeys: docs/reports.md"},
 		{Name: "sview", Usage: "", Summary: "sview is not supported; gctl top shows jobs and nodes in the terminal, docs/monitoring.md has graphs"},
 		{Name: "smap", Usage: "", Summary: "smap is not supported; gctl top shows jobs and nodes, sinfo lists nodes"},

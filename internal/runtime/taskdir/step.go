@@ -3,6 +3,7 @@
 package taskdir
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -46,12 +47,13 @@ func (s Steps) SignalStep(_ context.Context, id runtime.TaskID, step uint32, num
 	return s.Root.Dir(id).SignalStep(step, number, sig)
 }
 
-// WriteStep stores the order of a step, readable only by its owner, from where ginit starts it once. It
-// does nothing if the step was ordered before.
+// WriteStep stores the order of a step, readable only by its owner. ginit starts the step once; its
+// program reads an order that replaces another one. WriteStep does nothing if the order is stored
+// already.
 func (d Dir) WriteStep(step uint32, order []byte, uid, gid uint32) error {
 	name := ginit.StepOrderFile(step)
 	path := filepath.Join(string(d), name)
-	if _, err := os.Lstat(path); err == nil {
+	if stored, err := os.ReadFile(path); err == nil && bytes.Equal(stored, order) {
 		return nil
 	}
 	temporary := path + ".new"

@@ -3,7 +3,8 @@
 //
 // It decides which environment, GPUs and CPUs each task gets, and how the end of a task is reported.
 // It never decides when a step ends early: grun does, over the connection that gstepd opens to it.
-// Losing that connection ends the tasks.
+// Losing that connection ends the tasks, unless the user wants to keep a step with a terminal. Another
+// program can attach to such a step: gstepd connects to it when it gets another order.
 package daemon
 
 import (
@@ -41,6 +42,8 @@ type Config struct {
 	Signals <-chan os.Signal
 	// Dial opens a connection; nil for TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Orders are further orders of the step: each names the program that takes its terminal.
+	Orders <-chan step.Order
 }
 
 // The exit statuses of gstepd when it ran no task.
@@ -60,9 +63,9 @@ const (
 type daemon struct {
 	Config
 	node    step.Node
-	first   int // rank of the first task
-	size    int // tasks of the step
-	conn    *stream.Conn
+	first   int                  // rank of the first task
+	size    int                  // tasks of the step
+	peer    atomic.Pointer[peer] // nil: detached
 	program step.Program
 	reaper  *reaper
 	input   *broadcast
@@ -77,6 +80,8 @@ type daemon struct {
 	ended   chan struct{}
 	tally   step.Tally
 	outputs sync.WaitGroup
+
+	replay replay
 }
 
 // Run runs the tasks of the order's node and returns the highest exit status. Cancelling ctx sends
@@ -84,14 +89,14 @@ type daemon struct {
 func Run(ctx context.Context, cfg Config) (int, error) {
 	d := &daemon{Config: cfg, node: cfg.Order.Own(), ended: make(chan struct{})}
 	d.first, d.size = step.FirstRank(cfg.Order.Nodes, cfg.Order.Node), step.CountTasks(cfg.Order.Nodes)
-	conn, err := d.contact(ctx)
-	if conn != nil && (!d.Exits || conn.LocalAddr().Network() == tunnel.Network) { // the end of a tunnel must be said
-		defer conn.Close()
+	conn, err := d.contact(ctx, &d.Order)
+	if conn != nil {
+		d.peer.Store(newPeer(conn))
+		defer d.leave()
 	}
 	if err != nil {
 		return ExitContact, err
 	}
-	d.conn = conn
 	stop := context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Now()) }) // before there is a program
 	f, err := conn.Receive()
 	if err == nil && f.Kind != stream.Start {
@@ -109,8 +114,20 @@ func Run(ctx context.Context, cfg Config) (int, error) {
 	if err != nil {
 		return ExitContact, err
 	}
+	d.peer.Load().keep = d.program.Keep && d.detachable()
 	d.run(ctx)
 	return d.tally.Status(), nil
+}
+
+// detachable reports whether the step can continue without grun, which connects the tasks of several nodes.
+func (d *daemon) detachable() bool { return d.program.PTY && len(d.Order.Nodes) == 1 }
+
+// leave closes the connection.
+func (d *daemon) leave() {
+	p := d.peer.Load()
+	if p != nil && (!d.Exits || p.LocalAddr().Network() == tunnel.Network) { // the end of a tunnel must be said
+		p.Close()
+	}
 }
 
 // run starts the tasks and serves the connection until they have ended and their output was sent.
@@ -118,11 +135,10 @@ func (d *daemon) run(ctx context.Context) {
 	d.reaper = newReaper(d.Adopt)
 	d.oom = d.countOOM()
 	d.start()
-	receiving := make(chan struct{})
-	go func() {
-		defer close(receiving)
-		d.receive()
-	}()
+	go d.receive(d.peer.Load())
+	if d.detachable() {
+		go d.followOrders(ctx)
+	}
 	stop := context.AfterFunc(ctx, func() { d.end(step.Ending{Signal: int(syscall.SIGTERM), Grace: stopGrace}) })
 	defer stop()
 	d.forwardSignals()
@@ -133,9 +149,12 @@ func (d *daemon) run(ctx context.Context) {
 	d.outputs.Wait()
 	// grun answers by ending its side. Without reading until then, closing would discard output under
 	// way.
+	d.replay.mu.Lock()
 	d.sent.Store(true)
-	if d.conn.Send(stream.Done, 0) == nil {
-		<-receiving
+	p := d.peer.Load() // the last one
+	d.replay.mu.Unlock()
+	if p != nil && p.Send(stream.Done, 0) == nil {
+		<-p.left
 	}
 	d.mpi.close()
 	d.reaper.close()
@@ -158,19 +177,19 @@ func (d *daemon) forwardSignals() {
 // dialTime bounds the search for grun.
 const dialTime = 30 * time.Second
 
-// contact connects to the first of grun's addresses that answers.
-func (d *daemon) contact(ctx context.Context) (*stream.Conn, error) {
-	key, err := hex.DecodeString(d.Order.Key)
+// contact connects to the first address of an order that answers.
+func (d *daemon) contact(ctx context.Context, o *step.Order) (*stream.Conn, error) {
+	key, err := hex.DecodeString(o.Key)
 	if err != nil {
 		return nil, fmt.Errorf("%w: key: %w", step.ErrBadOrder, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		conn, err := d.dialAny(ctx)
+		conn, err := d.dialAny(ctx, o)
 		switch {
 		case err == nil:
-			return conn, conn.Prove(key, d.Order.Node)
+			return conn, conn.Prove(key, o.Node)
 		case errors.Is(err, errEnded):
 			return nil, err
 		}
@@ -186,7 +205,7 @@ func (d *daemon) contact(ctx context.Context) (*stream.Conn, error) {
 var errEnded = errors.New("cannot reach grun: it has ended")
 
 // dialAny tries all addresses at once, since some may not be reachable from this node.
-func (d *daemon) dialAny(ctx context.Context) (*stream.Conn, error) {
+func (d *daemon) dialAny(ctx context.Context, o *step.Order) (*stream.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, stream.HandshakeTime)
 	defer cancel()
 	type result struct {
@@ -194,12 +213,12 @@ func (d *daemon) dialAny(ctx context.Context) (*stream.Conn, error) {
 		err  error
 	}
 	results := make(chan result)
-	for _, address := range d.Order.Contact {
+	for _, address := range o.Contact {
 		go func() {
 			raw, err := d.dial(ctx, address)
 			var conn *stream.Conn
 			if err == nil {
-				conn, err = stream.Client(ctx, raw, d.Order.Fingerprint)
+				conn, err = stream.Client(ctx, raw, o.Fingerprint)
 			}
 			select {
 			case results <- result{conn, err}:
@@ -211,7 +230,7 @@ func (d *daemon) dialAny(ctx context.Context) (*stream.Conn, error) {
 		}()
 	}
 	var errs []error
-	for range d.Order.Contact {
+	for range o.Contact {
 		select {
 		case r := <-results:
 			if r.err == nil {
@@ -250,29 +269,42 @@ func (d *daemon) dial(ctx context.Context, address string) (net.Conn, error) {
 	return dialer.DialContext(ctx, "tcp", address)
 }
 
-// receive obeys grun until the connection ends; it ends the tasks with it. It never waits for a
-// task.
-func (d *daemon) receive() {
+// receive obeys grun until the connection ends; it ends the tasks with it unless they are to be kept. It
+// never waits for a task.
+func (d *daemon) receive(p *peer) {
+	defer close(p.left)
 	for {
-		f, err := d.conn.Receive()
-		if err == nil {
-			err = d.obey(f)
+		f, err := p.Receive()
+		if err == nil && d.peer.Load() == p { // else it is leaving
+			err = d.obey(p, f)
 		}
 		if err != nil {
 			break
 		}
 	}
-	d.input.close()
-	d.mpi.close()
-	if d.sent.Load() {
+	switch {
+	case d.sent.Load() && d.peer.Load() == p:
+		d.input.close()
+		d.mpi.close()
 		return
+	case p.keep:
+		d.peer.CompareAndSwap(p, nil)
 	}
-	d.conn.Close() // no output is sent any more
-	d.end(step.Ending{Signal: int(syscall.SIGTERM), Grace: lostGrace})
+	p.Close() // no output is sent any more
+	if d.peer.Load() == p {
+		d.input.close()
+		d.mpi.close()
+		d.end(step.Ending{Signal: int(syscall.SIGTERM), Grace: lostGrace})
+	}
 }
 
-func (d *daemon) obey(f stream.Frame) error {
+func (d *daemon) obey(p *peer, f stream.Frame) error {
 	switch f.Kind {
+	case stream.Detach:
+		if !d.detachable() {
+			return fmt.Errorf("%w: this step cannot be detached", stream.ErrFrame)
+		}
+		d.detach(p, 0)
 	case stream.Stdin:
 		return d.input.add(f.Payload)
 	case stream.StdinEnd:
@@ -314,7 +346,7 @@ func (d *daemon) joinPort(request stream.DialRequest) {
 	if err != nil {
 		return
 	}
-	conn, err := d.dialAny(ctx)
+	conn, err := d.dialAny(ctx, &d.Order)
 	if err != nil {
 		return // grun closes its end after a timeout
 	}

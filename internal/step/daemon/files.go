@@ -219,7 +219,8 @@ func (d *daemon) connectTerminal(t *task) error {
 	d.pty = own
 	d.mu.Unlock()
 	d.input.joinTerminal(own)
-	d.forward(t.rank, stream.Stdout, own, true)
+	d.replay.rank = t.rank
+	d.outputs.Go(func() { d.forwardTerminal(own) })
 	t.child = append(t.child, child)
 	for range 2 {
 		if err := t.keep(unix.FcntlInt(uintptr(child), unix.F_DUPFD_CLOEXEC, 0)); err != nil {
@@ -231,6 +232,13 @@ func (d *daemon) connectTerminal(t *task) error {
 
 // resize sets the size of rank 0's terminal.
 func (d *daemon) resize(rows, cols uint16) {
+	d.controlTerminal(func(fd int) {
+		_ = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+	})
+}
+
+// controlTerminal calls f with the descriptor of rank 0's terminal, if it exists.
+func (d *daemon) controlTerminal(f func(fd int)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.pty == nil {
@@ -238,9 +246,7 @@ func (d *daemon) resize(rows, cols uint16) {
 	}
 	raw, err := d.pty.SyscallConn() // Fd would make it block
 	if err == nil {
-		err = raw.Control(func(fd uintptr) {
-			_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
-		})
+		err = raw.Control(func(fd uintptr) { f(int(fd)) })
 	}
 	_ = err // the task has ended
 }
@@ -255,6 +261,7 @@ func (d *daemon) forward(rank int, kind stream.Kind, from *os.File, atOnce bool)
 		frame := make([]byte, stream.HeaderSize+stream.MaxData)
 		held := 0 // bytes of an unfinished line
 		var lost error
+		peer := d.peer.Load() // only a terminal can have another one later
 		for {
 			n, err := from.Read(frame[stream.HeaderSize+held:])
 			end := held + n
@@ -263,7 +270,7 @@ func (d *daemon) forward(rank int, kind stream.Kind, from *os.File, atOnce bool)
 				whole = last
 			}
 			if whole > 0 && lost == nil { // without a connection the task must still not block
-				lost = d.conn.SendInPlace(kind, uint32(rank), frame[:stream.HeaderSize+whole])
+				lost = peer.SendInPlace(kind, uint32(rank), frame[:stream.HeaderSize+whole])
 			}
 			held = copy(frame[stream.HeaderSize:], frame[stream.HeaderSize+whole:stream.HeaderSize+end])
 			if err != nil { // io.EOF, or EIO of a terminal without users

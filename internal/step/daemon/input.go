@@ -12,19 +12,21 @@ import (
 // broadcast copies the standard input to all tasks that read it. grun sends at most stream.Window
 // bytes that no report covers, so adding never waits.
 type broadcast struct {
-	conn *stream.Conn
+	taken func(bytes int) // reports to grun
 
 	mu      sync.Mutex
 	readers []*reader
 	pending int // bytes added and not reported
+	epoch   int // counts the programs that send input
 	ended   bool
 	closed  bool
 }
 
 // chunk is input under way; left is the number of tasks that have not taken it.
 type chunk struct {
-	data []byte
-	left int
+	data  []byte
+	left  int
+	epoch int
 }
 
 // reader is the input of one task.
@@ -34,8 +36,6 @@ type reader struct {
 	queue    []*chunk
 	changed  chan struct{} // has an element after a change of the queue, ended or closed
 }
-
-func newBroadcast(conn *stream.Conn) *broadcast { return &broadcast{conn: conn} }
 
 // join adds a task.
 func (b *broadcast) join(file *os.File) {
@@ -64,7 +64,7 @@ func (b *broadcast) add(data []byte) error {
 	if b.pending += len(data); b.pending > stream.Window {
 		return fmt.Errorf("%w: input beyond the window", stream.ErrFrame)
 	}
-	c := &chunk{data: append([]byte(nil), data...), left: len(b.readers)}
+	c := &chunk{data: append([]byte(nil), data...), left: len(b.readers), epoch: b.epoch}
 	if c.left == 0 || b.closed {
 		c.left = 1
 		go b.take(c) // receiving must not wait for sending
@@ -86,6 +86,13 @@ func (r *reader) wake() {
 
 // end closes the tasks' input after what is queued.
 func (b *broadcast) end() { b.mark(&b.ended) }
+
+// reset begins the input of another program, which may send a whole window.
+func (b *broadcast) reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pending, b.epoch = 0, b.epoch+1
+}
 
 // close drops what the tasks have not taken, once they have ended.
 func (b *broadcast) close() {
@@ -116,6 +123,7 @@ func (b *broadcast) copy(r *reader) {
 		b.mu.Lock()
 		queue, ended, closed := r.queue, b.ended, b.closed
 		r.queue = nil
+		b.ended = ended && !r.terminal // another program may send input to a terminal
 		b.mu.Unlock()
 		for _, c := range queue {
 			if !gone && !closed {
@@ -129,17 +137,19 @@ func (b *broadcast) copy(r *reader) {
 			return
 		case ended && r.terminal && !gone:
 			b.endTerminal(r)
-			return
-		case ended:
+		case ended && !r.terminal:
 			r.file.Close()
 			return
 		}
 	}
 }
 
-// endTerminal writes the end of the input until the task has ended: a terminal loses one that it gets
-// before a program such as a shell changes its mode.
+// endTerminal writes the end of the input until the task has ended or another program has the terminal:
+// a terminal loses one that it gets before a program such as a shell changes its mode.
 func (b *broadcast) endTerminal(r *reader) {
+	b.mu.Lock()
+	epoch := b.epoch
+	b.mu.Unlock()
 	for {
 		if _, err := r.file.Write([]byte{endOfTransmission}); err != nil {
 			return
@@ -149,9 +159,10 @@ func (b *broadcast) endTerminal(r *reader) {
 		case <-time.After(endPause):
 		}
 		b.mu.Lock()
-		closed := b.closed
+		over := b.closed || b.epoch != epoch
 		b.mu.Unlock()
-		if closed {
+		if over {
+			r.wake()
 			return
 		}
 	}
@@ -164,13 +175,12 @@ const endPause = time.Second
 func (b *broadcast) take(c *chunk) {
 	b.mu.Lock()
 	c.left--
-	done := c.left == 0
+	done := c.left == 0 && c.epoch == b.epoch
 	if done {
 		b.pending -= len(c.data)
 	}
 	b.mu.Unlock()
 	if done {
-		// Without a connection no more input comes.
-		_ = b.conn.Send(stream.Taken, uint32(len(c.data)))
+		b.taken(len(c.data))
 	}
 }

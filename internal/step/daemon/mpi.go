@@ -75,7 +75,11 @@ func (m *mpi) lost(rank int) bool {
 
 // Fence sends the pairs of this node to grun and waits for those of all nodes.
 func (m *mpi) Fence(ctx context.Context, pairs map[string]string) (map[string]string, error) {
-	if err := m.daemon.conn.SendValue(stream.Fence, stream.Pairs(pairs)); err != nil {
+	p := m.daemon.peer.Load()
+	if p == nil {
+		return nil, errDetached
+	}
+	if err := p.SendValue(stream.Fence, stream.Pairs(pairs)); err != nil {
 		return nil, err
 	}
 	select {
@@ -98,8 +102,13 @@ func (m *mpi) fenced(pairs stream.Pairs) {
 
 // abort sends a task's request to end the step.
 func (m *mpi) abort(rank, code int, message string) {
-	// Without a connection the step is ending already.
-	_ = m.daemon.conn.SendValue(stream.Abort, stream.AbortRequest{Rank: rank, Code: code, Message: message})
+	p := m.daemon.peer.Load()
+	if p == nil {
+		m.daemon.end(step.Ending{Signal: int(syscall.SIGTERM), Grace: lostGrace})
+		return
+	}
+	// If the connection is lost, the step is ending already.
+	_ = p.SendValue(stream.Abort, stream.AbortRequest{Rank: rank, Code: code, Message: message})
 }
 
 // close ends waiting tasks' fences.

@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/greylag/greylag/internal/step"
-	"github.com/greylag/greylag/internal/step/stream"
 )
 
 // task is one task of this node.
@@ -33,7 +32,7 @@ func (d *daemon) start() {
 		close(d.ended)
 	}
 	syscall.Umask(d.program.Umask)
-	d.input = newBroadcast(d.conn)
+	d.input = &broadcast{taken: d.taken}
 	d.mpi = newMPI(d)
 	files := &files{daemon: d, opened: map[string]int{}}
 	for _, t := range d.tasks {
@@ -180,7 +179,7 @@ func (d *daemon) exited(t *task, e step.Exit) {
 	t.reaped = true
 	d.tally.Add(e)
 	d.mu.Unlock()
-	_ = d.conn.SendValue(stream.Exited, e) // without a connection there is no reader of the report
+	d.sendExit(e)
 	d.mu.Lock()
 	d.left--
 	last := d.left == 0

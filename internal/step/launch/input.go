@@ -51,16 +51,29 @@ func (w *window) close() {
 // pace.
 func (r *running) readInput() {
 	targets := r.inputTargets()
-	buffer := make([]byte, stream.MaxData)
+	buffer := make([]byte, stream.MaxData/2) // held keys are sent with it
+	var keys detachKeys
+	if r.detachable() {
+		keys.sequence = r.DetachKeys
+	}
 	for r.Stdin != nil && len(targets) > 0 {
 		n, err := r.Stdin.Read(buffer)
-		if n > 0 {
+		data, found := keys.scan(buffer[:n])
+		if len(data) > 0 {
 			targets = r.sendInput(targets, func(to *node) error {
-				if !to.window.take(n) {
+				if !to.window.take(len(data)) {
 					return nil
 				}
-				return to.conn.SendData(stream.Stdin, 0, buffer[:n])
+				return to.conn.SendData(stream.Stdin, 0, data)
 			})
+		}
+		closed := err != nil && r.KeepOnHangup && r.Size != nil // the terminal, not a file
+		if found || closed && r.detachable() {
+			r.sendInput(targets, func(*node) error { // once it has started
+				r.post(r.detach)
+				return nil
+			})
+			return
 		}
 		if err != nil {
 			break

@@ -41,6 +41,12 @@ type Config struct {
 	// Signals are forwarded to the tasks; SIGINT reports their state first, SIGWINCH sends Size.
 	Signals <-chan os.Signal
 	Size    func() (rows, cols uint16)
+	// Attach takes the terminal of a running step instead of starting one.
+	Attach bool
+	// DetachKeys are the keys that detach the program in a terminal; empty: none. KeepOnHangup
+	// detaches it also on SIGHUP.
+	DetachKeys   []byte
+	KeepOnHangup bool
 	// Forwards are connections to forward to ports of the first node. nil: none.
 	Forwards <-chan Forward
 	// Connect bounds the wait for the nodes; 0: 60 s.
@@ -63,10 +69,14 @@ const (
 	StatusInterrupted = 128 + int(syscall.SIGINT)
 )
 
+// StatusDetached is what Run returns if the step continues without it.
+const StatusDetached = -1
+
 // Times of the end of a step.
 const (
 	connectTime  = 60 * time.Second
 	endGrace     = 5 * time.Second  // between SIGTERM and SIGKILL
+	detachTime   = 10 * time.Second // for a node to confirm
 	reportGrace  = 10 * time.Second // between SIGKILL and leaving without the nodes' reports
 	secondPress  = time.Second      // of Ctrl-C
 	collectExits = 100 * time.Millisecond
@@ -101,6 +111,7 @@ type running struct {
 	early     []Forward  // accepted before the first node connected
 	closing   sync.WaitGroup
 	ending    bool // the tasks were ordered to end
+	detached  bool // the step continues
 	leaving   bool // end without waiting for them
 	status    int  // of an ending; overrides the tally unless 0
 	pressed   time.Time
@@ -147,7 +158,10 @@ func Run(ctx context.Context, c Config) int {
 	for _, s := range r.sinks {
 		_ = s.close() // a lost reader was reported
 	}
-	if r.status != 0 {
+	switch {
+	case r.detached:
+		return StatusDetached
+	case r.status != 0:
 		return r.status
 	}
 	return r.tally.Status()
@@ -224,6 +238,9 @@ func (r *running) connected(conn *stream.Conn, index int) {
 	}
 	n.commands <- func() error {
 		defer close(n.started)
+		if r.Attach {
+			return conn.SendValue(stream.Attach, stream.AttachRequest{Rows: p.Rows, Cols: p.Cols, Keep: p.Keep})
+		}
 		return conn.SendValue(stream.Start, &p)
 	}
 	go r.command(n)
@@ -357,6 +374,9 @@ func (r *running) handle(n *node, f stream.Frame) (done bool, err error) {
 		}
 		r.post(func() { r.aborted(n, a) })
 	case stream.Done:
+		return true, nil
+	case stream.Detached:
+		r.post(func() { r.left(f.Number == 1) })
 		return true, nil
 	default:
 		return false, fmt.Errorf("%w: kind %d from a node", stream.ErrFrame, f.Kind)

@@ -34,6 +34,8 @@ const (
 	Abort  // payload: AbortRequest
 	Done   // all tasks ended and their output was sent
 	Held   // payload: Variables of the held job
+	// Detached is the last frame to a program that leaves the step. Number: 1 if another one took it.
+	Detached
 )
 
 // Kinds of frames to a node.
@@ -47,6 +49,9 @@ const (
 	Fenced                    // payload: Pairs, of all nodes
 	Release                   // Number: exit status of the held job
 	Dial                      // payload: DialRequest
+	Attach                    // payload: AttachRequest; instead of Start for a step that runs
+	Detach                    // the step continues without this program
+	Keep                      // Number: step whose end ends the held job
 )
 
 // Pairs are the key-value pairs that PMI exchanges at a barrier. They need not be text.
@@ -57,6 +62,12 @@ type Pairs map[string]string
 type DialRequest struct {
 	ID   uint32
 	Port uint16
+}
+
+// AttachRequest takes the terminal of a running step.
+type AttachRequest struct {
+	Rows, Cols uint16
+	Keep       bool // as in step.Program
 }
 
 // ForwardBase is larger than the number of nodes of any step.
@@ -109,9 +120,9 @@ func limit(kind Kind) int64 {
 		return MaxHello
 	case Stdout, Stderr, Stdin:
 		return MaxData
-	case Taken, Done, StdinEnd, Signal, Resize, Release:
+	case Taken, Done, StdinEnd, Signal, Resize, Release, Detached, Detach, Keep:
 		return 0
-	case Exited, Fence, Abort, Start, End, Fenced, Held, Dial:
+	case Exited, Fence, Abort, Start, End, Fenced, Held, Dial, Attach:
 		return MaxControl
 	}
 	return -1

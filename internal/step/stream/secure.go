@@ -134,15 +134,19 @@ const finishTime = 2 * time.Second
 
 // Finish ends this side of the connection and waits until the other side has ended.
 func (c *Conn) Finish() {
-	c.sending.Lock()
-	defer c.sending.Unlock()
-	err := c.Conn.(*tls.Conn).CloseWrite()
-	if err == nil {
-		err = c.SetReadDeadline(time.Now().Add(finishTime))
-	}
-	for err == nil { // nothing follows
+	for err := c.FinishSending(); err == nil; { // nothing follows
 		_, err = c.reader.Read(c.payload)
 	}
+}
+
+// FinishSending ends this side of the connection. The other side may send for a short time.
+func (c *Conn) FinishSending() error {
+	c.sending.Lock()
+	defer c.sending.Unlock()
+	if err := c.Conn.(*tls.Conn).CloseWrite(); err != nil {
+		return err
+	}
+	return c.SetReadDeadline(time.Now().Add(finishTime))
 }
 
 func newConn(c net.Conn) *Conn {

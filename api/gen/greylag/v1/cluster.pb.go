@@ -506,6 +506,7 @@ const (
 	AuditKind_AUDIT_KIND_CRON_HOLD         AuditKind = 35
 	AuditKind_AUDIT_KIND_CRON_RELEASE      AuditKind = 36
 	AuditKind_AUDIT_KIND_CRON_REMOVE       AuditKind = 37
+	AuditKind_AUDIT_KIND_STEP_ATTACH       AuditKind = 38
 )
 
 // Enum value maps for AuditKind.
@@ -549,6 +550,7 @@ var (
 		35: "AUDIT_KIND_CRON_HOLD",
 		36: "AUDIT_KIND_CRON_RELEASE",
 		37: "AUDIT_KIND_CRON_REMOVE",
+		38: "AUDIT_KIND_STEP_ATTACH",
 	}
 	AuditKind_value = map[string]int32{
 		"AUDIT_KIND_UNSPECIFIED":       0,
@@ -589,6 +591,7 @@ var (
 		"AUDIT_KIND_CRON_HOLD":         35,
 		"AUDIT_KIND_CRON_RELEASE":      36,
 		"AUDIT_KIND_CRON_REMOVE":       37,
+		"AUDIT_KIND_STEP_ATTACH":       38,
 	}
 )
 
@@ -4697,7 +4700,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x1eCERTIFICATE_ORIGIN_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19CERTIFICATE_ORIGIN_JOINED\x10\x01\x12\x1e\n" +
 	"\x1aCERTIFICATE_ORIGIN_RENEWED\x10\x02\x12\x1b\n" +
-	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xe2\a\n" +
+	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xfe\a\n" +
 	"\tAuditKind\x12\x1a\n" +
 	"\x16AUDIT_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13AUDIT_KIND_ACCOUNTS\x10\x01\x12\x15\n" +
@@ -4737,7 +4740,8 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x13AUDIT_KIND_CRON_SET\x10\"\x12\x18\n" +
 	"\x14AUDIT_KIND_CRON_HOLD\x10#\x12\x1b\n" +
 	"\x17AUDIT_KIND_CRON_RELEASE\x10$\x12\x1a\n" +
-	"\x16AUDIT_KIND_CRON_REMOVE\x10%2\x92\x0e\n" +
+	"\x16AUDIT_KIND_CRON_REMOVE\x10%\x12\x1a\n" +
+	"\x16AUDIT_KIND_STEP_ATTACH\x10&2\x92\x0e\n" +
 	"\x0eClusterService\x12H\n" +
 	"\tGetStatus\x12\x1c.greylag.v1.GetStatusRequest\x1a\x1d.greylag.v1.GetStatusResponse\x12B\n" +
 	"\aGetInfo\x12\x1a.greylag.v1.GetInfoRequest\x1a\x1b.greylag.v1.GetInfoResponse\x12H\n" +

@@ -4288,6 +4288,7 @@ type StepSpec struct {
 	Contact       []string               `protobuf:"bytes,14,rep,name=contact,proto3" json:"contact,omitempty"`                                     // addresses at which the caller accepts the nodes, "10.0.0.1:5000"
 	Fingerprint   []byte                 `protobuf:"bytes,15,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`                             // SHA-256 of the caller's TLS certificate
 	Key           []byte                 `protobuf:"bytes,16,opt,name=key,proto3" json:"key,omitempty"`                                             // with which the nodes prove that they belong to the step: 16 bytes
+	Terminal      bool                   `protobuf:"varint,17,opt,name=terminal,proto3" json:"terminal,omitempty"`                                  // its first task has a terminal: the step can be attached
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4432,6 +4433,13 @@ func (x *StepSpec) GetKey() []byte {
 		return x.Key
 	}
 	return nil
+}
+
+func (x *StepSpec) GetTerminal() bool {
+	if x != nil {
+		return x.Terminal
+	}
+	return false
 }
 
 type CreateStepRequest struct {
@@ -4684,6 +4692,134 @@ func (x *SignalStepResponse) GetIndex() uint64 {
 	return 0
 }
 
+type AttachStepRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Job           uint64                 `protobuf:"varint,2,opt,name=job,proto3" json:"job,omitempty"`
+	Step          uint32                 `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
+	Contact       []string               `protobuf:"bytes,4,rep,name=contact,proto3" json:"contact,omitempty"`         // addresses at which the caller accepts the node, "10.0.0.1:5000"
+	Fingerprint   []byte                 `protobuf:"bytes,5,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // SHA-256 of the caller's TLS certificate
+	Key           []byte                 `protobuf:"bytes,6,opt,name=key,proto3" json:"key,omitempty"`                 // with which the node proves that it belongs to the step: 16 bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachStepRequest) Reset() {
+	*x = AttachStepRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachStepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachStepRequest) ProtoMessage() {}
+
+func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachStepRequest.ProtoReflect.Descriptor instead.
+func (*AttachStepRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *AttachStepRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *AttachStepRequest) GetJob() uint64 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *AttachStepRequest) GetStep() uint32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *AttachStepRequest) GetContact() []string {
+	if x != nil {
+		return x.Contact
+	}
+	return nil
+}
+
+func (x *AttachStepRequest) GetFingerprint() []byte {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return nil
+}
+
+func (x *AttachStepRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+type AttachStepResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *StepNode              `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachStepResponse) Reset() {
+	*x = AttachStepResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachStepResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachStepResponse) ProtoMessage() {}
+
+func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachStepResponse.ProtoReflect.Descriptor instead.
+func (*AttachStepResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *AttachStepResponse) GetNode() *StepNode {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
 // Step is tasks that grun started on nodes of a job.
 type Step struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4699,13 +4835,14 @@ type Step struct {
 	CpuTime       *durationpb.Duration   `protobuf:"bytes,10,opt,name=cpu_time,json=cpuTime,proto3" json:"cpu_time,omitempty"`
 	UserTime      *durationpb.Duration   `protobuf:"bytes,11,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"` // part of cpu_time
 	Requester     string                 `protobuf:"bytes,12,opt,name=requester,proto3" json:"requester,omitempty"`               // user who ended it
+	Terminal      bool                   `protobuf:"varint,13,opt,name=terminal,proto3" json:"terminal,omitempty"`                // its first task has a terminal: AttachStep takes it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4717,7 +4854,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4730,7 +4867,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Step) GetId() uint32 {
@@ -4817,6 +4954,13 @@ func (x *Step) GetRequester() string {
 	return ""
 }
 
+func (x *Step) GetTerminal() bool {
+	if x != nil {
+		return x.Terminal
+	}
+	return false
+}
+
 // StepNode is the part of a step on one node.
 type StepNode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4830,7 +4974,7 @@ type StepNode struct {
 
 func (x *StepNode) Reset() {
 	*x = StepNode{}
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4842,7 +4986,7 @@ func (x *StepNode) String() string {
 func (*StepNode) ProtoMessage() {}
 
 func (x *StepNode) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4855,7 +4999,7 @@ func (x *StepNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepNode.ProtoReflect.Descriptor instead.
 func (*StepNode) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StepNode) GetNode() string {
@@ -4909,7 +5053,7 @@ type CronEntry struct {
 
 func (x *CronEntry) Reset() {
 	*x = CronEntry{}
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4921,7 +5065,7 @@ func (x *CronEntry) String() string {
 func (*CronEntry) ProtoMessage() {}
 
 func (x *CronEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4934,7 +5078,7 @@ func (x *CronEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CronEntry.ProtoReflect.Descriptor instead.
 func (*CronEntry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CronEntry) GetName() string {
@@ -5032,7 +5176,7 @@ type SetCronRequest struct {
 
 func (x *SetCronRequest) Reset() {
 	*x = SetCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5044,7 +5188,7 @@ func (x *SetCronRequest) String() string {
 func (*SetCronRequest) ProtoMessage() {}
 
 func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5057,7 +5201,7 @@ func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronRequest.ProtoReflect.Descriptor instead.
 func (*SetCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SetCronRequest) GetRequestId() string {
@@ -5090,7 +5234,7 @@ type SetCronResponse struct {
 
 func (x *SetCronResponse) Reset() {
 	*x = SetCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5102,7 +5246,7 @@ func (x *SetCronResponse) String() string {
 func (*SetCronResponse) ProtoMessage() {}
 
 func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5115,7 +5259,7 @@ func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronResponse.ProtoReflect.Descriptor instead.
 func (*SetCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SetCronResponse) GetNext() *timestamppb.Timestamp {
@@ -5137,7 +5281,7 @@ type UpdateCronRequest struct {
 
 func (x *UpdateCronRequest) Reset() {
 	*x = UpdateCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5149,7 +5293,7 @@ func (x *UpdateCronRequest) String() string {
 func (*UpdateCronRequest) ProtoMessage() {}
 
 func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5162,7 +5306,7 @@ func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *UpdateCronRequest) GetRequestId() string {
@@ -5201,7 +5345,7 @@ type UpdateCronResponse struct {
 
 func (x *UpdateCronResponse) Reset() {
 	*x = UpdateCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5213,7 +5357,7 @@ func (x *UpdateCronResponse) String() string {
 func (*UpdateCronResponse) ProtoMessage() {}
 
 func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5226,7 +5370,7 @@ func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronResponse.ProtoReflect.Descriptor instead.
 func (*UpdateCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 type ListCronRequest struct {
@@ -5241,7 +5385,7 @@ type ListCronRequest struct {
 
 func (x *ListCronRequest) Reset() {
 	*x = ListCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5253,7 +5397,7 @@ func (x *ListCronRequest) String() string {
 func (*ListCronRequest) ProtoMessage() {}
 
 func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5266,7 +5410,7 @@ func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronRequest.ProtoReflect.Descriptor instead.
 func (*ListCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListCronRequest) GetUser() string {
@@ -5306,7 +5450,7 @@ type ListCronResponse struct {
 
 func (x *ListCronResponse) Reset() {
 	*x = ListCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5318,7 +5462,7 @@ func (x *ListCronResponse) String() string {
 func (*ListCronResponse) ProtoMessage() {}
 
 func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5331,7 +5475,7 @@ func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronResponse.ProtoReflect.Descriptor instead.
 func (*ListCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListCronResponse) GetEntries() []*CronEntry {
@@ -5351,7 +5495,7 @@ type RunCronRequest struct {
 
 func (x *RunCronRequest) Reset() {
 	*x = RunCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5363,7 +5507,7 @@ func (x *RunCronRequest) String() string {
 func (*RunCronRequest) ProtoMessage() {}
 
 func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5376,7 +5520,7 @@ func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronRequest.ProtoReflect.Descriptor instead.
 func (*RunCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RunCronRequest) GetRequestId() string {
@@ -5403,7 +5547,7 @@ type RunCronResponse struct {
 
 func (x *RunCronResponse) Reset() {
 	*x = RunCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5415,7 +5559,7 @@ func (x *RunCronResponse) String() string {
 func (*RunCronResponse) ProtoMessage() {}
 
 func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5428,7 +5572,7 @@ func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronResponse.ProtoReflect.Descriptor instead.
 func (*RunCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RunCronResponse) GetJob() *Submitted {
@@ -5799,7 +5943,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04from\x18\a \x01(\x03R\x04from\"<\n" +
 	"\x12StreamLogsResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\x03R\x04next\"\xdd\x03\n" +
+	"\x04next\x18\x02 \x01(\x03R\x04next\"\xf9\x03\n" +
 	"\bStepSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05nodes\x18\x02 \x03(\tR\x05nodes\x12\x18\n" +
@@ -5819,7 +5963,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\aoverlap\x18\r \x01(\bR\aoverlap\x12\x18\n" +
 	"\acontact\x18\x0e \x03(\tR\acontact\x12 \n" +
 	"\vfingerprint\x18\x0f \x01(\fR\vfingerprint\x12\x10\n" +
-	"\x03key\x18\x10 \x01(\fR\x03keyB\x10\n" +
+	"\x03key\x18\x10 \x01(\fR\x03key\x12\x1a\n" +
+	"\bterminal\x18\x11 \x01(\bR\bterminalB\x10\n" +
 	"\x0e_gpus_per_node\"n\n" +
 	"\x11CreateStepRequest\x12\x1d\n" +
 	"\n" +
@@ -5839,7 +5984,17 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04step\x18\x03 \x01(\rR\x04step\x12\x16\n" +
 	"\x06signal\x18\x04 \x01(\x05R\x06signal\"*\n" +
 	"\x12SignalStepResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index\"\xd5\x03\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"\xa6\x01\n" +
+	"\x11AttachStepRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\x04R\x03job\x12\x12\n" +
+	"\x04step\x18\x03 \x01(\rR\x04step\x12\x18\n" +
+	"\acontact\x18\x04 \x03(\tR\acontact\x12 \n" +
+	"\vfingerprint\x18\x05 \x01(\fR\vfingerprint\x12\x10\n" +
+	"\x03key\x18\x06 \x01(\fR\x03key\">\n" +
+	"\x12AttachStepResponse\x12(\n" +
+	"\x04node\x18\x01 \x01(\v2\x14.greylag.v1.StepNodeR\x04node\"\xf1\x03\n" +
 	"\x04Step\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
@@ -5855,7 +6010,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\bcpu_time\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\acpuTime\x126\n" +
 	"\tuser_time\x18\v \x01(\v2\x19.google.protobuf.DurationR\buserTime\x12\x1c\n" +
-	"\trequester\x18\f \x01(\tR\trequester\"\\\n" +
+	"\trequester\x18\f \x01(\tR\trequester\x12\x1a\n" +
+	"\bterminal\x18\r \x01(\bR\bterminal\"\\\n" +
 	"\bStepNode\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05tasks\x18\x02 \x01(\x05R\x05tasks\x12\x12\n" +
@@ -6071,7 +6227,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x17CRON_ACTION_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10CRON_ACTION_HOLD\x10\x01\x12\x17\n" +
 	"\x13CRON_ACTION_RELEASE\x10\x02\x12\x16\n" +
-	"\x12CRON_ACTION_REMOVE\x10\x032\xb1\t\n" +
+	"\x12CRON_ACTION_REMOVE\x10\x032\xfe\t\n" +
 	"\n" +
 	"JobService\x12K\n" +
 	"\n" +
@@ -6092,7 +6248,9 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"CreateStep\x12\x1d.greylag.v1.CreateStepRequest\x1a\x1e.greylag.v1.CreateStepResponse\x12K\n" +
 	"\n" +
-	"SignalStep\x12\x1d.greylag.v1.SignalStepRequest\x1a\x1e.greylag.v1.SignalStepResponse\x12B\n" +
+	"SignalStep\x12\x1d.greylag.v1.SignalStepRequest\x1a\x1e.greylag.v1.SignalStepResponse\x12K\n" +
+	"\n" +
+	"AttachStep\x12\x1d.greylag.v1.AttachStepRequest\x1a\x1e.greylag.v1.AttachStepResponse\x12B\n" +
 	"\aSetCron\x12\x1a.greylag.v1.SetCronRequest\x1a\x1b.greylag.v1.SetCronResponse\x12K\n" +
 	"\n" +
 	"UpdateCron\x12\x1d.greylag.v1.UpdateCronRequest\x1a\x1e.greylag.v1.UpdateCronResponse\x12E\n" +
@@ -6112,7 +6270,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(JobState)(0),                 // 0: greylag.v1.JobState
 	(Reason)(0),                   // 1: greylag.v1.Reason
@@ -6166,30 +6324,32 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(*CreateStepResponse)(nil),    // 49: greylag.v1.CreateStepResponse
 	(*SignalStepRequest)(nil),     // 50: greylag.v1.SignalStepRequest
 	(*SignalStepResponse)(nil),    // 51: greylag.v1.SignalStepResponse
-	(*Step)(nil),                  // 52: greylag.v1.Step
-	(*StepNode)(nil),              // 53: greylag.v1.StepNode
-	(*CronEntry)(nil),             // 54: greylag.v1.CronEntry
-	(*SetCronRequest)(nil),        // 55: greylag.v1.SetCronRequest
-	(*SetCronResponse)(nil),       // 56: greylag.v1.SetCronResponse
-	(*UpdateCronRequest)(nil),     // 57: greylag.v1.UpdateCronRequest
-	(*UpdateCronResponse)(nil),    // 58: greylag.v1.UpdateCronResponse
-	(*ListCronRequest)(nil),       // 59: greylag.v1.ListCronRequest
-	(*ListCronResponse)(nil),      // 60: greylag.v1.ListCronResponse
-	(*RunCronRequest)(nil),        // 61: greylag.v1.RunCronRequest
-	(*RunCronResponse)(nil),       // 62: greylag.v1.RunCronResponse
-	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
+	(*AttachStepRequest)(nil),     // 52: greylag.v1.AttachStepRequest
+	(*AttachStepResponse)(nil),    // 53: greylag.v1.AttachStepResponse
+	(*Step)(nil),                  // 54: greylag.v1.Step
+	(*StepNode)(nil),              // 55: greylag.v1.StepNode
+	(*CronEntry)(nil),             // 56: greylag.v1.CronEntry
+	(*SetCronRequest)(nil),        // 57: greylag.v1.SetCronRequest
+	(*SetCronResponse)(nil),       // 58: greylag.v1.SetCronResponse
+	(*UpdateCronRequest)(nil),     // 59: greylag.v1.UpdateCronRequest
+	(*UpdateCronResponse)(nil),    // 60: greylag.v1.UpdateCronResponse
+	(*ListCronRequest)(nil),       // 61: greylag.v1.ListCronRequest
+	(*ListCronResponse)(nil),      // 62: greylag.v1.ListCronResponse
+	(*RunCronRequest)(nil),        // 63: greylag.v1.RunCronRequest
+	(*RunCronResponse)(nil),       // 64: greylag.v1.RunCronResponse
+	(*durationpb.Duration)(nil),   // 65: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 66: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
 	14,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	63,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	64,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	64,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	65,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	66,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	66,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
 	17,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	63,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	65,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
 	2,   // 6: greylag.v1.JobSpec.mail_types:type_name -> greylag.v1.MailType
 	4,   // 7: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	63,  // 8: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	65,  // 8: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
 	16,  // 9: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
 	5,   // 10: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
 	15,  // 11: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
@@ -6197,32 +6357,32 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	0,   // 13: greylag.v1.Job.state:type_name -> greylag.v1.JobState
 	1,   // 14: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
 	14,  // 15: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	63,  // 16: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	64,  // 17: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	64,  // 18: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	64,  // 19: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	64,  // 20: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	64,  // 21: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	65,  // 16: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	66,  // 17: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	66,  // 18: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	66,  // 19: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	66,  // 20: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	66,  // 21: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
 	20,  // 22: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
 	17,  // 23: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
 	21,  // 24: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
 	3,   // 25: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	64,  // 26: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	64,  // 27: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	64,  // 28: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	66,  // 26: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	66,  // 27: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	66,  // 28: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
 	19,  // 29: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	52,  // 30: greylag.v1.Job.steps:type_name -> greylag.v1.Step
+	54,  // 30: greylag.v1.Job.steps:type_name -> greylag.v1.Step
 	2,   // 31: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
 	7,   // 32: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
 	8,   // 33: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	64,  // 34: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	64,  // 35: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	63,  // 36: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	63,  // 37: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	66,  // 34: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	66,  // 35: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	65,  // 36: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	65,  // 37: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
 	13,  // 38: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
 	24,  // 39: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
 	0,   // 40: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	64,  // 41: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	66,  // 41: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
 	25,  // 42: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
 	26,  // 43: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
 	18,  // 44: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
@@ -6237,75 +6397,78 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	0,   // 53: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
 	10,  // 54: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
 	13,  // 55: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	64,  // 56: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	66,  // 56: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
 	1,   // 57: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
 	27,  // 58: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
 	25,  // 59: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
 	9,   // 60: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	63,  // 61: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	64,  // 62: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	64,  // 63: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	65,  // 61: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	66,  // 62: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	66,  // 63: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
 	41,  // 64: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	63,  // 65: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	65,  // 65: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
 	40,  // 66: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
 	40,  // 67: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
 	17,  // 68: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
 	36,  // 69: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
 	47,  // 70: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
-	53,  // 71: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
-	0,   // 72: greylag.v1.Step.state:type_name -> greylag.v1.JobState
-	53,  // 73: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
-	64,  // 74: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
-	64,  // 75: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
-	63,  // 76: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
-	63,  // 77: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
-	11,  // 78: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
-	13,  // 79: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
-	64,  // 80: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
-	0,   // 81: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
-	64,  // 82: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
-	54,  // 83: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
-	64,  // 84: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
-	12,  // 85: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
-	54,  // 86: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
-	24,  // 87: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
-	22,  // 88: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	37,  // 89: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	28,  // 90: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	28,  // 91: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	30,  // 92: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	32,  // 93: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	34,  // 94: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	39,  // 95: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	43,  // 96: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	45,  // 97: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	48,  // 98: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
-	50,  // 99: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
-	55,  // 100: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
-	57,  // 101: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
-	59,  // 102: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
-	61,  // 103: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
-	23,  // 104: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	38,  // 105: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	29,  // 106: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	29,  // 107: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	31,  // 108: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	33,  // 109: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	35,  // 110: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	42,  // 111: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	44,  // 112: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	46,  // 113: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	49,  // 114: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
-	51,  // 115: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
-	56,  // 116: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
-	58,  // 117: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
-	60,  // 118: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
-	62,  // 119: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
-	104, // [104:120] is the sub-list for method output_type
-	88,  // [88:104] is the sub-list for method input_type
-	88,  // [88:88] is the sub-list for extension type_name
-	88,  // [88:88] is the sub-list for extension extendee
-	0,   // [0:88] is the sub-list for field type_name
+	55,  // 71: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
+	55,  // 72: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
+	0,   // 73: greylag.v1.Step.state:type_name -> greylag.v1.JobState
+	55,  // 74: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
+	66,  // 75: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	66,  // 76: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	65,  // 77: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	65,  // 78: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	11,  // 79: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
+	13,  // 80: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
+	66,  // 81: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
+	0,   // 82: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
+	66,  // 83: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
+	56,  // 84: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
+	66,  // 85: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
+	12,  // 86: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
+	56,  // 87: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
+	24,  // 88: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
+	22,  // 89: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	37,  // 90: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	28,  // 91: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	28,  // 92: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	30,  // 93: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	32,  // 94: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	34,  // 95: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	39,  // 96: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	43,  // 97: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	45,  // 98: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	48,  // 99: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
+	50,  // 100: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
+	52,  // 101: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
+	57,  // 102: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
+	59,  // 103: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
+	61,  // 104: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
+	63,  // 105: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
+	23,  // 106: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	38,  // 107: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	29,  // 108: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	29,  // 109: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	31,  // 110: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	33,  // 111: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	35,  // 112: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	42,  // 113: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	44,  // 114: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	46,  // 115: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	49,  // 116: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	51,  // 117: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	53,  // 118: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
+	58,  // 119: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
+	60,  // 120: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
+	62,  // 121: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
+	64,  // 122: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
+	106, // [106:123] is the sub-list for method output_type
+	89,  // [89:106] is the sub-list for method input_type
+	89,  // [89:89] is the sub-list for extension type_name
+	89,  // [89:89] is the sub-list for extension extendee
+	0,   // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -6322,7 +6485,7 @@ func file_greylag_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      13,
-			NumMessages:   50,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

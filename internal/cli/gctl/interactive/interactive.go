@@ -1,7 +1,7 @@
-// Package interactive implements the commands of gctl for interactive work: alloc, shell, forward and
-// ssh-check.
+// Package interactive implements the commands of gctl for interactive work: alloc, shell, attach,
+// forward and ssh-check.
 //
-// It decides which step a command starts, and in which job. Package grun runs the step.
+// It decides which step a command starts or takes, and in which job. Package grun runs the step.
 package interactive
 
 import (
@@ -20,6 +20,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/jobscript"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/internal/step/launch"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -29,7 +30,7 @@ import (
 func Named(args []string) bool {
 	for _, word := range args {
 		if !strings.HasPrefix(word, "-") {
-			return slices.Contains([]string{"alloc", "shell", "forward", "ssh-check"}, word)
+			return slices.Contains([]string{"alloc", "shell", "attach", "forward", "ssh-check"}, word)
 		}
 	}
 	return false
@@ -108,7 +109,10 @@ func Allocate(ctx context.Context, p *ui.Process, r alloc.Request, words []strin
 		inside := *p
 		inside.Environ = a.Over(p.Environ)
 		inside.Args = append(shellOptions(p.Stdin), "--job-name=interactive", "/bin/sh", "-c", userShell)
-		status = grun.Run(ctx, &inside)
+		if status = grun.RunIn(ctx, &inside, a); status == launch.StatusDetached {
+			a.Leave()
+			return nil
+		}
 	}
 	if running.Err() != nil {
 		p.Complain(a.Why(ctx), "")
@@ -125,7 +129,8 @@ func Allocate(ctx context.Context, p *ui.Process, r alloc.Request, words []strin
 
 // ShellCommand is gctl shell.
 func ShellCommand(t *tool.Tool) *cobra.Command {
-	return &cobra.Command{
+	keys, keep := "", false
+	command := &cobra.Command{
 		Use: "shell JOB [NODE] [-- COMMAND...]", Short: "Open a shell or run a command in a running job", GroupID: tool.GroupJobs,
 		Long: "Opens a shell in a running job, with its GPUs, limits and image, on the first node of\nthe job or on NODE. With -- COMMAND it runs the command instead of a shell.",
 		Args: cobra.MinimumNArgs(1), ValidArgsFunction: t.CompleteArgs(ui.JobNames),
@@ -141,18 +146,27 @@ func ShellCommand(t *tool.Tool) *cobra.Command {
 			if len(args) == 2 {
 				node = args[1]
 			}
-			return shell(c.Context(), t.Process, args[0], node, words)
+			var options []string
+			if keep {
+				options = append(options, "--detach-on-hangup")
+			}
+			if keys != "" {
+				options = append(options, "--detach-keys="+keys)
+			}
+			return shell(c.Context(), t.Process, args[0], node, words, options)
 		},
 	}
+	addDetachFlags(command, &keys, &keep)
+	return command
 }
 
 // shell runs a command in a job, or a shell without words.
-func shell(ctx context.Context, p *ui.Process, ref, node string, words []string) error {
+func shell(ctx context.Context, p *ui.Process, ref, node string, words, options []string) error {
 	job, err := running(ctx, p, ref)
 	if err != nil {
 		return err
 	}
-	options := append(shellOptions(p.Stdin), fmt.Sprintf("--jobid=%d", job.Id), "--chdir="+job.WorkDir)
+	options = append(append(options, shellOptions(p.Stdin)...), fmt.Sprintf("--jobid=%d", job.Id), "--chdir="+job.WorkDir)
 	if node != "" {
 		options = append(options, "--nodelist="+node)
 	}

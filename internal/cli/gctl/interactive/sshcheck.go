@@ -92,7 +92,7 @@ func enter(ctx context.Context, p *ui.Process, node string) error {
 	if command := p.Variable("SSH_ORIGINAL_COMMAND"); command != "" {
 		words = []string{"/bin/sh", "-c", command}
 	}
-	return shell(ctx, p, job.Ref, node, words)
+	return shell(ctx, p, job.Ref, node, words, nil)
 }
 
 // authorizedKeys prints the authorized keys of a user who has a running job on the node.

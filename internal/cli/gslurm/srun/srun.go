@@ -1,4 +1,4 @@
-// Package srun implements srun and salloc: grun and gctl alloc with Slurm's options, messages and exit
+// Package srun implements srun, salloc and sattach: grun, gctl alloc and gctl attach with Slurm's options, messages and exit
 // statuses.
 package srun
 
@@ -37,8 +37,10 @@ func Program() slurmcmd.Program {
 		job, ofJob := known[o.Long]
 		note, differs := differences[o.Long]
 		switch {
-		case o.Long == "hold-allocation" || o.Long == "send-at-once" || o.Long == "help" || o.Long == "version":
+		case slices.Contains([]string{"hold-allocation", "send-at-once", "help", "version"}, o.Long):
 			continue
+		case strings.HasPrefix(o.Long, "detach-"):
+			row.Effect, row.Note = slurmcmd.Added, o.Help
 		case differs:
 			row.Effect, row.Note = slurmcmd.Differs, note
 		case grun.Refusals()[o.Long] != "":
@@ -109,7 +111,7 @@ func SallocProgram() slurmcmd.Program {
 		Name: "salloc", Usage: "[OPTIONS] [COMMAND [ARGUMENTS]]", Summary: "Allocates nodes, and runs a command on this host until it ends.",
 		Notes: []string{
 			"Without a command the user's shell runs on the first node, as with `LaunchParameters=use_interactive_step`, with the variables of salloc.",
-			"The job ends with salloc, also if the host of salloc fails.",
+			"The job ends with salloc, also if the host of salloc fails. If the user detaches the shell, the job ends with the shell.",
 		},
 	}
 	for _, o := range jobscript.SallocOptions() {

@@ -14,7 +14,7 @@ import (
 
 // Open returns the two ends of a terminal of a size, which are closed at the end of the test: keys is the
 // side of the user, terminal that of the program.
-func Open(t *testing.T, rows, columns uint16) (keys, terminal *os.File) {
+func Open(t testing.TB, rows, columns uint16) (keys, terminal *os.File) {
 	t.Helper()
 	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {

@@ -59,6 +59,8 @@ const (
 	JobServiceCreateStepProcedure = "/greylag.v1.JobService/CreateStep"
 	// JobServiceSignalStepProcedure is the fully-qualified name of the JobService's SignalStep RPC.
 	JobServiceSignalStepProcedure = "/greylag.v1.JobService/SignalStep"
+	// JobServiceAttachStepProcedure is the fully-qualified name of the JobService's AttachStep RPC.
+	JobServiceAttachStepProcedure = "/greylag.v1.JobService/AttachStep"
 	// JobServiceSetCronProcedure is the fully-qualified name of the JobService's SetCron RPC.
 	JobServiceSetCronProcedure = "/greylag.v1.JobService/SetCron"
 	// JobServiceUpdateCronProcedure is the fully-qualified name of the JobService's UpdateCron RPC.
@@ -100,6 +102,9 @@ type JobServiceClient interface {
 	CreateStep(context.Context, *v1.CreateStepRequest) (*v1.CreateStepResponse, error)
 	// SignalStep sends a signal to the tasks of a step, or ends it.
 	SignalStep(context.Context, *v1.SignalStepRequest) (*v1.SignalStepResponse, error)
+	// AttachStep connects the node of a step with a terminal to the caller, instead of to the program that
+	// has the terminal now.
+	AttachStep(context.Context, *v1.AttachStepRequest) (*v1.AttachStepResponse, error)
 	// SetCron stores a recurring job of the caller.
 	SetCron(context.Context, *v1.SetCronRequest) (*v1.SetCronResponse, error)
 	// UpdateCron holds, releases or removes recurring jobs.
@@ -193,6 +198,12 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(jobServiceMethods.ByName("SignalStep")),
 			connect.WithClientOptions(opts...),
 		),
+		attachStep: connect.NewClient[v1.AttachStepRequest, v1.AttachStepResponse](
+			httpClient,
+			baseURL+JobServiceAttachStepProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("AttachStep")),
+			connect.WithClientOptions(opts...),
+		),
 		setCron: connect.NewClient[v1.SetCronRequest, v1.SetCronResponse](
 			httpClient,
 			baseURL+JobServiceSetCronProcedure,
@@ -234,6 +245,7 @@ type jobServiceClient struct {
 	streamLogs  *connect.Client[v1.StreamLogsRequest, v1.StreamLogsResponse]
 	createStep  *connect.Client[v1.CreateStepRequest, v1.CreateStepResponse]
 	signalStep  *connect.Client[v1.SignalStepRequest, v1.SignalStepResponse]
+	attachStep  *connect.Client[v1.AttachStepRequest, v1.AttachStepResponse]
 	setCron     *connect.Client[v1.SetCronRequest, v1.SetCronResponse]
 	updateCron  *connect.Client[v1.UpdateCronRequest, v1.UpdateCronResponse]
 	listCron    *connect.Client[v1.ListCronRequest, v1.ListCronResponse]
@@ -336,6 +348,15 @@ func (c *jobServiceClient) SignalStep(ctx context.Context, req *v1.SignalStepReq
 	return nil, err
 }
 
+// AttachStep calls greylag.v1.JobService.AttachStep.
+func (c *jobServiceClient) AttachStep(ctx context.Context, req *v1.AttachStepRequest) (*v1.AttachStepResponse, error) {
+	response, err := c.attachStep.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // SetCron calls greylag.v1.JobService.SetCron.
 func (c *jobServiceClient) SetCron(ctx context.Context, req *v1.SetCronRequest) (*v1.SetCronResponse, error) {
 	response, err := c.setCron.CallUnary(ctx, connect.NewRequest(req))
@@ -403,6 +424,9 @@ type JobServiceHandler interface {
 	CreateStep(context.Context, *v1.CreateStepRequest) (*v1.CreateStepResponse, error)
 	// SignalStep sends a signal to the tasks of a step, or ends it.
 	SignalStep(context.Context, *v1.SignalStepRequest) (*v1.SignalStepResponse, error)
+	// AttachStep connects the node of a step with a terminal to the caller, instead of to the program that
+	// has the terminal now.
+	AttachStep(context.Context, *v1.AttachStepRequest) (*v1.AttachStepResponse, error)
 	// SetCron stores a recurring job of the caller.
 	SetCron(context.Context, *v1.SetCronRequest) (*v1.SetCronResponse, error)
 	// UpdateCron holds, releases or removes recurring jobs.
@@ -492,6 +516,12 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(jobServiceMethods.ByName("SignalStep")),
 		connect.WithHandlerOptions(opts...),
 	)
+	jobServiceAttachStepHandler := connect.NewUnaryHandlerSimple(
+		JobServiceAttachStepProcedure,
+		svc.AttachStep,
+		connect.WithSchema(jobServiceMethods.ByName("AttachStep")),
+		connect.WithHandlerOptions(opts...),
+	)
 	jobServiceSetCronHandler := connect.NewUnaryHandlerSimple(
 		JobServiceSetCronProcedure,
 		svc.SetCron,
@@ -542,6 +572,8 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 			jobServiceCreateStepHandler.ServeHTTP(w, r)
 		case JobServiceSignalStepProcedure:
 			jobServiceSignalStepHandler.ServeHTTP(w, r)
+		case JobServiceAttachStepProcedure:
+			jobServiceAttachStepHandler.ServeHTTP(w, r)
 		case JobServiceSetCronProcedure:
 			jobServiceSetCronHandler.ServeHTTP(w, r)
 		case JobServiceUpdateCronProcedure:
@@ -605,6 +637,10 @@ func (UnimplementedJobServiceHandler) CreateStep(context.Context, *v1.CreateStep
 
 func (UnimplementedJobServiceHandler) SignalStep(context.Context, *v1.SignalStepRequest) (*v1.SignalStepResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.SignalStep is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) AttachStep(context.Context, *v1.AttachStepRequest) (*v1.AttachStepResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.AttachStep is not implemented"))
 }
 
 func (UnimplementedJobServiceHandler) SetCron(context.Context, *v1.SetCronRequest) (*v1.SetCronResponse, error) {
