@@ -16,29 +16,31 @@ func attemptOf(id reconcile.ID) auth.Attempt {
 }
 
 // addCommands gives a task the socket through which commands inside it reach the controllers. A
-// task whose socket cannot be opened runs without one.
-func (a *Agent) addCommands(spec *tasks.Spec, l *launch) {
+// task whose socket cannot be opened runs without one. It returns the directory of the socket on the node and
+// in the task.
+func (a *Agent) addCommands(spec *tasks.Spec, l *launch) (folder, inside string) {
 	if a.cfg.Sockets == nil {
-		return
+		return "", ""
 	}
 	folder, err := a.cfg.Sockets.Open(attemptOf(l.id), l.spec.GetUid())
 	if err != nil {
 		a.log.Warn("commands inside a task will not work", "job", l.id.Job, "attempt", l.id.Attempt, "err", err)
-		return
+		return "", ""
 	}
-	inside := folder
+	inside = folder
 	if a.cfg.Isolated {
 		spec.Socket, inside = folder, tasks.SocketDir
 	}
 	spec.Env = append(spec.Env, config.SocketEnv+"="+filepath.Join(inside, auth.SocketFile))
 	if l.spec.GetImage() == "" {
-		return
+		return folder, inside
 	}
 	for _, program := range a.cfg.Programs {
 		if info, err := os.Stat(program); err == nil && info.Mode().IsRegular() {
 			spec.Programs = append(spec.Programs, program)
 		}
 	}
+	return folder, inside
 }
 
 // reopenSockets serves the tasks that ran when this daemon started, and removes the sockets that an

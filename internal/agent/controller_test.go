@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -225,6 +226,19 @@ func (c *controller) Fetch(_ context.Context, r *greylagv1.GetContentRequest) (*
 		return nil, errDown
 	}
 	return &greylagv1.GetContentResponse{Content: content}, nil
+}
+
+// Secrets returns one secret, which names the attempt, for any task.
+func (c *controller) Secrets(_ context.Context, r *greylagv1.GetSecretsRequest) (*greylagv1.GetSecretsResponse, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.down:
+		return nil, errDown
+	case c.lost != "":
+		return nil, connect.NewError(connect.CodeDataLoss, errors.New(c.lost))
+	}
+	return &greylagv1.GetSecretsResponse{Secrets: []*greylagv1.SecretValue{{Name: "token", Value: fmt.Appendf(nil, "value of %d.%d", r.GetJob(), r.GetAttempt())}}}, nil
 }
 
 func (c *controller) PushLog(_ context.Context, r *greylagv1.PushLogRequest) (*greylagv1.PushLogResponse, error) {

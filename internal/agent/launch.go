@@ -217,7 +217,10 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 			spec.Devices = append(spec.Devices, a.cfg.Device(gpu.index))
 		}
 	}
-	a.addCommands(&spec, l)
+	socket, inside := a.addCommands(&spec, l)
+	if err := a.addSecrets(ctx, &spec, l, socket, inside); err != nil {
+		return tasks.Spec{}, err
+	}
 	a.addMounts(&spec, w.GetImage() != "", account.home)
 	if w.GetIdle() { // its script runs on another node; steps see the same files
 		spec.Hold, spec.ScriptArgs, spec.WorkDir = true, nil, "/"

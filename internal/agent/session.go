@@ -28,6 +28,7 @@ type Session interface {
 	Wanted(ctx context.Context, request *greylagv1.WatchTasksRequest, receive func(*greylagv1.WatchTasksResponse) error) error
 	Report(context.Context, *greylagv1.ReportTasksRequest) (*greylagv1.ReportTasksResponse, error)
 	Fetch(context.Context, *greylagv1.GetContentRequest) (*greylagv1.GetContentResponse, error)
+	Secrets(context.Context, *greylagv1.GetSecretsRequest) (*greylagv1.GetSecretsResponse, error)
 	PushLog(context.Context, *greylagv1.PushLogRequest) (*greylagv1.PushLogResponse, error)
 }
 

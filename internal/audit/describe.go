@@ -73,6 +73,10 @@ func Describe(c command.Command, r command.Result, before *cluster.Policy, s Sta
 		return Description{"step attach", c.Actor, fmt.Sprintf("%d.%d", c.Job, c.Step)}
 	case *command.SetCron, *command.UpdateCron:
 		return describeCron(c)
+	case *command.SetSecret:
+		return Description{"secret set", c.Actor, sanitize(c.Secret.Name)}
+	case *command.DeleteSecrets:
+		return Description{"secret delete", c.Actor, sanitize(c.User + ": " + strings.Join(c.Names, " "))}
 	case *command.UpdateNodes:
 		return describeNodes(c)
 	case *command.CommitPlan:

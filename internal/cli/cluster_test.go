@@ -33,6 +33,7 @@ type memory struct {
 	pages  []*greylagv1.ListJobsResponse // the answer of Stream, if set
 	broke  bool                          // the output stream that breaks off once
 	cron   []*greylagv1.CronEntry        // recurring jobs
+	secret []*greylagv1.Secret
 }
 
 // breaksOnce is the rank whose output breaks off every other time, as when a node's daemon is

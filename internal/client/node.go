@@ -45,6 +45,11 @@ func (s *NodeSession) Fetch(ctx context.Context, request *greylagv1.GetContentRe
 	return s.service.GetContent(ctx, request)
 }
 
+// Secrets returns the secrets of one of the node's tasks, in clear.
+func (s *NodeSession) Secrets(ctx context.Context, request *greylagv1.GetSecretsRequest) (*greylagv1.GetSecretsResponse, error) {
+	return s.service.GetSecrets(ctx, request)
+}
+
 // PushLog answers a log request with one piece of output. It takes as long as the
 // reader does.
 func (s *NodeSession) PushLog(ctx context.Context, request *greylagv1.PushLogRequest) (*greylagv1.PushLogResponse, error) {

@@ -19,8 +19,7 @@ func AuditKinds() []string {
 		"accounts", "cancel", "controller add", "controller remove", "credit budget", "credit close", "credit correct", "credit grant", "credit price", "credit refund", "credit void",
 		"hold", "init", "join", "nodes dead", "nodes drain", "nodes remove", "nodes resume", "plan", "policy", "release", "requeue", "restore", "revoke", "rotate",
 		"signal", "submit", "token", "topology", "update", "step", "step end", "step signal",
-		"cron set", "cron hold", "cron release", "cron remove",
-		"step attach",
+		"cron set", "cron hold", "cron release", "cron remove", "step attach", "secret set", "secret delete",
 	}
 }
 

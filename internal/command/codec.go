@@ -146,6 +146,12 @@ func blank(k kind) Command {
 		return new(UpdateCron)
 	case kindRecordCron:
 		return new(RecordCron)
+	case kindSetSecret:
+		return new(SetSecret)
+	case kindDeleteSecrets:
+		return new(DeleteSecrets)
+	case kindResealSecrets:
+		return new(ResealSecrets)
 	case kindPutBlob:
 		return new(PutBlob)
 	case kindEditAccounts:
@@ -212,6 +218,12 @@ func fieldsOf(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, updateCronFields)
 	case *RecordCron:
 		codec.Record(c, x, recordCronFields)
+	case *SetSecret:
+		codec.Record(c, x, setSecretFields)
+	case *DeleteSecrets:
+		codec.Record(c, x, deleteSecretsFields)
+	case *ResealSecrets:
+		codec.Record(c, x, resealSecretsFields)
 	case *PutBlob:
 		codec.Record(c, x, putBlobFields)
 	case *EditAccounts:

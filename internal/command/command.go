@@ -50,6 +50,9 @@ const (
 	kindUpdateCron
 	kindRecordCron
 	kindAttachStep
+	kindSetSecret
+	kindDeleteSecrets
+	kindResealSecrets
 )
 
 // Role is what an actor may do.

@@ -109,6 +109,7 @@ func SpecFields(c *codec.Coder, x *cluster.JobSpec) {
 	codec.String(c, &x.WCKey)
 	codec.Uint(c, &x.MailTypes)
 	codec.String(c, &x.MailUser)
+	codec.List(c, &x.Secrets, codec.String)
 }
 
 func requestFields(c *codec.Coder, x *cluster.Request) {

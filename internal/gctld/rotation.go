@@ -2,6 +2,7 @@ package gctld
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/greylag/greylag/internal/client"
@@ -51,8 +52,13 @@ func (r *rotation) takeUp(ctx context.Context) error {
 	if err := r.trust.Save(r.dir); err != nil {
 		return err
 	}
-	if !r.ca.HasKey(now.New) {
-		return r.fetchKey(ctx, now.New)
+	for _, authority := range wanted { // also the old one: secrets may be encrypted under it
+		if !r.ca.HasKey(authority) {
+			err = errors.Join(err, r.fetchKey(ctx, authority))
+		}
+	}
+	if err != nil {
+		return err
 	}
 	if now.Phase == hosts.RotationDone && r.ca.HasKey(now.Old) {
 		return r.ca.DropKey(now.Old)

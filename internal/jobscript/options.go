@@ -17,6 +17,7 @@ type Options struct {
 	WCKey     string
 	MailTypes cluster.MailTypes
 	MailUser  string
+	Secrets   []string // names
 	Request   cluster.Request
 	TimeLimit *time.Duration // nil: the partition's default; 0: no limit
 	Array     string         // as written; the cluster reads it

@@ -52,7 +52,7 @@ func (t *table) described() []SbatchOption {
 // Own reports whether an option of sbatch's table is gsubmit's own.
 func (o *SbatchOption) Own() bool {
 	switch o.Long {
-	case "gpu-mem", "max-price", "region", "connect", "every-node", "image", "env":
+	case "gpu-mem", "max-price", "region", "connect", "every-node", "image", "env", "secret":
 		return true
 	}
 	return false

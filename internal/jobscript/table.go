@@ -2,6 +2,7 @@ package jobscript
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -157,6 +158,8 @@ func identityRows(all []option) []option {
 			}},
 		{Option: getopt.Option{Long: "mail-user", Value: "ADDRESS", Help: "whom to notify, an address or a user [you]"},
 			set: one("recipient", func(o *Options) *string { return &o.MailUser })},
+		{Option: getopt.Option{Long: "secret", Value: "NAMES", Help: "secrets of gctl secret, separated by commas, that the job finds as files in $GREYLAG_SECRETS_DIR; may be repeated"},
+			set: addSecrets},
 		{Option: getopt.Option{Long: "array", Short: 'a', Value: "INDICES", Help: "one element for each index: 0-15, 0,6,16-32, 0-15:4; %4 at the end: at most four at once"},
 			set: func(o *Options, v string, _ time.Time) error { o.Array = v; return checkArray(v) }},
 		{Option: getopt.Option{Long: "dependency", Short: 'd', Value: "CONDITIONS", Help: "wait for other jobs: afterok:123:124, afterany:, afternotok:, aftercorr:, after:, after:123+10 (minutes later), singleton; joined by commas (all must hold) or by ? (one is enough)"},
@@ -187,6 +190,19 @@ func setGres(o *Options, v string, _ time.Time) error {
 		o.Request.GPUsPerNode, o.Request.GPUTypes, o.gresGPUs = 0, nil, false
 	}
 	return err
+}
+
+// addSecrets adds names of secrets; one that was named before counts once.
+func addSecrets(o *Options, v string, _ time.Time) error {
+	for name := range strings.SplitSeq(v, ",") {
+		if !cluster.ValidObjectName(name) {
+			return advise(fmt.Sprintf("%q cannot name a secret", name), "gctl secret list shows the names")
+		}
+		if !slices.Contains(o.Secrets, name) {
+			o.Secrets = append(o.Secrets, name)
+		}
+	}
+	return nil
 }
 
 func resourceRows(all []option) []option {

@@ -103,7 +103,7 @@ func (s *jobService) checkCronJob(ctx context.Context, c *call.Caller, e *greyla
 // UpdateCron holds, releases or removes recurring jobs.
 func (s *jobService) UpdateCron(ctx context.Context, p *greylagv1.UpdateCronRequest) (*greylagv1.UpdateCronResponse, error) {
 	c := call.From(ctx)
-	user, err := cronUser(c, p.GetUser(), false)
+	user, err := namedUser(c, p.GetUser(), false)
 	if err != nil {
 		return nil, err
 	}
@@ -121,9 +121,9 @@ func (s *jobService) UpdateCron(ctx context.Context, p *greylagv1.UpdateCronRequ
 	return &greylagv1.UpdateCronResponse{}, nil
 }
 
-// cronUser returns the user whose recurring jobs a call names; "" is all users. Only operators may name
-// other users.
-func cronUser(c *call.Caller, user string, all bool) (string, error) {
+// namedUser returns the user whose recurring jobs or secrets a call names; "" is all users. The table of
+// procedures decides who may name other users.
+func namedUser(c *call.Caller, user string, all bool) (string, error) {
 	whose := auth.Own
 	switch {
 	case all:
@@ -139,7 +139,7 @@ func cronUser(c *call.Caller, user string, all bool) (string, error) {
 // ListCron lists recurring jobs.
 func (s *jobService) ListCron(ctx context.Context, p *greylagv1.ListCronRequest) (*greylagv1.ListCronResponse, error) {
 	c := call.From(ctx)
-	user, err := cronUser(c, p.GetUser(), p.GetAllUsers())
+	user, err := namedUser(c, p.GetUser(), p.GetAllUsers())
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,7 @@ var procedures = []struct {
 	{"ClusterService/RenewCertificate", false}, {"ClusterService/GetPolicy", false}, {"ClusterService/SetPolicy", false},
 	{"PeerService/ListFinishedJobs", false}, {"PeerService/GetBlobs", false},
 	{"JobService/SetCron", false}, {"JobService/UpdateCron", false}, {"JobService/ListCron", false}, {"JobService/RunCron", false},
+	{"JobService/SetSecret", false}, {"JobService/ListSecrets", false}, {"JobService/DeleteSecrets", false}, {"NodeService/GetSecrets", false},
 }
 
 // FuzzHandlers sends any bytes to any procedure, as callers who may call it, in each encoding. No

@@ -23,6 +23,9 @@ func (v *View) Quote(owner cluster.Identity, jobs []command.Submission) credits.
 		spec.Owner = owner
 		checked, refusal, _ := s.check(&spec, jobs[i].DefaultTime, check)
 		if refusal == nil {
+			refusal = s.secrets.CheckJob(checked)
+		}
+		if refusal == nil {
 			refusal = q.Add(checked, max(1, countElements(jobs[i].Array)))
 		}
 		q.Refused = cmp.Or(q.Refused, refusal)

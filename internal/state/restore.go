@@ -105,6 +105,7 @@ func (x *restoring) allReaders() table.Readers {
 	maps.Copy(all, x.hosts.Readers())
 	maps.Copy(all, x.credits.Readers())
 	maps.Copy(all, x.crontab.Readers())
+	maps.Copy(all, x.secrets.Readers())
 	return all
 }
 

@@ -108,6 +108,8 @@ func (s *State) dispatch(c command.Command) command.Result {
 		return s.attachStep(c)
 	case *command.SetCron, *command.UpdateCron, *command.RecordCron:
 		return s.changeCrontab(c)
+	case *command.SetSecret, *command.DeleteSecrets, *command.ResealSecrets:
+		return s.changeSecrets(c)
 	case *command.RegisterNode:
 		return s.register(c)
 	case *command.ReportTasks:
@@ -165,6 +167,19 @@ func (s *State) changeCrontab(c command.Command) command.Result {
 		return s.once(c.Request, func() (*command.Refusal, bool) { return s.crontab.Update(s.now, c) })
 	case *command.RecordCron:
 		s.crontab.Record(s.now, c)
+	}
+	return s.done(nil)
+}
+
+// changeSecrets carries out a command about secrets.
+func (s *State) changeSecrets(c command.Command) command.Result {
+	switch c := c.(type) {
+	case *command.SetSecret:
+		return s.once(c.Request, func() (*command.Refusal, bool) { return s.secrets.Set(s.now, s.index, s.hosts.Rotation(), c) })
+	case *command.DeleteSecrets:
+		return s.once(c.Request, func() (*command.Refusal, bool) { return s.secrets.Delete(c) })
+	case *command.ResealSecrets:
+		s.secrets.Reseal(s.hosts.Rotation(), c)
 	}
 	return s.done(nil)
 }

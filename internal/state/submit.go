@@ -143,7 +143,7 @@ func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried b
 	case !s.blobs.Has(spec.Environment, carried):
 		return a, incomplete("environment"), false
 	}
-	if refusal = s.checkDeadline(a.spec); refusal != nil {
+	if refusal = cmp.Or(s.checkDeadline(a.spec), s.secrets.CheckJob(a.spec)); refusal != nil {
 		return a, refusal, true
 	}
 	return a, s.checkDependencies(a.spec), true

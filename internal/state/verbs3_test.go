@@ -44,6 +44,7 @@ func nearness(w scriptLine, spec *cluster.JobSpec) {
 	r.Licences, r.Gres = licencesOf(w.list("licences")), gresOf(w.list("gres"))
 	r.Regions, r.MaxPrice = w.list("regions"), w.number("price", 0)
 	spec.Reservation, spec.OtherPartitions = w.keys["reservation"], w.list("others")
+	spec.Secrets = w.list("secrets")
 }
 
 // gresOf reads generic resources: name:2 or name:type:2.

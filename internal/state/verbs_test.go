@@ -52,8 +52,8 @@ func (x *script) run(line string) string {
 		return x.ofCertificates(verb, w)
 	case "step", "stepsignal", "stepattach", "steps":
 		return x.ofSteps(verb, w)
-	case "cron":
-		return x.cron(w)
+	case "cron", "secret":
+		return map[string]func(scriptLine) string{"cron": x.cron, "secret": x.secret}[verb](w)
 	case "topology":
 		return x.topology(w)
 	case "part":

@@ -9,6 +9,7 @@ import (
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state/crontab"
 	"github.com/greylag/greylag/internal/state/hosts"
+	"github.com/greylag/greylag/internal/state/secrets"
 	"github.com/greylag/greylag/internal/state/totals"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -159,6 +160,9 @@ func (v *View) Hosts() *hosts.Hosts { return &v.hosts }
 
 // Crontab returns the table of recurring jobs. It must not be changed.
 func (v *View) Crontab() *crontab.Crontab { return &v.crontab }
+
+// Secrets returns the table of secrets. It must not be changed.
+func (v *View) Secrets() *secrets.Secrets { return &v.secrets }
 
 // Snapshot returns the input of a scheduling pass. O(active jobs + nodes).
 func (v *View) Snapshot() *cluster.Snapshot {

@@ -25,7 +25,7 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p.WorkDir, p.Output, p.Error, p.Image = spec.WorkDir, spec.Output, spec.Error, spec.Image
 	p.Comment, p.Wckey, p.SubmitHost, p.Args = spec.Comment, spec.WCKey, spec.SubmitHost, spec.Args
 	p.Command = spec.Command
-	p.MailTypes, p.MailUser = writeMailTypes(spec.MailTypes), spec.MailUser
+	p.MailTypes, p.MailUser, p.Secrets = writeMailTypes(spec.MailTypes), spec.MailUser, spec.Secrets
 	p.Depends = writeDependencies(spec.Depends)
 	p.Hold, p.Charged = Enum[greylagv1.Hold](holdWord(j.Hold)), j.Charged
 	p.Version, p.Nice, p.EveryNode, p.Requester = j.Version, spec.Nice, spec.EveryNode, canceller(j)

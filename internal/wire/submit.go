@@ -42,7 +42,7 @@ func ReadSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (Submission, e
 		Request: request, Args: p.GetArgs(), WorkDir: p.GetWorkDir(), Input: p.GetInput(), Output: p.GetOutput(),
 		Error: p.GetError(), Append: p.GetAppend(), Image: p.GetImage(), Requeue: !p.GetNoRequeue(), Nice: p.GetNice(),
 		Comment: p.GetComment(), WCKey: p.GetWckey(), MailUser: p.GetMailUser(), SubmitHost: p.GetSubmitHost(), EveryNode: p.GetEveryNode(),
-		OtherPartitions: p.GetOtherPartitions(), Reservation: p.GetReservation(), Command: p.GetCommand(),
+		OtherPartitions: p.GetOtherPartitions(), Reservation: p.GetReservation(), Command: p.GetCommand(), Secrets: p.GetSecrets(),
 		Signal: cluster.WarnSignal{Number: p.GetSignal(), BatchOnly: p.GetSignalBatchOnly()},
 	}
 	s.Held, s.DefaultTime = p.GetHold(), p.GetTimeLimit() == nil
@@ -66,7 +66,7 @@ func WriteSubmission(s *Submission) *greylagv1.JobSpec {
 		Error: x.Error, Append: x.Append, Image: x.Image, NoRequeue: !x.Requeue, Nice: x.Nice, Begin: Timestamp(x.Begin), Deadline: Timestamp(x.Deadline),
 		Depends: writeDependencies(x.Depends), Comment: x.Comment, SubmitHost: x.SubmitHost, Hold: s.Held,
 		Signal: x.Signal.Number, SignalBatchOnly: x.Signal.BatchOnly, EveryNode: x.EveryNode, OtherPartitions: x.OtherPartitions,
-		Reservation: x.Reservation, Command: x.Command, Wckey: x.WCKey, MailTypes: writeMailTypes(x.MailTypes), MailUser: x.MailUser,
+		Reservation: x.Reservation, Command: x.Command, Wckey: x.WCKey, MailTypes: writeMailTypes(x.MailTypes), MailUser: x.MailUser, Secrets: x.Secrets,
 	}
 	if x.Signal.Before > 0 {
 		p.SignalBefore = durationpb.New(x.Signal.Before)

@@ -23,7 +23,7 @@ func wholeJob() *greylagv1.JobSpec {
 		Depends: []*greylagv1.Dependency{{Kind: greylagv1.DependencyKind_DEPENDENCY_KIND_AFTEROK, Job: "7"}},
 		Comment: "c", SubmitHost: "login1", Hold: true, Signal: 10, SignalBefore: durationpb.New(time.Minute), SignalBatchOnly: true, EveryNode: true,
 		OtherPartitions: []string{"spot"}, Reservation: "course", Command: "/home/ann/train.sh", Wckey: "vision",
-		MailTypes: []greylagv1.MailType{greylagv1.MailType_MAIL_TYPE_END}, MailUser: "ann",
+		MailTypes: []greylagv1.MailType{greylagv1.MailType_MAIL_TYPE_END}, MailUser: "ann", Secrets: []string{"token"},
 	}
 }
 

@@ -53,7 +53,8 @@ type JobSpec struct {
 	QOSByOperator bool
 	Command       string // the script's absolute path or the command of --wrap, shown to users
 	MailTypes     MailTypes
-	MailUser      string // address or user name for notifications; "" means the job's user
+	MailUser      string   // address or user name for notifications; "" means the job's user
+	Secrets       []string // names of secrets of its owner that its tasks get as files
 }
 
 // JobText is a text of a specification with its limit in bytes.

@@ -67,6 +67,7 @@ func (s *JobSpec) Validate() error {
 		fault("signal %d, %s before the end, is out of range", s.Signal.Number, s.Signal.Before)
 	}
 	s.checkOthers(fault)
+	s.checkSecrets(fault)
 	s.Request.check(fault)
 	s.checkDependencies(fault)
 	return errors.Join(faults...)

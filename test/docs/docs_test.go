@@ -42,7 +42,7 @@ func TestDocuments(t *testing.T) {
 func runBlocks(t *testing.T, blocks []block) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	c, err := cluster.Start(ctx, cluster.Options{Name: "docs", Nodes: 2, GPUs: 4, CPUs: 8, Memory: "4GiB"})
+	c, err := cluster.Start(ctx, cluster.Options{Name: "docs", Nodes: 2, GPUs: 4, CPUs: 8, Memory: "4GiB", Tmpfs: true})
 	if err != nil {
 		t.Fatal(err)
 	}

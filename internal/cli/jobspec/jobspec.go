@@ -122,6 +122,7 @@ func (m *message) rest(o jobscript.Options, host string) {
 		m.number(33, int64(bits.TrailingZeros16(uint16(t)))+1)
 	}
 	m.text(34, o.MailUser)
+	m.texts(35, o.Secrets)
 }
 
 // request is a greylag.v1.Request.

@@ -120,7 +120,8 @@ func (s *Service) checkControllers(ctx context.Context, r hosts.Rotation) error 
 	return nil
 }
 
-// completeRotation ends a rotation once every controller shows a certificate of the new CA.
+// completeRotation ends a rotation once every controller shows a certificate of the new CA, after it has
+// encrypted the secrets under that CA.
 func (s *Service) completeRotation(ctx context.Context) {
 	v := s.Views.View()
 	if !s.Views.Leads() || v.Hosts().Rotation().Phase != hosts.RotationFinishing || len(s.unrenewedControllers(v)) > 0 {
@@ -128,6 +129,10 @@ func (s *Service) completeRotation(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, views.LeaderTime)
 	defer cancel()
+	if err := s.resealSecrets(ctx, v); err != nil {
+		s.Logger.Debug("secrets not encrypted under the new CA", "err", err)
+		return
+	}
 	if _, _, err := call.Propose[*command.Done](ctx, s.Leader, &command.RotateCA{Step: command.CompleteRotation}); err != nil {
 		s.Logger.Debug("rotation of the CA not completed", "err", err)
 		return

@@ -17,7 +17,6 @@ import (
 
 // Bounds of the entries.
 const (
-	maxName     = 64        // bytes
 	maxSchedule = 256       // bytes, also of a time zone
 	maxPerUser  = 32        // entries
 	maxJob      = 128 << 10 // bytes of one job, with script and environment
@@ -145,27 +144,14 @@ func checkEntry(e *command.CronEntry) *command.Refusal {
 	switch {
 	case e.Owner.User == "":
 		return command.Refuse(command.InvalidArgument, "a recurring job needs a user", "")
-	case !validName(e.Name):
-		return command.WithHint(command.Refusef(command.InvalidArgument, "%q cannot name a recurring job", command.Sanitize(e.Name)), "use 1 to %d letters, digits, dots, hyphens and underscores, and begin with a letter or digit", maxName)
+	case !cluster.ValidObjectName(e.Name):
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%q cannot name a recurring job", command.Sanitize(e.Name)), "use 1 to %d letters, digits, dots, hyphens and underscores, and begin with a letter or digit", cluster.MaxObjectName)
 	case len(e.Schedule) > maxSchedule || len(e.Zone) > maxSchedule:
 		return command.Refusef(command.InvalidArgument, "a schedule and a time zone have at most %d bytes", maxSchedule)
 	case len(e.Job) > maxJob:
 		return command.WithHint(command.Refusef(command.InvalidArgument, "the recurring job has %d KiB with script and environment, at most %d", len(e.Job)>>10, maxJob>>10), "export less with --export=NAME,..., or call a script in a file")
 	}
 	return command.CheckText("the schedule", e.Schedule, e.Zone)
-}
-
-// validName reports whether a text can name an entry.
-func validName(name string) bool {
-	if name == "" || len(name) > maxName || strings.IndexByte("._-", name[0]) >= 0 {
-		return false
-	}
-	for _, r := range name {
-		if (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r) {
-			return false
-		}
-	}
-	return true
 }
 
 // Update carries out an UpdateCron.

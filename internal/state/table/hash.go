@@ -55,6 +55,7 @@ const (
 	Totals
 	JobSteps // in digests only
 	Crons
+	Secrets
 
 	End Kind = 255 // the last frame of a snapshot, after those that a later version adds
 )

@@ -507,6 +507,8 @@ const (
 	AuditKind_AUDIT_KIND_CRON_RELEASE      AuditKind = 36
 	AuditKind_AUDIT_KIND_CRON_REMOVE       AuditKind = 37
 	AuditKind_AUDIT_KIND_STEP_ATTACH       AuditKind = 38
+	AuditKind_AUDIT_KIND_SECRET_SET        AuditKind = 39
+	AuditKind_AUDIT_KIND_SECRET_DELETE     AuditKind = 40
 )
 
 // Enum value maps for AuditKind.
@@ -551,6 +553,8 @@ var (
 		36: "AUDIT_KIND_CRON_RELEASE",
 		37: "AUDIT_KIND_CRON_REMOVE",
 		38: "AUDIT_KIND_STEP_ATTACH",
+		39: "AUDIT_KIND_SECRET_SET",
+		40: "AUDIT_KIND_SECRET_DELETE",
 	}
 	AuditKind_value = map[string]int32{
 		"AUDIT_KIND_UNSPECIFIED":       0,
@@ -592,6 +596,8 @@ var (
 		"AUDIT_KIND_CRON_RELEASE":      36,
 		"AUDIT_KIND_CRON_REMOVE":       37,
 		"AUDIT_KIND_STEP_ATTACH":       38,
+		"AUDIT_KIND_SECRET_SET":        39,
+		"AUDIT_KIND_SECRET_DELETE":     40,
 	}
 )
 
@@ -4700,7 +4706,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x1eCERTIFICATE_ORIGIN_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19CERTIFICATE_ORIGIN_JOINED\x10\x01\x12\x1e\n" +
 	"\x1aCERTIFICATE_ORIGIN_RENEWED\x10\x02\x12\x1b\n" +
-	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xfe\a\n" +
+	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xb7\b\n" +
 	"\tAuditKind\x12\x1a\n" +
 	"\x16AUDIT_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13AUDIT_KIND_ACCOUNTS\x10\x01\x12\x15\n" +
@@ -4741,7 +4747,9 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x14AUDIT_KIND_CRON_HOLD\x10#\x12\x1b\n" +
 	"\x17AUDIT_KIND_CRON_RELEASE\x10$\x12\x1a\n" +
 	"\x16AUDIT_KIND_CRON_REMOVE\x10%\x12\x1a\n" +
-	"\x16AUDIT_KIND_STEP_ATTACH\x10&2\x92\x0e\n" +
+	"\x16AUDIT_KIND_STEP_ATTACH\x10&\x12\x19\n" +
+	"\x15AUDIT_KIND_SECRET_SET\x10'\x12\x1c\n" +
+	"\x18AUDIT_KIND_SECRET_DELETE\x10(2\x92\x0e\n" +
 	"\x0eClusterService\x12H\n" +
 	"\tGetStatus\x12\x1c.greylag.v1.GetStatusRequest\x1a\x1d.greylag.v1.GetStatusResponse\x12B\n" +
 	"\aGetInfo\x12\x1a.greylag.v1.GetInfoRequest\x1a\x1b.greylag.v1.GetInfoResponse\x12H\n" +

@@ -1042,6 +1042,7 @@ type JobSpec struct {
 	Wckey           string     `protobuf:"bytes,32,opt,name=wckey,proto3" json:"wckey,omitempty"`                                                           // workload characterization key
 	MailTypes       []MailType `protobuf:"varint,33,rep,packed,name=mail_types,json=mailTypes,proto3,enum=greylag.v1.MailType" json:"mail_types,omitempty"` // events that a user is notified of
 	MailUser        string     `protobuf:"bytes,34,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`                                     // address or user name for notifications; empty: the caller
+	Secrets         []string   `protobuf:"bytes,35,rep,name=secrets,proto3" json:"secrets,omitempty"`                                                       // names of the caller's secrets that its tasks get as files
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1312,6 +1313,13 @@ func (x *JobSpec) GetMailUser() string {
 		return x.MailUser
 	}
 	return ""
+}
+
+func (x *JobSpec) GetSecrets() []string {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
 }
 
 // Request is the resources that a job requests.
@@ -1792,6 +1800,7 @@ type Job struct {
 	Steps         []*Step                `protobuf:"bytes,55,rep,name=steps,proto3" json:"steps,omitempty"` // of the current or last attempt, by ID; absent in lists
 	MailTypes     []MailType             `protobuf:"varint,56,rep,packed,name=mail_types,json=mailTypes,proto3,enum=greylag.v1.MailType" json:"mail_types,omitempty"`
 	MailUser      string                 `protobuf:"bytes,57,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`
+	Secrets       []string               `protobuf:"bytes,58,rep,name=secrets,proto3" json:"secrets,omitempty"` // names
 	// Number of elements of its array that follow with the next IDs and indexes, and are the same otherwise;
 	// only in a folded listing.
 	Also          int32 `protobuf:"varint,60,opt,name=also,proto3" json:"also,omitempty"`
@@ -2226,6 +2235,13 @@ func (x *Job) GetMailUser() string {
 		return x.MailUser
 	}
 	return ""
+}
+
+func (x *Job) GetSecrets() []string {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
 }
 
 func (x *Job) GetAlso() int32 {
@@ -5589,12 +5605,369 @@ func (x *RunCronResponse) GetWarnings() []string {
 	return nil
 }
 
+// Secret is a secret of a user, without its value.
+type Secret struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
+	Changed       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=changed,proto3" json:"changed,omitempty"`
+	Problem       string                 `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"` // why jobs cannot use it; empty: they can
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Secret) Reset() {
+	*x = Secret{}
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Secret) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Secret) ProtoMessage() {}
+
+func (x *Secret) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Secret.ProtoReflect.Descriptor instead.
+func (*Secret) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *Secret) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Secret) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Secret) GetChanged() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
+func (x *Secret) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+type SetSecretRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Value         []byte                 `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"` // 1 byte to 64 KiB
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetSecretRequest) Reset() {
+	*x = SetSecretRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetSecretRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetSecretRequest) ProtoMessage() {}
+
+func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetSecretRequest.ProtoReflect.Descriptor instead.
+func (*SetSecretRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *SetSecretRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *SetSecretRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SetSecretRequest) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+type SetSecretResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetSecretResponse) Reset() {
+	*x = SetSecretResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetSecretResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetSecretResponse) ProtoMessage() {}
+
+func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetSecretResponse.ProtoReflect.Descriptor instead.
+func (*SetSecretResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
+}
+
+type ListSecretsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"` // empty: the caller
+	AllUsers      bool                   `protobuf:"varint,2,opt,name=all_users,json=allUsers,proto3" json:"all_users,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSecretsRequest) Reset() {
+	*x = ListSecretsRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSecretsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSecretsRequest) ProtoMessage() {}
+
+func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSecretsRequest.ProtoReflect.Descriptor instead.
+func (*ListSecretsRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *ListSecretsRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ListSecretsRequest) GetAllUsers() bool {
+	if x != nil {
+		return x.AllUsers
+	}
+	return false
+}
+
+type ListSecretsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Secrets       []*Secret              `protobuf:"bytes,1,rep,name=secrets,proto3" json:"secrets,omitempty"` // by user and name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSecretsResponse) Reset() {
+	*x = ListSecretsResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSecretsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSecretsResponse) ProtoMessage() {}
+
+func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSecretsResponse.ProtoReflect.Descriptor instead.
+func (*ListSecretsResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *ListSecretsResponse) GetSecrets() []*Secret {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
+type DeleteSecretsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	User          string                 `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"` // empty: the caller
+	Names         []string               `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSecretsRequest) Reset() {
+	*x = DeleteSecretsRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSecretsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSecretsRequest) ProtoMessage() {}
+
+func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSecretsRequest.ProtoReflect.Descriptor instead.
+func (*DeleteSecretsRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *DeleteSecretsRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *DeleteSecretsRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *DeleteSecretsRequest) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+type DeleteSecretsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSecretsResponse) Reset() {
+	*x = DeleteSecretsResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSecretsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSecretsResponse) ProtoMessage() {}
+
+func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSecretsResponse.ProtoReflect.Descriptor instead.
+func (*DeleteSecretsResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
+}
+
 var File_greylag_v1_job_proto protoreflect.FileDescriptor
 
 const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"\x14greylag/v1/job.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd1\b\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xeb\b\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x1c\n" +
@@ -5635,7 +6008,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x05wckey\x18  \x01(\tR\x05wckey\x123\n" +
 	"\n" +
 	"mail_types\x18! \x03(\x0e2\x14.greylag.v1.MailTypeR\tmailTypes\x12\x1b\n" +
-	"\tmail_user\x18\" \x01(\tR\bmailUser\"\xaa\x06\n" +
+	"\tmail_user\x18\" \x01(\tR\bmailUser\x12\x18\n" +
+	"\asecrets\x18# \x03(\tR\asecrets\"\xaa\x06\n" +
 	"\aRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12\"\n" +
 	"\rgpus_per_node\x18\x02 \x01(\x05R\vgpusPerNode\x12\x12\n" +
@@ -5677,7 +6051,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
 	"\aminutes\x18\x03 \x01(\x05R\aminutes\x12\x10\n" +
-	"\x03any\x18\x04 \x01(\bR\x03any\"\xba\x0f\n" +
+	"\x03any\x18\x04 \x01(\bR\x03any\"\xd4\x0f\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -5744,7 +6118,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x05steps\x187 \x03(\v2\x10.greylag.v1.StepR\x05steps\x123\n" +
 	"\n" +
 	"mail_types\x188 \x03(\x0e2\x14.greylag.v1.MailTypeR\tmailTypes\x12\x1b\n" +
-	"\tmail_user\x189 \x01(\tR\bmailUser\x12\x12\n" +
+	"\tmail_user\x189 \x01(\tR\bmailUser\x12\x18\n" +
+	"\asecrets\x18: \x03(\tR\asecrets\x12\x12\n" +
 	"\x04also\x18< \x01(\x05R\x04also\"\x8b\x01\n" +
 	"\rRestartCauses\x12\x1f\n" +
 	"\vnode_failed\x18\x01 \x01(\x05R\n" +
@@ -6060,7 +6435,29 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"V\n" +
 	"\x0fRunCronResponse\x12'\n" +
 	"\x03job\x18\x01 \x01(\v2\x15.greylag.v1.SubmittedR\x03job\x12\x1a\n" +
-	"\bwarnings\x18\x02 \x03(\tR\bwarnings*\xce\x02\n" +
+	"\bwarnings\x18\x02 \x03(\tR\bwarnings\"\x80\x01\n" +
+	"\x06Secret\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x124\n" +
+	"\achanged\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\achanged\x12\x18\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem\"[\n" +
+	"\x10SetSecretRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x03 \x01(\fR\x05value\"\x13\n" +
+	"\x11SetSecretResponse\"E\n" +
+	"\x12ListSecretsRequest\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x1b\n" +
+	"\tall_users\x18\x02 \x01(\bR\ballUsers\"C\n" +
+	"\x13ListSecretsResponse\x12,\n" +
+	"\asecrets\x18\x01 \x03(\v2\x12.greylag.v1.SecretR\asecrets\"_\n" +
+	"\x14DeleteSecretsRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x12\n" +
+	"\x04user\x18\x02 \x01(\tR\x04user\x12\x14\n" +
+	"\x05names\x18\x03 \x03(\tR\x05names\"\x17\n" +
+	"\x15DeleteSecretsResponse*\xce\x02\n" +
 	"\bJobState\x12\x19\n" +
 	"\x15JOB_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11JOB_STATE_PENDING\x10\x01\x12\x19\n" +
@@ -6227,7 +6624,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x17CRON_ACTION_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10CRON_ACTION_HOLD\x10\x01\x12\x17\n" +
 	"\x13CRON_ACTION_RELEASE\x10\x02\x12\x16\n" +
-	"\x12CRON_ACTION_REMOVE\x10\x032\xfe\t\n" +
+	"\x12CRON_ACTION_REMOVE\x10\x032\xee\v\n" +
 	"\n" +
 	"JobService\x12K\n" +
 	"\n" +
@@ -6255,7 +6652,10 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"UpdateCron\x12\x1d.greylag.v1.UpdateCronRequest\x1a\x1e.greylag.v1.UpdateCronResponse\x12E\n" +
 	"\bListCron\x12\x1b.greylag.v1.ListCronRequest\x1a\x1c.greylag.v1.ListCronResponse\x12B\n" +
-	"\aRunCron\x12\x1a.greylag.v1.RunCronRequest\x1a\x1b.greylag.v1.RunCronResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
+	"\aRunCron\x12\x1a.greylag.v1.RunCronRequest\x1a\x1b.greylag.v1.RunCronResponse\x12H\n" +
+	"\tSetSecret\x12\x1c.greylag.v1.SetSecretRequest\x1a\x1d.greylag.v1.SetSecretResponse\x12N\n" +
+	"\vListSecrets\x12\x1e.greylag.v1.ListSecretsRequest\x1a\x1f.greylag.v1.ListSecretsResponse\x12T\n" +
+	"\rDeleteSecrets\x12 .greylag.v1.DeleteSecretsRequest\x1a!.greylag.v1.DeleteSecretsResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
 	file_greylag_v1_job_proto_rawDescOnce sync.Once
@@ -6270,7 +6670,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(JobState)(0),                 // 0: greylag.v1.JobState
 	(Reason)(0),                   // 1: greylag.v1.Reason
@@ -6337,19 +6737,26 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(*ListCronResponse)(nil),      // 62: greylag.v1.ListCronResponse
 	(*RunCronRequest)(nil),        // 63: greylag.v1.RunCronRequest
 	(*RunCronResponse)(nil),       // 64: greylag.v1.RunCronResponse
-	(*durationpb.Duration)(nil),   // 65: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 66: google.protobuf.Timestamp
+	(*Secret)(nil),                // 65: greylag.v1.Secret
+	(*SetSecretRequest)(nil),      // 66: greylag.v1.SetSecretRequest
+	(*SetSecretResponse)(nil),     // 67: greylag.v1.SetSecretResponse
+	(*ListSecretsRequest)(nil),    // 68: greylag.v1.ListSecretsRequest
+	(*ListSecretsResponse)(nil),   // 69: greylag.v1.ListSecretsResponse
+	(*DeleteSecretsRequest)(nil),  // 70: greylag.v1.DeleteSecretsRequest
+	(*DeleteSecretsResponse)(nil), // 71: greylag.v1.DeleteSecretsResponse
+	(*durationpb.Duration)(nil),   // 72: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 73: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
 	14,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	65,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	66,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	66,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	72,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	73,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	73,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
 	17,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	65,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	72,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
 	2,   // 6: greylag.v1.JobSpec.mail_types:type_name -> greylag.v1.MailType
 	4,   // 7: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	65,  // 8: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	72,  // 8: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
 	16,  // 9: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
 	5,   // 10: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
 	15,  // 11: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
@@ -6357,32 +6764,32 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	0,   // 13: greylag.v1.Job.state:type_name -> greylag.v1.JobState
 	1,   // 14: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
 	14,  // 15: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	65,  // 16: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	66,  // 17: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	66,  // 18: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	66,  // 19: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	66,  // 20: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	66,  // 21: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	72,  // 16: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	73,  // 17: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	73,  // 18: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	73,  // 19: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	73,  // 20: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	73,  // 21: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
 	20,  // 22: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
 	17,  // 23: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
 	21,  // 24: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
 	3,   // 25: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	66,  // 26: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	66,  // 27: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	66,  // 28: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	73,  // 26: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	73,  // 27: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	73,  // 28: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
 	19,  // 29: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
 	54,  // 30: greylag.v1.Job.steps:type_name -> greylag.v1.Step
 	2,   // 31: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
 	7,   // 32: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
 	8,   // 33: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	66,  // 34: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	66,  // 35: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	65,  // 36: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	65,  // 37: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	73,  // 34: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	73,  // 35: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	72,  // 36: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	72,  // 37: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
 	13,  // 38: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
 	24,  // 39: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
 	0,   // 40: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	66,  // 41: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	73,  // 41: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
 	25,  // 42: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
 	26,  // 43: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
 	18,  // 44: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
@@ -6397,16 +6804,16 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	0,   // 53: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
 	10,  // 54: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
 	13,  // 55: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	66,  // 56: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	73,  // 56: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
 	1,   // 57: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
 	27,  // 58: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
 	25,  // 59: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
 	9,   // 60: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	65,  // 61: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	66,  // 62: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	66,  // 63: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	72,  // 61: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	73,  // 62: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	73,  // 63: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
 	41,  // 64: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	65,  // 65: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	72,  // 65: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
 	40,  // 66: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
 	40,  // 67: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
 	17,  // 68: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
@@ -6416,59 +6823,67 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	55,  // 72: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
 	0,   // 73: greylag.v1.Step.state:type_name -> greylag.v1.JobState
 	55,  // 74: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
-	66,  // 75: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
-	66,  // 76: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
-	65,  // 77: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
-	65,  // 78: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	73,  // 75: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	73,  // 76: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	72,  // 77: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	72,  // 78: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
 	11,  // 79: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
 	13,  // 80: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
-	66,  // 81: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
+	73,  // 81: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
 	0,   // 82: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
-	66,  // 83: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
+	73,  // 83: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
 	56,  // 84: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
-	66,  // 85: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
+	73,  // 85: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
 	12,  // 86: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
 	56,  // 87: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
 	24,  // 88: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
-	22,  // 89: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	37,  // 90: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	28,  // 91: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	28,  // 92: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	30,  // 93: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	32,  // 94: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	34,  // 95: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	39,  // 96: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	43,  // 97: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	45,  // 98: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	48,  // 99: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
-	50,  // 100: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
-	52,  // 101: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
-	57,  // 102: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
-	59,  // 103: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
-	61,  // 104: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
-	63,  // 105: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
-	23,  // 106: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	38,  // 107: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	29,  // 108: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	29,  // 109: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	31,  // 110: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	33,  // 111: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	35,  // 112: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	42,  // 113: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	44,  // 114: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	46,  // 115: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	49,  // 116: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
-	51,  // 117: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
-	53,  // 118: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
-	58,  // 119: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
-	60,  // 120: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
-	62,  // 121: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
-	64,  // 122: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
-	106, // [106:123] is the sub-list for method output_type
-	89,  // [89:106] is the sub-list for method input_type
-	89,  // [89:89] is the sub-list for extension type_name
-	89,  // [89:89] is the sub-list for extension extendee
-	0,   // [0:89] is the sub-list for field type_name
+	73,  // 89: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
+	65,  // 90: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
+	22,  // 91: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	37,  // 92: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	28,  // 93: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	28,  // 94: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	30,  // 95: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	32,  // 96: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	34,  // 97: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	39,  // 98: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	43,  // 99: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	45,  // 100: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	48,  // 101: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
+	50,  // 102: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
+	52,  // 103: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
+	57,  // 104: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
+	59,  // 105: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
+	61,  // 106: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
+	63,  // 107: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
+	66,  // 108: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
+	68,  // 109: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
+	70,  // 110: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
+	23,  // 111: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	38,  // 112: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	29,  // 113: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	29,  // 114: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	31,  // 115: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	33,  // 116: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	35,  // 117: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	42,  // 118: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	44,  // 119: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	46,  // 120: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	49,  // 121: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	51,  // 122: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	53,  // 123: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
+	58,  // 124: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
+	60,  // 125: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
+	62,  // 126: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
+	64,  // 127: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
+	67,  // 128: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
+	69,  // 129: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
+	71,  // 130: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
+	111, // [111:131] is the sub-list for method output_type
+	91,  // [91:111] is the sub-list for method input_type
+	91,  // [91:91] is the sub-list for extension type_name
+	91,  // [91:91] is the sub-list for extension extendee
+	0,   // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -6485,7 +6900,7 @@ func file_greylag_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      13,
-			NumMessages:   52,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -553,6 +553,7 @@ type WantedTask struct {
 	Granted       uint64        `protobuf:"varint,41,opt,name=granted,proto3" json:"granted,omitempty"`
 	StopReason    StopReason    `protobuf:"varint,42,opt,name=stop_reason,json=stopReason,proto3,enum=greylag.v1.StopReason" json:"stop_reason,omitempty"` // with stop; unspecified if the job ended by itself
 	Steps         []*WantedStep `protobuf:"bytes,43,rep,name=steps,proto3" json:"steps,omitempty"`                                                         // active steps with tasks on the node, by ID
+	Secrets       bool          `protobuf:"varint,44,opt,name=secrets,proto3" json:"secrets,omitempty"`                                                    // the task has secrets: GetSecrets returns them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -886,6 +887,13 @@ func (x *WantedTask) GetSteps() []*WantedStep {
 		return x.Steps
 	}
 	return nil
+}
+
+func (x *WantedTask) GetSecrets() bool {
+	if x != nil {
+		return x.Secrets
+	}
+	return false
 }
 
 // WantedStep is a step that should run on the node.
@@ -1682,6 +1690,163 @@ func (x *GetContentResponse) GetContent() []byte {
 	return nil
 }
 
+type GetSecretsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           uint64                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Attempt       uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Granted       uint64                 `protobuf:"varint,3,opt,name=granted,proto3" json:"granted,omitempty"` // of the WantedTask
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSecretsRequest) Reset() {
+	*x = GetSecretsRequest{}
+	mi := &file_greylag_v1_node_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSecretsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSecretsRequest) ProtoMessage() {}
+
+func (x *GetSecretsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_node_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSecretsRequest.ProtoReflect.Descriptor instead.
+func (*GetSecretsRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *GetSecretsRequest) GetJob() uint64 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *GetSecretsRequest) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *GetSecretsRequest) GetGranted() uint64 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
+}
+
+type GetSecretsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Secrets       []*SecretValue         `protobuf:"bytes,1,rep,name=secrets,proto3" json:"secrets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSecretsResponse) Reset() {
+	*x = GetSecretsResponse{}
+	mi := &file_greylag_v1_node_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSecretsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSecretsResponse) ProtoMessage() {}
+
+func (x *GetSecretsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_node_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSecretsResponse.ProtoReflect.Descriptor instead.
+func (*GetSecretsResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GetSecretsResponse) GetSecrets() []*SecretValue {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
+// SecretValue is a secret in clear.
+type SecretValue struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SecretValue) Reset() {
+	*x = SecretValue{}
+	mi := &file_greylag_v1_node_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SecretValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SecretValue) ProtoMessage() {}
+
+func (x *SecretValue) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_node_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SecretValue.ProtoReflect.Descriptor instead.
+func (*SecretValue) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SecretValue) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SecretValue) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
 type PushLogRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1695,7 +1860,7 @@ type PushLogRequest struct {
 
 func (x *PushLogRequest) Reset() {
 	*x = PushLogRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[15]
+	mi := &file_greylag_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1872,7 @@ func (x *PushLogRequest) String() string {
 func (*PushLogRequest) ProtoMessage() {}
 
 func (x *PushLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[15]
+	mi := &file_greylag_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1885,7 @@ func (x *PushLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushLogRequest.ProtoReflect.Descriptor instead.
 func (*PushLogRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PushLogRequest) GetId() string {
@@ -1767,7 +1932,7 @@ type PushLogResponse struct {
 
 func (x *PushLogResponse) Reset() {
 	*x = PushLogResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[16]
+	mi := &file_greylag_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1944,7 @@ func (x *PushLogResponse) String() string {
 func (*PushLogResponse) ProtoMessage() {}
 
 func (x *PushLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[16]
+	mi := &file_greylag_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1957,7 @@ func (x *PushLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushLogResponse.ProtoReflect.Descriptor instead.
 func (*PushLogResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PushLogResponse) GetStop() bool {
@@ -1842,7 +2007,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
-	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xa5\n" +
+	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xbf\n" +
 	"\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
@@ -1897,7 +2062,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\agranted\x18) \x01(\x04R\agranted\x127\n" +
 	"\vstop_reason\x18* \x01(\x0e2\x16.greylag.v1.StopReasonR\n" +
 	"stopReason\x12,\n" +
-	"\x05steps\x18+ \x03(\v2\x16.greylag.v1.WantedStepR\x05steps\"\xb8\x02\n" +
+	"\x05steps\x18+ \x03(\v2\x16.greylag.v1.WantedStepR\x05steps\x12\x18\n" +
+	"\asecrets\x18, \x01(\bR\asecrets\"\xb8\x02\n" +
 	"\n" +
 	"WantedStep\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
@@ -1977,7 +2143,16 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x11GetContentRequest\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\".\n" +
 	"\x12GetContentResponse\x12\x18\n" +
-	"\acontent\x18\x01 \x01(\fR\acontent\"p\n" +
+	"\acontent\x18\x01 \x01(\fR\acontent\"Y\n" +
+	"\x11GetSecretsRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x18\n" +
+	"\agranted\x18\x03 \x01(\x04R\agranted\"G\n" +
+	"\x12GetSecretsResponse\x121\n" +
+	"\asecrets\x18\x01 \x03(\v2\x17.greylag.v1.SecretValueR\asecrets\"7\n" +
+	"\vSecretValue\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\"p\n" +
 	"\x0ePushLogRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x10\n" +
@@ -1995,14 +2170,16 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x14STOP_REASON_DEADLINE\x10\x04\x12\x1a\n" +
 	"\x16STOP_REASON_PREEMPTION\x10\x05\x12\x1c\n" +
 	"\x18STOP_REASON_NODE_FAILURE\x10\x06\x12\x1b\n" +
-	"\x17STOP_REASON_JOB_REQUEUE\x10\a2\x90\x03\n" +
+	"\x17STOP_REASON_JOB_REQUEUE\x10\a2\xdd\x03\n" +
 	"\vNodeService\x12Q\n" +
 	"\fRegisterNode\x12\x1f.greylag.v1.RegisterNodeRequest\x1a .greylag.v1.RegisterNodeResponse\x12M\n" +
 	"\n" +
 	"WatchTasks\x12\x1d.greylag.v1.WatchTasksRequest\x1a\x1e.greylag.v1.WatchTasksResponse0\x01\x12N\n" +
 	"\vReportTasks\x12\x1e.greylag.v1.ReportTasksRequest\x1a\x1f.greylag.v1.ReportTasksResponse\x12K\n" +
 	"\n" +
-	"GetContent\x12\x1d.greylag.v1.GetContentRequest\x1a\x1e.greylag.v1.GetContentResponse\x12B\n" +
+	"GetContent\x12\x1d.greylag.v1.GetContentRequest\x1a\x1e.greylag.v1.GetContentResponse\x12K\n" +
+	"\n" +
+	"GetSecrets\x12\x1d.greylag.v1.GetSecretsRequest\x1a\x1e.greylag.v1.GetSecretsResponse\x12B\n" +
 	"\aPushLog\x12\x1a.greylag.v1.PushLogRequest\x1a\x1b.greylag.v1.PushLogResponseB9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
 
 var (
@@ -2018,7 +2195,7 @@ func file_greylag_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_greylag_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_greylag_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_greylag_v1_node_proto_goTypes = []any{
 	(StopReason)(0),               // 0: greylag.v1.StopReason
 	(*GPU)(nil),                   // 1: greylag.v1.GPU
@@ -2036,59 +2213,65 @@ var file_greylag_v1_node_proto_goTypes = []any{
 	(*ReportTasksResponse)(nil),   // 13: greylag.v1.ReportTasksResponse
 	(*GetContentRequest)(nil),     // 14: greylag.v1.GetContentRequest
 	(*GetContentResponse)(nil),    // 15: greylag.v1.GetContentResponse
-	(*PushLogRequest)(nil),        // 16: greylag.v1.PushLogRequest
-	(*PushLogResponse)(nil),       // 17: greylag.v1.PushLogResponse
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
-	(*Gres)(nil),                  // 19: greylag.v1.Gres
-	(*durationpb.Duration)(nil),   // 20: google.protobuf.Duration
-	(*NodeAllocation)(nil),        // 21: greylag.v1.NodeAllocation
-	(*StepNode)(nil),              // 22: greylag.v1.StepNode
-	(TaskPhase)(0),                // 23: greylag.v1.TaskPhase
-	(TaskCause)(0),                // 24: greylag.v1.TaskCause
+	(*GetSecretsRequest)(nil),     // 16: greylag.v1.GetSecretsRequest
+	(*GetSecretsResponse)(nil),    // 17: greylag.v1.GetSecretsResponse
+	(*SecretValue)(nil),           // 18: greylag.v1.SecretValue
+	(*PushLogRequest)(nil),        // 19: greylag.v1.PushLogRequest
+	(*PushLogResponse)(nil),       // 20: greylag.v1.PushLogResponse
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*Gres)(nil),                  // 22: greylag.v1.Gres
+	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
+	(*NodeAllocation)(nil),        // 24: greylag.v1.NodeAllocation
+	(*StepNode)(nil),              // 25: greylag.v1.StepNode
+	(TaskPhase)(0),                // 26: greylag.v1.TaskPhase
+	(TaskCause)(0),                // 27: greylag.v1.TaskCause
 }
 var file_greylag_v1_node_proto_depIdxs = []int32{
 	1,  // 0: greylag.v1.RegisterNodeRequest.gpus:type_name -> greylag.v1.GPU
-	18, // 1: greylag.v1.RegisterNodeRequest.clock:type_name -> google.protobuf.Timestamp
-	19, // 2: greylag.v1.RegisterNodeRequest.gres:type_name -> greylag.v1.Gres
-	18, // 3: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
+	21, // 1: greylag.v1.RegisterNodeRequest.clock:type_name -> google.protobuf.Timestamp
+	22, // 2: greylag.v1.RegisterNodeRequest.gres:type_name -> greylag.v1.Gres
+	21, // 3: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
 	6,  // 4: greylag.v1.WatchTasksResponse.tasks:type_name -> greylag.v1.WantedTask
 	9,  // 5: greylag.v1.WatchTasksResponse.logs:type_name -> greylag.v1.LogRequest
-	20, // 6: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
+	23, // 6: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
 	8,  // 7: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
-	21, // 8: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
-	20, // 9: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
-	18, // 10: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
+	24, // 8: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
+	23, // 9: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
+	21, // 10: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
 	0,  // 11: greylag.v1.WantedTask.stop_reason:type_name -> greylag.v1.StopReason
 	7,  // 12: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
-	22, // 13: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
+	25, // 13: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
 	8,  // 14: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
 	6,  // 15: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
 	11, // 16: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
 	1,  // 17: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
-	23, // 18: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
-	24, // 19: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
-	18, // 20: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
-	18, // 21: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
-	20, // 22: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	20, // 23: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
+	26, // 18: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
+	27, // 19: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
+	21, // 20: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
+	21, // 21: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
+	23, // 22: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
+	23, // 23: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
 	12, // 24: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
-	20, // 25: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
-	20, // 26: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
-	2,  // 27: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
-	4,  // 28: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
-	10, // 29: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
-	14, // 30: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
-	16, // 31: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	3,  // 32: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
-	5,  // 33: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
-	13, // 34: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
-	15, // 35: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
-	17, // 36: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	32, // [32:37] is the sub-list for method output_type
-	27, // [27:32] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	23, // 25: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
+	23, // 26: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
+	18, // 27: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
+	2,  // 28: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
+	4,  // 29: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
+	10, // 30: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
+	14, // 31: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
+	16, // 32: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
+	19, // 33: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	3,  // 34: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
+	5,  // 35: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
+	13, // 36: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
+	15, // 37: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
+	17, // 38: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
+	20, // 39: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	34, // [34:40] is the sub-list for method output_type
+	28, // [28:34] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }
@@ -2104,7 +2287,7 @@ func file_greylag_v1_node_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_node_proto_rawDesc), len(file_greylag_v1_node_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   17,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -69,6 +69,13 @@ const (
 	JobServiceListCronProcedure = "/greylag.v1.JobService/ListCron"
 	// JobServiceRunCronProcedure is the fully-qualified name of the JobService's RunCron RPC.
 	JobServiceRunCronProcedure = "/greylag.v1.JobService/RunCron"
+	// JobServiceSetSecretProcedure is the fully-qualified name of the JobService's SetSecret RPC.
+	JobServiceSetSecretProcedure = "/greylag.v1.JobService/SetSecret"
+	// JobServiceListSecretsProcedure is the fully-qualified name of the JobService's ListSecrets RPC.
+	JobServiceListSecretsProcedure = "/greylag.v1.JobService/ListSecrets"
+	// JobServiceDeleteSecretsProcedure is the fully-qualified name of the JobService's DeleteSecrets
+	// RPC.
+	JobServiceDeleteSecretsProcedure = "/greylag.v1.JobService/DeleteSecrets"
 )
 
 // JobServiceClient is a client for the greylag.v1.JobService service.
@@ -113,6 +120,12 @@ type JobServiceClient interface {
 	ListCron(context.Context, *v1.ListCronRequest) (*v1.ListCronResponse, error)
 	// RunCron submits a recurring job of the caller now.
 	RunCron(context.Context, *v1.RunCronRequest) (*v1.RunCronResponse, error)
+	// SetSecret stores a secret of the caller, encrypted. No call returns its value.
+	SetSecret(context.Context, *v1.SetSecretRequest) (*v1.SetSecretResponse, error)
+	// ListSecrets lists secrets without their values.
+	ListSecrets(context.Context, *v1.ListSecretsRequest) (*v1.ListSecretsResponse, error)
+	// DeleteSecrets deletes secrets.
+	DeleteSecrets(context.Context, *v1.DeleteSecretsRequest) (*v1.DeleteSecretsResponse, error)
 }
 
 // NewJobServiceClient constructs a client for the greylag.v1.JobService service. By default, it
@@ -228,28 +241,49 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(jobServiceMethods.ByName("RunCron")),
 			connect.WithClientOptions(opts...),
 		),
+		setSecret: connect.NewClient[v1.SetSecretRequest, v1.SetSecretResponse](
+			httpClient,
+			baseURL+JobServiceSetSecretProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("SetSecret")),
+			connect.WithClientOptions(opts...),
+		),
+		listSecrets: connect.NewClient[v1.ListSecretsRequest, v1.ListSecretsResponse](
+			httpClient,
+			baseURL+JobServiceListSecretsProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("ListSecrets")),
+			connect.WithClientOptions(opts...),
+		),
+		deleteSecrets: connect.NewClient[v1.DeleteSecretsRequest, v1.DeleteSecretsResponse](
+			httpClient,
+			baseURL+JobServiceDeleteSecretsProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("DeleteSecrets")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // jobServiceClient implements JobServiceClient.
 type jobServiceClient struct {
-	submitJobs  *connect.Client[v1.SubmitJobsRequest, v1.SubmitJobsResponse]
-	forecastJob *connect.Client[v1.ForecastJobRequest, v1.ForecastJobResponse]
-	listJobs    *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
-	streamJobs  *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
-	getJob      *connect.Client[v1.GetJobRequest, v1.GetJobResponse]
-	watchJobs   *connect.Client[v1.WatchJobsRequest, v1.WatchJobsResponse]
-	cancelJobs  *connect.Client[v1.CancelJobsRequest, v1.CancelJobsResponse]
-	updateJobs  *connect.Client[v1.UpdateJobsRequest, v1.UpdateJobsResponse]
-	getScript   *connect.Client[v1.GetScriptRequest, v1.GetScriptResponse]
-	streamLogs  *connect.Client[v1.StreamLogsRequest, v1.StreamLogsResponse]
-	createStep  *connect.Client[v1.CreateStepRequest, v1.CreateStepResponse]
-	signalStep  *connect.Client[v1.SignalStepRequest, v1.SignalStepResponse]
-	attachStep  *connect.Client[v1.AttachStepRequest, v1.AttachStepResponse]
-	setCron     *connect.Client[v1.SetCronRequest, v1.SetCronResponse]
-	updateCron  *connect.Client[v1.UpdateCronRequest, v1.UpdateCronResponse]
-	listCron    *connect.Client[v1.ListCronRequest, v1.ListCronResponse]
-	runCron     *connect.Client[v1.RunCronRequest, v1.RunCronResponse]
+	submitJobs    *connect.Client[v1.SubmitJobsRequest, v1.SubmitJobsResponse]
+	forecastJob   *connect.Client[v1.ForecastJobRequest, v1.ForecastJobResponse]
+	listJobs      *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
+	streamJobs    *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
+	getJob        *connect.Client[v1.GetJobRequest, v1.GetJobResponse]
+	watchJobs     *connect.Client[v1.WatchJobsRequest, v1.WatchJobsResponse]
+	cancelJobs    *connect.Client[v1.CancelJobsRequest, v1.CancelJobsResponse]
+	updateJobs    *connect.Client[v1.UpdateJobsRequest, v1.UpdateJobsResponse]
+	getScript     *connect.Client[v1.GetScriptRequest, v1.GetScriptResponse]
+	streamLogs    *connect.Client[v1.StreamLogsRequest, v1.StreamLogsResponse]
+	createStep    *connect.Client[v1.CreateStepRequest, v1.CreateStepResponse]
+	signalStep    *connect.Client[v1.SignalStepRequest, v1.SignalStepResponse]
+	attachStep    *connect.Client[v1.AttachStepRequest, v1.AttachStepResponse]
+	setCron       *connect.Client[v1.SetCronRequest, v1.SetCronResponse]
+	updateCron    *connect.Client[v1.UpdateCronRequest, v1.UpdateCronResponse]
+	listCron      *connect.Client[v1.ListCronRequest, v1.ListCronResponse]
+	runCron       *connect.Client[v1.RunCronRequest, v1.RunCronResponse]
+	setSecret     *connect.Client[v1.SetSecretRequest, v1.SetSecretResponse]
+	listSecrets   *connect.Client[v1.ListSecretsRequest, v1.ListSecretsResponse]
+	deleteSecrets *connect.Client[v1.DeleteSecretsRequest, v1.DeleteSecretsResponse]
 }
 
 // SubmitJobs calls greylag.v1.JobService.SubmitJobs.
@@ -393,6 +427,33 @@ func (c *jobServiceClient) RunCron(ctx context.Context, req *v1.RunCronRequest) 
 	return nil, err
 }
 
+// SetSecret calls greylag.v1.JobService.SetSecret.
+func (c *jobServiceClient) SetSecret(ctx context.Context, req *v1.SetSecretRequest) (*v1.SetSecretResponse, error) {
+	response, err := c.setSecret.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListSecrets calls greylag.v1.JobService.ListSecrets.
+func (c *jobServiceClient) ListSecrets(ctx context.Context, req *v1.ListSecretsRequest) (*v1.ListSecretsResponse, error) {
+	response, err := c.listSecrets.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeleteSecrets calls greylag.v1.JobService.DeleteSecrets.
+func (c *jobServiceClient) DeleteSecrets(ctx context.Context, req *v1.DeleteSecretsRequest) (*v1.DeleteSecretsResponse, error) {
+	response, err := c.deleteSecrets.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // JobServiceHandler is an implementation of the greylag.v1.JobService service.
 type JobServiceHandler interface {
 	// SubmitJobs stores all jobs or none. It returns when a quorum has them on disk.
@@ -435,6 +496,12 @@ type JobServiceHandler interface {
 	ListCron(context.Context, *v1.ListCronRequest) (*v1.ListCronResponse, error)
 	// RunCron submits a recurring job of the caller now.
 	RunCron(context.Context, *v1.RunCronRequest) (*v1.RunCronResponse, error)
+	// SetSecret stores a secret of the caller, encrypted. No call returns its value.
+	SetSecret(context.Context, *v1.SetSecretRequest) (*v1.SetSecretResponse, error)
+	// ListSecrets lists secrets without their values.
+	ListSecrets(context.Context, *v1.ListSecretsRequest) (*v1.ListSecretsResponse, error)
+	// DeleteSecrets deletes secrets.
+	DeleteSecrets(context.Context, *v1.DeleteSecretsRequest) (*v1.DeleteSecretsResponse, error)
 }
 
 // NewJobServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -546,6 +613,24 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(jobServiceMethods.ByName("RunCron")),
 		connect.WithHandlerOptions(opts...),
 	)
+	jobServiceSetSecretHandler := connect.NewUnaryHandlerSimple(
+		JobServiceSetSecretProcedure,
+		svc.SetSecret,
+		connect.WithSchema(jobServiceMethods.ByName("SetSecret")),
+		connect.WithHandlerOptions(opts...),
+	)
+	jobServiceListSecretsHandler := connect.NewUnaryHandlerSimple(
+		JobServiceListSecretsProcedure,
+		svc.ListSecrets,
+		connect.WithSchema(jobServiceMethods.ByName("ListSecrets")),
+		connect.WithHandlerOptions(opts...),
+	)
+	jobServiceDeleteSecretsHandler := connect.NewUnaryHandlerSimple(
+		JobServiceDeleteSecretsProcedure,
+		svc.DeleteSecrets,
+		connect.WithSchema(jobServiceMethods.ByName("DeleteSecrets")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/greylag.v1.JobService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case JobServiceSubmitJobsProcedure:
@@ -582,6 +667,12 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 			jobServiceListCronHandler.ServeHTTP(w, r)
 		case JobServiceRunCronProcedure:
 			jobServiceRunCronHandler.ServeHTTP(w, r)
+		case JobServiceSetSecretProcedure:
+			jobServiceSetSecretHandler.ServeHTTP(w, r)
+		case JobServiceListSecretsProcedure:
+			jobServiceListSecretsHandler.ServeHTTP(w, r)
+		case JobServiceDeleteSecretsProcedure:
+			jobServiceDeleteSecretsHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -657,4 +748,16 @@ func (UnimplementedJobServiceHandler) ListCron(context.Context, *v1.ListCronRequ
 
 func (UnimplementedJobServiceHandler) RunCron(context.Context, *v1.RunCronRequest) (*v1.RunCronResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.RunCron is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) SetSecret(context.Context, *v1.SetSecretRequest) (*v1.SetSecretResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.SetSecret is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) ListSecrets(context.Context, *v1.ListSecretsRequest) (*v1.ListSecretsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.ListSecrets is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) DeleteSecrets(context.Context, *v1.DeleteSecretsRequest) (*v1.DeleteSecretsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.DeleteSecrets is not implemented"))
 }

@@ -45,6 +45,8 @@ const (
 	NodeServiceReportTasksProcedure = "/greylag.v1.NodeService/ReportTasks"
 	// NodeServiceGetContentProcedure is the fully-qualified name of the NodeService's GetContent RPC.
 	NodeServiceGetContentProcedure = "/greylag.v1.NodeService/GetContent"
+	// NodeServiceGetSecretsProcedure is the fully-qualified name of the NodeService's GetSecrets RPC.
+	NodeServiceGetSecretsProcedure = "/greylag.v1.NodeService/GetSecrets"
 	// NodeServicePushLogProcedure is the fully-qualified name of the NodeService's PushLog RPC.
 	NodeServicePushLogProcedure = "/greylag.v1.NodeService/PushLog"
 )
@@ -61,6 +63,8 @@ type NodeServiceClient interface {
 	ReportTasks(context.Context, *v1.ReportTasksRequest) (*v1.ReportTasksResponse, error)
 	// GetContent returns a script or an environment by digest.
 	GetContent(context.Context, *v1.GetContentRequest) (*v1.GetContentResponse, error)
+	// GetSecrets returns the secrets of a task of the node, in clear. Nodes keep them in memory only.
+	GetSecrets(context.Context, *v1.GetSecretsRequest) (*v1.GetSecretsResponse, error)
 	// PushLog answers a log request of WatchTasksResponse.
 	PushLog(context.Context, *v1.PushLogRequest) (*v1.PushLogResponse, error)
 }
@@ -100,6 +104,12 @@ func NewNodeServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(nodeServiceMethods.ByName("GetContent")),
 			connect.WithClientOptions(opts...),
 		),
+		getSecrets: connect.NewClient[v1.GetSecretsRequest, v1.GetSecretsResponse](
+			httpClient,
+			baseURL+NodeServiceGetSecretsProcedure,
+			connect.WithSchema(nodeServiceMethods.ByName("GetSecrets")),
+			connect.WithClientOptions(opts...),
+		),
 		pushLog: connect.NewClient[v1.PushLogRequest, v1.PushLogResponse](
 			httpClient,
 			baseURL+NodeServicePushLogProcedure,
@@ -115,6 +125,7 @@ type nodeServiceClient struct {
 	watchTasks   *connect.Client[v1.WatchTasksRequest, v1.WatchTasksResponse]
 	reportTasks  *connect.Client[v1.ReportTasksRequest, v1.ReportTasksResponse]
 	getContent   *connect.Client[v1.GetContentRequest, v1.GetContentResponse]
+	getSecrets   *connect.Client[v1.GetSecretsRequest, v1.GetSecretsResponse]
 	pushLog      *connect.Client[v1.PushLogRequest, v1.PushLogResponse]
 }
 
@@ -150,6 +161,15 @@ func (c *nodeServiceClient) GetContent(ctx context.Context, req *v1.GetContentRe
 	return nil, err
 }
 
+// GetSecrets calls greylag.v1.NodeService.GetSecrets.
+func (c *nodeServiceClient) GetSecrets(ctx context.Context, req *v1.GetSecretsRequest) (*v1.GetSecretsResponse, error) {
+	response, err := c.getSecrets.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // PushLog calls greylag.v1.NodeService.PushLog.
 func (c *nodeServiceClient) PushLog(ctx context.Context, req *v1.PushLogRequest) (*v1.PushLogResponse, error) {
 	response, err := c.pushLog.CallUnary(ctx, connect.NewRequest(req))
@@ -171,6 +191,8 @@ type NodeServiceHandler interface {
 	ReportTasks(context.Context, *v1.ReportTasksRequest) (*v1.ReportTasksResponse, error)
 	// GetContent returns a script or an environment by digest.
 	GetContent(context.Context, *v1.GetContentRequest) (*v1.GetContentResponse, error)
+	// GetSecrets returns the secrets of a task of the node, in clear. Nodes keep them in memory only.
+	GetSecrets(context.Context, *v1.GetSecretsRequest) (*v1.GetSecretsResponse, error)
 	// PushLog answers a log request of WatchTasksResponse.
 	PushLog(context.Context, *v1.PushLogRequest) (*v1.PushLogResponse, error)
 }
@@ -206,6 +228,12 @@ func NewNodeServiceHandler(svc NodeServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(nodeServiceMethods.ByName("GetContent")),
 		connect.WithHandlerOptions(opts...),
 	)
+	nodeServiceGetSecretsHandler := connect.NewUnaryHandlerSimple(
+		NodeServiceGetSecretsProcedure,
+		svc.GetSecrets,
+		connect.WithSchema(nodeServiceMethods.ByName("GetSecrets")),
+		connect.WithHandlerOptions(opts...),
+	)
 	nodeServicePushLogHandler := connect.NewUnaryHandlerSimple(
 		NodeServicePushLogProcedure,
 		svc.PushLog,
@@ -222,6 +250,8 @@ func NewNodeServiceHandler(svc NodeServiceHandler, opts ...connect.HandlerOption
 			nodeServiceReportTasksHandler.ServeHTTP(w, r)
 		case NodeServiceGetContentProcedure:
 			nodeServiceGetContentHandler.ServeHTTP(w, r)
+		case NodeServiceGetSecretsProcedure:
+			nodeServiceGetSecretsHandler.ServeHTTP(w, r)
 		case NodeServicePushLogProcedure:
 			nodeServicePushLogHandler.ServeHTTP(w, r)
 		default:
@@ -247,6 +277,10 @@ func (UnimplementedNodeServiceHandler) ReportTasks(context.Context, *v1.ReportTa
 
 func (UnimplementedNodeServiceHandler) GetContent(context.Context, *v1.GetContentRequest) (*v1.GetContentResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.NodeService.GetContent is not implemented"))
+}
+
+func (UnimplementedNodeServiceHandler) GetSecrets(context.Context, *v1.GetSecretsRequest) (*v1.GetSecretsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.NodeService.GetSecrets is not implemented"))
 }
 
 func (UnimplementedNodeServiceHandler) PushLog(context.Context, *v1.PushLogRequest) (*v1.PushLogResponse, error) {
