@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,7 +129,7 @@ func (a *Agent) endFailed(t *task, err error) {
 // launchOf collects the input of a start.
 func (a *Agent) launchOf(t *task) (*launch, error) {
 	l := &launch{
-		id: t.ID, spec: t.spec, own: t.own(), node: a.cfg.Name, cluster: a.cluster,
+		id: t.ID, spec: t.spec, own: t.own(), node: a.cfg.Name, cluster: cmp.Or(a.cluster, a.identity.Cluster),
 		cpus: t.CPUs, pinned: a.cfg.Device != nil, ready: a.faults["runtime"] == "", hook: a.hookOf(t), limit: a.cfg.LaunchTimeout, waitingFor: &t.waitingFor,
 	}
 	if l.own == nil {

@@ -29,7 +29,7 @@ func (a *Agent) addSecrets(ctx context.Context, spec *tasks.Spec, l *launch, hos
 		return nil
 	}
 	if host == "" {
-		return failed(cluster.NodeFault, "node %s cannot keep secrets: its daemon has no sockets for tasks", l.node)
+		return failed(cluster.NodeFault, "node %s cannot provide secrets: gnoded has no socket directory for tasks", l.node)
 	}
 	l.setWaitingFor("its secrets have not been fetched yet")
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
@@ -88,7 +88,7 @@ func checkInMemory(dir string) error {
 		return fmt.Errorf("write secrets: %w", err)
 	}
 	if fs.Type != unix.TMPFS_MAGIC && fs.Type != unix.RAMFS_MAGIC {
-		return failed(cluster.LaunchFailed, "secrets need a node whose state_dir is on a tmpfs: %s is not", dir)
+		return failed(cluster.LaunchFailed, "cannot store secrets: %s is not on a tmpfs; set state_dir in gnoded.toml to a tmpfs", dir)
 	}
 	return nil
 }

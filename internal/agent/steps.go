@@ -108,12 +108,13 @@ func (a *Agent) attachStep(runner tasks.Steps, t *task, wanted *greylagv1.Wanted
 	if run.key == string(wanted.GetKey()) {
 		return
 	}
-	run.key = string(wanted.GetKey())
 	order, err := json.Marshal(a.stepOrder(t, wanted))
 	if err == nil {
 		err = runner.StartStep(a.reading, taskID(t.ID), wanted.GetId(), order, t.owner())
 	}
-	if err != nil {
+	if err == nil {
+		run.key = string(wanted.GetKey())
+	} else {
 		a.log.Warn("cannot attach step", "job", t.ID.Job, "attempt", t.ID.Attempt, "step", wanted.GetId(), "err", err)
 	}
 }

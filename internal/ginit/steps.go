@@ -89,7 +89,7 @@ func (x *steps) supervise(pid int, signals <-chan os.Signal) Record {
 						_ = syscall.Kill(step, s)
 					}
 				}
-				if pid != 0 { // not to its children: who sends to all of a task signals each process
+				if pid != 0 { // only the program: a signal to the whole task is sent to each process
 					_ = syscall.Kill(pid, s)
 				}
 			}

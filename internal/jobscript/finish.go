@@ -159,7 +159,7 @@ func (r *resolver) finishGPUs(o *Options) {
 	if o.gpusPerTask > 0 && q.Tasks > 0 {
 		n := int64(o.gpusPerTask) * int64(q.Tasks)
 		if n > 1<<20 || q.GPUsPerNode > 0 || q.GPUs > 0 && n != int64(q.GPUs) {
-			r.fault("--gpus-per-task", fmt.Sprintf("%d tasks with %d GPUs each do not add up to the GPUs of the job", q.Tasks, o.gpusPerTask), "omit the other number of GPUs, or --gpus-per-task")
+			r.fault("--gpus-per-task", fmt.Sprintf("--ntasks=%d with --gpus-per-task=%d does not match the other GPU options", q.Tasks, o.gpusPerTask), "omit --gpus, --gpus-per-node and --gres=gpu, or omit --gpus-per-task")
 			return
 		}
 		q.GPUs = int32(n)
@@ -213,7 +213,7 @@ func (r *resolver) finishTasksPerGPU(o *Options) {
 	case all > 0 && gpus == 0 && all%per == 0 && (q.GPUs == 0 || int64(q.GPUs) == all/per):
 		q.GPUs = int32(all / per)
 	case all > 0:
-		r.fault("--ntasks-per-gpu", fmt.Sprintf("%d tasks cannot be %d for each GPU", all, per), "omit --ntasks, or the number of GPUs")
+		r.fault("--ntasks-per-gpu", fmt.Sprintf("--ntasks=%d with --ntasks-per-gpu=%d does not match the number of GPUs", all, per), "omit --ntasks, or the GPU option")
 	case gpus == 0 && q.GPUs > 0:
 		r.fault("--ntasks-per-gpu", "the number of GPUs per node is unknown", "use --gpus-per-node instead of --gpus")
 	case gpus == 0 && tasks == 0:

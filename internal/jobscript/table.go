@@ -158,7 +158,7 @@ func identityRows(all []option) []option {
 			}},
 		{Option: getopt.Option{Long: "mail-user", Value: "ADDRESS", Help: "whom to notify, an address or a user [you]"},
 			set: one("recipient", func(o *Options) *string { return &o.MailUser })},
-		{Option: getopt.Option{Long: "secret", Value: "NAMES", Help: "secrets of gctl secret, separated by commas, that the job finds as files in $GREYLAG_SECRETS_DIR; may be repeated"},
+		{Option: getopt.Option{Long: "secret", Value: "NAMES", Help: "provide these secrets (gctl secret) as files in $GREYLAG_SECRETS_DIR; separated by commas, may be repeated"},
 			set: addSecrets},
 		{Option: getopt.Option{Long: "array", Short: 'a', Value: "INDICES", Help: "one element for each index: 0-15, 0,6,16-32, 0-15:4; %4 at the end: at most four at once"},
 			set: func(o *Options, v string, _ time.Time) error { o.Array = v; return checkArray(v) }},

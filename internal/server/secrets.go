@@ -20,8 +20,11 @@ import (
 // SetSecret stores a secret of the caller. The value is encrypted here: it is in no command.
 func (s *jobService) SetSecret(ctx context.Context, p *greylagv1.SetSecretRequest) (*greylagv1.SetSecretResponse, error) {
 	c := call.From(ctx)
-	if n := len(p.GetValue()); n == 0 || n > cluster.MaxSecret {
-		return nil, call.Refuse(command.InvalidArgument, "", "the secret has %d bytes: want 1 byte to %d KiB", n, cluster.MaxSecret>>10)
+	switch n := len(p.GetValue()); {
+	case n == 0:
+		return nil, call.Refuse(command.InvalidArgument, "is the variable or file empty?", "the value of the secret is empty")
+	case n > cluster.MaxSecret:
+		return nil, call.Refuse(command.InvalidArgument, "", "the secret has %d bytes; at most %d are allowed", n, cluster.MaxSecret)
 	}
 	// The ID stands for the whole request: with a digest of the value in the log, its readers could
 	// verify guesses.
@@ -70,7 +73,7 @@ func (s *jobService) ListSecrets(ctx context.Context, p *greylagv1.ListSecretsRe
 
 // unreadable describes a secret that no controller can decrypt.
 func unreadable(name string) string {
-	return "cannot be decrypted, because the cluster was restored with another CA: run gctl secret set " + name
+	return "cannot be decrypted: the key of its CA is missing since a restore; its user must run gctl secret set " + name
 }
 
 // DeleteSecrets deletes secrets.

@@ -151,7 +151,7 @@ func warnExcluded(v *state.View, subs []wire.Submission) []string {
 	for i := range subs {
 		for _, name := range subs[i].Spec.Request.Exclude {
 			if _, known := v.Node(name); !known {
-				return []string{fmt.Sprintf("--exclude: no node %q: gctl info lists the nodes", name)}
+				return []string{fmt.Sprintf("--exclude: unknown node %q; gctl nodes lists the nodes", name)}
 			}
 		}
 	}

@@ -1,8 +1,6 @@
 package state
 
 import (
-	"cmp"
-
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state/credits"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -28,7 +26,10 @@ func (v *View) Quote(owner cluster.Identity, jobs []command.Submission) credits.
 		if refusal == nil {
 			refusal = q.Add(checked, max(1, countElements(jobs[i].Array)))
 		}
-		q.Refused = cmp.Or(q.Refused, refusal)
+		if refusal != nil {
+			q.Refused = refusal
+			break
+		}
 	}
 	return q.Quote
 }

@@ -17,6 +17,9 @@ func (s *State) createStep(c *command.CreateStep) command.Result {
 		return again
 	}
 	old, refusal := s.runningJob(c.Job, c.Actor)
+	if refusal == nil {
+		refusal = checkSecretsOf(old, c.Actor)
+	}
 	if refusal != nil {
 		return refusal
 	}
@@ -58,6 +61,14 @@ func (s *State) runningJob(id cluster.JobID, a command.Actor) (*cluster.Job, *co
 		return nil, command.Refusef(command.Conflict, "job %s is %s: only a running job can have steps", j.Ref(), j.State)
 	}
 	return j, nil
+}
+
+// checkSecretsOf refuses programs of others in a job with secrets: they could read the values.
+func checkSecretsOf(j *cluster.Job, a command.Actor) *command.Refusal {
+	if len(j.Spec.Secrets) == 0 || a.Owns(j.Spec.Owner) {
+		return nil
+	}
+	return command.Refusef(command.Denied, "job %s has secrets: only %s can start programs in it", j.Ref(), j.Spec.Owner.User)
 }
 
 // Bounds of a step's specification.
@@ -142,6 +153,9 @@ func (s *State) attachStep(c *command.AttachStep) command.Result {
 	return s.once(c.Request, func() (*command.Refusal, bool) {
 		old, refusal := s.runningJob(c.Job, c.Actor)
 		if refusal == nil {
+			refusal = checkSecretsOf(old, c.Actor)
+		}
+		if refusal == nil {
 			refusal = noActiveStep(old, c.Step)
 		}
 		if refusal == nil {
@@ -153,9 +167,9 @@ func (s *State) attachStep(c *command.AttachStep) command.Result {
 		step := *old.Steps[c.Step]
 		switch {
 		case !step.Terminal:
-			return command.WithHint(command.Refusef(command.Conflict, "step %s.%d has no terminal", old.Ref(), c.Step), "only steps that grun --pty, gctl alloc or gctl shell started in a terminal can be attached"), false
+			return command.WithHint(command.Refusef(command.Conflict, "step %s.%d has no terminal", old.Ref(), c.Step), "gctl logs -f JOB follows the output of a step without a terminal"), false
 		case len(step.Nodes) != 1:
-			return command.Refusef(command.Conflict, "step %s.%d runs on %d nodes: only a step on one node can be attached", old.Ref(), c.Step, len(step.Nodes)), false
+			return command.Refusef(command.Conflict, "step %s.%d runs on %d nodes; only single-node steps can be attached", old.Ref(), c.Step, len(step.Nodes)), false
 		}
 		step.Contact = &c.Contact
 		s.put(old, withStep(old, int(c.Step), &step))

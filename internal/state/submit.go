@@ -192,7 +192,7 @@ func (s *State) check(spec *cluster.JobSpec, defaultTime bool, by *admission.Che
 	if spec.Request.Tasks > 0 {
 		refusal = divideTasks(spec, defaultTime, by)
 	} else if refusal = by.ApplyDefaults(spec, nil, defaultTime); refusal == nil {
-		refusal = fits(spec, by)
+		refusal = checkPlacement(spec, by)
 	}
 	if refusal != nil {
 		return nil, refusal, true
@@ -206,33 +206,42 @@ func (s *State) check(spec *cluster.JobSpec, defaultTime bool, by *admission.Che
 	return checked, nil, false
 }
 
-// fits checks that the cluster could run a specification with its defaults.
-func fits(spec *cluster.JobSpec, by *admission.Checker) *command.Refusal {
+// checkPlacement checks that the cluster could run a specification with its defaults.
+func checkPlacement(spec *cluster.JobSpec, by *admission.Checker) *command.Refusal {
 	if refusal := by.CheckReservation(spec); refusal != nil {
 		return refusal
 	}
 	return by.CheckFeasible(spec)
 }
 
+// maxDivisions limits the numbers of nodes that a submission tries for a number of tasks.
+const maxDivisions = 16
+
 // divideTasks sets the nodes of a job that requests a number of tasks without nodes, and applies the
 // defaults: the fewest nodes that can have the same number of tasks each, of those that the cluster could
-// provide. O(tasks + divisors of tasks × shapes).
+// provide. O(nodes + maxDivisions × shapes), or O(maxDivisions × nodes) if the job names nodes or a
+// reservation.
 func divideTasks(spec *cluster.JobSpec, defaultTime bool, by *admission.Checker) *command.Refusal {
 	tasks := spec.Request.Tasks
 	var first *command.Refusal
-	for n := int32(1); n <= tasks; n++ {
+	least, most := by.NodesFor(spec)
+	for n, tried := int32(1), 0; n <= min(tasks, most) && tried < maxDivisions; n = max(n+1, least) { // 1 for its refusal
+		if tasks%n != 0 {
+			continue
+		}
 		on := *spec
 		var divides bool
 		if on.Request, divides = spec.Request.DivideTasks(n); !divides || on.Validate() != nil {
 			continue
 		}
+		tried++
 		if refusal := by.ApplyDefaults(&on, nil, defaultTime); refusal != nil { // as for more nodes
 			if first == nil {
 				return refusal
 			}
 			break
 		}
-		refusal := fits(&on, by)
+		refusal := checkPlacement(&on, by)
 		if refusal == nil {
 			*spec = on
 			return nil
@@ -240,10 +249,10 @@ func divideTasks(spec *cluster.JobSpec, defaultTime bool, by *admission.Checker)
 		first = cmp.Or(first, refusal)
 	}
 	if first == nil {
-		first = command.Refusef(command.InvalidArgument, "%d tasks with %d GPUs are too many for any number of nodes", tasks, spec.Request.GPUs)
+		first = command.Refusef(command.InvalidArgument, "%d tasks and %d GPUs cannot be split evenly over any number of nodes", tasks, spec.Request.GPUs)
 	}
-	return command.WithHint(command.Refusef(first.Code, "%s, and several nodes cannot have the same number of the %d tasks each", first.Message, tasks),
-		"request another number of tasks, or set --nodes and --ntasks-per-node")
+	return command.WithHint(command.Refusef(first.Code, "%s; %d tasks cannot be split evenly over more nodes", first.Message, tasks),
+		"choose another --ntasks, or set --nodes and --ntasks-per-node")
 }
 
 // invalid returns the refusal of an invalid specification.

@@ -92,14 +92,14 @@ func compareGres(g Gres, name string) int { return strings.Compare(g.Name, name)
 // GresFault returns what is wrong with a list of generic resources; "" if nothing is.
 func GresFault(list []Gres) string {
 	if len(list) > MaxGres {
-		return fmt.Sprintf("%d generic resources, at most %d", len(list), MaxGres)
+		return fmt.Sprintf("%d generic resources; the maximum is %d", len(list), MaxGres)
 	}
 	for i, g := range list {
 		switch {
 		case !isGresTag(g.Name) || g.Type != "" && !isGresTag(g.Type):
-			return fmt.Sprintf("generic resource %q: names and types have up to %d letters, digits, dots, dashes and underscores", Sanitize(g.String(), maxName), maxGresTag)
-		case g.Name == ResourceGPU || g.Name == ResourceCPU || g.Name == ResourceMem || g.Name == ResourceNode:
-			return fmt.Sprintf("%q is no generic resource", g.Name)
+			return fmt.Sprintf("generic resource %q: invalid name or type: use 1 to %d letters, digits, dots, hyphens and underscores", Sanitize(g.String(), maxName), maxGresTag)
+		case g.Name == ResourceGPU || g.Name == ResourceCPU || g.Name == ResourceMem || g.Name == ResourceNode || g.Name == "none":
+			return fmt.Sprintf("%q is not a generic resource", g.Name)
 		case g.Count < 1 || g.Count > MaxGresCount:
 			return fmt.Sprintf("generic resource %q: a count of %d is out of range (1 to %d)", g.Name, g.Count, MaxGresCount)
 		case i > 0 && list[i-1].Name == g.Name:

@@ -166,7 +166,7 @@ func (r *Request) check(fault func(string, ...any)) {
 	case r.IncludesList() && (r.Switches > 0 || r.Connect == ConnectLeaf || r.Connect == ConnectNVLink):
 		fault("the node list has fewer nodes than the job, which restricts their locality: list all nodes, or none")
 	case r.Tasks > 0 && (r.Nodes > 0 || r.MaxNodes > 0 || r.TasksPerNode > 0):
-		fault("a total of %d tasks and a number of nodes or of tasks per node are both requested: request nodes and tasks per node", r.Tasks)
+		fault("tasks=%d cannot be combined with nodes, max_nodes or tasks_per_node", r.Tasks)
 	case r.MaxNodes > 0 && r.MaxNodes < r.Nodes:
 		fault("%d to %d nodes: the second number is the most", r.Nodes, r.MaxNodes)
 	case r.MaxNodes > 0 && r.GPUs > 0:

@@ -28,7 +28,7 @@ type Attachment struct {
 // detaches.
 func Attach(ctx context.Context, p *ui.Process, a Attachment) (int, error) {
 	if ui.TerminalWidth(p.Stdin) == 0 {
-		return 0, &ui.UsageError{Problem: "attaching needs a terminal", Advice: "gctl logs -f JOB follows the output of a job"}
+		return 0, &ui.UsageError{Problem: "standard input is not a terminal", Advice: "gctl logs -f JOB follows the output of a job"}
 	}
 	c := command{Process: p}
 	r, _, err := c.request(nil, []string{""})

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -147,26 +148,18 @@ func (p command) start(ctx context.Context, r *request) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if r.keep {
-		p.keepAllocation(created.Step)
+	if p.allocation != nil {
+		c.Leave = sync.OnceValue(func() error { return p.allocation.Keep(created.Step) })
+		if r.keep {
+			if err := c.Leave(); err != nil {
+				p.Complain(fmt.Sprintf("cannot keep the allocation for step %s: %v", c.ID, err), "")
+			}
+		}
 	}
 	restore := p.terminal(r, c)
 	status := launch.Run(ctx, *c)
 	restore()
-	if status == launch.StatusDetached && !r.keep {
-		p.keepAllocation(created.Step)
-	}
 	return status, closeFiles()
-}
-
-// keepAllocation has the allocation last as long as the step.
-func (p command) keepAllocation(id uint32) {
-	if p.allocation == nil {
-		return
-	}
-	if err := p.allocation.Keep(id); err != nil {
-		p.Complain(fmt.Sprintf("cannot keep the allocation for step %d.%d: %v", p.allocation.Job, id, err), "")
-	}
 }
 
 // endedStep returns a function that describes the end of a step, or returns "" while it has not ended.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -53,7 +54,7 @@ func (s Steps) SignalStep(_ context.Context, id runtime.TaskID, step uint32, num
 func (d Dir) WriteStep(step uint32, order []byte, uid, gid uint32) error {
 	name := ginit.StepOrderFile(step)
 	path := filepath.Join(string(d), name)
-	if stored, err := os.ReadFile(path); err == nil && bytes.Equal(stored, order) {
+	if holds(path, order) {
 		return nil
 	}
 	temporary := path + ".new"
@@ -68,6 +69,21 @@ func (d Dir) WriteStep(step uint32, order []byte, uid, gid uint32) error {
 		return errors.Join(fmt.Errorf("order of step %d: %w", step, err), ignoreAbsent(os.Remove(temporary)))
 	}
 	return nil
+}
+
+// holds reports whether a file has a content. The task's user owns the file and may have changed it: it may
+// be of any size.
+func holds(path string, content []byte) bool {
+	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() || info.Size() != int64(len(content)) {
+		return false
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	stored, err := io.ReadAll(io.LimitReader(f, int64(len(content))+1))
+	return err == nil && bytes.Equal(stored, content)
 }
 
 // SignalStep has ginit send a signal to the program of a step, once for each ID.

@@ -38,6 +38,29 @@ func (x *Checker) CheckFeasible(spec *cluster.JobSpec) *command.Refusal {
 	return first
 }
 
+// NodesFor returns the fewest nodes whose CPUs suffice for the job's tasks, were all like the largest, and
+// the number of nodes of its partitions. Both are at least 1. O(shapes).
+func (x *Checker) NodesFor(spec *cluster.JobSpec) (least, most int32) {
+	var cpus, nodes int64
+	for _, name := range spec.AllPartitions() {
+		part, _ := x.Policy.Partition(name)
+		place := x.Index.Partition(part.Name)
+		if place == nil {
+			continue
+		}
+		nodes = max(nodes, int64(len(place.nodes)))
+		for _, s := range place.shapes {
+			cpus = max(cpus, int64(s.cpus))
+		}
+	}
+	if cpus == 0 {
+		return 1, 1
+	}
+	need := int64(spec.Request.Tasks) * int64(max(spec.Request.CPUsPerTask, 1))
+	least = int32(min((need-1)/cpus+1, nodes))
+	return least, int32(nodes)
+}
+
 // fitsIn is CheckFeasible for one partition.
 func (x *Checker) fitsIn(spec *cluster.JobSpec, partition string) *command.Refusal {
 	place := x.Index.Partition(partition)
@@ -242,9 +265,9 @@ func tooManyGres(r *cluster.Request, shapes []shape, where nodeScope) *command.R
 		switch {
 		case most >= want.Count:
 		case most > 0:
-			return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s (the largest has %d)", where, words.Gres(want), most), "request at most %d of %s with --gres, or more nodes with --nodes", most, want.Name)
+			return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s (the maximum is %d)", where, words.Gres(want), most), "use --gres=%s:%d or less per node, and more nodes with --nodes", want.Name, most)
 		case want.Type != "" && len(types) > 0:
-			return command.WithHint(command.Refusef(command.InvalidArgument, "%s has no %s of type %s", where, want.Name, want.Type), "its types: %s", strings.Join(types, ", "))
+			return command.WithHint(command.Refusef(command.InvalidArgument, "%s has no %s of type %s", where, want.Name, want.Type), "gctl show node lists the types; available: %s", strings.Join(types, ", "))
 		default:
 			return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has the resource %s", where, want.Name), "gctl show node lists the resources of each node")
 		}

@@ -136,7 +136,7 @@ func (x *Secrets) Set(now cluster.Instant, index uint64, r hosts.Rotation, c *co
 	case len(s.Sealed) == 0 || len(s.Sealed) > maxSealed:
 		return command.Refusef(command.InvalidArgument, "a secret has 1 byte to %d KiB", cluster.MaxSecret>>10), false
 	case dropped(r, s.Authority): // its key will soon be lost, or is lost already
-		return command.Refuse(command.Conflict, "the CA of the cluster was replaced meanwhile", "try again"), false
+		return command.Refuse(command.Conflict, "the cluster CA was rotated during the request", "run gctl secret set again"), false
 	}
 	old, known := x.all.Get(keyOf(s))
 	count, size := 0, x.bytes+len(s.Sealed)
@@ -148,11 +148,11 @@ func (x *Secrets) Set(now cluster.Instant, index uint64, r hosts.Rotation, c *co
 	}
 	switch {
 	case known && old.Owner.UID != s.Owner.UID:
-		return command.Refusef(command.Denied, "the secret %q belongs to another user of the same name: uid %d", s.Name, old.Owner.UID), true
+		return command.WithHint(command.Refusef(command.Denied, "secret %q belongs to an earlier user of this name (UID %d)", s.Name, old.Owner.UID), "an administrator can run gctl secret delete -u USER NAME"), true
 	case !known && count >= maxPerUser:
-		return command.WithHint(command.Refusef(command.Exhausted, "you have %d secrets, the limit", count), "delete some with gctl secret delete"), true
+		return command.WithHint(command.Refusef(command.Exhausted, "you have %d secrets, the maximum", count), "delete some with gctl secret delete"), true
 	case size > maxBytes:
-		return command.Refusef(command.Exhausted, "the secrets of all users have %d MiB, the limit", maxBytes>>20), true
+		return command.Refusef(command.Exhausted, "secret storage is full: %d MiB for all users", maxBytes>>20), true
 	}
 	x.put(s)
 	return nil, true

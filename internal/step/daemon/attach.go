@@ -157,7 +157,7 @@ func (d *daemon) attach(ctx context.Context, o *step.Order) {
 		d.detach(old, 1)
 	}
 	p := newPeer(conn)
-	p.keep = request.Keep
+	p.keep = request.Keep || d.program.Keep
 	d.input.reset()
 	d.replay.mu.Lock()
 	if d.sent.Load() { // the step is ending

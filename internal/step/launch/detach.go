@@ -56,7 +56,7 @@ func ParseDetachKeys(text string) (sequence []byte, err error) {
 	return sequence, nil
 }
 
-var errDetachKeys = errors.New(`want keys joined by commas, such as ctrl-p,ctrl-q or ctrl-\,d, or none`)
+var errDetachKeys = errors.New(`want keys separated by commas, such as ctrl-p,ctrl-q or ctrl-\,d, or none`)
 
 // detachable reports whether the step can continue without this program.
 func (r *running) detachable() bool { return r.Program.PTY && len(r.nodes) == 1 }
@@ -65,6 +65,12 @@ func (r *running) detachable() bool { return r.Program.PTY && len(r.nodes) == 1 
 func (r *running) detach() {
 	if r.ending || r.detached {
 		return
+	}
+	if r.Leave != nil {
+		if err := r.Leave(); err != nil {
+			r.Note(true, "cannot detach: "+err.Error())
+			return
+		}
 	}
 	r.order(func(c *stream.Conn) error { return c.Send(stream.Detach, 0) })
 	r.after(detachTime, func() {
@@ -77,8 +83,8 @@ func (r *running) detach() {
 func (r *running) left(replaced bool) {
 	r.detached = true
 	if replaced {
-		r.Note(false, "another command has attached to step "+r.ID)
+		r.Note(false, "detached: another command attached to step "+r.ID)
 		return
 	}
-	r.Note(false, fmt.Sprintf("detached: gctl attach %s continues", r.ID))
+	r.Note(false, fmt.Sprintf("detached; reattach with gctl attach %s", r.ID))
 }

@@ -158,7 +158,7 @@ func TestAttachReplacesTheFirst(t *testing.T) {
 	first := d.start(t, d.Config)
 	first.until(t, "ready")
 	second := d.attach(t, 33)
-	first.gone(t, launch.StatusDetached, "another command has attached to step 12.3")
+	first.gone(t, launch.StatusDetached, "detached: another command attached to step 12.3")
 	second.until(t, "33 70")
 	third := d.attach(t, 44)
 	second.gone(t, launch.StatusDetached, "another command")

@@ -219,7 +219,7 @@ func (r *running) signalled(got os.Signal) {
 			rows, cols := r.Size()
 			r.order(func(c *stream.Conn) error { return c.Send(stream.Resize, uint32(rows)<<16|uint32(cols)) })
 		}
-	case sig == syscall.SIGHUP && r.KeepOnHangup && r.detachable() && !r.unstarted():
+	case (sig == syscall.SIGHUP || sig == syscall.SIGTERM) && r.KeepOnHangup && r.detachable() && !r.unstarted():
 		r.detach()
 	case sig == syscall.SIGINT && !r.Program.PTY:
 		r.interrupted()

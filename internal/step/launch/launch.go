@@ -47,6 +47,8 @@ type Config struct {
 	// detaches it also on SIGHUP.
 	DetachKeys   []byte
 	KeepOnHangup bool
+	// Leave prepares for a step without this program; an error prevents detaching. It may be nil.
+	Leave func() error
 	// Forwards are connections to forward to ports of the first node. nil: none.
 	Forwards <-chan Forward
 	// Connect bounds the wait for the nodes; 0: 60 s.

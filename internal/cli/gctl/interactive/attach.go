@@ -18,8 +18,8 @@ import (
 func AttachCommand(t *tool.Tool) *cobra.Command {
 	var a grun.Attachment
 	c := &cobra.Command{
-		Use: "attach JOB[.STEP]", Short: "Continue a step that was detached from its terminal", GroupID: tool.GroupJobs,
-		Long: "Takes the terminal of a running step that grun --pty, gctl alloc or gctl shell\nstarted, and shows its newest output. A command that has the terminal leaves it.\nWithout STEP the job must have one such step.",
+		Use: "attach JOB[.STEP]", Short: "Attach to the terminal of a running step", GroupID: tool.GroupJobs,
+		Long: "Attaches this terminal to a running step that grun --pty, gctl alloc or gctl shell\nstarted, and prints its latest output. A command that is attached is detached.\nWithout STEP the job must have exactly one such step.",
 		Args: cobra.ExactArgs(1), ValidArgsFunction: t.CompleteArgs(ui.JobNames),
 		RunE: func(c *cobra.Command, args []string) error {
 			status, err := Attach(c.Context(), t.Process, args[0], a)
@@ -35,8 +35,8 @@ func AttachCommand(t *tool.Tool) *cobra.Command {
 
 // addDetachFlags adds the options of grun for detaching.
 func addDetachFlags(c *cobra.Command, keys *string, keep *bool) {
-	c.Flags().StringVar(keys, "detach-keys", "", "`KEYS` that leave the step running, such as ctrl-p,ctrl-q or none [ctrl-\\,d]")
-	c.Flags().BoolVar(keep, "detach-on-hangup", false, "leave the step running also when the terminal closes or this host is lost")
+	c.Flags().StringVar(keys, "detach-keys", "", "`KEYS` that detach from the step: ctrl-p,ctrl-q or none [ctrl-\\,d]")
+	c.Flags().BoolVar(keep, "detach-on-hangup", false, "detach instead of ending the step if the terminal closes or this host fails")
 }
 
 // Attach takes the terminal of the step that a word names, JOB or JOB.STEP, and returns its exit status.

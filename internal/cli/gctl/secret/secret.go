@@ -38,7 +38,7 @@ $GREYLAG_SECRETS_DIR/NAME while they run. No command prints a value.`
 func Command(t *tool.Tool) *cobra.Command {
 	x := commands{t}
 	c := &cobra.Command{
-		Use: "secret", Short: "Manage secrets of jobs", Long: long, GroupID: tool.GroupJobs, Args: tool.RequireSubcommand,
+		Use: "secret", Short: "Manage your secrets", Long: long, GroupID: tool.GroupJobs, Args: tool.RequireSubcommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(x.set(), x.list(), x.remove())

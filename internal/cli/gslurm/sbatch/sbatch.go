@@ -73,7 +73,7 @@ var differences = map[string]string{
 	"gres":              "a node has one type of a generic resource, and at most four of them; counts up to 2^30 without suffixes",
 	"nodelist":          "with a smaller `--nodes` the job runs on some of the nodes; Slurm refuses it",
 	"nodes":             "one number or a range; lists such as `2,4` are refused",
-	"ntasks":            "every node gets the same number of tasks; without `--nodes` the job gets the fewest nodes for which that is possible",
+	"ntasks":            "every node gets the same number of tasks; without `--nodes` the job gets the fewest nodes that divide the tasks evenly",
 	"signal":            "`R:` is ignored",
 	"container-image":   "OCI images; squashfs files are refused",
 	"container-workdir": "the directory must exist on the node",

@@ -78,7 +78,7 @@ func Program() slurmcmd.Program {
 			"Ended jobs appear for `MinJobAge`, 300 s, with `-t all`; later `squeue -j ID` prints `Invalid job id specified`, as Slurm does.",
 			"An array's pending elements are never truncated: `SLURM_BITSTR_LEN` has no effect.",
 			"`SQUEUE_FORMAT`, `SQUEUE_FORMAT2` and `SLURM_TIME_FORMAT` are read.",
-			"The priority of a job that runs is 0.",
+			"Running jobs have priority 0.",
 			"Without `-S`, jobs of the same partition and state are in the order of their IDs, not of their priorities.",
 			"A job that waits for its dependencies has `(unfulfilled)` after each, also after those that hold already.",
 			slurmcmd.OwnFields,

@@ -45,7 +45,7 @@ func RunSattach(ctx context.Context, p *ui.Process) int {
 	case err != nil || done:
 		return c.Finish(ctx, err)
 	case len(words) != 1:
-		return c.Finish(ctx, &ui.UsageError{Problem: "want one step", Advice: "write sattach JOB.STEP"})
+		return c.Finish(ctx, &ui.UsageError{Problem: "sattach takes one step", Advice: "write sattach JOB.STEP"})
 	}
 	status, err := interactive.Attach(ctx, c.Process, words[0], grun.Attachment{})
 	if err != nil {
