@@ -31,6 +31,7 @@ type batchScript struct {
 	options []string
 	needs   string // a program, without which the test is skipped
 	image   bool   // runs in an image
+	lingers bool   // may not end once its files are complete (patient says why)
 	files   map[string][]string
 }
 
@@ -41,7 +42,7 @@ func batchScripts() map[string]batchScript {
 		"ddp-many-nodes.sh": {files: map[string][]string{"logs/ddp-multi-%d.out": {
 			"rendezvous on ", "torchrun on node 0 of 2: --nnodes 2", "torchrun on node 1 of 2: --nnodes 2", "--rdzv_endpoint ", ":29500 train.py",
 		}}},
-		"mpi-srun.sh":             {needs: "mpicc.mpich", files: map[string][]string{"solver-%d.out": sums}},
+		"mpi-srun.sh":             {needs: "mpicc.mpich", lingers: true, files: map[string][]string{"solver-%d.out": sums}},
 		"mpi-mpirun.sh":           {needs: "mpicc.openmpi", files: map[string][]string{"cfd-%d.out": sums, "cfd-%d.err": {"real"}}},
 		"array-parameter-file.sh": {files: map[string][]string{"params_%d_4.out": {"task 4 of array %d (4 tasks): --size 4"}, "result-2.txt": {"simulated --size 2"}}},
 		"sweep.sh":                {files: map[string][]string{"sweep/%d-5.out": {"python train.py --lr 0.001 --batch-size 64 --name sweep-%d-5 with GPUs 0"}}},
@@ -150,23 +151,43 @@ func runScript(s *site, home, name string, script batchScript) {
 		s.must(err)
 		s.must(os.Chmod(filepath.Join(home, "image.tar"), 0o644))
 	}
-	r := s.shell(home, slices.Concat([]string{"sbatch", "--wait"}, script.options, []string{name})...)
+	words := slices.Concat([]string{"sbatch", "--wait"}, script.options, []string{name})
+	if script.lingers {
+		words = slices.Delete(words, 1, 2)
+	}
+	r := s.shell(home, words...)
 	var id uint64
 	if _, err := fmt.Sscanf(r.Stdout, "Submitted batch job %d\n", &id); err != nil || r.Exit != 0 {
-		s.t.Errorf("sbatch %s: status %d, %s%s", name, r.Exit, r.Stdout, r.Stderr)
+		s.t.Fatalf("sbatch %s: status %d, %s%s", name, r.Exit, r.Stdout, r.Stderr)
 	}
-	for file, parts := range script.files {
+	if script.lingers {
+		s.until("the files are complete", func() (bool, error) {
+			err := script.missing(home, id)
+			return err == nil, err
+		})
+		s.run(tester, "gcancel", fmt.Sprint(id)) // it may have ended
+		s.await(limited(s.t, hang), id, "COMPLETED", "CANCELLED")
+	}
+	if err := script.missing(home, id); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// missing returns an error for each part that is in no file of the script.
+func (b batchScript) missing(home string, id uint64) (all error) {
+	for file, parts := range b.files {
 		path := strings.ReplaceAll(file, "%d", fmt.Sprint(id))
 		text, err := os.ReadFile(filepath.Join(home, path))
 		if err != nil {
-			s.t.Error(err)
+			all = errors.Join(all, err)
 		}
 		for _, part := range parts {
 			if part = strings.ReplaceAll(part, "%d", fmt.Sprint(id)); !strings.Contains(string(text), part) {
-				s.t.Errorf("no %q in %s:\n%s", part, path, text)
+				all = errors.Join(all, fmt.Errorf("no %q in %s:\n%s", part, path, text))
 			}
 		}
 	}
+	return all
 }
 
 // dependencyChain runs the script that submits jobs that depend on each other.

@@ -142,7 +142,7 @@ func mpirun(s *site, name string) {
 // patient runs a command again if it does not end. Without shared memory MPICH 4.0 with UCX 1.13 stays
 // in MPI_Finalize now and then, with any launcher: 6 of 30 runs of its own mpirun on one host did.
 func patient(command string) string {
-	return "for i in 1 2 3 4 5 6; do timeout 30 " + command + " >sums && break; done; cat sums"
+	return "for i in 1 2 3 4 5 6; do timeout 30 " + command + " >sums 2>errors && break; done; cat sums"
 }
 
 // cancelledMpirun checks that the processes by which mpirun starts ranks on other nodes end as well.
