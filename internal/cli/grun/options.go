@@ -91,7 +91,7 @@ func stepOptions() []getopt.Option {
 		{Long: "label", Short: 'l', Group: streamGroup, Help: "begin each line with the task's rank"},
 		{Long: "unbuffered", Short: 'u', Group: streamGroup, Help: "write output at once, not line by line"},
 		{Long: "pty", Value: "0", Absent: "0", Group: streamGroup, Help: "run task 0 in a terminal; the others have no input or output"},
-		{Long: "detach-keys", Value: "KEYS", Group: streamGroup, Help: "with --pty: keys that detach from the step, such as ctrl-p,ctrl-q or none (default ctrl-\\,d, or GRUN_DETACH_KEYS); gctl attach reattaches"},
+		{Long: "detach-keys", Value: "KEYS", Group: streamGroup, Help: "with --pty: keys that detach from the step, such as ctrl-p,ctrl-q or none (default ctrl-\\,d); also GRUN_DETACH_KEYS; gctl attach reattaches"},
 		{Long: "detach-on-hangup", Group: streamGroup, Help: "with --pty: detach instead of ending the step if the terminal closes or this host fails; also GRUN_DETACH_ON_HANGUP=1"},
 
 		{Long: "kill-on-bad-exit", Short: 'K', Value: "0|1", Absent: "1", Group: endGroup, Help: "end the step when a task fails"},
