@@ -66,7 +66,7 @@ func TestUnknownExcludedNode(t *testing.T) {
 	c := w.as(ann).Jobs()
 	spec := job("work")
 	spec.Request = &greylagv1.Request{Exclude: []string{"n99"}}
-	want := []string{`--exclude: no node "n99": gctl info lists the nodes`}
+	want := []string{`--exclude: unknown node "n99"; gctl nodes lists the nodes`}
 	f, err := c.ForecastJob(t.Context(), &greylagv1.ForecastJobRequest{Job: spec})
 	if must(t, err); !slices.Equal(f.GetWarnings(), want) {
 		t.Errorf("warnings of the forecast: %q", f.GetWarnings())

@@ -144,19 +144,19 @@ func TestSecretsOfOtherUsers(t *testing.T) {
 
 func TestSecretsOfOddSizesAreRefused(t *testing.T) {
 	w := newWorld(t, options{})
-	says(t, "an empty value", w.setSecret(ann, "token", ""), "0 bytes: want 1 byte to 64 KiB")
+	says(t, "an empty value", w.setSecret(ann, "token", ""), "the value of the secret is empty")
 	says(t, "a large value", w.setSecret(ann, "token", strings.Repeat("x", cluster.MaxSecret+1)), "65537 bytes")
 	must(t, w.setSecret(ann, "token", strings.Repeat("x", cluster.MaxSecret)))
 	says(t, "a path", w.setSecret(ann, "../token", "x"), "cannot name a secret")
 	for i := range 63 {
 		must(t, w.setSecret(ann, fmt.Sprint(i), "x"))
 	}
-	says(t, "the 65th", w.setSecret(ann, "more", "x"), "you have 64 secrets, the limit")
+	says(t, "the 65th", w.setSecret(ann, "more", "x"), "you have 64 secrets, the maximum")
 	must(t, w.setSecret(ann, "token", "y"))
 }
 
 // TestAJobWithoutItsSecretsFails checks secrets that were deleted, and those that were encrypted under a CA
-// that the cluster does not use, as after a restore with another CA.
+// that the cluster does not use, as after a restore with a pki_dir from before a rotation.
 func TestAJobWithoutItsSecretsFails(t *testing.T) {
 	w := newWorld(t, options{})
 	n := newNode(w, "n1")
@@ -190,7 +190,7 @@ func TestAJobWithoutItsSecretsFails(t *testing.T) {
 		return err == nil
 	})
 	for _, s := range answer.GetSecrets() {
-		if want := "cannot be decrypted, because the cluster was restored with another CA: run gctl secret set " + s.GetName(); s.GetProblem() != want {
+		if want := "cannot be decrypted: the key of its CA is missing since a restore; its user must run gctl secret set " + s.GetName(); s.GetProblem() != want {
 			t.Errorf("listed: %v", s)
 		}
 	}

@@ -134,7 +134,7 @@ func attachAfterLoss(s *site) {
 	second.types("echo after-$((20+4))\r")
 	second.shows("after-24")
 	third := s.session(40, "gslurm", "sattach", ref[1]+".0")
-	second.shows("another command has attached to step " + ref[1] + ".0")
+	second.shows("another command attached to step " + ref[1] + ".0")
 	second.exits(0)
 	third.shows("after-24")
 	if r := s.run(alice, "gctl", "attach", ref[1]); r.Exit == 0 {
@@ -155,9 +155,9 @@ func attachAllocation(s *site) {
 	first.types("echo in $GREYLAG_JOB_ID.\r")
 	first.until("the job's ID", func() (bool, error) { return regexp.MustCompile(`in \d+\.`).MatchString(first.text()), nil })
 	first.types(detachKeys)
-	first.shows("detached: gctl attach ")
+	first.shows("detached; reattach with gctl attach ")
 	first.exits(0)
-	ref := regexp.MustCompile(`detached: gctl attach ((\d+)\.0) continues`).FindStringSubmatch(first.text())
+	ref := regexp.MustCompile(`detached; reattach with gctl attach ((\d+)\.0)`).FindStringSubmatch(first.text())
 	if ref == nil {
 		s.t.Fatalf("%q", first.text())
 	}

@@ -83,7 +83,7 @@ func slurmGres(s *site) {
 	if tres := s.slurm("sacct", "-nPX", "-j", second, "-o", "AllocTRES"); !strings.Contains(tres, ",gres/gpu=1,gres/nvme=1,") {
 		s.t.Error(tres)
 	}
-	if r := s.run(tester, "gslurm", "sbatch", "--gres=nvme:3", "--wrap", "true"); r.Exit != 1 || !strings.Contains(r.Stderr, "has 3 nvme (the largest has 2)") {
+	if r := s.run(tester, "gslurm", "sbatch", "--gres=nvme:3", "--wrap", "true"); r.Exit != 1 || !strings.Contains(r.Stderr, "has 3 nvme (the maximum is 2)") {
 		s.t.Errorf("too many: %+v", r)
 	}
 }
