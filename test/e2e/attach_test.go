@@ -71,7 +71,7 @@ func (x *session) shows(text string) {
 		select {
 		case <-x.gone:
 			if !strings.Contains(x.text(), text) {
-				return false, fmt.Errorf("it has ended: %v", x.err)
+				return false, fmt.Errorf("it has ended: %w", x.err)
 			}
 		default:
 		}
