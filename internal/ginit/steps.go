@@ -96,6 +96,7 @@ func (x *steps) supervise(pid int, signals <-chan os.Signal) Record {
 		}
 		// Reap after every signal: a full channel may have dropped SIGCHLD.
 		if status, ended := x.reap(pid); ended {
+			x.finish()
 			return ending(status)
 		}
 		if stopping && len(x.running) == 0 {
@@ -123,6 +124,25 @@ func (x *steps) reap(pid int) (status syscall.WaitStatus, ended bool) {
 				x.record(p, s, &usage)
 			}
 		}
+	}
+}
+
+// finish ends the steps that still run when the program has ended, and records those that were already
+// exiting. The kernel closes a process's connections before its parent can reap it: grun, and then the
+// program, may end in between.
+func (x *steps) finish() {
+	for pid, p := range x.running {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // has no effect on a process that is exiting
+		var s syscall.WaitStatus
+		var usage syscall.Rusage
+		_, err := syscall.Wait4(pid, &s, 0, &usage)
+		for errors.Is(err, syscall.EINTR) {
+			_, err = syscall.Wait4(pid, &s, 0, &usage)
+		}
+		if err == nil && s.Exited() {
+			x.record(p, s, &usage)
+		}
+		delete(x.running, pid)
 	}
 }
 
