@@ -48,6 +48,7 @@ func assemble(cfg config.Node, log *slog.Logger) parts {
 	p := parts{metrics: nodes.New(cfg.Metrics.Compat...), config: agent.Config{
 		Name: cfg.Name, StateDir: cfg.StateDir, Report: cfg.Poll.Report, Health: cfg.Poll.Health, Meter: cfg.Poll.Meter,
 		CPUs: cfg.CPUs, Memory: cfg.Memory, Features: cfg.Features, Region: cfg.Region, Gres: cfg.Gres,
+		ScratchDir: cfg.ScratchDir, ScratchReserve: cfg.ScratchReserve,
 		Images:   runtime.Keep{Age: cfg.Images.Keep, Bytes: int64(cfg.Images.Size)},
 		Programs: jobPrograms(),
 		Prolog:   cfg.Prolog, Epilog: cfg.Epilog, HookTimeout: cfg.HookTimeout, LaunchTimeout: cfg.LaunchTimeout, Log: log,

@@ -155,21 +155,16 @@ func (a *Agent) ended(t *task, exit tasks.Exit) {
 }
 
 // remove removes a task in a goroutine: its processes and files, then a check that its GPUs are
-// free, then the epilog.
+// free, then the epilog, then its scratch space.
 func (a *Agent) remove(_ context.Context, t *task) {
 	uuids, hook := a.uuidsOf(t), a.hookOf(t)
 	limit := removeTimeout + gpuReleaseTimeout + a.cfg.HookTimeout
 	var problems []problem
-	a.runAsync(t, limit, func(ctx context.Context) error {
-		a.slots <- struct{}{}
-		defer func() { <-a.slots }()
-		limited, cancel := context.WithTimeout(ctx, removeTimeout)
-		defer cancel()
-		if err := a.runtime.Remove(limited, taskID(t.ID)); err != nil {
-			return err
+	a.runAsync(t, limit, func(ctx context.Context) (err error) {
+		if problems, err = a.clearTask(ctx, t.ID, uuids, hook); err == nil {
+			problems = append(problems, a.removeScratch(t.ID)...)
 		}
-		problems = a.checkAfterTask(ctx, uuids, hook)
-		return nil
+		return err
 	}, func(err error) {
 		t.work = reconcile.NoWork
 		if err != nil {
@@ -195,6 +190,18 @@ func (a *Agent) remove(_ context.Context, t *task) {
 		a.dirty[t.ID] = true
 		nudge(a.reports)
 	})
+}
+
+// clearTask removes a task from the runtime, checks its GPUs and runs the epilog.
+func (a *Agent) clearTask(ctx context.Context, id reconcile.ID, uuids []string, h *hook) ([]problem, error) {
+	a.slots <- struct{}{}
+	defer func() { <-a.slots }()
+	limited, cancel := context.WithTimeout(ctx, removeTimeout)
+	defer cancel()
+	if err := a.runtime.Remove(limited, taskID(id)); err != nil {
+		return nil, err
+	}
+	return a.checkAfterTask(ctx, uuids, h), nil
 }
 
 // removeAgain schedules another attempt. A node that cannot remove tasks gets no new ones.

@@ -46,6 +46,10 @@ type Config struct {
 	Features []string
 	Region   string
 	Gres     []cluster.Gres // generic resources, sorted by name
+	// ScratchDir is where tasks get the scratch space that they request, and ScratchReserve what they do
+	// not get of its file system; "": they get none.
+	ScratchDir     string
+	ScratchReserve cluster.Bytes
 
 	Prolog, Epilog string // programs run as root before and after a task; "": none
 	HookTimeout    time.Duration
@@ -92,6 +96,7 @@ type Agent struct {
 	reports    chan struct{} // a change that the controllers must learn
 	reregister chan struct{} // the node changed: register again
 	slots      chan struct{} // limits concurrent starts and removals
+	scratched  chan struct{} // closed when the scratch space of earlier tasks is removed
 	blobs      *blobCache
 	accounts   *accounts
 	workers    sync.WaitGroup
@@ -131,6 +136,7 @@ type state struct {
 	backlog []reconcile.Action // decided; runs once recorded
 	foreign bool               // the records belong to another cluster and must be cleared first
 	listed  bool               // the runtime has listed its tasks
+	scratch int64              // MiB of scratch space that the node offers; 0: none
 	refused time.Time          // since when only old sets arrived; zero: they did not
 	// unadmitted is the newest set of this session if it was not admitted.
 	unadmitted *greylagv1.WatchTasksResponse
@@ -170,8 +176,9 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		cfg: cfg, session: session, runtime: rt, gpus: gpus, log: cfg.Log,
 		calls: make(chan func(), callBacklog), done: make(chan struct{}),
 		reports: make(chan struct{}, 1), reregister: make(chan struct{}, 1),
-		slots: make(chan struct{}, max(8, 2*runtime.GOMAXPROCS(0))),
-		blobs: newBlobCache(), accounts: newAccounts(),
+		slots:     make(chan struct{}, max(8, 2*runtime.GOMAXPROCS(0))),
+		scratched: make(chan struct{}),
+		blobs:     newBlobCache(), accounts: newAccounts(),
 		state: state{
 			counting: uint64(time.Now().UnixNano()), bad: map[string]string{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
 			dirty: map[reconcile.ID]bool{}, logs: map[string]context.CancelFunc{},
@@ -194,6 +201,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.host = host
 	a.cores = newCores(host)
 	a.takeInventory(ctx)
+	a.applyScratch(a.askScratch())
 	a.checkRuntime(ctx)
 	if err := a.load(ctx); err != nil {
 		return err

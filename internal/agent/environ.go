@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,7 +54,7 @@ func environment(l *launch, who account, given []byte) []string {
 			kept = append(kept, entry)
 		}
 	}
-	env = append(kept, "TMPDIR=/tmp", "CUDA_VISIBLE_DEVICES="+visible(l), "CUDA_DEVICE_ORDER=PCI_BUS_ID",
+	env = append(kept, "TMPDIR="+cmp.Or(l.tmpDir, "/tmp"), "CUDA_VISIBLE_DEVICES="+visible(l), "CUDA_DEVICE_ORDER=PCI_BUS_ID",
 		"SLURMD_NODENAME="+l.node)
 	for _, v := range variables(l, asked) {
 		if v.value == "" {
@@ -95,6 +96,7 @@ func variables(l *launch, asked map[string]bool) []variable {
 		{"NODENAME", l.node, []string{"NODENAME"}},
 		{"NODEID", number(w.GetRank()), []string{"NODEID", "PROCID"}},
 		{"LOCALID", "0", []string{"LOCALID"}},
+		{"TMPDIR", l.tmpDir, nil},
 		{"CPUS_PER_TASK", number(max(w.GetCpusPerTask(), 1)), namesIf(asked["CPUS_PER_TASK"] || w.GetCpusPerTask() > 1, "CPUS_PER_TASK")},
 		{"CPUS_ON_NODE", number(own.GetCpus()), []string{"CPUS_ON_NODE"}},
 		{"MEM_PER_NODE", nonzero(own.GetMemory() / int64(cluster.MiB)), []string{"MEM_PER_NODE"}},

@@ -144,7 +144,7 @@ func (a *Agent) watchRuntime(ctx context.Context) {
 	}
 }
 
-// watchInventory takes an inventory of the GPUs periodically.
+// watchInventory takes an inventory of the GPUs, and checks the scratch space, periodically.
 func (a *Agent) watchInventory(ctx context.Context) {
 	ticker := time.NewTicker(a.cfg.Health)
 	defer ticker.Stop()
@@ -159,6 +159,8 @@ func (a *Agent) watchInventory(ctx context.Context) {
 			return
 		}
 		a.post(func() { a.applyInventory(inventory, err); a.recheckBusyGPUs() })
+		space, err := a.askScratch()
+		a.post(func() { a.applyScratch(space, err) })
 	}
 }
 

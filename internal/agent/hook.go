@@ -45,7 +45,7 @@ func (a *Agent) hookOf(t *task) *hook {
 	if !t.Hooked || t.spec == nil {
 		return nil
 	}
-	l := &launch{id: t.ID, spec: t.spec, own: t.own(), node: a.cfg.Name, cluster: cmp.Or(a.cluster, a.identity.Cluster)}
+	l := &launch{id: t.ID, spec: t.spec, own: t.own(), node: a.cfg.Name, cluster: cmp.Or(a.cluster, a.identity.Cluster), tmpDir: a.tmpDirOf(t)}
 	for i, uuid := range a.uuidsOf(t) {
 		l.gpus = append(l.gpus, device{index: t.own().GetGpus()[i], uuid: uuid})
 	}

@@ -45,6 +45,7 @@ type launch struct {
 	pinned  bool     // the task sees no other GPUs
 	ready   bool     // the runtime worked at the last check
 	hook    *hook    // prolog to run; nil: none
+	tmpDir  string   // its scratch space; "": none
 
 	limit      time.Duration           // for everything before the runtime's start, including retries
 	waitingFor *atomic.Pointer[string] // what the start waits for, as a sentence; shared with the task
@@ -130,7 +131,7 @@ func (a *Agent) endFailed(t *task, err error) {
 func (a *Agent) launchOf(t *task) (*launch, error) {
 	l := &launch{
 		id: t.ID, spec: t.spec, own: t.own(), node: a.cfg.Name, cluster: cmp.Or(a.cluster, a.identity.Cluster),
-		cpus: t.CPUs, pinned: a.cfg.Device != nil, ready: a.faults["runtime"] == "", hook: a.hookOf(t), limit: a.cfg.LaunchTimeout, waitingFor: &t.waitingFor,
+		cpus: t.CPUs, pinned: a.cfg.Device != nil, ready: a.faults["runtime"] == "", hook: a.hookOf(t), tmpDir: a.tmpDirOf(t), limit: a.cfg.LaunchTimeout, waitingFor: &t.waitingFor,
 	}
 	if l.own == nil {
 		return nil, failed(cluster.NodeFault, "the task's allocation does not name this node")
@@ -190,6 +191,9 @@ func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err er
 // specify builds the runtime's specification of the task.
 func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	w := l.spec
+	if err := a.createScratch(ctx, l); err != nil {
+		return tasks.Spec{}, err
+	}
 	l.setWaitingFor("the job script has not been fetched yet")
 	var script []byte
 	if !w.GetIdle() {
@@ -222,7 +226,7 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	if err := a.addSecrets(ctx, &spec, l, socket, inside); err != nil {
 		return tasks.Spec{}, err
 	}
-	a.addMounts(&spec, w.GetImage() != "", account.home)
+	a.addMounts(&spec, w.GetImage() != "", account.home, l.tmpDir)
 	if w.GetIdle() { // its script runs on another node; steps see the same files
 		spec.Hold, spec.ScriptArgs, spec.WorkDir = true, nil, "/"
 		spec.Stdin, spec.Stdout, spec.Stderr = "", "", ""

@@ -14,9 +14,9 @@ import (
 // the host's, that directory is mounted there, so that a job submitted from /tmp/x works as
 // expected. If it is /tmp itself, the task has the host's.
 //
-// A task with an image sees the user's home, its working directory and the directories of its
-// output under their own names.
-func (a *Agent) addMounts(spec *tasks.Spec, image bool, home string) {
+// A task with an image sees the user's home, its working directory, the directories of its output and its
+// scratch space under their own names.
+func (a *Agent) addMounts(spec *tasks.Spec, image bool, home, tmpDir string) {
 	if !a.cfg.Isolated {
 		return
 	}
@@ -26,6 +26,9 @@ func (a *Agent) addMounts(spec *tasks.Spec, image bool, home string) {
 		folders = append(folders, home)
 	}
 	var shown []tasks.Mount
+	if tmpDir != "" && (image || temporary(tmpDir)) {
+		shown = append(shown, tasks.Mount{Source: tmpDir, Target: tmpDir})
+	}
 	for _, dir := range folders {
 		target := filepath.Clean(dir)
 		switch {

@@ -162,7 +162,7 @@ func (a *Agent) describe(request *greylagv1.RegisterNodeRequest) {
 	request.Cpus = int32(a.host.cpus)
 	request.Memory = int64(a.host.memory)
 	request.Gpus = a.devices()
-	request.Features, request.Region, request.Gres = a.cfg.Features, a.cfg.Region, wire.WriteGres(a.cfg.Gres)
+	request.Features, request.Region, request.Gres = a.cfg.Features, a.cfg.Region, wire.WriteGres(a.gres())
 	request.Version = version.Version
 	request.Runtime = a.cfg.RuntimeName
 	request.Fault = a.fault()

@@ -232,7 +232,7 @@ func TestShape(t *testing.T) {
 		"up again":   {tasks.Spec{WorkDir: tmp + "/x/..", Stdout: tmp + "/x/../y/../out"}, false, true, []string{tmp}},
 		"image":      {tasks.Spec{WorkDir: tmp, Stdout: "/usr/out", Stderr: "/etc/x"}, true, true, []string{"/nowhere", tmp}},
 	} {
-		a.addMounts(&c.spec, c.image, "/nowhere")
+		a.addMounts(&c.spec, c.image, "/nowhere", "")
 		var got []string
 		for _, m := range c.spec.Mounts {
 			got = append(got, m.Target)

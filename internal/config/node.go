@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,27 +17,31 @@ const NodePath = "/etc/greylag/gnoded.toml"
 // Node is gnoded's file. The hardware of the host (CPUs, memory, GPUs, links) is discovered;
 // settings here replace what was found.
 type Node struct {
-	Name          string          `toml:"name"`        // default: the host's name up to the first dot
-	Controllers   []string        `toml:"controllers"` // after loading: HOST:PORT each
-	DataDir       string          `toml:"data_dir"`    // data that must survive a reboot
-	StateDir      string          `toml:"state_dir"`   // data that need not: tasks' run files
-	PKIDir        string          `toml:"pki_dir"`
-	CDIDir        string          `toml:"cdi_dir"` // the node's own CDI specifications
-	Runtime       string          `toml:"runtime" one:"containerd,process"`
-	Containerd    Containerd      `toml:"containerd"`
-	Registries    Registries      `toml:"registries"`
-	Images        Images          `toml:"images"`
-	CPUs          int             `toml:"cpus"`           // 0: those of the host
-	Memory        cluster.Bytes   `toml:"memory"`         // 0: that of the host
-	Features      []string        `toml:"features"`       // words that jobs can request
-	Region        string          `toml:"region"`         // a word that jobs can request
-	Gres          strict.Gres     `toml:"gres"`           // generic resources: NAME or NAME:TYPE and the count
-	Prolog        string          `toml:"prolog"`         // program run as root before each task; "": none
-	Epilog        string          `toml:"epilog"`         // the same after each task
-	HookTimeout   time.Duration   `toml:"hook_timeout"`   // of either
-	LaunchTimeout time.Duration   `toml:"launch_timeout"` // of everything before a task's start
-	Poll          Poll            `toml:"poll"`           // intervals of checks
-	SimulatedGPUs []SimulatedGPUs `toml:"simulated_gpus"` // instead of those of the host
+	Name        string        `toml:"name"`        // default: the host's name up to the first dot
+	Controllers []string      `toml:"controllers"` // after loading: HOST:PORT each
+	DataDir     string        `toml:"data_dir"`    // data that must survive a reboot
+	StateDir    string        `toml:"state_dir"`   // data that need not: tasks' run files
+	PKIDir      string        `toml:"pki_dir"`
+	CDIDir      string        `toml:"cdi_dir"` // the node's own CDI specifications
+	Runtime     string        `toml:"runtime" one:"containerd,process"`
+	Containerd  Containerd    `toml:"containerd"`
+	Registries  Registries    `toml:"registries"`
+	Images      Images        `toml:"images"`
+	CPUs        int           `toml:"cpus"`     // 0: those of the host
+	Memory      cluster.Bytes `toml:"memory"`   // 0: that of the host
+	Features    []string      `toml:"features"` // words that jobs can request
+	Region      string        `toml:"region"`   // a word that jobs can request
+	Gres        strict.Gres   `toml:"gres"`     // generic resources: NAME or NAME:TYPE and the count
+	// ScratchDir is where jobs get the scratch space that they request; "": nowhere. ScratchReserve is what jobs
+	// do not get of its file system.
+	ScratchDir     string          `toml:"scratch_dir"`
+	ScratchReserve cluster.Bytes   `toml:"scratch_reserve"`
+	Prolog         string          `toml:"prolog"`         // program run as root before each task; "": none
+	Epilog         string          `toml:"epilog"`         // the same after each task
+	HookTimeout    time.Duration   `toml:"hook_timeout"`   // of either
+	LaunchTimeout  time.Duration   `toml:"launch_timeout"` // of everything before a task's start
+	Poll           Poll            `toml:"poll"`           // intervals of checks
+	SimulatedGPUs  []SimulatedGPUs `toml:"simulated_gpus"` // instead of those of the host
 	// SimulatedGPUOffset is the number of simulated devices that other nodes on this host have, so
 	// that the kernel distinguishes the nodes' GPUs.
 	SimulatedGPUOffset int `toml:"simulated_gpu_offset" was:"simulated_gpus_after"`
@@ -81,16 +87,17 @@ type SimulatedGPUs struct {
 // DefaultNode returns the defaults of gnoded. LoadNode sets Name, which is empty here.
 func DefaultNode() Node {
 	return Node{
-		Controllers: []string{"localhost:" + DefaultPort},
-		DataDir:     "/var/lib/greylag/node",
-		StateDir:    "/run/greylag/node",
-		PKIDir:      "/var/lib/greylag/node/pki",
-		CDIDir:      "/run/greylag/cdi",
-		Runtime:     "containerd",
-		Containerd:  Containerd{Socket: "/run/containerd/containerd.sock", Namespace: "greylag", OCIRuntime: "auto", Shim: "gshim"},
-		Registries:  defaultRegistries(),
-		Images:      defaultImages(),
-		HookTimeout: 5 * time.Minute, LaunchTimeout: 30 * time.Minute,
+		Controllers:    []string{"localhost:" + DefaultPort},
+		DataDir:        "/var/lib/greylag/node",
+		StateDir:       "/run/greylag/node",
+		PKIDir:         "/var/lib/greylag/node/pki",
+		CDIDir:         "/run/greylag/cdi",
+		Runtime:        "containerd",
+		Containerd:     Containerd{Socket: "/run/containerd/containerd.sock", Namespace: "greylag", OCIRuntime: "auto", Shim: "gshim"},
+		Registries:     defaultRegistries(),
+		Images:         defaultImages(),
+		ScratchReserve: 10 * cluster.GiB,
+		HookTimeout:    5 * time.Minute, LaunchTimeout: 30 * time.Minute,
 		Poll:    Poll{Report: 10 * time.Second, Health: 30 * time.Second, Meter: 5 * time.Second},
 		Metrics: NodeMetrics{Textfile: "/var/lib/prometheus/node-exporter/greylag.prom"},
 		Log:     defaultLog(),
@@ -139,6 +146,7 @@ func (cfg *Node) check(c *checker) {
 	if cfg.Region != "" {
 		c.Word("region", cfg.Region)
 	}
+	cfg.checkScratch(c)
 	if cfg.Prolog != "" {
 		c.Absolute("prolog", cfg.Prolog)
 	}
@@ -163,6 +171,31 @@ func (cfg *Node) check(c *checker) {
 		c.address("metrics.listen", cfg.Metrics.Listen, true)
 	}
 	cfg.checkGPUs(c)
+}
+
+// checkScratch refuses directories that tasks cannot see or that have other uses, and a generic resource of the
+// same name.
+func (cfg *Node) checkScratch(c *checker) {
+	if cfg.ScratchDir == "" {
+		return
+	}
+	c.Absolute("scratch_dir", cfg.ScratchDir)
+	cfg.ScratchDir = filepath.Clean(cfg.ScratchDir)
+	if slices.Contains([]string{"/", "/tmp", "/var/tmp"}, cfg.ScratchDir) {
+		c.Fault("scratch_dir", "%s has other uses: name a directory below it", cfg.ScratchDir)
+	}
+	for _, dir := range []string{cfg.DataDir, cfg.StateDir, cfg.PKIDir, cfg.CDIDir, "/dev", "/proc", "/sys"} {
+		if dir = filepath.Clean(dir); strings.HasPrefix(cfg.ScratchDir+"/", dir+"/") {
+			c.Fault("scratch_dir", "%s is inside %s, which tasks cannot see", cfg.ScratchDir, dir)
+		}
+	}
+	named := slices.ContainsFunc(cfg.Gres, func(g cluster.Gres) bool { return g.Name == cluster.GresTmp })
+	switch {
+	case named:
+		c.Fault("gres", "%q is the space in scratch_dir: remove it from gres, or remove scratch_dir", cluster.GresTmp)
+	case len(cfg.Gres) >= cluster.MaxGres:
+		c.Fault("gres", "%d generic resources; with scratch_dir the maximum is %d", len(cfg.Gres), cluster.MaxGres-1)
+	}
 }
 
 // maxGPUs is the most devices of one node, simulated or not.

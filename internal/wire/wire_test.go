@@ -374,9 +374,9 @@ func TestWriteAwaited(t *testing.T) {
 // TestWantedRequest checks that a node receives the requests per node, CPU and GPU, for the
 // environment of the task.
 func TestWantedRequest(t *testing.T) {
-	spec := &cluster.JobSpec{Request: cluster.Request{GPUsPerNode: 2, MemPerCPU: 3, MemPerGPU: 4, TasksPerNode: 5, CPUsPerTask: 6}}
+	spec := &cluster.JobSpec{Request: cluster.Request{GPUsPerNode: 2, MemPerCPU: 3, MemPerGPU: 4, TasksPerNode: 5, CPUsPerTask: 6, Gres: []cluster.Gres{{Name: "nvme", Count: 1}, {Name: "tmp", Count: 7}}}}
 	w := WriteWanted(&cluster.Job{Spec: spec}, 0, command.IndexRange{}, 0, nil)
-	if w.GpusPerNode != 2 || w.MemPerCpu != 3 || w.MemPerGpu != 4 || w.TasksPerNode != 5 || w.CpusPerTask != 6 {
+	if w.GpusPerNode != 2 || w.MemPerCpu != 3 || w.MemPerGpu != 4 || w.TasksPerNode != 5 || w.CpusPerTask != 6 || w.Tmp != 7<<20 {
 		t.Error(w)
 	}
 }

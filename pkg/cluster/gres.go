@@ -21,6 +21,9 @@ const (
 	// MaxGresCount is the highest count of one.
 	MaxGresCount = 1 << 30
 
+	// GresTmp is the generic resource of local scratch space; its count is in MiB.
+	GresTmp = "tmp"
+
 	gresPrefix = "gres/"
 	maxGresTag = 64 // characters of a name or type
 )

@@ -18,7 +18,9 @@ import (
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/runtime/oci"
+	"github.com/greylag/greylag/internal/scratch"
 	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // login checks gauthd.
@@ -81,6 +83,7 @@ func (x *exam) node(ctx context.Context) {
 	id, trust := x.identity(cfg.PKIDir, pki.RoleNode)
 	x.folder("data_dir", cfg.DataDir)
 	x.folder("state_dir", cfg.StateDir)
+	x.scratch(cfg)
 	if cfg.Runtime == "containerd" {
 		x.containerd(ctx, cfg.Containerd.Socket)
 		x.ociRuntime(cfg.Containerd.OCIRuntime)
@@ -102,6 +105,25 @@ func (x *exam) node(ctx context.Context) {
 	c := client.New(client.Config{Controllers: known, TLS: pki.ClientTLS(trust, id), Timeout: callTime})
 	defer c.Close()
 	x.registered(ctx, c, id.Peer().Name)
+}
+
+// scratch checks the directory of the scratch space of jobs.
+func (x *exam) scratch(cfg config.Node) {
+	if cfg.ScratchDir == "" {
+		return
+	}
+	space, err := scratch.Check(cfg.ScratchDir)
+	total := cluster.Bytes(space.Total)
+	switch {
+	case x.failed("scratch_dir", "create it, and mount its file system, or change scratch_dir", err):
+	case total <= cfg.ScratchReserve:
+		x.note(Fault, "scratch_dir", "lower scratch_reserve, or use a larger file system", "the file system of %s has %s, no more than scratch_reserve", cfg.ScratchDir, rough(total))
+	case !space.Limited:
+		x.note(Warning, "scratch_dir", "use XFS, or ext4 with the feature project, and mount it with prjquota (docs/admin.md)",
+			"%s, %s for jobs: a job can use more than it requested, since the file system does not enforce project quotas", cfg.ScratchDir, rough(total-cfg.ScratchReserve))
+	default:
+		x.good("scratch_dir", "%s, %s for jobs, with project quotas", cfg.ScratchDir, rough(total-cfg.ScratchReserve))
+	}
 }
 
 // hasDaemon checks that the daemon of a part is installed.

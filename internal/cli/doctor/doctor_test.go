@@ -129,6 +129,10 @@ func hostFaults() []fault {
 			w.write("prolog", "")
 			os.Chmod(w.path("prolog"), 0o644)
 		}, Node, "prolog", Fault, "permission denied"},
+		{"no scratch directory", func(w *world) { w.nodeFile("scratch_dir = \"%[2]s/local\"\n") }, Node, "scratch_dir", Fault, "no such file"},
+		{"an unsafe scratch directory", func(w *world) { w.scratch(0o777, "") }, Node, "scratch_dir", Fault, "run chmod 755 "},
+		{"a small scratch directory", func(w *world) { w.scratch(0o755, "scratch_reserve = \"1000T\"\n") }, Node, "scratch_dir", Fault, "no more than scratch_reserve"},
+		{"scratch space without limits", func(w *world) { w.scratch(0o755, "") }, Node, "scratch_dir", Warning, "does not enforce project quotas"},
 		{"a file for a folder", func(w *world) { w.write("state", "") }, Node, "state_dir", Fault, "is not a directory"},
 		{"no driver's helper", func(w *world) { w.nodeFile("runtime = \"process\"\n") }, Node, "gpus", Warning, "cannot list them"},
 		{"a GPU that is bad", func(w *world) {

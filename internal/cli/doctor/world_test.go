@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -78,6 +79,15 @@ func must(t *testing.T, err error) {
 }
 
 func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+
+// scratch gives the node a scratch directory in a place of its own, since the test's is inside that of the node.
+func (w *world) scratch(mode os.FileMode, more string) {
+	dir := filepath.Join(w.t.TempDir(), "scratch")
+	if err := errors.Join(os.Mkdir(dir, mode), os.Chmod(dir, mode)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.nodeFile(fmt.Sprintf("scratch_dir = %q\n", dir) + more)
+}
 
 // write replaces a file of the host; %s is the controller's address, %[2]s the host's
 // folder.

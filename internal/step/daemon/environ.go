@@ -13,7 +13,7 @@ import (
 // another one; the first with the prefixes GREYLAG_ and SLURM_.
 var (
 	nodeFacts = []string{"NODENAME", "CPUS_ON_NODE", "MEM_PER_NODE", "GPUS_ON_NODE", "JOB_GPU_INDEXES", "JOB_GPUS"}
-	nodeNames = []string{nodeSocket, "SLURMD_NODENAME", "TMPDIR", "CUDA_DEVICE_ORDER"}
+	nodeNames = []string{nodeSocket, "SLURMD_NODENAME", "TMPDIR", "GREYLAG_TMPDIR", "CUDA_DEVICE_ORDER"}
 	// loginNames are all that a clean environment has.
 	loginNames = []string{"HOME", "USER", "LOGNAME", "SHELL", "PATH"}
 )

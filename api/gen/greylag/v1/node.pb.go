@@ -554,6 +554,7 @@ type WantedTask struct {
 	StopReason    StopReason    `protobuf:"varint,42,opt,name=stop_reason,json=stopReason,proto3,enum=greylag.v1.StopReason" json:"stop_reason,omitempty"` // with stop; unspecified if the job ended by itself
 	Steps         []*WantedStep `protobuf:"bytes,43,rep,name=steps,proto3" json:"steps,omitempty"`                                                         // active steps with tasks on the node, by ID
 	Secrets       bool          `protobuf:"varint,44,opt,name=secrets,proto3" json:"secrets,omitempty"`                                                    // the task has secrets: GetSecrets returns them
+	Tmp           int64         `protobuf:"varint,45,opt,name=tmp,proto3" json:"tmp,omitempty"`                                                            // bytes of scratch space on the node; 0: none requested
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -894,6 +895,13 @@ func (x *WantedTask) GetSecrets() bool {
 		return x.Secrets
 	}
 	return false
+}
+
+func (x *WantedTask) GetTmp() int64 {
+	if x != nil {
+		return x.Tmp
+	}
+	return 0
 }
 
 // WantedStep is a step that should run on the node.
@@ -2007,7 +2015,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
-	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xbf\n" +
+	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xd1\n" +
 	"\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
@@ -2063,7 +2071,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\vstop_reason\x18* \x01(\x0e2\x16.greylag.v1.StopReasonR\n" +
 	"stopReason\x12,\n" +
 	"\x05steps\x18+ \x03(\v2\x16.greylag.v1.WantedStepR\x05steps\x12\x18\n" +
-	"\asecrets\x18, \x01(\bR\asecrets\"\xb8\x02\n" +
+	"\asecrets\x18, \x01(\bR\asecrets\x12\x10\n" +
+	"\x03tmp\x18- \x01(\x03R\x03tmp\"\xb8\x02\n" +
 	"\n" +
 	"WantedStep\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +

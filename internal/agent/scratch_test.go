@@ -1,0 +1,139 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	tasks "github.com/greylag/greylag/internal/runtime"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// scratchDir gives a node a scratch directory with the space of a job that no longer exists.
+func scratchDir(t *testing.T) func(*node) {
+	return func(n *node) {
+		n.cfg.ScratchDir = filepath.Join(n.dir, "scratch")
+		if err := errors.Join(os.MkdirAll(filepath.Join(n.cfg.ScratchDir, "4-1", "a"), 0o755), os.Chmod(n.cfg.ScratchDir, 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// exists reports whether a path exists.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// wantTmp requests a task with scratch space.
+func wantTmp(n *node, job int, script string) string {
+	n.want(at(job, 2), script, func(w *greylagv1.WantedTask) { w.WorkDir, w.Tmp = n.home, 64<<20 })
+	return filepath.Join(n.cfg.ScratchDir, fmt.Sprintf("%d-2", job))
+}
+
+// TestScratchSpaceOfATask checks that a task, the prolog and the epilog see its directory, that the next daemon
+// leaves it, and that it ends with the task.
+func TestScratchSpaceOfATask(t *testing.T) {
+	onEach(t, func(n *node) {
+		scratchDir(t)(n)
+		hook := "#!/bin/sh\nstat -c \"$0 %a %F\" \"$GREYLAG_TMPDIR\" >>" + filepath.Join(n.dir, "hooks") + "\n"
+		n.cfg.Prolog, n.cfg.Epilog = filepath.Join(n.dir, "prolog"), filepath.Join(n.dir, "epilog")
+		if err := errors.Join(os.WriteFile(n.cfg.Prolog, []byte(hook), 0o700), os.WriteFile(n.cfg.Epilog, []byte(hook), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}, func(t *testing.T, n *node) {
+		path := wantTmp(n, 5, "#!/bin/sh\ntouch \"$TMPDIR/file\"\nstat -c '%a %u' \"$TMPDIR\" >up.new\n{ id -u; echo \"$TMPDIR $GREYLAG_TMPDIR\"; } >>up.new\nmv up.new up\nuntil [ -e go ]; do sleep 0.02; done\n")
+		n.reach(at(5, 2), "started")
+		waitFor(t, "the task to run", func() bool { return strings.HasPrefix(n.read("up"), "700") })
+		lines := strings.Split(n.read("up"), "\n")
+		if lines[0] != "700 "+lines[1] || lines[2] != path+" "+path {
+			t.Errorf("the task found %q", lines)
+		}
+		if other := filepath.Join(n.cfg.ScratchDir, "4-1"); exists(other) {
+			t.Errorf("%s of a job that no longer exists was not removed", other)
+		}
+		n.stop()
+		n.start()
+		n.reach(at(5, 2), "started")
+		if !exists(filepath.Join(path, "file")) {
+			t.Error("the next daemon removed the files of a running task")
+		}
+		touch(t, n, "go")
+		n.settled(at(5, 2))
+		if exists(path) {
+			t.Error("the directory of a task that has ended was not removed")
+		}
+		seen, err := os.ReadFile(filepath.Join(n.dir, "hooks"))
+		if want := n.cfg.Prolog + " 700 directory\n" + n.cfg.Epilog + " 700 directory\n"; err != nil || string(seen) != want {
+			t.Errorf("prolog and epilog: %q, %v, want %q", seen, err, want)
+		}
+	})
+}
+
+// TestScratchSpaceThatEndsWithoutADaemon checks that a directory is removed if its task ends while no daemon runs.
+func TestScratchSpaceThatEndsWithoutADaemon(t *testing.T) {
+	onEach(t, scratchDir(t), func(t *testing.T, n *node) {
+		path := wantTmp(n, 5, "#!/bin/sh\nuntil [ -e go ]; do sleep 0.02; done\n")
+		n.reach(at(5, 2), "started")
+		n.stop()
+		touch(t, n, "go")
+		n.start()
+		n.settled(at(5, 2))
+		if exists(path) {
+			t.Error("the directory was not removed")
+		}
+	})
+}
+
+func TestScratchSpaceThatCannotBeCreated(t *testing.T) {
+	onEach(t, scratchDir(t), func(t *testing.T, n *node) {
+		n.want(at(3, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.WorkDir, w.Tmp = n.home, 1 })
+		n.settled(at(3, 1)) // earlier directories are removed by then
+		if err := os.RemoveAll(n.cfg.ScratchDir); err != nil {
+			t.Fatal(err)
+		}
+		path := wantTmp(n, 5, "#!/bin/sh\n")
+		end := n.settled(at(5, 2))
+		if end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_NODE || !strings.Contains(end.GetMessage(), "cannot create scratch space on node n1: mkdir "+path) {
+			t.Errorf("the task ended: %v", end)
+		}
+		n.until("the node reports the directory as a fault", func() bool {
+			return len(n.reports) > 0 && strings.Contains(n.reports[len(n.reports)-1].GetFault(), "scratch_dir: cannot hold scratch space: open "+n.cfg.ScratchDir)
+		})
+	})
+}
+
+// TestScratchSpaceIsAResource checks what a node offers.
+func TestScratchSpaceIsAResource(t *testing.T) {
+	n := newNode(t, "process", func(n *node) {
+		scratchDir(t)(n)
+		n.cfg.Gres = []cluster.Gres{{Name: "nvme", Count: 2}, {Name: "zip", Count: 1}}
+	})
+	n.until("the node registers", func() bool { return len(n.registry) > 0 })
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if g := n.registry[0].GetGres(); len(g) != 3 || g[1].GetName() != cluster.GresTmp || g[1].GetCount() < 1 {
+		t.Errorf("it offers %v", g)
+	}
+}
+
+func TestScratchSpaceInAnImage(t *testing.T) {
+	a := &Agent{cfg: Config{Isolated: true}}
+	for _, c := range []struct {
+		image bool
+		dir   string
+		shown bool
+	}{{true, "/local/scratch/7-1", true}, {false, "/local/scratch/7-1", false}, {false, "/var/tmp/scratch/7-1", true}, {true, "", false}} {
+		spec := tasks.Spec{}
+		a.addMounts(&spec, c.image, "", c.dir)
+		shown := len(spec.Mounts) == 1 && spec.Mounts[0].Source == c.dir && spec.Mounts[0].Target == c.dir && !spec.Mounts[0].ReadOnly
+		if shown != c.shown || !shown && len(spec.Mounts) > 0 {
+			t.Errorf("%+v: mounts %+v", c, spec.Mounts)
+		}
+	}
+}

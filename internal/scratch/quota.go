@@ -1,0 +1,140 @@
+//go:build linux
+
+package scratch
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Constants of linux/dqblk_xfs.h, linux/quota.h and linux/fs.h. ext4 and XFS both have this interface.
+const (
+	projectQuota  = 2      // PRJQUOTA
+	getState      = 0x5805 // Q_XGETQSTAT
+	setLimits     = 0x5804 // Q_XSETQLIM
+	enforced      = 1 << 5 // FS_QUOTA_PDQ_ENFD
+	quotaVersion  = 1      // FS_DQUOT_VERSION
+	projectRecord = 1 << 1 // FS_PROJ_QUOTA
+	softAndHard   = 3 << 2 // FS_DQ_BSOFT, FS_DQ_BHARD
+	basicBlock    = 512    // unit of limits, in bytes
+
+	getAttributes  = 0x801c581f // FS_IOC_FSGETXATTR
+	setAttributes  = 0x401c5820 // FS_IOC_FSSETXATTR
+	projectInherit = 0x200      // FS_XFLAG_PROJINHERIT
+)
+
+// quotaState is struct fs_quota_stat.
+type quotaState struct {
+	version int8
+	flags   uint16
+	_       [76]byte
+}
+
+// quotaLimits is struct fs_disk_quota.
+type quotaLimits struct {
+	version, kind int8
+	fields        uint16
+	id            uint32
+	blockHard     uint64
+	blockSoft     uint64
+	_             [4]uint64 // limits and numbers of files and blocks
+	_             [2]int32
+	_             [2]uint16
+	_             [4]int8
+	_             [3]uint64
+	_             int32
+	_             uint16
+	_             int16
+	_             [8]byte
+}
+
+// attributes is struct fsxattr.
+type attributes struct {
+	flags   uint32
+	_       [2]uint32
+	project uint32
+	_       uint32
+	_       [8]byte
+}
+
+// firstProject is the lowest project ID of scratch space. The highest is twice as high, less 1.
+const firstProject = 1 << 30
+
+// project returns the project ID of an attempt. Attempts that exist at the same time on a node have different
+// ones unless their jobs are 2^26 apart.
+func project(a Attempt) uint32 {
+	return firstProject | uint32(a.Job<<4|uint64(a.Number&15))&(firstProject-1)
+}
+
+// limits reports whether the file system of an open directory enforces project quotas.
+func limits(f *os.File) bool {
+	var state quotaState
+	err := quotactl(f, getState, 0, unsafe.Pointer(&state))
+	return err == nil && state.flags&enforced != 0
+}
+
+// setLimit puts an open directory, and all that will be made in it, into a project with a limit.
+func setLimit(f *os.File, project uint32, bytes uint64) error {
+	if err := limitProject(f, project, bytes); err != nil {
+		return err
+	}
+	var attr attributes
+	if err := ioctl(f, getAttributes, unsafe.Pointer(&attr)); err != nil {
+		return err
+	}
+	attr.project, attr.flags = project, attr.flags|projectInherit
+	return ioctl(f, setAttributes, unsafe.Pointer(&attr))
+}
+
+// clearLimit removes the limit of a project of the file system of an open directory.
+func clearLimit(f *os.File, project uint32) error { return limitProject(f, project, 0) }
+
+func limitProject(f *os.File, project uint32, bytes uint64) error {
+	limit := quotaLimits{version: quotaVersion, kind: projectRecord, fields: softAndHard, id: project, blockHard: bytes / basicBlock}
+	return quotactl(f, setLimits, project, unsafe.Pointer(&limit))
+}
+
+func ioctl(f *os.File, request uintptr, data unsafe.Pointer) error {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), request, uintptr(data))
+	runtime.KeepAlive(f)
+	if errno != 0 {
+		return os.NewSyscallError("ioctl", errno)
+	}
+	return nil
+}
+
+// quotactl calls the kernel for the project quotas of the file system of an open file. Before Linux 5.14 that
+// takes the path of the block device.
+func quotactl(f *os.File, command int, id uint32, data unsafe.Pointer) error {
+	call := uintptr(command<<8 | projectQuota)
+	_, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, f.Fd(), call, uintptr(id), uintptr(data), 0, 0)
+	if errno == unix.ENOSYS {
+		errno = quotactlDevice(f, call, id, data)
+	}
+	runtime.KeepAlive(f)
+	if errno != 0 {
+		return os.NewSyscallError("quotactl", errno)
+	}
+	return nil
+}
+
+func quotactlDevice(f *os.File, call uintptr, id uint32, data unsafe.Pointer) unix.Errno {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+		return unix.ENOSYS
+	}
+	device, err := unix.BytePtrFromString(fmt.Sprintf("/dev/block/%d:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev)))
+	if err != nil {
+		return unix.ENOSYS
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_QUOTACTL, call, uintptr(unsafe.Pointer(device)), uintptr(id), uintptr(data), 0, 0)
+	if errors.Is(errno, unix.ENOENT) { // the file system has no block device
+		return unix.ENOSYS
+	}
+	return errno
+}
