@@ -96,7 +96,7 @@ func variables(l *launch, asked map[string]bool) []variable {
 		{"NODENAME", l.node, []string{"NODENAME"}},
 		{"NODEID", number(w.GetRank()), []string{"NODEID", "PROCID"}},
 		{"LOCALID", "0", []string{"LOCALID"}},
-		{"TMPDIR", l.tmpDir, nil},
+		{"TMPDIR", l.tmpDir, []string{"TMPDIR"}},
 		{"CPUS_PER_TASK", number(max(w.GetCpusPerTask(), 1)), namesIf(asked["CPUS_PER_TASK"] || w.GetCpusPerTask() > 1, "CPUS_PER_TASK")},
 		{"CPUS_ON_NODE", number(own.GetCpus()), []string{"CPUS_ON_NODE"}},
 		{"MEM_PER_NODE", nonzero(own.GetMemory() / int64(cluster.MiB)), []string{"MEM_PER_NODE"}},

@@ -23,6 +23,7 @@ func (r *resolver) finish(o *Options) {
 	r.finishTasksPerGPU(o)
 	finishSwitches(o)
 	r.finishMemory(o)
+	r.finishTmp(o)
 	r.finishDeadline(o)
 	r.finishVariables(o)
 	r.warnUnknownWords(o)
@@ -260,6 +261,23 @@ func (r *resolver) finishMemory(o *Options) {
 		r.fault("--mem", "--mem, --mem-per-cpu and --mem-per-gpu are mutually exclusive", "omit the others")
 	case asked == 0 && o.memZero:
 		o.Request.MemFrom = cluster.MemoryAll
+	}
+}
+
+// finishTmp adds the scratch space to the generic resources.
+func (r *resolver) finishTmp(o *Options) {
+	if o.tmp == 0 {
+		return
+	}
+	tmp, q := cluster.Gres{Name: cluster.GresTmp, Count: o.tmp}, &o.Request
+	if slices.ContainsFunc(q.Gres, func(g cluster.Gres) bool { return g.Name == tmp.Name }) {
+		r.fault("--tmp", "contradicts "+tmp.Name+" of --gres", "omit one of them")
+		return
+	}
+	q.Gres = append(slices.Clone(q.Gres), tmp)
+	cluster.SortGres(q.Gres)
+	if why := cluster.GresFault(q.Gres); why != "" {
+		r.fault("--tmp", why, "request fewer others with --gres")
 	}
 }
 

@@ -59,7 +59,8 @@ type Options struct {
 	gresGPUs    bool // --gres requests the GPUs
 	cpusPerGPU  int32
 	tasksPerGPU int32
-	memZero     bool // --mem=0 was written: all memory of each node
+	memZero     bool  // --mem=0 was written: all memory of each node
+	tmp         int64 // MiB of scratch space on each node
 
 	connectWait time.Duration // of --connect
 	switchWait  time.Duration // of --switches

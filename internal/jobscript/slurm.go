@@ -59,7 +59,6 @@ func refusedRows(rows []option) []option {
 		{"sockets-per-node", 0, "N", "", cores}, {"ntasks-per-core", 0, "N", "", cores}, {"ntasks-per-socket", 0, "N", "", cores},
 		{"extra-node-info", 'B', "N", "", cores}, {"core-spec", 'S', "N", "", cores}, {"thread-spec", 0, "N", "", cores},
 		{"gpus-per-socket", 0, "N", "", "use --gpus-per-node, with --connect=nvlink-node for GPUs connected by NVLink"},
-		{"tmp", 0, "SIZE", "", "/tmp space is not tracked: select nodes by a feature with --constraint"},
 		{"clusters", 'M', "NAMES", "", "a command uses one cluster: set GREYLAG_CONFIG to the client.toml of another"},
 		{"cluster-constraint", 0, "LIST", "", "a command uses one cluster: set GREYLAG_CONFIG to the client.toml of another"},
 		{"nodefile", 'F', "FILE", "", "use --nodelist with the names, separated by commas"},

@@ -39,6 +39,14 @@ func (g Gres) String() string {
 	return fmt.Sprintf("%s:%d", g.Name, g.Count)
 }
 
+// Option writes the option that requests it: --gres=nvme:2, or --tmp=10G.
+func (g Gres) Option() string {
+	if g.Name == GresTmp && g.Type == "" {
+		return "--tmp=" + (Bytes(g.Count) * MiB).String()
+	}
+	return "--gres=" + g.String()
+}
+
 // FormatGres writes the form that --gres reads; "" for none.
 func FormatGres(list []Gres) string {
 	words := make([]string, len(list))

@@ -141,7 +141,7 @@ func (t *whatIf) smaller() []string {
 		})
 		if n > 0 {
 			g.Count = n
-			found = append(found, "--gres="+g.String())
+			found = append(found, g.Option())
 		}
 	}
 	if gib := int64(q.MemPerNode / cluster.GiB); gib > 1 {
@@ -212,7 +212,11 @@ func (t *whatIf) without() []string {
 		s.Request.Connect, s.Request.Switches, s.Request.SwitchWait = cluster.ConnectAny, 0, 0
 	})
 	try(q.GPUMemory > 0, "without --gpu-mem", func(s *cluster.JobSpec) { s.Request.GPUMemory = 0 })
-	try(len(q.Gres) > 0, "without --gres", func(s *cluster.JobSpec) { s.Request.Gres = nil })
+	gres := "without --gres"
+	if len(q.Gres) == 1 && q.Gres[0].Name == cluster.GresTmp {
+		gres = "without --tmp"
+	}
+	try(len(q.Gres) > 0, gres, func(s *cluster.JobSpec) { s.Request.Gres = nil })
 	try(q.Exclusive, "without --exclusive", func(s *cluster.JobSpec) { s.Request.Exclusive = false })
 	try(len(q.NodeList) > 0, "without --nodelist", func(s *cluster.JobSpec) { s.Request.NodeList = nil })
 	try(len(q.Exclude) > 0, "without --exclude", func(s *cluster.JobSpec) { s.Request.Exclude = nil })

@@ -4,6 +4,7 @@ package words
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/greylag/greylag/pkg/cluster"
@@ -37,8 +38,47 @@ func GPUType(n *topology.NodeRequest) string {
 	return ""
 }
 
-// Gres writes a requested generic resource: "2 nvme", or "1 fpga (u250)".
+// scratchSpace is the generic resource cluster.GresTmp in words.
+const scratchSpace = "scratch space"
+
+func isScratch(name string) bool { return name == cluster.GresTmp }
+
+// GresCount writes the count of a generic resource: "2", or "10G" of scratch space.
+func GresCount(g *cluster.Gres) string {
+	if isScratch(g.Name) {
+		return (cluster.Bytes(g.Count) * cluster.MiB).String()
+	}
+	return strconv.FormatInt(g.Count, 10)
+}
+
+// GresName writes the name of a generic resource: "the resource nvme", or "scratch space".
+func GresName(name string) string {
+	if isScratch(name) {
+		return scratchSpace
+	}
+	return "the resource " + name
+}
+
+// MissingGres writes that fewer of a generic resource exist than are requested: "no nvme", "fewer than 2
+// nvme", "less than 10G of scratch space".
+func MissingGres(name string, have, want int64) string {
+	text := Gres(&cluster.Gres{Name: name, Count: want})
+	switch {
+	case have == 0 && isScratch(name):
+		return "no " + scratchSpace
+	case have == 0:
+		return "no " + name
+	case isScratch(name):
+		return "less than " + text
+	}
+	return "fewer than " + text
+}
+
+// Gres writes a requested generic resource: "2 nvme", "1 fpga (u250)", or "10G of scratch space".
 func Gres(g *cluster.Gres) string {
+	if isScratch(g.Name) && g.Type == "" {
+		return GresCount(g) + " of " + scratchSpace
+	}
 	text := fmt.Sprintf("%d %s", g.Count, g.Name)
 	if g.Type != "" {
 		text += " (" + g.Type + ")"

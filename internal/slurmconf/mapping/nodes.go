@@ -61,6 +61,9 @@ func (m *mapper) node(l *slurmconf.Line, defaults map[string]string) {
 	if mib, err := strconv.ParseUint(value("RealMemory"), 10, 64); err == nil && mib > 1 { // 1 is Slurm's default
 		m.noteNodes(at, names, fmt.Sprintf(`RealMemory=%d: nodes offer all of their memory; to offer this much, set memory = "%dM" in gnoded.toml`, mib, mib))
 	}
+	if disk := value("TmpDisk"); !off(disk) {
+		m.noteNodes(at, names, "TmpDisk="+disk+": set scratch_dir in gnoded.toml: jobs request space there with --tmp")
+	}
 	switch state := strings.ToUpper(value("State")); {
 	case strings.HasPrefix(state, "CLOUD"), strings.HasPrefix(state, "FUTURE"):
 		m.noteNodes(at, names, "State="+state+": nodes are not started on demand; each must join with gctl join")

@@ -265,11 +265,12 @@ func tooManyGres(r *cluster.Request, shapes []shape, where nodeScope) *command.R
 		switch {
 		case most >= want.Count:
 		case most > 0:
-			return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s (the maximum is %d)", where, words.Gres(want), most), "use --gres=%s:%d or less per node, and more nodes with --nodes", want.Name, most)
+			largest := cluster.Gres{Name: want.Name, Count: most}
+			return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s (the maximum is %s)", where, words.Gres(want), words.GresCount(&largest)), "use %s or less per node, and more nodes with --nodes", largest.Option())
 		case want.Type != "" && len(types) > 0:
 			return command.WithHint(command.Refusef(command.InvalidArgument, "%s has no %s of type %s", where, want.Name, want.Type), "gctl show node lists the types; available: %s", strings.Join(types, ", "))
 		default:
-			return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has the resource %s", where, want.Name), "gctl show node lists the resources of each node")
+			return command.WithHint(command.Refusef(command.InvalidArgument, "no node of %s has %s", where, words.GresName(want.Name)), "gctl show node lists the resources of each node")
 		}
 	}
 	return nil

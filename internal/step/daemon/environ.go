@@ -13,7 +13,7 @@ import (
 // another one; the first with the prefixes GREYLAG_ and SLURM_.
 var (
 	nodeFacts = []string{"NODENAME", "CPUS_ON_NODE", "MEM_PER_NODE", "GPUS_ON_NODE", "JOB_GPU_INDEXES", "JOB_GPUS"}
-	nodeNames = []string{nodeSocket, "SLURMD_NODENAME", "TMPDIR", "GREYLAG_TMPDIR", "CUDA_DEVICE_ORDER"}
+	nodeNames = []string{nodeSocket, "SLURMD_NODENAME", "TMPDIR", "CUDA_DEVICE_ORDER"}
 	// loginNames are all that a clean environment has.
 	loginNames = []string{"HOME", "USER", "LOGNAME", "SHELL", "PATH"}
 )
@@ -117,6 +117,9 @@ func (d *daemon) environ(local int) []string {
 	for _, name := range nodeFacts {
 		from("GREYLAG_"+name, true)
 		from("SLURM_"+name, true)
+	}
+	if tmp, ok := own.get("GREYLAG_TMPDIR"); ok {
+		e.both("TMPDIR", tmp)
 	}
 	// The job's nodes, where NNODES and NODELIST are those of the step.
 	nodes, _ := own.get("GREYLAG_NODELIST")

@@ -141,6 +141,18 @@ func (j *Job) GresPerNode() string {
 	return strings.Join(words, ",")
 }
 
+// Tmp returns the requested scratch space of a node.
+func (j *Job) Tmp() cluster.Bytes { return tmpOf(j.Request.GetGres()) }
+
+func tmpOf(list []*greylagv1.Gres) cluster.Bytes {
+	for _, g := range list {
+		if g.Name == cluster.GresTmp {
+			return cluster.Bytes(g.Count) * cluster.MiB
+		}
+	}
+	return 0
+}
+
 // GPUsInAll returns the requested GPUs of the job, if it requests them for the whole job.
 func (j *Job) GPUsInAll() string { return gpuWord(j.Request, j.Request.GetGpus()) }
 
