@@ -328,3 +328,38 @@ func BenchmarkAppend(b *testing.B) {
 	must(b, a.Sync())
 	b.ReportMetric(float64(seq)/b.Elapsed().Seconds(), "records/s")
 }
+
+// TestAmend checks that amended data of a job is read at once and after reopening, and that neither the
+// replay of the log nor a job of another history undoes it.
+func TestAmend(t *testing.T) {
+	dir := t.TempDir()
+	a := open(t, dir)
+	must(t, a.Append(1, records(1, 4), nil))
+	must(t, a.Sync())
+	must(t, a.Append(2, records(5, 6), nil))
+	var amended []Record
+	for _, seq := range []uint64{2, 5} {
+		r := record(seq)
+		r.Data = []byte("amended")
+		amended = append(amended, r)
+	}
+	other := record(3)
+	other.ID, other.Data = 99, []byte("of another history")
+	must(t, a.Amend(3, append(amended, other)))
+	must(t, a.Sync())
+	must(t, a.Append(1, records(1, 4), nil)) // a replay
+	must(t, a.Append(2, records(5, 6), nil))
+	must(t, a.Amend(3, amended))
+	must(t, a.Close())
+	a = open(t, dir)
+	agree(t, a)
+	for seq := uint64(1); seq <= 6; seq++ {
+		want := string(record(seq).Data)
+		if seq == 2 || seq == 5 {
+			want = "amended"
+		}
+		if r, found, err := a.Job(record(seq).ID); err != nil || !found || string(r.Data) != want {
+			t.Errorf("record %d: %q, %t, %v, want %q", seq, r.Data, found, err, want)
+		}
+	}
+}

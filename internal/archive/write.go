@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"time"
@@ -14,6 +15,7 @@ import (
 type batch struct {
 	index   uint64
 	records []Record // ascending
+	amends  []Record // of present records
 	fills   []Record // into gaps
 	blobs   map[cluster.Digest][]byte
 	ids     map[cluster.JobID]int // of records
@@ -22,12 +24,13 @@ type batch struct {
 }
 
 func (b *batch) empty() bool {
-	return len(b.records)+len(b.fills)+len(b.blobs) == 0 && b.none()
+	return len(b.records)+len(b.amends)+len(b.fills)+len(b.blobs) == 0 && b.none()
 }
 
 // Append accepts the result of log entry index: ended jobs, ascending and without gaps, and blobs.
-// Records that the archive already has are skipped, so that replaying the log changes nothing;
-// after a restore of another history, they replace the present ones. A record beyond the next one
+// A record of a job that the archive already has replaces that one, as in Amend: replaying the log to
+// its end changes nothing. After a restore of another history, records replace all present ones from
+// the first on. A record beyond the next one
 // leaves a gap (Gaps).
 //
 // Append waits only while more than MaxPending bytes wait for the disk. Accepted records can be
@@ -41,6 +44,21 @@ func (a *Archive) Append(index uint64, finished []Record, blobs []Blob) error {
 			b.bytes += len(r.Data) + 128
 		}
 		b.addBlobs(blobs)
+	})
+}
+
+// Amend accepts newer data of jobs that have ended, as the result of log entry index. It changes only
+// Data. Records that the archive lacks are skipped: it gets them from a peer as they are then.
+func (a *Archive) Amend(index uint64, amended []Record) error {
+	return a.take(index, func(b *batch) {
+		for _, r := range amended {
+			if at, waits := b.ids[r.ID]; waits && b.records[at].Seq == r.Seq {
+				b.records[at].Data = r.Data
+				continue
+			}
+			b.amends = append(b.amends, r)
+			b.bytes += len(r.Data) + 128
+		}
 	})
 }
 
@@ -182,6 +200,11 @@ func (a *Archive) commit(b *batch) error {
 				return err
 			}
 		}
+		for i := range b.amends {
+			if _, err := amend(tx, &b.amends[i]); err != nil {
+				return err
+			}
+		}
 		for i := range b.fills {
 			if err := fill(tx, &b.fills[i]); err != nil {
 				return err
@@ -221,7 +244,7 @@ func put(tx *bolt.Tx, r *Record) error {
 	meta := tx.Bucket(bucketMeta)
 	last := parseNumber(meta.Get(keySeq))
 	if r.Seq <= last {
-		same, err := holds(tx, r)
+		same, err := amend(tx, r)
 		if err != nil || same {
 			return err
 		}
@@ -242,8 +265,8 @@ func put(tx *bolt.Tx, r *Record) error {
 	return insert(tx, r)
 }
 
-// holds reports whether the archive has exactly this record.
-func holds(tx *bolt.Tx, r *Record) (bool, error) {
+// amend replaces the data of a record; false if the archive does not have the record of this job.
+func amend(tx *bolt.Tx, r *Record) (bool, error) {
 	value := tx.Bucket(bucketJobs).Get(number(r.Seq))
 	if value == nil {
 		return false, nil
@@ -252,7 +275,13 @@ func holds(tx *bolt.Tx, r *Record) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return old.ID == r.ID && old.Ended == r.Ended && old.User == r.User && old.Account == r.Account, nil
+	if old.ID != r.ID || old.Ended != r.Ended || old.User != r.User || old.Account != r.Account {
+		return false, nil
+	}
+	if bytes.Equal(old.Data, r.Data) {
+		return true, nil
+	}
+	return true, tx.Bucket(bucketJobs).Put(number(r.Seq), r.encode())
 }
 
 // rewind deletes every record from a sequence number on.

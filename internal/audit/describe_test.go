@@ -191,9 +191,12 @@ func TestUpdateFields(t *testing.T) {
 		}
 		var c command.UpdateJobs
 		field := reflect.ValueOf(&c).Elem().Field(i)
-		if field.Kind() == reflect.Pointer {
+		switch field.Kind() {
+		case reflect.Pointer:
 			field.Set(reflect.New(field.Type().Elem()))
-		} else {
+		case reflect.String:
+			c.Action = command.SetAdminComment
+		default:
 			field.SetInt(int64(time.Minute))
 		}
 		if updateFields(&c) == "" {

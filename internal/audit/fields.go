@@ -81,6 +81,9 @@ func updateFields(c *command.UpdateJobs) string {
 	l.memory("memory a GPU", c.MemPerGPU)
 	l.list("nodelist", c.NodeList)
 	l.list("features", c.Features)
+	if c.Action == command.SetAdminComment {
+		l.addf("admin comment of %d bytes", len(c.AdminComment))
+	}
 	return l.String()
 }
 

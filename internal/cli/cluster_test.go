@@ -228,7 +228,13 @@ func (m *memory) SignalStep(_ context.Context, r *greylagv1.SignalStepRequest) (
 // UpdateJobs implements JobServiceHandler.
 func (m *memory) UpdateJobs(_ context.Context, r *greylagv1.UpdateJobsRequest) (*greylagv1.UpdateJobsResponse, error) {
 	m.note(r)
-	return &greylagv1.UpdateJobsResponse{Outcomes: m.outcomes(r.Filter, "PENDING")}, nil
+	list := m.outcomes(r.Filter, "PENDING")
+	for _, o := range list {
+		if r.Action == greylagv1.JobAction_JOB_ACTION_SET_ADMIN_COMMENT && o.Code == greylagv1.ErrorCode_ERROR_CODE_FAILED_PRECONDITION {
+			o.Error, o.Code = "", 0
+		}
+	}
+	return &greylagv1.UpdateJobsResponse{Outcomes: list}, nil
 }
 
 func (m *memory) outcomes(f *greylagv1.Filter, state string) []*greylagv1.Outcome {

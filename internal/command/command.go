@@ -138,6 +138,7 @@ const (
 	HoldJobs
 	ReleaseJobs
 	RequeueJobs
+	SetAdminComment // also of ended jobs that the state keeps
 )
 
 // UpdateJobs changes jobs. A nil field is left as it is.
@@ -164,6 +165,7 @@ type UpdateJobs struct {
 	// Each of the amounts of memory replaces the others.
 	MemPerNode, MemPerCPU, MemPerGPU *cluster.Bytes
 	NodeList, Features               *[]string
+	AdminComment                     string // of SetAdminComment
 }
 
 // CreateStep starts a step of a running job.

@@ -84,6 +84,7 @@ func updateFields(c *codec.Coder, x *UpdateJobs) {
 	for _, words := range [...]**[]string{&x.NodeList, &x.Features} {
 		codec.Optional(c, words, func(c *codec.Coder, list *[]string) { codec.List(c, list, codec.String) })
 	}
+	codec.String(c, &x.AdminComment)
 }
 
 func registerFields(c *codec.Coder, x *RegisterNode) {

@@ -57,6 +57,7 @@ func fieldsAfterPlacement(c *codec.Coder, x *cluster.Job) {
 	codec.Int(c, &x.Causes.TaskFailed)
 	codec.Int(c, &x.Causes.Preempted)
 	codec.Int(c, &x.Causes.Requeued)
+	codec.String(c, &x.AdminComment)
 }
 
 func note(c *codec.Coder, x *cluster.Note) { codec.Record(c, x, noteFields) }

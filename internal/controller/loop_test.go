@@ -75,6 +75,7 @@ func (l *soloLog) AllCompatible(ctx context.Context) bool {
 type discard struct{}
 
 func (discard) Append(uint64, []archive.Record, []archive.Blob) error { return nil }
+func (discard) Amend(uint64, []archive.Record) error                  { return nil }
 func (discard) Expect(uint64) error                                   { return nil }
 func (discard) StartAt(uint64) error                                  { return nil }
 func (discard) StartRowsAt(archive.Journal, uint64) error             { return nil }

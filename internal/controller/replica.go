@@ -19,6 +19,7 @@ import (
 // Archive is what a replica keeps next to its state: package archive.
 type Archive interface {
 	Append(index uint64, finished []archive.Record, blobs []archive.Blob) error
+	Amend(index uint64, amended []archive.Record) error
 	AppendRows(index uint64, j archive.Journal, rows []archive.Row) error
 	Expect(seq uint64) error
 	ExpectRows(j archive.Journal, seq uint64) error
@@ -127,25 +128,29 @@ func (r *Replica) keep(index uint64, e state.Effects) {
 	if len(e.Audit) > 0 {
 		r.appendRows(index, archive.AuditJournal, auditRows(e.Audit))
 	}
-	if len(e.Finished)+len(e.Blobs) == 0 {
-		return
+	if len(e.Finished)+len(e.Blobs) > 0 {
+		blobs := make([]archive.Blob, len(e.Blobs))
+		for i, b := range e.Blobs {
+			blobs[i] = archive.Blob(b)
+		}
+		r.append(index, recordsOf(e.Finished), blobs)
 	}
-	blobs := make([]archive.Blob, len(e.Blobs))
-	for i, b := range e.Blobs {
-		blobs[i] = archive.Blob(b)
+	if len(e.Amended) > 0 {
+		r.warn(index, r.archive.Amend(index, recordsOf(e.Amended)))
 	}
-	r.append(index, recordsOf(e.Finished), blobs)
 }
 
 func (r *Replica) append(index uint64, finished []archive.Record, blobs []archive.Blob) {
-	if err := r.archive.Append(index, finished, blobs); err != nil {
-		// It is closed: this process ends, and the log has the entry still.
-		r.log.Warn("not archived yet, the log keeps it", "index", index, "err", err)
-	}
+	r.warn(index, r.archive.Append(index, finished, blobs))
 }
 
 func (r *Replica) appendRows(index uint64, j archive.Journal, rows []archive.Row) {
-	if err := r.archive.AppendRows(index, j, rows); err != nil {
+	r.warn(index, r.archive.AppendRows(index, j, rows))
+}
+
+// warn logs an error of the archive. It is closed: this process ends, and the log has the entry still.
+func (r *Replica) warn(index uint64, err error) {
+	if err != nil {
 		r.log.Warn("not archived yet, the log keeps it", "index", index, "err", err)
 	}
 }

@@ -180,7 +180,7 @@ func (x *jobTables) unlink(old, j *cluster.Job) {
 }
 
 // put replaces a job by a newer value, or adds one if old is nil, and updates every other table. It
-// is the only way in which jobs change. O(log n + tasks that changed); O(nodes log n) if the allocation
+// is the only way in which active jobs change. O(log n + tasks that changed); O(nodes log n) if the allocation
 // changes.
 func (s *State) put(old, j *cluster.Job) {
 	j.Version = s.index

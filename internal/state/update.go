@@ -26,6 +26,8 @@ func (s *State) update(c *command.UpdateJobs) command.Result {
 		do = func(j *cluster.Job) *command.Refusal { return s.release(j, c.Actor) }
 	case command.RequeueJobs:
 		do = func(j *cluster.Job) *command.Refusal { return s.requeueJob(j, c.Actor) }
+	case command.SetAdminComment:
+		return s.setAdminComments(c)
 	default:
 		return command.Refusef(command.InvalidArgument, "unknown action %d on jobs", c.Action)
 	}

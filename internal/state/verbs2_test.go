@@ -96,7 +96,7 @@ func (x *script) change(verb string, w scriptLine) string {
 		return x.apply(&command.CancelJobs{Request: request16(w), Actor: who, Jobs: refs, Signal: int32(w.number("number", 0))})
 	}
 	c := &command.UpdateJobs{Request: request16(w), Actor: who, Jobs: refs, Action: map[string]command.UpdateAction{
-		"hold": command.HoldJobs, "release": command.ReleaseJobs, "requeue": command.RequeueJobs, "set": command.SetFields,
+		"hold": command.HoldJobs, "release": command.ReleaseJobs, "requeue": command.RequeueJobs, "set": command.SetFields, "admincomment": command.SetAdminComment,
 	}[verb]}
 	if _, there := w.keys["time"]; there {
 		d := w.duration("time")
@@ -123,7 +123,7 @@ func (x *script) change(verb string, w scriptLine) string {
 		list := x.dependsOn(w)
 		c.Depends = &list
 	}
-	c.TimeLimitBy = w.duration("by")
+	c.TimeLimitBy, c.AdminComment = w.duration("by"), w.keys["text"]
 	for key, field := range map[string]**cluster.Bytes{"mem": &c.MemPerNode, "mempercpu": &c.MemPerCPU, "mempergpu": &c.MemPerGPU} {
 		if _, there := w.keys[key]; there {
 			size := cluster.Bytes(w.number(key, 0)) << 30

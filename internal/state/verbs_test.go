@@ -35,7 +35,7 @@ func (x *script) run(line string) string {
 		return x.report(rest)
 	case "silent", "dead", "alive":
 		return x.liveness(verb, w)
-	case "cancel", "signal", "hold", "release", "requeue", "set":
+	case "cancel", "signal", "hold", "release", "requeue", "set", "admincomment":
 		return x.change(verb, w)
 	case "drain", "resume", "remove":
 		action := map[string]command.NodeAction{"drain": command.DrainNodes, "resume": command.ResumeNodes, "remove": command.RemoveNodes}

@@ -53,6 +53,9 @@ func ReadUpdate(p *greylagv1.UpdateJobsRequest) (*command.UpdateJobs, error) {
 	if c.Action = command.UpdateAction(p.GetAction()); c.Action == 0 {
 		return nil, Unset("action", p.GetAction())
 	}
+	if c.AdminComment = p.GetAdminComment(); c.AdminComment != "" && c.Action != command.SetAdminComment {
+		return nil, refuse("the admin comment is set by an action of its own")
+	}
 	return c, nil
 }
 

@@ -24,6 +24,7 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p.ExitCode, p.ExitSignal = j.Exit.Code, j.Exit.Signal
 	p.WorkDir, p.Output, p.Error, p.Image = spec.WorkDir, spec.Output, spec.Error, spec.Image
 	p.Comment, p.Wckey, p.SubmitHost, p.Args = spec.Comment, spec.WCKey, spec.SubmitHost, spec.Args
+	p.AdminComment = j.AdminComment
 	p.Command = spec.Command
 	p.MailTypes, p.MailUser, p.Secrets = writeMailTypes(spec.MailTypes), spec.MailUser, spec.Secrets
 	p.Depends = writeDependencies(spec.Depends)

@@ -212,6 +212,8 @@ type Job struct {
 	Attempts  []AttemptRecord // earlier ones, oldest first; the newest 16
 	Canceller string          // while COMPLETING and Returns: who cancelled it, so that it is not requeued
 	Causes    RestartCauses   // of Restarts, those counted by cause
+	// AdminComment is a text of an operator, often of a program that monitors jobs.
+	AdminComment string
 }
 
 // Association returns the key of the association that jobs of the specification belong to, with

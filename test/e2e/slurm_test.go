@@ -35,6 +35,7 @@ func TestSlurmCommands(t *testing.T) {
 	s := newSite(t, cluster.Options{Nodes: 1, GPUs: 4, CPUs: 16, Memory: "8GiB", Gres: "nvme = 2", Tmpfs: true, Policy: quickKill()})
 	t.Run("sacct shows a job as soon as sbatch returned", func(t *testing.T) { slurmAtOnce(s.with(t)) })
 	t.Run("a cancelled array", func(t *testing.T) { slurmArray(s.with(t)) })
+	t.Run("an admin comment of an ended job", func(t *testing.T) { slurmAdminComment(s.with(t)) })
 	t.Run("generic resources", func(t *testing.T) { slurmGres(s.with(t)) })
 	t.Run("requeue from inside", func(t *testing.T) { slurmRequeue(s.with(t)) })
 	s.idle(limited(t, hang))
@@ -60,6 +61,23 @@ func slurmAtOnce(s *site) {
 	}
 	if r := s.run(tester, "gslurm", "sbatch", "--mem=32M", "--gpus-per-node=99", "--wrap", "true"); r.Exit != 1 || r.Stdout != "" {
 		s.t.Errorf("refused job: %+v", r)
+	}
+}
+
+// slurmAdminComment stores a text with an ended job as jobstats does: the archive, which answers about all
+// jobs, has it at once.
+func slurmAdminComment(s *site) {
+	id := s.sbatch("--wrap", "true")
+	n, err := strconv.ParseUint(id, 10, 64)
+	s.must(err)
+	s.ends(n, "COMPLETED")
+	s.slurm("sacctmgr", "-i", "update", "job", "where", "jobid="+id, "set", "AdminComment=JS1:H4sI==")
+	s.equal("one job", s.slurm("sacct", "-nXP", "-j", id, "-o", "AdminComment"), "JS1:H4sI==")
+	if all := s.slurm("sacct", "-naXP", "-S", "now-1hour", "-o", "JobID,AdminComment"); !strings.Contains(all+"\n", id+"|JS1:H4sI==\n") {
+		s.t.Error(all)
+	}
+	if r := s.run(alice, "gslurm", "sacctmgr", "-i", "update", "job", "where", "jobid="+id, "set", "AdminComment=x"); r.Exit != 1 || !strings.Contains(r.Stderr, "requires role operator") {
+		s.t.Errorf("another user: %+v", r)
 	}
 }
 

@@ -34,7 +34,7 @@ func fields() []field {
 // scripts that name them work, and empty.
 func unknownHere() []string {
 	return []string{
-		"AdminComment", "AssocID", "AveCPUFreq", "AveDiskRead", "AveDiskWrite", "AvePages", "AveVMSize", "BlockID",
+		"AssocID", "AveCPUFreq", "AveDiskRead", "AveDiskWrite", "AvePages", "AveVMSize", "BlockID",
 		"ConsumedEnergy", "ConsumedEnergyRaw", "DBIndex", "Extra", "Flags", "Layout", "MaxDiskRead", "MaxDiskReadNode", "MaxDiskReadTask",
 		"MaxDiskWrite", "MaxDiskWriteNode", "MaxDiskWriteTask", "MaxPages", "MaxPagesNode", "MaxPagesTask", "MaxVMSize",
 		"MaxVMSizeNode", "MaxVMSizeTask", "McsLabel", "Priority", "QOSREQ", "ReqCPUFreq", "ReqCPUFreqGov", "ReqCPUFreqMax",

@@ -171,6 +171,7 @@ func howFields() []field {
 		}},
 		{"Constraints", 19, func(r *row) string { return cluster.FormatFeatures(r.Request.GetFeatures()) }},
 		{"Container", 19, func(r *row) string { return r.Image }},
+		{"AdminComment", 19, func(r *row) string { return r.AdminComment }},
 		{"WorkDir", 20, func(r *row) string { return r.WorkDir }},
 		{"StdOut", 20, func(r *row) string { return r.Output }},
 		{"StdErr", 20, func(r *row) string {

@@ -145,7 +145,7 @@ func (r *row) part(name string, nodes []*greylagv1.NodeAllocation, tasks int64) 
 	step := *r
 	job := proto.CloneOf(r.Job)
 	past := proto.CloneOf(r.past)
-	job.User, job.Partition, job.Qos, job.Reservation, job.WorkDir, job.Comment, job.Wckey = "", "", "", "", "", "", ""
+	job.User, job.Partition, job.Qos, job.Reservation, job.WorkDir, job.Comment, job.Wckey, job.AdminComment = "", "", "", "", "", "", "", ""
 	job.TimeLimit, job.OtherPartitions, job.Nodes = nil, nil, nodes
 	past.Job = job
 	step.Job, step.past, step.step, step.taskCount = job, past, name, tasks

@@ -108,6 +108,9 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	for _, p := range ui.JobProperties() {
 		facts = append(facts, [2]string{strings.ToLower(p.Name), p.Of(j)})
 	}
+	if j.AdminComment != "" {
+		facts = append(facts, [2]string{"admin comment", j.AdminComment})
+	}
 	return facts
 }
 

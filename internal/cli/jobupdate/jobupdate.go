@@ -45,9 +45,16 @@ func Read(words []string, now time.Time) (*greylagv1.UpdateJobsRequest, error) {
 			continue
 		}
 		changes++
+		if name == "admincomment" {
+			r.Action, r.AdminComment = greylagv1.JobAction_JOB_ACTION_SET_ADMIN_COMMENT, value
+			continue
+		}
 		if err := setField(r, name, value, now); err != nil {
 			return nil, err
 		}
+	}
+	if changes > 1 && r.Action == greylagv1.JobAction_JOB_ACTION_SET_ADMIN_COMMENT {
+		return nil, &ui.UsageError{Problem: "admincomment is changed in a command of its own", Advice: "change the other fields in another command"}
 	}
 	if len(r.Filter.Jobs) == 0 || changes == 0 {
 		return nil, &ui.UsageError{Problem: "a job and a change are required", Advice: "write gctl update job 123 timelimit=2:00:00"}
@@ -59,7 +66,7 @@ func Read(words []string, now time.Time) (*greylagv1.UpdateJobsRequest, error) {
 var updatable = []string{
 	"timelimit", "partition", "qos", "account", "name", "comment", "nice", "arraytaskthrottle",
 	"starttime", "deadline", "dependency", "reservation", "numnodes", "gpuspernode", "gpus",
-	"minmemorynode", "minmemorycpu", "minmemorygpu", "reqnodelist", "features",
+	"minmemorynode", "minmemorycpu", "minmemorygpu", "reqnodelist", "features", "admincomment",
 }
 
 // otherNames are the other names of fields, most of them scontrol's.

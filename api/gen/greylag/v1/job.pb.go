@@ -761,6 +761,9 @@ const (
 	JobAction_JOB_ACTION_HOLD        JobAction = 2
 	JobAction_JOB_ACTION_RELEASE     JobAction = 3
 	JobAction_JOB_ACTION_REQUEUE     JobAction = 4
+	// Set admin_comment, and no other field. The jobs may also be among the newest 65536 that ended.
+	// Requires the role operator.
+	JobAction_JOB_ACTION_SET_ADMIN_COMMENT JobAction = 5
 )
 
 // Enum value maps for JobAction.
@@ -771,13 +774,15 @@ var (
 		2: "JOB_ACTION_HOLD",
 		3: "JOB_ACTION_RELEASE",
 		4: "JOB_ACTION_REQUEUE",
+		5: "JOB_ACTION_SET_ADMIN_COMMENT",
 	}
 	JobAction_value = map[string]int32{
-		"JOB_ACTION_UNSPECIFIED": 0,
-		"JOB_ACTION_SET":         1,
-		"JOB_ACTION_HOLD":        2,
-		"JOB_ACTION_RELEASE":     3,
-		"JOB_ACTION_REQUEUE":     4,
+		"JOB_ACTION_UNSPECIFIED":       0,
+		"JOB_ACTION_SET":               1,
+		"JOB_ACTION_HOLD":              2,
+		"JOB_ACTION_RELEASE":           3,
+		"JOB_ACTION_REQUEUE":           4,
+		"JOB_ACTION_SET_ADMIN_COMMENT": 5,
 	}
 )
 
@@ -1800,7 +1805,8 @@ type Job struct {
 	Steps         []*Step                `protobuf:"bytes,55,rep,name=steps,proto3" json:"steps,omitempty"` // of the current or last attempt, by ID; absent in lists
 	MailTypes     []MailType             `protobuf:"varint,56,rep,packed,name=mail_types,json=mailTypes,proto3,enum=greylag.v1.MailType" json:"mail_types,omitempty"`
 	MailUser      string                 `protobuf:"bytes,57,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`
-	Secrets       []string               `protobuf:"bytes,58,rep,name=secrets,proto3" json:"secrets,omitempty"` // names
+	Secrets       []string               `protobuf:"bytes,58,rep,name=secrets,proto3" json:"secrets,omitempty"`                               // names
+	AdminComment  string                 `protobuf:"bytes,59,opt,name=admin_comment,json=adminComment,proto3" json:"admin_comment,omitempty"` // set by an operator; absent in brief lists
 	// Number of elements of its array that follow with the next IDs and indexes, and are the same otherwise;
 	// only in a folded listing.
 	Also          int32 `protobuf:"varint,60,opt,name=also,proto3" json:"also,omitempty"`
@@ -2242,6 +2248,13 @@ func (x *Job) GetSecrets() []string {
 		return x.Secrets
 	}
 	return nil
+}
+
+func (x *Job) GetAdminComment() string {
+	if x != nil {
+		return x.AdminComment
+	}
+	return ""
 }
 
 func (x *Job) GetAlso() int32 {
@@ -3697,8 +3710,9 @@ type UpdateJobsRequest struct {
 	MemPerNode    *int64      `protobuf:"varint,20,opt,name=mem_per_node,json=memPerNode,proto3,oneof" json:"mem_per_node,omitempty"`
 	MemPerCpu     *int64      `protobuf:"varint,21,opt,name=mem_per_cpu,json=memPerCpu,proto3,oneof" json:"mem_per_cpu,omitempty"`
 	MemPerGpu     *int64      `protobuf:"varint,22,opt,name=mem_per_gpu,json=memPerGpu,proto3,oneof" json:"mem_per_gpu,omitempty"`
-	NodeList      *StringList `protobuf:"bytes,23,opt,name=node_list,json=nodeList,proto3" json:"node_list,omitempty"` // replaces the requested nodes; empty: any
-	Features      *StringList `protobuf:"bytes,24,opt,name=features,proto3" json:"features,omitempty"`                 // replaces the requested features; empty: none
+	NodeList      *StringList `protobuf:"bytes,23,opt,name=node_list,json=nodeList,proto3" json:"node_list,omitempty"`             // replaces the requested nodes; empty: any
+	Features      *StringList `protobuf:"bytes,24,opt,name=features,proto3" json:"features,omitempty"`                             // replaces the requested features; empty: none
+	AdminComment  string      `protobuf:"bytes,25,opt,name=admin_comment,json=adminComment,proto3" json:"admin_comment,omitempty"` // of JOB_ACTION_SET_ADMIN_COMMENT: at most 16384 bytes; empty: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3899,6 +3913,13 @@ func (x *UpdateJobsRequest) GetFeatures() *StringList {
 		return x.Features
 	}
 	return nil
+}
+
+func (x *UpdateJobsRequest) GetAdminComment() string {
+	if x != nil {
+		return x.AdminComment
+	}
+	return ""
 }
 
 // StringList is a list that can be absent.
@@ -6051,7 +6072,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
 	"\aminutes\x18\x03 \x01(\x05R\aminutes\x12\x10\n" +
-	"\x03any\x18\x04 \x01(\bR\x03any\"\xd4\x0f\n" +
+	"\x03any\x18\x04 \x01(\bR\x03any\"\xf9\x0f\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -6119,7 +6140,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"mail_types\x188 \x03(\x0e2\x14.greylag.v1.MailTypeR\tmailTypes\x12\x1b\n" +
 	"\tmail_user\x189 \x01(\tR\bmailUser\x12\x18\n" +
-	"\asecrets\x18: \x03(\tR\asecrets\x12\x12\n" +
+	"\asecrets\x18: \x03(\tR\asecrets\x12#\n" +
+	"\radmin_comment\x18; \x01(\tR\fadminComment\x12\x12\n" +
 	"\x04also\x18< \x01(\x05R\x04also\"\x8b\x01\n" +
 	"\rRestartCauses\x12\x1f\n" +
 	"\vnode_failed\x18\x01 \x01(\x05R\n" +
@@ -6245,7 +6267,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x06detail\x18\x06 \x01(\tR\x06detail\x12\x12\n" +
 	"\x04lien\x18\a \x01(\x03R\x04lien\x12\x1a\n" +
 	"\bwarnings\x18\b \x03(\tR\bwarnings\x12%\n" +
-	"\x05as_of\x18\t \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\x88\t\n" +
+	"\x05as_of\x18\t \x01(\v2\x10.greylag.v1.AsOfR\x04asOf\"\xad\t\n" +
 	"\x11UpdateJobsRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12*\n" +
@@ -6276,7 +6298,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\vmem_per_cpu\x18\x15 \x01(\x03H\fR\tmemPerCpu\x88\x01\x01\x12#\n" +
 	"\vmem_per_gpu\x18\x16 \x01(\x03H\rR\tmemPerGpu\x88\x01\x01\x123\n" +
 	"\tnode_list\x18\x17 \x01(\v2\x16.greylag.v1.StringListR\bnodeList\x122\n" +
-	"\bfeatures\x18\x18 \x01(\v2\x16.greylag.v1.StringListR\bfeaturesB\f\n" +
+	"\bfeatures\x18\x18 \x01(\v2\x16.greylag.v1.StringListR\bfeatures\x12#\n" +
+	"\radmin_comment\x18\x19 \x01(\tR\fadminCommentB\f\n" +
 	"\n" +
 	"_partitionB\x06\n" +
 	"\x04_qosB\a\n" +
@@ -6589,13 +6612,14 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x0fTASK_CAUSE_NODE\x10\x05\x12\x12\n" +
 	"\x0eTASK_CAUSE_GPU\x10\x06\x12\x14\n" +
 	"\x10TASK_CAUSE_IMAGE\x10\a\x12\x13\n" +
-	"\x0fTASK_CAUSE_LOST\x10\b*\x80\x01\n" +
+	"\x0fTASK_CAUSE_LOST\x10\b*\xa2\x01\n" +
 	"\tJobAction\x12\x1a\n" +
 	"\x16JOB_ACTION_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eJOB_ACTION_SET\x10\x01\x12\x13\n" +
 	"\x0fJOB_ACTION_HOLD\x10\x02\x12\x16\n" +
 	"\x12JOB_ACTION_RELEASE\x10\x03\x12\x16\n" +
-	"\x12JOB_ACTION_REQUEUE\x10\x04*\xff\x03\n" +
+	"\x12JOB_ACTION_REQUEUE\x10\x04\x12 \n" +
+	"\x1cJOB_ACTION_SET_ADMIN_COMMENT\x10\x05*\xff\x03\n" +
 	"\tErrorCode\x12\x1a\n" +
 	"\x16ERROR_CODE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13ERROR_CODE_CANCELED\x10\x01\x12\x16\n" +

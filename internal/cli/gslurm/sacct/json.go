@@ -182,7 +182,7 @@ func (c command) jobOf(p *greylagv1.PastJob, clusterName string) jobJSON {
 	size, perCPU := j.Memory()
 	out := jobJSON{
 		Account: j.Account, AllocationNodes: len(j.Nodes), Association: associationJSON{j.Account, clusterName, "", j.User}, Cluster: clusterName,
-		Comment: commentJSON{Job: j.Comment}, Constraints: cluster.FormatFeatures(j.Request.GetFeatures()), Container: j.Image,
+		Comment: commentJSON{Administrator: j.AdminComment, Job: j.Comment}, Constraints: cluster.FormatFeatures(j.Request.GetFeatures()), Container: j.Image,
 		DerivedExit: slurmcmd.ExitOf(j.ExitCode, j.ExitSignal), Exit: slurmcmd.ExitOf(j.ExitCode, j.ExitSignal), Flags: []string{},
 		Group: slurmcmd.GroupName(j.Gid), Hold: j.Hold != greylagv1.Hold_HOLD_UNSPECIFIED, JobID: j.Id, Licenses: j.LicenceText(), Name: j.Name,
 		Nodes: cmp.Or(j.NodeList(), "None assigned"), Partition: j.PartitionText(), QOS: j.Qos, Required: requiredJSON{CPUs: j.RequestedCPUs()},

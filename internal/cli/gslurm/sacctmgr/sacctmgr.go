@@ -1,7 +1,7 @@
 // Package sacctmgr shows accounts, users, associations, QOS, clusters and resources under Slurm's name.
 //
-// It decides how the accounts of the cluster are written in sacctmgr's columns. It changes nothing: gctl
-// account does.
+// It decides how the accounts of the cluster are written in sacctmgr's columns. It changes only the admin
+// comment of jobs: gctl account changes accounts.
 package sacctmgr
 
 import (
@@ -27,14 +27,14 @@ func Program() slurmcmd.Program {
 		Name: "sacctmgr", Usage: "[OPTIONS] show ENTITY [where NAME=VALUE ...] [format=FIELDS]", Summary: "Shows accounts, users, associations, QOS, clusters and resources.",
 		Options: []slurmcmd.Option{
 			row("associations", 's', same, "", "show associations with users and accounts"),
-			row("immediate", 'i', nothing, "it changes nothing", ""),
+			row("immediate", 'i', nothing, "it never asks", ""),
 			{Option: getopt.Option{Long: "json", Value: "PARSER", Absent: "list"}, Effect: refused, Note: "-P prints fields separated by bars; gctl account list --json prints JSON"},
 			row("noheader", 'n', same, "", "no header line"),
 			row("oneliner", 'o', nothing, "each record is a line", ""),
 			row("parsable", 'p', same, "", "fields separated by |, with one at the end"),
 			row("parsable2", 'P', same, "", "fields separated by |"),
 			row("quiet", 'Q', nothing, "it prints no messages", ""),
-			row("readonly", 'r', nothing, "it changes nothing", ""),
+			row("readonly", 'r', same, "", "refuse update"),
 			row("verbose", 'v', nothing, "it only prints more", ""),
 			{Option: getopt.Option{Long: "yaml", Value: "PARSER", Absent: "list"}, Effect: refused, Note: "-P prints fields separated by bars"},
 		},
@@ -42,6 +42,8 @@ func Program() slurmcmd.Program {
 	for _, e := range entities() {
 		p.Commands = append(p.Commands, slurmcmd.Subcommand{Words: "show " + strings.Fields(e.names)[0], Effect: e.effect(), Note: e.note})
 	}
+	p.Notes = []string{"`sacctmgr update job where jobid=JOB set AdminComment=TEXT`, as jobstats calls it, sets a text of at most 16 KiB on an active job or on one of the newest 65,536 that ended. It requires the role operator. `scontrol update JobId=JOB AdminComment=TEXT` does the same."}
+	p.Commands = append(p.Commands, slurmcmd.Subcommand{Words: "update job", Effect: slurmcmd.Differs, Note: "only AdminComment"})
 	for _, v := range refusedVerbs {
 		p.Commands = append(p.Commands, slurmcmd.Subcommand{Words: v[0], Effect: refused, Note: v[1]})
 	}
@@ -50,7 +52,7 @@ func Program() slurmcmd.Program {
 
 // refusedVerbs are the commands that change something, and what to use instead.
 var refusedVerbs = [][2]string{
-	{"add", "gctl account add"}, {"create", "gctl account add"}, {"modify", "gctl account modify; the policy holds QOS"}, {"update", "gctl account modify; an administrator's comment on a job is not kept"},
+	{"add", "gctl account add"}, {"create", "gctl account add"}, {"modify", "gctl account modify; the policy holds QOS"}, {"update", "gctl account modify"},
 	{"delete", "gctl account delete"}, {"dump", "gctl account export"}, {"load", "gctl account load"}, {"archive", "ended jobs are archived always"}, {"clear", "there are no statistics"},
 	{"reconfigure", "gctl apply changes the policy at once"}, {"shutdown", "stop gctld with systemctl"}, {"ping", "scontrol ping"}, {"remove", "gctl account delete"},
 }
@@ -100,6 +102,12 @@ func (c command) run(ctx context.Context) error {
 	found, operands, done, err := c.Parse()
 	if err != nil || done {
 		return err
+	}
+	if changesJobs(operands) {
+		if slices.ContainsFunc(found, func(f getopt.Found) bool { return f.Option.Long == "readonly" }) {
+			return &ui.UsageError{Problem: "--readonly excludes update"}
+		}
+		return c.updateJobs(ctx, operands[2:])
 	}
 	r, err := read(operands)
 	if err != nil {

@@ -206,6 +206,9 @@ func fileLines(j *slurmcmd.Job) record {
 	if j.Comment != "" {
 		r = append(r, pairs("Comment", j.Comment))
 	}
+	if j.AdminComment != "" {
+		r = append(r, pairs("AdminComment", j.AdminComment))
+	}
 	if j.Image != "" {
 		r = append(r, pairs("Container", j.Image))
 	}

@@ -106,6 +106,7 @@ func ExitOf(code, signal int32) ExitJSON {
 // JobJSON is a job in the JSON of squeue and scontrol.
 type JobJSON struct {
 	Account          string         `json:"account"`
+	AdminComment     string         `json:"admin_comment"`
 	ArrayJobID       Number         `json:"array_job_id"`
 	ArrayMaxTasks    Number         `json:"array_max_tasks"`
 	ArrayTaskID      Number         `json:"array_task_id"`
@@ -206,7 +207,7 @@ func JobOf(j *Job, clusterName string) JobJSON {
 	reason := ui.ReasonText(j.Job)
 	out := JobJSON{
 		Account: j.Account, ArrayMaxTasks: Set(int64(j.ArrayLimit)), BatchFlag: true, BatchHost: j.BatchHost(), Cluster: clusterName,
-		Command: strings.TrimSuffix(j.CommandLine(), Null), Comment: j.Comment, Container: j.Image, CPUs: Set(ui.CPUCount(j.Job)),
+		Command: strings.TrimSuffix(j.CommandLine(), Null), Comment: j.Comment, AdminComment: j.AdminComment, Container: j.Image, CPUs: Set(ui.CPUCount(j.Job)),
 		CPUsPerTask: Set(int64(max(q.GetCpusPerTask(), 1))), WorkDir: j.WorkDir, Deadline: Stamped(j.Deadline),
 		Dependency: strings.TrimSuffix(j.DependencyText(), Null), DerivedExit: ExitOf(j.ExitCode, j.ExitSignal), EligibleTime: Stamped(j.Eligible),
 		EndTime: Seconds(ui.EndOf(j.Job)), ExcludedNodes: Hosts(q.GetExclude()), Exit: ExitOf(j.ExitCode, j.ExitSignal), Features: cluster.FormatFeatures(q.GetFeatures()),

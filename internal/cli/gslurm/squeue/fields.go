@@ -262,7 +262,7 @@ func otherFields() []field {
 		{0, "allocnodes", "ALLOC_NODES", text(func(j *slurmcmd.Job) string { return j.SubmitHost })},
 		{0, "allocsid", "ALLOC_SID", text(func(j *slurmcmd.Job) string { return fmt.Sprintf("%s:0", j.SubmitHost) })},
 		{0, "batchflag", "BATCH_FLAG", fixed("1")}, {0, "reboot", "REBOOT", fixed("0")}, {0, "profile", "PROFILE", fixed("Not")},
-		{0, "admincomment", "ADMIN_COMMENT", fixed(slurmcmd.Null)}, {0, "systemcomment", "SYSTEM_COMMENT", fixed(slurmcmd.Null)},
+		{0, "admincomment", "ADMIN_COMMENT", text(func(j *slurmcmd.Job) string { return slurmcmd.OrNull(j.AdminComment) })}, {0, "systemcomment", "SYSTEM_COMMENT", fixed(slurmcmd.Null)},
 		{0, "burstbuffer", "BURST_BUFFER", fixed(slurmcmd.Null)}, {0, "burstbufferstate", "BURST_BUFFER_STATE", fixed(slurmcmd.Null)},
 		{0, "network", "NETWORK", fixed(slurmcmd.Null)}, {0, "mcslabel", "MCSLABEL", fixed("N/A")}, {0, "delayboot", "DELAY_BOOT", fixed("00:00:00")},
 		{0, "cpufreq", "CPU_FREQ", fixed("N/A")}, {0, "associd", "ASSOC_ID", fixed("0")}, {0, "origin", "ORIGIN", fixed("NA")}, {0, "resvport", "RESV_PORTS", fixed(slurmcmd.Null)},
