@@ -157,6 +157,7 @@ var sameLayer = map[string][]string{
 	"internal/step":           {"internal/tunnel"},
 	"internal/runtime":        {"internal/image", "internal/cgroup", "internal/simgpu", "internal/ginit", "internal/shim", "internal/userfile"},
 	"internal/ginit":          {"internal/userfile"},
+	"internal/scratch":        {"internal/userfile"},
 	"internal/gpu":            {"internal/simgpu", "internal/runtime"},
 	"internal/auth":           {"internal/pki"},
 	"internal/raftlog":        {"internal/boltcheck"},

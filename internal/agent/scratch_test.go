@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/image/ociimage"
 	tasks "github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -122,7 +123,41 @@ func TestScratchSpaceIsAResource(t *testing.T) {
 	}
 }
 
+// TestScratchSpaceInAnImage checks the path of the directory in an image. The epilog keeps what the task wrote there.
 func TestScratchSpaceInAnImage(t *testing.T) {
+	n := newNode(t, "containerd", func(n *node) {
+		scratchDir(t)(n)
+		n.cfg.Epilog = filepath.Join(n.dir, "epilog")
+		if err := os.WriteFile(n.cfg.Epilog, []byte("#!/bin/sh\ncp \"$GREYLAG_TMPDIR/out\" "+n.dir+"/kept\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	})
+	built, err := ociimage.Unix()
+	archive := filepath.Join(n.home, "image.tar")
+	if err == nil {
+		_, err = ociimage.WriteFile(archive, built)
+	}
+	if err == nil {
+		err = os.Chown(archive, int(n.uid), int(n.gid))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.want(at(5, 2), "#!/bin/sh\n[ -e /etc/greylag-image ] && { stat -c '%a %u' \"$TMPDIR\"; echo \"$TMPDIR\"; } >$TMPDIR/out\n", func(w *greylagv1.WantedTask) {
+		w.WorkDir, w.Output, w.Tmp, w.Image = "/", "/dev/null", 1<<20, "oci-archive:"+archive
+	})
+	end := n.settled(at(5, 2))
+	path := filepath.Join(n.cfg.ScratchDir, "5-2")
+	out, err := os.ReadFile(filepath.Join(n.dir, "kept"))
+	if want := "700 1000\n" + path + "\n"; err != nil || string(out) != want || end.GetExitCode() != 0 {
+		t.Errorf("the task printed %q, %v, want %q; it ended: %v", out, err, want, end)
+	}
+	if exists(path) {
+		t.Error("the directory was not removed")
+	}
+}
+
+func TestScratchSpaceIsMountedIfHidden(t *testing.T) {
 	a := &Agent{cfg: Config{Isolated: true}}
 	for _, c := range []struct {
 		image bool

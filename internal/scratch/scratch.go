@@ -17,6 +17,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/greylag/greylag/internal/userfile"
 )
 
 // ErrUnfit means that a directory cannot hold scratch space.
@@ -117,7 +119,7 @@ func removeOfOthers(path string, uid uint32) error {
 	if info.IsDir() && (owner == uid || int(owner) == os.Geteuid()) {
 		return nil
 	}
-	return os.RemoveAll(path)
+	return userfile.RemoveTree(path)
 }
 
 // Remove removes the directory of an attempt with its files, if it exists, and its limit. Symbolic links
@@ -127,7 +129,7 @@ func Remove(dir string, a Attempt) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := os.RemoveAll(path); err != nil {
+	if err := userfile.RemoveTree(path); err != nil {
 		return err
 	}
 	f, err := open(dir)

@@ -118,6 +118,12 @@ func (c *Cluster) layOutNode(i int) error {
 		text += fmt.Sprintf("memory = %q\n", c.options.Memory)
 	}
 	text += fmt.Sprintf("gres = { %s }\n", c.options.Gres)
+	if c.options.Scratch {
+		if err := os.MkdirAll(filepath.Join(dir, "scratch"), 0o755); err != nil {
+			return err
+		}
+		text += fmt.Sprintf("scratch_dir = %q\nscratch_reserve = \"0\"\n", filepath.Join(dir, "scratch"))
+	}
 	if c.options.GPUs > 0 {
 		// The nodes' devices have different numbers as far as the machine has them.
 		if after := i * c.options.GPUs; after+c.options.GPUs <= simgpu.Max {

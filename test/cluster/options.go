@@ -32,6 +32,8 @@ type Options struct {
 	Memory     string
 	// Gres is put into the table gres of gnoded.toml, such as "nvme = 2".
 	Gres string
+	// Scratch gives each node a scratch directory.
+	Scratch bool
 	// Runtime runs tasks: "containerd" (needs root) or "process" (refuses root); empty: the
 	// possible one. OCIRuntime is runc or crun; empty: runc if installed.
 	Runtime    string

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,11 +34,12 @@ func (s *site) equal(what, got, want string) {
 // command that made it returned.
 func TestSlurmCommands(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, cluster.Options{Nodes: 1, GPUs: 4, CPUs: 16, Memory: "8GiB", Gres: "nvme = 2", Tmpfs: true, Policy: quickKill()})
+	s := newSite(t, cluster.Options{Nodes: 1, GPUs: 4, CPUs: 16, Memory: "8GiB", Gres: "nvme = 2", Scratch: true, Tmpfs: true, Policy: quickKill()})
 	t.Run("sacct shows a job as soon as sbatch returned", func(t *testing.T) { slurmAtOnce(s.with(t)) })
 	t.Run("a cancelled array", func(t *testing.T) { slurmArray(s.with(t)) })
 	t.Run("an admin comment of an ended job", func(t *testing.T) { slurmAdminComment(s.with(t)) })
 	t.Run("generic resources", func(t *testing.T) { slurmGres(s.with(t)) })
+	t.Run("scratch space", func(t *testing.T) { slurmScratch(s.with(t)) })
 	t.Run("requeue from inside", func(t *testing.T) { slurmRequeue(s.with(t)) })
 	s.idle(limited(t, hang))
 }
@@ -82,12 +85,12 @@ func slurmAdminComment(s *site) {
 }
 
 func slurmGres(s *site) {
-	s.equal("sinfo", s.slurm("sinfo", "-h", "-o", "%G"), "gpu:h100:4,nvme:2")
+	s.equal("sinfo", s.slurm("sinfo", "-h", "-o", "%G"), "gpu:h100:4,nvme:2,tmp:"+s.slurm("sinfo", "-h", "-o", "%d"))
 	first := s.sbatch("--gres=nvme:2", "--wrap", "sleep 300")
 	s.until("the first job runs", func() (bool, error) {
 		return s.slurm("squeue", "-h", "-j", first, "-o", "%t %b") == "R gres/nvme:2", nil
 	})
-	if show := s.slurm("scontrol", "show", "node", "-d", "-o"); !strings.Contains(show, " GresUsed=gpu:h100:0(IDX:N/A),nvme:2 ") {
+	if show := s.slurm("scontrol", "show", "node", "-d", "-o"); !strings.Contains(show, " GresUsed=gpu:h100:0(IDX:N/A),nvme:2,tmp:0 ") {
 		s.t.Error(show)
 	}
 	second := s.sbatch("--gres=gpu:1,nvme:1", "--wrap", "true")
@@ -103,6 +106,32 @@ func slurmGres(s *site) {
 	}
 	if r := s.run(tester, "gslurm", "sbatch", "--gres=nvme:3", "--wrap", "true"); r.Exit != 1 || !strings.Contains(r.Stderr, "has 3 nvme (the maximum is 2)") {
 		s.t.Errorf("too many: %+v", r)
+	}
+}
+
+// slurmScratch reserves all scratch space, which steps see too.
+func slurmScratch(s *site) {
+	all := s.slurm("sinfo", "-h", "-o", "%d")
+	body := s.programs() + "touch $TMPDIR/file\ngslurm srun sh -c 'echo $TMPDIR $SLURM_TMPDIR; ls $TMPDIR'\nuntil [ -e scratch-go ]; do sleep 0.05; done\n"
+	first := s.sbatch("--tmp="+all, "-o", "scratch-%j", s.script(body))
+	second := s.sbatch("--tmp=1M", "-d", "after:"+first, "-o", "scratch-%j", s.script("ls -A $TMPDIR\n"))
+	s.until("the second job waits", func() (bool, error) {
+		return s.slurm("squeue", "-h", "-j", second, "-o", "%t %r %d") == "PD Resources 1M", nil
+	})
+	s.until("the step to end", func() (bool, error) {
+		return s.exists("scratch-"+first) && strings.HasSuffix(s.output("scratch-%s", first), "file\n"), nil
+	})
+	fields := strings.Fields(s.output("scratch-%s", first))
+	if len(fields) != 3 || fields[0] != fields[1] || !strings.HasSuffix(fields[0], "/scratch/"+first+"-1") {
+		s.t.Errorf("the step printed %q", fields)
+	}
+	s.must(os.WriteFile(filepath.Join(s.Work, "scratch-go"), nil, 0o644))
+	n, err := strconv.ParseUint(second, 10, 64)
+	s.must(err)
+	s.ends(n, "COMPLETED")
+	s.equal("files of the second job", s.output("scratch-%s", second), "")
+	if _, err := os.Lstat(fields[0]); err == nil {
+		s.t.Errorf("%s was not removed", fields[0])
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/internal/runtime/proc"
 	"github.com/greylag/greylag/internal/runtime/taskdir"
+	"github.com/greylag/greylag/internal/userfile"
 )
 
 // Wait implements runtime.Runtime. It needs containerd only if ginit was killed before it wrote its
@@ -192,7 +192,7 @@ func (r *Runtime) remove(ctx context.Context, id runtime.TaskID) error {
 		// Already removed, unless the shim was killed.
 		filepath.Join(ociState(r.config), r.config.Namespace, id.String()),
 	} {
-		if err := os.RemoveAll(dir); err != nil {
+		if err := userfile.RemoveTree(dir); err != nil {
 			return fmt.Errorf("remove directories of task %s: %w", id, err)
 		}
 	}

@@ -72,7 +72,7 @@ func newTrial(t *testing.T, script string, tasks ...int) *trial {
 		s.orders = append(s.orders, daemon.Config{Order: step.Order{
 			Job: 12, Step: 3, Node: i, Nodes: s.Nodes, Contact: []string{listener.Addr().String()},
 			Fingerprint: hex.EncodeToString(secret.Fingerprint), Key: hex.EncodeToString(secret.Key),
-			Env: []string{"SLURMD_NODENAME=" + s.Nodes[i].Name, "GREYLAG_NODELIST=n[1-9]", "GREYLAG_NNODES=9"},
+			Env: []string{"SLURMD_NODENAME=" + s.Nodes[i].Name, "GREYLAG_NODELIST=n[1-9]", "GREYLAG_NNODES=9", "TMPDIR=/of-" + s.Nodes[i].Name, "GREYLAG_TMPDIR=/of-" + s.Nodes[i].Name},
 		}})
 	}
 	s.Config = launch.Config{
@@ -116,6 +116,17 @@ func TestEachTaskRunsOnItsNode(t *testing.T) {
 	}
 	want := "0 0 0 n1 3 2,0,1 n[1-3] n[1-9] 0,1\n1 1 0 n1 3 2,0,1 n[1-3] n[1-9] 0,1\n2 0 2 n3 3 2,0,1 n[1-3] n[1-9] 2\n"
 	if got := sortedLines(s.out.String()); got != want {
+		t.Errorf("output:\n%swant:\n%s", got, want)
+	}
+}
+
+// TestEachTaskHasTheScratchSpaceOfItsNode checks that variables of the first node do not hide those of others.
+func TestEachTaskHasTheScratchSpaceOfItsNode(t *testing.T) {
+	s := newTrial(t, `echo $TMPDIR $GREYLAG_TMPDIR $SLURM_TMPDIR`, 1, 1)
+	if status := s.run(t); status != 0 {
+		t.Errorf("status %d: %s", status, s.notes.String())
+	}
+	if got, want := sortedLines(s.out.String()), "/of-n1 /of-n1 /of-n1\n/of-n2 /of-n2 /of-n2\n"; got != want {
 		t.Errorf("output:\n%swant:\n%s", got, want)
 	}
 }
