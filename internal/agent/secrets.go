@@ -88,7 +88,7 @@ func checkInMemory(dir string) error {
 		return fmt.Errorf("write secrets: %w", err)
 	}
 	if fs.Type != unix.TMPFS_MAGIC && fs.Type != unix.RAMFS_MAGIC {
-		return failed(cluster.LaunchFailed, "cannot store secrets: %s is not on a tmpfs; set state_dir in gnoded.toml to a tmpfs", dir)
+		return failed(cluster.NodeFault, "cannot store secrets: %s is not on a tmpfs; set state_dir in gnoded.toml to a directory on a tmpfs", dir)
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func TestSecretsAreNotWrittenToADisk(t *testing.T) {
 		t.Skip("the temporary directory is on a tmpfs")
 	}
 	err := writeSecrets(filepath.Join(dir, "secrets"), []*greylagv1.SecretValue{{Name: "token", Value: []byte("x")}}, tasks.Owner{})
-	if cause, message := causeOf(err); cause != cluster.LaunchFailed || !strings.Contains(message, "on a tmpfs") {
+	if cause, message := causeOf(err); cause != cluster.NodeFault || !strings.Contains(message, "on a tmpfs") {
 		t.Errorf("on a disk: %v, %s", cause, message)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {

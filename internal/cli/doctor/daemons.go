@@ -84,6 +84,7 @@ func (x *exam) node(ctx context.Context) {
 	x.folder("data_dir", cfg.DataDir)
 	x.folder("state_dir", cfg.StateDir)
 	x.scratch(cfg)
+	x.inMemory("state_dir", cfg.StateDir)
 	if cfg.Runtime == "containerd" {
 		x.containerd(ctx, cfg.Containerd.Socket)
 		x.ociRuntime(cfg.Containerd.OCIRuntime)

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/greylag/greylag/internal/cgroup"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/client"
@@ -159,17 +161,10 @@ var restores = map[string]string{
 
 // folder checks that a folder can be written and that its disk has space.
 func (x *exam) folder(check, dir string) {
-	there := dir // or the nearest existing parent: daemons create theirs
-	for {
-		info, err := os.Stat(there)
-		if err == nil && !info.IsDir() {
-			x.note(Fault, check, "move the file away", "%s is not a directory", there)
-			return
-		}
-		if err == nil || !errors.Is(err, fs.ErrNotExist) || there == filepath.Dir(there) {
-			break
-		}
-		there = filepath.Dir(there)
+	there := nearest(dir)
+	if info, err := os.Stat(there); err == nil && !info.IsDir() {
+		x.note(Fault, check, "move the file away", "%s is not a directory", there)
+		return
 	}
 	if err := writable(there); err != nil {
 		x.failed(check, "the daemon writes there: mount it read-write, or set another directory", &fs.PathError{Op: "write", Path: there, Err: err})
@@ -187,6 +182,26 @@ func (x *exam) folder(check, dir string) {
 	default:
 		x.good(check, "%s, %s of %s free", dir, rough(free), rough(total))
 	}
+}
+
+// nearest returns a directory or its nearest parent that exists: daemons create theirs.
+func nearest(dir string) string {
+	for {
+		_, err := os.Stat(dir)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
+			return dir
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// inMemory warns about a directory on a disk.
+func (x *exam) inMemory(check, dir string) {
+	var volume unix.Statfs_t
+	if err := unix.Statfs(nearest(dir), &volume); err != nil || volume.Type == unix.TMPFS_MAGIC || volume.Type == unix.RAMFS_MAGIC {
+		return // folder reports the error
+	}
+	x.note(Warning, check, "set state_dir in gnoded.toml to a directory on a tmpfs, such as /run/greylag", "%s is not on a tmpfs: jobs with secrets cannot run here", dir)
 }
 
 // installed returns the path of a program that is installed with this one.

@@ -29,6 +29,9 @@ type fault struct {
 
 func TestNothingIsWrong(t *testing.T) {
 	w := newWorld(t)
+	if err := os.Symlink("/dev/shm", w.path("state")); err != nil { // a tmpfs
+		t.Fatal(err)
+	}
 	parts := map[string]int{}
 	for _, f := range Examine(t.Context(), w.host) {
 		parts[f.Part]++
@@ -133,6 +136,7 @@ func hostFaults() []fault {
 		{"an unsafe scratch directory", func(w *world) { w.scratch(0o777, "") }, Node, "scratch_dir", Fault, "run chmod 755 "},
 		{"a small scratch directory", func(w *world) { w.scratch(0o755, "scratch_reserve = \"1000T\"\n") }, Node, "scratch_dir", Fault, "no more than scratch_reserve"},
 		{"scratch space without limits", func(w *world) { w.scratch(0o755, "") }, Node, "scratch_dir", Warning, "does not enforce project quotas"},
+		{"state on a disk", func(w *world) { w.write("state/x", "") }, Node, "state_dir", Warning, "is not on a tmpfs"},
 		{"a file for a folder", func(w *world) { w.write("state", "") }, Node, "state_dir", Fault, "is not a directory"},
 		{"no driver's helper", func(w *world) { w.nodeFile("runtime = \"process\"\n") }, Node, "gpus", Warning, "cannot list them"},
 		{"a GPU that is bad", func(w *world) {

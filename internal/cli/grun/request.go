@@ -76,6 +76,9 @@ func (p command) request(found []getopt.Found, words []string) (r *request, done
 	if err := p.finish(r, words); err != nil {
 		return nil, false, err
 	}
+	if !r.program.PTY && slices.ContainsFunc(found, func(f getopt.Found) bool { return f.Option.Long == "detach-on-hangup" }) {
+		p.Note("--detach-on-hangup has no effect without --pty")
+	}
 	return r, false, nil
 }
 

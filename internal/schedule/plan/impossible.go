@@ -123,6 +123,9 @@ func (t *classes) impossibleIn(c *Class, need topology.NodeRequest, part *partit
 			return eligible.Obstacle{Reason: cluster.ReasonReqNodeNotAvail, Detail: c.Needs() + "; " + limit.says}
 		}
 	}
+	if len(open)+len(part.closed) == 0 {
+		return eligible.Obstacle{Reason: cluster.ReasonReqNodeNotAvail, Detail: fmt.Sprintf("partition %q has no nodes", part.Name)}
+	}
 	if c.Bounded() {
 		return eligible.Obstacle{Reason: cluster.ReasonBadConstraints, Detail: c.Needs() + words.SearchBounded}
 	}
