@@ -226,7 +226,7 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	if err := a.addSecrets(ctx, &spec, l, socket, inside); err != nil {
 		return tasks.Spec{}, err
 	}
-	a.addMounts(&spec, w.GetImage() != "", account.home, l.tmpDir)
+	a.addMounts(&spec, w.GetImage() != "", account.home, l.tmpDir, w.GetMounts())
 	if w.GetIdle() { // its script runs on another node; steps see the same files
 		spec.Hold, spec.ScriptArgs, spec.WorkDir = true, nil, "/"
 		spec.Stdin, spec.Stdout, spec.Stderr = "", "", ""

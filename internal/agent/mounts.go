@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	tasks "github.com/greylag/greylag/internal/runtime"
 )
 
@@ -15,8 +16,8 @@ import (
 // expected. If it is /tmp itself, the task has the host's.
 //
 // A task with an image sees the user's home, its working directory, the directories of its output and its
-// scratch space under their own names.
-func (a *Agent) addMounts(spec *tasks.Spec, image bool, home, tmpDir string) {
+// scratch space under their own names, and what the job asks for.
+func (a *Agent) addMounts(spec *tasks.Spec, image bool, home, tmpDir string, asked []*greylagv1.Mount) {
 	if !a.cfg.Isolated {
 		return
 	}
@@ -28,6 +29,9 @@ func (a *Agent) addMounts(spec *tasks.Spec, image bool, home, tmpDir string) {
 	var shown []tasks.Mount
 	if tmpDir != "" && (image || temporary(tmpDir)) {
 		shown = append(shown, tasks.Mount{Source: tmpDir, Target: tmpDir})
+	}
+	for _, m := range asked {
+		shown = append(shown, tasks.Mount{Source: m.GetSource(), Target: filepath.Clean(m.GetTarget()), ReadOnly: m.GetReadOnly()})
 	}
 	for _, dir := range folders {
 		target := filepath.Clean(dir)

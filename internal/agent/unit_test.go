@@ -225,14 +225,16 @@ func TestShape(t *testing.T) {
 		image   bool
 		private bool
 		mounts  []string
+		asked   []*greylagv1.Mount
 	}{
-		"home":       {tasks.Spec{WorkDir: "/home/ann", Stdout: "/home/ann/out"}, false, true, nil},
-		"below tmp":  {tasks.Spec{WorkDir: tmp, Stdout: tmp + "/out"}, false, true, []string{tmp}},
-		"tmp itself": {tasks.Spec{WorkDir: "/tmp", Stdout: tmp + "/out"}, false, false, nil},
-		"up again":   {tasks.Spec{WorkDir: tmp + "/x/..", Stdout: tmp + "/x/../y/../out"}, false, true, []string{tmp}},
-		"image":      {tasks.Spec{WorkDir: tmp, Stdout: "/usr/out", Stderr: "/etc/x"}, true, true, []string{"/nowhere", tmp}},
+		"home":       {tasks.Spec{WorkDir: "/home/ann", Stdout: "/home/ann/out"}, false, true, nil, nil},
+		"below tmp":  {tasks.Spec{WorkDir: tmp, Stdout: tmp + "/out"}, false, true, []string{tmp}, nil},
+		"tmp itself": {tasks.Spec{WorkDir: "/tmp", Stdout: tmp + "/out"}, false, false, nil, nil},
+		"up again":   {tasks.Spec{WorkDir: tmp + "/x/..", Stdout: tmp + "/x/../y/../out"}, false, true, []string{tmp}, nil},
+		"image":      {tasks.Spec{WorkDir: tmp, Stdout: "/usr/out", Stderr: "/etc/x"}, true, true, []string{"/nowhere", tmp}, nil},
+		"asked for":  {tasks.Spec{WorkDir: "/home/ann"}, true, true, []string{"/data", "/home/ann", "/nowhere"}, []*greylagv1.Mount{{Source: "/sets", Target: "/data/", ReadOnly: true}, {Source: "/other", Target: "/home/ann"}}},
 	} {
-		a.addMounts(&c.spec, c.image, "/nowhere", "")
+		a.addMounts(&c.spec, c.image, "/nowhere", "", c.asked)
 		var got []string
 		for _, m := range c.spec.Mounts {
 			got = append(got, m.Target)

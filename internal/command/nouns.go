@@ -111,6 +111,13 @@ func SpecFields(c *codec.Coder, x *cluster.JobSpec) {
 	codec.Uint(c, &x.MailTypes)
 	codec.String(c, &x.MailUser)
 	codec.List(c, &x.Secrets, codec.String)
+	codec.List(c, &x.Mounts, mountFields)
+}
+
+func mountFields(c *codec.Coder, x *cluster.Mount) {
+	codec.String(c, &x.Source)
+	codec.String(c, &x.Target)
+	codec.Bool(c, &x.ReadOnly)
 }
 
 func requestFields(c *codec.Coder, x *cluster.Request) {

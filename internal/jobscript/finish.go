@@ -26,6 +26,9 @@ func (r *resolver) finish(o *Options) {
 	r.finishTmp(o)
 	r.finishDeadline(o)
 	r.finishVariables(o)
+	if len(o.Mounts) > 0 && o.Image == "" {
+		r.fault(r.mountOption(), "mounts need an image: without one a job sees the directories of the node", "add --image, or remove the mounts")
+	}
 	r.warnUnknownWords(o)
 	if o.Wait && o.Hold {
 		r.warnings = append(r.warnings, "the job is held: --wait blocks until it is released")

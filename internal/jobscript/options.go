@@ -30,6 +30,7 @@ type Options struct {
 	Signal    cluster.WarnSignal
 	EveryNode bool
 	Image     string
+	Mounts    []cluster.Mount // a source may be relative
 	WorkDir   string
 	Input     string
 	Output    string

@@ -52,7 +52,7 @@ func (t *table) described() []SbatchOption {
 // Own reports whether an option of sbatch's table is gsubmit's own.
 func (o *SbatchOption) Own() bool {
 	switch o.Long {
-	case "gpu-mem", "max-price", "region", "connect", "every-node", "image", "env", "secret":
+	case "gpu-mem", "max-price", "region", "connect", "every-node", "image", "mount", "env", "secret":
 		return true
 	}
 	return false
@@ -103,7 +103,14 @@ func pyxisRows() []option {
 			o.pyxisEnvs = append(o.pyxisEnvs, strings.Split(v, ",")...)
 			return nil
 		}),
-		row("container-mounts", "LIST", "the working directory and the directories in gnoded.toml are mounted at the same paths: ask the administrator for others", "", "", nil),
+		row("container-mounts", "LIST", "", "", "SOURCE[:TARGET[:ro]],...: as --mount", func(o *Options, v string, _ time.Time) error {
+			for word := range strings.SplitSeq(v, ",") {
+				if err := o.addMount(word); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
 		row("container-name", "NAME", lasting, "", "", nil), row("container-save", "FILE", lasting, "", "", nil),
 		row("container-unshare", "LIST", "namespaces are fixed: omit it", "", "", nil),
 		{Option: getopt.Option{Long: "container-mount-home"}, missing: homes}, {Option: getopt.Option{Long: "no-container-mount-home"}, missing: homes},

@@ -27,6 +27,7 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p.AdminComment = j.AdminComment
 	p.Command = spec.Command
 	p.MailTypes, p.MailUser, p.Secrets = writeMailTypes(spec.MailTypes), spec.MailUser, spec.Secrets
+	p.Mounts = writeMounts(spec.Mounts)
 	p.Depends = writeDependencies(spec.Depends)
 	p.Hold, p.Charged = Enum[greylagv1.Hold](holdWord(j.Hold)), j.Charged
 	p.Version, p.Nice, p.EveryNode, p.Requester = j.Version, spec.Nice, spec.EveryNode, canceller(j)

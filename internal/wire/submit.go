@@ -42,7 +42,7 @@ func ReadSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (Submission, e
 		Request: request, Args: p.GetArgs(), WorkDir: p.GetWorkDir(), Input: p.GetInput(), Output: p.GetOutput(),
 		Error: p.GetError(), Append: p.GetAppend(), Image: p.GetImage(), Requeue: !p.GetNoRequeue(), Nice: p.GetNice(),
 		Comment: p.GetComment(), WCKey: p.GetWckey(), MailUser: p.GetMailUser(), SubmitHost: p.GetSubmitHost(), EveryNode: p.GetEveryNode(),
-		OtherPartitions: p.GetOtherPartitions(), Reservation: p.GetReservation(), Command: p.GetCommand(), Secrets: p.GetSecrets(),
+		OtherPartitions: p.GetOtherPartitions(), Reservation: p.GetReservation(), Command: p.GetCommand(), Secrets: p.GetSecrets(), Mounts: readMounts(p.GetMounts()),
 		Signal: cluster.WarnSignal{Number: p.GetSignal(), BatchOnly: p.GetSignalBatchOnly()},
 	}
 	s.Held, s.DefaultTime = p.GetHold(), p.GetTimeLimit() == nil
@@ -67,6 +67,7 @@ func WriteSubmission(s *Submission) *greylagv1.JobSpec {
 		Depends: writeDependencies(x.Depends), Comment: x.Comment, SubmitHost: x.SubmitHost, Hold: s.Held,
 		Signal: x.Signal.Number, SignalBatchOnly: x.Signal.BatchOnly, EveryNode: x.EveryNode, OtherPartitions: x.OtherPartitions,
 		Reservation: x.Reservation, Command: x.Command, Wckey: x.WCKey, MailTypes: writeMailTypes(x.MailTypes), MailUser: x.MailUser, Secrets: x.Secrets,
+		Mounts: writeMounts(x.Mounts),
 	}
 	if x.Signal.Before > 0 {
 		p.SignalBefore = durationpb.New(x.Signal.Before)
@@ -75,6 +76,20 @@ func WriteSubmission(s *Submission) *greylagv1.JobSpec {
 		p.TimeLimit = durationpb.New(x.TimeLimit)
 	}
 	return p
+}
+
+func readMounts(list []*greylagv1.Mount) (mounts []cluster.Mount) {
+	for _, m := range list {
+		mounts = append(mounts, cluster.Mount{Source: m.GetSource(), Target: m.GetTarget(), ReadOnly: m.GetReadOnly()})
+	}
+	return mounts
+}
+
+func writeMounts(mounts []cluster.Mount) (list []*greylagv1.Mount) {
+	for _, m := range mounts {
+		list = append(list, &greylagv1.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})
+	}
+	return list
 }
 
 // invalid makes one refusal of the errors of Validate.

@@ -68,6 +68,7 @@ func (s *JobSpec) Validate() error {
 	}
 	s.checkOthers(fault)
 	s.checkSecrets(fault)
+	s.checkMounts(fault)
 	s.Request.check(fault)
 	s.checkDependencies(fault)
 	return errors.Join(faults...)

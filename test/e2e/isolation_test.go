@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -105,9 +106,26 @@ func imageJob(s *site) {
 	if got, want := s.output("greylag-%d.out", id), "small test image\n1\n"+s.Work+"\n"; got != want {
 		s.t.Errorf("in the image: %q, want %q", got, want)
 	}
+	mountsInImage(s, archive)
 	none := s.gsubmit(alice, "--image=oci-archive:/no/such.tar", script)
 	if job := s.ends(none, "FAILED"); job.Reason != greylagv1.Reason_REASON_IMAGE_FAILED {
 		s.t.Errorf("an image that is not there: %s %s", wire.Word(job.Reason), job.Detail)
+	}
+}
+
+// mountsInImage checks that a job sees the directories that it asks for, and none that its user may not enter.
+func mountsInImage(s *site, archive string) {
+	data, private := filepath.Join(s.Dir, "sets"), filepath.Join(s.Dir, "private")
+	s.must(errors.Join(os.Mkdir(data, 0o755), os.WriteFile(filepath.Join(data, "x"), []byte("mounted\n"), 0o644), os.Mkdir(private, 0o700), os.Mkdir(filepath.Join(private, "in"), 0o755)))
+	job := []string{"--image=oci-archive:" + archive, "--mount=" + data + ":/data/set:ro"}
+	id := s.gsubmit(alice, append(job, "--wrap=cat /data/set/x; touch /data/set/y 2>/dev/null || echo read-only; exit 6")...)
+	s.ends(id, "FAILED") // the audit wants a record of the site's script from each that completes
+	if got, want := s.output("greylag-%d.out", id), "mounted\nread-only\n"; got != want {
+		s.t.Errorf("with a mount: %q, want %q", got, want)
+	}
+	id = s.gsubmit(alice, append(job, "--mount="+private+"/in:/in", "--wrap=true")...)
+	if job := s.ends(id, "FAILED"); !strings.Contains(job.Detail, "permission denied") {
+		s.t.Errorf("another user's directory: %s", job.Detail)
 	}
 }
 

@@ -128,8 +128,8 @@ func (p command) other(r *request, f getopt.Found) (done bool, err error) {
 	if advice := Refusals()[f.Option.Long]; advice != "" {
 		return false, &ui.UsageError{Problem: f.As + " is not supported", Advice: advice}
 	}
-	if long := f.Option.Long; r.job != 0 && (long == "image" || strings.HasPrefix(long, "container")) {
-		return false, &ui.UsageError{Problem: f.As + ": a step uses the image of its job", Advice: "give the image when you submit the job"}
+	if long := f.Option.Long; r.job != 0 && (long == "image" || long == "mount" || strings.HasPrefix(long, "container")) {
+		return false, &ui.UsageError{Problem: f.As + ": a step uses the image and the mounts of its job", Advice: "give them when you submit the job"}
 	}
 	if r.job != 0 && jobOption(f.Option.Long) && !strings.HasPrefix(f.Option.Long, "mem") && f.Option.Long != "comment" {
 		p.Note("%s has no effect in an existing job", f.As)

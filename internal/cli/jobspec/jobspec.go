@@ -77,6 +77,7 @@ func Encode(o jobscript.Options, script jobscript.Script, args []string, at Plac
 	m.moment(19, o.Deadline)
 	m.rest(o, at.Host)
 	m.text(31, command)
+	m.mounts(o, at.Dir)
 	return m, left, nil
 }
 
@@ -123,6 +124,17 @@ func (m *message) rest(o jobscript.Options, host string) {
 	}
 	m.text(34, o.MailUser)
 	m.texts(35, o.Secrets)
+}
+
+// mounts are the directories that the image shows; a relative source is below dir.
+func (m *message) mounts(o jobscript.Options, dir string) {
+	for _, x := range o.Mounts {
+		var c message
+		c.text(1, below(dir, x.Source))
+		c.text(2, x.Target)
+		c.flag(3, x.ReadOnly)
+		m.child(36, c)
+	}
 }
 
 // request is a greylag.v1.Request.

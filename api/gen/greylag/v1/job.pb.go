@@ -1048,6 +1048,7 @@ type JobSpec struct {
 	MailTypes       []MailType `protobuf:"varint,33,rep,packed,name=mail_types,json=mailTypes,proto3,enum=greylag.v1.MailType" json:"mail_types,omitempty"` // events that a user is notified of
 	MailUser        string     `protobuf:"bytes,34,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`                                     // address or user name for notifications; empty: the caller
 	Secrets         []string   `protobuf:"bytes,35,rep,name=secrets,proto3" json:"secrets,omitempty"`                                                       // names of the caller's secrets that its tasks get as files
+	Mounts          []*Mount   `protobuf:"bytes,36,rep,name=mounts,proto3" json:"mounts,omitempty"`                                                         // of the node's file system in the image
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1327,6 +1328,74 @@ func (x *JobSpec) GetSecrets() []string {
 	return nil
 }
 
+func (x *JobSpec) GetMounts() []*Mount {
+	if x != nil {
+		return x.Mounts
+	}
+	return nil
+}
+
+// Mount shows a directory or file of the node to the tasks of a job with an image.
+type Mount struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"` // absolute; opened with the permissions of the user
+	Target        string                 `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"` // absolute path in the image
+	ReadOnly      bool                   `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mount) Reset() {
+	*x = Mount{}
+	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mount) ProtoMessage() {}
+
+func (x *Mount) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mount.ProtoReflect.Descriptor instead.
+func (*Mount) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Mount) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Mount) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *Mount) GetReadOnly() bool {
+	if x != nil {
+		return x.ReadOnly
+	}
+	return false
+}
+
 // Request is the resources that a job requests.
 type Request struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
@@ -1364,7 +1433,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	mi := &file_greylag_v1_job_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1376,7 +1445,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	mi := &file_greylag_v1_job_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1389,7 +1458,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Request) GetNodes() int32 {
@@ -1572,7 +1641,7 @@ type Gres struct {
 
 func (x *Gres) Reset() {
 	*x = Gres{}
-	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1584,7 +1653,7 @@ func (x *Gres) String() string {
 func (*Gres) ProtoMessage() {}
 
 func (x *Gres) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1597,7 +1666,7 @@ func (x *Gres) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gres.ProtoReflect.Descriptor instead.
 func (*Gres) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Gres) GetName() string {
@@ -1632,7 +1701,7 @@ type Licence struct {
 
 func (x *Licence) Reset() {
 	*x = Licence{}
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1644,7 +1713,7 @@ func (x *Licence) String() string {
 func (*Licence) ProtoMessage() {}
 
 func (x *Licence) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1657,7 +1726,7 @@ func (x *Licence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Licence.ProtoReflect.Descriptor instead.
 func (*Licence) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Licence) GetName() string {
@@ -1688,7 +1757,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1769,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1782,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Dependency) GetKind() DependencyKind {
@@ -1807,6 +1876,7 @@ type Job struct {
 	MailUser      string                 `protobuf:"bytes,57,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`
 	Secrets       []string               `protobuf:"bytes,58,rep,name=secrets,proto3" json:"secrets,omitempty"`                               // names
 	AdminComment  string                 `protobuf:"bytes,59,opt,name=admin_comment,json=adminComment,proto3" json:"admin_comment,omitempty"` // set by an operator; absent in brief lists
+	Mounts        []*Mount               `protobuf:"bytes,61,rep,name=mounts,proto3" json:"mounts,omitempty"`
 	// Number of elements of its array that follow with the next IDs and indexes, and are the same otherwise;
 	// only in a folded listing.
 	Also          int32 `protobuf:"varint,60,opt,name=also,proto3" json:"also,omitempty"`
@@ -1816,7 +1886,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1828,7 +1898,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1841,7 +1911,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Job) GetId() uint64 {
@@ -2257,6 +2327,13 @@ func (x *Job) GetAdminComment() string {
 	return ""
 }
 
+func (x *Job) GetMounts() []*Mount {
+	if x != nil {
+		return x.Mounts
+	}
+	return nil
+}
+
 func (x *Job) GetAlso() int32 {
 	if x != nil {
 		return x.Also
@@ -2277,7 +2354,7 @@ type RestartCauses struct {
 
 func (x *RestartCauses) Reset() {
 	*x = RestartCauses{}
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2289,7 +2366,7 @@ func (x *RestartCauses) String() string {
 func (*RestartCauses) ProtoMessage() {}
 
 func (x *RestartCauses) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2302,7 +2379,7 @@ func (x *RestartCauses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartCauses.ProtoReflect.Descriptor instead.
 func (*RestartCauses) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *RestartCauses) GetNodeFailed() int32 {
@@ -2346,7 +2423,7 @@ type NodeAllocation struct {
 
 func (x *NodeAllocation) Reset() {
 	*x = NodeAllocation{}
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +2435,7 @@ func (x *NodeAllocation) String() string {
 func (*NodeAllocation) ProtoMessage() {}
 
 func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +2448,7 @@ func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAllocation.ProtoReflect.Descriptor instead.
 func (*NodeAllocation) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *NodeAllocation) GetNode() string {
@@ -2427,7 +2504,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2439,7 +2516,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2452,7 +2529,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Task) GetNode() string {
@@ -2563,7 +2640,7 @@ type SubmitJobsRequest struct {
 
 func (x *SubmitJobsRequest) Reset() {
 	*x = SubmitJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2575,7 +2652,7 @@ func (x *SubmitJobsRequest) String() string {
 func (*SubmitJobsRequest) ProtoMessage() {}
 
 func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2588,7 +2665,7 @@ func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SubmitJobsRequest) GetRequestId() string {
@@ -2617,7 +2694,7 @@ type SubmitJobsResponse struct {
 
 func (x *SubmitJobsResponse) Reset() {
 	*x = SubmitJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +2706,7 @@ func (x *SubmitJobsResponse) String() string {
 func (*SubmitJobsResponse) ProtoMessage() {}
 
 func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +2719,7 @@ func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SubmitJobsResponse) GetJobs() []*Submitted {
@@ -2684,7 +2761,7 @@ type Submitted struct {
 
 func (x *Submitted) Reset() {
 	*x = Submitted{}
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +2773,7 @@ func (x *Submitted) String() string {
 func (*Submitted) ProtoMessage() {}
 
 func (x *Submitted) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +2786,7 @@ func (x *Submitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submitted.ProtoReflect.Descriptor instead.
 func (*Submitted) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Submitted) GetId() uint64 {
@@ -2745,7 +2822,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2757,7 +2834,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2770,7 +2847,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Filter) GetJobs() []string {
@@ -2854,7 +2931,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +2943,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +2956,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Read) GetStale() bool {
@@ -2909,7 +2986,7 @@ type AsOf struct {
 
 func (x *AsOf) Reset() {
 	*x = AsOf{}
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +2998,7 @@ func (x *AsOf) String() string {
 func (*AsOf) ProtoMessage() {}
 
 func (x *AsOf) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3011,7 @@ func (x *AsOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AsOf.ProtoReflect.Descriptor instead.
 func (*AsOf) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AsOf) GetIndex() uint64 {
@@ -2979,7 +3056,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2991,7 +3068,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3004,7 +3081,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListJobsRequest) GetFilter() *Filter {
@@ -3060,7 +3137,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3072,7 +3149,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3085,7 +3162,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -3119,7 +3196,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3131,7 +3208,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3144,7 +3221,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetJobRequest) GetJob() string {
@@ -3171,7 +3248,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3260,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3273,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetJobResponse) GetJobs() []*Job {
@@ -3223,7 +3300,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3235,7 +3312,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3248,7 +3325,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchJobsRequest) GetFilter() *Filter {
@@ -3276,7 +3353,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3288,7 +3365,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3301,7 +3378,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WatchJobsResponse) GetJobs() []*Job {
@@ -3337,7 +3414,7 @@ type CancelJobsRequest struct {
 
 func (x *CancelJobsRequest) Reset() {
 	*x = CancelJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3349,7 +3426,7 @@ func (x *CancelJobsRequest) String() string {
 func (*CancelJobsRequest) ProtoMessage() {}
 
 func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3362,7 +3439,7 @@ func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsRequest.ProtoReflect.Descriptor instead.
 func (*CancelJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CancelJobsRequest) GetRequestId() string {
@@ -3403,7 +3480,7 @@ type CancelJobsResponse struct {
 
 func (x *CancelJobsResponse) Reset() {
 	*x = CancelJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3415,7 +3492,7 @@ func (x *CancelJobsResponse) String() string {
 func (*CancelJobsResponse) ProtoMessage() {}
 
 func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3428,7 +3505,7 @@ func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsResponse.ProtoReflect.Descriptor instead.
 func (*CancelJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CancelJobsResponse) GetOutcomes() []*Outcome {
@@ -3460,7 +3537,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3472,7 +3549,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3485,7 +3562,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Outcome) GetId() uint64 {
@@ -3539,7 +3616,7 @@ type ForecastJobRequest struct {
 
 func (x *ForecastJobRequest) Reset() {
 	*x = ForecastJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3551,7 +3628,7 @@ func (x *ForecastJobRequest) String() string {
 func (*ForecastJobRequest) ProtoMessage() {}
 
 func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3564,7 +3641,7 @@ func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobRequest.ProtoReflect.Descriptor instead.
 func (*ForecastJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ForecastJobRequest) GetJob() *JobSpec {
@@ -3592,7 +3669,7 @@ type ForecastJobResponse struct {
 
 func (x *ForecastJobResponse) Reset() {
 	*x = ForecastJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3604,7 +3681,7 @@ func (x *ForecastJobResponse) String() string {
 func (*ForecastJobResponse) ProtoMessage() {}
 
 func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3617,7 +3694,7 @@ func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobResponse.ProtoReflect.Descriptor instead.
 func (*ForecastJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ForecastJobResponse) GetStart() *timestamppb.Timestamp {
@@ -3719,7 +3796,7 @@ type UpdateJobsRequest struct {
 
 func (x *UpdateJobsRequest) Reset() {
 	*x = UpdateJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3731,7 +3808,7 @@ func (x *UpdateJobsRequest) String() string {
 func (*UpdateJobsRequest) ProtoMessage() {}
 
 func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3744,7 +3821,7 @@ func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsRequest.ProtoReflect.Descriptor instead.
 func (*UpdateJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *UpdateJobsRequest) GetRequestId() string {
@@ -3932,7 +4009,7 @@ type StringList struct {
 
 func (x *StringList) Reset() {
 	*x = StringList{}
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3944,7 +4021,7 @@ func (x *StringList) String() string {
 func (*StringList) ProtoMessage() {}
 
 func (x *StringList) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3957,7 +4034,7 @@ func (x *StringList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StringList.ProtoReflect.Descriptor instead.
 func (*StringList) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StringList) GetAll() []string {
@@ -3977,7 +4054,7 @@ type Dependencies struct {
 
 func (x *Dependencies) Reset() {
 	*x = Dependencies{}
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3989,7 +4066,7 @@ func (x *Dependencies) String() string {
 func (*Dependencies) ProtoMessage() {}
 
 func (x *Dependencies) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4002,7 +4079,7 @@ func (x *Dependencies) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependencies.ProtoReflect.Descriptor instead.
 func (*Dependencies) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Dependencies) GetAll() []*Dependency {
@@ -4022,7 +4099,7 @@ type UpdateJobsResponse struct {
 
 func (x *UpdateJobsResponse) Reset() {
 	*x = UpdateJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4034,7 +4111,7 @@ func (x *UpdateJobsResponse) String() string {
 func (*UpdateJobsResponse) ProtoMessage() {}
 
 func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4047,7 +4124,7 @@ func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsResponse.ProtoReflect.Descriptor instead.
 func (*UpdateJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UpdateJobsResponse) GetOutcomes() []*Outcome {
@@ -4073,7 +4150,7 @@ type GetScriptRequest struct {
 
 func (x *GetScriptRequest) Reset() {
 	*x = GetScriptRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4085,7 +4162,7 @@ func (x *GetScriptRequest) String() string {
 func (*GetScriptRequest) ProtoMessage() {}
 
 func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4098,7 +4175,7 @@ func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptRequest.ProtoReflect.Descriptor instead.
 func (*GetScriptRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetScriptRequest) GetJob() string {
@@ -4118,7 +4195,7 @@ type GetScriptResponse struct {
 
 func (x *GetScriptResponse) Reset() {
 	*x = GetScriptResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4130,7 +4207,7 @@ func (x *GetScriptResponse) String() string {
 func (*GetScriptResponse) ProtoMessage() {}
 
 func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4143,7 +4220,7 @@ func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptResponse.ProtoReflect.Descriptor instead.
 func (*GetScriptResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetScriptResponse) GetScript() []byte {
@@ -4175,7 +4252,7 @@ type StreamLogsRequest struct {
 
 func (x *StreamLogsRequest) Reset() {
 	*x = StreamLogsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4187,7 +4264,7 @@ func (x *StreamLogsRequest) String() string {
 func (*StreamLogsRequest) ProtoMessage() {}
 
 func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4200,7 +4277,7 @@ func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsRequest.ProtoReflect.Descriptor instead.
 func (*StreamLogsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StreamLogsRequest) GetJob() string {
@@ -4262,7 +4339,7 @@ type StreamLogsResponse struct {
 
 func (x *StreamLogsResponse) Reset() {
 	*x = StreamLogsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4274,7 +4351,7 @@ func (x *StreamLogsResponse) String() string {
 func (*StreamLogsResponse) ProtoMessage() {}
 
 func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4287,7 +4364,7 @@ func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsResponse.ProtoReflect.Descriptor instead.
 func (*StreamLogsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StreamLogsResponse) GetData() []byte {
@@ -4332,7 +4409,7 @@ type StepSpec struct {
 
 func (x *StepSpec) Reset() {
 	*x = StepSpec{}
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4344,7 +4421,7 @@ func (x *StepSpec) String() string {
 func (*StepSpec) ProtoMessage() {}
 
 func (x *StepSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4357,7 +4434,7 @@ func (x *StepSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepSpec.ProtoReflect.Descriptor instead.
 func (*StepSpec) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StepSpec) GetName() string {
@@ -4490,7 +4567,7 @@ type CreateStepRequest struct {
 
 func (x *CreateStepRequest) Reset() {
 	*x = CreateStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4502,7 +4579,7 @@ func (x *CreateStepRequest) String() string {
 func (*CreateStepRequest) ProtoMessage() {}
 
 func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4515,7 +4592,7 @@ func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepRequest.ProtoReflect.Descriptor instead.
 func (*CreateStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CreateStepRequest) GetRequestId() string {
@@ -4554,7 +4631,7 @@ type CreateStepResponse struct {
 
 func (x *CreateStepResponse) Reset() {
 	*x = CreateStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4566,7 +4643,7 @@ func (x *CreateStepResponse) String() string {
 func (*CreateStepResponse) ProtoMessage() {}
 
 func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4579,7 +4656,7 @@ func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepResponse.ProtoReflect.Descriptor instead.
 func (*CreateStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CreateStepResponse) GetStep() uint32 {
@@ -4629,7 +4706,7 @@ type SignalStepRequest struct {
 
 func (x *SignalStepRequest) Reset() {
 	*x = SignalStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4641,7 +4718,7 @@ func (x *SignalStepRequest) String() string {
 func (*SignalStepRequest) ProtoMessage() {}
 
 func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4654,7 +4731,7 @@ func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepRequest.ProtoReflect.Descriptor instead.
 func (*SignalStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SignalStepRequest) GetRequestId() string {
@@ -4694,7 +4771,7 @@ type SignalStepResponse struct {
 
 func (x *SignalStepResponse) Reset() {
 	*x = SignalStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4706,7 +4783,7 @@ func (x *SignalStepResponse) String() string {
 func (*SignalStepResponse) ProtoMessage() {}
 
 func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4719,7 +4796,7 @@ func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepResponse.ProtoReflect.Descriptor instead.
 func (*SignalStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SignalStepResponse) GetIndex() uint64 {
@@ -4743,7 +4820,7 @@ type AttachStepRequest struct {
 
 func (x *AttachStepRequest) Reset() {
 	*x = AttachStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4755,7 +4832,7 @@ func (x *AttachStepRequest) String() string {
 func (*AttachStepRequest) ProtoMessage() {}
 
 func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4768,7 +4845,7 @@ func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepRequest.ProtoReflect.Descriptor instead.
 func (*AttachStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AttachStepRequest) GetRequestId() string {
@@ -4822,7 +4899,7 @@ type AttachStepResponse struct {
 
 func (x *AttachStepResponse) Reset() {
 	*x = AttachStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4834,7 +4911,7 @@ func (x *AttachStepResponse) String() string {
 func (*AttachStepResponse) ProtoMessage() {}
 
 func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4847,7 +4924,7 @@ func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepResponse.ProtoReflect.Descriptor instead.
 func (*AttachStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AttachStepResponse) GetNode() *StepNode {
@@ -4879,7 +4956,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4891,7 +4968,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4904,7 +4981,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Step) GetId() uint32 {
@@ -5011,7 +5088,7 @@ type StepNode struct {
 
 func (x *StepNode) Reset() {
 	*x = StepNode{}
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5023,7 +5100,7 @@ func (x *StepNode) String() string {
 func (*StepNode) ProtoMessage() {}
 
 func (x *StepNode) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5036,7 +5113,7 @@ func (x *StepNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepNode.ProtoReflect.Descriptor instead.
 func (*StepNode) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StepNode) GetNode() string {
@@ -5090,7 +5167,7 @@ type CronEntry struct {
 
 func (x *CronEntry) Reset() {
 	*x = CronEntry{}
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5102,7 +5179,7 @@ func (x *CronEntry) String() string {
 func (*CronEntry) ProtoMessage() {}
 
 func (x *CronEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5115,7 +5192,7 @@ func (x *CronEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CronEntry.ProtoReflect.Descriptor instead.
 func (*CronEntry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CronEntry) GetName() string {
@@ -5213,7 +5290,7 @@ type SetCronRequest struct {
 
 func (x *SetCronRequest) Reset() {
 	*x = SetCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5225,7 +5302,7 @@ func (x *SetCronRequest) String() string {
 func (*SetCronRequest) ProtoMessage() {}
 
 func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5238,7 +5315,7 @@ func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronRequest.ProtoReflect.Descriptor instead.
 func (*SetCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SetCronRequest) GetRequestId() string {
@@ -5271,7 +5348,7 @@ type SetCronResponse struct {
 
 func (x *SetCronResponse) Reset() {
 	*x = SetCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5283,7 +5360,7 @@ func (x *SetCronResponse) String() string {
 func (*SetCronResponse) ProtoMessage() {}
 
 func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5296,7 +5373,7 @@ func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronResponse.ProtoReflect.Descriptor instead.
 func (*SetCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SetCronResponse) GetNext() *timestamppb.Timestamp {
@@ -5318,7 +5395,7 @@ type UpdateCronRequest struct {
 
 func (x *UpdateCronRequest) Reset() {
 	*x = UpdateCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5330,7 +5407,7 @@ func (x *UpdateCronRequest) String() string {
 func (*UpdateCronRequest) ProtoMessage() {}
 
 func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5343,7 +5420,7 @@ func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *UpdateCronRequest) GetRequestId() string {
@@ -5382,7 +5459,7 @@ type UpdateCronResponse struct {
 
 func (x *UpdateCronResponse) Reset() {
 	*x = UpdateCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5394,7 +5471,7 @@ func (x *UpdateCronResponse) String() string {
 func (*UpdateCronResponse) ProtoMessage() {}
 
 func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5407,7 +5484,7 @@ func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronResponse.ProtoReflect.Descriptor instead.
 func (*UpdateCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 type ListCronRequest struct {
@@ -5422,7 +5499,7 @@ type ListCronRequest struct {
 
 func (x *ListCronRequest) Reset() {
 	*x = ListCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5434,7 +5511,7 @@ func (x *ListCronRequest) String() string {
 func (*ListCronRequest) ProtoMessage() {}
 
 func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5447,7 +5524,7 @@ func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronRequest.ProtoReflect.Descriptor instead.
 func (*ListCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListCronRequest) GetUser() string {
@@ -5487,7 +5564,7 @@ type ListCronResponse struct {
 
 func (x *ListCronResponse) Reset() {
 	*x = ListCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5499,7 +5576,7 @@ func (x *ListCronResponse) String() string {
 func (*ListCronResponse) ProtoMessage() {}
 
 func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5512,7 +5589,7 @@ func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronResponse.ProtoReflect.Descriptor instead.
 func (*ListCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListCronResponse) GetEntries() []*CronEntry {
@@ -5532,7 +5609,7 @@ type RunCronRequest struct {
 
 func (x *RunCronRequest) Reset() {
 	*x = RunCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5544,7 +5621,7 @@ func (x *RunCronRequest) String() string {
 func (*RunCronRequest) ProtoMessage() {}
 
 func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5557,7 +5634,7 @@ func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronRequest.ProtoReflect.Descriptor instead.
 func (*RunCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *RunCronRequest) GetRequestId() string {
@@ -5584,7 +5661,7 @@ type RunCronResponse struct {
 
 func (x *RunCronResponse) Reset() {
 	*x = RunCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5596,7 +5673,7 @@ func (x *RunCronResponse) String() string {
 func (*RunCronResponse) ProtoMessage() {}
 
 func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5609,7 +5686,7 @@ func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronResponse.ProtoReflect.Descriptor instead.
 func (*RunCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *RunCronResponse) GetJob() *Submitted {
@@ -5639,7 +5716,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5651,7 +5728,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5664,7 +5741,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Secret) GetName() string {
@@ -5706,7 +5783,7 @@ type SetSecretRequest struct {
 
 func (x *SetSecretRequest) Reset() {
 	*x = SetSecretRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5718,7 +5795,7 @@ func (x *SetSecretRequest) String() string {
 func (*SetSecretRequest) ProtoMessage() {}
 
 func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5731,7 +5808,7 @@ func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretRequest.ProtoReflect.Descriptor instead.
 func (*SetSecretRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SetSecretRequest) GetRequestId() string {
@@ -5763,7 +5840,7 @@ type SetSecretResponse struct {
 
 func (x *SetSecretResponse) Reset() {
 	*x = SetSecretResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5775,7 +5852,7 @@ func (x *SetSecretResponse) String() string {
 func (*SetSecretResponse) ProtoMessage() {}
 
 func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5788,7 +5865,7 @@ func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretResponse.ProtoReflect.Descriptor instead.
 func (*SetSecretResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 type ListSecretsRequest struct {
@@ -5801,7 +5878,7 @@ type ListSecretsRequest struct {
 
 func (x *ListSecretsRequest) Reset() {
 	*x = ListSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5813,7 +5890,7 @@ func (x *ListSecretsRequest) String() string {
 func (*ListSecretsRequest) ProtoMessage() {}
 
 func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5826,7 +5903,7 @@ func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsRequest.ProtoReflect.Descriptor instead.
 func (*ListSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListSecretsRequest) GetUser() string {
@@ -5852,7 +5929,7 @@ type ListSecretsResponse struct {
 
 func (x *ListSecretsResponse) Reset() {
 	*x = ListSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5864,7 +5941,7 @@ func (x *ListSecretsResponse) String() string {
 func (*ListSecretsResponse) ProtoMessage() {}
 
 func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5877,7 +5954,7 @@ func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsResponse.ProtoReflect.Descriptor instead.
 func (*ListSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListSecretsResponse) GetSecrets() []*Secret {
@@ -5898,7 +5975,7 @@ type DeleteSecretsRequest struct {
 
 func (x *DeleteSecretsRequest) Reset() {
 	*x = DeleteSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5910,7 +5987,7 @@ func (x *DeleteSecretsRequest) String() string {
 func (*DeleteSecretsRequest) ProtoMessage() {}
 
 func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5923,7 +6000,7 @@ func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *DeleteSecretsRequest) GetRequestId() string {
@@ -5955,7 +6032,7 @@ type DeleteSecretsResponse struct {
 
 func (x *DeleteSecretsResponse) Reset() {
 	*x = DeleteSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5967,7 +6044,7 @@ func (x *DeleteSecretsResponse) String() string {
 func (*DeleteSecretsResponse) ProtoMessage() {}
 
 func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5980,7 +6057,7 @@ func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 var File_greylag_v1_job_proto protoreflect.FileDescriptor
@@ -5988,7 +6065,7 @@ var File_greylag_v1_job_proto protoreflect.FileDescriptor
 const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"\x14greylag/v1/job.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xeb\b\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x96\t\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x1c\n" +
@@ -6030,7 +6107,12 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"mail_types\x18! \x03(\x0e2\x14.greylag.v1.MailTypeR\tmailTypes\x12\x1b\n" +
 	"\tmail_user\x18\" \x01(\tR\bmailUser\x12\x18\n" +
-	"\asecrets\x18# \x03(\tR\asecrets\"\xaa\x06\n" +
+	"\asecrets\x18# \x03(\tR\asecrets\x12)\n" +
+	"\x06mounts\x18$ \x03(\v2\x11.greylag.v1.MountR\x06mounts\"T\n" +
+	"\x05Mount\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
+	"\x06target\x18\x02 \x01(\tR\x06target\x12\x1b\n" +
+	"\tread_only\x18\x03 \x01(\bR\breadOnly\"\xaa\x06\n" +
 	"\aRequest\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12\"\n" +
 	"\rgpus_per_node\x18\x02 \x01(\x05R\vgpusPerNode\x12\x12\n" +
@@ -6072,7 +6154,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
 	"\aminutes\x18\x03 \x01(\x05R\aminutes\x12\x10\n" +
-	"\x03any\x18\x04 \x01(\bR\x03any\"\xf9\x0f\n" +
+	"\x03any\x18\x04 \x01(\bR\x03any\"\xa4\x10\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -6141,7 +6223,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"mail_types\x188 \x03(\x0e2\x14.greylag.v1.MailTypeR\tmailTypes\x12\x1b\n" +
 	"\tmail_user\x189 \x01(\tR\bmailUser\x12\x18\n" +
 	"\asecrets\x18: \x03(\tR\asecrets\x12#\n" +
-	"\radmin_comment\x18; \x01(\tR\fadminComment\x12\x12\n" +
+	"\radmin_comment\x18; \x01(\tR\fadminComment\x12)\n" +
+	"\x06mounts\x18= \x03(\v2\x11.greylag.v1.MountR\x06mounts\x12\x12\n" +
 	"\x04also\x18< \x01(\x05R\x04also\"\x8b\x01\n" +
 	"\rRestartCauses\x12\x1f\n" +
 	"\vnode_failed\x18\x01 \x01(\x05R\n" +
@@ -6694,7 +6777,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(JobState)(0),                 // 0: greylag.v1.JobState
 	(Reason)(0),                   // 1: greylag.v1.Reason
@@ -6710,204 +6793,207 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(CronOverlap)(0),              // 11: greylag.v1.CronOverlap
 	(CronAction)(0),               // 12: greylag.v1.CronAction
 	(*JobSpec)(nil),               // 13: greylag.v1.JobSpec
-	(*Request)(nil),               // 14: greylag.v1.Request
-	(*Gres)(nil),                  // 15: greylag.v1.Gres
-	(*Licence)(nil),               // 16: greylag.v1.Licence
-	(*Dependency)(nil),            // 17: greylag.v1.Dependency
-	(*Job)(nil),                   // 18: greylag.v1.Job
-	(*RestartCauses)(nil),         // 19: greylag.v1.RestartCauses
-	(*NodeAllocation)(nil),        // 20: greylag.v1.NodeAllocation
-	(*Task)(nil),                  // 21: greylag.v1.Task
-	(*SubmitJobsRequest)(nil),     // 22: greylag.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),    // 23: greylag.v1.SubmitJobsResponse
-	(*Submitted)(nil),             // 24: greylag.v1.Submitted
-	(*Filter)(nil),                // 25: greylag.v1.Filter
-	(*Read)(nil),                  // 26: greylag.v1.Read
-	(*AsOf)(nil),                  // 27: greylag.v1.AsOf
-	(*ListJobsRequest)(nil),       // 28: greylag.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 29: greylag.v1.ListJobsResponse
-	(*GetJobRequest)(nil),         // 30: greylag.v1.GetJobRequest
-	(*GetJobResponse)(nil),        // 31: greylag.v1.GetJobResponse
-	(*WatchJobsRequest)(nil),      // 32: greylag.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),     // 33: greylag.v1.WatchJobsResponse
-	(*CancelJobsRequest)(nil),     // 34: greylag.v1.CancelJobsRequest
-	(*CancelJobsResponse)(nil),    // 35: greylag.v1.CancelJobsResponse
-	(*Outcome)(nil),               // 36: greylag.v1.Outcome
-	(*ForecastJobRequest)(nil),    // 37: greylag.v1.ForecastJobRequest
-	(*ForecastJobResponse)(nil),   // 38: greylag.v1.ForecastJobResponse
-	(*UpdateJobsRequest)(nil),     // 39: greylag.v1.UpdateJobsRequest
-	(*StringList)(nil),            // 40: greylag.v1.StringList
-	(*Dependencies)(nil),          // 41: greylag.v1.Dependencies
-	(*UpdateJobsResponse)(nil),    // 42: greylag.v1.UpdateJobsResponse
-	(*GetScriptRequest)(nil),      // 43: greylag.v1.GetScriptRequest
-	(*GetScriptResponse)(nil),     // 44: greylag.v1.GetScriptResponse
-	(*StreamLogsRequest)(nil),     // 45: greylag.v1.StreamLogsRequest
-	(*StreamLogsResponse)(nil),    // 46: greylag.v1.StreamLogsResponse
-	(*StepSpec)(nil),              // 47: greylag.v1.StepSpec
-	(*CreateStepRequest)(nil),     // 48: greylag.v1.CreateStepRequest
-	(*CreateStepResponse)(nil),    // 49: greylag.v1.CreateStepResponse
-	(*SignalStepRequest)(nil),     // 50: greylag.v1.SignalStepRequest
-	(*SignalStepResponse)(nil),    // 51: greylag.v1.SignalStepResponse
-	(*AttachStepRequest)(nil),     // 52: greylag.v1.AttachStepRequest
-	(*AttachStepResponse)(nil),    // 53: greylag.v1.AttachStepResponse
-	(*Step)(nil),                  // 54: greylag.v1.Step
-	(*StepNode)(nil),              // 55: greylag.v1.StepNode
-	(*CronEntry)(nil),             // 56: greylag.v1.CronEntry
-	(*SetCronRequest)(nil),        // 57: greylag.v1.SetCronRequest
-	(*SetCronResponse)(nil),       // 58: greylag.v1.SetCronResponse
-	(*UpdateCronRequest)(nil),     // 59: greylag.v1.UpdateCronRequest
-	(*UpdateCronResponse)(nil),    // 60: greylag.v1.UpdateCronResponse
-	(*ListCronRequest)(nil),       // 61: greylag.v1.ListCronRequest
-	(*ListCronResponse)(nil),      // 62: greylag.v1.ListCronResponse
-	(*RunCronRequest)(nil),        // 63: greylag.v1.RunCronRequest
-	(*RunCronResponse)(nil),       // 64: greylag.v1.RunCronResponse
-	(*Secret)(nil),                // 65: greylag.v1.Secret
-	(*SetSecretRequest)(nil),      // 66: greylag.v1.SetSecretRequest
-	(*SetSecretResponse)(nil),     // 67: greylag.v1.SetSecretResponse
-	(*ListSecretsRequest)(nil),    // 68: greylag.v1.ListSecretsRequest
-	(*ListSecretsResponse)(nil),   // 69: greylag.v1.ListSecretsResponse
-	(*DeleteSecretsRequest)(nil),  // 70: greylag.v1.DeleteSecretsRequest
-	(*DeleteSecretsResponse)(nil), // 71: greylag.v1.DeleteSecretsResponse
-	(*durationpb.Duration)(nil),   // 72: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 73: google.protobuf.Timestamp
+	(*Mount)(nil),                 // 14: greylag.v1.Mount
+	(*Request)(nil),               // 15: greylag.v1.Request
+	(*Gres)(nil),                  // 16: greylag.v1.Gres
+	(*Licence)(nil),               // 17: greylag.v1.Licence
+	(*Dependency)(nil),            // 18: greylag.v1.Dependency
+	(*Job)(nil),                   // 19: greylag.v1.Job
+	(*RestartCauses)(nil),         // 20: greylag.v1.RestartCauses
+	(*NodeAllocation)(nil),        // 21: greylag.v1.NodeAllocation
+	(*Task)(nil),                  // 22: greylag.v1.Task
+	(*SubmitJobsRequest)(nil),     // 23: greylag.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),    // 24: greylag.v1.SubmitJobsResponse
+	(*Submitted)(nil),             // 25: greylag.v1.Submitted
+	(*Filter)(nil),                // 26: greylag.v1.Filter
+	(*Read)(nil),                  // 27: greylag.v1.Read
+	(*AsOf)(nil),                  // 28: greylag.v1.AsOf
+	(*ListJobsRequest)(nil),       // 29: greylag.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),      // 30: greylag.v1.ListJobsResponse
+	(*GetJobRequest)(nil),         // 31: greylag.v1.GetJobRequest
+	(*GetJobResponse)(nil),        // 32: greylag.v1.GetJobResponse
+	(*WatchJobsRequest)(nil),      // 33: greylag.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),     // 34: greylag.v1.WatchJobsResponse
+	(*CancelJobsRequest)(nil),     // 35: greylag.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),    // 36: greylag.v1.CancelJobsResponse
+	(*Outcome)(nil),               // 37: greylag.v1.Outcome
+	(*ForecastJobRequest)(nil),    // 38: greylag.v1.ForecastJobRequest
+	(*ForecastJobResponse)(nil),   // 39: greylag.v1.ForecastJobResponse
+	(*UpdateJobsRequest)(nil),     // 40: greylag.v1.UpdateJobsRequest
+	(*StringList)(nil),            // 41: greylag.v1.StringList
+	(*Dependencies)(nil),          // 42: greylag.v1.Dependencies
+	(*UpdateJobsResponse)(nil),    // 43: greylag.v1.UpdateJobsResponse
+	(*GetScriptRequest)(nil),      // 44: greylag.v1.GetScriptRequest
+	(*GetScriptResponse)(nil),     // 45: greylag.v1.GetScriptResponse
+	(*StreamLogsRequest)(nil),     // 46: greylag.v1.StreamLogsRequest
+	(*StreamLogsResponse)(nil),    // 47: greylag.v1.StreamLogsResponse
+	(*StepSpec)(nil),              // 48: greylag.v1.StepSpec
+	(*CreateStepRequest)(nil),     // 49: greylag.v1.CreateStepRequest
+	(*CreateStepResponse)(nil),    // 50: greylag.v1.CreateStepResponse
+	(*SignalStepRequest)(nil),     // 51: greylag.v1.SignalStepRequest
+	(*SignalStepResponse)(nil),    // 52: greylag.v1.SignalStepResponse
+	(*AttachStepRequest)(nil),     // 53: greylag.v1.AttachStepRequest
+	(*AttachStepResponse)(nil),    // 54: greylag.v1.AttachStepResponse
+	(*Step)(nil),                  // 55: greylag.v1.Step
+	(*StepNode)(nil),              // 56: greylag.v1.StepNode
+	(*CronEntry)(nil),             // 57: greylag.v1.CronEntry
+	(*SetCronRequest)(nil),        // 58: greylag.v1.SetCronRequest
+	(*SetCronResponse)(nil),       // 59: greylag.v1.SetCronResponse
+	(*UpdateCronRequest)(nil),     // 60: greylag.v1.UpdateCronRequest
+	(*UpdateCronResponse)(nil),    // 61: greylag.v1.UpdateCronResponse
+	(*ListCronRequest)(nil),       // 62: greylag.v1.ListCronRequest
+	(*ListCronResponse)(nil),      // 63: greylag.v1.ListCronResponse
+	(*RunCronRequest)(nil),        // 64: greylag.v1.RunCronRequest
+	(*RunCronResponse)(nil),       // 65: greylag.v1.RunCronResponse
+	(*Secret)(nil),                // 66: greylag.v1.Secret
+	(*SetSecretRequest)(nil),      // 67: greylag.v1.SetSecretRequest
+	(*SetSecretResponse)(nil),     // 68: greylag.v1.SetSecretResponse
+	(*ListSecretsRequest)(nil),    // 69: greylag.v1.ListSecretsRequest
+	(*ListSecretsResponse)(nil),   // 70: greylag.v1.ListSecretsResponse
+	(*DeleteSecretsRequest)(nil),  // 71: greylag.v1.DeleteSecretsRequest
+	(*DeleteSecretsResponse)(nil), // 72: greylag.v1.DeleteSecretsResponse
+	(*durationpb.Duration)(nil),   // 73: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 74: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
-	14,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	72,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	73,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	73,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
-	17,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	72,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	15,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
+	73,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	74,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	74,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	18,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
+	73,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
 	2,   // 6: greylag.v1.JobSpec.mail_types:type_name -> greylag.v1.MailType
-	4,   // 7: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	72,  // 8: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
-	16,  // 9: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
-	5,   // 10: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
-	15,  // 11: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
-	6,   // 12: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
-	0,   // 13: greylag.v1.Job.state:type_name -> greylag.v1.JobState
-	1,   // 14: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
-	14,  // 15: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	72,  // 16: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	73,  // 17: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	73,  // 18: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	73,  // 19: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	73,  // 20: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	73,  // 21: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	20,  // 22: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
-	17,  // 23: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	21,  // 24: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	3,   // 25: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	73,  // 26: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	73,  // 27: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	73,  // 28: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	19,  // 29: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	54,  // 30: greylag.v1.Job.steps:type_name -> greylag.v1.Step
-	2,   // 31: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
-	7,   // 32: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
-	8,   // 33: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	73,  // 34: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	73,  // 35: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	72,  // 36: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	72,  // 37: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	13,  // 38: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	24,  // 39: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
-	0,   // 40: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	73,  // 41: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	25,  // 42: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
-	26,  // 43: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
-	18,  // 44: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
-	27,  // 45: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
-	26,  // 46: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
-	18,  // 47: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
-	27,  // 48: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
-	25,  // 49: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
-	18,  // 50: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
-	25,  // 51: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
-	36,  // 52: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	0,   // 53: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
-	10,  // 54: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
-	13,  // 55: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	73,  // 56: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
-	1,   // 57: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
-	27,  // 58: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
-	25,  // 59: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
-	9,   // 60: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	72,  // 61: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	73,  // 62: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	73,  // 63: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
-	41,  // 64: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	72,  // 65: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
-	40,  // 66: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
-	40,  // 67: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
-	17,  // 68: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	36,  // 69: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	47,  // 70: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
-	55,  // 71: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
-	55,  // 72: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
-	0,   // 73: greylag.v1.Step.state:type_name -> greylag.v1.JobState
-	55,  // 74: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
-	73,  // 75: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
-	73,  // 76: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
-	72,  // 77: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
-	72,  // 78: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
-	11,  // 79: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
-	13,  // 80: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
-	73,  // 81: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
-	0,   // 82: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
-	73,  // 83: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
-	56,  // 84: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
-	73,  // 85: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
-	12,  // 86: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
-	56,  // 87: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
-	24,  // 88: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
-	73,  // 89: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
-	65,  // 90: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
-	22,  // 91: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	37,  // 92: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	28,  // 93: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	28,  // 94: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	30,  // 95: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	32,  // 96: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	34,  // 97: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	39,  // 98: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	43,  // 99: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	45,  // 100: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	48,  // 101: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
-	50,  // 102: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
-	52,  // 103: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
-	57,  // 104: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
-	59,  // 105: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
-	61,  // 106: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
-	63,  // 107: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
-	66,  // 108: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
-	68,  // 109: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
-	70,  // 110: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
-	23,  // 111: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	38,  // 112: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	29,  // 113: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	29,  // 114: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	31,  // 115: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	33,  // 116: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	35,  // 117: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	42,  // 118: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	44,  // 119: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	46,  // 120: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	49,  // 121: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
-	51,  // 122: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
-	53,  // 123: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
-	58,  // 124: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
-	60,  // 125: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
-	62,  // 126: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
-	64,  // 127: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
-	67,  // 128: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
-	69,  // 129: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
-	71,  // 130: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
-	111, // [111:131] is the sub-list for method output_type
-	91,  // [91:111] is the sub-list for method input_type
-	91,  // [91:91] is the sub-list for extension type_name
-	91,  // [91:91] is the sub-list for extension extendee
-	0,   // [0:91] is the sub-list for field type_name
+	14,  // 7: greylag.v1.JobSpec.mounts:type_name -> greylag.v1.Mount
+	4,   // 8: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
+	73,  // 9: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	17,  // 10: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
+	5,   // 11: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
+	16,  // 12: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
+	6,   // 13: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
+	0,   // 14: greylag.v1.Job.state:type_name -> greylag.v1.JobState
+	1,   // 15: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
+	15,  // 16: greylag.v1.Job.request:type_name -> greylag.v1.Request
+	73,  // 17: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	74,  // 18: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	74,  // 19: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	74,  // 20: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	74,  // 21: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	74,  // 22: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	21,  // 23: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	18,  // 24: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
+	22,  // 25: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	3,   // 26: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
+	74,  // 27: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	74,  // 28: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	74,  // 29: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	20,  // 30: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
+	55,  // 31: greylag.v1.Job.steps:type_name -> greylag.v1.Step
+	2,   // 32: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
+	14,  // 33: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
+	7,   // 34: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
+	8,   // 35: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
+	74,  // 36: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	74,  // 37: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	73,  // 38: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	73,  // 39: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	13,  // 40: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	25,  // 41: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	0,   // 42: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
+	74,  // 43: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	26,  // 44: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	27,  // 45: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	19,  // 46: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	28,  // 47: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	27,  // 48: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	19,  // 49: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	28,  // 50: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	26,  // 51: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	19,  // 52: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	26,  // 53: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	37,  // 54: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	0,   // 55: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
+	10,  // 56: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
+	13,  // 57: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	74,  // 58: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	1,   // 59: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
+	28,  // 60: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	26,  // 61: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	9,   // 62: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
+	73,  // 63: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	74,  // 64: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	74,  // 65: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	42,  // 66: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	73,  // 67: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	41,  // 68: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	41,  // 69: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	18,  // 70: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	37,  // 71: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	48,  // 72: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
+	56,  // 73: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
+	56,  // 74: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
+	0,   // 75: greylag.v1.Step.state:type_name -> greylag.v1.JobState
+	56,  // 76: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
+	74,  // 77: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	74,  // 78: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	73,  // 79: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	73,  // 80: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	11,  // 81: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
+	13,  // 82: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
+	74,  // 83: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
+	0,   // 84: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
+	74,  // 85: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
+	57,  // 86: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
+	74,  // 87: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
+	12,  // 88: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
+	57,  // 89: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
+	25,  // 90: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
+	74,  // 91: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
+	66,  // 92: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
+	23,  // 93: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	38,  // 94: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	29,  // 95: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	29,  // 96: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	31,  // 97: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	33,  // 98: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	35,  // 99: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	40,  // 100: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	44,  // 101: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	46,  // 102: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	49,  // 103: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
+	51,  // 104: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
+	53,  // 105: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
+	58,  // 106: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
+	60,  // 107: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
+	62,  // 108: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
+	64,  // 109: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
+	67,  // 110: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
+	69,  // 111: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
+	71,  // 112: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
+	24,  // 113: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	39,  // 114: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	30,  // 115: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	30,  // 116: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	32,  // 117: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	34,  // 118: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	36,  // 119: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	43,  // 120: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	45,  // 121: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	47,  // 122: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	50,  // 123: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	52,  // 124: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	54,  // 125: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
+	59,  // 126: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
+	61,  // 127: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
+	63,  // 128: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
+	65,  // 129: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
+	68,  // 130: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
+	70,  // 131: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
+	72,  // 132: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
+	113, // [113:133] is the sub-list for method output_type
+	93,  // [93:113] is the sub-list for method input_type
+	93,  // [93:93] is the sub-list for extension type_name
+	93,  // [93:93] is the sub-list for extension extendee
+	0,   // [0:93] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -6915,16 +7001,16 @@ func file_greylag_v1_job_proto_init() {
 	if File_greylag_v1_job_proto != nil {
 		return
 	}
-	file_greylag_v1_job_proto_msgTypes[8].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[26].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[34].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[9].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[27].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[35].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      13,
-			NumMessages:   59,
+			NumMessages:   60,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

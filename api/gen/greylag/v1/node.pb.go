@@ -555,6 +555,7 @@ type WantedTask struct {
 	Steps         []*WantedStep `protobuf:"bytes,43,rep,name=steps,proto3" json:"steps,omitempty"`                                                         // active steps with tasks on the node, by ID
 	Secrets       bool          `protobuf:"varint,44,opt,name=secrets,proto3" json:"secrets,omitempty"`                                                    // the task has secrets: GetSecrets returns them
 	Tmp           int64         `protobuf:"varint,45,opt,name=tmp,proto3" json:"tmp,omitempty"`                                                            // bytes of scratch space on the node; 0: none requested
+	Mounts        []*Mount      `protobuf:"bytes,46,rep,name=mounts,proto3" json:"mounts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -902,6 +903,13 @@ func (x *WantedTask) GetTmp() int64 {
 		return x.Tmp
 	}
 	return 0
+}
+
+func (x *WantedTask) GetMounts() []*Mount {
+	if x != nil {
+		return x.Mounts
+	}
+	return nil
 }
 
 // WantedStep is a step that should run on the node.
@@ -2015,7 +2023,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
-	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xd1\n" +
+	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xfc\n" +
 	"\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
@@ -2072,7 +2080,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"stopReason\x12,\n" +
 	"\x05steps\x18+ \x03(\v2\x16.greylag.v1.WantedStepR\x05steps\x12\x18\n" +
 	"\asecrets\x18, \x01(\bR\asecrets\x12\x10\n" +
-	"\x03tmp\x18- \x01(\x03R\x03tmp\"\xb8\x02\n" +
+	"\x03tmp\x18- \x01(\x03R\x03tmp\x12)\n" +
+	"\x06mounts\x18. \x03(\v2\x11.greylag.v1.MountR\x06mounts\"\xb8\x02\n" +
 	"\n" +
 	"WantedStep\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
@@ -2231,9 +2240,10 @@ var file_greylag_v1_node_proto_goTypes = []any{
 	(*Gres)(nil),                  // 22: greylag.v1.Gres
 	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
 	(*NodeAllocation)(nil),        // 24: greylag.v1.NodeAllocation
-	(*StepNode)(nil),              // 25: greylag.v1.StepNode
-	(TaskPhase)(0),                // 26: greylag.v1.TaskPhase
-	(TaskCause)(0),                // 27: greylag.v1.TaskCause
+	(*Mount)(nil),                 // 25: greylag.v1.Mount
+	(*StepNode)(nil),              // 26: greylag.v1.StepNode
+	(TaskPhase)(0),                // 27: greylag.v1.TaskPhase
+	(TaskCause)(0),                // 28: greylag.v1.TaskCause
 }
 var file_greylag_v1_node_proto_depIdxs = []int32{
 	1,  // 0: greylag.v1.RegisterNodeRequest.gpus:type_name -> greylag.v1.GPU
@@ -2249,38 +2259,39 @@ var file_greylag_v1_node_proto_depIdxs = []int32{
 	21, // 10: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
 	0,  // 11: greylag.v1.WantedTask.stop_reason:type_name -> greylag.v1.StopReason
 	7,  // 12: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
-	25, // 13: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
-	8,  // 14: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
-	6,  // 15: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
-	11, // 16: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
-	1,  // 17: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
-	26, // 18: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
-	27, // 19: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
-	21, // 20: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
-	21, // 21: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
-	23, // 22: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	23, // 23: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
-	12, // 24: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
-	23, // 25: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
-	23, // 26: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
-	18, // 27: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
-	2,  // 28: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
-	4,  // 29: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
-	10, // 30: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
-	14, // 31: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
-	16, // 32: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
-	19, // 33: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	3,  // 34: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
-	5,  // 35: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
-	13, // 36: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
-	15, // 37: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
-	17, // 38: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
-	20, // 39: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	34, // [34:40] is the sub-list for method output_type
-	28, // [28:34] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	25, // 13: greylag.v1.WantedTask.mounts:type_name -> greylag.v1.Mount
+	26, // 14: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
+	8,  // 15: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
+	6,  // 16: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
+	11, // 17: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
+	1,  // 18: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
+	27, // 19: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
+	28, // 20: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
+	21, // 21: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
+	21, // 22: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
+	23, // 23: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
+	23, // 24: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
+	12, // 25: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
+	23, // 26: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
+	23, // 27: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
+	18, // 28: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
+	2,  // 29: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
+	4,  // 30: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
+	10, // 31: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
+	14, // 32: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
+	16, // 33: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
+	19, // 34: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	3,  // 35: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
+	5,  // 36: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
+	13, // 37: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
+	15, // 38: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
+	17, // 39: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
+	20, // 40: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	35, // [35:41] is the sub-list for method output_type
+	29, // [29:35] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }

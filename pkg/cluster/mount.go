@@ -1,0 +1,68 @@
+package cluster
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Mount shows a directory or file of the node to the tasks of a job with an image. The node opens the
+// source with the permissions of the job's user.
+type Mount struct {
+	Source, Target string // absolute paths
+	ReadOnly       bool
+}
+
+// maxMounts is the maximum number of mounts of a job.
+const maxMounts = 64
+
+// systemFolders are directories of an image over which nothing of the node is mounted: the task's runtime
+// uses them.
+var systemFolders = []string{"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "sys", "usr", "tmp", "var"}
+
+// String is the mount as the option --mount has it.
+func (m Mount) String() string {
+	text := m.Source + ":" + m.Target
+	if m.ReadOnly {
+		text += ":ro"
+	}
+	return text
+}
+
+// Check returns an error for paths that cannot be mounted in an image.
+func (m Mount) Check() error {
+	for _, p := range []string{m.Source, m.Target} {
+		if !path.IsAbs(p) || len(p) > maxText || strings.ContainsAny(p, "\x00\n") {
+			return fmt.Errorf("mount %.200q: want absolute paths of at most %d bytes", m.String(), maxText)
+		}
+	}
+	clean := path.Clean(m.Target)
+	first, rest, _ := strings.Cut(clean[1:], "/")
+	switch {
+	case clean == "/":
+		return fmt.Errorf("mount %.200q: an image keeps its own /", m.String())
+	case first == "opt" && rest == "", slices.Contains(systemFolders, first):
+		return fmt.Errorf("mount %.200q: an image keeps its own /%s; choose a target such as /data", m.String(), first)
+	}
+	return nil
+}
+
+// checkMounts checks the mounts: valid, with different targets, and only with an image.
+func (s *JobSpec) checkMounts(fault func(string, ...any)) {
+	if len(s.Mounts) > 0 && s.Image == "" {
+		fault("mounts need an image: without one a job sees the directories of the node")
+	}
+	if len(s.Mounts) > maxMounts {
+		fault("%d mounts, at most %d", len(s.Mounts), maxMounts)
+		return
+	}
+	for i, m := range s.Mounts {
+		if err := m.Check(); err != nil {
+			fault("%v", err)
+		}
+		if slices.ContainsFunc(s.Mounts[:i], func(o Mount) bool { return path.Clean(o.Target) == path.Clean(m.Target) }) {
+			fault("two mounts have the target %.200q", m.Target)
+		}
+	}
+}
