@@ -66,11 +66,11 @@ func Describe(c command.Command, r command.Result, before *cluster.Policy, s Sta
 		return describeStep(c, r)
 	case *command.SignalStep:
 		if c.Signal == 0 {
-			return Description{"step end", c.Actor, fmt.Sprintf("%d.%d", c.Job, c.Step)}
+			return Description{"step end", c.Actor, fmt.Sprintf("%d.%s", c.Job, cluster.FormatStep(c.Step))}
 		}
-		return Description{"step signal", c.Actor, fmt.Sprintf("%d.%d: signal %d", c.Job, c.Step, c.Signal)}
+		return Description{"step signal", c.Actor, fmt.Sprintf("%d.%s: signal %d", c.Job, cluster.FormatStep(c.Step), c.Signal)}
 	case *command.AttachStep:
-		return Description{"step attach", c.Actor, fmt.Sprintf("%d.%d", c.Job, c.Step)}
+		return Description{"step attach", c.Actor, fmt.Sprintf("%d.%s", c.Job, cluster.FormatStep(c.Step))}
 	case *command.SetCron, *command.UpdateCron:
 		return describeCron(c)
 	case *command.SetSecret:
@@ -142,7 +142,7 @@ func describeStep(c *command.CreateStep, r command.Result) Description {
 	case done.Busy != "":
 		return Description{}
 	}
-	return Description{"step", c.Actor, fmt.Sprintf("%d.%d: %s", c.Job, done.Step, sanitize(c.Step.Name))}
+	return Description{"step", c.Actor, fmt.Sprintf("%d.%s: %s", c.Job, cluster.FormatStep(done.Step), sanitize(c.Step.Name))}
 }
 
 // describeCron describes a change of recurring jobs.

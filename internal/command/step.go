@@ -39,6 +39,7 @@ func stepSpecFields(c *codec.Coder, x *cluster.StepSpec) {
 	codec.Bool(c, &x.Overlap)
 	codec.Record(c, &x.Contact, stepContactFields)
 	codec.Bool(c, &x.Terminal)
+	codec.Bool(c, &x.Interactive)
 }
 
 func stepContactFields(c *codec.Coder, x *cluster.StepContact) {
@@ -86,6 +87,7 @@ func StepFields(c *codec.Coder, x *cluster.Step) {
 	codec.Int(c, &x.CPUTime)
 	codec.Int(c, &x.User)
 	codec.Bool(c, &x.Terminal)
+	codec.Uint(c, &x.ID)
 }
 
 func stepNode(c *codec.Coder, x *cluster.StepNode) { codec.Record(c, x, stepNodeFields) }

@@ -33,8 +33,8 @@ func (s *jobService) CreateStep(ctx context.Context, p *greylagv1.CreateStepRequ
 	for _, n := range j.Alloc.Nodes {
 		response.JobNodes = append(response.JobNodes, n.Node)
 	}
-	if answer.Busy == "" && int(answer.Step) < len(j.Steps) {
-		response.Nodes = wire.WriteStepNodes(j, j.Steps[answer.Step])
+	if at := cluster.FindStep(j.Steps, answer.Step); answer.Busy == "" && at >= 0 {
+		response.Nodes = wire.WriteStepNodes(j, j.Steps[at])
 	}
 	return response, nil
 }
@@ -54,8 +54,10 @@ func (s *jobService) AttachStep(ctx context.Context, p *greylagv1.AttachStepRequ
 		return nil, err
 	}
 	response := &greylagv1.AttachStepResponse{}
-	if j, known := s.cfg.State.View().Job(cmd.Job); known && j.Alloc != nil && int(cmd.Step) < len(j.Steps) {
-		response.Node = wire.WriteStepNodes(j, j.Steps[cmd.Step])[0]
+	if j, known := s.cfg.State.View().Job(cmd.Job); known && j.Alloc != nil {
+		if at := cluster.FindStep(j.Steps, cmd.Step); at >= 0 {
+			response.Node = wire.WriteStepNodes(j, j.Steps[at])[0]
+		}
 	}
 	return response, nil
 }

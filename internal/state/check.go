@@ -145,22 +145,25 @@ func (x *checking) element(j *cluster.Job) {
 // reach their program until they have ended. No two steps have a GPU for themselves.
 func (x *checking) steps(j *cluster.Job) {
 	taken := map[[2]int32]int{}
-	for id, s := range j.Steps {
+	for at, s := range j.Steps {
+		if cluster.FindStep(j.Steps, s.ID) != at {
+			x.fault("step %d.%d is at position %d", j.ID, s.ID, at)
+		}
 		if s.Active() != (s.Contact != nil) || len(s.Nodes) == 0 {
-			x.fault("step %d.%d on %d nodes has ended: %v, and still has a contact: %v", j.ID, id, len(s.Nodes), !s.Active(), s.Contact != nil)
+			x.fault("step %d.%d on %d nodes has ended: %v, and still has a contact: %v", j.ID, s.ID, len(s.Nodes), !s.Active(), s.Contact != nil)
 		}
 		for _, n := range s.Nodes {
 			if int(n.Rank) >= len(j.Alloc.Nodes) || n.Tasks < 1 {
-				x.fault("step %d.%d has %d tasks on node %d of the job", j.ID, id, n.Tasks, n.Rank)
+				x.fault("step %d.%d has %d tasks on node %d of the job", j.ID, s.ID, n.Tasks, n.Rank)
 				return
 			}
 			for _, g := range n.GPUs {
 				other, is := taken[[2]int32{n.Rank, g}]
 				if int(g) >= len(j.Alloc.Nodes[n.Rank].GPUs) || is && s.Exclusive {
-					x.fault("step %d.%d has GPU %d of node %d of the job, as has step %d", j.ID, id, g, n.Rank, other)
+					x.fault("step %d.%d has GPU %d of node %d of the job, as has step %d", j.ID, s.ID, g, n.Rank, j.Steps[other].ID)
 				}
 				if s.Exclusive && s.Active() && !n.Ended {
-					taken[[2]int32{n.Rank, g}] = id
+					taken[[2]int32{n.Rank, g}] = at
 				}
 			}
 		}

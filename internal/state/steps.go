@@ -36,11 +36,22 @@ func (s *State) createStep(c *command.CreateStep) command.Result {
 		}
 		return command.Refuse(command.InvalidArgument, err.Text, "gctl show job "+old.Ref().String()+" lists the nodes and GPUs of the job")
 	}
-	step.Started = s.now
+	step.ID, step.Started = nextStep(old.Steps, c.Step.Interactive), s.now
 	j := *old
 	j.Steps = append(slices.Clip(old.Steps), step)
 	s.put(old, &j)
-	return s.remember(c.Request, &command.StepCreated{Step: uint32(len(old.Steps)), Attempt: old.Attempt})
+	return s.remember(c.Request, &command.StepCreated{Step: step.ID, Attempt: old.Attempt})
+}
+
+// nextStep returns the ID of a new step. The others are numbered as if there were no interactive one.
+func nextStep(steps []*cluster.Step, interactive bool) uint32 {
+	switch {
+	case cluster.FindStep(steps, cluster.InteractiveStep) >= 0:
+		return uint32(len(steps)) - 1
+	case interactive:
+		return cluster.InteractiveStep
+	}
+	return uint32(len(steps))
 }
 
 // runningJob returns a running job that the actor may change.
@@ -122,30 +133,31 @@ func (s *State) signalStep(c *command.SignalStep) command.Result {
 		if refusal != nil {
 			return refusal, false
 		}
-		if refusal := noActiveStep(old, c.Step); refusal != nil {
+		at, refusal := activeStep(old, c.Step)
+		if refusal != nil {
 			return refusal, false
 		}
 		if c.Signal < 0 || c.Signal > cluster.MaxSignal {
 			return command.Refusef(command.InvalidArgument, "there is no signal %d", c.Signal), false
 		}
-		step := *old.Steps[c.Step]
+		step := *old.Steps[at]
 		if c.Signal == 0 {
 			step.Stop, step.Requester = true, c.Actor.Identity.User
 		} else {
 			from := max(0, len(step.Signals)+1-maxStepSignals)
 			step.Signals = append(slices.Clone(step.Signals[from:]), cluster.StepSignal{ID: s.index, Number: c.Signal})
 		}
-		s.put(old, withStep(old, int(c.Step), &step))
+		s.put(old, withStep(old, at, &step))
 		return nil, true
 	})
 }
 
-// noActiveStep refuses a step that does not exist or has ended.
-func noActiveStep(j *cluster.Job, step uint32) *command.Refusal {
-	if int(step) < len(j.Steps) && j.Steps[step].Active() {
-		return nil
+// activeStep returns the position of a step, and refuses one that does not exist or has ended.
+func activeStep(j *cluster.Job, step uint32) (int, *command.Refusal) {
+	if at := cluster.FindStep(j.Steps, step); at >= 0 && j.Steps[at].Active() {
+		return at, nil
 	}
-	return command.WithHint(command.Refusef(command.NotFound, "there is no active step %s.%d", j.Ref(), step), "gctl show job %s lists the steps of the job", j.Ref())
+	return 0, command.WithHint(command.Refusef(command.NotFound, "there is no active step %s.%s", j.Ref(), cluster.FormatStep(step)), "gctl show job %s lists the steps of the job", j.Ref())
 }
 
 // attachStep has the node of a step connect to another program.
@@ -155,8 +167,9 @@ func (s *State) attachStep(c *command.AttachStep) command.Result {
 		if refusal == nil {
 			refusal = checkSecretsOf(old, c.Actor)
 		}
+		at := 0
 		if refusal == nil {
-			refusal = noActiveStep(old, c.Step)
+			at, refusal = activeStep(old, c.Step)
 		}
 		if refusal == nil {
 			refusal = checkContact(&c.Contact)
@@ -164,24 +177,24 @@ func (s *State) attachStep(c *command.AttachStep) command.Result {
 		if refusal != nil {
 			return refusal, false
 		}
-		step := *old.Steps[c.Step]
+		step := *old.Steps[at]
 		switch {
 		case !step.Terminal:
-			return command.WithHint(command.Refusef(command.Conflict, "step %s.%d has no terminal", old.Ref(), c.Step), "gctl logs -f JOB follows the output of a step without a terminal"), false
+			return command.WithHint(command.Refusef(command.Conflict, "step %s.%s has no terminal", old.Ref(), cluster.FormatStep(c.Step)), "gctl logs -f JOB follows the output of a step without a terminal"), false
 		case len(step.Nodes) != 1:
-			return command.Refusef(command.Conflict, "step %s.%d runs on %d nodes; only single-node steps can be attached", old.Ref(), c.Step, len(step.Nodes)), false
+			return command.Refusef(command.Conflict, "step %s.%s runs on %d nodes; only single-node steps can be attached", old.Ref(), cluster.FormatStep(c.Step), len(step.Nodes)), false
 		}
 		step.Contact = &c.Contact
-		s.put(old, withStep(old, int(c.Step), &step))
+		s.put(old, withStep(old, at, &step))
 		return nil, true
 	})
 }
 
 // withStep returns a copy of a job with another step. O(steps).
-func withStep(j *cluster.Job, id int, step *cluster.Step) *cluster.Job {
+func withStep(j *cluster.Job, at int, step *cluster.Step) *cluster.Job {
 	c := *j
 	c.Steps = slices.Clone(j.Steps)
-	c.Steps[id] = step
+	c.Steps[at] = step
 	return &c
 }
 
@@ -191,17 +204,18 @@ func mergeSteps(steps []*cluster.Step, rank int, reports []command.StepReport, n
 	changed := false
 	for i := range reports {
 		r := &reports[i]
-		if int64(r.Step) >= int64(len(steps)) || !steps[r.Step].Active() {
+		n := cluster.FindStep(steps, r.Step)
+		if n < 0 || !steps[n].Active() {
 			continue
 		}
-		at := steps[r.Step].On(rank)
-		if at < 0 || steps[r.Step].Nodes[at].Ended {
+		at := steps[n].On(rank)
+		if at < 0 || steps[n].Nodes[at].Ended {
 			continue
 		}
 		if !changed {
 			steps, changed = slices.Clone(steps), true
 		}
-		step := *steps[r.Step]
+		step := *steps[n]
 		step.Nodes = slices.Clone(step.Nodes)
 		step.Nodes[at].Ended = true
 		step.OutOfMemory = step.OutOfMemory || r.OutOfMemory
@@ -212,7 +226,7 @@ func mergeSteps(steps []*cluster.Step, rank int, reports []command.StepReport, n
 		if !slices.ContainsFunc(step.Nodes, func(n cluster.StepNode) bool { return !n.Ended }) {
 			closeStep(&step, now)
 		}
-		steps[r.Step] = &step
+		steps[n] = &step
 	}
 	return steps, changed
 }
@@ -226,13 +240,13 @@ func closeStep(step *cluster.Step, now cluster.Instant) {
 // O(steps) if one is active.
 func closeSteps(j *cluster.Job, now cluster.Instant) {
 	cloned := false
-	for id, old := range j.ActiveSteps() {
+	for at, old := range j.ActiveSteps() {
 		if !cloned {
 			j.Steps, cloned = slices.Clone(j.Steps), true
 		}
 		step := *old
 		step.Stop = true
 		closeStep(&step, now)
-		j.Steps[id] = &step
+		j.Steps[at] = &step
 	}
 }

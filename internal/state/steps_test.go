@@ -2,7 +2,6 @@ package state
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/greylag/greylag/internal/command"
@@ -14,11 +13,11 @@ import (
 func (x *script) ofSteps(verb string, w scriptLine) string {
 	stepOf := func() (cluster.JobID, uint32) {
 		job, step, _ := strings.Cut(w.plain[1], ".")
-		n, err := strconv.ParseUint(step, 10, 32)
+		n, err := cluster.ParseStep(step)
 		if err != nil {
 			x.t.Fatal(err)
 		}
-		return id(job), uint32(n)
+		return id(job), n
 	}
 	switch verb {
 	case "step":
@@ -37,7 +36,7 @@ func stepSpec(w scriptLine) cluster.StepSpec {
 	s := cluster.StepSpec{
 		Name: w.keys["name"], FirstNode: int32(w.number("first", 0)), Nodes: int32(w.number("nodes", 0)), Tasks: int32(w.number("tasks", 0)),
 		TasksPerNode: int32(w.number("pernode", 0)), CPUsPerTask: int32(w.number("cpus", 0)), GPUs: int32(w.number("gpus", 0)),
-		GPUsPerTask: int32(w.number("gpt", 0)), GPUsPerNode: int32(w.number("gpn", -1)), Exact: w.has("exact"), Overlap: w.has("overlap"), Terminal: w.has("pty"),
+		GPUsPerTask: int32(w.number("gpt", 0)), GPUsPerNode: int32(w.number("gpn", -1)), Exact: w.has("exact"), Overlap: w.has("overlap"), Terminal: w.has("pty"), Interactive: w.has("interactive"),
 		Contact: cluster.StepContact{Addresses: []string{"10.0.0.1:5000"}},
 	}
 	if list := w.keys["on"]; list != "" {
@@ -56,8 +55,8 @@ func stepSpec(w scriptLine) cluster.StepSpec {
 func (x *script) steps(id cluster.JobID) string {
 	j, _ := x.s.job(id)
 	var lines []string
-	for n, step := range j.Steps {
-		line := fmt.Sprintf("%s.%d %s %s", j.ID, n, step.Name, step.State())
+	for _, step := range j.Steps {
+		line := fmt.Sprintf("%s.%s %s %s", j.ID, cluster.FormatStep(step.ID), step.Name, step.State())
 		for _, node := range step.Nodes {
 			line += fmt.Sprintf(" %s=%d%v", j.Alloc.Nodes[node.Rank].Node, node.Tasks, node.GPUs)
 			if node.Ended {

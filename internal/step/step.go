@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // ErrBadOrder is wrapped by the errors of [DecodeOrder].
@@ -63,8 +65,11 @@ func DecodeOrder(data []byte) (Order, error) {
 const MaxTasks = 1 << 20
 
 // ID returns the step's name, such as 123.0.
-func (o *Order) ID() string {
-	return strconv.FormatUint(o.Job, 10) + "." + strconv.FormatUint(uint64(o.Step), 10)
+func (o *Order) ID() string { return FormatID(o.Job, o.Step) }
+
+// FormatID returns the name of a step of a job, such as 123.0.
+func FormatID(job uint64, step uint32) string {
+	return strconv.FormatUint(job, 10) + "." + cluster.FormatStep(step)
 }
 
 // Own returns the node that reads the order.

@@ -14,7 +14,7 @@ func ReadStepSpec(p *greylagv1.StepSpec) (cluster.StepSpec, error) {
 		Name: p.GetName(), NodeList: p.GetNodes(), Exclude: p.GetExclude(), FirstNode: p.GetFirstNode(), Nodes: p.GetNodeCount(),
 		Tasks: p.GetTasks(), TasksPerNode: p.GetTasksPerNode(), CPUsPerTask: p.GetCpusPerTask(),
 		GPUs: p.GetGpus(), GPUsPerTask: p.GetGpusPerTask(), GPUsPerNode: -1, Exact: p.GetExact(), Overlap: p.GetOverlap(),
-		Terminal: p.GetTerminal(),
+		Terminal: p.GetTerminal(), Interactive: p.GetInteractive(),
 	}
 	if p != nil && p.GpusPerNode != nil {
 		s.GPUsPerNode = p.GetGpusPerNode()
@@ -59,9 +59,9 @@ func writeSteps(j *cluster.Job) (list []*greylagv1.Step) {
 	if j.Alloc == nil {
 		return nil
 	}
-	for id, s := range j.Steps {
+	for _, s := range j.Steps {
 		p := &greylagv1.Step{
-			Id: uint32(id), Name: s.Name, State: Enum[greylagv1.JobState](s.State().String()), Nodes: WriteStepNodes(j, s),
+			Id: s.ID, Name: s.Name, State: Enum[greylagv1.JobState](s.State().String()), Nodes: WriteStepNodes(j, s),
 			Started: Timestamp(s.Started), Ended: Timestamp(s.Ended), ExitCode: s.Exit.Code, ExitSignal: s.Exit.Signal,
 			MemoryPeak: int64(s.Memory), Requester: s.Requester, Terminal: s.Terminal,
 		}
@@ -75,13 +75,13 @@ func writeSteps(j *cluster.Job) (list []*greylagv1.Step) {
 
 // writeWantedSteps writes the active steps with tasks on the node of a rank.
 func writeWantedSteps(j *cluster.Job, rank int) (list []*greylagv1.WantedStep) {
-	for id, s := range j.ActiveSteps() {
+	for _, s := range j.ActiveSteps() {
 		at := s.On(rank)
 		if at < 0 || s.Nodes[at].Ended {
 			continue
 		}
 		p := &greylagv1.WantedStep{
-			Id: uint32(id), Name: s.Name, Nodes: WriteStepNodes(j, s), Node: int32(at), Gpus: s.Nodes[at].GPUs, CpusPerTask: s.CPUsPerTask,
+			Id: s.ID, Name: s.Name, Nodes: WriteStepNodes(j, s), Node: int32(at), Gpus: s.Nodes[at].GPUs, CpusPerTask: s.CPUsPerTask,
 			Contact: s.Contact.Addresses, Fingerprint: s.Contact.Fingerprint[:], Key: s.Contact.Key[:], Stop: s.Stop,
 		}
 		for _, signal := range s.Signals {

@@ -198,7 +198,7 @@ type Job struct {
 	Ended     Instant  // when its end was decided
 	Alloc     *Allocation
 	Tasks     *Tasks  // one per node of Alloc, in its order
-	Steps     []*Step // of this attempt; the index is the ID
+	Steps     []*Step // of this attempt, in the order in which they were created: see FindStep
 	Exit      Exit
 	Restarts  int32           // number of requeues
 	Requester string          // who cancelled it, if it was cancelled

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -27,7 +28,48 @@ type StepSpec struct {
 	Exact        bool  // no other step uses its GPUs
 	Overlap      bool  // it may use the GPUs of other steps
 	Terminal     bool  // its first task has a terminal
+	Interactive  bool  // it is the shell of an allocation: InteractiveStep if the attempt had none
 	Contact      StepContact
+}
+
+// InteractiveStep is the ID of the step of an allocation's shell, at most one in an attempt, as in Slurm.
+const InteractiveStep uint32 = 0xfffffffa
+
+// interactiveName is how users write InteractiveStep.
+const interactiveName = "interactive"
+
+// FormatStep returns a step's ID as users write it: a number or "interactive".
+func FormatStep(id uint32) string {
+	if id == InteractiveStep {
+		return interactiveName
+	}
+	return strconv.FormatUint(uint64(id), 10)
+}
+
+// ParseStep reads a step's ID as FormatStep writes it, or InteractiveStep as a number.
+func ParseStep(text string) (uint32, error) {
+	if text == interactiveName {
+		return InteractiveStep, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("not the ID of a step: %q", text)
+	}
+	return uint32(n), nil
+}
+
+// FindStep returns the position of a step among those of an attempt; -1 if it does not exist. O(1), but
+// O(steps) for InteractiveStep.
+func FindStep(steps []*Step, id uint32) int {
+	if id == InteractiveStep {
+		return slices.IndexFunc(steps, func(s *Step) bool { return s.ID == id })
+	}
+	for _, at := range [...]int64{int64(id), int64(id) + 1} { // behind an interactive step
+		if at < int64(len(steps)) && steps[at].ID == id {
+			return int(at)
+		}
+	}
+	return -1
 }
 
 // StepContact is how the nodes of a step reach the program that started it, and prove that they belong
@@ -40,6 +82,7 @@ type StepContact struct {
 
 // Step is tasks that a user started inside an attempt of a job. A Step is never changed in place.
 type Step struct {
+	ID          uint32
 	Name        string
 	Nodes       []StepNode // in the order of the ranks of their tasks
 	CPUsPerTask int32
@@ -104,11 +147,11 @@ func (s *Step) On(rank int) int {
 	return slices.IndexFunc(s.Nodes, func(n StepNode) bool { return int(n.Rank) == rank })
 }
 
-// ActiveSteps yields the job's active steps by ID. O(steps).
+// ActiveSteps yields the job's active steps with their positions. O(steps).
 func (j *Job) ActiveSteps() iter.Seq2[int, *Step] {
 	return func(yield func(int, *Step) bool) {
-		for id, s := range j.Steps {
-			if s.Active() && !yield(id, s) {
+		for at, s := range j.Steps {
+			if s.Active() && !yield(at, s) {
 				return
 			}
 		}

@@ -157,7 +157,7 @@ func attachAllocation(s *site) {
 	first.types(detachKeys)
 	first.shows("detached; reattach with gctl attach ")
 	first.exits(0)
-	ref := regexp.MustCompile(`detached; reattach with gctl attach ((\d+)\.0)`).FindStringSubmatch(first.text())
+	ref := regexp.MustCompile(`detached; reattach with gctl attach ((\d+)\.interactive)`).FindStringSubmatch(first.text())
 	if ref == nil {
 		s.t.Fatalf("%q", first.text())
 	}

@@ -233,6 +233,15 @@ func outsideSlurm(s *site) {
 	if r.Exit != 0 || sortedLines(r.Stdout) != "0: 0 1: 0" {
 		s.t.Errorf("%+v", r)
 	}
+	shell := s.login("gslurm", append([]string{"salloc"}, allocated()...)...)
+	shell.Stdin = strings.NewReader("echo $SLURM_JOB_ID $SLURM_STEP_ID; gslurm srun -n1 sh -c 'echo $SLURM_STEP_ID'\n")
+	r = s.finish(shell)
+	var job, step, inner uint64
+	if _, err := fmt.Sscan(r.Stdout, &job, &step, &inner); err != nil || step != 4294967290 || inner != 0 {
+		s.t.Errorf("%v %+v", err, r)
+	}
+	s.equal("sacct", s.slurm("sacct", "-nP", "-j", fmt.Sprint(job), "-o", "JobID,JobName"),
+		strings.ReplaceAll("N|interactive\nN.batch|batch\nN.interactive|interactive\nN.0|sh", "N", fmt.Sprint(job)))
 	id := s.gsubmit(tester, "--gpus-per-node=1", "--wrap", "sleep 1000")
 	s.await(limited(s.t, hang), id, "RUNNING")
 	cmd := s.login("gslurm", "srun", "--overlap", fmt.Sprintf("--jobid=%d", id), "--pty", "sh", "-c", "echo $SLURM_JOB_ID $CUDA_VISIBLE_DEVICES")

@@ -17,6 +17,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/options"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/hostlist"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // command is the commands of this package on one run of gctl.
@@ -104,7 +105,7 @@ var notInAcct = map[string]string{
 // wholeJob is the job that a step belongs to: 123.batch, 123_4.0.
 func wholeJob(id string) string {
 	job, step, found := strings.Cut(id, ".")
-	if _, err := strconv.ParseUint(step, 10, 32); found && (err == nil || step == "batch" || step == "extern" || step == "interactive") {
+	if _, err := cluster.ParseStep(step); found && (err == nil || step == BatchStep || step == "extern") {
 		return job
 	}
 	return id

@@ -179,7 +179,7 @@ func (r *row) stepRow(s *greylagv1.Step) *row {
 		nodes = append(nodes, &greylagv1.NodeAllocation{Node: n.Node, Gpus: n.Gpus, Cpus: n.Cpus})
 		tasks += int64(n.Tasks)
 	}
-	step := r.part(strconv.FormatUint(uint64(s.Id), 10), nodes, tasks)
+	step := r.part(cluster.FormatStep(s.Id), nodes, tasks)
 	step.Name, step.State, step.ExitCode, step.ExitSignal, step.Requester = s.Name, s.State, s.ExitCode, s.ExitSignal, s.Requester
 	step.earlier, step.title = nil, s.Name
 	step.start, step.end = r.in.cut(timeOf(s.Started)), r.in.cut(timeOf(s.Ended))

@@ -96,7 +96,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 		}
 	}
 	for _, step := range j.Steps {
-		facts = append(facts, [2]string{fmt.Sprintf("step %s.%d", j.Ref, step.Id), t.stepText(step)})
+		facts = append(facts, [2]string{fmt.Sprintf("step %s.%s", j.Ref, cluster.FormatStep(step.Id)), t.stepText(step)})
 	}
 	facts = append(facts, [][2]string{
 		{"image", j.Image}, {"command", j.Command}, {"arguments", strings.Join(j.Args, " ")}, {"directory", j.WorkDir}, {"output", ui.OutputPath(j, j.Output)}, {"error output", ui.OutputPath(j, j.Error)},

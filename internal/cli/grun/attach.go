@@ -2,7 +2,6 @@ package grun
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 
@@ -68,10 +67,10 @@ func (p command) attach(ctx context.Context, r *request, id uint32) (int, error)
 	if err != nil {
 		return 0, err
 	}
-	p.Note("attached to step %d.%d", r.job, id)
+	p.Note("attached to step %s", step.FormatID(r.job, id))
 	r.program.PTY, r.program.Keep = true, r.keep
 	c := &launch.Config{
-		ID: fmt.Sprintf("%d.%d", r.job, id), Attach: true, Listener: listener, Secret: secret, Program: r.program, KeepOnHangup: r.keep,
+		ID: step.FormatID(r.job, id), Attach: true, Listener: listener, Secret: secret, Program: r.program, KeepOnHangup: r.keep,
 		Nodes: []step.Node{{Name: answer.Node.GetNode(), Tasks: int(answer.Node.GetTasks())}},
 		Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr, Signals: signals, Ended: p.endedStep(r.job, id),
 	}

@@ -40,6 +40,8 @@ type command struct {
 	forwards <-chan launch.Forward
 	// allocation is the one that this command has requested for the step; nil: none.
 	allocation *alloc.Allocation
+	// interactive says that the step is the shell of the allocation.
+	interactive bool
 }
 
 // Run runs grun and returns its exit status. ctx is not cancelled by signals: they are for the tasks.
@@ -56,10 +58,10 @@ func Srun(ctx context.Context, p *ui.Process) (int, error) {
 	return command{Process: p, slurm: true}.run(ctx)
 }
 
-// RunIn is Run in an allocation of the caller. If the user detaches the step, the allocation is kept for
+// RunIn is Run of the shell of an allocation of the caller. If the user detaches the step, the allocation is kept for
 // it, and the status is launch.StatusDetached.
 func RunIn(ctx context.Context, p *ui.Process, a *alloc.Allocation) int {
-	status, err := command{Process: p, allocation: a}.run(ctx)
+	status, err := command{Process: p, allocation: a, interactive: true}.run(ctx)
 	if err != nil {
 		return p.Finish(ctx, err)
 	}
@@ -137,7 +139,7 @@ func (p command) start(ctx context.Context, r *request) (int, error) {
 	}
 	r.program.Keep, r.program.Limit = r.keep, r.limit
 	c := &launch.Config{
-		ID: fmt.Sprintf("%d.%d", r.job, created.Step), Listener: listener, Secret: secret, Program: r.program, KeepOnHangup: r.keep,
+		ID: step.FormatID(r.job, created.Step), Listener: listener, Secret: secret, Program: r.program, KeepOnHangup: r.keep,
 		Stdin: p.Stdin, Label: r.label, KillOnBadExit: r.killOnBadExit, NoKill: r.noKill,
 		QuitOnInterrupt: r.quit, Wait: r.wait, Limit: r.limit, Signals: signals, Forwards: p.forwards, Ended: p.endedStep(r.job, created.Step),
 	}
@@ -176,7 +178,7 @@ func (p command) endedStep(job uint64, id uint32) func(context.Context) string {
 		}
 		for _, s := range answer.Jobs[0].Steps {
 			if s.Id == id && s.State != greylagv1.JobState_JOB_STATE_RUNNING {
-				return fmt.Sprintf("step %d.%d ended before all its nodes started it (%s)", job, id, wire.Word(s.State))
+				return fmt.Sprintf("step %s ended before all its nodes started it (%s)", step.FormatID(job, id), wire.Word(s.State))
 			}
 		}
 		return ""
@@ -216,6 +218,7 @@ func (p command) listen(ctx context.Context, r *request) (net.Listener, error) {
 // create asks for the step until no other one has its GPUs.
 func (p command) create(ctx context.Context, r *request, secret *stream.Secret, signals <-chan os.Signal) (*greylagv1.CreateStepResponse, error) {
 	r.spec.Fingerprint, r.spec.Key, r.spec.Terminal = secret.Fingerprint, secret.Key, r.program.PTY
+	r.spec.Interactive = p.interactive
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go stopOnSignal(ctx, signals, stop)

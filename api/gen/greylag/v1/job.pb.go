@@ -1871,7 +1871,7 @@ type Job struct {
 	RestartCauses *RestartCauses         `protobuf:"bytes,52,opt,name=restart_causes,json=restartCauses,proto3" json:"restart_causes,omitempty"` // absent: no counted restarts
 	Command       string                 `protobuf:"bytes,53,opt,name=command,proto3" json:"command,omitempty"`                                  // absolute path of the script, or the command of --wrap; without arguments
 	Wckey         string                 `protobuf:"bytes,54,opt,name=wckey,proto3" json:"wckey,omitempty"`
-	Steps         []*Step                `protobuf:"bytes,55,rep,name=steps,proto3" json:"steps,omitempty"` // of the current or last attempt, by ID; absent in lists
+	Steps         []*Step                `protobuf:"bytes,55,rep,name=steps,proto3" json:"steps,omitempty"` // of the current or last attempt, in the order of their creation; absent in lists
 	MailTypes     []MailType             `protobuf:"varint,56,rep,packed,name=mail_types,json=mailTypes,proto3,enum=greylag.v1.MailType" json:"mail_types,omitempty"`
 	MailUser      string                 `protobuf:"bytes,57,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`
 	Secrets       []string               `protobuf:"bytes,58,rep,name=secrets,proto3" json:"secrets,omitempty"`                               // names
@@ -4403,6 +4403,7 @@ type StepSpec struct {
 	Fingerprint   []byte                 `protobuf:"bytes,15,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`                             // SHA-256 of the caller's TLS certificate
 	Key           []byte                 `protobuf:"bytes,16,opt,name=key,proto3" json:"key,omitempty"`                                             // with which the nodes prove that they belong to the step: 16 bytes
 	Terminal      bool                   `protobuf:"varint,17,opt,name=terminal,proto3" json:"terminal,omitempty"`                                  // its first task has a terminal: the step can be attached
+	Interactive   bool                   `protobuf:"varint,18,opt,name=interactive,proto3" json:"interactive,omitempty"`                            // the shell of an allocation: ID 4294967290 unless the attempt had such a step
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4556,6 +4557,13 @@ func (x *StepSpec) GetTerminal() bool {
 	return false
 }
 
+func (x *StepSpec) GetInteractive() bool {
+	if x != nil {
+		return x.Interactive
+	}
+	return false
+}
+
 type CreateStepRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -4618,7 +4626,7 @@ func (x *CreateStepRequest) GetStep() *StepSpec {
 
 type CreateStepResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
-	Step    uint32                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`       // ID, from 0
+	Step    uint32                 `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`       // ID, from 0; 4294967290 of an interactive step
 	Attempt uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"` // of the job
 	Nodes   []*StepNode            `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`      // in the order of the ranks of their tasks
 	// What the step waits for: nothing was created, and the call may be repeated with another request ID.
@@ -4937,7 +4945,7 @@ func (x *AttachStepResponse) GetNode() *StepNode {
 // Step is tasks that grun started on nodes of a job.
 type Step struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // from 0; 4294967290 of an interactive step
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	State         JobState               `protobuf:"varint,3,opt,name=state,proto3,enum=greylag.v1.JobState" json:"state,omitempty"`
 	Nodes         []*StepNode            `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
@@ -6424,7 +6432,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04from\x18\a \x01(\x03R\x04from\"<\n" +
 	"\x12StreamLogsResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
-	"\x04next\x18\x02 \x01(\x03R\x04next\"\xf9\x03\n" +
+	"\x04next\x18\x02 \x01(\x03R\x04next\"\x9b\x04\n" +
 	"\bStepSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05nodes\x18\x02 \x03(\tR\x05nodes\x12\x18\n" +
@@ -6445,7 +6453,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\acontact\x18\x0e \x03(\tR\acontact\x12 \n" +
 	"\vfingerprint\x18\x0f \x01(\fR\vfingerprint\x12\x10\n" +
 	"\x03key\x18\x10 \x01(\fR\x03key\x12\x1a\n" +
-	"\bterminal\x18\x11 \x01(\bR\bterminalB\x10\n" +
+	"\bterminal\x18\x11 \x01(\bR\bterminal\x12 \n" +
+	"\vinteractive\x18\x12 \x01(\bR\vinteractiveB\x10\n" +
 	"\x0e_gpus_per_node\"n\n" +
 	"\x11CreateStepRequest\x12\x1d\n" +
 	"\n" +

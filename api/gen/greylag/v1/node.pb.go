@@ -552,7 +552,7 @@ type WantedTask struct {
 	// the task, even after a restore from a backup.
 	Granted       uint64        `protobuf:"varint,41,opt,name=granted,proto3" json:"granted,omitempty"`
 	StopReason    StopReason    `protobuf:"varint,42,opt,name=stop_reason,json=stopReason,proto3,enum=greylag.v1.StopReason" json:"stop_reason,omitempty"` // with stop; unspecified if the job ended by itself
-	Steps         []*WantedStep `protobuf:"bytes,43,rep,name=steps,proto3" json:"steps,omitempty"`                                                         // active steps with tasks on the node, by ID
+	Steps         []*WantedStep `protobuf:"bytes,43,rep,name=steps,proto3" json:"steps,omitempty"`                                                         // active steps with tasks on the node
 	Secrets       bool          `protobuf:"varint,44,opt,name=secrets,proto3" json:"secrets,omitempty"`                                                    // the task has secrets: GetSecrets returns them
 	Tmp           int64         `protobuf:"varint,45,opt,name=tmp,proto3" json:"tmp,omitempty"`                                                            // bytes of scratch space on the node; 0: none requested
 	Mounts        []*Mount      `protobuf:"bytes,46,rep,name=mounts,proto3" json:"mounts,omitempty"`

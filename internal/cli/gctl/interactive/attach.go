@@ -3,7 +3,6 @@ package interactive
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,6 +11,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/grun"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // AttachCommand is gctl attach.
@@ -54,11 +54,9 @@ func Attach(ctx context.Context, p *ui.Process, word string, a grun.Attachment) 
 		}
 		return grun.Attach(ctx, p, a)
 	}
-	n, err := strconv.ParseUint(number, 10, 32)
-	if err != nil {
+	if a.Step, err = cluster.ParseStep(number); err != nil {
 		return 0, &ui.UsageError{Problem: fmt.Sprintf("%q is not a step", word), Advice: "write JOB.STEP, such as 123.0"}
 	}
-	a.Step = uint32(n)
 	return grun.Attach(ctx, p, a)
 }
 
@@ -68,7 +66,7 @@ func onlyTerminal(job *greylagv1.Job) (uint32, error) {
 	id := uint32(0)
 	for _, s := range job.Steps {
 		if s.Terminal && s.Ended == nil {
-			found, id = append(found, fmt.Sprintf("%s.%d", job.Ref, s.Id)), s.Id
+			found, id = append(found, job.Ref+"."+cluster.FormatStep(s.Id)), s.Id
 		}
 	}
 	switch len(found) {

@@ -218,7 +218,7 @@ func (c command) stepOf(job uint64, step *greylagv1.Step) stepJSON {
 		out.Nodes.List = append(out.Nodes.List, n.Node)
 	}
 	out.Nodes.Count, out.Nodes.Range = len(out.Nodes.List), slurmcmd.Hosts(out.Nodes.List)
-	out.Step.ID, out.Step.Name = fmt.Sprintf("%d.%d", job, step.Id), step.Name
+	out.Step.ID, out.Step.Name = fmt.Sprintf("%d.%s", job, cluster.FormatStep(step.Id)), step.Name
 	end := ui.TimeOf(step.Ended)
 	if out.Time.Start, out.Time.End = slurmcmd.Stamped(step.Started).Number, slurmcmd.Stamped(step.Ended).Number; end.IsZero() {
 		end = c.Now()

@@ -83,6 +83,7 @@ func Program() slurmcmd.Program {
 			"A job appears as soon as `sbatch` has answered.",
 			"States are those of Slurm's database: a job that starts or ends is `RUNNING`.",
 			"A job that ran has the lines `N`, `N.batch`, and `N.0`, `N.1` and so on for its steps. Steps of earlier runs are not kept.",
+			"`N.interactive` is the shell of `salloc`. There is no `N.extern`: processes that Greylag did not start are not adopted, and a shell of ssh (`gctl ssh-check`) is a numbered step.",
 			"`N.batch` includes the usage of the steps on its node: do not add them up.",
 			"Jobs of `srun` and `salloc` have a line `N.batch` too. `ExitCode` is `137:0` after `OUT_OF_MEMORY`, and `0:15` after `TIMEOUT`.",
 			slurmcmd.OwnFields,

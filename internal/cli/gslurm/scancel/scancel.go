@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -19,6 +18,7 @@ import (
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/jobscript"
 	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // Program is the description of scancel.
@@ -207,14 +207,14 @@ func (x *cancellation) add(word string) (err error) {
 	case stepped && step == "batch" && x.signal != 0:
 		x.batch = true
 	case stepped:
-		id, err := strconv.ParseUint(step, 10, 32)
+		id, err := cluster.ParseStep(step)
 		if err != nil {
 			return &ui.UsageError{Problem: "Invalid job id " + word, Advice: "write steps such as 12.0 or 12.batch"}
 		}
 		if _, err := ui.Refs([]string{job}); err != nil {
 			return &ui.UsageError{Problem: "Invalid job id " + word}
 		}
-		x.steps = append(x.steps, stepRef{job, uint32(id)})
+		x.steps = append(x.steps, stepRef{job, id})
 		return nil
 	}
 	if x.filter.Jobs, err = ui.AppendRefs(x.filter.Jobs, job); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/gslurm/slurmcmd"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
 // kill is the signal of --batch alone.
@@ -33,7 +34,7 @@ func (c command) signalSteps(ctx context.Context, cl ui.Cluster, x *cancellation
 		fmt.Fprintf(c.Stderr, "scancel: error: Kill job error on job id %s: %s\n", id, problem)
 	}
 	for _, s := range x.steps {
-		name := fmt.Sprintf("%s.%d", s.job, s.id)
+		name := s.job + "." + cluster.FormatStep(s.id)
 		answer, err := cl.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: s.job})
 		if err == nil && len(answer.Jobs) == 1 {
 			err = signalStep(ctx, cl, answer.Jobs[0].Id, s.id, x.signal)

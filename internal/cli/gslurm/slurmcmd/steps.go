@@ -14,7 +14,7 @@ import (
 // Step is an active step of a job: its batch script, or one that srun started.
 type Step struct {
 	Job     *Job
-	ID      string // within the job: batch, 0, 1, ...
+	ID      string // within the job: batch, interactive, 0, 1, ...
 	Name    string
 	Nodes   []string
 	Tasks   int64
@@ -51,7 +51,7 @@ func Steps(job *greylagv1.Job) []Step {
 		if s.State >= greylagv1.JobState_JOB_STATE_COMPLETED {
 			continue
 		}
-		one := Step{Job: j, ID: strconv.FormatUint(uint64(s.Id), 10), Name: s.Name, Started: ui.TimeOf(s.Started)}
+		one := Step{Job: j, ID: cluster.FormatStep(s.Id), Name: s.Name, Started: ui.TimeOf(s.Started)}
 		for _, n := range s.Nodes {
 			one.Nodes = append(one.Nodes, n.Node)
 			one.Tasks, one.CPUs, one.GPUs = one.Tasks+int64(n.Tasks), one.CPUs+int64(n.Cpus), one.GPUs+int64(len(n.Gpus))
@@ -90,9 +90,9 @@ func ParseStepIDs(value string) (ids []StepID, err error) {
 	}
 	for _, word := range words {
 		job, step, named := strings.Cut(word, ".")
-		_, numberErr := strconv.ParseUint(step, 10, 32)
+		_, stepErr := cluster.ParseStep(step)
 		refs, err := ui.AppendRefs(nil, job)
-		if err != nil || named && numberErr != nil && step != batchStep {
+		if err != nil || named && stepErr != nil && step != batchStep {
 			return nil, &ui.UsageError{Problem: "Invalid job_step id: " + word, Advice: "write 123, 123.0 or 123.batch"}
 		}
 		for _, ref := range refs {
