@@ -48,7 +48,9 @@ func (a *Archive) Append(index uint64, finished []Record, blobs []Blob) error {
 }
 
 // Amend accepts newer data of jobs that have ended, as the result of log entry index. It changes only
-// Data. Records that the archive lacks are skipped: it gets them from a peer as they are then.
+// Data. Records that the archive lacks are skipped: it gets them from a peer as they are then. A
+// controller that was away while more jobs ended than the state keeps misses the amendments of that time
+// to jobs that it had.
 func (a *Archive) Amend(index uint64, amended []Record) error {
 	return a.take(index, func(b *batch) {
 		for _, r := range amended {

@@ -25,6 +25,7 @@ func Program() slurmcmd.Program {
 			"Steps share the CPUs and the memory of their job, and may have more tasks than CPUs unless `--exact` or `--cpus-per-task` is given. A step has GPUs for itself with `--exact` or `--gpus-per-task` only.",
 			"Tasks see their GPUs through `CUDA_VISIBLE_DEVICES`; the job's other GPUs stay accessible.",
 			"MPICH programs start through PMI-1 or PMI-2; start Open MPI programs with `mpirun` in the job.",
+			"`SLURM_TASK_PID` is not set. Use `$$` in a shell, and `getpid()` in a program.",
 			"Programs joined by `:` are refused: jobs are not heterogeneous.",
 		},
 	}
@@ -110,7 +111,7 @@ func SallocProgram() slurmcmd.Program {
 	p := slurmcmd.Program{
 		Name: "salloc", Usage: "[OPTIONS] [COMMAND [ARGUMENTS]]", Summary: "Allocates nodes, and runs a command on this host until it ends.",
 		Notes: []string{
-			"Without a command the user's shell runs on the first node, as with `LaunchParameters=use_interactive_step`, with the variables of salloc.",
+			"Without a command the user's shell runs on the first node, as with `LaunchParameters=use_interactive_step`, with the variables of salloc. It is step `N.interactive`, and other steps are numbered from 0.",
 			"The job ends with salloc, also if the host of salloc fails. If the user detaches the shell, the job ends with the shell.",
 		},
 	}
