@@ -57,6 +57,7 @@ func fieldsAfterPlacement(c *codec.Coder, x *cluster.Job) {
 	codec.Int(c, &x.Causes.TaskFailed)
 	codec.Int(c, &x.Causes.Preempted)
 	codec.Int(c, &x.Causes.Requeued)
+	codec.Int(c, &x.Failures)
 	codec.String(c, &x.AdminComment)
 }
 

@@ -4,15 +4,21 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Backoff between a failure of the cluster and the next attempt: 5 s, doubled by each such failure,
-// at most 10 min.
+// Backoff between a failure of the cluster and the next attempt: doubled by each failure without progress, and
+// varied by at most a quarter, so that jobs that failed together do not start together. The first lost node
+// causes no pause: another node can run the job at once.
 const (
-	firstBackOff = 5 * time.Second
-	maxBackOff   = 10 * time.Minute
+	firstBackOff = 15 * time.Second
+	maxBackOff   = 5 * time.Minute
 )
+
+// silentWindow is how long after the end of a job its failure may turn out to be that of a node. A node is
+// UNKNOWN within two heartbeats.
+const silentWindow = time.Minute
 
 // ending is how an attempt ends.
 type ending struct {
@@ -32,9 +38,36 @@ func (s *State) advance(j *cluster.Job, rank int) {
 	if j.State == cluster.Configuring || j.State == cluster.Running {
 		if e, over := attemptResult(j, rank); over {
 			s.end(j, e)
+			s.blameSilent(j)
 		}
 	}
 	s.settle(j)
+}
+
+// blameSilent makes the failure of a job on several nodes one of the cluster if the node of an active task
+// does not respond: a program whose peer is gone exits with an error long before node_timeout. The tasks of
+// such nodes count as lost, and are killed when their node responds again. j is not shared yet. O(nodes).
+func (s *State) blameSilent(j *cluster.Job) {
+	if j.State != cluster.Completing || j.Reason != cluster.ReasonNonZeroExitCode || j.Returns || s.now.Sub(j.Ended) > silentWindow {
+		return
+	}
+	var silent []string
+	for rank, t := range j.Tasks.All() {
+		n, _ := s.nodes.Get(t.Node)
+		if t.Phase >= cluster.TaskEnded || n == nil || n.Liveness != cluster.Silent {
+			continue
+		}
+		silent = append(silent, t.Node)
+		j.Tasks = j.Tasks.With(rank, gone(*t, "not responding"))
+		c := *n
+		c.Orphans = max(1, c.Orphans) // it may still run: see orphansOnReturn
+		s.putNode(&c)
+	}
+	if len(silent) == 0 {
+		return
+	}
+	j.Outcome, j.Reason, j.Returns = cluster.NodeFailed, cluster.ReasonNodeFail, j.Spec.Requeue
+	j.Detail = fmt.Sprintf("node %s: not responding when another task ended with status %d", hostlist.Compress(silent), j.Exit.Status())
 }
 
 // attemptResult decides whether and how the attempt is over by the end of a task, if that has ended and
@@ -127,35 +160,44 @@ func (s *State) settle(j *cluster.Job) {
 	j.Planned = 0
 }
 
-// requeue makes a job pending again. A failure of the cluster adds a backoff, and too many failures
-// hold the job. Preemptions and manual requeues do neither.
+// requeue makes a job pending again. A failure of the cluster adds a backoff, and too many failures without
+// progress hold the job. Preemptions and manual requeues do neither.
 func (s *State) requeue(j *cluster.Job) {
 	if j.Started > 0 {
 		j.Attempts = cluster.AppendAttempt(j.Attempts, j.ThisAttempt())
 	}
-	failed := j.CountRestart()
+	failure := j.CountRestart()
 	detail := fmt.Sprintf("attempt %d: %s", j.Attempt, j.Detail)
 	s.step(j, cluster.Requeue)
 	j.Eligible, j.Reason, j.Detail = max(s.now, j.Spec.Begin), cluster.ReasonNone, detail
-	if failed {
-		j.Eligible = max(j.Eligible, s.now.Add(backOff(j.Causes.Failures()-1)))
+	if failure != cluster.NoFailure {
+		j.Eligible = max(j.Eligible, s.now.Add(backOff(j, failure)))
 	}
 	if j.Eligible > s.now {
 		j.Reason = cluster.ReasonBeginTime
 	}
-	if most := s.policy.MaxRestarts; failed && j.Causes.Failures() > most {
+	if most := s.policy.MaxRestarts; failure != cluster.NoFailure && j.Failures > most {
 		j.Hold, j.Reason = cluster.HeldByAdmin, cluster.ReasonRequeueLimit
-		j.Detail = fmt.Sprintf("cluster failure %d exceeds max_restarts = %d; %s", j.Causes.Failures(), most, detail)
+		j.Detail = fmt.Sprintf("cluster failure %d without progress exceeds max_restarts = %d; %s", j.Failures, most, detail)
 	}
 	j.Alloc, j.TRES, j.Tasks, j.Steps, j.Outcome, j.Exit, j.Requester = nil, nil, nil, nil, 0, cluster.Exit{}, ""
 	j.Started, j.Ended, j.Planned, j.Granted = 0, 0, 0, 0
 	j.Returns, j.Warned, j.Partition, j.Canceller = false, false, "", ""
 }
 
-func backOff(restarts int32) time.Duration {
+// backOff returns the pause before the next attempt of a job. It depends on the job and the attempt alone.
+func backOff(j *cluster.Job, failure cluster.Failure) time.Duration {
+	doublings := j.Failures - 1
+	if failure == cluster.HardwareFailure {
+		if doublings--; doublings < 0 {
+			return 0
+		}
+	}
 	d := firstBackOff
-	for ; restarts > 0 && d < maxBackOff; restarts-- {
+	for ; doublings > 0 && d < maxBackOff; doublings-- {
 		d *= 2
 	}
-	return min(d, maxBackOff)
+	d = min(d, maxBackOff)
+	hash := (uint64(j.ID)<<32 | uint64(j.Attempt)) * 0x9e3779b97f4a7c15 >> 54 // of 1024 steps
+	return (d - d/4 + d/2*time.Duration(hash)/1024).Truncate(time.Millisecond)
 }

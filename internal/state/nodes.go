@@ -230,8 +230,31 @@ func (s *State) setLiveness(c *command.SetLiveness) command.Result {
 			n.Orphans = orphansOnReturn(old)
 		}
 		s.putNode(&n)
+		if l.Liveness == cluster.Silent {
+			s.blameNode(n.Name)
+		}
 	}
 	return &command.Done{Version: s.index}
+}
+
+// blameNode blames a node that has become silent for jobs that failed just before. O(jobs on the node).
+func (s *State) blameNode(node string) {
+	var jobs []*cluster.Job
+	for k := range s.onNode.From(nodeJob{node, 0}) {
+		if k.node != node {
+			break
+		}
+		if j, _ := s.holding.Get(k.id); j.State == cluster.Completing {
+			jobs = append(jobs, j)
+		}
+	}
+	for _, old := range jobs {
+		j := *old
+		if s.blameSilent(&j); j.Returns != old.Returns || j.Outcome != old.Outcome {
+			s.settle(&j)
+			s.put(old, &j)
+		}
+	}
 }
 
 // updateNodes drains, resumes or removes nodes: all that are named, or none.

@@ -69,7 +69,7 @@ func (s *State) release(old *cluster.Job, a command.Actor) *command.Refusal {
 	}
 	j := *old
 	if old.Reason == cluster.ReasonRequeueLimit { // the operator has dealt with the cause
-		j.Causes.NodeFailed, j.Causes.TaskFailed = 0, 0
+		j.Failures = 0
 	}
 	j.Hold, j.Reason, j.Detail = cluster.NotHeld, cluster.ReasonNone, ""
 	if j.Eligible > s.now {

@@ -30,9 +30,19 @@ type RestartCauses struct {
 	Requeued   int32 // by its user or an operator
 }
 
-// Failures returns the restarts that the policy's MaxRestarts limits: those after cluster
-// failures.
-func (c RestartCauses) Failures() int32 { return c.NodeFailed + c.TaskFailed }
+// ProgressTime is how long an attempt runs to count as progress: the limit of restarts counts only cluster
+// failures since the last such attempt. A job of a month on many nodes fails often, and still ends.
+const ProgressTime = time.Hour
+
+// Failure is the kind of failure of the cluster that ended an attempt.
+type Failure uint8
+
+// The kinds.
+const (
+	NoFailure       Failure = iota
+	HardwareFailure         // a node or a GPU was lost: another one can run the job at once
+	LaunchFailure           // a node could not start the task or keep it running: runtime, file system, prolog
+)
 
 // Words lists the causes with their counts, the most severe first; "" for none.
 func (c RestartCauses) Words() string {
@@ -48,28 +58,41 @@ func (c RestartCauses) Words() string {
 	return strings.Join(words, ", ")
 }
 
-// count adds a restart to the cause of the attempt's end.
-func (c *RestartCauses) count(outcome JobState, tasks *Tasks) {
-	failed := func(t Task) bool { return t.Cause == NodeFault || t.Cause == GPUFault }
+// count adds a restart to the cause of the attempt's end, and returns the kind of failure.
+func (c *RestartCauses) count(outcome JobState, tasks *Tasks) Failure {
+	ended := func(cause TaskCause) bool {
+		return slices.ContainsFunc(tasks.List(), func(t Task) bool { return t.Cause == cause })
+	}
 	switch {
 	case outcome == Preempted:
 		c.Preempted++
+		return NoFailure
 	case outcome == Cancelled:
 		c.Requeued++
-	case slices.ContainsFunc(tasks.List(), failed):
+		return NoFailure
+	case ended(NodeFault):
+		c.TaskFailed++
+		return LaunchFailure
+	case ended(GPUFault):
 		c.TaskFailed++
 	default:
 		c.NodeFailed++
 	}
+	return HardwareFailure
 }
 
-// CountRestart counts the requeue after the job's last attempt, and reports whether a cluster
-// failure caused it.
-func (j *Job) CountRestart() (failure bool) {
-	before := j.Causes.Failures()
+// CountRestart counts the requeue after the job's last attempt, and returns the kind of failure that caused
+// it.
+func (j *Job) CountRestart() Failure {
+	if j.Started > 0 && j.Ended.Sub(j.Started) >= ProgressTime {
+		j.Failures = 0
+	}
 	j.Restarts++
-	j.Causes.count(j.Outcome, j.Tasks)
-	return j.Causes.Failures() > before
+	failure := j.Causes.count(j.Outcome, j.Tasks)
+	if failure != NoFailure {
+		j.Failures++
+	}
+	return failure
 }
 
 // maxAttempts is the number of earlier attempts of a job that are kept.

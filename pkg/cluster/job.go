@@ -213,6 +213,7 @@ type Job struct {
 	Attempts  []AttemptRecord // earlier ones, oldest first; the newest 16
 	Canceller string          // while COMPLETING and Returns: who cancelled it, so that it is not requeued
 	Causes    RestartCauses   // of Restarts, those counted by cause
+	Failures  int32           // cluster failures since an attempt made progress
 	// AdminComment is a text of an operator, often of a program that monitors jobs.
 	AdminComment string
 }
@@ -267,6 +268,14 @@ type Exit struct {
 
 // OK reports exit status 0 without a signal.
 func (e Exit) OK() bool { return e == Exit{} }
+
+// Status is the exit status as a shell reports it.
+func (e Exit) Status() int32 {
+	if e.Signal > 0 {
+		return 128 + e.Signal
+	}
+	return e.Code
+}
 
 // Worse returns the worse of two ends: any signal is worse than an exit status, then the higher number.
 func (e Exit) Worse(other Exit) Exit {

@@ -55,7 +55,7 @@ type Policy struct {
 	KillWait    time.Duration // between SIGTERM and SIGKILL
 	MaxArray    int32         // most elements of one array
 	MaxJobs     int64         // most active jobs
-	MaxRestarts int32         // requeues before a job is held
+	MaxRestarts int32         // cluster failures without progress before a job is held
 	Private     bool          // jobs of other users are not shown
 	Scheduling  Scheduling
 	// RequireAccount refuses jobs without an account, once accounts are defined.
@@ -78,7 +78,7 @@ func DefaultPolicy() Policy {
 		KillWait:    30 * time.Second,
 		MaxArray:    100_000,
 		MaxJobs:     5_000_000,
-		MaxRestarts: 5,
+		MaxRestarts: 10,
 		Scheduling:  DefaultScheduling(),
 		Credits:     DefaultCreditPolicy(),
 	}
