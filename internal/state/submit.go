@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/greylag/greylag/internal/codec"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/state/admission"
 	"github.com/greylag/greylag/internal/state/blobs"
@@ -143,10 +144,29 @@ func (s *State) accept(c *command.SubmitJobs, sub *command.Submission, carried b
 	case !s.blobs.Has(spec.Environment, carried):
 		return a, incomplete("environment"), false
 	}
-	if refusal = cmp.Or(s.checkDeadline(a.spec), s.secrets.CheckJob(a.spec)); refusal != nil {
+	if refusal = cmp.Or(s.checkDeadline(a.spec), s.secrets.CheckJob(a.spec), checkArrayText(a.spec)); refusal != nil {
 		return a, refusal, true
 	}
 	return a, s.checkDependencies(a.spec), true
+}
+
+// maxArrayText is the size of the specifications of all elements of an array together, in bytes: when they
+// end, the archive has one for each.
+const maxArrayText = 1 << 30
+
+// checkArrayText refuses an array whose elements together have too large a specification.
+func checkArrayText(spec *cluster.JobSpec) *command.Refusal {
+	if spec.ArraySize == 0 {
+		return nil
+	}
+	w := codec.Writer(nil)
+	command.SpecFields(&w, spec)
+	size := len(w.Written())
+	if int64(size)*int64(spec.ArraySize) <= maxArrayText {
+		return nil
+	}
+	return command.WithHint(command.Refusef(command.Exhausted, "the specification of an element has %d bytes: an array can have at most %d of them", size, maxArrayText/size),
+		"shorten the arguments and mounts, or split the array")
 }
 
 // checkDeadline refuses a job that could not end before its deadline even if it started

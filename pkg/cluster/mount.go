@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Mount shows a directory or file of the node to the tasks of a job with an image. The node opens the
@@ -14,8 +15,11 @@ type Mount struct {
 	ReadOnly       bool
 }
 
-// maxMounts is the maximum number of mounts of a job.
-const maxMounts = 64
+// Bounds of the mounts of a job, in number and in bytes.
+const (
+	maxMounts     = 64
+	maxMountsText = 16 << 10
+)
 
 // systemFolders are directories of an image over which nothing of the node is mounted: the task's runtime
 // uses them.
@@ -33,8 +37,8 @@ func (m Mount) String() string {
 // Check returns an error for paths that cannot be mounted in an image.
 func (m Mount) Check() error {
 	for _, p := range []string{m.Source, m.Target} {
-		if !path.IsAbs(p) || len(p) > maxText || strings.ContainsAny(p, "\x00\n") {
-			return fmt.Errorf("mount %.200q: want absolute paths of at most %d bytes", m.String(), maxText)
+		if !path.IsAbs(p) || len(p) > maxText || strings.ContainsFunc(p, UnsafeToDisplay) || !utf8.ValidString(p) {
+			return fmt.Errorf("mount %.200q: want absolute paths of at most %d bytes without control characters", m.String(), maxText)
 		}
 	}
 	clean := path.Clean(m.Target)
@@ -57,12 +61,17 @@ func (s *JobSpec) checkMounts(fault func(string, ...any)) {
 		fault("%d mounts, at most %d", len(s.Mounts), maxMounts)
 		return
 	}
+	size := 0
 	for i, m := range s.Mounts {
 		if err := m.Check(); err != nil {
 			fault("%v", err)
 		}
+		size += len(m.Source) + len(m.Target)
 		if slices.ContainsFunc(s.Mounts[:i], func(o Mount) bool { return path.Clean(o.Target) == path.Clean(m.Target) }) {
 			fault("two mounts have the target %.200q", m.Target)
 		}
+	}
+	if size > maxMountsText {
+		fault("the paths of the mounts have %d bytes, at most %d", size, maxMountsText)
 	}
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -44,6 +45,13 @@ func TestValidateRefuses(t *testing.T) {
 		"must not lie before":       func(s *JobSpec) { s.Deadline = -1 },
 		"signal 65":                 func(s *JobSpec) { s.Signal.Number = 65 },
 		"1025 dependencies":         func(s *JobSpec) { s.Depends = make([]Dependency, 1025) },
+		"mounts need an image":      func(s *JobSpec) { s.Mounts = []Mount{{"/a", "/b", false}} },
+		"keeps its own /etc":        func(s *JobSpec) { s.Mounts = []Mount{{"/a", "/srv/../etc/x", false}} },
+		"keeps its own /":           func(s *JobSpec) { s.Mounts = []Mount{{"/a", "/..", false}} },
+		"without control":           func(s *JobSpec) { s.Mounts = []Mount{{"/a\x1b", "/b", false}} },
+		"have the target":           func(s *JobSpec) { s.Mounts = []Mount{{"/a", "/b", false}, {"/c", "/b/", true}} },
+		"65 mounts":                 func(s *JobSpec) { s.Mounts = make([]Mount, 65) },
+		"paths of the mounts have":  func(s *JobSpec) { s.Mounts = longMounts() },
 		"memory per GPU: -1 is out": func(s *JobSpec) { s.Request.MemPerGPU = -1 },
 	} {
 		s := JobSpec{TimeLimit: time.Hour}
@@ -52,6 +60,14 @@ func TestValidateRefuses(t *testing.T) {
 			t.Errorf("want %q, got %v", want, err)
 		}
 	}
+}
+
+// longMounts returns valid mounts that are too long together.
+func longMounts() (all []Mount) {
+	for i := range 5 {
+		all = append(all, Mount{"/" + strings.Repeat("a", 4000), fmt.Sprintf("/data/%d", i), false})
+	}
+	return all
 }
 
 func TestPolicy(t *testing.T) {

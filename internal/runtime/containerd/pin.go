@@ -31,7 +31,10 @@ type view struct {
 }
 
 // shownFolder is a directory of the host at path that a task with an image sees at target.
-type shownFolder struct{ target, path string }
+type shownFolder struct {
+	target, path string
+	readOnly     bool
+}
 
 // pinPlace returns where a mounted directory of a task is pinned during the start: a mount of its
 // own next to the clone of the host's file system, hidden like it. Pins of a killed daemon are
@@ -144,7 +147,10 @@ func (v *view) nest(folder *userfile.Folder, m *runtime.Mount) (shown bool, err 
 		switch {
 		case !ok:
 			continue
-		case folder.Path == filepath.Join(outer.path, rest), outer.path == outer.target && isWithin(folder.Path, outer.path):
+		case folder.Path == filepath.Join(outer.path, rest), filepath.Clean(m.Source) == m.Target && outer.path == outer.target && isWithin(folder.Path, outer.path):
+			if m.ReadOnly && !outer.readOnly {
+				return false, fmt.Errorf("%w: %s is inside %s, which the job may write: choose a target outside it", runtime.ErrInvalid, m.Target, outer.target)
+			}
 			return true, nil
 		case filepath.Clean(m.Source) != m.Target:
 			return false, fmt.Errorf("%w: %s is inside the mounted directory %s", runtime.ErrInvalid, m.Target, outer.target)
@@ -155,7 +161,7 @@ func (v *view) nest(folder *userfile.Folder, m *runtime.Mount) (shown bool, err 
 		}
 		break
 	}
-	v.shown = append(v.shown, shownFolder{m.Target, folder.Path})
+	v.shown = append(v.shown, shownFolder{m.Target, folder.Path, m.ReadOnly})
 	return false, nil
 }
 
@@ -165,7 +171,7 @@ func (v *view) nest(folder *userfile.Folder, m *runtime.Mount) (shown bool, err 
 func (v *view) bind(folder *userfile.Folder, m runtime.Mount, place string) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(folder.FD, &stat); err != nil {
-		return err
+		return userFault(err)
 	}
 	var err error
 	if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
@@ -184,6 +190,11 @@ func (v *view) bind(folder *userfile.Folder, m runtime.Mount, place string) erro
 	if err := unix.Mount(userfile.Proc(folder.FD), place, "", flags, ""); err != nil {
 		return userFault(err)
 	}
+	if m.ReadOnly {
+		if err := makeReadOnly(folder, place); err != nil {
+			return userFault(err)
+		}
+	}
 	// A slave, so that its removal does not remove mounts below the directory.
 	if err := unix.Mount("", place, "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return err
@@ -191,6 +202,16 @@ func (v *view) bind(folder *userfile.Folder, m runtime.Mount, place string) erro
 	m.Source = place
 	v.mounts = append(v.mounts, m)
 	return nil
+}
+
+// makeReadOnly makes a pin and the mounts below it read-only; the OCI runtime does so for the top one only.
+// Kernels before 5.12 cannot, and leave the mounts below out.
+func makeReadOnly(folder *userfile.Folder, place string) error {
+	err := unix.MountSetattr(unix.AT_FDCWD, place, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	if errors.Is(err, unix.ENOSYS) {
+		err = errors.Join(unix.Unmount(place, unix.MNT_DETACH), unix.Mount(userfile.Proc(folder.FD), place, "", unix.MS_BIND, ""))
+	}
+	return err
 }
 
 // userFault marks a mount that the kernel refuses because of the user's path, for example a

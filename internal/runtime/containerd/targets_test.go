@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/greylag/greylag/internal/image/ociimage"
 	"github.com/greylag/greylag/internal/runtime"
@@ -85,9 +86,32 @@ func TestNestedFoldersInImages(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, out, want)
 		}
 	}
-	spec.Mounts[1] = runtime.Mount{Source: other, Target: house + "/work"}
-	if err := r.Start(limit(t), spec); !errors.Is(err, runtime.ErrInvalid) {
-		t.Errorf("another folder inside the user's: %v", err)
+	for name, m := range map[string]runtime.Mount{
+		"another folder inside the user's": {Source: other, Target: house + "/work"},
+		"a folder of it at another place":  {Source: house + "/work", Target: house + "/near"},
+		"read-only inside a writable one":  {Source: house + "/work", Target: house + "/work", ReadOnly: true},
+	} {
+		spec.Mounts[1] = m
+		if err := r.Start(limit(t), spec); !errors.Is(err, runtime.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestReadOnlyMountsAreRecursive: a file system below a mount that is read-only is read-only too, or not visible.
+func TestReadOnlyMountsAreRecursive(t *testing.T) {
+	r := newRuntime(t, nil)
+	archive, _ := small(t)
+	spec := job(t, 1, "touch /ds/no /ds/sub/no 2>/dev/null; cat /ds/file; ls /ds /ds/sub | grep no\n")
+	spec.Image = must(r.Fetch(limit(t), runtime.FetchRequest{Reference: archive, Owner: spec.Owner}))(t)
+	source := filepath.Join(shared.dir, "sets")
+	if err := errors.Join(os.MkdirAll(source+"/sub", 0o777), os.Chmod(source, 0o777), os.WriteFile(source+"/file", []byte("data\n"), 0o644), unix.Mount("tmpfs", source+"/sub", "tmpfs", 0, "mode=777")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(unix.Unmount(source+"/sub", unix.MNT_DETACH), os.RemoveAll(source)) })
+	spec.Mounts = []runtime.Mount{{Source: source, Target: "/ds", ReadOnly: true}, {Source: spec.WorkDir, Target: spec.WorkDir}}
+	if _, out := run(t, r, spec); out != "data\n" {
+		t.Errorf("printed %q", out)
 	}
 }
 
