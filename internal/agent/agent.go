@@ -46,8 +46,8 @@ type Config struct {
 	Features []string
 	Region   string
 	Gres     []cluster.Gres // generic resources, sorted by name
-	// ScratchDir is where tasks get the scratch space that they request, and ScratchReserve what they do
-	// not get of its file system; "": they get none.
+	// ScratchDir is the parent of the scratch directories; "": the node offers no scratch space.
+	// ScratchReserve is the part of its file system that is withheld from jobs.
 	ScratchDir     string
 	ScratchReserve cluster.Bytes
 
@@ -91,16 +91,16 @@ type Agent struct {
 	db      *taskdb.DB
 	log     *slog.Logger
 
-	calls      chan func()   // executed by the loop in order
-	done       chan struct{} // closed when the loop executes no more calls
-	reports    chan struct{} // a change that the controllers must learn
-	reregister chan struct{} // the node changed: register again
-	slots      chan struct{} // limits concurrent starts and removals
-	scratched  chan struct{} // closed when the scratch space of earlier tasks is removed
-	blobs      *blobCache
-	accounts   *accounts
-	workers    sync.WaitGroup
-	reading    context.Context // ends with Run, and ends readers of outputs
+	calls               chan func()   // executed by the loop in order
+	done                chan struct{} // closed when the loop executes no more calls
+	reports             chan struct{} // a change that the controllers must learn
+	reregister          chan struct{} // the node changed: register again
+	slots               chan struct{} // limits concurrent starts and removals
+	staleScratchRemoved chan struct{} // closed once stale scratch directories have been removed
+	blobs               *blobCache
+	accounts            *accounts
+	workers             sync.WaitGroup
+	reading             context.Context // ends with Run, and ends readers of outputs
 
 	reportedAt   atomic.Int64 // when the last report was accepted, in ns since 1970; 0: none
 	reportErrors atomic.Uint64
@@ -176,9 +176,9 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		cfg: cfg, session: session, runtime: rt, gpus: gpus, log: cfg.Log,
 		calls: make(chan func(), callBacklog), done: make(chan struct{}),
 		reports: make(chan struct{}, 1), reregister: make(chan struct{}, 1),
-		slots:     make(chan struct{}, max(8, 2*runtime.GOMAXPROCS(0))),
-		scratched: make(chan struct{}),
-		blobs:     newBlobCache(), accounts: newAccounts(),
+		slots:               make(chan struct{}, max(8, 2*runtime.GOMAXPROCS(0))),
+		staleScratchRemoved: make(chan struct{}),
+		blobs:               newBlobCache(), accounts: newAccounts(),
 		state: state{
 			counting: uint64(time.Now().UnixNano()), bad: map[string]string{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
 			dirty: map[reconcile.ID]bool{}, logs: map[string]context.CancelFunc{},
@@ -201,7 +201,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.host = host
 	a.cores = newCores(host)
 	a.takeInventory(ctx)
-	a.applyScratch(a.askScratch())
+	a.applyScratch(a.checkScratch())
 	a.checkRuntime(ctx)
 	if err := a.load(ctx); err != nil {
 		return err

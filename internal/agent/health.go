@@ -159,7 +159,7 @@ func (a *Agent) watchInventory(ctx context.Context) {
 			return
 		}
 		a.post(func() { a.applyInventory(inventory, err); a.recheckBusyGPUs() })
-		space, err := a.askScratch()
+		space, err := a.checkScratch()
 		a.post(func() { a.applyScratch(space, err) })
 	}
 }

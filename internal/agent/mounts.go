@@ -16,8 +16,8 @@ import (
 // expected. If it is /tmp itself, the task has the host's.
 //
 // A task with an image sees the user's home, its working directory, the directories of its output and its
-// scratch space under their own names, and what the job asks for.
-func (a *Agent) addMounts(spec *tasks.Spec, image bool, home, tmpDir string, asked []*greylagv1.Mount) {
+// scratch space at the same paths, and the mounts that the job requests.
+func (a *Agent) addMounts(spec *tasks.Spec, image bool, home, tmpDir string, requested []*greylagv1.Mount) {
 	if !a.cfg.Isolated {
 		return
 	}
@@ -30,7 +30,7 @@ func (a *Agent) addMounts(spec *tasks.Spec, image bool, home, tmpDir string, ask
 	if tmpDir != "" && (image || temporary(tmpDir)) {
 		shown = append(shown, tasks.Mount{Source: tmpDir, Target: tmpDir})
 	}
-	for _, m := range asked {
+	for _, m := range requested {
 		shown = append(shown, tasks.Mount{Source: m.GetSource(), Target: filepath.Clean(m.GetTarget()), ReadOnly: m.GetReadOnly()})
 	}
 	for _, dir := range folders {

@@ -157,7 +157,7 @@ func (a *Agent) adopt(ctx context.Context, found []tasks.Found) {
 		a.dirty[id] = true
 		a.watchTask(ctx, t)
 	}
-	a.clearScratch()
+	a.removeStaleScratch()
 }
 
 // taskID returns the runtime's name of a task.

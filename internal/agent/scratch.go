@@ -15,15 +15,15 @@ func scratchAttempt(id reconcile.ID) scratch.Attempt {
 	return scratch.Attempt{Job: uint64(id.Job), Number: uint32(id.Attempt)}
 }
 
-// askScratch checks the node's scratch directory, if it has one.
-func (a *Agent) askScratch() (scratch.Space, error) {
+// checkScratch checks ScratchDir. It returns the zero Space if it is not set.
+func (a *Agent) checkScratch() (scratch.Space, error) {
 	if a.cfg.ScratchDir == "" {
 		return scratch.Space{}, nil
 	}
 	return scratch.Check(a.cfg.ScratchDir)
 }
 
-// applyScratch applies a check of the scratch directory. An unfit one takes the node out of service. The
+// applyScratch applies a check of the scratch directory. While it fails, the node gets no new jobs. The
 // first successful check determines how much the node offers.
 func (a *Agent) applyScratch(space scratch.Space, err error) {
 	if a.cfg.ScratchDir == "" {
@@ -35,7 +35,7 @@ func (a *Agent) applyScratch(space scratch.Space, err error) {
 		a.setFault("scratch", "scratch_dir: "+err.Error())
 		return
 	case size < 1:
-		a.setFault("scratch", fmt.Sprintf("scratch_dir: the file system of %s has %v, no more than scratch_reserve", a.cfg.ScratchDir, cluster.Bytes(space.Total)))
+		a.setFault("scratch", fmt.Sprintf("scratch_dir: scratch_reserve leaves no space for jobs: the file system of %s has only %v", a.cfg.ScratchDir, cluster.Bytes(space.Total)))
 		return
 	}
 	a.setFault("scratch", "")
@@ -45,7 +45,7 @@ func (a *Agent) applyScratch(space scratch.Space, err error) {
 	a.scratch = size
 	nudge(a.reregister)
 	if !space.Limited {
-		a.log.Warn("the scratch space of jobs is not limited: the file system has no project quotas", "scratch_dir", a.cfg.ScratchDir)
+		a.log.Warn("jobs can exceed their --tmp: the file system does not enforce project quotas", "scratch_dir", a.cfg.ScratchDir)
 	}
 }
 
@@ -74,7 +74,7 @@ func (a *Agent) createScratch(ctx context.Context, l *launch) error {
 	}
 	l.setWaitingFor("the scratch space of earlier jobs has not been removed yet")
 	select {
-	case <-a.scratched:
+	case <-a.staleScratchRemoved:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -96,9 +96,9 @@ func (a *Agent) removeScratch(id reconcile.ID) []problem {
 	return nil
 }
 
-// clearScratch removes the scratch space of tasks that no longer exist, once those that the runtime has are
-// known. Tasks that request scratch space start after that. It runs before the loop, or posted to it.
-func (a *Agent) clearScratch() {
+// removeStaleScratch removes the scratch directories of tasks that no longer exist. Call it after the runtime
+// has listed its tasks, in the loop or before it starts. Tasks with scratch space wait for it.
+func (a *Agent) removeStaleScratch() {
 	if a.cfg.ScratchDir == "" {
 		return
 	}
@@ -110,7 +110,7 @@ func (a *Agent) clearScratch() {
 	}
 	a.workers.Go(func() {
 		err := scratch.RemoveOthers(a.cfg.ScratchDir, func(other scratch.Attempt) bool { return kept[other] })
-		close(a.scratched)
+		close(a.staleScratchRemoved)
 		if err != nil {
 			a.post(func() {
 				a.setFault("scratch of earlier tasks", fmt.Sprintf("cannot remove the scratch space of earlier tasks: %v%s", err, untilRestart))

@@ -76,8 +76,8 @@ func TestScratchSpaceOfATask(t *testing.T) {
 	})
 }
 
-// TestScratchSpaceThatEndsWithoutADaemon checks that a directory is removed if its task ends while no daemon runs.
-func TestScratchSpaceThatEndsWithoutADaemon(t *testing.T) {
+// TestScratchRemovedAfterRestart checks that a directory is removed if its task ends while no daemon runs.
+func TestScratchRemovedAfterRestart(t *testing.T) {
 	onEach(t, scratchDir(t), func(t *testing.T, n *node) {
 		path := wantTmp(n, 5, "#!/bin/sh\nuntil [ -e go ]; do sleep 0.02; done\n")
 		n.reach(at(5, 2), "started")
@@ -104,7 +104,7 @@ func TestScratchSpaceThatCannotBeCreated(t *testing.T) {
 			t.Errorf("the task ended: %v", end)
 		}
 		n.until("the node reports the directory as a fault", func() bool {
-			return len(n.reports) > 0 && strings.Contains(n.reports[len(n.reports)-1].GetFault(), "scratch_dir: cannot hold scratch space: open "+n.cfg.ScratchDir)
+			return len(n.reports) > 0 && strings.Contains(n.reports[len(n.reports)-1].GetFault(), "scratch_dir: unusable as a scratch directory: open "+n.cfg.ScratchDir)
 		})
 	})
 }

@@ -4,9 +4,9 @@
 // It decides how they are stored, found and made durable, from the records it is given. The
 // replicated log is the truth; the archive is a copy that can always be rebuilt from the log or
 // from a peer. From the records it builds an index by user, account and time, and the sums of
-// package tally, with a delay. It never decides which jobs are finished or what counts, changes a
-// record only to amended data of the same job, and never delays a command for a disk: records are kept in memory and written
-// in batches by a goroutine of its own.
+// package tally, with a delay. It never decides which jobs are finished or what counts, and never
+// delays a command for a disk: records are kept in memory and written in batches by a goroutine of its
+// own. It replaces a record's Data only by newer Data of the same job.
 //
 // Every batch is one bbolt transaction with its fsync, so the file is whole after any crash. What
 // was not written yet is still in the log, because a snapshot, which allows the log to be

@@ -15,7 +15,7 @@ import (
 type batch struct {
 	index   uint64
 	records []Record // ascending
-	amends  []Record // of present records
+	amends  []Record // newer data of records in the archive
 	fills   []Record // into gaps
 	blobs   map[cluster.Digest][]byte
 	ids     map[cluster.JobID]int // of records
@@ -30,8 +30,7 @@ func (b *batch) empty() bool {
 // Append accepts the result of log entry index: ended jobs, ascending and without gaps, and blobs.
 // A record of a job that the archive already has replaces that one, as in Amend: replaying the log to
 // its end changes nothing. After a restore of another history, records replace all present ones from
-// the first on. A record beyond the next one
-// leaves a gap (Gaps).
+// the first on. A record beyond the next one leaves a gap (Gaps).
 //
 // Append waits only while more than MaxPending bytes wait for the disk. Accepted records can be
 // read at once, and are on disk after Sync.
@@ -48,13 +47,13 @@ func (a *Archive) Append(index uint64, finished []Record, blobs []Blob) error {
 }
 
 // Amend accepts newer data of jobs that have ended, as the result of log entry index. It changes only
-// Data. Records that the archive lacks are skipped: it gets them from a peer as they are then. A
-// controller that was away while more jobs ended than the state keeps misses the amendments of that time
-// to jobs that it had.
+// Data. Records that the archive lacks are skipped: a later Fill brings them with the change. A controller
+// that was down while more jobs ended than the state keeps misses the amendments of that time to jobs that
+// it had.
 func (a *Archive) Amend(index uint64, amended []Record) error {
 	return a.take(index, func(b *batch) {
 		for _, r := range amended {
-			if at, waits := b.ids[r.ID]; waits && b.records[at].Seq == r.Seq {
+			if at, pending := b.ids[r.ID]; pending && b.records[at].Seq == r.Seq {
 				b.records[at].Data = r.Data
 				continue
 			}
@@ -246,8 +245,8 @@ func put(tx *bolt.Tx, r *Record) error {
 	meta := tx.Bucket(bucketMeta)
 	last := parseNumber(meta.Get(keySeq))
 	if r.Seq <= last {
-		same, err := amend(tx, r)
-		if err != nil || same {
+		amended, err := amend(tx, r)
+		if err != nil || amended {
 			return err
 		}
 		if inGap(tx, r.Seq) {
@@ -267,7 +266,7 @@ func put(tx *bolt.Tx, r *Record) error {
 	return insert(tx, r)
 }
 
-// amend replaces the data of a record; false if the archive does not have the record of this job.
+// amend replaces the data of a record, and reports whether the archive has the record of this job.
 func amend(tx *bolt.Tx, r *Record) (bool, error) {
 	value := tx.Bucket(bucketJobs).Get(number(r.Seq))
 	if value == nil {

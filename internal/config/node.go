@@ -32,8 +32,8 @@ type Node struct {
 	Features    []string      `toml:"features"` // words that jobs can request
 	Region      string        `toml:"region"`   // a word that jobs can request
 	Gres        strict.Gres   `toml:"gres"`     // generic resources: NAME or NAME:TYPE and the count
-	// ScratchDir is where jobs get the scratch space that they request; "": nowhere. ScratchReserve is what jobs
-	// do not get of its file system.
+	// ScratchDir is the parent of the scratch directories of jobs; "": the node offers no scratch space.
+	// ScratchReserve is the part of its file system that is withheld from jobs.
 	ScratchDir     string          `toml:"scratch_dir"`
 	ScratchReserve cluster.Bytes   `toml:"scratch_reserve"`
 	Prolog         string          `toml:"prolog"`         // program run as root before each task; "": none
@@ -182,7 +182,7 @@ func (cfg *Node) checkScratch(c *checker) {
 	c.Absolute("scratch_dir", cfg.ScratchDir)
 	cfg.ScratchDir = filepath.Clean(cfg.ScratchDir)
 	if slices.Contains([]string{"/", "/tmp", "/var/tmp"}, cfg.ScratchDir) {
-		c.Fault("scratch_dir", "%s has other uses: name a directory below it", cfg.ScratchDir)
+		c.Fault("scratch_dir", "%s is a system directory: use a subdirectory of it", cfg.ScratchDir)
 	}
 	for _, dir := range []string{cfg.DataDir, cfg.StateDir, cfg.PKIDir, cfg.CDIDir, "/dev", "/proc", "/sys"} {
 		if dir = filepath.Clean(dir); strings.HasPrefix(cfg.ScratchDir+"/", dir+"/") {
@@ -192,7 +192,7 @@ func (cfg *Node) checkScratch(c *checker) {
 	named := slices.ContainsFunc(cfg.Gres, func(g cluster.Gres) bool { return g.Name == cluster.GresTmp })
 	switch {
 	case named:
-		c.Fault("gres", "%q is the space in scratch_dir: remove it from gres, or remove scratch_dir", cluster.GresTmp)
+		c.Fault("gres", "scratch_dir already defines %q: remove it from gres, or unset scratch_dir", cluster.GresTmp)
 	case len(cfg.Gres) >= cluster.MaxGres:
 		c.Fault("gres", "%d generic resources; with scratch_dir the maximum is %d", len(cfg.Gres), cluster.MaxGres-1)
 	}

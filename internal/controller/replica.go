@@ -148,7 +148,8 @@ func (r *Replica) appendRows(index uint64, j archive.Journal, rows []archive.Row
 	r.warn(index, r.archive.AppendRows(index, j, rows))
 }
 
-// warn logs an error of the archive. It is closed: this process ends, and the log has the entry still.
+// warn logs an archive error. The archive fails only after Close: the process is exiting, and the Raft log
+// still has the entry.
 func (r *Replica) warn(index uint64, err error) {
 	if err != nil {
 		r.log.Warn("not archived yet, the log keeps it", "index", index, "err", err)

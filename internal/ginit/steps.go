@@ -96,7 +96,7 @@ func (x *steps) supervise(pid int, signals <-chan os.Signal) Record {
 		}
 		// Reap after every signal: a full channel may have dropped SIGCHLD.
 		if status, ended := x.reap(pid); ended {
-			x.finish()
+			x.endSteps()
 			return ending(status)
 		}
 		if stopping && len(x.running) == 0 {
@@ -127,10 +127,9 @@ func (x *steps) reap(pid int) (status syscall.WaitStatus, ended bool) {
 	}
 }
 
-// finish ends the steps that still run when the program has ended, and records those that were already
-// exiting. The kernel closes a process's connections before its parent can reap it: grun, and then the
-// program, may end in between.
-func (x *steps) finish() {
+// endSteps kills steps that outlive the job's program and records those that already exited. The kernel closes
+// the connections of a process before its parent can reap it: grun, and then the program, may end in between.
+func (x *steps) endSteps() {
 	for pid, p := range x.running {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // has no effect on a process that is exiting
 		var s syscall.WaitStatus

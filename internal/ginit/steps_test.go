@@ -29,7 +29,7 @@ func TestStepsEndWithTheProgram(t *testing.T) {
 	if err := unix.Waitid(unix.P_PID, ended, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
 		t.Fatal(err)
 	}
-	x.finish()
+	x.endSteps()
 	data, err := os.ReadFile(filepath.Join(dir, StepRecordFile(0)))
 	if err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ func (r *resolver) finish(o *Options) {
 	r.finishDeadline(o)
 	r.finishVariables(o)
 	if len(o.Mounts) > 0 && o.Image == "" {
-		r.fault(r.mountOption(), "mounts need an image: without one a job sees the directories of the node", "add --image, or remove the mounts")
+		r.fault(r.mountOption(), "mounts require an image: without one the job already sees the node's file system", "add --image, or remove the mounts")
 	}
 	r.warnUnknownWords(o)
 	if o.Wait && o.Hold {
@@ -191,7 +191,7 @@ func (r *resolver) finishGPUs(o *Options) {
 	case gpus == 0:
 		r.fault("--cpus-per-gpu", "the number of GPUs per node is unknown", "use --gpus-per-node, or --nodes with --gpus")
 	case q.CPUsPerTask > 0 && int64(q.CPUsPerTask) != cpus:
-		r.fault("--cpus-per-gpu", "contradicts --cpus-per-task", "omit one of them")
+		r.fault("--cpus-per-gpu", "conflicts with --cpus-per-task", "omit one of them")
 	case cpus > 1<<16:
 		r.fault("--cpus-per-gpu", fmt.Sprintf("makes %d CPUs for each task", cpus), "request less")
 	default:
@@ -274,13 +274,13 @@ func (r *resolver) finishTmp(o *Options) {
 	}
 	tmp, q := cluster.Gres{Name: cluster.GresTmp, Count: o.tmp}, &o.Request
 	if slices.ContainsFunc(q.Gres, func(g cluster.Gres) bool { return g.Name == tmp.Name }) {
-		r.fault("--tmp", "contradicts "+tmp.Name+" of --gres", "omit one of them")
+		r.fault("--tmp", "conflicts with "+tmp.Name+" in --gres", "omit one of them")
 		return
 	}
 	q.Gres = append(slices.Clone(q.Gres), tmp)
 	cluster.SortGres(q.Gres)
 	if why := cluster.GresFault(q.Gres); why != "" {
-		r.fault("--tmp", why, "request fewer others with --gres")
+		r.fault("--tmp", why, "request fewer other resources with --gres")
 	}
 }
 

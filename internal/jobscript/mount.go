@@ -9,8 +9,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// harmlessFlags are flags of pyxis's mounts that say how every mount is made here.
-var harmlessFlags = []string{"rw", "bind", "rbind", "private", "rprivate", "slave", "rslave", "x-create=auto"}
+// ignoredMountFlags are pyxis mount flags that are accepted without effect.
+var ignoredMountFlags = []string{"rw", "bind", "rbind", "private", "rprivate", "slave", "rslave", "x-create=auto"}
 
 // mountOption names the option that asks for mounts, for a message.
 func (r *resolver) mountOption() string {
@@ -20,12 +20,12 @@ func (r *resolver) mountOption() string {
 	return "--container-mounts"
 }
 
-// addMount adds a mount, SOURCE[:TARGET[:FLAGS]]. pyxis joins flags by "+".
+// addMount adds a mount, SOURCE[:TARGET[:FLAGS]]. As in pyxis, "+" separates flags.
 func (o *Options) addMount(word string) error {
 	const advice = "write SOURCE:TARGET or SOURCE:TARGET:ro, for example --mount /data/sets:/data:ro"
 	parts := strings.Split(word, ":")
 	if len(parts) > 3 || parts[0] == "" {
-		return advise(fmt.Sprintf("%q is no mount", word), advice)
+		return advise(fmt.Sprintf("invalid mount %q", word), advice)
 	}
 	m := cluster.Mount{Source: parts[0], Target: parts[0]}
 	if m.Source == "tmpfs" || m.Source == "umount" {
@@ -39,13 +39,13 @@ func (o *Options) addMount(word string) error {
 			switch {
 			case flag == "ro":
 				m.ReadOnly = true
-			case !slices.Contains(harmlessFlags, flag):
+			case !slices.Contains(ignoredMountFlags, flag):
 				return advise(fmt.Sprintf("%q: unknown flag %q", word, flag), advice)
 			}
 		}
 	}
 	if !path.IsAbs(m.Target) {
-		return advise(fmt.Sprintf("%q: the target is no absolute path", word), advice)
+		return advise(fmt.Sprintf("%q: the target is not an absolute path", word), advice)
 	}
 	absolute := m
 	absolute.Source = path.Join("/", m.Source)

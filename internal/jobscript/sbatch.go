@@ -95,7 +95,7 @@ func pyxisRows() []option {
 		}),
 		row("container-workdir", "DIRECTORY", "", "", "directory of the script; it must exist on the node", func(o *Options, v string, _ time.Time) error {
 			if o.TaskDir = v; !path.IsAbs(v) {
-				return advise(fmt.Sprintf("%q is no absolute path", v), "write a path that begins with /")
+				return advise(fmt.Sprintf("%q is not an absolute path", v), "write a path that begins with /")
 			}
 			return checkText(v)
 		}),
@@ -103,7 +103,7 @@ func pyxisRows() []option {
 			o.pyxisEnvs = append(o.pyxisEnvs, strings.Split(v, ",")...)
 			return nil
 		}),
-		row("container-mounts", "LIST", "", "", "SOURCE[:TARGET[:ro]],...: as --mount", func(o *Options, v string, _ time.Time) error {
+		row("container-mounts", "LIST", "", "", "comma-separated list of --mount values", func(o *Options, v string, _ time.Time) error {
 			for word := range strings.SplitSeq(v, ",") {
 				if err := o.addMount(word); err != nil {
 					return err

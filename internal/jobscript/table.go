@@ -196,7 +196,7 @@ func setGres(o *Options, v string, _ time.Time) error {
 func setTmp(o *Options, v string, _ time.Time) error {
 	size, err := cluster.ParseBytes(v, cluster.MiB)
 	if err == nil && size > cluster.MaxGresCount*cluster.MiB {
-		err = advise(fmt.Sprintf("%v is too much", size), fmt.Sprintf("write at most %v", cluster.MaxGresCount*cluster.MiB))
+		err = advise(fmt.Sprintf("%v exceeds the maximum", size), fmt.Sprintf("write at most %v", cluster.MaxGresCount*cluster.MiB))
 	}
 	if err != nil {
 		return err
@@ -263,7 +263,7 @@ func resourceRows(all []option) []option {
 			family: memoryFamily, set: size(func(o *Options) *cluster.Bytes { return &o.Request.MemPerCPU })},
 		{Option: getopt.Option{Long: "mem-per-gpu", Value: "SIZE", Help: "memory for each GPU"},
 			family: memoryFamily, set: size(func(o *Options) *cluster.Bytes { return &o.Request.MemPerGPU })},
-		{Option: getopt.Option{Long: "tmp", Value: "SIZE", Help: "scratch space on each node, as $TMPDIR: 500M, 100G; MiB without a suffix"},
+		{Option: getopt.Option{Long: "tmp", Value: "SIZE", Help: "scratch space on each node, in $TMPDIR: 500M, 100G; MiB without a suffix"},
 			set: setTmp},
 		{Option: getopt.Option{Long: "ntasks", Short: 'n', Value: "N", Help: "total number of tasks, the same on each node"},
 			set: count(1, func(o *Options) *int32 { return &o.tasks })},

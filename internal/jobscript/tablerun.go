@@ -11,7 +11,7 @@ func runRows(all []option) []option {
 	return append(all, []option{
 		{Option: getopt.Option{Long: "image", Value: "REFERENCE", Help: "run in this OCI image [the node's file system]"},
 			set: text(func(o *Options) *string { return &o.Image })},
-		{Option: getopt.Option{Long: "mount", Value: "SOURCE[:TARGET[:ro]]", Help: "with --image: show this directory or file of the node at TARGET [its own path]; may be repeated"},
+		{Option: getopt.Option{Long: "mount", Value: "SOURCE[:TARGET[:ro]]", Help: "bind-mount a file or directory of the node at TARGET [same path]; requires --image, repeatable"},
 			set: func(o *Options, v string, _ time.Time) error { return o.addMount(v) }},
 		{Option: getopt.Option{Long: "chdir", Short: 'D', Value: "FOLDER", Help: "working directory [this one]"},
 			set: text(func(o *Options) *string { return &o.WorkDir })},

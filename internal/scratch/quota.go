@@ -62,23 +62,23 @@ type attributes struct {
 	_       [8]byte
 }
 
-// firstProject is the lowest project ID of scratch space. The highest is twice as high, less 1.
+// firstProject is the lowest project ID of scratch space. The highest is 2*firstProject - 1.
 const firstProject = 1 << 30
 
-// project returns the project ID of an attempt. Attempts that exist at the same time on a node have different
-// ones unless their jobs are 2^26 apart.
+// project returns the project ID of an attempt. Two attempts share an ID only if their job IDs are equal
+// modulo 2^26 and their numbers are equal modulo 16.
 func project(a Attempt) uint32 {
 	return firstProject | uint32(a.Job<<4|uint64(a.Number&15))&(firstProject-1)
 }
 
-// limits reports whether the file system of an open directory enforces project quotas.
-func limits(f *os.File) bool {
+// enforcesQuotas reports whether the file system of an open directory enforces project quotas.
+func enforcesQuotas(f *os.File) bool {
 	var state quotaState
 	err := quotactl(f, getState, 0, unsafe.Pointer(&state))
 	return err == nil && state.flags&enforced != 0
 }
 
-// setLimit puts an open directory, and all that will be made in it, into a project with a limit.
+// setLimit assigns an open directory, and all files created in it later, to a project, and sets its limit.
 func setLimit(f *os.File, project uint32, bytes uint64) error {
 	if err := limitProject(f, project, bytes); err != nil {
 		return err
@@ -108,8 +108,8 @@ func ioctl(f *os.File, request uintptr, data unsafe.Pointer) error {
 	return nil
 }
 
-// quotactl calls the kernel for the project quotas of the file system of an open file. Before Linux 5.14 that
-// takes the path of the block device.
+// quotactl runs a project quota command on the file system of an open file. Kernels before 5.14 have no
+// quotactl_fd(2) and need the block device.
 func quotactl(f *os.File, command int, id uint32, data unsafe.Pointer) error {
 	call := uintptr(command<<8 | projectQuota)
 	_, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, f.Fd(), call, uintptr(id), uintptr(data), 0, 0)

@@ -21,8 +21,8 @@ import (
 	"github.com/greylag/greylag/internal/userfile"
 )
 
-// ErrUnfit means that a directory cannot hold scratch space.
-var ErrUnfit = errors.New("cannot hold scratch space")
+// ErrUnusable means that a directory cannot hold scratch space.
+var ErrUnusable = errors.New("unusable as a scratch directory")
 
 // Attempt identifies the directory of one attempt of a job.
 type Attempt struct {
@@ -57,21 +57,21 @@ type Space struct {
 func Check(dir string) (Space, error) {
 	f, err := open(dir)
 	if err != nil {
-		return Space{}, fmt.Errorf("%w: %w", ErrUnfit, err)
+		return Space{}, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
 	defer f.Close()
 	var stat unix.Stat_t
 	var system unix.Statfs_t
 	if err := errors.Join(unix.Fstat(int(f.Fd()), &stat), unix.Fstatfs(int(f.Fd()), &system)); err != nil {
-		return Space{}, fmt.Errorf("%w: %s: %w", ErrUnfit, dir, err)
+		return Space{}, fmt.Errorf("%w: %s: %w", ErrUnusable, dir, err)
 	}
 	switch mode := stat.Mode & 0o777; {
 	case stat.Uid != 0 && int(stat.Uid) != os.Geteuid():
-		return Space{}, fmt.Errorf("%w: %s belongs to UID %d: run chown root %s", ErrUnfit, dir, stat.Uid, dir)
+		return Space{}, fmt.Errorf("%w: %s belongs to UID %d: run chown root %s", ErrUnusable, dir, stat.Uid, dir)
 	case mode&0o022 != 0 || mode&0o001 == 0:
-		return Space{}, fmt.Errorf("%w: %s has mode %04o: run chmod 755 %s", ErrUnfit, dir, mode, dir)
+		return Space{}, fmt.Errorf("%w: %s has mode %04o: run chmod 755 %s", ErrUnusable, dir, mode, dir)
 	}
-	return Space{Total: system.Blocks * uint64(system.Bsize), Limited: limits(f)}, nil
+	return Space{Total: system.Blocks * uint64(system.Bsize), Limited: enforcesQuotas(f)}, nil
 }
 
 // open opens a directory, and no symbolic link.
@@ -84,7 +84,7 @@ func open(dir string) (*os.File, error) {
 // exists, Create keeps its files.
 func Create(dir string, a Attempt, uid, gid uint32, bytes uint64) (string, error) {
 	path := Path(dir, a)
-	if err := removeOfOthers(path, uid); err != nil {
+	if err := removeForeign(path, uid); err != nil {
 		return "", err
 	}
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -95,7 +95,7 @@ func Create(dir string, a Attempt, uid, gid uint32, bytes uint64) (string, error
 		return "", err
 	}
 	defer f.Close()
-	if limits(f) {
+	if enforcesQuotas(f) {
 		if err := setLimit(f, project(a), bytes); err != nil {
 			return "", fmt.Errorf("%s: set its limit: %w", path, err)
 		}
@@ -106,8 +106,8 @@ func Create(dir string, a Attempt, uid, gid uint32, bytes uint64) (string, error
 	return path, err
 }
 
-// removeOfOthers removes a directory that does not belong to a user: a restored cluster counts jobs again.
-func removeOfOthers(path string, uid uint32) error {
+// removeForeign removes path unless uid or the daemon owns it: a restored cluster reuses job IDs.
+func removeForeign(path string, uid uint32) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -137,7 +137,7 @@ func Remove(dir string, a Attempt) error {
 		return err
 	}
 	defer f.Close()
-	if !limits(f) {
+	if !enforcesQuotas(f) {
 		return nil
 	}
 	if err := clearLimit(f, project(a)); err != nil {
@@ -146,7 +146,7 @@ func Remove(dir string, a Attempt) error {
 	return nil
 }
 
-// RemoveOthers removes the directories of attempts that keep does not report. It leaves other files alone.
+// RemoveOthers removes the directories of attempts for which keep returns false. Other entries stay.
 func RemoveOthers(dir string, keep func(Attempt) bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -51,7 +51,7 @@ func TestCheckRefusesUnsafeDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{link, file, filepath.Join(dir, "absent")} {
-		if _, err := Check(path); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), path) {
+		if _, err := Check(path); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -59,7 +59,7 @@ func TestCheckRefusesUnsafeDirectories(t *testing.T) {
 		if err := os.Chmod(dir, mode); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Check(dir); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), "chmod 755 "+dir) {
+		if _, err := Check(dir); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "chmod 755 "+dir) {
 			t.Errorf("mode %o: %v", mode, err)
 		}
 	}
@@ -69,7 +69,7 @@ func TestCheckRefusesUnsafeDirectories(t *testing.T) {
 	if err := errors.Join(os.Chmod(dir, 0o755), os.Chown(dir, 1000, 1000)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Check(dir); !errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), "belongs to UID 1000") {
+	if _, err := Check(dir); !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), "belongs to UID 1000") {
 		t.Errorf("of a user: %v", err)
 	}
 }
@@ -116,8 +116,8 @@ func TestDirectoriesOfAttempts(t *testing.T) {
 	}
 }
 
-// TestAnotherUsersFilesAreNotGivenAway checks that a directory of the same number of another user is removed.
-func TestAnotherUsersFilesAreNotGivenAway(t *testing.T) {
+// TestCreateRemovesForeignDirectory checks that a directory of the same number of another user is removed.
+func TestCreateRemovesForeignDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: directories of two users")
 	}

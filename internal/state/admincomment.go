@@ -5,7 +5,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// maxAdminComment is the most bytes of an admin comment: the newest ended jobs keep theirs in memory.
+// maxAdminComment is the maximum size of an admin comment in bytes: the last ended jobs hold theirs in memory.
 const maxAdminComment = 16 << 10
 
 // setAdminComments sets the admin comment of jobs, ended ones included.
@@ -18,7 +18,7 @@ func (s *State) setAdminComments(c *command.UpdateJobs) command.Result {
 	for _, ref := range c.Jobs {
 		ids := s.resolve(ref)
 		if len(ids) == 0 {
-			refusal := command.Refusef(command.NotFound, "job %s is neither active nor one of the newest %d that ended: only those can get an admin comment", ref, s.limits.tail)
+			refusal := command.Refusef(command.NotFound, "job %s is not active and not one of the last %d ended jobs", ref, s.limits.tail)
 			answer.Jobs = append(answer.Jobs, command.Outcome{Job: ref.ID, Ref: ref, Refused: refusal})
 		}
 		for _, id := range ids {
@@ -40,11 +40,12 @@ func (s *State) setAdminComments(c *command.UpdateJobs) command.Result {
 	return s.remember(c.Request, answer)
 }
 
-// checkAdminComment refuses a comment that is too long or not text, and actors without a role.
+// checkAdminComment returns a refusal unless the actor is an operator and the comment is valid text within
+// the limit.
 func (s *State) checkAdminComment(c *command.UpdateJobs) *command.Refusal {
 	switch {
 	case !c.Actor.Has(command.RoleOperator):
-		return command.Refuse(command.Denied, "an admin comment requires role operator", "the owner of a job can set its comment while it is active")
+		return command.Refuse(command.Denied, "an admin comment requires role operator", "for your own active job use gctl update JOB comment=TEXT")
 	case len(c.Jobs) > maxRefs:
 		return command.Refusef(command.InvalidArgument, "%d jobs are named, at most %d", len(c.Jobs), maxRefs)
 	case len(c.AdminComment) > maxAdminComment:

@@ -50,7 +50,7 @@ func TestAdminCommentRefused(t *testing.T) {
 	for line, want := range map[string]string{
 		"admincomment ada 2 text=x": "requires role operator",
 		"admincomment root 2 text=" + strings.Repeat("x", maxAdminComment+1): "has 16385 bytes, at most 16384",
-		"admincomment root 1 text=x":                                         "job 1 is neither active nor one of the newest 1 that ended",
+		"admincomment root 1 text=x":                                         "job 1 is not active and not one of the last 1 ended jobs",
 	} {
 		if got := x.run(line); !strings.Contains(got, want) {
 			t.Errorf("%.40s: %q, want %q", line, got, want)

@@ -231,7 +231,7 @@ func (s *State) forget(most int) {
 type Effects struct {
 	Blobs    []blobs.Blob         // to be stored before the entry counts as applied
 	Finished []Finished           // to be archived, ascending by Seq without gaps
-	Amended  []Finished           // jobs that ended before, to be replaced in the archive after Finished is there
+	Amended  []Finished           // ended jobs whose archived record changes; applied after Finished
 	Changed  []Change             // in the order they happened
 	Entries  []accounting.Entry   // of the journal of credits, ascending by Seq without gaps, to be archived
 	Audit    []command.AuditEntry // of the audit journal, likewise

@@ -13,8 +13,8 @@ import (
 )
 
 // RemoveTree removes a file, or a directory with all that is in it, as os.RemoveAll does: it does not follow
-// symbolic links. However deep a user nested directories, it opens two at a time; os.RemoveAll would open
-// all of a path. It moves inner directories to the top, in whose order they are removed. O(files).
+// symbolic links. It keeps at most two directories open at any depth, because it moves nested directories
+// up into path; os.RemoveAll keeps one open per level. O(files).
 func RemoveTree(path string) error {
 	top, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {

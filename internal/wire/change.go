@@ -54,7 +54,7 @@ func ReadUpdate(p *greylagv1.UpdateJobsRequest) (*command.UpdateJobs, error) {
 		return nil, Unset("action", p.GetAction())
 	}
 	if c.AdminComment = p.GetAdminComment(); c.AdminComment != "" && c.Action != command.SetAdminComment {
-		return nil, refuse("the admin comment is set by an action of its own")
+		return nil, refuse("admin_comment requires action JOB_ACTION_SET_ADMIN_COMMENT")
 	}
 	return c, nil
 }

@@ -55,7 +55,7 @@ type JobSpec struct {
 	MailTypes     MailTypes
 	MailUser      string   // address or user name for notifications; "" means the job's user
 	Secrets       []string // names of secrets of its owner that its tasks get as files
-	Mounts        []Mount  // of the node's file system in the image
+	Mounts        []Mount  // bind mounts from the node into the container
 }
 
 // JobText is a text of a specification with its limit in bytes.

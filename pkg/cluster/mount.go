@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Mount shows a directory or file of the node to the tasks of a job with an image. The node opens the
-// source with the permissions of the job's user.
+// Mount is a bind mount of a file or directory of the node into the container of a job with an image. The
+// node opens the source with the permissions of the job's user.
 type Mount struct {
 	Source, Target string // absolute paths
 	ReadOnly       bool
@@ -38,16 +38,16 @@ func (m Mount) String() string {
 func (m Mount) Check() error {
 	for _, p := range []string{m.Source, m.Target} {
 		if !path.IsAbs(p) || len(p) > maxText || strings.ContainsFunc(p, UnsafeToDisplay) || !utf8.ValidString(p) {
-			return fmt.Errorf("mount %.200q: want absolute paths of at most %d bytes without control characters", m.String(), maxText)
+			return fmt.Errorf("mount %.200q: source and target must be absolute paths of at most %d bytes without control characters", m.String(), maxText)
 		}
 	}
 	clean := path.Clean(m.Target)
 	first, rest, _ := strings.Cut(clean[1:], "/")
 	switch {
 	case clean == "/":
-		return fmt.Errorf("mount %.200q: an image keeps its own /", m.String())
+		return fmt.Errorf("mount %.200q: cannot mount over / of the image", m.String())
 	case first == "opt" && rest == "", slices.Contains(systemFolders, first):
-		return fmt.Errorf("mount %.200q: an image keeps its own /%s; choose a target such as /data", m.String(), first)
+		return fmt.Errorf("mount %.200q: cannot mount over /%s of the image; choose a target such as /data", m.String(), first)
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func (m Mount) Check() error {
 // checkMounts checks the mounts: valid, with different targets, and only with an image.
 func (s *JobSpec) checkMounts(fault func(string, ...any)) {
 	if len(s.Mounts) > 0 && s.Image == "" {
-		fault("mounts need an image: without one a job sees the directories of the node")
+		fault("mounts require an image: without one the job already sees the node's file system")
 	}
 	if len(s.Mounts) > maxMounts {
 		fault("%d mounts, at most %d", len(s.Mounts), maxMounts)

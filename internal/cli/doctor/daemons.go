@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,7 +85,7 @@ func (x *exam) node(ctx context.Context) {
 	x.folder("data_dir", cfg.DataDir)
 	x.folder("state_dir", cfg.StateDir)
 	x.scratch(cfg)
-	x.inMemory("state_dir", cfg.StateDir)
+	x.tmpfs("state_dir", cfg.StateDir)
 	if cfg.Runtime == "containerd" {
 		x.containerd(ctx, cfg.Containerd.Socket)
 		x.ociRuntime(cfg.Containerd.OCIRuntime)
@@ -116,15 +117,23 @@ func (x *exam) scratch(cfg config.Node) {
 	space, err := scratch.Check(cfg.ScratchDir)
 	total := cluster.Bytes(space.Total)
 	switch {
-	case x.failed("scratch_dir", "create it, and mount its file system, or change scratch_dir", err):
+	case x.failed("scratch_dir", scratchAdvice(err), err):
 	case total <= cfg.ScratchReserve:
-		x.note(Fault, "scratch_dir", "lower scratch_reserve, or use a larger file system", "the file system of %s has %s, no more than scratch_reserve", cfg.ScratchDir, rough(total))
+		x.note(Fault, "scratch_dir", "lower scratch_reserve, or use a larger file system", "scratch_reserve leaves no space for jobs: the file system of %s has only %s", cfg.ScratchDir, rough(total))
 	case !space.Limited:
 		x.note(Warning, "scratch_dir", "use XFS, or ext4 with the feature project, and mount it with prjquota (docs/admin.md)",
-			"%s, %s for jobs: a job can use more than it requested, since the file system does not enforce project quotas", cfg.ScratchDir, rough(total-cfg.ScratchReserve))
+			"%s offers %s, but jobs can exceed their --tmp: the file system does not enforce project quotas", cfg.ScratchDir, rough(total-cfg.ScratchReserve))
 	default:
 		x.good("scratch_dir", "%s, %s for jobs, with project quotas", cfg.ScratchDir, rough(total-cfg.ScratchReserve))
 	}
+}
+
+// scratchAdvice returns what to do about an error of scratch.Check.
+func scratchAdvice(err error) string {
+	if errors.Is(err, fs.ErrNotExist) {
+		return "create the directory, or change scratch_dir in gnoded.toml"
+	}
+	return "scratch_dir must be a directory, not a symbolic link, that belongs to root and has mode 0755"
 }
 
 // hasDaemon checks that the daemon of a part is installed.

@@ -161,16 +161,16 @@ var restores = map[string]string{
 
 // folder checks that a folder can be written and that its disk has space.
 func (x *exam) folder(check, dir string) {
-	there := nearest(dir)
-	if info, err := os.Stat(there); err == nil && !info.IsDir() {
-		x.note(Fault, check, "move the file away", "%s is not a directory", there)
+	existing := nearestExisting(dir)
+	if info, err := os.Stat(existing); err == nil && !info.IsDir() {
+		x.note(Fault, check, "move the file away", "%s is not a directory", existing)
 		return
 	}
-	if err := writable(there); err != nil {
-		x.failed(check, "the daemon writes there: mount it read-write, or set another directory", &fs.PathError{Op: "write", Path: there, Err: err})
+	if err := writable(existing); err != nil {
+		x.failed(check, "the daemon writes there: mount it read-write, or set another directory", &fs.PathError{Op: "write", Path: existing, Err: err})
 		return
 	}
-	free, total, err := freeSpace(there)
+	free, total, err := freeSpace(existing)
 	const advice = "free space, or move the directory to a larger disk"
 	switch {
 	case err != nil:
@@ -184,8 +184,8 @@ func (x *exam) folder(check, dir string) {
 	}
 }
 
-// nearest returns a directory or its nearest parent that exists: daemons create theirs.
-func nearest(dir string) string {
+// nearestExisting returns dir or its nearest existing parent, since daemons create missing directories.
+func nearestExisting(dir string) string {
 	for {
 		_, err := os.Stat(dir)
 		if err == nil || !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
@@ -195,10 +195,10 @@ func nearest(dir string) string {
 	}
 }
 
-// inMemory warns about a directory on a disk.
-func (x *exam) inMemory(check, dir string) {
+// tmpfs warns if dir is not on a tmpfs.
+func (x *exam) tmpfs(check, dir string) {
 	var volume unix.Statfs_t
-	if err := unix.Statfs(nearest(dir), &volume); err != nil || volume.Type == unix.TMPFS_MAGIC || volume.Type == unix.RAMFS_MAGIC {
+	if err := unix.Statfs(nearestExisting(dir), &volume); err != nil || volume.Type == unix.TMPFS_MAGIC || volume.Type == unix.RAMFS_MAGIC {
 		return // folder reports the error
 	}
 	x.note(Warning, check, "set state_dir in gnoded.toml to a directory on a tmpfs, such as /run/greylag", "%s is not on a tmpfs: jobs with secrets cannot run here", dir)

@@ -134,7 +134,7 @@ func hostFaults() []fault {
 		}, Node, "prolog", Fault, "permission denied"},
 		{"no scratch directory", func(w *world) { w.nodeFile("scratch_dir = \"%[2]s/local\"\n") }, Node, "scratch_dir", Fault, "no such file"},
 		{"an unsafe scratch directory", func(w *world) { w.scratch(0o777, "") }, Node, "scratch_dir", Fault, "run chmod 755 "},
-		{"a small scratch directory", func(w *world) { w.scratch(0o755, "scratch_reserve = \"1000T\"\n") }, Node, "scratch_dir", Fault, "no more than scratch_reserve"},
+		{"a small scratch directory", func(w *world) { w.scratch(0o755, "scratch_reserve = \"1000T\"\n") }, Node, "scratch_dir", Fault, "scratch_reserve leaves no space for jobs"},
 		{"scratch space without limits", func(w *world) { w.scratch(0o755, "") }, Node, "scratch_dir", Warning, "does not enforce project quotas"},
 		{"state on a disk", func(w *world) { w.write("state/x", "") }, Node, "state_dir", Warning, "is not on a tmpfs"},
 		{"a file for a folder", func(w *world) { w.write("state", "") }, Node, "state_dir", Fault, "is not a directory"},

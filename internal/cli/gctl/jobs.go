@@ -85,12 +85,12 @@ limit of a running one. Fields:
   reservation=NAME  numnodes=N      gpuspernode=N   gpus=N (in all)
   minmemorynode=SIZE minmemorycpu=SIZE minmemorygpu=SIZE
   reqnodelist=NODES features=LIST   nothing: any
-  admincomment=TEXT at most 16384 bytes, alone; nothing: none
+  admincomment=TEXT up to 16384 bytes, no other fields; empty removes it
 
 Lower nice values start first; only operators may set negative ones. A job
 that moves to another partition, QOS, account or reservation, or changes its
 size, is checked against nodes and limits as at submission, and its lien is
-replaced. Only operators set admin comments, also on the newest 65536 ended jobs.
+replaced. Only operators may set admincomment, also on the last 65536 ended jobs.
 
 scontrol syntax also works: gctl update JobId=123 TimeLimit=2:00:00`
 

@@ -152,7 +152,7 @@ func (p command) start(ctx context.Context, r *request) (int, error) {
 	}
 	if p.allocation != nil {
 		c.Leave = sync.OnceValue(func() error { return p.allocation.Keep(created.Step) })
-		if r.keep || r.program.PTY { // its end says when the job ends, also if another program attaches to it
+		if r.keep || r.program.PTY { // the allocation ends with this step, even if another grun attaches to it
 			if err := c.Leave(); err != nil {
 				p.Complain(fmt.Sprintf("cannot keep the allocation for step %s: %v", c.ID, err), "")
 			}

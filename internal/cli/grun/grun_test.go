@@ -153,7 +153,7 @@ func TestRuns(t *testing.T) {
 		{"one Ctrl-C", `-X|-T4|--compress|--send-libs=no|-n1|echo|x`, "", "x\n", "grun: warning: -X has no effect: one Ctrl-C prints the state of the tasks; two within a second end the step, one with --quit-on-interrupt\n", 0},
 		{"kinds of MPI", `--mpi=list`, "", "MPI plugin types are...\n\tnone\n\tpmi2\n", "", 0},
 		{"test", `--test-only|true`, "", "", "grun: a step of job 12 would run in partition gpu on nodes of \n", 0},
-		{"an image of a step", `--image=busybox|true`, "", "", "grun: error: --image: a step uses the image and the mounts of its job\ngrun: hint: give them when you submit the job\n", 2},
+		{"an image of a step", `--image=busybox|true`, "", "", "grun: error: --image: steps use the image and mounts of their job\ngrun: hint: set --image and --mount at submission\n", 2},
 		{"missing rank", `-n1|-o|7|true`, "", "", "grun: error: --output=7: the step has no such task\ngrun: hint: its tasks are 0 to 0\n", 2},
 		{"no program", ``, "", "", "grun: error: no program given\ngrun: hint: write grun [OPTIONS] PROGRAM [ARGUMENT...]\n", 2},
 		{"parts of a heterogeneous job", `true|:|true`, "", "", "grun: error: programs joined by \":\" are not supported: jobs are not heterogeneous\ngrun: hint: use --multi-prog\n", 2},

@@ -129,7 +129,7 @@ func (p command) other(r *request, f getopt.Found) (done bool, err error) {
 		return false, &ui.UsageError{Problem: f.As + " is not supported", Advice: advice}
 	}
 	if long := f.Option.Long; r.job != 0 && (long == "image" || long == "mount" || strings.HasPrefix(long, "container")) {
-		return false, &ui.UsageError{Problem: f.As + ": a step uses the image and the mounts of its job", Advice: "give them when you submit the job"}
+		return false, &ui.UsageError{Problem: f.As + ": steps use the image and mounts of their job", Advice: "set --image and --mount at submission"}
 	}
 	if r.job != 0 && jobOption(f.Option.Long) && !strings.HasPrefix(f.Option.Long, "mem") && f.Option.Long != "comment" {
 		p.Note("%s has no effect in an existing job", f.As)

@@ -126,7 +126,7 @@ func (m *message) rest(o jobscript.Options, host string) {
 	m.texts(35, o.Secrets)
 }
 
-// mounts are the directories that the image shows; a relative source is below dir.
+// mounts encodes the bind mounts; a relative source is resolved in dir.
 func (m *message) mounts(o jobscript.Options, dir string) {
 	for _, x := range o.Mounts {
 		var c message

@@ -54,7 +54,7 @@ func Read(words []string, now time.Time) (*greylagv1.UpdateJobsRequest, error) {
 		}
 	}
 	if changes > 1 && r.Action == greylagv1.JobAction_JOB_ACTION_SET_ADMIN_COMMENT {
-		return nil, &ui.UsageError{Problem: "admincomment is changed in a command of its own", Advice: "change the other fields in another command"}
+		return nil, &ui.UsageError{Problem: "admincomment cannot be combined with other fields", Advice: "set the other fields in a separate command"}
 	}
 	if len(r.Filter.Jobs) == 0 || changes == 0 {
 		return nil, &ui.UsageError{Problem: "a job and a change are required", Advice: "write gctl update job 123 timelimit=2:00:00"}

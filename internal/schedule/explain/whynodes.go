@@ -314,7 +314,7 @@ func (s *nodeSurvey) describe(m cluster.Mismatch, where string) string {
 	case cluster.TooLittleMemory:
 		return "less than " + cluster.Bytes(m.Want).String() + " of memory" + where
 	case cluster.TooFewGres:
-		return words.MissingGres(m.Name, m.Have, m.Want) + where
+		return words.GresShortage(m.Name, m.Have, m.Want) + where
 	case cluster.SmallGPUs:
 		return fmt.Sprintf("fewer than %s of at least %s each%s", words.Count(int32(m.Want), s.kind()), s.need.GPUMemory, where)
 	case cluster.UnlinkedGPUs:

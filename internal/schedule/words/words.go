@@ -59,9 +59,9 @@ func GresName(name string) string {
 	return "the resource " + name
 }
 
-// MissingGres writes that fewer of a generic resource exist than are requested: "no nvme", "fewer than 2
+// GresShortage returns why nodes lack a requested generic resource: "no nvme", "fewer than 2
 // nvme", "less than 10G of scratch space".
-func MissingGres(name string, have, want int64) string {
+func GresShortage(name string, have, want int64) string {
 	text := Gres(&cluster.Gres{Name: name, Count: want})
 	switch {
 	case have == 0 && isScratch(name):

@@ -100,7 +100,7 @@ var settingAdvice = map[string]string{
 	"slurmctldprimaryoffprog": "no program runs when the leader changes", "slurmctldprimaryonprog": "no program runs when the leader changes",
 	"srunepilog": "srun is " + notYet, "srunprolog": "srun is " + notYet,
 	"taskepilog": "put it into the job script", "taskprolog": "put it into the job script",
-	"tmpfs":                 "set scratch_dir in gnoded.toml to a directory of the local disk: jobs request space there with --tmp",
+	"tmpfs":                 "set scratch_dir in gnoded.toml to a directory of the local disk; jobs request space there with --tmp",
 	"trackwckey":            "workload keys of gsubmit --wckey are always recorded: gctl report wckeys",
 	"unkillablestepprogram": "not run; a node whose tasks cannot be killed takes no new jobs and reports the reason",
 	"usepam":                "PAM is not called for tasks",

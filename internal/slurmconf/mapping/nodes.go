@@ -62,7 +62,7 @@ func (m *mapper) node(l *slurmconf.Line, defaults map[string]string) {
 		m.noteNodes(at, names, fmt.Sprintf(`RealMemory=%d: nodes offer all of their memory; to offer this much, set memory = "%dM" in gnoded.toml`, mib, mib))
 	}
 	if disk := value("TmpDisk"); !off(disk) {
-		m.noteNodes(at, names, "TmpDisk="+disk+": set scratch_dir in gnoded.toml: jobs request space there with --tmp")
+		m.noteNodes(at, names, "TmpDisk="+disk+": to offer it, set scratch_dir in gnoded.toml; jobs request it with --tmp")
 	}
 	switch state := strings.ToUpper(value("State")); {
 	case strings.HasPrefix(state, "CLOUD"), strings.HasPrefix(state, "FUTURE"):

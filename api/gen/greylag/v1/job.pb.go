@@ -761,8 +761,8 @@ const (
 	JobAction_JOB_ACTION_HOLD        JobAction = 2
 	JobAction_JOB_ACTION_RELEASE     JobAction = 3
 	JobAction_JOB_ACTION_REQUEUE     JobAction = 4
-	// Set admin_comment, and no other field. The jobs may also be among the newest 65536 that ended.
-	// Requires the role operator.
+	// sets only admin_comment; an empty one removes it. Also accepts the last 65536 ended jobs. Requires role
+	// operator
 	JobAction_JOB_ACTION_SET_ADMIN_COMMENT JobAction = 5
 )
 
@@ -1048,7 +1048,7 @@ type JobSpec struct {
 	MailTypes       []MailType `protobuf:"varint,33,rep,packed,name=mail_types,json=mailTypes,proto3,enum=greylag.v1.MailType" json:"mail_types,omitempty"` // events that a user is notified of
 	MailUser        string     `protobuf:"bytes,34,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`                                     // address or user name for notifications; empty: the caller
 	Secrets         []string   `protobuf:"bytes,35,rep,name=secrets,proto3" json:"secrets,omitempty"`                                                       // names of the caller's secrets that its tasks get as files
-	Mounts          []*Mount   `protobuf:"bytes,36,rep,name=mounts,proto3" json:"mounts,omitempty"`                                                         // of the node's file system in the image
+	Mounts          []*Mount   `protobuf:"bytes,36,rep,name=mounts,proto3" json:"mounts,omitempty"`                                                         // bind mounts from the node into the container
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1335,11 +1335,11 @@ func (x *JobSpec) GetMounts() []*Mount {
 	return nil
 }
 
-// Mount shows a directory or file of the node to the tasks of a job with an image.
+// Mount is a bind mount of a file or directory of the node into the container of a job with an image.
 type Mount struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"` // absolute; opened with the permissions of the user
-	Target        string                 `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"` // absolute path in the image
+	Target        string                 `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"` // absolute path in the container
 	ReadOnly      bool                   `protobuf:"varint,3,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3789,7 +3789,7 @@ type UpdateJobsRequest struct {
 	MemPerGpu     *int64      `protobuf:"varint,22,opt,name=mem_per_gpu,json=memPerGpu,proto3,oneof" json:"mem_per_gpu,omitempty"`
 	NodeList      *StringList `protobuf:"bytes,23,opt,name=node_list,json=nodeList,proto3" json:"node_list,omitempty"`             // replaces the requested nodes; empty: any
 	Features      *StringList `protobuf:"bytes,24,opt,name=features,proto3" json:"features,omitempty"`                             // replaces the requested features; empty: none
-	AdminComment  string      `protobuf:"bytes,25,opt,name=admin_comment,json=adminComment,proto3" json:"admin_comment,omitempty"` // of JOB_ACTION_SET_ADMIN_COMMENT: at most 16384 bytes; empty: none
+	AdminComment  string      `protobuf:"bytes,25,opt,name=admin_comment,json=adminComment,proto3" json:"admin_comment,omitempty"` // of JOB_ACTION_SET_ADMIN_COMMENT: at most 16384 bytes; empty removes it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

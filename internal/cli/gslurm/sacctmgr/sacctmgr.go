@@ -27,14 +27,14 @@ func Program() slurmcmd.Program {
 		Name: "sacctmgr", Usage: "[OPTIONS] show ENTITY [where NAME=VALUE ...] [format=FIELDS]", Summary: "Shows accounts, users, associations, QOS, clusters and resources.",
 		Options: []slurmcmd.Option{
 			row("associations", 's', same, "", "show associations with users and accounts"),
-			row("immediate", 'i', nothing, "it never asks", ""),
+			row("immediate", 'i', nothing, "there is no confirmation prompt", ""),
 			{Option: getopt.Option{Long: "json", Value: "PARSER", Absent: "list"}, Effect: refused, Note: "-P prints fields separated by bars; gctl account list --json prints JSON"},
 			row("noheader", 'n', same, "", "no header line"),
 			row("oneliner", 'o', nothing, "each record is a line", ""),
 			row("parsable", 'p', same, "", "fields separated by |, with one at the end"),
 			row("parsable2", 'P', same, "", "fields separated by |"),
 			row("quiet", 'Q', nothing, "it prints no messages", ""),
-			row("readonly", 'r', same, "", "refuse update"),
+			row("readonly", 'r', same, "", "reject commands that change data"),
 			row("verbose", 'v', nothing, "it only prints more", ""),
 			{Option: getopt.Option{Long: "yaml", Value: "PARSER", Absent: "list"}, Effect: refused, Note: "-P prints fields separated by bars"},
 		},
@@ -42,8 +42,8 @@ func Program() slurmcmd.Program {
 	for _, e := range entities() {
 		p.Commands = append(p.Commands, slurmcmd.Subcommand{Words: "show " + strings.Fields(e.names)[0], Effect: e.effect(), Note: e.note})
 	}
-	p.Notes = []string{"`sacctmgr update job where jobid=JOB set AdminComment=TEXT`, as jobstats calls it, sets a text of at most 16 KiB on an active job or on one of the newest 65,536 that ended. It requires the role operator. `scontrol update JobId=JOB AdminComment=TEXT` does the same."}
-	p.Commands = append(p.Commands, slurmcmd.Subcommand{Words: "update job", Effect: slurmcmd.Differs, Note: "only AdminComment"})
+	p.Notes = []string{"`sacctmgr update job where jobid=JOB set AdminComment=TEXT` (the command that jobstats runs) sets AdminComment, up to 16 KiB, on an active job or one of the last 65,536 ended jobs. An empty text removes it. Requires role operator. `sacctmgr modify job` and `scontrol update JobId=JOB AdminComment=TEXT` do the same."}
+	p.Commands = append(p.Commands, slurmcmd.Subcommand{Words: "update job", Effect: slurmcmd.Differs, Note: "only AdminComment; also as `modify job`"})
 	for _, v := range refusedVerbs {
 		p.Commands = append(p.Commands, slurmcmd.Subcommand{Words: v[0], Effect: refused, Note: v[1]})
 	}
@@ -103,9 +103,9 @@ func (c command) run(ctx context.Context) error {
 	if err != nil || done {
 		return err
 	}
-	if changesJobs(operands) {
+	if isJobUpdate(operands) {
 		if slices.ContainsFunc(found, func(f getopt.Found) bool { return f.Option.Long == "readonly" }) {
-			return &ui.UsageError{Problem: "--readonly excludes update"}
+			return &ui.UsageError{Problem: "--readonly does not allow update"}
 		}
 		return c.updateJobs(ctx, operands[2:])
 	}

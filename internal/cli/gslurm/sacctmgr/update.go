@@ -13,8 +13,8 @@ import (
 
 const jobUsage = "write sacctmgr update job where jobid=JOB set admincomment=TEXT"
 
-// changesJobs reports whether words begin with "update job" or "modify job".
-func changesJobs(words []string) bool {
+// isJobUpdate reports whether words begin with "update job" or "modify job".
+func isJobUpdate(words []string) bool {
 	if len(words) < 2 || len(words[0]) < 2 {
 		return false
 	}
@@ -41,7 +41,7 @@ func readJobUpdate(words []string) (jobs []string, comment string, err error) {
 			}
 			jobs = append(jobs, refs...)
 		case sets:
-			return nil, "", &ui.UsageError{Problem: word + " of a job cannot be changed", Advice: "scontrol update changes active jobs"}
+			return nil, "", &ui.UsageError{Problem: "cannot change " + word + " of a job: sacctmgr sets only AdminComment", Advice: "for active jobs use scontrol update JobId=JOB FIELD=VALUE"}
 		default:
 			return nil, "", &ui.UsageError{Problem: "Unknown condition: " + word, Advice: jobUsage}
 		}
@@ -97,11 +97,11 @@ func (c command) updateJobs(ctx context.Context, words []string) error {
 	return nil
 }
 
-// refOf returns the reference of one job by its own ID, which may be that of its whole array.
+// refOf resolves a bare job ID to the one job with that ID: as a reference it could mean the whole array.
 func refOf(ctx context.Context, cl ui.Cluster, job string) (string, error) {
 	id, err := strconv.ParseUint(job, 10, 64)
 	if err != nil {
-		return job, nil // an element by its index
+		return job, nil // already a reference, such as 12_3
 	}
 	stream, err := cl.History().StreamHistory(ctx, &greylagv1.StreamHistoryRequest{Filter: &greylagv1.Filter{Jobs: []string{job}}})
 	if err != nil {

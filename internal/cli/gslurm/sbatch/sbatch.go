@@ -75,7 +75,7 @@ var differences = map[string]string{
 	"nodes":             "one number or a range; lists such as `2,4` are refused",
 	"ntasks":            "every node gets the same number of tasks; without `--nodes` the job gets the fewest nodes that divide the tasks evenly",
 	"signal":            "`R:` is ignored",
-	"tmp":               "the space is reserved for the job, in a directory of its own; Slurm only selects nodes that have as much",
+	"tmp":               "reserves the space, in a private directory; Slurm only filters nodes by TmpDisk",
 	"container-image":   "OCI images; squashfs files are refused",
 	"container-workdir": "the directory must exist on the node",
 	"qos":               "one QOS",

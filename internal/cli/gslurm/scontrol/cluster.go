@@ -76,7 +76,7 @@ func (c command) nodeRecord(n *greylagv1.Node) record {
 	r = append(r,
 		pairs("NodeAddr", cmp.Or(host, n.Name), "NodeHostName", n.Name, "Version", strings.TrimPrefix(slurmcmd.Version, "slurm ")),
 		pairs("RealMemory", mib(n.Memory), "AllocMem", mib(n.MemoryUsed), "FreeMem", "N/A", "Sockets", "1", "Boards", "1"),
-		pairs("State", slurmcmd.StateOf(n).Full(), "ThreadsPerCore", "1", "TmpDisk", strconv.FormatInt(slurmcmd.Tmp(n), 10), "Weight", "1", "Owner", "N/A", "MCS_label", "N/A"),
+		pairs("State", slurmcmd.StateOf(n).Full(), "ThreadsPerCore", "1", "TmpDisk", strconv.FormatInt(slurmcmd.TmpDiskMiB(n), 10), "Weight", "1", "Owner", "N/A", "MCS_label", "N/A"),
 		pairs("Partitions", slurmcmd.OrNull(strings.Join(n.Partitions, ","))),
 		pairs("BootTime", "None", "SlurmdStartTime", k.Stamp(n.Registered, "None")),
 		pairs("LastBusyTime", k.Stamp(n.Since, "None"), "ResumeAfterTime", "None"),

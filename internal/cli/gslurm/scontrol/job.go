@@ -171,7 +171,7 @@ func sizeLines(j *slurmcmd.Job) record {
 		pairs("ReqTRES", j.RequestedTRES()),
 		pairs("AllocTRES", slurmcmd.OrNull(j.AllocatedTRES())),
 		pairs("Socks/Node", "*", "NtasksPerN:B:S:C", number(perNode)+":0:*:*", "CoreSpec", "*"),
-		pairs("MinCPUsNode", number(perNode*perTask), memory, slurmcmd.SizeText(size), "MinTmpDiskNode", slurmcmd.SizeText(j.Tmp())),
+		pairs("MinCPUsNode", number(perNode*perTask), memory, slurmcmd.SizeText(size), "MinTmpDiskNode", slurmcmd.SizeText(j.TmpPerNode())),
 		pairs("Features", slurmcmd.OrNull(cluster.FormatFeatures(q.GetFeatures())), "DelayBoot", "00:00:00"),
 		pairs("OverSubscribe", share, "Contiguous", "0", "Licenses", slurmcmd.OrNull(j.LicenceText()), "Network", slurmcmd.Null),
 	}

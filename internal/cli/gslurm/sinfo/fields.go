@@ -178,7 +178,7 @@ func sizeFields() []field {
 	return []field{
 		{'c', "cpus", "CPUS", ofSize, cpus},
 		{'m', "memory", "MEMORY", ofSize, least(func(n *greylagv1.Node) int64 { return n.Memory >> 20 })},
-		{'d', "disk", "TMP_DISK", ofSize, least(slurmcmd.Tmp)}, {'w', "weight", "WEIGHT", ofSize, fixed("1")},
+		{'d', "disk", "TMP_DISK", ofSize, least(slurmcmd.TmpDiskMiB)}, {'w', "weight", "WEIGHT", ofSize, fixed("1")},
 		{'X', "sockets", "SOCKETS", ofSize, fixed("1")}, {'Y', "cores", "CORES", ofSize, cpus}, {'Z', "threads", "THREADS", ofSize, fixed("1")},
 		{'z', "socketcorethread", "S:C:T", ofSize, func(l *listing, r *row) string { return "1:" + cpus(l, r) + ":1" }},
 	}

@@ -141,8 +141,8 @@ func (j *Job) GresPerNode() string {
 	return strings.Join(words, ",")
 }
 
-// Tmp returns the requested scratch space of a node.
-func (j *Job) Tmp() cluster.Bytes { return tmpOf(j.Request.GetGres()) }
+// TmpPerNode returns the scratch space that the job requests on each node.
+func (j *Job) TmpPerNode() cluster.Bytes { return tmpOf(j.Request.GetGres()) }
 
 func tmpOf(list []*greylagv1.Gres) cluster.Bytes {
 	for _, g := range list {

@@ -103,8 +103,8 @@ func GresUsed(n *greylagv1.Node) string {
 	return OrNull(strings.Join(words, ","))
 }
 
-// Tmp returns the scratch space of a node in MiB.
-func Tmp(n *greylagv1.Node) int64 { return int64(tmpOf(n.Gres) / cluster.MiB) }
+// TmpDiskMiB returns the scratch space of a node in MiB.
+func TmpDiskMiB(n *greylagv1.Node) int64 { return int64(tmpOf(n.Gres) / cluster.MiB) }
 
 // gpuWords counts the GPUs of each type for which count is true.
 func gpuWords(n *greylagv1.Node, count func(*greylagv1.GPU) bool, indices bool) []string {

@@ -206,7 +206,7 @@ func sizeFields() []field {
 			size, _ := j.Memory()
 			return slurmcmd.SizeText(size)
 		})},
-		{'d', "mintmpdisk", "MIN_TMP_DISK", text(func(j *slurmcmd.Job) string { return slurmcmd.SizeText(j.Tmp()) })},
+		{'d', "mintmpdisk", "MIN_TMP_DISK", text(func(j *slurmcmd.Job) string { return slurmcmd.SizeText(j.TmpPerNode()) })},
 		{'b', "trespernode gres", "TRES_PER_NODE", text(func(j *slurmcmd.Job) string { return cmp.Or(j.GresPerNode(), "N/A") })},
 		{0, "tresperjob", "TRES_PER_JOB", text(func(j *slurmcmd.Job) string { return cmp.Or(j.GPUsInAll(), "N/A") })},
 		{0, "trespertask", "TRES_PER_TASK", fixed("N/A")}, {0, "trespersocket", "TRES_PER_SOCKET", fixed("N/A")},
