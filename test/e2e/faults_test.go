@@ -70,6 +70,27 @@ func TestSilentNodeReturns(t *testing.T) {
 	s.audit(ctx)
 }
 
+// TestGangWithASilentNode checks that the exit of one task is no verdict on its job while the node of another
+// is silent: the job runs again on other nodes long before node_timeout.
+func TestGangWithASilentNode(t *testing.T) {
+	t.Parallel()
+	ctx := limited(t, 2*hang)
+	s := newSite(t, cluster.Options{Nodes: 3, GPUs: 1, CPUs: 4, Memory: "2GiB", Policy: strings.Replace(quickKill(), `"30s"`, `"10m"`, 1)})
+	gate := s.gate("peer lost")
+	id := s.gsubmit(tester, "--nodes=2", s.script(`[ $GREYLAG_ATTEMPT = 1 ] || exit 9; `+gate.then("exit 1")))
+	job := s.await(ctx, id, "RUNNING")
+	lost := s.Node(slices.IndexFunc(s.Nodes(), func(n *cluster.Node) bool { return n.Name == job.Nodes[1].Node }))
+	s.must(lost.Pause())
+	gate.open()
+	job = s.await(ctx, id, "FAILED")
+	if job.ExitCode != 9 || job.Attempt != 2 || job.RestartCauses.GetNodeFailed() != 1 || job.Nodes[0].Node == lost.Name || job.Nodes[1].Node == lost.Name {
+		t.Errorf("the job ended with %d in attempt %d on %v, restarted for %v", job.ExitCode, job.Attempt, job.Nodes, job.RestartCauses)
+	}
+	s.must(lost.Resume())
+	s.must(s.AwaitNode(ctx, lost.Name, "IDLE"))
+	s.audit(ctx)
+}
+
 // holds reports whether a file in the working directory contains a text.
 func (s *site) holds(name, text string) bool {
 	data, err := os.ReadFile(filepath.Join(s.Work, name))
