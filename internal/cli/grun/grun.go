@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -151,9 +150,9 @@ func (p command) start(ctx context.Context, r *request) (int, error) {
 		return 0, err
 	}
 	if p.allocation != nil {
-		c.Leave = sync.OnceValue(func() error { return p.allocation.Keep(created.Step) })
+		c.Leave = func() error { return p.allocation.Keep(created.Step) }
 		if r.keep || r.program.PTY { // the allocation ends with this step, even if another grun attaches to it
-			if err := c.Leave(); err != nil {
+			if err := c.Leave(); err != nil && r.keep { // detaching tries again
 				p.Complain(fmt.Sprintf("cannot keep the allocation for step %s: %v", c.ID, err), "")
 			}
 		}
