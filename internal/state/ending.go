@@ -9,11 +9,12 @@ import (
 )
 
 // Backoff between a failure of the cluster and the next attempt: doubled by each failure without progress, and
-// varied by at most a quarter, so that jobs that failed together do not start together. The first lost node
-// causes no pause: another node can run the job at once.
+// varied by at most a quarter, so that jobs that failed together do not start together. Other hardware can run
+// the job at once; the short pause after its loss lets a node that has just restarted become ready.
 const (
-	firstBackOff = 15 * time.Second
-	maxBackOff   = 5 * time.Minute
+	hardwareBackOff = 5 * time.Second
+	launchBackOff   = 15 * time.Second
+	maxBackOff      = 5 * time.Minute
 )
 
 // silentWindow is how long after the end of a job its failure may turn out to be that of a node. A node is
@@ -187,14 +188,11 @@ func (s *State) requeue(j *cluster.Job) {
 
 // backOff returns the pause before the next attempt of a job. It depends on the job and the attempt alone.
 func backOff(j *cluster.Job, failure cluster.Failure) time.Duration {
-	doublings := j.Failures - 1
+	d := launchBackOff
 	if failure == cluster.HardwareFailure {
-		if doublings--; doublings < 0 {
-			return 0
-		}
+		d = hardwareBackOff
 	}
-	d := firstBackOff
-	for ; doublings > 0 && d < maxBackOff; doublings-- {
+	for n := j.Failures; n > 1 && d < maxBackOff; n-- {
 		d *= 2
 	}
 	d = min(d, maxBackOff)
