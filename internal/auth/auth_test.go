@@ -80,8 +80,9 @@ func TestTokenSaysWho(t *testing.T) {
 
 func TestTimes(t *testing.T) {
 	ca := testCA(t)
-	issued := time.Now()
-	token := testToken(t, testSigner(t, ca, "login1"), issued)
+	signer := testSigner(t, ca, "login1")
+	issued := time.Now() // not before the certificate, which is valid from an hour earlier
+	token := testToken(t, signer, issued)
 	warm := NewVerifier(ca.Trust(), nil)
 	if _, err := warm.Verify(token, issued); err != nil {
 		t.Fatal(err)
