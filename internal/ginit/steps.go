@@ -138,7 +138,7 @@ func (x *steps) endSteps() {
 		for errors.Is(err, syscall.EINTR) {
 			_, err = syscall.Wait4(pid, &s, 0, &usage)
 		}
-		if err == nil && s.Exited() {
+		if err == nil && (!s.Signaled() || s.Signal() != syscall.SIGKILL) {
 			x.record(p, s, &usage)
 		}
 		delete(x.running, pid)

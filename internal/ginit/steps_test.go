@@ -13,7 +13,7 @@ import (
 )
 
 // TestStepsEndWithTheProgram checks that a step whose process has ended before the program, but was not
-// reaped, keeps its exit status, and that a step that still runs is ended without a record.
+// reaped, keeps its exit status or signal, and that a step that still runs is ended without a record.
 func TestStepsEndWithTheProgram(t *testing.T) {
 	dir := t.TempDir()
 	x := newSteps(dir, &Order{})
@@ -25,17 +25,21 @@ func TestStepsEndWithTheProgram(t *testing.T) {
 		x.running[pid] = stepProcess{step: step, started: time.Now()}
 		return pid
 	}
-	ended, running := start(0, "exit 3"), start(1, "sleep 300")
-	if err := unix.Waitid(unix.P_PID, ended, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
-		t.Fatal(err)
+	ended, running, crashed := start(0, "exit 3"), start(1, "sleep 300"), start(2, "kill -SEGV $$")
+	for _, pid := range []int{ended, crashed} {
+		if err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	x.endSteps()
-	data, err := os.ReadFile(filepath.Join(dir, StepRecordFile(0)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if record, err := DecodeRecord(data); err != nil || record.Code != 3 {
-		t.Errorf("the ended step: %+v: %v", record, err)
+	for step, want := range map[uint32]int{0: 3, 2: 128 + int(syscall.SIGSEGV)} {
+		data, err := os.ReadFile(filepath.Join(dir, StepRecordFile(step)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if record, err := DecodeRecord(data); err != nil || record.Code != want {
+			t.Errorf("step %d: %+v: %v", step, record, err)
+		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, StepRecordFile(1))); err == nil {
 		t.Error("the step that ran has a record")
