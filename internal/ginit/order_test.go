@@ -65,7 +65,7 @@ func TestDecodeRefuses(t *testing.T) {
 
 // decide executes the filter as the kernel does (seccomp(2), bpf(4)), for the six instructions that
 // it uses.
-func decide(t *testing.T, code []syscall.SockFilter, arch, call, arg0 uint32) uint32 {
+func decide(t *testing.T, code []syscall.SockFilter, arch, call, arg0, arg1 uint32) uint32 {
 	t.Helper()
 	var a uint32
 	for pc := 0; pc < len(code); pc++ {
@@ -73,7 +73,7 @@ func decide(t *testing.T, code []syscall.SockFilter, arch, call, arg0 uint32) ui
 		taken := false
 		switch i.Code {
 		case loadWord:
-			a = map[uint32]uint32{offsetCall: call, offsetArch: arch, offsetArg0: arg0}[i.K]
+			a = map[uint32]uint32{offsetCall: call, offsetArch: arch, offsetArg0: arg0, offsetArg1: arg1}[i.K]
 			continue
 		case jumpAlways:
 			pc += int(i.K)
@@ -120,7 +120,7 @@ func TestFilter(t *testing.T) {
 			case denied[call]:
 				want = eperm()
 			}
-			if got := decide(t, code, set.audit, call, 0); got != want {
+			if got := decide(t, code, set.audit, call, 0, 0); got != want {
 				t.Errorf("%#x call %d: %#x, want %#x", set.audit, call, got, want)
 			}
 		}
@@ -129,14 +129,19 @@ func TestFilter(t *testing.T) {
 			{set.clone, syscall.CLONE_VM | syscall.CLONE_THREAD, allow}, {set.clone, syscall.CLONE_NEWNS, eperm()},
 			{set.personality, 0xffffffff, allow}, {set.personality, 0x40000, eperm()},
 			{set.socket, syscall.AF_INET, allow}, {set.socket, 38, eperm()}, {set.socket, 39, allow}, {set.socket, 40, eperm()}, {set.socket, 46, eperm()},
+			{set.ioctl, setFileAttributes, eperm()}, {set.ioctl, 0x801c581f, allow}, {set.ioctl, syscall.TCGETS, allow},
 			{1<<30 | 1, 0, enosys()},
 		} {
-			if got := decide(t, code, set.audit, c.call, c.arg); got != c.want {
+			arg0, arg1 := c.arg, uint32(0)
+			if c.call == set.ioctl {
+				arg0, arg1 = 0, c.arg
+			}
+			if got := decide(t, code, set.audit, c.call, arg0, arg1); got != c.want {
 				t.Errorf("%#x call %d(%#x): %#x, want %#x", set.audit, c.call, c.arg, got, c.want)
 			}
 		}
 	}
-	if got := decide(t, code, 0xdead, 1, 0); got != enosys() {
+	if got := decide(t, code, 0xdead, 1, 0, 0); got != enosys() {
 		t.Errorf("an unknown instruction set: %#x", got)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // compile the same profile for each container, this code less than one, and it also works with a
 // runc without libseccomp.
 //
-// It refuses what containerd's default profile refuses, with three exceptions: the NUMA calls
+// It refuses what containerd's default profile refuses, and changes of project IDs, with three exceptions: the NUMA calls
 // (mbind, set_mempolicy, move_pages, …), which act on the caller's own memory and which numactl
 // and MPI need; pidfd_getfd, which the kernel allows between processes of one user that may trace
 // each other and which NVSHMEM needs; and chroot, which needs a capability anyway. The list covers
@@ -22,8 +22,8 @@ type instructionSet struct {
 	audit uint32 // AUDIT_ARCH_*
 	last  uint32 // highest known call
 
-	clone, clone3, personality, socket uint32
-	denied                             []uint32
+	clone, clone3, ioctl, personality, socket uint32
+	denied                                    []uint32
 }
 
 // Classic BPF (linux/filter.h) and seccomp (linux/seccomp.h, seccomp(2)).
@@ -41,6 +41,7 @@ const (
 	offsetCall = 0  // of seccomp_data.nr
 	offsetArch = 4  // .arch
 	offsetArg0 = 16 // .args[0], low half on little-endian machines
+	offsetArg1 = 24 // .args[1], low half
 
 	// namespaces are the CLONE_NEW* flags of clone(2): an unprivileged user becomes root in a new
 	// user namespace and reaches kernel code that only root should.
@@ -75,18 +76,19 @@ func (s instructionSet) rules() []syscall.SockFilter {
 	for _, call := range s.denied {
 		on(jumpEqual, call, eperm())
 	}
-	code = append(code, argument(s.clone, namespaceRules())...)
-	code = append(code, argument(s.personality, personalityRules())...)
-	code = append(code, argument(s.socket, socketRules())...)
+	code = append(code, argument(s.clone, offsetArg0, namespaceRules())...)
+	code = append(code, argument(s.ioctl, offsetArg1, ioctlRules())...)
+	code = append(code, argument(s.personality, offsetArg0, personalityRules())...)
+	code = append(code, argument(s.socket, offsetArg0, socketRules())...)
 	return append(code, syscall.SockFilter{Code: answer, K: allow})
 }
 
-// argument applies rules about the first argument of one call. The rules must return a result.
-func argument(call uint32, rules []syscall.SockFilter) []syscall.SockFilter {
+// argument applies rules about one argument of one call. The rules must return a result.
+func argument(call, offset uint32, rules []syscall.SockFilter) []syscall.SockFilter {
 	code := []syscall.SockFilter{
 		{Code: jumpEqual, K: call, Jt: 1},
 		{Code: jumpAlways, K: uint32(len(rules) + 1)},
-		{Code: loadWord, K: offsetArg0},
+		{Code: loadWord, K: offset},
 	}
 	return append(code, rules...)
 }
@@ -94,6 +96,19 @@ func argument(call uint32, rules []syscall.SockFilter) []syscall.SockFilter {
 func namespaceRules() []syscall.SockFilter {
 	return []syscall.SockFilter{
 		{Code: jumpAnyBit, K: namespaces, Jf: 1},
+		{Code: answer, K: eperm()},
+		{Code: answer, K: allow},
+	}
+}
+
+// setFileAttributes is FS_IOC_FSSETXATTR of linux/fs.h.
+const setFileAttributes = 0x401c5820
+
+// ioctlRules refuse changes of a file's project ID, which would charge the file to the quota of another job.
+// The kernel ignores the high half of the argument.
+func ioctlRules() []syscall.SockFilter {
+	return []syscall.SockFilter{
+		{Code: jumpEqual, K: setFileAttributes, Jf: 1},
 		{Code: answer, K: eperm()},
 		{Code: answer, K: allow},
 	}

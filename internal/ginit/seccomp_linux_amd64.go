@@ -8,7 +8,7 @@ func instructionSets() []instructionSet {
 	return []instructionSet{
 		{
 			audit: 0xC000003E, last: 471,
-			clone: 56, clone3: 435, personality: 135, socket: 41,
+			clone: 56, clone3: 435, ioctl: 16, personality: 135, socket: 41,
 			denied: []uint32{
 				103, 134, 136, 139, 153, // syslog uselib ustat sysfs vhangup
 				155, 156, 163, 164, 165, // pivot_root _sysctl acct settimeofday mount
@@ -27,7 +27,7 @@ func instructionSets() []instructionSet {
 		},
 		{
 			audit: 0x40000003, last: 471,
-			clone: 120, clone3: 435, personality: 136, socket: 359,
+			clone: 120, clone3: 435, ioctl: 54, personality: 136, socket: 359,
 			denied: []uint32{
 				17, 18, 21, 22, 25, // break oldstat mount umount stime
 				28, 31, 32, 34, 35, // oldfstat stty gtty nice ftime

@@ -8,7 +8,7 @@ func instructionSets() []instructionSet {
 	return []instructionSet{
 		{
 			audit: 0xC00000B7, last: 471,
-			clone: 220, clone3: 435, personality: 92, socket: 198,
+			clone: 220, clone3: 435, ioctl: 29, personality: 92, socket: 198,
 			denied: []uint32{
 				18, 39, 40, 41, 42, // lookup_dcookie umount2 mount pivot_root nfsservctl
 				58, 60, 89, 97, 104, // vhangup quotactl acct unshare kexec_load
