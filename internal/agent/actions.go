@@ -162,7 +162,7 @@ func (a *Agent) remove(_ context.Context, t *task) {
 	var problems []problem
 	a.runAsync(t, limit, func(ctx context.Context) (err error) {
 		if problems, err = a.clearTask(ctx, t.ID, uuids, hook); err == nil {
-			problems = append(problems, a.removeScratch(t.ID)...)
+			a.removeScratch(t.ID)
 		}
 		return err
 	}, func(err error) {

@@ -96,7 +96,7 @@ type Agent struct {
 	reports             chan struct{} // a change that the controllers must learn
 	reregister          chan struct{} // the node changed: register again
 	slots               chan struct{} // limits concurrent starts and removals
-	staleScratchRemoved chan struct{} // closed once stale scratch directories have been removed
+	staleScratchRenamed chan struct{} // closed once stale scratch directories have been renamed
 	blobs               *blobCache
 	accounts            *accounts
 	workers             sync.WaitGroup
@@ -138,6 +138,9 @@ type state struct {
 	listed  bool               // the runtime has listed its tasks
 	scratch int64              // MiB of scratch space that the node offers; 0: none
 	refused time.Time          // since when only old sets arrived; zero: they did not
+	// leftScratch are the paths of scratch directories to remove, with the error of the last try; nil: none yet.
+	leftScratch     map[string]error
+	deletingScratch bool // leftScratch is being removed
 	// unadmitted is the newest set of this session if it was not admitted.
 	unadmitted *greylagv1.WatchTasksResponse
 	logs       map[string]context.CancelFunc
@@ -177,11 +180,11 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		calls: make(chan func(), callBacklog), done: make(chan struct{}),
 		reports: make(chan struct{}, 1), reregister: make(chan struct{}, 1),
 		slots:               make(chan struct{}, max(8, 2*runtime.GOMAXPROCS(0))),
-		staleScratchRemoved: make(chan struct{}),
+		staleScratchRenamed: make(chan struct{}),
 		blobs:               newBlobCache(), accounts: newAccounts(),
 		state: state{
 			counting: uint64(time.Now().UnixNano()), bad: map[string]string{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
-			dirty: map[reconcile.ID]bool{}, logs: map[string]context.CancelFunc{},
+			dirty: map[reconcile.ID]bool{}, logs: map[string]context.CancelFunc{}, leftScratch: map[string]error{},
 		},
 	}
 	if err := a.openRecords(); err != nil {

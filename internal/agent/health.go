@@ -160,7 +160,7 @@ func (a *Agent) watchInventory(ctx context.Context) {
 		}
 		a.post(func() { a.applyInventory(inventory, err); a.recheckBusyGPUs() })
 		space, err := a.checkScratch()
-		a.post(func() { a.applyScratch(space, err) })
+		a.post(func() { a.applyScratch(space, err); a.deleteScratch() })
 	}
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/greylag/greylag/internal/reconcile"
@@ -13,6 +14,11 @@ import (
 // scratchAttempt returns the identity of a task's scratch space.
 func scratchAttempt(id reconcile.ID) scratch.Attempt {
 	return scratch.Attempt{Job: uint64(id.Job), Number: uint32(id.Attempt)}
+}
+
+// scratchArea returns the node's scratch directory.
+func (a *Agent) scratchArea() scratch.Area {
+	return scratch.Area{Dir: a.cfg.ScratchDir, Node: a.cfg.Name}
 }
 
 // checkScratch checks ScratchDir. It returns the zero Space if it is not set.
@@ -64,7 +70,7 @@ func (a *Agent) tmpDirOf(t *task) string {
 	if a.cfg.ScratchDir == "" || t.spec.GetTmp() <= 0 {
 		return ""
 	}
-	return scratch.Path(a.cfg.ScratchDir, scratchAttempt(t.ID))
+	return a.scratchArea().Path(scratchAttempt(t.ID))
 }
 
 // createScratch creates the scratch space of a task.
@@ -72,32 +78,75 @@ func (a *Agent) createScratch(ctx context.Context, l *launch) error {
 	if l.tmpDir == "" {
 		return nil
 	}
-	l.setWaitingFor("the scratch space of earlier jobs has not been removed yet")
+	l.setWaitingFor("the scratch directory has not been searched for space of earlier jobs yet")
 	select {
-	case <-a.staleScratchRemoved:
+	case <-a.staleScratchRenamed:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	_, err := scratch.Create(a.cfg.ScratchDir, scratchAttempt(l.id), l.spec.GetUid(), l.spec.GetGid(), uint64(l.spec.GetTmp()))
+	_, err := a.scratchArea().Create(scratchAttempt(l.id), l.spec.GetUid(), l.spec.GetGid(), uint64(l.spec.GetTmp()))
 	if err != nil {
 		return failed(cluster.NodeFault, "cannot create scratch space on node %s: %v", l.node, err)
 	}
 	return nil
 }
 
-// removeScratch removes the scratch space of a task, if it has any.
-func (a *Agent) removeScratch(id reconcile.ID) []problem {
+// removeScratch removes the scratch space of a task, if it has any. What cannot be removed, since processes of the
+// user use it for instance, is tried again with each check of the node.
+func (a *Agent) removeScratch(id reconcile.ID) {
 	if a.cfg.ScratchDir == "" {
-		return nil
+		return
 	}
-	if err := scratch.Remove(a.cfg.ScratchDir, scratchAttempt(id)); err != nil {
-		return []problem{{"scratch of " + taskID(id).String(), fmt.Sprintf("cannot remove the scratch space of task %s: %v%s", taskID(id), err, untilRestart)}}
+	left, err := a.scratchArea().Remove(scratchAttempt(id))
+	if err != nil {
+		a.post(func() { a.deletedScratch(left, err); a.applyLeftScratch() })
 	}
-	return nil
+}
+
+// deletedScratch applies the result of a removal of a scratch directory. It runs in the loop.
+func (a *Agent) deletedScratch(path string, err error) {
+	switch {
+	case err == nil:
+		delete(a.leftScratch, path)
+		return
+	case a.leftScratch[path] == nil:
+		a.log.Warn("cannot remove scratch directory: it is tried again with each check of the node", "path", path, "err", err)
+	}
+	a.leftScratch[path] = err
+}
+
+// applyLeftScratch takes the node out of service while its disk prevents a removal. It runs in the loop.
+func (a *Agent) applyLeftScratch() {
+	for _, path := range slices.Sorted(maps.Keys(a.leftScratch)) {
+		if err := a.leftScratch[path]; scratch.IsDiskFault(err) {
+			a.setFault("scratch removal", fmt.Sprintf("cannot remove scratch directory %s: %v", path, err))
+			return
+		}
+	}
+	a.setFault("scratch removal", "")
+}
+
+// deleteScratch removes what is left of scratch space in a goroutine. It runs in the loop.
+func (a *Agent) deleteScratch() {
+	if a.deletingScratch || len(a.leftScratch) == 0 {
+		return
+	}
+	a.deletingScratch = true
+	paths, area, stopping := slices.Sorted(maps.Keys(a.leftScratch)), a.scratchArea(), a.reading
+	a.workers.Go(func() {
+		for _, path := range paths {
+			if stopping.Err() != nil {
+				break
+			}
+			err := area.Delete(path)
+			a.post(func() { a.deletedScratch(path, err) })
+		}
+		a.post(func() { a.deletingScratch = false; a.applyLeftScratch() })
+	})
 }
 
 // removeStaleScratch removes the scratch directories of tasks that no longer exist. Call it after the runtime
-// has listed its tasks, in the loop or before it starts. Tasks with scratch space wait for it.
+// has listed its tasks, in the loop or before it starts. Tasks with scratch space wait until they are renamed.
 func (a *Agent) removeStaleScratch() {
 	if a.cfg.ScratchDir == "" {
 		return
@@ -109,12 +158,17 @@ func (a *Agent) removeStaleScratch() {
 		}
 	}
 	a.workers.Go(func() {
-		err := scratch.RemoveOthers(a.cfg.ScratchDir, func(other scratch.Attempt) bool { return kept[other] })
-		close(a.staleScratchRemoved)
-		if err != nil {
-			a.post(func() {
-				a.setFault("scratch of earlier tasks", fmt.Sprintf("cannot remove the scratch space of earlier tasks: %v%s", err, untilRestart))
-			})
+		paths, err := a.scratchArea().Discard(func(other scratch.Attempt) bool { return kept[other] })
+		close(a.staleScratchRenamed)
+		if err != nil { // as checkScratch reports too
+			a.log.Warn("cannot search the scratch directory for space of earlier tasks", "scratch_dir", a.cfg.ScratchDir, "err", err)
 		}
+		a.post(func() {
+			for _, path := range paths {
+				a.log.Info("removing the scratch directory of an earlier task", "path", path)
+				a.leftScratch[path] = nil
+			}
+			a.deleteScratch()
+		})
 	})
 }

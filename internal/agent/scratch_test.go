@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -19,7 +21,7 @@ import (
 func scratchDir(t *testing.T) func(*node) {
 	return func(n *node) {
 		n.cfg.ScratchDir = filepath.Join(n.dir, "scratch")
-		if err := errors.Join(os.MkdirAll(filepath.Join(n.cfg.ScratchDir, "4-1", "a"), 0o755), os.Chmod(n.cfg.ScratchDir, 0o755)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Join(n.cfg.ScratchDir, "greylag-n1-4-1", "a"), 0o755), os.Chmod(n.cfg.ScratchDir, 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -31,10 +33,29 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
+// scratchNames lists a node's scratch directory.
+func scratchNames(t *testing.T, n *node) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(n.cfg.ScratchDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// waitEmpty waits until all scratch space of a node is removed.
+func waitEmpty(t *testing.T, n *node) {
+	t.Helper()
+	waitFor(t, "all scratch space to be removed", func() bool { return len(scratchNames(t, n)) == 0 })
+}
+
 // wantTmp requests a task with scratch space.
 func wantTmp(n *node, job int, script string) string {
 	n.want(at(job, 2), script, func(w *greylagv1.WantedTask) { w.WorkDir, w.Tmp = n.home, 64<<20 })
-	return filepath.Join(n.cfg.ScratchDir, fmt.Sprintf("%d-2", job))
+	return filepath.Join(n.cfg.ScratchDir, fmt.Sprintf("greylag-n1-%d-2", job))
 }
 
 // TestScratchSpaceOfATask checks that a task, the prolog and the epilog see its directory, that the next daemon
@@ -55,9 +76,7 @@ func TestScratchSpaceOfATask(t *testing.T) {
 		if lines[0] != "700 "+lines[1] || lines[2] != path+" "+path {
 			t.Errorf("the task found %q", lines)
 		}
-		if other := filepath.Join(n.cfg.ScratchDir, "4-1"); exists(other) {
-			t.Errorf("%s of a job that no longer exists was not removed", other)
-		}
+		waitFor(t, "the space of a job that no longer exists to be removed", func() bool { return len(scratchNames(t, n)) == 1 })
 		n.stop()
 		n.start()
 		n.reach(at(5, 2), "started")
@@ -91,10 +110,58 @@ func TestScratchRemovedAfterRestart(t *testing.T) {
 	})
 }
 
+// TestScratchSpaceThatCannotBeRemoved checks that the node stays in service, and removes it later.
+func TestScratchSpaceThatCannotBeRemoved(t *testing.T) {
+	n := newNode(t, "process", scratchDir(t))
+	path := wantTmp(n, 5, "#!/bin/sh\ntouch \"$TMPDIR/file\"\nuntil [ -e go ]; do sleep 0.02; done\n")
+	waitFor(t, "the task to write", func() bool { return exists(filepath.Join(path, "file")) })
+	chattr := func(flag, path string) error { return exec.Command("chattr", flag, path).Run() }
+	if err := chattr("+i", filepath.Join(path, "file")); err != nil {
+		t.Skipf("needs a file system with immutable files: %v", err)
+	}
+	touch(t, n, "go")
+	n.settled(at(5, 2))
+	if exists(path) {
+		t.Error("the directory has its name still")
+	}
+	waitFor(t, "the space of earlier jobs to be removed", func() bool { return len(scratchNames(t, n)) == 1 })
+	left := filepath.Join(n.cfg.ScratchDir, scratchNames(t, n)[0])
+	if info, err := os.Stat(left); err != nil || !strings.HasPrefix(left, path+".removed-") || info.Mode().Perm() != 0o700 || info.Sys().(*syscall.Stat_t).Uid != 0 {
+		t.Errorf("%s is left: %v, %v", left, info, err)
+	}
+	n.want(at(6, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.WorkDir, w.Tmp = n.home, 1 })
+	n.settled(at(6, 1))
+	n.mu.Lock()
+	fault := n.reports[len(n.reports)-1].GetFault()
+	n.mu.Unlock()
+	if fault != "" {
+		t.Errorf("the node is unfit: %s", fault)
+	}
+	if err := chattr("-i", filepath.Join(left, "file")); err != nil {
+		t.Fatal(err)
+	}
+	waitEmpty(t, n)
+}
+
+// TestDiskFaultOfARemoval checks that the node is out of service as long as its disk prevents a removal.
+func TestDiskFaultOfARemoval(t *testing.T) {
+	n := newNode(t, "process", scratchDir(t))
+	waitEmpty(t, n)
+	path := filepath.Join(n.cfg.ScratchDir, "greylag-n1-5-2.removed-"+strings.Repeat("A", 26))
+	n.agent.post(func() {
+		n.agent.deletedScratch(path, fmt.Errorf("rmdir: %w", syscall.EIO))
+		n.agent.applyLeftScratch()
+	})
+	fault := func() string { return n.reports[len(n.reports)-1].GetFault() }
+	n.until("the node reports a fault", func() bool { return strings.Contains(fault(), "cannot remove scratch directory "+path) })
+	n.until("the fault ends with the next try", func() bool { return fault() == "" })
+}
+
 func TestScratchSpaceThatCannotBeCreated(t *testing.T) {
 	onEach(t, scratchDir(t), func(t *testing.T, n *node) {
 		n.want(at(3, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.WorkDir, w.Tmp = n.home, 1 })
-		n.settled(at(3, 1)) // earlier directories are removed by then
+		n.settled(at(3, 1))
+		waitEmpty(t, n)
 		if err := os.RemoveAll(n.cfg.ScratchDir); err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +214,7 @@ func TestScratchSpaceInAnImage(t *testing.T) {
 		w.WorkDir, w.Output, w.Tmp, w.Image = "/", "/dev/null", 1<<20, "oci-archive:"+archive
 	})
 	end := n.settled(at(5, 2))
-	path := filepath.Join(n.cfg.ScratchDir, "5-2")
+	path := filepath.Join(n.cfg.ScratchDir, "greylag-n1-5-2")
 	out, err := os.ReadFile(filepath.Join(n.dir, "kept"))
 	if want := "700 1000\n" + path + "\n"; err != nil || string(out) != want || end.GetExitCode() != 0 {
 		t.Errorf("the task printed %q, %v, want %q; it ended: %v", out, err, want, end)

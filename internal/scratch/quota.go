@@ -20,7 +20,7 @@ const (
 	enforced      = 1 << 5 // FS_QUOTA_PDQ_ENFD
 	quotaVersion  = 1      // FS_DQUOT_VERSION
 	projectRecord = 1 << 1 // FS_PROJ_QUOTA
-	softAndHard   = 3 << 2 // FS_DQ_BSOFT, FS_DQ_BHARD
+	allLimits     = 15     // FS_DQ_ISOFT, FS_DQ_IHARD, FS_DQ_BSOFT, FS_DQ_BHARD
 	basicBlock    = 512    // unit of limits, in bytes
 
 	getAttributes  = 0x801c581f // FS_IOC_FSGETXATTR
@@ -42,7 +42,9 @@ type quotaLimits struct {
 	id            uint32
 	blockHard     uint64
 	blockSoft     uint64
-	_             [4]uint64 // limits and numbers of files and blocks
+	inodeHard     uint64
+	inodeSoft     uint64
+	_             [2]uint64 // numbers of blocks and inodes
 	_             [2]int32
 	_             [2]uint16
 	_             [4]int8
@@ -79,8 +81,8 @@ func enforcesQuotas(f *os.File) bool {
 }
 
 // setLimit assigns an open directory, and all files created in it later, to a project, and sets its limit.
-func setLimit(f *os.File, project uint32, bytes uint64) error {
-	if err := limitProject(f, project, bytes); err != nil {
+func setLimit(f *os.File, project uint32, bytes, inodes uint64) error {
+	if err := limitProject(f, project, bytes, inodes); err != nil {
 		return err
 	}
 	var attr attributes
@@ -91,11 +93,38 @@ func setLimit(f *os.File, project uint32, bytes uint64) error {
 	return ioctl(f, setAttributes, unsafe.Pointer(&attr))
 }
 
-// clearLimit removes the limit of a project of the file system of an open directory.
-func clearLimit(f *os.File, project uint32) error { return limitProject(f, project, 0) }
+// minInodes is the lowest limit of inodes.
+const minInodes = 10_000
 
-func limitProject(f *os.File, project uint32, bytes uint64) error {
-	limit := quotaLimits{version: quotaVersion, kind: projectRecord, fields: softAndHard, id: project, blockHard: bytes / basicBlock}
+// inodeShare returns the limit of inodes for a limit in bytes: the same share of the file
+// system of dir, which must be in no project. 0 is no limit.
+func inodeShare(dir string, bytes uint64) (uint64, error) {
+	var system unix.Statfs_t
+	if err := unix.Statfs(dir, &system); err != nil {
+		return 0, os.NewSyscallError("statfs", err)
+	}
+	total := float64(system.Blocks) * float64(system.Bsize)
+	if bytes == 0 || system.Files == 0 || total == 0 {
+		return 0, nil
+	}
+	return max(minInodes, uint64(float64(system.Files)*min(1, float64(bytes)/total))), nil
+}
+
+// clearInheritance makes an open directory accept files of other projects, which a user may have chosen.
+func clearInheritance(f *os.File) error {
+	var attr attributes
+	if err := ioctl(f, getAttributes, unsafe.Pointer(&attr)); err != nil {
+		return err
+	}
+	attr.flags &^= projectInherit
+	return ioctl(f, setAttributes, unsafe.Pointer(&attr))
+}
+
+// clearLimit removes the limit of a project of the file system of an open directory.
+func clearLimit(f *os.File, project uint32) error { return limitProject(f, project, 0, 0) }
+
+func limitProject(f *os.File, project uint32, bytes, inodes uint64) error {
+	limit := quotaLimits{version: quotaVersion, kind: projectRecord, fields: allLimits, id: project, blockHard: bytes / basicBlock, inodeHard: inodes}
 	return quotactl(f, setLimits, project, unsafe.Pointer(&limit))
 }
 

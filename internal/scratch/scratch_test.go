@@ -16,14 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// area returns a directory for scratch space.
-func area(t *testing.T) string {
+// area returns a directory for scratch space, which users can enter.
+func area(t *testing.T) Area {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "scratch")
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "scratch")
+	if err := errors.Join(os.Chmod(filepath.Dir(parent), 0o755), os.Chmod(parent, 0o755), os.Mkdir(dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	return dir
+	return Area{dir, "n1"}
 }
 
 // names lists a directory.
@@ -40,7 +41,7 @@ func names(t *testing.T, dir string) (list []string) {
 }
 
 func TestCheckRefusesUnsafeDirectories(t *testing.T) {
-	dir := area(t)
+	dir := area(t).Dir
 	space, err := Check(dir)
 	if err != nil || space.Total == 0 {
 		t.Fatalf("%+v, %v", space, err)
@@ -76,14 +77,14 @@ func TestCheckRefusesUnsafeDirectories(t *testing.T) {
 
 // TestDirectoriesOfAttempts checks owners and modes, that a second start keeps the files, and what is removed.
 func TestDirectoriesOfAttempts(t *testing.T) {
-	dir, outside := area(t), t.TempDir()
+	x, outside := area(t), t.TempDir()
 	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
 	if uid == 0 {
 		uid, gid = 1000, 1001
 	}
 	first, other := Attempt{7, 1}, Attempt{7, 2}
-	path, err := Create(dir, first, uid, gid, 1<<20)
-	if err != nil || path != filepath.Join(dir, "7-1") {
+	path, err := x.Create(first, uid, gid, 1<<20)
+	if err != nil || path != filepath.Join(x.Dir, "greylag-n1-7-1") {
 		t.Fatalf("%s, %v", path, err)
 	}
 	info, err := os.Lstat(path)
@@ -91,28 +92,136 @@ func TestDirectoriesOfAttempts(t *testing.T) {
 		t.Errorf("%v, %v", info, err)
 	}
 	kept := filepath.Join(outside, "kept")
-	err = errors.Join(os.WriteFile(kept, nil, 0o600), os.MkdirAll(filepath.Join(path, "a/b"), 0o700), os.Symlink(outside, filepath.Join(path, "a/link")),
-		os.Mkdir(filepath.Join(dir, "lost+found"), 0o700), os.Mkdir(filepath.Join(dir, "07-1"), 0o700))
+	err = errors.Join(os.WriteFile(kept, nil, 0o600), os.MkdirAll(filepath.Join(path, "a/b"), 0o700), os.Symlink(outside, filepath.Join(path, "a/link")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Create(dir, first, uid, gid, 1<<20); err != nil || !slices.Equal(names(t, path), []string{"a"}) {
+	if _, err := x.Create(first, uid, gid, 1<<20); err != nil || !slices.Equal(names(t, path), []string{"a"}) {
 		t.Errorf("created again: %v, with %v", err, names(t, path))
 	}
-	if _, err := Create(dir, other, uid, gid, 1<<20); err != nil {
+	if _, err := x.Create(other, uid, gid, 1<<20); err != nil {
 		t.Fatal(err)
 	}
-	if err := RemoveOthers(dir, func(a Attempt) bool { return a == other }); err != nil {
-		t.Fatal(err)
-	}
-	if got := names(t, dir); !slices.Equal(got, []string{"07-1", "7-2", "lost+found"}) {
-		t.Errorf("left: %v", got)
+	if left, err := x.Remove(first); err != nil || !slices.Equal(names(t, x.Dir), []string{"greylag-n1-7-2"}) {
+		t.Errorf("%v: left: %s, %v", err, left, names(t, x.Dir))
 	}
 	if _, err := os.Stat(kept); err != nil {
 		t.Errorf("a file behind a symbolic link: %v", err)
 	}
-	if err := errors.Join(Remove(dir, other), Remove(dir, other)); err != nil || len(names(t, dir)) != 2 {
-		t.Errorf("removed twice: %v, left %v", err, names(t, dir))
+	for range 2 {
+		if _, err := x.Remove(other); err != nil || len(names(t, x.Dir)) > 0 {
+			t.Errorf("%v: left: %v", err, names(t, x.Dir))
+		}
+	}
+}
+
+// discardOthers removes what Discard returns.
+func discardOthers(t *testing.T, x Area, keep func(Attempt) bool) {
+	t.Helper()
+	paths, err := x.Discard(keep)
+	for _, path := range paths {
+		err = errors.Join(err, x.Delete(path))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDiscardKeepsOtherEntries checks that only directories of attempts of this node are removed, also those
+// whose earlier removal did not end.
+func TestDiscardKeepsOtherEntries(t *testing.T) {
+	x := area(t)
+	random := strings.Repeat("A", 26)
+	kept := []string{"2024-11", "greylag-7-1", "greylag-n1-07-1", "greylag-n1-7", "greylag-n1-7-1.removed-", "greylag-n1-7-1.removed-" + random[1:], "greylag-n1-7-2", "greylag-n1-7-7-1", "greylag-n2-7-1", "lost+found"}
+	removed := []string{"greylag-n1-7-1", "greylag-n1-8-2.removed-" + random}
+	for _, name := range slices.Concat(kept, removed) {
+		if err := os.MkdirAll(filepath.Join(x.Dir, name, "a"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := "greylag-n1-9-1"
+	if err := os.WriteFile(filepath.Join(x.Dir, file), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	keep := func(a Attempt) bool { return a == Attempt{7, 2} }
+	paths, err := x.Discard(keep)
+	if err != nil || len(paths) != 2 || !strings.HasPrefix(paths[0], filepath.Join(x.Dir, removed[0])+discarded) {
+		t.Errorf("%v: %v", paths, err)
+	}
+	discardOthers(t, x, keep)
+	want := append(kept, file)
+	slices.Sort(want)
+	if got := names(t, x.Dir); !slices.Equal(got, want) {
+		t.Errorf("left: %v, want %v", got, want)
+	}
+}
+
+// TestRemoveWhileItsUserWrites removes directories in which programs of their user create files and nested
+// directories, also in working directories that are removed.
+func TestRemoveWhileItsUserWrites(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: programs of a user")
+	}
+	x := area(t)
+	const script = `p=$1
+(while :; do mkdir -p $p/d; : >$p/d/f$((i%50)); : >$p/g$((i%50)); i=$((i+1)); done) 2>/dev/null &
+(while ! cd $p/d; do :; done; while :; do mkdir -p d; : >f$((i%50)); : >d/f$((i%50)); i=$((i+1)); done) 2>/dev/null &
+until [ -e $p/d/d/f9 ] && [ -e $p/g9 ]; do :; done
+echo ready
+wait`
+	for number := range uint32(10) {
+		a := Attempt{7, number}
+		path, err := x.Create(a, 1000, 1000, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("/bin/sh", "-c", script, "sh", path)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}, Setpgid: true}
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = out.Read(make([]byte, 1))
+		left, removing := x.Remove(a)
+		if err := errors.Join(err, removing, syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)); err != nil {
+			t.Errorf("%s: %v", left, err)
+		}
+		_ = cmd.Wait() // killed
+	}
+	if got := names(t, x.Dir); len(got) > 0 {
+		t.Errorf("left: %v", got)
+	}
+}
+
+// TestRemoveUnmountsWhatItsUserMounted checks mounts on a directory, and on others in it.
+func TestRemoveUnmountsWhatItsUserMounted(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: mounts")
+	}
+	x, other := area(t), t.TempDir()
+	a := Attempt{7, 1}
+	path, err := x.Create(a, 1000, 1000, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner := filepath.Join(path, "a/b c")
+	err = errors.Join(os.MkdirAll(inner, 0o755), os.WriteFile(filepath.Join(other, "kept"), nil, 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{inner, path} {
+		if err := unix.Mount(other, target, "", unix.MS_BIND, ""); err != nil {
+			t.Skipf("needs permission to mount: %v", err)
+		}
+	}
+	if left, err := x.Remove(a); err != nil || len(names(t, x.Dir)) > 0 {
+		t.Errorf("%s: %v", left, err)
+	}
+	if got := names(t, other); !slices.Equal(got, []string{"kept"}) {
+		t.Errorf("of the mounted directory there is left: %v", got)
 	}
 }
 
@@ -121,15 +230,15 @@ func TestCreateRemovesForeignDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: directories of two users")
 	}
-	dir := area(t)
-	path, err := Create(dir, Attempt{7, 1}, 1000, 1000, 1<<20)
+	x := area(t)
+	path, err := x.Create(Attempt{7, 1}, 1000, 1000, 1<<20)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(path, "private"), nil, 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Create(dir, Attempt{7, 1}, 1001, 1001, 1<<20); err != nil || len(names(t, path)) > 0 {
+	if _, err := x.Create(Attempt{7, 1}, 1001, 1001, 1<<20); err != nil || len(names(t, path)) > 0 {
 		t.Errorf("%v, with %v", err, names(t, path))
 	}
 }
@@ -191,6 +300,7 @@ func TestLimits(t *testing.T) {
 }
 
 func checkLimits(t *testing.T, dir, full string) {
+	x := Area{dir, "n1"}
 	if space, err := Check(dir); err != nil || !space.Limited {
 		t.Fatalf("%+v, %v", space, err)
 	}
@@ -202,7 +312,7 @@ func checkLimits(t *testing.T, dir, full string) {
 		return string(out), err
 	}
 	for _, limit := range []int{4, 8} {
-		path, err := Create(dir, a, 1000, 1000, uint64(limit)<<20)
+		path, err := x.Create(a, 1000, 1000, uint64(limit)<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,18 +323,33 @@ func checkLimits(t *testing.T, dir, full string) {
 		if out, err := write(file, limit+2); err == nil || !strings.Contains(out, full) {
 			t.Errorf("%d of %d MiB: %v: %s", limit+2, limit, err, out)
 		}
-		if err := Remove(dir, a); err != nil {
+		if _, err := x.Remove(a); err != nil {
 			t.Fatal(err)
 		}
 	}
-	path, err := Create(dir, a, 1000, 1000, 0)
+	path, err := x.Create(a, 1000, 1000, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if out, err := write(filepath.Join(path, "file"), 20); err != nil {
 		t.Errorf("without a limit: %v: %s", err, out)
 	}
-	if err := RemoveOthers(dir, func(Attempt) bool { return false }); err != nil {
-		t.Error(err)
+	discardOthers(t, x, func(Attempt) bool { return false })
+}
+
+func TestInodeShare(t *testing.T) {
+	dir := t.TempDir()
+	var system unix.Statfs_t
+	if err := unix.Statfs(dir, &system); err != nil {
+		t.Fatal(err)
+	}
+	if system.Files == 0 {
+		t.Skip("needs a file system with a number of inodes")
+	}
+	total := system.Blocks * uint64(system.Bsize)
+	for bytes, want := range map[uint64]uint64{0: 0, 1 << 20: minInodes, total: max(minInodes, system.Files), 2 * total: max(minInodes, system.Files)} {
+		if got, err := inodeShare(dir, bytes); err != nil || got != want {
+			t.Errorf("%d of %d bytes: %d of %d inodes, want %d, %v", bytes, total, got, system.Files, want, err)
+		}
 	}
 }

@@ -60,6 +60,33 @@ func TestRemoveTreeOfAnyDepth(t *testing.T) {
 	}
 }
 
+// TestRemoveTreeWithoutMoves checks how many levels are removed where directories cannot be moved to the top: to
+// another file system here.
+func TestRemoveTreeWithoutMoves(t *testing.T) {
+	other, err := os.MkdirTemp("/dev/shm", "greylag")
+	if err != nil {
+		t.Skipf("needs /dev/shm: %v", err)
+	}
+	defer os.Remove(other)
+	for depth, removed := range map[int]bool{maxOpen - 1: true, maxOpen + 1: false} {
+		dir := filepath.Join(t.TempDir(), "tree")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		nest(t, dir, depth)
+		top, errTop := os.Open(other)
+		f, err := os.Open(dir)
+		if err := errors.Join(errTop, err); err != nil {
+			t.Fatal(err)
+		}
+		x := tree{top: top}
+		err = errors.Join(x.removeDir(f, 1, func() error { return os.Remove(dir) }), f.Close(), top.Close())
+		if removed && err != nil || !removed && !errors.Is(err, unix.EXDEV) {
+			t.Errorf("%d levels: %v", depth, err)
+		}
+	}
+}
+
 func TestRemoveTreeFollowsNoLink(t *testing.T) {
 	parent := t.TempDir()
 	dir, other := filepath.Join(parent, "tree"), filepath.Join(parent, "other")
@@ -89,5 +116,28 @@ func TestRemoveTreeFollowsNoLink(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(other); err != nil || len(entries) > 0 {
 		t.Errorf("a file is left: %v, %v", entries, err)
+	}
+}
+
+// TestRemoveTreeTakesDirectories checks that a user whose files are being removed cannot add others.
+func TestRemoveTreeTakesDirectories(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: the owner of a directory")
+	}
+	dir := filepath.Join(t.TempDir(), "tree")
+	if err := errors.Join(os.Mkdir(dir, 0o777), os.Chmod(dir, 0o777), os.Chown(dir, 1000, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := RemoveTree(dir); err != nil {
+		t.Fatal(err)
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil || stat.Uid != 0 || stat.Mode&0o777 != 0o700 {
+		t.Errorf("UID %d, mode %o, %v", stat.Uid, stat.Mode, err)
 	}
 }
