@@ -122,7 +122,7 @@ func slurmScratch(s *site) {
 		return s.exists("scratch-"+first) && strings.HasSuffix(s.output("scratch-%s", first), "file\n"), nil
 	})
 	fields := strings.Fields(s.output("scratch-%s", first))
-	if len(fields) != 3 || fields[0] != fields[1] || !strings.HasSuffix(fields[0], "/scratch/"+first+"-1") {
+	if len(fields) != 3 || fields[0] != fields[1] || !strings.Contains(fields[0], "/scratch/greylag-") || !strings.HasSuffix(fields[0], "-"+first+"-1") {
 		s.t.Errorf("the step printed %q", fields)
 	}
 	s.must(os.WriteFile(filepath.Join(s.Work, "scratch-go"), nil, 0o644))
