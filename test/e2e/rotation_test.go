@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,24 +21,32 @@ type rotation struct {
 	WaitsFor []string `json:"waits_for"`
 }
 
-// rotation returns the progress of the CA's rotation.
-func (s *site) rotation() (r rotation) {
+// rotation returns the progress of the CA's rotation. It fails while a controller has not applied the start of
+// the rotation yet and gauthd already has a certificate of the new CA.
+func (s *site) rotation() (r rotation, err error) {
 	s.t.Helper()
+	result := s.run(tester, "gctl", "cert", "list", "--json")
+	if result.Exit != 0 {
+		return r, errors.New(result.Stderr)
+	}
 	var list struct {
 		Rotation *rotation `json:"rotation"`
 	}
-	s.must(json.Unmarshal([]byte(s.ok(tester, "gctl", "cert", "list", "--json")), &list))
+	s.must(json.Unmarshal([]byte(result.Stdout), &list))
 	if list.Rotation != nil {
 		r = *list.Rotation
 	}
-	return r
+	return r, nil
 }
 
 // awaitRotation waits until a rotation is in the phase and waits for no host.
 func (s *site) awaitRotation(phase string) {
 	s.t.Helper()
 	s.until("the rotation of the CA is "+phase, func() (bool, error) {
-		r := s.rotation()
+		r, err := s.rotation()
+		if err != nil {
+			return false, err
+		}
 		return r.Phase == phase && len(r.WaitsFor) == 0, fmt.Errorf("%+v", r)
 	})
 }
