@@ -87,7 +87,7 @@ func pyxisRows() []option {
 		return option{Option: getopt.Option{Long: long, Value: value, Group: "Containers (pyxis)", Help: help}, instead: instead, harmless: harmless, set: set}
 	}
 	const lasting = "the file system of an image lasts as long as its job: build an image, and name it with --container-image"
-	const homes = "gnoded.toml decides whether homes are mounted"
+	const homes = "the home directory is always mounted"
 	return []option{
 		row("container-image", "IMAGE", "", "", "as --image; REGISTRY#IMAGE is REGISTRY/IMAGE", func(o *Options, v string, _ time.Time) (err error) {
 			o.Image, err = pyxisImage(v)
