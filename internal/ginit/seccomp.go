@@ -11,8 +11,8 @@ import (
 // compile the same profile for each container, this code less than one, and it also works with a
 // runc without libseccomp.
 //
-// It refuses what containerd's default profile refuses, and changes of project IDs, with three exceptions: the NUMA calls
-// (mbind, set_mempolicy, move_pages, …), which act on the caller's own memory and which numactl
+// It refuses changes of a file's project ID, and what containerd's default profile refuses, with three
+// exceptions of that profile: the NUMA calls (mbind, set_mempolicy, move_pages, …), which act on the caller's own memory and which numactl
 // and MPI need; pidfd_getfd, which the kernel allows between processes of one user that may trace
 // each other and which NVSHMEM needs; and chroot, which needs a capability anyway. The list covers
 // all calls that were known when it was written; later calls do not exist for a task.

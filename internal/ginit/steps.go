@@ -134,7 +134,7 @@ func (x *steps) endSteps() {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // has no effect on a process that is exiting
 		var s syscall.WaitStatus
 		var usage syscall.Rusage
-		_, err := syscall.Wait4(pid, &s, 0, &usage)
+		err := error(syscall.EINTR)
 		for errors.Is(err, syscall.EINTR) {
 			_, err = syscall.Wait4(pid, &s, 0, &usage)
 		}

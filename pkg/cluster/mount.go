@@ -21,8 +21,8 @@ const (
 	maxMountsText = 16 << 10
 )
 
-// systemFolders are directories of an image over which nothing of the node is mounted: the task's runtime
-// uses them.
+// systemFolders are directories of an image on which no job may mount: the task's runtime uses them. gnoded has
+// a stricter rule for directories that it mounts without being asked.
 var systemFolders = []string{"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "sys", "usr", "tmp", "var"}
 
 // String is the mount as the option --mount has it.

@@ -123,6 +123,9 @@ func mountsInImage(s *site, archive string) {
 	if got, want := s.output("greylag-%d.out", id), "mounted\nread-only\n"; got != want {
 		s.t.Errorf("with a mount: %q, want %q", got, want)
 	}
+	if out := s.ok(alice, "gctl", "show", "job", ref(id), "--json"); !strings.Contains(out, data+`:/data/set:ro"`) {
+		s.t.Errorf("gctl show does not have the mount: %s", out)
+	}
 	id = s.gsubmit(alice, append(job, "--mount="+private+"/in:/in", "--wrap=true")...)
 	if job := s.ends(id, "FAILED"); !strings.Contains(job.Detail, "permission denied") {
 		s.t.Errorf("another user's directory: %s", job.Detail)

@@ -104,11 +104,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	if len(j.MailTypes) > 0 {
 		facts = append(facts, [2]string{"notifies", cmp.Or(j.MailUser, j.User) + " of " + strings.Join(ui.MailWords(j), ", ")})
 	}
-	var mounts []string
-	for _, m := range j.Mounts {
-		mounts = append(mounts, cluster.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly}.String())
-	}
-	facts = append(facts, [2]string{"secrets", strings.Join(j.Secrets, ", ")}, [2]string{"mounts", strings.Join(mounts, ", ")})
+	facts = append(facts, [2]string{"secrets", strings.Join(j.Secrets, ", ")}, [2]string{"mounts", strings.Join(ui.MountWords(j), ", ")})
 	for _, p := range ui.JobProperties() {
 		facts = append(facts, [2]string{strings.ToLower(p.Name), p.Of(j)})
 	}

@@ -245,6 +245,14 @@ func MailWords(j *greylagv1.Job) (words []string) {
 	return words
 }
 
+// MountWords returns the mounts of a job, each in the form of --mount.
+func MountWords(j *greylagv1.Job) (words []string) {
+	for _, m := range j.Mounts {
+		words = append(words, cluster.Mount{Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly}.String())
+	}
+	return words
+}
+
 // DependencyWords returns the dependencies of a job, each in the form of --dependency.
 func DependencyWords(depends []*greylagv1.Dependency) []string {
 	var words []string

@@ -65,6 +65,7 @@ type JobJSON struct {
 	MailTypes    []string      `json:"mail_types,omitempty"`
 	MailUser     string        `json:"mail_user,omitempty"`
 	Secrets      []string      `json:"secrets,omitempty"` // names
+	Mounts       []string      `json:"mounts,omitempty"`
 	SubmitHost   string        `json:"submit_host,omitempty"`
 	CancelledBy  string        `json:"cancelled_by,omitempty"`
 	Version      uint64        `json:"version,omitempty"`
@@ -142,7 +143,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		Begin: Stamp(TimeOf(j.Begin)), Deadline: Stamp(TimeOf(j.Deadline)), Planned: Stamp(TimeOf(j.Planned)), Promised: j.Promised,
 		Started: Stamp(TimeOf(j.Started)), Ended: Stamp(TimeOf(j.Ended)), ExitCode: j.ExitCode, ExitSignal: j.ExitSignal,
 		Depends: DependencyWords(j.Depends), DependsAny: len(j.Depends) > 0 && j.Depends[0].Any, EveryNode: j.EveryNode, Image: j.Image, Command: j.Command, Args: j.Args, WorkDir: j.WorkDir,
-		Output: OutputPath(j, j.Output), Error: OutputPath(j, j.Error), Comment: j.Comment, AdminComment: j.AdminComment, WCKey: j.Wckey, MailTypes: MailWords(j), MailUser: j.MailUser, Secrets: j.Secrets, SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
+		Output: OutputPath(j, j.Output), Error: OutputPath(j, j.Error), Comment: j.Comment, AdminComment: j.AdminComment, WCKey: j.Wckey, MailTypes: MailWords(j), MailUser: j.MailUser, Secrets: j.Secrets, Mounts: MountWords(j), SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
 		Others: j.OtherPartitions, Reservation: j.Reservation,
 		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.Lien), FundedUntil: Stamp(TimeOf(j.FundedUntil)), PaidIn: j.PaidIn,
 	}
