@@ -25,6 +25,9 @@ var policyParts = []policyPart{
 	{"timeouts and limits", func(p *cluster.Policy) cluster.Policy {
 		return cluster.Policy{NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: p.MaxArray, MaxJobs: p.MaxJobs, MaxRestarts: p.MaxRestarts}
 	}},
+	{"preemption", func(p *cluster.Policy) cluster.Policy {
+		return cluster.Policy{PreemptExempt: p.PreemptExempt, MaxPreemptions: p.MaxPreemptions}
+	}},
 	{"private", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{Private: p.Private} }},
 	{"require_account", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{RequireAccount: p.RequireAccount} }},
 	{"scheduling", func(p *cluster.Policy) cluster.Policy {

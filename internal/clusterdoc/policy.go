@@ -30,7 +30,11 @@ type policy struct {
 	MaxArray    int           `toml:"max_array"`
 	MaxJobs     int           `toml:"max_jobs" was:"max_pending"`
 	MaxRestarts int           `toml:"max_restarts"`
-	Private     bool          `toml:"private"`
+	// PreemptExempt is how long a job runs before it may be preempted, and MaxPreemptions how often it may be
+	// in 24 hours; 0: no limit.
+	PreemptExempt  time.Duration `toml:"preempt_exempt"`
+	MaxPreemptions int           `toml:"max_preemptions"`
+	Private        bool          `toml:"private"`
 	// RequireAccount refuses jobs without an account once there are accounts.
 	RequireAccount bool `toml:"require_account"`
 
@@ -72,6 +76,8 @@ type qos struct {
 	// start otherwise. PreemptMode is what happens to a job of this QOS that is ended.
 	Preempts    []string `toml:"preempts"`
 	PreemptMode string   `toml:"preempt_mode" one:"off,requeue,cancel"`
+	// PreemptExempt replaces that of the policy for its jobs, unless it is 0.
+	PreemptExempt time.Duration `toml:"preempt_exempt"`
 }
 
 // ReadPolicy reads the text of a policy file; faults contain name. Keys that the text does not set
@@ -112,6 +118,7 @@ func (p *policy) check(c *strict.Checker) {
 	c.Between("max_array", p.MaxArray, 0, most)
 	c.Between("max_jobs", p.MaxJobs, 0, math.MaxInt)
 	c.Between("max_restarts", p.MaxRestarts, 0, most)
+	c.Between("max_preemptions", p.MaxPreemptions, 0, most)
 	for i, part := range p.Partitions {
 		at := "partition[" + strconv.Itoa(i) + "]"
 		c.Between(at+".max_nodes", part.MaxNodes, 0, most)
@@ -144,6 +151,7 @@ func (p *policy) policy() cluster.Policy {
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
 		MaxJobs: int64(p.MaxJobs), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
+		PreemptExempt: p.PreemptExempt, MaxPreemptions: int32(p.MaxPreemptions),
 		Scheduling: p.scheduling(), RequireAccount: p.RequireAccount, Credits: p.credits(),
 	}
 	for _, x := range p.Partitions {
@@ -155,7 +163,7 @@ func (p *policy) policy() cluster.Policy {
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, cluster.QOS{
 			Name: x.Name, Tier: int32(x.Tier), Priority: int32(x.Priority), MaxTime: x.MaxTime, UsageExtra: int32(x.UsageExtra), Limits: x.Limits,
-			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode), Open: x.Open,
+			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode), PreemptExempt: x.PreemptExempt, Open: x.Open,
 		})
 	}
 	return out
@@ -172,6 +180,7 @@ func fileOf(p *cluster.Policy) policy {
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
 		MaxJobs: int(p.MaxJobs), MaxRestarts: int(p.MaxRestarts), Private: p.Private, RequireAccount: p.RequireAccount,
+		PreemptExempt: p.PreemptExempt, MaxPreemptions: int(p.MaxPreemptions),
 	}
 	out.schedulingOf(&p.Scheduling)
 	out.creditsOf(&p.Credits)
@@ -184,7 +193,7 @@ func fileOf(p *cluster.Policy) policy {
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, qos{
 			Name: x.Name, Tier: int(x.Tier), Priority: int(x.Priority), MaxTime: x.MaxTime, UsageExtra: int(x.UsageExtra), Limits: x.Limits,
-			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(), Open: x.Open,
+			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(), PreemptExempt: x.PreemptExempt, Open: x.Open,
 		})
 	}
 	return out

@@ -284,6 +284,8 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.Int(c, &x.MaxArray)
 	codec.Int(c, &x.MaxJobs)
 	codec.Int(c, &x.MaxRestarts)
+	codec.Int(c, &x.PreemptExempt)
+	codec.Int(c, &x.MaxPreemptions)
 	codec.Bool(c, &x.Private)
 	codec.Record(c, &x.Scheduling, schedulingFields)
 	codec.Bool(c, &x.RequireAccount)
@@ -375,5 +377,6 @@ func qosFields(c *codec.Coder, x *cluster.QOS) {
 	codec.List(c, &x.Limits, limitFields)
 	codec.List(c, &x.Preempts, codec.String)
 	codec.Uint(c, &x.PreemptMode)
+	codec.Int(c, &x.PreemptExempt)
 	codec.Bool(c, &x.Open)
 }

@@ -126,7 +126,6 @@ func (p *pass) run() time.Duration {
 	snap := p.replica.View().Snapshot()
 	snap.Now = max(snap.Now, cluster.InstantOf(p.cfg.Clock()))
 	d := p.planner.Pass(snap)
-	d.Evict(schedule.Victims)
 	p.ended = time.Now()
 	p.took = p.ended.Sub(began)
 	wait := time.Hour

@@ -86,6 +86,73 @@ func TestAChainTakesItsOwnPlace(t *testing.T) {
 	}
 }
 
+// TestHopelessPreemptorEndsNoJob has a job that would not fit even if all that it may preempt ended: in 1,000
+// passes none does.
+func TestHopelessPreemptorEndsNoJob(t *testing.T) {
+	x := newArena(t)
+	for range 4 {
+		x.give(oneGPU("high", 6*time.Hour))
+	}
+	x.pass(10, time.Second)
+	for range 12 {
+		x.give(oneGPU("low", 12*time.Hour))
+	}
+	x.pass(10, time.Second)
+	x.give(cluster.JobSpec{QOS: "high", TimeLimit: time.Hour, Request: cluster.Request{Nodes: 4, GPUsPerNode: 4}})
+	x.pass(1000, time.Second)
+	if high := x.states("high"); x.gone != 0 || high[cluster.Pending] != 1 || x.states("low")[cluster.Running] != 12 {
+		t.Errorf("%d went; high %v, low %v", x.gone, high, x.states("low"))
+	}
+}
+
+// TestPreemptorWaitsForAnExemption has a young job whose end loses less than that of old ones. The preemptor waits
+// until it is not exempt any more, and preempts it then.
+func TestPreemptorWaitsForAnExemption(t *testing.T) {
+	x := newArena(t)
+	policy := *x.s.View().Policy()
+	policy.PreemptExempt = 10 * time.Minute
+	x.apply(&command.ApplyPolicy{Actor: operator, Policy: policy})
+	for range 15 {
+		x.give(oneGPU("low", 12*time.Hour))
+	}
+	x.pass(120, time.Minute)
+	x.give(oneGPU("low", 12*time.Hour))
+	x.pass(8, time.Minute)
+	x.give(oneGPU("high", time.Hour))
+	x.pass(60, time.Second)
+	if x.gone != 0 {
+		t.Errorf("%d went although a job is exempt for two minutes more", x.gone)
+	}
+	x.pass(240, time.Second)
+	young, _ := x.s.View().Job(16)
+	if x.gone != 1 || young.Preemptions(x.now) != 1 || x.states("high")[cluster.Running] != 1 {
+		t.Errorf("%d went; the young job is %s, high %v", x.gone, young.State, x.states("high"))
+	}
+}
+
+// TestMaxPreemptions preempts one job again and again: three times in 24 hours, then another one that loses more.
+func TestMaxPreemptions(t *testing.T) {
+	x := newArena(t)
+	for range 15 {
+		x.give(oneGPU("mid", 96*time.Hour))
+	}
+	x.give(oneGPU("low", 96*time.Hour))
+	x.pass(60, time.Second)
+	for n := range 5 {
+		x.give(oneGPU("high", 10*time.Minute))
+		x.pass(40, time.Minute)
+		if low, _ := x.s.View().Job(16); low.Preemptions(x.now) != min(int32(n+1), 3) || x.gone != n+1 {
+			t.Errorf("after %d preemptors: low was preempted %d times, %d went", n+1, low.Preemptions(x.now), x.gone)
+		}
+	}
+	x.pass(24, time.Hour)
+	x.give(oneGPU("high", 10*time.Minute))
+	x.pass(10, time.Minute)
+	if low, _ := x.s.View().Job(16); low.Preemptions(x.now) != 1 {
+		t.Errorf("a day later low was preempted %d times", low.Preemptions(x.now))
+	}
+}
+
 // TestNoUselessEviction submits jobs of three tiers for hours, with and without promises and
 // limits, on nodes that are clean at once or after a while: each preempting job starts.
 func TestNoUselessEviction(t *testing.T) {
@@ -110,6 +177,7 @@ func preemptFor(t *testing.T, seed uint64) int {
 	r := rand.New(rand.NewPCG(seed, 12))
 	policy := *x.s.View().Policy()
 	policy.Scheduling.PromiseHorizon = []time.Duration{0, time.Hour, cluster.Unlimited}[seed%3]
+	policy.PreemptExempt = time.Duration(seed/6%2) * 4 * time.Minute
 	policy.QOS = append([]cluster.QOS{}, policy.QOS...)
 	limited := seed/3%2 == 1
 	if limited {

@@ -20,14 +20,14 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //
 //	node NAME [gpus=N] [type=T, or one for each] [domain=D] [cpus=N] [mem=16G] [features=a,b] [down] [drain] [bad=I,J] [gres=nvme:2]
 //	partition NAME [nodes=LIST] [prio=N] [maxtime=D] [maxnodes=N] [down]
-//	qos NAME [tier=N] [prio=N] [preempts=Q,R] [mode=requeue|cancel]
-//	run ID on=NODE:GPUS[,NODE:GPUS] [cpus=N] [mem=SIZE] [left=D] [array=ID] and what a job has
+//	qos NAME [tier=N] [prio=N] [preempts=Q,R] [mode=requeue|cancel] [exempt=D]
+//	run ID on=NODE:GPUS[,NODE:GPUS] [cpus=N] [mem=SIZE] [left=D] [ran=D] [preempted=D,D ago] [array=ID] and what a job has
 //	job ID [nodes=N] [gpus=N per node] [total=N] [type=T,U] [cpus=N] [mem=SIZE] [limit=D] [user=U] [name=N]
 //	    [qos=Q] [part=P] [nice=N] [after=D] [begin=D] [deadline=D] [hold=user|admin] [array=ID:INDEX] [atmost=N]
 //	    [dep=KIND:REF[+D]] [only=LIST] [not=LIST] [has=FEATURE] [alone] [attempt=N] [reason=R]
 //	ended ID STATE [began=D] [over=D] [unstarted]
 //	switch NAME [nodes=LIST] [under=SWITCHES]
-//	rules . [depth=N] [window=D] [horizon=D] [replan=D] [packed]
+//	rules . [depth=N] [window=D] [horizon=D] [replan=D] [packed] [exempt=D] [preemptions=N] [killwait=D]
 //	weights . [age=N] [maxage=D] [size=N] [qos=N]; those that are not named are 0
 //	reservation NAME nodes=LIST [from=D] [to=D] [user=U]
 //	licence NAME count=N
@@ -181,7 +181,7 @@ func (p *picture) line(t testing.TB, fields []string, w words) {
 
 func qos(name string, w words) cluster.QOS {
 	mode, _ := cluster.ParsePreemptMode(w["mode"])
-	return cluster.QOS{Name: name, Tier: w.n("tier", 0), Priority: w.n("prio", 0), Preempts: w.list("preempts"), PreemptMode: mode, Open: !w.has("closed")}
+	return cluster.QOS{Name: name, Tier: w.n("tier", 0), Priority: w.n("prio", 0), Preempts: w.list("preempts"), PreemptMode: mode, PreemptExempt: w.d("exempt", 0), Open: !w.has("closed")}
 }
 
 // rule reads a line of the scheduler's policy.
@@ -192,6 +192,9 @@ func (p *picture) rule(fields []string, w words) {
 		rules.Depth, rules.Window = w.n("depth", rules.Depth), w.d("window", rules.Window)
 		rules.PromiseHorizon, rules.Packed = w.d("horizon", rules.PromiseHorizon), w.has("packed")
 		rules.Replan = w.d("replan", rules.Replan)
+		policy := p.snap.Policy
+		policy.PreemptExempt, policy.MaxPreemptions = w.d("exempt", policy.PreemptExempt), w.n("preemptions", policy.MaxPreemptions)
+		policy.KillWait = w.d("killwait", policy.KillWait)
 	case "weights":
 		rules.Weights = cluster.Weights{
 			Age: int64(w.n("age", 0)), MaxAge: w.d("maxage", 0), JobSize: int64(w.n("size", 0)), QOS: int64(w.n("qos", 0)),
@@ -295,6 +298,13 @@ func (p *picture) job(t testing.TB, fields []string, w words) {
 	if spec.TimeLimit > 0 {
 		j.Started = start.Add(w.d("left", time.Hour) - spec.TimeLimit - cleanup)
 	}
+	if w.has("ran") {
+		j.Started = start.Add(-w.d("ran", 0))
+	}
+	for _, ago := range w.list("preempted") {
+		ended := start.Add(-words{"ago": ago}.d("ago", 0))
+		j.Attempts = append(j.Attempts, cluster.AttemptRecord{Outcome: cluster.Preempted, Ended: ended})
+	}
 	for _, on := range w.list("on") {
 		name, gpus, _ := strings.Cut(on, ":")
 		a := cluster.NodeAllocation{Node: name, CPUs: spec.Request.CPUsPerTask, Memory: spec.Request.MemPerNode}
@@ -395,7 +405,7 @@ func write(d Decision) string {
 			text += fmt.Sprintf(" %s:%d", h.Node, h.GPUs)
 		}
 		text += " from"
-		for _, c := range Victims(q) {
+		for _, c := range q.Victims {
 			text += fmt.Sprintf(" %d", c.Job)
 		}
 		lines = append(lines, line{q.Job, text})

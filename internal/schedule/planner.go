@@ -9,7 +9,7 @@ import (
 // Decision is what a pass decides.
 type Decision struct {
 	Plan cluster.Plan
-	// Preempt requests that others end for a job; see [Decision.Evict].
+	// Preempt explains the preemptions of the plan: for which job, and where it could start.
 	Preempt []PreemptRequest
 	// Wake is the next instant at which time alone makes a job eligible or due; else [cluster.Never].
 	Wake cluster.Instant
@@ -36,7 +36,7 @@ func Decide(snap *cluster.Snapshot) Decision { return NewPlanner().Pass(snap) }
 //  1. Eligible: find the jobs that may start at all.
 //  2. Order: rank them.
 //  3. Plan: plan a start of each, in order; start those whose time has come; promise starts inside the horizon.
-//  4. Preempt: request that others end for the first job that may preempt.
+//  4. Preempt: have others end for the first job that may preempt, such that the least work is lost.
 //  5. Burst demand: to come.
 //  6. Explain: give each job that changed its verdict.
 //
@@ -50,7 +50,15 @@ func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 	}
 	d := Decision{Preempt: p.preempt(c)} // 4
 	d.Plan = cluster.Plan{Index: snap.Index, Policy: snap.Policy.Version, Starts: c.Starts}
+	for i := range d.Preempt {
+		for _, v := range d.Preempt[i].Victims {
+			d.Plan.Evictions = append(d.Plan.Evictions, cluster.Preemption{Job: v.Job, Attempt: v.Attempt, For: d.Preempt[i].Job})
+		}
+	}
 	d.Plan.Verdicts = explain.Verdicts(c) // 6
 	d.Wake, d.More, d.Stats = c.End(), c.More, c.Stats
+	if at := p.preemption.again; at > 0 {
+		d.Wake = min(d.Wake, max(at, snap.Now+1))
+	}
 	return d
 }

@@ -1,13 +1,12 @@
 package schedule
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
 	"github.com/greylag/greylag/internal/schedule/plan"
-	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
 )
 
 const (
@@ -18,10 +17,27 @@ const (
 	retryAll = time.Minute
 )
 
-// preemption is the state of the preempt step between passes, until all jobs are planned again.
+// PreemptRequest is a job for which others end.
+type PreemptRequest struct {
+	Job cluster.JobID
+	// Hosts are hosts on which the job could start then, with the GPUs of each. Others may be chosen at the start.
+	Hosts   []cluster.NodeShare
+	Victims []Candidate
+}
+
+// preemption is the state of the preempt step between passes.
 type preemption struct {
-	triedAll cluster.Instant // when all jobs that may preempt were tried last
-	changed  []*plan.Entry   // those that may preempt and changed since jobs were tried last
+	triedAll cluster.Instant           // when all jobs that may preempt were tried last; 0 after a full plan
+	again    cluster.Instant           // when they have to be tried again: a job may be preempted from then on; 0 for never
+	changed  []*plan.Entry             // those that may preempt and changed since jobs were tried last
+	failed   map[cluster.JobID]outlook // of jobs for which no victims were found
+}
+
+// outlook is what the outcome of a trial depends on: policy, hosts, and a hash of the other jobs.
+type outlook struct {
+	policy *cluster.Policy
+	hosts  *topology.Host
+	jobs   uint64
 }
 
 // preempt requests preemption for the first job, in order, that may preempt and cannot start before others would
@@ -30,7 +46,7 @@ type preemption struct {
 // requests nothing, since that may start the job. O(QOS) where no QOS may preempt.
 func (p *Planner) preempt(c *plan.Pass) []PreemptRequest {
 	if c.Full() {
-		p.preemption = preemption{}
+		p.preemption = preemption{failed: p.preemption.failed}
 	}
 	if !slices.ContainsFunc(c.Snap.Policy.QOS, func(q cluster.QOS) bool { return len(q.Preempts) > 0 }) {
 		return nil
@@ -48,8 +64,8 @@ func (p *Planner) preempt(c *plan.Pass) []PreemptRequest {
 	if e := c.Entry(c.Preemptor()); e != nil && (e.Starting || e.At > 0 && e.At <= c.Snap.Now.Add(c.Resources().Grace)+1) {
 		return nil // the last preemptor has not started: its hosts may change until then
 	}
-	if every := cluster.Instant(retryAll); c.Snap.Now-p.preemption.triedAll >= every {
-		p.preemption.triedAll, list = c.Snap.Now, make([]*plan.Entry, 0, len(c.Entries()))
+	if again := p.preemption.again; c.Snap.Now-p.preemption.triedAll >= cluster.Instant(retryAll) || again > 0 && again <= c.Snap.Now {
+		p.preemption.triedAll, p.preemption.again, list = c.Snap.Now, 0, make([]*plan.Entry, 0, len(c.Entries()))
 		for _, e := range c.Entries() {
 			list = append(list, e)
 		}
@@ -63,24 +79,74 @@ func (p *Planner) preempt(c *plan.Pass) []PreemptRequest {
 }
 
 // firstRequest returns the request of the first preemptor for which others can make enough room; none if there is
-// no such job. One job of each class is tried.
+// no such job. One job of each class is tried, and none again with the outlook for which there were no victims.
 func (p *Planner) firstRequest(c *plan.Pass, preemptors []*plan.Entry) []PreemptRequest {
 	shot := committed(c)
-	tried := map[*plan.Class]bool{}
+	tried, trials := map[*plan.Class]bool{}, 0
+	failed := map[cluster.JobID]outlook{}
+	defer func() { p.preemption.failed = failed }()
 	for _, e := range preemptors {
 		if tried[e.Class] {
 			continue
 		}
-		if len(tried) == maxTrials {
-			return nil
-		}
 		tried[e.Class] = true
-		if q, ok := requestFor(c, shot, e.Job); ok {
-			c.Preempt(e.Job.ID)
-			return []PreemptRequest{q}
+		list := candidates(c, e.Job)
+		now := outlookOf(c, e.Job, list)
+		if p.preemption.failed[e.Job.ID] != now {
+			if trials++; trials > maxTrials {
+				return nil
+			}
+			q, again, ok := requestFor(c, shot, e.Job, list)
+			if ok {
+				c.Preempt(e.Job.ID)
+				return []PreemptRequest{q}
+			}
+			p.retryAt(again)
+			if again > 0 {
+				continue
+			}
+		}
+		failed[e.Job.ID] = now
+		if first := firstExempt(c.Snap.Now, list); first > 0 {
+			p.retryAt(max(first, c.Snap.Now.Add(retryAll)))
 		}
 	}
 	return nil
+}
+
+// retryAt has jobs tried again at an instant; 0 for none.
+func (p *Planner) retryAt(at cluster.Instant) {
+	if at > 0 && (p.preemption.again == 0 || at < p.preemption.again) {
+		p.preemption.again = at
+	}
+}
+
+// outlookOf returns what the outcome of a trial of a job depends on now. O(jobs).
+func outlookOf(c *plan.Pass, job *cluster.Job, list []Candidate) outlook {
+	const prime = 1099511628211 // of FNV-1a
+	x := outlook{policy: c.Snap.Policy, jobs: 14695981039346656037}
+	if hosts := c.Resources().Hosts; len(hosts) > 0 {
+		x.hosts = hosts[0]
+	}
+	add := func(values ...uint64) {
+		for _, v := range values {
+			x.jobs = (x.jobs ^ v) * prime
+		}
+	}
+	for i := range list {
+		if list[i].From <= c.Snap.Now {
+			add(uint64(list[i].Job), uint64(list[i].Attempt))
+		}
+	}
+	active := slices.Clone(c.Check.Jobs.Active)
+	slices.SortFunc(active, func(a, b *cluster.Job) int { return int(a.ID) - int(b.ID) })
+	for _, j := range active {
+		add(uint64(j.ID), uint64(j.Attempt), uint64(j.State))
+	}
+	for _, j := range c.Ahead(job) {
+		add(uint64(j.ID))
+	}
+	return x
 }
 
 // committed returns the snapshot as it will be once the decisions of the pass so far are committed: with its starts
@@ -108,149 +174,4 @@ func committed(c *plan.Pass) *cluster.Snapshot {
 		shot.Pending = append(shot.Pending, &job)
 	}
 	return &shot
-}
-
-// requestFor returns the request of a job, if others can make enough room for it. The trial has all jobs ahead of
-// the job and every promise, as they are in the snapshot; the job has to fit with them once the victims have ended.
-func requestFor(c *plan.Pass, shot *cluster.Snapshot, job *cluster.Job) (PreemptRequest, bool) {
-	list := candidates(c, job)
-	if len(list) == 0 {
-		return PreemptRequest{}, false
-	}
-	t := plan.NewTrial(shot, job, c.Ahead(job), true)
-	class := t.ClassOf(job.Spec)
-	if len(class.Options) == 0 {
-		return PreemptRequest{}, false
-	}
-	m := &preemptTrial{Trial: t, class: class, at: c.Snap.Now.Add(c.Resources().Grace), gone: map[cluster.JobID]bool{}}
-	m.sort(list)
-	if !m.enough(list) {
-		return PreemptRequest{}, false
-	}
-	q := PreemptRequest{
-		Job: job.ID, Partition: class.Options[m.choice/2].Partition, Candidates: list, Enough: m.enough,
-	}
-	for _, s := range m.start.Shares {
-		q.Hosts = append(q.Hosts, cluster.NodeShare{Node: t.Resources().Hosts[s.Host].Name, GPUs: s.GPUs})
-	}
-	return q, true
-}
-
-// candidates returns the jobs that the QOS of a job may preempt and that run for longer than it takes to end them.
-func candidates(p *plan.Pass, job *cluster.Job) []Candidate {
-	var list []Candidate
-	for _, v := range p.Check.Jobs.Active {
-		if !p.Snap.Policy.MayPreempt(job.Spec.QOS, v.Spec.QOS) || v.Alloc == nil || v.State == cluster.Completing {
-			continue
-		}
-		if p.Resources().End(p.Snap.Now, v) <= p.Snap.Now.Add(p.Resources().Grace) {
-			continue
-		}
-		c := Candidate{Job: v.ID, Attempt: v.Attempt, Tier: p.Resources().QOS[v.Spec.QOS].Tier, Started: v.Started}
-		for i := range v.Alloc.Nodes {
-			c.GPUs += int32(len(v.Alloc.Nodes[i].GPUs))
-		}
-		list = append(list, c)
-	}
-	return list
-}
-
-// preemptTrial is a trial without some of the candidates.
-type preemptTrial struct {
-	*plan.Trial
-	class  *plan.Class
-	at     cluster.Instant // from when on what they had is free
-	gone   map[cluster.JobID]bool
-	start  backfill.Start // the last one found
-	choice int
-}
-
-// enough reports whether the job could start without exactly these candidates.
-func (m *preemptTrial) enough(gone []Candidate) bool {
-	want := make(map[cluster.JobID]bool, len(gone))
-	for _, c := range gone {
-		want[c.Job] = true
-		if t := m.Running().Job(c.Job); t != nil && !m.gone[c.Job] && t.Until > m.at {
-			m.gone[c.Job] = true
-			m.Running().Release(t, m.at, t.Until)
-		}
-	}
-	for id := range m.gone {
-		if t := m.Running().Job(id); !want[id] {
-			delete(m.gone, id)
-			m.Running().Hold(t, m.at, t.Until)
-		}
-	}
-	s, choice, ok := m.Bookings().Find(m.class, m.at, m.at+1)
-	if ok {
-		m.start, m.choice = s, choice
-	}
-	return ok
-}
-
-// sort sorts candidates by tier, lowest first, then by the number of jobs that have to end on their node, then the
-// youngest first.
-func (m *preemptTrial) sort(list []Candidate) {
-	on := map[int][]Candidate{}
-	for _, c := range list {
-		if t := m.Running().Job(c.Job); t != nil {
-			for _, h := range t.Hosts {
-				on[h] = append(on[h], c)
-			}
-		}
-	}
-	type place struct{ cost, host int }
-	best := map[cluster.JobID]place{}
-	hosts := make([]int, 0, len(on))
-	for h := range on {
-		hosts = append(hosts, h)
-	}
-	slices.Sort(hosts)
-	for _, h := range hosts {
-		cost := m.cost(h, on[h])
-		for _, c := range on[h] {
-			if b, known := best[c.Job]; !known || cost < b.cost {
-				best[c.Job] = place{cost, h}
-			}
-		}
-	}
-	slices.SortFunc(list, func(a, b Candidate) int {
-		x, y := best[a.Job], best[b.Job]
-		return cmp.Or(cmp.Compare(a.Tier, b.Tier), cmp.Compare(x.cost, y.cost), cmp.Compare(x.host, y.host),
-			cmp.Compare(b.Started, a.Started), cmp.Compare(b.Job, a.Job))
-	})
-}
-
-// cost returns how many of the candidates on a host have to end at least so that the host can serve the job, by
-// GPUs, CPUs, memory and generic resources; one more than all when even that is not enough.
-func (m *preemptTrial) cost(h int, list []Candidate) int {
-	const every = backfill.Lanes(0x7f7f7f7f7f7f7f7f)
-	free := m.Bookings().Profile.Row(h).Free(m.Snap.Now)
-	q := &m.class.Spec.Request
-	host := m.Bookings().Profile.Host(h)
-	rule, size, gres := q.MemoryRule(), host.Size, backfill.GresOf(host.Gres, q.Gres)
-	gpus := max(q.GPUsPerNode, min(1, q.GPUs))
-	enough := func() bool {
-		return free.GPUs.Sum(every) >= gpus && free.CPUs >= q.CPUsPerNode() && free.Memory >= rule.On(size, gpus) &&
-			(len(q.Gres) == 0 || cluster.HasGres(host.Gres, q.Gres) && free.Covers(&backfill.Amount{Gres: gres}))
-	}
-	largest := slices.Clone(list)
-	slices.SortFunc(largest, func(a, b Candidate) int {
-		return cmp.Or(cmp.Compare(b.GPUs, a.GPUs), cmp.Compare(b.Started, a.Started), cmp.Compare(b.Job, a.Job))
-	})
-	for n, c := range largest {
-		if enough() {
-			return n
-		}
-		t := m.Running().Job(c.Job)
-		for i, on := range t.Hosts {
-			if on == h {
-				free.Add(&t.Amounts[i])
-			}
-		}
-	}
-	if enough() {
-		return len(largest)
-	}
-	return len(largest) + 1
 }

@@ -26,7 +26,7 @@ type arena struct {
 func newArena(t *testing.T) *arena {
 	x := &arena{site: site{t: t, s: state.New(), now: 1, plan: schedule.NewPlanner()}, asked: map[cluster.JobID]cluster.Instant{}}
 	policy := cluster.DefaultPolicy()
-	policy.KillWait = 10 * time.Second
+	policy.KillWait, policy.PreemptExempt = 10*time.Second, 0
 	policy.QOS = []cluster.QOS{
 		{Name: "high", Tier: 5, Preempts: []string{"mid", "low"}, Open: true},
 		{Name: "mid", Tier: 3, Preempts: []string{"low"}, PreemptMode: cluster.PreemptRequeue, Open: true},
@@ -63,7 +63,6 @@ func (x *arena) decide() (more bool) {
 	snap := before.Snapshot()
 	snap.Now = x.now
 	d := x.plan.Pass(snap)
-	d.Evict(schedule.Victims)
 	for _, e := range d.Plan.Evictions {
 		victim, _ := before.Job(e.Job)
 		by, _ := before.Job(e.For)

@@ -216,7 +216,6 @@ func (v *Virtual) Pass() (schedule.Decision, *command.Committed, error) {
 	snap.Now = max(snap.Now, v.Now.Add(v.Skew))
 	began := time.Now()
 	d := v.Planner.Pass(snap)
-	d.Evict(schedule.Victims)
 	v.passTimes = append(v.passTimes, time.Since(began))
 	if d.Stats.Full {
 		v.replanned++

@@ -346,6 +346,10 @@ func (s *State) evict(e *cluster.Preemption) string {
 		return fmt.Sprintf("job %s may not start now", by.Ref())
 	case !s.policy.MayPreempt(by.Spec.QOS, old.Spec.QOS):
 		return fmt.Sprintf("qos %q does not preempt %q", by.Spec.QOS, old.Spec.QOS)
+	case s.policy.ExemptUntil(old) > s.now:
+		return fmt.Sprintf("the job is exempt from preemption until it has run for %s", s.policy.ExemptUntil(old).Sub(old.Started))
+	case s.policy.Spared(old, s.now):
+		return fmt.Sprintf("the job was preempted %d times in 24 hours", s.policy.MaxPreemptions)
 	}
 	of, _ := s.policy.QOSNamed(old.Spec.QOS)
 	j := *old

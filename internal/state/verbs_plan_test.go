@@ -13,7 +13,6 @@ import (
 func (x *script) pass() string {
 	snap := x.s.View().Snapshot()
 	d := schedule.Decide(snap)
-	d.Evict(schedule.Victims)
 	x.plan = d.Plan
 	var lines []string
 	for _, e := range x.plan.Evictions {

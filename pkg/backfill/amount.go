@@ -141,6 +141,9 @@ func (a *Amount) Subtract(n *Amount) {
 // Add raises a by n.
 func (a *Amount) Add(n *Amount) { a.more(n) }
 
+// Limit lowers a to what is in both amounts.
+func (a *Amount) Limit(o *Amount) { a.both(o) }
+
 // inOnePool reports whether all GPUs of an amount are of one pool.
 func (a *Amount) inOnePool() bool {
 	for i := range MaxPools {

@@ -357,28 +357,33 @@ func (p *Profile) FitsIn(w *Want, now []Amount, open HostSet) bool {
 		}
 	}
 	for i := range w.kinds {
-		p.found = p.found[:0]
-		k, plain := &w.kinds[i], w.Need.PerNode >= 0 && w.domains == nil && w.required == nil
-		for word := range look {
-			for rest := look[word]; rest != 0; rest &= rest - 1 {
-				h := word*64 + bits.TrailingZeros64(rest)
-				free := p.all[p.models[h]].all
-				if now != nil {
-					free = now[h]
-				}
-				if !k.demands[p.models[h]].fits(&free) {
-					continue
-				}
-				if p.found = append(p.found, p.candidate(w, k, h, free)); plain && len(p.found) >= int(w.Need.Nodes) {
-					return true
-				}
-			}
-		}
-		if p.enough(w) {
+		if p.fitsKind(w, &w.kinds[i], now, look) {
 			return true
 		}
 	}
 	return false
+}
+
+// fitsKind is FitsIn for one type, on some hosts.
+func (p *Profile) fitsKind(w *Want, k *kindWant, now []Amount, look HostSet) bool {
+	p.found = p.found[:0]
+	plain := w.Need.PerNode >= 0 && w.domains == nil && w.required == nil
+	for word := range look {
+		for rest := look[word]; rest != 0; rest &= rest - 1 {
+			h := word*64 + bits.TrailingZeros64(rest)
+			free := p.all[p.models[h]].all
+			if now != nil {
+				free = now[h]
+			}
+			if !k.demands[p.models[h]].fits(&free) {
+				continue
+			}
+			if p.found = append(p.found, p.candidate(w, k, h, free)); plain && len(p.found) >= int(w.Need.Nodes) {
+				return true
+			}
+		}
+	}
+	return p.enough(w)
 }
 
 // Shares turns the hosts and GPUs of a promise into shares by host. It returns false when a host

@@ -155,6 +155,12 @@ func (r *Row) opening(from, before cluster.Instant, lasts time.Duration, a *Amou
 	return opening{start, before}, true
 }
 
+// Clone returns a copy that changes on its own.
+func (r *Row) Clone() Row { return Row{slices.Clone(r.steps)} }
+
+// Window returns what is free throughout an interval. O(steps in it).
+func (r *Row) Window(from, to cluster.Instant) Amount { return r.window(from, to) }
+
 // window returns what is free throughout an interval. O(steps in it).
 func (r *Row) window(from, to cluster.Instant) Amount {
 	i := r.at(from)

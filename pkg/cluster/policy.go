@@ -37,9 +37,10 @@ type QOS struct {
 	Limits     []Limit // by kind and resource
 	// Preempts names the QOS of lower tiers whose jobs may be preempted for a job of this one.
 	// PreemptMode is what happens to a job of this QOS that is preempted.
-	Preempts    []string
-	PreemptMode PreemptMode
-	Open        bool // every user whose account has no list of QOS may use it; else it must be granted
+	Preempts      []string
+	PreemptMode   PreemptMode
+	PreemptExempt time.Duration // as that of the policy, for jobs of this QOS; 0 means that one
+	Open          bool          // every user whose account has no list of QOS may use it; else it must be granted
 }
 
 // Policy is the cluster-wide rules: one replicated document with a version.
@@ -56,8 +57,12 @@ type Policy struct {
 	MaxArray    int32         // most elements of one array
 	MaxJobs     int64         // most active jobs
 	MaxRestarts int32         // cluster failures without progress before a job is held
-	Private     bool          // jobs of other users are not shown
-	Scheduling  Scheduling
+	// PreemptExempt is how long a job runs before it may be preempted, and MaxPreemptions how often it may be in
+	// 24 hours; 0 means no limit.
+	PreemptExempt  time.Duration
+	MaxPreemptions int32
+	Private        bool // jobs of other users are not shown
+	Scheduling     Scheduling
 	// RequireAccount refuses jobs without an account, once accounts are defined.
 	RequireAccount bool
 	Credits        CreditPolicy
@@ -73,14 +78,15 @@ func DefaultPolicy() Policy {
 			{Name: "production", Tier: 5}, {Name: "premium", Tier: 4}, {Name: "standard", Tier: 3, Open: true},
 			{Name: "batch", Tier: 2, Open: true}, {Name: "interactive", Tier: 1, Open: true},
 		},
-		DefaultQOS:  "standard",
-		NodeTimeout: 300 * time.Second,
-		KillWait:    30 * time.Second,
-		MaxArray:    100_000,
-		MaxJobs:     5_000_000,
-		MaxRestarts: 10,
-		Scheduling:  DefaultScheduling(),
-		Credits:     DefaultCreditPolicy(),
+		DefaultQOS:    "standard",
+		NodeTimeout:   300 * time.Second,
+		KillWait:      30 * time.Second,
+		MaxArray:      100_000,
+		MaxJobs:       5_000_000,
+		MaxRestarts:   10,
+		PreemptExempt: 10 * time.Minute, MaxPreemptions: 3,
+		Scheduling: DefaultScheduling(),
+		Credits:    DefaultCreditPolicy(),
 	}
 }
 

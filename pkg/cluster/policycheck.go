@@ -71,7 +71,7 @@ func (p *Policy) Faults() []PolicyFault {
 	for _, d := range []struct {
 		key, what string
 		time      time.Duration
-	}{{"node_timeout", "node timeout", p.NodeTimeout}, {"kill_wait", "kill wait", p.KillWait}} {
+	}{{"node_timeout", "node timeout", p.NodeTimeout}, {"kill_wait", "kill wait", p.KillWait}, {"preempt_exempt", "preempt exempt time", p.PreemptExempt}} {
 		if d.time < 0 || d.time > maxLimit {
 			fault(d.key, "%s %s is out of range", d.what, d.time)
 		}
@@ -84,6 +84,9 @@ func (p *Policy) Faults() []PolicyFault {
 	}
 	if p.MaxRestarts < 0 {
 		fault("max_restarts", "%d restarts, want at least 0", p.MaxRestarts)
+	}
+	if p.MaxPreemptions < 0 {
+		fault("max_preemptions", "%d preemptions, want at least 0", p.MaxPreemptions)
 	}
 	return faults
 }

@@ -1,6 +1,9 @@
 package cluster
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // PreemptMode is what happens to a job of a QOS when one of another QOS preempts it.
 type PreemptMode uint8
@@ -45,6 +48,33 @@ func (p *Policy) MayPreempt(qos, victim string) bool {
 	return known && of.PreemptMode != PreemptOff && of.Tier < by.Tier
 }
 
+// preemptionWindow is how long a preemption of a job counts.
+const preemptionWindow = 24 * time.Hour
+
+// Preemptions returns how many attempts of a job were preempted in the 24 hours before an instant.
+func (j *Job) Preemptions(at Instant) (n int32) {
+	for i := range j.Attempts {
+		if a := &j.Attempts[i]; a.Outcome == Preempted && a.Ended.Add(preemptionWindow) > at {
+			n++
+		}
+	}
+	return n
+}
+
+// ExemptUntil returns until when a running job is exempt from preemption since it started only recently. O(QOS).
+func (p *Policy) ExemptUntil(j *Job) Instant {
+	exempt := p.PreemptExempt
+	if q, _ := p.QOSNamed(j.Spec.QOS); q.PreemptExempt > 0 {
+		exempt = q.PreemptExempt
+	}
+	return j.Started.Add(exempt)
+}
+
+// Spared reports whether a job was preempted as often as it may be in 24 hours.
+func (p *Policy) Spared(j *Job, now Instant) bool {
+	return p.MaxPreemptions > 0 && j.Preemptions(now) >= p.MaxPreemptions
+}
+
 // checkPreempt requires that QOS preempt only lower tiers, so that a preempted job is never ordered
 // ahead of the job that preempted it.
 func (p *Policy) checkPreempt(fault faultReporter) {
@@ -52,6 +82,9 @@ func (p *Policy) checkPreempt(fault faultReporter) {
 		at := element("qos", n)
 		if int(q.PreemptMode) >= len(preemptModeNames) {
 			fault(at+".preempt_mode", "qos %q: unknown preempt mode %d", q.Name, q.PreemptMode)
+		}
+		if q.PreemptExempt < 0 || q.PreemptExempt > maxLimit {
+			fault(at+".preempt_exempt", "qos %q: preempt exempt time %s is out of range", q.Name, q.PreemptExempt)
 		}
 		if len(q.Preempts) > maxPartitions {
 			fault(at+".preempts", "qos %q preempts %d qos, at most %d", q.Name, len(q.Preempts), maxPartitions)

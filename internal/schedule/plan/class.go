@@ -101,6 +101,14 @@ func (c *Class) MayUse(h int) bool {
 // HasLocality reports whether a start of the option may have locality, and may lack it.
 func (o *Option) HasLocality() bool { return o.near != nil && o.any != nil }
 
+// Loosest returns the search with the fewest conditions: without locality where that may lack.
+func (o *Option) Loosest() *backfill.Want {
+	if o.any != nil {
+		return o.any
+	}
+	return o.near
+}
+
 func (o *Option) isBounded() bool {
 	return o.near != nil && o.near.Bounded() || o.any != nil && o.any.Bounded()
 }

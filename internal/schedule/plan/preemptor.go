@@ -7,7 +7,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// minGain is how much earlier a job has to start for others to be preempted for it.
+// minGain is how long a job has to wait at least for others to be preempted for it.
 const minGain = 5 * time.Minute
 
 // MayPreempt reports whether a job may preempt others, waits for longer than they take to end, and is
@@ -17,7 +17,7 @@ func (p *Pass) MayPreempt(e *Entry) bool {
 		return false
 	}
 	waits := !e.removed && !e.Starting && p.entries[e.Job.ID] == e && e.Eligible()
-	if !waits || e.At > 0 && e.At <= p.Snap.Now.Add(p.res.Grace+minGain) {
+	if !waits || e.At > 0 && e.At <= p.Snap.Now.Add(max(p.res.Grace, minGain)) {
 		return false
 	}
 	if _, limited := p.Check.Limits.First(e.Job); limited {

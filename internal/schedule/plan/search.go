@@ -71,10 +71,7 @@ func (b *Bookings) findWithin(c *Class, from cluster.Instant, within limit, look
 func (b *Bookings) FitsIn(c *Class, free []backfill.Amount, open backfill.HostSet) bool {
 	for i := range c.Options {
 		o := &c.Options[i]
-		w := o.any
-		if w == nil {
-			w = o.near
-		}
+		w := o.Loosest()
 		if b.Profile.FitsIn(w, free, open) {
 			return true
 		}

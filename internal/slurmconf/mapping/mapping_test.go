@@ -165,6 +165,18 @@ func TestTiers(t *testing.T) {
 	}
 }
 
+// TestPreemptExempt converts the times for which jobs are exempt from preemption.
+func TestPreemptExempt(t *testing.T) {
+	out := convert(t, "PreemptType=preempt/qos\nPreemptMode=REQUEUE\nPreemptExemptTime=00:30:00\n", "", "Name|PreemptExemptTime\nlow|01:00:00\nhigh|\n")
+	if p := out.Policy; p.PreemptExempt != 30*time.Minute || p.QOS[0].PreemptExempt != time.Hour || p.QOS[1].PreemptExempt != 0 {
+		t.Errorf("policy %s, qos %+v", p.PreemptExempt, p.QOS)
+	}
+	standard := cluster.DefaultPolicy().PreemptExempt
+	if out = convert(t, "PreemptExemptTime=-1\n", "", ""); out.Policy.PreemptExempt != standard {
+		t.Errorf("-1 became %s", out.Policy.PreemptExempt)
+	}
+}
+
 // TestAccounts: the tree, defaults, coordinators and limits of a dump.
 func TestAccounts(t *testing.T) {
 	const dump = `Cluster - 'c':QOS='normal'

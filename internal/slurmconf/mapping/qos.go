@@ -26,6 +26,9 @@ func (m *mapper) preemption() {
 			m.note(NotConverted, mode, "%s: preempted jobs are requeued or cancelled, not suspended: a suspended job would keep its GPUs", w)
 		}
 	}
+	if s, set := m.take("PreemptExemptTime"); set && s.value != "-1" {
+		m.out.Policy.PreemptExempt = m.duration(s, m.out.Policy.PreemptExempt)
+	}
 	kind, set := m.take("PreemptType")
 	switch {
 	case !set || off(kind.value):
@@ -129,6 +132,8 @@ func (m *mapper) qosRow(row *slurmconf.Line, preempts map[string][]string) {
 			m.qosPreemptMode(s, &q)
 		case key == "maxwall" || key == "maxwalldurationperjob":
 			q.MaxTime = m.duration(s, 0)
+		case key == "preemptexempttime":
+			q.PreemptExempt = m.duration(s, 0)
 		case key == "usagefactor":
 			m.usageFactor(s, &q)
 		case key == "gracetime":
