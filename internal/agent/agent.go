@@ -24,6 +24,7 @@ import (
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/gpu"
+	"github.com/greylag/greylag/internal/health"
 	"github.com/greylag/greylag/internal/reconcile"
 	tasks "github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/internal/taskdb"
@@ -114,15 +115,20 @@ type state struct {
 	cluster   string // display name; "" before the first session
 	host      host
 	inventory gpu.Inventory
-	bad       map[string]string            // GPU by UUID: why it may not be used
-	badSince  uint64                       // number of changes of bad
-	counting  uint64                       // identifies this process, whose counters begin at 0
-	faults    map[string]string            // by source: why the node is unfit for work
-	connected bool                         // a session is open
-	loads     map[string]gpu.Load          // by UUID; those of the last sample
-	xids      map[xid]uint64               // events since the start
-	lastXID   map[string]int               // by UUID
-	ends      [cluster.TaskLost + 1]uint64 // tasks that ended since the start, by cause
+	health    *health.GPUs
+	badSince  uint64            // number of changes of the GPUs' health
+	counting  uint64            // identifies this process, whose counters begin at 0
+	faults    map[string]string // by source: why the node is unfit for work
+	// conditions are problems of the node, except those of its GPUs, by cause. shown are all that were
+	// reported last, and unchecked is the number of checks that have no result yet.
+	conditions map[string]cluster.Condition
+	shown      []cluster.Condition
+	unchecked  int
+	connected  bool                         // a session is open
+	loads      map[string]gpu.Load          // by UUID; those of the last sample
+	xids       map[xid]uint64               // events since the start
+	lastXID    map[string]int               // by UUID
+	ends       [cluster.TaskLost + 1]uint64 // tasks that ended since the start, by cause
 
 	tasks map[reconcile.ID]*task
 	set   *reconcile.Set // the newest set admitted since the daemon started
@@ -183,13 +189,14 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		staleScratchRenamed: make(chan struct{}),
 		blobs:               newBlobCache(), accounts: newAccounts(),
 		state: state{
-			counting: uint64(time.Now().UnixNano()), bad: map[string]string{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
+			counting: uint64(time.Now().UnixNano()), health: health.NewGPUs(), conditions: map[string]cluster.Condition{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
 			dirty: map[reconcile.ID]bool{}, logs: map[string]context.CancelFunc{}, leftScratch: map[string]error{},
 		},
 	}
 	if err := a.openRecords(); err != nil {
 		return nil, err
 	}
+	a.health = health.Load(a.healthPath(), a.boot())
 	return a, nil
 }
 
@@ -212,7 +219,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(ctx)
 	defer stop()
 	a.reading = background
-	for _, part := range []func(context.Context){a.runSession, a.watchGPUs, a.watchRuntime, a.watchInventory, a.watchUse, a.collectImages} {
+	for _, part := range []func(context.Context){a.runSession, a.watchGPUs, a.watchRuntime, a.watchInventory, a.refreshHealth, a.watchUse, a.collectImages} {
 		a.workers.Go(func() { part(background) })
 	}
 	a.loop(ctx)

@@ -362,9 +362,9 @@ func TestGPUEvents(t *testing.T) {
 	n.reach(at(1, 1), "started")
 	n.reach(at(2, 1), "started")
 	waitFor(t, "the program to begin", func() bool { return n.read("up") == "up\n" })
-	h.events <- gpu.Event{UUID: "GPU-1", XID: 31, Severity: gpu.Notice, Message: "XID 31"}
-	h.events <- gpu.Event{UUID: "GPU-0", XID: 79, Severity: gpu.Broken, Message: "XID 79: fallen"}
-	if end := n.settled(at(1, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_GPU || end.GetMessage() != "XID 79: fallen" || end.GetExitSignal() != 9 {
+	h.events <- gpu.Event{UUID: "GPU-1", XID: 31, Action: gpu.Suspect, Message: "illegal access"}
+	h.events <- gpu.Event{UUID: "GPU-0", XID: 79, Action: gpu.Reboot, Message: "fallen"}
+	if end := n.settled(at(1, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_GPU || end.GetMessage() != "GPU 0: fallen (XID 79)" || end.GetExitSignal() != 9 {
 		t.Errorf("on the broken GPU: %v", end)
 	}
 	touch(t, n, "go")
@@ -373,7 +373,7 @@ func TestGPUEvents(t *testing.T) {
 	}
 	n.until("a bad GPU", func() bool {
 		for _, r := range n.reports {
-			if len(r.GetGpus()) == 2 && r.GetGpus()[0].GetFault() == "XID 79: fallen" && r.GetGpus()[1].GetFault() == "" {
+			if len(r.GetGpus()) == 2 && r.GetGpus()[0].GetFault() == "fallen (XID 79)" && r.GetGpus()[1].GetFault() == "" {
 				return true
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/gpu"
+	"github.com/greylag/greylag/internal/health"
 	"github.com/greylag/greylag/internal/reconcile"
 	"github.com/greylag/greylag/internal/runtime/containerd"
 	"github.com/greylag/greylag/internal/taskdb"
@@ -45,7 +46,7 @@ func sampledAgent(b *boards) *Agent {
 	a := &Agent{
 		cfg: Config{Meter: 5 * time.Second, Observer: unobserved{}, Log: slog.New(slog.DiscardHandler)}, log: slog.New(slog.DiscardHandler), gpus: b,
 		calls: make(chan func()), done: make(chan struct{}),
-		state: state{tasks: map[reconcile.ID]*task{}, dirty: map[reconcile.ID]bool{}},
+		state: state{health: health.NewGPUs(), tasks: map[reconcile.ID]*task{}, dirty: map[reconcile.ID]bool{}},
 	}
 	for i := range 4 {
 		a.inventory.Devices = append(a.inventory.Devices, gpu.Device{GPU: cluster.GPU{UUID: "g" + strconv.Itoa(i)}})

@@ -3,15 +3,12 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/gpu"
-	"github.com/greylag/greylag/internal/reconcile"
 )
 
 // inventoryTimeout is the timeout of a GPU inventory. A driver that initialises eight GPUs takes up
@@ -84,31 +81,6 @@ func (a *Agent) askGPUs(ctx context.Context) (gpu.Inventory, error) {
 	return a.gpus.Inventory(ctx)
 }
 
-// applyInventory applies an inventory. Missing or different GPUs make the node register again. An error
-// takes the node out of service and keeps the last inventory.
-func (a *Agent) applyInventory(inventory gpu.Inventory, err error) {
-	same := slices.EqualFunc(a.inventory.Devices, inventory.Devices, func(x, y gpu.Device) bool {
-		x.Fault = y.Fault // may change; every report has it
-		return x.GPU == y.GPU && slices.Equal(x.Files, y.Files)
-	}) && slices.Equal(a.inventory.Common, inventory.Common)
-	if err == nil && !same && a.cfg.Describe != nil {
-		err = a.cfg.Describe(inventory)
-	}
-	if err != nil {
-		a.setFault("gpus", fmt.Sprintf("cannot use the GPUs: %v", err))
-		return
-	}
-	a.setFault("gpus", "")
-	before := a.devices()
-	a.inventory = inventory
-	if !same {
-		nudge(a.reregister)
-	} else if !slices.EqualFunc(before, a.devices(), func(x, y *greylagv1.GPU) bool { return x.GetFault() == y.GetFault() }) {
-		a.badSince++
-		nudge(a.reports)
-	}
-}
-
 // runtimeSpacing is the interval between checks of a runtime that does not work.
 const runtimeSpacing = 2 * time.Second
 
@@ -154,7 +126,7 @@ func (a *Agent) watchInventory(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		inventory, err := a.askGPUs(ctx)
+		inventory, err := a.probeGPUs(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -162,62 +134,4 @@ func (a *Agent) watchInventory(ctx context.Context) {
 		space, err := a.checkScratch()
 		a.post(func() { a.applyScratch(space, err); a.deleteScratch() })
 	}
-}
-
-// watchGPUs receives the events of the GPUs.
-func (a *Agent) watchGPUs(ctx context.Context) {
-	err := a.gpus.Watch(ctx, func(event gpu.Event) { a.post(func() { a.handleGPUEvent(event) }) })
-	if err != nil && ctx.Err() == nil {
-		a.post(func() { a.setFault("gpu events", "GPU events are not received: "+err.Error()) })
-	}
-}
-
-// handleGPUEvent handles one event of a GPU. It runs in the loop.
-func (a *Agent) handleGPUEvent(event gpu.Event) {
-	a.log.Warn("GPU event", "uuid", event.UUID, "xid", event.XID, "message", event.Message)
-	if event.XID != 0 {
-		a.xids[xid{event.UUID, event.XID, event.Severity}]++
-		a.lastXID[event.UUID] = event.XID
-	}
-	switch event.Severity {
-	case gpu.Degraded, gpu.Broken:
-		for _, device := range a.inventory.Devices {
-			if event.UUID == "" || device.UUID == event.UUID {
-				a.setBad(device.UUID, event.Message)
-			}
-		}
-	case gpu.Healed:
-		a.setBad(event.UUID, "")
-	}
-	if event.Severity == gpu.Healed {
-		return
-	}
-	for _, t := range a.tasks {
-		uuids := a.uuidsOf(t)
-		if t.Phase >= reconcile.Ended || len(uuids) == 0 || event.UUID != "" && !slices.Contains(uuids, event.UUID) {
-			continue
-		}
-		// An error of the application is its own fault; its task reports it.
-		if event.Severity == gpu.Notice {
-			continue
-		}
-		t.Blame = event.Message
-		if event.Severity == gpu.Broken {
-			t.Doomed = event.Message
-		}
-		a.dirty[t.ID] = true
-	}
-}
-
-// setBad sets the reason why a device may not be used; "" clears it.
-func (a *Agent) setBad(uuid, why string) {
-	if a.bad[uuid] == why {
-		return
-	}
-	a.bad[uuid] = why
-	if why == "" {
-		delete(a.bad, uuid)
-	}
-	a.badSince++
-	nudge(a.reports)
 }

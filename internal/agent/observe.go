@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -34,6 +33,7 @@ type Observation struct {
 	ReportErrors uint64
 	Restarts     uint64 // of the GPU helper
 	Faults       map[string]string
+	Conditions   []cluster.Condition
 	Phases       map[string]int    // tasks by phase
 	Ends         map[string]uint64 // tasks that ended since the daemon started, by cause
 	GPUs         []GPUObservation
@@ -59,9 +59,9 @@ type JobOnGPU struct {
 
 // XIDCount is the number of XID events of a kind since the daemon started.
 type XIDCount struct {
-	XID      int
-	Severity gpu.Severity
-	Count    uint64
+	XID   int
+	Class string // see gpu.Action
+	Count uint64
 }
 
 // TaskObservation is the use of a running task.
@@ -73,9 +73,9 @@ type TaskObservation struct {
 
 // xid identifies a kind of XID event of a device.
 type xid struct {
-	uuid     string
-	number   int
-	severity gpu.Severity
+	uuid   string
+	number int
+	class  string
 }
 
 // Observe returns the state of the node. It queries no GPU: values are those of the last poll.
@@ -127,7 +127,7 @@ type running struct {
 // observe runs in the loop.
 func (a *Agent) observe() (o observed) {
 	o.Observation = Observation{
-		Name: a.cfg.Name, Driver: a.inventory.Driver, Connected: a.connected, Faults: maps.Clone(a.faults), Phases: map[string]int{}, Ends: map[string]uint64{},
+		Name: a.cfg.Name, Driver: a.inventory.Driver, Connected: a.connected, Faults: maps.Clone(a.faults), Conditions: a.conditionList(), Phases: map[string]int{}, Ends: map[string]uint64{},
 	}
 	for cause := cluster.Exited; cause <= cluster.TaskLost; cause++ {
 		o.Ends[cause.String()] = a.ends[cause]
@@ -148,14 +148,14 @@ func (a *Agent) observe() (o observed) {
 		}
 	}
 	for _, d := range a.inventory.Devices {
-		d.Fault = cmp.Or(a.bad[d.UUID], d.Fault)
+		d.Fault = a.statusOf(&d).Fault
 		g := GPUObservation{Device: d, Load: a.loads[d.UUID], LastXID: a.lastXID[d.UUID]}
 		if t := holders[d.UUID]; t != nil {
 			g.Job = &JobOnGPU{t.ID.Job, t.ID.Attempt, t.spec.GetAccount(), t.spec.GetPartition()}
 		}
 		for kind, n := range a.xids {
 			if kind.uuid == d.UUID {
-				g.Events = append(g.Events, XIDCount{kind.number, kind.severity, n})
+				g.Events = append(g.Events, XIDCount{kind.number, kind.class, n})
 			}
 		}
 		o.GPUs = append(o.GPUs, g)

@@ -165,7 +165,7 @@ func (a *Agent) describe(request *greylagv1.RegisterNodeRequest) {
 	request.Features, request.Region, request.Gres = a.cfg.Features, a.cfg.Region, wire.WriteGres(a.gres())
 	request.Version = version.Version
 	request.Runtime = a.cfg.RuntimeName
-	request.Fault = a.fault()
+	request.Fault, request.Health = a.fault(), a.nodeHealth()
 	for _, t := range a.tasks {
 		if t.Phase < reconcile.Clean {
 			request.Tasks++
@@ -263,7 +263,7 @@ func (a *Agent) reportAll(ctx context.Context, epoch, version uint64) error {
 // report fills in the state of the node, in the loop. It lists the devices if they changed since
 // sent.
 func (a *Agent) report(request *greylagv1.ReportTasksRequest, version uint64) uint64 {
-	request.Fault, request.Seen = a.fault(), a.acted
+	request.Fault, request.Seen, request.Health = a.fault(), a.acted, a.nodeHealth()
 	if version != a.badSince {
 		request.Gpus = a.devices()
 	}
@@ -322,13 +322,23 @@ func reported(t *task) *greylagv1.ReportedTask {
 	return r
 }
 
+// nodeHealth returns the conditions for a message; nil before the node has checked itself.
+func (s *state) nodeHealth() *greylagv1.NodeHealth {
+	if s.unchecked > 0 {
+		return nil
+	}
+	return &greylagv1.NodeHealth{Conditions: wire.WriteConditions(s.conditionList())}
+}
+
 // devices returns the GPUs of the node for a message.
 func (s *state) devices() []*greylagv1.GPU {
 	list := make([]*greylagv1.GPU, 0, len(s.inventory.Devices))
-	for _, d := range s.inventory.Devices {
+	for i := range s.inventory.Devices {
+		d := &s.inventory.Devices[i]
+		status := s.statusOf(d)
 		list = append(list, &greylagv1.GPU{
 			Index: d.Index, Uuid: d.UUID, Type: d.Type, Memory: int64(d.Memory), Minor: d.Minor,
-			Numa: d.NUMA, Domain: d.Domain, Fault: cmp.Or(s.bad[d.UUID], d.Fault),
+			Numa: d.NUMA, Domain: d.Domain, Fault: status.Fault, Degraded: status.Degraded, Repair: greylagv1.Repair(status.Repair),
 		})
 	}
 	return list

@@ -198,6 +198,8 @@ type SignalStep struct {
 // knows of itself are read from Node.
 type RegisterNode struct {
 	Node cluster.Node
+	// Checked reports that the node has checked itself: its Conditions are complete.
+	Checked bool
 	// Issued is the issue time of the certificate with which the node authenticated.
 	Issued cluster.Instant
 }
@@ -212,6 +214,8 @@ type ReportTasks struct {
 	Tasks []TaskReport
 	Fault string
 	GPUs  []cluster.GPU // nil when unchanged
+	// Conditions are those of the node; nil when it has not checked itself yet.
+	Conditions []cluster.Condition
 }
 
 // TaskReport is one task as its node sees it.

@@ -90,6 +90,7 @@ func updateFields(c *codec.Coder, x *UpdateJobs) {
 func registerFields(c *codec.Coder, x *RegisterNode) {
 	codec.Record(c, &x.Node, NodeFields)
 	codec.Int(c, &x.Issued)
+	codec.Bool(c, &x.Checked)
 }
 
 func reportFields(c *codec.Coder, x *ReportTasks) {
@@ -104,6 +105,12 @@ func reportFields(c *codec.Coder, x *ReportTasks) {
 	codec.List(c, &x.GPUs, gpu)
 	if c.Reading() && there && x.GPUs == nil {
 		x.GPUs = []cluster.GPU{}
+	}
+	checked := x.Conditions != nil
+	codec.Bool(c, &checked)
+	codec.List(c, &x.Conditions, condition)
+	if c.Reading() && checked && x.Conditions == nil {
+		x.Conditions = []cluster.Condition{}
 	}
 }
 

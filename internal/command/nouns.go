@@ -255,6 +255,28 @@ func NodeFields(c *codec.Coder, x *cluster.Node) {
 	codec.Uint(c, &x.Changed)
 	codec.String(c, &x.Region)
 	codec.List(c, &x.Gres, gresFields)
+	codec.List(c, &x.Conditions, condition)
+	codec.String(c, &x.DrainCause)
+	codec.List(c, &x.Drains, selfDrain)
+}
+
+func condition(c *codec.Coder, x *cluster.Condition) { codec.Record(c, x, conditionFields) }
+
+func conditionFields(c *codec.Coder, x *cluster.Condition) {
+	codec.String(c, &x.Cause)
+	codec.Uint(c, &x.Effect)
+	codec.Uint(c, &x.Repair)
+	codec.String(c, &x.Message)
+	codec.Uint(c, &x.Job)
+}
+
+func selfDrain(c *codec.Coder, x *cluster.SelfDrain) { codec.Record(c, x, selfDrainFields) }
+
+func selfDrainFields(c *codec.Coder, x *cluster.SelfDrain) {
+	codec.Int(c, &x.At)
+	codec.String(c, &x.Cause)
+	codec.Uint(c, &x.Job)
+	codec.Bool(c, &x.Ended)
 }
 
 func gpu(c *codec.Coder, x *cluster.GPU) { codec.Record(c, x, gpuFields) }
@@ -268,6 +290,8 @@ func gpuFields(c *codec.Coder, x *cluster.GPU) {
 	codec.Int(c, &x.NUMA)
 	codec.String(c, &x.Domain)
 	codec.String(c, &x.Fault)
+	codec.String(c, &x.Degraded)
+	codec.Uint(c, &x.Repair)
 }
 
 // PolicyFields are those of the policy.

@@ -54,6 +54,18 @@ type Device struct {
 	Product string // as its maker names it
 	Files   []File
 	Bus     string // PCI address; "" if unknown
+	Serial  string // "" if unknown
+
+	Lost    bool // it does not answer, or is no longer listed
+	Pending bool // memory rows are set aside at its next reset
+	// Recovery is what the driver asks for. Judged reports that the driver has a verdict.
+	Recovery Recovery
+	Judged   bool
+	// Joined reports NVLinks to other GPUs without a switch between them: they are reset together.
+	Joined bool
+	Links  int // active NVLinks
+	// Slow is why the device works below its specification, such as a PCIe link that is too narrow.
+	Slow string
 }
 
 // File is a device file: its path on the host and its path in a task.
@@ -85,32 +97,16 @@ type Load struct {
 	Values map[string]float64 `json:"values,omitempty"`
 }
 
-// Event is an event of a GPU.
+// Event is an event of a GPU, or Count equal ones.
 type Event struct {
 	UUID     string // "" if the device is unknown: then the event concerns all
+	Bus      string // PCI address, in events of the kernel log instead of UUID
 	XID      int    // NVIDIA's error number; 0 for none
-	Severity Severity
-	Message  string // one sentence for users
-}
-
-// Severity is the consequence of an event for the device.
-type Severity uint8
-
-// The severities.
-const (
-	// Notice is reported to the job that runs on the device.
-	Notice Severity = iota
-	// Degraded devices get no new jobs; running jobs continue.
-	Degraded
-	// Broken devices do not work; their jobs are ended.
-	Broken
-	// Healed clears an earlier Degraded, after a reset by the driver.
-	Healed
-)
-
-// String returns the severity as monitoring shows it.
-func (s Severity) String() string {
-	return [...]string{Notice: "notice", Degraded: "degraded", Broken: "broken", Healed: "healed"}[s]
+	Action   Action
+	Recovery Recovery // with Judged: what the driver asks for
+	Judged   bool
+	Count    uint32
+	Message  string // what happened, as part of a sentence
 }
 
 // None is the provider of a node without GPUs.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -223,7 +224,11 @@ func (h *Helper) describe(host Host) Inventory {
 		d := Device{GPU: cluster.GPU{
 			Index: raw.Index, UUID: raw.UUID, Type: Type(raw.Name), Memory: cluster.Bytes(raw.Memory),
 			Minor: raw.Minor, NUMA: numa(raw.Bus), Domain: names[i], Fault: raw.Bad,
-		}, Product: raw.Name, Bus: raw.Bus}
+		}, Product: raw.Name, Bus: raw.Bus, Serial: raw.Serial, Lost: raw.Lost, Pending: raw.Pending, Slow: raw.Slow}
+		d.Links, d.Joined = len(raw.Links), slices.ContainsFunc(raw.Links, func(end string) bool { return end != "switch" })
+		if raw.Recovery != nil {
+			d.Recovery, d.Judged = *raw.Recovery, true
+		}
 		if raw.Minor >= 0 {
 			path := "/dev/nvidia" + strconv.Itoa(int(raw.Minor))
 			d.Files = []File{{Host: path, Task: path}}

@@ -119,16 +119,70 @@ func TestInventoryThroughTheLibrary(t *testing.T) {
 	}
 	f.put("lost", 1)
 	f.put("remap", 1)
+	f.put("action", 2)
 	inventory, err = f.Inventory(t.Context())
 	if err != nil || len(inventory.Devices) != 2 {
 		t.Fatalf("with a lost GPU: %+v, %v", inventory, err)
 	}
-	if d := inventory.Devices[1]; d.Fault == "" || d.UUID != "GPU-fake-1" || d.Type != "h100" {
+	if d := inventory.Devices[1]; d.Fault == "" || !d.Lost || d.UUID != "GPU-fake-1" || d.Type != "h100" {
 		t.Errorf("a lost GPU: %+v", d)
 	}
-	if d := inventory.Devices[0]; !strings.Contains(d.Fault, "reset") {
-		t.Errorf("a GPU that needs a reset: %+v", d)
+	if d := inventory.Devices[0]; d.Fault != "" || !d.Pending || !d.Judged || d.Recovery != RecoverReboot || d.Serial != "serial-0" || !d.Joined {
+		t.Errorf("a GPU with a pending remap whose node is to be rebooted: %+v", d)
 	}
+}
+
+// TestLostGPUKeepsTheIndexesOfOthers: after a GPU has vanished, the driver numbers the others again.
+func TestLostGPUKeepsTheIndexesOfOthers(t *testing.T) {
+	f := newFake(t, "1", Limits{})
+	if _, err := f.Inventory(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.put("vanished", 1) // GPU 0
+	for range 2 {
+		inventory, err := f.Inventory(t.Context())
+		if err != nil || len(inventory.Devices) != 2 {
+			t.Fatalf("%+v, %v", inventory, err)
+		}
+		for i, d := range inventory.Devices {
+			if d.UUID != "GPU-fake-"+strconv.Itoa(i) || d.Index != int32(i) || d.Lost != (i == 0) || (d.Fault != "") != (i == 0) {
+				t.Errorf("device %d: %+v", i, d)
+			}
+		}
+	}
+	f.remove("vanished")
+	inventory, err := f.Inventory(t.Context())
+	if err != nil || len(inventory.Devices) != 2 || inventory.Devices[0].Lost || inventory.Devices[0].Fault != "" {
+		t.Errorf("back: %+v, %v", inventory, err)
+	}
+}
+
+// TestStormOfEvents: 10,000 equal events are one at once, and a count later; others pass meanwhile.
+func TestStormOfEvents(t *testing.T) {
+	f := newFake(t, "1", Limits{})
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	report, ended := make(chan Event, 100), make(chan error, 1)
+	go func() { ended <- f.Watch(ctx, func(e Event) { report <- e }) }()
+	if _, err := f.Inventory(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.put("storm", 45)
+	var xids []string
+	for total := uint32(0); total < 10_001; {
+		select {
+		case e := <-report:
+			total += e.Count
+			xids = append(xids, strconv.Itoa(e.XID))
+		case <-time.After(time.Minute):
+			t.Fatalf("%d events of 10,001: %v", total, xids)
+		}
+	}
+	if got := strings.Join(xids, " "); got != "45 79 45" {
+		t.Errorf("messages about %s", got)
+	}
+	stop()
+	<-ended
 }
 
 func TestLoadsThroughTheLibrary(t *testing.T) {
@@ -259,11 +313,11 @@ func TestEventsThroughTheLibrary(t *testing.T) {
 	if _, err := f.Inventory(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for xid, severity := range map[int]Severity{79: Broken, 31: Notice, 48: Degraded, 777: Notice} {
+	for xid, action := range map[int]Action{79: Reboot, 31: Suspect, 48: Contained, 777: Unknown} {
 		f.put("xid", xid)
 		select {
 		case e := <-report:
-			if e.UUID != "GPU-fake-1" || e.XID != xid || e.Severity != severity || e.Message == "" {
+			if e.UUID != "GPU-fake-1" || e.XID != xid || e.Action != action || e.Message == "" {
 				t.Errorf("XID %d: %+v", xid, e)
 			}
 		case <-time.After(time.Minute):

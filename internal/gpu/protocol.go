@@ -47,8 +47,15 @@ type RawDevice struct {
 	Cluster string `json:"cluster,omitempty"`
 	Clique  uint32 `json:"clique,omitempty"`
 	// Links lists the other ends of its NVLinks: PCI addresses of GPUs, or "switch".
-	Links []string `json:"links,omitempty"`
-	Bad   string   `json:"bad,omitempty"`
+	Links  []string `json:"links,omitempty"`
+	Bad    string   `json:"bad,omitempty"`
+	Serial string   `json:"serial,omitempty"`
+	Lost   bool     `json:"lost,omitempty"`
+	// Pending reports that memory rows are set aside at the next reset.
+	Pending bool `json:"pending,omitempty"`
+	// Recovery is the driver's recovery action; absent if the driver has none.
+	Recovery *Recovery `json:"recovery,omitempty"`
+	Slow     string    `json:"slow,omitempty"`
 }
 
 // RawEvent is one event as NVML describes it.
@@ -56,6 +63,8 @@ type RawEvent struct {
 	UUID string `json:"uuid,omitempty"`
 	Type uint64 `json:"type"` // nvmlEventType*
 	Data uint64 `json:"data"` // XID events: the number
+	// Count is the number of equal events since the last message about them; 0 means 1.
+	Count uint32 `json:"count,omitempty"`
 }
 
 // Encode encodes a message as one line.

@@ -5,9 +5,11 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/greylag/greylag/internal/simgpu"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -53,15 +55,34 @@ func NewSimulatedAfter(node, dir string, first int, groups []Group) *Simulated {
 func (s *Simulated) Inventory(context.Context) (Inventory, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.made != nil {
-		return *s.made, nil
+	if s.made == nil {
+		inventory, err := s.makeAll()
+		if err != nil {
+			return Inventory{}, err
+		}
+		s.made = &inventory
 	}
-	inventory, err := s.makeAll()
-	if err != nil {
-		return Inventory{}, err
+	return s.withFaults(*s.made), nil
+}
+
+// withFaults returns the inventory with the faults of FaultsFile.
+func (s *Simulated) withFaults(inventory Inventory) Inventory {
+	faults := readFaults(s.dir)
+	inventory.Devices = slices.Clone(inventory.Devices)
+	for i := range inventory.Devices {
+		d, at := &inventory.Devices[i], strconv.Itoa(i)
+		d.Pending, d.Judged = faults[simulatedFault{at, "remap"}], true
+		if faults[simulatedFault{at, "lost"}] {
+			d.Lost, d.Fault = true, "GPU does not answer"
+		}
+		for fault := range faults {
+			if action, is := strings.CutPrefix(fault.fault, "recovery"); is && fault.index == at {
+				n, _ := strconv.ParseUint(action, 10, 8) // 0 for no number
+				d.Recovery = Recovery(n)
+			}
+		}
 	}
-	s.made = &inventory
-	return inventory, nil
+	return inventory
 }
 
 func (s *Simulated) makeAll() (Inventory, error) {
@@ -98,9 +119,40 @@ func (s *Simulated) device(index int, group Group) Device {
 	}}
 }
 
-// Watch waits for ctx: simulated GPUs have no events.
+// simulatedPoll is the interval at which Watch reads FaultsFile.
+const simulatedPoll = 250 * time.Millisecond
+
+// Watch reports the errors that appear in FaultsFile.
 func (s *Simulated) Watch(ctx context.Context, report func(Event)) error {
-	return None{}.Watch(ctx, report)
+	ticker := time.NewTicker(simulatedPoll)
+	defer ticker.Stop()
+	for before := map[simulatedFault]bool{}; ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+		faults := readFaults(s.dir)
+		for fault := range faults {
+			if e, is := s.errorOf(fault); is && !before[fault] {
+				report(e)
+			}
+		}
+		before = faults
+	}
+}
+
+// errorOf returns the event of a line of FaultsFile; false if it has none.
+func (s *Simulated) errorOf(fault simulatedFault) (Event, bool) {
+	text, is := strings.CutPrefix(fault.fault, "xid")
+	number, err := strconv.Atoi(text)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, err2 := strconv.Atoi(fault.index)
+	if !is || err != nil || err2 != nil || s.made == nil || i < 0 || i >= len(s.made.Devices) {
+		return Event{}, false
+	}
+	return Event{UUID: s.made.Devices[i].UUID, Count: 1}.withXID(number), true
 }
 
 // Processes returns none: a task's open devices are closed when its processes end.

@@ -44,12 +44,12 @@ func TestDomains(t *testing.T) {
 }
 
 func TestEventsMean(t *testing.T) {
-	for raw, want := range map[RawEvent]Severity{
-		{Type: typeXID, Data: 13}: Notice, {Type: typeXID, Data: 79}: Broken, {Type: typeXID, Data: 94}: Degraded,
-		{Type: typeXID, Data: 1 << 60}: Notice, {Type: typeDoubleBitECC}: Degraded, {Type: typeFatalPoison}: Broken,
-		{Type: typeUnavailable}: Broken, {Type: typeRecovery}: Healed, {Type: typeRecovery, Data: 2}: Degraded,
+	for raw, want := range map[RawEvent]Action{
+		{Type: typeXID, Data: 13}: User, {Type: typeXID, Data: 79}: Reboot, {Type: typeXID, Data: 94}: Contained,
+		{Type: typeXID, Data: 1 << 60}: Unknown, {Type: typeDoubleBitECC}: Contained, {Type: typeFatalPoison}: Reset,
+		{Type: typeUnavailable}: Reboot, {Type: typeRecovery}: Verdict, {Type: typeRecovery, Data: 2}: Verdict,
 	} {
-		if e, known := event(raw); !known || e.Severity != want || e.Message == "" {
+		if e, known := event(raw); !known || e.Action != want || e.Message == "" || e.Judged != (want == Verdict) {
 			t.Errorf("%+v: %+v, %v", raw, e, known)
 		}
 	}

@@ -104,6 +104,7 @@ func (s *clusterService) GetInfo(ctx context.Context, p *greylagv1.GetInfoReques
 	counts := v.Counts()
 	pending := int64(counts.ByState[cluster.Pending])
 	response := &greylagv1.GetInfoResponse{AsOf: asOf, RunningJobs: int64(counts.Active) - pending, PendingJobs: pending}
+	addRepairs(response, v, names)
 	reserved := reservedNow(v)
 	for _, part := range v.Policy().Partitions {
 		if only := p.GetPartitions(); len(only) > 0 && !slices.Contains(only, part.Name) {
@@ -120,6 +121,26 @@ func (s *clusterService) GetInfo(ctx context.Context, p *greylagv1.GetInfoReques
 		response.Licences = licences(v)
 	}
 	return response, nil
+}
+
+// addRepairs lists the nodes, among those named, that need a repair, or that the breaker keeps in service.
+func addRepairs(response *greylagv1.GetInfoResponse, v *state.View, names []string) {
+	var reset, reboot, undrained []string
+	for n := range v.Nodes() {
+		if len(names) > 0 && !slices.Contains(names, n.Name) {
+			continue
+		}
+		switch n.Repair() {
+		case cluster.RepairReset:
+			reset = append(reset, n.Name)
+		case cluster.RepairReboot:
+			reboot = append(reboot, n.Name)
+		}
+		if len(n.Undrained()) > 0 {
+			undrained = append(undrained, n.Name)
+		}
+	}
+	response.ResetNodes, response.RebootNodes, response.UndrainedNodes = hostlist.Compress(reset), hostlist.Compress(reboot), hostlist.Compress(undrained)
 }
 
 // known returns an error for partitions and nodes that do not exist.

@@ -181,6 +181,10 @@ func (s *State) requeue(j *cluster.Job) {
 		j.Hold, j.Reason = cluster.HeldByAdmin, cluster.ReasonRequeueLimit
 		j.Detail = fmt.Sprintf("cluster failure %d without progress exceeds max_restarts = %d; %s", j.Failures, most, detail)
 	}
+	if drained := s.drainedBy(j.ID); failure != cluster.NoFailure && len(drained) >= cluster.MostDrainsOfJob {
+		j.Hold, j.Reason = cluster.HeldByAdmin, cluster.ReasonRequeueLimit
+		j.Detail = fmt.Sprintf("its attempts drained the nodes %s; %s", hostlist.Compress(drained), detail)
+	}
 	j.Alloc, j.TRES, j.Tasks, j.Steps, j.Outcome, j.Exit, j.Requester = nil, nil, nil, nil, 0, cluster.Exit{}, ""
 	j.Started, j.Ended, j.Planned, j.Granted = 0, 0, 0, 0
 	j.Returns, j.Warned, j.Partition, j.Canceller = false, false, "", ""

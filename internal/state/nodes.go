@@ -127,10 +127,15 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 	n.Fault = command.Sanitize(n.Fault)
 	n.Liveness, n.Since, n.Registered = cluster.Alive, s.now, s.now
 	n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", 0
+	n.Conditions, n.DrainCause, n.Drains = nil, "", nil
 	n.Epoch = s.index
 	if known {
 		n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = old.Drain, old.DrainWhy, old.DrainBy, old.DrainSince
+		n.Conditions, n.DrainCause, n.Drains = old.Conditions, old.DrainCause, old.Drains
 		n.Epoch = max(s.index, old.Epoch+1)
+	}
+	if c.Checked {
+		s.takeConditions(old, &n, c.Node.Conditions)
 	}
 	switch {
 	case known && old.BootID == n.BootID:
@@ -321,12 +326,12 @@ func (s *State) updateNode(name string, c *command.UpdateNodes) bool {
 		if old.Drain && old.DrainWhy == why {
 			return false
 		}
-		n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = true, why, c.Actor.Identity.User, s.now
+		n.Drain, n.DrainCause, n.DrainWhy, n.DrainBy, n.DrainSince = true, "", why, c.Actor.Identity.User, s.now
 	case command.ResumeNodes:
 		if !old.Drain {
 			return false
 		}
-		n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", 0
+		n.Drain, n.DrainCause, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", "", 0
 	case command.RemoveNodes:
 		s.loseTasks(name, "the node was removed")
 		s.hosts.Revoke(s.now, "node", name, c.Actor.Identity.User, "the node was removed")

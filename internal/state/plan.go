@@ -245,6 +245,8 @@ func (x *nodeTables) nodeMismatch(j *cluster.Job, a *cluster.NodeAllocation, pla
 		return "node " + a.Node + " is gone"
 	case !n.Usable():
 		return "node " + a.Node + " does not accept jobs now"
+	case j.Spec.Request.NeedsSeveral() && n.Degraded() != "":
+		return "node " + a.Node + " accepts no jobs of several nodes now"
 	case n.Epoch > planned:
 		return "node " + a.Node + " was restarted since the plan"
 	}

@@ -42,6 +42,9 @@ func (s *State) report(c *command.ReportTasks) command.Result {
 		return n.refusal
 	}
 	if n.node != nil {
+		if old, _ := s.nodes.Get(c.Node); c.Conditions != nil {
+			s.takeConditions(old, n.node, c.Conditions)
+		}
 		s.putNode(n.node)
 	}
 	for _, x := range n.jobs {
@@ -136,7 +139,8 @@ func (v *View) SameGrant(r *command.TaskReport) bool {
 // changed returns the node as reported; nil if it did not change.
 func changed(old *cluster.Node, c *command.ReportTasks, leftovers int32) *cluster.Node {
 	fault := command.Sanitize(c.Fault)
-	if old.Fault == fault && old.Orphans == leftovers && (c.GPUs == nil || slices.Equal(old.GPUs, c.GPUs)) {
+	sameHealth := c.Conditions == nil || slices.Equal(old.Conditions, sanitizeConditions(c.Conditions))
+	if old.Fault == fault && old.Orphans == leftovers && (c.GPUs == nil || slices.Equal(old.GPUs, c.GPUs)) && sameHealth {
 		return nil
 	}
 	n := *old

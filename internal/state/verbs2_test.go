@@ -29,6 +29,9 @@ func (x *script) report(rest string) string {
 		c.Epoch = uint64(w.number("epoch", int64(c.Epoch)))
 		c.Seen = uint64(w.number("seen", int64(c.Seen)))
 		c.Fault = w.keys["fault"]
+		if list := conditionsOf(w); list != nil {
+			c.Conditions = list
+		}
 		if len(w.plain) < 2 {
 			continue
 		}
@@ -304,7 +307,29 @@ func (x *script) nodes() string {
 		if n.Orphans > 0 {
 			line += fmt.Sprintf(" leftovers %d", n.Orphans)
 		}
+		for _, c := range n.Conditions {
+			line += fmt.Sprintf(" [%s %s]", c.Cause, c.Effect)
+		}
 		lines = append(lines, line)
 	}
 	return strings.Join(lines, "\n")
+}
+
+// conditionsOf returns the conditions of health=CAUSE:EFFECT[:JOB];..., none for health=ok, and nil without
+// the key.
+func conditionsOf(w scriptLine) []cluster.Condition {
+	text, there := w.keys["health"]
+	if !there {
+		return nil
+	}
+	list := []cluster.Condition{}
+	for one := range strings.SplitSeq(strings.TrimPrefix(text, "ok"), ";") {
+		words := strings.Split(one+"::", ":")
+		job, _ := strconv.ParseUint(words[2], 10, 64)
+		effect := cluster.Effect(slices.Index([]string{"", "notice", "degrades", "drains"}, words[1]))
+		if words[0] != "" {
+			list = append(list, cluster.Condition{Cause: words[0], Effect: effect, Message: words[0] + " is bad", Job: cluster.JobID(job)})
+		}
+	}
+	return list
 }

@@ -20,7 +20,7 @@ func (x *script) run(line string) string {
 	case "at":
 		return x.at(w)
 	case "node":
-		return x.apply(&command.RegisterNode{Node: node(w)})
+		return x.apply(&command.RegisterNode{Node: node(w), Checked: w.keys["health"] != ""})
 	case "submit":
 		return x.apply(x.submission(w))
 	case "start":
@@ -112,7 +112,7 @@ func node(w scriptLine) cluster.Node {
 	n := cluster.Node{
 		Name: w.plain[0], BootID: w.keys["boot"], CPUs: int32(w.number("cpus", 16)), Memory: cluster.Bytes(w.number("mem", 64)) * cluster.GiB,
 		Features: w.list("features"), Fault: w.keys["fault"], Region: w.keys["region"], Gres: gresOf(w.list("gres")),
-		Orphans: int32(w.number("has", 0)),
+		Orphans: int32(w.number("has", 0)), Conditions: conditionsOf(w),
 	}
 	count, typ, _ := strings.Cut(w.keys["gpus"], ":")
 	gpus, _ := strconv.Atoi(count)
@@ -121,6 +121,9 @@ func node(w scriptLine) cluster.Node {
 		places(w, &g, gpus)
 		if w.keys["bad"] == strconv.Itoa(i) {
 			g.Fault = "XID 79"
+		}
+		if w.keys["slow"] == strconv.Itoa(i) {
+			g.Degraded = "NVLink error"
 		}
 		n.GPUs = append(n.GPUs, g)
 	}

@@ -45,10 +45,11 @@ func ReadRegistration(p *greylagv1.RegisterNodeRequest, name, address string) (*
 	if why := cluster.GresFault(gres); why != "" {
 		return nil, refuse("node %s: %s", name, why)
 	}
-	return &command.RegisterNode{Node: cluster.Node{
+	conditions := readConditions(p.GetHealth())
+	return &command.RegisterNode{Checked: conditions != nil, Node: cluster.Node{
 		Name: name, Address: address, BootID: p.GetBootId(), CPUs: p.GetCpus(), Memory: cluster.Bytes(p.GetMemory()),
 		GPUs: gpus, Features: p.GetFeatures(), Version: short(p.GetVersion()), Runtime: short(p.GetRuntime()), Fault: short(p.GetFault()),
-		Region: p.GetRegion(), Gres: gres, Orphans: p.GetTasks(),
+		Region: p.GetRegion(), Gres: gres, Orphans: p.GetTasks(), Conditions: conditions,
 	}}, nil
 }
 
@@ -76,6 +77,7 @@ func ReadGPUs(list []*greylagv1.GPU) ([]cluster.GPU, error) {
 		all = append(all, cluster.GPU{
 			Index: p.GetIndex(), UUID: short(p.GetUuid()), Type: short(p.GetType()), Memory: cluster.Bytes(p.GetMemory()),
 			Minor: p.GetMinor(), NUMA: p.GetNuma(), Domain: short(p.GetDomain()), Fault: short(p.GetFault()),
+			Degraded: short(p.GetDegraded()), Repair: cluster.Repair(max(0, min(p.GetRepair(), 255))),
 		})
 	}
 	return all, nil
@@ -88,6 +90,34 @@ func WriteGPUs(list []cluster.GPU) []*greylagv1.GPU {
 		all = append(all, &greylagv1.GPU{
 			Index: g.Index, Uuid: g.UUID, Type: g.Type, Memory: int64(g.Memory),
 			Minor: g.Minor, Numa: g.NUMA, Domain: g.Domain, Fault: g.Fault,
+			Degraded: g.Degraded, Repair: greylagv1.Repair(g.Repair),
+		})
+	}
+	return all
+}
+
+// readConditions reads the conditions of a node; nil if it has not checked itself yet. It drops invalid
+// ones.
+func readConditions(p *greylagv1.NodeHealth) []cluster.Condition {
+	if p == nil {
+		return nil
+	}
+	list := []cluster.Condition{}
+	for _, c := range p.GetConditions() {
+		list = append(list, cluster.Condition{
+			Cause: short(c.GetCause()), Effect: cluster.Effect(max(0, min(c.GetEffect(), 255))), Repair: cluster.Repair(max(0, min(c.GetRepair(), 255))),
+			Message: short(c.GetMessage()), Job: cluster.JobID(c.GetJob()),
+		})
+	}
+	return cluster.SortConditions(list)
+}
+
+// WriteConditions is the reverse of readConditions.
+func WriteConditions(list []cluster.Condition) []*greylagv1.Condition {
+	var all []*greylagv1.Condition
+	for _, c := range list {
+		all = append(all, &greylagv1.Condition{
+			Cause: c.Cause, Effect: greylagv1.ConditionEffect(c.Effect), Repair: greylagv1.Repair(c.Repair), Message: c.Message, Job: uint64(c.Job),
 		})
 	}
 	return all
@@ -102,7 +132,7 @@ func ReadReport(p *greylagv1.ReportTasksRequest, node string) (*command.ReportTa
 	if err != nil {
 		return nil, err
 	}
-	r := &command.ReportTasks{Node: node, Epoch: p.GetEpoch(), Seen: p.GetSeen(), Fault: short(p.GetFault()), GPUs: gpus}
+	r := &command.ReportTasks{Node: node, Epoch: p.GetEpoch(), Seen: p.GetSeen(), Fault: short(p.GetFault()), GPUs: gpus, Conditions: readConditions(p.GetHealth())}
 	for _, t := range p.GetTasks() {
 		task, err := readTask(t, node)
 		if err != nil {
@@ -157,6 +187,7 @@ func WriteNode(n *cluster.Node, use cluster.NodeUse, partitions []string) *greyl
 		Jobs: use.Jobs, CpusUsed: use.CPUs, MemoryUsed: int64(use.Memory), Partitions: partitions,
 		Registered: Timestamp(n.Registered), Since: Timestamp(n.Since), Epoch: n.Epoch,
 		Gres: WriteGres(n.Gres), GresUsed: WriteGres(use.Gres),
+		Conditions: WriteConditions(n.Conditions), DrainCause: n.DrainCause, DrainSuppressed: len(n.Undrained()) > 0, Repair: greylagv1.Repair(n.Repair()),
 	}
 	if n.Drain && n.Liveness == cluster.Alive {
 		p.Since = p.ReasonSince

@@ -54,6 +54,9 @@ type GPU struct {
 	NUMA   int32  // -1 when the host has none
 	Domain string // NVLink domain: GPUs with the same name are connected by NVLink; "" means none
 	Fault  string // why the device may not be used; "" when healthy
+
+	Degraded string // why jobs of several nodes avoid the device; "" when they need not
+	Repair   Repair // what it needs; with no Fault, when it is idle
 }
 
 // Node is one compute node. Like a Job it is replaced, never changed in place.
@@ -80,6 +83,11 @@ type Node struct {
 	Changed    uint64 // log index of the last change
 	Gres       []Gres // what it has of generic resources, sorted by name
 	Region     string // its region, which jobs can request; "" where it has none
+
+	Conditions []Condition // what the node reports about its health, sorted; replaced, never changed
+	// DrainCause is the cause of the condition that drained the node; "" if an operator drained it.
+	DrainCause string
+	Drains     []SelfDrain // the last drains by conditions, oldest first; replaced, never changed
 }
 
 // Usable reports whether new tasks may be placed on the node.

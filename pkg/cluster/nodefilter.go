@@ -21,6 +21,7 @@ const (
 	TooFewGPUs                              // of the requested types: Have of Want
 	SmallGPUs                               // too few of them have the requested memory
 	UnlinkedGPUs                            // too few of those are in one NVLink domain
+	DegradedNode                            // of a job that needs several nodes; Name is why
 )
 
 // Mismatch is one reason why a node does not suit a request.
@@ -61,7 +62,7 @@ func (f *NodeFilter) Suits(n *Node) bool {
 	return true
 }
 
-// Attributes yields each mismatch of the node's name, features, region and prices.
+// Attributes yields each mismatch of the node's name, features, region, health and prices.
 func (f *NodeFilter) Attributes(n *Node) iter.Seq[Mismatch] {
 	return func(yield func(Mismatch) bool) {
 		r := f.request
@@ -77,6 +78,9 @@ func (f *NodeFilter) Attributes(n *Node) iter.Seq[Mismatch] {
 			}
 		}
 		if len(r.Regions) > 0 && !slices.Contains(r.Regions, n.Region) && !yield(Mismatch{Kind: OutsideRegions, Name: n.Region}) {
+			return
+		}
+		if why := n.Degraded(); r.NeedsSeveral() && !f.WithFaulty && why != "" && !yield(Mismatch{Kind: DegradedNode, Name: why}) {
 			return
 		}
 		for i := range n.GPUs {

@@ -96,6 +96,9 @@ func (r Request) TotalGPUs() int32 {
 	return r.GPUsPerNode * r.Nodes
 }
 
+// NeedsSeveral reports whether the job needs several nodes.
+func (r *Request) NeedsSeveral() bool { return r.Nodes > 1 }
+
 // IncludesList reports whether the job takes all nodes of its node list, and others.
 func (r *Request) IncludesList() bool {
 	return len(r.NodeList) > 0 && len(r.NodeList) < int(max(r.Nodes, r.MaxNodes))

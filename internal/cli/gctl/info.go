@@ -35,6 +35,7 @@ func (t commands) info() *cobra.Command {
 			if t.JSON {
 				return t.WriteJSON(infoOf(answer))
 			}
+			t.noteRepairs(answer)
 			return t.WriteTable(infoTable(answer))
 		}),
 	}
@@ -45,6 +46,17 @@ func (t commands) info() *cobra.Command {
 		return &ui.UsageError{Problem: options.Problem(err), Advice: "gctl nodes lists one node per line, gctl show partition NAME shows one partition"}
 	})
 	return c
+}
+
+// noteRepairs names the nodes that an operator should look after.
+func (t commands) noteRepairs(answer *greylagv1.GetInfoResponse) {
+	for _, x := range []struct{ what, nodes string }{
+		{"reset wanted", answer.ResetNodes}, {"reboot wanted", answer.RebootNodes}, {"faulty, but not drained, as too many nodes were", answer.UndrainedNodes},
+	} {
+		if x.nodes != "" {
+			t.Note("%s: %s (gctl show node %s)", x.what, x.nodes, x.nodes)
+		}
+	}
 }
 
 func infoTable(answer *greylagv1.GetInfoResponse) ui.Table {

@@ -14,6 +14,10 @@ import (
 
 type infoJSON struct {
 	Partitions []partitionJSON `json:"partitions"`
+
+	ResetNodes     string `json:"reset_nodes,omitempty"`
+	RebootNodes    string `json:"reboot_nodes,omitempty"`
+	UndrainedNodes string `json:"undrained_nodes,omitempty"`
 }
 
 type partitionJSON struct {
@@ -36,7 +40,7 @@ type groupJSON struct {
 }
 
 func infoOf(answer *greylagv1.GetInfoResponse) infoJSON {
-	out := infoJSON{Partitions: []partitionJSON{}}
+	out := infoJSON{Partitions: []partitionJSON{}, ResetNodes: answer.ResetNodes, RebootNodes: answer.RebootNodes, UndrainedNodes: answer.UndrainedNodes}
 	for _, p := range answer.Partitions {
 		part := partitionJSON{Name: p.Name, Default: p.Default, Down: p.Down, Groups: []groupJSON{}}
 		if limit := p.MaxTime.AsDuration(); limit > 0 {
@@ -80,6 +84,11 @@ type nodeJSON struct {
 	Runtime     string     `json:"runtime,omitempty"`
 	Registered  *time.Time `json:"registered,omitempty"`
 	Epoch       uint64     `json:"epoch"`
+
+	Conditions      []conditionJSON `json:"conditions,omitempty"`
+	DrainCause      string          `json:"drain_cause,omitempty"`
+	DrainSuppressed bool            `json:"drain_suppressed,omitempty"`
+	Repair          string          `json:"repair,omitempty"`
 }
 
 // gresJSON is a generic resource of a node.
@@ -98,6 +107,17 @@ type gpuJSON struct {
 	Domain string `json:"domain,omitempty"`
 	Used   bool   `json:"used"`
 	Bad    string `json:"bad,omitempty"`
+
+	Degraded string `json:"degraded,omitempty"`
+	Repair   string `json:"repair,omitempty"`
+}
+
+type conditionJSON struct {
+	Cause   string `json:"cause"`
+	Effect  string `json:"effect"`
+	Repair  string `json:"repair,omitempty"`
+	Message string `json:"message"`
+	Job     uint64 `json:"job,omitempty"`
 }
 
 func nodesOf(all []*greylagv1.Node) nodeListJSON {
@@ -112,9 +132,13 @@ func nodesOf(all []*greylagv1.Node) nodeListJSON {
 			Memory: n.Memory, MemoryUsed: n.MemoryUsed, GPUs: []gpuJSON{}, Jobs: n.Jobs, Features: n.Features, Region: n.Region, Partitions: n.Partitions, Reserved: n.Reservations,
 			Drain: n.Drain, Reason: n.Reason, ReasonBy: n.ReasonBy, ReasonSince: tool.Timestamp(n.ReasonSince), Fault: n.Fault,
 			Version: n.Version, Runtime: n.Runtime, Registered: tool.Timestamp(n.Registered), Epoch: n.Epoch,
+			DrainCause: n.DrainCause, DrainSuppressed: n.DrainSuppressed, Repair: wire.Word(n.Repair),
 		}
 		for _, g := range n.Gpus {
-			node.GPUs = append(node.GPUs, gpuJSON{g.Index, g.Uuid, g.Type, g.Memory, g.Domain, used[g.Index], g.Fault})
+			node.GPUs = append(node.GPUs, gpuJSON{g.Index, g.Uuid, g.Type, g.Memory, g.Domain, used[g.Index], g.Fault, g.Degraded, wire.Word(g.Repair)})
+		}
+		for _, c := range n.Conditions {
+			node.Conditions = append(node.Conditions, conditionJSON{c.Cause, wire.Word(c.Effect), wire.Word(c.Repair), c.Message, c.Job})
 		}
 		for _, g := range n.Gres {
 			node.Gres = append(node.Gres, gresJSON{g.Name, g.Type, g.Count, ui.GresUsed(n, g.Name)})

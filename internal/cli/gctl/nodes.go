@@ -104,12 +104,44 @@ func gpuCounts(gpus []*greylagv1.GPU) string {
 	return strings.Join(order, ",")
 }
 
-// whyNot returns why a node accepts no jobs.
+// whyNot returns why a node accepts no jobs, or else what it reports about its health.
 func whyNot(n *greylagv1.Node) string {
-	if n.Fault != "" {
+	switch {
+	case n.Fault != "":
 		return n.Fault
+	case n.Reason != "":
+		return n.Reason
+	case len(n.Conditions) > 0:
+		return conditionText(n.Conditions[0])
 	}
-	return n.Reason
+	return ""
+}
+
+// conditionText describes a condition: message (reboot wanted).
+func conditionText(c *greylagv1.Condition) string { return c.Message + repairText(c.Repair) }
+
+func repairText(r greylagv1.Repair) string {
+	if r == greylagv1.Repair_REPAIR_UNSPECIFIED {
+		return ""
+	}
+	return " (" + wire.Word(r) + " wanted)"
+}
+
+// conditionFacts returns a line for each condition of a node.
+func conditionFacts(n *greylagv1.Node) (facts [][2]string) {
+	for _, c := range n.Conditions {
+		effect := ""
+		switch c.Effect {
+		case greylagv1.ConditionEffect_CONDITION_EFFECT_DRAINS:
+			if effect = "drains: "; n.DrainSuppressed {
+				effect = "not drained, too many nodes were or it was resumed: "
+			}
+		case greylagv1.ConditionEffect_CONDITION_EFFECT_DEGRADES:
+			effect = "no jobs of several nodes: "
+		}
+		facts = append(facts, [2]string{"condition", effect + conditionText(c)})
+	}
+	return facts
 }
 
 func (t commands) showNodes(ctx context.Context, c ui.Cluster, args []string) error {
@@ -142,6 +174,7 @@ func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 		{"memory", fmt.Sprintf("%s, %s used", cluster.Bytes(n.Memory)/cluster.MiB*cluster.MiB, cluster.Bytes(n.MemoryUsed))},
 		{"gres", gresText(n)}, {"features", strings.Join(n.Features, ", ")}, {"region", n.Region}, {"address", n.Address}, {"runtime", n.Runtime}, {"version", n.Version}, {"registered", t.FormatTime(n.Registered)},
 	}
+	facts = append(facts, conditionFacts(n)...)
 	used := make(map[int32]bool)
 	for _, i := range n.GpusUsed {
 		used[i] = true
@@ -154,6 +187,10 @@ func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 		case used[g.Index]:
 			state = "used"
 		}
+		if g.Degraded != "" && g.Fault == "" {
+			state += ", degraded: " + g.Degraded
+		}
+		state += repairText(g.Repair)
 		if g.Domain != "" {
 			state += ", NVLink domain " + g.Domain
 		}

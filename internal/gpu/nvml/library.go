@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -87,41 +88,57 @@ func (l *library) inventory() (gpu.Host, error) {
 	if ret != nvml.SUCCESS {
 		return gpu.Host{}, said("count GPUs", ret)
 	}
-	// A device that existed and is no longer counted is lost, not absent.
-	for i := range max(count, len(l.known)) {
-		if i >= len(l.known) {
-			l.known = append(l.known, known{raw: gpu.RawDevice{Index: int32(i), UUID: fmt.Sprintf("unknown-%d", i), Minor: -1}})
+	answered := make([]bool, len(l.known))
+	for i := range count {
+		answered = l.look(i, answered)
+	}
+	for i := range l.known { // a device that existed and is no longer listed is lost, not absent
+		if at := &l.known[i]; !answered[i] {
+			at.device, at.raw.Lost = nil, true
+			at.raw.Bad = cmp.Or(at.raw.Bad, "GPU is no longer listed")
 		}
-		l.look(i)
 		host.Devices = append(host.Devices, l.known[i].raw)
 	}
 	l.begin.Do(func() { close(l.started) })
 	return host, nil
 }
 
-// look queries a device. One that does not answer keeps its last answers and is bad.
-func (l *library) look(index int) {
-	at := &l.known[index]
-	at.raw.Bad = ""
+// look queries the device that the driver lists at an index, and marks it as answered. One that does
+// not answer keeps its last answers. When a device is lost, the driver may number the others again: a
+// device keeps its first index.
+func (l *library) look(index int, answered []bool) []bool {
 	device, ret := l.lib.DeviceGetHandleByIndex(index)
+	raw, err := gpu.RawDevice{}, error(nil)
 	if ret != nvml.SUCCESS {
-		at.raw.Bad = said("GPU does not answer", ret).Error()
-		return
+		err = said("GPU does not answer", ret)
+	} else {
+		raw, err = l.describe(device)
 	}
-	raw, err := l.describe(device, int32(index))
 	if err != nil {
-		at.raw.Bad = err.Error()
-		return
+		if index >= len(l.known) {
+			l.known = append(l.known, known{raw: gpu.RawDevice{Index: int32(index), UUID: fmt.Sprintf("unknown-%d", index), Minor: -1}})
+			answered = append(answered, false)
+		}
+		if !answered[index] {
+			l.known[index].raw.Bad = err.Error()
+		}
+		return answered
 	}
-	raw.Bad = l.ailing(device)
-	if at.raw.UUID != raw.UUID {
-		*at = known{}
+	i := slices.IndexFunc(l.known, func(k known) bool { return k.raw.UUID == raw.UUID })
+	if i < 0 && index < len(l.known) && l.known[index].raw.UUID == fmt.Sprintf("unknown-%d", index) {
+		i = index
 	}
-	at.device, at.raw = device, raw
+	if i < 0 {
+		i, l.known, answered = len(l.known), append(l.known, known{}), append(answered, false)
+	}
+	raw.Index = int32(i)
+	raw.Bad, raw.Pending = l.ailing(device)
+	raw.Recovery, raw.Slow = l.recovery(device), l.slow(device)
+	l.known[i].device, l.known[i].raw, answered[i] = device, raw, true
+	return answered
 }
 
-func (l *library) describe(device nvml.Device, index int32) (gpu.RawDevice, error) {
-	raw := gpu.RawDevice{Index: index}
+func (l *library) describe(device nvml.Device) (raw gpu.RawDevice, err error) {
 	var ret nvml.Return
 	if raw.UUID, ret = device.GetUUID(); ret != nvml.SUCCESS {
 		return raw, said("GPU does not report its UUID", ret)
@@ -144,6 +161,11 @@ func (l *library) describe(device nvml.Device, index int32) (gpu.RawDevice, erro
 		return raw, said("GPU does not report its bus", ret)
 	}
 	raw.Bus = bus(pci)
+	if l.has("nvmlDeviceGetSerial") {
+		if serial, ret := device.GetSerial(); ret == nvml.SUCCESS { // some boards have none
+			raw.Serial = serial
+		}
+	}
 	raw.Cluster, raw.Clique = l.fabric(device)
 	raw.Links = l.links(device)
 	return raw, nil
@@ -195,27 +217,56 @@ func (l *library) links(device nvml.Device) []string {
 	return ends
 }
 
-// ailing returns why a device that answers may not be used; "" if it may.
-func (l *library) ailing(device nvml.Device) string {
+// ailing returns why a device that answers may not be used, "" if it may, and whether it sets memory
+// rows or pages aside at its next reset.
+func (l *library) ailing(device nvml.Device) (bad string, pending bool) {
 	if l.has("nvmlDeviceGetRemappedRows") {
-		if _, _, pending, failed, ret := device.GetRemappedRows(); ret == nvml.SUCCESS && (pending || failed) {
+		if _, _, waits, failed, ret := device.GetRemappedRows(); ret == nvml.SUCCESS {
 			if failed {
-				return "memory rows could not be remapped: replace the GPU"
+				return "memory rows could not be remapped: replace the GPU", waits
 			}
-			return "memory rows pending remapping: " + gpu.Recovery(1)
+			pending = waits
 		}
 	}
 	if l.has("nvmlDeviceGetRetiredPagesPendingStatus") {
-		if pending, ret := device.GetRetiredPagesPendingStatus(); ret == nvml.SUCCESS && pending == nvml.FEATURE_ENABLED {
-			return "memory pages pending retirement: " + gpu.Recovery(1)
+		waits, ret := device.GetRetiredPagesPendingStatus()
+		pending = pending || ret == nvml.SUCCESS && waits == nvml.FEATURE_ENABLED
+	}
+	return "", pending
+}
+
+// recovery returns the driver's recovery action for a device; nil if the driver has none.
+func (l *library) recovery(device nvml.Device) *gpu.Recovery {
+	if !l.has("nvmlDeviceGetFieldValues") {
+		return nil
+	}
+	values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
+	if device.GetFieldValues(values) != nvml.SUCCESS {
+		return nil
+	}
+	n, known := number(values[0])
+	if !known || n < 0 || n > 255 {
+		return nil
+	}
+	action := gpu.Recovery(n)
+	return &action
+}
+
+// slow returns why a device works below its specification; "" if it does not.
+func (l *library) slow(device nvml.Device) string {
+	if l.has("nvmlDeviceGetGpuFabricInfo") {
+		info, ret := device.GetGpuFabricInfo()
+		if ret == nvml.SUCCESS && info.State == nvml.GPU_FABRIC_STATE_COMPLETED && info.Status != uint32(nvml.SUCCESS) {
+			return fmt.Sprintf("the fabric manager failed to register it: NVML error %d", info.Status)
 		}
 	}
-	if l.has("nvmlDeviceGetFieldValues") {
-		values := []nvml.FieldValue{{FieldId: nvml.FI_DEV_GET_GPU_RECOVERY_ACTION}}
-		ret := device.GetFieldValues(values)
-		if ret == nvml.SUCCESS && values[0].NvmlReturn == uint32(nvml.SUCCESS) && values[0].Value[0] != 0 {
-			return gpu.Recovery(uint64(values[0].Value[0])) // actions are below 256; little endian
-		}
+	if !l.has("nvmlDeviceGetCurrPcieLinkWidth") || !l.has("nvmlDeviceGetMaxPcieLinkWidth") {
+		return ""
+	}
+	width, ret := device.GetCurrPcieLinkWidth()
+	most, ret2 := device.GetMaxPcieLinkWidth()
+	if ret == nvml.SUCCESS && ret2 == nvml.SUCCESS && width > 0 && width < most {
+		return fmt.Sprintf("its PCIe link has %d of %d lanes", width, most)
 	}
 	return ""
 }
@@ -310,22 +361,36 @@ func (l *library) watch(report func(*gpu.RawEvent)) {
 		}
 	}
 	set, devices := l.subscribe()
+	var events gpu.Coalescer
+	var beaten time.Time
 	for {
-		report(nil)
+		now := time.Now()
+		for _, e := range events.Due(now) {
+			report(&e)
+		}
+		if now.Sub(beaten) >= time.Second { // not for each of thousands of events
+			report(nil)
+			beaten = now
+		}
 		if set == nil { // a driver without events
 			<-beat.C
 			continue
 		}
 		data, ret := set.Wait(gpu.Beat * 1000)
+		e := gpu.RawEvent{UUID: devices[data.Device], Type: data.EventType, Data: data.EventData}
 		switch ret {
 		case nvml.SUCCESS:
-			report(&gpu.RawEvent{UUID: devices[data.Device], Type: data.EventType, Data: data.EventData})
 		case nvml.ERROR_TIMEOUT:
+			continue
 		case nvml.ERROR_GPU_IS_LOST:
-			report(&gpu.RawEvent{UUID: devices[data.Device], Type: nvml.EventTypeXidCriticalError, Data: 79})
 			<-beat.C // it repeats immediately
+			e.Type, e.Data = nvml.EventTypeXidCriticalError, 79
 		default:
 			<-beat.C
+			continue
+		}
+		if events.Add(time.Now(), e) {
+			report(&e)
 		}
 	}
 }

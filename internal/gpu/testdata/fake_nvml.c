@@ -4,7 +4,9 @@
 // holds the number of an error of GPU 1, given once, "busy" and "used" hold the
 // percent and the MiB of both, which GPU 1 does not tell with "parts", and "slow"
 // makes asking for them block. "mig" enables MIG, "olddriver" leaves fields out, and
-// "ecc" and "action" hold those of GPU 0. Only GPU 0 has a profile (GPM), in which
+// "ecc" and "action" hold those of GPU 0. With "vanished", GPU 0 is not listed, and GPU 1
+// has its index. "storm" holds the number of an error that comes 10,000 times, followed by 79.
+// "narrow" halves the PCIe lanes of GPU 0, and "unfit" fails its remap. Only GPU 0 has a profile (GPM), in which
 // each metric is its number. -DOLD leaves functions out.
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,8 +34,9 @@ int nvmlInit_v2(void) { return number("nodriver") ? 9 : 0; }
 int nvmlShutdown(void) { return 0; }
 const char *nvmlErrorString(int r) { return "fake"; }
 int nvmlSystemGetDriverVersion(char *s, uint n) { snprintf(s, n, "999.1"); return 0; }
-int nvmlDeviceGetCount_v2(uint *n) { while (number("hang")) sleep(1); *n = 2; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(uint i, dev **d) { if (i == 1 && number("lost")) return 15; *d = &devs[i]; return 0; }
+int nvmlDeviceGetCount_v2(uint *n) { while (number("hang")) sleep(1); *n = 2 - number("vanished"); return 0; }
+int nvmlDeviceGetSerial(dev *d, char *s, uint n) { snprintf(s, n, "serial-%d", d->index); return 0; }
+int nvmlDeviceGetHandleByIndex_v2(uint i, dev **d) { i += number("vanished"); if (i > 1) return 2; if (i == 1 && number("lost")) return 15; *d = &devs[i]; return 0; }
 int nvmlDeviceGetUUID(dev *d, char *s, uint n) { snprintf(s, n, "GPU-fake-%d", d->index); return 0; }
 int nvmlDeviceGetName(dev *d, char *s, uint n) { snprintf(s, n, "NVIDIA H100 80GB HBM3"); return 0; }
 int nvmlDeviceGetMemoryInfo(dev *d, ull *m) { m[0] = 80ull << 30; m[2] = 1ull << 30; m[1] = m[0] - m[2]; return 0; }
@@ -51,7 +54,7 @@ int nvmlDeviceGetPciInfo_v3(dev *d, pci *p) { return where(d->index, p); }
 int nvmlDeviceGetNvLinkState(dev *d, uint l, int *on) { *on = l == 0; return l < 18 ? 0 : 2; }
 int nvmlDeviceGetNvLinkRemoteDeviceType(dev *d, uint l, int *t) { *t = 0; return 0; }
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(dev *d, uint l, pci *p) { return where(1 - d->index, p); }
-int nvmlDeviceGetRemappedRows(dev *d, uint *c, uint *u, uint *p, uint *f) { *c = *u = *f = 0; *p = d->index == 0 && number("remap"); return 0; }
+int nvmlDeviceGetRemappedRows(dev *d, uint *c, uint *u, uint *p, uint *f) { *c = *u = 0; *f = d->index == 0 && number("unfit"); *p = d->index == 0 && number("remap"); return 0; }
 typedef struct { uint version; ull total, reserved, free, used; } memory2;
 int nvmlDeviceGetMemoryInfo_v2(dev *d, memory2 *m) {
 	if (d->index == 1 && number("parts")) return 3;
@@ -61,6 +64,8 @@ int nvmlDeviceGetMemoryInfo_v2(dev *d, memory2 *m) {
 int nvmlDeviceGetPowerUsage(dev *d, uint *mw) { *mw = 350500 + d->index; return 0; }
 int nvmlDeviceGetTemperature(dev *d, int sensor, uint *t) { *t = 40 + d->index; return sensor ? 2 : 0; }
 int nvmlDeviceGetClockInfo(dev *d, int type, uint *mhz) { *mhz = 1980; return type == 1 ? 0 : 3; }
+int nvmlDeviceGetCurrPcieLinkWidth(dev *d, uint *w) { *w = d->index == 0 && number("narrow") ? 8 : 16; return 0; }
+int nvmlDeviceGetMaxPcieLinkWidth(dev *d, uint *w) { *w = 16; return 0; }
 int nvmlDeviceGetMigMode(dev *d, uint *now, uint *later) { *now = *later = number("mig"); return 0; }
 typedef struct { uint field, scope; long long at, took; int type, ret; ull value; } field;
 enum { UINT = 1, ULL = 3, SINT = 5, USHORT = 6 };
@@ -121,7 +126,14 @@ int nvmlEventSetCreate(void **s) { *s = &devs; return 0; }
 int nvmlDeviceGetSupportedEventTypes(dev *d, ull *t) { *t = 0xf; return 0; }
 int nvmlDeviceRegisterEvents(dev *d, ull t, void *s) { return 0; }
 int nvmlEventSetWait_v2(void *s, event *e, uint ms) {
+	static int storm;
 	for (uint waited = 0; waited < ms; waited += 20) {
+		int kind = storm || number("storm") ? number("storm") : 0;
+		if (kind) {
+			memset(e, 0, sizeof *e); e->d = &devs[1]; e->type = 8; e->data = kind;
+			if (++storm > 10000) { e->data = 79; taken("storm"); storm = 0; }
+			return 0;
+		}
 		int xid = number("xid");
 		while (number("stuck")) sleep(1);
 		if (xid) { taken("xid"); memset(e, 0, sizeof *e); e->d = &devs[1]; e->type = 8; e->data = xid; return 0; }

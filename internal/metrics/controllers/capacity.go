@@ -57,6 +57,7 @@ func (c *Cluster) putNodes(sink metrics.Sink, v *state.View) {
 		all.add(n, u)
 	}
 	c.putNodeStates(sink, counts)
+	c.putConditions(sink, v)
 	c.putPartitionNodes(sink, v, states)
 	for name, by := range all.gpus {
 		for u := range uses {
@@ -68,6 +69,32 @@ func (c *Cluster) putNodes(sink metrics.Sink, v *state.View) {
 		sink.Put(c.cpus, float64(all.cpus[u]), u.String())
 		sink.Put(c.memory, float64(all.memory[u]), u.String())
 	}
+}
+
+// putConditions counts the nodes by what they report about their health.
+func (c *Cluster) putConditions(sink metrics.Sink, v *state.View) {
+	type kind struct{ cause, effect string }
+	nodes, repairs, undrained := map[kind]int{}, map[cluster.Repair]int{}, 0
+	for n := range v.Nodes() {
+		seen := map[kind]bool{}
+		for _, x := range n.Conditions {
+			if k := (kind{x.Cause, x.Effect.String()}); !seen[k] {
+				seen[k] = true
+				nodes[k]++
+			}
+		}
+		repairs[n.Repair()]++
+		if len(n.Undrained()) > 0 {
+			undrained++
+		}
+	}
+	for k, count := range nodes {
+		sink.Put(c.conditions, float64(count), k.cause, k.effect)
+	}
+	for r := cluster.RepairReset; r <= cluster.RepairReboot; r++ {
+		sink.Put(c.repairs, float64(repairs[r]), r.String())
+	}
+	sink.Put(c.undrained, float64(undrained))
 }
 
 // add adds a node.

@@ -20,16 +20,16 @@ type Cluster struct {
 	accounts bool               // whether accounts are reported
 	slurm    *slurm             // nil: not enabled
 
-	jobs, pending, oldest, planned, promises *metrics.Family
-	submitted, started, finished, requeued   *metrics.Family
-	wait, run                                *metrics.Family
-	made, kept, broken, preemptions          *metrics.Family
-	nodes, partitionNodes                    *metrics.Family
-	gpus, cpus, memory, stranded, licences   *metrics.Family
-	accountGPUs, accountUsage, accountShares *metrics.Family
-	fairShare, levelFS                       *metrics.Family
-	balance, aside, debt, charged, budget    *metrics.Family
-	ledger, audit                            *metrics.Family
+	jobs, pending, oldest, planned, promises              *metrics.Family
+	submitted, started, finished, requeued                *metrics.Family
+	wait, run                                             *metrics.Family
+	made, kept, broken, preemptions                       *metrics.Family
+	nodes, partitionNodes, conditions, undrained, repairs *metrics.Family
+	gpus, cpus, memory, stranded, licences                *metrics.Family
+	accountGPUs, accountUsage, accountShares              *metrics.Family
+	fairShare, levelFS                                    *metrics.Family
+	balance, aside, debt, charged, budget                 *metrics.Family
+	ledger, audit                                         *metrics.Family
 }
 
 // NewCluster returns a collector of the view that a function returns; nil: nothing is reported.
@@ -52,6 +52,9 @@ func NewCluster(view func() *state.View, accounts bool) *Cluster {
 	c.broken = c.Counter("greylag_promises_broken_total", "Promised starts broken, by cause.", "cause")
 	c.preemptions = c.Counter("greylag_preemptions_total", "Job attempts preempted, by what happened to the job.", "mode")
 	c.nodes = c.Gauge("greylag_nodes", "Nodes by state, and whether an administrator drained them.", "state", "drain")
+	c.conditions = c.Gauge("greylag_node_conditions", "Nodes with a condition that they report, by its cause and effect.", "cause", "effect")
+	c.undrained = c.Gauge("greylag_nodes_undrained", "Nodes in service that a condition would drain: too many nodes were drained for its cause, or an operator resumed them.")
+	c.repairs = c.Gauge("greylag_nodes_repair", "Nodes that need a repair, or have a GPU that does.", "repair")
 	c.partitionNodes = c.Gauge("greylag_partition_nodes", "Nodes of a partition by state; a node counts in each of its partitions.", "state", "partition")
 	c.gpus = c.Gauge("greylag_gpus", "GPUs by type and use.", "type", "use")
 	c.cpus = c.Gauge("greylag_cpus", "CPUs by use.", "use")

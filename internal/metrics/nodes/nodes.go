@@ -164,9 +164,7 @@ func (n *Node) putGPU(sink metrics.Sink, g *agent.GPUObservation) {
 		}
 	}
 	for _, e := range g.Events {
-		if e.Severity != gpu.Healed {
-			sink.Put(n.xids, float64(e.Count), index, strconv.Itoa(e.XID), e.Severity.String())
-		}
+		sink.Put(n.xids, float64(e.Count), index, strconv.Itoa(e.XID), e.Class)
 	}
 }
 

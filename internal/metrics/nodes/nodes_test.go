@@ -49,7 +49,7 @@ func example() agent.Observation {
 		Name: "n1", Driver: "580", Connected: true, Reported: time.Unix(1000, 0), ReportErrors: 2, Phases: map[string]int{"started": 1, "ended": 0}, Ends: map[string]uint64{"image": 3},
 		GPUs: []agent.GPUObservation{
 			{Device: device(0), Job: &agent.JobOnGPU{ID: 7, Attempt: 2, Account: "ml", Partition: "main"}, Load: gpu.Load{Busy: &busy, Memory: &memory, Values: values()}},
-			{Device: faulty, LastXID: 79, Events: []agent.XIDCount{{XID: 79, Severity: gpu.Broken, Count: 1}}},
+			{Device: faulty, LastXID: 79, Events: []agent.XIDCount{{XID: 79, Class: "broken", Count: 1}}},
 		},
 		Tasks: []agent.TaskObservation{{Job: 7, Limit: 300, Stats: runtime.Stats{Memory: 100, PeakMemory: 200, CPUTime: 3 * time.Second}}},
 	}

@@ -58,6 +58,8 @@ func (p *Pass) unavailable(e *Entry, promise *cluster.Promise) string {
 			return "node " + share.Node + " is still cleaning up after another job"
 		case !n.Usable():
 			return "node " + share.Node + " is lost"
+		case n.Degraded() != "" && e.Job.Spec.Request.NeedsSeveral():
+			return "node " + share.Node + " is degraded"
 		}
 	}
 	return ""

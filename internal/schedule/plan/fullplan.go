@@ -64,7 +64,7 @@ func sameFabric(a, b []cluster.Switch) bool {
 func sameNode(a, b *cluster.Node) bool {
 	return a == b || a.Name == b.Name && a.Usable() == b.Usable() && a.CPUs == b.CPUs && a.Memory == b.Memory &&
 		a.Epoch == b.Epoch && slices.Equal(a.GPUs, b.GPUs) && slices.Equal(a.Features, b.Features) && a.Region == b.Region &&
-		slices.Equal(a.Gres, b.Gres)
+		slices.Equal(a.Gres, b.Gres) && (a.Degraded() != "") == (b.Degraded() != "")
 }
 
 // isLate reports whether a job should have been started by a pass that did not take place.

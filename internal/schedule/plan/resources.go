@@ -34,6 +34,7 @@ type Resources struct {
 	levels      [][]int32                 // domains by level and host
 	parts       map[string]*partition
 	licenceRows map[string]int
+	degraded    bool // a node is
 }
 
 // partition is a partition with its nodes.
@@ -65,6 +66,7 @@ func NewResources(snap *cluster.Snapshot, rules *eligible.Rules) *Resources {
 	}
 	for _, n := range snap.Nodes {
 		r.Nodes[n.Name] = n
+		r.degraded = r.degraded || n.Degraded() != ""
 		if n.Usable() {
 			r.Hosts = append(r.Hosts, topology.NewHost(n))
 		}
@@ -311,7 +313,8 @@ func (r *Resources) required(spec *cluster.JobSpec) (backfill.HostSet, bool) {
 func (r *Resources) allowed(spec *cluster.JobSpec, p *partition, features []string) backfill.HostSet {
 	q := spec.Request
 	q.Features = features
-	if len(q.Features) == 0 && len(q.NodeList) == 0 && len(q.Exclude) == 0 && len(q.Regions) == 0 && q.MaxPrice == 0 && len(r.reserved) == 0 && spec.Reservation == "" {
+	if len(q.Features) == 0 && len(q.NodeList) == 0 && len(q.Exclude) == 0 && len(q.Regions) == 0 && q.MaxPrice == 0 && len(r.reserved) == 0 && spec.Reservation == "" &&
+		!(r.degraded && q.NeedsSeveral()) {
 		return p.usable
 	}
 	filter := r.Filter(&q)

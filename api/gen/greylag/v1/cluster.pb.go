@@ -1320,15 +1320,18 @@ func (x *GetInfoRequest) GetNodes() []string {
 }
 
 type GetInfoResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Partitions    []*PartitionInfo       `protobuf:"bytes,1,rep,name=partitions,proto3" json:"partitions,omitempty"`
-	AsOf          *AsOf                  `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	Reservations  []*ReservationInfo     `protobuf:"bytes,3,rep,name=reservations,proto3" json:"reservations,omitempty"`                   // in the order of the policy
-	Licences      []*LicenceInfo         `protobuf:"bytes,4,rep,name=licences,proto3" json:"licences,omitempty"`                           // by name
-	RunningJobs   int64                  `protobuf:"varint,5,opt,name=running_jobs,json=runningJobs,proto3" json:"running_jobs,omitempty"` // jobs of the cluster that have nodes
-	PendingJobs   int64                  `protobuf:"varint,6,opt,name=pending_jobs,json=pendingJobs,proto3" json:"pending_jobs,omitempty"` // of the cluster
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Partitions     []*PartitionInfo       `protobuf:"bytes,1,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	AsOf           *AsOf                  `protobuf:"bytes,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	Reservations   []*ReservationInfo     `protobuf:"bytes,3,rep,name=reservations,proto3" json:"reservations,omitempty"`                           // in the order of the policy
+	Licences       []*LicenceInfo         `protobuf:"bytes,4,rep,name=licences,proto3" json:"licences,omitempty"`                                   // by name
+	RunningJobs    int64                  `protobuf:"varint,5,opt,name=running_jobs,json=runningJobs,proto3" json:"running_jobs,omitempty"`         // jobs of the cluster that have nodes
+	PendingJobs    int64                  `protobuf:"varint,6,opt,name=pending_jobs,json=pendingJobs,proto3" json:"pending_jobs,omitempty"`         // of the cluster
+	ResetNodes     string                 `protobuf:"bytes,7,opt,name=reset_nodes,json=resetNodes,proto3" json:"reset_nodes,omitempty"`             // host list: nodes with a GPU to reset
+	RebootNodes    string                 `protobuf:"bytes,8,opt,name=reboot_nodes,json=rebootNodes,proto3" json:"reboot_nodes,omitempty"`          // host list: nodes to reboot
+	UndrainedNodes string                 `protobuf:"bytes,9,opt,name=undrained_nodes,json=undrainedNodes,proto3" json:"undrained_nodes,omitempty"` // host list: nodes that a condition would drain, but too many nodes were
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetInfoResponse) Reset() {
@@ -1401,6 +1404,27 @@ func (x *GetInfoResponse) GetPendingJobs() int64 {
 		return x.PendingJobs
 	}
 	return 0
+}
+
+func (x *GetInfoResponse) GetResetNodes() string {
+	if x != nil {
+		return x.ResetNodes
+	}
+	return ""
+}
+
+func (x *GetInfoResponse) GetRebootNodes() string {
+	if x != nil {
+		return x.RebootNodes
+	}
+	return ""
+}
+
+func (x *GetInfoResponse) GetUndrainedNodes() string {
+	if x != nil {
+		return x.UndrainedNodes
+	}
+	return ""
 }
 
 // ReservationInfo is an advance reservation.
@@ -1786,35 +1810,39 @@ func (x *NodeGroup) GetCpusUsed() int32 {
 
 // Node is one node.
 type Node struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	State         NodeState              `protobuf:"varint,2,opt,name=state,proto3,enum=greylag.v1.NodeState" json:"state,omitempty"`
-	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
-	Cpus          int32                  `protobuf:"varint,4,opt,name=cpus,proto3" json:"cpus,omitempty"`
-	Memory        int64                  `protobuf:"varint,5,opt,name=memory,proto3" json:"memory,omitempty"`
-	Gpus          []*GPU                 `protobuf:"bytes,6,rep,name=gpus,proto3" json:"gpus,omitempty"`
-	Features      []string               `protobuf:"bytes,7,rep,name=features,proto3" json:"features,omitempty"`
-	Version       string                 `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
-	Runtime       string                 `protobuf:"bytes,9,opt,name=runtime,proto3" json:"runtime,omitempty"`
-	Drain         bool                   `protobuf:"varint,10,opt,name=drain,proto3" json:"drain,omitempty"`
-	Reason        string                 `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"`
-	ReasonBy      string                 `protobuf:"bytes,12,opt,name=reason_by,json=reasonBy,proto3" json:"reason_by,omitempty"`
-	ReasonSince   *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=reason_since,json=reasonSince,proto3" json:"reason_since,omitempty"`
-	Fault         string                 `protobuf:"bytes,14,opt,name=fault,proto3" json:"fault,omitempty"`
-	Jobs          int32                  `protobuf:"varint,15,opt,name=jobs,proto3" json:"jobs,omitempty"`
-	CpusUsed      int32                  `protobuf:"varint,16,opt,name=cpus_used,json=cpusUsed,proto3" json:"cpus_used,omitempty"`
-	MemoryUsed    int64                  `protobuf:"varint,17,opt,name=memory_used,json=memoryUsed,proto3" json:"memory_used,omitempty"`
-	GpusUsed      []int32                `protobuf:"varint,18,rep,packed,name=gpus_used,json=gpusUsed,proto3" json:"gpus_used,omitempty"`
-	Partitions    []string               `protobuf:"bytes,19,rep,name=partitions,proto3" json:"partitions,omitempty"`
-	Registered    *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=registered,proto3" json:"registered,omitempty"`
-	Since         *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=since,proto3" json:"since,omitempty"` // start of the present state
-	Epoch         uint64                 `protobuf:"varint,22,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Region        string                 `protobuf:"bytes,23,opt,name=region,proto3" json:"region,omitempty"`
-	Reservations  []string               `protobuf:"bytes,24,rep,name=reservations,proto3" json:"reservations,omitempty"`         // active reservations of the node
-	Gres          []*Gres                `protobuf:"bytes,25,rep,name=gres,proto3" json:"gres,omitempty"`                         // its generic resources
-	GresUsed      []*Gres                `protobuf:"bytes,26,rep,name=gres_used,json=gresUsed,proto3" json:"gres_used,omitempty"` // allocated counts, without types
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Name            string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	State           NodeState              `protobuf:"varint,2,opt,name=state,proto3,enum=greylag.v1.NodeState" json:"state,omitempty"`
+	Address         string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	Cpus            int32                  `protobuf:"varint,4,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	Memory          int64                  `protobuf:"varint,5,opt,name=memory,proto3" json:"memory,omitempty"`
+	Gpus            []*GPU                 `protobuf:"bytes,6,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	Features        []string               `protobuf:"bytes,7,rep,name=features,proto3" json:"features,omitempty"`
+	Version         string                 `protobuf:"bytes,8,opt,name=version,proto3" json:"version,omitempty"`
+	Runtime         string                 `protobuf:"bytes,9,opt,name=runtime,proto3" json:"runtime,omitempty"`
+	Drain           bool                   `protobuf:"varint,10,opt,name=drain,proto3" json:"drain,omitempty"`
+	Reason          string                 `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"`
+	ReasonBy        string                 `protobuf:"bytes,12,opt,name=reason_by,json=reasonBy,proto3" json:"reason_by,omitempty"`
+	ReasonSince     *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=reason_since,json=reasonSince,proto3" json:"reason_since,omitempty"`
+	Fault           string                 `protobuf:"bytes,14,opt,name=fault,proto3" json:"fault,omitempty"`
+	Jobs            int32                  `protobuf:"varint,15,opt,name=jobs,proto3" json:"jobs,omitempty"`
+	CpusUsed        int32                  `protobuf:"varint,16,opt,name=cpus_used,json=cpusUsed,proto3" json:"cpus_used,omitempty"`
+	MemoryUsed      int64                  `protobuf:"varint,17,opt,name=memory_used,json=memoryUsed,proto3" json:"memory_used,omitempty"`
+	GpusUsed        []int32                `protobuf:"varint,18,rep,packed,name=gpus_used,json=gpusUsed,proto3" json:"gpus_used,omitempty"`
+	Partitions      []string               `protobuf:"bytes,19,rep,name=partitions,proto3" json:"partitions,omitempty"`
+	Registered      *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=registered,proto3" json:"registered,omitempty"`
+	Since           *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=since,proto3" json:"since,omitempty"` // start of the present state
+	Epoch           uint64                 `protobuf:"varint,22,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Region          string                 `protobuf:"bytes,23,opt,name=region,proto3" json:"region,omitempty"`
+	Reservations    []string               `protobuf:"bytes,24,rep,name=reservations,proto3" json:"reservations,omitempty"`                               // active reservations of the node
+	Gres            []*Gres                `protobuf:"bytes,25,rep,name=gres,proto3" json:"gres,omitempty"`                                               // its generic resources
+	GresUsed        []*Gres                `protobuf:"bytes,26,rep,name=gres_used,json=gresUsed,proto3" json:"gres_used,omitempty"`                       // allocated counts, without types
+	Conditions      []*Condition           `protobuf:"bytes,27,rep,name=conditions,proto3" json:"conditions,omitempty"`                                   // what it reports about its health, the greatest effect first
+	DrainCause      string                 `protobuf:"bytes,28,opt,name=drain_cause,json=drainCause,proto3" json:"drain_cause,omitempty"`                 // cause of the condition that drained it; empty: an operator drained it, or nothing did
+	DrainSuppressed bool                   `protobuf:"varint,29,opt,name=drain_suppressed,json=drainSuppressed,proto3" json:"drain_suppressed,omitempty"` // a condition would drain it, but has drained too many nodes, or an operator resumed it
+	Repair          Repair                 `protobuf:"varint,30,opt,name=repair,proto3,enum=greylag.v1.Repair" json:"repair,omitempty"`                   // what it or one of its GPUs needs
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
@@ -2027,6 +2055,34 @@ func (x *Node) GetGresUsed() []*Gres {
 		return x.GresUsed
 	}
 	return nil
+}
+
+func (x *Node) GetConditions() []*Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+func (x *Node) GetDrainCause() string {
+	if x != nil {
+		return x.DrainCause
+	}
+	return ""
+}
+
+func (x *Node) GetDrainSuppressed() bool {
+	if x != nil {
+		return x.DrainSuppressed
+	}
+	return false
+}
+
+func (x *Node) GetRepair() Repair {
+	if x != nil {
+		return x.Repair
+	}
+	return Repair_REPAIR_UNSPECIFIED
 }
 
 type ListNodesRequest struct {
@@ -4434,7 +4490,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"partitions\x18\x04 \x03(\tR\n" +
 	"partitions\x12\x14\n" +
-	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"\xaf\x02\n" +
+	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"\x9c\x03\n" +
 	"\x0fGetInfoResponse\x129\n" +
 	"\n" +
 	"partitions\x18\x01 \x03(\v2\x19.greylag.v1.PartitionInfoR\n" +
@@ -4443,7 +4499,11 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\freservations\x18\x03 \x03(\v2\x1b.greylag.v1.ReservationInfoR\freservations\x123\n" +
 	"\blicences\x18\x04 \x03(\v2\x17.greylag.v1.LicenceInfoR\blicences\x12!\n" +
 	"\frunning_jobs\x18\x05 \x01(\x03R\vrunningJobs\x12!\n" +
-	"\fpending_jobs\x18\x06 \x01(\x03R\vpendingJobs\"\xb6\x03\n" +
+	"\fpending_jobs\x18\x06 \x01(\x03R\vpendingJobs\x12\x1f\n" +
+	"\vreset_nodes\x18\a \x01(\tR\n" +
+	"resetNodes\x12!\n" +
+	"\freboot_nodes\x18\b \x01(\tR\vrebootNodes\x12'\n" +
+	"\x0fundrained_nodes\x18\t \x01(\tR\x0eundrainedNodes\"\xb6\x03\n" +
 	"\x0fReservationInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
@@ -4479,7 +4539,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\tgpus_used\x18\x06 \x01(\x05R\bgpusUsed\x12\x1d\n" +
 	"\n" +
 	"cpus_total\x18\a \x01(\x05R\tcpusTotal\x12\x1b\n" +
-	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xc6\x06\n" +
+	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xf5\a\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x15.greylag.v1.NodeStateR\x05state\x12\x18\n" +
@@ -4512,7 +4572,14 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x06region\x18\x17 \x01(\tR\x06region\x12\"\n" +
 	"\freservations\x18\x18 \x03(\tR\freservations\x12$\n" +
 	"\x04gres\x18\x19 \x03(\v2\x10.greylag.v1.GresR\x04gres\x12-\n" +
-	"\tgres_used\x18\x1a \x03(\v2\x10.greylag.v1.GresR\bgresUsed\"N\n" +
+	"\tgres_used\x18\x1a \x03(\v2\x10.greylag.v1.GresR\bgresUsed\x125\n" +
+	"\n" +
+	"conditions\x18\x1b \x03(\v2\x15.greylag.v1.ConditionR\n" +
+	"conditions\x12\x1f\n" +
+	"\vdrain_cause\x18\x1c \x01(\tR\n" +
+	"drainCause\x12)\n" +
+	"\x10drain_suppressed\x18\x1d \x01(\bR\x0fdrainSuppressed\x12*\n" +
+	"\x06repair\x18\x1e \x01(\x0e2\x12.greylag.v1.RepairR\x06repair\"N\n" +
 	"\x10ListNodesRequest\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12$\n" +
 	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"b\n" +
@@ -4869,14 +4936,16 @@ var file_greylag_v1_cluster_proto_goTypes = []any{
 	(JobState)(0),                      // 70: greylag.v1.JobState
 	(*GPU)(nil),                        // 71: greylag.v1.GPU
 	(*Gres)(nil),                       // 72: greylag.v1.Gres
-	(*GetTopologyRequest)(nil),         // 73: greylag.v1.GetTopologyRequest
-	(*SetTopologyRequest)(nil),         // 74: greylag.v1.SetTopologyRequest
-	(*ExplainJobRequest)(nil),          // 75: greylag.v1.ExplainJobRequest
-	(*GetPlanRequest)(nil),             // 76: greylag.v1.GetPlanRequest
-	(*GetTopologyResponse)(nil),        // 77: greylag.v1.GetTopologyResponse
-	(*SetTopologyResponse)(nil),        // 78: greylag.v1.SetTopologyResponse
-	(*ExplainJobResponse)(nil),         // 79: greylag.v1.ExplainJobResponse
-	(*GetPlanResponse)(nil),            // 80: greylag.v1.GetPlanResponse
+	(*Condition)(nil),                  // 73: greylag.v1.Condition
+	(Repair)(0),                        // 74: greylag.v1.Repair
+	(*GetTopologyRequest)(nil),         // 75: greylag.v1.GetTopologyRequest
+	(*SetTopologyRequest)(nil),         // 76: greylag.v1.SetTopologyRequest
+	(*ExplainJobRequest)(nil),          // 77: greylag.v1.ExplainJobRequest
+	(*GetPlanRequest)(nil),             // 78: greylag.v1.GetPlanRequest
+	(*GetTopologyResponse)(nil),        // 79: greylag.v1.GetTopologyResponse
+	(*SetTopologyResponse)(nil),        // 80: greylag.v1.SetTopologyResponse
+	(*ExplainJobResponse)(nil),         // 81: greylag.v1.ExplainJobResponse
+	(*GetPlanResponse)(nil),            // 82: greylag.v1.GetPlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
 	8,  // 0: greylag.v1.StreamAuditRequest.kind:type_name -> greylag.v1.AuditKind
@@ -4912,89 +4981,91 @@ var file_greylag_v1_cluster_proto_depIdxs = []int32{
 	65, // 30: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
 	72, // 31: greylag.v1.Node.gres:type_name -> greylag.v1.Gres
 	72, // 32: greylag.v1.Node.gres_used:type_name -> greylag.v1.Gres
-	67, // 33: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
-	21, // 34: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
-	68, // 35: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
-	4,  // 36: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
-	1,  // 37: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
-	66, // 38: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	65, // 39: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	65, // 40: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
-	67, // 41: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
-	68, // 42: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
-	41, // 43: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
-	34, // 44: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
-	5,  // 45: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
-	65, // 46: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
-	6,  // 47: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
-	1,  // 48: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
-	42, // 49: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
-	65, // 50: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
-	65, // 51: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
-	65, // 52: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
-	7,  // 53: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
-	1,  // 54: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
-	67, // 55: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
-	68, // 56: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 57: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
-	15, // 58: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
-	22, // 59: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
-	24, // 60: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	26, // 61: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	28, // 62: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	30, // 63: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
-	32, // 64: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
-	43, // 65: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
-	35, // 66: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
-	37, // 67: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
-	45, // 68: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	47, // 69: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	49, // 70: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
-	51, // 71: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
-	53, // 72: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
-	73, // 73: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
-	74, // 74: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	75, // 75: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
-	76, // 76: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
-	55, // 77: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
-	9,  // 78: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
-	57, // 79: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
-	59, // 80: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
-	63, // 81: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
-	61, // 82: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
-	39, // 83: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
-	12, // 84: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
-	16, // 85: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
-	23, // 86: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
-	25, // 87: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	27, // 88: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	29, // 89: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	31, // 90: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
-	33, // 91: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
-	44, // 92: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
-	36, // 93: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
-	38, // 94: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
-	46, // 95: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	48, // 96: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	50, // 97: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
-	52, // 98: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
-	54, // 99: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
-	77, // 100: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
-	78, // 101: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	79, // 102: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
-	80, // 103: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
-	56, // 104: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
-	10, // 105: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
-	58, // 106: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
-	60, // 107: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
-	64, // 108: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
-	62, // 109: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
-	40, // 110: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
-	84, // [84:111] is the sub-list for method output_type
-	57, // [57:84] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	73, // 33: greylag.v1.Node.conditions:type_name -> greylag.v1.Condition
+	74, // 34: greylag.v1.Node.repair:type_name -> greylag.v1.Repair
+	67, // 35: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
+	21, // 36: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
+	68, // 37: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
+	4,  // 38: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
+	1,  // 39: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
+	66, // 40: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	65, // 41: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	65, // 42: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
+	67, // 43: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
+	68, // 44: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
+	41, // 45: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
+	34, // 46: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
+	5,  // 47: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
+	65, // 48: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
+	6,  // 49: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
+	1,  // 50: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
+	42, // 51: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
+	65, // 52: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
+	65, // 53: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
+	65, // 54: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
+	7,  // 55: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
+	1,  // 56: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
+	67, // 57: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
+	68, // 58: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 59: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
+	15, // 60: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
+	22, // 61: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
+	24, // 62: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	26, // 63: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	28, // 64: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	30, // 65: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
+	32, // 66: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
+	43, // 67: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
+	35, // 68: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
+	37, // 69: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
+	45, // 70: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	47, // 71: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	49, // 72: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
+	51, // 73: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
+	53, // 74: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
+	75, // 75: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
+	76, // 76: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	77, // 77: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
+	78, // 78: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
+	55, // 79: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
+	9,  // 80: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
+	57, // 81: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
+	59, // 82: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
+	63, // 83: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
+	61, // 84: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
+	39, // 85: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
+	12, // 86: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
+	16, // 87: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
+	23, // 88: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
+	25, // 89: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	27, // 90: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	29, // 91: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	31, // 92: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
+	33, // 93: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
+	44, // 94: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
+	36, // 95: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
+	38, // 96: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
+	46, // 97: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	48, // 98: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	50, // 99: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
+	52, // 100: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
+	54, // 101: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
+	79, // 102: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
+	80, // 103: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	81, // 104: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
+	82, // 105: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
+	56, // 106: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
+	10, // 107: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
+	58, // 108: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
+	60, // 109: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
+	64, // 110: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
+	62, // 111: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
+	40, // 112: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
+	86, // [86:113] is the sub-list for method output_type
+	59, // [59:86] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }

@@ -26,6 +26,109 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Repair is what a GPU or a node needs to work again.
+type Repair int32
+
+const (
+	Repair_REPAIR_UNSPECIFIED Repair = 0 // none
+	Repair_REPAIR_RESET       Repair = 1
+	Repair_REPAIR_REBOOT      Repair = 2
+)
+
+// Enum value maps for Repair.
+var (
+	Repair_name = map[int32]string{
+		0: "REPAIR_UNSPECIFIED",
+		1: "REPAIR_RESET",
+		2: "REPAIR_REBOOT",
+	}
+	Repair_value = map[string]int32{
+		"REPAIR_UNSPECIFIED": 0,
+		"REPAIR_RESET":       1,
+		"REPAIR_REBOOT":      2,
+	}
+)
+
+func (x Repair) Enum() *Repair {
+	p := new(Repair)
+	*p = x
+	return p
+}
+
+func (x Repair) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Repair) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_node_proto_enumTypes[0].Descriptor()
+}
+
+func (Repair) Type() protoreflect.EnumType {
+	return &file_greylag_v1_node_proto_enumTypes[0]
+}
+
+func (x Repair) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Repair.Descriptor instead.
+func (Repair) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{0}
+}
+
+// ConditionEffect is the consequence of a condition for its node.
+type ConditionEffect int32
+
+const (
+	ConditionEffect_CONDITION_EFFECT_UNSPECIFIED ConditionEffect = 0
+	ConditionEffect_CONDITION_EFFECT_NOTICE      ConditionEffect = 1 // shown
+	ConditionEffect_CONDITION_EFFECT_DEGRADES    ConditionEffect = 2 // no new jobs of several nodes
+	ConditionEffect_CONDITION_EFFECT_DRAINS      ConditionEffect = 3 // no new jobs
+)
+
+// Enum value maps for ConditionEffect.
+var (
+	ConditionEffect_name = map[int32]string{
+		0: "CONDITION_EFFECT_UNSPECIFIED",
+		1: "CONDITION_EFFECT_NOTICE",
+		2: "CONDITION_EFFECT_DEGRADES",
+		3: "CONDITION_EFFECT_DRAINS",
+	}
+	ConditionEffect_value = map[string]int32{
+		"CONDITION_EFFECT_UNSPECIFIED": 0,
+		"CONDITION_EFFECT_NOTICE":      1,
+		"CONDITION_EFFECT_DEGRADES":    2,
+		"CONDITION_EFFECT_DRAINS":      3,
+	}
+)
+
+func (x ConditionEffect) Enum() *ConditionEffect {
+	p := new(ConditionEffect)
+	*p = x
+	return p
+}
+
+func (x ConditionEffect) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ConditionEffect) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_node_proto_enumTypes[1].Descriptor()
+}
+
+func (ConditionEffect) Type() protoreflect.EnumType {
+	return &file_greylag_v1_node_proto_enumTypes[1]
+}
+
+func (x ConditionEffect) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ConditionEffect.Descriptor instead.
+func (ConditionEffect) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{1}
+}
+
 // StopReason is why a task is stopped, as the job's output names it.
 type StopReason int32
 
@@ -75,11 +178,11 @@ func (x StopReason) String() string {
 }
 
 func (StopReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_node_proto_enumTypes[0].Descriptor()
+	return file_greylag_v1_node_proto_enumTypes[2].Descriptor()
 }
 
 func (StopReason) Type() protoreflect.EnumType {
-	return &file_greylag_v1_node_proto_enumTypes[0]
+	return &file_greylag_v1_node_proto_enumTypes[2]
 }
 
 func (x StopReason) Number() protoreflect.EnumNumber {
@@ -88,7 +191,7 @@ func (x StopReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use StopReason.Descriptor instead.
 func (StopReason) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{0}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{2}
 }
 
 // GPU is one GPU of a node.
@@ -100,8 +203,10 @@ type GPU struct {
 	Memory        int64                  `protobuf:"varint,4,opt,name=memory,proto3" json:"memory,omitempty"`
 	Minor         int32                  `protobuf:"varint,5,opt,name=minor,proto3" json:"minor,omitempty"`
 	Numa          int32                  `protobuf:"varint,6,opt,name=numa,proto3" json:"numa,omitempty"`
-	Domain        string                 `protobuf:"bytes,7,opt,name=domain,proto3" json:"domain,omitempty"` // NVLink domain
-	Fault         string                 `protobuf:"bytes,8,opt,name=fault,proto3" json:"fault,omitempty"`   // empty: the GPU works
+	Domain        string                 `protobuf:"bytes,7,opt,name=domain,proto3" json:"domain,omitempty"`                          // NVLink domain
+	Fault         string                 `protobuf:"bytes,8,opt,name=fault,proto3" json:"fault,omitempty"`                            // empty: the GPU works
+	Degraded      string                 `protobuf:"bytes,9,opt,name=degraded,proto3" json:"degraded,omitempty"`                      // why jobs of several nodes avoid it; empty: they need not
+	Repair        Repair                 `protobuf:"varint,10,opt,name=repair,proto3,enum=greylag.v1.Repair" json:"repair,omitempty"` // without a fault: when it is idle
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -192,6 +297,142 @@ func (x *GPU) GetFault() string {
 	return ""
 }
 
+func (x *GPU) GetDegraded() string {
+	if x != nil {
+		return x.Degraded
+	}
+	return ""
+}
+
+func (x *GPU) GetRepair() Repair {
+	if x != nil {
+		return x.Repair
+	}
+	return Repair_REPAIR_UNSPECIFIED
+}
+
+// Condition is a problem that a node has found in itself. Its tasks continue.
+type Condition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cause         string                 `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"` // a word by which drains are counted
+	Effect        ConditionEffect        `protobuf:"varint,2,opt,name=effect,proto3,enum=greylag.v1.ConditionEffect" json:"effect,omitempty"`
+	Repair        Repair                 `protobuf:"varint,3,opt,name=repair,proto3,enum=greylag.v1.Repair" json:"repair,omitempty"`
+	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Job           uint64                 `protobuf:"varint,5,opt,name=job,proto3" json:"job,omitempty"` // the job that may have caused it; 0: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Condition) Reset() {
+	*x = Condition{}
+	mi := &file_greylag_v1_node_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Condition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Condition) ProtoMessage() {}
+
+func (x *Condition) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_node_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Condition.ProtoReflect.Descriptor instead.
+func (*Condition) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Condition) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *Condition) GetEffect() ConditionEffect {
+	if x != nil {
+		return x.Effect
+	}
+	return ConditionEffect_CONDITION_EFFECT_UNSPECIFIED
+}
+
+func (x *Condition) GetRepair() Repair {
+	if x != nil {
+		return x.Repair
+	}
+	return Repair_REPAIR_UNSPECIFIED
+}
+
+func (x *Condition) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Condition) GetJob() uint64 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+// NodeHealth is the result of the checks that a node makes of itself.
+type NodeHealth struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Conditions    []*Condition           `protobuf:"bytes,1,rep,name=conditions,proto3" json:"conditions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeHealth) Reset() {
+	*x = NodeHealth{}
+	mi := &file_greylag_v1_node_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeHealth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeHealth) ProtoMessage() {}
+
+func (x *NodeHealth) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_node_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeHealth.ProtoReflect.Descriptor instead.
+func (*NodeHealth) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *NodeHealth) GetConditions() []*Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
 type RegisterNodeRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	BootId   string                 `protobuf:"bytes,1,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
@@ -205,15 +446,16 @@ type RegisterNodeRequest struct {
 	// clock of the node when it sent the request, which may have waited for a leader
 	Clock         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=clock,proto3" json:"clock,omitempty"`
 	Region        string                 `protobuf:"bytes,10,opt,name=region,proto3" json:"region,omitempty"`
-	Tasks         int32                  `protobuf:"varint,11,opt,name=tasks,proto3" json:"tasks,omitempty"` // number of tasks on the node that are not cleaned up
-	Gres          []*Gres                `protobuf:"bytes,12,rep,name=gres,proto3" json:"gres,omitempty"`    // its generic resources
+	Tasks         int32                  `protobuf:"varint,11,opt,name=tasks,proto3" json:"tasks,omitempty"`  // number of tasks on the node that are not cleaned up
+	Gres          []*Gres                `protobuf:"bytes,12,rep,name=gres,proto3" json:"gres,omitempty"`     // its generic resources
+	Health        *NodeHealth            `protobuf:"bytes,13,opt,name=health,proto3" json:"health,omitempty"` // absent: the node has not checked itself yet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RegisterNodeRequest) Reset() {
 	*x = RegisterNodeRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[1]
+	mi := &file_greylag_v1_node_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -225,7 +467,7 @@ func (x *RegisterNodeRequest) String() string {
 func (*RegisterNodeRequest) ProtoMessage() {}
 
 func (x *RegisterNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[1]
+	mi := &file_greylag_v1_node_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -238,7 +480,7 @@ func (x *RegisterNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNodeRequest.ProtoReflect.Descriptor instead.
 func (*RegisterNodeRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{1}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RegisterNodeRequest) GetBootId() string {
@@ -325,6 +567,13 @@ func (x *RegisterNodeRequest) GetGres() []*Gres {
 	return nil
 }
 
+func (x *RegisterNodeRequest) GetHealth() *NodeHealth {
+	if x != nil {
+		return x.Health
+	}
+	return nil
+}
+
 type RegisterNodeResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -337,7 +586,7 @@ type RegisterNodeResponse struct {
 
 func (x *RegisterNodeResponse) Reset() {
 	*x = RegisterNodeResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[2]
+	mi := &file_greylag_v1_node_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -349,7 +598,7 @@ func (x *RegisterNodeResponse) String() string {
 func (*RegisterNodeResponse) ProtoMessage() {}
 
 func (x *RegisterNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[2]
+	mi := &file_greylag_v1_node_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -362,7 +611,7 @@ func (x *RegisterNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterNodeResponse.ProtoReflect.Descriptor instead.
 func (*RegisterNodeResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{2}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RegisterNodeResponse) GetEpoch() uint64 {
@@ -402,7 +651,7 @@ type WatchTasksRequest struct {
 
 func (x *WatchTasksRequest) Reset() {
 	*x = WatchTasksRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[3]
+	mi := &file_greylag_v1_node_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -414,7 +663,7 @@ func (x *WatchTasksRequest) String() string {
 func (*WatchTasksRequest) ProtoMessage() {}
 
 func (x *WatchTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[3]
+	mi := &file_greylag_v1_node_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -427,7 +676,7 @@ func (x *WatchTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTasksRequest.ProtoReflect.Descriptor instead.
 func (*WatchTasksRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WatchTasksRequest) GetEpoch() uint64 {
@@ -449,7 +698,7 @@ type WatchTasksResponse struct {
 
 func (x *WatchTasksResponse) Reset() {
 	*x = WatchTasksResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[4]
+	mi := &file_greylag_v1_node_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +710,7 @@ func (x *WatchTasksResponse) String() string {
 func (*WatchTasksResponse) ProtoMessage() {}
 
 func (x *WatchTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[4]
+	mi := &file_greylag_v1_node_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +723,7 @@ func (x *WatchTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchTasksResponse.ProtoReflect.Descriptor instead.
 func (*WatchTasksResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *WatchTasksResponse) GetVersion() uint64 {
@@ -562,7 +811,7 @@ type WantedTask struct {
 
 func (x *WantedTask) Reset() {
 	*x = WantedTask{}
-	mi := &file_greylag_v1_node_proto_msgTypes[5]
+	mi := &file_greylag_v1_node_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -574,7 +823,7 @@ func (x *WantedTask) String() string {
 func (*WantedTask) ProtoMessage() {}
 
 func (x *WantedTask) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[5]
+	mi := &file_greylag_v1_node_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -587,7 +836,7 @@ func (x *WantedTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WantedTask.ProtoReflect.Descriptor instead.
 func (*WantedTask) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *WantedTask) GetJob() uint64 {
@@ -932,7 +1181,7 @@ type WantedStep struct {
 
 func (x *WantedStep) Reset() {
 	*x = WantedStep{}
-	mi := &file_greylag_v1_node_proto_msgTypes[6]
+	mi := &file_greylag_v1_node_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1193,7 @@ func (x *WantedStep) String() string {
 func (*WantedStep) ProtoMessage() {}
 
 func (x *WantedStep) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[6]
+	mi := &file_greylag_v1_node_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1206,7 @@ func (x *WantedStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WantedStep.ProtoReflect.Descriptor instead.
 func (*WantedStep) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WantedStep) GetId() uint32 {
@@ -1049,7 +1298,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_greylag_v1_node_proto_msgTypes[7]
+	mi := &file_greylag_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1310,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[7]
+	mi := &file_greylag_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1323,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Signal) GetId() uint64 {
@@ -1117,7 +1366,7 @@ type LogRequest struct {
 
 func (x *LogRequest) Reset() {
 	*x = LogRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[8]
+	mi := &file_greylag_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +1378,7 @@ func (x *LogRequest) String() string {
 func (*LogRequest) ProtoMessage() {}
 
 func (x *LogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[8]
+	mi := &file_greylag_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +1391,7 @@ func (x *LogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
 func (*LogRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LogRequest) GetId() string {
@@ -1223,13 +1472,14 @@ type ReportTasksRequest struct {
 	Fault         string                 `protobuf:"bytes,4,opt,name=fault,proto3" json:"fault,omitempty"`
 	Gpus          []*GPU                 `protobuf:"bytes,5,rep,name=gpus,proto3" json:"gpus,omitempty"`                                      // absent if unchanged
 	CounterEpoch  uint64                 `protobuf:"varint,6,opt,name=counter_epoch,json=counterEpoch,proto3" json:"counter_epoch,omitempty"` // changes when gnoded restarts; ran_ms then starts at 0
+	Health        *NodeHealth            `protobuf:"bytes,7,opt,name=health,proto3" json:"health,omitempty"`                                  // absent: the node has not checked itself yet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportTasksRequest) Reset() {
 	*x = ReportTasksRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[9]
+	mi := &file_greylag_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1241,7 +1491,7 @@ func (x *ReportTasksRequest) String() string {
 func (*ReportTasksRequest) ProtoMessage() {}
 
 func (x *ReportTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[9]
+	mi := &file_greylag_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1254,7 +1504,7 @@ func (x *ReportTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTasksRequest.ProtoReflect.Descriptor instead.
 func (*ReportTasksRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ReportTasksRequest) GetEpoch() uint64 {
@@ -1299,6 +1549,13 @@ func (x *ReportTasksRequest) GetCounterEpoch() uint64 {
 	return 0
 }
 
+func (x *ReportTasksRequest) GetHealth() *NodeHealth {
+	if x != nil {
+		return x.Health
+	}
+	return nil
+}
+
 // ReportedTask is a task that exists on the node.
 type ReportedTask struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -1327,7 +1584,7 @@ type ReportedTask struct {
 
 func (x *ReportedTask) Reset() {
 	*x = ReportedTask{}
-	mi := &file_greylag_v1_node_proto_msgTypes[10]
+	mi := &file_greylag_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1596,7 @@ func (x *ReportedTask) String() string {
 func (*ReportedTask) ProtoMessage() {}
 
 func (x *ReportedTask) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[10]
+	mi := &file_greylag_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1609,7 @@ func (x *ReportedTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportedTask.ProtoReflect.Descriptor instead.
 func (*ReportedTask) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReportedTask) GetJob() uint64 {
@@ -1497,7 +1754,7 @@ type ReportedStep struct {
 
 func (x *ReportedStep) Reset() {
 	*x = ReportedStep{}
-	mi := &file_greylag_v1_node_proto_msgTypes[11]
+	mi := &file_greylag_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1509,7 +1766,7 @@ func (x *ReportedStep) String() string {
 func (*ReportedStep) ProtoMessage() {}
 
 func (x *ReportedStep) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[11]
+	mi := &file_greylag_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1522,7 +1779,7 @@ func (x *ReportedStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportedStep.ProtoReflect.Descriptor instead.
 func (*ReportedStep) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReportedStep) GetId() uint32 {
@@ -1583,7 +1840,7 @@ type ReportTasksResponse struct {
 
 func (x *ReportTasksResponse) Reset() {
 	*x = ReportTasksResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[12]
+	mi := &file_greylag_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1852,7 @@ func (x *ReportTasksResponse) String() string {
 func (*ReportTasksResponse) ProtoMessage() {}
 
 func (x *ReportTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[12]
+	mi := &file_greylag_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1865,7 @@ func (x *ReportTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTasksResponse.ProtoReflect.Descriptor instead.
 func (*ReportTasksResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportTasksResponse) GetIndex() uint64 {
@@ -1627,7 +1884,7 @@ type GetContentRequest struct {
 
 func (x *GetContentRequest) Reset() {
 	*x = GetContentRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[13]
+	mi := &file_greylag_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1896,7 @@ func (x *GetContentRequest) String() string {
 func (*GetContentRequest) ProtoMessage() {}
 
 func (x *GetContentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[13]
+	mi := &file_greylag_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1909,7 @@ func (x *GetContentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetContentRequest.ProtoReflect.Descriptor instead.
 func (*GetContentRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetContentRequest) GetDigest() []byte {
@@ -1671,7 +1928,7 @@ type GetContentResponse struct {
 
 func (x *GetContentResponse) Reset() {
 	*x = GetContentResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[14]
+	mi := &file_greylag_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +1940,7 @@ func (x *GetContentResponse) String() string {
 func (*GetContentResponse) ProtoMessage() {}
 
 func (x *GetContentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[14]
+	mi := &file_greylag_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +1953,7 @@ func (x *GetContentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetContentResponse.ProtoReflect.Descriptor instead.
 func (*GetContentResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetContentResponse) GetContent() []byte {
@@ -1717,7 +1974,7 @@ type GetSecretsRequest struct {
 
 func (x *GetSecretsRequest) Reset() {
 	*x = GetSecretsRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[15]
+	mi := &file_greylag_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1986,7 @@ func (x *GetSecretsRequest) String() string {
 func (*GetSecretsRequest) ProtoMessage() {}
 
 func (x *GetSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[15]
+	mi := &file_greylag_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1999,7 @@ func (x *GetSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSecretsRequest.ProtoReflect.Descriptor instead.
 func (*GetSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetSecretsRequest) GetJob() uint64 {
@@ -1775,7 +2032,7 @@ type GetSecretsResponse struct {
 
 func (x *GetSecretsResponse) Reset() {
 	*x = GetSecretsResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[16]
+	mi := &file_greylag_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +2044,7 @@ func (x *GetSecretsResponse) String() string {
 func (*GetSecretsResponse) ProtoMessage() {}
 
 func (x *GetSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[16]
+	mi := &file_greylag_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +2057,7 @@ func (x *GetSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSecretsResponse.ProtoReflect.Descriptor instead.
 func (*GetSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetSecretsResponse) GetSecrets() []*SecretValue {
@@ -1821,7 +2078,7 @@ type SecretValue struct {
 
 func (x *SecretValue) Reset() {
 	*x = SecretValue{}
-	mi := &file_greylag_v1_node_proto_msgTypes[17]
+	mi := &file_greylag_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +2090,7 @@ func (x *SecretValue) String() string {
 func (*SecretValue) ProtoMessage() {}
 
 func (x *SecretValue) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[17]
+	mi := &file_greylag_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +2103,7 @@ func (x *SecretValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretValue.ProtoReflect.Descriptor instead.
 func (*SecretValue) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SecretValue) GetName() string {
@@ -1876,7 +2133,7 @@ type PushLogRequest struct {
 
 func (x *PushLogRequest) Reset() {
 	*x = PushLogRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[18]
+	mi := &file_greylag_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +2145,7 @@ func (x *PushLogRequest) String() string {
 func (*PushLogRequest) ProtoMessage() {}
 
 func (x *PushLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[18]
+	mi := &file_greylag_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +2158,7 @@ func (x *PushLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushLogRequest.ProtoReflect.Descriptor instead.
 func (*PushLogRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PushLogRequest) GetId() string {
@@ -1948,7 +2205,7 @@ type PushLogResponse struct {
 
 func (x *PushLogResponse) Reset() {
 	*x = PushLogResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[19]
+	mi := &file_greylag_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +2217,7 @@ func (x *PushLogResponse) String() string {
 func (*PushLogResponse) ProtoMessage() {}
 
 func (x *PushLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[19]
+	mi := &file_greylag_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +2230,7 @@ func (x *PushLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushLogResponse.ProtoReflect.Descriptor instead.
 func (*PushLogResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PushLogResponse) GetStop() bool {
@@ -1988,7 +2245,7 @@ var File_greylag_v1_node_proto protoreflect.FileDescriptor
 const file_greylag_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"\x15greylag/v1/node.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14greylag/v1/job.proto\"\xb3\x01\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14greylag/v1/job.proto\"\xfb\x01\n" +
 	"\x03GPU\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x05R\x05index\x12\x12\n" +
 	"\x04uuid\x18\x02 \x01(\tR\x04uuid\x12\x12\n" +
@@ -1997,7 +2254,21 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05minor\x18\x05 \x01(\x05R\x05minor\x12\x12\n" +
 	"\x04numa\x18\x06 \x01(\x05R\x04numa\x12\x16\n" +
 	"\x06domain\x18\a \x01(\tR\x06domain\x12\x14\n" +
-	"\x05fault\x18\b \x01(\tR\x05fault\"\xeb\x02\n" +
+	"\x05fault\x18\b \x01(\tR\x05fault\x12\x1a\n" +
+	"\bdegraded\x18\t \x01(\tR\bdegraded\x12*\n" +
+	"\x06repair\x18\n" +
+	" \x01(\x0e2\x12.greylag.v1.RepairR\x06repair\"\xae\x01\n" +
+	"\tCondition\x12\x14\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\x123\n" +
+	"\x06effect\x18\x02 \x01(\x0e2\x1b.greylag.v1.ConditionEffectR\x06effect\x12*\n" +
+	"\x06repair\x18\x03 \x01(\x0e2\x12.greylag.v1.RepairR\x06repair\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12\x10\n" +
+	"\x03job\x18\x05 \x01(\x04R\x03job\"C\n" +
+	"\n" +
+	"NodeHealth\x125\n" +
+	"\n" +
+	"conditions\x18\x01 \x03(\v2\x15.greylag.v1.ConditionR\n" +
+	"conditions\"\x9b\x03\n" +
 	"\x13RegisterNodeRequest\x12\x17\n" +
 	"\aboot_id\x18\x01 \x01(\tR\x06bootId\x12\x12\n" +
 	"\x04cpus\x18\x02 \x01(\x05R\x04cpus\x12\x16\n" +
@@ -2011,7 +2282,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x06region\x18\n" +
 	" \x01(\tR\x06region\x12\x14\n" +
 	"\x05tasks\x18\v \x01(\x05R\x05tasks\x12$\n" +
-	"\x04gres\x18\f \x03(\v2\x10.greylag.v1.GresR\x04gres\"\x9b\x01\n" +
+	"\x04gres\x18\f \x03(\v2\x10.greylag.v1.GresR\x04gres\x12.\n" +
+	"\x06health\x18\r \x01(\v2\x16.greylag.v1.NodeHealthR\x06health\"\x9b\x01\n" +
 	"\x14RegisterNodeResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x120\n" +
@@ -2114,14 +2386,15 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x04task\x18\t \x01(\v2\x16.greylag.v1.WantedTaskR\x04task\x12\x1d\n" +
 	"\n" +
 	"tail_lines\x18\n" +
-	" \x01(\x03R\ttailLines\"\xce\x01\n" +
+	" \x01(\x03R\ttailLines\"\xfe\x01\n" +
 	"\x12ReportTasksRequest\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x12\n" +
 	"\x04seen\x18\x02 \x01(\x04R\x04seen\x12.\n" +
 	"\x05tasks\x18\x03 \x03(\v2\x18.greylag.v1.ReportedTaskR\x05tasks\x12\x14\n" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12#\n" +
 	"\x04gpus\x18\x05 \x03(\v2\x0f.greylag.v1.GPUR\x04gpus\x12#\n" +
-	"\rcounter_epoch\x18\x06 \x01(\x04R\fcounterEpoch\"\xd8\x05\n" +
+	"\rcounter_epoch\x18\x06 \x01(\x04R\fcounterEpoch\x12.\n" +
+	"\x06health\x18\a \x01(\v2\x16.greylag.v1.NodeHealthR\x06health\"\xd8\x05\n" +
 	"\fReportedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12+\n" +
@@ -2178,7 +2451,16 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12\x12\n" +
 	"\x04next\x18\x05 \x01(\x03R\x04next\"%\n" +
 	"\x0fPushLogResponse\x12\x12\n" +
-	"\x04stop\x18\x01 \x01(\bR\x04stop*\xea\x01\n" +
+	"\x04stop\x18\x01 \x01(\bR\x04stop*E\n" +
+	"\x06Repair\x12\x16\n" +
+	"\x12REPAIR_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fREPAIR_RESET\x10\x01\x12\x11\n" +
+	"\rREPAIR_REBOOT\x10\x02*\x8c\x01\n" +
+	"\x0fConditionEffect\x12 \n" +
+	"\x1cCONDITION_EFFECT_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17CONDITION_EFFECT_NOTICE\x10\x01\x12\x1d\n" +
+	"\x19CONDITION_EFFECT_DEGRADES\x10\x02\x12\x1b\n" +
+	"\x17CONDITION_EFFECT_DRAINS\x10\x03*\xea\x01\n" +
 	"\n" +
 	"StopReason\x12\x1b\n" +
 	"\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
@@ -2212,86 +2494,96 @@ func file_greylag_v1_node_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_node_proto_rawDescData
 }
 
-var file_greylag_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_greylag_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_greylag_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_greylag_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_greylag_v1_node_proto_goTypes = []any{
-	(StopReason)(0),               // 0: greylag.v1.StopReason
-	(*GPU)(nil),                   // 1: greylag.v1.GPU
-	(*RegisterNodeRequest)(nil),   // 2: greylag.v1.RegisterNodeRequest
-	(*RegisterNodeResponse)(nil),  // 3: greylag.v1.RegisterNodeResponse
-	(*WatchTasksRequest)(nil),     // 4: greylag.v1.WatchTasksRequest
-	(*WatchTasksResponse)(nil),    // 5: greylag.v1.WatchTasksResponse
-	(*WantedTask)(nil),            // 6: greylag.v1.WantedTask
-	(*WantedStep)(nil),            // 7: greylag.v1.WantedStep
-	(*Signal)(nil),                // 8: greylag.v1.Signal
-	(*LogRequest)(nil),            // 9: greylag.v1.LogRequest
-	(*ReportTasksRequest)(nil),    // 10: greylag.v1.ReportTasksRequest
-	(*ReportedTask)(nil),          // 11: greylag.v1.ReportedTask
-	(*ReportedStep)(nil),          // 12: greylag.v1.ReportedStep
-	(*ReportTasksResponse)(nil),   // 13: greylag.v1.ReportTasksResponse
-	(*GetContentRequest)(nil),     // 14: greylag.v1.GetContentRequest
-	(*GetContentResponse)(nil),    // 15: greylag.v1.GetContentResponse
-	(*GetSecretsRequest)(nil),     // 16: greylag.v1.GetSecretsRequest
-	(*GetSecretsResponse)(nil),    // 17: greylag.v1.GetSecretsResponse
-	(*SecretValue)(nil),           // 18: greylag.v1.SecretValue
-	(*PushLogRequest)(nil),        // 19: greylag.v1.PushLogRequest
-	(*PushLogResponse)(nil),       // 20: greylag.v1.PushLogResponse
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
-	(*Gres)(nil),                  // 22: greylag.v1.Gres
-	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
-	(*NodeAllocation)(nil),        // 24: greylag.v1.NodeAllocation
-	(*Mount)(nil),                 // 25: greylag.v1.Mount
-	(*StepNode)(nil),              // 26: greylag.v1.StepNode
-	(TaskPhase)(0),                // 27: greylag.v1.TaskPhase
-	(TaskCause)(0),                // 28: greylag.v1.TaskCause
+	(Repair)(0),                   // 0: greylag.v1.Repair
+	(ConditionEffect)(0),          // 1: greylag.v1.ConditionEffect
+	(StopReason)(0),               // 2: greylag.v1.StopReason
+	(*GPU)(nil),                   // 3: greylag.v1.GPU
+	(*Condition)(nil),             // 4: greylag.v1.Condition
+	(*NodeHealth)(nil),            // 5: greylag.v1.NodeHealth
+	(*RegisterNodeRequest)(nil),   // 6: greylag.v1.RegisterNodeRequest
+	(*RegisterNodeResponse)(nil),  // 7: greylag.v1.RegisterNodeResponse
+	(*WatchTasksRequest)(nil),     // 8: greylag.v1.WatchTasksRequest
+	(*WatchTasksResponse)(nil),    // 9: greylag.v1.WatchTasksResponse
+	(*WantedTask)(nil),            // 10: greylag.v1.WantedTask
+	(*WantedStep)(nil),            // 11: greylag.v1.WantedStep
+	(*Signal)(nil),                // 12: greylag.v1.Signal
+	(*LogRequest)(nil),            // 13: greylag.v1.LogRequest
+	(*ReportTasksRequest)(nil),    // 14: greylag.v1.ReportTasksRequest
+	(*ReportedTask)(nil),          // 15: greylag.v1.ReportedTask
+	(*ReportedStep)(nil),          // 16: greylag.v1.ReportedStep
+	(*ReportTasksResponse)(nil),   // 17: greylag.v1.ReportTasksResponse
+	(*GetContentRequest)(nil),     // 18: greylag.v1.GetContentRequest
+	(*GetContentResponse)(nil),    // 19: greylag.v1.GetContentResponse
+	(*GetSecretsRequest)(nil),     // 20: greylag.v1.GetSecretsRequest
+	(*GetSecretsResponse)(nil),    // 21: greylag.v1.GetSecretsResponse
+	(*SecretValue)(nil),           // 22: greylag.v1.SecretValue
+	(*PushLogRequest)(nil),        // 23: greylag.v1.PushLogRequest
+	(*PushLogResponse)(nil),       // 24: greylag.v1.PushLogResponse
+	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*Gres)(nil),                  // 26: greylag.v1.Gres
+	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
+	(*NodeAllocation)(nil),        // 28: greylag.v1.NodeAllocation
+	(*Mount)(nil),                 // 29: greylag.v1.Mount
+	(*StepNode)(nil),              // 30: greylag.v1.StepNode
+	(TaskPhase)(0),                // 31: greylag.v1.TaskPhase
+	(TaskCause)(0),                // 32: greylag.v1.TaskCause
 }
 var file_greylag_v1_node_proto_depIdxs = []int32{
-	1,  // 0: greylag.v1.RegisterNodeRequest.gpus:type_name -> greylag.v1.GPU
-	21, // 1: greylag.v1.RegisterNodeRequest.clock:type_name -> google.protobuf.Timestamp
-	22, // 2: greylag.v1.RegisterNodeRequest.gres:type_name -> greylag.v1.Gres
-	21, // 3: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
-	6,  // 4: greylag.v1.WatchTasksResponse.tasks:type_name -> greylag.v1.WantedTask
-	9,  // 5: greylag.v1.WatchTasksResponse.logs:type_name -> greylag.v1.LogRequest
-	23, // 6: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
-	8,  // 7: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
-	24, // 8: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
-	23, // 9: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
-	21, // 10: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
-	0,  // 11: greylag.v1.WantedTask.stop_reason:type_name -> greylag.v1.StopReason
-	7,  // 12: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
-	25, // 13: greylag.v1.WantedTask.mounts:type_name -> greylag.v1.Mount
-	26, // 14: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
-	8,  // 15: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
-	6,  // 16: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
-	11, // 17: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
-	1,  // 18: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
-	27, // 19: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
-	28, // 20: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
-	21, // 21: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
-	21, // 22: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
-	23, // 23: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	23, // 24: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
-	12, // 25: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
-	23, // 26: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
-	23, // 27: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
-	18, // 28: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
-	2,  // 29: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
-	4,  // 30: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
-	10, // 31: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
-	14, // 32: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
-	16, // 33: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
-	19, // 34: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	3,  // 35: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
-	5,  // 36: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
-	13, // 37: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
-	15, // 38: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
-	17, // 39: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
-	20, // 40: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	35, // [35:41] is the sub-list for method output_type
-	29, // [29:35] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	0,  // 0: greylag.v1.GPU.repair:type_name -> greylag.v1.Repair
+	1,  // 1: greylag.v1.Condition.effect:type_name -> greylag.v1.ConditionEffect
+	0,  // 2: greylag.v1.Condition.repair:type_name -> greylag.v1.Repair
+	4,  // 3: greylag.v1.NodeHealth.conditions:type_name -> greylag.v1.Condition
+	3,  // 4: greylag.v1.RegisterNodeRequest.gpus:type_name -> greylag.v1.GPU
+	25, // 5: greylag.v1.RegisterNodeRequest.clock:type_name -> google.protobuf.Timestamp
+	26, // 6: greylag.v1.RegisterNodeRequest.gres:type_name -> greylag.v1.Gres
+	5,  // 7: greylag.v1.RegisterNodeRequest.health:type_name -> greylag.v1.NodeHealth
+	25, // 8: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
+	10, // 9: greylag.v1.WatchTasksResponse.tasks:type_name -> greylag.v1.WantedTask
+	13, // 10: greylag.v1.WatchTasksResponse.logs:type_name -> greylag.v1.LogRequest
+	27, // 11: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
+	12, // 12: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
+	28, // 13: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
+	27, // 14: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
+	25, // 15: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
+	2,  // 16: greylag.v1.WantedTask.stop_reason:type_name -> greylag.v1.StopReason
+	11, // 17: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
+	29, // 18: greylag.v1.WantedTask.mounts:type_name -> greylag.v1.Mount
+	30, // 19: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
+	12, // 20: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
+	10, // 21: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
+	15, // 22: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
+	3,  // 23: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
+	5,  // 24: greylag.v1.ReportTasksRequest.health:type_name -> greylag.v1.NodeHealth
+	31, // 25: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
+	32, // 26: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
+	25, // 27: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
+	25, // 28: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
+	27, // 29: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
+	27, // 30: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
+	16, // 31: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
+	27, // 32: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
+	27, // 33: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
+	22, // 34: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
+	6,  // 35: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
+	8,  // 36: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
+	14, // 37: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
+	18, // 38: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
+	20, // 39: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
+	23, // 40: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	7,  // 41: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
+	9,  // 42: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
+	17, // 43: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
+	19, // 44: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
+	21, // 45: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
+	24, // 46: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	41, // [41:47] is the sub-list for method output_type
+	35, // [35:41] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }
@@ -2300,14 +2592,14 @@ func file_greylag_v1_node_proto_init() {
 		return
 	}
 	file_greylag_v1_job_proto_init()
-	file_greylag_v1_node_proto_msgTypes[10].OneofWrappers = []any{}
+	file_greylag_v1_node_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_node_proto_rawDesc), len(file_greylag_v1_node_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   20,
+			NumEnums:      3,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
