@@ -50,8 +50,8 @@ func assemble(cfg config.Node, log *slog.Logger) parts {
 		CPUs: cfg.CPUs, Memory: cfg.Memory, Features: cfg.Features, Region: cfg.Region, Gres: cfg.Gres,
 		ScratchDir: cfg.ScratchDir, ScratchReserve: cfg.ScratchReserve,
 		Images:   runtime.Keep{Age: cfg.Images.Keep, Bytes: int64(cfg.Images.Size)},
-		Programs: jobPrograms(),
-		Prolog:   cfg.Prolog, Epilog: cfg.Epilog, HookTimeout: cfg.HookTimeout, LaunchTimeout: cfg.LaunchTimeout, Log: log,
+		Programs: jobPrograms(), CheckpointProgram: installed("gnoded"),
+		Prolog: cfg.Prolog, Epilog: cfg.Epilog, HookTimeout: cfg.HookTimeout, LaunchTimeout: cfg.LaunchTimeout, Log: log,
 	}}
 	p.config.Observer = p.metrics
 	gpus, closeGPUs := openGPUs(cfg, log)

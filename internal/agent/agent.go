@@ -60,6 +60,10 @@ type Config struct {
 
 	Images tasks.Keep // of unused images
 
+	// CheckpointProgram is the program that creates and verifies directories of checkpoints as the user: see
+	// checkpoint.PrepareIn.
+	CheckpointProgram string
+
 	RuntimeName string // for display: "containerd crun"
 	// Isolated reports whether the runtime gives each task its own view of the file system.
 	// Otherwise tasks see the host's.
@@ -124,11 +128,11 @@ type state struct {
 	conditions map[string]cluster.Condition
 	shown      []cluster.Condition
 	unchecked  int
-	connected  bool                         // a session is open
-	loads      map[string]gpu.Load          // by UUID; those of the last sample
-	xids       map[xid]uint64               // events since the start
-	lastXID    map[string]int               // by UUID
-	ends       [cluster.TaskLost + 1]uint64 // tasks that ended since the start, by cause
+	connected  bool                             // a session is open
+	loads      map[string]gpu.Load              // by UUID; those of the last sample
+	xids       map[xid]uint64                   // events since the start
+	lastXID    map[string]int                   // by UUID
+	ends       [cluster.MaxTaskCause + 1]uint64 // tasks that ended since the start, by cause
 
 	tasks map[reconcile.ID]*task
 	set   *reconcile.Set // the newest set admitted since the daemon started

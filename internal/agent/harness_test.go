@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/cgroup"
+	"github.com/greylag/greylag/internal/checkpoint"
 	"github.com/greylag/greylag/internal/gpu"
 	"github.com/greylag/greylag/internal/reconcile"
 	tasks "github.com/greylag/greylag/internal/runtime"
@@ -34,6 +35,9 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == checkpoint.ChildCommand {
+		os.Exit(checkpoint.ChildMain(context.Background(), os.Stdin, os.Stdout))
+	}
 	code, err := runTests(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -116,7 +120,7 @@ func newNode(t testing.TB, kind string, edit func(*node)) *node {
 	}
 	n.cfg = Config{
 		Name: "n1", Isolated: kind == "containerd", StateDir: filepath.Join(dir, "state"), CPUs: 2, Report: time.Second, Health: time.Second,
-		HookTimeout: time.Minute, Log: slog.New(slog.NewTextHandler(&testLog{t: t}, nil)),
+		HookTimeout: time.Minute, CheckpointProgram: "/proc/self/exe", Log: slog.New(slog.NewTextHandler(&testLog{t: t}, nil)),
 	}
 	n.open = opener(t, kind, dir)
 	if edit != nil {

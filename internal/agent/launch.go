@@ -185,7 +185,10 @@ func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err er
 		return spec, err
 	}
 	l.setWaitingFor("the prolog is still running")
-	return spec, a.runHook(ctx, a.cfg.Prolog, l.hook)
+	if err := a.runHook(ctx, a.cfg.Prolog, l.hook); err != nil {
+		return spec, err
+	}
+	return spec, a.prepareCheckpoint(ctx, l, spec.Owner)
 }
 
 // specify builds the runtime's specification of the task.
@@ -226,7 +229,7 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	if err := a.addSecrets(ctx, &spec, l, socket, inside); err != nil {
 		return tasks.Spec{}, err
 	}
-	a.addMounts(&spec, w.GetImage() != "", account.home, l.tmpDir, w.GetMounts())
+	a.addMounts(&spec, account.home, l)
 	if w.GetIdle() { // its script runs on another node; steps see the same files
 		spec.Hold, spec.ScriptArgs, spec.WorkDir = true, nil, "/"
 		spec.Stdin, spec.Stdout, spec.Stderr = "", "", ""

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	tasks "github.com/greylag/greylag/internal/runtime"
 )
 
@@ -16,13 +15,14 @@ import (
 // expected. If it is /tmp itself, the task has the host's.
 //
 // A task with an image sees the user's home, its working directory, the directories of its output and its
-// scratch space at the same paths, and the mounts that the job requests.
-func (a *Agent) addMounts(spec *tasks.Spec, image bool, home, tmpDir string, requested []*greylagv1.Mount) {
+// checkpoints, and its scratch space at the same paths, and the mounts that the job requests.
+func (a *Agent) addMounts(spec *tasks.Spec, home string, l *launch) {
 	if !a.cfg.Isolated {
 		return
 	}
+	image, tmpDir := l.spec.GetImage() != "", l.tmpDir
 	spec.PrivateTmp = true
-	folders := []string{spec.WorkDir, folder(spec.Stdin), folder(spec.Stdout), folder(spec.Stderr)}
+	folders := append([]string{spec.WorkDir, folder(spec.Stdin), folder(spec.Stdout), folder(spec.Stderr)}, checkpointDirs(l.spec, l.node)...)
 	if image {
 		folders = append(folders, home)
 	}
@@ -30,7 +30,7 @@ func (a *Agent) addMounts(spec *tasks.Spec, image bool, home, tmpDir string, req
 	if tmpDir != "" && (image || temporary(tmpDir)) {
 		shown = append(shown, tasks.Mount{Source: tmpDir, Target: tmpDir})
 	}
-	for _, m := range requested {
+	for _, m := range l.spec.GetMounts() {
 		shown = append(shown, tasks.Mount{Source: m.GetSource(), Target: filepath.Clean(m.GetTarget()), ReadOnly: m.GetReadOnly()})
 	}
 	for _, dir := range folders {

@@ -129,7 +129,7 @@ func (a *Agent) observe() (o observed) {
 	o.Observation = Observation{
 		Name: a.cfg.Name, Driver: a.inventory.Driver, Connected: a.connected, Faults: maps.Clone(a.faults), Conditions: a.conditionList(), Phases: map[string]int{}, Ends: map[string]uint64{},
 	}
-	for cause := cluster.Exited; cause <= cluster.TaskLost; cause++ {
+	for cause := cluster.Exited; cause <= cluster.MaxTaskCause; cause++ {
 		o.Ends[cause.String()] = a.ends[cause]
 	}
 	for _, word := range phaseWords[reconcile.Accepted:] {

@@ -232,7 +232,11 @@ func TestScratchSpaceIsMountedIfHidden(t *testing.T) {
 		shown bool
 	}{{true, "/local/scratch/7-1", true}, {false, "/local/scratch/7-1", false}, {false, "/var/tmp/scratch/7-1", true}, {true, "", false}} {
 		spec := tasks.Spec{}
-		a.addMounts(&spec, c.image, "", c.dir, nil)
+		w := &greylagv1.WantedTask{}
+		if c.image {
+			w.Image = "x"
+		}
+		a.addMounts(&spec, "", &launch{spec: w, tmpDir: c.dir})
 		shown := len(spec.Mounts) == 1 && spec.Mounts[0].Source == c.dir && spec.Mounts[0].Target == c.dir && !spec.Mounts[0].ReadOnly
 		if shown != c.shown || !shown && len(spec.Mounts) > 0 {
 			t.Errorf("%+v: mounts %+v", c, spec.Mounts)

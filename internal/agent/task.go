@@ -93,7 +93,7 @@ func (a *Agent) end(t *task, how cluster.Task) {
 		t.End.Started = started
 	}
 	t.Phase = reconcile.Ended
-	a.ends[min(how.Cause, cluster.TaskLost)]++
+	a.ends[min(how.Cause, cluster.MaxTaskCause)]++
 	close(t.done)
 	a.closeSocket(t.ID)
 	t.notBefore = 0

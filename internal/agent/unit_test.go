@@ -226,15 +226,23 @@ func TestShape(t *testing.T) {
 		private bool
 		mounts  []string
 		asked   []*greylagv1.Mount
+
+		checkpoints string
 	}{
-		"home":       {tasks.Spec{WorkDir: "/home/ann", Stdout: "/home/ann/out"}, false, true, nil, nil},
-		"below tmp":  {tasks.Spec{WorkDir: tmp, Stdout: tmp + "/out"}, false, true, []string{tmp}, nil},
-		"tmp itself": {tasks.Spec{WorkDir: "/tmp", Stdout: tmp + "/out"}, false, false, nil, nil},
-		"up again":   {tasks.Spec{WorkDir: tmp + "/x/..", Stdout: tmp + "/x/../y/../out"}, false, true, []string{tmp}, nil},
-		"image":      {tasks.Spec{WorkDir: tmp, Stdout: "/usr/out", Stderr: "/etc/x"}, true, true, []string{"/nowhere", tmp}, nil},
-		"asked for":  {tasks.Spec{WorkDir: "/home/ann"}, true, true, []string{"/data", "/home/ann", "/nowhere"}, []*greylagv1.Mount{{Source: "/sets", Target: "/data/", ReadOnly: true}, {Source: "/other", Target: "/home/ann"}}},
+		"home":        {tasks.Spec{WorkDir: "/home/ann", Stdout: "/home/ann/out"}, false, true, nil, nil, ""},
+		"below tmp":   {tasks.Spec{WorkDir: tmp, Stdout: tmp + "/out"}, false, true, []string{tmp}, nil, ""},
+		"tmp itself":  {tasks.Spec{WorkDir: "/tmp", Stdout: tmp + "/out"}, false, false, nil, nil, ""},
+		"up again":    {tasks.Spec{WorkDir: tmp + "/x/..", Stdout: tmp + "/x/../y/../out"}, false, true, []string{tmp}, nil, ""},
+		"image":       {tasks.Spec{WorkDir: tmp, Stdout: "/usr/out", Stderr: "/etc/x"}, true, true, []string{"/nowhere", tmp}, nil, ""},
+		"asked for":   {tasks.Spec{WorkDir: "/home/ann"}, true, true, []string{"/data", "/home/ann", "/nowhere"}, []*greylagv1.Mount{{Source: "/sets", Target: "/data/", ReadOnly: true}, {Source: "/other", Target: "/home/ann"}}, ""},
+		"checkpoints": {tasks.Spec{WorkDir: "/home/ann"}, true, true, []string{"/home/ann", "/lustre/ckpt/0", "/nowhere"}, nil, "/lustre/ckpt/%j"},
+		"in tmp":      {tasks.Spec{WorkDir: "/home/ann"}, false, true, []string{tmp + "/0"}, nil, tmp + "/%j"},
 	} {
-		a.addMounts(&c.spec, c.image, "/nowhere", "", c.asked)
+		w := &greylagv1.WantedTask{Mounts: c.asked, CheckpointDir: c.checkpoints}
+		if c.image {
+			w.Image = "x"
+		}
+		a.addMounts(&c.spec, "/nowhere", &launch{spec: w})
 		var got []string
 		for _, m := range c.spec.Mounts {
 			got = append(got, m.Target)

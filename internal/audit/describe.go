@@ -71,6 +71,10 @@ func Describe(c command.Command, r command.Result, before *cluster.Policy, s Sta
 		return Description{"step signal", c.Actor, fmt.Sprintf("%d.%s: signal %d", c.Job, cluster.FormatStep(c.Step), c.Signal)}
 	case *command.AttachStep:
 		return Description{"step attach", c.Actor, fmt.Sprintf("%d.%s", c.Job, cluster.FormatStep(c.Step))}
+	case *command.CommitCheckpoint:
+		return Description{"checkpoint commit", c.Actor, fmt.Sprintf("%d, attempt %d: %s", c.Job, c.Attempt, sanitize(c.Checkpoint.Dir))}
+	case *command.SetCheckpoint:
+		return Description{"checkpoint " + c.Action.String(), c.Actor, fmt.Sprintf("%d, checkpoint %d", c.Job, c.Number)}
 	case *command.SetCron, *command.UpdateCron:
 		return describeCron(c)
 	case *command.SetSecret:

@@ -30,6 +30,8 @@ type policy struct {
 	MaxArray    int           `toml:"max_array"`
 	MaxJobs     int           `toml:"max_jobs" was:"max_pending"`
 	MaxRestarts int           `toml:"max_restarts"`
+	Retry       int           `toml:"retry"`    // own failures after which a job is requeued
+	RetryOn     string        `toml:"retry_on"` // "exit", "exit:75", "oom", separated by commas
 	// PreemptExempt is how long a job runs before it may be preempted, and MaxPreemptions how often it may be
 	// in 24 hours; 0: no limit.
 	PreemptExempt  time.Duration `toml:"preempt_exempt"`
@@ -119,6 +121,10 @@ func (p *policy) check(c *strict.Checker) {
 	c.Between("max_jobs", p.MaxJobs, 0, math.MaxInt)
 	c.Between("max_restarts", p.MaxRestarts, 0, most)
 	c.Between("max_preemptions", p.MaxPreemptions, 0, most)
+	c.Between("retry", p.Retry, 0, cluster.MaxRetries)
+	if _, err := cluster.ParseRetryCauses(p.RetryOn); err != nil {
+		c.Fault("retry_on", "%v", err)
+	}
 	for i, part := range p.Partitions {
 		at := "partition[" + strconv.Itoa(i) + "]"
 		c.Between(at+".max_nodes", part.MaxNodes, 0, most)
@@ -154,6 +160,8 @@ func (p *policy) policy() cluster.Policy {
 		PreemptExempt: p.PreemptExempt, MaxPreemptions: int32(p.MaxPreemptions),
 		Scheduling: p.scheduling(), RequireAccount: p.RequireAccount, Credits: p.credits(),
 	}
+	out.Retry, _ = cluster.ParseRetryCauses(p.RetryOn) // checked before
+	out.Retry.Limit = int32(p.Retry)
 	for _, x := range p.Partitions {
 		out.Partitions = append(out.Partitions, cluster.Partition{
 			Name: x.Name, Nodes: x.Nodes, Default: x.Default, Down: x.Down, MaxTime: x.MaxTime, DefaultTime: x.DefaultTime,
@@ -179,7 +187,7 @@ func fileOf(p *cluster.Policy) policy {
 	out := policy{
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
-		MaxJobs: int(p.MaxJobs), MaxRestarts: int(p.MaxRestarts), Private: p.Private, RequireAccount: p.RequireAccount,
+		MaxJobs: int(p.MaxJobs), MaxRestarts: int(p.MaxRestarts), Private: p.Private, RequireAccount: p.RequireAccount, Retry: int(p.Retry.Limit), RetryOn: p.Retry.Causes(),
 		PreemptExempt: p.PreemptExempt, MaxPreemptions: int(p.MaxPreemptions),
 	}
 	out.schedulingOf(&p.Scheduling)

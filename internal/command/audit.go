@@ -20,6 +20,7 @@ func AuditKinds() []string {
 		"hold", "init", "join", "nodes dead", "nodes drain", "nodes remove", "nodes resume", "plan", "policy", "release", "requeue", "restore", "revoke", "rotate",
 		"signal", "submit", "token", "topology", "update", "step", "step end", "step signal",
 		"cron set", "cron hold", "cron release", "cron remove", "step attach", "secret set", "secret delete",
+		"checkpoint commit", "checkpoint verify", "checkpoint damage", "checkpoint drop",
 	}
 }
 

@@ -134,24 +134,6 @@ func blank(k kind) Command {
 		return new(CreateToken)
 	case kindUseToken:
 		return new(UseToken)
-	case kindCreateStep:
-		return new(CreateStep)
-	case kindSignalStep:
-		return new(SignalStep)
-	case kindAttachStep:
-		return new(AttachStep)
-	case kindSetCron:
-		return new(SetCron)
-	case kindUpdateCron:
-		return new(UpdateCron)
-	case kindRecordCron:
-		return new(RecordCron)
-	case kindSetSecret:
-		return new(SetSecret)
-	case kindDeleteSecrets:
-		return new(DeleteSecrets)
-	case kindResealSecrets:
-		return new(ResealSecrets)
 	case kindPutBlob:
 		return new(PutBlob)
 	case kindEditAccounts:
@@ -174,6 +156,36 @@ func blank(k kind) Command {
 		return new(RevokeCertificates)
 	case kindRotateCA:
 		return new(RotateCA)
+	}
+	return blankOfUser(k)
+}
+
+// blankOfUser returns an empty command of a kind about steps, checkpoints, recurring jobs or secrets of users; nil
+// for another kind.
+func blankOfUser(k kind) Command {
+	switch k {
+	case kindCreateStep:
+		return new(CreateStep)
+	case kindSignalStep:
+		return new(SignalStep)
+	case kindAttachStep:
+		return new(AttachStep)
+	case kindSetCron:
+		return new(SetCron)
+	case kindUpdateCron:
+		return new(UpdateCron)
+	case kindRecordCron:
+		return new(RecordCron)
+	case kindSetSecret:
+		return new(SetSecret)
+	case kindDeleteSecrets:
+		return new(DeleteSecrets)
+	case kindResealSecrets:
+		return new(ResealSecrets)
+	case kindCommitCheckpoint:
+		return new(CommitCheckpoint)
+	case kindSetCheckpoint:
+		return new(SetCheckpoint)
 	}
 	return nil
 }
@@ -206,24 +218,6 @@ func fieldsOf(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, createTokenFields)
 	case *UseToken:
 		codec.Record(c, x, useTokenFields)
-	case *CreateStep:
-		codec.Record(c, x, createStepFields)
-	case *SignalStep:
-		codec.Record(c, x, signalStepFields)
-	case *AttachStep:
-		codec.Record(c, x, attachStepFields)
-	case *SetCron:
-		codec.Record(c, x, setCronFields)
-	case *UpdateCron:
-		codec.Record(c, x, updateCronFields)
-	case *RecordCron:
-		codec.Record(c, x, recordCronFields)
-	case *SetSecret:
-		codec.Record(c, x, setSecretFields)
-	case *DeleteSecrets:
-		codec.Record(c, x, deleteSecretsFields)
-	case *ResealSecrets:
-		codec.Record(c, x, resealSecretsFields)
 	case *PutBlob:
 		codec.Record(c, x, putBlobFields)
 	case *EditAccounts:
@@ -246,5 +240,35 @@ func fieldsOf(c *codec.Coder, cmd Command) {
 		codec.Record(c, x, revokeCertificatesFields)
 	case *RotateCA:
 		codec.Record(c, x, rotateCAFields)
+	default:
+		fieldsOfUser(c, cmd)
+	}
+}
+
+// fieldsOfUser codes the commands of blankOfUser.
+func fieldsOfUser(c *codec.Coder, cmd Command) {
+	switch x := cmd.(type) {
+	case *CreateStep:
+		codec.Record(c, x, createStepFields)
+	case *SignalStep:
+		codec.Record(c, x, signalStepFields)
+	case *AttachStep:
+		codec.Record(c, x, attachStepFields)
+	case *SetCron:
+		codec.Record(c, x, setCronFields)
+	case *UpdateCron:
+		codec.Record(c, x, updateCronFields)
+	case *RecordCron:
+		codec.Record(c, x, recordCronFields)
+	case *SetSecret:
+		codec.Record(c, x, setSecretFields)
+	case *DeleteSecrets:
+		codec.Record(c, x, deleteSecretsFields)
+	case *ResealSecrets:
+		codec.Record(c, x, resealSecretsFields)
+	case *CommitCheckpoint:
+		codec.Record(c, x, commitCheckpointFields)
+	case *SetCheckpoint:
+		codec.Record(c, x, setCheckpointFields)
 	}
 }

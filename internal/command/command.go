@@ -53,6 +53,8 @@ const (
 	kindSetSecret
 	kindDeleteSecrets
 	kindResealSecrets
+	kindCommitCheckpoint
+	kindSetCheckpoint
 )
 
 // Role is what an actor may do.

@@ -59,6 +59,10 @@ func fieldsAfterPlacement(c *codec.Coder, x *cluster.Job) {
 	codec.Int(c, &x.Causes.Requeued)
 	codec.Int(c, &x.Failures)
 	codec.String(c, &x.AdminComment)
+	codec.Int(c, &x.Causes.Retried)
+	checkpoints(c, &x.Checkpoints)
+	codec.Uint(c, &x.Resume)
+	codec.Int(c, &x.Retries)
 }
 
 func note(c *codec.Coder, x *cluster.Note) { codec.Record(c, x, noteFields) }
@@ -113,6 +117,16 @@ func SpecFields(c *codec.Coder, x *cluster.JobSpec) {
 	codec.String(c, &x.MailUser)
 	codec.List(c, &x.Secrets, codec.String)
 	codec.List(c, &x.Mounts, mountFields)
+	codec.String(c, &x.CheckpointDir)
+	codec.Bool(c, &x.FromScratch)
+	codec.Record(c, &x.Retry, retryFields)
+}
+
+func retryFields(c *codec.Coder, x *cluster.Retry) {
+	codec.Int(c, &x.Limit)
+	codec.Bool(c, &x.AnyExit)
+	codec.List(c, &x.ExitStatuses, codec.Int[int32])
+	codec.Bool(c, &x.OutOfMemory)
 }
 
 func mountFields(c *codec.Coder, x *cluster.Mount) {
@@ -314,6 +328,7 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.Record(c, &x.Scheduling, schedulingFields)
 	codec.Bool(c, &x.RequireAccount)
 	codec.Record(c, &x.Credits, creditPolicyFields)
+	codec.Record(c, &x.Retry, retryFields)
 }
 
 func schedulingFields(c *codec.Coder, x *cluster.Scheduling) {

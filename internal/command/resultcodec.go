@@ -15,6 +15,7 @@ const (
 	resultOutcomes
 	resultNamed
 	resultStepCreated
+	resultCheckpointCommitted
 )
 
 // EncodeResult writes an answer that a repeated request may get again: those of
@@ -62,6 +63,8 @@ func resultKind(r Result) kind {
 		return resultNamed
 	case *StepCreated:
 		return resultStepCreated
+	case *CheckpointCommitted:
+		return resultCheckpointCommitted
 	}
 	return 0
 }
@@ -80,6 +83,8 @@ func blankResult(k kind) Result {
 		return new(Named)
 	case resultStepCreated:
 		return new(StepCreated)
+	case resultCheckpointCommitted:
+		return new(CheckpointCommitted)
 	}
 	return nil
 }
@@ -98,6 +103,8 @@ func resultFields(c *codec.Coder, r Result) {
 		codec.Record(c, x, namedFields)
 	case *StepCreated:
 		codec.Record(c, x, stepCreatedFields)
+	case *CheckpointCommitted:
+		codec.Record(c, x, checkpointCommittedFields)
 	}
 }
 

@@ -31,6 +31,7 @@ type Options struct {
 	EveryNode bool
 	Image     string
 	Mounts    []cluster.Mount // a source may be relative
+	Retry     *cluster.Retry  // nil: that of the site
 	WorkDir   string
 	Input     string
 	Output    string
@@ -40,6 +41,8 @@ type Options struct {
 	env       []string // of --env: NAME or NAME=VALUE, of all places
 
 	Reservation string
+	Checkpoint  string // directory of checkpoints; may be relative
+	FromScratch bool   // start from the beginning when all checkpoints are damaged
 
 	// Only sbatch sets these.
 	Clusters  string // names of clusters: one must be this one
@@ -60,8 +63,10 @@ type Options struct {
 	gresGPUs    bool // --gres requests the GPUs
 	cpusPerGPU  int32
 	tasksPerGPU int32
-	memZero     bool  // --mem=0 was written: all memory of each node
-	tmp         int64 // MiB of scratch space on each node
+	retries     *int32         // of --retry
+	retryOn     *cluster.Retry // of --retry-on, without its limit
+	memZero     bool           // --mem=0 was written: all memory of each node
+	tmp         int64          // MiB of scratch space on each node
 
 	connectWait time.Duration // of --connect
 	switchWait  time.Duration // of --switches

@@ -48,7 +48,7 @@ func newTable(sbatch bool) *table {
 		add  func([]option) []option
 	}{
 		{"The job", identityRows}, {"Resources", resourceRows}, {"Nodes", nodeRows},
-		{"When", timeRows}, {"What runs, and its files", runRows}, {"The command", commandRows},
+		{"When", timeRows}, {"What runs, and its files", runRows}, {"After a failure", restartRows}, {"The command", commandRows},
 	} {
 		begin := len(rows)
 		rows = group.add(rows)

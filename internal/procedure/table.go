@@ -46,6 +46,7 @@ var table = []Procedure{
 	// auth.ViewOf decides what a caller sees of other users' jobs.
 	{Name: "JobService/AttachStep", Own: User, Others: Operator, Action: "attach to steps of other users' jobs", Route: Leader, Cost: 1, Mutation: true},
 	{Name: "JobService/CancelJobs", Own: User, Others: Operator, Action: "cancel or signal other users' jobs", Route: Leader, Cost: 1, Mutation: true},
+	{Name: "JobService/CommitCheckpoint", Own: User, Route: Leader, Cost: 1, Mutation: true},
 	{Name: "JobService/CreateStep", Own: User, Others: Operator, Action: "start steps in other users' jobs", Route: Leader, Cost: 1, Mutation: true},
 	{Name: "JobService/DeleteSecrets", Own: User, Others: Admin, Action: "delete other users' secrets", Route: Leader, Cost: 1, Mutation: true},
 	{Name: "JobService/ForecastJob", Own: User, Cost: 10},
@@ -55,6 +56,7 @@ var table = []Procedure{
 	{Name: "JobService/ListJobs", Own: User, Others: User, Route: CompleteHistory, Cost: 1},
 	{Name: "JobService/ListSecrets", Own: User, Others: Admin, Action: "list other users' secrets", Route: Leader, Cost: 1},
 	{Name: "JobService/RunCron", Own: User, Route: Leader, Cost: 1, Mutation: true},
+	{Name: "JobService/SetCheckpoint", Own: User, Route: Leader, Cost: 1, Mutation: true},
 	{Name: "JobService/SetCron", Own: User, Route: Leader, Cost: 10, Mutation: true},
 	{Name: "JobService/SetSecret", Own: User, Route: Leader, Cost: 10, Mutation: true},
 	{Name: "JobService/SignalStep", Own: User, Others: Operator, Action: "signal steps of other users' jobs", Route: Leader, Cost: 1, Mutation: true},

@@ -50,9 +50,6 @@ func firstExempt(now cluster.Instant, list []Candidate) (first cluster.Instant) 
 // restartTime is how long a requeued job is assumed to take until it works again.
 const restartTime = 300 * time.Second
 
-// unsavedSince returns from when on the work of a job is lost if it ends.
-func unsavedSince(j *cluster.Job) cluster.Instant { return j.Started }
-
 // costOf returns the cost of ending a job at an instant: its GPUs times the time of the work that it repeats, and
 // half as much more for each preemption in the last 24 hours. Jobs without GPUs count by their CPUs.
 func costOf(j *cluster.Job, at cluster.Instant) victims.Cost {
@@ -62,7 +59,7 @@ func costOf(j *cluster.Job, at cluster.Instant) victims.Cost {
 		gpus += int64(len(j.Alloc.Nodes[i].GPUs))
 		cpus += int64(j.Alloc.Nodes[i].CPUs)
 	}
-	seconds := (int64(max(0, at.Sub(unsavedSince(j)))) + int64(restartTime)) / second
+	seconds := (int64(max(0, at.Sub(j.Saved()))) + int64(restartTime)) / second
 	c := victims.Cost{Jobs: 1, Started: int64(j.Started) / second, IDs: int64(j.ID)}
 	if c.Loss = gpus * seconds; gpus == 0 {
 		c.CPULoss = cpus * seconds

@@ -16,7 +16,7 @@ func (s *jobService) CreateStep(ctx context.Context, p *greylagv1.CreateStepRequ
 	if err != nil {
 		return nil, err
 	}
-	id, err := stepRequest(ctx, p.GetRequestId(), p)
+	id, err := jobRequest(ctx, p.GetRequestId(), p)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (s *jobService) AttachStep(ctx context.Context, p *greylagv1.AttachStepRequ
 	if err != nil {
 		return nil, err
 	}
-	id, err := stepRequest(ctx, p.GetRequestId(), p)
+	id, err := jobRequest(ctx, p.GetRequestId(), p)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (s *jobService) AttachStep(ctx context.Context, p *greylagv1.AttachStepRequ
 
 // SignalStep sends a signal to a step, or ends it.
 func (s *jobService) SignalStep(ctx context.Context, p *greylagv1.SignalStepRequest) (*greylagv1.SignalStepResponse, error) {
-	id, err := stepRequest(ctx, p.GetRequestId(), p)
+	id, err := jobRequest(ctx, p.GetRequestId(), p)
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +76,8 @@ func (s *jobService) SignalStep(ctx context.Context, p *greylagv1.SignalStepRequ
 	return &greylagv1.SignalStepResponse{Index: index}, nil
 }
 
-// stepRequest returns the request ID of a call about a step.
-func stepRequest(ctx context.Context, id string, p call.Request) (command.RequestID, error) {
+// jobRequest returns the request ID of a call about a running job.
+func jobRequest(ctx context.Context, id string, p call.Request) (command.RequestID, error) {
 	payload, err := call.Payload(p)
 	if err != nil {
 		return command.RequestID{}, err

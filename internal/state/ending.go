@@ -8,13 +8,15 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// Backoff between a failure of the cluster and the next attempt: doubled by each failure without progress, and
+// Backoff between a failure and the next attempt: doubled by each failure without progress, and
 // varied by at most a quarter, so that jobs that failed together do not start together. Other hardware can run
 // the job at once; the short pause after its loss lets a node that has just restarted become ready.
 const (
 	hardwareBackOff = 5 * time.Second
 	launchBackOff   = 15 * time.Second
 	maxBackOff      = 5 * time.Minute
+	retryBackOff    = time.Minute // after a failure of the job itself
+	maxRetryBackOff = 30 * time.Minute
 )
 
 // silentWindow is how long after the end of a job its failure may turn out to be that of a node. A node is
@@ -49,7 +51,7 @@ func (s *State) advance(j *cluster.Job, rank int) {
 // does not respond: a program whose peer is gone exits with an error long before node_timeout. The tasks of
 // such nodes count as lost, and are killed when their node responds again. j is not shared yet. O(nodes).
 func (s *State) blameSilent(j *cluster.Job) {
-	if j.State != cluster.Completing || j.Reason != cluster.ReasonNonZeroExitCode || j.Returns || s.now.Sub(j.Ended) > silentWindow {
+	if j.State != cluster.Completing || j.Reason != cluster.ReasonNonZeroExitCode || s.now.Sub(j.Ended) > silentWindow {
 		return
 	}
 	var silent []string
@@ -80,6 +82,9 @@ func attemptResult(j *cluster.Job, rank int) (e ending, over bool) {
 		return ending{}, false
 	}
 	e = endingOf(j, t, rank == 0 || j.Spec.EveryNode)
+	if e.outcome == cluster.OutOfMemory || e.reason == cluster.ReasonNonZeroExitCode {
+		e.returns = j.Spec.Requeue && j.Retries < j.Spec.Retry.Limit && j.Spec.Retry.Covers(e.outcome, e.exit)
+	}
 	return e, e.outcome != cluster.Completed || rank == 0 && !j.Spec.EveryNode || j.Tasks.AllReached(cluster.TaskEnded)
 }
 
@@ -90,6 +95,10 @@ func endingOf(j *cluster.Job, t *cluster.Task, script bool) ending {
 		return ending{outcome: cluster.OutOfMemory, reason: cluster.ReasonOutOfMemory, detail: t.Message, exit: t.Exit}
 	case cluster.LaunchFailed:
 		return ending{outcome: cluster.Failed, reason: cluster.ReasonLaunchFailed, detail: t.Message, exit: notOK(t.Exit)}
+	case cluster.CheckpointFailed:
+		e := lostWith(j, t, t.Message)
+		e.returns = true // whatever else ended it, another attempt finds an earlier checkpoint
+		return e
 	case cluster.ImageFailed:
 		return ending{outcome: cluster.Failed, reason: cluster.ReasonImageFailed, detail: t.Message, exit: notOK(t.Exit)}
 	case cluster.Exited, cluster.NoCause:
@@ -161,14 +170,20 @@ func (s *State) settle(j *cluster.Job) {
 	j.Planned = 0
 }
 
-// requeue makes a job pending again. A failure of the cluster adds a backoff, and too many failures without
-// progress hold the job. Preemptions and manual requeues do neither.
+// requeue makes a job pending again. A failure adds a backoff. Too many failures of the cluster without progress
+// hold the job, and so does the loss of its last checkpoint. Preemptions and manual requeues do neither.
 func (s *State) requeue(j *cluster.Job) {
 	if j.Started > 0 {
 		j.Attempts = cluster.AppendAttempt(j.Attempts, j.ThisAttempt())
 	}
 	failure := j.CountRestart()
+	if damaged := damagedShares(j.Tasks); damaged != "" && j.Resume != 0 {
+		damageResumed(j, damaged)
+	}
 	detail := fmt.Sprintf("attempt %d: %s", j.Attempt, j.Detail)
+	if failure == cluster.OwnFailure {
+		detail = fmt.Sprintf("attempt %d: %s, exit status %d; retry %d of %d", j.Attempt, j.Outcome, j.Exit.Status(), j.Retries, j.Spec.Retry.Limit)
+	}
 	s.step(j, cluster.Requeue)
 	j.Eligible, j.Reason, j.Detail = max(s.now, j.Spec.Begin), cluster.ReasonNone, detail
 	if failure != cluster.NoFailure {
@@ -177,7 +192,7 @@ func (s *State) requeue(j *cluster.Job) {
 	if j.Eligible > s.now {
 		j.Reason = cluster.ReasonBeginTime
 	}
-	if most := s.policy.MaxRestarts; failure != cluster.NoFailure && j.Failures > most {
+	if most := s.policy.MaxRestarts; failure != cluster.NoFailure && failure != cluster.OwnFailure && j.Failures > most {
 		j.Hold, j.Reason = cluster.HeldByAdmin, cluster.ReasonRequeueLimit
 		j.Detail = fmt.Sprintf("cluster failure %d without progress exceeds max_restarts = %d; %s", j.Failures, most, detail)
 	}
@@ -187,19 +202,23 @@ func (s *State) requeue(j *cluster.Job) {
 	}
 	j.Alloc, j.TRES, j.Tasks, j.Steps, j.Outcome, j.Exit, j.Requester = nil, nil, nil, nil, 0, cluster.Exit{}, ""
 	j.Started, j.Ended, j.Planned, j.Granted = 0, 0, 0, 0
-	j.Returns, j.Warned, j.Partition, j.Canceller = false, false, "", ""
+	j.Returns, j.Warned, j.Partition, j.Canceller, j.Resume = false, false, "", "", 0
+	holdWithoutCheckpoint(j, detail)
 }
 
 // backOff returns the pause before the next attempt of a job. It depends on the job and the attempt alone.
 func backOff(j *cluster.Job, failure cluster.Failure) time.Duration {
-	d := launchBackOff
-	if failure == cluster.HardwareFailure {
+	d, most, n := launchBackOff, maxBackOff, j.Failures
+	switch failure {
+	case cluster.HardwareFailure:
 		d = hardwareBackOff
+	case cluster.OwnFailure:
+		d, most, n = retryBackOff, maxRetryBackOff, j.Retries
 	}
-	for n := j.Failures; n > 1 && d < maxBackOff; n-- {
+	for ; n > 1 && d < most; n-- {
 		d *= 2
 	}
-	d = min(d, maxBackOff)
+	d = min(d, most)
 	hash := (uint64(j.ID)<<32 | uint64(j.Attempt)) * 0x9e3779b97f4a7c15 >> 54 // of 1024 steps
 	return (d - d/4 + d/2*time.Duration(hash)/1024).Truncate(time.Millisecond)
 }

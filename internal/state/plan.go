@@ -76,7 +76,10 @@ func (s *State) start(p *cluster.PlannedStart) {
 	}
 	j.Tasks = cluster.NewTasks(tasks...)
 	s.words.share(&j.Partition)
-	j.Started, j.Granted, j.Planned = s.now, s.index, 0
+	j.Started, j.Granted, j.Planned, j.Resume = s.now, s.index, 0, 0
+	if from := j.ResumePoint(); from != nil {
+		j.Resume = from.Number
+	}
 	j.Reason, j.Detail = cluster.ReasonNone, ""
 	s.recordPromise(&j)
 	s.credits.StartBilling(s.env(), &j, s.granted)

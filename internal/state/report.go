@@ -193,7 +193,7 @@ func (t *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (clus
 	never := task.Phase == cluster.TaskWanted && r.Phase >= cluster.TaskClean && r.Cause == cluster.NoCause
 	task.Phase = min(r.Phase, cluster.TaskClean)
 	switch {
-	case task.Cause > cluster.TaskLost:
+	case task.Cause > cluster.MaxTaskCause:
 		task.Cause = cluster.TaskLost
 	case never && j.State != cluster.Completing:
 		task.Cause, task.Message = cluster.TaskLost, "the node does not know the task"

@@ -106,6 +106,10 @@ func (s *State) dispatch(c command.Command) command.Result {
 		return s.signalStep(c)
 	case *command.AttachStep:
 		return s.attachStep(c)
+	case *command.CommitCheckpoint:
+		return s.commitCheckpoint(c)
+	case *command.SetCheckpoint:
+		return s.setCheckpoint(c)
 	case *command.SetCron, *command.UpdateCron, *command.RecordCron:
 		return s.changeCrontab(c)
 	case *command.SetSecret, *command.DeleteSecrets, *command.ResealSecrets:

@@ -52,8 +52,8 @@ func (x *script) run(line string) string {
 		return x.ofCertificates(verb, w)
 	case "step", "stepsignal", "stepattach", "steps":
 		return x.ofSteps(verb, w)
-	case "cron", "secret":
-		return map[string]func(scriptLine) string{"cron": x.cron, "secret": x.secret}[verb](w)
+	case "cron", "secret", "checkpoint", "checkpointset", "checkpoints":
+		return x.ofUsers(verb, w)
 	case "topology":
 		return x.topology(w)
 	case "part":
@@ -165,7 +165,7 @@ func (x *script) submission(w scriptLine) *command.SubmitJobs {
 		Name: w.keys["name"], Account: w.keys["account"], Partition: w.keys["partition"], QOS: w.keys["qos"],
 		TimeLimit: w.duration("time"), Nice: int32(w.number("nice", 0)), Requeue: w.has("requeue"),
 		EveryNode: w.has("everynode"), ArrayLimit: int32(w.number("most", 0)), Deadline: cluster.Instant(w.duration("deadline")),
-		Begin:  cluster.Instant(w.duration("begin")),
+		Begin: cluster.Instant(w.duration("begin")), FromScratch: w.has("scratch"), Retry: x.retryOf(w),
 		Signal: cluster.WarnSignal{Number: int32(w.number("warn", 0)), Before: w.duration("before")},
 		Request: cluster.Request{
 			Nodes: int32(w.number("nodes", 0)), MaxNodes: int32(w.number("upto", 0)), GPUsPerNode: int32(w.number("gpusper", 0)), GPUs: int32(w.number("gpus", 0)),

@@ -37,6 +37,9 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 		p.Tasks = append(p.Tasks, writeTask(t))
 	}
 	p.Steps = writeSteps(j)
+	p.Checkpoints, p.Resume = writeCheckpoints(j.Checkpoints), j.Resume
+	p.CheckpointDir, p.FromScratch = spec.CheckpointDir, spec.FromScratch
+	p.Retry, p.Retries = writeRetry(&spec.Retry), j.Retries
 	return p
 }
 
@@ -44,12 +47,12 @@ func writeRestartCauses(c cluster.RestartCauses) *greylagv1.RestartCauses {
 	if c == (cluster.RestartCauses{}) {
 		return nil
 	}
-	return &greylagv1.RestartCauses{NodeFailed: c.NodeFailed, TaskFailed: c.TaskFailed, Preempted: c.Preempted, Requeued: c.Requeued}
+	return &greylagv1.RestartCauses{NodeFailed: c.NodeFailed, TaskFailed: c.TaskFailed, Preempted: c.Preempted, Requeued: c.Requeued, Retried: c.Retried}
 }
 
 // ReadRestartCauses reads the restart causes in an answer.
 func ReadRestartCauses(p *greylagv1.RestartCauses) cluster.RestartCauses {
-	return cluster.RestartCauses{NodeFailed: p.GetNodeFailed(), TaskFailed: p.GetTaskFailed(), Preempted: p.GetPreempted(), Requeued: p.GetRequeued()}
+	return cluster.RestartCauses{NodeFailed: p.GetNodeFailed(), TaskFailed: p.GetTaskFailed(), Preempted: p.GetPreempted(), Requeued: p.GetRequeued(), Retried: p.GetRetried()}
 }
 
 // canceller returns who cancelled a job, without users whose job preempted it or who requeued it,

@@ -24,7 +24,8 @@ func wholeJob() *greylagv1.JobSpec {
 		Comment: "c", SubmitHost: "login1", Hold: true, Signal: 10, SignalBefore: durationpb.New(time.Minute), SignalBatchOnly: true, EveryNode: true,
 		OtherPartitions: []string{"spot"}, Reservation: "course", Command: "/home/ann/train.sh", Wckey: "vision",
 		MailTypes: []greylagv1.MailType{greylagv1.MailType_MAIL_TYPE_END}, MailUser: "ann", Secrets: []string{"token"},
-		Mounts: []*greylagv1.Mount{{Source: "/a", Target: "/b", ReadOnly: true}},
+		Mounts:        []*greylagv1.Mount{{Source: "/a", Target: "/b", ReadOnly: true}},
+		CheckpointDir: "/ckpt/%j", FromScratch: true, Retry: &greylagv1.Retry{Limit: 3, AnyExit: true, ExitStatuses: []int32{75}, OutOfMemory: true},
 	}
 }
 

@@ -28,13 +28,14 @@ type RestartCauses struct {
 	TaskFailed int32 // its node could not start the task or keep it running: runtime, file system, prolog, GPU
 	Preempted  int32
 	Requeued   int32 // by its user or an operator
+	Retried    int32 // its own failure, which --retry-on names
 }
 
 // ProgressTime is how long an attempt runs to count as progress: the limit of restarts counts only cluster
 // failures since the last such attempt. A job of a month on many nodes fails often, and still ends.
 const ProgressTime = time.Hour
 
-// Failure is the kind of failure of the cluster that ended an attempt.
+// Failure is the kind of failure that ended an attempt.
 type Failure uint8
 
 // The kinds.
@@ -42,6 +43,7 @@ const (
 	NoFailure       Failure = iota
 	HardwareFailure         // a node or a GPU was lost: another one can run the job at once
 	LaunchFailure           // a node could not start the task or keep it running: runtime, file system, prolog
+	OwnFailure              // the job failed by itself
 )
 
 // Words lists the causes with their counts, the most severe first; "" for none.
@@ -50,7 +52,7 @@ func (c RestartCauses) Words() string {
 	for _, x := range []struct {
 		n    int32
 		what string
-	}{{c.NodeFailed, "node failed"}, {c.TaskFailed, "task failed on its node"}, {c.Preempted, "preempted"}, {c.Requeued, "requeued"}} {
+	}{{c.NodeFailed, "node failed"}, {c.TaskFailed, "task failed on its node"}, {c.Preempted, "preempted"}, {c.Requeued, "requeued"}, {c.Retried, "retried"}} {
 		if x.n > 0 {
 			words = append(words, fmt.Sprintf("%s %d", x.what, x.n))
 		}
@@ -69,6 +71,12 @@ func (c *RestartCauses) count(outcome JobState, tasks *Tasks) Failure {
 		return NoFailure
 	case outcome == Cancelled:
 		c.Requeued++
+		return NoFailure
+	case outcome == Failed || outcome == OutOfMemory:
+		c.Retried++
+		return OwnFailure
+	case ended(CheckpointFailed):
+		c.TaskFailed++
 		return NoFailure
 	case ended(NodeFault):
 		c.TaskFailed++
@@ -89,8 +97,11 @@ func (j *Job) CountRestart() Failure {
 	}
 	j.Restarts++
 	failure := j.Causes.count(j.Outcome, j.Tasks)
-	if failure != NoFailure {
+	switch failure {
+	case HardwareFailure, LaunchFailure:
 		j.Failures++
+	case OwnFailure:
+		j.Retries++
 	}
 	return failure
 }

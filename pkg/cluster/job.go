@@ -56,6 +56,9 @@ type JobSpec struct {
 	MailUser      string   // address or user name for notifications; "" means the job's user
 	Secrets       []string // names of secrets of its owner that its tasks get as files
 	Mounts        []Mount  // bind mounts from the node into the container
+	CheckpointDir string   // directory of its checkpoints, a pattern; "": none
+	FromScratch   bool     // it starts from the beginning when all of its checkpoints are damaged
+	Retry         Retry
 }
 
 // JobText is a text of a specification with its limit in bytes.
@@ -67,14 +70,14 @@ type JobText struct {
 
 // Texts lists the texts of a specification, except lists. They are checked at submission,
 // and equal ones are stored once.
-func (s *JobSpec) Texts() [17]JobText {
+func (s *JobSpec) Texts() [18]JobText {
 	return [...]JobText{
 		{"job name", &s.Name, maxName}, {"user", &s.Owner.User, maxName}, {"account", &s.Account, maxName},
 		{"partition", &s.Partition, maxName}, {"qos", &s.QOS, maxName}, {"comment", &s.Comment, maxName},
 		{"wckey", &s.WCKey, maxName}, {"host", &s.SubmitHost, maxName}, {"reservation", &s.Reservation, maxName},
 		{"working directory", &s.WorkDir, maxText}, {"input", &s.Input, maxText}, {"output", &s.Output, maxText},
 		{"error output", &s.Error, maxText}, {"image", &s.Image, maxText}, {"image digest", &s.ImageDigest, maxText}, {"command", &s.Command, maxText},
-		{"mail user", &s.MailUser, maxName},
+		{"mail user", &s.MailUser, maxName}, {"checkpoint directory", &s.CheckpointDir, maxText},
 	}
 }
 
@@ -216,6 +219,9 @@ type Job struct {
 	Failures  int32           // cluster failures since an attempt made progress
 	// AdminComment is a text of an operator, often of a program that monitors jobs.
 	AdminComment string
+	Checkpoints  []*Checkpoint // oldest first; the newest 32: see ResumePoint
+	Resume       uint32        // number of the checkpoint from which the current attempt resumed; 0: none
+	Retries      int32         // attempts that its own failure ended since its last checkpoint
 }
 
 // Association returns the key of the association that jobs of the specification belong to, with
@@ -290,27 +296,28 @@ type TaskCause uint8
 
 // The causes.
 const (
-	NoCause      TaskCause = iota
-	Exited                 // by itself, with an exit code or a signal
-	Stopped                // stopped by Greylag
-	MemoryKilled           // killed by the kernel for memory
-	LaunchFailed           // the user's fault: no such directory, no such output path, not executable
-	NodeFault              // the node's fault: runtime, file system, prolog
-	GPUFault               // XID or ECC
-	ImageFailed            // the image could not be pulled or unpacked
-	TaskLost               // unknown
-	maxCause     = TaskLost
+	NoCause          TaskCause = iota
+	Exited                     // by itself, with an exit code or a signal
+	Stopped                    // stopped by Greylag
+	MemoryKilled               // killed by the kernel for memory
+	LaunchFailed               // the user's fault: no such directory, no such output path, not executable
+	NodeFault                  // the node's fault: runtime, file system, prolog
+	GPUFault                   // XID or ECC
+	ImageFailed                // the image could not be pulled or unpacked
+	TaskLost                   // unknown
+	CheckpointFailed           // the checkpoint to resume from is damaged
+	MaxTaskCause     = CheckpointFailed
 )
 
 var causeNames = [...]string{
 	NoCause: "", Exited: "exited", Stopped: "stopped", MemoryKilled: "memory",
 	LaunchFailed: "launch", NodeFault: "node", GPUFault: "gpu",
-	ImageFailed: "image", TaskLost: "lost",
+	ImageFailed: "image", TaskLost: "lost", CheckpointFailed: "checkpoint",
 }
 
 // String is a short word for the cause.
 func (c TaskCause) String() string {
-	if c > maxCause {
+	if c > MaxTaskCause {
 		return "?"
 	}
 	return causeNames[c]

@@ -57,6 +57,7 @@ type Policy struct {
 	MaxArray    int32         // most elements of one array
 	MaxJobs     int64         // most active jobs
 	MaxRestarts int32         // cluster failures without progress before a job is held
+	Retry       Retry         // of jobs that do not ask for another
 	// PreemptExempt is how long a job runs before it may be preempted, and MaxPreemptions how often it may be in
 	// 24 hours; 0 means no limit.
 	PreemptExempt  time.Duration
@@ -84,6 +85,7 @@ func DefaultPolicy() Policy {
 		MaxArray:      100_000,
 		MaxJobs:       5_000_000,
 		MaxRestarts:   10,
+		Retry:         Retry{AnyExit: true},
 		PreemptExempt: 10 * time.Minute, MaxPreemptions: 3,
 		Scheduling: DefaultScheduling(),
 		Credits:    DefaultCreditPolicy(),

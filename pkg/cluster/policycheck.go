@@ -82,6 +82,9 @@ func (p *Policy) Faults() []PolicyFault {
 	if p.MaxJobs < 1 {
 		fault("max_jobs", "at most %d jobs at once, want at least 1", p.MaxJobs)
 	}
+	if err := p.Retry.Check(); err != nil || p.Retry.Limit < 0 {
+		fault("retry", "%d retries after %q, want 0 to %d and causes such as exit, exit:75, oom", p.Retry.Limit, p.Retry.Causes(), MaxRetries)
+	}
 	if p.MaxRestarts < 0 {
 		fault("max_restarts", "%d restarts, want at least 0", p.MaxRestarts)
 	}

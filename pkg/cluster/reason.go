@@ -68,7 +68,8 @@ const (
 	ReasonQOSMinTRES
 	ReasonInvalidQOS
 	ReasonAccountNotAllowed
-	maxReason = ReasonAccountNotAllowed
+	ReasonCheckpoint
+	maxReason = ReasonCheckpoint
 )
 
 var reasonNames = [...]string{
@@ -118,6 +119,7 @@ var reasonNames = [...]string{
 	ReasonQOSMinTRES:             "QOSMinGRES",
 	ReasonInvalidQOS:             "InvalidQOS",
 	ReasonAccountNotAllowed:      "AccountNotAllowed",
+	ReasonCheckpoint:             "CheckpointDamaged",
 }
 
 // String returns the code as scripts read it.

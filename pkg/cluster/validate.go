@@ -69,6 +69,10 @@ func (s *JobSpec) Validate() error {
 	s.checkOthers(fault)
 	s.checkSecrets(fault)
 	s.checkMounts(fault)
+	s.checkCheckpointDir(fault)
+	if err := s.Retry.Check(); err != nil {
+		fault("%v", err)
+	}
 	s.Request.check(fault)
 	s.checkDependencies(fault)
 	return errors.Join(faults...)

@@ -15,6 +15,7 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/cgroup"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/pki"
@@ -119,12 +120,12 @@ func (x *exam) scratch(cfg config.Node) {
 	switch {
 	case x.failed("scratch_dir", scratchAdvice(err), err):
 	case total <= cfg.ScratchReserve:
-		x.note(Fault, "scratch_dir", "lower scratch_reserve, or use a larger file system", "scratch_reserve leaves no space for jobs: the file system of %s has only %s", cfg.ScratchDir, rough(total))
+		x.note(Fault, "scratch_dir", "lower scratch_reserve, or use a larger file system", "scratch_reserve leaves no space for jobs: the file system of %s has only %s", cfg.ScratchDir, ui.SizeText(total))
 	case !space.Limited:
 		x.note(Warning, "scratch_dir", "use XFS, or ext4 with the feature project, and mount it with prjquota (docs/admin.md)",
-			"%s offers %s, but jobs can exceed their --tmp: the file system does not enforce project quotas", cfg.ScratchDir, rough(total-cfg.ScratchReserve))
+			"%s offers %s, but jobs can exceed their --tmp: the file system does not enforce project quotas", cfg.ScratchDir, ui.SizeText(total-cfg.ScratchReserve))
 	default:
-		x.good("scratch_dir", "%s, %s for jobs, with project quotas", cfg.ScratchDir, rough(total-cfg.ScratchReserve))
+		x.good("scratch_dir", "%s, %s for jobs, with project quotas", cfg.ScratchDir, ui.SizeText(total-cfg.ScratchReserve))
 	}
 }
 

@@ -1,8 +1,6 @@
 package doctor
 
 import (
-	"fmt"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/greylag/greylag/pkg/cluster"
@@ -14,14 +12,6 @@ const (
 	leastFree = 128 * cluster.MiB
 	lowFree   = cluster.GiB
 )
-
-// rough formats an amount for people, to a tenth of the unit.
-func rough(b cluster.Bytes) string {
-	if b < cluster.GiB {
-		return fmt.Sprintf("%.1f MiB", float64(b)/float64(cluster.MiB))
-	}
-	return fmt.Sprintf("%.1f GiB", float64(b)/float64(cluster.GiB))
-}
 
 // writable returns why a folder cannot be written; also for root, since a file system may be
 // mounted read-only.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/greylag/greylag/internal/cgroup"
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
+	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
 	"github.com/greylag/greylag/internal/config/strict"
 	"github.com/greylag/greylag/internal/gpu"
@@ -176,11 +177,11 @@ func (x *exam) folder(check, dir string) {
 	case err != nil:
 		x.failed(check, "", err)
 	case free < leastFree:
-		x.note(Fault, check, advice, "%s has %s left of %s", dir, rough(free), rough(total))
+		x.note(Fault, check, advice, "%s has %s left of %s", dir, ui.SizeText(free), ui.SizeText(total))
 	case free < lowFree || free < total/20:
-		x.note(Warning, check, advice, "%s has %s left of %s", dir, rough(free), rough(total))
+		x.note(Warning, check, advice, "%s has %s left of %s", dir, ui.SizeText(free), ui.SizeText(total))
 	default:
-		x.good(check, "%s, %s of %s free", dir, rough(free), rough(total))
+		x.good(check, "%s, %s of %s free", dir, ui.SizeText(free), ui.SizeText(total))
 	}
 }
 

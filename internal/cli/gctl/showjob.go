@@ -105,6 +105,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 		facts = append(facts, [2]string{"notifies", cmp.Or(j.MailUser, j.User) + " of " + strings.Join(ui.MailWords(j), ", ")})
 	}
 	facts = append(facts, [2]string{"secrets", strings.Join(j.Secrets, ", ")}, [2]string{"mounts", strings.Join(ui.MountWords(j), ", ")})
+	facts = append(facts, [2]string{"checkpoints", t.checkpointText(j)}, [2]string{"retries", ui.RetryText(j)})
 	for _, p := range ui.JobProperties() {
 		facts = append(facts, [2]string{strings.ToLower(p.Name), p.Of(j)})
 	}
@@ -133,6 +134,38 @@ func (t commands) stepText(step *greylagv1.Step) string {
 		words = append(words, "ran "+cluster.FormatElapsed(step.Ended.AsTime().Sub(step.Started.AsTime())))
 	}
 	return strings.Join(words, ", ")
+}
+
+// checkpointText describes the newest checkpoint of a job that is not damaged; "" for a job without any and
+// without a directory for them.
+func (t commands) checkpointText(j *greylagv1.Job) string {
+	text, damaged := "", 0
+	for _, k := range j.Checkpoints {
+		if k.State == greylagv1.CheckpointState_CHECKPOINT_STATE_DAMAGED {
+			damaged++
+			continue
+		}
+		text = fmt.Sprintf("%d of %s", k.Number, t.FormatTime(k.Committed))
+		if k.Step != nil {
+			text += fmt.Sprintf(", step %d", *k.Step)
+		}
+	}
+	switch {
+	case text == "" && damaged == 0 && j.CheckpointDir == "":
+		return ""
+	case text == "":
+		text = "none"
+	}
+	if damaged > 0 {
+		text += fmt.Sprintf("; %d damaged", damaged)
+	}
+	if j.Resume != 0 {
+		text += fmt.Sprintf("; resumed from %d", j.Resume)
+	}
+	if j.CheckpointDir != "" {
+		text += "; in " + ui.OutputPath(j, j.CheckpointDir)
+	}
+	return text
 }
 
 // dependsText lists the dependencies of a job.

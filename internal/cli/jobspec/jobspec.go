@@ -78,6 +78,7 @@ func Encode(o jobscript.Options, script jobscript.Script, args []string, at Plac
 	m.rest(o, at.Host)
 	m.text(31, command)
 	m.mounts(o, at.Dir)
+	m.restarts(o, at.Dir)
 	return m, left, nil
 }
 
@@ -135,6 +136,25 @@ func (m *message) mounts(o jobscript.Options, dir string) {
 		c.flag(3, x.ReadOnly)
 		m.child(36, c)
 	}
+}
+
+// restarts encodes what happens after a failure.
+func (m *message) restarts(o jobscript.Options, dir string) {
+	if o.Checkpoint != "" {
+		m.text(37, filepath.Clean(below(dir, o.Checkpoint)))
+	}
+	m.flag(38, o.FromScratch)
+	if o.Retry == nil {
+		return
+	}
+	var c message
+	c.number(1, int64(o.Retry.Limit))
+	c.flag(2, o.Retry.AnyExit)
+	for _, n := range o.Retry.ExitStatuses {
+		c.number(3, int64(n))
+	}
+	c.flag(4, o.Retry.OutOfMemory)
+	m.child(39, c)
 }
 
 // request is a greylag.v1.Request.

@@ -14,67 +14,72 @@ import (
 // Fields are only ever added. Times are RFC 3339 in UTC, durations seconds, sizes bytes; unset
 // values are left out.
 type JobJSON struct {
-	ID           uint64        `json:"id"`
-	Ref          string        `json:"ref"`
-	ArrayID      uint64        `json:"array_id,omitempty"`
-	ArrayIndex   *int32        `json:"array_index,omitempty"`
-	ArraySize    int32         `json:"array_size,omitempty"`
-	ArrayLimit   int32         `json:"array_limit,omitempty"`
-	Name         string        `json:"name"`
-	User         string        `json:"user"`
-	UID          uint32        `json:"uid"`
-	GID          uint32        `json:"gid"`
-	Account      string        `json:"account,omitempty"`
-	Partition    string        `json:"partition"`
-	QOS          string        `json:"qos,omitempty"`
-	State        string        `json:"state"`
-	Reason       string        `json:"reason,omitempty"`
-	Detail       string        `json:"detail,omitempty"`
-	Hold         string        `json:"hold,omitempty"`
-	Attempt      uint32        `json:"attempt"`
-	Restarts     int32         `json:"restarts"`
-	Causes       *causesJSON   `json:"restart_causes,omitempty"`
-	Nice         int32         `json:"nice,omitempty"`
-	TimeLimit    *int64        `json:"time_limit,omitempty"` // left out: no limit
-	Submitted    *time.Time    `json:"submitted,omitempty"`
-	Eligible     *time.Time    `json:"eligible,omitempty"`
-	Begin        *time.Time    `json:"begin,omitempty"`
-	Deadline     *time.Time    `json:"deadline,omitempty"`
-	Planned      *time.Time    `json:"planned,omitempty"`
-	Promised     bool          `json:"promised,omitempty"`
-	Started      *time.Time    `json:"started,omitempty"`
-	Ended        *time.Time    `json:"ended,omitempty"`
-	ExitCode     int32         `json:"exit_code"`
-	ExitSignal   int32         `json:"exit_signal"`
-	Request      *requestJSON  `json:"request,omitempty"`
-	Nodes        []nodeUseJSON `json:"nodes,omitempty"`
-	Tasks        []taskJSON    `json:"tasks,omitempty"`
-	Steps        []stepJSON    `json:"steps,omitempty"`
-	Depends      []string      `json:"depends,omitempty"`
-	DependsAny   bool          `json:"depends_any,omitempty"`
-	EveryNode    bool          `json:"every_node,omitempty"`
-	Image        string        `json:"image,omitempty"`
-	Command      string        `json:"command,omitempty"`
-	Args         []string      `json:"args,omitempty"`
-	WorkDir      string        `json:"work_dir,omitempty"`
-	Output       string        `json:"output,omitempty"`
-	Error        string        `json:"error,omitempty"`
-	Comment      string        `json:"comment,omitempty"`
-	AdminComment string        `json:"admin_comment,omitempty"`
-	WCKey        string        `json:"wckey,omitempty"`
-	MailTypes    []string      `json:"mail_types,omitempty"`
-	MailUser     string        `json:"mail_user,omitempty"`
-	Secrets      []string      `json:"secrets,omitempty"` // names
-	Mounts       []string      `json:"mounts,omitempty"`
-	SubmitHost   string        `json:"submit_host,omitempty"`
-	CancelledBy  string        `json:"cancelled_by,omitempty"`
-	Version      uint64        `json:"version,omitempty"`
-	Others       []string      `json:"others,omitempty"`
-	Reservation  string        `json:"reservation,omitempty"`
-	Charged      string        `json:"charged,omitempty"`   // credits
-	SetAside     string        `json:"set_aside,omitempty"` // credits
-	FundedUntil  *time.Time    `json:"funded_until,omitempty"`
-	PaidIn       []string      `json:"paid_in,omitempty"`
+	ID           uint64           `json:"id"`
+	Ref          string           `json:"ref"`
+	ArrayID      uint64           `json:"array_id,omitempty"`
+	ArrayIndex   *int32           `json:"array_index,omitempty"`
+	ArraySize    int32            `json:"array_size,omitempty"`
+	ArrayLimit   int32            `json:"array_limit,omitempty"`
+	Name         string           `json:"name"`
+	User         string           `json:"user"`
+	UID          uint32           `json:"uid"`
+	GID          uint32           `json:"gid"`
+	Account      string           `json:"account,omitempty"`
+	Partition    string           `json:"partition"`
+	QOS          string           `json:"qos,omitempty"`
+	State        string           `json:"state"`
+	Reason       string           `json:"reason,omitempty"`
+	Detail       string           `json:"detail,omitempty"`
+	Hold         string           `json:"hold,omitempty"`
+	Attempt      uint32           `json:"attempt"`
+	Restarts     int32            `json:"restarts"`
+	Causes       *causesJSON      `json:"restart_causes,omitempty"`
+	Nice         int32            `json:"nice,omitempty"`
+	TimeLimit    *int64           `json:"time_limit,omitempty"` // left out: no limit
+	Submitted    *time.Time       `json:"submitted,omitempty"`
+	Eligible     *time.Time       `json:"eligible,omitempty"`
+	Begin        *time.Time       `json:"begin,omitempty"`
+	Deadline     *time.Time       `json:"deadline,omitempty"`
+	Planned      *time.Time       `json:"planned,omitempty"`
+	Promised     bool             `json:"promised,omitempty"`
+	Started      *time.Time       `json:"started,omitempty"`
+	Ended        *time.Time       `json:"ended,omitempty"`
+	ExitCode     int32            `json:"exit_code"`
+	ExitSignal   int32            `json:"exit_signal"`
+	Request      *requestJSON     `json:"request,omitempty"`
+	Nodes        []nodeUseJSON    `json:"nodes,omitempty"`
+	Tasks        []taskJSON       `json:"tasks,omitempty"`
+	Steps        []stepJSON       `json:"steps,omitempty"`
+	Depends      []string         `json:"depends,omitempty"`
+	DependsAny   bool             `json:"depends_any,omitempty"`
+	EveryNode    bool             `json:"every_node,omitempty"`
+	Image        string           `json:"image,omitempty"`
+	Command      string           `json:"command,omitempty"`
+	Args         []string         `json:"args,omitempty"`
+	WorkDir      string           `json:"work_dir,omitempty"`
+	Output       string           `json:"output,omitempty"`
+	Error        string           `json:"error,omitempty"`
+	Comment      string           `json:"comment,omitempty"`
+	AdminComment string           `json:"admin_comment,omitempty"`
+	WCKey        string           `json:"wckey,omitempty"`
+	MailTypes    []string         `json:"mail_types,omitempty"`
+	MailUser     string           `json:"mail_user,omitempty"`
+	Secrets      []string         `json:"secrets,omitempty"` // names
+	Mounts       []string         `json:"mounts,omitempty"`
+	Checkpoint   string           `json:"checkpoint_dir,omitempty"`
+	Restart      string           `json:"restart,omitempty"`
+	Checkpoints  []CheckpointJSON `json:"checkpoints,omitempty"`
+	Resume       uint32           `json:"resume,omitempty"`
+	Retry        *retryJSON       `json:"retry,omitempty"`
+	SubmitHost   string           `json:"submit_host,omitempty"`
+	CancelledBy  string           `json:"cancelled_by,omitempty"`
+	Version      uint64           `json:"version,omitempty"`
+	Others       []string         `json:"others,omitempty"`
+	Reservation  string           `json:"reservation,omitempty"`
+	Charged      string           `json:"charged,omitempty"`   // credits
+	SetAside     string           `json:"set_aside,omitempty"` // credits
+	FundedUntil  *time.Time       `json:"funded_until,omitempty"`
+	PaidIn       []string         `json:"paid_in,omitempty"`
 }
 
 type requestJSON struct {
@@ -116,6 +121,7 @@ type causesJSON struct {
 	TaskFailed int32 `json:"task_failed,omitempty"`
 	Preempted  int32 `json:"preempted,omitempty"`
 	Requeued   int32 `json:"requeued,omitempty"`
+	Retried    int32 `json:"retried,omitempty"`
 }
 
 type taskJSON struct {
@@ -144,6 +150,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		Started: Stamp(TimeOf(j.Started)), Ended: Stamp(TimeOf(j.Ended)), ExitCode: j.ExitCode, ExitSignal: j.ExitSignal,
 		Depends: DependencyWords(j.Depends), DependsAny: len(j.Depends) > 0 && j.Depends[0].Any, EveryNode: j.EveryNode, Image: j.Image, Command: j.Command, Args: j.Args, WorkDir: j.WorkDir,
 		Output: OutputPath(j, j.Output), Error: OutputPath(j, j.Error), Comment: j.Comment, AdminComment: j.AdminComment, WCKey: j.Wckey, MailTypes: MailWords(j), MailUser: j.MailUser, Secrets: j.Secrets, Mounts: MountWords(j), SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
+		Checkpoint: OutputPath(j, j.CheckpointDir), Restart: restartMode(j), Checkpoints: Checkpoints(j), Resume: j.Resume, Retry: writeRetry(j),
 		Others: j.OtherPartitions, Reservation: j.Reservation,
 		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.Lien), FundedUntil: Stamp(TimeOf(j.FundedUntil)), PaidIn: j.PaidIn,
 	}
@@ -151,7 +158,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		out.ArrayIndex = &j.ArrayIndex
 	}
 	if c := j.RestartCauses; c != nil {
-		out.Causes = &causesJSON{c.NodeFailed, c.TaskFailed, c.Preempted, c.Requeued}
+		out.Causes = &causesJSON{c.NodeFailed, c.TaskFailed, c.Preempted, c.Requeued, c.Retried}
 	}
 	if q := j.Request; q != nil {
 		out.Request = &requestJSON{

@@ -44,6 +44,9 @@ func (x *Checker) ApplyDefaults(spec, old *cluster.JobSpec, defaultTime bool) *c
 			spec.TimeLimit = qos.MaxTime
 		}
 	}
+	if spec.Retry.Limit == cluster.DefaultRetry {
+		spec.Retry = x.Policy.Retry
+	}
 	r := &spec.Request
 	if old == nil || replaced(spec, old) {
 		defaultMemory(r, &part)

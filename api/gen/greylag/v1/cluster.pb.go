@@ -509,6 +509,10 @@ const (
 	AuditKind_AUDIT_KIND_STEP_ATTACH       AuditKind = 38
 	AuditKind_AUDIT_KIND_SECRET_SET        AuditKind = 39
 	AuditKind_AUDIT_KIND_SECRET_DELETE     AuditKind = 40
+	AuditKind_AUDIT_KIND_CHECKPOINT_COMMIT AuditKind = 41
+	AuditKind_AUDIT_KIND_CHECKPOINT_VERIFY AuditKind = 42
+	AuditKind_AUDIT_KIND_CHECKPOINT_DAMAGE AuditKind = 43
+	AuditKind_AUDIT_KIND_CHECKPOINT_DROP   AuditKind = 44
 )
 
 // Enum value maps for AuditKind.
@@ -555,6 +559,10 @@ var (
 		38: "AUDIT_KIND_STEP_ATTACH",
 		39: "AUDIT_KIND_SECRET_SET",
 		40: "AUDIT_KIND_SECRET_DELETE",
+		41: "AUDIT_KIND_CHECKPOINT_COMMIT",
+		42: "AUDIT_KIND_CHECKPOINT_VERIFY",
+		43: "AUDIT_KIND_CHECKPOINT_DAMAGE",
+		44: "AUDIT_KIND_CHECKPOINT_DROP",
 	}
 	AuditKind_value = map[string]int32{
 		"AUDIT_KIND_UNSPECIFIED":       0,
@@ -598,6 +606,10 @@ var (
 		"AUDIT_KIND_STEP_ATTACH":       38,
 		"AUDIT_KIND_SECRET_SET":        39,
 		"AUDIT_KIND_SECRET_DELETE":     40,
+		"AUDIT_KIND_CHECKPOINT_COMMIT": 41,
+		"AUDIT_KIND_CHECKPOINT_VERIFY": 42,
+		"AUDIT_KIND_CHECKPOINT_DAMAGE": 43,
+		"AUDIT_KIND_CHECKPOINT_DROP":   44,
 	}
 )
 
@@ -4773,7 +4785,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x1eCERTIFICATE_ORIGIN_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19CERTIFICATE_ORIGIN_JOINED\x10\x01\x12\x1e\n" +
 	"\x1aCERTIFICATE_ORIGIN_RENEWED\x10\x02\x12\x1b\n" +
-	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xb7\b\n" +
+	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xbd\t\n" +
 	"\tAuditKind\x12\x1a\n" +
 	"\x16AUDIT_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13AUDIT_KIND_ACCOUNTS\x10\x01\x12\x15\n" +
@@ -4816,7 +4828,11 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x16AUDIT_KIND_CRON_REMOVE\x10%\x12\x1a\n" +
 	"\x16AUDIT_KIND_STEP_ATTACH\x10&\x12\x19\n" +
 	"\x15AUDIT_KIND_SECRET_SET\x10'\x12\x1c\n" +
-	"\x18AUDIT_KIND_SECRET_DELETE\x10(2\x92\x0e\n" +
+	"\x18AUDIT_KIND_SECRET_DELETE\x10(\x12 \n" +
+	"\x1cAUDIT_KIND_CHECKPOINT_COMMIT\x10)\x12 \n" +
+	"\x1cAUDIT_KIND_CHECKPOINT_VERIFY\x10*\x12 \n" +
+	"\x1cAUDIT_KIND_CHECKPOINT_DAMAGE\x10+\x12\x1e\n" +
+	"\x1aAUDIT_KIND_CHECKPOINT_DROP\x10,2\x92\x0e\n" +
 	"\x0eClusterService\x12H\n" +
 	"\tGetStatus\x12\x1c.greylag.v1.GetStatusRequest\x1a\x1d.greylag.v1.GetStatusResponse\x12B\n" +
 	"\aGetInfo\x12\x1a.greylag.v1.GetInfoRequest\x1a\x1b.greylag.v1.GetInfoResponse\x12H\n" +

@@ -169,6 +169,7 @@ const (
 	Reason_REASON_QOS_MIN_GRES                          Reason = 58
 	Reason_REASON_INVALID_QOS                           Reason = 59
 	Reason_REASON_ACCOUNT_NOT_ALLOWED                   Reason = 60
+	Reason_REASON_CHECKPOINT_DAMAGED                    Reason = 61
 )
 
 // Enum value maps for Reason.
@@ -235,6 +236,7 @@ var (
 		58: "REASON_QOS_MIN_GRES",
 		59: "REASON_INVALID_QOS",
 		60: "REASON_ACCOUNT_NOT_ALLOWED",
+		61: "REASON_CHECKPOINT_DAMAGED",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED":                           0,
@@ -298,6 +300,7 @@ var (
 		"REASON_QOS_MIN_GRES":                          58,
 		"REASON_INVALID_QOS":                           59,
 		"REASON_ACCOUNT_NOT_ALLOWED":                   60,
+		"REASON_CHECKPOINT_DAMAGED":                    61,
 	}
 )
 
@@ -697,6 +700,7 @@ const (
 	TaskCause_TASK_CAUSE_GPU         TaskCause = 6 // a GPU fault
 	TaskCause_TASK_CAUSE_IMAGE       TaskCause = 7 // the image could not be pulled or unpacked
 	TaskCause_TASK_CAUSE_LOST        TaskCause = 8 // the exit status is lost
+	TaskCause_TASK_CAUSE_CHECKPOINT  TaskCause = 9 // the checkpoint to resume from is damaged
 )
 
 // Enum value maps for TaskCause.
@@ -711,6 +715,7 @@ var (
 		6: "TASK_CAUSE_GPU",
 		7: "TASK_CAUSE_IMAGE",
 		8: "TASK_CAUSE_LOST",
+		9: "TASK_CAUSE_CHECKPOINT",
 	}
 	TaskCause_value = map[string]int32{
 		"TASK_CAUSE_UNSPECIFIED": 0,
@@ -722,6 +727,7 @@ var (
 		"TASK_CAUSE_GPU":         6,
 		"TASK_CAUSE_IMAGE":       7,
 		"TASK_CAUSE_LOST":        8,
+		"TASK_CAUSE_CHECKPOINT":  9,
 	}
 )
 
@@ -750,6 +756,112 @@ func (x TaskCause) Number() protoreflect.EnumNumber {
 // Deprecated: Use TaskCause.Descriptor instead.
 func (TaskCause) EnumDescriptor() ([]byte, []int) {
 	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
+}
+
+// CheckpointState is what is known of the content of a checkpoint.
+type CheckpointState int32
+
+const (
+	CheckpointState_CHECKPOINT_STATE_UNSPECIFIED CheckpointState = 0
+	CheckpointState_CHECKPOINT_STATE_WRITTEN     CheckpointState = 1 // only the sizes of its files are recorded
+	CheckpointState_CHECKPOINT_STATE_VERIFIED    CheckpointState = 2 // the hashes of its files are recorded
+	CheckpointState_CHECKPOINT_STATE_DAMAGED     CheckpointState = 3 // its content differs from the manifest
+)
+
+// Enum value maps for CheckpointState.
+var (
+	CheckpointState_name = map[int32]string{
+		0: "CHECKPOINT_STATE_UNSPECIFIED",
+		1: "CHECKPOINT_STATE_WRITTEN",
+		2: "CHECKPOINT_STATE_VERIFIED",
+		3: "CHECKPOINT_STATE_DAMAGED",
+	}
+	CheckpointState_value = map[string]int32{
+		"CHECKPOINT_STATE_UNSPECIFIED": 0,
+		"CHECKPOINT_STATE_WRITTEN":     1,
+		"CHECKPOINT_STATE_VERIFIED":    2,
+		"CHECKPOINT_STATE_DAMAGED":     3,
+	}
+)
+
+func (x CheckpointState) Enum() *CheckpointState {
+	p := new(CheckpointState)
+	*p = x
+	return p
+}
+
+func (x CheckpointState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CheckpointState) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[9].Descriptor()
+}
+
+func (CheckpointState) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[9]
+}
+
+func (x CheckpointState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CheckpointState.Descriptor instead.
+func (CheckpointState) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
+}
+
+// CheckpointAction is what SetCheckpoint does.
+type CheckpointAction int32
+
+const (
+	CheckpointAction_CHECKPOINT_ACTION_UNSPECIFIED CheckpointAction = 0
+	CheckpointAction_CHECKPOINT_ACTION_VERIFY      CheckpointAction = 1 // its content is that of the manifest
+	CheckpointAction_CHECKPOINT_ACTION_DAMAGE      CheckpointAction = 2 // its content differs: no attempt resumes from it
+	CheckpointAction_CHECKPOINT_ACTION_DROP        CheckpointAction = 3 // removes the record; the files are not touched
+)
+
+// Enum value maps for CheckpointAction.
+var (
+	CheckpointAction_name = map[int32]string{
+		0: "CHECKPOINT_ACTION_UNSPECIFIED",
+		1: "CHECKPOINT_ACTION_VERIFY",
+		2: "CHECKPOINT_ACTION_DAMAGE",
+		3: "CHECKPOINT_ACTION_DROP",
+	}
+	CheckpointAction_value = map[string]int32{
+		"CHECKPOINT_ACTION_UNSPECIFIED": 0,
+		"CHECKPOINT_ACTION_VERIFY":      1,
+		"CHECKPOINT_ACTION_DAMAGE":      2,
+		"CHECKPOINT_ACTION_DROP":        3,
+	}
+)
+
+func (x CheckpointAction) Enum() *CheckpointAction {
+	p := new(CheckpointAction)
+	*p = x
+	return p
+}
+
+func (x CheckpointAction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CheckpointAction) Descriptor() protoreflect.EnumDescriptor {
+	return file_greylag_v1_job_proto_enumTypes[10].Descriptor()
+}
+
+func (CheckpointAction) Type() protoreflect.EnumType {
+	return &file_greylag_v1_job_proto_enumTypes[10]
+}
+
+func (x CheckpointAction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CheckpointAction.Descriptor instead.
+func (CheckpointAction) EnumDescriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 // JobAction is a change of jobs.
@@ -797,11 +909,11 @@ func (x JobAction) String() string {
 }
 
 func (JobAction) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[9].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[11].Descriptor()
 }
 
 func (JobAction) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[9]
+	return &file_greylag_v1_job_proto_enumTypes[11]
 }
 
 func (x JobAction) Number() protoreflect.EnumNumber {
@@ -810,7 +922,7 @@ func (x JobAction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use JobAction.Descriptor instead.
 func (JobAction) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 // ErrorCode is the code of an error, as Connect and gRPC define it.
@@ -889,11 +1001,11 @@ func (x ErrorCode) String() string {
 }
 
 func (ErrorCode) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[10].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[12].Descriptor()
 }
 
 func (ErrorCode) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[10]
+	return &file_greylag_v1_job_proto_enumTypes[12]
 }
 
 func (x ErrorCode) Number() protoreflect.EnumNumber {
@@ -902,7 +1014,7 @@ func (x ErrorCode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ErrorCode.Descriptor instead.
 func (ErrorCode) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 // CronOverlap is what happens at a time of a schedule while the last job has not ended.
@@ -939,11 +1051,11 @@ func (x CronOverlap) String() string {
 }
 
 func (CronOverlap) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[11].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[13].Descriptor()
 }
 
 func (CronOverlap) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[11]
+	return &file_greylag_v1_job_proto_enumTypes[13]
 }
 
 func (x CronOverlap) Number() protoreflect.EnumNumber {
@@ -952,7 +1064,7 @@ func (x CronOverlap) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CronOverlap.Descriptor instead.
 func (CronOverlap) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 // CronAction is a change of recurring jobs.
@@ -992,11 +1104,11 @@ func (x CronAction) String() string {
 }
 
 func (CronAction) Descriptor() protoreflect.EnumDescriptor {
-	return file_greylag_v1_job_proto_enumTypes[12].Descriptor()
+	return file_greylag_v1_job_proto_enumTypes[14].Descriptor()
 }
 
 func (CronAction) Type() protoreflect.EnumType {
-	return &file_greylag_v1_job_proto_enumTypes[12]
+	return &file_greylag_v1_job_proto_enumTypes[14]
 }
 
 func (x CronAction) Number() protoreflect.EnumNumber {
@@ -1005,7 +1117,7 @@ func (x CronAction) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CronAction.Descriptor instead.
 func (CronAction) EnumDescriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 // JobSpec describes a job to submit. Absent fields take the defaults of the cluster.
@@ -1049,6 +1161,9 @@ type JobSpec struct {
 	MailUser        string     `protobuf:"bytes,34,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`                                     // address or user name for notifications; empty: the caller
 	Secrets         []string   `protobuf:"bytes,35,rep,name=secrets,proto3" json:"secrets,omitempty"`                                                       // names of the caller's secrets that its tasks get as files
 	Mounts          []*Mount   `protobuf:"bytes,36,rep,name=mounts,proto3" json:"mounts,omitempty"`                                                         // bind mounts from the node into the container
+	CheckpointDir   string     `protobuf:"bytes,37,opt,name=checkpoint_dir,json=checkpointDir,proto3" json:"checkpoint_dir,omitempty"`                      // directory of its checkpoints; pattern: %j %A %a %x %u
+	FromScratch     bool       `protobuf:"varint,38,opt,name=from_scratch,json=fromScratch,proto3" json:"from_scratch,omitempty"`                           // starts from the beginning when all of its checkpoints are damaged
+	Retry           *Retry     `protobuf:"bytes,39,opt,name=retry,proto3" json:"retry,omitempty"`                                                           // absent: that of the policy
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1335,6 +1450,96 @@ func (x *JobSpec) GetMounts() []*Mount {
 	return nil
 }
 
+func (x *JobSpec) GetCheckpointDir() string {
+	if x != nil {
+		return x.CheckpointDir
+	}
+	return ""
+}
+
+func (x *JobSpec) GetFromScratch() bool {
+	if x != nil {
+		return x.FromScratch
+	}
+	return false
+}
+
+func (x *JobSpec) GetRetry() *Retry {
+	if x != nil {
+		return x.Retry
+	}
+	return nil
+}
+
+// Retry is after which failures of its own a job is requeued.
+type Retry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"`                                          // retries since the last checkpoint, or the submission; 0: none
+	AnyExit       bool                   `protobuf:"varint,2,opt,name=any_exit,json=anyExit,proto3" json:"any_exit,omitempty"`                       // after any exit status but 0, and any signal
+	ExitStatuses  []int32                `protobuf:"varint,3,rep,packed,name=exit_statuses,json=exitStatuses,proto3" json:"exit_statuses,omitempty"` // after these exit statuses
+	OutOfMemory   bool                   `protobuf:"varint,4,opt,name=out_of_memory,json=outOfMemory,proto3" json:"out_of_memory,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Retry) Reset() {
+	*x = Retry{}
+	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Retry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Retry) ProtoMessage() {}
+
+func (x *Retry) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Retry.ProtoReflect.Descriptor instead.
+func (*Retry) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Retry) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Retry) GetAnyExit() bool {
+	if x != nil {
+		return x.AnyExit
+	}
+	return false
+}
+
+func (x *Retry) GetExitStatuses() []int32 {
+	if x != nil {
+		return x.ExitStatuses
+	}
+	return nil
+}
+
+func (x *Retry) GetOutOfMemory() bool {
+	if x != nil {
+		return x.OutOfMemory
+	}
+	return false
+}
+
 // Mount is a bind mount of a file or directory of the node into the container of a job with an image.
 type Mount struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1347,7 +1552,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	mi := &file_greylag_v1_job_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1564,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	mi := &file_greylag_v1_job_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1577,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Mount) GetSource() string {
@@ -1433,7 +1638,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1650,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1663,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Request) GetNodes() int32 {
@@ -1641,7 +1846,7 @@ type Gres struct {
 
 func (x *Gres) Reset() {
 	*x = Gres{}
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +1858,7 @@ func (x *Gres) String() string {
 func (*Gres) ProtoMessage() {}
 
 func (x *Gres) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +1871,7 @@ func (x *Gres) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gres.ProtoReflect.Descriptor instead.
 func (*Gres) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Gres) GetName() string {
@@ -1701,7 +1906,7 @@ type Licence struct {
 
 func (x *Licence) Reset() {
 	*x = Licence{}
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1918,7 @@ func (x *Licence) String() string {
 func (*Licence) ProtoMessage() {}
 
 func (x *Licence) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1931,7 @@ func (x *Licence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Licence.ProtoReflect.Descriptor instead.
 func (*Licence) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Licence) GetName() string {
@@ -1757,7 +1962,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1974,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1987,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Dependency) GetKind() DependencyKind {
@@ -1877,6 +2082,12 @@ type Job struct {
 	Secrets       []string               `protobuf:"bytes,58,rep,name=secrets,proto3" json:"secrets,omitempty"`                               // names
 	AdminComment  string                 `protobuf:"bytes,59,opt,name=admin_comment,json=adminComment,proto3" json:"admin_comment,omitempty"` // set by an operator; absent in brief lists
 	Mounts        []*Mount               `protobuf:"bytes,61,rep,name=mounts,proto3" json:"mounts,omitempty"`
+	Checkpoints   []*Checkpoint          `protobuf:"bytes,62,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"`                          // oldest first; absent in lists
+	CheckpointDir string                 `protobuf:"bytes,63,opt,name=checkpoint_dir,json=checkpointDir,proto3" json:"checkpoint_dir,omitempty"` // a pattern
+	FromScratch   bool                   `protobuf:"varint,64,opt,name=from_scratch,json=fromScratch,proto3" json:"from_scratch,omitempty"`
+	Retry         *Retry                 `protobuf:"bytes,65,opt,name=retry,proto3" json:"retry,omitempty"`      // absent: none
+	Resume        uint32                 `protobuf:"varint,66,opt,name=resume,proto3" json:"resume,omitempty"`   // number of the checkpoint that the current attempt resumed from; 0: none
+	Retries       int32                  `protobuf:"varint,67,opt,name=retries,proto3" json:"retries,omitempty"` // attempts that its own failure ended since its last checkpoint
 	// Number of elements of its array that follow with the next IDs and indexes, and are the same otherwise;
 	// only in a folded listing.
 	Also          int32 `protobuf:"varint,60,opt,name=also,proto3" json:"also,omitempty"`
@@ -1886,7 +2097,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +2109,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +2122,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Job) GetId() uint64 {
@@ -2334,6 +2545,48 @@ func (x *Job) GetMounts() []*Mount {
 	return nil
 }
 
+func (x *Job) GetCheckpoints() []*Checkpoint {
+	if x != nil {
+		return x.Checkpoints
+	}
+	return nil
+}
+
+func (x *Job) GetCheckpointDir() string {
+	if x != nil {
+		return x.CheckpointDir
+	}
+	return ""
+}
+
+func (x *Job) GetFromScratch() bool {
+	if x != nil {
+		return x.FromScratch
+	}
+	return false
+}
+
+func (x *Job) GetRetry() *Retry {
+	if x != nil {
+		return x.Retry
+	}
+	return nil
+}
+
+func (x *Job) GetResume() uint32 {
+	if x != nil {
+		return x.Resume
+	}
+	return 0
+}
+
+func (x *Job) GetRetries() int32 {
+	if x != nil {
+		return x.Retries
+	}
+	return 0
+}
+
 func (x *Job) GetAlso() int32 {
 	if x != nil {
 		return x.Also
@@ -2348,13 +2601,14 @@ type RestartCauses struct {
 	TaskFailed    int32                  `protobuf:"varint,2,opt,name=task_failed,json=taskFailed,proto3" json:"task_failed,omitempty"` // its node could not start the task or keep it running
 	Preempted     int32                  `protobuf:"varint,3,opt,name=preempted,proto3" json:"preempted,omitempty"`
 	Requeued      int32                  `protobuf:"varint,4,opt,name=requeued,proto3" json:"requeued,omitempty"` // requeued by its user or an operator
+	Retried       int32                  `protobuf:"varint,5,opt,name=retried,proto3" json:"retried,omitempty"`   // its own failure, after which it asks for a retry
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RestartCauses) Reset() {
 	*x = RestartCauses{}
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2620,7 @@ func (x *RestartCauses) String() string {
 func (*RestartCauses) ProtoMessage() {}
 
 func (x *RestartCauses) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2633,7 @@ func (x *RestartCauses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartCauses.ProtoReflect.Descriptor instead.
 func (*RestartCauses) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RestartCauses) GetNodeFailed() int32 {
@@ -2410,6 +2664,138 @@ func (x *RestartCauses) GetRequeued() int32 {
 	return 0
 }
 
+func (x *RestartCauses) GetRetried() int32 {
+	if x != nil {
+		return x.Retried
+	}
+	return 0
+}
+
+// Checkpoint is a directory that holds the work of a job at one point.
+type Checkpoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint32                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`   // within the job, from 1
+	Attempt       uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"` // that wrote it
+	Step          *int64                 `protobuf:"varint,3,opt,name=step,proto3,oneof" json:"step,omitempty"` // of the training
+	Dir           string                 `protobuf:"bytes,4,opt,name=dir,proto3" json:"dir,omitempty"`
+	Files         int64                  `protobuf:"varint,5,opt,name=files,proto3" json:"files,omitempty"`
+	Bytes         int64                  `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Digest        []byte                 `protobuf:"bytes,7,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of the manifest
+	State         CheckpointState        `protobuf:"varint,8,opt,name=state,proto3,enum=greylag.v1.CheckpointState" json:"state,omitempty"`
+	Committed     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=committed,proto3" json:"committed,omitempty"`
+	Verified      *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=verified,proto3" json:"verified,omitempty"` // of the last verification since the commit
+	Detail        string                 `protobuf:"bytes,11,opt,name=detail,proto3" json:"detail,omitempty"`     // why it is damaged
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Checkpoint) Reset() {
+	*x = Checkpoint{}
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Checkpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Checkpoint) ProtoMessage() {}
+
+func (x *Checkpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
+func (*Checkpoint) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Checkpoint) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetStep() int64 {
+	if x != nil && x.Step != nil {
+		return *x.Step
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+func (x *Checkpoint) GetFiles() int64 {
+	if x != nil {
+		return x.Files
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *Checkpoint) GetState() CheckpointState {
+	if x != nil {
+		return x.State
+	}
+	return CheckpointState_CHECKPOINT_STATE_UNSPECIFIED
+}
+
+func (x *Checkpoint) GetCommitted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Committed
+	}
+	return nil
+}
+
+func (x *Checkpoint) GetVerified() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Verified
+	}
+	return nil
+}
+
+func (x *Checkpoint) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 // NodeAllocation is the resources of one node that are allocated to a job.
 type NodeAllocation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2423,7 +2809,7 @@ type NodeAllocation struct {
 
 func (x *NodeAllocation) Reset() {
 	*x = NodeAllocation{}
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2821,7 @@ func (x *NodeAllocation) String() string {
 func (*NodeAllocation) ProtoMessage() {}
 
 func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2834,7 @@ func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAllocation.ProtoReflect.Descriptor instead.
 func (*NodeAllocation) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *NodeAllocation) GetNode() string {
@@ -2504,7 +2890,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2902,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2915,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Task) GetNode() string {
@@ -2640,7 +3026,7 @@ type SubmitJobsRequest struct {
 
 func (x *SubmitJobsRequest) Reset() {
 	*x = SubmitJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +3038,7 @@ func (x *SubmitJobsRequest) String() string {
 func (*SubmitJobsRequest) ProtoMessage() {}
 
 func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +3051,7 @@ func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SubmitJobsRequest) GetRequestId() string {
@@ -2694,7 +3080,7 @@ type SubmitJobsResponse struct {
 
 func (x *SubmitJobsResponse) Reset() {
 	*x = SubmitJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2706,7 +3092,7 @@ func (x *SubmitJobsResponse) String() string {
 func (*SubmitJobsResponse) ProtoMessage() {}
 
 func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2719,7 +3105,7 @@ func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SubmitJobsResponse) GetJobs() []*Submitted {
@@ -2761,7 +3147,7 @@ type Submitted struct {
 
 func (x *Submitted) Reset() {
 	*x = Submitted{}
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2773,7 +3159,7 @@ func (x *Submitted) String() string {
 func (*Submitted) ProtoMessage() {}
 
 func (x *Submitted) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2786,7 +3172,7 @@ func (x *Submitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submitted.ProtoReflect.Descriptor instead.
 func (*Submitted) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Submitted) GetId() uint64 {
@@ -2822,7 +3208,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2834,7 +3220,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2847,7 +3233,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Filter) GetJobs() []string {
@@ -2931,7 +3317,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2943,7 +3329,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2956,7 +3342,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Read) GetStale() bool {
@@ -2986,7 +3372,7 @@ type AsOf struct {
 
 func (x *AsOf) Reset() {
 	*x = AsOf{}
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3384,7 @@ func (x *AsOf) String() string {
 func (*AsOf) ProtoMessage() {}
 
 func (x *AsOf) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3397,7 @@ func (x *AsOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AsOf.ProtoReflect.Descriptor instead.
 func (*AsOf) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AsOf) GetIndex() uint64 {
@@ -3056,7 +3442,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +3454,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +3467,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListJobsRequest) GetFilter() *Filter {
@@ -3137,7 +3523,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3149,7 +3535,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3162,7 +3548,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -3196,7 +3582,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3208,7 +3594,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3221,7 +3607,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetJobRequest) GetJob() string {
@@ -3248,7 +3634,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3260,7 +3646,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3273,7 +3659,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetJobResponse) GetJobs() []*Job {
@@ -3300,7 +3686,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3312,7 +3698,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3325,7 +3711,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WatchJobsRequest) GetFilter() *Filter {
@@ -3353,7 +3739,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3365,7 +3751,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3378,7 +3764,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchJobsResponse) GetJobs() []*Job {
@@ -3414,7 +3800,7 @@ type CancelJobsRequest struct {
 
 func (x *CancelJobsRequest) Reset() {
 	*x = CancelJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3812,7 @@ func (x *CancelJobsRequest) String() string {
 func (*CancelJobsRequest) ProtoMessage() {}
 
 func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3825,7 @@ func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsRequest.ProtoReflect.Descriptor instead.
 func (*CancelJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CancelJobsRequest) GetRequestId() string {
@@ -3480,7 +3866,7 @@ type CancelJobsResponse struct {
 
 func (x *CancelJobsResponse) Reset() {
 	*x = CancelJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3492,7 +3878,7 @@ func (x *CancelJobsResponse) String() string {
 func (*CancelJobsResponse) ProtoMessage() {}
 
 func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3505,7 +3891,7 @@ func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsResponse.ProtoReflect.Descriptor instead.
 func (*CancelJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CancelJobsResponse) GetOutcomes() []*Outcome {
@@ -3537,7 +3923,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3549,7 +3935,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3562,7 +3948,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Outcome) GetId() uint64 {
@@ -3616,7 +4002,7 @@ type ForecastJobRequest struct {
 
 func (x *ForecastJobRequest) Reset() {
 	*x = ForecastJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3628,7 +4014,7 @@ func (x *ForecastJobRequest) String() string {
 func (*ForecastJobRequest) ProtoMessage() {}
 
 func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3641,7 +4027,7 @@ func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobRequest.ProtoReflect.Descriptor instead.
 func (*ForecastJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ForecastJobRequest) GetJob() *JobSpec {
@@ -3669,7 +4055,7 @@ type ForecastJobResponse struct {
 
 func (x *ForecastJobResponse) Reset() {
 	*x = ForecastJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3681,7 +4067,7 @@ func (x *ForecastJobResponse) String() string {
 func (*ForecastJobResponse) ProtoMessage() {}
 
 func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3694,7 +4080,7 @@ func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobResponse.ProtoReflect.Descriptor instead.
 func (*ForecastJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ForecastJobResponse) GetStart() *timestamppb.Timestamp {
@@ -3796,7 +4182,7 @@ type UpdateJobsRequest struct {
 
 func (x *UpdateJobsRequest) Reset() {
 	*x = UpdateJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3808,7 +4194,7 @@ func (x *UpdateJobsRequest) String() string {
 func (*UpdateJobsRequest) ProtoMessage() {}
 
 func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3821,7 +4207,7 @@ func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsRequest.ProtoReflect.Descriptor instead.
 func (*UpdateJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UpdateJobsRequest) GetRequestId() string {
@@ -4009,7 +4395,7 @@ type StringList struct {
 
 func (x *StringList) Reset() {
 	*x = StringList{}
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4021,7 +4407,7 @@ func (x *StringList) String() string {
 func (*StringList) ProtoMessage() {}
 
 func (x *StringList) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4034,7 +4420,7 @@ func (x *StringList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StringList.ProtoReflect.Descriptor instead.
 func (*StringList) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StringList) GetAll() []string {
@@ -4054,7 +4440,7 @@ type Dependencies struct {
 
 func (x *Dependencies) Reset() {
 	*x = Dependencies{}
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4066,7 +4452,7 @@ func (x *Dependencies) String() string {
 func (*Dependencies) ProtoMessage() {}
 
 func (x *Dependencies) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4079,7 +4465,7 @@ func (x *Dependencies) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependencies.ProtoReflect.Descriptor instead.
 func (*Dependencies) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Dependencies) GetAll() []*Dependency {
@@ -4099,7 +4485,7 @@ type UpdateJobsResponse struct {
 
 func (x *UpdateJobsResponse) Reset() {
 	*x = UpdateJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4111,7 +4497,7 @@ func (x *UpdateJobsResponse) String() string {
 func (*UpdateJobsResponse) ProtoMessage() {}
 
 func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4124,7 +4510,7 @@ func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsResponse.ProtoReflect.Descriptor instead.
 func (*UpdateJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *UpdateJobsResponse) GetOutcomes() []*Outcome {
@@ -4150,7 +4536,7 @@ type GetScriptRequest struct {
 
 func (x *GetScriptRequest) Reset() {
 	*x = GetScriptRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4162,7 +4548,7 @@ func (x *GetScriptRequest) String() string {
 func (*GetScriptRequest) ProtoMessage() {}
 
 func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4175,7 +4561,7 @@ func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptRequest.ProtoReflect.Descriptor instead.
 func (*GetScriptRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetScriptRequest) GetJob() string {
@@ -4195,7 +4581,7 @@ type GetScriptResponse struct {
 
 func (x *GetScriptResponse) Reset() {
 	*x = GetScriptResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4207,7 +4593,7 @@ func (x *GetScriptResponse) String() string {
 func (*GetScriptResponse) ProtoMessage() {}
 
 func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4220,7 +4606,7 @@ func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptResponse.ProtoReflect.Descriptor instead.
 func (*GetScriptResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetScriptResponse) GetScript() []byte {
@@ -4252,7 +4638,7 @@ type StreamLogsRequest struct {
 
 func (x *StreamLogsRequest) Reset() {
 	*x = StreamLogsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4264,7 +4650,7 @@ func (x *StreamLogsRequest) String() string {
 func (*StreamLogsRequest) ProtoMessage() {}
 
 func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4277,7 +4663,7 @@ func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsRequest.ProtoReflect.Descriptor instead.
 func (*StreamLogsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StreamLogsRequest) GetJob() string {
@@ -4339,7 +4725,7 @@ type StreamLogsResponse struct {
 
 func (x *StreamLogsResponse) Reset() {
 	*x = StreamLogsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4351,7 +4737,7 @@ func (x *StreamLogsResponse) String() string {
 func (*StreamLogsResponse) ProtoMessage() {}
 
 func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4364,7 +4750,7 @@ func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsResponse.ProtoReflect.Descriptor instead.
 func (*StreamLogsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StreamLogsResponse) GetData() []byte {
@@ -4410,7 +4796,7 @@ type StepSpec struct {
 
 func (x *StepSpec) Reset() {
 	*x = StepSpec{}
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4422,7 +4808,7 @@ func (x *StepSpec) String() string {
 func (*StepSpec) ProtoMessage() {}
 
 func (x *StepSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4435,7 +4821,7 @@ func (x *StepSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepSpec.ProtoReflect.Descriptor instead.
 func (*StepSpec) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StepSpec) GetName() string {
@@ -4575,7 +4961,7 @@ type CreateStepRequest struct {
 
 func (x *CreateStepRequest) Reset() {
 	*x = CreateStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4587,7 +4973,7 @@ func (x *CreateStepRequest) String() string {
 func (*CreateStepRequest) ProtoMessage() {}
 
 func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4600,7 +4986,7 @@ func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepRequest.ProtoReflect.Descriptor instead.
 func (*CreateStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CreateStepRequest) GetRequestId() string {
@@ -4639,7 +5025,7 @@ type CreateStepResponse struct {
 
 func (x *CreateStepResponse) Reset() {
 	*x = CreateStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4651,7 +5037,7 @@ func (x *CreateStepResponse) String() string {
 func (*CreateStepResponse) ProtoMessage() {}
 
 func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4664,7 +5050,7 @@ func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepResponse.ProtoReflect.Descriptor instead.
 func (*CreateStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CreateStepResponse) GetStep() uint32 {
@@ -4714,7 +5100,7 @@ type SignalStepRequest struct {
 
 func (x *SignalStepRequest) Reset() {
 	*x = SignalStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4726,7 +5112,7 @@ func (x *SignalStepRequest) String() string {
 func (*SignalStepRequest) ProtoMessage() {}
 
 func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4739,7 +5125,7 @@ func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepRequest.ProtoReflect.Descriptor instead.
 func (*SignalStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SignalStepRequest) GetRequestId() string {
@@ -4779,7 +5165,7 @@ type SignalStepResponse struct {
 
 func (x *SignalStepResponse) Reset() {
 	*x = SignalStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4791,7 +5177,7 @@ func (x *SignalStepResponse) String() string {
 func (*SignalStepResponse) ProtoMessage() {}
 
 func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4804,7 +5190,7 @@ func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepResponse.ProtoReflect.Descriptor instead.
 func (*SignalStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SignalStepResponse) GetIndex() uint64 {
@@ -4828,7 +5214,7 @@ type AttachStepRequest struct {
 
 func (x *AttachStepRequest) Reset() {
 	*x = AttachStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4840,7 +5226,7 @@ func (x *AttachStepRequest) String() string {
 func (*AttachStepRequest) ProtoMessage() {}
 
 func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4853,7 +5239,7 @@ func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepRequest.ProtoReflect.Descriptor instead.
 func (*AttachStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AttachStepRequest) GetRequestId() string {
@@ -4907,7 +5293,7 @@ type AttachStepResponse struct {
 
 func (x *AttachStepResponse) Reset() {
 	*x = AttachStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4919,7 +5305,7 @@ func (x *AttachStepResponse) String() string {
 func (*AttachStepResponse) ProtoMessage() {}
 
 func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4932,7 +5318,7 @@ func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepResponse.ProtoReflect.Descriptor instead.
 func (*AttachStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AttachStepResponse) GetNode() *StepNode {
@@ -4940,6 +5326,255 @@ func (x *AttachStepResponse) GetNode() *StepNode {
 		return x.Node
 	}
 	return nil
+}
+
+type CommitCheckpointRequest struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Job       uint64                 `protobuf:"varint,2,opt,name=job,proto3" json:"job,omitempty"`
+	Attempt   uint32                 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Without number, attempt, committed, verified and detail; state is WRITTEN or VERIFIED.
+	Checkpoint    *Checkpoint `protobuf:"bytes,4,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitCheckpointRequest) Reset() {
+	*x = CommitCheckpointRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitCheckpointRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitCheckpointRequest) ProtoMessage() {}
+
+func (x *CommitCheckpointRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitCheckpointRequest.ProtoReflect.Descriptor instead.
+func (*CommitCheckpointRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *CommitCheckpointRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *CommitCheckpointRequest) GetJob() uint64 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *CommitCheckpointRequest) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *CommitCheckpointRequest) GetCheckpoint() *Checkpoint {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return nil
+}
+
+type CommitCheckpointResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint32                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitCheckpointResponse) Reset() {
+	*x = CommitCheckpointResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitCheckpointResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitCheckpointResponse) ProtoMessage() {}
+
+func (x *CommitCheckpointResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitCheckpointResponse.ProtoReflect.Descriptor instead.
+func (*CommitCheckpointResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *CommitCheckpointResponse) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *CommitCheckpointResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+type SetCheckpointRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Job           uint64                 `protobuf:"varint,2,opt,name=job,proto3" json:"job,omitempty"`
+	Number        uint32                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
+	Action        CheckpointAction       `protobuf:"varint,4,opt,name=action,proto3,enum=greylag.v1.CheckpointAction" json:"action,omitempty"`
+	Digest        []byte                 `protobuf:"bytes,5,opt,name=digest,proto3" json:"digest,omitempty"` // of the manifest that was verified
+	Detail        string                 `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"` // what differs
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetCheckpointRequest) Reset() {
+	*x = SetCheckpointRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetCheckpointRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetCheckpointRequest) ProtoMessage() {}
+
+func (x *SetCheckpointRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetCheckpointRequest.ProtoReflect.Descriptor instead.
+func (*SetCheckpointRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *SetCheckpointRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *SetCheckpointRequest) GetJob() uint64 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *SetCheckpointRequest) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *SetCheckpointRequest) GetAction() CheckpointAction {
+	if x != nil {
+		return x.Action
+	}
+	return CheckpointAction_CHECKPOINT_ACTION_UNSPECIFIED
+}
+
+func (x *SetCheckpointRequest) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *SetCheckpointRequest) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+type SetCheckpointResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint64                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetCheckpointResponse) Reset() {
+	*x = SetCheckpointResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetCheckpointResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetCheckpointResponse) ProtoMessage() {}
+
+func (x *SetCheckpointResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetCheckpointResponse.ProtoReflect.Descriptor instead.
+func (*SetCheckpointResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *SetCheckpointResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
 }
 
 // Step is tasks that grun started on nodes of a job.
@@ -4964,7 +5599,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4976,7 +5611,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4989,7 +5624,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Step) GetId() uint32 {
@@ -5096,7 +5731,7 @@ type StepNode struct {
 
 func (x *StepNode) Reset() {
 	*x = StepNode{}
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5108,7 +5743,7 @@ func (x *StepNode) String() string {
 func (*StepNode) ProtoMessage() {}
 
 func (x *StepNode) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5121,7 +5756,7 @@ func (x *StepNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepNode.ProtoReflect.Descriptor instead.
 func (*StepNode) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StepNode) GetNode() string {
@@ -5175,7 +5810,7 @@ type CronEntry struct {
 
 func (x *CronEntry) Reset() {
 	*x = CronEntry{}
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5187,7 +5822,7 @@ func (x *CronEntry) String() string {
 func (*CronEntry) ProtoMessage() {}
 
 func (x *CronEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5200,7 +5835,7 @@ func (x *CronEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CronEntry.ProtoReflect.Descriptor instead.
 func (*CronEntry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CronEntry) GetName() string {
@@ -5298,7 +5933,7 @@ type SetCronRequest struct {
 
 func (x *SetCronRequest) Reset() {
 	*x = SetCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5310,7 +5945,7 @@ func (x *SetCronRequest) String() string {
 func (*SetCronRequest) ProtoMessage() {}
 
 func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5323,7 +5958,7 @@ func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronRequest.ProtoReflect.Descriptor instead.
 func (*SetCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SetCronRequest) GetRequestId() string {
@@ -5356,7 +5991,7 @@ type SetCronResponse struct {
 
 func (x *SetCronResponse) Reset() {
 	*x = SetCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5368,7 +6003,7 @@ func (x *SetCronResponse) String() string {
 func (*SetCronResponse) ProtoMessage() {}
 
 func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5381,7 +6016,7 @@ func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronResponse.ProtoReflect.Descriptor instead.
 func (*SetCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SetCronResponse) GetNext() *timestamppb.Timestamp {
@@ -5403,7 +6038,7 @@ type UpdateCronRequest struct {
 
 func (x *UpdateCronRequest) Reset() {
 	*x = UpdateCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5415,7 +6050,7 @@ func (x *UpdateCronRequest) String() string {
 func (*UpdateCronRequest) ProtoMessage() {}
 
 func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5428,7 +6063,7 @@ func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *UpdateCronRequest) GetRequestId() string {
@@ -5467,7 +6102,7 @@ type UpdateCronResponse struct {
 
 func (x *UpdateCronResponse) Reset() {
 	*x = UpdateCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5479,7 +6114,7 @@ func (x *UpdateCronResponse) String() string {
 func (*UpdateCronResponse) ProtoMessage() {}
 
 func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5492,7 +6127,7 @@ func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronResponse.ProtoReflect.Descriptor instead.
 func (*UpdateCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 type ListCronRequest struct {
@@ -5507,7 +6142,7 @@ type ListCronRequest struct {
 
 func (x *ListCronRequest) Reset() {
 	*x = ListCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5519,7 +6154,7 @@ func (x *ListCronRequest) String() string {
 func (*ListCronRequest) ProtoMessage() {}
 
 func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5532,7 +6167,7 @@ func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronRequest.ProtoReflect.Descriptor instead.
 func (*ListCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListCronRequest) GetUser() string {
@@ -5572,7 +6207,7 @@ type ListCronResponse struct {
 
 func (x *ListCronResponse) Reset() {
 	*x = ListCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5584,7 +6219,7 @@ func (x *ListCronResponse) String() string {
 func (*ListCronResponse) ProtoMessage() {}
 
 func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5597,7 +6232,7 @@ func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronResponse.ProtoReflect.Descriptor instead.
 func (*ListCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListCronResponse) GetEntries() []*CronEntry {
@@ -5617,7 +6252,7 @@ type RunCronRequest struct {
 
 func (x *RunCronRequest) Reset() {
 	*x = RunCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5629,7 +6264,7 @@ func (x *RunCronRequest) String() string {
 func (*RunCronRequest) ProtoMessage() {}
 
 func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5642,7 +6277,7 @@ func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronRequest.ProtoReflect.Descriptor instead.
 func (*RunCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RunCronRequest) GetRequestId() string {
@@ -5669,7 +6304,7 @@ type RunCronResponse struct {
 
 func (x *RunCronResponse) Reset() {
 	*x = RunCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5681,7 +6316,7 @@ func (x *RunCronResponse) String() string {
 func (*RunCronResponse) ProtoMessage() {}
 
 func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5694,7 +6329,7 @@ func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronResponse.ProtoReflect.Descriptor instead.
 func (*RunCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RunCronResponse) GetJob() *Submitted {
@@ -5724,7 +6359,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5736,7 +6371,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5749,7 +6384,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Secret) GetName() string {
@@ -5791,7 +6426,7 @@ type SetSecretRequest struct {
 
 func (x *SetSecretRequest) Reset() {
 	*x = SetSecretRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5803,7 +6438,7 @@ func (x *SetSecretRequest) String() string {
 func (*SetSecretRequest) ProtoMessage() {}
 
 func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5816,7 +6451,7 @@ func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretRequest.ProtoReflect.Descriptor instead.
 func (*SetSecretRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SetSecretRequest) GetRequestId() string {
@@ -5848,7 +6483,7 @@ type SetSecretResponse struct {
 
 func (x *SetSecretResponse) Reset() {
 	*x = SetSecretResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5860,7 +6495,7 @@ func (x *SetSecretResponse) String() string {
 func (*SetSecretResponse) ProtoMessage() {}
 
 func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5873,7 +6508,7 @@ func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretResponse.ProtoReflect.Descriptor instead.
 func (*SetSecretResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{61}
 }
 
 type ListSecretsRequest struct {
@@ -5886,7 +6521,7 @@ type ListSecretsRequest struct {
 
 func (x *ListSecretsRequest) Reset() {
 	*x = ListSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5898,7 +6533,7 @@ func (x *ListSecretsRequest) String() string {
 func (*ListSecretsRequest) ProtoMessage() {}
 
 func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5911,7 +6546,7 @@ func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsRequest.ProtoReflect.Descriptor instead.
 func (*ListSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListSecretsRequest) GetUser() string {
@@ -5937,7 +6572,7 @@ type ListSecretsResponse struct {
 
 func (x *ListSecretsResponse) Reset() {
 	*x = ListSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5949,7 +6584,7 @@ func (x *ListSecretsResponse) String() string {
 func (*ListSecretsResponse) ProtoMessage() {}
 
 func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5962,7 +6597,7 @@ func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsResponse.ProtoReflect.Descriptor instead.
 func (*ListSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ListSecretsResponse) GetSecrets() []*Secret {
@@ -5983,7 +6618,7 @@ type DeleteSecretsRequest struct {
 
 func (x *DeleteSecretsRequest) Reset() {
 	*x = DeleteSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5995,7 +6630,7 @@ func (x *DeleteSecretsRequest) String() string {
 func (*DeleteSecretsRequest) ProtoMessage() {}
 
 func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6008,7 +6643,7 @@ func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DeleteSecretsRequest) GetRequestId() string {
@@ -6040,7 +6675,7 @@ type DeleteSecretsResponse struct {
 
 func (x *DeleteSecretsResponse) Reset() {
 	*x = DeleteSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6052,7 +6687,7 @@ func (x *DeleteSecretsResponse) String() string {
 func (*DeleteSecretsResponse) ProtoMessage() {}
 
 func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6065,7 +6700,7 @@ func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{65}
 }
 
 var File_greylag_v1_job_proto protoreflect.FileDescriptor
@@ -6073,7 +6708,8 @@ var File_greylag_v1_job_proto protoreflect.FileDescriptor
 const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"\x14greylag/v1/job.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x96\t\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x89\n" +
+	"\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x1c\n" +
@@ -6116,7 +6752,15 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"mail_types\x18! \x03(\x0e2\x14.greylag.v1.MailTypeR\tmailTypes\x12\x1b\n" +
 	"\tmail_user\x18\" \x01(\tR\bmailUser\x12\x18\n" +
 	"\asecrets\x18# \x03(\tR\asecrets\x12)\n" +
-	"\x06mounts\x18$ \x03(\v2\x11.greylag.v1.MountR\x06mounts\"T\n" +
+	"\x06mounts\x18$ \x03(\v2\x11.greylag.v1.MountR\x06mounts\x12%\n" +
+	"\x0echeckpoint_dir\x18% \x01(\tR\rcheckpointDir\x12!\n" +
+	"\ffrom_scratch\x18& \x01(\bR\vfromScratch\x12'\n" +
+	"\x05retry\x18' \x01(\v2\x11.greylag.v1.RetryR\x05retry\"\x81\x01\n" +
+	"\x05Retry\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\x05R\x05limit\x12\x19\n" +
+	"\bany_exit\x18\x02 \x01(\bR\aanyExit\x12#\n" +
+	"\rexit_statuses\x18\x03 \x03(\x05R\fexitStatuses\x12\"\n" +
+	"\rout_of_memory\x18\x04 \x01(\bR\voutOfMemory\"T\n" +
 	"\x05Mount\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
 	"\x06target\x18\x02 \x01(\tR\x06target\x12\x1b\n" +
@@ -6162,7 +6806,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
 	"\aminutes\x18\x03 \x01(\x05R\aminutes\x12\x10\n" +
-	"\x03any\x18\x04 \x01(\bR\x03any\"\xa4\x10\n" +
+	"\x03any\x18\x04 \x01(\bR\x03any\"\x83\x12\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -6232,15 +6876,37 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\tmail_user\x189 \x01(\tR\bmailUser\x12\x18\n" +
 	"\asecrets\x18: \x03(\tR\asecrets\x12#\n" +
 	"\radmin_comment\x18; \x01(\tR\fadminComment\x12)\n" +
-	"\x06mounts\x18= \x03(\v2\x11.greylag.v1.MountR\x06mounts\x12\x12\n" +
-	"\x04also\x18< \x01(\x05R\x04also\"\x8b\x01\n" +
+	"\x06mounts\x18= \x03(\v2\x11.greylag.v1.MountR\x06mounts\x128\n" +
+	"\vcheckpoints\x18> \x03(\v2\x16.greylag.v1.CheckpointR\vcheckpoints\x12%\n" +
+	"\x0echeckpoint_dir\x18? \x01(\tR\rcheckpointDir\x12!\n" +
+	"\ffrom_scratch\x18@ \x01(\bR\vfromScratch\x12'\n" +
+	"\x05retry\x18A \x01(\v2\x11.greylag.v1.RetryR\x05retry\x12\x16\n" +
+	"\x06resume\x18B \x01(\rR\x06resume\x12\x18\n" +
+	"\aretries\x18C \x01(\x05R\aretries\x12\x12\n" +
+	"\x04also\x18< \x01(\x05R\x04also\"\xa5\x01\n" +
 	"\rRestartCauses\x12\x1f\n" +
 	"\vnode_failed\x18\x01 \x01(\x05R\n" +
 	"nodeFailed\x12\x1f\n" +
 	"\vtask_failed\x18\x02 \x01(\x05R\n" +
 	"taskFailed\x12\x1c\n" +
 	"\tpreempted\x18\x03 \x01(\x05R\tpreempted\x12\x1a\n" +
-	"\brequeued\x18\x04 \x01(\x05R\brequeued\"d\n" +
+	"\brequeued\x18\x04 \x01(\x05R\brequeued\x12\x18\n" +
+	"\aretried\x18\x05 \x01(\x05R\aretried\"\xf3\x02\n" +
+	"\n" +
+	"Checkpoint\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\rR\x06number\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x17\n" +
+	"\x04step\x18\x03 \x01(\x03H\x00R\x04step\x88\x01\x01\x12\x10\n" +
+	"\x03dir\x18\x04 \x01(\tR\x03dir\x12\x14\n" +
+	"\x05files\x18\x05 \x01(\x03R\x05files\x12\x14\n" +
+	"\x05bytes\x18\x06 \x01(\x03R\x05bytes\x12\x16\n" +
+	"\x06digest\x18\a \x01(\fR\x06digest\x121\n" +
+	"\x05state\x18\b \x01(\x0e2\x1b.greylag.v1.CheckpointStateR\x05state\x128\n" +
+	"\tcommitted\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcommitted\x126\n" +
+	"\bverified\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\bverified\x12\x16\n" +
+	"\x06detail\x18\v \x01(\tR\x06detailB\a\n" +
+	"\x05_step\"d\n" +
 	"\x0eNodeAllocation\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04gpus\x18\x02 \x03(\x05R\x04gpus\x12\x12\n" +
@@ -6484,7 +7150,28 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\vfingerprint\x18\x05 \x01(\fR\vfingerprint\x12\x10\n" +
 	"\x03key\x18\x06 \x01(\fR\x03key\">\n" +
 	"\x12AttachStepResponse\x12(\n" +
-	"\x04node\x18\x01 \x01(\v2\x14.greylag.v1.StepNodeR\x04node\"\xf1\x03\n" +
+	"\x04node\x18\x01 \x01(\v2\x14.greylag.v1.StepNodeR\x04node\"\x9c\x01\n" +
+	"\x17CommitCheckpointRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\x04R\x03job\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\rR\aattempt\x126\n" +
+	"\n" +
+	"checkpoint\x18\x04 \x01(\v2\x16.greylag.v1.CheckpointR\n" +
+	"checkpoint\"H\n" +
+	"\x18CommitCheckpointResponse\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\rR\x06number\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\"\xc5\x01\n" +
+	"\x14SetCheckpointRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\x04R\x03job\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\rR\x06number\x124\n" +
+	"\x06action\x18\x04 \x01(\x0e2\x1c.greylag.v1.CheckpointActionR\x06action\x12\x16\n" +
+	"\x06digest\x18\x05 \x01(\fR\x06digest\x12\x16\n" +
+	"\x06detail\x18\x06 \x01(\tR\x06detail\"-\n" +
+	"\x15SetCheckpointResponse\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\"\xf1\x03\n" +
 	"\x04Step\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12*\n" +
@@ -6587,7 +7274,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x13JOB_STATE_PREEMPTED\x10\n" +
 	"\x12\x17\n" +
 	"\x13JOB_STATE_NODE_FAIL\x10\v\x12\x1b\n" +
-	"\x17JOB_STATE_OUT_OF_MEMORY\x10\f*\xac\x0e\n" +
+	"\x17JOB_STATE_OUT_OF_MEMORY\x10\f*\xcb\x0e\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vREASON_NONE\x10\x01\x12\x13\n" +
@@ -6650,7 +7337,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x1cREASON_QOS_MAX_GRES_PER_NODE\x109\x12\x17\n" +
 	"\x13REASON_QOS_MIN_GRES\x10:\x12\x16\n" +
 	"\x12REASON_INVALID_QOS\x10;\x12\x1e\n" +
-	"\x1aREASON_ACCOUNT_NOT_ALLOWED\x10<*\xa2\x02\n" +
+	"\x1aREASON_ACCOUNT_NOT_ALLOWED\x10<\x12\x1d\n" +
+	"\x19REASON_CHECKPOINT_DAMAGED\x10=*\xa2\x02\n" +
 	"\bMailType\x12\x19\n" +
 	"\x15MAIL_TYPE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fMAIL_TYPE_BEGIN\x10\x01\x12\x11\n" +
@@ -6694,7 +7382,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x11TASK_PHASE_WANTED\x10\x01\x12\x16\n" +
 	"\x12TASK_PHASE_STARTED\x10\x02\x12\x14\n" +
 	"\x10TASK_PHASE_ENDED\x10\x03\x12\x14\n" +
-	"\x10TASK_PHASE_CLEAN\x10\x04*\xd8\x01\n" +
+	"\x10TASK_PHASE_CLEAN\x10\x04*\xf3\x01\n" +
 	"\tTaskCause\x12\x1a\n" +
 	"\x16TASK_CAUSE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11TASK_CAUSE_EXITED\x10\x01\x12\x16\n" +
@@ -6704,7 +7392,18 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x0fTASK_CAUSE_NODE\x10\x05\x12\x12\n" +
 	"\x0eTASK_CAUSE_GPU\x10\x06\x12\x14\n" +
 	"\x10TASK_CAUSE_IMAGE\x10\a\x12\x13\n" +
-	"\x0fTASK_CAUSE_LOST\x10\b*\xa2\x01\n" +
+	"\x0fTASK_CAUSE_LOST\x10\b\x12\x19\n" +
+	"\x15TASK_CAUSE_CHECKPOINT\x10\t*\x8e\x01\n" +
+	"\x0fCheckpointState\x12 \n" +
+	"\x1cCHECKPOINT_STATE_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18CHECKPOINT_STATE_WRITTEN\x10\x01\x12\x1d\n" +
+	"\x19CHECKPOINT_STATE_VERIFIED\x10\x02\x12\x1c\n" +
+	"\x18CHECKPOINT_STATE_DAMAGED\x10\x03*\x8d\x01\n" +
+	"\x10CheckpointAction\x12!\n" +
+	"\x1dCHECKPOINT_ACTION_UNSPECIFIED\x10\x00\x12\x1c\n" +
+	"\x18CHECKPOINT_ACTION_VERIFY\x10\x01\x12\x1c\n" +
+	"\x18CHECKPOINT_ACTION_DAMAGE\x10\x02\x12\x1a\n" +
+	"\x16CHECKPOINT_ACTION_DROP\x10\x03*\xa2\x01\n" +
 	"\tJobAction\x12\x1a\n" +
 	"\x16JOB_ACTION_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eJOB_ACTION_SET\x10\x01\x12\x13\n" +
@@ -6740,7 +7439,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x17CRON_ACTION_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10CRON_ACTION_HOLD\x10\x01\x12\x17\n" +
 	"\x13CRON_ACTION_RELEASE\x10\x02\x12\x16\n" +
-	"\x12CRON_ACTION_REMOVE\x10\x032\xee\v\n" +
+	"\x12CRON_ACTION_REMOVE\x10\x032\xa3\r\n" +
 	"\n" +
 	"JobService\x12K\n" +
 	"\n" +
@@ -6763,7 +7462,9 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"SignalStep\x12\x1d.greylag.v1.SignalStepRequest\x1a\x1e.greylag.v1.SignalStepResponse\x12K\n" +
 	"\n" +
-	"AttachStep\x12\x1d.greylag.v1.AttachStepRequest\x1a\x1e.greylag.v1.AttachStepResponse\x12B\n" +
+	"AttachStep\x12\x1d.greylag.v1.AttachStepRequest\x1a\x1e.greylag.v1.AttachStepResponse\x12]\n" +
+	"\x10CommitCheckpoint\x12#.greylag.v1.CommitCheckpointRequest\x1a$.greylag.v1.CommitCheckpointResponse\x12T\n" +
+	"\rSetCheckpoint\x12 .greylag.v1.SetCheckpointRequest\x1a!.greylag.v1.SetCheckpointResponse\x12B\n" +
 	"\aSetCron\x12\x1a.greylag.v1.SetCronRequest\x1a\x1b.greylag.v1.SetCronResponse\x12K\n" +
 	"\n" +
 	"UpdateCron\x12\x1d.greylag.v1.UpdateCronRequest\x1a\x1e.greylag.v1.UpdateCronResponse\x12E\n" +
@@ -6785,224 +7486,244 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 	return file_greylag_v1_job_proto_rawDescData
 }
 
-var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 13)
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 60)
+var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_greylag_v1_job_proto_goTypes = []any{
-	(JobState)(0),                 // 0: greylag.v1.JobState
-	(Reason)(0),                   // 1: greylag.v1.Reason
-	(MailType)(0),                 // 2: greylag.v1.MailType
-	(Hold)(0),                     // 3: greylag.v1.Hold
-	(Connect)(0),                  // 4: greylag.v1.Connect
-	(MemorySource)(0),             // 5: greylag.v1.MemorySource
-	(DependencyKind)(0),           // 6: greylag.v1.DependencyKind
-	(TaskPhase)(0),                // 7: greylag.v1.TaskPhase
-	(TaskCause)(0),                // 8: greylag.v1.TaskCause
-	(JobAction)(0),                // 9: greylag.v1.JobAction
-	(ErrorCode)(0),                // 10: greylag.v1.ErrorCode
-	(CronOverlap)(0),              // 11: greylag.v1.CronOverlap
-	(CronAction)(0),               // 12: greylag.v1.CronAction
-	(*JobSpec)(nil),               // 13: greylag.v1.JobSpec
-	(*Mount)(nil),                 // 14: greylag.v1.Mount
-	(*Request)(nil),               // 15: greylag.v1.Request
-	(*Gres)(nil),                  // 16: greylag.v1.Gres
-	(*Licence)(nil),               // 17: greylag.v1.Licence
-	(*Dependency)(nil),            // 18: greylag.v1.Dependency
-	(*Job)(nil),                   // 19: greylag.v1.Job
-	(*RestartCauses)(nil),         // 20: greylag.v1.RestartCauses
-	(*NodeAllocation)(nil),        // 21: greylag.v1.NodeAllocation
-	(*Task)(nil),                  // 22: greylag.v1.Task
-	(*SubmitJobsRequest)(nil),     // 23: greylag.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),    // 24: greylag.v1.SubmitJobsResponse
-	(*Submitted)(nil),             // 25: greylag.v1.Submitted
-	(*Filter)(nil),                // 26: greylag.v1.Filter
-	(*Read)(nil),                  // 27: greylag.v1.Read
-	(*AsOf)(nil),                  // 28: greylag.v1.AsOf
-	(*ListJobsRequest)(nil),       // 29: greylag.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),      // 30: greylag.v1.ListJobsResponse
-	(*GetJobRequest)(nil),         // 31: greylag.v1.GetJobRequest
-	(*GetJobResponse)(nil),        // 32: greylag.v1.GetJobResponse
-	(*WatchJobsRequest)(nil),      // 33: greylag.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),     // 34: greylag.v1.WatchJobsResponse
-	(*CancelJobsRequest)(nil),     // 35: greylag.v1.CancelJobsRequest
-	(*CancelJobsResponse)(nil),    // 36: greylag.v1.CancelJobsResponse
-	(*Outcome)(nil),               // 37: greylag.v1.Outcome
-	(*ForecastJobRequest)(nil),    // 38: greylag.v1.ForecastJobRequest
-	(*ForecastJobResponse)(nil),   // 39: greylag.v1.ForecastJobResponse
-	(*UpdateJobsRequest)(nil),     // 40: greylag.v1.UpdateJobsRequest
-	(*StringList)(nil),            // 41: greylag.v1.StringList
-	(*Dependencies)(nil),          // 42: greylag.v1.Dependencies
-	(*UpdateJobsResponse)(nil),    // 43: greylag.v1.UpdateJobsResponse
-	(*GetScriptRequest)(nil),      // 44: greylag.v1.GetScriptRequest
-	(*GetScriptResponse)(nil),     // 45: greylag.v1.GetScriptResponse
-	(*StreamLogsRequest)(nil),     // 46: greylag.v1.StreamLogsRequest
-	(*StreamLogsResponse)(nil),    // 47: greylag.v1.StreamLogsResponse
-	(*StepSpec)(nil),              // 48: greylag.v1.StepSpec
-	(*CreateStepRequest)(nil),     // 49: greylag.v1.CreateStepRequest
-	(*CreateStepResponse)(nil),    // 50: greylag.v1.CreateStepResponse
-	(*SignalStepRequest)(nil),     // 51: greylag.v1.SignalStepRequest
-	(*SignalStepResponse)(nil),    // 52: greylag.v1.SignalStepResponse
-	(*AttachStepRequest)(nil),     // 53: greylag.v1.AttachStepRequest
-	(*AttachStepResponse)(nil),    // 54: greylag.v1.AttachStepResponse
-	(*Step)(nil),                  // 55: greylag.v1.Step
-	(*StepNode)(nil),              // 56: greylag.v1.StepNode
-	(*CronEntry)(nil),             // 57: greylag.v1.CronEntry
-	(*SetCronRequest)(nil),        // 58: greylag.v1.SetCronRequest
-	(*SetCronResponse)(nil),       // 59: greylag.v1.SetCronResponse
-	(*UpdateCronRequest)(nil),     // 60: greylag.v1.UpdateCronRequest
-	(*UpdateCronResponse)(nil),    // 61: greylag.v1.UpdateCronResponse
-	(*ListCronRequest)(nil),       // 62: greylag.v1.ListCronRequest
-	(*ListCronResponse)(nil),      // 63: greylag.v1.ListCronResponse
-	(*RunCronRequest)(nil),        // 64: greylag.v1.RunCronRequest
-	(*RunCronResponse)(nil),       // 65: greylag.v1.RunCronResponse
-	(*Secret)(nil),                // 66: greylag.v1.Secret
-	(*SetSecretRequest)(nil),      // 67: greylag.v1.SetSecretRequest
-	(*SetSecretResponse)(nil),     // 68: greylag.v1.SetSecretResponse
-	(*ListSecretsRequest)(nil),    // 69: greylag.v1.ListSecretsRequest
-	(*ListSecretsResponse)(nil),   // 70: greylag.v1.ListSecretsResponse
-	(*DeleteSecretsRequest)(nil),  // 71: greylag.v1.DeleteSecretsRequest
-	(*DeleteSecretsResponse)(nil), // 72: greylag.v1.DeleteSecretsResponse
-	(*durationpb.Duration)(nil),   // 73: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 74: google.protobuf.Timestamp
+	(JobState)(0),                    // 0: greylag.v1.JobState
+	(Reason)(0),                      // 1: greylag.v1.Reason
+	(MailType)(0),                    // 2: greylag.v1.MailType
+	(Hold)(0),                        // 3: greylag.v1.Hold
+	(Connect)(0),                     // 4: greylag.v1.Connect
+	(MemorySource)(0),                // 5: greylag.v1.MemorySource
+	(DependencyKind)(0),              // 6: greylag.v1.DependencyKind
+	(TaskPhase)(0),                   // 7: greylag.v1.TaskPhase
+	(TaskCause)(0),                   // 8: greylag.v1.TaskCause
+	(CheckpointState)(0),             // 9: greylag.v1.CheckpointState
+	(CheckpointAction)(0),            // 10: greylag.v1.CheckpointAction
+	(JobAction)(0),                   // 11: greylag.v1.JobAction
+	(ErrorCode)(0),                   // 12: greylag.v1.ErrorCode
+	(CronOverlap)(0),                 // 13: greylag.v1.CronOverlap
+	(CronAction)(0),                  // 14: greylag.v1.CronAction
+	(*JobSpec)(nil),                  // 15: greylag.v1.JobSpec
+	(*Retry)(nil),                    // 16: greylag.v1.Retry
+	(*Mount)(nil),                    // 17: greylag.v1.Mount
+	(*Request)(nil),                  // 18: greylag.v1.Request
+	(*Gres)(nil),                     // 19: greylag.v1.Gres
+	(*Licence)(nil),                  // 20: greylag.v1.Licence
+	(*Dependency)(nil),               // 21: greylag.v1.Dependency
+	(*Job)(nil),                      // 22: greylag.v1.Job
+	(*RestartCauses)(nil),            // 23: greylag.v1.RestartCauses
+	(*Checkpoint)(nil),               // 24: greylag.v1.Checkpoint
+	(*NodeAllocation)(nil),           // 25: greylag.v1.NodeAllocation
+	(*Task)(nil),                     // 26: greylag.v1.Task
+	(*SubmitJobsRequest)(nil),        // 27: greylag.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),       // 28: greylag.v1.SubmitJobsResponse
+	(*Submitted)(nil),                // 29: greylag.v1.Submitted
+	(*Filter)(nil),                   // 30: greylag.v1.Filter
+	(*Read)(nil),                     // 31: greylag.v1.Read
+	(*AsOf)(nil),                     // 32: greylag.v1.AsOf
+	(*ListJobsRequest)(nil),          // 33: greylag.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 34: greylag.v1.ListJobsResponse
+	(*GetJobRequest)(nil),            // 35: greylag.v1.GetJobRequest
+	(*GetJobResponse)(nil),           // 36: greylag.v1.GetJobResponse
+	(*WatchJobsRequest)(nil),         // 37: greylag.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),        // 38: greylag.v1.WatchJobsResponse
+	(*CancelJobsRequest)(nil),        // 39: greylag.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),       // 40: greylag.v1.CancelJobsResponse
+	(*Outcome)(nil),                  // 41: greylag.v1.Outcome
+	(*ForecastJobRequest)(nil),       // 42: greylag.v1.ForecastJobRequest
+	(*ForecastJobResponse)(nil),      // 43: greylag.v1.ForecastJobResponse
+	(*UpdateJobsRequest)(nil),        // 44: greylag.v1.UpdateJobsRequest
+	(*StringList)(nil),               // 45: greylag.v1.StringList
+	(*Dependencies)(nil),             // 46: greylag.v1.Dependencies
+	(*UpdateJobsResponse)(nil),       // 47: greylag.v1.UpdateJobsResponse
+	(*GetScriptRequest)(nil),         // 48: greylag.v1.GetScriptRequest
+	(*GetScriptResponse)(nil),        // 49: greylag.v1.GetScriptResponse
+	(*StreamLogsRequest)(nil),        // 50: greylag.v1.StreamLogsRequest
+	(*StreamLogsResponse)(nil),       // 51: greylag.v1.StreamLogsResponse
+	(*StepSpec)(nil),                 // 52: greylag.v1.StepSpec
+	(*CreateStepRequest)(nil),        // 53: greylag.v1.CreateStepRequest
+	(*CreateStepResponse)(nil),       // 54: greylag.v1.CreateStepResponse
+	(*SignalStepRequest)(nil),        // 55: greylag.v1.SignalStepRequest
+	(*SignalStepResponse)(nil),       // 56: greylag.v1.SignalStepResponse
+	(*AttachStepRequest)(nil),        // 57: greylag.v1.AttachStepRequest
+	(*AttachStepResponse)(nil),       // 58: greylag.v1.AttachStepResponse
+	(*CommitCheckpointRequest)(nil),  // 59: greylag.v1.CommitCheckpointRequest
+	(*CommitCheckpointResponse)(nil), // 60: greylag.v1.CommitCheckpointResponse
+	(*SetCheckpointRequest)(nil),     // 61: greylag.v1.SetCheckpointRequest
+	(*SetCheckpointResponse)(nil),    // 62: greylag.v1.SetCheckpointResponse
+	(*Step)(nil),                     // 63: greylag.v1.Step
+	(*StepNode)(nil),                 // 64: greylag.v1.StepNode
+	(*CronEntry)(nil),                // 65: greylag.v1.CronEntry
+	(*SetCronRequest)(nil),           // 66: greylag.v1.SetCronRequest
+	(*SetCronResponse)(nil),          // 67: greylag.v1.SetCronResponse
+	(*UpdateCronRequest)(nil),        // 68: greylag.v1.UpdateCronRequest
+	(*UpdateCronResponse)(nil),       // 69: greylag.v1.UpdateCronResponse
+	(*ListCronRequest)(nil),          // 70: greylag.v1.ListCronRequest
+	(*ListCronResponse)(nil),         // 71: greylag.v1.ListCronResponse
+	(*RunCronRequest)(nil),           // 72: greylag.v1.RunCronRequest
+	(*RunCronResponse)(nil),          // 73: greylag.v1.RunCronResponse
+	(*Secret)(nil),                   // 74: greylag.v1.Secret
+	(*SetSecretRequest)(nil),         // 75: greylag.v1.SetSecretRequest
+	(*SetSecretResponse)(nil),        // 76: greylag.v1.SetSecretResponse
+	(*ListSecretsRequest)(nil),       // 77: greylag.v1.ListSecretsRequest
+	(*ListSecretsResponse)(nil),      // 78: greylag.v1.ListSecretsResponse
+	(*DeleteSecretsRequest)(nil),     // 79: greylag.v1.DeleteSecretsRequest
+	(*DeleteSecretsResponse)(nil),    // 80: greylag.v1.DeleteSecretsResponse
+	(*durationpb.Duration)(nil),      // 81: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 82: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
-	15,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	73,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	74,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	74,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
-	18,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	73,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	18,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
+	81,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	82,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	82,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	21,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
+	81,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
 	2,   // 6: greylag.v1.JobSpec.mail_types:type_name -> greylag.v1.MailType
-	14,  // 7: greylag.v1.JobSpec.mounts:type_name -> greylag.v1.Mount
-	4,   // 8: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	73,  // 9: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
-	17,  // 10: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
-	5,   // 11: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
-	16,  // 12: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
-	6,   // 13: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
-	0,   // 14: greylag.v1.Job.state:type_name -> greylag.v1.JobState
-	1,   // 15: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
-	15,  // 16: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	73,  // 17: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	74,  // 18: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	74,  // 19: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	74,  // 20: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	74,  // 21: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	74,  // 22: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	21,  // 23: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
-	18,  // 24: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	22,  // 25: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	3,   // 26: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	74,  // 27: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	74,  // 28: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	74,  // 29: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	20,  // 30: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	55,  // 31: greylag.v1.Job.steps:type_name -> greylag.v1.Step
-	2,   // 32: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
-	14,  // 33: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
-	7,   // 34: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
-	8,   // 35: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	74,  // 36: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	74,  // 37: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	73,  // 38: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	73,  // 39: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	13,  // 40: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	25,  // 41: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
-	0,   // 42: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	74,  // 43: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	26,  // 44: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
-	27,  // 45: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
-	19,  // 46: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
-	28,  // 47: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
-	27,  // 48: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
-	19,  // 49: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
-	28,  // 50: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
-	26,  // 51: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
-	19,  // 52: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
-	26,  // 53: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
-	37,  // 54: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	0,   // 55: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
-	10,  // 56: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
-	13,  // 57: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	74,  // 58: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
-	1,   // 59: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
-	28,  // 60: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
-	26,  // 61: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
-	9,   // 62: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	73,  // 63: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	74,  // 64: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	74,  // 65: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
-	42,  // 66: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	73,  // 67: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
-	41,  // 68: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
-	41,  // 69: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
-	18,  // 70: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	37,  // 71: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	48,  // 72: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
-	56,  // 73: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
-	56,  // 74: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
-	0,   // 75: greylag.v1.Step.state:type_name -> greylag.v1.JobState
-	56,  // 76: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
-	74,  // 77: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
-	74,  // 78: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
-	73,  // 79: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
-	73,  // 80: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
-	11,  // 81: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
-	13,  // 82: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
-	74,  // 83: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
-	0,   // 84: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
-	74,  // 85: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
-	57,  // 86: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
-	74,  // 87: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
-	12,  // 88: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
-	57,  // 89: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
-	25,  // 90: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
-	74,  // 91: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
-	66,  // 92: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
-	23,  // 93: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	38,  // 94: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	29,  // 95: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	29,  // 96: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	31,  // 97: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	33,  // 98: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	35,  // 99: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	40,  // 100: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	44,  // 101: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	46,  // 102: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	49,  // 103: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
-	51,  // 104: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
-	53,  // 105: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
-	58,  // 106: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
-	60,  // 107: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
-	62,  // 108: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
-	64,  // 109: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
-	67,  // 110: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
-	69,  // 111: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
-	71,  // 112: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
-	24,  // 113: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	39,  // 114: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	30,  // 115: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	30,  // 116: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	32,  // 117: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	34,  // 118: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	36,  // 119: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	43,  // 120: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	45,  // 121: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	47,  // 122: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	50,  // 123: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
-	52,  // 124: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
-	54,  // 125: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
-	59,  // 126: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
-	61,  // 127: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
-	63,  // 128: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
-	65,  // 129: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
-	68,  // 130: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
-	70,  // 131: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
-	72,  // 132: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
-	113, // [113:133] is the sub-list for method output_type
-	93,  // [93:113] is the sub-list for method input_type
-	93,  // [93:93] is the sub-list for extension type_name
-	93,  // [93:93] is the sub-list for extension extendee
-	0,   // [0:93] is the sub-list for field type_name
+	17,  // 7: greylag.v1.JobSpec.mounts:type_name -> greylag.v1.Mount
+	16,  // 8: greylag.v1.JobSpec.retry:type_name -> greylag.v1.Retry
+	4,   // 9: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
+	81,  // 10: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	20,  // 11: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
+	5,   // 12: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
+	19,  // 13: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
+	6,   // 14: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
+	0,   // 15: greylag.v1.Job.state:type_name -> greylag.v1.JobState
+	1,   // 16: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
+	18,  // 17: greylag.v1.Job.request:type_name -> greylag.v1.Request
+	81,  // 18: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	82,  // 19: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	82,  // 20: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	82,  // 21: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	82,  // 22: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	82,  // 23: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	25,  // 24: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	21,  // 25: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
+	26,  // 26: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	3,   // 27: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
+	82,  // 28: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	82,  // 29: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	82,  // 30: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	23,  // 31: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
+	63,  // 32: greylag.v1.Job.steps:type_name -> greylag.v1.Step
+	2,   // 33: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
+	17,  // 34: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
+	24,  // 35: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
+	16,  // 36: greylag.v1.Job.retry:type_name -> greylag.v1.Retry
+	9,   // 37: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
+	82,  // 38: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
+	82,  // 39: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
+	7,   // 40: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
+	8,   // 41: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
+	82,  // 42: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	82,  // 43: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	81,  // 44: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	81,  // 45: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	15,  // 46: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	29,  // 47: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	0,   // 48: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
+	82,  // 49: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	30,  // 50: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	31,  // 51: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	22,  // 52: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	32,  // 53: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	31,  // 54: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	22,  // 55: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	32,  // 56: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	30,  // 57: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	22,  // 58: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	30,  // 59: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	41,  // 60: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	0,   // 61: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
+	12,  // 62: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
+	15,  // 63: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	82,  // 64: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	1,   // 65: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
+	32,  // 66: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	30,  // 67: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	11,  // 68: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
+	81,  // 69: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	82,  // 70: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	82,  // 71: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	46,  // 72: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	81,  // 73: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	45,  // 74: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	45,  // 75: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	21,  // 76: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	41,  // 77: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	52,  // 78: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
+	64,  // 79: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
+	64,  // 80: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
+	24,  // 81: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
+	10,  // 82: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
+	0,   // 83: greylag.v1.Step.state:type_name -> greylag.v1.JobState
+	64,  // 84: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
+	82,  // 85: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	82,  // 86: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	81,  // 87: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	81,  // 88: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	13,  // 89: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
+	15,  // 90: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
+	82,  // 91: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
+	0,   // 92: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
+	82,  // 93: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
+	65,  // 94: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
+	82,  // 95: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
+	14,  // 96: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
+	65,  // 97: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
+	29,  // 98: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
+	82,  // 99: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
+	74,  // 100: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
+	27,  // 101: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	42,  // 102: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	33,  // 103: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	33,  // 104: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	35,  // 105: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	37,  // 106: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	39,  // 107: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	44,  // 108: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	48,  // 109: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	50,  // 110: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	53,  // 111: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
+	55,  // 112: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
+	57,  // 113: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
+	59,  // 114: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
+	61,  // 115: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
+	66,  // 116: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
+	68,  // 117: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
+	70,  // 118: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
+	72,  // 119: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
+	75,  // 120: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
+	77,  // 121: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
+	79,  // 122: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
+	28,  // 123: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	43,  // 124: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	34,  // 125: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	34,  // 126: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	36,  // 127: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	38,  // 128: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	40,  // 129: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	47,  // 130: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	49,  // 131: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	51,  // 132: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	54,  // 133: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	56,  // 134: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	58,  // 135: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
+	60,  // 136: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
+	62,  // 137: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
+	67,  // 138: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
+	69,  // 139: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
+	71,  // 140: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
+	73,  // 141: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
+	76,  // 142: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
+	78,  // 143: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
+	80,  // 144: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
+	123, // [123:145] is the sub-list for method output_type
+	101, // [101:123] is the sub-list for method input_type
+	101, // [101:101] is the sub-list for extension type_name
+	101, // [101:101] is the sub-list for extension extendee
+	0,   // [0:101] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -7011,15 +7732,16 @@ func file_greylag_v1_job_proto_init() {
 		return
 	}
 	file_greylag_v1_job_proto_msgTypes[9].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[27].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[35].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[11].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[29].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[37].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
-			NumEnums:      13,
-			NumMessages:   60,
+			NumEnums:      15,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

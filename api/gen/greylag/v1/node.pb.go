@@ -805,6 +805,8 @@ type WantedTask struct {
 	Secrets       bool          `protobuf:"varint,44,opt,name=secrets,proto3" json:"secrets,omitempty"`                                                    // the task has secrets: GetSecrets returns them
 	Tmp           int64         `protobuf:"varint,45,opt,name=tmp,proto3" json:"tmp,omitempty"`                                                            // bytes of scratch space on the node; 0: none requested
 	Mounts        []*Mount      `protobuf:"bytes,46,rep,name=mounts,proto3" json:"mounts,omitempty"`
+	Resume        *ResumePoint  `protobuf:"bytes,47,opt,name=resume,proto3" json:"resume,omitempty"`                                    // checkpoint to verify and to resume from; absent: none
+	CheckpointDir string        `protobuf:"bytes,48,opt,name=checkpoint_dir,json=checkpointDir,proto3" json:"checkpoint_dir,omitempty"` // a pattern; empty: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1161,6 +1163,90 @@ func (x *WantedTask) GetMounts() []*Mount {
 	return nil
 }
 
+func (x *WantedTask) GetResume() *ResumePoint {
+	if x != nil {
+		return x.Resume
+	}
+	return nil
+}
+
+func (x *WantedTask) GetCheckpointDir() string {
+	if x != nil {
+		return x.CheckpointDir
+	}
+	return ""
+}
+
+// ResumePoint is the checkpoint from which an attempt resumes. Each node of the job verifies a part of it before
+// the task starts.
+type ResumePoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint32                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Dir           string                 `protobuf:"bytes,2,opt,name=dir,proto3" json:"dir,omitempty"`
+	Step          *int64                 `protobuf:"varint,3,opt,name=step,proto3,oneof" json:"step,omitempty"`
+	Digest        []byte                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of the manifest
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumePoint) Reset() {
+	*x = ResumePoint{}
+	mi := &file_greylag_v1_node_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumePoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumePoint) ProtoMessage() {}
+
+func (x *ResumePoint) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_node_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumePoint.ProtoReflect.Descriptor instead.
+func (*ResumePoint) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ResumePoint) GetNumber() uint32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ResumePoint) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+func (x *ResumePoint) GetStep() int64 {
+	if x != nil && x.Step != nil {
+		return *x.Step
+	}
+	return 0
+}
+
+func (x *ResumePoint) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
 // WantedStep is a step that should run on the node.
 type WantedStep struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1181,7 +1267,7 @@ type WantedStep struct {
 
 func (x *WantedStep) Reset() {
 	*x = WantedStep{}
-	mi := &file_greylag_v1_node_proto_msgTypes[8]
+	mi := &file_greylag_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1193,7 +1279,7 @@ func (x *WantedStep) String() string {
 func (*WantedStep) ProtoMessage() {}
 
 func (x *WantedStep) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[8]
+	mi := &file_greylag_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1206,7 +1292,7 @@ func (x *WantedStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WantedStep.ProtoReflect.Descriptor instead.
 func (*WantedStep) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WantedStep) GetId() uint32 {
@@ -1298,7 +1384,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_greylag_v1_node_proto_msgTypes[9]
+	mi := &file_greylag_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1310,7 +1396,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[9]
+	mi := &file_greylag_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1323,7 +1409,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Signal) GetId() uint64 {
@@ -1366,7 +1452,7 @@ type LogRequest struct {
 
 func (x *LogRequest) Reset() {
 	*x = LogRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[10]
+	mi := &file_greylag_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1378,7 +1464,7 @@ func (x *LogRequest) String() string {
 func (*LogRequest) ProtoMessage() {}
 
 func (x *LogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[10]
+	mi := &file_greylag_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1391,7 +1477,7 @@ func (x *LogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
 func (*LogRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LogRequest) GetId() string {
@@ -1479,7 +1565,7 @@ type ReportTasksRequest struct {
 
 func (x *ReportTasksRequest) Reset() {
 	*x = ReportTasksRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[11]
+	mi := &file_greylag_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1577,7 @@ func (x *ReportTasksRequest) String() string {
 func (*ReportTasksRequest) ProtoMessage() {}
 
 func (x *ReportTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[11]
+	mi := &file_greylag_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1590,7 @@ func (x *ReportTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTasksRequest.ProtoReflect.Descriptor instead.
 func (*ReportTasksRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReportTasksRequest) GetEpoch() uint64 {
@@ -1584,7 +1670,7 @@ type ReportedTask struct {
 
 func (x *ReportedTask) Reset() {
 	*x = ReportedTask{}
-	mi := &file_greylag_v1_node_proto_msgTypes[12]
+	mi := &file_greylag_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +1682,7 @@ func (x *ReportedTask) String() string {
 func (*ReportedTask) ProtoMessage() {}
 
 func (x *ReportedTask) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[12]
+	mi := &file_greylag_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +1695,7 @@ func (x *ReportedTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportedTask.ProtoReflect.Descriptor instead.
 func (*ReportedTask) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReportedTask) GetJob() uint64 {
@@ -1754,7 +1840,7 @@ type ReportedStep struct {
 
 func (x *ReportedStep) Reset() {
 	*x = ReportedStep{}
-	mi := &file_greylag_v1_node_proto_msgTypes[13]
+	mi := &file_greylag_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1766,7 +1852,7 @@ func (x *ReportedStep) String() string {
 func (*ReportedStep) ProtoMessage() {}
 
 func (x *ReportedStep) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[13]
+	mi := &file_greylag_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1779,7 +1865,7 @@ func (x *ReportedStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportedStep.ProtoReflect.Descriptor instead.
 func (*ReportedStep) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportedStep) GetId() uint32 {
@@ -1840,7 +1926,7 @@ type ReportTasksResponse struct {
 
 func (x *ReportTasksResponse) Reset() {
 	*x = ReportTasksResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[14]
+	mi := &file_greylag_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1852,7 +1938,7 @@ func (x *ReportTasksResponse) String() string {
 func (*ReportTasksResponse) ProtoMessage() {}
 
 func (x *ReportTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[14]
+	mi := &file_greylag_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1865,7 +1951,7 @@ func (x *ReportTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTasksResponse.ProtoReflect.Descriptor instead.
 func (*ReportTasksResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReportTasksResponse) GetIndex() uint64 {
@@ -1884,7 +1970,7 @@ type GetContentRequest struct {
 
 func (x *GetContentRequest) Reset() {
 	*x = GetContentRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[15]
+	mi := &file_greylag_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +1982,7 @@ func (x *GetContentRequest) String() string {
 func (*GetContentRequest) ProtoMessage() {}
 
 func (x *GetContentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[15]
+	mi := &file_greylag_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +1995,7 @@ func (x *GetContentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetContentRequest.ProtoReflect.Descriptor instead.
 func (*GetContentRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GetContentRequest) GetDigest() []byte {
@@ -1928,7 +2014,7 @@ type GetContentResponse struct {
 
 func (x *GetContentResponse) Reset() {
 	*x = GetContentResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[16]
+	mi := &file_greylag_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2026,7 @@ func (x *GetContentResponse) String() string {
 func (*GetContentResponse) ProtoMessage() {}
 
 func (x *GetContentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[16]
+	mi := &file_greylag_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2039,7 @@ func (x *GetContentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetContentResponse.ProtoReflect.Descriptor instead.
 func (*GetContentResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetContentResponse) GetContent() []byte {
@@ -1974,7 +2060,7 @@ type GetSecretsRequest struct {
 
 func (x *GetSecretsRequest) Reset() {
 	*x = GetSecretsRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[17]
+	mi := &file_greylag_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2072,7 @@ func (x *GetSecretsRequest) String() string {
 func (*GetSecretsRequest) ProtoMessage() {}
 
 func (x *GetSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[17]
+	mi := &file_greylag_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,7 +2085,7 @@ func (x *GetSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSecretsRequest.ProtoReflect.Descriptor instead.
 func (*GetSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetSecretsRequest) GetJob() uint64 {
@@ -2032,7 +2118,7 @@ type GetSecretsResponse struct {
 
 func (x *GetSecretsResponse) Reset() {
 	*x = GetSecretsResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[18]
+	mi := &file_greylag_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2130,7 @@ func (x *GetSecretsResponse) String() string {
 func (*GetSecretsResponse) ProtoMessage() {}
 
 func (x *GetSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[18]
+	mi := &file_greylag_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2143,7 @@ func (x *GetSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSecretsResponse.ProtoReflect.Descriptor instead.
 func (*GetSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetSecretsResponse) GetSecrets() []*SecretValue {
@@ -2078,7 +2164,7 @@ type SecretValue struct {
 
 func (x *SecretValue) Reset() {
 	*x = SecretValue{}
-	mi := &file_greylag_v1_node_proto_msgTypes[19]
+	mi := &file_greylag_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2090,7 +2176,7 @@ func (x *SecretValue) String() string {
 func (*SecretValue) ProtoMessage() {}
 
 func (x *SecretValue) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[19]
+	mi := &file_greylag_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2103,7 +2189,7 @@ func (x *SecretValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretValue.ProtoReflect.Descriptor instead.
 func (*SecretValue) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SecretValue) GetName() string {
@@ -2133,7 +2219,7 @@ type PushLogRequest struct {
 
 func (x *PushLogRequest) Reset() {
 	*x = PushLogRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[20]
+	mi := &file_greylag_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2145,7 +2231,7 @@ func (x *PushLogRequest) String() string {
 func (*PushLogRequest) ProtoMessage() {}
 
 func (x *PushLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[20]
+	mi := &file_greylag_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2158,7 +2244,7 @@ func (x *PushLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushLogRequest.ProtoReflect.Descriptor instead.
 func (*PushLogRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PushLogRequest) GetId() string {
@@ -2205,7 +2291,7 @@ type PushLogResponse struct {
 
 func (x *PushLogResponse) Reset() {
 	*x = PushLogResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[21]
+	mi := &file_greylag_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2217,7 +2303,7 @@ func (x *PushLogResponse) String() string {
 func (*PushLogResponse) ProtoMessage() {}
 
 func (x *PushLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[21]
+	mi := &file_greylag_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2230,7 +2316,7 @@ func (x *PushLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushLogResponse.ProtoReflect.Descriptor instead.
 func (*PushLogResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PushLogResponse) GetStop() bool {
@@ -2295,8 +2381,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
-	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xfc\n" +
-	"\n" +
+	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xd4\v\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -2353,7 +2438,15 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05steps\x18+ \x03(\v2\x16.greylag.v1.WantedStepR\x05steps\x12\x18\n" +
 	"\asecrets\x18, \x01(\bR\asecrets\x12\x10\n" +
 	"\x03tmp\x18- \x01(\x03R\x03tmp\x12)\n" +
-	"\x06mounts\x18. \x03(\v2\x11.greylag.v1.MountR\x06mounts\"\xb8\x02\n" +
+	"\x06mounts\x18. \x03(\v2\x11.greylag.v1.MountR\x06mounts\x12/\n" +
+	"\x06resume\x18/ \x01(\v2\x17.greylag.v1.ResumePointR\x06resume\x12%\n" +
+	"\x0echeckpoint_dir\x180 \x01(\tR\rcheckpointDir\"q\n" +
+	"\vResumePoint\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\rR\x06number\x12\x10\n" +
+	"\x03dir\x18\x02 \x01(\tR\x03dir\x12\x17\n" +
+	"\x04step\x18\x03 \x01(\x03H\x00R\x04step\x88\x01\x01\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\fR\x06digestB\a\n" +
+	"\x05_step\"\xb8\x02\n" +
 	"\n" +
 	"WantedStep\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x12\n" +
@@ -2495,7 +2588,7 @@ func file_greylag_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_greylag_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_greylag_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_greylag_v1_node_proto_goTypes = []any{
 	(Repair)(0),                   // 0: greylag.v1.Repair
 	(ConditionEffect)(0),          // 1: greylag.v1.ConditionEffect
@@ -2508,28 +2601,29 @@ var file_greylag_v1_node_proto_goTypes = []any{
 	(*WatchTasksRequest)(nil),     // 8: greylag.v1.WatchTasksRequest
 	(*WatchTasksResponse)(nil),    // 9: greylag.v1.WatchTasksResponse
 	(*WantedTask)(nil),            // 10: greylag.v1.WantedTask
-	(*WantedStep)(nil),            // 11: greylag.v1.WantedStep
-	(*Signal)(nil),                // 12: greylag.v1.Signal
-	(*LogRequest)(nil),            // 13: greylag.v1.LogRequest
-	(*ReportTasksRequest)(nil),    // 14: greylag.v1.ReportTasksRequest
-	(*ReportedTask)(nil),          // 15: greylag.v1.ReportedTask
-	(*ReportedStep)(nil),          // 16: greylag.v1.ReportedStep
-	(*ReportTasksResponse)(nil),   // 17: greylag.v1.ReportTasksResponse
-	(*GetContentRequest)(nil),     // 18: greylag.v1.GetContentRequest
-	(*GetContentResponse)(nil),    // 19: greylag.v1.GetContentResponse
-	(*GetSecretsRequest)(nil),     // 20: greylag.v1.GetSecretsRequest
-	(*GetSecretsResponse)(nil),    // 21: greylag.v1.GetSecretsResponse
-	(*SecretValue)(nil),           // 22: greylag.v1.SecretValue
-	(*PushLogRequest)(nil),        // 23: greylag.v1.PushLogRequest
-	(*PushLogResponse)(nil),       // 24: greylag.v1.PushLogResponse
-	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
-	(*Gres)(nil),                  // 26: greylag.v1.Gres
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
-	(*NodeAllocation)(nil),        // 28: greylag.v1.NodeAllocation
-	(*Mount)(nil),                 // 29: greylag.v1.Mount
-	(*StepNode)(nil),              // 30: greylag.v1.StepNode
-	(TaskPhase)(0),                // 31: greylag.v1.TaskPhase
-	(TaskCause)(0),                // 32: greylag.v1.TaskCause
+	(*ResumePoint)(nil),           // 11: greylag.v1.ResumePoint
+	(*WantedStep)(nil),            // 12: greylag.v1.WantedStep
+	(*Signal)(nil),                // 13: greylag.v1.Signal
+	(*LogRequest)(nil),            // 14: greylag.v1.LogRequest
+	(*ReportTasksRequest)(nil),    // 15: greylag.v1.ReportTasksRequest
+	(*ReportedTask)(nil),          // 16: greylag.v1.ReportedTask
+	(*ReportedStep)(nil),          // 17: greylag.v1.ReportedStep
+	(*ReportTasksResponse)(nil),   // 18: greylag.v1.ReportTasksResponse
+	(*GetContentRequest)(nil),     // 19: greylag.v1.GetContentRequest
+	(*GetContentResponse)(nil),    // 20: greylag.v1.GetContentResponse
+	(*GetSecretsRequest)(nil),     // 21: greylag.v1.GetSecretsRequest
+	(*GetSecretsResponse)(nil),    // 22: greylag.v1.GetSecretsResponse
+	(*SecretValue)(nil),           // 23: greylag.v1.SecretValue
+	(*PushLogRequest)(nil),        // 24: greylag.v1.PushLogRequest
+	(*PushLogResponse)(nil),       // 25: greylag.v1.PushLogResponse
+	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
+	(*Gres)(nil),                  // 27: greylag.v1.Gres
+	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
+	(*NodeAllocation)(nil),        // 29: greylag.v1.NodeAllocation
+	(*Mount)(nil),                 // 30: greylag.v1.Mount
+	(*StepNode)(nil),              // 31: greylag.v1.StepNode
+	(TaskPhase)(0),                // 32: greylag.v1.TaskPhase
+	(TaskCause)(0),                // 33: greylag.v1.TaskCause
 }
 var file_greylag_v1_node_proto_depIdxs = []int32{
 	0,  // 0: greylag.v1.GPU.repair:type_name -> greylag.v1.Repair
@@ -2537,53 +2631,54 @@ var file_greylag_v1_node_proto_depIdxs = []int32{
 	0,  // 2: greylag.v1.Condition.repair:type_name -> greylag.v1.Repair
 	4,  // 3: greylag.v1.NodeHealth.conditions:type_name -> greylag.v1.Condition
 	3,  // 4: greylag.v1.RegisterNodeRequest.gpus:type_name -> greylag.v1.GPU
-	25, // 5: greylag.v1.RegisterNodeRequest.clock:type_name -> google.protobuf.Timestamp
-	26, // 6: greylag.v1.RegisterNodeRequest.gres:type_name -> greylag.v1.Gres
+	26, // 5: greylag.v1.RegisterNodeRequest.clock:type_name -> google.protobuf.Timestamp
+	27, // 6: greylag.v1.RegisterNodeRequest.gres:type_name -> greylag.v1.Gres
 	5,  // 7: greylag.v1.RegisterNodeRequest.health:type_name -> greylag.v1.NodeHealth
-	25, // 8: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
+	26, // 8: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
 	10, // 9: greylag.v1.WatchTasksResponse.tasks:type_name -> greylag.v1.WantedTask
-	13, // 10: greylag.v1.WatchTasksResponse.logs:type_name -> greylag.v1.LogRequest
-	27, // 11: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
-	12, // 12: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
-	28, // 13: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
-	27, // 14: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
-	25, // 15: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
+	14, // 10: greylag.v1.WatchTasksResponse.logs:type_name -> greylag.v1.LogRequest
+	28, // 11: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
+	13, // 12: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
+	29, // 13: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
+	28, // 14: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
+	26, // 15: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
 	2,  // 16: greylag.v1.WantedTask.stop_reason:type_name -> greylag.v1.StopReason
-	11, // 17: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
-	29, // 18: greylag.v1.WantedTask.mounts:type_name -> greylag.v1.Mount
-	30, // 19: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
-	12, // 20: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
-	10, // 21: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
-	15, // 22: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
-	3,  // 23: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
-	5,  // 24: greylag.v1.ReportTasksRequest.health:type_name -> greylag.v1.NodeHealth
-	31, // 25: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
-	32, // 26: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
-	25, // 27: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
-	25, // 28: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
-	27, // 29: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	27, // 30: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
-	16, // 31: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
-	27, // 32: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
-	27, // 33: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
-	22, // 34: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
-	6,  // 35: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
-	8,  // 36: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
-	14, // 37: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
-	18, // 38: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
-	20, // 39: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
-	23, // 40: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	7,  // 41: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
-	9,  // 42: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
-	17, // 43: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
-	19, // 44: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
-	21, // 45: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
-	24, // 46: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	41, // [41:47] is the sub-list for method output_type
-	35, // [35:41] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	12, // 17: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
+	30, // 18: greylag.v1.WantedTask.mounts:type_name -> greylag.v1.Mount
+	11, // 19: greylag.v1.WantedTask.resume:type_name -> greylag.v1.ResumePoint
+	31, // 20: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
+	13, // 21: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
+	10, // 22: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
+	16, // 23: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
+	3,  // 24: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
+	5,  // 25: greylag.v1.ReportTasksRequest.health:type_name -> greylag.v1.NodeHealth
+	32, // 26: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
+	33, // 27: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
+	26, // 28: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
+	26, // 29: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
+	28, // 30: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
+	28, // 31: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
+	17, // 32: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
+	28, // 33: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
+	28, // 34: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
+	23, // 35: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
+	6,  // 36: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
+	8,  // 37: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
+	15, // 38: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
+	19, // 39: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
+	21, // 40: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
+	24, // 41: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	7,  // 42: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
+	9,  // 43: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
+	18, // 44: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
+	20, // 45: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
+	22, // 46: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
+	25, // 47: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	42, // [42:48] is the sub-list for method output_type
+	36, // [36:42] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }
@@ -2592,14 +2687,15 @@ func file_greylag_v1_node_proto_init() {
 		return
 	}
 	file_greylag_v1_job_proto_init()
-	file_greylag_v1_node_proto_msgTypes[12].OneofWrappers = []any{}
+	file_greylag_v1_node_proto_msgTypes[8].OneofWrappers = []any{}
+	file_greylag_v1_node_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_node_proto_rawDesc), len(file_greylag_v1_node_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

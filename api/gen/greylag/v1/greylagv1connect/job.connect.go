@@ -61,6 +61,12 @@ const (
 	JobServiceSignalStepProcedure = "/greylag.v1.JobService/SignalStep"
 	// JobServiceAttachStepProcedure is the fully-qualified name of the JobService's AttachStep RPC.
 	JobServiceAttachStepProcedure = "/greylag.v1.JobService/AttachStep"
+	// JobServiceCommitCheckpointProcedure is the fully-qualified name of the JobService's
+	// CommitCheckpoint RPC.
+	JobServiceCommitCheckpointProcedure = "/greylag.v1.JobService/CommitCheckpoint"
+	// JobServiceSetCheckpointProcedure is the fully-qualified name of the JobService's SetCheckpoint
+	// RPC.
+	JobServiceSetCheckpointProcedure = "/greylag.v1.JobService/SetCheckpoint"
 	// JobServiceSetCronProcedure is the fully-qualified name of the JobService's SetCron RPC.
 	JobServiceSetCronProcedure = "/greylag.v1.JobService/SetCron"
 	// JobServiceUpdateCronProcedure is the fully-qualified name of the JobService's UpdateCron RPC.
@@ -112,6 +118,11 @@ type JobServiceClient interface {
 	// AttachStep connects the node of a step with a terminal to the caller, instead of to the program that
 	// has the terminal now.
 	AttachStep(context.Context, *v1.AttachStepRequest) (*v1.AttachStepResponse, error)
+	// CommitCheckpoint records a checkpoint that the current attempt of a job has written. Later attempts resume
+	// from the newest one that is not damaged.
+	CommitCheckpoint(context.Context, *v1.CommitCheckpointRequest) (*v1.CommitCheckpointResponse, error)
+	// SetCheckpoint records the result of a verification, or drops a checkpoint.
+	SetCheckpoint(context.Context, *v1.SetCheckpointRequest) (*v1.SetCheckpointResponse, error)
 	// SetCron stores a recurring job of the caller.
 	SetCron(context.Context, *v1.SetCronRequest) (*v1.SetCronResponse, error)
 	// UpdateCron holds, releases or removes recurring jobs.
@@ -217,6 +228,18 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(jobServiceMethods.ByName("AttachStep")),
 			connect.WithClientOptions(opts...),
 		),
+		commitCheckpoint: connect.NewClient[v1.CommitCheckpointRequest, v1.CommitCheckpointResponse](
+			httpClient,
+			baseURL+JobServiceCommitCheckpointProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("CommitCheckpoint")),
+			connect.WithClientOptions(opts...),
+		),
+		setCheckpoint: connect.NewClient[v1.SetCheckpointRequest, v1.SetCheckpointResponse](
+			httpClient,
+			baseURL+JobServiceSetCheckpointProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("SetCheckpoint")),
+			connect.WithClientOptions(opts...),
+		),
 		setCron: connect.NewClient[v1.SetCronRequest, v1.SetCronResponse](
 			httpClient,
 			baseURL+JobServiceSetCronProcedure,
@@ -264,26 +287,28 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 
 // jobServiceClient implements JobServiceClient.
 type jobServiceClient struct {
-	submitJobs    *connect.Client[v1.SubmitJobsRequest, v1.SubmitJobsResponse]
-	forecastJob   *connect.Client[v1.ForecastJobRequest, v1.ForecastJobResponse]
-	listJobs      *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
-	streamJobs    *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
-	getJob        *connect.Client[v1.GetJobRequest, v1.GetJobResponse]
-	watchJobs     *connect.Client[v1.WatchJobsRequest, v1.WatchJobsResponse]
-	cancelJobs    *connect.Client[v1.CancelJobsRequest, v1.CancelJobsResponse]
-	updateJobs    *connect.Client[v1.UpdateJobsRequest, v1.UpdateJobsResponse]
-	getScript     *connect.Client[v1.GetScriptRequest, v1.GetScriptResponse]
-	streamLogs    *connect.Client[v1.StreamLogsRequest, v1.StreamLogsResponse]
-	createStep    *connect.Client[v1.CreateStepRequest, v1.CreateStepResponse]
-	signalStep    *connect.Client[v1.SignalStepRequest, v1.SignalStepResponse]
-	attachStep    *connect.Client[v1.AttachStepRequest, v1.AttachStepResponse]
-	setCron       *connect.Client[v1.SetCronRequest, v1.SetCronResponse]
-	updateCron    *connect.Client[v1.UpdateCronRequest, v1.UpdateCronResponse]
-	listCron      *connect.Client[v1.ListCronRequest, v1.ListCronResponse]
-	runCron       *connect.Client[v1.RunCronRequest, v1.RunCronResponse]
-	setSecret     *connect.Client[v1.SetSecretRequest, v1.SetSecretResponse]
-	listSecrets   *connect.Client[v1.ListSecretsRequest, v1.ListSecretsResponse]
-	deleteSecrets *connect.Client[v1.DeleteSecretsRequest, v1.DeleteSecretsResponse]
+	submitJobs       *connect.Client[v1.SubmitJobsRequest, v1.SubmitJobsResponse]
+	forecastJob      *connect.Client[v1.ForecastJobRequest, v1.ForecastJobResponse]
+	listJobs         *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
+	streamJobs       *connect.Client[v1.ListJobsRequest, v1.ListJobsResponse]
+	getJob           *connect.Client[v1.GetJobRequest, v1.GetJobResponse]
+	watchJobs        *connect.Client[v1.WatchJobsRequest, v1.WatchJobsResponse]
+	cancelJobs       *connect.Client[v1.CancelJobsRequest, v1.CancelJobsResponse]
+	updateJobs       *connect.Client[v1.UpdateJobsRequest, v1.UpdateJobsResponse]
+	getScript        *connect.Client[v1.GetScriptRequest, v1.GetScriptResponse]
+	streamLogs       *connect.Client[v1.StreamLogsRequest, v1.StreamLogsResponse]
+	createStep       *connect.Client[v1.CreateStepRequest, v1.CreateStepResponse]
+	signalStep       *connect.Client[v1.SignalStepRequest, v1.SignalStepResponse]
+	attachStep       *connect.Client[v1.AttachStepRequest, v1.AttachStepResponse]
+	commitCheckpoint *connect.Client[v1.CommitCheckpointRequest, v1.CommitCheckpointResponse]
+	setCheckpoint    *connect.Client[v1.SetCheckpointRequest, v1.SetCheckpointResponse]
+	setCron          *connect.Client[v1.SetCronRequest, v1.SetCronResponse]
+	updateCron       *connect.Client[v1.UpdateCronRequest, v1.UpdateCronResponse]
+	listCron         *connect.Client[v1.ListCronRequest, v1.ListCronResponse]
+	runCron          *connect.Client[v1.RunCronRequest, v1.RunCronResponse]
+	setSecret        *connect.Client[v1.SetSecretRequest, v1.SetSecretResponse]
+	listSecrets      *connect.Client[v1.ListSecretsRequest, v1.ListSecretsResponse]
+	deleteSecrets    *connect.Client[v1.DeleteSecretsRequest, v1.DeleteSecretsResponse]
 }
 
 // SubmitJobs calls greylag.v1.JobService.SubmitJobs.
@@ -391,6 +416,24 @@ func (c *jobServiceClient) AttachStep(ctx context.Context, req *v1.AttachStepReq
 	return nil, err
 }
 
+// CommitCheckpoint calls greylag.v1.JobService.CommitCheckpoint.
+func (c *jobServiceClient) CommitCheckpoint(ctx context.Context, req *v1.CommitCheckpointRequest) (*v1.CommitCheckpointResponse, error) {
+	response, err := c.commitCheckpoint.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SetCheckpoint calls greylag.v1.JobService.SetCheckpoint.
+func (c *jobServiceClient) SetCheckpoint(ctx context.Context, req *v1.SetCheckpointRequest) (*v1.SetCheckpointResponse, error) {
+	response, err := c.setCheckpoint.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // SetCron calls greylag.v1.JobService.SetCron.
 func (c *jobServiceClient) SetCron(ctx context.Context, req *v1.SetCronRequest) (*v1.SetCronResponse, error) {
 	response, err := c.setCron.CallUnary(ctx, connect.NewRequest(req))
@@ -488,6 +531,11 @@ type JobServiceHandler interface {
 	// AttachStep connects the node of a step with a terminal to the caller, instead of to the program that
 	// has the terminal now.
 	AttachStep(context.Context, *v1.AttachStepRequest) (*v1.AttachStepResponse, error)
+	// CommitCheckpoint records a checkpoint that the current attempt of a job has written. Later attempts resume
+	// from the newest one that is not damaged.
+	CommitCheckpoint(context.Context, *v1.CommitCheckpointRequest) (*v1.CommitCheckpointResponse, error)
+	// SetCheckpoint records the result of a verification, or drops a checkpoint.
+	SetCheckpoint(context.Context, *v1.SetCheckpointRequest) (*v1.SetCheckpointResponse, error)
 	// SetCron stores a recurring job of the caller.
 	SetCron(context.Context, *v1.SetCronRequest) (*v1.SetCronResponse, error)
 	// UpdateCron holds, releases or removes recurring jobs.
@@ -589,6 +637,18 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(jobServiceMethods.ByName("AttachStep")),
 		connect.WithHandlerOptions(opts...),
 	)
+	jobServiceCommitCheckpointHandler := connect.NewUnaryHandlerSimple(
+		JobServiceCommitCheckpointProcedure,
+		svc.CommitCheckpoint,
+		connect.WithSchema(jobServiceMethods.ByName("CommitCheckpoint")),
+		connect.WithHandlerOptions(opts...),
+	)
+	jobServiceSetCheckpointHandler := connect.NewUnaryHandlerSimple(
+		JobServiceSetCheckpointProcedure,
+		svc.SetCheckpoint,
+		connect.WithSchema(jobServiceMethods.ByName("SetCheckpoint")),
+		connect.WithHandlerOptions(opts...),
+	)
 	jobServiceSetCronHandler := connect.NewUnaryHandlerSimple(
 		JobServiceSetCronProcedure,
 		svc.SetCron,
@@ -659,6 +719,10 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 			jobServiceSignalStepHandler.ServeHTTP(w, r)
 		case JobServiceAttachStepProcedure:
 			jobServiceAttachStepHandler.ServeHTTP(w, r)
+		case JobServiceCommitCheckpointProcedure:
+			jobServiceCommitCheckpointHandler.ServeHTTP(w, r)
+		case JobServiceSetCheckpointProcedure:
+			jobServiceSetCheckpointHandler.ServeHTTP(w, r)
 		case JobServiceSetCronProcedure:
 			jobServiceSetCronHandler.ServeHTTP(w, r)
 		case JobServiceUpdateCronProcedure:
@@ -732,6 +796,14 @@ func (UnimplementedJobServiceHandler) SignalStep(context.Context, *v1.SignalStep
 
 func (UnimplementedJobServiceHandler) AttachStep(context.Context, *v1.AttachStepRequest) (*v1.AttachStepResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.AttachStep is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) CommitCheckpoint(context.Context, *v1.CommitCheckpointRequest) (*v1.CommitCheckpointResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.CommitCheckpoint is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) SetCheckpoint(context.Context, *v1.SetCheckpointRequest) (*v1.SetCheckpointResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.SetCheckpoint is not implemented"))
 }
 
 func (UnimplementedJobServiceHandler) SetCron(context.Context, *v1.SetCronRequest) (*v1.SetCronResponse, error) {

@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/checkpoint"
+)
+
+// saved makes a checkpoint of the test user and returns it as the controllers would send it.
+func saved(t *testing.T, n *node) *greylagv1.ResumePoint {
+	t.Helper()
+	dir := filepath.Join(n.home, "ckpt", "a1-1")
+	shard := filepath.Join(dir, "shard")
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(shard, make([]byte, 3<<20), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{filepath.Dir(dir), dir, shard} {
+		if err := os.Chown(path, int(n.uid), int(n.gid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	m, err := checkpoint.Create(t.Context(), root, checkpoint.Header{Job: 5, Attempt: 1, Piece: 1 << 20}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := m.Write(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	step := int64(70)
+	return &greylagv1.ResumePoint{Number: 3, Dir: dir, Step: &step, Digest: digest[:]}
+}
+
+// resume runs a task that resumes from a checkpoint and prints what it was given.
+func resume(n *node, from *greylagv1.ResumePoint, dir string) *greylagv1.ReportedTask {
+	const script = "#!/bin/sh\necho \"from=$GREYLAG_RESUME_FROM step=$GREYLAG_RESUME_STEP dir=$GREYLAG_CHECKPOINT_DIR\" >env\nstat -c '%F %u' \"$GREYLAG_CHECKPOINT_DIR\" >>env; id -u >>env\n"
+	n.want(at(5, 2), script, func(w *greylagv1.WantedTask) {
+		w.WorkDir, w.Resume, w.CheckpointDir = n.home, from, dir
+	})
+	return n.settled(at(5, 2))
+}
+
+// TestResume checks the variables of a task that resumes from a checkpoint, and that its directory is created as
+// the user.
+func TestResume(t *testing.T) {
+	onEach(t, nil, func(t *testing.T, n *node) {
+		from := saved(t, n)
+		end := resume(n, from, n.home+"/new/%j")
+		lines := strings.Split(n.read("env"), "\n")
+		want := "from=" + from.GetDir() + " step=70 dir=" + n.home + "/new/5"
+		if end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED || end.GetExitCode() != 0 || lines[0] != want || lines[1] != "directory "+lines[2] {
+			t.Errorf("the task ended with %v; it printed %q, want %q", end, lines, want)
+		}
+	})
+}
+
+// TestResumeFromADamagedCheckpoint checks that the task does not start, and the message.
+func TestResumeFromADamagedCheckpoint(t *testing.T) {
+	onEach(t, nil, func(t *testing.T, n *node) {
+		from := saved(t, n)
+		shard := filepath.Join(from.GetDir(), "shard")
+		text, err := os.ReadFile(shard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text[2<<20] ^= 1
+		if err := os.WriteFile(shard, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		end := resume(n, from, "")
+		want := "checkpoint 3 in " + from.GetDir() + ": shard: 1 of 3 pieces differ"
+		if end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_CHECKPOINT || end.GetMessage() != want || !strings.Contains(n.read("env"), "no such file") {
+			t.Errorf("the task ended with %v, want %s; it printed %q", end, want, n.read("env"))
+		}
+	})
+}
+
+// TestResumeWithoutTheFileSystem checks that a node that does not see the file system of the checkpoints is at
+// fault, not the checkpoint, and that a directory that the user may not create is the job's fault.
+func TestResumeWithoutTheFileSystem(t *testing.T) {
+	onEach(t, nil, func(t *testing.T, n *node) {
+		from := saved(t, n)
+		from.Dir = "/nonexistent/ckpt/a1-1"
+		if end := resume(n, from, ""); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_NODE || !strings.HasPrefix(end.GetMessage(), "cannot read checkpoint 3 in /nonexistent/ckpt/a1-1: ") {
+			t.Errorf("the task ended with %v", end)
+		}
+		n.want(at(6, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.WorkDir, w.CheckpointDir = n.home, "/proc/none" })
+		if end := n.settled(at(6, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_LAUNCH || !strings.HasPrefix(end.GetMessage(), "cannot create the checkpoint directory: mkdir /proc/none: ") {
+			t.Errorf("the task ended with %v", end)
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package checkpoint
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+)
+
+// Preparation is what a node does with the checkpoints of a job before it starts a task of it.
+type Preparation struct {
+	Create string   `json:"create,omitempty"` // directory to create; "": none
+	Verify string   `json:"verify,omitempty"` // checkpoint to verify; "": none
+	Digest [32]byte `json:"digest"`           // of its manifest
+	Index  int      `json:"index"`            // share of this host: see Share
+	Of     int      `json:"of"`
+}
+
+// outcome is the answer of a child.
+type outcome struct {
+	Damage string `json:"damage,omitempty"`
+	Create string `json:"create,omitempty"` // why the directory cannot be created
+	Error  string `json:"error,omitempty"`
+}
+
+// ChildCommand is the first argument with which a program has to call ChildMain.
+const ChildCommand = "prepare-checkpoint"
+
+// ErrCreate means that a directory cannot be created with the permissions of the user.
+var ErrCreate = errors.New("cannot create the checkpoint directory")
+
+// PrepareIn makes a preparation in a child process: the program, which calls ChildMain, runs on that many cores as
+// the user, or as this process if as is nil. A file server that does not answer holds only the child, which may
+// outlive the call. The error is a *Damage, ErrCreate, the context's, or another one if the file system cannot be
+// used here.
+func PrepareIn(ctx context.Context, program string, as *syscall.Credential, cores int, p Preparation) error {
+	order, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	// The user may not be able to reach the program by its path.
+	file, err := os.Open(program)
+	if err != nil {
+		return fmt.Errorf("verification of a checkpoint: %w", err)
+	}
+	defer file.Close()
+	var answer bytes.Buffer
+	cmd := exec.Command("/proc/self/fd/3", ChildCommand)
+	cmd.ExtraFiles = []*os.File{file}
+	cmd.Stdin, cmd.Stdout, cmd.Dir = bytes.NewReader(order), &answer, "/"
+	cmd.Env = []string{"GOMAXPROCS=" + strconv.Itoa(max(cores, 1))}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: as}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("verification of a checkpoint: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
+		return ctx.Err()
+	}
+	var o outcome
+	switch {
+	case err != nil:
+		return fmt.Errorf("verification of a checkpoint: %w", err)
+	case json.Unmarshal(answer.Bytes(), &o) != nil:
+		return errors.New("verification of a checkpoint: no answer")
+	case o.Damage != "":
+		return &Damage{o.Damage}
+	case o.Create != "":
+		return fmt.Errorf("%w: %s", ErrCreate, o.Create)
+	case o.Error != "":
+		return errors.New(o.Error)
+	}
+	return nil
+}
+
+// ChildMain is the child of PrepareIn: it reads a Preparation and writes how it ended. It returns the exit
+// status.
+func ChildMain(ctx context.Context, in io.Reader, out io.Writer) int {
+	var p Preparation
+	if err := json.NewDecoder(in).Decode(&p); err != nil {
+		return 2
+	}
+	var o outcome
+	if p.Create != "" {
+		if err := os.MkdirAll(p.Create, 0o777); err != nil {
+			o.Create = err.Error()
+		}
+	}
+	if p.Verify != "" && o.Create == "" {
+		_, err := Verify(ctx, p.Verify, p.Digest, Share{p.Index, max(p.Of, 1)})
+		if d := (*Damage)(nil); errors.As(err, &d) {
+			o.Damage = d.Text
+		} else if err != nil {
+			o.Error = err.Error()
+		}
+	}
+	if json.NewEncoder(out).Encode(o) != nil {
+		return 1
+	}
+	return 0
+}

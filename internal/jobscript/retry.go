@@ -1,0 +1,68 @@
+package jobscript
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/greylag/greylag/internal/jobscript/getopt"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// restartRows are the options about what happens after a failure.
+func restartRows(all []option) []option {
+	return append(all, []option{
+		{Option: getopt.Option{Long: "checkpoint", Value: "FOLDER", Help: "where the job keeps its checkpoints, on a file system that all nodes share; %j job, %A array, %a index, %x name, %u user"},
+			set: text(func(o *Options) *string { return &o.Checkpoint })},
+		{Option: getopt.Option{Long: "restart", Value: "MODE", Help: "when all checkpoints are damaged: hold the job, or start it from scratch [hold]"},
+			set: func(o *Options, v string, _ time.Time) error {
+				o.FromScratch = v == "scratch"
+				if v != "scratch" && v != "hold" {
+					return advise(fmt.Sprintf("unknown mode %q", v), "write hold or scratch")
+				}
+				return nil
+			}},
+		{Option: getopt.Option{Long: "retry", Value: "NUMBER", Help: "requeue the job after its own failure, at most NUMBER times since its last checkpoint [0, or as the site sets]"},
+			set: func(o *Options, v string, _ time.Time) error {
+				n, err := strconv.ParseInt(v, 10, 32)
+				if err != nil || n < 0 || n > cluster.MaxRetries {
+					return advise(fmt.Sprintf("%q is no number of retries", v), fmt.Sprintf("write a number from 0 to %d", cluster.MaxRetries))
+				}
+				limit := int32(n)
+				o.retries = &limit
+				return nil
+			}},
+		{Option: getopt.Option{Long: "retry-on", Value: "CAUSES", Help: "causes of --retry, separated by commas: exit (any failure), exit:STATUS, oom [exit]"},
+			set: func(o *Options, v string, _ time.Time) error {
+				causes, err := cluster.ParseRetryCauses(v)
+				if err != nil {
+					return advise(err.Error(), "for example --retry=3 --retry-on=exit:75,oom")
+				}
+				o.retryOn = &causes
+				return nil
+			}},
+	}...)
+}
+
+// finishRetry joins --retry and --retry-on.
+func (r *resolver) finishRetry(o *Options) {
+	switch {
+	case o.retries == nil && o.retryOn == nil:
+		return
+	case o.retries == nil:
+		r.fault("--retry-on", "it needs a number of retries", "add --retry=3")
+		return
+	}
+	retry := cluster.Retry{AnyExit: true}
+	if o.retryOn != nil {
+		retry = *o.retryOn
+	}
+	retry.Limit = *o.retries
+	if err := retry.Check(); err != nil {
+		r.fault("--retry-on", err.Error(), "")
+	}
+	if retry.Limit > 0 && o.NoRequeue {
+		r.fault("--retry", "--no-requeue excludes retries", "leave out one of them")
+	}
+	o.Retry = &retry
+}

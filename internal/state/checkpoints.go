@@ -1,0 +1,199 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// maxDamageDetail is the most bytes that are kept of what differs in a damaged checkpoint.
+const maxDamageDetail = 512
+
+// commitCheckpoint records a checkpoint of the current attempt of a job. A commit with the digest of a
+// recorded checkpoint of the attempt answers with its number. A new one is progress: it resets the counts of
+// failures.
+func (s *State) commitCheckpoint(c *command.CommitCheckpoint) command.Result {
+	if again := s.repeated(c.Request); again != nil {
+		return again
+	}
+	old, refusal := s.committingJob(c)
+	if refusal != nil {
+		return refusal
+	}
+	x := c.Checkpoint
+	if refusal := checkCommit(&x); refusal != nil {
+		return refusal
+	}
+	x.Attempt, x.Committed, x.Verified, x.Detail = c.Attempt, s.now, 0, ""
+	list := old.Checkpoints
+	x.Number = 1
+	for i, k := range list {
+		x.Number = max(x.Number, k.Number+1)
+		if k.Attempt != c.Attempt || k.Dir != x.Dir {
+			continue
+		}
+		if k.Digest == x.Digest {
+			return s.remember(c.Request, &command.CheckpointCommitted{Number: k.Number})
+		}
+		// The directory was written again, or hashed after a commit without hashes.
+		list = slices.Delete(slices.Clone(list), i, i+1)
+		break
+	}
+	for _, k := range list {
+		x.Number = max(x.Number, k.Number+1)
+	}
+	j := *old
+	j.Checkpoints = append(slices.Clone(list), &x)
+	j.Checkpoints = trimCheckpoints(j.Checkpoints, j.Resume)
+	j.Failures, j.Retries = 0, 0
+	s.words.share(&x.Dir)
+	s.put(old, &j)
+	return s.remember(c.Request, &command.CheckpointCommitted{Number: x.Number})
+}
+
+// trimCheckpoints removes the oldest checkpoint above the limit, but not the one that the current attempt
+// resumed from. The list is changed. O(checkpoints).
+func trimCheckpoints(list []*cluster.Checkpoint, resume uint32) []*cluster.Checkpoint {
+	for i := 0; len(list) > cluster.MaxCheckpoints && i < len(list); {
+		if list[i].Number == resume {
+			i++
+			continue
+		}
+		list = slices.Delete(list, i, i+1)
+	}
+	return list
+}
+
+// committingJob returns the job of a commit if the commit comes from its owner and from its current attempt,
+// and that runs or ends.
+func (s *State) committingJob(c *command.CommitCheckpoint) (*cluster.Job, *command.Refusal) {
+	j, refusal := s.ownJob(c.Job, c.Actor)
+	switch {
+	case refusal != nil:
+		return nil, refusal
+	case c.Attempt < j.Attempt:
+		return nil, command.Refusef(command.Conflict, "attempt %d of job %s was superseded by attempt %d: its checkpoints are not accepted", c.Attempt, j.Ref(), j.Attempt)
+	case c.Attempt > j.Attempt:
+		return nil, command.Refusef(command.InvalidArgument, "job %s has no attempt %d yet", j.Ref(), c.Attempt)
+	case j.State.Final(), j.State == cluster.Pending:
+		return nil, command.Refusef(command.Conflict, "attempt %d of job %s has ended: its checkpoints are not accepted", c.Attempt, j.Ref())
+	}
+	return j, nil
+}
+
+// ownJob returns a job of the actor.
+func (s *State) ownJob(id cluster.JobID, a command.Actor) (*cluster.Job, *command.Refusal) {
+	ref := cluster.JobRef{ID: id, Index: cluster.NoIndex}
+	j, found := s.job(id)
+	switch {
+	case !found, s.policy.Private && !a.Owns(j.Spec.Owner) && !a.Has(command.RoleOperator):
+		return nil, unknownJob(ref)
+	case !a.Owns(j.Spec.Owner):
+		return nil, command.Refusef(command.Denied, "job %s belongs to %s: only its owner can change its checkpoints", j.Ref(), j.Spec.Owner.User)
+	}
+	return j, nil
+}
+
+// checkCommit refuses a checkpoint with impossible values.
+func checkCommit(x *cluster.Checkpoint) *command.Refusal {
+	if err := cluster.CheckCheckpointDir(x.Dir); err != nil {
+		return command.Refuse(command.InvalidArgument, err.Error(), "")
+	}
+	switch {
+	case x.Step < cluster.NoStep:
+		return command.Refusef(command.InvalidArgument, "step %d of a checkpoint, want at least 0", x.Step)
+	case x.Files < 1 || x.Bytes < 0:
+		return command.Refusef(command.InvalidArgument, "a checkpoint of %d files and %d bytes", x.Files, x.Bytes)
+	case x.State != cluster.CheckpointWritten && x.State != cluster.CheckpointVerified:
+		return command.Refusef(command.InvalidArgument, "a new checkpoint cannot be %s", x.State)
+	case x.Digest.IsZero():
+		return command.Refusef(command.InvalidArgument, "a checkpoint without the digest of its manifest")
+	}
+	return nil
+}
+
+// setCheckpoint records the result of a verification, or drops a checkpoint.
+func (s *State) setCheckpoint(c *command.SetCheckpoint) command.Result {
+	return s.once(c.Request, func() (*command.Refusal, bool) {
+		old, refusal := s.ownJob(c.Job, c.Actor)
+		if refusal != nil {
+			return refusal, false
+		}
+		at := slices.IndexFunc(old.Checkpoints, func(k *cluster.Checkpoint) bool { return k.Number == c.Number })
+		switch {
+		case old.State.Final():
+			return command.Refusef(command.Conflict, "job %s has ended (%s)", old.Ref(), old.State), false
+		case at < 0:
+			return command.WithHint(command.Refusef(command.NotFound, "job %s has no checkpoint %d", old.Ref(), c.Number), "gctl checkpoint list %s lists them", old.Ref()), false
+		case c.Action == command.DropCheckpoint && c.Number == old.Resume && old.State.HasAllocation():
+			return command.Refusef(command.Conflict, "the current attempt of job %s resumed from checkpoint %d", old.Ref(), c.Number), false
+		}
+		j := *old
+		j.Checkpoints = slices.Clone(old.Checkpoints)
+		k := *old.Checkpoints[at]
+		switch {
+		case c.Action == command.DropCheckpoint:
+			j.Checkpoints = slices.Delete(j.Checkpoints, at, at+1)
+		case k.Digest != c.Digest:
+			return command.Refusef(command.Conflict, "checkpoint %d of job %s was committed again meanwhile", c.Number, old.Ref()), false
+		case c.Action == command.VerifyCheckpoint && k.State != cluster.CheckpointDamaged:
+			k.Verified = s.now
+			j.Checkpoints[at] = &k
+		case c.Action == command.DamageCheckpoint:
+			damage(&k, c.Detail)
+			j.Checkpoints[at] = &k
+		default:
+			return command.Refusef(command.Conflict, "checkpoint %d of job %s is damaged: commit it again", c.Number, old.Ref()), false
+		}
+		holdWithoutCheckpoint(&j, fmt.Sprintf("checkpoint %d: %s", k.Number, k.Detail))
+		s.put(old, &j)
+		return nil, true
+	})
+}
+
+// damage marks a checkpoint, a value that is not shared yet, as damaged.
+func damage(k *cluster.Checkpoint, detail string) {
+	k.State = cluster.CheckpointDamaged
+	k.Detail = cluster.Sanitize(detail, maxDamageDetail)
+}
+
+// damageResumed marks the checkpoint that the current attempt resumed from as damaged, and those that the
+// attempt committed: they may contain the damage. j is not shared yet. O(checkpoints).
+func damageResumed(j *cluster.Job, detail string) {
+	j.Checkpoints = slices.Clone(j.Checkpoints)
+	for i, old := range j.Checkpoints {
+		k := *old
+		switch {
+		case k.Number == j.Resume:
+			damage(&k, detail)
+		case k.Attempt == j.Attempt:
+			damage(&k, fmt.Sprintf("written by attempt %d, which resumed from checkpoint %d", j.Attempt, j.Resume))
+		}
+		j.Checkpoints[i] = &k
+	}
+}
+
+// damagedShares returns what the nodes of an attempt found damaged in the checkpoint to resume from, each in the
+// part that it verified; "" if nothing. O(nodes).
+func damagedShares(tasks *cluster.Tasks) string {
+	var found []string
+	for _, t := range tasks.All() {
+		if t.Cause == cluster.CheckpointFailed && !slices.Contains(found, t.Message) {
+			found = append(found, t.Message)
+		}
+	}
+	return strings.Join(found, "; ")
+}
+
+// holdWithoutCheckpoint holds a pending job, a value that is not shared yet, all of whose checkpoints are
+// damaged, unless it may start from the beginning. why describes the last damage.
+func holdWithoutCheckpoint(j *cluster.Job, why string) {
+	if j.State != cluster.Pending || j.Hold != cluster.NotHeld || j.Spec.FromScratch || len(j.Checkpoints) == 0 || j.ResumePoint() != nil {
+		return
+	}
+	j.Hold, j.Reason, j.Planned, j.Promise = cluster.HeldByUser, cluster.ReasonCheckpoint, 0, nil
+	j.Detail = "no checkpoint is left: " + why
+}

@@ -1,0 +1,81 @@
+package wire
+
+import (
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// ReadCheckpoint reads the checkpoint of a commit. The error is a refusal.
+func ReadCheckpoint(p *greylagv1.Checkpoint) (cluster.Checkpoint, error) {
+	k := cluster.Checkpoint{
+		Step: cluster.NoStep, Dir: p.GetDir(), Files: p.GetFiles(), Bytes: p.GetBytes(), State: cluster.CheckpointState(p.GetState()),
+	}
+	if p.GetState() == 0 {
+		return k, Unset("checkpoint.state", p.GetState())
+	}
+	if p != nil && p.Step != nil {
+		k.Step = p.GetStep()
+	}
+	var err error
+	k.Digest, err = ReadManifestDigest(p.GetDigest())
+	return k, err
+}
+
+// ReadManifestDigest reads the digest of a manifest; a zero one without it. The error is a refusal.
+func ReadManifestDigest(text []byte) (d cluster.Digest, err error) {
+	if len(text) != 0 && len(text) != len(d) {
+		return d, refuse("the digest of a manifest has %d bytes, want %d", len(text), len(d))
+	}
+	copy(d[:], text)
+	return d, nil
+}
+
+func writeCheckpoints(all []*cluster.Checkpoint) (list []*greylagv1.Checkpoint) {
+	for _, k := range all {
+		list = append(list, &greylagv1.Checkpoint{
+			Number: k.Number, Attempt: uint32(k.Attempt), Step: stepOf(k), Dir: k.Dir, Files: k.Files, Bytes: k.Bytes, Digest: k.Digest[:],
+			State: greylagv1.CheckpointState(k.State), Committed: Timestamp(k.Committed), Verified: Timestamp(k.Verified), Detail: k.Detail,
+		})
+	}
+	return list
+}
+
+// writeResumePoint returns the checkpoint from which the current attempt resumes; nil without one.
+func writeResumePoint(j *cluster.Job) *greylagv1.ResumePoint {
+	k := j.Checkpoint(j.Resume)
+	if j.Resume == 0 || k == nil {
+		return nil
+	}
+	return &greylagv1.ResumePoint{Number: k.Number, Dir: k.Dir, Step: stepOf(k), Digest: k.Digest[:]}
+}
+
+func stepOf(k *cluster.Checkpoint) *int64 {
+	if k.Step == cluster.NoStep {
+		return nil
+	}
+	return &k.Step
+}
+
+// readRetry reads a retry; that of the policy without one.
+func readRetry(p *greylagv1.Retry) cluster.Retry {
+	if p == nil {
+		return cluster.Retry{Limit: cluster.DefaultRetry}
+	}
+	return cluster.Retry{Limit: p.GetLimit(), AnyExit: p.GetAnyExit(), ExitStatuses: p.GetExitStatuses(), OutOfMemory: p.GetOutOfMemory()}
+}
+
+func writeRetry(r *cluster.Retry) *greylagv1.Retry {
+	if r.Limit == cluster.DefaultRetry {
+		return nil
+	}
+	return &greylagv1.Retry{Limit: r.Limit, AnyExit: r.AnyExit, ExitStatuses: r.ExitStatuses, OutOfMemory: r.OutOfMemory}
+}
+
+// ReadCheckpointAction reads an action. The error is a refusal.
+func ReadCheckpointAction(a greylagv1.CheckpointAction) (command.CheckpointAction, error) {
+	if a == 0 {
+		return 0, Unset("action", a)
+	}
+	return command.CheckpointAction(a), nil
+}

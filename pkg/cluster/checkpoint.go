@@ -1,0 +1,112 @@
+package cluster
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Checkpoint is a directory that holds the work of a job at one point. An attempt committed it; later attempts
+// can resume from it. A checkpoint value is never changed in place.
+type Checkpoint struct {
+	Number    uint32 // within the job, from 1
+	Attempt   Attempt
+	Step      int64  // of the training, as the user counts; NoStep: not given
+	Dir       string // absolute path
+	Files     int64
+	Bytes     int64
+	Digest    Digest // of the manifest in Dir
+	State     CheckpointState
+	Committed Instant
+	Verified  Instant // of the last verification; 0: none since the commit
+	Detail    string  // why it is damaged
+}
+
+// NoStep is the step of a checkpoint whose user gave none.
+const NoStep = -1
+
+// CheckpointState is what is known of the content of a checkpoint.
+type CheckpointState uint8
+
+// The states.
+const (
+	CheckpointWritten  CheckpointState = iota + 1 // only the sizes of its files are recorded
+	CheckpointVerified                            // the hashes of its files are recorded
+	CheckpointDamaged                             // its content differs from the manifest: never used again
+)
+
+var checkpointStates = [...]string{CheckpointWritten: "WRITTEN", CheckpointVerified: "VERIFIED", CheckpointDamaged: "DAMAGED"}
+
+// String returns the word for the state.
+func (s CheckpointState) String() string {
+	if s == 0 || int(s) >= len(checkpointStates) {
+		return "?"
+	}
+	return checkpointStates[s]
+}
+
+// MaxCheckpoints is the number of checkpoints of a job that are kept: the newest ones.
+const MaxCheckpoints = 32
+
+// ResumePoint returns the newest checkpoint that is not damaged; nil without one. O(checkpoints).
+func (j *Job) ResumePoint() *Checkpoint {
+	for _, c := range slices.Backward(j.Checkpoints) {
+		if c.State != CheckpointDamaged {
+			return c
+		}
+	}
+	return nil
+}
+
+// Checkpoint returns the checkpoint with a number; nil if it is not recorded. O(checkpoints).
+func (j *Job) Checkpoint(number uint32) *Checkpoint {
+	for _, c := range j.Checkpoints {
+		if c.Number == number {
+			return c
+		}
+	}
+	return nil
+}
+
+// Saved returns the instant until which the work of the current attempt is saved: its last checkpoint, else its
+// start. O(checkpoints).
+func (j *Job) Saved() Instant {
+	for _, c := range slices.Backward(j.Checkpoints) {
+		if c.Attempt == j.Attempt && c.State != CheckpointDamaged {
+			return max(c.Committed, j.Started)
+		}
+	}
+	return j.Started
+}
+
+// CheckCheckpointDir returns an error for a path that cannot be the directory of a checkpoint.
+func CheckCheckpointDir(dir string) error {
+	switch {
+	case !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/":
+		return fmt.Errorf("checkpoint directory %.200q: want an absolute path without . and ..", dir)
+	case len(dir) > maxText || !utf8.ValidString(dir) || strings.ContainsFunc(dir, UnsafeToDisplay):
+		return fmt.Errorf("checkpoint directory %.200q: want at most %d bytes without control characters", dir, maxText)
+	}
+	return nil
+}
+
+// checkCheckpointDir checks the pattern of a job's checkpoint directory: %j and the other words that have the
+// same value on every node and in every attempt.
+func (s *JobSpec) checkCheckpointDir(fault func(string, ...any)) {
+	if s.CheckpointDir == "" {
+		return
+	}
+	if err := CheckCheckpointDir(s.CheckpointDir); err != nil {
+		fault("%v", err)
+	}
+	for i := 0; i+1 < len(s.CheckpointDir); i++ {
+		if s.CheckpointDir[i] != '%' {
+			continue
+		}
+		if i++; !strings.ContainsRune("jAaxu%", rune(s.CheckpointDir[i])) {
+			fault("checkpoint directory %.200q: %%%c is not known here; known: %%j %%A %%a %%x %%u, and %%%% for a percent sign", s.CheckpointDir, s.CheckpointDir[i])
+		}
+	}
+}
