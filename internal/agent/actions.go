@@ -175,7 +175,7 @@ func (a *Agent) remove(_ context.Context, t *task) {
 			a.setFault("remove "+taskID(t.ID).String(), "")
 		}
 		for _, found := range problems {
-			a.setFault(found.source, found.reason)
+			a.setProblem(t.ID.Job, found)
 		}
 		if t.Phase < reconcile.Ended { // it never started
 			close(t.done)
@@ -189,6 +189,9 @@ func (a *Agent) remove(_ context.Context, t *task) {
 		t.CPUs = nil
 		a.dirty[t.ID] = true
 		nudge(a.reports)
+		if a.isIdle() {
+			nudge(a.idle)
+		}
 	})
 }
 

@@ -64,6 +64,8 @@ type Config struct {
 	// checkpoint.PrepareIn.
 	CheckpointProgram string
 
+	Checks Checks
+
 	RuntimeName string // for display: "containerd crun"
 	// Isolated reports whether the runtime gives each task its own view of the file system.
 	// Otherwise tasks see the host's.
@@ -100,6 +102,7 @@ type Agent struct {
 	done                chan struct{} // closed when the loop executes no more calls
 	reports             chan struct{} // a change that the controllers must learn
 	reregister          chan struct{} // the node changed: register again
+	idle                chan struct{} // the last task has left the node
 	slots               chan struct{} // limits concurrent starts and removals
 	staleScratchRenamed chan struct{} // closed once stale scratch directories have been renamed
 	blobs               *blobCache
@@ -109,6 +112,8 @@ type Agent struct {
 
 	reportedAt   atomic.Int64 // when the last report was accepted, in ns since 1970; 0: none
 	reportErrors atomic.Uint64
+
+	programTimeouts atomic.Uint64 // runs of the health program that were killed
 
 	state // owned by the loop
 }
@@ -124,10 +129,12 @@ type state struct {
 	counting  uint64            // identifies this process, whose counters begin at 0
 	faults    map[string]string // by source: why the node is unfit for work
 	// conditions are problems of the node, except those of its GPUs, by cause. shown are all that were
-	// reported last, and unchecked is the number of checks that have no result yet.
+	// reported last, and unchecked are the checks that have no result yet.
 	conditions map[string]cluster.Condition
 	shown      []cluster.Condition
-	unchecked  int
+	unchecked  map[string]bool
+	users      map[string]string                // GPU by UUID: which process uses it after its job
+	ports      []string                         // InfiniBand ports that were active
 	connected  bool                             // a session is open
 	loads      map[string]gpu.Load              // by UUID; those of the last sample
 	xids       map[xid]uint64                   // events since the start
@@ -179,6 +186,12 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 	if cfg.LaunchTimeout <= 0 {
 		cfg.LaunchTimeout = 30 * time.Minute
 	}
+	if cfg.Checks.Period <= 0 {
+		cfg.Checks.Period = 5 * time.Minute
+	}
+	if cfg.Checks.Timeout <= 0 {
+		cfg.Checks.Timeout = time.Minute
+	}
 	if cfg.Name == "" || cfg.StateDir == "" || cfg.Log == nil {
 		return nil, errors.New("agent: name, state directory and log must be set")
 	}
@@ -188,19 +201,19 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 	a := &Agent{
 		cfg: cfg, session: session, runtime: rt, gpus: gpus, log: cfg.Log,
 		calls: make(chan func(), callBacklog), done: make(chan struct{}),
-		reports: make(chan struct{}, 1), reregister: make(chan struct{}, 1),
+		reports: make(chan struct{}, 1), reregister: make(chan struct{}, 1), idle: make(chan struct{}, 1),
 		slots:               make(chan struct{}, max(8, 2*runtime.GOMAXPROCS(0))),
 		staleScratchRenamed: make(chan struct{}),
 		blobs:               newBlobCache(), accounts: newAccounts(),
 		state: state{
-			counting: uint64(time.Now().UnixNano()), health: health.NewGPUs(), conditions: map[string]cluster.Condition{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
+			counting: uint64(time.Now().UnixNano()), health: health.NewGPUs(), conditions: map[string]cluster.Condition{}, unchecked: map[string]bool{}, users: map[string]string{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
 			dirty: map[reconcile.ID]bool{}, logs: map[string]context.CancelFunc{}, leftScratch: map[string]error{},
 		},
 	}
 	if err := a.openRecords(); err != nil {
 		return nil, err
 	}
-	a.health = health.Load(a.healthPath(), a.boot())
+	a.loadHealth()
 	return a, nil
 }
 
@@ -223,7 +236,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	background, stop := context.WithCancel(ctx)
 	defer stop()
 	a.reading = background
-	for _, part := range []func(context.Context){a.runSession, a.watchGPUs, a.watchRuntime, a.watchInventory, a.refreshHealth, a.watchUse, a.collectImages} {
+	for _, part := range []func(context.Context){
+		a.runSession, a.watchGPUs, a.watchRuntime, a.watchInventory, a.watchUse, a.collectImages,
+		a.refreshHealth, a.watchProgram, a.watchPorts, a.watchDisks, a.watchKernel,
+	} {
 		a.workers.Go(func() { part(background) })
 	}
 	a.loop(ctx)

@@ -2,10 +2,12 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +28,20 @@ func (n *node) fault() string {
 		return n.registry[len(n.registry)-1].GetFault()
 	}
 	return n.reports[len(n.reports)-1].GetFault()
+}
+
+// condition returns the last reported condition of a cause as "EFFECT JOB: MESSAGE"; "" if there is none.
+// The caller holds the lock.
+func (n *node) condition(cause string) string {
+	if len(n.reports) == 0 {
+		return ""
+	}
+	for _, c := range n.reports[len(n.reports)-1].GetHealth().GetConditions() {
+		if c.GetCause() == cause {
+			return fmt.Sprintf("%s %d: %s", wire.Word(c.GetEffect()), c.GetJob(), c.GetMessage())
+		}
+	}
+	return ""
 }
 
 func TestWhatTheUserGotWrong(t *testing.T) {
@@ -162,8 +178,9 @@ func TestHooks(t *testing.T) {
 	if end := n.settled(at(2, 1)); end.GetExitCode() != 0 || end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED {
 		t.Errorf("the job suffers for its epilog: %v", end)
 	}
-	n.until("a fault", func() bool {
-		return strings.Contains(n.fault(), "disk is full") && strings.Contains(n.fault(), "job 2")
+	n.until("a condition", func() bool {
+		c := n.condition(causeEpilog)
+		return strings.HasPrefix(c, "drains 2: ") && strings.Contains(c, "disk is full") && strings.Contains(c, "job 2")
 	})
 }
 
@@ -174,7 +191,7 @@ func TestPrologFails(t *testing.T) {
 	if end := n.settled(at(1, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_NODE || end.GetMessage() == "" {
 		t.Errorf("report: %v", end)
 	}
-	n.until("a fault", func() bool { return n.fault() != "" })
+	n.until("a condition", func() bool { return strings.HasPrefix(n.condition(causeProlog), "drains 1: ") })
 	if _, err := os.Stat(filepath.Join(n.home, "ran")); err == nil {
 		t.Error("it ran")
 	}
@@ -312,15 +329,18 @@ type hardware struct {
 	events chan gpu.Event
 	users  []gpu.Process
 	broken error
+	lost   int // number of GPUs that are not listed
+	asked  int // inventories
 }
 
 func (h *hardware) Inventory(context.Context) (gpu.Inventory, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var inventory gpu.Inventory
-	for i := range 2 {
+	h.asked++
+	for i := h.lost; i < 2; i++ {
 		inventory.Devices = append(inventory.Devices, gpu.Device{GPU: cluster.GPU{
-			Index: int32(i), UUID: "GPU-" + strconv.Itoa(i), Type: "h100", Memory: 80 * cluster.GiB, NUMA: -1,
+			Index: int32(i - h.lost), UUID: "GPU-" + strconv.Itoa(i), Type: "h100", Memory: 80 * cluster.GiB, NUMA: -1,
 		}})
 	}
 	return inventory, h.broken
@@ -398,9 +418,12 @@ func TestGPUStillUsedAfterItsJob(t *testing.T) {
 	set(gpu.Process{UUID: "GPU-1", PID: 4711})
 	n.want(at(1, 1), "#!/bin/sh\n", onGPU(n, 1))
 	n.settled(at(1, 1))
-	n.until("a fault", func() bool { return strings.Contains(n.fault(), "4711") })
+	n.until("a GPU out of service", func() bool {
+		gpus := n.lastGPUs()
+		return len(gpus) == 2 && strings.Contains(gpus[1].GetFault(), "4711") && gpus[0].GetFault() == "" && n.fault() == ""
+	})
 	set()
-	n.until("the end of the fault", func() bool { return n.fault() == "" })
+	n.until("the GPU back in service", func() bool { gpus := n.lastGPUs(); return len(gpus) == 2 && gpus[1].GetFault() == "" })
 }
 
 func TestGPUsThatDoNotAnswer(t *testing.T) {
@@ -458,4 +481,14 @@ func TestNoRuntime(t *testing.T) {
 	if fault := n.registry[0].GetFault(); fault != "containerd is not installed" {
 		t.Errorf("fault %q", fault)
 	}
+}
+
+// lastGPUs returns the GPUs of the last report that has them. The caller holds the lock.
+func (n *node) lastGPUs() []*greylagv1.GPU {
+	for _, r := range slices.Backward(n.reports) {
+		if len(r.GetGpus()) > 0 {
+			return r.GetGpus()
+		}
+	}
+	return nil
 }

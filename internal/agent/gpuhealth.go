@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -16,9 +15,6 @@ import (
 	"github.com/greylag/greylag/internal/reconcile"
 	"github.com/greylag/greylag/pkg/cluster"
 )
-
-// healthFile is the file with the health of the GPUs since the boot of the node.
-const healthFile = "health.json"
 
 // healthRefresh is the interval at which reasons that end by themselves are reviewed.
 const healthRefresh = time.Minute
@@ -170,15 +166,6 @@ func (a *Agent) compareHealth(before []*greylagv1.GPU) {
 	}
 }
 
-// saveHealth writes the health of the GPUs for the next daemon.
-func (a *Agent) saveHealth() {
-	if err := a.health.Save(a.healthPath(), a.boot()); err != nil {
-		a.log.Warn("cannot save the health of the GPUs: it is lost when gnoded restarts", "err", err)
-	}
-}
-
-func (a *Agent) healthPath() string { return filepath.Join(a.cfg.StateDir, healthFile) }
-
 // setCondition sets the condition of a cause; without an effect it clears it. It runs in the loop.
 func (a *Agent) setCondition(cause string, c cluster.Condition) {
 	c.Cause = cause
@@ -192,6 +179,7 @@ func (a *Agent) setCondition(cause string, c cluster.Condition) {
 		a.conditions[cause] = c
 		a.log.Error("node condition", "cause", cause, "effect", c.Effect.String(), "message", c.Message)
 	}
+	a.saveHealth()
 	nudge(a.reports)
 }
 
@@ -207,7 +195,7 @@ func (s *state) conditionList() []cluster.Condition {
 // statusOf returns the health of a device with what its last inventory says.
 func (s *state) statusOf(d *gpu.Device) health.Status {
 	status := s.health.Status(time.Now(), d.UUID)
-	status.Fault = cmp.Or(status.Fault, d.Fault)
+	status.Fault = cmp.Or(status.Fault, d.Fault, s.users[d.UUID])
 	return status
 }
 
@@ -220,7 +208,22 @@ func (a *Agent) refreshHealth(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			a.post(func() { a.badSince++; nudge(a.reports) })
+			a.post(func() { a.addHeat(time.Now()); a.badSince++; nudge(a.reports) })
+		}
+	}
+}
+
+// addHeat takes the times that GPUs were throttled. The limit of the power of a busy GPU does not count.
+func (a *Agent) addHeat(now time.Time) {
+	for uuid, load := range a.loads {
+		seconds, known := 0.0, false
+		for _, reason := range []string{"hw_thermal", "sw_thermal", "power_brake"} {
+			if s, has := load.Values["throttled_seconds_total/"+reason]; has {
+				seconds, known = max(seconds, s), true
+			}
+		}
+		if known {
+			a.health.Throttled(now, uuid, seconds)
 		}
 	}
 }

@@ -131,7 +131,7 @@ func (a *Agent) watchInventory(ctx context.Context) {
 			return
 		}
 		a.post(func() { a.applyInventory(inventory, err); a.recheckBusyGPUs() })
-		space, err := a.checkScratch()
-		a.post(func() { a.applyScratch(space, err); a.deleteScratch() })
+		space, unusable := a.checkScratch()
+		a.post(func() { a.applyScratch(space, unusable); a.deleteScratch() })
 	}
 }

@@ -31,8 +31,44 @@ type hook struct {
 	env []string
 }
 
-// problem is a problem found after a task.
+// problem is a problem found before or after a task.
 type problem struct{ source, reason string }
+
+// Sources of problems that drain the node as conditions of a job: a job whose settings cause them drains
+// two nodes and is held. Others are faults.
+const (
+	causeProlog = "prolog"
+	causeEpilog = "epilog"
+)
+
+// setProblem records a problem that was found with a task of a job. It runs in the loop.
+func (a *Agent) setProblem(job cluster.JobID, p problem) {
+	switch {
+	case p.source == causeProlog || p.source == causeEpilog:
+		a.setCondition(p.source, cluster.Condition{Effect: cluster.Drains, Message: p.reason, Job: job})
+	case strings.HasPrefix(p.source, userOf):
+		a.setUser(strings.TrimPrefix(p.source, userOf), p.reason)
+	default:
+		a.setFault(p.source, p.reason)
+	}
+}
+
+// userOf begins the source of a problem of one GPU: a process uses it after its job.
+const userOf = "user of "
+
+// setUser takes a GPU out of service because of a process that uses it; "" returns it.
+func (a *Agent) setUser(uuid, why string) {
+	if a.users[uuid] == why {
+		return
+	}
+	if a.users[uuid] = why; why == "" {
+		delete(a.users, uuid)
+	} else {
+		a.log.Error("GPU out of service", "uuid", uuid, "reason", why)
+	}
+	a.badSince++
+	nudge(a.reports)
+}
 
 // hookError is the failure of a hook.
 type hookError struct{ message string }
@@ -101,7 +137,7 @@ func (a *Agent) checkAfterTask(ctx context.Context, uuids []string, h *hook) []p
 	if err := a.runHook(ctx, a.cfg.Epilog, h); err != nil {
 		var failed *hookError
 		if errors.As(err, &failed) {
-			found = append(found, problem{"epilog", failed.Error() + untilRestart})
+			found = append(found, problem{causeEpilog, failed.Error() + untilRestart})
 		}
 	}
 	return found
@@ -127,7 +163,7 @@ func (a *Agent) busyGPUs(ctx context.Context, uuids []string, patience time.Dura
 		}
 		var found []problem
 		for _, user := range users {
-			found = append(found, problem{"gpu " + user.UUID, fmt.Sprintf("GPU %s is still used by process %d after its job", user.UUID, user.PID)})
+			found = append(found, problem{userOf + user.UUID, fmt.Sprintf("GPU %s is still used by process %d after its job", user.UUID, user.PID)})
 		}
 		return found
 	}
@@ -137,7 +173,7 @@ func (a *Agent) busyGPUs(ctx context.Context, uuids []string, patience time.Dura
 func (a *Agent) recheckBusyGPUs() {
 	var uuids []string
 	for _, d := range a.inventory.Devices {
-		if a.faults["gpu "+d.UUID] != "" {
+		if a.users[d.UUID] != "" {
 			uuids = append(uuids, d.UUID)
 		}
 	}
@@ -152,10 +188,10 @@ func (a *Agent) recheckBusyGPUs() {
 		a.post(func() {
 			a.setFault("gpu users", "")
 			for _, uuid := range uuids {
-				a.setFault("gpu "+uuid, "")
+				a.setUser(uuid, "")
 			}
 			for _, f := range found {
-				a.setFault(f.source, f.reason)
+				a.setProblem(0, f)
 			}
 		})
 	})

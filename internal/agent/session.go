@@ -130,7 +130,9 @@ func (a *Agent) register(ctx context.Context) (epoch, version uint64, err error)
 		return 0, 0, err
 	}
 	if at := response.GetClock(); at != nil {
-		if off := clockOffset(asked, time.Now(), at.AsTime()); off.Abs() > clockTolerance {
+		off := clockOffset(asked, time.Now(), at.AsTime())
+		a.post(func() { a.setCondition(causeClock, clockCondition(off)) })
+		if off.Abs() > clockTolerance {
 			a.log.Warn("the clock of this node differs from the controllers' clock", "ahead", off, "hint", "check time synchronization: chronyc tracking")
 		}
 	}
@@ -324,7 +326,7 @@ func reported(t *task) *greylagv1.ReportedTask {
 
 // nodeHealth returns the conditions for a message; nil before the node has checked itself.
 func (s *state) nodeHealth() *greylagv1.NodeHealth {
-	if s.unchecked > 0 {
+	if len(s.unchecked) > 0 {
 		return nil
 	}
 	return &greylagv1.NodeHealth{Conditions: wire.WriteConditions(s.conditionList())}

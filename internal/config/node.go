@@ -40,6 +40,7 @@ type Node struct {
 	Epilog         string          `toml:"epilog"`         // the same after each task
 	HookTimeout    time.Duration   `toml:"hook_timeout"`   // of either
 	LaunchTimeout  time.Duration   `toml:"launch_timeout"` // of everything before a task's start
+	Health         NodeChecks      `toml:"health"`         // checks that the node makes of itself
 	Poll           Poll            `toml:"poll"`           // intervals of checks
 	SimulatedGPUs  []SimulatedGPUs `toml:"simulated_gpus"` // instead of those of the host
 	// SimulatedGPUOffset is the number of simulated devices that other nodes on this host have, so
@@ -64,6 +65,15 @@ type NodeMetrics struct {
 	Listen   string `toml:"listen"`   // HOST:PORT; "": no listener
 	// Compat names exporters whose metric names are used in addition.
 	Compat []string `toml:"compat" one:"dcgm,jobstats"`
+}
+
+// NodeChecks are the checks that a node makes of itself, apart from its runtime and its GPUs.
+type NodeChecks struct {
+	Program         string        `toml:"program"` // run as root; a failure drains the node; "": none
+	Period          time.Duration `toml:"period"`  // of the program on an idle node
+	Timeout         time.Duration `toml:"timeout"` // of the program
+	WhileBusy       bool          `toml:"while_busy"`
+	InfiniBandPorts int           `toml:"infiniband_ports"` // that must be active; 0: those that were
 }
 
 // Poll is the intervals of gnoded's checks.
@@ -98,6 +108,7 @@ func DefaultNode() Node {
 		Images:         defaultImages(),
 		ScratchReserve: 10 * cluster.GiB,
 		HookTimeout:    5 * time.Minute, LaunchTimeout: 30 * time.Minute,
+		Health:  NodeChecks{Period: 5 * time.Minute, Timeout: time.Minute},
 		Poll:    Poll{Report: 10 * time.Second, Health: 30 * time.Second, Meter: 5 * time.Second},
 		Metrics: NodeMetrics{Textfile: "/var/lib/prometheus/node-exporter/greylag.prom"},
 		Log:     defaultLog(),
@@ -155,6 +166,12 @@ func (cfg *Node) check(c *checker) {
 	}
 	c.AtLeast("hook_timeout", cfg.HookTimeout, time.Second)
 	c.AtLeast("launch_timeout", cfg.LaunchTimeout, 10*time.Second)
+	if cfg.Health.Program != "" {
+		c.Absolute("health.program", cfg.Health.Program)
+	}
+	c.AtLeast("health.period", cfg.Health.Period, 10*time.Second)
+	c.AtLeast("health.timeout", cfg.Health.Timeout, time.Second)
+	c.Between("health.infiniband_ports", cfg.Health.InfiniBandPorts, 0, 256)
 	c.AtLeast("poll.report", cfg.Poll.Report, 100*time.Millisecond)
 	if cfg.Poll.Report > 10*time.Second {
 		c.Fault("poll.report", "%v is too long, at most 10s: a node is UNKNOWN after 20s without a report", cfg.Poll.Report)

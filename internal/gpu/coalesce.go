@@ -37,6 +37,14 @@ func (c *Coalescer) Add(now time.Time, e RawEvent) bool {
 	return true
 }
 
+// AddEvent is Add for an event of the kernel log. Equal ones that follow are not sent.
+func (c *Coalescer) AddEvent(now time.Time, e Event) bool {
+	for range c.Due(now) { // forgets kinds that did not come again
+		continue
+	}
+	return c.Add(now, RawEvent{UUID: e.Bus, Type: uint64(e.Action)<<16 | uint64(e.Recovery), Data: uint64(e.XID)})
+}
+
 // Due returns the events that were counted long enough, each kind once with its count.
 func (c *Coalescer) Due(now time.Time) (due []RawEvent) {
 	for e, k := range c.kinds {

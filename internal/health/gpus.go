@@ -64,6 +64,37 @@ type device struct {
 	Pending bool   `json:"pending,omitempty"`
 	Slow    string `json:"slow,omitempty"`
 	Joined  bool   `json:"joined,omitempty"`
+	Links   int    `json:"links,omitempty"` // the most that were active
+
+	heat []heat
+}
+
+// heat is how long a GPU was throttled by then, since the driver was loaded.
+type heat struct {
+	at      time.Time
+	seconds float64
+}
+
+// heatWindow is the interval in which a GPU that is throttled more than half of the time is hot.
+const heatWindow = 5 * time.Minute
+
+// Throttled takes the time that a GPU was throttled for its temperature, or by a brake of its power.
+func (g *GPUs) Throttled(now time.Time, uuid string, seconds float64) {
+	d := g.of(uuid)
+	d.heat = append(d.heat, heat{now, seconds})
+	for len(d.heat) > 2 && now.Sub(d.heat[1].at) >= heatWindow {
+		d.heat = d.heat[1:]
+	}
+}
+
+// hot reports whether the GPU was throttled more than half of heatWindow.
+func (d *device) hot() bool {
+	if len(d.heat) < 2 {
+		return false
+	}
+	first, last := d.heat[0], d.heat[len(d.heat)-1]
+	span := last.at.Sub(first.at)
+	return span >= heatWindow && last.seconds-first.seconds > span.Seconds()/2
 }
 
 // recorded is an event.
@@ -234,6 +265,9 @@ func (g *GPUs) Inspect(devices []gpu.Device) map[string]Outcome {
 		d := g.of(x.UUID)
 		d.Name = nameOf(x)
 		d.Pending, d.Slow, d.Joined = x.Pending, x.Slow, x.Joined
+		if d.Links = max(d.Links, x.Links); x.Links < d.Links && d.Slow == "" && !x.Lost {
+			d.Slow = fmt.Sprintf("%d of its %d NVLinks are active", x.Links, d.Links)
+		}
 		if x.Lost {
 			d.lose(x.UUID, cmp.Or(x.Fault, "it does not answer"), lost)
 			continue
@@ -281,6 +315,9 @@ func (g *GPUs) Status(now time.Time, uuid string) Status {
 		return Status{}
 	}
 	s := Status{Degraded: d.Slow}
+	if d.hot() {
+		s.Degraded = "hot: its clocks were reduced for its temperature or power for most of the last 5 minutes"
+	}
 	for _, x := range d.Degraded {
 		if x.Until.After(now) {
 			s.Degraded = x.Why

@@ -243,23 +243,60 @@ func TestHealthOutlivesTheDaemon(t *testing.T) {
 	b, path := newBench(), filepath.Join(t.TempDir(), "health.json")
 	b.xid(119, 1)
 	want := b.state()
-	if err := b.Save(path, "boot1"); err != nil {
+	saved := Saved{"boot1", b.GPUs, []cluster.Condition{{Cause: "disk", Effect: cluster.Drains}}, []string{"mlx5_0/1"}}
+	if err := saved.Save(path); err != nil {
 		t.Fatal(err)
 	}
-	b.GPUs = Load(path, "boot1")
-	if b.state() != want || want == "" {
-		t.Errorf("%q, want %q", b.state(), want)
+	load := func(boot string) (Saved, bool) {
+		s, found := Load(path, boot)
+		b.GPUs = s.GPUs
+		return s, found
 	}
-	if b.GPUs = Load(path, "boot2"); b.state() != "" {
-		t.Errorf("of another boot: %q", b.state())
+	if s, found := load("boot1"); b.state() != want || want == "" || !found || s.Conditions[0] != saved.Conditions[0] || s.Ports[0] != "mlx5_0/1" {
+		t.Errorf("%q, want %q; %+v", b.state(), want, s)
+	}
+	if s, found := load("boot2"); b.state() != "" || found || len(s.Conditions) != 0 {
+		t.Errorf("of another boot: %q, %+v", b.state(), s)
 	}
 	if err := os.WriteFile(path, []byte(`{"boot":"boot1","gpus":{"devices":{"u0":null}}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if b.GPUs = Load(path, "boot1"); b.state() != "" {
-		t.Errorf("damaged: %q", b.state())
+	if _, found := load("boot1"); b.state() != "" || !found {
+		t.Errorf("with an empty device: %q", b.state())
 	}
-	if err := b.Save(filepath.Join(path, "x"), "boot1"); err == nil {
+	if err := saved.Save(filepath.Join(path, "x")); err == nil {
 		t.Error("saved in a file")
+	}
+}
+
+// TestHotGPU: a GPU that is throttled for more than half of 5 minutes is degraded until it is cooler.
+func TestHotGPU(t *testing.T) {
+	b, throttled := newBench(), 100.0
+	minutes := func(n int, each float64) {
+		for range n {
+			b.now = b.now.Add(time.Minute)
+			throttled += each
+			b.Throttled(b.now, "u0", throttled)
+		}
+	}
+	minutes(6, 20)
+	if b.state() != "" {
+		t.Errorf("a third: %s", b.state())
+	}
+	if minutes(5, 50); b.state() != "degraded [gpu_degraded degrades]" {
+		t.Errorf("most: %s", b.state())
+	}
+	if minutes(5, 0); b.state() != "" {
+		t.Errorf("cool: %s", b.state())
+	}
+}
+
+// TestFewerLinks: a GPU with fewer active NVLinks than before is degraded.
+func TestFewerLinks(t *testing.T) {
+	b := newBench()
+	b.devices[0].Links = 17
+	b.Inspect(b.devices)
+	if s := b.Status(b.now, "u0"); s.Degraded != "17 of its 18 NVLinks are active" {
+		t.Errorf("%+v", s)
 	}
 }

@@ -5,44 +5,57 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// savedFile is the content of the file of a node's health.
-type savedFile struct {
-	Boot string    `json:"boot"`
-	GPUs savedGPUs `json:"gpus"`
+// Saved is what a restart of the daemon preserves, until the node reboots: a reboot resets GPUs and
+// begins all checks again.
+type Saved struct {
+	Boot string
+	GPUs *GPUs
+	// Conditions are those of the node's other checks, and Ports the InfiniBand ports that were active.
+	Conditions []cluster.Condition
+	Ports      []string
 }
 
-// Load reads the health of GPUs that was saved in the same boot of the kernel. A missing file, one of
-// another boot and a damaged one mean healthy GPUs: a reboot resets them.
-func Load(path, boot string) *GPUs {
-	g := NewGPUs()
+// savedFile is the content of the file.
+type savedFile struct {
+	Boot       string              `json:"boot"`
+	GPUs       savedGPUs           `json:"gpus"`
+	Conditions []cluster.Condition `json:"conditions,omitempty"`
+	Ports      []string            `json:"ports,omitempty"`
+}
+
+// Load reads what was saved in the same boot of the kernel, and reports whether there was any. A missing
+// file, one of another boot and a damaged one mean a healthy node.
+func Load(path, boot string) (Saved, bool) {
+	none := Saved{Boot: boot, GPUs: NewGPUs()}
 	data, err := os.ReadFile(path)
-	var saved savedFile
-	if err != nil || json.Unmarshal(data, &saved) != nil || saved.Boot != boot || saved.GPUs.Devices == nil {
-		return g
+	var file savedFile
+	if err != nil || json.Unmarshal(data, &file) != nil || file.Boot != boot || file.GPUs.Devices == nil {
+		return none, false
 	}
-	for uuid, d := range saved.GPUs.Devices {
+	for uuid, d := range file.GPUs.Devices {
 		if d == nil {
-			delete(saved.GPUs.Devices, uuid)
+			delete(file.GPUs.Devices, uuid)
 		}
 	}
-	g.saved = saved.GPUs
-	return g
+	return Saved{boot, &GPUs{file.GPUs}, file.Conditions, file.Ports}, true
 }
 
-// Save writes the health of GPUs atomically.
-func (g *GPUs) Save(path, boot string) error {
-	data, err := json.MarshalIndent(savedFile{boot, g.saved}, "", "\t")
+// Save writes the file atomically.
+func (s Saved) Save(path string) error {
+	data, err := json.MarshalIndent(savedFile{s.Boot, s.GPUs.saved, s.Conditions, s.Ports}, "", "\t")
 	if err != nil {
-		return fmt.Errorf("save the health of the GPUs: %w", err)
+		return fmt.Errorf("save the health of the node: %w", err)
 	}
 	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
 	if err := os.WriteFile(temporary, append(data, '\n'), 0o600); err != nil {
-		return fmt.Errorf("save the health of the GPUs: %w", err)
+		return fmt.Errorf("save the health of the node: %w", err)
 	}
 	if err := os.Rename(temporary, path); err != nil {
-		return fmt.Errorf("save the health of the GPUs: %w", err)
+		return fmt.Errorf("save the health of the node: %w", err)
 	}
 	return nil
 }

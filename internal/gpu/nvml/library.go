@@ -256,6 +256,9 @@ func (l *library) recovery(device nvml.Device) *gpu.Recovery {
 func (l *library) slow(device nvml.Device) string {
 	if l.has("nvmlDeviceGetGpuFabricInfo") {
 		info, ret := device.GetGpuFabricInfo()
+		if ret == nvml.SUCCESS && (info.State == nvml.GPU_FABRIC_STATE_NOT_STARTED || info.State == nvml.GPU_FABRIC_STATE_IN_PROGRESS) {
+			return fmt.Sprintf("its NVLink fabric is not set up (state %d): check nvidia-fabricmanager", info.State)
+		}
 		if ret == nvml.SUCCESS && info.State == nvml.GPU_FABRIC_STATE_COMPLETED && info.Status != uint32(nvml.SUCCESS) {
 			return fmt.Sprintf("the fabric manager failed to register it: NVML error %d", info.Status)
 		}
