@@ -126,7 +126,7 @@ func (a *Agent) watchProgram(ctx context.Context) {
 	}
 }
 
-// programCondition returns the condition of a result; without an effect if there is none.
+// programCondition returns the condition of a result; without an effect if nothing is wrong.
 func programCondition(result health.Program) cluster.Condition {
 	switch {
 	case result.Failed != "":

@@ -30,7 +30,7 @@ func (n *node) fault() string {
 	return n.reports[len(n.reports)-1].GetFault()
 }
 
-// condition returns the last reported condition of a cause as "EFFECT JOB: MESSAGE"; "" if there is none.
+// condition returns the last reported condition of a cause as "EFFECT JOB: MESSAGE"; "" for none.
 // The caller holds the lock.
 func (n *node) condition(cause string) string {
 	if len(n.reports) == 0 {

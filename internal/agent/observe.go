@@ -34,6 +34,7 @@ type Observation struct {
 	Restarts     uint64 // of the GPU helper
 	Faults       map[string]string
 	Conditions   []cluster.Condition
+	Timeouts     uint64            // runs of the health program that were killed
 	Phases       map[string]int    // tasks by phase
 	Ends         map[string]uint64 // tasks that ended since the daemon started, by cause
 	GPUs         []GPUObservation
@@ -94,7 +95,7 @@ func (a *Agent) Observe(ctx context.Context) (Observation, error) {
 	case <-a.done:
 		return Observation{}, errStopped
 	}
-	o.ReportErrors = a.reportErrors.Load()
+	o.ReportErrors, o.Timeouts = a.reportErrors.Load(), a.programTimeouts.Load()
 	if at := a.reportedAt.Load(); at != 0 {
 		o.Reported = time.Unix(0, at)
 	}

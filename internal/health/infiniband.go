@@ -155,16 +155,16 @@ func (p *port) problem(now time.Time) string {
 		return "is missing"
 	case p.inactive >= portPolls:
 		return "is " + p.state
-	case twice(p.flaps):
+	case tooFrequent(p.flaps):
 		return fmt.Sprintf("lost its link %d times", len(p.flaps))
-	case twice(p.breaches):
+	case tooFrequent(p.breaches):
 		return "has errors: " + p.worst
 	}
 	return ""
 }
 
-// twice reports whether two of the instants, which are sorted, are within portWindow.
-func twice(list []time.Time) bool {
+// tooFrequent reports whether two of the instants, which are sorted, are within portWindow.
+func tooFrequent(list []time.Time) bool {
 	for i := 1; i < len(list); i++ {
 		if list[i].Sub(list[i-1]) <= portWindow {
 			return true

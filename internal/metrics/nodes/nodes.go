@@ -34,6 +34,7 @@ type Node struct {
 	failures prometheus.Counter
 
 	info, reported, reportErrors, tasks, ends, restarts   *metrics.Family
+	timeouts                                              *metrics.Family
 	gpu, job, busy, used, total, xids, healthy            *metrics.Family
 	taskCPU, taskMemory, taskPeak, taskLimit, certificate *metrics.Family
 
@@ -64,6 +65,7 @@ func New(compat ...string) *Node {
 	n.tasks = n.Gauge("greylag_node_tasks", "Tasks on the node, by phase.", "phase")
 	n.ends = n.Counter("greylag_node_task_ends_total", "Tasks that ended since gnoded started, by cause.", "cause")
 	n.restarts = n.Counter("greylag_gpu_helper_restarts_total", "Restarts of gnvml, the program that calls NVML.")
+	n.timeouts = n.Counter("greylag_node_health_program_timeouts_total", "Runs of the health program that were killed since gnoded started.")
 	n.gpu = n.Gauge("greylag_gpu_info", "A GPU of the node; always 1.", "gpu", "uuid", "model", "pci", "domain")
 	n.job = n.Gauge("greylag_gpu_job_info", "The job to which a GPU is allocated; always 1.", "gpu", "job_id", "attempt", "account", "partition")
 	n.busy = n.Gauge("greylag_gpu_busy_ratio", "GPU utilization as NVML reports it: fraction of the sampling period in which a kernel ran.", "gpu")
@@ -127,6 +129,7 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 	sink.PutTime(n.reported, o.Reported)
 	sink.Put(n.reportErrors, float64(o.ReportErrors))
 	sink.Put(n.restarts, float64(o.Restarts))
+	sink.Put(n.timeouts, float64(o.Timeouts))
 	for phase, count := range o.Phases {
 		sink.Put(n.tasks, float64(count), phase)
 	}

@@ -67,7 +67,7 @@ var settingAdvice = map[string]string{
 	"fairsharedampeningfactor": "the factor is always 1",
 	"federationparameters":     "federations are not supported",
 	"healthcheckinterval":      "the health program is not run", "healthchecknodestate": "the health program is not run",
-	"healthcheckprogram":     "not run: gnoded checks GPUs; other health checks can call gctl drain NODE --reason TEXT",
+	"healthcheckprogram":     "set health.program in gnoded.toml of each node, and MARK_OFFLINE=0 in the configuration of NHC",
 	"interactivestepoptions": "interactive jobs are " + notYet,
 	"jobcontainertype":       "every task has a private /tmp", "namespacetype": "every task has a private /tmp",
 	"jobfileappend": "output files are truncated at job start; jobs can set --open-mode=append",
