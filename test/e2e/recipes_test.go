@@ -19,8 +19,11 @@ import (
 // recipePage is the document whose scripts TestRecipes runs.
 const recipePage = "../../docs/recipes.md"
 
-// recipeScript matches a script of the page.
-var recipeScript = regexp.MustCompile("(?ms)^```bash file=(\\S+)\n(.*?)^```$")
+// recipeScript matches a script of the page, and recipeProgram a program of one.
+var (
+	recipeScript  = regexp.MustCompile("(?ms)^```bash file=(\\S+)\n(.*?)^```$")
+	recipeProgram = regexp.MustCompile("(?ms)^```python file=(\\S+)\n(.*?)^```$")
+)
 
 // trainProgram is train.py of the recipes: each process adds its rank to a sum over all.
 const trainProgram = `import torch, torch.distributed as dist
@@ -43,12 +46,14 @@ const (
 
 // recipe is how one script is tested.
 type recipe struct {
-	needs  []string                     // programs or paths; the test is skipped without them
+	needs  []string                     // programs, paths or modules of Python ("import NAME"); the test is skipped without them
 	output string                       // file, with %d for the job
 	want   []string                     // parts of the output
 	serve  func(s *site, output string) // uses the server that it starts
 	// lingers is set if the script may not end once it has printed its results (patient says why).
 	lingers bool
+	// requeueAt is a part of the output at which the job is requeued once.
+	requeueAt string
 }
 
 func recipes() map[string]recipe {
@@ -64,8 +69,11 @@ func recipes() map[string]recipe {
 		"lightning.sh":       {needs: []string{"/usr/lib/python3/dist-packages/lightning"}},
 		"deepspeed.sh":       {needs: []string{"deepspeed"}},
 		"ray.sh":             {needs: []string{"ray"}},
-		"mpich.sh":           {needs: []string{"mpicc.mpich"}, output: "mpich-%d.out", want: sums, lingers: true},
-		"openmpi.sh":         {needs: []string{"mpicc.openmpi"}, output: "openmpi-%d.out", want: sums},
+		"save.sh":            {needs: []string{"python3"}, output: "save-%d.out", requeueAt: "saved step 40", want: []string{"attempt 1 continues at step 0\n", "attempt 2 continues at step ", "total 5050\n"}},
+		"dcp.sh": {needs: []string{"python3", "import torch.distributed.checkpoint.state_dict"}, output: "dcp-%d.out", requeueAt: "saved step 20",
+			want: []string{"attempt 1 continues at step 0\n", "attempt 2 continues at step ", "loss "}},
+		"mpich.sh":   {needs: []string{"mpicc.mpich"}, output: "mpich-%d.out", want: sums, lingers: true},
+		"openmpi.sh": {needs: []string{"mpicc.openmpi"}, output: "openmpi-%d.out", want: sums},
 	}
 }
 
@@ -85,6 +93,12 @@ func TestRecipes(t *testing.T) {
 		path := filepath.Join(home, name)
 		s.must(os.MkdirAll(filepath.Dir(path), 0o755))
 		s.must(os.WriteFile(path, []byte(text), 0o755))
+	}
+	module, err := os.ReadFile("../../python/greylag_checkpoint.py")
+	s.must(err)
+	s.must(os.WriteFile(filepath.Join(home, "greylag_checkpoint.py"), module, 0o644))
+	for _, m := range recipeProgram.FindAllStringSubmatch(string(text), -1) {
+		s.must(os.WriteFile(filepath.Join(home, m[1]), []byte(m[2]), 0o644))
 	}
 	for _, name := range []string{"python", "apptainer", "conda", "jupyter"} { // the page needs the real ones
 		s.must(os.Remove(filepath.Join(home, "bin", name)))
@@ -110,8 +124,11 @@ func TestRecipes(t *testing.T) {
 func runRecipe(s *site, home, name string, r recipe) {
 	for _, program := range r.needs {
 		_, err := exec.LookPath(program)
-		if strings.HasPrefix(program, "/") {
+		switch {
+		case strings.HasPrefix(program, "/"):
 			_, err = os.Stat(program)
+		case strings.HasPrefix(program, "import "):
+			err = exec.Command("/usr/bin/python3", "-c", program).Run()
 		}
 		if err != nil {
 			s.t.Skipf("%s is not installed", program)
@@ -128,6 +145,13 @@ func runRecipe(s *site, home, name string, r recipe) {
 		s.ok(tester, "gcancel", fmt.Sprint(id))
 		s.ends(id, "CANCELLED")
 		return
+	}
+	if r.requeueAt != "" {
+		s.until("the script prints "+r.requeueAt, func() (bool, error) {
+			text, err := os.ReadFile(output)
+			return err == nil && strings.Contains(string(text), r.requeueAt), nil
+		})
+		s.ok(tester, "gctl", "requeue", fmt.Sprint(id))
 	}
 	if r.lingers {
 		s.until("the script has printed its results", func() (bool, error) {
