@@ -105,8 +105,10 @@ func (a *Agent) handleGPUEvent(event gpu.Event) {
 		if event.UUID != "" && event.UUID != d.UUID || event.Bus != "" && event.Bus != d.Bus {
 			continue
 		}
-		if event.XID != 0 {
+		if event.XID != 0 && event.Bus == "" { // NVML reports those of the kernel log too
 			a.xids[xid{d.UUID, event.XID, event.Action.Class()}] += uint64(max(event.Count, 1))
+		}
+		if event.XID != 0 {
 			a.lastXID[d.UUID] = event.XID
 		}
 		outcome := a.health.Handle(time.Now(), d.UUID, event, a.holderOf(d.UUID))

@@ -75,10 +75,10 @@ func (s *State) mayDrain(c *cluster.Condition) bool {
 	return drained < cluster.DrainsAllowed(s.nodes.Len()) && (c.Job == 0 || len(s.drainedBy(c.Job)) < cluster.MostDrainsOfJob)
 }
 
-// drainedBy returns the nodes that conditions of a job drained. O(nodes).
+// drainedBy returns the nodes that conditions of a job keep drained. O(nodes).
 func (x *nodeTables) drainedBy(id cluster.JobID) (names []string) {
 	for name, n := range x.nodes.All() {
-		if slices.ContainsFunc(n.Drains, func(d cluster.SelfDrain) bool { return d.Job == id }) {
+		if last := len(n.Drains) - 1; n.Drain && n.DrainBy == selfDrainUser && last >= 0 && n.Drains[last].Job == id {
 			names = append(names, name)
 		}
 	}

@@ -60,3 +60,54 @@ func TestGPUFallsOffTheBus(t *testing.T) {
 	s.must(s.AwaitNode(ctx, name, "DRAINED"))
 	s.cancel(ctx, id)
 }
+
+// TestBreakerOfDrains: of four nodes with the same fault, two are drained; the others stay in service and are
+// shown.
+func TestBreakerOfDrains(t *testing.T) {
+	t.Parallel()
+	ctx := limited(t, 4*hang)
+	s := newSite(t, cluster.Options{Nodes: 4, GPUs: 1, CPUs: 4, Memory: "1GiB", Tmpfs: true})
+	count := func() (drained, reported int) {
+		for _, n := range s.Nodes() {
+			text := s.ok(tester, "gctl", "show", "node", n.Name)
+			if strings.Contains(text, "DRAINED") {
+				drained++
+			}
+			if strings.Contains(text, "its power cable is not connected (XID 54)") {
+				reported++
+			}
+		}
+		return drained, reported
+	}
+	for i := range s.Nodes() {
+		s.setFaults(i, "0 xid54")
+	}
+	s.until("conditions of all nodes", func() (bool, error) { _, reported := count(); return reported == 4, nil })
+	if drained, _ := count(); drained != 2 {
+		t.Errorf("%d nodes are drained, want 2", drained)
+	}
+	if info := s.run(tester, "gctl", "info"); !strings.Contains(info.Stderr, "not drained, as too many nodes were: ") {
+		t.Errorf("gctl info: %q", info.Stderr)
+	}
+	s.audit(ctx)
+}
+
+// TestProgramErrorsAreNotices: a user reads in the output of the job that the program made an illegal access.
+// The GPU stays in service.
+func TestProgramErrorsAreNotices(t *testing.T) {
+	t.Parallel()
+	ctx := limited(t, 4*hang)
+	s := newSite(t, cluster.Options{Nodes: 1, GPUs: 1, CPUs: 4, Memory: "1GiB", Tmpfs: true})
+	id := s.gsubmit(tester, "--gpus=1", "--output="+filepath.Join(s.Work, "out-%j"), s.script("sleep 1000"))
+	s.await(ctx, id, "RUNNING")
+	name := "out-" + strconv.FormatUint(id, 10)
+	s.until("the output", func() (bool, error) { return s.exists(name), nil })
+	s.setFaults(0, "0 xid31")
+	s.until("a notice", func() (bool, error) {
+		return strings.Contains(s.output("%s", name), "GPU 0: illegal memory access by the program (XID 31)"), nil
+	})
+	if text := s.ok(tester, "gctl", "show", "node", s.Node(0).Name); strings.Contains(text, "condition") || strings.Contains(text, "bad") {
+		t.Errorf("gctl show node: %s", text)
+	}
+	s.cancel(ctx, id)
+}

@@ -82,6 +82,15 @@ func (x *exam) gpus(ctx context.Context) {
 		if d.Fault != "" {
 			x.note(Fault, "gpus", "jobs are not placed on it: see dmesg, reset or replace it", "GPU %d (%s): %s", d.Index, d.UUID, d.Fault)
 		}
+		if d.Recovery != 0 {
+			x.note(Fault, "gpus", "gctl show node shows whether a reset or a reboot is wanted", "GPU %d (%s): the driver asks for: %s", d.Index, d.UUID, d.Recovery)
+		}
+		if d.Pending {
+			x.note(Warning, "gpus", "reset it when it is idle", "GPU %d (%s): a memory row is set aside at the next reset", d.Index, d.UUID)
+		}
+		if d.Slow != "" {
+			x.note(Warning, "gpus", "jobs of several nodes avoid the node until it is repaired", "GPU %d (%s): %s", d.Index, d.UUID, d.Slow)
+		}
 		for _, f := range d.Files {
 			if _, err := os.Stat(f.Host); err != nil {
 				x.note(Fault, "gpus", "load the driver so that it makes its devices: nvidia-modprobe -c 0 -u", "GPU %d has no device file: %s", d.Index, err)

@@ -145,6 +145,24 @@ func hostFaults() []fault {
 while read line; do id=${line#*\"id\":}; echo '{"id":'${id%%%%,*}',"host":{"driver":"570","devices":[{"index":0,"uuid":"GPU-a","name":"NVIDIA H100","memory":1,"minor":250,"bus":"0","bad":"ECC"}]}}'; done
 `)
 		}, Node, "gpus", Fault, "GPU 0 (GPU-a): ECC"},
+		{"a GPU that needs a reset", func(w *world) {
+			w.nodeFile("runtime = \"process\"\n")
+			w.write("gnvml", `#!/bin/sh
+while read line; do id=${line#*\"id\":}; echo '{"id":'${id%%%%,*}',"host":{"driver":"570","devices":[{"index":0,"uuid":"GPU-a","name":"NVIDIA H100","memory":1,"minor":250,"bus":"0","recovery":1}]}}'; done
+`)
+		}, Node, "gpus", Fault, "the driver asks for: reset"},
+		{"a GPU with a pending remap", func(w *world) {
+			w.nodeFile("runtime = \"process\"\n")
+			w.write("gnvml", `#!/bin/sh
+while read line; do id=${line#*\"id\":}; echo '{"id":'${id%%%%,*}',"host":{"driver":"570","devices":[{"index":0,"uuid":"GPU-a","name":"NVIDIA H100","memory":1,"minor":250,"bus":"0","pending":true}]}}'; done
+`)
+		}, Node, "gpus", Warning, "a memory row is set aside"},
+		{"a slow GPU", func(w *world) {
+			w.nodeFile("runtime = \"process\"\n")
+			w.write("gnvml", `#!/bin/sh
+while read line; do id=${line#*\"id\":}; echo '{"id":'${id%%%%,*}',"host":{"driver":"570","devices":[{"index":0,"uuid":"GPU-a","name":"NVIDIA H100","memory":1,"minor":250,"bus":"0","slow":"8 lanes"}]}}'; done
+`)
+		}, Node, "gpus", Warning, "GPU 0 (GPU-a): 8 lanes"},
 		{"a GPU without its device", func(w *world) {
 			w.nodeFile("runtime = \"process\"\n")
 			w.write("gnvml", `#!/bin/sh
