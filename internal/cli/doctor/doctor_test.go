@@ -49,6 +49,16 @@ func TestNothingIsWrong(t *testing.T) {
 	}
 }
 
+// withGPU makes the driver of a host list a GPU with a property in JSON.
+func withGPU(property string) func(*world) {
+	return func(w *world) {
+		w.nodeFile("runtime = \"process\"\n")
+		w.write("gnvml", `#!/bin/sh
+while read line; do id=${line#*\"id\":}; echo '{"id":'${id%%%%,*}',"host":{"driver":"570","devices":[{"index":0,"uuid":"GPU-a","name":"NVIDIA H100","memory":1,"minor":250,"bus":"0",`+property+`}]}}'; done
+`)
+	}
+}
+
 // TestEveryFault breaks a sound host in one way at a time.
 func TestEveryFault(t *testing.T) {
 	for _, f := range append(append(hostFaults(), keyFaults()...), clusterFaults()...) {
@@ -139,30 +149,10 @@ func hostFaults() []fault {
 		{"state on a disk", func(w *world) { w.write("state/x", "") }, Node, "state_dir", Warning, "is not on a tmpfs"},
 		{"a file for a folder", func(w *world) { w.write("state", "") }, Node, "state_dir", Fault, "is not a directory"},
 		{"no driver's helper", func(w *world) { w.nodeFile("runtime = \"process\"\n") }, Node, "gpus", Warning, "cannot list them"},
-		{"a GPU that is bad", func(w *world) {
-			w.nodeFile("runtime = \"process\"\n")
-			w.write("gnvml", `#!/bin/sh
-while read line; do id=${line#*\"id\":}; echo '{"id":'${id%%%%,*}',"host":{"driver":"570","devices":[{"index":0,"uuid":"GPU-a","name":"NVIDIA H100","memory":1,"minor":250,"bus":"0","bad":"ECC"}]}}'; done
-`)
-		}, Node, "gpus", Fault, "GPU 0 (GPU-a): ECC"},
-		{"a GPU that needs a reset", func(w *world) {
-			w.nodeFile("runtime = \"process\"\n")
-			w.write("gnvml", `#!/bin/sh
-while read line; do id=${line#*\"id\":}; echo '{"id":'${id%%%%,*}',"host":{"driver":"570","devices":[{"index":0,"uuid":"GPU-a","name":"NVIDIA H100","memory":1,"minor":250,"bus":"0","recovery":1}]}}'; done
-`)
-		}, Node, "gpus", Fault, "the driver asks for: reset"},
-		{"a GPU with a pending remap", func(w *world) {
-			w.nodeFile("runtime = \"process\"\n")
-			w.write("gnvml", `#!/bin/sh
-while read line; do id=${line#*\"id\":}; echo '{"id":'${id%%%%,*}',"host":{"driver":"570","devices":[{"index":0,"uuid":"GPU-a","name":"NVIDIA H100","memory":1,"minor":250,"bus":"0","pending":true}]}}'; done
-`)
-		}, Node, "gpus", Warning, "a memory row is set aside"},
-		{"a slow GPU", func(w *world) {
-			w.nodeFile("runtime = \"process\"\n")
-			w.write("gnvml", `#!/bin/sh
-while read line; do id=${line#*\"id\":}; echo '{"id":'${id%%%%,*}',"host":{"driver":"570","devices":[{"index":0,"uuid":"GPU-a","name":"NVIDIA H100","memory":1,"minor":250,"bus":"0","slow":"8 lanes"}]}}'; done
-`)
-		}, Node, "gpus", Warning, "GPU 0 (GPU-a): 8 lanes"},
+		{"a GPU that is bad", withGPU(`"bad":"ECC"`), Node, "gpus", Fault, "GPU 0 (GPU-a): ECC"},
+		{"a GPU that needs a reset", withGPU(`"recovery":1`), Node, "gpus", Fault, "the driver asks for: reset"},
+		{"a GPU with a pending remap", withGPU(`"pending":true`), Node, "gpus", Warning, "a memory row is set aside"},
+		{"a slow GPU", withGPU(`"slow":"8 lanes"`), Node, "gpus", Warning, "GPU 0 (GPU-a): 8 lanes"},
 		{"a GPU without its device", func(w *world) {
 			w.nodeFile("runtime = \"process\"\n")
 			w.write("gnvml", `#!/bin/sh
