@@ -26,7 +26,7 @@ var policyParts = []policyPart{
 		return cluster.Policy{NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: p.MaxArray, MaxJobs: p.MaxJobs, MaxRestarts: p.MaxRestarts, Retry: p.Retry}
 	}},
 	{"preemption", func(p *cluster.Policy) cluster.Policy {
-		return cluster.Policy{PreemptExempt: p.PreemptExempt, MaxPreemptions: p.MaxPreemptions}
+		return cluster.Policy{PreemptExempt: p.PreemptExempt, MaxPreemptions: p.MaxPreemptions, PreemptGrace: p.PreemptGrace}
 	}},
 	{"private", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{Private: p.Private} }},
 	{"require_account", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{RequireAccount: p.RequireAccount} }},

@@ -36,7 +36,9 @@ type policy struct {
 	// in 24 hours; 0: no limit.
 	PreemptExempt  time.Duration `toml:"preempt_exempt"`
 	MaxPreemptions int           `toml:"max_preemptions"`
-	Private        bool          `toml:"private"`
+	// PreemptGrace is how long a preempted job that requested a signal runs on after it at most.
+	PreemptGrace time.Duration `toml:"preempt_grace"`
+	Private      bool          `toml:"private"`
 	// RequireAccount refuses jobs without an account once there are accounts.
 	RequireAccount bool `toml:"require_account"`
 
@@ -78,8 +80,9 @@ type qos struct {
 	// start otherwise. PreemptMode is what happens to a job of this QOS that is ended.
 	Preempts    []string `toml:"preempts"`
 	PreemptMode string   `toml:"preempt_mode" one:"off,requeue,cancel"`
-	// PreemptExempt replaces that of the policy for its jobs, unless it is 0.
+	// PreemptExempt and PreemptGrace replace those of the policy for its jobs, unless they are 0.
 	PreemptExempt time.Duration `toml:"preempt_exempt"`
+	PreemptGrace  time.Duration `toml:"preempt_grace"`
 }
 
 // ReadPolicy reads the text of a policy file; faults contain name. Keys that the text does not set
@@ -157,7 +160,7 @@ func (p *policy) policy() cluster.Policy {
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
 		MaxJobs: int64(p.MaxJobs), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
-		PreemptExempt: p.PreemptExempt, MaxPreemptions: int32(p.MaxPreemptions),
+		PreemptExempt: p.PreemptExempt, MaxPreemptions: int32(p.MaxPreemptions), PreemptGrace: p.PreemptGrace,
 		Scheduling: p.scheduling(), RequireAccount: p.RequireAccount, Credits: p.credits(),
 	}
 	out.Retry, _ = cluster.ParseRetryCauses(p.RetryOn) // checked before
@@ -171,7 +174,7 @@ func (p *policy) policy() cluster.Policy {
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, cluster.QOS{
 			Name: x.Name, Tier: int32(x.Tier), Priority: int32(x.Priority), MaxTime: x.MaxTime, UsageExtra: int32(x.UsageExtra), Limits: x.Limits,
-			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode), PreemptExempt: x.PreemptExempt, Open: x.Open,
+			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, Open: x.Open,
 		})
 	}
 	return out
@@ -188,7 +191,7 @@ func fileOf(p *cluster.Policy) policy {
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
 		MaxJobs: int(p.MaxJobs), MaxRestarts: int(p.MaxRestarts), Private: p.Private, RequireAccount: p.RequireAccount, Retry: int(p.Retry.Limit), RetryOn: p.Retry.Causes(),
-		PreemptExempt: p.PreemptExempt, MaxPreemptions: int(p.MaxPreemptions),
+		PreemptExempt: p.PreemptExempt, MaxPreemptions: int(p.MaxPreemptions), PreemptGrace: p.PreemptGrace,
 	}
 	out.schedulingOf(&p.Scheduling)
 	out.creditsOf(&p.Credits)
@@ -201,7 +204,7 @@ func fileOf(p *cluster.Policy) policy {
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, qos{
 			Name: x.Name, Tier: int(x.Tier), Priority: int(x.Priority), MaxTime: x.MaxTime, UsageExtra: int(x.UsageExtra), Limits: x.Limits,
-			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(), PreemptExempt: x.PreemptExempt, Open: x.Open,
+			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, Open: x.Open,
 		})
 	}
 	return out

@@ -63,6 +63,16 @@ func fieldsAfterPlacement(c *codec.Coder, x *cluster.Job) {
 	checkpoints(c, &x.Checkpoints)
 	codec.Uint(c, &x.Resume)
 	codec.Int(c, &x.Retries)
+	codec.Optional(c, &x.Preempting, preemptingFields)
+}
+
+func preemptingFields(c *codec.Coder, x *cluster.Preempting) {
+	codec.Uint(c, &x.By)
+	codec.Int(c, &x.At)
+	codec.String(c, &x.Ref)
+	codec.String(c, &x.User)
+	codec.String(c, &x.QOS)
+	codec.Int(c, &x.GPUs)
 }
 
 func note(c *codec.Coder, x *cluster.Note) { codec.Record(c, x, noteFields) }
@@ -324,6 +334,7 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.Int(c, &x.MaxRestarts)
 	codec.Int(c, &x.PreemptExempt)
 	codec.Int(c, &x.MaxPreemptions)
+	codec.Int(c, &x.PreemptGrace)
 	codec.Bool(c, &x.Private)
 	codec.Record(c, &x.Scheduling, schedulingFields)
 	codec.Bool(c, &x.RequireAccount)
@@ -417,5 +428,6 @@ func qosFields(c *codec.Coder, x *cluster.QOS) {
 	codec.List(c, &x.Preempts, codec.String)
 	codec.Uint(c, &x.PreemptMode)
 	codec.Int(c, &x.PreemptExempt)
+	codec.Int(c, &x.PreemptGrace)
 	codec.Bool(c, &x.Open)
 }

@@ -15,6 +15,7 @@ type Candidate struct {
 	Tier    int32
 	Cost    victims.Cost    // of its preemption: now, or from when on it may be preempted
 	From    cluster.Instant // until then it is exempt
+	Grace   time.Duration   // until it has left its nodes
 }
 
 // candidates returns the jobs that the QOS of a job may preempt and that run for longer than it takes to end them,
@@ -23,15 +24,16 @@ func candidates(p *plan.Pass, job *cluster.Job) []Candidate {
 	var list []Candidate
 	now, policy := p.Snap.Now, p.Snap.Policy
 	for _, v := range p.Check.Jobs.Active {
-		if !policy.MayPreempt(job.Spec.QOS, v.Spec.QOS) || v.Alloc == nil || v.State == cluster.Completing {
+		if !policy.MayPreempt(job.Spec.QOS, v.Spec.QOS) || v.Alloc == nil || v.State == cluster.Completing || v.Preempting != nil {
 			continue
 		}
 		from := policy.ExemptUntil(v)
-		if p.Resources().End(now, v) <= max(from, now).Add(p.Resources().Grace) || policy.Spared(v, now) {
+		grace := p.Resources().Grace + policy.GraceOf(v)
+		if p.Resources().End(now, v) <= max(from, now).Add(grace) || policy.Spared(v, now) {
 			continue
 		}
 		list = append(list, Candidate{
-			Job: v.ID, Attempt: v.Attempt, Tier: p.Resources().QOS[v.Spec.QOS].Tier, From: from, Cost: costOf(v, max(from, now)),
+			Job: v.ID, Attempt: v.Attempt, Tier: p.Resources().QOS[v.Spec.QOS].Tier, From: from, Cost: costOf(v, max(from, now)), Grace: grace,
 		})
 	}
 	return list

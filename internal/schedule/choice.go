@@ -19,9 +19,10 @@ const maxWait = 5 * time.Minute
 // the job and every promise, as they are in the snapshot; the job has to fit with them once the victims have ended.
 // If less is lost when the job waits for the end of an exemption, it requests nothing and returns that instant.
 func requestFor(c *plan.Pass, shot *cluster.Snapshot, job *cluster.Job, list []Candidate) (q PreemptRequest, again cluster.Instant, ok bool) {
-	now, grace := c.Snap.Now, c.Resources().Grace
-	list = slices.DeleteFunc(slices.Clone(list), func(x Candidate) bool { return x.From > max(now, now.Add(maxWait-grace)) })
-	if len(list) == 0 {
+	now := c.Snap.Now
+	list = slices.DeleteFunc(slices.Clone(list), func(x Candidate) bool { return x.From > max(now, now.Add(maxWait-x.Grace)) })
+	at := lastGone(now, list)
+	if e := c.Entry(job.ID); len(list) == 0 || e != nil && e.At > 0 && e.At <= at {
 		return q, 0, false
 	}
 	t := plan.NewTrial(shot, job, c.Ahead(job), true)
@@ -29,7 +30,7 @@ func requestFor(c *plan.Pass, shot *cluster.Snapshot, job *cluster.Job, list []C
 	if len(class.Options) == 0 {
 		return q, 0, false
 	}
-	m := &preemptTrial{Trial: t, class: class, at: now.Add(grace), gone: map[cluster.JobID]bool{}}
+	m := &preemptTrial{Trial: t, class: class, at: at, gone: map[cluster.JobID]bool{}}
 	gone := m.choose(list)
 	if until := lastExempt(gone); until > now {
 		able := m.choose(slices.DeleteFunc(list, func(x Candidate) bool { return x.From > now }))
@@ -47,6 +48,15 @@ func requestFor(c *plan.Pass, shot *cluster.Snapshot, job *cluster.Job, list []C
 		q.Hosts = append(q.Hosts, cluster.NodeShare{Node: t.Resources().Hosts[s.Host].Name, GPUs: s.GPUs})
 	}
 	return q, 0, true
+}
+
+// lastGone returns the instant from which on none of the candidates has its nodes, if all end now.
+func lastGone(now cluster.Instant, list []Candidate) cluster.Instant {
+	last := now
+	for i := range list {
+		last = max(last, now.Add(list[i].Grace))
+	}
+	return last
 }
 
 // lastExempt returns the instant from which on all of the candidates may be preempted.

@@ -130,6 +130,40 @@ func TestPreemptorWaitsForAnExemption(t *testing.T) {
 	}
 }
 
+// TestNoOtherJobGetsWhatVictimsLeave preempts jobs on two nodes for one job. One node is clean at once, the other after two
+// and a half minutes. A job of ten seconds that would fit meanwhile does not get the first node, not even before the
+// preemptor can start.
+func TestNoOtherJobGetsWhatVictimsLeave(t *testing.T) {
+	for _, signal := range []int32{0, 10} {
+		x := newArena(t)
+		x.slow, x.slowOn = 150*time.Second, "n1"
+		whole := cluster.JobSpec{QOS: "high", TimeLimit: 6 * time.Hour, Request: cluster.Request{Nodes: 2, GPUsPerNode: 4, NodeList: []string{"n2", "n3"}}}
+		x.give(whole)
+		for _, node := range []string{"n0", "n1"} {
+			low := cluster.JobSpec{QOS: "low", Requeue: true, TimeLimit: 6 * time.Hour, Signal: cluster.WarnSignal{Number: signal, Before: 30 * time.Second}}
+			low.Request = cluster.Request{Nodes: 1, GPUsPerNode: 4, NodeList: []string{node}}
+			x.give(low)
+		}
+		x.pass(10, time.Second)
+		small := oneGPU("low", 10*time.Second)
+		small.TimeLimit = 10 * time.Second
+		x.give(small)
+		x.pass(10, time.Second)
+		whole.Request.NodeList = nil
+		x.give(whole)
+		for range 400 {
+			x.pass(1, time.Second)
+			high, _ := x.s.View().Job(5)
+			if little, _ := x.s.View().Job(4); high.State == cluster.Pending && little.State != cluster.Pending {
+				t.Fatalf("signal %d: the small job is %s while the preemptor waits: %s", signal, little.State, high.Detail)
+			}
+		}
+		if high, _ := x.s.View().Job(5); high.State != cluster.Running || x.gone != 2 {
+			t.Errorf("signal %d: the preemptor is %s, %d went", signal, high.State, x.gone)
+		}
+	}
+}
+
 // TestMaxPreemptions preempts one job again and again: three times in 24 hours, then another one that loses more.
 func TestMaxPreemptions(t *testing.T) {
 	x := newArena(t)

@@ -56,7 +56,7 @@ func (p *Planner) Pass(snap *cluster.Snapshot) Decision {
 		}
 	}
 	d.Plan.Verdicts = explain.Verdicts(c) // 6
-	d.Wake, d.More, d.Stats = c.End(), c.More, c.Stats
+	d.Wake, d.More, d.Stats = c.End(), c.More || len(d.Plan.Evictions) > 0, c.Stats
 	if at := p.preemption.again; at > 0 {
 		d.Wake = min(d.Wake, max(at, snap.Now+1))
 	}

@@ -61,7 +61,7 @@ func (p *Planner) preempt(c *plan.Pass) []PreemptRequest {
 	}
 	list := p.preemption.changed
 	p.preemption.changed = nil
-	if e := c.Entry(c.Preemptor()); e != nil && (e.Starting || e.At > 0 && e.At <= c.Snap.Now.Add(c.Resources().Grace)+1) {
+	if e := c.Entry(c.Preemptor()); e != nil && (e.Starting || e.At > 0 && e.At <= c.Vacated()+1) {
 		return nil // the last preemptor has not started: its hosts may change until then
 	}
 	if again := p.preemption.again; c.Snap.Now-p.preemption.triedAll >= cluster.Instant(retryAll) || again > 0 && again <= c.Snap.Now {

@@ -21,6 +21,7 @@ type arena struct {
 	useless int                               // preemptions whose job did not start in time
 	broken  int                               // promises of other jobs that were delayed
 	slow    time.Duration                     // how long nodes are not clean after the end of a job
+	slowOn  string                            // the only slow node; "" for all
 }
 
 func newArena(t *testing.T) *arena {
@@ -46,6 +47,7 @@ func (x *arena) submit(r *rand.Rand) {
 		QOS: []string{"high", "mid", "low", "low", "low"}[r.IntN(5)], Requeue: r.IntN(4) > 0,
 		TimeLimit: time.Duration(1+r.IntN(90)) * time.Minute,
 		Request:   cluster.Request{Nodes: 1 + r.Int32N(2), GPUsPerNode: 1 + r.Int32N(4)},
+		Signal:    cluster.WarnSignal{Number: 10 * r.Int32N(2), Before: time.Duration(r.IntN(7)) * 10 * time.Second},
 	})
 }
 
@@ -80,7 +82,7 @@ func (x *arena) decide() (more bool) {
 		delete(x.asked, s.Job)
 	}
 	for id, since := range x.asked {
-		if x.now.Sub(since) > time.Minute {
+		if x.now.Sub(since) > 2*time.Minute { // one for victims with a signal, and one to clean up
 			x.useless++
 			delete(x.asked, id)
 		}
@@ -101,7 +103,7 @@ func (x *arena) clean() {
 		r := &command.ReportTasks{Node: n.Name, Epoch: n.Epoch, Seen: x.index}
 		for j := range v.OnNode(n.Name) {
 			task := cluster.Task{Node: n.Name, Phase: cluster.TaskStarted}
-			if j.State == cluster.Completing && x.now >= j.Ended.Add(x.slow) {
+			if j.State == cluster.Completing && (x.now >= j.Ended.Add(x.slow) || x.slowOn != "" && x.slowOn != n.Name) {
 				task = cluster.Task{Node: n.Name, Phase: cluster.TaskClean, Cause: cluster.Stopped}
 			}
 			r.Tasks = append(r.Tasks, command.TaskReport{Job: j.ID, Attempt: j.Attempt, Task: task})

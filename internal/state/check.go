@@ -46,13 +46,14 @@ func (s *State) Check() error {
 // checking holds the counts of one check.
 type checking struct {
 	*State
-	faults []error
-	uses   map[string]*cluster.NodeUse
-	onNode int
-	due    int
-	states [cluster.OutOfMemory + 1]int
-	arrays map[cluster.JobID]array
-	blobs  map[cluster.Digest]int64
+	faults  []error
+	uses    map[string]*cluster.NodeUse
+	onNode  int
+	due     int
+	noticed int // jobs that end for another one
+	states  [cluster.OutOfMemory + 1]int
+	arrays  map[cluster.JobID]array
+	blobs   map[cluster.Digest]int64
 
 	dependents map[cluster.JobID]int
 }
@@ -89,6 +90,9 @@ func (x *checking) jobs() {
 	}
 	if n := x.State.onNode.Len(); n != x.onNode {
 		x.fault("%d jobs on nodes, want %d", n, x.onNode)
+	}
+	if n := x.State.victims.Len(); n != x.noticed {
+		x.fault("%d jobs end for another one, want %d", n, x.noticed)
 	}
 	if x.states != x.State.states {
 		x.fault("jobs by state %v, want %v", x.State.states, x.states)
@@ -177,6 +181,13 @@ func (x *checking) allocation(j *cluster.Job) {
 		return
 	}
 	x.steps(j)
+	if p := j.Preempting; p != nil {
+		by, waits := x.pending.Get(p.By)
+		if waits && by.Hold != cluster.NotHeld || j.State == cluster.Completing || !x.victims.Has(victim{p.By, j.ID}) {
+			x.fault("job %d is %s and ends for job %d, which is held or does not have it among its victims", j.ID, j.State, p.By)
+		}
+		x.noticed++
+	}
 	for i, a := range j.Alloc.Nodes {
 		x.onNode++
 		if g := j.Tasks.At(i).GPU; g != g.Within(int64(len(a.GPUs))*int64(max(0, x.State.now.Sub(j.Started))/time.Millisecond), maxNodeMemory) {

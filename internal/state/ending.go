@@ -40,6 +40,9 @@ func (s *State) advance(j *cluster.Job, rank int) {
 	}
 	if j.State == cluster.Configuring || j.State == cluster.Running {
 		if e, over := attemptResult(j, rank); over {
+			if j.Preempting != nil && e.reason == cluster.ReasonNonZeroExitCode {
+				e = s.preempted(j, j.Preempting) // it followed its signal
+			}
 			s.end(j, e)
 			s.blameSilent(j)
 		}
@@ -138,7 +141,7 @@ func (s *State) end(j *cluster.Job, e ending) {
 	s.step(j, cluster.End)
 	j.Outcome, j.Reason, j.Detail, j.Exit = e.outcome, e.reason, e.detail, e.exit
 	j.Returns = e.returns
-	j.Ended = s.now
+	j.Ended, j.Preempting = s.now, nil
 }
 
 // settle ends a COMPLETING job when all of its nodes are clean: it is requeued, or is over.

@@ -26,6 +26,7 @@ type jobTables struct {
 	// Indexes.
 	users      cow.Map[userJob, none]
 	due        cow.Map[dueJob, none]
+	victims    cow.Map[victim, none]          // jobs with a notice
 	ended      cow.Map[cluster.JobID, uint64] // of jobs in the tail
 	states     [cluster.OutOfMemory + 1]int   // active jobs by state
 	dependents map[cluster.JobID]int          // active jobs that depend on a job or array; nil in a clone
@@ -66,6 +67,7 @@ func newJobs(h *table.Hasher) jobTables {
 			}
 			return cmp.Compare(a.id, b.id)
 		}),
+		victims:    newVictims(),
 		ended:      cow.New[cluster.JobID, uint64](cmp.Compare[cluster.JobID]),
 		dependents: map[cluster.JobID]int{},
 		hashes:     jobHasher{Hasher: h},
@@ -78,6 +80,7 @@ func (x *jobTables) clone(h *table.Hasher) jobTables {
 	c.pending, c.holding, c.tail = x.pending.Clone(), x.holding.Clone(), x.tail.Clone()
 	c.arrays, c.signals = x.arrays.Clone(h), x.signals.Clone(h)
 	c.users, c.due, c.ended = x.users.Clone(), x.due.Clone(), x.ended.Clone()
+	c.victims = x.victims.Clone()
 	c.dependents, c.hashes = nil, jobHasher{Hasher: h}
 	return c
 }
@@ -144,6 +147,9 @@ func (x *jobTables) put(old, j *cluster.Job, most int) {
 		return
 	}
 	x.holding.Set(j.ID, j)
+	if p := j.Preempting; p != nil {
+		x.victims.Set(victim{p.By, j.ID}, none{})
+	}
 	if old != nil && !old.State.HasAllocation() {
 		x.keepArray(j.Array, 0, 1)
 	}
@@ -165,6 +171,9 @@ func (x *jobTables) unlink(old, j *cluster.Job) {
 	}
 	if at := dueOf(old); at != cluster.Never {
 		x.due.Delete(dueJob{at, old.ID})
+	}
+	if p := old.Preempting; p != nil {
+		x.victims.Delete(victim{p.By, old.ID})
 	}
 	if !old.State.HasAllocation() {
 		if j.State != cluster.Pending {
@@ -200,6 +209,9 @@ func (s *State) put(old, j *cluster.Job) {
 	if j.State.Final() {
 		s.blobs.Use(s.now, j.Spec, -1, nil)
 	}
+	if s.victims.Len() > 0 && old != nil && old.State == cluster.Pending && (j.State.Final() || j.Hold != cluster.NotHeld) {
+		defer s.spare(j)
+	}
 	if s.unwatched {
 		return
 	}
@@ -229,7 +241,7 @@ func (s *State) fault(format string, args ...any) {
 }
 
 // dueOf returns when time alone will change the job: its limit, its deadline, the signal before its
-// end, or, if that is its pending reason, its begin time.
+// end, the end for another job, or, if that is its pending reason, its begin time.
 func dueOf(j *cluster.Job) cluster.Instant {
 	at := cluster.Never
 	switch {
@@ -249,6 +261,9 @@ func dueOf(j *cluster.Job) cluster.Instant {
 			if j.Spec.Signal.Number > 0 && !j.Warned {
 				at = min(at, limit.Add(-j.Spec.Signal.Before))
 			}
+		}
+		if j.Preempting != nil {
+			at = min(at, j.Preempting.At)
 		}
 	}
 	return at

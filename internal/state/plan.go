@@ -334,37 +334,3 @@ func (s *State) recordHold(j *cluster.Job) {
 	}
 	j.History = cluster.AppendNote(j.History, n)
 }
-
-// evict ends a job so that another can start, if the policy still lets the one preempt the other.
-// It returns why not.
-func (s *State) evict(e *cluster.Preemption) string {
-	old, runs := s.holding.Get(e.Job)
-	by, waits := s.pending.Get(e.For)
-	switch {
-	case !runs || old.State == cluster.Completing:
-		return "the job is no longer running"
-	case old.Attempt != e.Attempt:
-		return fmt.Sprintf("attempt %d is not the running one", e.Attempt)
-	case !waits:
-		return fmt.Sprintf("job %s is no longer pending", e.For)
-	case by.Hold != cluster.NotHeld || by.Eligible > s.now:
-		return fmt.Sprintf("job %s may not start now", by.Ref())
-	case !s.policy.MayPreempt(by.Spec.QOS, old.Spec.QOS):
-		return fmt.Sprintf("qos %q does not preempt %q", by.Spec.QOS, old.Spec.QOS)
-	case s.policy.ExemptUntil(old) > s.now:
-		return fmt.Sprintf("the job is exempt from preemption until it has run for %s", s.policy.ExemptUntil(old).Sub(old.Started))
-	case s.policy.Spared(old, s.now):
-		return fmt.Sprintf("the job was preempted %d times in 24 hours", s.policy.MaxPreemptions)
-	}
-	of, _ := s.policy.QOSNamed(old.Spec.QOS)
-	j := *old
-	s.end(&j, ending{
-		outcome: cluster.Preempted, reason: cluster.ReasonPreempted,
-		detail:  fmt.Sprintf("preempted by job %s of qos %s", by.Ref(), by.Spec.QOS),
-		returns: of.PreemptMode == cluster.PreemptRequeue && old.Spec.Requeue,
-	})
-	j.Requester = by.Spec.Owner.User // a user who preempts their own job gets no refund
-	s.settle(&j)
-	s.put(old, &j)
-	return ""
-}

@@ -57,6 +57,8 @@ func (s *State) fallDue(j *cluster.Job) {
 		s.end(j, ending{outcome: cluster.DeadlineMissed, reason: cluster.ReasonDeadline})
 	case limit > 0 && limit <= s.now:
 		s.end(j, ending{outcome: cluster.TimedOut, reason: cluster.ReasonTimeLimit})
+	case j.Preempting != nil && j.Preempting.At <= s.now:
+		s.end(j, s.preempted(j, j.Preempting))
 	default:
 		j.Warned = true
 		s.send(s.index, j.ID, j.Spec.Signal.Number, j.Spec.Signal.BatchOnly)

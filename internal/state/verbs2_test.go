@@ -158,7 +158,7 @@ func (x *script) policy(w scriptLine) string {
 		p.Partitions = append(p.Partitions, cluster.Partition{Name: "other", Nodes: list})
 	}
 	p.MaxArray, p.MaxJobs = int32(w.number("maxarray", 1000)), w.number("maxpending", 1000)
-	p.PreemptExempt = w.duration("exempt")
+	p.PreemptExempt, p.PreemptGrace = w.duration("exempt"), w.duration("grace")
 	p.MaxRestarts, p.Private = int32(w.number("restarts", 5)), w.has("private")
 	schedulingOf(w, &p.Scheduling)
 	if w.has("broken") {

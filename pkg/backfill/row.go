@@ -1,6 +1,7 @@
 package backfill
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -153,6 +154,25 @@ func (r *Row) opening(from, before cluster.Instant, lasts time.Duration, a *Amou
 		before = min(before, end.Add(-lasts)+1)
 	}
 	return opening{start, before}, true
+}
+
+// Step is an interval in which the same is free.
+type Step struct {
+	From, To cluster.Instant
+	Free     Amount
+}
+
+// Steps yields the steps within an interval, in order.
+func (r *Row) Steps(from, to cluster.Instant) iter.Seq[Step] {
+	return func(yield func(Step) bool) {
+		for i := r.at(from); from < to && i < len(r.steps); i++ {
+			end := min(r.end(i), to)
+			if !yield(Step{from, end, r.steps[i].free}) {
+				return
+			}
+			from = end
+		}
+	}
 }
 
 // Clone returns a copy that changes on its own.

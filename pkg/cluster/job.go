@@ -222,6 +222,7 @@ type Job struct {
 	Checkpoints  []*Checkpoint // oldest first; the newest 32: see ResumePoint
 	Resume       uint32        // number of the checkpoint from which the current attempt resumed; 0: none
 	Retries      int32         // attempts that its own failure ended since its last checkpoint
+	Preempting   *Preempting   // the notice that the running attempt ends for another job; nil without one
 }
 
 // Association returns the key of the association that jobs of the specification belong to, with

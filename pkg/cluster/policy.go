@@ -39,8 +39,9 @@ type QOS struct {
 	// PreemptMode is what happens to a job of this QOS that is preempted.
 	Preempts      []string
 	PreemptMode   PreemptMode
-	PreemptExempt time.Duration // as that of the policy, for jobs of this QOS; 0 means that one
-	Open          bool          // every user whose account has no list of QOS may use it; else it must be granted
+	PreemptExempt time.Duration // as those of the policy, for jobs of this QOS; 0 means those
+	PreemptGrace  time.Duration
+	Open          bool // every user whose account has no list of QOS may use it; else it must be granted
 }
 
 // Policy is the cluster-wide rules: one replicated document with a version.
@@ -62,8 +63,10 @@ type Policy struct {
 	// 24 hours; 0 means no limit.
 	PreemptExempt  time.Duration
 	MaxPreemptions int32
-	Private        bool // jobs of other users are not shown
-	Scheduling     Scheduling
+	// PreemptGrace is how long a preempted job that requested a signal runs on after it at most.
+	PreemptGrace time.Duration
+	Private      bool // jobs of other users are not shown
+	Scheduling   Scheduling
 	// RequireAccount refuses jobs without an account, once accounts are defined.
 	RequireAccount bool
 	Credits        CreditPolicy
@@ -86,7 +89,7 @@ func DefaultPolicy() Policy {
 		MaxJobs:       5_000_000,
 		MaxRestarts:   10,
 		Retry:         Retry{AnyExit: true},
-		PreemptExempt: 10 * time.Minute, MaxPreemptions: 3,
+		PreemptExempt: 10 * time.Minute, MaxPreemptions: 3, PreemptGrace: 2 * time.Minute,
 		Scheduling: DefaultScheduling(),
 		Credits:    DefaultCreditPolicy(),
 	}

@@ -88,6 +88,9 @@ func (p *Policy) Faults() []PolicyFault {
 	if p.MaxRestarts < 0 {
 		fault("max_restarts", "%d restarts, want at least 0", p.MaxRestarts)
 	}
+	if p.PreemptGrace < 0 || p.PreemptGrace > maxPreemptGrace {
+		fault("preempt_grace", "preempt grace time %s, want 0s to %s", p.PreemptGrace, maxPreemptGrace)
+	}
 	if p.MaxPreemptions < 0 {
 		fault("max_preemptions", "%d preemptions, want at least 0", p.MaxPreemptions)
 	}

@@ -38,6 +38,16 @@ type Preemption struct {
 	For     JobID
 }
 
+// Preempting is the notice to a running job that it ends for another one.
+type Preempting struct {
+	By   JobID
+	At   Instant // when its tasks get SIGTERM, unless they have ended before
+	Ref  string  // the other job, its user, QOS and GPUs
+	User string
+	QOS  string
+	GPUs int32
+}
+
 // MayPreempt reports whether jobs of one QOS may preempt those of another. O(QOS).
 func (p *Policy) MayPreempt(qos, victim string) bool {
 	by, known := p.QOSNamed(qos)
@@ -47,6 +57,9 @@ func (p *Policy) MayPreempt(qos, victim string) bool {
 	of, known := p.QOSNamed(victim)
 	return known && of.PreemptMode != PreemptOff && of.Tier < by.Tier
 }
+
+// maxPreemptGrace bounds the grace time of preempted jobs.
+const maxPreemptGrace = 10 * time.Minute
 
 // preemptionWindow is how long a preemption of a job counts.
 const preemptionWindow = 24 * time.Hour
@@ -70,6 +83,19 @@ func (p *Policy) ExemptUntil(j *Job) Instant {
 	return j.Started.Add(exempt)
 }
 
+// GraceOf returns how long a job that is preempted runs on after its signal: not at all without one, and
+// no longer than it requested to have before its time limit. O(QOS).
+func (p *Policy) GraceOf(j *Job) time.Duration {
+	if j.Spec.Signal.Number == 0 {
+		return 0
+	}
+	grace := p.PreemptGrace
+	if q, _ := p.QOSNamed(j.Spec.QOS); q.PreemptGrace > 0 {
+		grace = q.PreemptGrace
+	}
+	return min(grace, j.Spec.Signal.Before)
+}
+
 // Spared reports whether a job was preempted as often as it may be in 24 hours.
 func (p *Policy) Spared(j *Job, now Instant) bool {
 	return p.MaxPreemptions > 0 && j.Preemptions(now) >= p.MaxPreemptions
@@ -85,6 +111,9 @@ func (p *Policy) checkPreempt(fault faultReporter) {
 		}
 		if q.PreemptExempt < 0 || q.PreemptExempt > maxLimit {
 			fault(at+".preempt_exempt", "qos %q: preempt exempt time %s is out of range", q.Name, q.PreemptExempt)
+		}
+		if q.PreemptGrace < 0 || q.PreemptGrace > maxPreemptGrace {
+			fault(at+".preempt_grace", "qos %q: preempt grace time %s, want 0s to %s", q.Name, q.PreemptGrace, maxPreemptGrace)
 		}
 		if len(q.Preempts) > maxPartitions {
 			fault(at+".preempts", "qos %q preempts %d qos, at most %d", q.Name, len(q.Preempts), maxPartitions)

@@ -30,6 +30,9 @@ func (p *Pass) BrokenReason(e *Entry, promise *cluster.Promise) string {
 	if other := p.prolonged(); other != nil {
 		return "the time limit of job " + other.Ref().String() + " was raised while it runs"
 	}
+	if other := p.spared(); other != nil {
+		return "job " + other.Ref().String() + " runs on: the job for which it was to end does not wait any more"
+	}
 	if job == nil && p.slips {
 		job = cmp.Or(p.overdue(e, nil, p.overstaysFrom), p.overdue(e, promise, p.res.leaves), p.overdue(e, nil, p.res.leaves))
 	}
@@ -102,6 +105,16 @@ func inTheWay(job *cluster.Job, spec *cluster.JobSpec, promise *cluster.Promise)
 func (p *Pass) prolonged() (job *cluster.Job) {
 	for _, c := range changes(p.jobs.Active, p.Check.Jobs.Active) {
 		if c.old != nil && c.now != nil && c.old.Spec != c.now.Spec && eligible.TimeLimit(c.now.Spec) > eligible.TimeLimit(c.old.Spec) {
+			job = c.now
+		}
+	}
+	return job
+}
+
+// spared returns a running job that was to end for another one in the last pass, and is not any more; nil for none.
+func (p *Pass) spared() (job *cluster.Job) {
+	for _, c := range changes(p.jobs.Active, p.Check.Jobs.Active) {
+		if c.old != nil && c.now != nil && c.old.Preempting != nil && c.now.Preempting == nil && c.now.State != cluster.Completing {
 			job = c.now
 		}
 	}

@@ -31,6 +31,9 @@ func (p *Pass) mustPlanAll() bool {
 	if !order.SameBudgets(last, snap) || !cluster.SameGrants(eligible.TreeOf(last), eligible.TreeOf(snap)) {
 		return true
 	}
+	if p.reservesFreed && p.mustReserveAgain() {
+		return true
+	}
 	rules := &snap.Policy.Scheduling
 	if rules.Depth != cluster.Unlimited || !sameFabric(last.Switches, snap.Switches) || !maps.Equal(p.res.Prices, pricesOf(snap)) {
 		return true
@@ -115,7 +118,7 @@ func (p *Pass) reset() {
 	s.elements.Reset()
 	s.moves = newMoves()
 	s.sequence = sequence{}
-	s.started, s.preempting = nil, false
+	s.started, s.preempting, s.reservesFreed = nil, false, false
 	p.changed = p.changed[:0]
 }
 
@@ -149,6 +152,7 @@ func (p *Pass) planAll() {
 	jobs := p.fullPlan.jobs
 	p.keepPromises()
 	p.planPreemptor()
+	p.reserveFreed()
 	for moved := !p.keepPlaces; moved; { // what one leaves may be what one ahead of it waits for
 		moved = false
 		for _, e := range jobs {

@@ -51,6 +51,13 @@ func (s *Schedule) Begin(snap *cluster.Snapshot) *Pass {
 		Check: eligible.NewChecker(snap, eligible.NewJobList(snap, &s.jobs), s.rules, s.elements),
 	}
 	s.promises.begin(p.Check.Limits)
+	if s.last == nil { // a new leader goes on with the preemption of the last one
+		for _, j := range p.Check.Jobs.Active {
+			if j.Preempting != nil {
+				s.preemptor, s.preempting = j.Preempting.By, true
+			}
+		}
+	}
 	s.freed = map[int]bool{}
 	p.slips = p.isLate()
 	p.full = p.slips || p.mustPlanAll()

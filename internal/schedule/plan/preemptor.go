@@ -31,11 +31,11 @@ func (p *Pass) MayPreempt(e *Entry) bool {
 // free: the trial found that this delays no promise and no job ahead of it.
 func (p *Pass) planPreemptor() {
 	e := p.entries[p.fullPlan.preemptor]
-	soon := p.Snap.Now.Add(p.res.Grace) + 1
+	soon := p.Vacated() + 1
 	if e == nil || !e.Eligible() {
 		return
 	}
-	if e.At > 0 && e.At >= soon {
+	if e.At > p.Snap.Now {
 		p.moveForward(e)
 	} else if s, choice, ok := p.bookings.find(e.Class, p.Snap.Now, soon, (*backfill.Profile).Earliest); e.At == 0 && ok {
 		p.bookings.Book(e, s, choice)
@@ -47,8 +47,19 @@ func (p *Pass) planPreemptor() {
 
 // waitingPreemptor returns the job for which others were preempted and that has not started; 0 for none.
 func (p *Pass) waitingPreemptor() cluster.JobID {
-	if e := p.entries[p.preemptor]; !p.preempting && (e == nil || e.Starting || e.At == 0 || e.At > p.Snap.Now.Add(p.res.Grace+Leeway)) {
+	if e := p.entries[p.preemptor]; !p.preempting && (e == nil || e.Starting || e.At == 0 || e.At > p.Vacated().Add(Leeway)) {
 		return 0
 	}
 	return p.preemptor
+}
+
+// Vacated returns the instant by which jobs that were preempted have left their nodes. O(running jobs).
+func (p *Pass) Vacated() cluster.Instant {
+	at := p.Snap.Now
+	for _, j := range p.Check.Jobs.Active {
+		if j.Preempting != nil {
+			at = max(at, j.Preempting.At)
+		}
+	}
+	return at.Add(p.res.Grace)
 }

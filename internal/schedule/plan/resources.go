@@ -275,6 +275,9 @@ func (r *Resources) leaves(job *cluster.Job) cluster.Instant {
 	if job.State == cluster.Completing {
 		end = min(end, job.Ended.Add(r.Grace))
 	}
+	if job.Preempting != nil {
+		end = min(end, job.Preempting.At.Add(r.Grace))
+	}
 	return end
 }
 

@@ -34,8 +34,9 @@ type Schedule struct {
 	moveCount  uint64          // of all moves
 	sequence   sequence
 
-	preemptor  cluster.JobID // for which others were preempted last; 0 for none
-	preempting bool          // the last pass did that
+	preemptor     cluster.JobID // for which others were preempted last; 0 for none
+	preempting    bool          // the last pass did that
+	reservesFreed bool          // what its victims leave is not for other jobs
 }
 
 // New returns an empty schedule.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/greylag/greylag/internal/slurmconf"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -137,9 +138,7 @@ func (m *mapper) qosRow(row *slurmconf.Line, preempts map[string][]string) {
 		case key == "usagefactor":
 			m.usageFactor(s, &q)
 		case key == "gracetime":
-			if pair.Value != "00:00:00" {
-				m.note(NotConverted, s, "%s", partitionAdvice["gracetime"])
-			}
+			m.graceTime(s, &q)
 		case key == "flags":
 			for _, flag := range words(pair.Value) {
 				if !strings.EqualFold(flag, "DenyOnLimit") { // always so here
@@ -154,6 +153,17 @@ func (m *mapper) qosRow(row *slurmconf.Line, preempts map[string][]string) {
 	if !m.addQOS(q) {
 		m.note(NotConverted, at, "more than %d QOS: left out", maxQOS)
 	}
+}
+
+// maxGrace is the longest preempt_grace.
+const maxGrace = 10 * time.Minute
+
+func (m *mapper) graceTime(s setting, q *cluster.QOS) {
+	if s.value == "00:00:00" {
+		return
+	}
+	q.PreemptGrace = min(m.duration(s, 0), maxGrace)
+	m.note(Check, s, "preempt_grace = %s: only jobs with --signal run on for that time, at most as long as they request; others get SIGTERM at once", q.PreemptGrace)
 }
 
 func (m *mapper) qosPreemptMode(s setting, q *cluster.QOS) {
