@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"fmt"
 	"syscall"
 	"time"
 
@@ -157,6 +156,9 @@ func (a *Agent) ended(t *task, exit tasks.Exit) {
 // remove removes a task in a goroutine: its processes and files, then a check that its GPUs are
 // free, then the epilog, then its scratch space.
 func (a *Agent) remove(_ context.Context, t *task) {
+	if t.removing.IsZero() {
+		t.removing = time.Now()
+	}
 	uuids, hook := a.uuidsOf(t), a.hookOf(t)
 	limit := removeTimeout + gpuReleaseTimeout + a.cfg.HookTimeout
 	var problems []problem
@@ -171,9 +173,7 @@ func (a *Agent) remove(_ context.Context, t *task) {
 			a.removeAgain(t, err)
 			return
 		}
-		if t.tries >= maxRemoveTries {
-			a.setFault("remove "+taskID(t.ID).String(), "")
-		}
+		a.setCondition(unkillableKey(t), cluster.Condition{})
 		for _, found := range problems {
 			a.setProblem(t.ID.Job, found)
 		}
@@ -213,7 +213,7 @@ func (a *Agent) removeAgain(t *task, err error) {
 	pause := min(minRetry<<min(t.tries-1, 10), maxRetry)
 	t.notBefore = cluster.InstantOf(time.Now().Add(pause))
 	a.log.Warn("cannot remove task", "job", t.ID.Job, "attempt", t.ID.Attempt, "err", err, "retry_in", pause)
-	if t.tries >= maxRemoveTries {
-		a.setFault("remove "+taskID(t.ID).String(), fmt.Sprintf("task %s cannot be removed: %v", taskID(t.ID), err))
+	if t.tries >= maxRemoveTries || time.Since(t.removing) >= unkillableAfter {
+		a.setUnkillable(t, err)
 	}
 }

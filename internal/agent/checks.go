@@ -113,7 +113,8 @@ func (a *Agent) watchProgram(ctx context.Context) {
 			}
 			result = result.Ran(checks.Program, checks.Timeout, line, err)
 			a.programTimeouts.Store(result.Timeouts)
-			a.post(func() { a.checked(causeProgram, programCondition(result)) })
+			condition := programCondition(result)
+			a.post(func() { a.checked(causeProgram, condition) })
 		} else {
 			a.post(func() { delete(a.unchecked, causeProgram) })
 		}

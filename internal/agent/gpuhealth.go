@@ -168,9 +168,10 @@ func (a *Agent) compareHealth(before []*greylagv1.GPU) {
 	}
 }
 
-// setCondition sets the condition of a cause; without an effect it clears it. It runs in the loop.
+// setCondition sets the condition of a cause, or of another key; without an effect it clears it. It runs in
+// the loop.
 func (a *Agent) setCondition(cause string, c cluster.Condition) {
-	c.Cause = cause
+	c.Cause = cmp.Or(c.Cause, cause)
 	if a.conditions[cause] == c || c.Effect == 0 && a.conditions[cause].Effect == 0 {
 		return
 	}

@@ -26,6 +26,7 @@ type task struct {
 	killed     cluster.Instant
 	kills      int                    // number of SIGKILLs sent
 	tries      int                    // number of failed removals
+	removing   time.Time              // of the first try
 	waiting    time.Time              // since when it is to be started; zero: not tried
 	postponed  string                 // why the last start did not begin
 	waitingFor atomic.Pointer[string] // what the start in progress waits for; set by its worker
