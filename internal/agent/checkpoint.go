@@ -60,7 +60,7 @@ func (a *Agent) prepareCheckpoint(ctx context.Context, l *launch, owner tasks.Ow
 	var damage *checkpoint.Damage
 	switch {
 	case errors.As(err, &damage):
-		return failed(cluster.CheckpointFailed, "checkpoint %d in %s: %s", from.GetNumber(), p.Verify, damage.Text)
+		return failed(cluster.CheckpointFailed, "checkpoint %d: %s", from.GetNumber(), damage.Text)
 	case errors.Is(err, checkpoint.ErrCreate):
 		return failed(cluster.LaunchFailed, "%v", err)
 	case err != nil && ctx.Err() == nil:

@@ -178,11 +178,12 @@ func damageResumed(j *cluster.Job, detail string) {
 
 // damagedShares returns what the nodes of an attempt found damaged in the checkpoint to resume from, each in the
 // part that it verified; "" if nothing. O(nodes).
-func damagedShares(tasks *cluster.Tasks) string {
+func damagedShares(j *cluster.Job) string {
 	var found []string
-	for _, t := range tasks.All() {
-		if t.Cause == cluster.CheckpointFailed && !slices.Contains(found, t.Message) {
-			found = append(found, t.Message)
+	for _, t := range j.Tasks.All() {
+		what := strings.TrimPrefix(t.Message, fmt.Sprintf("checkpoint %d: ", j.Resume))
+		if t.Cause == cluster.CheckpointFailed && !slices.Contains(found, what) {
+			found = append(found, what)
 		}
 	}
 	return strings.Join(found, "; ")

@@ -99,9 +99,7 @@ func endingOf(j *cluster.Job, t *cluster.Task, script bool) ending {
 	case cluster.LaunchFailed:
 		return ending{outcome: cluster.Failed, reason: cluster.ReasonLaunchFailed, detail: t.Message, exit: notOK(t.Exit)}
 	case cluster.CheckpointFailed:
-		e := lostWith(j, t, t.Message)
-		e.returns = true // whatever else ended it, another attempt finds an earlier checkpoint
-		return e
+		return ending{outcome: cluster.Failed, reason: cluster.ReasonCheckpoint, detail: t.Message, exit: notOK(t.Exit), returns: true}
 	case cluster.ImageFailed:
 		return ending{outcome: cluster.Failed, reason: cluster.ReasonImageFailed, detail: t.Message, exit: notOK(t.Exit)}
 	case cluster.Exited, cluster.NoCause:
@@ -180,7 +178,7 @@ func (s *State) requeue(j *cluster.Job) {
 		j.Attempts = cluster.AppendAttempt(j.Attempts, j.ThisAttempt())
 	}
 	failure := j.CountRestart()
-	if damaged := damagedShares(j.Tasks); damaged != "" && j.Resume != 0 {
+	if damaged := damagedShares(j); damaged != "" && j.Resume != 0 {
 		damageResumed(j, damaged)
 	}
 	detail := fmt.Sprintf("attempt %d: %s", j.Attempt, j.Detail)

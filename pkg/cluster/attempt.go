@@ -72,12 +72,12 @@ func (c *RestartCauses) count(outcome JobState, tasks *Tasks) Failure {
 	case outcome == Cancelled:
 		c.Requeued++
 		return NoFailure
+	case ended(CheckpointFailed): // each checkpoint can be damaged once
+		c.TaskFailed++
+		return NoFailure
 	case outcome == Failed || outcome == OutOfMemory:
 		c.Retried++
 		return OwnFailure
-	case ended(CheckpointFailed):
-		c.TaskFailed++
-		return NoFailure
 	case ended(NodeFault):
 		c.TaskFailed++
 		return LaunchFailure

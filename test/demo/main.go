@@ -1,5 +1,5 @@
 // Command demo runs batch scripts in containers on a cluster of three controllers and two nodes with
-// simulated GPUs, and kills the leader meanwhile. It fails unless every job ends as expected.
+// simulated GPUs, and kills the leader and a node meanwhile. It fails unless every job ends as expected.
 //
 // With -up it starts the same cluster and leaves it running; -down stops that cluster.
 package main
@@ -120,7 +120,7 @@ func runDemo(ctx context.Context) (err error) {
 	s := &stage{ctx: ctx, c: c}
 	s.run("gctl", "cluster", "status")
 	s.run("gctl", "info")
-	for _, scene := range []func(){s.gpu, s.array, s.gang, s.planned, s.image, s.limits, s.cancelled, s.failover} {
+	for _, scene := range []func(){s.gpu, s.array, s.gang, s.planned, s.image, s.limits, s.cancelled, s.failover, s.longJob} {
 		if s.err == nil {
 			scene()
 		}

@@ -83,6 +83,9 @@ type job struct {
 	ExitCode int    `json:"exit_code"`
 	Signal   int    `json:"exit_signal"`
 	Promised bool   `json:"promised"`
+	Nodes    []struct {
+		Node string `json:"node"`
+	} `json:"nodes"`
 }
 
 // fetch returns a job without printing the command.
