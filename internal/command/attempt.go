@@ -19,4 +19,5 @@ func attemptFields(c *codec.Coder, x *cluster.AttemptRecord) {
 	codec.String(c, &x.QOS)
 	gpuUse(c, &x.GPU)
 	codec.Int(c, &x.User)
+	codec.String(c, &x.Detail)
 }

@@ -35,7 +35,7 @@ func endedJob(seq uint64) archive.Record {
 		Spec: &cluster.JobSpec{Name: "x", Owner: user, Account: "physics", WCKey: []string{"", "llm"}[r.IntN(2)], Partition: "main", QOS: "standard", Request: cluster.Request{Nodes: 1, GPUs: 4}},
 	}
 	if r.IntN(5) == 0 {
-		j.Attempts = []cluster.AttemptRecord{{Attempt: 1, Partition: "main", Started: j.Started.Add(-time.Hour), Ended: j.Started.Add(-time.Minute), Outcome: cluster.NodeFailed, TRES: tres}}
+		j.Attempts = []cluster.AttemptRecord{{Attempt: 1, Partition: "main", Started: j.Started.Add(-time.Hour), Ended: j.Started.Add(-time.Minute), Outcome: cluster.NodeFailed, Detail: "node n1: silent", TRES: tres}}
 		j.Attempt = 2
 	}
 	return archive.Record{Seq: seq, ID: j.ID, User: user.User, Account: "physics", State: j.State, Submitted: j.Submitted, Ended: ended, Data: command.EncodeJob(j)}

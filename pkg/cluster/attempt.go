@@ -20,6 +20,7 @@ type AttemptRecord struct {
 	QOS       string        // likewise
 	GPU       GPUUse        // of all its GPUs
 	User      time.Duration // user time within CPUTime; 0 where unknown
+	Detail    string        // why it ended
 }
 
 // RestartCauses counts the requeues of a job by cause.
@@ -123,6 +124,9 @@ func (j *Job) ThisAttempt() AttemptRecord {
 	}
 	if j.State.Final() {
 		r.Outcome = j.State
+	}
+	if r.Outcome != 0 {
+		r.Detail = j.Detail
 	}
 	for _, t := range j.Tasks.All() {
 		r.CPUTime += t.CPUTime

@@ -30,6 +30,7 @@ type attemptJSON struct {
 	Account   string           `json:"account,omitempty"`
 	QOS       string           `json:"qos,omitempty"`
 	Outcome   string           `json:"outcome"`
+	Detail    string           `json:"detail,omitempty"`
 	Started   *time.Time       `json:"started,omitempty"`
 	Ended     *time.Time       `json:"ended,omitempty"`
 	TRES      map[string]int64 `json:"tres,omitempty"`
@@ -59,7 +60,7 @@ func (w *writer) object(p *greylagv1.PastJob) {
 	out.Charged = ui.CreditsWord(p.GetCharged())
 	for _, a := range p.Attempts {
 		out.Attempts = append(out.Attempts, attemptJSON{
-			a.Attempt, a.Partition, a.Account, a.Qos, wire.Word(a.Outcome), ui.Stamp(timeOf(a.Started)), ui.Stamp(timeOf(a.Ended)), tresJSON(a.Tres), a.CpuTime.AsDuration().Seconds(), a.UserTime.AsDuration().Seconds(),
+			a.Attempt, a.Partition, a.Account, a.Qos, wire.Word(a.Outcome), a.Detail, ui.Stamp(timeOf(a.Started)), ui.Stamp(timeOf(a.Ended)), tresJSON(a.Tres), a.CpuTime.AsDuration().Seconds(), a.UserTime.AsDuration().Seconds(),
 			ui.WriteGPUUse(a.GpuBusyMs, a.GpuKnownMs, a.GpuMemoryPeakBytes),
 		})
 	}

@@ -90,8 +90,12 @@ func (t commands) eventsOf(p *greylagv1.PastJob) []eventJSON {
 	}
 	for _, a := range p.Attempts {
 		ran := a.Ended.AsTime().Sub(a.Started.AsTime())
+		ended := fmt.Sprintf("attempt %d ended after %s", a.Attempt, cluster.FormatElapsed(ran))
+		if a.Detail != "" {
+			ended += ": " + a.Detail
+		}
 		all = append(all, startEvent(a.Attempt, tool.Timestamp(a.Started), a.Partition, nil),
-			eventJSON{Time: tool.Timestamp(a.Ended), State: wire.Word(a.Outcome), Attempt: a.Attempt, Text: fmt.Sprintf("attempt %d ended after %s", a.Attempt, cluster.FormatElapsed(ran))},
+			eventJSON{Time: tool.Timestamp(a.Ended), State: wire.Word(a.Outcome), Attempt: a.Attempt, Text: ended},
 			eventJSON{Time: tool.Timestamp(a.Ended), State: cluster.Pending.String(), Text: "requeued"})
 	}
 	if j.Started != nil && j.State != greylagv1.JobState_JOB_STATE_PENDING {

@@ -322,6 +322,7 @@ type PastAttempt struct {
 	GpuKnownMs         int64                `protobuf:"varint,11,opt,name=gpu_known_ms,json=gpuKnownMs,proto3" json:"gpu_known_ms,omitempty"` // sum over all nodes; see Task
 	GpuMemoryPeakBytes *int64               `protobuf:"varint,12,opt,name=gpu_memory_peak_bytes,json=gpuMemoryPeakBytes,proto3,oneof" json:"gpu_memory_peak_bytes,omitempty"`
 	UserTime           *durationpb.Duration `protobuf:"bytes,13,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"` // part of cpu_time; absent: unknown
+	Detail             string               `protobuf:"bytes,14,opt,name=detail,proto3" json:"detail,omitempty"`                     // why it ended
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -447,6 +448,13 @@ func (x *PastAttempt) GetUserTime() *durationpb.Duration {
 	return nil
 }
 
+func (x *PastAttempt) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 var File_greylag_v1_acct_proto protoreflect.FileDescriptor
 
 const file_greylag_v1_acct_proto_rawDesc = "" +
@@ -474,7 +482,7 @@ const file_greylag_v1_acct_proto_rawDesc = "" +
 	"\b_charged\"A\n" +
 	"\rResourceCount\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05count\"\xba\x04\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"\xd2\x04\n" +
 	"\vPastAttempt\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\rR\aattempt\x124\n" +
 	"\astarted\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x120\n" +
@@ -490,7 +498,8 @@ const file_greylag_v1_acct_proto_rawDesc = "" +
 	"\fgpu_known_ms\x18\v \x01(\x03R\n" +
 	"gpuKnownMs\x126\n" +
 	"\x15gpu_memory_peak_bytes\x18\f \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01\x126\n" +
-	"\tuser_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\buserTimeB\x18\n" +
+	"\tuser_time\x18\r \x01(\v2\x19.google.protobuf.DurationR\buserTime\x12\x16\n" +
+	"\x06detail\x18\x0e \x01(\tR\x06detailB\x18\n" +
 	"\x16_gpu_memory_peak_bytes2h\n" +
 	"\x0eHistoryService\x12V\n" +
 	"\rStreamHistory\x12 .greylag.v1.StreamHistoryRequest\x1a!.greylag.v1.StreamHistoryResponse0\x01B9Z7github.com/greylag/greylag/api/gen/greylag/v1;greylagv1b\x06proto3"
