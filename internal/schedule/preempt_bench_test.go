@@ -12,7 +12,7 @@ import (
 
 // packed returns 2,000 nodes of 8 GPUs with 5,000 running jobs that may be preempted: gangs of up to 16 nodes, and
 // jobs of 1 to 8 GPUs; and 1,000 pending jobs of the same QOS.
-func packed(b testing.TB) *cluster.Snapshot {
+func packed(_ testing.TB) *cluster.Snapshot {
 	const nodes, running, pending = 2000, 5000, 1000
 	snap := full(nodes, 8, pending, 3)
 	policy := *snap.Policy

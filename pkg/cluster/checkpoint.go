@@ -85,7 +85,7 @@ func (j *Job) Saved() Instant {
 func CheckCheckpointDir(dir string) error {
 	switch {
 	case !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/":
-		return fmt.Errorf("checkpoint directory %.200q: want an absolute path without . and ..", dir)
+		return fmt.Errorf("checkpoint directory %.200q: want an absolute path that has no . or .. in it", dir)
 	case len(dir) > maxText || !utf8.ValidString(dir) || strings.ContainsFunc(dir, UnsafeToDisplay):
 		return fmt.Errorf("checkpoint directory %.200q: want at most %d bytes without control characters", dir, maxText)
 	}
