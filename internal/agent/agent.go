@@ -103,6 +103,7 @@ type Agent struct {
 	reports             chan struct{} // a change that the controllers must learn
 	reregister          chan struct{} // the node changed: register again
 	idle                chan struct{} // the last task has left the node
+	preparing           chan struct{} // limits children that prepare checkpoints
 	slots               chan struct{} // limits concurrent starts and removals
 	staleScratchRenamed chan struct{} // closed once stale scratch directories have been renamed
 	blobs               *blobCache
@@ -202,6 +203,7 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		cfg: cfg, session: session, runtime: rt, gpus: gpus, log: cfg.Log,
 		calls: make(chan func(), callBacklog), done: make(chan struct{}),
 		reports: make(chan struct{}, 1), reregister: make(chan struct{}, 1), idle: make(chan struct{}, 1),
+		preparing:           make(chan struct{}, maxPreparing),
 		slots:               make(chan struct{}, max(8, 2*runtime.GOMAXPROCS(0))),
 		staleScratchRenamed: make(chan struct{}),
 		blobs:               newBlobCache(), accounts: newAccounts(),

@@ -36,35 +36,68 @@ func checkpointDirs(w *greylagv1.WantedTask, node string) (list []string) {
 	return list
 }
 
-// prepareCheckpoint creates the directory of a job's checkpoints, and verifies this node's share of the checkpoint
-// to resume from. A damaged checkpoint ends the attempt: the next one resumes from the one before.
+// prepareCheckpoint creates the directory of a job's checkpoints in the first attempt, or verifies this node's share
+// of the checkpoint to resume from and waits for the other nodes. A damaged checkpoint ends the attempt: the next one
+// resumes from the one before.
 func (a *Agent) prepareCheckpoint(ctx context.Context, l *launch, owner tasks.Owner) error {
-	p := checkpoint.Preparation{Create: checkpointDir(l.spec, l.node), Index: int(l.spec.GetRank()), Of: len(l.spec.GetNodes())}
 	from := l.spec.GetResume()
-	if from != nil {
-		p.Verify = from.GetDir()
-		copy(p.Digest[:], from.GetDigest())
+	if from == nil {
+		return a.createCheckpointDir(ctx, l, owner)
 	}
-	if p.Create == "" && p.Verify == "" {
+	p := checkpoint.Preparation{Verify: from.GetDir(), Index: int(from.GetShare()), Of: int(from.GetOf())}
+	copy(p.Digest[:], from.GetDigest())
+	l.setWaitingFor(fmt.Sprintf("checkpoint %d in %s is still being verified", from.GetNumber(), p.Verify))
+	err := a.inChild(ctx, l, owner, p)
+	var damage *checkpoint.Damage
+	switch {
+	case errors.As(err, &damage):
+		return failed(cluster.CheckpointFailed, "checkpoint %d: %s", from.GetNumber(), damage.Text)
+	case err != nil && ctx.Err() == nil:
+		return failed(cluster.NodeFault, "cannot read checkpoint %d in %s: %v", from.GetNumber(), p.Verify, err)
+	case err != nil || l.others == nil:
+		return err
+	}
+	l.setWaitingFor(fmt.Sprintf("other nodes are still verifying checkpoint %d", from.GetNumber()))
+	select {
+	case <-l.others:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// createCheckpointDir creates the directory of a job's checkpoints as the user, if the job has one. It is not created
+// for an attempt that resumes: on a node without the file system it would hide that the checkpoints are missing.
+func (a *Agent) createCheckpointDir(ctx context.Context, l *launch, owner tasks.Owner) error {
+	p := checkpoint.Preparation{Create: checkpointDir(l.spec, l.node)}
+	if p.Create == "" {
 		return nil
 	}
-	l.setWaitingFor(fmt.Sprintf("checkpoint %d in %s is still being verified", from.GetNumber(), p.Verify))
-	if p.Verify == "" {
-		l.setWaitingFor("directory " + p.Create + " has not been created yet")
+	l.setWaitingFor("directory " + p.Create + " has not been created yet")
+	err := a.inChild(ctx, l, owner, p)
+	switch {
+	case errors.Is(err, checkpoint.ErrCreate):
+		return failed(cluster.LaunchFailed, "%v", err)
+	case err != nil && ctx.Err() == nil:
+		return failed(cluster.NodeFault, "cannot create directory %s: %v", p.Create, err)
+	}
+	return err
+}
+
+// inChild makes a preparation as the user. Few children run at a time, since a manifest can need much memory.
+func (a *Agent) inChild(ctx context.Context, l *launch, owner tasks.Owner, p checkpoint.Preparation) error {
+	select {
+	case a.preparing <- struct{}{}:
+		defer func() { <-a.preparing }()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	var as *syscall.Credential
 	if os.Geteuid() == 0 {
 		as = &syscall.Credential{Uid: owner.UID, Gid: owner.GID, Groups: owner.Groups}
 	}
-	err := checkpoint.PrepareIn(ctx, a.cfg.CheckpointProgram, as, len(l.cpus), p)
-	var damage *checkpoint.Damage
-	switch {
-	case errors.As(err, &damage):
-		return failed(cluster.CheckpointFailed, "checkpoint %d: %s", from.GetNumber(), damage.Text)
-	case errors.Is(err, checkpoint.ErrCreate):
-		return failed(cluster.LaunchFailed, "%v", err)
-	case err != nil && ctx.Err() == nil:
-		return failed(cluster.NodeFault, "cannot read checkpoint %d in %s: %v", from.GetNumber(), p.Verify, err)
-	}
-	return err
+	return checkpoint.PrepareIn(ctx, a.cfg.CheckpointProgram, as, len(l.cpus), p)
 }
+
+// maxPreparing is the number of children that prepare checkpoints at a time.
+const maxPreparing = 4

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/checkpoint"
 )
@@ -38,7 +40,7 @@ func saved(t *testing.T, n *node) *greylagv1.ResumePoint {
 		t.Fatal(err)
 	}
 	step := int64(70)
-	return &greylagv1.ResumePoint{Number: 3, Dir: dir, Step: &step, Digest: digest[:]}
+	return &greylagv1.ResumePoint{Number: 3, Dir: dir, Step: &step, Digest: digest[:], Of: 1}
 }
 
 // resume runs a task that resumes from a checkpoint and prints what it was given.
@@ -55,11 +57,29 @@ func resume(n *node, from *greylagv1.ResumePoint, dir string) *greylagv1.Reporte
 func TestResume(t *testing.T) {
 	onEach(t, nil, func(t *testing.T, n *node) {
 		from := saved(t, n)
-		end := resume(n, from, n.home+"/new/%j")
+		end := resume(n, nil, n.home+"/new/%j")
 		lines := strings.Split(n.read("env"), "\n")
-		want := "from=" + from.GetDir() + " step=70 dir=" + n.home + "/new/5"
-		if end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED || end.GetExitCode() != 0 || lines[0] != want || lines[1] != "directory "+lines[2] {
-			t.Errorf("the task ended with %v; it printed %q, want %q", end, lines, want)
+		if want := "from= step= dir=" + n.home + "/new/5"; end.GetExitCode() != 0 || lines[0] != want || lines[1] != "directory "+lines[2] {
+			t.Errorf("the first attempt ended with %v; it printed %q, want %q", end, lines, want)
+		}
+		n.want(at(6, 2), "#!/bin/sh\necho \"from=$GREYLAG_RESUME_FROM step=$GREYLAG_RESUME_STEP\" >env\n", func(w *greylagv1.WantedTask) {
+			w.WorkDir, w.Resume, w.CheckpointDir, w.Waits = n.home, from, n.home+"/other", true
+		})
+		n.until("the task waits for other nodes", func() bool {
+			return strings.Contains(n.last(at(6, 2)).GetMessage(), "other nodes are still verifying checkpoint 3")
+		})
+		n.change(func() {
+			ready := proto.CloneOf(n.wanted[at(6, 2)])
+			ready.Waits = false
+			n.wanted[at(6, 2)] = ready
+		})
+		end = n.settled(at(6, 2))
+		want := "from=" + from.GetDir() + " step=70\n"
+		if end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED || end.GetExitCode() != 0 || n.read("env") != want {
+			t.Errorf("the task ended with %v; it printed %q, want %q", end, n.read("env"), want)
+		}
+		if _, err := os.Stat(n.home + "/other"); err == nil {
+			t.Error("the directory of checkpoints was created for an attempt that resumes")
 		}
 	})
 }
@@ -94,8 +114,8 @@ func TestResumeWithoutTheFileSystem(t *testing.T) {
 		if end := resume(n, from, ""); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_NODE || !strings.HasPrefix(end.GetMessage(), "cannot read checkpoint 3 in /nonexistent/ckpt/a1-1: ") {
 			t.Errorf("the task ended with %v", end)
 		}
-		n.want(at(6, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.WorkDir, w.CheckpointDir = n.home, "/proc/none" })
-		if end := n.settled(at(6, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_LAUNCH || !strings.HasPrefix(end.GetMessage(), "cannot create the checkpoint directory: mkdir /proc/none: ") {
+		n.want(at(6, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.WorkDir, w.CheckpointDir = n.home, "/dev/null/none" })
+		if end := n.settled(at(6, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_LAUNCH || !strings.HasPrefix(end.GetMessage(), "cannot create the checkpoint directory: mkdir /dev/null: ") {
 			t.Errorf("the task ended with %v", end)
 		}
 	})

@@ -41,11 +41,12 @@ type launch struct {
 	node    string
 	cluster string
 	cpus    []int
-	gpus    []device // in the order of the allocation
-	pinned  bool     // the task sees no other GPUs
-	ready   bool     // the runtime worked at the last check
-	hook    *hook    // prolog to run; nil: none
-	tmpDir  string   // its scratch space; "": none
+	gpus    []device        // in the order of the allocation
+	pinned  bool            // the task sees no other GPUs
+	ready   bool            // the runtime worked at the last check
+	hook    *hook           // prolog to run; nil: none
+	tmpDir  string          // its scratch space; "": none
+	others  <-chan struct{} // closed when the other nodes of the job are ready; nil: it need not wait
 
 	limit      time.Duration           // for everything before the runtime's start, including retries
 	waitingFor *atomic.Pointer[string] // what the start waits for, as a sentence; shared with the task
@@ -132,6 +133,12 @@ func (a *Agent) launchOf(t *task) (*launch, error) {
 	l := &launch{
 		id: t.ID, spec: t.spec, own: t.own(), node: a.cfg.Name, cluster: cmp.Or(a.cluster, a.identity.Cluster),
 		cpus: t.CPUs, pinned: a.cfg.Device != nil, ready: a.faults["runtime"] == "", hook: a.hookOf(t), tmpDir: a.tmpDirOf(t), limit: a.cfg.LaunchTimeout, waitingFor: &t.waitingFor,
+	}
+	if a.specs[t.ID].GetWaits() {
+		if t.others == nil {
+			t.others = make(chan struct{})
+		}
+		l.others = t.others
 	}
 	if l.own == nil {
 		return nil, failed(cluster.NodeFault, "the task's allocation does not name this node")

@@ -216,6 +216,10 @@ func (a *Agent) admit(set *reconcile.Set, specs wantedTasks) bool {
 			a.log.Warn("removing a task of the same job and attempt from before the cluster was restored", "job", id.Job, "attempt", id.Attempt)
 			continue
 		}
+		if t != nil && t.others != nil && !spec.GetWaits() {
+			close(t.others)
+			t.others = nil
+		}
 		if t != nil && t.spec == nil { // found without a record
 			t.setSpec(spec)
 			a.reopenSocket(t)

@@ -37,6 +37,7 @@ type task struct {
 	abandon    context.CancelFunc // cancels the start in progress
 	done       chan struct{}      // closed when it has ended
 	steps      map[uint32]*stepRun
+	others     chan struct{} // closed when the other nodes of its job are ready; nil: it need not wait
 }
 
 // newTask returns a task for a record; spec is nil if the record has none.

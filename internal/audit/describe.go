@@ -72,6 +72,9 @@ func Describe(c command.Command, r command.Result, before *cluster.Policy, s Sta
 	case *command.AttachStep:
 		return Description{"step attach", c.Actor, fmt.Sprintf("%d.%s", c.Job, cluster.FormatStep(c.Step))}
 	case *command.CommitCheckpoint:
+		if done, ok := r.(*command.CheckpointCommitted); ok && done.Known {
+			return Description{}
+		}
 		return Description{"checkpoint commit", c.Actor, fmt.Sprintf("%d, attempt %d: %s", c.Job, c.Attempt, sanitize(c.Checkpoint.Dir))}
 	case *command.SetCheckpoint:
 		return Description{"checkpoint " + c.Action.String(), c.Actor, fmt.Sprintf("%d, checkpoint %d", c.Job, c.Number)}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -61,10 +62,36 @@ const testPiece = 2 << 20
 
 var shards = map[string]int{"model/shard-0": large, "model/shard-1": 1000, "optimizer.pt": 5, "empty": 0}
 
+// theManifest stands for the only manifest of a checkpoint.
+const theManifest = "MANIFEST"
+
+// pathOf returns the path of a file of a checkpoint.
+func pathOf(t *testing.T, dir, name string) string {
+	t.Helper()
+	if name != theManifest {
+		return filepath.Join(dir, name)
+	}
+	found, err := filepath.Glob(filepath.Join(dir, namePrefix+"*"))
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	return found[0]
+}
+
+// pipe replaces a file of a checkpoint by a named pipe.
+func pipe(name string) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		path := pathOf(t, dir, name)
+		if err := errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // edit returns a function that changes the text of a file.
 func edit(name string, change func([]byte) []byte) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
-		path := filepath.Join(dir, name)
+		path := pathOf(t, dir, name)
 		text, err := os.ReadFile(path)
 		if err := errors.Join(err, os.WriteFile(path, change(text), 0o644)); err != nil {
 			t.Fatal(err)
@@ -75,7 +102,7 @@ func edit(name string, change func([]byte) []byte) func(t *testing.T, dir string
 // remove returns a function that removes a file or directory.
 func remove(name string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
+		if err := os.RemoveAll(pathOf(t, dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,11 +135,17 @@ func TestVerify(t *testing.T) {
 			os.Remove(filepath.Join(dir, "empty"))
 			os.Symlink("/etc/passwd", filepath.Join(dir, "empty"))
 		}, "empty: not a regular file"},
-		"no manifest":           {remove(Name), Name + " does not exist"},
-		"a torn manifest":       {edit(Name, func(b []byte) []byte { return b[:len(b)/2] }), Name + ": not a manifest of a checkpoint: incomplete or altered"},
-		"an altered manifest":   {edit(Name, func(b []byte) []byte { return bytes.Replace(b, []byte(`"size":5`), []byte(`"size":4`), 1) }), Name + ": not a manifest of a checkpoint: incomplete or altered"},
-		"another manifest":      {func(t *testing.T, dir string) { edit("optimizer.pt", flip(0))(t, dir); commit(t, dir, true) }, Name + " is not the committed one"},
-		"no directory":          {func(t *testing.T, dir string) { remove("")(t, dir) }, "the directory does not exist"},
+		"no manifest":         {remove(theManifest), "MANIFEST does not exist"},
+		"manifest is a pipe":  {pipe(theManifest), "MANIFEST: MANIFEST: not a regular file"},
+		"file is a pipe":      {pipe("empty"), "empty: not a regular file"},
+		"a torn manifest":     {edit(theManifest, func(b []byte) []byte { return b[:len(b)/2] }), "MANIFEST: not a manifest of a checkpoint: incomplete or altered"},
+		"an altered manifest": {edit(theManifest, func(b []byte) []byte { return bytes.Replace(b, []byte(`"size":5`), []byte(`"size":4`), 1) }), "MANIFEST: not a manifest of a checkpoint: incomplete or altered"},
+		"another commit":      {func(t *testing.T, dir string) { commit(t, dir, false) }, ""},
+		"removed": {func(t *testing.T, dir string) {
+			remove("")(t, dir)
+			os.WriteFile(filepath.Join(dir, "../other"), nil, 0o644)
+		}, "the directory does not exist"},
+		"its folder is empty":   {remove(""), "openat"},
 		"no directory above it": {func(t *testing.T, dir string) { remove("..")(t, dir) }, "openat"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +159,7 @@ func TestVerify(t *testing.T) {
 					t.Errorf("damage for an unreadable file system: %v", err)
 				}
 				return
-			case c.want == "" && err != nil, c.want != "" && (!isDamage || d.Text != c.want):
+			case c.want == "" && err != nil, c.want != "" && (!isDamage || strings.ReplaceAll(d.Text, Name(digest), theManifest) != c.want):
 				t.Errorf("%v, want %q", err, c.want)
 			}
 			inShares(t, dir, digest, c.want)
@@ -140,7 +173,7 @@ func inShares(t *testing.T, dir string, digest [32]byte, want string) {
 	var parts []string
 	for i := range 3 {
 		if _, err := Verify(t.Context(), dir, digest, Share{i, 3}); err != nil {
-			parts = append(parts, err.Error())
+			parts = append(parts, strings.ReplaceAll(err.Error(), Name(digest), theManifest))
 		}
 	}
 	for _, one := range strings.Split(want, "; ") {
@@ -162,7 +195,7 @@ func TestCreate(t *testing.T) {
 	sum := exec.Command("sha256sum", filepath.Join(dir, "optimizer.pt"))
 	if out, err := sum.Output(); err == nil {
 		commit(t, dir, true)
-		text, err := os.ReadFile(filepath.Join(dir, Name))
+		text, err := os.ReadFile(filepath.Join(dir, Name(digest)))
 		if err != nil || !strings.Contains(string(text), `"pieces":["`+string(out[:64])+`"]`) {
 			t.Errorf("sha256sum says %s, the manifest %s: %v", out, text, err)
 		}
@@ -171,12 +204,14 @@ func TestCreate(t *testing.T) {
 		make func(dir string) error
 		want error
 	}{
-		"empty":                {func(string) error { return nil }, ErrEmpty},
-		"link out":             {func(dir string) error { return os.Symlink("/etc", filepath.Join(dir, "etc")) }, ErrForeign},
-		"named pipe":           {func(dir string) error { return exec.Command("mkfifo", filepath.Join(dir, "pipe")).Run() }, ErrForeign},
-		"only the manifest":    {func(dir string) error { return os.WriteFile(filepath.Join(dir, Name), []byte("x"), 0o644) }, ErrEmpty},
-		"file that goes away":  {func(dir string) error { return os.WriteFile(filepath.Join(dir, "a"), make([]byte, 9), 0o644) }, ErrChanged},
-		"file that is growing": {func(dir string) error { return os.WriteFile(filepath.Join(dir, "a"), make([]byte, 9), 0o644) }, ErrChanged},
+		"empty":                 {func(string) error { return nil }, ErrEmpty},
+		"link out":              {func(dir string) error { return os.Symlink("/etc", filepath.Join(dir, "etc")) }, ErrForeign},
+		"named pipe":            {func(dir string) error { return exec.Command("mkfifo", filepath.Join(dir, "pipe")).Run() }, ErrForeign},
+		"name that is no UTF-8": {func(dir string) error { return os.WriteFile(filepath.Join(dir, "mod\xe8le"), nil, 0o644) }, ErrName},
+		"only the manifest":     {func(dir string) error { return os.WriteFile(filepath.Join(dir, Name([32]byte{})), []byte("x"), 0o644) }, ErrEmpty},
+		"file that goes away":   {func(dir string) error { return os.WriteFile(filepath.Join(dir, "a"), make([]byte, 9), 0o644) }, ErrChanged},
+		"another file":          {func(dir string) error { return os.WriteFile(filepath.Join(dir, "a"), make([]byte, 9), 0o644) }, ErrChanged},
+		"file that is growing":  {func(dir string) error { return os.WriteFile(filepath.Join(dir, "a"), make([]byte, 9), 0o644) }, ErrChanged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -185,8 +220,8 @@ func TestCreate(t *testing.T) {
 			}
 			root := open(t, dir)
 			create := func() error { _, err := Create(t.Context(), root, Header{}, true); return err }
-			if strings.HasPrefix(name, "file that") {
-				create = func() error { return changing(t, root, dir, strings.Contains(name, "growing")) }
+			if c.want == ErrChanged {
+				create = func() error { return changing(t, root, dir, name) }
 			}
 			if err := create(); !errors.Is(err, c.want) {
 				t.Errorf("%v, want %v", err, c.want)
@@ -197,22 +232,24 @@ func TestCreate(t *testing.T) {
 
 // changing changes a file between the listing of a directory and the end of its hashing: the state that Create
 // compares at its end.
-func changing(t *testing.T, root *os.Root, dir string, grow bool) error {
+func changing(t *testing.T, root *os.Root, dir, how string) error {
 	t.Helper()
 	before, err := syncFile(root, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := []File{{Path: "a", Size: 9}}
-	if grow {
-		err = os.WriteFile(filepath.Join(dir, "a"), make([]byte, 10), 0o644)
-	} else {
-		err = os.Remove(filepath.Join(dir, "a"))
+	switch path := filepath.Join(dir, "a"); how {
+	case "file that is growing":
+		err = os.WriteFile(path, make([]byte, 10), 0o644)
+	case "file that goes away":
+		err = os.Remove(path)
+	default:
+		err = os.WriteFile(path+"2", nil, 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return unchanged(root, f, []os.FileInfo{before})
+	return unchanged(root, []File{{Path: "a", Size: 9}}, []os.FileInfo{before})
 }
 
 // FuzzDecode reads arbitrary texts: they are refused or are manifests whose paths stay in the directory.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"syscall"
 )
@@ -59,6 +60,8 @@ func PrepareIn(ctx context.Context, program string, as *syscall.Credential, core
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("verification of a checkpoint: %w", err)
 	}
+	// Its memory grows with the manifest, which a user wrote: it is killed before the daemons and the jobs.
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("900"), 0) // it may have ended
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	select {
@@ -83,6 +86,9 @@ func PrepareIn(ctx context.Context, program string, as *syscall.Credential, core
 	return nil
 }
 
+// userErrors are errors of creating a directory that are the user's: another host has them, too.
+var userErrors = []error{syscall.EACCES, syscall.EPERM, syscall.ENOTDIR, syscall.ENAMETOOLONG, syscall.EDQUOT, syscall.ELOOP}
+
 // ChildMain is the child of PrepareIn: it reads a Preparation and writes how it ended. It returns the exit
 // status.
 func ChildMain(ctx context.Context, in io.Reader, out io.Writer) int {
@@ -92,11 +98,13 @@ func ChildMain(ctx context.Context, in io.Reader, out io.Writer) int {
 	}
 	var o outcome
 	if p.Create != "" {
-		if err := os.MkdirAll(p.Create, 0o777); err != nil {
+		if err := os.MkdirAll(p.Create, 0o777); slices.ContainsFunc(userErrors, func(e error) bool { return errors.Is(err, e) }) {
 			o.Create = err.Error()
+		} else if err != nil {
+			o.Error = err.Error()
 		}
 	}
-	if p.Verify != "" && o.Create == "" {
+	if p.Verify != "" {
 		_, err := Verify(ctx, p.Verify, p.Digest, Share{p.Index, max(p.Of, 1)})
 		if d := (*Damage)(nil); errors.As(err, &d) {
 			o.Damage = d.Text

@@ -61,7 +61,7 @@ type hasher struct {
 
 // hash returns the hash of a piece of a file. io.ErrUnexpectedEOF if the file has become shorter.
 func (h *hasher) hash(ctx context.Context, f *File, index int) (string, error) {
-	file, err := h.root.Open(f.Path)
+	file, err := openRegular(h.root, f.Path)
 	if err != nil {
 		return "", err
 	}
@@ -134,7 +134,7 @@ func changedOr(name string, err error) error {
 
 // syncFile makes a file durable and returns its size and time.
 func syncFile(root *os.Root, name string) (os.FileInfo, error) {
-	f, err := root.Open(name)
+	f, err := openRegular(root, name)
 	if err != nil {
 		return nil, changedOr(name, err)
 	}
@@ -161,7 +161,7 @@ func (m *Manifest) hashAll(ctx context.Context, root *os.Root) error {
 	})
 }
 
-// unchanged returns ErrChanged if a file has not the size and time that it had before.
+// unchanged returns ErrChanged if the directory has other files than before, or one has another size or time.
 func unchanged(root *os.Root, files []File, before []os.FileInfo) error {
 	for i := range files {
 		now, err := root.Lstat(files[i].Path)
@@ -172,5 +172,9 @@ func unchanged(root *os.Root, files []File, before []os.FileInfo) error {
 			return fmt.Errorf("%s: %w", files[i].Path, ErrChanged)
 		}
 	}
-	return nil
+	all, _, err := list(root)
+	if err == nil && len(all) != len(files) {
+		err = fmt.Errorf("%w: %d files, now %d", ErrChanged, len(files), len(all))
+	}
+	return err
 }

@@ -8,6 +8,7 @@ package checkpoint
 import (
 	"bufio"
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -18,12 +19,22 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
+	"syscall"
+	"unicode/utf8"
 )
 
-// Name is the name of the manifest in the directory of a checkpoint.
-const Name = "greylag-manifest.json"
+// A manifest has its digest in its name: a later one of the same directory does not replace it, so a refused or
+// interrupted commit leaves the committed one as it is.
+const (
+	namePrefix = "greylag-manifest-"
+	nameSuffix = ".json"
+)
+
+// Name returns the name of the manifest with a digest, in the directory of its checkpoint.
+func Name(digest [sha256.Size]byte) string {
+	return namePrefix + hex.EncodeToString(digest[:8]) + nameSuffix
+}
 
 // pieceSize is the size of a piece of a new manifest, in bytes. Pieces are hashed on their own, so that many
 // cores and many nodes can share one file.
@@ -35,7 +46,7 @@ const format = 1
 // Bounds of a manifest.
 const (
 	maxFiles = 1_000_000
-	maxText  = 1 << 30
+	maxText  = 192 << 20
 	maxPath  = 4096
 )
 
@@ -44,6 +55,7 @@ var (
 	ErrEmpty     = errors.New("the directory has no files")
 	ErrTooMany   = errors.New("too many files")
 	ErrForeign   = errors.New("not a regular file")
+	ErrName      = errors.New("the name is not valid UTF-8, or longer than 4096 bytes")
 	ErrChanged   = errors.New("changed while it was read")
 	ErrMalformed = errors.New("not a manifest of a checkpoint")
 )
@@ -101,8 +113,13 @@ func (m *Manifest) encode() ([]byte, [sha256.Size]byte, error) {
 		}
 	}
 	digest := sha256.Sum256(out.Bytes())
-	err := w.Encode(trailer{hex.EncodeToString(digest[:])})
-	return out.Bytes(), digest, err
+	if err := w.Encode(trailer{hex.EncodeToString(digest[:])}); err != nil {
+		return nil, digest, fmt.Errorf("manifest: %w", err)
+	}
+	if out.Len() > maxText {
+		return nil, digest, fmt.Errorf("%w: their list has %d bytes, at most %d", ErrTooMany, out.Len(), maxText)
+	}
+	return out.Bytes(), digest, nil
 }
 
 // decode reads the text of a manifest and checks its digest. ErrMalformed if it is torn or altered.
@@ -119,9 +136,12 @@ func decode(text []byte) (m Manifest, digest [sha256.Size]byte, err error) {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if n == 0 {
+		switch {
+		case n == 0:
 			err = json.Unmarshal(line, &m.Header)
-		} else {
+		case n > maxFiles:
+			err = ErrTooMany
+		default:
 			var f File
 			err = json.Unmarshal(line, &f)
 			m.List = append(m.List, f)
@@ -178,40 +198,61 @@ func (m *Manifest) pieces(size int64) int {
 	return int(n)
 }
 
-// Read reads the manifest in a directory. fs.ErrNotExist without one, ErrMalformed if it is torn or altered.
-func Read(root *os.Root) (m Manifest, digest [sha256.Size]byte, err error) {
-	f, err := root.Open(Name)
+// Read reads the manifest with a digest in a directory. fs.ErrNotExist without one, ErrMalformed if it is torn or
+// altered.
+func Read(root *os.Root, want [sha256.Size]byte) (m Manifest, err error) {
+	f, err := openRegular(root, Name(want))
 	if err != nil {
-		return m, digest, err
+		return m, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxText+1))
 	if err != nil {
-		return m, digest, err
+		return m, err
 	}
 	if len(text) > maxText {
-		return m, digest, fmt.Errorf("%w: above %d bytes", ErrMalformed, maxText)
+		return m, fmt.Errorf("%w: above %d bytes", ErrMalformed, maxText)
 	}
-	return decode(text)
+	if body, _, ok := cutLastLine(text); !ok || sha256.Sum256(body) != want { // before anything is decoded
+		return m, fmt.Errorf("%w: incomplete or altered", ErrMalformed)
+	}
+	m, _, err = decode(text)
+	return m, err
 }
 
-// Write writes the manifest into the directory and returns its digest. A crash leaves the manifest before it or
-// the new one, whole. The same manifest is not written again.
+// openRegular opens a regular file for reading. It does not wait for the writer of a named pipe.
+func openRegular(root *os.Root, name string) (*os.File, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s: %w", name, ErrForeign)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Write writes the manifest into the directory and returns its digest. A crash leaves it whole or not at all.
+// The same manifest is not written again.
 func (m *Manifest) Write(root *os.Root) (digest [sha256.Size]byte, err error) {
 	text, digest, err := m.encode()
 	if err != nil {
 		return digest, err
 	}
-	if _, old, err := Read(root); err == nil && old == digest {
+	if _, err := Read(root, digest); err == nil {
 		return digest, nil
 	}
-	temporary := temporaryPrefix + strconv.Itoa(os.Getpid()) + temporarySuffix
+	temporary := temporaryPrefix + rand.Text() + temporarySuffix
 	if err := writeSynced(root, temporary, text); err != nil {
 		return digest, errors.Join(err, root.Remove(temporary))
 	}
-	if err := root.Rename(temporary, Name); err != nil {
+	if err := root.Rename(temporary, Name(digest)); err != nil {
 		// A server that executes a rename twice refuses the second time.
-		if _, now, again := Read(root); again != nil || now != digest {
+		if _, again := Read(root, digest); again != nil {
 			return digest, errors.Join(err, root.Remove(temporary))
 		}
 	}
@@ -227,11 +268,12 @@ const (
 
 // own reports whether a file in the directory of a checkpoint belongs to this package.
 func own(name string) bool {
-	return name == Name || strings.HasPrefix(name, temporaryPrefix) && strings.HasSuffix(name, temporarySuffix)
+	return strings.HasPrefix(name, namePrefix) && strings.HasSuffix(name, nameSuffix) ||
+		strings.HasPrefix(name, temporaryPrefix) && strings.HasSuffix(name, temporarySuffix)
 }
 
 func writeSynced(root *os.Root, name string, text []byte) error {
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
@@ -262,6 +304,8 @@ func list(root *os.Root) (files []File, dirs []string, err error) {
 			return nil
 		case !d.Type().IsRegular():
 			return fmt.Errorf("%s: %w", name, ErrForeign)
+		case len(name) > maxPath, !utf8.ValidString(name):
+			return fmt.Errorf("%q: %w", name, ErrName)
 		case len(files) == maxFiles:
 			return fmt.Errorf("%w: above %d", ErrTooMany, maxFiles)
 		}

@@ -39,22 +39,19 @@ const maxNamed = 3
 func Verify(ctx context.Context, dir string, want [32]byte, share Share) (*Manifest, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		if _, above := os.Stat(filepath.Dir(dir)); above == nil && errors.Is(err, os.ErrNotExist) {
-			return nil, &Damage{"the directory does not exist"}
-		}
-		return nil, err
+		return nil, missing(dir, err)
 	}
 	defer root.Close()
-	m, digest, err := Read(root)
+	m, err := Read(root, want)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, &Damage{Name + " does not exist"}
-	case errors.Is(err, ErrMalformed):
-		return nil, &Damage{fmt.Sprintf("%s: %v", Name, err)}
+		return nil, &Damage{Name(want) + " does not exist"}
+	case errors.Is(err, ErrMalformed), errors.Is(err, ErrForeign):
+		return nil, &Damage{fmt.Sprintf("%s: %v", Name(want), err)}
+	case errors.Is(err, os.ErrPermission):
+		return nil, &Damage{err.Error()}
 	case err != nil:
 		return nil, err
-	case digest != want:
-		return nil, &Damage{Name + " is not the committed one"}
 	}
 	found, err := compare(ctx, root, &m, share)
 	if err != nil {
@@ -64,6 +61,19 @@ func Verify(ctx context.Context, dir string, want [32]byte, share Share) (*Manif
 		return nil, damageOf(found)
 	}
 	return &m, nil
+}
+
+// missing returns how a directory that cannot be opened is judged. It is damage if other checkpoints are next to it,
+// or if the user may not open it. Otherwise its file system may be missing on this host.
+func missing(dir string, err error) error {
+	others, _ := os.ReadDir(filepath.Dir(dir)) // unreadable: no others are seen
+	if errors.Is(err, os.ErrNotExist) && len(others) > 0 {
+		return &Damage{"the directory does not exist"}
+	}
+	if errors.Is(err, os.ErrPermission) {
+		return &Damage{err.Error()}
+	}
+	return err
 }
 
 // damageOf describes damaged files.
@@ -112,6 +122,9 @@ func compare(ctx context.Context, root *os.Root, m *Manifest, share Share) (foun
 	return found, err
 }
 
+// contentErrors are errors of reading a file that are damage: they do not depend on the host.
+var contentErrors = []error{io.ErrUnexpectedEOF, os.ErrNotExist, os.ErrPermission, ErrForeign}
+
 // differing hashes pieces, and returns how many of each file differ from the manifest.
 func differing(ctx context.Context, root *os.Root, m *Manifest, all []piece) (map[int]int, error) {
 	var lock sync.Mutex
@@ -119,7 +132,7 @@ func differing(ctx context.Context, root *os.Root, m *Manifest, all []piece) (ma
 	err := m.eachPiece(ctx, root, all, func(ctx context.Context, h *hasher, p piece) error {
 		f := &m.List[p.file]
 		sum, err := h.hash(ctx, f, p.index)
-		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, os.ErrNotExist) {
+		if err != nil && !slices.ContainsFunc(contentErrors, func(e error) bool { return errors.Is(err, e) }) {
 			return fmt.Errorf("%s: %w", f.Path, err)
 		}
 		if sum != f.Pieces[p.index] {

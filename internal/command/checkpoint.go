@@ -49,7 +49,10 @@ type SetCheckpoint struct {
 }
 
 // CheckpointCommitted answers CommitCheckpoint.
-type CheckpointCommitted struct{ Number uint32 }
+type CheckpointCommitted struct {
+	Number uint32
+	Known  bool // it was recorded before: nothing changed
+}
 
 func (*CommitCheckpoint) kind() kind { return kindCommitCheckpoint }
 func (*SetCheckpoint) kind() kind    { return kindSetCheckpoint }
@@ -73,7 +76,10 @@ func setCheckpointFields(c *codec.Coder, x *SetCheckpoint) {
 	codec.String(c, &x.Detail)
 }
 
-func checkpointCommittedFields(c *codec.Coder, x *CheckpointCommitted) { codec.Uint(c, &x.Number) }
+func checkpointCommittedFields(c *codec.Coder, x *CheckpointCommitted) {
+	codec.Uint(c, &x.Number)
+	codec.Bool(c, &x.Known)
+}
 
 // checkpoints codes the checkpoints of a job. O(checkpoints).
 func checkpoints(c *codec.Coder, x *[]*cluster.Checkpoint) {

@@ -45,7 +45,7 @@ func (s *jobService) SetCheckpoint(ctx context.Context, p *greylagv1.SetCheckpoi
 		return nil, err
 	}
 	cmd := &command.SetCheckpoint{
-		Request: id, Actor: call.From(ctx).Actor(), Job: cluster.JobID(p.GetJob()), Number: p.GetNumber(), Digest: digest, Action: action, Detail: p.GetDetail(),
+		Request: id, Actor: call.From(ctx).Actor(), Job: cluster.JobID(p.GetJob()), Number: p.GetNumber(), Digest: digest, Action: action, Detail: cluster.Sanitize(p.GetDetail(), cluster.MaxDamageDetail),
 	}
 	_, index, err := call.Propose[*command.Done](ctx, s.cfg.Leader, cmd)
 	if err != nil {

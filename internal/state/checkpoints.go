@@ -9,12 +9,8 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// maxDamageDetail is the most bytes that are kept of what differs in a damaged checkpoint.
-const maxDamageDetail = 512
-
 // commitCheckpoint records a checkpoint of the current attempt of a job. A commit with the digest of a
-// recorded checkpoint of the attempt answers with its number. A new one is progress: it resets the counts of
-// failures.
+// recorded checkpoint of the attempt answers with its number.
 func (s *State) commitCheckpoint(c *command.CommitCheckpoint) command.Result {
 	if again := s.repeated(c.Request); again != nil {
 		return again
@@ -28,43 +24,82 @@ func (s *State) commitCheckpoint(c *command.CommitCheckpoint) command.Result {
 		return refusal
 	}
 	x.Attempt, x.Committed, x.Verified, x.Detail = c.Attempt, s.now, 0, ""
-	list := old.Checkpoints
-	x.Number = 1
-	for i, k := range list {
-		x.Number = max(x.Number, k.Number+1)
-		if k.Attempt != c.Attempt || k.Dir != x.Dir {
-			continue
-		}
-		if k.Digest == x.Digest {
-			return s.remember(c.Request, &command.CheckpointCommitted{Number: k.Number})
-		}
-		// The directory was written again, or hashed after a commit without hashes.
-		list = slices.Delete(slices.Clone(list), i, i+1)
-		break
-	}
-	for _, k := range list {
-		x.Number = max(x.Number, k.Number+1)
-	}
 	j := *old
-	j.Checkpoints = append(slices.Clone(list), &x)
-	j.Checkpoints = trimCheckpoints(j.Checkpoints, j.Resume)
-	j.Failures, j.Retries = 0, 0
+	at := slices.IndexFunc(old.Checkpoints, func(k *cluster.Checkpoint) bool { return k.Attempt == c.Attempt && k.Dir == x.Dir })
+	switch {
+	case at >= 0 && old.Checkpoints[at].Digest == x.Digest && old.Checkpoints[at].State != cluster.CheckpointDamaged:
+		return s.remember(c.Request, &command.CheckpointCommitted{Number: old.Checkpoints[at].Number, Known: true})
+	case at >= 0 && sameContent(old.Checkpoints[at], &x):
+		// Its hashes are added, or it is good again: it stays as new as it was.
+		x.Number, x.Committed = old.Checkpoints[at].Number, old.Checkpoints[at].Committed
+		j.Checkpoints = slices.Clone(old.Checkpoints)
+		j.Checkpoints[at] = &x
+	default:
+		x.Number = 1
+		for _, k := range old.Checkpoints {
+			x.Number = max(x.Number, k.Number+1)
+		}
+		j.Checkpoints = slices.Clone(old.Checkpoints)
+		if at >= 0 { // the directory was written again
+			j.Checkpoints = slices.Delete(j.Checkpoints, at, at+1)
+		}
+		if s.isProgress(old, &x) {
+			j.Failures, j.Retries = 0, 0
+		}
+		j.Checkpoints = trimCheckpoints(append(j.Checkpoints, &x), j.Resume)
+	}
 	s.words.share(&x.Dir)
 	s.put(old, &j)
 	return s.remember(c.Request, &command.CheckpointCommitted{Number: x.Number})
 }
 
-// trimCheckpoints removes the oldest checkpoint above the limit, but not the one that the current attempt
-// resumed from. The list is changed. O(checkpoints).
+// sameContent reports whether two commits of a directory are of the same files.
+func sameContent(a, b *cluster.Checkpoint) bool {
+	return a.Digest == b.Digest || a.Step == b.Step && a.Files == b.Files && a.Bytes == b.Bytes && a.State == cluster.CheckpointWritten
+}
+
+// isProgress reports whether a new checkpoint of a job resets its counts of failures: it is of a later step than
+// all others, or the attempt has run for cluster.ProgressTime. A job that saves its work at once and then fails
+// makes no progress.
+func (s *State) isProgress(j *cluster.Job, x *cluster.Checkpoint) bool {
+	if x.Step == cluster.NoStep {
+		return s.now.Sub(j.Started) >= cluster.ProgressTime
+	}
+	return !slices.ContainsFunc(j.Checkpoints, func(k *cluster.Checkpoint) bool { return k.Step >= x.Step })
+}
+
+// trimCheckpoints removes checkpoints above the limit: damaged ones first, then the oldest, but not the one that the
+// current attempt resumed from. The list is changed. O(checkpoints).
 func trimCheckpoints(list []*cluster.Checkpoint, resume uint32) []*cluster.Checkpoint {
-	for i := 0; len(list) > cluster.MaxCheckpoints && i < len(list); {
-		if list[i].Number == resume {
-			i++
-			continue
+	for _, damaged := range []bool{true, false} {
+		for i := 0; len(list) > cluster.MaxCheckpoints && i < len(list)-1; {
+			if list[i].Number == resume || damaged && list[i].State != cluster.CheckpointDamaged {
+				i++
+				continue
+			}
+			list = slices.Delete(list, i, i+1)
 		}
-		list = slices.Delete(list, i, i+1)
 	}
 	return list
+}
+
+// maxEndedCheckpoints is the number of checkpoints that are kept of a job that has ended.
+const maxEndedCheckpoints = 3
+
+// endCheckpoints drops the records of a job that has ended, a value that is not shared yet, except its newest good
+// ones. O(checkpoints).
+func endCheckpoints(j *cluster.Job) {
+	if len(j.Checkpoints) <= maxEndedCheckpoints {
+		return
+	}
+	var kept []*cluster.Checkpoint
+	for _, k := range slices.Backward(j.Checkpoints) {
+		if k.State != cluster.CheckpointDamaged && len(kept) < maxEndedCheckpoints {
+			kept = append(kept, k)
+		}
+	}
+	slices.Reverse(kept)
+	j.Checkpoints = kept
 }
 
 // committingJob returns the job of a commit if the commit comes from its owner and from its current attempt,
@@ -139,16 +174,20 @@ func (s *State) setCheckpoint(c *command.SetCheckpoint) command.Result {
 			j.Checkpoints = slices.Delete(j.Checkpoints, at, at+1)
 		case k.Digest != c.Digest:
 			return command.Refusef(command.Conflict, "checkpoint %d of job %s was committed again meanwhile", c.Number, old.Ref()), false
-		case c.Action == command.VerifyCheckpoint && k.State != cluster.CheckpointDamaged:
-			k.Verified = s.now
+		case c.Action == command.VerifyCheckpoint:
+			k.Verified, k.Detail = s.now, ""
+			if k.State == cluster.CheckpointDamaged { // a file system that was away, or a file that was repaired
+				k.State = cluster.CheckpointVerified
+			}
 			j.Checkpoints[at] = &k
+			if j.Reason == cluster.ReasonCheckpoint && j.Hold == cluster.HeldByUser && j.State == cluster.Pending {
+				j.Hold, j.Reason, j.Detail = cluster.NotHeld, cluster.ReasonNone, ""
+			}
 		case c.Action == command.DamageCheckpoint:
 			damage(&k, c.Detail)
 			j.Checkpoints[at] = &k
-		default:
-			return command.Refusef(command.Conflict, "checkpoint %d of job %s is damaged: commit it again", c.Number, old.Ref()), false
+			holdWithoutCheckpoint(&j, fmt.Sprintf("checkpoint %d: %s", k.Number, k.Detail))
 		}
-		holdWithoutCheckpoint(&j, fmt.Sprintf("checkpoint %d: %s", k.Number, k.Detail))
 		s.put(old, &j)
 		return nil, true
 	})
@@ -157,7 +196,7 @@ func (s *State) setCheckpoint(c *command.SetCheckpoint) command.Result {
 // damage marks a checkpoint, a value that is not shared yet, as damaged.
 func damage(k *cluster.Checkpoint, detail string) {
 	k.State = cluster.CheckpointDamaged
-	k.Detail = cluster.Sanitize(detail, maxDamageDetail)
+	k.Detail = cluster.Sanitize(detail, cluster.MaxDamageDetail)
 }
 
 // damageResumed marks the checkpoint that the current attempt resumed from as damaged, and those that the

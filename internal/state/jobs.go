@@ -197,6 +197,9 @@ func (s *State) put(old, j *cluster.Job) {
 		j.Promise = nil
 	}
 	s.meter(old, j)
+	if j.State.Final() {
+		endCheckpoints(j)
+	}
 	s.credits.Follow(s.env(), old, j)
 	held := old != nil && old.State.HasAllocation()
 	if held && !j.State.HasAllocation() {

@@ -14,6 +14,9 @@ func ReadCheckpoint(p *greylagv1.Checkpoint) (cluster.Checkpoint, error) {
 	if p.GetState() == 0 {
 		return k, Unset("checkpoint.state", p.GetState())
 	}
+	if err := cluster.CheckCheckpointDir(k.Dir); err != nil {
+		return k, refuse("%v", err)
+	}
 	if p != nil && p.Step != nil {
 		k.Step = p.GetStep()
 	}
@@ -41,13 +44,32 @@ func writeCheckpoints(all []*cluster.Checkpoint) (list []*greylagv1.Checkpoint) 
 	return list
 }
 
-// writeResumePoint returns the checkpoint from which the current attempt resumes; nil without one.
-func writeResumePoint(j *cluster.Job) *greylagv1.ResumePoint {
+// writeResumePoint returns the checkpoint from which the current attempt resumes, with the share that the node of
+// the rank verifies; nil without one.
+func writeResumePoint(j *cluster.Job, rank int) *greylagv1.ResumePoint {
 	k := j.Checkpoint(j.Resume)
 	if j.Resume == 0 || k == nil {
 		return nil
 	}
-	return &greylagv1.ResumePoint{Number: k.Number, Dir: k.Dir, Step: stepOf(k), Digest: k.Digest[:]}
+	p := &greylagv1.ResumePoint{Number: k.Number, Dir: k.Dir, Step: stepOf(k), Digest: k.Digest[:], Of: 1}
+	if !j.Spec.EveryNode { // there each node verifies all of it, since no script waits for another node
+		p.Share, p.Of = int32(rank), int32(j.Tasks.Len())
+	}
+	return p
+}
+
+// Waits reports whether the script of a job waits until all other nodes have verified their shares of the
+// checkpoint that the attempt resumes from: they start their tasks then. O(nodes).
+func Waits(j *cluster.Job, rank int) bool {
+	if j.Resume == 0 || rank != 0 || j.Spec.EveryNode {
+		return false
+	}
+	for other, t := range j.Tasks.All() {
+		if other != 0 && t.Phase != cluster.TaskStarted { // one that has ended ends the attempt
+			return true
+		}
+	}
+	return false
 }
 
 func stepOf(k *cluster.Checkpoint) *int64 {

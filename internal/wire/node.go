@@ -225,7 +225,7 @@ func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait tim
 		SubmitHost: spec.SubmitHost, Started: Timestamp(j.Started), Idle: rank > 0 && !spec.EveryNode,
 		StopReason: Enum[greylagv1.StopReason](stopReason(j)), Steps: writeWantedSteps(j, rank), Secrets: len(spec.Secrets) > 0,
 		Tmp:    cluster.CountGres(spec.Request.Gres, &cluster.Gres{Name: cluster.GresTmp}) * int64(cluster.MiB),
-		Mounts: writeMounts(spec.Mounts), Resume: writeResumePoint(j), CheckpointDir: spec.CheckpointDir,
+		Mounts: writeMounts(spec.Mounts), Resume: writeResumePoint(j, rank), Waits: Waits(j, rank), CheckpointDir: spec.CheckpointDir,
 	}
 	if j.Array != 0 {
 		w.ArrayId, w.ArraySize = uint64(j.Array), spec.ArraySize

@@ -48,7 +48,13 @@ func (s CheckpointState) String() string {
 }
 
 // MaxCheckpoints is the number of checkpoints of a job that are kept: the newest ones.
-const MaxCheckpoints = 32
+const MaxCheckpoints = 16
+
+// MaxDamageDetail is the most bytes that are kept of what differs in a damaged checkpoint.
+const MaxDamageDetail = 512
+
+// maxCheckpointDir is the most bytes of the path of a checkpoint: the records of a job are in memory.
+const maxCheckpointDir = 512
 
 // ResumePoint returns the newest checkpoint that is not damaged; nil without one. O(checkpoints).
 func (j *Job) ResumePoint() *Checkpoint {
@@ -86,8 +92,8 @@ func CheckCheckpointDir(dir string) error {
 	switch {
 	case !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/":
 		return fmt.Errorf("checkpoint directory %.200q: want an absolute path that has no . or .. in it", dir)
-	case len(dir) > maxText || !utf8.ValidString(dir) || strings.ContainsFunc(dir, UnsafeToDisplay):
-		return fmt.Errorf("checkpoint directory %.200q: want at most %d bytes without control characters", dir, maxText)
+	case len(dir) > maxCheckpointDir || !utf8.ValidString(dir) || strings.ContainsFunc(dir, UnsafeToDisplay):
+		return fmt.Errorf("checkpoint directory %.200q: want at most %d bytes without control characters", dir, maxCheckpointDir)
 	}
 	return nil
 }

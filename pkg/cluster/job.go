@@ -219,7 +219,7 @@ type Job struct {
 	Failures  int32           // cluster failures since an attempt made progress
 	// AdminComment is a text of an operator, often of a program that monitors jobs.
 	AdminComment string
-	Checkpoints  []*Checkpoint // oldest first; the newest 32: see ResumePoint
+	Checkpoints  []*Checkpoint // oldest first; the newest 16: see ResumePoint
 	Resume       uint32        // number of the checkpoint from which the current attempt resumed; 0: none
 	Retries      int32         // attempts that its own failure ended since its last checkpoint
 	Preempting   *Preempting   // the notice that the running attempt ends for another job; nil without one

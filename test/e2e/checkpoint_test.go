@@ -66,6 +66,29 @@ func TestCheckpoints(t *testing.T) {
 	s.audit(ctx)
 }
 
+// TestGangResumesFromAVerifiedCheckpoint damages the part of a checkpoint that the second node verifies: the script,
+// which runs on the first node, does not start with it.
+func TestGangResumesFromAVerifiedCheckpoint(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, cluster.Options{Nodes: 2, GPUs: 1, CPUs: 4, Memory: "2GiB", Policy: quickKill()})
+	id := s.gsubmit(tester, "--nodes=2", "--checkpoint", filepath.Join(s.Work, "ckpt"), s.script(`echo "attempt $GREYLAG_ATTEMPT from $GREYLAG_RESUME_STEP" >>log
+[ $GREYLAG_ATTEMPT = 1 ] || exit 9
+for step in 1 2; do
+	dir=$(gctl checkpoint begin)
+	echo $step >"$dir/a"; echo $step >"$dir/b"
+	gctl checkpoint commit "$dir" --step $step
+done
+touch reached; while :; do sleep 0.1; done`))
+	s.until("the first attempt saves step 2", func() (bool, error) { return s.exists("reached"), nil })
+	flipBit(t, filepath.Join(s.Work, "ckpt", "a1-0002", "b"))
+	s.ok(tester, "gctl", "requeue", fmt.Sprint(id))
+	job := s.ends(id, "FAILED")
+	if got := s.output("log"); got != "attempt 1 from \nattempt 3 from 1\n" || job.ExitCode != 9 || job.RestartCauses.GetTaskFailed() != 1 {
+		t.Errorf("the job ended with %d and wrote %q, restarted for %v", job.ExitCode, got, job.RestartCauses)
+	}
+	s.audit(limited(t, hang))
+}
+
 // flipBit changes one bit of a file, and not its size or time.
 func flipBit(t *testing.T, path string) {
 	t.Helper()

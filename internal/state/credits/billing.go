@@ -78,7 +78,7 @@ const maxReportDelay = time.Minute
 // nothing.
 func billableTime(j *cluster.Job, n *accounting.Lien) time.Duration {
 	interval := j.Ended.Sub(j.Started)
-	if j.Outcome == cluster.NodeFailed && !begun(j) {
+	if (j.Outcome == cluster.NodeFailed || j.Reason == cluster.ReasonCheckpoint) && !begun(j) {
 		return 0
 	}
 	had := nodesCounted(j)

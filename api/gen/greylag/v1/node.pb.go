@@ -807,6 +807,7 @@ type WantedTask struct {
 	Mounts        []*Mount      `protobuf:"bytes,46,rep,name=mounts,proto3" json:"mounts,omitempty"`
 	Resume        *ResumePoint  `protobuf:"bytes,47,opt,name=resume,proto3" json:"resume,omitempty"`                                    // checkpoint to verify and to resume from; absent: none
 	CheckpointDir string        `protobuf:"bytes,48,opt,name=checkpoint_dir,json=checkpointDir,proto3" json:"checkpoint_dir,omitempty"` // a pattern; empty: none
+	Waits         bool          `protobuf:"varint,49,opt,name=waits,proto3" json:"waits,omitempty"`                                     // do not start the script yet: other nodes are verifying the checkpoint
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1177,6 +1178,13 @@ func (x *WantedTask) GetCheckpointDir() string {
 	return ""
 }
 
+func (x *WantedTask) GetWaits() bool {
+	if x != nil {
+		return x.Waits
+	}
+	return false
+}
+
 // ResumePoint is the checkpoint from which an attempt resumes. Each node of the job verifies a part of it before
 // the task starts.
 type ResumePoint struct {
@@ -1185,6 +1193,8 @@ type ResumePoint struct {
 	Dir           string                 `protobuf:"bytes,2,opt,name=dir,proto3" json:"dir,omitempty"`
 	Step          *int64                 `protobuf:"varint,3,opt,name=step,proto3,oneof" json:"step,omitempty"`
 	Digest        []byte                 `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"` // SHA-256 of the manifest
+	Share         int32                  `protobuf:"varint,5,opt,name=share,proto3" json:"share,omitempty"`  // the node verifies the files and pieces whose number leaves this remainder divided by of
+	Of            int32                  `protobuf:"varint,6,opt,name=of,proto3" json:"of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1245,6 +1255,20 @@ func (x *ResumePoint) GetDigest() []byte {
 		return x.Digest
 	}
 	return nil
+}
+
+func (x *ResumePoint) GetShare() int32 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *ResumePoint) GetOf() int32 {
+	if x != nil {
+		return x.Of
+	}
+	return 0
 }
 
 // WantedStep is a step that should run on the node.
@@ -2381,7 +2405,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
-	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xd4\v\n" +
+	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xea\v\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -2440,12 +2464,15 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x03tmp\x18- \x01(\x03R\x03tmp\x12)\n" +
 	"\x06mounts\x18. \x03(\v2\x11.greylag.v1.MountR\x06mounts\x12/\n" +
 	"\x06resume\x18/ \x01(\v2\x17.greylag.v1.ResumePointR\x06resume\x12%\n" +
-	"\x0echeckpoint_dir\x180 \x01(\tR\rcheckpointDir\"q\n" +
+	"\x0echeckpoint_dir\x180 \x01(\tR\rcheckpointDir\x12\x14\n" +
+	"\x05waits\x181 \x01(\bR\x05waits\"\x97\x01\n" +
 	"\vResumePoint\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\tR\x03dir\x12\x17\n" +
 	"\x04step\x18\x03 \x01(\x03H\x00R\x04step\x88\x01\x01\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\fR\x06digestB\a\n" +
+	"\x06digest\x18\x04 \x01(\fR\x06digest\x12\x14\n" +
+	"\x05share\x18\x05 \x01(\x05R\x05share\x12\x0e\n" +
+	"\x02of\x18\x06 \x01(\x05R\x02ofB\a\n" +
 	"\x05_step\"\xb8\x02\n" +
 	"\n" +
 	"WantedStep\x12\x0e\n" +

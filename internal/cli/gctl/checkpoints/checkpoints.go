@@ -116,9 +116,10 @@ func newDir(folder string, number uint32) (string, error) {
 	}
 }
 
-const commitLong = `Hashes the files of a directory, writes their list to ` + checkpoint.Name + `
-there, and records the directory as a checkpoint of this attempt. All files must be
-closed; a file that changes meanwhile is an error. Call it once, not in each task.
+const commitLong = `Hashes the files of a directory, writes their list to a file
+greylag-manifest-*.json there, and records the directory as a checkpoint of this
+attempt. All files must be closed; a file that changes meanwhile is an error. Call
+it once, not in each task.
 
 It is repeatable: the same content is recorded once. Only the current attempt can
 commit, also while it is being ended.
@@ -143,6 +144,9 @@ func (t commands) commit() *cobra.Command {
 		if c.Flags().Changed("step") {
 			request.Checkpoint.Step = &step
 		}
+		if err := t.current(ctx, cl, a); err != nil {
+			return err
+		}
 		if err := write(ctx, args[0], request, !noHash); err != nil {
 			return err
 		}
@@ -164,6 +168,18 @@ func (t commands) commit() *cobra.Command {
 		return nil
 	})
 	return c
+}
+
+// current refuses to hash the files of an attempt that was superseded. The cluster checks it again.
+func (t commands) current(ctx context.Context, c ui.Cluster, a attempt) error {
+	answer, err := c.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: strconv.FormatUint(a.job, 10)})
+	if err != nil {
+		return err
+	}
+	if len(answer.Jobs) == 1 && answer.Jobs[0].Attempt > a.number {
+		return fmt.Errorf("attempt %d of job %s was superseded by attempt %d: its checkpoints are not accepted", a.number, answer.Jobs[0].Ref, answer.Jobs[0].Attempt)
+	}
+	return nil
 }
 
 // write writes the manifest of a directory, and sets the checkpoint of the request.
@@ -227,6 +243,8 @@ func (t commands) verifyOne(ctx context.Context, c ui.Cluster, job *greylagv1.Jo
 	}
 	var damage *checkpoint.Damage
 	switch {
+	case err == nil && !m.Hashed() && k.State == greylagv1.CheckpointState_CHECKPOINT_STATE_DAMAGED:
+		return fmt.Errorf("checkpoint %d of job %s has no hashes: it cannot be shown to be good again", k.Number, job.Ref)
 	case errors.As(err, &damage):
 		request.Action, request.Detail = greylagv1.CheckpointAction_CHECKPOINT_ACTION_DAMAGE, damage.Text
 	case err != nil:
