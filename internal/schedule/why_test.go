@@ -182,6 +182,25 @@ func TestWhyNamesTheRestartLimit(t *testing.T) {
 	}
 }
 
+// TestWhyWithoutACheckpoint explains a job that is held because its checkpoints are damaged. A pass keeps its
+// reason.
+func TestWhyWithoutACheckpoint(t *testing.T) {
+	const detail = "no checkpoint is left: attempt 2: shard-7: 1 of 3 pieces differ"
+	snap := draw(t, "node a1 gpus=8\njob 10 gpus=1")
+	job := *snap.Pending[0]
+	job.Hold, job.Reason, job.Detail = cluster.HeldByUser, cluster.ReasonCheckpoint, detail
+	snap.Pending[0] = &job
+	for _, v := range Decide(snap).Plan.Verdicts {
+		if v.Reason != cluster.ReasonCheckpoint {
+			t.Errorf("a pass decides %s", v.Reason)
+		}
+	}
+	x, err := explain.Why(snap, 10)
+	if err != nil || x.Reason != cluster.ReasonCheckpoint || x.Detail != detail || len(x.Notes) != 1 || !strings.HasPrefix(x.Notes[0], "gctl checkpoint list 10 lists them") {
+		t.Errorf("%v %q %q, %v", x.Reason, x.Detail, x.Notes, err)
+	}
+}
+
 // TestWhyOfAQOSThatIsClosed names the QOS that the job may use, and the command that grants the
 // present one.
 func TestWhyOfAQOSThatIsClosed(t *testing.T) {

@@ -71,7 +71,7 @@ func (s *State) release(old *cluster.Job, a command.Actor) *command.Refusal {
 	if old.Reason == cluster.ReasonRequeueLimit { // the operator has dealt with the cause
 		j.Failures = 0
 	}
-	if old.Reason == cluster.ReasonCheckpoint { // the user lets it start from the beginning
+	if old.ResumePoint() == nil { // all are damaged: the user lets it start from the beginning
 		j.Checkpoints = nil
 	}
 	j.Hold, j.Reason, j.Detail = cluster.NotHeld, cluster.ReasonNone, ""

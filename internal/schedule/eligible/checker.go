@@ -116,6 +116,9 @@ func (c *Checker) All(job *cluster.Job) []Obstacle {
 func hold(job *cluster.Job) []Obstacle {
 	switch job.Hold {
 	case cluster.HeldByUser:
+		if job.Reason == cluster.ReasonCheckpoint {
+			return []Obstacle{{job.Reason, job.Detail}}
+		}
 		return []Obstacle{{cluster.ReasonHeldUser, job.Detail}}
 	case cluster.HeldByAdmin:
 		if job.Reason == cluster.ReasonRequeueLimit {

@@ -184,6 +184,9 @@ func notes(p *plan.Pass, job *cluster.Job, mayStart bool) (list []string) {
 	if job.Hold != cluster.NotHeld && job.Reason == cluster.ReasonRequeueLimit {
 		list = append(list, fmt.Sprintf("restarts so far: %s; an operator releases it with gctl release %s; the limit is max_restarts of the policy", job.Causes.Words(), job.Ref()))
 	}
+	if job.Hold != cluster.NotHeld && job.Reason == cluster.ReasonCheckpoint {
+		list = append(list, fmt.Sprintf("gctl checkpoint list %[1]s lists them; gctl checkpoint verify %[1]s NUMBER verifies one again; gctl release %[1]s starts the job from the beginning", job.Ref()))
+	}
 	return list
 }
 
