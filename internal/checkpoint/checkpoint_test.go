@@ -220,7 +220,7 @@ func TestCreate(t *testing.T) {
 			}
 			root := open(t, dir)
 			create := func() error { _, err := Create(t.Context(), root, Header{}, true); return err }
-			if c.want == ErrChanged {
+			if errors.Is(c.want, ErrChanged) {
 				create = func() error { return changing(t, root, dir, name) }
 			}
 			if err := create(); !errors.Is(err, c.want) {
