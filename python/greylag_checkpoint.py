@@ -16,7 +16,8 @@ nothing else. It calls the command gctl, which every job has.
             save(path / "model")
             checkpoint.commit(path, step)
 
-In a program of several processes all of them save, and one process calls begin and commit: see the recipes.
+In a program of several processes, call due, begin and commit in one of them and broadcast the results to the
+others, which save as well: see the recipes.
 """
 
 import os
@@ -25,10 +26,10 @@ import subprocess
 import threading
 import time
 
-__all__ = ["Committer", "NotInJob", "attempt", "begin", "commit", "due", "resume_from", "resume_step"]
+__all__ = ["Committer", "NoCheckpointDir", "attempt", "begin", "commit", "due", "resume_from", "resume_step"]
 
 
-class NotInJob(RuntimeError):
+class NoCheckpointDir(RuntimeError):
     """The program does not run in a job, or the job has no directory for checkpoints."""
 
 
@@ -54,10 +55,10 @@ def resume_step():
 def begin():
     """Create an empty directory for a checkpoint, and return its path.
 
-    Raise NotInJob if the job was submitted without --checkpoint.
+    Raise NoCheckpointDir if the job was submitted without --checkpoint.
     """
     if not os.environ.get("GREYLAG_CHECKPOINT_DIR"):
-        raise NotInJob("submit the program in a job with --checkpoint=FOLDER")
+        raise NoCheckpointDir("submit the program in a job with --checkpoint=FOLDER")
     return pathlib.Path(_gctl("checkpoint", "begin").rstrip("\n"))
 
 

@@ -51,7 +51,7 @@ type RawDevice struct {
 	Bad    string   `json:"bad,omitempty"`
 	Serial string   `json:"serial,omitempty"`
 	Lost   bool     `json:"lost,omitempty"`
-	// Pending reports that memory rows are set aside at the next reset.
+	// Pending reports that row remapping is pending: a reset applies it.
 	Pending bool `json:"pending,omitempty"`
 	// Recovery is the driver's recovery action; absent if the driver has none.
 	Recovery *Recovery `json:"recovery,omitempty"`

@@ -361,7 +361,7 @@ func (g *GPUs) Conditions(now time.Time) (list []cluster.Condition) {
 		case d.LinkBad != "":
 			add("nvlink", cluster.Drains, cluster.RepairReset, "%s", d.LinkBad)
 		case d.Pending:
-			add("gpu_remap", cluster.Notice, cluster.RepairReset, "%s: a memory row is set aside at the next reset: reset it when it is idle", d.Name)
+			add("gpu_remap", cluster.Notice, cluster.RepairReset, "%s: row remapping pending: reset the GPU when it is idle", d.Name)
 		}
 		if s := g.Status(now, uuid); s.Degraded != "" && d.LinkBad == "" {
 			add("gpu_degraded", cluster.Degrades, cluster.NoRepair, "%s: %s", d.Name, s.Degraded)

@@ -22,17 +22,17 @@ func restartRows(all []option) []option {
 				}
 				return nil
 			}},
-		{Option: getopt.Option{Long: "retry", Value: "NUMBER", Help: "requeue the job after its own failure, at most NUMBER times since its last checkpoint [0, or as the site sets]"},
+		{Option: getopt.Option{Long: "retry", Value: "NUMBER", Help: "requeue the job after its own failure, at most NUMBER times without progress, such as a checkpoint of a later step [0, or the site's default]"},
 			set: func(o *Options, v string, _ time.Time) error {
 				n, err := strconv.ParseInt(v, 10, 32)
 				if err != nil || n < 0 || n > cluster.MaxRetries {
-					return advise(fmt.Sprintf("%q is no number of retries", v), fmt.Sprintf("write a number from 0 to %d", cluster.MaxRetries))
+					return advise(fmt.Sprintf("invalid number of retries %q", v), fmt.Sprintf("write a number from 0 to %d", cluster.MaxRetries))
 				}
 				limit := int32(n)
 				o.retries = &limit
 				return nil
 			}},
-		{Option: getopt.Option{Long: "retry-on", Value: "CAUSES", Help: "causes of --retry, separated by commas: exit (any failure), exit:STATUS, oom [exit]"},
+		{Option: getopt.Option{Long: "retry-on", Value: "CAUSES", Help: "causes of --retry, separated by commas: exit (non-zero exit status or signal), exit:STATUS, oom (out of memory) [exit]"},
 			set: func(o *Options, v string, _ time.Time) error {
 				causes, err := cluster.ParseRetryCauses(v)
 				if err != nil {
@@ -50,7 +50,7 @@ func (r *resolver) finishRetry(o *Options) {
 	case o.retries == nil && o.retryOn == nil:
 		return
 	case o.retries == nil:
-		r.fault("--retry-on", "it needs a number of retries", "add --retry=3")
+		r.fault("--retry-on", "requires --retry", "add --retry=3")
 		return
 	}
 	retry := cluster.Retry{AnyExit: true}

@@ -139,13 +139,13 @@ func checkCommit(x *cluster.Checkpoint) *command.Refusal {
 	}
 	switch {
 	case x.Step < cluster.NoStep:
-		return command.Refusef(command.InvalidArgument, "step %d of a checkpoint, want at least 0", x.Step)
+		return command.Refusef(command.InvalidArgument, "checkpoint step must be at least 0, got %d", x.Step)
 	case x.Files < 1 || x.Bytes < 0:
-		return command.Refusef(command.InvalidArgument, "a checkpoint of %d files and %d bytes", x.Files, x.Bytes)
+		return command.Refusef(command.InvalidArgument, "invalid checkpoint size: %d files, %d bytes", x.Files, x.Bytes)
 	case x.State != cluster.CheckpointWritten && x.State != cluster.CheckpointVerified:
 		return command.Refusef(command.InvalidArgument, "a new checkpoint cannot be %s", x.State)
 	case x.Digest.IsZero():
-		return command.Refusef(command.InvalidArgument, "a checkpoint without the digest of its manifest")
+		return command.Refusef(command.InvalidArgument, "manifest digest missing")
 	}
 	return nil
 }
@@ -235,5 +235,5 @@ func holdWithoutCheckpoint(j *cluster.Job, why string) {
 		return
 	}
 	j.Hold, j.Reason, j.Planned, j.Promise = cluster.HeldByUser, cluster.ReasonCheckpoint, 0, nil
-	j.Detail = "no checkpoint is left: " + why
+	j.Detail = "all checkpoints are damaged: " + why
 }

@@ -73,7 +73,7 @@ func TestBreakerOfDrains(t *testing.T) {
 			if strings.Contains(text, "DRAINED") {
 				drained++
 			}
-			if strings.Contains(text, "its power cable is not connected (XID 54)") {
+			if strings.Contains(text, "auxiliary power is not connected (XID 54)") {
 				reported++
 			}
 		}

@@ -86,7 +86,7 @@ func (x *exam) gpus(ctx context.Context) {
 			x.note(Fault, "gpus", "gctl show node shows whether a reset or a reboot is wanted", "GPU %d (%s): the driver asks for: %s", d.Index, d.UUID, d.Recovery)
 		}
 		if d.Pending {
-			x.note(Warning, "gpus", "reset it when it is idle", "GPU %d (%s): a memory row is set aside at the next reset", d.Index, d.UUID)
+			x.note(Warning, "gpus", "reset it when it is idle", "GPU %d (%s): row remapping pending: a GPU reset applies it", d.Index, d.UUID)
 		}
 		if d.Slow != "" {
 			x.note(Warning, "gpus", "jobs of several nodes avoid the node until it is repaired", "GPU %d (%s): %s", d.Index, d.UUID, d.Slow)

@@ -151,7 +151,7 @@ func hostFaults() []fault {
 		{"no driver's helper", func(w *world) { w.nodeFile("runtime = \"process\"\n") }, Node, "gpus", Warning, "cannot list them"},
 		{"a GPU that is bad", withGPU(`"bad":"ECC"`), Node, "gpus", Fault, "GPU 0 (GPU-a): ECC"},
 		{"a GPU that needs a reset", withGPU(`"recovery":1`), Node, "gpus", Fault, "the driver asks for: reset"},
-		{"a GPU with a pending remap", withGPU(`"pending":true`), Node, "gpus", Warning, "a memory row is set aside"},
+		{"a GPU with a pending remap", withGPU(`"pending":true`), Node, "gpus", Warning, "row remapping pending"},
 		{"a slow GPU", withGPU(`"slow":"8 lanes"`), Node, "gpus", Warning, "GPU 0 (GPU-a): 8 lanes"},
 		{"a GPU without its device", func(w *world) {
 			w.nodeFile("runtime = \"process\"\n")

@@ -121,8 +121,8 @@ greylag-manifest-*.json there, and records the directory as a checkpoint of this
 attempt. All files must be closed; a file that changes meanwhile is an error. Call
 it once, not in each task.
 
-It is repeatable: the same content is recorded once. Only the current attempt can
-commit, also while it is being ended.
+Repeating a commit is safe: the same content is recorded once. Only the current
+attempt can commit, even while it is completing.
 
 With --no-hash only the sizes are recorded, which takes no time. A later commit of
 the same directory adds the hashes.`
@@ -133,7 +133,7 @@ func (t commands) commit() *cobra.Command {
 	c := &cobra.Command{
 		Use: "commit DIR", Short: "Record a directory as a checkpoint of this job", Long: commitLong, Args: cobra.ExactArgs(1),
 	}
-	c.Flags().Int64Var(&step, "step", cluster.NoStep, "step of the training")
+	c.Flags().Int64Var(&step, "step", cluster.NoStep, "training step")
 	c.Flags().BoolVar(&noHash, "no-hash", false, "record the sizes of the files without their hashes")
 	c.RunE = t.On(func(ctx context.Context, cl ui.Cluster, args []string) error {
 		a, err := t.thisAttempt()
@@ -244,7 +244,7 @@ func (t commands) verifyOne(ctx context.Context, c ui.Cluster, job *greylagv1.Jo
 	var damage *checkpoint.Damage
 	switch {
 	case err == nil && !m.Hashed() && k.State == greylagv1.CheckpointState_CHECKPOINT_STATE_DAMAGED:
-		return fmt.Errorf("checkpoint %d of job %s has no hashes: it cannot be shown to be good again", k.Number, job.Ref)
+		return fmt.Errorf("checkpoint %d of job %s has no hashes, so it cannot be verified", k.Number, job.Ref)
 	case errors.As(err, &damage):
 		request.Action, request.Detail = greylagv1.CheckpointAction_CHECKPOINT_ACTION_DAMAGE, damage.Text
 	case err != nil:
@@ -300,7 +300,7 @@ func (t commands) job(ctx context.Context, c ui.Cluster, args []string) (*greyla
 		ref = args[0]
 	}
 	if ref == "" {
-		return nil, &ui.UsageError{Problem: "which job?", Advice: "give its ID: gctl checkpoint list JOB"}
+		return nil, &ui.UsageError{Problem: "no job given, and this is not inside a job", Advice: "give its ID, for example gctl checkpoint list JOB"}
 	}
 	refs, err := ui.Refs([]string{ref})
 	if err != nil {

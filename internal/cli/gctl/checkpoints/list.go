@@ -14,7 +14,7 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-const listLong = `Lists the newest 16 checkpoints of a job, oldest first. The next attempt resumes
+const listLong = `Lists the recorded checkpoints of a job, oldest first. The next attempt resumes
 from the last one that is not DAMAGED. Of a WRITTEN checkpoint only the sizes of
 the files are recorded; of a VERIFIED one, also their hashes.`
 
