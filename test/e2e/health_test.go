@@ -104,7 +104,7 @@ func TestProgramErrorsAreNotices(t *testing.T) {
 	s.until("the output", func() (bool, error) { return s.exists(name), nil })
 	s.setFaults(0, "0 xid31")
 	s.until("a notice", func() (bool, error) {
-		return strings.Contains(s.output("%s", name), "GPU 0: illegal memory access by the program (XID 31)"), nil
+		return strings.Contains(s.output("%s", name), "GPU 0: GPU memory page fault: illegal memory access by the program (XID 31)"), nil
 	})
 	if text := s.ok(tester, "gctl", "show", "node", s.Node(0).Name); strings.Contains(text, "condition") || strings.Contains(text, "bad") {
 		t.Errorf("gctl show node: %s", text)

@@ -182,9 +182,12 @@ h.serve_forever()
 	errs, err := cmd.StderrPipe()
 	s.must(err)
 	s.must(cmd.Start())
-	line, err := bufio.NewReader(errs).ReadString('\n')
-	s.must(err)
-	address := regexp.MustCompile(`http://\S+`).FindString(line)
+	lines, address := bufio.NewReader(errs), ""
+	for address == "" { // notes of repeated calls may come first
+		line, err := lines.ReadString('\n')
+		s.must(err)
+		address = regexp.MustCompile(`http://\S+`).FindString(line)
+	}
 	for range 3 {
 		response, err := http.Get(address)
 		s.must(err)

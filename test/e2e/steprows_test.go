@@ -159,9 +159,7 @@ func cancelledMpirun(s *site, name, helper string) {
 	}
 	s.ok(alice, "gcancel", fmt.Sprint(id))
 	s.ends(id, "CANCELLED")
-	if n := processes(helper); n > 0 {
-		s.t.Errorf("%d processes %s are left", n, helper)
-	}
+	s.until("no process "+helper+" is left, also of other tests", func() (bool, error) { return processes(helper) == 0, nil })
 }
 
 // processes counts the processes with a name.
