@@ -182,6 +182,10 @@ func (s *State) setCheckpoint(c *command.SetCheckpoint) command.Result {
 			j.Checkpoints[at] = &k
 			if j.Reason == cluster.ReasonCheckpoint && j.Hold == cluster.HeldByUser && j.State == cluster.Pending {
 				j.Hold, j.Reason, j.Detail = cluster.NotHeld, cluster.ReasonNone, ""
+				if j.Eligible > s.now {
+					j.Reason = cluster.ReasonBeginTime
+				}
+				s.fund(&j) // a held job had no credits set aside
 			}
 		case c.Action == command.DamageCheckpoint:
 			damage(&k, c.Detail)

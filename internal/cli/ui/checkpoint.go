@@ -49,11 +49,11 @@ func Checkpoints(j *greylagv1.Job) (list []CheckpointJSON) {
 
 // RetryText describes the retries of a job; "" if there are none.
 func RetryText(j *greylagv1.Job) string {
-	if j.Retry.GetLimit() == 0 {
+	r := writeRetry(j)
+	if r == nil {
 		return ""
 	}
-	r := cluster.Retry{AnyExit: j.Retry.AnyExit, ExitStatuses: j.Retry.ExitStatuses, OutOfMemory: j.Retry.OutOfMemory}
-	return fmt.Sprintf("%d of %d, after %s", j.Retries, j.Retry.Limit, r.Causes())
+	return fmt.Sprintf("%d of %d, after %s", r.Used, r.Limit, r.On)
 }
 
 // retryJSON is the retries of a job in JSON.
@@ -63,6 +63,7 @@ type retryJSON struct {
 	Used  int32  `json:"used"`
 }
 
+// writeRetry converts the retries of a job to the form of --json; nil if there are none.
 func writeRetry(j *greylagv1.Job) *retryJSON {
 	if j.Retry.GetLimit() == 0 {
 		return nil
