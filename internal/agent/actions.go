@@ -38,7 +38,12 @@ func (a *Agent) dispatch(ctx context.Context, action reconcile.Action) {
 		a.signal(t, syscall.SIGTERM, true, stopNotice(a.specs[t.ID], a.cfg.Name, time.Now()))
 	case reconcile.Kill:
 		if t.kills++; t.kills == 1 {
+			t.killing = time.Now()
 			a.log.Info("killing task", "job", t.ID.Job, "attempt", t.ID.Attempt)
+		}
+		if time.Since(t.killing) >= a.cfg.UnkillableAfter {
+			a.endUnkillable(t)
+			return
 		}
 		a.signal(t, syscall.SIGKILL, true, "")
 	case reconcile.Remove:
@@ -173,7 +178,7 @@ func (a *Agent) remove(_ context.Context, t *task) {
 			a.removeAgain(t, err)
 			return
 		}
-		a.setCondition(unkillableKey(t), cluster.Condition{})
+		a.setCondition(unkillableKey(t.ID.Job), cluster.Condition{})
 		for _, found := range problems {
 			a.setProblem(t.ID.Job, found)
 		}
@@ -213,7 +218,12 @@ func (a *Agent) removeAgain(t *task, err error) {
 	pause := min(minRetry<<min(t.tries-1, 10), maxRetry)
 	t.notBefore = cluster.InstantOf(time.Now().Add(pause))
 	a.log.Warn("cannot remove task", "job", t.ID.Job, "attempt", t.ID.Attempt, "err", err, "retry_in", pause)
-	if t.tries >= maxRemoveTries || time.Since(t.removing) >= unkillableAfter {
+	long := time.Since(t.removing) >= a.cfg.UnkillableAfter
+	if long && !t.stuck {
+		t.stuck = true
+		nudge(a.reports)
+	}
+	if long || t.tries >= maxRemoveTries {
 		a.setUnkillable(t, err)
 	}
 }

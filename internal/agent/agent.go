@@ -58,6 +58,10 @@ type Config struct {
 	// exceeds it ends as a node fault.
 	LaunchTimeout time.Duration
 
+	// UnkillableAfter is how long the processes of a task may outlive SIGKILL before the node takes no new
+	// work and the job ends without them; 0: 55 s.
+	UnkillableAfter time.Duration
+
 	Images tasks.Keep // of unused images
 
 	// CheckpointProgram is the program that creates and verifies directories of checkpoints as the user: see
@@ -186,6 +190,9 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 	}
 	if cfg.LaunchTimeout <= 0 {
 		cfg.LaunchTimeout = 30 * time.Minute
+	}
+	if cfg.UnkillableAfter <= 0 {
+		cfg.UnkillableAfter = unkillableAfter
 	}
 	if cfg.Checks.Period <= 0 {
 		cfg.Checks.Period = 5 * time.Minute

@@ -56,6 +56,10 @@ func (a *Agent) loadHealth() {
 	saved, found := health.Load(a.healthPath(), a.boot())
 	a.health, a.ports = saved.GPUs, saved.Ports
 	for _, c := range saved.Conditions {
+		if c.Cause == causeUnkillable {
+			a.conditions[unkillableKey(c.Job)] = c
+			continue
+		}
 		a.conditions[c.Cause] = c
 	}
 	if found {
@@ -75,6 +79,11 @@ func (a *Agent) saveHealth() {
 	saved := health.Saved{Boot: a.boot(), GPUs: a.health, Ports: a.ports}
 	for _, cause := range []string{causeProgram, causeInfiniBand, causeDisk, causeDriver} {
 		if c, is := a.conditions[cause]; is {
+			saved.Conditions = append(saved.Conditions, c)
+		}
+	}
+	for _, c := range a.conditionList() {
+		if c.Cause == causeUnkillable {
 			saved.Conditions = append(saved.Conditions, c)
 		}
 	}

@@ -157,6 +157,7 @@ func (a *Agent) adopt(ctx context.Context, found []tasks.Found) {
 		a.dirty[id] = true
 		a.watchTask(ctx, t)
 	}
+	a.dropUnkillable()
 	a.removeStaleScratch()
 }
 

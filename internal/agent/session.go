@@ -297,7 +297,7 @@ func reported(t *task) *greylagv1.ReportedTask {
 		Job: uint64(t.ID.Job), Attempt: uint32(t.ID.Attempt), Phase: wire.Enum[greylagv1.TaskPhase](phaseWords[t.Phase]),
 		Cause: wire.Enum[greylagv1.TaskCause](t.End.Cause.String()), ExitCode: t.End.Exit.Code, ExitSignal: t.End.Exit.Signal, Message: t.End.Message,
 		MemoryPeak: int64(t.End.Memory), RanMs: t.ran.Milliseconds(),
-		GpuBusyMs: t.GPU.BusyMs, GpuKnownMs: t.GPU.KnownMs, Granted: t.Granted,
+		GpuBusyMs: t.GPU.BusyMs, GpuKnownMs: t.GPU.KnownMs, Granted: t.Granted, Stuck: t.stuck && t.Phase == reconcile.Ended,
 	}
 	if t.Phase == reconcile.Accepted {
 		r.Message = t.waitsFor(time.Now())

@@ -25,6 +25,8 @@ type task struct {
 	notBefore  cluster.Instant
 	killed     cluster.Instant
 	kills      int                    // number of SIGKILLs sent
+	killing    time.Time              // of the first SIGKILL
+	stuck      bool                   // its processes outlive SIGKILL
 	tries      int                    // number of failed removals
 	removing   time.Time              // of the first try
 	waiting    time.Time              // since when it is to be started; zero: not tried

@@ -3,18 +3,22 @@ package agent
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/greylag/greylag/internal/reconcile"
 	tasks "github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
 const (
-	// unkillableAfter is how long the removal of a task may fail before the node takes no new work.
+	// unkillableAfter is the default of Config.UnkillableAfter.
 	unkillableAfter = 55 * time.Second
 	// causeUnkillable is the cause of the condition of a task that cannot be removed.
 	causeUnkillable = "unkillable"
@@ -22,8 +26,30 @@ const (
 	mostNamed = 3
 )
 
-// unkillableKey returns the key of the condition of a task.
-func unkillableKey(t *task) string { return causeUnkillable + " " + taskID(t.ID).String() }
+// unkillableKey returns the key of the condition of a job's task.
+func unkillableKey(id cluster.JobID) string { return causeUnkillable + " " + id.String() }
+
+// endUnkillable ends the record of a running task whose processes outlive SIGKILL, and drains the node. A
+// process in an uninterruptible system call executes no more of its program, so that its job ends without
+// it. The removal of the task continues until the processes are gone.
+func (a *Agent) endUnkillable(t *task) {
+	err := fmt.Errorf("its processes do not end %s after SIGKILL", time.Since(t.killing).Round(time.Second))
+	a.log.Error("task cannot be killed", "job", t.ID.Job, "attempt", t.ID.Attempt, "err", err)
+	a.setUnkillable(t, err)
+	a.collectSteps(t)
+	t.work, t.stuck = reconcile.NoWork, true
+	a.end(t, classify(t, tasks.Exit{Signal: int(syscall.SIGKILL), Ended: time.Now()}))
+}
+
+// dropUnkillable ends the conditions of tasks that no longer exist. It runs in the loop.
+func (a *Agent) dropUnkillable() {
+	for key, c := range a.conditions {
+		here := func(t *task) bool { return t.ID.Job == c.Job && t.Phase < reconcile.Clean }
+		if c.Cause == causeUnkillable && !slices.ContainsFunc(slices.Collect(maps.Values(a.tasks)), here) {
+			a.setCondition(key, cluster.Condition{})
+		}
+	}
+}
 
 // setUnkillable drains the node because of a task that cannot be removed, with its processes. The other
 // tasks run on.
@@ -34,7 +60,7 @@ func (a *Agent) setUnkillable(t *task, err error) {
 			message += processText("/proc", pids)
 		}
 	}
-	a.setCondition(unkillableKey(t), cluster.Condition{Cause: causeUnkillable, Effect: cluster.Drains, Repair: cluster.RepairReboot, Message: message, Job: t.ID.Job})
+	a.setCondition(unkillableKey(t.ID.Job), cluster.Condition{Cause: causeUnkillable, Effect: cluster.Drains, Repair: cluster.RepairReboot, Message: message, Job: t.ID.Job})
 }
 
 // processText lists processes with the function of the kernel in which each waits; "" for none.

@@ -7,12 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	tasks "github.com/greylag/greylag/internal/runtime"
 )
 
-// stuck is a runtime that cannot remove task 1 while its processes do not end.
+// stuck is a runtime that can neither kill nor remove task 1 while its processes do not end.
 type stuck struct {
 	tasks.Runtime
 	killed atomic.Bool
@@ -25,32 +28,74 @@ func (s *stuck) Remove(ctx context.Context, id tasks.TaskID) error {
 	return s.Runtime.Remove(ctx, id)
 }
 
+func (s *stuck) Signal(ctx context.Context, id tasks.TaskID, sig syscall.Signal, all bool) error {
+	if id.Job == 1 && sig != syscall.SIGCONT && !s.killed.Load() {
+		return nil // it receives it when its system call ends
+	}
+	return s.Runtime.Signal(ctx, id, sig, all)
+}
+
 // Processes implements tasks.ProcessLister.
 func (s *stuck) Processes(tasks.TaskID) ([]int, error) { return []int{os.Getpid()}, nil }
 
-// TestUnkillableTask: the node reports a draining condition of its job that names the process, another task
-// ends as usual, and the condition ends with the task.
-func TestUnkillableTask(t *testing.T) {
-	t.Parallel()
-	rt := &stuck{}
-	n := newNode(t, "process", func(n *node) {
+// stuckNode returns a node whose task 1 ends when rt.killed is set.
+func stuckNode(t *testing.T, rt *stuck) *node {
+	return newNode(t, "process", func(n *node) {
 		open := n.open
+		n.cfg.UnkillableAfter = time.Second
 		n.open = func() (tasks.Runtime, func() error, error) {
 			inner, end, err := open()
 			rt.Runtime = inner
 			return rt, end, err
 		}
 	})
+}
+
+// TestUnkillableTask: the node reports a draining condition of its job that names the process, another task
+// ends as usual, and the condition ends with the task.
+func TestUnkillableTask(t *testing.T) {
+	t.Parallel()
+	rt := &stuck{}
+	n := stuckNode(t, rt)
 	n.want(at(1, 1), "#!/bin/sh\n", nil)
 	n.until("a condition", func() bool {
 		c := n.condition(causeUnkillable)
 		return strings.HasPrefix(c, "drains 1: the task of job 1 cannot be removed: its processes do not end; process ") && strings.Contains(c, "(agent.test)")
 	})
+	n.until("a report of the end without the processes", func() bool { return n.last(at(1, 1)).GetStuck() })
 	n.want(at(2, 1), "#!/bin/sh\n", nil)
 	n.settled(at(2, 1))
 	rt.killed.Store(true)
 	n.settled(at(1, 1))
 	n.until("its end", func() bool { return n.condition(causeUnkillable) == "" })
+}
+
+// TestTaskOutlivesSIGKILL: a task whose first process waits in the kernel counts as ended, also after a
+// restart of gnoded, and its job does not wait for its processes.
+func TestTaskOutlivesSIGKILL(t *testing.T) {
+	t.Parallel()
+	rt := &stuck{}
+	n := stuckNode(t, rt)
+	n.want(at(1, 1), "#!/bin/sh\nexec sleep 600\n", func(w *greylagv1.WantedTask) { w.KillWait = nil })
+	n.reach(at(1, 1), "started")
+	n.change(func() { n.wanted[at(1, 1)].Stop = true })
+	reported := func() bool {
+		r := n.last(at(1, 1))
+		return r.GetStuck() && r.GetCause() == greylagv1.TaskCause_TASK_CAUSE_STOPPED && r.GetExitSignal() == int32(syscall.SIGKILL) &&
+			strings.Contains(n.condition(causeUnkillable), "its processes do not end")
+	}
+	n.until("its end without the processes", reported)
+	n.change(func() { delete(n.wanted, at(1, 1)) }) // its job has ended
+	n.stop()
+	n.change(func() { n.reports = nil })
+	n.start()
+	n.until("a report", func() bool { return len(n.reports) > 0 })
+	if c := n.condition(causeUnkillable); c == "" {
+		t.Error("the condition ended with the restart")
+	}
+	n.until("the same after a restart", func() bool { return n.last(at(1, 1)).GetStuck() })
+	rt.killed.Store(true)
+	n.until("its end", func() bool { return n.last(at(1, 1)) == nil && n.condition(causeUnkillable) == "" })
 }
 
 func TestProcessText(t *testing.T) {

@@ -228,6 +228,7 @@ type TaskReport struct {
 	Ran     time.Duration // of one that is over: how long the node had it, as its daemon counted
 	Granted uint64        // log index that granted the attempt: see cluster.Job; 0 where the node has no record of it
 	Steps   []StepReport  // those wanted that have ended there
+	Stuck   bool          // its processes outlive SIGKILL: its job does not wait for them
 }
 
 // StepReport is how a step ended on a node.

@@ -123,6 +123,7 @@ func taskReportFields(c *codec.Coder, x *TaskReport) {
 	codec.Int(c, &x.Ran)
 	codec.Uint(c, &x.Granted)
 	codec.List(c, &x.Steps, stepReport)
+	codec.Bool(c, &x.Stuck)
 }
 
 func restoredFields(c *codec.Coder, x *Restored) {

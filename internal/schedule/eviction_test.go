@@ -164,6 +164,38 @@ func TestNoOtherJobGetsWhatVictimsLeave(t *testing.T) {
 	}
 }
 
+// TestPreemptorOfAnUnkillableTask preempts a job whose task outlives SIGKILL: its node drains after a minute, and the
+// preemptor starts on another one, whose job it preempts too.
+func TestPreemptorOfAnUnkillableTask(t *testing.T) {
+	x := newArena(t)
+	whole := cluster.JobSpec{QOS: "low", Requeue: true, TimeLimit: 6 * time.Hour, Request: cluster.Request{Nodes: 1, GPUsPerNode: 4}}
+	for range 4 {
+		x.give(whole)
+	}
+	x.pass(10, time.Second)
+	x.slow = time.Hour // the test reports the end
+	whole.QOS = "high"
+	x.give(whole)
+	x.pass(10, time.Second)
+	if x.gone != 1 {
+		t.Fatalf("%d went", x.gone)
+	}
+	node, _ := x.s.View().Node(x.left[0])
+	for j := range x.s.View().OnNode(node.Name) {
+		task := cluster.Task{Node: node.Name, Phase: cluster.TaskEnded, Cause: cluster.Stopped}
+		x.apply(&command.ReportTasks{
+			Node: node.Name, Epoch: node.Epoch, Seen: x.index, Conditions: []cluster.Condition{{Cause: "unkillable", Effect: cluster.Drains, Message: "process 7", Job: j.ID}},
+			Tasks: []command.TaskReport{{Job: j.ID, Attempt: j.Attempt, Task: task, Stuck: true}},
+		})
+	}
+	x.slow = 0
+	x.pass(60, time.Second)
+	high, _ := x.s.View().Job(5)
+	if high.State != cluster.Running || x.gone != 2 || high.Alloc.Nodes[0].Node == node.Name {
+		t.Errorf("the preemptor is %s (%s), %d went", high.State, high.Detail, x.gone)
+	}
+}
+
 // TestMaxPreemptions preempts one job again and again: three times in 24 hours, then another one that loses more.
 func TestMaxPreemptions(t *testing.T) {
 	x := newArena(t)

@@ -106,6 +106,10 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 		}
 		seen[r.Job] = none{}
 		task, grew := t.merge(j, rank, r)
+		if r.Stuck && task.Phase == cluster.TaskEnded { // the rest of it keeps the node out of service
+			task.Phase, grew = cluster.TaskClean, true
+			leftovers++
+		}
 		steps, ended := mergeSteps(j.Steps, rank, r.Steps, t.now)
 		if grew || ended {
 			x := withTask(j, rank, task)

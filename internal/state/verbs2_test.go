@@ -59,7 +59,7 @@ func (x *script) report(rest string) string {
 			}
 			t.Task.Ended = t.Task.Started.Add(w.duration("record"))
 		}
-		t.Steps = stepReports(w.keys["ended"])
+		t.Steps, t.Stuck = stepReports(w.keys["ended"]), w.has("stuck")
 		c.Tasks = append(c.Tasks, t)
 	}
 	nothing := x.s.View().NothingNew(c)

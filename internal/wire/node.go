@@ -138,7 +138,7 @@ func ReadReport(p *greylagv1.ReportTasksRequest, node string) (*command.ReportTa
 		if err != nil {
 			return nil, err
 		}
-		report := command.TaskReport{Job: cluster.JobID(t.GetJob()), Attempt: cluster.Attempt(t.GetAttempt()), Task: task, Granted: t.GetGranted()}
+		report := command.TaskReport{Job: cluster.JobID(t.GetJob()), Attempt: cluster.Attempt(t.GetAttempt()), Task: task, Granted: t.GetGranted(), Stuck: t.GetStuck()}
 		if task.Phase >= cluster.TaskEnded {
 			report.Ran = time.Duration(min(max(0, t.GetRanMs()), maxRanMs)) * time.Millisecond
 		}

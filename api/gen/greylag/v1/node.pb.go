@@ -1688,6 +1688,7 @@ type ReportedTask struct {
 	UserTime           *durationpb.Duration `protobuf:"bytes,16,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"` // part of cpu_time
 	Granted            uint64               `protobuf:"varint,17,opt,name=granted,proto3" json:"granted,omitempty"`                  // of the WantedTask; 0: the node has no record of it
 	Steps              []*ReportedStep      `protobuf:"bytes,18,rep,name=steps,proto3" json:"steps,omitempty"`                       // wanted steps that have ended on the node
+	Stuck              bool                 `protobuf:"varint,19,opt,name=stuck,proto3" json:"stuck,omitempty"`                      // its processes outlive SIGKILL: its job ends, and the node takes no work while the task is reported
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1846,6 +1847,13 @@ func (x *ReportedTask) GetSteps() []*ReportedStep {
 		return x.Steps
 	}
 	return nil
+}
+
+func (x *ReportedTask) GetStuck() bool {
+	if x != nil {
+		return x.Stuck
+	}
+	return false
 }
 
 // ReportedStep is a step that has ended on the node.
@@ -2514,7 +2522,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12#\n" +
 	"\x04gpus\x18\x05 \x03(\v2\x0f.greylag.v1.GPUR\x04gpus\x12#\n" +
 	"\rcounter_epoch\x18\x06 \x01(\x04R\fcounterEpoch\x12.\n" +
-	"\x06health\x18\a \x01(\v2\x16.greylag.v1.NodeHealthR\x06health\"\xd8\x05\n" +
+	"\x06health\x18\a \x01(\v2\x16.greylag.v1.NodeHealthR\x06health\"\xee\x05\n" +
 	"\fReportedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12+\n" +
@@ -2537,7 +2545,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x15gpu_memory_peak_bytes\x18\x0f \x01(\x03H\x00R\x12gpuMemoryPeakBytes\x88\x01\x01\x126\n" +
 	"\tuser_time\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\buserTime\x12\x18\n" +
 	"\agranted\x18\x11 \x01(\x04R\agranted\x12.\n" +
-	"\x05steps\x18\x12 \x03(\v2\x18.greylag.v1.ReportedStepR\x05stepsB\x18\n" +
+	"\x05steps\x18\x12 \x03(\v2\x18.greylag.v1.ReportedStepR\x05steps\x12\x14\n" +
+	"\x05stuck\x18\x13 \x01(\bR\x05stuckB\x18\n" +
 	"\x16_gpu_memory_peak_bytes\"\x8f\x02\n" +
 	"\fReportedStep\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x1b\n" +
