@@ -62,6 +62,10 @@ type Config struct {
 	// work and the job ends without them; 0: 55 s.
 	UnkillableAfter time.Duration
 
+	// GPUMemory is the memory of a GPU that may be in use after a job without a process, such as that of a
+	// driver's service; 0: any.
+	GPUMemory cluster.Bytes
+
 	Images tasks.Keep // of unused images
 
 	// CheckpointProgram is the program that creates and verifies directories of checkpoints as the user: see
@@ -138,7 +142,7 @@ type state struct {
 	conditions map[string]cluster.Condition
 	shown      []cluster.Condition
 	unchecked  map[string]bool
-	users      map[string]string                // GPU by UUID: which process uses it after its job
+	users      map[string]health.Use            // GPU by UUID: its use after its job
 	ports      []string                         // InfiniBand ports that were active
 	connected  bool                             // a session is open
 	loads      map[string]gpu.Load              // by UUID; those of the last sample
@@ -215,7 +219,7 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		staleScratchRenamed: make(chan struct{}),
 		blobs:               newBlobCache(), accounts: newAccounts(),
 		state: state{
-			counting: uint64(time.Now().UnixNano()), health: health.NewGPUs(), conditions: map[string]cluster.Condition{}, unchecked: map[string]bool{}, users: map[string]string{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
+			counting: uint64(time.Now().UnixNano()), health: health.NewGPUs(), conditions: map[string]cluster.Condition{}, unchecked: map[string]bool{}, users: map[string]health.Use{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
 			dirty: map[reconcile.ID]bool{}, logs: map[string]context.CancelFunc{}, leftScratch: map[string]error{},
 		},
 	}

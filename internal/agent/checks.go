@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -55,6 +56,7 @@ func (a *Agent) healthPath() string { return filepath.Join(a.cfg.StateDir, healt
 func (a *Agent) loadHealth() {
 	saved, found := health.Load(a.healthPath(), a.boot())
 	a.health, a.ports = saved.GPUs, saved.Ports
+	maps.Copy(a.users, saved.Users)
 	for _, c := range saved.Conditions {
 		if c.Cause == causeUnkillable {
 			a.conditions[unkillableKey(c.Job)] = c
@@ -76,7 +78,7 @@ func (a *Agent) loadHealth() {
 
 // saveHealth writes the health of the node for the next daemon. That runs the prolog and the epilog again.
 func (a *Agent) saveHealth() {
-	saved := health.Saved{Boot: a.boot(), GPUs: a.health, Ports: a.ports}
+	saved := health.Saved{Boot: a.boot(), GPUs: a.health, Ports: a.ports, Users: a.users}
 	for _, cause := range []string{causeProgram, causeInfiniBand, causeDisk, causeDriver} {
 		if c, is := a.conditions[cause]; is {
 			saved.Conditions = append(saved.Conditions, c)

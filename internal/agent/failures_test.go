@@ -328,6 +328,7 @@ type hardware struct {
 	mu     sync.Mutex
 	events chan gpu.Event
 	users  []gpu.Process
+	memory map[string]int64
 	broken error
 	lost   int // number of GPUs that are not listed
 	asked  int // inventories
@@ -357,10 +358,10 @@ func (h *hardware) Watch(ctx context.Context, report func(gpu.Event)) error {
 	}
 }
 
-func (h *hardware) Processes(context.Context, []string) ([]gpu.Process, error) {
+func (h *hardware) InUse(context.Context, []string) (gpu.InUse, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.users, nil
+	return gpu.InUse{Processes: h.users, Memory: h.memory}, nil
 }
 
 func withGPUs(n *node) *hardware {
@@ -406,6 +407,8 @@ func TestGPUEvents(t *testing.T) {
 	}
 }
 
+// TestGPUStillUsedAfterItsJob: a GPU that a process uses after its job takes no jobs, also after a restart of
+// gnoded, and names the process.
 func TestGPUStillUsedAfterItsJob(t *testing.T) {
 	t.Parallel()
 	var h *hardware
@@ -422,8 +425,43 @@ func TestGPUStillUsedAfterItsJob(t *testing.T) {
 		gpus := n.lastGPUs()
 		return len(gpus) == 2 && strings.Contains(gpus[1].GetFault(), "4711") && gpus[0].GetFault() == "" && n.fault() == ""
 	})
+	n.stop()
+	n.start()
+	n.until("still out of service", func() bool {
+		gpus := n.registry[len(n.registry)-1].GetGpus()
+		return len(n.registry) > 1 && len(gpus) == 2 && strings.Contains(gpus[1].GetFault(), "4711")
+	})
 	set()
 	n.until("the GPU back in service", func() bool { gpus := n.lastGPUs(); return len(gpus) == 2 && gpus[1].GetFault() == "" })
+}
+
+// TestGPUMemoryNotFreeAfterItsJob: memory that no process uses takes a GPU out of service until a reset; what
+// the driver itself uses does not, nor the memory of another job's GPU.
+func TestGPUMemoryNotFreeAfterItsJob(t *testing.T) {
+	t.Parallel()
+	var h *hardware
+	n := newNode(t, "process", func(n *node) { h = withGPUs(n); n.cfg.GPUMemory = 128 * cluster.MiB })
+	set := func(first, second int64) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.memory = map[string]int64{"GPU-0": first << 20, "GPU-1": second << 20}
+	}
+	set(70000, 4) // a job runs on the first
+	n.want(at(1, 1), "#!/bin/sh\n", onGPU(n, 1))
+	n.settled(at(1, 1))
+	set(70000, 523)
+	n.want(at(2, 1), "#!/bin/sh\n", onGPU(n, 1))
+	n.settled(at(2, 1))
+	const want = "GPU GPU-1 has 523 MiB of its memory in use after its job, and no process; reset wanted: nvidia-smi --gpu-reset -i GPU-1"
+	n.until("a GPU out of service", func() bool {
+		gpus := n.lastGPUs()
+		return len(gpus) == 2 && gpus[1].GetFault() == want && gpus[1].GetRepair() == greylagv1.Repair_REPAIR_RESET && gpus[0].GetFault() == "" && n.fault() == ""
+	})
+	set(70000, 0)
+	n.until("the GPU back in service", func() bool {
+		gpus := n.lastGPUs()
+		return len(gpus) == 2 && gpus[1].GetFault() == "" && gpus[1].GetRepair() == 0
+	})
 }
 
 func TestGPUsThatDoNotAnswer(t *testing.T) {

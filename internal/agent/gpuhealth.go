@@ -198,7 +198,9 @@ func (s *state) conditionList() []cluster.Condition {
 // statusOf returns the health of a device with what its last inventory says.
 func (s *state) statusOf(d *gpu.Device) health.Status {
 	status := s.health.Status(time.Now(), d.UUID)
-	status.Fault = cmp.Or(status.Fault, d.Fault, s.users[d.UUID])
+	use := s.users[d.UUID]
+	status.Fault = cmp.Or(status.Fault, d.Fault, use.Why)
+	status.Repair = max(status.Repair, use.Repair)
 	return status
 }
 

@@ -10,16 +10,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/greylag/greylag/internal/health"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-const (
-	// gpuReleaseTimeout is how long the driver may take to release a process.
-	gpuReleaseTimeout = 10 * time.Second
-	gpuReleasePause   = 250 * time.Millisecond
-	// maxHookOutput limits the output of a hook in a message, in bytes.
-	maxHookOutput = 200
-)
+// maxHookOutput limits the output of a hook in a message, in bytes.
+const maxHookOutput = 200
 
 // untilRestart ends the reason of a fault whose end the node cannot detect.
 const untilRestart = " (restart gnoded when it is fixed)"
@@ -31,8 +27,12 @@ type hook struct {
 	env []string
 }
 
-// problem is a problem found before or after a task.
-type problem struct{ source, reason string }
+// problem is a problem found before or after a task: of the node, or of a GPU with its UUID.
+type problem struct {
+	source, reason string
+	gpu            string
+	repair         cluster.Repair
+}
 
 // Sources of problems that drain the node as conditions of a job: a job whose settings cause them drains
 // two nodes and is held. Others are faults.
@@ -46,28 +46,11 @@ func (a *Agent) setProblem(job cluster.JobID, p problem) {
 	switch {
 	case p.source == causeProlog || p.source == causeEpilog:
 		a.setCondition(p.source, cluster.Condition{Effect: cluster.Drains, Message: p.reason, Job: job})
-	case strings.HasPrefix(p.source, userOf):
-		a.setUser(strings.TrimPrefix(p.source, userOf), p.reason)
+	case p.gpu != "":
+		a.setUse(p.gpu, health.Use{Why: p.reason, Repair: p.repair})
 	default:
 		a.setFault(p.source, p.reason)
 	}
-}
-
-// userOf begins the source of a problem of one GPU: a process uses it after its job.
-const userOf = "user of "
-
-// setUser takes a GPU out of service because of a process that uses it; "" returns it.
-func (a *Agent) setUser(uuid, why string) {
-	if a.users[uuid] == why {
-		return
-	}
-	if a.users[uuid] = why; why == "" {
-		delete(a.users, uuid)
-	} else {
-		a.log.Error("GPU out of service", "uuid", uuid, "reason", why)
-	}
-	a.badSince++
-	nudge(a.reports)
 }
 
 // hookError is the failure of a hook.
@@ -137,62 +120,8 @@ func (a *Agent) checkAfterTask(ctx context.Context, uuids []string, h *hook) []p
 	if err := a.runHook(ctx, a.cfg.Epilog, h); err != nil {
 		var failed *hookError
 		if errors.As(err, &failed) {
-			found = append(found, problem{causeEpilog, failed.Error() + untilRestart})
+			found = append(found, problem{source: causeEpilog, reason: failed.Error() + untilRestart})
 		}
 	}
 	return found
-}
-
-// busyGPUs lists the GPUs still in use after patience. The processes of the job are gone by then,
-// so the driver or a program from outside the cluster uses them.
-func (a *Agent) busyGPUs(ctx context.Context, uuids []string, patience time.Duration) []problem {
-	for deadline := time.Now().Add(patience); ; {
-		users, err := a.gpus.Processes(ctx, uuids)
-		if err == nil && len(users) == 0 {
-			return nil
-		}
-		if time.Now().Before(deadline) && ctx.Err() == nil {
-			select {
-			case <-ctx.Done():
-			case <-time.After(gpuReleasePause):
-			}
-			continue
-		}
-		if err != nil {
-			return []problem{{"gpu users", "cannot determine which processes use the GPUs: " + err.Error()}}
-		}
-		var found []problem
-		for _, user := range users {
-			found = append(found, problem{userOf + user.UUID, fmt.Sprintf("GPU %s is still used by process %d after its job", user.UUID, user.PID)})
-		}
-		return found
-	}
-}
-
-// recheckBusyGPUs clears the faults of GPUs that are free by now. It runs in the loop.
-func (a *Agent) recheckBusyGPUs() {
-	var uuids []string
-	for _, d := range a.inventory.Devices {
-		if a.users[d.UUID] != "" {
-			uuids = append(uuids, d.UUID)
-		}
-	}
-	unsure := a.faults["gpu users"] != ""
-	if len(uuids) == 0 && !unsure {
-		return
-	}
-	a.workers.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), gpuReleaseTimeout)
-		defer cancel()
-		found := a.busyGPUs(ctx, uuids, 0)
-		a.post(func() {
-			a.setFault("gpu users", "")
-			for _, uuid := range uuids {
-				a.setUser(uuid, "")
-			}
-			for _, f := range found {
-				a.setProblem(0, f)
-			}
-		})
-	})
 }

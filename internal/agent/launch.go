@@ -123,7 +123,7 @@ func (a *Agent) endFailed(t *task, err error) {
 	}
 	var h *hookError
 	if errors.As(err, &h) {
-		a.setProblem(t.ID.Job, problem{causeProlog, h.Error() + untilRestart})
+		a.setProblem(t.ID.Job, problem{source: causeProlog, reason: h.Error() + untilRestart})
 	}
 	a.end(t, cluster.Task{Cause: cause, Message: message, Ended: cluster.InstantOf(time.Now())})
 }

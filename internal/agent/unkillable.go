@@ -63,8 +63,16 @@ func (a *Agent) setUnkillable(t *task, err error) {
 	a.setCondition(unkillableKey(t.ID.Job), cluster.Condition{Cause: causeUnkillable, Effect: cluster.Drains, Repair: cluster.RepairReboot, Message: message, Job: t.ID.Job})
 }
 
-// processText lists processes with the function of the kernel in which each waits; "" for none.
+// processText lists processes after a separator; "" for none.
 func processText(proc string, pids []int) string {
+	if len(pids) == 0 {
+		return ""
+	}
+	return "; " + processNames(proc, pids)
+}
+
+// processNames lists processes with the function of the kernel in which each waits.
+func processNames(proc string, pids []int) string {
 	var list []string
 	for _, pid := range pids[:min(len(pids), mostNamed)] {
 		dir := filepath.Join(proc, strconv.Itoa(pid))
@@ -79,8 +87,5 @@ func processText(proc string, pids []int) string {
 	if more := len(pids) - len(list); more > 0 {
 		list = append(list, fmt.Sprintf("%d more", more))
 	}
-	if len(list) == 0 {
-		return ""
-	}
-	return "; " + strings.Join(list, ", ")
+	return strings.Join(list, ", ")
 }

@@ -74,6 +74,7 @@ type NodeChecks struct {
 	Timeout         time.Duration `toml:"timeout"` // of the program
 	WhileBusy       bool          `toml:"while_busy"`
 	InfiniBandPorts int           `toml:"infiniband_ports"` // that must be active; 0: those that were
+	GPUMemory       cluster.Bytes `toml:"gpu_memory"`       // of a GPU that may be in use after a job; 0: any
 }
 
 // Poll is the intervals of gnoded's checks.
@@ -108,7 +109,7 @@ func DefaultNode() Node {
 		Images:         defaultImages(),
 		ScratchReserve: 10 * cluster.GiB,
 		HookTimeout:    5 * time.Minute, LaunchTimeout: 30 * time.Minute,
-		Health:  NodeChecks{Period: 5 * time.Minute, Timeout: time.Minute},
+		Health:  NodeChecks{Period: 5 * time.Minute, Timeout: time.Minute, GPUMemory: 128 * cluster.MiB},
 		Poll:    Poll{Report: 10 * time.Second, Health: 30 * time.Second, Meter: 5 * time.Second},
 		Metrics: NodeMetrics{Textfile: "/var/lib/prometheus/node-exporter/greylag.prom"},
 		Log:     defaultLog(),
@@ -172,6 +173,9 @@ func (cfg *Node) check(c *checker) {
 	c.AtLeast("health.period", cfg.Health.Period, 10*time.Second)
 	c.AtLeast("health.timeout", cfg.Health.Timeout, time.Second)
 	c.Between("health.infiniband_ports", cfg.Health.InfiniBandPorts, 0, 256)
+	if g := cfg.Health.GPUMemory; g < 0 || g > 16*cluster.TiB {
+		c.Fault("health.gpu_memory", "%v is out of range, 0 to 16T", g)
+	}
 	c.AtLeast("poll.report", cfg.Poll.Report, 100*time.Millisecond)
 	if cfg.Poll.Report > 10*time.Second {
 		c.Fault("poll.report", "%v is too long, at most 10s: a node is UNKNOWN after 20s without a report", cfg.Poll.Report)

@@ -33,8 +33,8 @@ type Provider interface {
 	// Watch calls report for each event, one at a time, until ctx ends. It returns only the error of
 	// ctx: a problem of the driver is an Event or an error of Inventory.
 	Watch(ctx context.Context, report func(Event)) error
-	// Processes lists the users of the devices with these UUIDs. O(processes).
-	Processes(ctx context.Context, uuids []string) ([]Process, error)
+	// InUse returns the users of the devices with these UUIDs. O(processes).
+	InUse(ctx context.Context, uuids []string) (InUse, error)
 	// Loads returns how busy devices are, how much of their memory is used, and the other values of
 	// monitoring. A device may be left out if nothing is known. It gives up when ctx ends and does
 	// not disturb other calls.
@@ -80,6 +80,12 @@ type Process struct {
 	PID  int    `json:"pid"`
 }
 
+// InUse lists the processes that use devices, and how much memory of each is in use.
+type InUse struct {
+	Processes []Process
+	Memory    map[string]int64 // bytes by UUID, without what the driver reserves; absent if unknown
+}
+
 // DeviceSet lists the devices of a task, or those that no task has.
 type DeviceSet struct {
 	UUIDs []string
@@ -121,8 +127,8 @@ func (None) Watch(ctx context.Context, _ func(Event)) error {
 	return ctx.Err()
 }
 
-// Processes returns none.
-func (None) Processes(context.Context, []string) ([]Process, error) { return nil, nil }
+// InUse returns none.
+func (None) InUse(context.Context, []string) (InUse, error) { return InUse{}, nil }
 
 // Loads returns none.
 func (None) Loads(context.Context, []DeviceSet) ([]Load, error) { return nil, nil }

@@ -121,10 +121,10 @@ func (h *Helper) Inventory(ctx context.Context) (Inventory, error) {
 	return h.describe(*reply.Host), nil
 }
 
-// Processes implements Provider.
-func (h *Helper) Processes(ctx context.Context, uuids []string) ([]Process, error) {
+// InUse implements Provider.
+func (h *Helper) InUse(ctx context.Context, uuids []string) (InUse, error) {
 	reply, err := h.call(ctx, Request{Op: "processes", UUIDs: uuids}, h.limits.Processes)
-	return reply.Processes, err
+	return InUse{reply.Processes, reply.Memory}, err
 }
 
 // Loads implements Provider. Its answer has low value: it starts no child, kills no slow one (which

@@ -110,13 +110,20 @@ func TestInventoryThroughTheLibrary(t *testing.T) {
 		}
 	}
 	f.put("pid", 4711)
-	users, err := f.Processes(t.Context(), []string{"GPU-fake-0", "GPU-fake-1"})
-	if err != nil || len(users) != 1 || users[0] != (Process{UUID: "GPU-fake-1", PID: 4711}) {
-		t.Errorf("users %v, %v", users, err)
+	f.put("used", 300)
+	use, err := f.InUse(t.Context(), []string{"GPU-fake-0", "GPU-fake-1"})
+	if err != nil || len(use.Processes) != 1 || use.Processes[0] != (Process{UUID: "GPU-fake-1", PID: 4711}) || use.Memory["GPU-fake-0"] != 300<<20 || len(use.Memory) != 2 {
+		t.Errorf("in use %v, %v", use, err)
 	}
-	if users, err := f.Processes(t.Context(), []string{"GPU-fake-0"}); err != nil || len(users) != 0 {
-		t.Errorf("users of the other %v, %v", users, err)
+	if use, err := f.InUse(t.Context(), []string{"GPU-fake-0"}); err != nil || len(use.Processes) != 0 || len(use.Memory) != 1 {
+		t.Errorf("in use of the other %v, %v", use, err)
 	}
+	f.put("parts", 1) // without the memory that the driver reserves, it is unknown
+	if use, err := f.InUse(t.Context(), []string{"GPU-fake-1"}); err != nil || len(use.Memory) != 0 {
+		t.Errorf("in use of a board that reports less %v, %v", use, err)
+	}
+	f.put("parts", 0)
+	f.put("used", 0)
 	f.put("lost", 1)
 	f.put("remap", 1)
 	f.put("action", 2)

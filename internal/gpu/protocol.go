@@ -28,6 +28,8 @@ type Reply struct {
 	Loads     []Load    `json:"loads,omitempty"`
 	Event     *RawEvent `json:"event,omitempty"`
 	Beat      bool      `json:"beat,omitempty"`
+	// Memory is InUse.Memory, in an answer with Processes.
+	Memory map[string]int64 `json:"memory,omitempty"`
 }
 
 // Host holds NVML's data before any decision about it.

@@ -155,8 +155,25 @@ func (s *Simulated) errorOf(fault simulatedFault) (Event, bool) {
 	return Event{UUID: s.made.Devices[i].UUID, Count: 1}.withXID(number), true
 }
 
-// Processes returns none: a task's open devices are closed when its processes end.
-func (s *Simulated) Processes(context.Context, []string) ([]Process, error) { return nil, nil }
+// InUse returns no processes: a task's open devices are closed when its processes end. Memory is in use as
+// FaultsFile says.
+func (s *Simulated) InUse(_ context.Context, uuids []string) (InUse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	use := InUse{Memory: map[string]int64{}}
+	if s.made == nil {
+		return use, nil
+	}
+	for fault := range readFaults(s.dir) {
+		mib, is := strings.CutPrefix(fault.fault, "memory")
+		i, err := strconv.Atoi(fault.index)
+		if is && err == nil && i >= 0 && i < len(s.made.Devices) && slices.Contains(uuids, s.made.Devices[i].UUID) {
+			n, _ := strconv.ParseUint(mib, 10, 20) // 0 for no number
+			use.Memory[s.made.Devices[i].UUID] = int64(n) << 20
+		}
+	}
+	return use, nil
+}
 
 // Loads reports a device as busy while a process of its task has it open. Without device files that is
 // unknown. Simulated devices have no memory; their other values follow from what they do and from the

@@ -184,6 +184,10 @@ func TestSimulatedValues(t *testing.T) {
 		if v["energy_joules_total"] != 3000 || v["throttled_seconds_total/hw_thermal"] != 10 || v["ecc_errors_total/uncorrected"] != 0 || v["remap_pending"] != 1 {
 			t.Error(v)
 		}
+		write("1 memory512\n0 memory1\n")
+		if use, err := gpus.InUse(t.Context(), []string{inventory.Devices[1].UUID}); err != nil || len(use.Memory) != 1 || use.Memory[inventory.Devices[1].UUID] != 512<<20 {
+			t.Error(use, err)
+		}
 		write("1 ecc\n")
 		time.Sleep(10 * time.Second)
 		v = values()

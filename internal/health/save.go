@@ -17,6 +17,14 @@ type Saved struct {
 	// Conditions are those of the node's other checks, and Ports the InfiniBand ports that were active.
 	Conditions []cluster.Condition
 	Ports      []string
+	// Users are GPUs, by UUID, that were still in use after a job.
+	Users map[string]Use
+}
+
+// Use is why a GPU is out of service after a job that used it: something still does.
+type Use struct {
+	Why    string         `json:"why"`
+	Repair cluster.Repair `json:"repair,omitempty"`
 }
 
 // savedFile is the content of the file.
@@ -25,6 +33,7 @@ type savedFile struct {
 	GPUs       savedGPUs           `json:"gpus"`
 	Conditions []cluster.Condition `json:"conditions,omitempty"`
 	Ports      []string            `json:"ports,omitempty"`
+	Users      map[string]Use      `json:"users,omitempty"`
 }
 
 // Load reads what was saved in the same boot of the kernel, and reports whether there was any. A missing
@@ -41,12 +50,12 @@ func Load(path, boot string) (Saved, bool) {
 			delete(file.GPUs.Devices, uuid)
 		}
 	}
-	return Saved{boot, &GPUs{file.GPUs}, file.Conditions, file.Ports}, true
+	return Saved{boot, &GPUs{file.GPUs}, file.Conditions, file.Ports, file.Users}, true
 }
 
 // Save writes the file atomically.
 func (s Saved) Save(path string) error {
-	data, err := json.MarshalIndent(savedFile{s.Boot, s.GPUs.saved, s.Conditions, s.Ports}, "", "\t")
+	data, err := json.MarshalIndent(savedFile{s.Boot, s.GPUs.saved, s.Conditions, s.Ports, s.Users}, "", "\t")
 	if err != nil {
 		return fmt.Errorf("save the health of the node: %w", err)
 	}

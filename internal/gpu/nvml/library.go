@@ -306,6 +306,23 @@ func (l *library) processes(uuids []string) ([]gpu.Process, error) {
 	return users, nil
 }
 
+// memory returns the memory of devices that is in use, without what the driver reserves. Drivers before 510,
+// which do not distinguish the two, and devices that do not report it are left out.
+func (l *library) memory(uuids []string) map[string]int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	used := map[string]int64{}
+	for _, at := range l.known {
+		if at.device == nil || !slices.Contains(uuids, at.raw.UUID) || !l.has("nvmlDeviceGetMemoryInfo_v2") {
+			continue
+		}
+		if memory, ret := at.device.GetMemoryInfo_v2(); ret == nvml.SUCCESS {
+			used[at.raw.UUID] = int64(min(memory.Used, 1<<62))
+		}
+	}
+	return used
+}
+
 // loads queries how busy devices are, and their other values when they are due. What one does not
 // report (parts of a board, some boards, a lost one) is unknown.
 func (l *library) loads(uuids []string) []gpu.Load {

@@ -18,6 +18,7 @@ type none struct{}
 
 func (none) inventory() (gpu.Host, error)              { return gpu.Host{}, nil }
 func (none) processes([]string) ([]gpu.Process, error) { return nil, nil }
+func (none) memory([]string) map[string]int64          { return nil }
 func (none) loads([]string) []gpu.Load                 { return nil }
 
 func (none) watch(report func(*gpu.RawEvent)) {

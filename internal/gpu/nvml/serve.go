@@ -15,6 +15,7 @@ type source interface {
 	// inventory lists the devices; none without a driver.
 	inventory() (gpu.Host, error)
 	processes(uuids []string) ([]gpu.Process, error)
+	memory(uuids []string) map[string]int64
 	loads(uuids []string) []gpu.Load
 	// watch calls report for events, and with nil periodically as a heartbeat. It never returns.
 	watch(report func(*gpu.RawEvent))
@@ -67,7 +68,9 @@ func answer(s source, request gpu.Request) gpu.Reply {
 			reply.Host = &host
 		}
 	case "processes":
-		reply.Processes, err = s.processes(request.UUIDs)
+		if reply.Processes, err = s.processes(request.UUIDs); err == nil {
+			reply.Memory = s.memory(request.UUIDs)
+		}
 	case "loads":
 		reply.Loads = s.loads(request.UUIDs)
 	}
