@@ -184,17 +184,28 @@ func TestHooks(t *testing.T) {
 	})
 }
 
+// TestPrologFails: the job does not run, and the condition ends when the prolog works for a later job.
 func TestPrologFails(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, "process", func(n *node) { n.cfg.Prolog = program(t, n, "#!/bin/sh\nexit 1\n") })
+	n := newNode(t, "process", func(n *node) { n.cfg.Prolog = program(t, n, "#!/bin/sh\ntest -e "+n.dir+"/fixed\n") })
 	n.want(at(1, 1), "#!/bin/sh\ntouch ran\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
 	if end := n.settled(at(1, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_NODE || end.GetMessage() == "" {
 		t.Errorf("report: %v", end)
 	}
-	n.until("a condition", func() bool { return strings.HasPrefix(n.condition(causeProlog), "drains 1: ") })
+	n.until("a condition", func() bool {
+		return strings.HasPrefix(n.condition(causeProlog), "drains 1: ") && strings.HasSuffix(n.condition(causeProlog), "when it is fixed: gctl resume n1")
+	})
 	if _, err := os.Stat(filepath.Join(n.home, "ran")); err == nil {
 		t.Error("it ran")
 	}
+	if err := os.WriteFile(filepath.Join(n.dir, "fixed"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.want(at(2, 1), "#!/bin/sh\n", nil)
+	if end := n.settled(at(2, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_EXITED {
+		t.Errorf("report: %v", end)
+	}
+	n.until("no condition", func() bool { return n.condition(causeProlog) == "" })
 }
 
 // TestStopWhileStarting checks that a long start is abandoned.

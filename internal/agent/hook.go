@@ -17,14 +17,12 @@ import (
 // maxHookOutput limits the output of a hook in a message, in bytes.
 const maxHookOutput = 200
 
-// untilRestart ends the reason of a fault whose end the node cannot detect.
-const untilRestart = " (restart gnoded when it is fixed)"
-
 // hook is the input of a prolog or epilog. They run as root with this environment only: variables
 // of a user never reach them.
 type hook struct {
-	job string
-	env []string
+	job  string
+	env  []string
+	seen time.Time // when the node received the task
 }
 
 // problem is a problem found before or after a task: of the node, or of a GPU with its UUID.
@@ -45,12 +43,28 @@ const (
 func (a *Agent) setProblem(job cluster.JobID, p problem) {
 	switch {
 	case p.source == causeProlog || p.source == causeEpilog:
-		a.setCondition(p.source, cluster.Condition{Effect: cluster.Drains, Message: p.reason, Job: job})
+		text := fmt.Sprintf("%s; when it is fixed: gctl resume %s", p.reason, a.cfg.Name)
+		a.setCondition(p.source, cluster.Condition{Effect: cluster.Drains, Message: text, Job: job})
+		a.hookFailed[p.source] = time.Now()
 	case p.gpu != "":
 		a.setUse(p.gpu, health.Use{Why: p.reason, Repair: p.repair})
 	default:
 		a.setFault(p.source, p.reason)
 	}
+}
+
+// hookWorked ends the condition of a prolog or epilog when it worked for a task that the node received later:
+// an operator resumed the node.
+func (a *Agent) hookWorked(source, program string, h *hook) {
+	if program == "" || h == nil {
+		return
+	}
+	a.post(func() {
+		if at, failed := a.hookFailed[source]; failed && h.seen.After(at) {
+			delete(a.hookFailed, source)
+			a.setCondition(source, cluster.Condition{})
+		}
+	})
 }
 
 // hookError is the failure of a hook.
@@ -68,7 +82,7 @@ func (a *Agent) hookOf(t *task) *hook {
 	for i, uuid := range a.uuidsOf(t) {
 		l.gpus = append(l.gpus, device{index: t.own().GetGpus()[i], uuid: uuid})
 	}
-	h := &hook{job: t.spec.GetRef(), env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "SLURMD_NODENAME=" + l.node}}
+	h := &hook{job: t.spec.GetRef(), seen: t.firstSeen, env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "SLURMD_NODENAME=" + l.node}}
 	for _, v := range variables(l, nil) {
 		// Free text of a user is left out.
 		if v.value == "" || v.name == "JOB_NAME" || v.name == "SUBMIT_DIR" || v.name == "SUBMIT_HOST" {
@@ -117,11 +131,12 @@ func (a *Agent) checkAfterTask(ctx context.Context, uuids []string, h *hook) []p
 	if len(uuids) > 0 {
 		found = a.busyGPUs(ctx, uuids, gpuReleaseTimeout)
 	}
-	if err := a.runHook(ctx, a.cfg.Epilog, h); err != nil {
-		var failed *hookError
-		if errors.As(err, &failed) {
-			found = append(found, problem{source: causeEpilog, reason: failed.Error() + untilRestart})
-		}
+	var failed *hookError
+	switch err := a.runHook(ctx, a.cfg.Epilog, h); {
+	case errors.As(err, &failed):
+		found = append(found, problem{source: causeEpilog, reason: failed.Error()})
+	case err == nil:
+		a.hookWorked(causeEpilog, a.cfg.Epilog, h)
 	}
 	return found
 }

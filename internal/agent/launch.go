@@ -123,7 +123,7 @@ func (a *Agent) endFailed(t *task, err error) {
 	}
 	var h *hookError
 	if errors.As(err, &h) {
-		a.setProblem(t.ID.Job, problem{source: causeProlog, reason: h.Error() + untilRestart})
+		a.setProblem(t.ID.Job, problem{source: causeProlog, reason: h.Error()})
 	}
 	a.end(t, cluster.Task{Cause: cause, Message: message, Ended: cluster.InstantOf(time.Now())})
 }
@@ -195,6 +195,7 @@ func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err er
 	if err := a.runHook(ctx, a.cfg.Prolog, l.hook); err != nil {
 		return spec, err
 	}
+	a.hookWorked(causeProlog, a.cfg.Prolog, l.hook)
 	return spec, a.prepareCheckpoint(ctx, l, spec.Owner)
 }
 

@@ -301,6 +301,7 @@ func selfDrainFields(c *codec.Coder, x *cluster.SelfDrain) {
 	codec.String(c, &x.Cause)
 	codec.Uint(c, &x.Job)
 	codec.Bool(c, &x.Ended)
+	codec.Bool(c, &x.Excused)
 }
 
 func gpu(c *codec.Coder, x *cluster.GPU) { codec.Record(c, x, gpuFields) }

@@ -199,7 +199,11 @@ func (s *State) requeue(j *cluster.Job) {
 	}
 	if drained := s.drainedBy(j.ID); failure != cluster.NoFailure && len(drained) >= cluster.MostDrainsOfJob {
 		j.Hold, j.Reason = cluster.HeldByAdmin, cluster.ReasonRequeueLimit
-		j.Detail = fmt.Sprintf("its attempts drained the nodes %s; %s", hostlist.Compress(drained), detail)
+		resumed := ""
+		if s.excuseNodes(j.ID); len(s.drainedBy(j.ID)) == 0 {
+			resumed = ", now resumed"
+		}
+		j.Detail = fmt.Sprintf("its attempts drained the nodes %s%s; %s", hostlist.Compress(drained), resumed, detail)
 	}
 	j.Alloc, j.TRES, j.Tasks, j.Steps, j.Outcome, j.Exit, j.Requester = nil, nil, nil, nil, 0, cluster.Exit{}, ""
 	j.Started, j.Ended, j.Planned, j.Granted = 0, 0, 0, 0

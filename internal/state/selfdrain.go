@@ -17,14 +17,15 @@ const selfDrainUser = "gnoded"
 // A condition drains its node when it appears. The drain ends when no such condition is left, the first
 // time in RelapseWindow; the next time an operator must resume the node. A breaker limits how many nodes
 // conditions of one cause, or those of one job, drain: further nodes stay in service, and show it. A
-// condition that was there before drains nothing, so that an operator can resume the node despite it.
+// condition of the same cause and job that was there before drains nothing, so that an operator can resume
+// the node despite it.
 func (s *State) takeConditions(old, n *cluster.Node, list []cluster.Condition) {
 	var before []cluster.Condition
 	if old != nil {
 		before = old.Conditions
 	}
 	n.Conditions = sanitizeConditions(list)
-	drains := drainsOf(n.Conditions)
+	drains := n.Draining()
 	switch {
 	case n.Drain && n.DrainCause == "": // by an operator
 	case n.Drain && len(drains) == 0:
@@ -33,7 +34,9 @@ func (s *State) takeConditions(old, n *cluster.Node, list []cluster.Condition) {
 		n.DrainCause, n.DrainWhy = drains[0].Cause, drains[0].Message
 	default:
 		for _, c := range drains {
-			had := slices.ContainsFunc(before, func(b cluster.Condition) bool { return b.Cause == c.Cause && b.Effect == cluster.Drains })
+			had := slices.ContainsFunc(before, func(b cluster.Condition) bool {
+				return b.Cause == c.Cause && b.Job == c.Job && b.Effect == cluster.Drains
+			})
 			if !had && s.mayDrain(&c) {
 				s.selfDrain(n, &c)
 				return
@@ -45,8 +48,54 @@ func (s *State) takeConditions(old, n *cluster.Node, list []cluster.Condition) {
 // selfDrain drains a node because of a condition.
 func (s *State) selfDrain(n *cluster.Node, c *cluster.Condition) {
 	n.Drain, n.DrainCause, n.DrainWhy, n.DrainBy, n.DrainSince = true, c.Cause, c.Message, selfDrainUser, s.now
-	n.Drains = append(slices.Clone(n.Drains), cluster.SelfDrain{At: s.now, Cause: c.Cause, Job: c.Job})
-	n.Drains = n.Drains[max(0, len(n.Drains)-cluster.MaxSelfDrains):]
+	n.Drains = appendDrain(n.Drains, cluster.SelfDrain{At: s.now, Cause: c.Cause, Job: c.Job})
+}
+
+// appendDrain returns a new list with another drain.
+func appendDrain(list []cluster.SelfDrain, d cluster.SelfDrain) []cluster.SelfDrain {
+	list = append(slices.Clone(list), d)
+	return list[max(0, len(list)-cluster.MaxSelfDrains):]
+}
+
+// excuseNodes ends the drains by conditions of a job that was held for them: the same on several nodes is the
+// fault of the job. Conditions that name a repair, such as processes that cannot be killed, are the node's.
+// O(nodes).
+func (s *State) excuseNodes(id cluster.JobID) {
+	var list []*cluster.Node
+	for _, n := range s.nodes.All() {
+		if slices.ContainsFunc(n.Conditions, func(c cluster.Condition) bool { return excusable(&c, id) }) {
+			list = append(list, n)
+		}
+	}
+	for _, old := range list {
+		n := *old
+		for _, c := range n.Conditions {
+			if excusable(&c, id) {
+				n.Drains = excuse(n.Drains, cluster.SelfDrain{At: s.now, Cause: c.Cause, Job: id, Excused: true})
+			}
+		}
+		if n.DrainCause != "" && len(n.Draining()) == 0 {
+			n.Drain, n.DrainCause, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", "", 0
+		}
+		s.putNode(&n)
+	}
+}
+
+// excuse returns a new list with d in the place of the last drain of its job and cause.
+func excuse(list []cluster.SelfDrain, d cluster.SelfDrain) []cluster.SelfDrain {
+	for i := len(list) - 1; i >= 0; i-- {
+		if list[i].Job == d.Job && list[i].Cause == d.Cause {
+			list = slices.Clone(list)
+			list[i].Excused = true
+			return list
+		}
+	}
+	return appendDrain(list, d)
+}
+
+// excusable reports whether a job that fails on several nodes may have caused a condition.
+func excusable(c *cluster.Condition, id cluster.JobID) bool {
+	return c.Effect == cluster.Drains && c.Job == id && c.Repair == cluster.NoRepair
 }
 
 // endSelfDrain resumes a node whose conditions have ended, unless it resumed by itself lately.
@@ -68,7 +117,7 @@ func (s *State) endSelfDrain(n *cluster.Node) {
 func (s *State) mayDrain(c *cluster.Condition) bool {
 	since, drained := s.now.Add(-cluster.DrainWindow), 0
 	for _, n := range s.nodes.All() {
-		if slices.ContainsFunc(n.Drains, func(d cluster.SelfDrain) bool { return d.Cause == c.Cause && d.At > since }) {
+		if slices.ContainsFunc(n.Drains, func(d cluster.SelfDrain) bool { return d.Cause == c.Cause && d.At > since && !d.Excused }) {
 			drained++
 		}
 	}
@@ -83,15 +132,6 @@ func (x *nodeTables) drainedBy(id cluster.JobID) (names []string) {
 		}
 	}
 	return names
-}
-
-// drainsOf returns the conditions that drain a node, which come first.
-func drainsOf(list []cluster.Condition) []cluster.Condition {
-	i := slices.IndexFunc(list, func(c cluster.Condition) bool { return c.Effect != cluster.Drains })
-	if i < 0 {
-		return list
-	}
-	return list[:i]
 }
 
 // sanitizeConditions returns conditions that are safe to show.

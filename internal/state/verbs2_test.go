@@ -324,11 +324,11 @@ func conditionsOf(w scriptLine) []cluster.Condition {
 	}
 	list := []cluster.Condition{}
 	for one := range strings.SplitSeq(strings.TrimPrefix(text, "ok"), ";") {
-		words := strings.Split(one+"::", ":")
+		words := strings.Split(one+":::", ":")
 		job, _ := strconv.ParseUint(words[2], 10, 64)
 		effect := cluster.Effect(slices.Index([]string{"", "notice", "degrades", "drains"}, words[1]))
 		if words[0] != "" {
-			list = append(list, cluster.Condition{Cause: words[0], Effect: effect, Message: words[0] + " is bad", Job: cluster.JobID(job)})
+			list = append(list, cluster.Condition{Cause: words[0], Effect: effect, Repair: cluster.Repair(slices.Index([]string{"", "reset", "reboot"}, words[3])), Message: words[0] + " is bad", Job: cluster.JobID(job)})
 		}
 	}
 	return list

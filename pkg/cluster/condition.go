@@ -75,6 +75,9 @@ type SelfDrain struct {
 	Cause string
 	Job   JobID // see Condition
 	Ended bool  // the condition ended, and with it the drain
+	// Excused reports that the job had the same on several nodes and was held: the node was not at fault. If
+	// the breaker kept the node in service, there was no drain.
+	Excused bool
 }
 
 const (
@@ -119,13 +122,20 @@ func (n *Node) Repair() Repair {
 	return r
 }
 
-// Undrained returns the conditions that would have drained the node if the breaker had allowed it.
+// Undrained returns the conditions that would have drained the node if the breaker had allowed it, without
+// those of jobs that were at fault.
 func (n *Node) Undrained() (list []Condition) {
 	if n.Drain {
 		return nil
 	}
+	return n.Draining()
+}
+
+// Draining returns the conditions with the effect Drains, without those of jobs that were at fault.
+func (n *Node) Draining() (list []Condition) {
 	for _, c := range n.Conditions {
-		if c.Effect == Drains {
+		excused := func(d SelfDrain) bool { return d.Excused && d.Job == c.Job && d.Cause == c.Cause }
+		if c.Effect == Drains && !slices.ContainsFunc(n.Drains, excused) {
 			list = append(list, c)
 		}
 	}
