@@ -5,9 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/checkpoint"
@@ -117,6 +121,39 @@ func TestResumeWithoutTheFileSystem(t *testing.T) {
 		n.want(at(6, 1), "#!/bin/sh\n", func(w *greylagv1.WantedTask) { w.WorkDir, w.CheckpointDir = n.home, "/dev/null/none" })
 		if end := n.settled(at(6, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_LAUNCH || !strings.HasPrefix(end.GetMessage(), "cannot create the checkpoint directory: mkdir /dev/null: ") {
 			t.Errorf("the task ended with %v", end)
+		}
+	})
+}
+
+// TestPeriodicCheckpointSignal checks that the program gets the signal in each period, and not before the first one
+// since its last checkpoint. A stop ends the signals.
+func TestPeriodicCheckpointSignal(t *testing.T) {
+	onEach(t, nil, func(t *testing.T, n *node) {
+		const script = "#!/bin/sh\ntrap 'echo save >>asked' USR1\nwhile :; do sleep 0.1; done\n"
+		n.want(at(5, 1), script, func(w *greylagv1.WantedTask) {
+			w.WorkDir = n.home
+			w.CheckpointSignal = &greylagv1.CheckpointSignal{Number: int32(syscall.SIGUSR1), BatchOnly: true, Every: durationpb.New(2 * time.Second)}
+			w.CheckpointBase = timestamppb.New(time.Now().Add(-time.Hour))
+		})
+		n.until("two signals", func() bool { return strings.Count(n.read("asked"), "save") >= 2 })
+		n.change(func() { // a checkpoint: the next period begins
+			saved := proto.CloneOf(n.wanted[at(5, 1)])
+			saved.CheckpointSignal.Every = durationpb.New(time.Hour)
+			saved.CheckpointBase = timestamppb.Now()
+			n.wanted[at(5, 1)] = saved
+		})
+		n.stop()
+		before := strings.Count(n.read("asked"), "save")
+		n.start()
+		n.until("the task is adopted", func() bool { return n.last(at(5, 1)).GetPhase() == greylagv1.TaskPhase_TASK_PHASE_STARTED })
+		n.change(func() {
+			over := proto.CloneOf(n.wanted[at(5, 1)])
+			over.Stop, over.KillWait = true, durationpb.New(0)
+			n.wanted[at(5, 1)] = over
+		})
+		end := n.settled(at(5, 1))
+		if after := strings.Count(n.read("asked"), "save"); after > before+1 || end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_STOPPED {
+			t.Errorf("%d signals before the checkpoint, %d after it; the task ended with %v", before, after, end)
 		}
 	})
 }

@@ -100,6 +100,7 @@ func variables(l *launch, asked map[string]bool) []variable {
 		{"CHECKPOINT_DIR", checkpointDir(w, l.node), nil},
 		{"RESUME_FROM", w.GetResume().GetDir(), nil},
 		{"RESUME_STEP", resumeStep(w), nil},
+		{"CHECKPOINT_EVERY", nonzero(int64(w.GetCheckpointSignal().GetEvery().AsDuration().Seconds())), nil},
 		{"CPUS_PER_TASK", number(max(w.GetCpusPerTask(), 1)), namesIf(asked["CPUS_PER_TASK"] || w.GetCpusPerTask() > 1, "CPUS_PER_TASK")},
 		{"CPUS_ON_NODE", number(own.GetCpus()), []string{"CPUS_ON_NODE"}},
 		{"MEM_PER_NODE", nonzero(own.GetMemory() / int64(cluster.MiB)), []string{"MEM_PER_NODE"}},

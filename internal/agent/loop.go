@@ -103,7 +103,7 @@ func (a *Agent) seen() []reconcile.Seen {
 	for _, t := range a.tasks {
 		list = append(list, reconcile.Seen{
 			ID: t.ID, Phase: t.Phase, Work: t.work, Signalled: t.Signalled, KillAt: t.KillAt,
-			Killed: t.killed, Doomed: t.Doomed != "", NotBefore: t.notBefore, Granted: t.Granted,
+			Killed: t.killed, Doomed: t.Doomed != "", NotBefore: t.notBefore, Granted: t.Granted, Started: t.End.Started, Periodic: t.askedAt,
 		})
 	}
 	return list
@@ -141,7 +141,9 @@ func (a *Agent) take(action reconcile.Action) {
 			a.dirty[t.ID] = true
 		}
 	case reconcile.Deliver:
-		t.Signalled = action.Signal.ID
+		if t.Signalled = max(t.Signalled, action.Signal.ID); action.Signal.ID == 0 {
+			t.askedAt = cluster.InstantOf(time.Now())
+		}
 		t.work = reconcile.Working
 		a.dirty[t.ID] = true
 	case reconcile.Stop:

@@ -34,6 +34,7 @@ type task struct {
 	waitingFor atomic.Pointer[string] // what the start in progress waits for; set by its worker
 	watched    bool
 	firstSeen  time.Time          // when this process first had it
+	askedAt    cluster.Instant    // when it last got its periodic checkpoint signal, or was first had
 	ran        time.Duration      // running time since then, until it ended
 	sampledAt  time.Time          // time of the last GPU sample
 	abandon    context.CancelFunc // cancels the start in progress
@@ -45,7 +46,7 @@ type task struct {
 // newTask returns a task for a record; spec is nil if the record has none.
 func newTask(record *taskdb.Task, spec *greylagv1.WantedTask) *task {
 	t := &task{Task: record, abandon: func() {}, done: make(chan struct{}), firstSeen: time.Now(), ran: record.End.Ran}
-	t.sampledAt = t.firstSeen
+	t.sampledAt, t.askedAt = t.firstSeen, cluster.InstantOf(t.firstSeen)
 	if record.Phase >= reconcile.Ended {
 		close(t.done)
 	}
@@ -117,6 +118,10 @@ func wantedSet(message *greylagv1.WatchTasksResponse) (*reconcile.Set, wantedTas
 		wanted := reconcile.Wanted{ID: id, Stop: spec.GetStop(), KillWait: spec.GetKillWait().AsDuration(), Granted: spec.GetGranted()}
 		for _, s := range spec.GetSignals() {
 			wanted.Signals = append(wanted.Signals, reconcile.Signal{ID: s.GetId(), Number: s.GetNumber(), BatchOnly: s.GetBatchOnly()})
+		}
+		if c := spec.GetCheckpointSignal(); c != nil && spec.GetCheckpointBase() != nil {
+			wanted.Periodic = reconcile.Signal{Number: c.GetNumber(), BatchOnly: c.GetBatchOnly()}
+			wanted.Every, wanted.From = c.GetEvery().AsDuration(), cluster.InstantOf(spec.GetCheckpointBase().AsTime())
 		}
 		set.Tasks = append(set.Tasks, wanted)
 		specs[id] = spec

@@ -73,6 +73,8 @@ type qos struct {
 	Open     bool          `toml:"open"` // any user may use it; otherwise it must be granted
 	Priority int           `toml:"priority"`
 	MaxTime  time.Duration `toml:"max_time"`
+	// DefaultTime is the time limit of jobs that request none; 0: that of the partition.
+	DefaultTime time.Duration `toml:"default_time"`
 	// UsageExtra changes the usage of its jobs, in percent; -100: none.
 	UsageExtra int       `toml:"usage_extra"`
 	Limits     limitList `toml:"limits"`
@@ -173,7 +175,7 @@ func (p *policy) policy() cluster.Policy {
 	}
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, cluster.QOS{
-			Name: x.Name, Tier: int32(x.Tier), Priority: int32(x.Priority), MaxTime: x.MaxTime, UsageExtra: int32(x.UsageExtra), Limits: x.Limits,
+			Name: x.Name, Tier: int32(x.Tier), Priority: int32(x.Priority), MaxTime: x.MaxTime, DefaultTime: x.DefaultTime, UsageExtra: int32(x.UsageExtra), Limits: x.Limits,
 			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, Open: x.Open,
 		})
 	}
@@ -203,7 +205,7 @@ func fileOf(p *cluster.Policy) policy {
 	}
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, qos{
-			Name: x.Name, Tier: int(x.Tier), Priority: int(x.Priority), MaxTime: x.MaxTime, UsageExtra: int(x.UsageExtra), Limits: x.Limits,
+			Name: x.Name, Tier: int(x.Tier), Priority: int(x.Priority), MaxTime: x.MaxTime, DefaultTime: x.DefaultTime, UsageExtra: int(x.UsageExtra), Limits: x.Limits,
 			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, Open: x.Open,
 		})
 	}

@@ -64,6 +64,9 @@ func fieldsAfterPlacement(c *codec.Coder, x *cluster.Job) {
 	codec.Uint(c, &x.Resume)
 	codec.Int(c, &x.Retries)
 	codec.Optional(c, &x.Preempting, preemptingFields)
+	codec.Int(c, &x.Asked)
+	codec.Int(c, &x.WriteTime)
+	codec.Int(c, &x.Causes.TimedOut)
 }
 
 func preemptingFields(c *codec.Coder, x *cluster.Preempting) {
@@ -130,6 +133,11 @@ func SpecFields(c *codec.Coder, x *cluster.JobSpec) {
 	codec.String(c, &x.CheckpointDir)
 	codec.Bool(c, &x.FromScratch)
 	codec.Record(c, &x.Retry, retryFields)
+	codec.Int(c, &x.CheckpointSignal.Number)
+	codec.Int(c, &x.CheckpointSignal.Before)
+	codec.Bool(c, &x.CheckpointSignal.BatchOnly)
+	codec.Int(c, &x.CheckpointEvery)
+	codec.Bool(c, &x.RequeueAtLimit)
 }
 
 func retryFields(c *codec.Coder, x *cluster.Retry) {
@@ -431,4 +439,5 @@ func qosFields(c *codec.Coder, x *cluster.QOS) {
 	codec.Int(c, &x.PreemptExempt)
 	codec.Int(c, &x.PreemptGrace)
 	codec.Bool(c, &x.Open)
+	codec.Int(c, &x.DefaultTime)
 }

@@ -44,6 +44,10 @@ type Options struct {
 	Checkpoint  string // directory of checkpoints; may be relative
 	FromScratch bool   // start from the beginning when all checkpoints are damaged
 
+	CheckpointSignal cluster.WarnSignal
+	CheckpointEvery  time.Duration
+	RequeueAtLimit   bool
+
 	// Only sbatch sets these.
 	Clusters  string // names of clusters: one must be this one
 	LoginEnv  bool   // add the variables of a login shell

@@ -14,6 +14,18 @@ func restartRows(all []option) []option {
 	return append(all, []option{
 		{Option: getopt.Option{Long: "checkpoint", Value: "FOLDER", Help: "where the job keeps its checkpoints, on a file system that all nodes share; %j job, %A array, %a index, %x name, %u user"},
 			set: text(func(o *Options) *string { return &o.Checkpoint })},
+		{Option: getopt.Option{Long: "checkpoint-signal", Value: "[B:]SIG[@SEC]", Help: "send SIG to have the job write a checkpoint: this many seconds before its time limit [120], and when it is preempted; B: only to the batch shell"},
+			set: func(o *Options, v string, _ time.Time) (err error) {
+				o.CheckpointSignal, err = parseWarn(v, cluster.DefaultCheckpointLead)
+				return err
+			}},
+		{Option: getopt.Option{Long: "checkpoint-every", Value: "TIME", Help: "send it also each time that TIME has passed since the last checkpoint: 30m, or as in --time"},
+			set: func(o *Options, v string, _ time.Time) (err error) {
+				o.CheckpointEvery, err = parseEvery(v)
+				return err
+			}},
+		{Option: getopt.Option{Long: "requeue-at-limit", Help: "at the time limit continue as the next attempt, if this one has a checkpoint of a later step than those before"},
+			set: turn(func(o *Options) { o.RequeueAtLimit = true })},
 		{Option: getopt.Option{Long: "restart", Value: "MODE", Help: "when all checkpoints are damaged: hold the job, or start it from scratch [hold]"},
 			set: func(o *Options, v string, _ time.Time) error {
 				o.FromScratch = v == "scratch"
@@ -44,8 +56,26 @@ func restartRows(all []option) []option {
 	}...)
 }
 
-// finishRetry joins --retry and --retry-on.
+// parseEvery reads a time between checkpoints, such as 90s, 30m, 2h, or as --time does.
+func parseEvery(word string) (time.Duration, error) {
+	d, err := time.ParseDuration(word)
+	if err != nil {
+		d, err = cluster.ParseLimit(word)
+	}
+	if err == nil && d < time.Second {
+		err = advise(fmt.Sprintf("%q is less than a second", word), "write for example 30m")
+	}
+	return d, err
+}
+
+// finishRetry joins --retry and --retry-on, and checks the other options about what happens after an end.
 func (r *resolver) finishRetry(o *Options) {
+	if o.CheckpointEvery > 0 && o.CheckpointSignal.Number == 0 {
+		r.fault("--checkpoint-every", "requires --checkpoint-signal", "add --checkpoint-signal=USR1, and handle the signal: without a handler it ends the program")
+	}
+	if o.RequeueAtLimit && o.NoRequeue {
+		r.fault("--requeue-at-limit", "--no-requeue excludes it", "leave out one of them")
+	}
 	switch {
 	case o.retries == nil && o.retryOn == nil:
 		return

@@ -274,10 +274,10 @@ func dependencyKind(name string) cluster.DependencyKind {
 // warnDefault is how long before the time limit sbatch sends a signal when no time is given.
 const warnDefault = 60 * time.Second
 
-// parseWarn reads [R:][B:]SIGNAL[@SECONDS]. R has no effect: it lets sbatch's job overlap
+// parseWarn reads [R:][B:]SIGNAL[@SECONDS]; lead is the time without @SECONDS. R has no effect: it lets sbatch's job overlap
 // reservations that can be delayed.
-func parseWarn(word string) (cluster.WarnSignal, error) {
-	w := cluster.WarnSignal{Before: warnDefault}
+func parseWarn(word string, lead time.Duration) (cluster.WarnSignal, error) {
+	w := cluster.WarnSignal{Before: lead}
 	name, seconds, timed := strings.Cut(word, "@")
 	flags, bare, flagged := strings.Cut(name, ":")
 	if flagged && strings.Trim(flags, "RB") == "" {

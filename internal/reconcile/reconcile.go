@@ -81,6 +81,10 @@ type Wanted struct {
 	// Granted is the log index that granted the attempt. After a restore from a backup the same job
 	// and attempt can be granted again, but never with the same index.
 	Granted uint64
+	// Periodic is sent each time that Every has passed since From; Every 0: never. Its ID is 0.
+	Periodic Signal
+	Every    time.Duration
+	From     cluster.Instant
 }
 
 // Set is the desired state of the node: all tasks that should be on it.
@@ -105,6 +109,9 @@ type Seen struct {
 	Doomed    bool            // the node itself stopped it
 	NotBefore cluster.Instant // time of the next try after a failure
 	Granted   uint64          // of the accepted Wanted; 0: unknown, no record was found
+	Started   cluster.Instant // of its process
+	// Periodic is when this daemon last sent Wanted.Periodic, or first had the task: what was due before is not sent.
+	Periodic cluster.Instant
 }
 
 // Kind is the type of an action.

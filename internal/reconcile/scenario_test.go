@@ -87,6 +87,12 @@ func readWanted(t *testing.T, fields []string) Wanted {
 			w.Granted, _ = strconv.ParseUint(value, 10, 64)
 		case "killwait":
 			w.KillWait = time.Duration(instant(t, value))
+		case "every":
+			every, number, _ := strings.Cut(value, ":")
+			n, _ := strconv.ParseInt(number, 10, 32)
+			w.Every, w.Periodic.Number = time.Duration(instant(t, every)), int32(n)
+		case "from":
+			w.From = instant(t, value)
 		case "signal":
 			id, number, _ := strings.Cut(value, ":")
 			i, _ := strconv.ParseUint(id, 10, 64)
@@ -115,6 +121,10 @@ func readSeen(t *testing.T, fields []string) Seen {
 			s.Work = Working
 		case "doomed":
 			s.Doomed = true
+		case "at":
+			s.Started = instant(t, value)
+		case "periodic":
+			s.Periodic = instant(t, value)
 		case "killat":
 			s.KillAt = instant(t, value)
 		case "killed":

@@ -59,5 +59,19 @@ func running(informed bool, w *Wanted, s *Seen, now cluster.Instant) (Action, cl
 			return Action{Kind: Deliver, ID: s.ID, Signal: signal}, 0
 		}
 	}
-	return Action{}, 0
+	return periodic(w, s, now)
+}
+
+// periodic sends the periodic signal of a running task if it is due, and returns when it is due next. From a change of
+// From or the start of the process on, the periods begin again.
+func periodic(w *Wanted, s *Seen, now cluster.Instant) (Action, cluster.Instant) {
+	if w.Every <= 0 {
+		return Action{}, 0
+	}
+	from := max(w.From, s.Started)
+	passed := max(now.Sub(from), 0) / w.Every
+	if due := from.Add(passed * w.Every); passed > 0 && due > s.Periodic {
+		return Action{Kind: Deliver, ID: s.ID, Signal: w.Periodic}, 0
+	}
+	return Action{}, from.Add((passed + 1) * w.Every)
 }

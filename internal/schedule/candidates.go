@@ -33,7 +33,7 @@ func candidates(p *plan.Pass, job *cluster.Job) []Candidate {
 			continue
 		}
 		list = append(list, Candidate{
-			Job: v.ID, Attempt: v.Attempt, Tier: p.Resources().QOS[v.Spec.QOS].Tier, From: from, Cost: costOf(v, max(from, now)), Grace: grace,
+			Job: v.ID, Attempt: v.Attempt, Tier: p.Resources().QOS[v.Spec.QOS].Tier, From: from, Cost: costOf(policy, v, max(from, now)), Grace: grace,
 		})
 	}
 	return list
@@ -54,14 +54,14 @@ const restartTime = 300 * time.Second
 
 // costOf returns the cost of ending a job at an instant: its GPUs times the time of the work that it repeats, and
 // half as much more for each preemption in the last 24 hours. Jobs without GPUs count by their CPUs.
-func costOf(j *cluster.Job, at cluster.Instant) victims.Cost {
+func costOf(policy *cluster.Policy, j *cluster.Job, at cluster.Instant) victims.Cost {
 	const second = int64(time.Second)
 	gpus, cpus := int64(0), int64(0)
 	for i := range j.Alloc.Nodes {
 		gpus += int64(len(j.Alloc.Nodes[i].GPUs))
 		cpus += int64(j.Alloc.Nodes[i].CPUs)
 	}
-	seconds := (int64(max(0, at.Sub(j.Saved()))) + int64(restartTime)) / second
+	seconds := (int64(policy.Unsaved(j, at)) + int64(restartTime)) / second
 	c := victims.Cost{Jobs: 1, Started: int64(j.Started) / second, IDs: int64(j.ID)}
 	if c.Loss = gpus * seconds; gpus == 0 {
 		c.CPULoss = cpus * seconds

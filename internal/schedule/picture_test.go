@@ -21,7 +21,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //	node NAME [gpus=N] [type=T, or one for each] [domain=D] [cpus=N] [mem=16G] [features=a,b] [down] [drain] [bad=I,J] [gres=nvme:2]
 //	partition NAME [nodes=LIST] [prio=N] [maxtime=D] [maxnodes=N] [down]
 //	qos NAME [tier=N] [prio=N] [preempts=Q,R] [mode=requeue|cancel] [exempt=D]
-//	run ID on=NODE:GPUS[,NODE:GPUS] [cpus=N] [mem=SIZE] [left=D] [ran=D] [saved=D ago] [preempted=D,D ago] [array=ID] and what a job has
+//	run ID on=NODE:GPUS[,NODE:GPUS] [cpus=N] [mem=SIZE] [left=D] [ran=D] [saved=D ago] [writes=D: a checkpoint on a signal] [preempted=D,D ago] [array=ID] and what a job has
 //	job ID [nodes=N] [gpus=N per node] [total=N] [type=T,U] [cpus=N] [mem=SIZE] [limit=D] [user=U] [name=N]
 //	    [qos=Q] [part=P] [nice=N] [after=D] [begin=D] [deadline=D] [hold=user|admin] [array=ID:INDEX] [atmost=N]
 //	    [dep=KIND:REF[+D]] [only=LIST] [not=LIST] [has=FEATURE] [alone] [attempt=N] [reason=R]
@@ -194,7 +194,7 @@ func (p *picture) rule(fields []string, w words) {
 		rules.Replan = w.d("replan", rules.Replan)
 		policy := p.snap.Policy
 		policy.PreemptExempt, policy.MaxPreemptions = w.d("exempt", policy.PreemptExempt), w.n("preemptions", policy.MaxPreemptions)
-		policy.KillWait = w.d("killwait", policy.KillWait)
+		policy.KillWait, policy.PreemptGrace = w.d("killwait", policy.KillWait), w.d("grace", policy.PreemptGrace)
 	case "weights":
 		rules.Weights = cluster.Weights{
 			Age: int64(w.n("age", 0)), MaxAge: w.d("maxage", 0), JobSize: int64(w.n("size", 0)), QOS: int64(w.n("qos", 0)),
@@ -303,6 +303,9 @@ func (p *picture) job(t testing.TB, fields []string, w words) {
 	}
 	if w.has("saved") {
 		j.Checkpoints = []*cluster.Checkpoint{{Attempt: 1, Committed: start.Add(-w.d("saved", 0))}}
+	}
+	if j.WriteTime = w.d("writes", 0); j.WriteTime > 0 {
+		spec.CheckpointSignal = cluster.WarnSignal{Number: 10, Before: cluster.DefaultCheckpointLead}
 	}
 	for _, ago := range w.list("preempted") {
 		ended := start.Add(-words{"ago": ago}.d("ago", 0))

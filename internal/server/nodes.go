@@ -208,7 +208,7 @@ func (w *wanted) tell(v *state.View) error {
 	for j, rank := range v.OnNode(w.node) {
 		if j.Tasks.At(rank).Phase < cluster.TaskClean {
 			signals := v.Signals(j.ID)
-			maphash.WriteComparable(&h, [...]any{j.ID, j.Attempt, wire.Stops(j), len(signals), newest(signals), j.Spec.TimeLimit, v.Policy().KillWait, wire.Waits(j, rank)})
+			maphash.WriteComparable(&h, [...]any{j.ID, j.Attempt, wire.Stops(j), len(signals), newest(signals), j.Spec.TimeLimit, v.Policy().KillWait, wire.Waits(j, rank), wire.SignalBase(j)})
 			for id, step := range j.ActiveSteps() {
 				if at := step.On(rank); at >= 0 && !step.Nodes[at].Ended {
 					maphash.WriteComparable(&h, [...]any{id, step.Stop, newestOf(step), step.Contact.Key})

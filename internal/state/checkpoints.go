@@ -43,6 +43,9 @@ func (s *State) commitCheckpoint(c *command.CommitCheckpoint) command.Result {
 		if at >= 0 { // the directory was written again
 			j.Checkpoints = slices.Delete(j.Checkpoints, at, at+1)
 		}
+		if asked := old.AskedBy(s.now); asked > 0 {
+			j.WriteTime = max(s.now.Sub(asked), 1)
+		}
 		if s.isProgress(old, &x) {
 			j.Failures, j.Retries = 0, 0
 		}

@@ -163,8 +163,8 @@ func (s *State) meterJobs(c *command.MeterJobs) command.Result {
 		}
 		j := *old
 		if warn {
+			s.askToSave(&j)
 			j.Warned = true
-			s.send(s.index, j.ID, j.Spec.Signal.Number, j.Spec.Signal.BatchOnly)
 		} else {
 			s.end(&j, ending{outcome: cluster.TimedOut, reason: cluster.ReasonCredits, detail: command.OneLine(end)})
 			s.settle(&j)

@@ -42,12 +42,21 @@ func (s *State) advance(j *cluster.Job, rank int) {
 		if e, over := attemptResult(j, rank); over {
 			if j.Preempting != nil && e.reason == cluster.ReasonNonZeroExitCode {
 				e = s.preempted(j, j.Preempting) // it followed its signal
+			} else if s.savedForLimit(j) && e.reason == cluster.ReasonNonZeroExitCode {
+				e = ending{outcome: cluster.TimedOut, reason: cluster.ReasonTimeLimit, exit: e.exit, returns: true} // likewise
 			}
 			s.end(j, e)
 			s.blameSilent(j)
 		}
 	}
 	s.settle(j)
+}
+
+// savedForLimit reports whether a job that continues at its time limit got its checkpoint signal for that, and has
+// committed a checkpoint since then. O(checkpoints).
+func (s *State) savedForLimit(j *cluster.Job) bool {
+	limit := j.Limit()
+	return j.Spec.RequeueAtLimit && limit > 0 && j.Asked > 0 && j.Asked.Add(j.Spec.CheckpointSignal.Before) >= limit && j.Saved() >= j.Asked
 }
 
 // blameSilent makes the failure of a job on several nodes one of the cluster if the node of an active task
@@ -149,6 +158,7 @@ func (s *State) settle(j *cluster.Job) {
 	}
 	closeSteps(j, s.now)
 	j.Charged += int64(s.credits.Bill(s.env(), j))
+	s.checkContinues(j)
 	switch by := j.Canceller; {
 	case j.Returns && by != "":
 		s.requeue(j)
@@ -169,6 +179,21 @@ func (s *State) settle(j *cluster.Job) {
 		j.Exit = j.Tasks.At(0).Exit // of a script that was stopped
 	}
 	j.Planned = 0
+}
+
+// checkContinues ends a job, a value that is not shared yet, that reached its time limit without progress in this
+// attempt: the next attempt would do the same again. Checkpoints until the end of its tasks count.
+func (s *State) checkContinues(j *cluster.Job) {
+	if j.Outcome != cluster.TimedOut || !j.Returns {
+		return
+	}
+	limit := cluster.FormatElapsed(j.Ended.Sub(j.Started))
+	if !j.MadeProgress() {
+		j.Returns, j.Canceller = false, ""
+		j.Detail = fmt.Sprintf("ran for %s without a checkpoint of a later step, so it does not continue", limit)
+		return
+	}
+	j.Detail = fmt.Sprintf("reached its time limit after %s, and continues from its last checkpoint", limit)
 }
 
 // requeue makes a job pending again. A failure adds a backoff. Too many failures of the cluster without progress
@@ -207,7 +232,7 @@ func (s *State) requeue(j *cluster.Job) {
 	}
 	j.Alloc, j.TRES, j.Tasks, j.Steps, j.Outcome, j.Exit, j.Requester = nil, nil, nil, nil, 0, cluster.Exit{}, ""
 	j.Started, j.Ended, j.Planned, j.Granted = 0, 0, 0, 0
-	j.Returns, j.Warned, j.Partition, j.Canceller, j.Resume = false, false, "", "", 0
+	j.Returns, j.Warned, j.Asked, j.Partition, j.Canceller, j.Resume = false, false, 0, "", "", 0
 	holdWithoutCheckpoint(j, detail)
 }
 

@@ -264,10 +264,25 @@ func dueOf(j *cluster.Job) cluster.Instant {
 			if j.Spec.Signal.Number > 0 && !j.Warned {
 				at = min(at, limit.Add(-j.Spec.Signal.Before))
 			}
+			at = min(at, askAt(j))
 		}
 		if j.Preempting != nil {
 			at = min(at, j.Preempting.At)
 		}
+	}
+	return at
+}
+
+// askAt returns when a running job gets its checkpoint signal before its time limit; never if it has none, or got it
+// already.
+func askAt(j *cluster.Job) cluster.Instant {
+	limit, signal := j.Limit(), j.Spec.CheckpointSignal
+	if signal.Number == 0 || limit == 0 {
+		return cluster.Never
+	}
+	at := max(limit.Add(-signal.Before), j.Started)
+	if j.Asked >= at {
+		return cluster.Never
 	}
 	return at
 }

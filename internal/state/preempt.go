@@ -44,15 +44,26 @@ func (s *State) evict(e *cluster.Preemption) string {
 		By: by.ID, At: s.now.Add(grace), Ref: by.Ref().String(), User: by.Spec.Owner.User, QOS: by.Spec.QOS, GPUs: by.Spec.Request.TotalGPUs(),
 	}
 	if grace > 0 {
-		j.Preempting, j.Warned = notice, true
+		j.Preempting = notice
 		j.Reason, j.Detail = cluster.ReasonPreempted, "gets SIGTERM "+cluster.FormatElapsed(grace)+" after its signal, for "+s.preemptorText(&j, notice)
-		s.send(s.index, j.ID, j.Spec.Signal.Number, j.Spec.Signal.BatchOnly)
+		s.askToSave(&j)
 	} else {
 		s.end(&j, s.preempted(&j, notice))
 	}
 	s.settle(&j)
 	s.put(old, &j)
 	return ""
+}
+
+// askToSave sends a job, a value that is not shared yet, the signal on which it saves its work.
+func (s *State) askToSave(j *cluster.Job) {
+	signal := j.Spec.PreemptSignal()
+	if signal == j.Spec.CheckpointSignal {
+		j.Asked = s.now
+	} else {
+		j.Warned = true
+	}
+	s.send(s.index, j.ID, signal.Number, signal.BatchOnly)
 }
 
 // preempted returns the ending of a job for another one.

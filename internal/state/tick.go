@@ -56,9 +56,12 @@ func (s *State) fallDue(j *cluster.Job) {
 	case j.Spec.Deadline > 0 && j.Spec.Deadline <= s.now:
 		s.end(j, ending{outcome: cluster.DeadlineMissed, reason: cluster.ReasonDeadline})
 	case limit > 0 && limit <= s.now:
-		s.end(j, ending{outcome: cluster.TimedOut, reason: cluster.ReasonTimeLimit})
+		s.end(j, ending{outcome: cluster.TimedOut, reason: cluster.ReasonTimeLimit, returns: j.Spec.RequeueAtLimit})
 	case j.Preempting != nil && j.Preempting.At <= s.now:
 		s.end(j, s.preempted(j, j.Preempting))
+	case askAt(j) <= s.now:
+		s.askToSave(j)
+		return
 	default:
 		j.Warned = true
 		s.send(s.index, j.ID, j.Spec.Signal.Number, j.Spec.Signal.BatchOnly)

@@ -60,6 +60,9 @@ func (x *script) ofCheckpoints(verb string, w scriptLine) string {
 		out.WriteByte('\n')
 	}
 	fmt.Fprintf(&out, "failures %d retries %d", j.Failures, j.Retries)
+	if j.WriteTime > 0 {
+		fmt.Fprintf(&out, " written within %s", j.WriteTime)
+	}
 	return out.String()
 }
 

@@ -166,7 +166,9 @@ func (x *script) submission(w scriptLine) *command.SubmitJobs {
 		TimeLimit: w.duration("time"), Nice: int32(w.number("nice", 0)), Requeue: w.has("requeue"),
 		EveryNode: w.has("everynode"), ArrayLimit: int32(w.number("most", 0)), Deadline: cluster.Instant(w.duration("deadline")),
 		Begin: cluster.Instant(w.duration("begin")), FromScratch: w.has("scratch"), Retry: x.retryOf(w),
-		Signal: cluster.WarnSignal{Number: int32(w.number("warn", 0)), Before: w.duration("before")},
+		Signal:           cluster.WarnSignal{Number: int32(w.number("warn", 0)), Before: w.duration("before")},
+		CheckpointSignal: cluster.WarnSignal{Number: int32(w.number("save", 0)), Before: w.duration("lead")}, CheckpointEvery: w.duration("every"),
+		RequeueAtLimit: w.has("continue"),
 		Request: cluster.Request{
 			Nodes: int32(w.number("nodes", 0)), MaxNodes: int32(w.number("upto", 0)), GPUsPerNode: int32(w.number("gpusper", 0)), GPUs: int32(w.number("gpus", 0)),
 			GPUTypes: w.list("types"), CPUsPerTask: int32(w.number("cpus", 0)), TasksPerNode: int32(w.number("tasks", 0)), MemPerNode: w.size("mem"),

@@ -1,6 +1,10 @@
 package wire
 
 import (
+	"errors"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -92,6 +96,46 @@ func writeRetry(r *cluster.Retry) *greylagv1.Retry {
 		return nil
 	}
 	return &greylagv1.Retry{Limit: r.Limit, AnyExit: r.AnyExit, ExitStatuses: r.ExitStatuses, OutOfMemory: r.OutOfMemory}
+}
+
+// readCheckpointSignal sets when a job is asked for checkpoints. The error is a refusal.
+func (s *Submission) readCheckpointSignal(p *greylagv1.JobSpec) error {
+	c := p.GetCheckpointSignal()
+	if c == nil {
+		return nil
+	}
+	x := &s.Spec
+	x.CheckpointSignal = cluster.WarnSignal{Number: c.GetNumber(), Before: cluster.DefaultCheckpointLead, BatchOnly: c.GetBatchOnly()}
+	if c.GetNumber() < 1 {
+		return refuse("the checkpoint signal has no number")
+	}
+	var errs [2]error
+	if c.GetBefore() != nil {
+		x.CheckpointSignal.Before, errs[0] = duration("the time of the checkpoint signal before the end", c.GetBefore())
+	}
+	x.CheckpointEvery, errs[1] = duration("the time between checkpoints", c.GetEvery())
+	return errors.Join(errs[:]...)
+}
+
+func writeCheckpointSignal(x *cluster.JobSpec) *greylagv1.CheckpointSignal {
+	signal := x.CheckpointSignal
+	if signal.Number == 0 {
+		return nil
+	}
+	p := &greylagv1.CheckpointSignal{Number: signal.Number, Before: durationpb.New(signal.Before), BatchOnly: signal.BatchOnly}
+	if x.CheckpointEvery > 0 {
+		p.Every = durationpb.New(x.CheckpointEvery)
+	}
+	return p
+}
+
+// SignalBase returns the instant from which the node of a job counts its periodic checkpoint signals; 0 if it sends
+// none. O(checkpoints).
+func SignalBase(j *cluster.Job) cluster.Instant {
+	if j.Spec.CheckpointEvery == 0 {
+		return 0
+	}
+	return j.SignalBase()
 }
 
 // ReadCheckpointAction reads an action. The error is a refusal.

@@ -40,6 +40,10 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p.Checkpoints, p.Resume = writeCheckpoints(j.Checkpoints), j.Resume
 	p.CheckpointDir, p.FromScratch = spec.CheckpointDir, spec.FromScratch
 	p.Retry, p.Retries = writeRetry(&spec.Retry), j.Retries
+	p.CheckpointSignal, p.RequeueAtLimit = writeCheckpointSignal(spec), spec.RequeueAtLimit
+	if j.WriteTime > 0 {
+		p.CheckpointWriteTime = durationpb.New(j.WriteTime)
+	}
 	return p
 }
 
@@ -47,12 +51,12 @@ func writeRestartCauses(c cluster.RestartCauses) *greylagv1.RestartCauses {
 	if c == (cluster.RestartCauses{}) {
 		return nil
 	}
-	return &greylagv1.RestartCauses{NodeFailed: c.NodeFailed, TaskFailed: c.TaskFailed, Preempted: c.Preempted, Requeued: c.Requeued, Retried: c.Retried}
+	return &greylagv1.RestartCauses{NodeFailed: c.NodeFailed, TaskFailed: c.TaskFailed, Preempted: c.Preempted, Requeued: c.Requeued, Retried: c.Retried, TimedOut: c.TimedOut}
 }
 
 // ReadRestartCauses reads the restart causes in an answer.
 func ReadRestartCauses(p *greylagv1.RestartCauses) cluster.RestartCauses {
-	return cluster.RestartCauses{NodeFailed: p.GetNodeFailed(), TaskFailed: p.GetTaskFailed(), Preempted: p.GetPreempted(), Requeued: p.GetRequeued(), Retried: p.GetRetried()}
+	return cluster.RestartCauses{NodeFailed: p.GetNodeFailed(), TaskFailed: p.GetTaskFailed(), Preempted: p.GetPreempted(), Requeued: p.GetRequeued(), Retried: p.GetRetried(), TimedOut: p.GetTimedOut()}
 }
 
 // canceller returns who cancelled a job, without users whose job preempted it or who requeued it,

@@ -226,6 +226,7 @@ func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait tim
 		StopReason: Enum[greylagv1.StopReason](stopReason(j)), Steps: writeWantedSteps(j, rank), Secrets: len(spec.Secrets) > 0,
 		Tmp:    cluster.CountGres(spec.Request.Gres, &cluster.Gres{Name: cluster.GresTmp}) * int64(cluster.MiB),
 		Mounts: writeMounts(spec.Mounts), Resume: writeResumePoint(j, rank), Waits: Waits(j, rank), CheckpointDir: spec.CheckpointDir,
+		CheckpointSignal: writeCheckpointSignal(spec), CheckpointBase: Timestamp(SignalBase(j)),
 	}
 	if j.Array != 0 {
 		w.ArrayId, w.ArraySize = uint64(j.Array), spec.ArraySize

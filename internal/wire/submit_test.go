@@ -26,6 +26,7 @@ func wholeJob() *greylagv1.JobSpec {
 		MailTypes: []greylagv1.MailType{greylagv1.MailType_MAIL_TYPE_END}, MailUser: "ann", Secrets: []string{"token"},
 		Mounts:        []*greylagv1.Mount{{Source: "/a", Target: "/b", ReadOnly: true}},
 		CheckpointDir: "/ckpt/%j", FromScratch: true, Retry: &greylagv1.Retry{Limit: 3, AnyExit: true, ExitStatuses: []int32{75}, OutOfMemory: true},
+		CheckpointSignal: &greylagv1.CheckpointSignal{Number: 12, Before: durationpb.New(time.Minute), BatchOnly: true, Every: durationpb.New(time.Hour)}, RequeueAtLimit: true,
 	}
 }
 

@@ -30,6 +30,7 @@ type RestartCauses struct {
 	Preempted  int32
 	Requeued   int32 // by its user or an operator
 	Retried    int32 // its own failure, which --retry-on names
+	TimedOut   int32 // its time limit, after progress
 }
 
 // ProgressTime is how long an attempt runs to count as progress: the limit of restarts counts only cluster
@@ -53,7 +54,7 @@ func (c RestartCauses) Words() string {
 	for _, x := range []struct {
 		n    int32
 		what string
-	}{{c.NodeFailed, "node failed"}, {c.TaskFailed, "task failed on its node"}, {c.Preempted, "preempted"}, {c.Requeued, "requeued"}, {c.Retried, "retried"}} {
+	}{{c.NodeFailed, "node failed"}, {c.TaskFailed, "task failed on its node"}, {c.Preempted, "preempted"}, {c.Requeued, "requeued"}, {c.Retried, "retried"}, {c.TimedOut, "continued at its time limit"}} {
 		if x.n > 0 {
 			words = append(words, fmt.Sprintf("%s %d", x.what, x.n))
 		}
@@ -72,6 +73,9 @@ func (c *RestartCauses) count(outcome JobState, tasks *Tasks) Failure {
 		return NoFailure
 	case outcome == Cancelled:
 		c.Requeued++
+		return NoFailure
+	case outcome == TimedOut:
+		c.TimedOut++
 		return NoFailure
 	case ended(CheckpointFailed): // each checkpoint can be damaged once
 		c.TaskFailed++

@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -85,6 +86,61 @@ func (j *Job) Saved() Instant {
 		}
 	}
 	return j.Started
+}
+
+// DefaultCheckpointLead is how long before its time limit a job gets its checkpoint signal if it requests no other
+// time.
+const DefaultCheckpointLead = 2 * time.Minute
+
+// minCheckpointEvery is the least time between checkpoint signals.
+const minCheckpointEvery = time.Second
+
+// SignalBase returns the instant from which the periodic checkpoint signals of the current attempt count: its last
+// checkpoint or signal, else its start. O(checkpoints).
+func (j *Job) SignalBase() Instant { return max(j.Saved(), j.Asked) }
+
+// AskedBy returns when the current attempt last got a checkpoint signal that no checkpoint has followed, at an
+// instant; 0 if it did not. O(checkpoints).
+func (j *Job) AskedBy(at Instant) Instant {
+	base := j.SignalBase()
+	if j.Tasks.Len() > 0 {
+		base = max(base, j.Tasks.At(0).Started)
+	}
+	if every := j.Spec.CheckpointEvery; every > 0 && at.Sub(base) >= every {
+		return base.Add(at.Sub(base) / every * every)
+	}
+	if j.Asked > j.Saved() {
+		return j.Asked
+	}
+	return 0
+}
+
+// MadeProgress reports whether the current attempt has a checkpoint of a later step than all earlier attempts.
+// O(checkpoints).
+func (j *Job) MadeProgress() bool {
+	earlier, own := int64(NoStep), int64(NoStep)
+	for _, c := range j.Checkpoints {
+		switch {
+		case c.Attempt != j.Attempt:
+			earlier = max(earlier, c.Step)
+		case c.State != CheckpointDamaged:
+			own = max(own, c.Step)
+		}
+	}
+	return own > earlier
+}
+
+// checkCheckpointSignal checks when a job is asked for checkpoints.
+func (s *JobSpec) checkCheckpointSignal(fault func(string, ...any)) {
+	signal, every := s.CheckpointSignal, s.CheckpointEvery
+	switch {
+	case signal.Number < 0 || signal.Number > MaxSignal || signal.Before < 0 || signal.Before > maxLimit:
+		fault("checkpoint signal %d, %s before the end, is out of range", signal.Number, signal.Before)
+	case every != 0 && signal.Number == 0:
+		fault("checkpoints every %s without a checkpoint signal", every)
+	case every != 0 && (every < minCheckpointEvery || every > maxLimit):
+		fault("checkpoints every %s: want at least %s", every, minCheckpointEvery)
+	}
 }
 
 // CheckCheckpointDir returns an error for a path that cannot be the directory of a checkpoint.

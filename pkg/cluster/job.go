@@ -59,6 +59,12 @@ type JobSpec struct {
 	CheckpointDir string   // directory of its checkpoints, a pattern; "": none
 	FromScratch   bool     // it starts from the beginning when all of its checkpoints are damaged
 	Retry         Retry
+	// CheckpointSignal asks the program to write a checkpoint: before its time limit, before a preemption, and each
+	// CheckpointEvery after its last checkpoint; 0: not then.
+	CheckpointSignal WarnSignal
+	CheckpointEvery  time.Duration
+	// RequeueAtLimit continues a job at its time limit as the next attempt, if it made progress.
+	RequeueAtLimit bool
 }
 
 // JobText is a text of a specification with its limit in bytes.
@@ -223,6 +229,10 @@ type Job struct {
 	Resume       uint32        // number of the checkpoint from which the current attempt resumed; 0: none
 	Retries      int32         // attempts that its own failure ended since its last checkpoint
 	Preempting   *Preempting   // the notice that the running attempt ends for another job; nil without one
+	// Asked is when the current attempt last got CheckpointSignal before an end; 0: not yet. WriteTime is the time
+	// from the last CheckpointSignal that a checkpoint followed until that checkpoint; 0: unknown.
+	Asked     Instant
+	WriteTime time.Duration
 }
 
 // Association returns the key of the association that jobs of the specification belong to, with

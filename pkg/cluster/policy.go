@@ -31,6 +31,8 @@ type QOS struct {
 	Tier     int32 // jobs of a higher tier are planned first
 	Priority int32
 	MaxTime  time.Duration
+	// DefaultTime is the time limit of jobs that request none; 0 means that of the partition.
+	DefaultTime time.Duration
 	// UsageExtra is the percentage by which its jobs' usage is increased; -100 means that they
 	// count nothing.
 	UsageExtra int32

@@ -164,6 +164,11 @@ func (p *Policy) checkQOS(fault faultReporter) {
 		if q.MaxTime < 0 || q.MaxTime > maxLimit {
 			fault(at+".max_time", "qos %q: time %s is out of range", q.Name, q.MaxTime)
 		}
+		if q.DefaultTime < 0 || q.DefaultTime > maxLimit {
+			fault(at+".default_time", "qos %q: the default time %s is out of range", q.Name, q.DefaultTime)
+		} else if q.MaxTime > 0 && q.DefaultTime > q.MaxTime {
+			fault(at+".default_time", "qos %q: the default time %s is above the limit %s", q.Name, FormatLimit(q.DefaultTime), FormatLimit(q.MaxTime))
+		}
 		if q.UsageExtra < -100 || q.UsageExtra > maxExtra {
 			fault(at+".usage_extra", "qos %q: %d %% of extra usage is out of range (-100 to %d)", q.Name, q.UsageExtra, maxExtra)
 		}

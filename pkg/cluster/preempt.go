@@ -86,14 +86,35 @@ func (p *Policy) ExemptUntil(j *Job) Instant {
 // GraceOf returns how long a job that is preempted runs on after its signal: not at all without one, and
 // no longer than it requested to have before its time limit. O(QOS).
 func (p *Policy) GraceOf(j *Job) time.Duration {
-	if j.Spec.Signal.Number == 0 {
+	signal := j.Spec.PreemptSignal()
+	if signal.Number == 0 {
 		return 0
 	}
 	grace := p.PreemptGrace
 	if q, _ := p.QOSNamed(j.Spec.QOS); q.PreemptGrace > 0 {
 		grace = q.PreemptGrace
 	}
-	return min(grace, j.Spec.Signal.Before)
+	return min(grace, signal.Before)
+}
+
+// PreemptSignal returns the signal that asks a job to save its work before it is preempted: its checkpoint signal, else
+// that before its time limit.
+func (s *JobSpec) PreemptSignal() WarnSignal {
+	if s.CheckpointSignal.Number != 0 {
+		return s.CheckpointSignal
+	}
+	return s.Signal
+}
+
+// Unsaved returns how much work of a running job a preemption at an instant destroys. A job that gets its checkpoint
+// signal and is known to write a checkpoint within the grace time loses only the time of the writing. O(QOS +
+// checkpoints).
+func (p *Policy) Unsaved(j *Job, at Instant) time.Duration {
+	unsaved := max(0, at.Sub(j.Saved()))
+	if j.Spec.CheckpointSignal.Number != 0 && j.WriteTime > 0 && j.WriteTime <= p.GraceOf(j) {
+		unsaved = min(unsaved, j.WriteTime)
+	}
+	return unsaved
 }
 
 // Spared reports whether a job was preempted as often as it may be in 24 hours.

@@ -70,6 +70,7 @@ func (s *JobSpec) Validate() error {
 	s.checkSecrets(fault)
 	s.checkMounts(fault)
 	s.checkCheckpointDir(fault)
+	s.checkCheckpointSignal(fault)
 	if err := s.Retry.Check(); err != nil {
 		fault("%v", err)
 	}

@@ -144,6 +144,17 @@ func (m *message) restarts(o jobscript.Options, dir string) {
 		m.text(37, filepath.Clean(below(dir, o.Checkpoint)))
 	}
 	m.flag(38, o.FromScratch)
+	if o.CheckpointSignal.Number != 0 {
+		var c message
+		c.number(1, int64(o.CheckpointSignal.Number))
+		c.duration(2, o.CheckpointSignal.Before)
+		c.flag(3, o.CheckpointSignal.BatchOnly)
+		if o.CheckpointEvery > 0 {
+			c.duration(4, o.CheckpointEvery)
+		}
+		m.child(40, c)
+	}
+	m.flag(41, o.RequeueAtLimit)
 	if o.Retry == nil {
 		return
 	}

@@ -72,6 +72,37 @@ func writeRetry(j *greylagv1.Job) *retryJSON {
 	return &retryJSON{j.Retry.Limit, r.Causes(), j.Retries}
 }
 
+// signalJSON is when a job is asked for checkpoints, in JSON. Times are in seconds.
+type signalJSON struct {
+	Number    int32   `json:"number"`
+	Before    float64 `json:"before"`
+	Every     float64 `json:"every,omitempty"`
+	BatchOnly bool    `json:"batch_only,omitempty"`
+}
+
+func writeSignal(s *greylagv1.CheckpointSignal) *signalJSON {
+	if s == nil {
+		return nil
+	}
+	return &signalJSON{s.Number, s.Before.AsDuration().Seconds(), s.Every.AsDuration().Seconds(), s.BatchOnly}
+}
+
+// SignalText describes when a job is asked for checkpoints, and how long it takes to write them; "" if it is not.
+func SignalText(j *greylagv1.Job) string {
+	s := j.CheckpointSignal
+	if s == nil {
+		return ""
+	}
+	text := fmt.Sprintf("signal %d, %s before the time limit", s.Number, cluster.FormatElapsed(s.Before.AsDuration()))
+	if s.Every != nil {
+		text += ", and each " + cluster.FormatElapsed(s.Every.AsDuration()) + " without one"
+	}
+	if j.CheckpointWriteTime != nil {
+		text += "; the last one took " + cluster.FormatElapsed(j.CheckpointWriteTime.AsDuration())
+	}
+	return text
+}
+
 // restartMode returns what happens to a job when all its checkpoints are damaged; "" for a job without a
 // checkpoint directory.
 func restartMode(j *greylagv1.Job) string {

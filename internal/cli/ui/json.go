@@ -71,6 +71,9 @@ type JobJSON struct {
 	Checkpoints  []CheckpointJSON `json:"checkpoints,omitempty"`
 	Resume       uint32           `json:"resume,omitempty"`
 	Retry        *retryJSON       `json:"retry,omitempty"`
+	CkptSignal   *signalJSON      `json:"checkpoint_signal,omitempty"`
+	AtLimit      bool             `json:"requeue_at_limit,omitempty"`
+	WriteTime    float64          `json:"checkpoint_write_time,omitempty"` // seconds
 	SubmitHost   string           `json:"submit_host,omitempty"`
 	CancelledBy  string           `json:"cancelled_by,omitempty"`
 	Version      uint64           `json:"version,omitempty"`
@@ -122,6 +125,7 @@ type causesJSON struct {
 	Preempted  int32 `json:"preempted,omitempty"`
 	Requeued   int32 `json:"requeued,omitempty"`
 	Retried    int32 `json:"retried,omitempty"`
+	TimedOut   int32 `json:"timed_out,omitempty"`
 }
 
 type taskJSON struct {
@@ -151,6 +155,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		Depends: DependencyWords(j.Depends), DependsAny: len(j.Depends) > 0 && j.Depends[0].Any, EveryNode: j.EveryNode, Image: j.Image, Command: j.Command, Args: j.Args, WorkDir: j.WorkDir,
 		Output: OutputPath(j, j.Output), Error: OutputPath(j, j.Error), Comment: j.Comment, AdminComment: j.AdminComment, WCKey: j.Wckey, MailTypes: MailWords(j), MailUser: j.MailUser, Secrets: j.Secrets, Mounts: MountWords(j), SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
 		Checkpoint: OutputPath(j, j.CheckpointDir), Restart: restartMode(j), Checkpoints: Checkpoints(j), Resume: j.Resume, Retry: writeRetry(j),
+		CkptSignal: writeSignal(j.CheckpointSignal), AtLimit: j.RequeueAtLimit, WriteTime: j.CheckpointWriteTime.AsDuration().Seconds(),
 		Others: j.OtherPartitions, Reservation: j.Reservation,
 		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.Lien), FundedUntil: Stamp(TimeOf(j.FundedUntil)), PaidIn: j.PaidIn,
 	}
@@ -158,7 +163,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		out.ArrayIndex = &j.ArrayIndex
 	}
 	if c := j.RestartCauses; c != nil {
-		out.Causes = &causesJSON{c.NodeFailed, c.TaskFailed, c.Preempted, c.Requeued, c.Retried}
+		out.Causes = &causesJSON{c.NodeFailed, c.TaskFailed, c.Preempted, c.Requeued, c.Retried, c.TimedOut}
 	}
 	if q := j.Request; q != nil {
 		out.Request = &requestJSON{

@@ -37,8 +37,9 @@ func (x *Checker) ApplyDefaults(spec, old *cluster.JobSpec, defaultTime bool) *c
 	}
 	qos, _ := x.Policy.QOSNamed(spec.QOS)
 	if defaultTime {
-		if spec.TimeLimit = part.DefaultTime; spec.TimeLimit == 0 {
-			spec.TimeLimit = part.MaxTime
+		spec.TimeLimit = cmp.Or(qos.DefaultTime, part.DefaultTime, part.MaxTime)
+		if part.MaxTime > 0 {
+			spec.TimeLimit = min(spec.TimeLimit, part.MaxTime)
 		}
 		if qos.MaxTime > 0 && (spec.TimeLimit == 0 || spec.TimeLimit > qos.MaxTime) {
 			spec.TimeLimit = qos.MaxTime

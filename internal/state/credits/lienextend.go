@@ -66,7 +66,7 @@ func (x *Credits) extendLien(e *Env, id accounting.LienID, j *cluster.Job) (warn
 	if x.ledger.MissingCredits(&n, e.Now.Add(time.Millisecond)) > 0 { // not even what the job has had until now
 		return false, err
 	}
-	signal := j.Spec.Signal // due at the last sample that leaves the requested lead time
+	signal := j.Spec.PreemptSignal() // due at the last sample that leaves the requested lead time
 	return signal.Number != 0 && !j.Warned && x.ledger.FundedUntil(&n, cluster.Never).Sub(e.Now) <= signal.Before+meteredEvery, nil
 }
 

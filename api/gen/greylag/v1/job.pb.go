@@ -1153,19 +1153,22 @@ type JobSpec struct {
 	SignalBatchOnly bool                 `protobuf:"varint,27,opt,name=signal_batch_only,json=signalBatchOnly,proto3" json:"signal_batch_only,omitempty"`
 	EveryNode       bool                 `protobuf:"varint,28,opt,name=every_node,json=everyNode,proto3" json:"every_node,omitempty"` // runs the script on every node of the job, not only on the first
 	// further partitions; the job runs in the one where it starts first
-	OtherPartitions []string   `protobuf:"bytes,29,rep,name=other_partitions,json=otherPartitions,proto3" json:"other_partitions,omitempty"`
-	Reservation     string     `protobuf:"bytes,30,opt,name=reservation,proto3" json:"reservation,omitempty"`                                               // the job runs on the nodes of this reservation
-	Command         string     `protobuf:"bytes,31,opt,name=command,proto3" json:"command,omitempty"`                                                       // absolute path of the script, or the command of --wrap; shown to users
-	Wckey           string     `protobuf:"bytes,32,opt,name=wckey,proto3" json:"wckey,omitempty"`                                                           // workload characterization key
-	MailTypes       []MailType `protobuf:"varint,33,rep,packed,name=mail_types,json=mailTypes,proto3,enum=greylag.v1.MailType" json:"mail_types,omitempty"` // events that a user is notified of
-	MailUser        string     `protobuf:"bytes,34,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`                                     // address or user name for notifications; empty: the caller
-	Secrets         []string   `protobuf:"bytes,35,rep,name=secrets,proto3" json:"secrets,omitempty"`                                                       // names of the caller's secrets that its tasks get as files
-	Mounts          []*Mount   `protobuf:"bytes,36,rep,name=mounts,proto3" json:"mounts,omitempty"`                                                         // bind mounts from the node into the container
-	CheckpointDir   string     `protobuf:"bytes,37,opt,name=checkpoint_dir,json=checkpointDir,proto3" json:"checkpoint_dir,omitempty"`                      // directory of its checkpoints; pattern: %j %A %a %x %u
-	FromScratch     bool       `protobuf:"varint,38,opt,name=from_scratch,json=fromScratch,proto3" json:"from_scratch,omitempty"`                           // starts from the beginning when all of its checkpoints are damaged
-	Retry           *Retry     `protobuf:"bytes,39,opt,name=retry,proto3" json:"retry,omitempty"`                                                           // absent: that of the policy
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	OtherPartitions  []string          `protobuf:"bytes,29,rep,name=other_partitions,json=otherPartitions,proto3" json:"other_partitions,omitempty"`
+	Reservation      string            `protobuf:"bytes,30,opt,name=reservation,proto3" json:"reservation,omitempty"`                                               // the job runs on the nodes of this reservation
+	Command          string            `protobuf:"bytes,31,opt,name=command,proto3" json:"command,omitempty"`                                                       // absolute path of the script, or the command of --wrap; shown to users
+	Wckey            string            `protobuf:"bytes,32,opt,name=wckey,proto3" json:"wckey,omitempty"`                                                           // workload characterization key
+	MailTypes        []MailType        `protobuf:"varint,33,rep,packed,name=mail_types,json=mailTypes,proto3,enum=greylag.v1.MailType" json:"mail_types,omitempty"` // events that a user is notified of
+	MailUser         string            `protobuf:"bytes,34,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`                                     // address or user name for notifications; empty: the caller
+	Secrets          []string          `protobuf:"bytes,35,rep,name=secrets,proto3" json:"secrets,omitempty"`                                                       // names of the caller's secrets that its tasks get as files
+	Mounts           []*Mount          `protobuf:"bytes,36,rep,name=mounts,proto3" json:"mounts,omitempty"`                                                         // bind mounts from the node into the container
+	CheckpointDir    string            `protobuf:"bytes,37,opt,name=checkpoint_dir,json=checkpointDir,proto3" json:"checkpoint_dir,omitempty"`                      // directory of its checkpoints; pattern: %j %A %a %x %u
+	FromScratch      bool              `protobuf:"varint,38,opt,name=from_scratch,json=fromScratch,proto3" json:"from_scratch,omitempty"`                           // starts from the beginning when all of its checkpoints are damaged
+	Retry            *Retry            `protobuf:"bytes,39,opt,name=retry,proto3" json:"retry,omitempty"`                                                           // absent: that of the policy
+	CheckpointSignal *CheckpointSignal `protobuf:"bytes,40,opt,name=checkpoint_signal,json=checkpointSignal,proto3" json:"checkpoint_signal,omitempty"`             // absent: none is sent
+	// at its time limit the job continues as the next attempt if it has a checkpoint of a later step than before
+	RequeueAtLimit bool `protobuf:"varint,41,opt,name=requeue_at_limit,json=requeueAtLimit,proto3" json:"requeue_at_limit,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *JobSpec) Reset() {
@@ -1471,6 +1474,89 @@ func (x *JobSpec) GetRetry() *Retry {
 	return nil
 }
 
+func (x *JobSpec) GetCheckpointSignal() *CheckpointSignal {
+	if x != nil {
+		return x.CheckpointSignal
+	}
+	return nil
+}
+
+func (x *JobSpec) GetRequeueAtLimit() bool {
+	if x != nil {
+		return x.RequeueAtLimit
+	}
+	return false
+}
+
+// CheckpointSignal asks the program of a job to write a checkpoint.
+type CheckpointSignal struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Before        *durationpb.Duration   `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`                         // time before the time limit; absent: 2 minutes
+	BatchOnly     bool                   `protobuf:"varint,3,opt,name=batch_only,json=batchOnly,proto3" json:"batch_only,omitempty"` // only to the batch shell
+	Every         *durationpb.Duration   `protobuf:"bytes,4,opt,name=every,proto3" json:"every,omitempty"`                           // also each time this has passed since the last checkpoint; absent: not
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CheckpointSignal) Reset() {
+	*x = CheckpointSignal{}
+	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CheckpointSignal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CheckpointSignal) ProtoMessage() {}
+
+func (x *CheckpointSignal) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CheckpointSignal.ProtoReflect.Descriptor instead.
+func (*CheckpointSignal) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CheckpointSignal) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *CheckpointSignal) GetBefore() *durationpb.Duration {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *CheckpointSignal) GetBatchOnly() bool {
+	if x != nil {
+		return x.BatchOnly
+	}
+	return false
+}
+
+func (x *CheckpointSignal) GetEvery() *durationpb.Duration {
+	if x != nil {
+		return x.Every
+	}
+	return nil
+}
+
 // Retry is after which failures of its own a job is requeued.
 type Retry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1484,7 +1570,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	mi := &file_greylag_v1_job_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1496,7 +1582,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	mi := &file_greylag_v1_job_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1509,7 +1595,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Retry) GetLimit() int32 {
@@ -1552,7 +1638,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1564,7 +1650,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1577,7 +1663,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Mount) GetSource() string {
@@ -1638,7 +1724,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +1736,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1663,7 +1749,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Request) GetNodes() int32 {
@@ -1846,7 +1932,7 @@ type Gres struct {
 
 func (x *Gres) Reset() {
 	*x = Gres{}
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +1944,7 @@ func (x *Gres) String() string {
 func (*Gres) ProtoMessage() {}
 
 func (x *Gres) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +1957,7 @@ func (x *Gres) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gres.ProtoReflect.Descriptor instead.
 func (*Gres) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Gres) GetName() string {
@@ -1906,7 +1992,7 @@ type Licence struct {
 
 func (x *Licence) Reset() {
 	*x = Licence{}
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1918,7 +2004,7 @@ func (x *Licence) String() string {
 func (*Licence) ProtoMessage() {}
 
 func (x *Licence) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1931,7 +2017,7 @@ func (x *Licence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Licence.ProtoReflect.Descriptor instead.
 func (*Licence) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Licence) GetName() string {
@@ -1962,7 +2048,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2060,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2073,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Dependency) GetKind() DependencyKind {
@@ -2071,23 +2157,27 @@ type Job struct {
 	Charged         int64                  `protobuf:"varint,48,opt,name=charged,proto3" json:"charged,omitempty"`   // micro-credits of all ended attempts, less automatic refunds
 	Lien            int64                  `protobuf:"varint,49,opt,name=lien,proto3" json:"lien,omitempty"`         // micro-credits that its lien holds now; only set by GetJob
 	// time until which the lien lasts; only while the job runs
-	FundedUntil   *timestamppb.Timestamp `protobuf:"bytes,50,opt,name=funded_until,json=fundedUntil,proto3" json:"funded_until,omitempty"`
-	PaidIn        []string               `protobuf:"bytes,51,rep,name=paid_in,json=paidIn,proto3" json:"paid_in,omitempty"`                      // of a pending job: partitions that the lien pays for; empty: all
-	RestartCauses *RestartCauses         `protobuf:"bytes,52,opt,name=restart_causes,json=restartCauses,proto3" json:"restart_causes,omitempty"` // absent: no counted restarts
-	Command       string                 `protobuf:"bytes,53,opt,name=command,proto3" json:"command,omitempty"`                                  // absolute path of the script, or the command of --wrap; without arguments
-	Wckey         string                 `protobuf:"bytes,54,opt,name=wckey,proto3" json:"wckey,omitempty"`
-	Steps         []*Step                `protobuf:"bytes,55,rep,name=steps,proto3" json:"steps,omitempty"` // of the current or last attempt, in the order of their creation; absent in lists
-	MailTypes     []MailType             `protobuf:"varint,56,rep,packed,name=mail_types,json=mailTypes,proto3,enum=greylag.v1.MailType" json:"mail_types,omitempty"`
-	MailUser      string                 `protobuf:"bytes,57,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`
-	Secrets       []string               `protobuf:"bytes,58,rep,name=secrets,proto3" json:"secrets,omitempty"`                               // names
-	AdminComment  string                 `protobuf:"bytes,59,opt,name=admin_comment,json=adminComment,proto3" json:"admin_comment,omitempty"` // set by an operator; absent in brief lists
-	Mounts        []*Mount               `protobuf:"bytes,61,rep,name=mounts,proto3" json:"mounts,omitempty"`
-	Checkpoints   []*Checkpoint          `protobuf:"bytes,62,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"`                          // oldest first; absent in lists
-	CheckpointDir string                 `protobuf:"bytes,63,opt,name=checkpoint_dir,json=checkpointDir,proto3" json:"checkpoint_dir,omitempty"` // a pattern
-	FromScratch   bool                   `protobuf:"varint,64,opt,name=from_scratch,json=fromScratch,proto3" json:"from_scratch,omitempty"`
-	Retry         *Retry                 `protobuf:"bytes,65,opt,name=retry,proto3" json:"retry,omitempty"`      // absent: none
-	Resume        uint32                 `protobuf:"varint,66,opt,name=resume,proto3" json:"resume,omitempty"`   // number of the checkpoint that the current attempt resumed from; 0: none
-	Retries       int32                  `protobuf:"varint,67,opt,name=retries,proto3" json:"retries,omitempty"` // attempts that its own failure ended since its last checkpoint
+	FundedUntil      *timestamppb.Timestamp `protobuf:"bytes,50,opt,name=funded_until,json=fundedUntil,proto3" json:"funded_until,omitempty"`
+	PaidIn           []string               `protobuf:"bytes,51,rep,name=paid_in,json=paidIn,proto3" json:"paid_in,omitempty"`                      // of a pending job: partitions that the lien pays for; empty: all
+	RestartCauses    *RestartCauses         `protobuf:"bytes,52,opt,name=restart_causes,json=restartCauses,proto3" json:"restart_causes,omitempty"` // absent: no counted restarts
+	Command          string                 `protobuf:"bytes,53,opt,name=command,proto3" json:"command,omitempty"`                                  // absolute path of the script, or the command of --wrap; without arguments
+	Wckey            string                 `protobuf:"bytes,54,opt,name=wckey,proto3" json:"wckey,omitempty"`
+	Steps            []*Step                `protobuf:"bytes,55,rep,name=steps,proto3" json:"steps,omitempty"` // of the current or last attempt, in the order of their creation; absent in lists
+	MailTypes        []MailType             `protobuf:"varint,56,rep,packed,name=mail_types,json=mailTypes,proto3,enum=greylag.v1.MailType" json:"mail_types,omitempty"`
+	MailUser         string                 `protobuf:"bytes,57,opt,name=mail_user,json=mailUser,proto3" json:"mail_user,omitempty"`
+	Secrets          []string               `protobuf:"bytes,58,rep,name=secrets,proto3" json:"secrets,omitempty"`                               // names
+	AdminComment     string                 `protobuf:"bytes,59,opt,name=admin_comment,json=adminComment,proto3" json:"admin_comment,omitempty"` // set by an operator; absent in brief lists
+	Mounts           []*Mount               `protobuf:"bytes,61,rep,name=mounts,proto3" json:"mounts,omitempty"`
+	Checkpoints      []*Checkpoint          `protobuf:"bytes,62,rep,name=checkpoints,proto3" json:"checkpoints,omitempty"`                          // oldest first; absent in lists
+	CheckpointDir    string                 `protobuf:"bytes,63,opt,name=checkpoint_dir,json=checkpointDir,proto3" json:"checkpoint_dir,omitempty"` // a pattern
+	FromScratch      bool                   `protobuf:"varint,64,opt,name=from_scratch,json=fromScratch,proto3" json:"from_scratch,omitempty"`
+	Retry            *Retry                 `protobuf:"bytes,65,opt,name=retry,proto3" json:"retry,omitempty"`                                               // absent: none
+	Resume           uint32                 `protobuf:"varint,66,opt,name=resume,proto3" json:"resume,omitempty"`                                            // number of the checkpoint that the current attempt resumed from; 0: none
+	Retries          int32                  `protobuf:"varint,67,opt,name=retries,proto3" json:"retries,omitempty"`                                          // attempts that its own failure ended since its last checkpoint
+	CheckpointSignal *CheckpointSignal      `protobuf:"bytes,68,opt,name=checkpoint_signal,json=checkpointSignal,proto3" json:"checkpoint_signal,omitempty"` // absent: none is sent
+	RequeueAtLimit   bool                   `protobuf:"varint,69,opt,name=requeue_at_limit,json=requeueAtLimit,proto3" json:"requeue_at_limit,omitempty"`
+	// time from the last checkpoint signal that a checkpoint followed until that checkpoint; absent: unknown
+	CheckpointWriteTime *durationpb.Duration `protobuf:"bytes,70,opt,name=checkpoint_write_time,json=checkpointWriteTime,proto3" json:"checkpoint_write_time,omitempty"`
 	// Number of elements of its array that follow with the next IDs and indexes, and are the same otherwise;
 	// only in a folded listing.
 	Also          int32 `protobuf:"varint,60,opt,name=also,proto3" json:"also,omitempty"`
@@ -2097,7 +2187,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2109,7 +2199,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2122,7 +2212,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Job) GetId() uint64 {
@@ -2587,6 +2677,27 @@ func (x *Job) GetRetries() int32 {
 	return 0
 }
 
+func (x *Job) GetCheckpointSignal() *CheckpointSignal {
+	if x != nil {
+		return x.CheckpointSignal
+	}
+	return nil
+}
+
+func (x *Job) GetRequeueAtLimit() bool {
+	if x != nil {
+		return x.RequeueAtLimit
+	}
+	return false
+}
+
+func (x *Job) GetCheckpointWriteTime() *durationpb.Duration {
+	if x != nil {
+		return x.CheckpointWriteTime
+	}
+	return nil
+}
+
 func (x *Job) GetAlso() int32 {
 	if x != nil {
 		return x.Also
@@ -2600,15 +2711,16 @@ type RestartCauses struct {
 	NodeFailed    int32                  `protobuf:"varint,1,opt,name=node_failed,json=nodeFailed,proto3" json:"node_failed,omitempty"` // its node went down
 	TaskFailed    int32                  `protobuf:"varint,2,opt,name=task_failed,json=taskFailed,proto3" json:"task_failed,omitempty"` // its node could not start the task or keep it running
 	Preempted     int32                  `protobuf:"varint,3,opt,name=preempted,proto3" json:"preempted,omitempty"`
-	Requeued      int32                  `protobuf:"varint,4,opt,name=requeued,proto3" json:"requeued,omitempty"` // requeued by its user or an operator
-	Retried       int32                  `protobuf:"varint,5,opt,name=retried,proto3" json:"retried,omitempty"`   // its own failure, after which it asks for a retry
+	Requeued      int32                  `protobuf:"varint,4,opt,name=requeued,proto3" json:"requeued,omitempty"`                 // requeued by its user or an operator
+	Retried       int32                  `protobuf:"varint,5,opt,name=retried,proto3" json:"retried,omitempty"`                   // its own failure, after which it asks for a retry
+	TimedOut      int32                  `protobuf:"varint,6,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"` // it reached its time limit after progress, and asks to continue
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RestartCauses) Reset() {
 	*x = RestartCauses{}
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2732,7 @@ func (x *RestartCauses) String() string {
 func (*RestartCauses) ProtoMessage() {}
 
 func (x *RestartCauses) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2745,7 @@ func (x *RestartCauses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartCauses.ProtoReflect.Descriptor instead.
 func (*RestartCauses) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RestartCauses) GetNodeFailed() int32 {
@@ -2671,6 +2783,13 @@ func (x *RestartCauses) GetRetried() int32 {
 	return 0
 }
 
+func (x *RestartCauses) GetTimedOut() int32 {
+	if x != nil {
+		return x.TimedOut
+	}
+	return 0
+}
+
 // Checkpoint is a directory that holds the work of a job at one point.
 type Checkpoint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2691,7 +2810,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2703,7 +2822,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2716,7 +2835,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Checkpoint) GetNumber() uint32 {
@@ -2809,7 +2928,7 @@ type NodeAllocation struct {
 
 func (x *NodeAllocation) Reset() {
 	*x = NodeAllocation{}
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +2940,7 @@ func (x *NodeAllocation) String() string {
 func (*NodeAllocation) ProtoMessage() {}
 
 func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +2953,7 @@ func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAllocation.ProtoReflect.Descriptor instead.
 func (*NodeAllocation) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *NodeAllocation) GetNode() string {
@@ -2890,7 +3009,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +3021,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +3034,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Task) GetNode() string {
@@ -3026,7 +3145,7 @@ type SubmitJobsRequest struct {
 
 func (x *SubmitJobsRequest) Reset() {
 	*x = SubmitJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3038,7 +3157,7 @@ func (x *SubmitJobsRequest) String() string {
 func (*SubmitJobsRequest) ProtoMessage() {}
 
 func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3051,7 +3170,7 @@ func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SubmitJobsRequest) GetRequestId() string {
@@ -3080,7 +3199,7 @@ type SubmitJobsResponse struct {
 
 func (x *SubmitJobsResponse) Reset() {
 	*x = SubmitJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3092,7 +3211,7 @@ func (x *SubmitJobsResponse) String() string {
 func (*SubmitJobsResponse) ProtoMessage() {}
 
 func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3105,7 +3224,7 @@ func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SubmitJobsResponse) GetJobs() []*Submitted {
@@ -3147,7 +3266,7 @@ type Submitted struct {
 
 func (x *Submitted) Reset() {
 	*x = Submitted{}
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3159,7 +3278,7 @@ func (x *Submitted) String() string {
 func (*Submitted) ProtoMessage() {}
 
 func (x *Submitted) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3172,7 +3291,7 @@ func (x *Submitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submitted.ProtoReflect.Descriptor instead.
 func (*Submitted) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Submitted) GetId() uint64 {
@@ -3208,7 +3327,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3220,7 +3339,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3233,7 +3352,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Filter) GetJobs() []string {
@@ -3317,7 +3436,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3329,7 +3448,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3342,7 +3461,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Read) GetStale() bool {
@@ -3372,7 +3491,7 @@ type AsOf struct {
 
 func (x *AsOf) Reset() {
 	*x = AsOf{}
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3384,7 +3503,7 @@ func (x *AsOf) String() string {
 func (*AsOf) ProtoMessage() {}
 
 func (x *AsOf) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3397,7 +3516,7 @@ func (x *AsOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AsOf.ProtoReflect.Descriptor instead.
 func (*AsOf) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AsOf) GetIndex() uint64 {
@@ -3442,7 +3561,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3454,7 +3573,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3467,7 +3586,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListJobsRequest) GetFilter() *Filter {
@@ -3523,7 +3642,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3535,7 +3654,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3548,7 +3667,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -3582,7 +3701,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3594,7 +3713,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3607,7 +3726,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetJobRequest) GetJob() string {
@@ -3634,7 +3753,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3646,7 +3765,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3659,7 +3778,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetJobResponse) GetJobs() []*Job {
@@ -3686,7 +3805,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3698,7 +3817,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3711,7 +3830,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WatchJobsRequest) GetFilter() *Filter {
@@ -3739,7 +3858,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3751,7 +3870,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3764,7 +3883,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WatchJobsResponse) GetJobs() []*Job {
@@ -3800,7 +3919,7 @@ type CancelJobsRequest struct {
 
 func (x *CancelJobsRequest) Reset() {
 	*x = CancelJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3812,7 +3931,7 @@ func (x *CancelJobsRequest) String() string {
 func (*CancelJobsRequest) ProtoMessage() {}
 
 func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3825,7 +3944,7 @@ func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsRequest.ProtoReflect.Descriptor instead.
 func (*CancelJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CancelJobsRequest) GetRequestId() string {
@@ -3866,7 +3985,7 @@ type CancelJobsResponse struct {
 
 func (x *CancelJobsResponse) Reset() {
 	*x = CancelJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3878,7 +3997,7 @@ func (x *CancelJobsResponse) String() string {
 func (*CancelJobsResponse) ProtoMessage() {}
 
 func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3891,7 +4010,7 @@ func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsResponse.ProtoReflect.Descriptor instead.
 func (*CancelJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CancelJobsResponse) GetOutcomes() []*Outcome {
@@ -3923,7 +4042,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3935,7 +4054,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3948,7 +4067,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Outcome) GetId() uint64 {
@@ -4002,7 +4121,7 @@ type ForecastJobRequest struct {
 
 func (x *ForecastJobRequest) Reset() {
 	*x = ForecastJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4014,7 +4133,7 @@ func (x *ForecastJobRequest) String() string {
 func (*ForecastJobRequest) ProtoMessage() {}
 
 func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4027,7 +4146,7 @@ func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobRequest.ProtoReflect.Descriptor instead.
 func (*ForecastJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ForecastJobRequest) GetJob() *JobSpec {
@@ -4055,7 +4174,7 @@ type ForecastJobResponse struct {
 
 func (x *ForecastJobResponse) Reset() {
 	*x = ForecastJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4067,7 +4186,7 @@ func (x *ForecastJobResponse) String() string {
 func (*ForecastJobResponse) ProtoMessage() {}
 
 func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4080,7 +4199,7 @@ func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobResponse.ProtoReflect.Descriptor instead.
 func (*ForecastJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ForecastJobResponse) GetStart() *timestamppb.Timestamp {
@@ -4182,7 +4301,7 @@ type UpdateJobsRequest struct {
 
 func (x *UpdateJobsRequest) Reset() {
 	*x = UpdateJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4194,7 +4313,7 @@ func (x *UpdateJobsRequest) String() string {
 func (*UpdateJobsRequest) ProtoMessage() {}
 
 func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4207,7 +4326,7 @@ func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsRequest.ProtoReflect.Descriptor instead.
 func (*UpdateJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *UpdateJobsRequest) GetRequestId() string {
@@ -4395,7 +4514,7 @@ type StringList struct {
 
 func (x *StringList) Reset() {
 	*x = StringList{}
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4407,7 +4526,7 @@ func (x *StringList) String() string {
 func (*StringList) ProtoMessage() {}
 
 func (x *StringList) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4420,7 +4539,7 @@ func (x *StringList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StringList.ProtoReflect.Descriptor instead.
 func (*StringList) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StringList) GetAll() []string {
@@ -4440,7 +4559,7 @@ type Dependencies struct {
 
 func (x *Dependencies) Reset() {
 	*x = Dependencies{}
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4452,7 +4571,7 @@ func (x *Dependencies) String() string {
 func (*Dependencies) ProtoMessage() {}
 
 func (x *Dependencies) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4465,7 +4584,7 @@ func (x *Dependencies) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependencies.ProtoReflect.Descriptor instead.
 func (*Dependencies) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Dependencies) GetAll() []*Dependency {
@@ -4485,7 +4604,7 @@ type UpdateJobsResponse struct {
 
 func (x *UpdateJobsResponse) Reset() {
 	*x = UpdateJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4497,7 +4616,7 @@ func (x *UpdateJobsResponse) String() string {
 func (*UpdateJobsResponse) ProtoMessage() {}
 
 func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4510,7 +4629,7 @@ func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsResponse.ProtoReflect.Descriptor instead.
 func (*UpdateJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *UpdateJobsResponse) GetOutcomes() []*Outcome {
@@ -4536,7 +4655,7 @@ type GetScriptRequest struct {
 
 func (x *GetScriptRequest) Reset() {
 	*x = GetScriptRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4548,7 +4667,7 @@ func (x *GetScriptRequest) String() string {
 func (*GetScriptRequest) ProtoMessage() {}
 
 func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4561,7 +4680,7 @@ func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptRequest.ProtoReflect.Descriptor instead.
 func (*GetScriptRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetScriptRequest) GetJob() string {
@@ -4581,7 +4700,7 @@ type GetScriptResponse struct {
 
 func (x *GetScriptResponse) Reset() {
 	*x = GetScriptResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4593,7 +4712,7 @@ func (x *GetScriptResponse) String() string {
 func (*GetScriptResponse) ProtoMessage() {}
 
 func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4606,7 +4725,7 @@ func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptResponse.ProtoReflect.Descriptor instead.
 func (*GetScriptResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetScriptResponse) GetScript() []byte {
@@ -4638,7 +4757,7 @@ type StreamLogsRequest struct {
 
 func (x *StreamLogsRequest) Reset() {
 	*x = StreamLogsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4650,7 +4769,7 @@ func (x *StreamLogsRequest) String() string {
 func (*StreamLogsRequest) ProtoMessage() {}
 
 func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4663,7 +4782,7 @@ func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsRequest.ProtoReflect.Descriptor instead.
 func (*StreamLogsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StreamLogsRequest) GetJob() string {
@@ -4725,7 +4844,7 @@ type StreamLogsResponse struct {
 
 func (x *StreamLogsResponse) Reset() {
 	*x = StreamLogsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4737,7 +4856,7 @@ func (x *StreamLogsResponse) String() string {
 func (*StreamLogsResponse) ProtoMessage() {}
 
 func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4750,7 +4869,7 @@ func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsResponse.ProtoReflect.Descriptor instead.
 func (*StreamLogsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StreamLogsResponse) GetData() []byte {
@@ -4796,7 +4915,7 @@ type StepSpec struct {
 
 func (x *StepSpec) Reset() {
 	*x = StepSpec{}
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4808,7 +4927,7 @@ func (x *StepSpec) String() string {
 func (*StepSpec) ProtoMessage() {}
 
 func (x *StepSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4821,7 +4940,7 @@ func (x *StepSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepSpec.ProtoReflect.Descriptor instead.
 func (*StepSpec) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *StepSpec) GetName() string {
@@ -4961,7 +5080,7 @@ type CreateStepRequest struct {
 
 func (x *CreateStepRequest) Reset() {
 	*x = CreateStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4973,7 +5092,7 @@ func (x *CreateStepRequest) String() string {
 func (*CreateStepRequest) ProtoMessage() {}
 
 func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4986,7 +5105,7 @@ func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepRequest.ProtoReflect.Descriptor instead.
 func (*CreateStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CreateStepRequest) GetRequestId() string {
@@ -5025,7 +5144,7 @@ type CreateStepResponse struct {
 
 func (x *CreateStepResponse) Reset() {
 	*x = CreateStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5037,7 +5156,7 @@ func (x *CreateStepResponse) String() string {
 func (*CreateStepResponse) ProtoMessage() {}
 
 func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5050,7 +5169,7 @@ func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepResponse.ProtoReflect.Descriptor instead.
 func (*CreateStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CreateStepResponse) GetStep() uint32 {
@@ -5100,7 +5219,7 @@ type SignalStepRequest struct {
 
 func (x *SignalStepRequest) Reset() {
 	*x = SignalStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5112,7 +5231,7 @@ func (x *SignalStepRequest) String() string {
 func (*SignalStepRequest) ProtoMessage() {}
 
 func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5125,7 +5244,7 @@ func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepRequest.ProtoReflect.Descriptor instead.
 func (*SignalStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SignalStepRequest) GetRequestId() string {
@@ -5165,7 +5284,7 @@ type SignalStepResponse struct {
 
 func (x *SignalStepResponse) Reset() {
 	*x = SignalStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5177,7 +5296,7 @@ func (x *SignalStepResponse) String() string {
 func (*SignalStepResponse) ProtoMessage() {}
 
 func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5190,7 +5309,7 @@ func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepResponse.ProtoReflect.Descriptor instead.
 func (*SignalStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SignalStepResponse) GetIndex() uint64 {
@@ -5214,7 +5333,7 @@ type AttachStepRequest struct {
 
 func (x *AttachStepRequest) Reset() {
 	*x = AttachStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5226,7 +5345,7 @@ func (x *AttachStepRequest) String() string {
 func (*AttachStepRequest) ProtoMessage() {}
 
 func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5239,7 +5358,7 @@ func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepRequest.ProtoReflect.Descriptor instead.
 func (*AttachStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AttachStepRequest) GetRequestId() string {
@@ -5293,7 +5412,7 @@ type AttachStepResponse struct {
 
 func (x *AttachStepResponse) Reset() {
 	*x = AttachStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5305,7 +5424,7 @@ func (x *AttachStepResponse) String() string {
 func (*AttachStepResponse) ProtoMessage() {}
 
 func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5318,7 +5437,7 @@ func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepResponse.ProtoReflect.Descriptor instead.
 func (*AttachStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AttachStepResponse) GetNode() *StepNode {
@@ -5341,7 +5460,7 @@ type CommitCheckpointRequest struct {
 
 func (x *CommitCheckpointRequest) Reset() {
 	*x = CommitCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5353,7 +5472,7 @@ func (x *CommitCheckpointRequest) String() string {
 func (*CommitCheckpointRequest) ProtoMessage() {}
 
 func (x *CommitCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5366,7 +5485,7 @@ func (x *CommitCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CommitCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CommitCheckpointRequest) GetRequestId() string {
@@ -5407,7 +5526,7 @@ type CommitCheckpointResponse struct {
 
 func (x *CommitCheckpointResponse) Reset() {
 	*x = CommitCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5419,7 +5538,7 @@ func (x *CommitCheckpointResponse) String() string {
 func (*CommitCheckpointResponse) ProtoMessage() {}
 
 func (x *CommitCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5432,7 +5551,7 @@ func (x *CommitCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CommitCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CommitCheckpointResponse) GetNumber() uint32 {
@@ -5463,7 +5582,7 @@ type SetCheckpointRequest struct {
 
 func (x *SetCheckpointRequest) Reset() {
 	*x = SetCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5475,7 +5594,7 @@ func (x *SetCheckpointRequest) String() string {
 func (*SetCheckpointRequest) ProtoMessage() {}
 
 func (x *SetCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5488,7 +5607,7 @@ func (x *SetCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*SetCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SetCheckpointRequest) GetRequestId() string {
@@ -5542,7 +5661,7 @@ type SetCheckpointResponse struct {
 
 func (x *SetCheckpointResponse) Reset() {
 	*x = SetCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5554,7 +5673,7 @@ func (x *SetCheckpointResponse) String() string {
 func (*SetCheckpointResponse) ProtoMessage() {}
 
 func (x *SetCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5567,7 +5686,7 @@ func (x *SetCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*SetCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SetCheckpointResponse) GetIndex() uint64 {
@@ -5599,7 +5718,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5611,7 +5730,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5624,7 +5743,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Step) GetId() uint32 {
@@ -5731,7 +5850,7 @@ type StepNode struct {
 
 func (x *StepNode) Reset() {
 	*x = StepNode{}
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5743,7 +5862,7 @@ func (x *StepNode) String() string {
 func (*StepNode) ProtoMessage() {}
 
 func (x *StepNode) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5756,7 +5875,7 @@ func (x *StepNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepNode.ProtoReflect.Descriptor instead.
 func (*StepNode) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StepNode) GetNode() string {
@@ -5810,7 +5929,7 @@ type CronEntry struct {
 
 func (x *CronEntry) Reset() {
 	*x = CronEntry{}
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5822,7 +5941,7 @@ func (x *CronEntry) String() string {
 func (*CronEntry) ProtoMessage() {}
 
 func (x *CronEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5835,7 +5954,7 @@ func (x *CronEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CronEntry.ProtoReflect.Descriptor instead.
 func (*CronEntry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CronEntry) GetName() string {
@@ -5933,7 +6052,7 @@ type SetCronRequest struct {
 
 func (x *SetCronRequest) Reset() {
 	*x = SetCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5945,7 +6064,7 @@ func (x *SetCronRequest) String() string {
 func (*SetCronRequest) ProtoMessage() {}
 
 func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5958,7 +6077,7 @@ func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronRequest.ProtoReflect.Descriptor instead.
 func (*SetCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SetCronRequest) GetRequestId() string {
@@ -5991,7 +6110,7 @@ type SetCronResponse struct {
 
 func (x *SetCronResponse) Reset() {
 	*x = SetCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6003,7 +6122,7 @@ func (x *SetCronResponse) String() string {
 func (*SetCronResponse) ProtoMessage() {}
 
 func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6016,7 +6135,7 @@ func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronResponse.ProtoReflect.Descriptor instead.
 func (*SetCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SetCronResponse) GetNext() *timestamppb.Timestamp {
@@ -6038,7 +6157,7 @@ type UpdateCronRequest struct {
 
 func (x *UpdateCronRequest) Reset() {
 	*x = UpdateCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6050,7 +6169,7 @@ func (x *UpdateCronRequest) String() string {
 func (*UpdateCronRequest) ProtoMessage() {}
 
 func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6063,7 +6182,7 @@ func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *UpdateCronRequest) GetRequestId() string {
@@ -6102,7 +6221,7 @@ type UpdateCronResponse struct {
 
 func (x *UpdateCronResponse) Reset() {
 	*x = UpdateCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6114,7 +6233,7 @@ func (x *UpdateCronResponse) String() string {
 func (*UpdateCronResponse) ProtoMessage() {}
 
 func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6127,7 +6246,7 @@ func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronResponse.ProtoReflect.Descriptor instead.
 func (*UpdateCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 type ListCronRequest struct {
@@ -6142,7 +6261,7 @@ type ListCronRequest struct {
 
 func (x *ListCronRequest) Reset() {
 	*x = ListCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6154,7 +6273,7 @@ func (x *ListCronRequest) String() string {
 func (*ListCronRequest) ProtoMessage() {}
 
 func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6167,7 +6286,7 @@ func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronRequest.ProtoReflect.Descriptor instead.
 func (*ListCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListCronRequest) GetUser() string {
@@ -6207,7 +6326,7 @@ type ListCronResponse struct {
 
 func (x *ListCronResponse) Reset() {
 	*x = ListCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6219,7 +6338,7 @@ func (x *ListCronResponse) String() string {
 func (*ListCronResponse) ProtoMessage() {}
 
 func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6232,7 +6351,7 @@ func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronResponse.ProtoReflect.Descriptor instead.
 func (*ListCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListCronResponse) GetEntries() []*CronEntry {
@@ -6252,7 +6371,7 @@ type RunCronRequest struct {
 
 func (x *RunCronRequest) Reset() {
 	*x = RunCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6264,7 +6383,7 @@ func (x *RunCronRequest) String() string {
 func (*RunCronRequest) ProtoMessage() {}
 
 func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6277,7 +6396,7 @@ func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronRequest.ProtoReflect.Descriptor instead.
 func (*RunCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RunCronRequest) GetRequestId() string {
@@ -6304,7 +6423,7 @@ type RunCronResponse struct {
 
 func (x *RunCronResponse) Reset() {
 	*x = RunCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6316,7 +6435,7 @@ func (x *RunCronResponse) String() string {
 func (*RunCronResponse) ProtoMessage() {}
 
 func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6329,7 +6448,7 @@ func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronResponse.ProtoReflect.Descriptor instead.
 func (*RunCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RunCronResponse) GetJob() *Submitted {
@@ -6359,7 +6478,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6371,7 +6490,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6384,7 +6503,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Secret) GetName() string {
@@ -6426,7 +6545,7 @@ type SetSecretRequest struct {
 
 func (x *SetSecretRequest) Reset() {
 	*x = SetSecretRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[60]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6438,7 +6557,7 @@ func (x *SetSecretRequest) String() string {
 func (*SetSecretRequest) ProtoMessage() {}
 
 func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[60]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6451,7 +6570,7 @@ func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretRequest.ProtoReflect.Descriptor instead.
 func (*SetSecretRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{60}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SetSecretRequest) GetRequestId() string {
@@ -6483,7 +6602,7 @@ type SetSecretResponse struct {
 
 func (x *SetSecretResponse) Reset() {
 	*x = SetSecretResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[61]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6495,7 +6614,7 @@ func (x *SetSecretResponse) String() string {
 func (*SetSecretResponse) ProtoMessage() {}
 
 func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[61]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6508,7 +6627,7 @@ func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretResponse.ProtoReflect.Descriptor instead.
 func (*SetSecretResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{61}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{62}
 }
 
 type ListSecretsRequest struct {
@@ -6521,7 +6640,7 @@ type ListSecretsRequest struct {
 
 func (x *ListSecretsRequest) Reset() {
 	*x = ListSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[62]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6533,7 +6652,7 @@ func (x *ListSecretsRequest) String() string {
 func (*ListSecretsRequest) ProtoMessage() {}
 
 func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[62]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6546,7 +6665,7 @@ func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsRequest.ProtoReflect.Descriptor instead.
 func (*ListSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{62}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ListSecretsRequest) GetUser() string {
@@ -6572,7 +6691,7 @@ type ListSecretsResponse struct {
 
 func (x *ListSecretsResponse) Reset() {
 	*x = ListSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[63]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6584,7 +6703,7 @@ func (x *ListSecretsResponse) String() string {
 func (*ListSecretsResponse) ProtoMessage() {}
 
 func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[63]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6597,7 +6716,7 @@ func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsResponse.ProtoReflect.Descriptor instead.
 func (*ListSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{63}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListSecretsResponse) GetSecrets() []*Secret {
@@ -6618,7 +6737,7 @@ type DeleteSecretsRequest struct {
 
 func (x *DeleteSecretsRequest) Reset() {
 	*x = DeleteSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[64]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6630,7 +6749,7 @@ func (x *DeleteSecretsRequest) String() string {
 func (*DeleteSecretsRequest) ProtoMessage() {}
 
 func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[64]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6643,7 +6762,7 @@ func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{64}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *DeleteSecretsRequest) GetRequestId() string {
@@ -6675,7 +6794,7 @@ type DeleteSecretsResponse struct {
 
 func (x *DeleteSecretsResponse) Reset() {
 	*x = DeleteSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[65]
+	mi := &file_greylag_v1_job_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6687,7 +6806,7 @@ func (x *DeleteSecretsResponse) String() string {
 func (*DeleteSecretsResponse) ProtoMessage() {}
 
 func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[65]
+	mi := &file_greylag_v1_job_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6700,7 +6819,7 @@ func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{65}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{66}
 }
 
 var File_greylag_v1_job_proto protoreflect.FileDescriptor
@@ -6708,7 +6827,7 @@ var File_greylag_v1_job_proto protoreflect.FileDescriptor
 const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"\x14greylag/v1/job.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x89\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfe\n" +
 	"\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
@@ -6755,7 +6874,15 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x06mounts\x18$ \x03(\v2\x11.greylag.v1.MountR\x06mounts\x12%\n" +
 	"\x0echeckpoint_dir\x18% \x01(\tR\rcheckpointDir\x12!\n" +
 	"\ffrom_scratch\x18& \x01(\bR\vfromScratch\x12'\n" +
-	"\x05retry\x18' \x01(\v2\x11.greylag.v1.RetryR\x05retry\"\x81\x01\n" +
+	"\x05retry\x18' \x01(\v2\x11.greylag.v1.RetryR\x05retry\x12I\n" +
+	"\x11checkpoint_signal\x18( \x01(\v2\x1c.greylag.v1.CheckpointSignalR\x10checkpointSignal\x12(\n" +
+	"\x10requeue_at_limit\x18) \x01(\bR\x0erequeueAtLimit\"\xad\x01\n" +
+	"\x10CheckpointSignal\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x05R\x06number\x121\n" +
+	"\x06before\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06before\x12\x1d\n" +
+	"\n" +
+	"batch_only\x18\x03 \x01(\bR\tbatchOnly\x12/\n" +
+	"\x05every\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05every\"\x81\x01\n" +
 	"\x05Retry\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x05R\x05limit\x12\x19\n" +
 	"\bany_exit\x18\x02 \x01(\bR\aanyExit\x12#\n" +
@@ -6806,7 +6933,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
 	"\aminutes\x18\x03 \x01(\x05R\aminutes\x12\x10\n" +
-	"\x03any\x18\x04 \x01(\bR\x03any\"\x83\x12\n" +
+	"\x03any\x18\x04 \x01(\bR\x03any\"\xc7\x13\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -6882,8 +7009,11 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\ffrom_scratch\x18@ \x01(\bR\vfromScratch\x12'\n" +
 	"\x05retry\x18A \x01(\v2\x11.greylag.v1.RetryR\x05retry\x12\x16\n" +
 	"\x06resume\x18B \x01(\rR\x06resume\x12\x18\n" +
-	"\aretries\x18C \x01(\x05R\aretries\x12\x12\n" +
-	"\x04also\x18< \x01(\x05R\x04also\"\xa5\x01\n" +
+	"\aretries\x18C \x01(\x05R\aretries\x12I\n" +
+	"\x11checkpoint_signal\x18D \x01(\v2\x1c.greylag.v1.CheckpointSignalR\x10checkpointSignal\x12(\n" +
+	"\x10requeue_at_limit\x18E \x01(\bR\x0erequeueAtLimit\x12M\n" +
+	"\x15checkpoint_write_time\x18F \x01(\v2\x19.google.protobuf.DurationR\x13checkpointWriteTime\x12\x12\n" +
+	"\x04also\x18< \x01(\x05R\x04also\"\xc2\x01\n" +
 	"\rRestartCauses\x12\x1f\n" +
 	"\vnode_failed\x18\x01 \x01(\x05R\n" +
 	"nodeFailed\x12\x1f\n" +
@@ -6891,7 +7021,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"taskFailed\x12\x1c\n" +
 	"\tpreempted\x18\x03 \x01(\x05R\tpreempted\x12\x1a\n" +
 	"\brequeued\x18\x04 \x01(\x05R\brequeued\x12\x18\n" +
-	"\aretried\x18\x05 \x01(\x05R\aretried\"\xf3\x02\n" +
+	"\aretried\x18\x05 \x01(\x05R\aretried\x12\x1b\n" +
+	"\ttimed_out\x18\x06 \x01(\x05R\btimedOut\"\xf3\x02\n" +
 	"\n" +
 	"Checkpoint\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x18\n" +
@@ -7487,7 +7618,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(JobState)(0),                    // 0: greylag.v1.JobState
 	(Reason)(0),                      // 1: greylag.v1.Reason
@@ -7505,225 +7636,231 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(CronOverlap)(0),                 // 13: greylag.v1.CronOverlap
 	(CronAction)(0),                  // 14: greylag.v1.CronAction
 	(*JobSpec)(nil),                  // 15: greylag.v1.JobSpec
-	(*Retry)(nil),                    // 16: greylag.v1.Retry
-	(*Mount)(nil),                    // 17: greylag.v1.Mount
-	(*Request)(nil),                  // 18: greylag.v1.Request
-	(*Gres)(nil),                     // 19: greylag.v1.Gres
-	(*Licence)(nil),                  // 20: greylag.v1.Licence
-	(*Dependency)(nil),               // 21: greylag.v1.Dependency
-	(*Job)(nil),                      // 22: greylag.v1.Job
-	(*RestartCauses)(nil),            // 23: greylag.v1.RestartCauses
-	(*Checkpoint)(nil),               // 24: greylag.v1.Checkpoint
-	(*NodeAllocation)(nil),           // 25: greylag.v1.NodeAllocation
-	(*Task)(nil),                     // 26: greylag.v1.Task
-	(*SubmitJobsRequest)(nil),        // 27: greylag.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),       // 28: greylag.v1.SubmitJobsResponse
-	(*Submitted)(nil),                // 29: greylag.v1.Submitted
-	(*Filter)(nil),                   // 30: greylag.v1.Filter
-	(*Read)(nil),                     // 31: greylag.v1.Read
-	(*AsOf)(nil),                     // 32: greylag.v1.AsOf
-	(*ListJobsRequest)(nil),          // 33: greylag.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 34: greylag.v1.ListJobsResponse
-	(*GetJobRequest)(nil),            // 35: greylag.v1.GetJobRequest
-	(*GetJobResponse)(nil),           // 36: greylag.v1.GetJobResponse
-	(*WatchJobsRequest)(nil),         // 37: greylag.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),        // 38: greylag.v1.WatchJobsResponse
-	(*CancelJobsRequest)(nil),        // 39: greylag.v1.CancelJobsRequest
-	(*CancelJobsResponse)(nil),       // 40: greylag.v1.CancelJobsResponse
-	(*Outcome)(nil),                  // 41: greylag.v1.Outcome
-	(*ForecastJobRequest)(nil),       // 42: greylag.v1.ForecastJobRequest
-	(*ForecastJobResponse)(nil),      // 43: greylag.v1.ForecastJobResponse
-	(*UpdateJobsRequest)(nil),        // 44: greylag.v1.UpdateJobsRequest
-	(*StringList)(nil),               // 45: greylag.v1.StringList
-	(*Dependencies)(nil),             // 46: greylag.v1.Dependencies
-	(*UpdateJobsResponse)(nil),       // 47: greylag.v1.UpdateJobsResponse
-	(*GetScriptRequest)(nil),         // 48: greylag.v1.GetScriptRequest
-	(*GetScriptResponse)(nil),        // 49: greylag.v1.GetScriptResponse
-	(*StreamLogsRequest)(nil),        // 50: greylag.v1.StreamLogsRequest
-	(*StreamLogsResponse)(nil),       // 51: greylag.v1.StreamLogsResponse
-	(*StepSpec)(nil),                 // 52: greylag.v1.StepSpec
-	(*CreateStepRequest)(nil),        // 53: greylag.v1.CreateStepRequest
-	(*CreateStepResponse)(nil),       // 54: greylag.v1.CreateStepResponse
-	(*SignalStepRequest)(nil),        // 55: greylag.v1.SignalStepRequest
-	(*SignalStepResponse)(nil),       // 56: greylag.v1.SignalStepResponse
-	(*AttachStepRequest)(nil),        // 57: greylag.v1.AttachStepRequest
-	(*AttachStepResponse)(nil),       // 58: greylag.v1.AttachStepResponse
-	(*CommitCheckpointRequest)(nil),  // 59: greylag.v1.CommitCheckpointRequest
-	(*CommitCheckpointResponse)(nil), // 60: greylag.v1.CommitCheckpointResponse
-	(*SetCheckpointRequest)(nil),     // 61: greylag.v1.SetCheckpointRequest
-	(*SetCheckpointResponse)(nil),    // 62: greylag.v1.SetCheckpointResponse
-	(*Step)(nil),                     // 63: greylag.v1.Step
-	(*StepNode)(nil),                 // 64: greylag.v1.StepNode
-	(*CronEntry)(nil),                // 65: greylag.v1.CronEntry
-	(*SetCronRequest)(nil),           // 66: greylag.v1.SetCronRequest
-	(*SetCronResponse)(nil),          // 67: greylag.v1.SetCronResponse
-	(*UpdateCronRequest)(nil),        // 68: greylag.v1.UpdateCronRequest
-	(*UpdateCronResponse)(nil),       // 69: greylag.v1.UpdateCronResponse
-	(*ListCronRequest)(nil),          // 70: greylag.v1.ListCronRequest
-	(*ListCronResponse)(nil),         // 71: greylag.v1.ListCronResponse
-	(*RunCronRequest)(nil),           // 72: greylag.v1.RunCronRequest
-	(*RunCronResponse)(nil),          // 73: greylag.v1.RunCronResponse
-	(*Secret)(nil),                   // 74: greylag.v1.Secret
-	(*SetSecretRequest)(nil),         // 75: greylag.v1.SetSecretRequest
-	(*SetSecretResponse)(nil),        // 76: greylag.v1.SetSecretResponse
-	(*ListSecretsRequest)(nil),       // 77: greylag.v1.ListSecretsRequest
-	(*ListSecretsResponse)(nil),      // 78: greylag.v1.ListSecretsResponse
-	(*DeleteSecretsRequest)(nil),     // 79: greylag.v1.DeleteSecretsRequest
-	(*DeleteSecretsResponse)(nil),    // 80: greylag.v1.DeleteSecretsResponse
-	(*durationpb.Duration)(nil),      // 81: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 82: google.protobuf.Timestamp
+	(*CheckpointSignal)(nil),         // 16: greylag.v1.CheckpointSignal
+	(*Retry)(nil),                    // 17: greylag.v1.Retry
+	(*Mount)(nil),                    // 18: greylag.v1.Mount
+	(*Request)(nil),                  // 19: greylag.v1.Request
+	(*Gres)(nil),                     // 20: greylag.v1.Gres
+	(*Licence)(nil),                  // 21: greylag.v1.Licence
+	(*Dependency)(nil),               // 22: greylag.v1.Dependency
+	(*Job)(nil),                      // 23: greylag.v1.Job
+	(*RestartCauses)(nil),            // 24: greylag.v1.RestartCauses
+	(*Checkpoint)(nil),               // 25: greylag.v1.Checkpoint
+	(*NodeAllocation)(nil),           // 26: greylag.v1.NodeAllocation
+	(*Task)(nil),                     // 27: greylag.v1.Task
+	(*SubmitJobsRequest)(nil),        // 28: greylag.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),       // 29: greylag.v1.SubmitJobsResponse
+	(*Submitted)(nil),                // 30: greylag.v1.Submitted
+	(*Filter)(nil),                   // 31: greylag.v1.Filter
+	(*Read)(nil),                     // 32: greylag.v1.Read
+	(*AsOf)(nil),                     // 33: greylag.v1.AsOf
+	(*ListJobsRequest)(nil),          // 34: greylag.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 35: greylag.v1.ListJobsResponse
+	(*GetJobRequest)(nil),            // 36: greylag.v1.GetJobRequest
+	(*GetJobResponse)(nil),           // 37: greylag.v1.GetJobResponse
+	(*WatchJobsRequest)(nil),         // 38: greylag.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),        // 39: greylag.v1.WatchJobsResponse
+	(*CancelJobsRequest)(nil),        // 40: greylag.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),       // 41: greylag.v1.CancelJobsResponse
+	(*Outcome)(nil),                  // 42: greylag.v1.Outcome
+	(*ForecastJobRequest)(nil),       // 43: greylag.v1.ForecastJobRequest
+	(*ForecastJobResponse)(nil),      // 44: greylag.v1.ForecastJobResponse
+	(*UpdateJobsRequest)(nil),        // 45: greylag.v1.UpdateJobsRequest
+	(*StringList)(nil),               // 46: greylag.v1.StringList
+	(*Dependencies)(nil),             // 47: greylag.v1.Dependencies
+	(*UpdateJobsResponse)(nil),       // 48: greylag.v1.UpdateJobsResponse
+	(*GetScriptRequest)(nil),         // 49: greylag.v1.GetScriptRequest
+	(*GetScriptResponse)(nil),        // 50: greylag.v1.GetScriptResponse
+	(*StreamLogsRequest)(nil),        // 51: greylag.v1.StreamLogsRequest
+	(*StreamLogsResponse)(nil),       // 52: greylag.v1.StreamLogsResponse
+	(*StepSpec)(nil),                 // 53: greylag.v1.StepSpec
+	(*CreateStepRequest)(nil),        // 54: greylag.v1.CreateStepRequest
+	(*CreateStepResponse)(nil),       // 55: greylag.v1.CreateStepResponse
+	(*SignalStepRequest)(nil),        // 56: greylag.v1.SignalStepRequest
+	(*SignalStepResponse)(nil),       // 57: greylag.v1.SignalStepResponse
+	(*AttachStepRequest)(nil),        // 58: greylag.v1.AttachStepRequest
+	(*AttachStepResponse)(nil),       // 59: greylag.v1.AttachStepResponse
+	(*CommitCheckpointRequest)(nil),  // 60: greylag.v1.CommitCheckpointRequest
+	(*CommitCheckpointResponse)(nil), // 61: greylag.v1.CommitCheckpointResponse
+	(*SetCheckpointRequest)(nil),     // 62: greylag.v1.SetCheckpointRequest
+	(*SetCheckpointResponse)(nil),    // 63: greylag.v1.SetCheckpointResponse
+	(*Step)(nil),                     // 64: greylag.v1.Step
+	(*StepNode)(nil),                 // 65: greylag.v1.StepNode
+	(*CronEntry)(nil),                // 66: greylag.v1.CronEntry
+	(*SetCronRequest)(nil),           // 67: greylag.v1.SetCronRequest
+	(*SetCronResponse)(nil),          // 68: greylag.v1.SetCronResponse
+	(*UpdateCronRequest)(nil),        // 69: greylag.v1.UpdateCronRequest
+	(*UpdateCronResponse)(nil),       // 70: greylag.v1.UpdateCronResponse
+	(*ListCronRequest)(nil),          // 71: greylag.v1.ListCronRequest
+	(*ListCronResponse)(nil),         // 72: greylag.v1.ListCronResponse
+	(*RunCronRequest)(nil),           // 73: greylag.v1.RunCronRequest
+	(*RunCronResponse)(nil),          // 74: greylag.v1.RunCronResponse
+	(*Secret)(nil),                   // 75: greylag.v1.Secret
+	(*SetSecretRequest)(nil),         // 76: greylag.v1.SetSecretRequest
+	(*SetSecretResponse)(nil),        // 77: greylag.v1.SetSecretResponse
+	(*ListSecretsRequest)(nil),       // 78: greylag.v1.ListSecretsRequest
+	(*ListSecretsResponse)(nil),      // 79: greylag.v1.ListSecretsResponse
+	(*DeleteSecretsRequest)(nil),     // 80: greylag.v1.DeleteSecretsRequest
+	(*DeleteSecretsResponse)(nil),    // 81: greylag.v1.DeleteSecretsResponse
+	(*durationpb.Duration)(nil),      // 82: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 83: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
-	18,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	81,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	82,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	82,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
-	21,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	81,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	19,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
+	82,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	83,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	83,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	22,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
+	82,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
 	2,   // 6: greylag.v1.JobSpec.mail_types:type_name -> greylag.v1.MailType
-	17,  // 7: greylag.v1.JobSpec.mounts:type_name -> greylag.v1.Mount
-	16,  // 8: greylag.v1.JobSpec.retry:type_name -> greylag.v1.Retry
-	4,   // 9: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	81,  // 10: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
-	20,  // 11: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
-	5,   // 12: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
-	19,  // 13: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
-	6,   // 14: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
-	0,   // 15: greylag.v1.Job.state:type_name -> greylag.v1.JobState
-	1,   // 16: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
-	18,  // 17: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	81,  // 18: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	82,  // 19: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	82,  // 20: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	82,  // 21: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	82,  // 22: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	82,  // 23: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	25,  // 24: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
-	21,  // 25: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	26,  // 26: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	3,   // 27: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	82,  // 28: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	82,  // 29: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	82,  // 30: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	23,  // 31: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	63,  // 32: greylag.v1.Job.steps:type_name -> greylag.v1.Step
-	2,   // 33: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
-	17,  // 34: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
-	24,  // 35: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
-	16,  // 36: greylag.v1.Job.retry:type_name -> greylag.v1.Retry
-	9,   // 37: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
-	82,  // 38: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
-	82,  // 39: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
-	7,   // 40: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
-	8,   // 41: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	82,  // 42: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	82,  // 43: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	81,  // 44: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	81,  // 45: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	15,  // 46: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	29,  // 47: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
-	0,   // 48: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	82,  // 49: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	30,  // 50: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
-	31,  // 51: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
-	22,  // 52: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
-	32,  // 53: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
-	31,  // 54: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
-	22,  // 55: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
-	32,  // 56: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
-	30,  // 57: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
-	22,  // 58: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
-	30,  // 59: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
-	41,  // 60: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	0,   // 61: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
-	12,  // 62: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
-	15,  // 63: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	82,  // 64: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
-	1,   // 65: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
-	32,  // 66: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
-	30,  // 67: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
-	11,  // 68: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	81,  // 69: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	82,  // 70: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	82,  // 71: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
-	46,  // 72: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	81,  // 73: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
-	45,  // 74: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
-	45,  // 75: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
-	21,  // 76: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	41,  // 77: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	52,  // 78: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
-	64,  // 79: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
-	64,  // 80: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
-	24,  // 81: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
-	10,  // 82: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
-	0,   // 83: greylag.v1.Step.state:type_name -> greylag.v1.JobState
-	64,  // 84: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
-	82,  // 85: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
-	82,  // 86: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
-	81,  // 87: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
-	81,  // 88: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
-	13,  // 89: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
-	15,  // 90: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
-	82,  // 91: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
-	0,   // 92: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
-	82,  // 93: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
-	65,  // 94: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
-	82,  // 95: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
-	14,  // 96: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
-	65,  // 97: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
-	29,  // 98: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
-	82,  // 99: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
-	74,  // 100: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
-	27,  // 101: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	42,  // 102: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	33,  // 103: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	33,  // 104: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	35,  // 105: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	37,  // 106: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	39,  // 107: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	44,  // 108: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	48,  // 109: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	50,  // 110: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	53,  // 111: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
-	55,  // 112: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
-	57,  // 113: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
-	59,  // 114: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
-	61,  // 115: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
-	66,  // 116: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
-	68,  // 117: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
-	70,  // 118: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
-	72,  // 119: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
-	75,  // 120: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
-	77,  // 121: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
-	79,  // 122: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
-	28,  // 123: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	43,  // 124: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	34,  // 125: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	34,  // 126: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	36,  // 127: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	38,  // 128: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	40,  // 129: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	47,  // 130: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	49,  // 131: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	51,  // 132: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	54,  // 133: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
-	56,  // 134: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
-	58,  // 135: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
-	60,  // 136: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
-	62,  // 137: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
-	67,  // 138: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
-	69,  // 139: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
-	71,  // 140: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
-	73,  // 141: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
-	76,  // 142: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
-	78,  // 143: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
-	80,  // 144: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
-	123, // [123:145] is the sub-list for method output_type
-	101, // [101:123] is the sub-list for method input_type
-	101, // [101:101] is the sub-list for extension type_name
-	101, // [101:101] is the sub-list for extension extendee
-	0,   // [0:101] is the sub-list for field type_name
+	18,  // 7: greylag.v1.JobSpec.mounts:type_name -> greylag.v1.Mount
+	17,  // 8: greylag.v1.JobSpec.retry:type_name -> greylag.v1.Retry
+	16,  // 9: greylag.v1.JobSpec.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
+	82,  // 10: greylag.v1.CheckpointSignal.before:type_name -> google.protobuf.Duration
+	82,  // 11: greylag.v1.CheckpointSignal.every:type_name -> google.protobuf.Duration
+	4,   // 12: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
+	82,  // 13: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	21,  // 14: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
+	5,   // 15: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
+	20,  // 16: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
+	6,   // 17: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
+	0,   // 18: greylag.v1.Job.state:type_name -> greylag.v1.JobState
+	1,   // 19: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
+	19,  // 20: greylag.v1.Job.request:type_name -> greylag.v1.Request
+	82,  // 21: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	83,  // 22: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	83,  // 23: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	83,  // 24: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	83,  // 25: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	83,  // 26: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	26,  // 27: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	22,  // 28: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
+	27,  // 29: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	3,   // 30: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
+	83,  // 31: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	83,  // 32: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	83,  // 33: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	24,  // 34: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
+	64,  // 35: greylag.v1.Job.steps:type_name -> greylag.v1.Step
+	2,   // 36: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
+	18,  // 37: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
+	25,  // 38: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
+	17,  // 39: greylag.v1.Job.retry:type_name -> greylag.v1.Retry
+	16,  // 40: greylag.v1.Job.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
+	82,  // 41: greylag.v1.Job.checkpoint_write_time:type_name -> google.protobuf.Duration
+	9,   // 42: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
+	83,  // 43: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
+	83,  // 44: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
+	7,   // 45: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
+	8,   // 46: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
+	83,  // 47: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	83,  // 48: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	82,  // 49: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	82,  // 50: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	15,  // 51: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	30,  // 52: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	0,   // 53: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
+	83,  // 54: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	31,  // 55: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	32,  // 56: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	23,  // 57: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	33,  // 58: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	32,  // 59: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	23,  // 60: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	33,  // 61: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	31,  // 62: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	23,  // 63: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	31,  // 64: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	42,  // 65: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	0,   // 66: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
+	12,  // 67: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
+	15,  // 68: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	83,  // 69: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	1,   // 70: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
+	33,  // 71: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	31,  // 72: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	11,  // 73: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
+	82,  // 74: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	83,  // 75: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	83,  // 76: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	47,  // 77: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	82,  // 78: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	46,  // 79: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	46,  // 80: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	22,  // 81: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	42,  // 82: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	53,  // 83: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
+	65,  // 84: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
+	65,  // 85: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
+	25,  // 86: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
+	10,  // 87: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
+	0,   // 88: greylag.v1.Step.state:type_name -> greylag.v1.JobState
+	65,  // 89: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
+	83,  // 90: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	83,  // 91: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	82,  // 92: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	82,  // 93: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	13,  // 94: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
+	15,  // 95: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
+	83,  // 96: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
+	0,   // 97: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
+	83,  // 98: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
+	66,  // 99: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
+	83,  // 100: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
+	14,  // 101: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
+	66,  // 102: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
+	30,  // 103: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
+	83,  // 104: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
+	75,  // 105: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
+	28,  // 106: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	43,  // 107: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	34,  // 108: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	34,  // 109: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	36,  // 110: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	38,  // 111: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	40,  // 112: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	45,  // 113: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	49,  // 114: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	51,  // 115: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	54,  // 116: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
+	56,  // 117: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
+	58,  // 118: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
+	60,  // 119: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
+	62,  // 120: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
+	67,  // 121: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
+	69,  // 122: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
+	71,  // 123: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
+	73,  // 124: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
+	76,  // 125: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
+	78,  // 126: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
+	80,  // 127: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
+	29,  // 128: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	44,  // 129: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	35,  // 130: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	35,  // 131: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	37,  // 132: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	39,  // 133: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	41,  // 134: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	48,  // 135: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	50,  // 136: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	52,  // 137: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	55,  // 138: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	57,  // 139: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	59,  // 140: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
+	61,  // 141: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
+	63,  // 142: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
+	68,  // 143: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
+	70,  // 144: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
+	72,  // 145: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
+	74,  // 146: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
+	77,  // 147: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
+	79,  // 148: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
+	81,  // 149: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
+	128, // [128:150] is the sub-list for method output_type
+	106, // [106:128] is the sub-list for method input_type
+	106, // [106:106] is the sub-list for extension type_name
+	106, // [106:106] is the sub-list for extension extendee
+	0,   // [0:106] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -7731,17 +7868,17 @@ func file_greylag_v1_job_proto_init() {
 	if File_greylag_v1_job_proto != nil {
 		return
 	}
-	file_greylag_v1_job_proto_msgTypes[9].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[11].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[29].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[37].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[10].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[12].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[30].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[38].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      15,
-			NumMessages:   66,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

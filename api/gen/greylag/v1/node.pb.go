@@ -799,17 +799,19 @@ type WantedTask struct {
 	MemPerGpu    int64                  `protobuf:"varint,40,opt,name=mem_per_gpu,json=memPerGpu,proto3" json:"mem_per_gpu,omitempty"`
 	// Log index that granted the attempt. No index is used twice. With job and attempt it identifies
 	// the task, even after a restore from a backup.
-	Granted       uint64        `protobuf:"varint,41,opt,name=granted,proto3" json:"granted,omitempty"`
-	StopReason    StopReason    `protobuf:"varint,42,opt,name=stop_reason,json=stopReason,proto3,enum=greylag.v1.StopReason" json:"stop_reason,omitempty"` // with stop; unspecified if the job ended by itself
-	Steps         []*WantedStep `protobuf:"bytes,43,rep,name=steps,proto3" json:"steps,omitempty"`                                                         // active steps with tasks on the node
-	Secrets       bool          `protobuf:"varint,44,opt,name=secrets,proto3" json:"secrets,omitempty"`                                                    // the task has secrets: GetSecrets returns them
-	Tmp           int64         `protobuf:"varint,45,opt,name=tmp,proto3" json:"tmp,omitempty"`                                                            // bytes of scratch space on the node; 0: none requested
-	Mounts        []*Mount      `protobuf:"bytes,46,rep,name=mounts,proto3" json:"mounts,omitempty"`
-	Resume        *ResumePoint  `protobuf:"bytes,47,opt,name=resume,proto3" json:"resume,omitempty"`                                    // checkpoint to verify and to resume from; absent: none
-	CheckpointDir string        `protobuf:"bytes,48,opt,name=checkpoint_dir,json=checkpointDir,proto3" json:"checkpoint_dir,omitempty"` // a pattern; empty: none
-	Waits         bool          `protobuf:"varint,49,opt,name=waits,proto3" json:"waits,omitempty"`                                     // do not start the script yet: other nodes are verifying the checkpoint
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Granted          uint64                 `protobuf:"varint,41,opt,name=granted,proto3" json:"granted,omitempty"`
+	StopReason       StopReason             `protobuf:"varint,42,opt,name=stop_reason,json=stopReason,proto3,enum=greylag.v1.StopReason" json:"stop_reason,omitempty"` // with stop; unspecified if the job ended by itself
+	Steps            []*WantedStep          `protobuf:"bytes,43,rep,name=steps,proto3" json:"steps,omitempty"`                                                         // active steps with tasks on the node
+	Secrets          bool                   `protobuf:"varint,44,opt,name=secrets,proto3" json:"secrets,omitempty"`                                                    // the task has secrets: GetSecrets returns them
+	Tmp              int64                  `protobuf:"varint,45,opt,name=tmp,proto3" json:"tmp,omitempty"`                                                            // bytes of scratch space on the node; 0: none requested
+	Mounts           []*Mount               `protobuf:"bytes,46,rep,name=mounts,proto3" json:"mounts,omitempty"`
+	Resume           *ResumePoint           `protobuf:"bytes,47,opt,name=resume,proto3" json:"resume,omitempty"`                                             // checkpoint to verify and to resume from; absent: none
+	CheckpointDir    string                 `protobuf:"bytes,48,opt,name=checkpoint_dir,json=checkpointDir,proto3" json:"checkpoint_dir,omitempty"`          // a pattern; empty: none
+	CheckpointSignal *CheckpointSignal      `protobuf:"bytes,53,opt,name=checkpoint_signal,json=checkpointSignal,proto3" json:"checkpoint_signal,omitempty"` // absent: none is sent
+	CheckpointBase   *timestamppb.Timestamp `protobuf:"bytes,54,opt,name=checkpoint_base,json=checkpointBase,proto3" json:"checkpoint_base,omitempty"`       // start of the periods of checkpoint_signal; absent: it is not periodic
+	Waits            bool                   `protobuf:"varint,49,opt,name=waits,proto3" json:"waits,omitempty"`                                              // do not start the script yet: other nodes are verifying the checkpoint
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *WantedTask) Reset() {
@@ -1176,6 +1178,20 @@ func (x *WantedTask) GetCheckpointDir() string {
 		return x.CheckpointDir
 	}
 	return ""
+}
+
+func (x *WantedTask) GetCheckpointSignal() *CheckpointSignal {
+	if x != nil {
+		return x.CheckpointSignal
+	}
+	return nil
+}
+
+func (x *WantedTask) GetCheckpointBase() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CheckpointBase
+	}
+	return nil
 }
 
 func (x *WantedTask) GetWaits() bool {
@@ -2413,7 +2429,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
-	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xea\v\n" +
+	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xfa\f\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -2472,7 +2488,9 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x03tmp\x18- \x01(\x03R\x03tmp\x12)\n" +
 	"\x06mounts\x18. \x03(\v2\x11.greylag.v1.MountR\x06mounts\x12/\n" +
 	"\x06resume\x18/ \x01(\v2\x17.greylag.v1.ResumePointR\x06resume\x12%\n" +
-	"\x0echeckpoint_dir\x180 \x01(\tR\rcheckpointDir\x12\x14\n" +
+	"\x0echeckpoint_dir\x180 \x01(\tR\rcheckpointDir\x12I\n" +
+	"\x11checkpoint_signal\x185 \x01(\v2\x1c.greylag.v1.CheckpointSignalR\x10checkpointSignal\x12C\n" +
+	"\x0fcheckpoint_base\x186 \x01(\v2\x1a.google.protobuf.TimestampR\x0echeckpointBase\x12\x14\n" +
 	"\x05waits\x181 \x01(\bR\x05waits\"\x97\x01\n" +
 	"\vResumePoint\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x10\n" +
@@ -2657,9 +2675,10 @@ var file_greylag_v1_node_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
 	(*NodeAllocation)(nil),        // 29: greylag.v1.NodeAllocation
 	(*Mount)(nil),                 // 30: greylag.v1.Mount
-	(*StepNode)(nil),              // 31: greylag.v1.StepNode
-	(TaskPhase)(0),                // 32: greylag.v1.TaskPhase
-	(TaskCause)(0),                // 33: greylag.v1.TaskCause
+	(*CheckpointSignal)(nil),      // 31: greylag.v1.CheckpointSignal
+	(*StepNode)(nil),              // 32: greylag.v1.StepNode
+	(TaskPhase)(0),                // 33: greylag.v1.TaskPhase
+	(TaskCause)(0),                // 34: greylag.v1.TaskCause
 }
 var file_greylag_v1_node_proto_depIdxs = []int32{
 	0,  // 0: greylag.v1.GPU.repair:type_name -> greylag.v1.Repair
@@ -2682,39 +2701,41 @@ var file_greylag_v1_node_proto_depIdxs = []int32{
 	12, // 17: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
 	30, // 18: greylag.v1.WantedTask.mounts:type_name -> greylag.v1.Mount
 	11, // 19: greylag.v1.WantedTask.resume:type_name -> greylag.v1.ResumePoint
-	31, // 20: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
-	13, // 21: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
-	10, // 22: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
-	16, // 23: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
-	3,  // 24: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
-	5,  // 25: greylag.v1.ReportTasksRequest.health:type_name -> greylag.v1.NodeHealth
-	32, // 26: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
-	33, // 27: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
-	26, // 28: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
-	26, // 29: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
-	28, // 30: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	28, // 31: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
-	17, // 32: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
-	28, // 33: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
-	28, // 34: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
-	23, // 35: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
-	6,  // 36: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
-	8,  // 37: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
-	15, // 38: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
-	19, // 39: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
-	21, // 40: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
-	24, // 41: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	7,  // 42: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
-	9,  // 43: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
-	18, // 44: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
-	20, // 45: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
-	22, // 46: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
-	25, // 47: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	42, // [42:48] is the sub-list for method output_type
-	36, // [36:42] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	31, // 20: greylag.v1.WantedTask.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
+	26, // 21: greylag.v1.WantedTask.checkpoint_base:type_name -> google.protobuf.Timestamp
+	32, // 22: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
+	13, // 23: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
+	10, // 24: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
+	16, // 25: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
+	3,  // 26: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
+	5,  // 27: greylag.v1.ReportTasksRequest.health:type_name -> greylag.v1.NodeHealth
+	33, // 28: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
+	34, // 29: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
+	26, // 30: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
+	26, // 31: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
+	28, // 32: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
+	28, // 33: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
+	17, // 34: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
+	28, // 35: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
+	28, // 36: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
+	23, // 37: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
+	6,  // 38: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
+	8,  // 39: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
+	15, // 40: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
+	19, // 41: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
+	21, // 42: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
+	24, // 43: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	7,  // 44: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
+	9,  // 45: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
+	18, // 46: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
+	20, // 47: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
+	22, // 48: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
+	25, // 49: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	44, // [44:50] is the sub-list for method output_type
+	38, // [38:44] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }

@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/gctl/tool"
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/client"
+	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -81,6 +84,7 @@ func (t commands) begin() *cobra.Command {
 			if folder == "" {
 				return &ui.UsageError{Problem: "the job has no directory for checkpoints", Advice: "submit it with --checkpoint=FOLDER"}
 			}
+			t.surviveSignals()
 			dir, err := newDir(folder, a.number)
 			if err != nil {
 				return err
@@ -88,6 +92,14 @@ func (t commands) begin() *cobra.Command {
 			_, err = fmt.Fprintln(t.Stdout, dir)
 			return err
 		},
+	}
+}
+
+// surviveSignals ignores the signals that a job gets before its end, or to write a checkpoint: all of its processes
+// get them, and a commit in progress must be completed. SIGKILL limits its time.
+func (t commands) surviveSignals() {
+	if t.Variable(config.SocketEnv) != "" {
+		signal.Ignore(syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2)
 	}
 }
 
@@ -140,6 +152,7 @@ func (t commands) commit() *cobra.Command {
 		if err != nil {
 			return err
 		}
+		t.surviveSignals()
 		request := &greylagv1.CommitCheckpointRequest{RequestId: client.NewRequestID(), Job: a.job, Attempt: a.number, Checkpoint: &greylagv1.Checkpoint{}}
 		if c.Flags().Changed("step") {
 			request.Checkpoint.Step = &step
