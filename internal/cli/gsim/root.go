@@ -90,8 +90,8 @@ func (t *tool) root() *cobra.Command {
 		Use:   "gsim",
 		Short: "Run the scheduler in virtual time",
 		Long: "Run Greylag's own state and scheduler in virtual time: on a log of a real workload\n" +
-			"(replay), once per setting to compare settings (front), on a saved cluster (what-if), or to\n" +
-			"measure one pass (pass). generate writes a log to replay.",
+			"(replay), once per setting to compare settings (front), on a saved cluster (what-if), under\n" +
+			"hardware failures (reliability), or to measure one pass (pass). generate writes a log to replay.",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version.Version,
@@ -113,7 +113,7 @@ func (t *tool) root() *cobra.Command {
 	})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON")
-	root.AddCommand(t.replay(), t.front(), t.generate(), t.pass(), t.snapshot(), t.whatIf())
+	root.AddCommand(t.replay(), t.front(), t.generate(), t.pass(), t.snapshot(), t.whatIf(), t.reliability())
 	return root
 }
 
