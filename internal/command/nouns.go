@@ -67,6 +67,15 @@ func fieldsAfterPlacement(c *codec.Coder, x *cluster.Job) {
 	codec.Int(c, &x.Asked)
 	codec.Int(c, &x.WriteTime)
 	codec.Int(c, &x.Causes.TimedOut)
+	codec.List(c, &x.Avoided, avoided)
+}
+
+func avoided(c *codec.Coder, x *cluster.Avoided) { codec.Record(c, x, avoidedFields) }
+
+func avoidedFields(c *codec.Coder, x *cluster.Avoided) {
+	codec.String(c, &x.Node)
+	codec.Int(c, &x.Until)
+	codec.Uint(c, &x.Attempt)
 }
 
 func preemptingFields(c *codec.Coder, x *cluster.Preempting) {
@@ -290,6 +299,15 @@ func NodeFields(c *codec.Coder, x *cluster.Node) {
 	codec.List(c, &x.Conditions, condition)
 	codec.String(c, &x.DrainCause)
 	codec.List(c, &x.Drains, selfDrain)
+	codec.Int(c, &x.Joined)
+	codec.List(c, &x.Failures, nodeFailure)
+}
+
+func nodeFailure(c *codec.Coder, x *cluster.NodeFailure) { codec.Record(c, x, nodeFailureFields) }
+
+func nodeFailureFields(c *codec.Coder, x *cluster.NodeFailure) {
+	codec.Int(c, &x.At)
+	codec.String(c, &x.Cause)
 }
 
 func condition(c *codec.Coder, x *cluster.Condition) { codec.Record(c, x, conditionFields) }

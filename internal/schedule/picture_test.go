@@ -18,7 +18,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 
 // picture is a cluster drawn in text, one thing a line:
 //
-//	node NAME [gpus=N] [type=T, or one for each] [domain=D] [cpus=N] [mem=16G] [features=a,b] [down] [drain] [bad=I,J] [gres=nvme:2]
+//	node NAME [gpus=N] [type=T, or one for each] [domain=D] [cpus=N] [mem=16G] [features=a,b] [down] [drain] [bad=I,J] [gres=nvme:2] [failures=N]
 //	partition NAME [nodes=LIST] [prio=N] [maxtime=D] [maxnodes=N] [down]
 //	qos NAME [tier=N] [prio=N] [preempts=Q,R] [mode=requeue|cancel] [exempt=D]
 //	run ID on=NODE:GPUS[,NODE:GPUS] [cpus=N] [mem=SIZE] [left=D] [ran=D] [saved=D ago] [writes=D: a checkpoint on a signal] [preempted=D,D ago] [array=ID] and what a job has
@@ -34,7 +34,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //	price TYPE is=N [from=D]
 //
 // A job may also have [connect=WORD] [switches=N] [late=D] [gpumin=SIZE] [licence=NAME:N] [in=RESERVATION] [or=PARTITIONS]
-// [region=R,S] [price=N] [most=N nodes] [gres=NAME:TYPE:N,NAME:N]; a node [region=R].
+// [region=R,S] [price=N] [most=N nodes] [gres=NAME:TYPE:N,NAME:N] [avoids=NODES]; a node [region=R].
 type picture struct {
 	snap   cluster.Snapshot
 	ended  map[cluster.JobID]*cluster.Job
@@ -246,6 +246,9 @@ func node(name string, w words) *cluster.Node {
 	if w.has("down") {
 		n.Liveness = cluster.Dead
 	}
+	for i := range w.n("failures", 0) { // one a day
+		n.Failures = append(n.Failures, cluster.NodeFailure{At: start.Add(time.Duration(i-w.n("failures", 0)) * 24 * time.Hour)})
+	}
 	links := max(w.n("links", 1), 1)
 	for i := range w.n("gpus", 0) {
 		domain := w["domain"]
@@ -275,6 +278,9 @@ func id(word string) cluster.JobID {
 func (p *picture) job(t testing.TB, fields []string, w words) {
 	t.Helper()
 	j := &cluster.Job{ID: id(fields[1]), Index: cluster.NoIndex, State: cluster.Pending, Submitted: start.Add(-time.Hour + w.d("after", 0))}
+	for _, name := range w.list("avoids") {
+		j.Avoided = append(j.Avoided, cluster.Avoided{Node: name, Until: start.Add(time.Hour), Attempt: 1})
+	}
 	spec := p.spec(t, w)
 	j.Spec = spec
 	j.Attempt = cluster.Attempt(w.n("attempt", 0))

@@ -105,6 +105,10 @@ func (s *clusterService) GetInfo(ctx context.Context, p *greylagv1.GetInfoReques
 	pending := int64(counts.ByState[cluster.Pending])
 	response := &greylagv1.GetInfoResponse{AsOf: asOf, RunningJobs: int64(counts.Active) - pending, PendingJobs: pending}
 	addRepairs(response, v, names)
+	nodes := slices.Collect(v.Nodes())
+	rate := cluster.RateOf(nodes, v.Now())
+	response.FailureRate = &greylagv1.FailureRate{Failures: rate.Failures, NodeHours: rate.NodeHours}
+	response.FailingNodes = hostlist.Compress(cluster.OftenFailing(nodes, v.Now()))
 	reserved := reservedNow(v)
 	for _, part := range v.Policy().Partitions {
 		if only := p.GetPartitions(); len(only) > 0 && !slices.Contains(only, part.Name) {
@@ -227,13 +231,18 @@ func (s *clusterService) ListNodes(ctx context.Context, p *greylagv1.ListNodesRe
 	}
 	response := &greylagv1.ListNodesResponse{AsOf: asOf}
 	reserved := reservedNow(v)
+	nodes := slices.Collect(v.Nodes())
+	rate, failing := cluster.RateOf(nodes, v.Now()), cluster.OftenFailing(nodes, v.Now())
 	add := func(n *cluster.Node) {
 		p := wire.WriteNode(n, v.Use(n.Name), in[n.Name])
 		p.Reservations = reserved[n.Name]
+		if len(n.Failures) > 0 {
+			p.FailureScore, p.FailsOften = n.Score(v.Now(), rate), slices.Contains(failing, n.Name)
+		}
 		response.Nodes = append(response.Nodes, p)
 	}
 	if len(names) == 0 {
-		for n := range v.Nodes() {
+		for _, n := range nodes {
 			add(n)
 		}
 		return response, nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -47,6 +48,7 @@ func (s *State) advance(j *cluster.Job, rank int) {
 			}
 			s.end(j, e)
 			s.blameSilent(j)
+			s.blameGPU(j.Tasks.At(rank))
 		}
 	}
 	s.settle(j)
@@ -83,6 +85,24 @@ func (s *State) blameSilent(j *cluster.Job) {
 	}
 	j.Outcome, j.Reason, j.Returns = cluster.NodeFailed, cluster.ReasonNodeFail, j.Spec.Requeue
 	j.Detail = fmt.Sprintf("node %s: not responding when another task ended with status %d", hostlist.Compress(silent), j.Exit.Status())
+}
+
+// blameGPU records the failure of a node whose GPU ended a task.
+func (s *State) blameGPU(t *cluster.Task) {
+	if n, _ := s.nodes.Get(t.Node); n != nil && t.Cause == cluster.GPUFault {
+		c := *n
+		s.recordFailure(&c, t.Message)
+		s.putNode(&c)
+	}
+}
+
+// recordFailure adds a failure of a node to n, which is not shared yet. What happens to a node that an operator has
+// drained is no failure: it is being repaired.
+func (s *State) recordFailure(n *cluster.Node, cause string) {
+	if n.Drain && n.DrainBy != selfDrainUser {
+		return
+	}
+	n.Failures = cluster.AppendFailure(n.Failures, cluster.NodeFailure{At: s.now, Cause: command.Sanitize(cause)})
 }
 
 // attemptResult decides whether and how the attempt is over by the end of a task, if that has ended and
@@ -178,7 +198,7 @@ func (s *State) settle(j *cluster.Job) {
 	if j.Exit.OK() && j.Tasks.Len() > 0 {
 		j.Exit = j.Tasks.At(0).Exit // of a script that was stopped
 	}
-	j.Planned = 0
+	j.Planned, j.Avoided = 0, nil
 }
 
 // checkContinues ends a job, a value that is not shared yet, that reached its time limit without progress in this
@@ -203,6 +223,9 @@ func (s *State) requeue(j *cluster.Job) {
 		j.Attempts = cluster.AppendAttempt(j.Attempts, j.ThisAttempt())
 	}
 	failure := j.CountRestart()
+	if failure != cluster.NoFailure {
+		j.Avoided = cluster.AvoidNodes(j.Avoided, j.Suspects(failure), j.Attempt, s.now)
+	}
 	if damaged := damagedShares(j); damaged != "" && j.Resume != 0 {
 		damageResumed(j, damaged)
 	}

@@ -128,10 +128,12 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 	n.Liveness, n.Since, n.Registered = cluster.Alive, s.now, s.now
 	n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", 0
 	n.Conditions, n.DrainCause, n.Drains = nil, "", nil
+	n.Joined, n.Failures = s.now, nil
 	n.Epoch = s.index
 	if known {
 		n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = old.Drain, old.DrainWhy, old.DrainBy, old.DrainSince
 		n.Conditions, n.DrainCause, n.Drains = old.Conditions, old.DrainCause, old.Drains
+		n.Joined, n.Failures = old.Joined, old.Failures
 		n.Epoch = max(s.index, old.Epoch+1)
 	}
 	if c.Checked {
@@ -144,6 +146,9 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 			n.Since = old.Since
 		}
 	case known:
+		if old.Liveness != cluster.Dead { // else that was the failure
+			s.recordFailure(&n, "restarted")
+		}
 		s.loseTasks(n.Name, "the node was restarted")
 	}
 	s.putNode(&n)
@@ -230,6 +235,7 @@ func (s *State) setLiveness(c *command.SetLiveness) command.Result {
 		n.Liveness, n.Since = l.Liveness, s.now
 		switch l.Liveness {
 		case cluster.Dead:
+			s.recordFailure(&n, "not responding")
 			s.loseTasks(n.Name, "not responding")
 		default:
 			n.Orphans = orphansOnReturn(old)

@@ -49,6 +49,9 @@ func (s *State) takeConditions(old, n *cluster.Node, list []cluster.Condition) {
 func (s *State) selfDrain(n *cluster.Node, c *cluster.Condition) {
 	n.Drain, n.DrainCause, n.DrainWhy, n.DrainBy, n.DrainSince = true, c.Cause, c.Message, selfDrainUser, s.now
 	n.Drains = appendDrain(n.Drains, cluster.SelfDrain{At: s.now, Cause: c.Cause, Job: c.Job})
+	if c.Job == 0 { // else the job may be the cause
+		n.Failures = cluster.AppendFailure(n.Failures, cluster.NodeFailure{At: s.now, Cause: c.Message})
+	}
 }
 
 // appendDrain returns a new list with another drain.

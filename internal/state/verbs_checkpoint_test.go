@@ -3,21 +3,45 @@ package state
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// ofUsers runs a verb about recurring jobs, secrets or checkpoints.
+// ofUsers runs a verb about recurring jobs, secrets, suspect nodes or checkpoints.
 func (x *script) ofUsers(verb string, w scriptLine) string {
 	switch verb {
 	case "cron":
 		return x.cron(w)
 	case "secret":
 		return x.secret(w)
+	case "suspects":
+		return x.suspects()
 	}
 	return x.ofCheckpoints(verb, w)
+}
+
+// suspects lists the nodes that pending jobs avoid, and the failures of nodes.
+func (x *script) suspects() string {
+	var lines []string
+	v := x.s.View()
+	for j := range v.Jobs(0) {
+		for _, a := range j.Avoided {
+			lines = append(lines, fmt.Sprintf("job %s avoids %s after attempt %d until %s", j.Ref(), a.Node, a.Attempt, a.Until.Sub(1)))
+		}
+	}
+	nodes := slices.Collect(v.Nodes())
+	for _, n := range nodes {
+		for _, f := range n.Failures {
+			lines = append(lines, fmt.Sprintf("%s failed at %s: %s", n.Name, f.At.Sub(1), f.Cause))
+		}
+		if now := v.Now(); len(n.Failures) > 0 {
+			lines = append(lines, fmt.Sprintf("%s score %d of 10 often %v", n.Name, n.Score(now, cluster.RateOf(nodes, now)), n.FailsOften(now, cluster.RateOf(nodes, now))))
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // ofCheckpoints commits, sets or lists checkpoints: "checkpoint ada 1/2 /c/a step=7 content=x written",

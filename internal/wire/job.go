@@ -44,6 +44,9 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	if j.WriteTime > 0 {
 		p.CheckpointWriteTime = durationpb.New(j.WriteTime)
 	}
+	for _, a := range j.Avoided {
+		p.AvoidedNodes = append(p.AvoidedNodes, &greylagv1.AvoidedNode{Node: a.Node, Until: Timestamp(a.Until), Attempt: uint32(a.Attempt)})
+	}
 	return p
 }
 

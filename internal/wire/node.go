@@ -189,6 +189,9 @@ func WriteNode(n *cluster.Node, use cluster.NodeUse, partitions []string) *greyl
 		Gres: WriteGres(n.Gres), GresUsed: WriteGres(use.Gres),
 		Conditions: WriteConditions(n.Conditions), DrainCause: n.DrainCause, DrainSuppressed: len(n.Undrained()) > 0, Repair: greylagv1.Repair(n.Repair()),
 	}
+	for _, f := range n.Failures {
+		p.Failures = append(p.Failures, &greylagv1.NodeFailure{Time: Timestamp(f.At), Cause: f.Cause})
+	}
 	if n.Drain && n.Liveness == cluster.Alive {
 		p.Since = p.ReasonSince
 	}

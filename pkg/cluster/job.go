@@ -233,6 +233,7 @@ type Job struct {
 	// from the last CheckpointSignal that a checkpoint followed until that checkpoint; 0: unknown.
 	Asked     Instant
 	WriteTime time.Duration
+	Avoided   []Avoided // nodes on which attempts failed, by name; replaced, never changed
 }
 
 // Association returns the key of the association that jobs of the specification belong to, with

@@ -88,6 +88,9 @@ type Node struct {
 	// DrainCause is the cause of the condition that drained the node; "" if an operator drained it.
 	DrainCause string
 	Drains     []SelfDrain // the last drains by conditions, oldest first; replaced, never changed
+
+	Joined   Instant       // of its first registration
+	Failures []NodeFailure // its last failures, oldest first; replaced, never changed
 }
 
 // Usable reports whether new tasks may be placed on the node.

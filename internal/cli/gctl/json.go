@@ -18,6 +18,7 @@ type infoJSON struct {
 	ResetNodes     string `json:"reset_nodes,omitempty"`
 	RebootNodes    string `json:"reboot_nodes,omitempty"`
 	UndrainedNodes string `json:"undrained_nodes,omitempty"`
+	FailingNodes   string `json:"failing_nodes,omitempty"`
 }
 
 type partitionJSON struct {
@@ -40,7 +41,7 @@ type groupJSON struct {
 }
 
 func infoOf(answer *greylagv1.GetInfoResponse) infoJSON {
-	out := infoJSON{Partitions: []partitionJSON{}, ResetNodes: answer.ResetNodes, RebootNodes: answer.RebootNodes, UndrainedNodes: answer.UndrainedNodes}
+	out := infoJSON{Partitions: []partitionJSON{}, ResetNodes: answer.ResetNodes, RebootNodes: answer.RebootNodes, UndrainedNodes: answer.UndrainedNodes, FailingNodes: answer.FailingNodes}
 	for _, p := range answer.Partitions {
 		part := partitionJSON{Name: p.Name, Default: p.Default, Down: p.Down, Groups: []groupJSON{}}
 		if limit := p.MaxTime.AsDuration(); limit > 0 {
@@ -88,6 +89,9 @@ type nodeJSON struct {
 	Conditions      []conditionJSON `json:"conditions,omitempty"`
 	DrainCause      string          `json:"drain_cause,omitempty"`
 	DrainSuppressed bool            `json:"drain_suppressed,omitempty"`
+	Failures        []failureJSON   `json:"failures,omitempty"`
+	FailureScore    int64           `json:"failure_score,omitempty"`
+	FailsOften      bool            `json:"fails_often,omitempty"`
 	Repair          string          `json:"repair,omitempty"`
 }
 
@@ -120,6 +124,11 @@ type conditionJSON struct {
 	Job     uint64 `json:"job,omitempty"`
 }
 
+type failureJSON struct {
+	Time  *time.Time `json:"time"`
+	Cause string     `json:"cause"`
+}
+
 func nodesOf(all []*greylagv1.Node) nodeListJSON {
 	out := nodeListJSON{Nodes: []nodeJSON{}}
 	for _, n := range all {
@@ -133,12 +142,16 @@ func nodesOf(all []*greylagv1.Node) nodeListJSON {
 			Drain: n.Drain, Reason: n.Reason, ReasonBy: n.ReasonBy, ReasonSince: tool.Timestamp(n.ReasonSince), Fault: n.Fault,
 			Version: n.Version, Runtime: n.Runtime, Registered: tool.Timestamp(n.Registered), Epoch: n.Epoch,
 			DrainCause: n.DrainCause, DrainSuppressed: n.DrainSuppressed, Repair: wire.Word(n.Repair),
+			FailureScore: n.FailureScore, FailsOften: n.FailsOften,
 		}
 		for _, g := range n.Gpus {
 			node.GPUs = append(node.GPUs, gpuJSON{g.Index, g.Uuid, g.Type, g.Memory, g.Domain, used[g.Index], g.Fault, g.Degraded, wire.Word(g.Repair)})
 		}
 		for _, c := range n.Conditions {
 			node.Conditions = append(node.Conditions, conditionJSON{c.Cause, wire.Word(c.Effect), wire.Word(c.Repair), c.Message, c.Job})
+		}
+		for _, f := range n.Failures {
+			node.Failures = append(node.Failures, failureJSON{tool.Timestamp(f.Time), f.Cause})
 		}
 		for _, g := range n.Gres {
 			node.Gres = append(node.Gres, gresJSON{g.Name, g.Type, g.Count, ui.GresUsed(n, g.Name)})

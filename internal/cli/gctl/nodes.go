@@ -144,6 +144,21 @@ func conditionFacts(n *greylagv1.Node) (facts [][2]string) {
 	return facts
 }
 
+// failureFacts returns a line for each failure of a node in the last 28 days, and one that says what follows.
+func (t commands) failureFacts(n *greylagv1.Node) (facts [][2]string) {
+	for _, f := range n.Failures {
+		facts = append(facts, [2]string{"failed", t.FormatTime(f.Time) + ", " + f.Cause})
+	}
+	if len(n.Failures) > 0 {
+		text := fmt.Sprintf("%d.%d times the rate of the cluster", n.FailureScore/10, n.FailureScore%10)
+		if n.FailsOften {
+			text += "; jobs of more than 8 nodes start here only if they cannot start as early elsewhere"
+		}
+		facts = append(facts, [2]string{"failure rate", text})
+	}
+	return facts
+}
+
 func (t commands) showNodes(ctx context.Context, c ui.Cluster, args []string) error {
 	all, err := t.askNodes(ctx, c, args)
 	if err != nil {
@@ -175,6 +190,7 @@ func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 		{"gres", gresText(n)}, {"features", strings.Join(n.Features, ", ")}, {"region", n.Region}, {"address", n.Address}, {"runtime", n.Runtime}, {"version", n.Version}, {"registered", t.FormatTime(n.Registered)},
 	}
 	facts = append(facts, conditionFacts(n)...)
+	facts = append(facts, t.failureFacts(n)...)
 	used := make(map[int32]bool)
 	for _, i := range n.GpusUsed {
 		used[i] = true

@@ -106,6 +106,9 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	}
 	facts = append(facts, [2]string{"secrets", strings.Join(j.Secrets, ", ")}, [2]string{"mounts", strings.Join(ui.MountWords(j), ", ")})
 	facts = append(facts, [2]string{"checkpoints", t.checkpointText(j)}, [2]string{"saves on", ui.SignalText(j)}, [2]string{"at the limit", atLimitText(j)}, [2]string{"retries", ui.RetryText(j)})
+	for _, a := range j.AvoidedNodes {
+		facts = append(facts, [2]string{"avoids", fmt.Sprintf("%s until %s, attempt %d failed there", a.Node, t.FormatTime(a.Until), a.Attempt)})
+	}
 	for _, p := range ui.JobProperties() {
 		facts = append(facts, [2]string{strings.ToLower(p.Name), p.Of(j)})
 	}

@@ -114,3 +114,17 @@ func restartMode(j *greylagv1.Job) string {
 	}
 	return ""
 }
+
+// avoidedJSON is a node that a job avoids in JSON.
+type avoidedJSON struct {
+	Node    string     `json:"node"`
+	Until   *time.Time `json:"until"`
+	Attempt uint32     `json:"attempt"`
+}
+
+func writeAvoided(j *greylagv1.Job) (list []avoidedJSON) {
+	for _, a := range j.AvoidedNodes {
+		list = append(list, avoidedJSON{a.Node, Stamp(TimeOf(a.Until)), a.Attempt})
+	}
+	return list
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/internal/schedule/eligible"
 	"github.com/greylag/greylag/internal/schedule/plan"
 	"github.com/greylag/greylag/pkg/cluster"
@@ -186,6 +187,19 @@ func notes(p *plan.Pass, job *cluster.Job, mayStart bool) (list []string) {
 	}
 	if job.Hold != cluster.NotHeld && job.Reason == cluster.ReasonCheckpoint {
 		list = append(list, fmt.Sprintf("gctl checkpoint list %[1]s lists them; gctl checkpoint verify %[1]s NUMBER verifies one again; gctl release %[1]s starts the job from the beginning", job.Ref()))
+	}
+	return append(list, avoidNotes(p, job)...)
+}
+
+// avoidNotes names the nodes that a job avoids.
+func avoidNotes(p *plan.Pass, job *cluster.Job) (list []string) {
+	for _, a := range job.Avoided {
+		if a.Until > p.Snap.Now && len(list) < maxFirst {
+			list = append(list, fmt.Sprintf("attempt %d failed on node %s: for 24 hours the job starts there only if it cannot start as early elsewhere", a.Attempt, a.Node))
+		}
+	}
+	if failing := p.Resources().Failing; len(failing) > 0 && job.Spec.Request.AvoidsFailing() {
+		list = append(list, fmt.Sprintf("nodes that fail often: the job starts there only if it cannot start as early elsewhere: %s", hostlist.Compress(failing)))
 	}
 	return list
 }

@@ -16,10 +16,12 @@ import (
 // one of them learned is used for the others.
 type Class struct {
 	Spec    *cluster.JobSpec  // of one of its jobs
+	Avoids  []string          // nodes on which its jobs start only if they would otherwise start later
 	Options []Option          // one for each partition that may serve it
 	Never   eligible.Obstacle // why none of its jobs can ever start; the zero value when they can
 	Refused string            // the partitions that refuse its jobs, in words
 
+	key             classKey
 	specs           []*cluster.JobSpec
 	jobs            []*Entry        // eligible ones, by rank
 	latest          cluster.Instant // no planned start of its jobs is later
@@ -34,7 +36,8 @@ type Class struct {
 }
 
 // Option is one way to serve a class: in one of its partitions, on nodes with one of the sets of features
-// in brackets.
+// in brackets, and either without the nodes that its jobs avoid or with them. The former comes first, so
+// that it serves a job that can start by it as early.
 type Option struct {
 	Partition string
 	Wait      time.Duration // how much later than without locality a job may start with it
@@ -58,6 +61,7 @@ type classKey struct {
 	licences, regions, gres                string
 	maxPrice                               int64
 	account                                string // "" where none of its partitions lists accounts
+	avoids                                 string
 }
 
 // keyOf returns the key by all that a job requests.

@@ -23,19 +23,24 @@ func newClasses(r *Resources, profile *backfill.Profile) classes {
 	return classes{res: r, profile: profile, byKey: map[classKey]*Class{}, bySpec: map[*cluster.JobSpec]*Class{}}
 }
 
-// of finds or creates the class of a job.
-func (t *classes) of(job *cluster.Job) *Class {
-	if c, ok := t.bySpec[job.Spec]; ok {
+// of finds or creates the class of a job at an instant.
+func (t *classes) of(job *cluster.Job, now cluster.Instant) *Class {
+	avoids := job.Avoids(now, t.res.Failing)
+	if c, ok := t.bySpec[job.Spec]; ok && len(avoids) == 0 {
 		return c
 	}
 	key := t.key(job.Spec)
+	key.avoids = join(avoids)
 	c, ok := t.byKey[key]
 	if !ok {
-		c = t.create(job.Spec)
+		c = t.create(job.Spec, avoids)
+		c.key = key
 		t.byKey[key] = c
 	}
-	t.bySpec[job.Spec] = c
-	c.specs = append(c.specs, job.Spec)
+	if len(avoids) == 0 { // else other jobs of the specification may avoid other nodes
+		t.bySpec[job.Spec] = c
+		c.specs = append(c.specs, job.Spec)
+	}
 	return c
 }
 
@@ -53,9 +58,9 @@ func (t *classes) key(spec *cluster.JobSpec) classKey {
 }
 
 // create creates a class, with one option for each partition that does not refuse it, and each set of
-// features in brackets.
-func (t *classes) create(spec *cluster.JobSpec) *Class {
-	c := &Class{Spec: spec}
+// features in brackets; two where its jobs avoid nodes.
+func (t *classes) create(spec *cluster.JobSpec, avoids []string) *Class {
+	c := &Class{Spec: spec, Avoids: avoids}
 	need := topology.NeedOf(&spec.Request)
 	for _, name := range spec.AllPartitions() {
 		if x, refuses := t.res.Refusal(spec, name); refuses {
@@ -63,20 +68,27 @@ func (t *classes) create(spec *cluster.JobSpec) *Class {
 			continue
 		}
 		for _, features := range cluster.FeatureSets(spec.Request.Features) {
-			o := t.option(c, need, t.res.parts[name], features)
-			if t.fitsEmpty(&o) {
-				c.Options = append(c.Options, o)
-				c.selfOverlapping, c.multiPool = c.selfOverlapping || o.isSelfOverlapping(), c.multiPool || o.isMultiPool()
-			} else {
-				c.bounded = c.bounded || o.isBounded()
-				t.drop(&o)
+			if len(avoids) > 0 {
+				t.add(c, t.option(c, need, t.res.parts[name], features, avoids))
 			}
+			t.add(c, t.option(c, need, t.res.parts[name], features, nil))
 		}
 	}
 	if len(c.Options) == 0 {
 		c.Never = t.impossible(c, need)
 	}
 	return c
+}
+
+// add adds an option to a class, unless it does not fit into an empty cluster.
+func (t *classes) add(c *Class, o Option) {
+	if !t.fitsEmpty(&o) {
+		c.bounded = c.bounded || o.isBounded()
+		t.drop(&o)
+		return
+	}
+	c.Options = append(c.Options, o)
+	c.selfOverlapping, c.multiPool = c.selfOverlapping || o.isSelfOverlapping(), c.multiPool || o.isMultiPool()
 }
 
 // retire removes a job from its class, and the class with its last job.
@@ -88,7 +100,7 @@ func (t *classes) retire(e *Entry) {
 	for i := range c.Options {
 		t.drop(&c.Options[i])
 	}
-	delete(t.byKey, t.key(c.Spec))
+	delete(t.byKey, c.key)
 	for _, spec := range c.specs {
 		delete(t.bySpec, spec)
 	}
@@ -108,13 +120,13 @@ func (t *classes) fitsEmpty(o *Option) bool {
 	return o.near != nil && t.profile.FitsEmpty(o.near) || o.any != nil && t.profile.FitsEmpty(o.any)
 }
 
-// option prepares the searches in one partition, on nodes with some features; none where the policy has a
-// licence no more.
-func (t *classes) option(c *Class, need topology.NodeRequest, part *partition, features []string) Option {
+// option prepares the searches in one partition, on nodes with some features and without those to avoid; none
+// where the policy has a licence no more.
+func (t *classes) option(c *Class, need topology.NodeRequest, part *partition, features, avoids []string) Option {
 	q := &c.Spec.Request
 	need.Most = part.MaxNodes
 	o := Option{Partition: part.Name, usable: part.usable, Wait: q.SwitchWait}
-	lasts, where := t.res.HoldTime(c.Spec), backfill.HostConstraint{Hosts: t.res.allowed(c.Spec, part, features)}
+	lasts, where := t.res.HoldTime(c.Spec), backfill.HostConstraint{Hosts: t.res.allowed(c.Spec, part, features, avoids)}
 	licences, known := t.res.licencesOf(q)
 	if !known {
 		return Option{}

@@ -135,7 +135,7 @@ func (p *Pass) check(job *cluster.Job) *Entry {
 		p.ineligible.add(p, e, o)
 		return nil
 	}
-	e.Class = p.classes.of(job)
+	e.Class = p.classes.of(job, p.Snap.Now)
 	if e.Class.never() {
 		p.ineligible.add(p, e, e.Class.Never)
 		return nil

@@ -26,6 +26,7 @@ type Resources struct {
 	QOS      map[string]cluster.QOS
 	Licences []int32          // of each row of the profile, how many there are
 	Prices   map[string]int64 // of an hour of a GPU, by type
+	Failing  []string         // the nodes that fail often, by name
 
 	policy      *cluster.Policy
 	switches    []cluster.Switch
@@ -71,6 +72,7 @@ func NewResources(snap *cluster.Snapshot, rules *eligible.Rules) *Resources {
 			r.Hosts = append(r.Hosts, topology.NewHost(n))
 		}
 	}
+	r.Failing = cluster.OftenFailing(snap.Nodes, snap.Now)
 	r.arrange(snap)
 	for h, host := range r.Hosts {
 		r.index[host.Name] = h
@@ -312,10 +314,13 @@ func (r *Resources) required(spec *cluster.JobSpec) (backfill.HostSet, bool) {
 	return set, true
 }
 
-// allowed returns the hosts of a partition that a request with some features may use.
-func (r *Resources) allowed(spec *cluster.JobSpec, p *partition, features []string) backfill.HostSet {
+// allowed returns the hosts of a partition that a request with some features may use, without the nodes to avoid.
+func (r *Resources) allowed(spec *cluster.JobSpec, p *partition, features, avoids []string) backfill.HostSet {
 	q := spec.Request
 	q.Features = features
+	if len(avoids) > 0 {
+		q.Exclude = append(slices.Clip(q.Exclude), avoids...)
+	}
 	if len(q.Features) == 0 && len(q.NodeList) == 0 && len(q.Exclude) == 0 && len(q.Regions) == 0 && q.MaxPrice == 0 && len(r.reserved) == 0 && spec.Reservation == "" &&
 		!(r.degraded && q.NeedsSeveral()) {
 		return p.usable

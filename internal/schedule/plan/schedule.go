@@ -58,7 +58,7 @@ func (s *Schedule) Entry(id cluster.JobID) *Entry { return s.entries[id] }
 func (s *Schedule) Entries() map[cluster.JobID]*Entry { return s.entries }
 
 // ClassOf returns the class of a job that is not in the schedule.
-func (s *Schedule) ClassOf(spec *cluster.JobSpec) *Class { return s.classes.create(spec) }
+func (s *Schedule) ClassOf(spec *cluster.JobSpec) *Class { return s.classes.create(spec, nil) }
 
 // PromisedToOthers returns the limit whose remainder is promised to other jobs, if there is one.
 func (s *Schedule) PromisedToOthers(job *cluster.Job) (eligible.Obstacle, bool) {

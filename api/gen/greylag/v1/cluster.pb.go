@@ -1342,6 +1342,8 @@ type GetInfoResponse struct {
 	ResetNodes     string                 `protobuf:"bytes,7,opt,name=reset_nodes,json=resetNodes,proto3" json:"reset_nodes,omitempty"`             // host list: nodes with a GPU to reset
 	RebootNodes    string                 `protobuf:"bytes,8,opt,name=reboot_nodes,json=rebootNodes,proto3" json:"reboot_nodes,omitempty"`          // host list: nodes to reboot
 	UndrainedNodes string                 `protobuf:"bytes,9,opt,name=undrained_nodes,json=undrainedNodes,proto3" json:"undrained_nodes,omitempty"` // host list: nodes that a condition would drain, but too many nodes were
+	FailureRate    *FailureRate           `protobuf:"bytes,10,opt,name=failure_rate,json=failureRate,proto3" json:"failure_rate,omitempty"`         // of all nodes of the cluster
+	FailingNodes   string                 `protobuf:"bytes,11,opt,name=failing_nodes,json=failingNodes,proto3" json:"failing_nodes,omitempty"`      // host list: nodes that fail often
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1439,6 +1441,73 @@ func (x *GetInfoResponse) GetUndrainedNodes() string {
 	return ""
 }
 
+func (x *GetInfoResponse) GetFailureRate() *FailureRate {
+	if x != nil {
+		return x.FailureRate
+	}
+	return nil
+}
+
+func (x *GetInfoResponse) GetFailingNodes() string {
+	if x != nil {
+		return x.FailingNodes
+	}
+	return ""
+}
+
+// FailureRate is how often the nodes of the cluster failed in the last 28 days.
+type FailureRate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Failures      int64                  `protobuf:"varint,1,opt,name=failures,proto3" json:"failures,omitempty"`
+	NodeHours     int64                  `protobuf:"varint,2,opt,name=node_hours,json=nodeHours,proto3" json:"node_hours,omitempty"` // in which nodes were observed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FailureRate) Reset() {
+	*x = FailureRate{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailureRate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailureRate) ProtoMessage() {}
+
+func (x *FailureRate) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailureRate.ProtoReflect.Descriptor instead.
+func (*FailureRate) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *FailureRate) GetFailures() int64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *FailureRate) GetNodeHours() int64 {
+	if x != nil {
+		return x.NodeHours
+	}
+	return 0
+}
+
 // ReservationInfo is an advance reservation.
 type ReservationInfo struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -1462,7 +1531,7 @@ type ReservationInfo struct {
 
 func (x *ReservationInfo) Reset() {
 	*x = ReservationInfo{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1543,7 @@ func (x *ReservationInfo) String() string {
 func (*ReservationInfo) ProtoMessage() {}
 
 func (x *ReservationInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[8]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1556,7 @@ func (x *ReservationInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservationInfo.ProtoReflect.Descriptor instead.
 func (*ReservationInfo) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReservationInfo) GetName() string {
@@ -1593,7 +1662,7 @@ type ReservedJob struct {
 
 func (x *ReservedJob) Reset() {
 	*x = ReservedJob{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +1674,7 @@ func (x *ReservedJob) String() string {
 func (*ReservedJob) ProtoMessage() {}
 
 func (x *ReservedJob) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[9]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1687,7 @@ func (x *ReservedJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReservedJob.ProtoReflect.Descriptor instead.
 func (*ReservedJob) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReservedJob) GetJob() string {
@@ -1656,7 +1725,7 @@ type PartitionInfo struct {
 
 func (x *PartitionInfo) Reset() {
 	*x = PartitionInfo{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1737,7 @@ func (x *PartitionInfo) String() string {
 func (*PartitionInfo) ProtoMessage() {}
 
 func (x *PartitionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[10]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1750,7 @@ func (x *PartitionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionInfo.ProtoReflect.Descriptor instead.
 func (*PartitionInfo) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PartitionInfo) GetName() string {
@@ -1736,7 +1805,7 @@ type NodeGroup struct {
 
 func (x *NodeGroup) Reset() {
 	*x = NodeGroup{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +1817,7 @@ func (x *NodeGroup) String() string {
 func (*NodeGroup) ProtoMessage() {}
 
 func (x *NodeGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[11]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1761,7 +1830,7 @@ func (x *NodeGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeGroup.ProtoReflect.Descriptor instead.
 func (*NodeGroup) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NodeGroup) GetState() NodeState {
@@ -1853,13 +1922,16 @@ type Node struct {
 	DrainCause      string                 `protobuf:"bytes,28,opt,name=drain_cause,json=drainCause,proto3" json:"drain_cause,omitempty"`                 // cause of the condition that drained it; empty: an operator drained it, or nothing did
 	DrainSuppressed bool                   `protobuf:"varint,29,opt,name=drain_suppressed,json=drainSuppressed,proto3" json:"drain_suppressed,omitempty"` // a condition would drain it, but has drained too many nodes, or an operator resumed it
 	Repair          Repair                 `protobuf:"varint,30,opt,name=repair,proto3,enum=greylag.v1.Repair" json:"repair,omitempty"`                   // what it or one of its GPUs needs
+	Failures        []*NodeFailure         `protobuf:"bytes,47,rep,name=failures,proto3" json:"failures,omitempty"`                                       // of the last 28 days, oldest first, at most 16
+	FailureScore    int64                  `protobuf:"varint,48,opt,name=failure_score,json=failureScore,proto3" json:"failure_score,omitempty"`          // 10 times how many times as often as the nodes of the cluster it failed
+	FailsOften      bool                   `protobuf:"varint,49,opt,name=fails_often,json=failsOften,proto3" json:"fails_often,omitempty"`                // jobs of more than 8 nodes start there only if they cannot start as early elsewhere
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1871,7 +1943,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[12]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1884,7 +1956,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Node) GetName() string {
@@ -2097,6 +2169,80 @@ func (x *Node) GetRepair() Repair {
 	return Repair_REPAIR_UNSPECIFIED
 }
 
+func (x *Node) GetFailures() []*NodeFailure {
+	if x != nil {
+		return x.Failures
+	}
+	return nil
+}
+
+func (x *Node) GetFailureScore() int64 {
+	if x != nil {
+		return x.FailureScore
+	}
+	return 0
+}
+
+func (x *Node) GetFailsOften() bool {
+	if x != nil {
+		return x.FailsOften
+	}
+	return false
+}
+
+// NodeFailure is a failure of a node itself, not of a program on it.
+type NodeFailure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	Cause         string                 `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeFailure) Reset() {
+	*x = NodeFailure{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeFailure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeFailure) ProtoMessage() {}
+
+func (x *NodeFailure) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeFailure.ProtoReflect.Descriptor instead.
+func (*NodeFailure) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *NodeFailure) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *NodeFailure) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
 type ListNodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"` // host list expressions; empty: all
@@ -2107,7 +2253,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2119,7 +2265,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[13]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2132,7 +2278,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListNodesRequest) GetNames() []string {
@@ -2159,7 +2305,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2171,7 +2317,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[14]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2184,7 +2330,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -2214,7 +2360,7 @@ type UpdateNodesRequest struct {
 
 func (x *UpdateNodesRequest) Reset() {
 	*x = UpdateNodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2372,7 @@ func (x *UpdateNodesRequest) String() string {
 func (*UpdateNodesRequest) ProtoMessage() {}
 
 func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2385,7 @@ func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *UpdateNodesRequest) GetRequestId() string {
@@ -2287,7 +2433,7 @@ type UpdateNodesResponse struct {
 
 func (x *UpdateNodesResponse) Reset() {
 	*x = UpdateNodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2299,7 +2445,7 @@ func (x *UpdateNodesResponse) String() string {
 func (*UpdateNodesResponse) ProtoMessage() {}
 
 func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2312,7 +2458,7 @@ func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesResponse.ProtoReflect.Descriptor instead.
 func (*UpdateNodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *UpdateNodesResponse) GetNames() []string {
@@ -2343,7 +2489,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2355,7 +2501,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2368,7 +2514,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CreateTokenRequest) GetRequestId() string {
@@ -2423,7 +2569,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2581,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2594,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateTokenResponse) GetToken() string {
@@ -2478,7 +2624,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2490,7 +2636,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2503,7 +2649,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -2555,7 +2701,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2567,7 +2713,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2580,7 +2726,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *JoinResponse) GetCertificate() []byte {
@@ -2634,7 +2780,7 @@ type RenewCertificateRequest struct {
 
 func (x *RenewCertificateRequest) Reset() {
 	*x = RenewCertificateRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2646,7 +2792,7 @@ func (x *RenewCertificateRequest) String() string {
 func (*RenewCertificateRequest) ProtoMessage() {}
 
 func (x *RenewCertificateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2659,7 +2805,7 @@ func (x *RenewCertificateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewCertificateRequest.ProtoReflect.Descriptor instead.
 func (*RenewCertificateRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RenewCertificateRequest) GetCsr() []byte {
@@ -2678,7 +2824,7 @@ type RenewCertificateResponse struct {
 
 func (x *RenewCertificateResponse) Reset() {
 	*x = RenewCertificateResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2690,7 +2836,7 @@ func (x *RenewCertificateResponse) String() string {
 func (*RenewCertificateResponse) ProtoMessage() {}
 
 func (x *RenewCertificateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2703,7 +2849,7 @@ func (x *RenewCertificateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewCertificateResponse.ProtoReflect.Descriptor instead.
 func (*RenewCertificateResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RenewCertificateResponse) GetCertificate() []byte {
@@ -2722,7 +2868,7 @@ type ListCertificatesRequest struct {
 
 func (x *ListCertificatesRequest) Reset() {
 	*x = ListCertificatesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2734,7 +2880,7 @@ func (x *ListCertificatesRequest) String() string {
 func (*ListCertificatesRequest) ProtoMessage() {}
 
 func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2747,7 +2893,7 @@ func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesRequest.ProtoReflect.Descriptor instead.
 func (*ListCertificatesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListCertificatesRequest) GetRead() *Read {
@@ -2768,7 +2914,7 @@ type ListCertificatesResponse struct {
 
 func (x *ListCertificatesResponse) Reset() {
 	*x = ListCertificatesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2780,7 +2926,7 @@ func (x *ListCertificatesResponse) String() string {
 func (*ListCertificatesResponse) ProtoMessage() {}
 
 func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2793,7 +2939,7 @@ func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesResponse.ProtoReflect.Descriptor instead.
 func (*ListCertificatesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListCertificatesResponse) GetAsOf() *AsOf {
@@ -2832,7 +2978,7 @@ type Rotation struct {
 
 func (x *Rotation) Reset() {
 	*x = Rotation{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2844,7 +2990,7 @@ func (x *Rotation) String() string {
 func (*Rotation) ProtoMessage() {}
 
 func (x *Rotation) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2857,7 +3003,7 @@ func (x *Rotation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rotation.ProtoReflect.Descriptor instead.
 func (*Rotation) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Rotation) GetPhase() RotationPhase {
@@ -2910,7 +3056,7 @@ type ListAuthoritiesRequest struct {
 
 func (x *ListAuthoritiesRequest) Reset() {
 	*x = ListAuthoritiesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +3068,7 @@ func (x *ListAuthoritiesRequest) String() string {
 func (*ListAuthoritiesRequest) ProtoMessage() {}
 
 func (x *ListAuthoritiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3081,7 @@ func (x *ListAuthoritiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuthoritiesRequest.ProtoReflect.Descriptor instead.
 func (*ListAuthoritiesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 type ListAuthoritiesResponse struct {
@@ -2947,7 +3093,7 @@ type ListAuthoritiesResponse struct {
 
 func (x *ListAuthoritiesResponse) Reset() {
 	*x = ListAuthoritiesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2959,7 +3105,7 @@ func (x *ListAuthoritiesResponse) String() string {
 func (*ListAuthoritiesResponse) ProtoMessage() {}
 
 func (x *ListAuthoritiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2972,7 +3118,7 @@ func (x *ListAuthoritiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuthoritiesResponse.ProtoReflect.Descriptor instead.
 func (*ListAuthoritiesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListAuthoritiesResponse) GetCa() [][]byte {
@@ -2993,7 +3139,7 @@ type RotateAuthorityRequest struct {
 
 func (x *RotateAuthorityRequest) Reset() {
 	*x = RotateAuthorityRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3005,7 +3151,7 @@ func (x *RotateAuthorityRequest) String() string {
 func (*RotateAuthorityRequest) ProtoMessage() {}
 
 func (x *RotateAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3018,7 +3164,7 @@ func (x *RotateAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*RotateAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RotateAuthorityRequest) GetRequestId() string {
@@ -3050,7 +3196,7 @@ type RotateAuthorityResponse struct {
 
 func (x *RotateAuthorityResponse) Reset() {
 	*x = RotateAuthorityResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3062,7 +3208,7 @@ func (x *RotateAuthorityResponse) String() string {
 func (*RotateAuthorityResponse) ProtoMessage() {}
 
 func (x *RotateAuthorityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3075,7 +3221,7 @@ func (x *RotateAuthorityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateAuthorityResponse.ProtoReflect.Descriptor instead.
 func (*RotateAuthorityResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 type GetAuthorityRequest struct {
@@ -3086,7 +3232,7 @@ type GetAuthorityRequest struct {
 
 func (x *GetAuthorityRequest) Reset() {
 	*x = GetAuthorityRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3098,7 +3244,7 @@ func (x *GetAuthorityRequest) String() string {
 func (*GetAuthorityRequest) ProtoMessage() {}
 
 func (x *GetAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3111,7 +3257,7 @@ func (x *GetAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*GetAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 type GetAuthorityResponse struct {
@@ -3124,7 +3270,7 @@ type GetAuthorityResponse struct {
 
 func (x *GetAuthorityResponse) Reset() {
 	*x = GetAuthorityResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3136,7 +3282,7 @@ func (x *GetAuthorityResponse) String() string {
 func (*GetAuthorityResponse) ProtoMessage() {}
 
 func (x *GetAuthorityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3149,7 +3295,7 @@ func (x *GetAuthorityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAuthorityResponse.ProtoReflect.Descriptor instead.
 func (*GetAuthorityResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetAuthorityResponse) GetCa() [][]byte {
@@ -3182,7 +3328,7 @@ type CertificateHolder struct {
 
 func (x *CertificateHolder) Reset() {
 	*x = CertificateHolder{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3194,7 +3340,7 @@ func (x *CertificateHolder) String() string {
 func (*CertificateHolder) ProtoMessage() {}
 
 func (x *CertificateHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3207,7 +3353,7 @@ func (x *CertificateHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateHolder.ProtoReflect.Descriptor instead.
 func (*CertificateHolder) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CertificateHolder) GetRole() HostRole {
@@ -3268,7 +3414,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3280,7 +3426,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3293,7 +3439,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Certificate) GetSerial() string {
@@ -3358,7 +3504,7 @@ type RevokeCertificatesRequest struct {
 
 func (x *RevokeCertificatesRequest) Reset() {
 	*x = RevokeCertificatesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3370,7 +3516,7 @@ func (x *RevokeCertificatesRequest) String() string {
 func (*RevokeCertificatesRequest) ProtoMessage() {}
 
 func (x *RevokeCertificatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3383,7 +3529,7 @@ func (x *RevokeCertificatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCertificatesRequest.ProtoReflect.Descriptor instead.
 func (*RevokeCertificatesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RevokeCertificatesRequest) GetRequestId() string {
@@ -3429,7 +3575,7 @@ type RevokeCertificatesResponse struct {
 
 func (x *RevokeCertificatesResponse) Reset() {
 	*x = RevokeCertificatesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3587,7 @@ func (x *RevokeCertificatesResponse) String() string {
 func (*RevokeCertificatesResponse) ProtoMessage() {}
 
 func (x *RevokeCertificatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3600,7 @@ func (x *RevokeCertificatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCertificatesResponse.ProtoReflect.Descriptor instead.
 func (*RevokeCertificatesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 type AddMemberRequest struct {
@@ -3467,7 +3613,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +3625,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +3638,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AddMemberRequest) GetId() string {
@@ -3517,7 +3663,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3529,7 +3675,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3542,7 +3688,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 type RemoveMemberRequest struct {
@@ -3554,7 +3700,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3566,7 +3712,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3579,7 +3725,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RemoveMemberRequest) GetId() string {
@@ -3597,7 +3743,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3609,7 +3755,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3622,7 +3768,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 type TransferLeadershipRequest struct {
@@ -3634,7 +3780,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3646,7 +3792,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3659,7 +3805,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TransferLeadershipRequest) GetId() string {
@@ -3678,7 +3824,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3690,7 +3836,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3703,7 +3849,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TransferLeadershipResponse) GetLeader() string {
@@ -3722,7 +3868,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3734,7 +3880,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3747,7 +3893,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GetPolicyRequest) GetRead() *Read {
@@ -3768,7 +3914,7 @@ type GetPolicyResponse struct {
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3780,7 +3926,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3793,7 +3939,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetPolicyResponse) GetToml() string {
@@ -3830,7 +3976,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3842,7 +3988,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3855,7 +4001,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SetPolicyRequest) GetRequestId() string {
@@ -3904,7 +4050,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3916,7 +4062,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3929,7 +4075,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SetPolicyResponse) GetDiff() string {
@@ -3962,7 +4108,7 @@ type StreamSnapshotRequest struct {
 
 func (x *StreamSnapshotRequest) Reset() {
 	*x = StreamSnapshotRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3974,7 +4120,7 @@ func (x *StreamSnapshotRequest) String() string {
 func (*StreamSnapshotRequest) ProtoMessage() {}
 
 func (x *StreamSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3987,7 +4133,7 @@ func (x *StreamSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*StreamSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *StreamSnapshotRequest) GetHistory() bool {
@@ -4008,7 +4154,7 @@ type StreamSnapshotResponse struct {
 
 func (x *StreamSnapshotResponse) Reset() {
 	*x = StreamSnapshotResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4020,7 +4166,7 @@ func (x *StreamSnapshotResponse) String() string {
 func (*StreamSnapshotResponse) ProtoMessage() {}
 
 func (x *StreamSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4033,7 +4179,7 @@ func (x *StreamSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*StreamSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StreamSnapshotResponse) GetData() []byte {
@@ -4058,7 +4204,7 @@ type GetReadIndexRequest struct {
 
 func (x *GetReadIndexRequest) Reset() {
 	*x = GetReadIndexRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4070,7 +4216,7 @@ func (x *GetReadIndexRequest) String() string {
 func (*GetReadIndexRequest) ProtoMessage() {}
 
 func (x *GetReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4083,7 +4229,7 @@ func (x *GetReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*GetReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 type GetReadIndexResponse struct {
@@ -4095,7 +4241,7 @@ type GetReadIndexResponse struct {
 
 func (x *GetReadIndexResponse) Reset() {
 	*x = GetReadIndexResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4107,7 +4253,7 @@ func (x *GetReadIndexResponse) String() string {
 func (*GetReadIndexResponse) ProtoMessage() {}
 
 func (x *GetReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4120,7 +4266,7 @@ func (x *GetReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*GetReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GetReadIndexResponse) GetIndex() uint64 {
@@ -4140,7 +4286,7 @@ type ListFinishedJobsRequest struct {
 
 func (x *ListFinishedJobsRequest) Reset() {
 	*x = ListFinishedJobsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4152,7 +4298,7 @@ func (x *ListFinishedJobsRequest) String() string {
 func (*ListFinishedJobsRequest) ProtoMessage() {}
 
 func (x *ListFinishedJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4165,7 +4311,7 @@ func (x *ListFinishedJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFinishedJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListFinishedJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListFinishedJobsRequest) GetFrom() uint64 {
@@ -4192,7 +4338,7 @@ type ListFinishedJobsResponse struct {
 
 func (x *ListFinishedJobsResponse) Reset() {
 	*x = ListFinishedJobsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4204,7 +4350,7 @@ func (x *ListFinishedJobsResponse) String() string {
 func (*ListFinishedJobsResponse) ProtoMessage() {}
 
 func (x *ListFinishedJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4217,7 +4363,7 @@ func (x *ListFinishedJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFinishedJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListFinishedJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{51}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListFinishedJobsResponse) GetRecords() [][]byte {
@@ -4245,7 +4391,7 @@ type ListJournalRowsRequest struct {
 
 func (x *ListJournalRowsRequest) Reset() {
 	*x = ListJournalRowsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4257,7 +4403,7 @@ func (x *ListJournalRowsRequest) String() string {
 func (*ListJournalRowsRequest) ProtoMessage() {}
 
 func (x *ListJournalRowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4270,7 +4416,7 @@ func (x *ListJournalRowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJournalRowsRequest.ProtoReflect.Descriptor instead.
 func (*ListJournalRowsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{52}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListJournalRowsRequest) GetJournal() uint32 {
@@ -4303,7 +4449,7 @@ type ListJournalRowsResponse struct {
 
 func (x *ListJournalRowsResponse) Reset() {
 	*x = ListJournalRowsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4315,7 +4461,7 @@ func (x *ListJournalRowsResponse) String() string {
 func (*ListJournalRowsResponse) ProtoMessage() {}
 
 func (x *ListJournalRowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4328,7 +4474,7 @@ func (x *ListJournalRowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJournalRowsResponse.ProtoReflect.Descriptor instead.
 func (*ListJournalRowsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{53}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListJournalRowsResponse) GetRows() [][]byte {
@@ -4347,7 +4493,7 @@ type GetBlobsRequest struct {
 
 func (x *GetBlobsRequest) Reset() {
 	*x = GetBlobsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4359,7 +4505,7 @@ func (x *GetBlobsRequest) String() string {
 func (*GetBlobsRequest) ProtoMessage() {}
 
 func (x *GetBlobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4372,7 +4518,7 @@ func (x *GetBlobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobsRequest.ProtoReflect.Descriptor instead.
 func (*GetBlobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{54}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetBlobsRequest) GetDigests() [][]byte {
@@ -4391,7 +4537,7 @@ type GetBlobsResponse struct {
 
 func (x *GetBlobsResponse) Reset() {
 	*x = GetBlobsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4403,7 +4549,7 @@ func (x *GetBlobsResponse) String() string {
 func (*GetBlobsResponse) ProtoMessage() {}
 
 func (x *GetBlobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4416,7 +4562,7 @@ func (x *GetBlobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobsResponse.ProtoReflect.Descriptor instead.
 func (*GetBlobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{55}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetBlobsResponse) GetContents() [][]byte {
@@ -4502,7 +4648,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\n" +
 	"partitions\x18\x04 \x03(\tR\n" +
 	"partitions\x12\x14\n" +
-	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"\x9c\x03\n" +
+	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"\xfd\x03\n" +
 	"\x0fGetInfoResponse\x129\n" +
 	"\n" +
 	"partitions\x18\x01 \x03(\v2\x19.greylag.v1.PartitionInfoR\n" +
@@ -4515,7 +4661,14 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\vreset_nodes\x18\a \x01(\tR\n" +
 	"resetNodes\x12!\n" +
 	"\freboot_nodes\x18\b \x01(\tR\vrebootNodes\x12'\n" +
-	"\x0fundrained_nodes\x18\t \x01(\tR\x0eundrainedNodes\"\xb6\x03\n" +
+	"\x0fundrained_nodes\x18\t \x01(\tR\x0eundrainedNodes\x12:\n" +
+	"\ffailure_rate\x18\n" +
+	" \x01(\v2\x17.greylag.v1.FailureRateR\vfailureRate\x12#\n" +
+	"\rfailing_nodes\x18\v \x01(\tR\ffailingNodes\"H\n" +
+	"\vFailureRate\x12\x1a\n" +
+	"\bfailures\x18\x01 \x01(\x03R\bfailures\x12\x1d\n" +
+	"\n" +
+	"node_hours\x18\x02 \x01(\x03R\tnodeHours\"\xb6\x03\n" +
 	"\x0fReservationInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
@@ -4551,7 +4704,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\tgpus_used\x18\x06 \x01(\x05R\bgpusUsed\x12\x1d\n" +
 	"\n" +
 	"cpus_total\x18\a \x01(\x05R\tcpusTotal\x12\x1b\n" +
-	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xf5\a\n" +
+	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xf0\b\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x15.greylag.v1.NodeStateR\x05state\x12\x18\n" +
@@ -4591,7 +4744,14 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\vdrain_cause\x18\x1c \x01(\tR\n" +
 	"drainCause\x12)\n" +
 	"\x10drain_suppressed\x18\x1d \x01(\bR\x0fdrainSuppressed\x12*\n" +
-	"\x06repair\x18\x1e \x01(\x0e2\x12.greylag.v1.RepairR\x06repair\"N\n" +
+	"\x06repair\x18\x1e \x01(\x0e2\x12.greylag.v1.RepairR\x06repair\x123\n" +
+	"\bfailures\x18/ \x03(\v2\x17.greylag.v1.NodeFailureR\bfailures\x12#\n" +
+	"\rfailure_score\x180 \x01(\x03R\ffailureScore\x12\x1f\n" +
+	"\vfails_often\x181 \x01(\bR\n" +
+	"failsOften\"S\n" +
+	"\vNodeFailure\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
+	"\x05cause\x18\x02 \x01(\tR\x05cause\"N\n" +
 	"\x10ListNodesRequest\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12$\n" +
 	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"b\n" +
@@ -4877,7 +5037,7 @@ func file_greylag_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_greylag_v1_cluster_proto_goTypes = []any{
 	(Role)(0),                          // 0: greylag.v1.Role
 	(HostRole)(0),                      // 1: greylag.v1.HostRole
@@ -4896,192 +5056,197 @@ var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*Member)(nil),                     // 14: greylag.v1.Member
 	(*GetInfoRequest)(nil),             // 15: greylag.v1.GetInfoRequest
 	(*GetInfoResponse)(nil),            // 16: greylag.v1.GetInfoResponse
-	(*ReservationInfo)(nil),            // 17: greylag.v1.ReservationInfo
-	(*ReservedJob)(nil),                // 18: greylag.v1.ReservedJob
-	(*PartitionInfo)(nil),              // 19: greylag.v1.PartitionInfo
-	(*NodeGroup)(nil),                  // 20: greylag.v1.NodeGroup
-	(*Node)(nil),                       // 21: greylag.v1.Node
-	(*ListNodesRequest)(nil),           // 22: greylag.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),          // 23: greylag.v1.ListNodesResponse
-	(*UpdateNodesRequest)(nil),         // 24: greylag.v1.UpdateNodesRequest
-	(*UpdateNodesResponse)(nil),        // 25: greylag.v1.UpdateNodesResponse
-	(*CreateTokenRequest)(nil),         // 26: greylag.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),        // 27: greylag.v1.CreateTokenResponse
-	(*JoinRequest)(nil),                // 28: greylag.v1.JoinRequest
-	(*JoinResponse)(nil),               // 29: greylag.v1.JoinResponse
-	(*RenewCertificateRequest)(nil),    // 30: greylag.v1.RenewCertificateRequest
-	(*RenewCertificateResponse)(nil),   // 31: greylag.v1.RenewCertificateResponse
-	(*ListCertificatesRequest)(nil),    // 32: greylag.v1.ListCertificatesRequest
-	(*ListCertificatesResponse)(nil),   // 33: greylag.v1.ListCertificatesResponse
-	(*Rotation)(nil),                   // 34: greylag.v1.Rotation
-	(*ListAuthoritiesRequest)(nil),     // 35: greylag.v1.ListAuthoritiesRequest
-	(*ListAuthoritiesResponse)(nil),    // 36: greylag.v1.ListAuthoritiesResponse
-	(*RotateAuthorityRequest)(nil),     // 37: greylag.v1.RotateAuthorityRequest
-	(*RotateAuthorityResponse)(nil),    // 38: greylag.v1.RotateAuthorityResponse
-	(*GetAuthorityRequest)(nil),        // 39: greylag.v1.GetAuthorityRequest
-	(*GetAuthorityResponse)(nil),       // 40: greylag.v1.GetAuthorityResponse
-	(*CertificateHolder)(nil),          // 41: greylag.v1.CertificateHolder
-	(*Certificate)(nil),                // 42: greylag.v1.Certificate
-	(*RevokeCertificatesRequest)(nil),  // 43: greylag.v1.RevokeCertificatesRequest
-	(*RevokeCertificatesResponse)(nil), // 44: greylag.v1.RevokeCertificatesResponse
-	(*AddMemberRequest)(nil),           // 45: greylag.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),          // 46: greylag.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),        // 47: greylag.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),       // 48: greylag.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 49: greylag.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 50: greylag.v1.TransferLeadershipResponse
-	(*GetPolicyRequest)(nil),           // 51: greylag.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),          // 52: greylag.v1.GetPolicyResponse
-	(*SetPolicyRequest)(nil),           // 53: greylag.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),          // 54: greylag.v1.SetPolicyResponse
-	(*StreamSnapshotRequest)(nil),      // 55: greylag.v1.StreamSnapshotRequest
-	(*StreamSnapshotResponse)(nil),     // 56: greylag.v1.StreamSnapshotResponse
-	(*GetReadIndexRequest)(nil),        // 57: greylag.v1.GetReadIndexRequest
-	(*GetReadIndexResponse)(nil),       // 58: greylag.v1.GetReadIndexResponse
-	(*ListFinishedJobsRequest)(nil),    // 59: greylag.v1.ListFinishedJobsRequest
-	(*ListFinishedJobsResponse)(nil),   // 60: greylag.v1.ListFinishedJobsResponse
-	(*ListJournalRowsRequest)(nil),     // 61: greylag.v1.ListJournalRowsRequest
-	(*ListJournalRowsResponse)(nil),    // 62: greylag.v1.ListJournalRowsResponse
-	(*GetBlobsRequest)(nil),            // 63: greylag.v1.GetBlobsRequest
-	(*GetBlobsResponse)(nil),           // 64: greylag.v1.GetBlobsResponse
-	(*timestamppb.Timestamp)(nil),      // 65: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 66: google.protobuf.Duration
-	(*Read)(nil),                       // 67: greylag.v1.Read
-	(*AsOf)(nil),                       // 68: greylag.v1.AsOf
-	(*LicenceInfo)(nil),                // 69: greylag.v1.LicenceInfo
-	(JobState)(0),                      // 70: greylag.v1.JobState
-	(*GPU)(nil),                        // 71: greylag.v1.GPU
-	(*Gres)(nil),                       // 72: greylag.v1.Gres
-	(*Condition)(nil),                  // 73: greylag.v1.Condition
-	(Repair)(0),                        // 74: greylag.v1.Repair
-	(*GetTopologyRequest)(nil),         // 75: greylag.v1.GetTopologyRequest
-	(*SetTopologyRequest)(nil),         // 76: greylag.v1.SetTopologyRequest
-	(*ExplainJobRequest)(nil),          // 77: greylag.v1.ExplainJobRequest
-	(*GetPlanRequest)(nil),             // 78: greylag.v1.GetPlanRequest
-	(*GetTopologyResponse)(nil),        // 79: greylag.v1.GetTopologyResponse
-	(*SetTopologyResponse)(nil),        // 80: greylag.v1.SetTopologyResponse
-	(*ExplainJobResponse)(nil),         // 81: greylag.v1.ExplainJobResponse
-	(*GetPlanResponse)(nil),            // 82: greylag.v1.GetPlanResponse
+	(*FailureRate)(nil),                // 17: greylag.v1.FailureRate
+	(*ReservationInfo)(nil),            // 18: greylag.v1.ReservationInfo
+	(*ReservedJob)(nil),                // 19: greylag.v1.ReservedJob
+	(*PartitionInfo)(nil),              // 20: greylag.v1.PartitionInfo
+	(*NodeGroup)(nil),                  // 21: greylag.v1.NodeGroup
+	(*Node)(nil),                       // 22: greylag.v1.Node
+	(*NodeFailure)(nil),                // 23: greylag.v1.NodeFailure
+	(*ListNodesRequest)(nil),           // 24: greylag.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),          // 25: greylag.v1.ListNodesResponse
+	(*UpdateNodesRequest)(nil),         // 26: greylag.v1.UpdateNodesRequest
+	(*UpdateNodesResponse)(nil),        // 27: greylag.v1.UpdateNodesResponse
+	(*CreateTokenRequest)(nil),         // 28: greylag.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),        // 29: greylag.v1.CreateTokenResponse
+	(*JoinRequest)(nil),                // 30: greylag.v1.JoinRequest
+	(*JoinResponse)(nil),               // 31: greylag.v1.JoinResponse
+	(*RenewCertificateRequest)(nil),    // 32: greylag.v1.RenewCertificateRequest
+	(*RenewCertificateResponse)(nil),   // 33: greylag.v1.RenewCertificateResponse
+	(*ListCertificatesRequest)(nil),    // 34: greylag.v1.ListCertificatesRequest
+	(*ListCertificatesResponse)(nil),   // 35: greylag.v1.ListCertificatesResponse
+	(*Rotation)(nil),                   // 36: greylag.v1.Rotation
+	(*ListAuthoritiesRequest)(nil),     // 37: greylag.v1.ListAuthoritiesRequest
+	(*ListAuthoritiesResponse)(nil),    // 38: greylag.v1.ListAuthoritiesResponse
+	(*RotateAuthorityRequest)(nil),     // 39: greylag.v1.RotateAuthorityRequest
+	(*RotateAuthorityResponse)(nil),    // 40: greylag.v1.RotateAuthorityResponse
+	(*GetAuthorityRequest)(nil),        // 41: greylag.v1.GetAuthorityRequest
+	(*GetAuthorityResponse)(nil),       // 42: greylag.v1.GetAuthorityResponse
+	(*CertificateHolder)(nil),          // 43: greylag.v1.CertificateHolder
+	(*Certificate)(nil),                // 44: greylag.v1.Certificate
+	(*RevokeCertificatesRequest)(nil),  // 45: greylag.v1.RevokeCertificatesRequest
+	(*RevokeCertificatesResponse)(nil), // 46: greylag.v1.RevokeCertificatesResponse
+	(*AddMemberRequest)(nil),           // 47: greylag.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 48: greylag.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 49: greylag.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 50: greylag.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 51: greylag.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 52: greylag.v1.TransferLeadershipResponse
+	(*GetPolicyRequest)(nil),           // 53: greylag.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),          // 54: greylag.v1.GetPolicyResponse
+	(*SetPolicyRequest)(nil),           // 55: greylag.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),          // 56: greylag.v1.SetPolicyResponse
+	(*StreamSnapshotRequest)(nil),      // 57: greylag.v1.StreamSnapshotRequest
+	(*StreamSnapshotResponse)(nil),     // 58: greylag.v1.StreamSnapshotResponse
+	(*GetReadIndexRequest)(nil),        // 59: greylag.v1.GetReadIndexRequest
+	(*GetReadIndexResponse)(nil),       // 60: greylag.v1.GetReadIndexResponse
+	(*ListFinishedJobsRequest)(nil),    // 61: greylag.v1.ListFinishedJobsRequest
+	(*ListFinishedJobsResponse)(nil),   // 62: greylag.v1.ListFinishedJobsResponse
+	(*ListJournalRowsRequest)(nil),     // 63: greylag.v1.ListJournalRowsRequest
+	(*ListJournalRowsResponse)(nil),    // 64: greylag.v1.ListJournalRowsResponse
+	(*GetBlobsRequest)(nil),            // 65: greylag.v1.GetBlobsRequest
+	(*GetBlobsResponse)(nil),           // 66: greylag.v1.GetBlobsResponse
+	(*timestamppb.Timestamp)(nil),      // 67: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 68: google.protobuf.Duration
+	(*Read)(nil),                       // 69: greylag.v1.Read
+	(*AsOf)(nil),                       // 70: greylag.v1.AsOf
+	(*LicenceInfo)(nil),                // 71: greylag.v1.LicenceInfo
+	(JobState)(0),                      // 72: greylag.v1.JobState
+	(*GPU)(nil),                        // 73: greylag.v1.GPU
+	(*Gres)(nil),                       // 74: greylag.v1.Gres
+	(*Condition)(nil),                  // 75: greylag.v1.Condition
+	(Repair)(0),                        // 76: greylag.v1.Repair
+	(*GetTopologyRequest)(nil),         // 77: greylag.v1.GetTopologyRequest
+	(*SetTopologyRequest)(nil),         // 78: greylag.v1.SetTopologyRequest
+	(*ExplainJobRequest)(nil),          // 79: greylag.v1.ExplainJobRequest
+	(*GetPlanRequest)(nil),             // 80: greylag.v1.GetPlanRequest
+	(*GetTopologyResponse)(nil),        // 81: greylag.v1.GetTopologyResponse
+	(*SetTopologyResponse)(nil),        // 82: greylag.v1.SetTopologyResponse
+	(*ExplainJobResponse)(nil),         // 83: greylag.v1.ExplainJobResponse
+	(*GetPlanResponse)(nil),            // 84: greylag.v1.GetPlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
 	8,  // 0: greylag.v1.StreamAuditRequest.kind:type_name -> greylag.v1.AuditKind
-	65, // 1: greylag.v1.StreamAuditRequest.from:type_name -> google.protobuf.Timestamp
-	65, // 2: greylag.v1.StreamAuditRequest.before:type_name -> google.protobuf.Timestamp
-	65, // 3: greylag.v1.StreamAuditResponse.at:type_name -> google.protobuf.Timestamp
+	67, // 1: greylag.v1.StreamAuditRequest.from:type_name -> google.protobuf.Timestamp
+	67, // 2: greylag.v1.StreamAuditRequest.before:type_name -> google.protobuf.Timestamp
+	67, // 3: greylag.v1.StreamAuditResponse.at:type_name -> google.protobuf.Timestamp
 	0,  // 4: greylag.v1.StreamAuditResponse.role:type_name -> greylag.v1.Role
 	8,  // 5: greylag.v1.StreamAuditResponse.kind:type_name -> greylag.v1.AuditKind
 	14, // 6: greylag.v1.GetStatusResponse.members:type_name -> greylag.v1.Member
 	13, // 7: greylag.v1.GetStatusResponse.restored:type_name -> greylag.v1.Restored
 	5,  // 8: greylag.v1.GetStatusResponse.ca_rotation:type_name -> greylag.v1.RotationPhase
-	65, // 9: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
-	65, // 10: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
-	65, // 11: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
-	66, // 12: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	67, // 13: greylag.v1.GetInfoRequest.read:type_name -> greylag.v1.Read
-	19, // 14: greylag.v1.GetInfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
-	68, // 15: greylag.v1.GetInfoResponse.as_of:type_name -> greylag.v1.AsOf
-	17, // 16: greylag.v1.GetInfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
-	69, // 17: greylag.v1.GetInfoResponse.licences:type_name -> greylag.v1.LicenceInfo
-	65, // 18: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
-	65, // 19: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
-	2,  // 20: greylag.v1.ReservationInfo.state:type_name -> greylag.v1.ReservationState
-	18, // 21: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
-	70, // 22: greylag.v1.ReservedJob.state:type_name -> greylag.v1.JobState
-	66, // 23: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
-	20, // 24: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
-	3,  // 25: greylag.v1.NodeGroup.state:type_name -> greylag.v1.NodeState
-	3,  // 26: greylag.v1.Node.state:type_name -> greylag.v1.NodeState
-	71, // 27: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
-	65, // 28: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
-	65, // 29: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	65, // 30: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	72, // 31: greylag.v1.Node.gres:type_name -> greylag.v1.Gres
-	72, // 32: greylag.v1.Node.gres_used:type_name -> greylag.v1.Gres
-	73, // 33: greylag.v1.Node.conditions:type_name -> greylag.v1.Condition
-	74, // 34: greylag.v1.Node.repair:type_name -> greylag.v1.Repair
-	67, // 35: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
-	21, // 36: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
-	68, // 37: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
-	4,  // 38: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
-	1,  // 39: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
-	66, // 40: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	65, // 41: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	65, // 42: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
-	67, // 43: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
-	68, // 44: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
-	41, // 45: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
-	34, // 46: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
-	5,  // 47: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
-	65, // 48: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
-	6,  // 49: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
-	1,  // 50: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
-	42, // 51: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
-	65, // 52: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
-	65, // 53: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
-	65, // 54: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
-	7,  // 55: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
-	1,  // 56: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
-	67, // 57: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
-	68, // 58: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 59: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
-	15, // 60: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
-	22, // 61: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
-	24, // 62: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	26, // 63: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	28, // 64: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	30, // 65: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
-	32, // 66: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
-	43, // 67: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
-	35, // 68: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
-	37, // 69: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
-	45, // 70: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	47, // 71: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	49, // 72: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
-	51, // 73: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
-	53, // 74: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
-	75, // 75: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
-	76, // 76: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	77, // 77: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
-	78, // 78: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
-	55, // 79: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
-	9,  // 80: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
-	57, // 81: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
-	59, // 82: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
-	63, // 83: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
-	61, // 84: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
-	39, // 85: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
-	12, // 86: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
-	16, // 87: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
-	23, // 88: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
-	25, // 89: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	27, // 90: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	29, // 91: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	31, // 92: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
-	33, // 93: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
-	44, // 94: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
-	36, // 95: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
-	38, // 96: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
-	46, // 97: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	48, // 98: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	50, // 99: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
-	52, // 100: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
-	54, // 101: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
-	79, // 102: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
-	80, // 103: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	81, // 104: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
-	82, // 105: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
-	56, // 106: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
-	10, // 107: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
-	58, // 108: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
-	60, // 109: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
-	64, // 110: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
-	62, // 111: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
-	40, // 112: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
-	86, // [86:113] is the sub-list for method output_type
-	59, // [59:86] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	67, // 9: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
+	67, // 10: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
+	67, // 11: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
+	68, // 12: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	69, // 13: greylag.v1.GetInfoRequest.read:type_name -> greylag.v1.Read
+	20, // 14: greylag.v1.GetInfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
+	70, // 15: greylag.v1.GetInfoResponse.as_of:type_name -> greylag.v1.AsOf
+	18, // 16: greylag.v1.GetInfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
+	71, // 17: greylag.v1.GetInfoResponse.licences:type_name -> greylag.v1.LicenceInfo
+	17, // 18: greylag.v1.GetInfoResponse.failure_rate:type_name -> greylag.v1.FailureRate
+	67, // 19: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
+	67, // 20: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
+	2,  // 21: greylag.v1.ReservationInfo.state:type_name -> greylag.v1.ReservationState
+	19, // 22: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
+	72, // 23: greylag.v1.ReservedJob.state:type_name -> greylag.v1.JobState
+	68, // 24: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
+	21, // 25: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
+	3,  // 26: greylag.v1.NodeGroup.state:type_name -> greylag.v1.NodeState
+	3,  // 27: greylag.v1.Node.state:type_name -> greylag.v1.NodeState
+	73, // 28: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
+	67, // 29: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
+	67, // 30: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	67, // 31: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
+	74, // 32: greylag.v1.Node.gres:type_name -> greylag.v1.Gres
+	74, // 33: greylag.v1.Node.gres_used:type_name -> greylag.v1.Gres
+	75, // 34: greylag.v1.Node.conditions:type_name -> greylag.v1.Condition
+	76, // 35: greylag.v1.Node.repair:type_name -> greylag.v1.Repair
+	23, // 36: greylag.v1.Node.failures:type_name -> greylag.v1.NodeFailure
+	67, // 37: greylag.v1.NodeFailure.time:type_name -> google.protobuf.Timestamp
+	69, // 38: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
+	22, // 39: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
+	70, // 40: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
+	4,  // 41: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
+	1,  // 42: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
+	68, // 43: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	67, // 44: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	67, // 45: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
+	69, // 46: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
+	70, // 47: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
+	43, // 48: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
+	36, // 49: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
+	5,  // 50: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
+	67, // 51: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
+	6,  // 52: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
+	1,  // 53: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
+	44, // 54: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
+	67, // 55: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
+	67, // 56: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
+	67, // 57: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
+	7,  // 58: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
+	1,  // 59: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
+	69, // 60: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
+	70, // 61: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 62: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
+	15, // 63: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
+	24, // 64: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
+	26, // 65: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	28, // 66: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	30, // 67: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	32, // 68: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
+	34, // 69: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
+	45, // 70: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
+	37, // 71: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
+	39, // 72: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
+	47, // 73: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	49, // 74: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	51, // 75: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
+	53, // 76: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
+	55, // 77: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
+	77, // 78: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
+	78, // 79: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	79, // 80: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
+	80, // 81: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
+	57, // 82: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
+	9,  // 83: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
+	59, // 84: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
+	61, // 85: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
+	65, // 86: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
+	63, // 87: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
+	41, // 88: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
+	12, // 89: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
+	16, // 90: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
+	25, // 91: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
+	27, // 92: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	29, // 93: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	31, // 94: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	33, // 95: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
+	35, // 96: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
+	46, // 97: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
+	38, // 98: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
+	40, // 99: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
+	48, // 100: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	50, // 101: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	52, // 102: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
+	54, // 103: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
+	56, // 104: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
+	81, // 105: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
+	82, // 106: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	83, // 107: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
+	84, // 108: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
+	58, // 109: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
+	10, // 110: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
+	60, // 111: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
+	62, // 112: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
+	66, // 113: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
+	64, // 114: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
+	42, // 115: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
+	89, // [89:116] is the sub-list for method output_type
+	62, // [62:89] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }
@@ -5099,7 +5264,7 @@ func file_greylag_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_cluster_proto_rawDesc), len(file_greylag_v1_cluster_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   56,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -2178,6 +2178,7 @@ type Job struct {
 	RequeueAtLimit   bool                   `protobuf:"varint,69,opt,name=requeue_at_limit,json=requeueAtLimit,proto3" json:"requeue_at_limit,omitempty"`
 	// time from the last checkpoint signal that a checkpoint followed until that checkpoint; absent: unknown
 	CheckpointWriteTime *durationpb.Duration `protobuf:"bytes,70,opt,name=checkpoint_write_time,json=checkpointWriteTime,proto3" json:"checkpoint_write_time,omitempty"`
+	AvoidedNodes        []*AvoidedNode       `protobuf:"bytes,76,rep,name=avoided_nodes,json=avoidedNodes,proto3" json:"avoided_nodes,omitempty"` // by name; absent in lists
 	// Number of elements of its array that follow with the next IDs and indexes, and are the same otherwise;
 	// only in a folded listing.
 	Also          int32 `protobuf:"varint,60,opt,name=also,proto3" json:"also,omitempty"`
@@ -2698,6 +2699,13 @@ func (x *Job) GetCheckpointWriteTime() *durationpb.Duration {
 	return nil
 }
 
+func (x *Job) GetAvoidedNodes() []*AvoidedNode {
+	if x != nil {
+		return x.AvoidedNodes
+	}
+	return nil
+}
+
 func (x *Job) GetAlso() int32 {
 	if x != nil {
 		return x.Also
@@ -2790,6 +2798,68 @@ func (x *RestartCauses) GetTimedOut() int32 {
 	return 0
 }
 
+// AvoidedNode is a node on which an attempt of a job failed. The job starts there only if it cannot start as
+// early elsewhere.
+type AvoidedNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Until         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
+	Attempt       uint32                 `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"` // that failed there
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AvoidedNode) Reset() {
+	*x = AvoidedNode{}
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AvoidedNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AvoidedNode) ProtoMessage() {}
+
+func (x *AvoidedNode) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AvoidedNode.ProtoReflect.Descriptor instead.
+func (*AvoidedNode) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *AvoidedNode) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *AvoidedNode) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *AvoidedNode) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
 // Checkpoint is a directory that holds the work of a job at one point.
 type Checkpoint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2810,7 +2880,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2822,7 +2892,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2835,7 +2905,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Checkpoint) GetNumber() uint32 {
@@ -2928,7 +2998,7 @@ type NodeAllocation struct {
 
 func (x *NodeAllocation) Reset() {
 	*x = NodeAllocation{}
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3010,7 @@ func (x *NodeAllocation) String() string {
 func (*NodeAllocation) ProtoMessage() {}
 
 func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3023,7 @@ func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAllocation.ProtoReflect.Descriptor instead.
 func (*NodeAllocation) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NodeAllocation) GetNode() string {
@@ -3009,7 +3079,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3021,7 +3091,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3034,7 +3104,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Task) GetNode() string {
@@ -3145,7 +3215,7 @@ type SubmitJobsRequest struct {
 
 func (x *SubmitJobsRequest) Reset() {
 	*x = SubmitJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3157,7 +3227,7 @@ func (x *SubmitJobsRequest) String() string {
 func (*SubmitJobsRequest) ProtoMessage() {}
 
 func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3170,7 +3240,7 @@ func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SubmitJobsRequest) GetRequestId() string {
@@ -3199,7 +3269,7 @@ type SubmitJobsResponse struct {
 
 func (x *SubmitJobsResponse) Reset() {
 	*x = SubmitJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3211,7 +3281,7 @@ func (x *SubmitJobsResponse) String() string {
 func (*SubmitJobsResponse) ProtoMessage() {}
 
 func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3224,7 +3294,7 @@ func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SubmitJobsResponse) GetJobs() []*Submitted {
@@ -3266,7 +3336,7 @@ type Submitted struct {
 
 func (x *Submitted) Reset() {
 	*x = Submitted{}
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3278,7 +3348,7 @@ func (x *Submitted) String() string {
 func (*Submitted) ProtoMessage() {}
 
 func (x *Submitted) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3291,7 +3361,7 @@ func (x *Submitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submitted.ProtoReflect.Descriptor instead.
 func (*Submitted) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Submitted) GetId() uint64 {
@@ -3327,7 +3397,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3339,7 +3409,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3352,7 +3422,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Filter) GetJobs() []string {
@@ -3436,7 +3506,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3448,7 +3518,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3461,7 +3531,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Read) GetStale() bool {
@@ -3491,7 +3561,7 @@ type AsOf struct {
 
 func (x *AsOf) Reset() {
 	*x = AsOf{}
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3503,7 +3573,7 @@ func (x *AsOf) String() string {
 func (*AsOf) ProtoMessage() {}
 
 func (x *AsOf) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3516,7 +3586,7 @@ func (x *AsOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AsOf.ProtoReflect.Descriptor instead.
 func (*AsOf) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AsOf) GetIndex() uint64 {
@@ -3561,7 +3631,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3573,7 +3643,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3586,7 +3656,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListJobsRequest) GetFilter() *Filter {
@@ -3642,7 +3712,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3654,7 +3724,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3667,7 +3737,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -3701,7 +3771,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3713,7 +3783,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3726,7 +3796,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetJobRequest) GetJob() string {
@@ -3753,7 +3823,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3765,7 +3835,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3778,7 +3848,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetJobResponse) GetJobs() []*Job {
@@ -3805,7 +3875,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3817,7 +3887,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3830,7 +3900,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WatchJobsRequest) GetFilter() *Filter {
@@ -3858,7 +3928,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3870,7 +3940,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3883,7 +3953,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WatchJobsResponse) GetJobs() []*Job {
@@ -3919,7 +3989,7 @@ type CancelJobsRequest struct {
 
 func (x *CancelJobsRequest) Reset() {
 	*x = CancelJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3931,7 +4001,7 @@ func (x *CancelJobsRequest) String() string {
 func (*CancelJobsRequest) ProtoMessage() {}
 
 func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3944,7 +4014,7 @@ func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsRequest.ProtoReflect.Descriptor instead.
 func (*CancelJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CancelJobsRequest) GetRequestId() string {
@@ -3985,7 +4055,7 @@ type CancelJobsResponse struct {
 
 func (x *CancelJobsResponse) Reset() {
 	*x = CancelJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3997,7 +4067,7 @@ func (x *CancelJobsResponse) String() string {
 func (*CancelJobsResponse) ProtoMessage() {}
 
 func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4010,7 +4080,7 @@ func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsResponse.ProtoReflect.Descriptor instead.
 func (*CancelJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CancelJobsResponse) GetOutcomes() []*Outcome {
@@ -4042,7 +4112,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4054,7 +4124,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4067,7 +4137,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Outcome) GetId() uint64 {
@@ -4121,7 +4191,7 @@ type ForecastJobRequest struct {
 
 func (x *ForecastJobRequest) Reset() {
 	*x = ForecastJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4133,7 +4203,7 @@ func (x *ForecastJobRequest) String() string {
 func (*ForecastJobRequest) ProtoMessage() {}
 
 func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4146,7 +4216,7 @@ func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobRequest.ProtoReflect.Descriptor instead.
 func (*ForecastJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ForecastJobRequest) GetJob() *JobSpec {
@@ -4174,7 +4244,7 @@ type ForecastJobResponse struct {
 
 func (x *ForecastJobResponse) Reset() {
 	*x = ForecastJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4186,7 +4256,7 @@ func (x *ForecastJobResponse) String() string {
 func (*ForecastJobResponse) ProtoMessage() {}
 
 func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4199,7 +4269,7 @@ func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobResponse.ProtoReflect.Descriptor instead.
 func (*ForecastJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ForecastJobResponse) GetStart() *timestamppb.Timestamp {
@@ -4301,7 +4371,7 @@ type UpdateJobsRequest struct {
 
 func (x *UpdateJobsRequest) Reset() {
 	*x = UpdateJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4313,7 +4383,7 @@ func (x *UpdateJobsRequest) String() string {
 func (*UpdateJobsRequest) ProtoMessage() {}
 
 func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4326,7 +4396,7 @@ func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsRequest.ProtoReflect.Descriptor instead.
 func (*UpdateJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *UpdateJobsRequest) GetRequestId() string {
@@ -4514,7 +4584,7 @@ type StringList struct {
 
 func (x *StringList) Reset() {
 	*x = StringList{}
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4526,7 +4596,7 @@ func (x *StringList) String() string {
 func (*StringList) ProtoMessage() {}
 
 func (x *StringList) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4539,7 +4609,7 @@ func (x *StringList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StringList.ProtoReflect.Descriptor instead.
 func (*StringList) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StringList) GetAll() []string {
@@ -4559,7 +4629,7 @@ type Dependencies struct {
 
 func (x *Dependencies) Reset() {
 	*x = Dependencies{}
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4571,7 +4641,7 @@ func (x *Dependencies) String() string {
 func (*Dependencies) ProtoMessage() {}
 
 func (x *Dependencies) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4584,7 +4654,7 @@ func (x *Dependencies) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependencies.ProtoReflect.Descriptor instead.
 func (*Dependencies) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Dependencies) GetAll() []*Dependency {
@@ -4604,7 +4674,7 @@ type UpdateJobsResponse struct {
 
 func (x *UpdateJobsResponse) Reset() {
 	*x = UpdateJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4616,7 +4686,7 @@ func (x *UpdateJobsResponse) String() string {
 func (*UpdateJobsResponse) ProtoMessage() {}
 
 func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4629,7 +4699,7 @@ func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsResponse.ProtoReflect.Descriptor instead.
 func (*UpdateJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *UpdateJobsResponse) GetOutcomes() []*Outcome {
@@ -4655,7 +4725,7 @@ type GetScriptRequest struct {
 
 func (x *GetScriptRequest) Reset() {
 	*x = GetScriptRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4667,7 +4737,7 @@ func (x *GetScriptRequest) String() string {
 func (*GetScriptRequest) ProtoMessage() {}
 
 func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4680,7 +4750,7 @@ func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptRequest.ProtoReflect.Descriptor instead.
 func (*GetScriptRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetScriptRequest) GetJob() string {
@@ -4700,7 +4770,7 @@ type GetScriptResponse struct {
 
 func (x *GetScriptResponse) Reset() {
 	*x = GetScriptResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4712,7 +4782,7 @@ func (x *GetScriptResponse) String() string {
 func (*GetScriptResponse) ProtoMessage() {}
 
 func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4725,7 +4795,7 @@ func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptResponse.ProtoReflect.Descriptor instead.
 func (*GetScriptResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetScriptResponse) GetScript() []byte {
@@ -4757,7 +4827,7 @@ type StreamLogsRequest struct {
 
 func (x *StreamLogsRequest) Reset() {
 	*x = StreamLogsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4769,7 +4839,7 @@ func (x *StreamLogsRequest) String() string {
 func (*StreamLogsRequest) ProtoMessage() {}
 
 func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4782,7 +4852,7 @@ func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsRequest.ProtoReflect.Descriptor instead.
 func (*StreamLogsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StreamLogsRequest) GetJob() string {
@@ -4844,7 +4914,7 @@ type StreamLogsResponse struct {
 
 func (x *StreamLogsResponse) Reset() {
 	*x = StreamLogsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4856,7 +4926,7 @@ func (x *StreamLogsResponse) String() string {
 func (*StreamLogsResponse) ProtoMessage() {}
 
 func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4869,7 +4939,7 @@ func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsResponse.ProtoReflect.Descriptor instead.
 func (*StreamLogsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *StreamLogsResponse) GetData() []byte {
@@ -4915,7 +4985,7 @@ type StepSpec struct {
 
 func (x *StepSpec) Reset() {
 	*x = StepSpec{}
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4927,7 +4997,7 @@ func (x *StepSpec) String() string {
 func (*StepSpec) ProtoMessage() {}
 
 func (x *StepSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4940,7 +5010,7 @@ func (x *StepSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepSpec.ProtoReflect.Descriptor instead.
 func (*StepSpec) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StepSpec) GetName() string {
@@ -5080,7 +5150,7 @@ type CreateStepRequest struct {
 
 func (x *CreateStepRequest) Reset() {
 	*x = CreateStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5092,7 +5162,7 @@ func (x *CreateStepRequest) String() string {
 func (*CreateStepRequest) ProtoMessage() {}
 
 func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5105,7 +5175,7 @@ func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepRequest.ProtoReflect.Descriptor instead.
 func (*CreateStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *CreateStepRequest) GetRequestId() string {
@@ -5144,7 +5214,7 @@ type CreateStepResponse struct {
 
 func (x *CreateStepResponse) Reset() {
 	*x = CreateStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5156,7 +5226,7 @@ func (x *CreateStepResponse) String() string {
 func (*CreateStepResponse) ProtoMessage() {}
 
 func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5169,7 +5239,7 @@ func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepResponse.ProtoReflect.Descriptor instead.
 func (*CreateStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *CreateStepResponse) GetStep() uint32 {
@@ -5219,7 +5289,7 @@ type SignalStepRequest struct {
 
 func (x *SignalStepRequest) Reset() {
 	*x = SignalStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5231,7 +5301,7 @@ func (x *SignalStepRequest) String() string {
 func (*SignalStepRequest) ProtoMessage() {}
 
 func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5244,7 +5314,7 @@ func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepRequest.ProtoReflect.Descriptor instead.
 func (*SignalStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SignalStepRequest) GetRequestId() string {
@@ -5284,7 +5354,7 @@ type SignalStepResponse struct {
 
 func (x *SignalStepResponse) Reset() {
 	*x = SignalStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5296,7 +5366,7 @@ func (x *SignalStepResponse) String() string {
 func (*SignalStepResponse) ProtoMessage() {}
 
 func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5309,7 +5379,7 @@ func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepResponse.ProtoReflect.Descriptor instead.
 func (*SignalStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SignalStepResponse) GetIndex() uint64 {
@@ -5333,7 +5403,7 @@ type AttachStepRequest struct {
 
 func (x *AttachStepRequest) Reset() {
 	*x = AttachStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5345,7 +5415,7 @@ func (x *AttachStepRequest) String() string {
 func (*AttachStepRequest) ProtoMessage() {}
 
 func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5358,7 +5428,7 @@ func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepRequest.ProtoReflect.Descriptor instead.
 func (*AttachStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AttachStepRequest) GetRequestId() string {
@@ -5412,7 +5482,7 @@ type AttachStepResponse struct {
 
 func (x *AttachStepResponse) Reset() {
 	*x = AttachStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5424,7 +5494,7 @@ func (x *AttachStepResponse) String() string {
 func (*AttachStepResponse) ProtoMessage() {}
 
 func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5437,7 +5507,7 @@ func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepResponse.ProtoReflect.Descriptor instead.
 func (*AttachStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AttachStepResponse) GetNode() *StepNode {
@@ -5460,7 +5530,7 @@ type CommitCheckpointRequest struct {
 
 func (x *CommitCheckpointRequest) Reset() {
 	*x = CommitCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5472,7 +5542,7 @@ func (x *CommitCheckpointRequest) String() string {
 func (*CommitCheckpointRequest) ProtoMessage() {}
 
 func (x *CommitCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5485,7 +5555,7 @@ func (x *CommitCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CommitCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CommitCheckpointRequest) GetRequestId() string {
@@ -5526,7 +5596,7 @@ type CommitCheckpointResponse struct {
 
 func (x *CommitCheckpointResponse) Reset() {
 	*x = CommitCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5538,7 +5608,7 @@ func (x *CommitCheckpointResponse) String() string {
 func (*CommitCheckpointResponse) ProtoMessage() {}
 
 func (x *CommitCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5551,7 +5621,7 @@ func (x *CommitCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CommitCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CommitCheckpointResponse) GetNumber() uint32 {
@@ -5582,7 +5652,7 @@ type SetCheckpointRequest struct {
 
 func (x *SetCheckpointRequest) Reset() {
 	*x = SetCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5594,7 +5664,7 @@ func (x *SetCheckpointRequest) String() string {
 func (*SetCheckpointRequest) ProtoMessage() {}
 
 func (x *SetCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5607,7 +5677,7 @@ func (x *SetCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*SetCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SetCheckpointRequest) GetRequestId() string {
@@ -5661,7 +5731,7 @@ type SetCheckpointResponse struct {
 
 func (x *SetCheckpointResponse) Reset() {
 	*x = SetCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5673,7 +5743,7 @@ func (x *SetCheckpointResponse) String() string {
 func (*SetCheckpointResponse) ProtoMessage() {}
 
 func (x *SetCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5686,7 +5756,7 @@ func (x *SetCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*SetCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SetCheckpointResponse) GetIndex() uint64 {
@@ -5718,7 +5788,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5730,7 +5800,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5743,7 +5813,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Step) GetId() uint32 {
@@ -5850,7 +5920,7 @@ type StepNode struct {
 
 func (x *StepNode) Reset() {
 	*x = StepNode{}
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5862,7 +5932,7 @@ func (x *StepNode) String() string {
 func (*StepNode) ProtoMessage() {}
 
 func (x *StepNode) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5875,7 +5945,7 @@ func (x *StepNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepNode.ProtoReflect.Descriptor instead.
 func (*StepNode) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *StepNode) GetNode() string {
@@ -5929,7 +5999,7 @@ type CronEntry struct {
 
 func (x *CronEntry) Reset() {
 	*x = CronEntry{}
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5941,7 +6011,7 @@ func (x *CronEntry) String() string {
 func (*CronEntry) ProtoMessage() {}
 
 func (x *CronEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5954,7 +6024,7 @@ func (x *CronEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CronEntry.ProtoReflect.Descriptor instead.
 func (*CronEntry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CronEntry) GetName() string {
@@ -6052,7 +6122,7 @@ type SetCronRequest struct {
 
 func (x *SetCronRequest) Reset() {
 	*x = SetCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6064,7 +6134,7 @@ func (x *SetCronRequest) String() string {
 func (*SetCronRequest) ProtoMessage() {}
 
 func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6077,7 +6147,7 @@ func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronRequest.ProtoReflect.Descriptor instead.
 func (*SetCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SetCronRequest) GetRequestId() string {
@@ -6110,7 +6180,7 @@ type SetCronResponse struct {
 
 func (x *SetCronResponse) Reset() {
 	*x = SetCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6122,7 +6192,7 @@ func (x *SetCronResponse) String() string {
 func (*SetCronResponse) ProtoMessage() {}
 
 func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6135,7 +6205,7 @@ func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronResponse.ProtoReflect.Descriptor instead.
 func (*SetCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SetCronResponse) GetNext() *timestamppb.Timestamp {
@@ -6157,7 +6227,7 @@ type UpdateCronRequest struct {
 
 func (x *UpdateCronRequest) Reset() {
 	*x = UpdateCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6169,7 +6239,7 @@ func (x *UpdateCronRequest) String() string {
 func (*UpdateCronRequest) ProtoMessage() {}
 
 func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6182,7 +6252,7 @@ func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *UpdateCronRequest) GetRequestId() string {
@@ -6221,7 +6291,7 @@ type UpdateCronResponse struct {
 
 func (x *UpdateCronResponse) Reset() {
 	*x = UpdateCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6233,7 +6303,7 @@ func (x *UpdateCronResponse) String() string {
 func (*UpdateCronResponse) ProtoMessage() {}
 
 func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6246,7 +6316,7 @@ func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronResponse.ProtoReflect.Descriptor instead.
 func (*UpdateCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 type ListCronRequest struct {
@@ -6261,7 +6331,7 @@ type ListCronRequest struct {
 
 func (x *ListCronRequest) Reset() {
 	*x = ListCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6273,7 +6343,7 @@ func (x *ListCronRequest) String() string {
 func (*ListCronRequest) ProtoMessage() {}
 
 func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6286,7 +6356,7 @@ func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronRequest.ProtoReflect.Descriptor instead.
 func (*ListCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListCronRequest) GetUser() string {
@@ -6326,7 +6396,7 @@ type ListCronResponse struct {
 
 func (x *ListCronResponse) Reset() {
 	*x = ListCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6338,7 +6408,7 @@ func (x *ListCronResponse) String() string {
 func (*ListCronResponse) ProtoMessage() {}
 
 func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6351,7 +6421,7 @@ func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronResponse.ProtoReflect.Descriptor instead.
 func (*ListCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ListCronResponse) GetEntries() []*CronEntry {
@@ -6371,7 +6441,7 @@ type RunCronRequest struct {
 
 func (x *RunCronRequest) Reset() {
 	*x = RunCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6383,7 +6453,7 @@ func (x *RunCronRequest) String() string {
 func (*RunCronRequest) ProtoMessage() {}
 
 func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6396,7 +6466,7 @@ func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronRequest.ProtoReflect.Descriptor instead.
 func (*RunCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RunCronRequest) GetRequestId() string {
@@ -6423,7 +6493,7 @@ type RunCronResponse struct {
 
 func (x *RunCronResponse) Reset() {
 	*x = RunCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6435,7 +6505,7 @@ func (x *RunCronResponse) String() string {
 func (*RunCronResponse) ProtoMessage() {}
 
 func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6448,7 +6518,7 @@ func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronResponse.ProtoReflect.Descriptor instead.
 func (*RunCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RunCronResponse) GetJob() *Submitted {
@@ -6478,7 +6548,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_greylag_v1_job_proto_msgTypes[60]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6490,7 +6560,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[60]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6503,7 +6573,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{60}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Secret) GetName() string {
@@ -6545,7 +6615,7 @@ type SetSecretRequest struct {
 
 func (x *SetSecretRequest) Reset() {
 	*x = SetSecretRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[61]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6557,7 +6627,7 @@ func (x *SetSecretRequest) String() string {
 func (*SetSecretRequest) ProtoMessage() {}
 
 func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[61]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6570,7 +6640,7 @@ func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretRequest.ProtoReflect.Descriptor instead.
 func (*SetSecretRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{61}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SetSecretRequest) GetRequestId() string {
@@ -6602,7 +6672,7 @@ type SetSecretResponse struct {
 
 func (x *SetSecretResponse) Reset() {
 	*x = SetSecretResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[62]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6614,7 +6684,7 @@ func (x *SetSecretResponse) String() string {
 func (*SetSecretResponse) ProtoMessage() {}
 
 func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[62]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6627,7 +6697,7 @@ func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretResponse.ProtoReflect.Descriptor instead.
 func (*SetSecretResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{62}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{63}
 }
 
 type ListSecretsRequest struct {
@@ -6640,7 +6710,7 @@ type ListSecretsRequest struct {
 
 func (x *ListSecretsRequest) Reset() {
 	*x = ListSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[63]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6652,7 +6722,7 @@ func (x *ListSecretsRequest) String() string {
 func (*ListSecretsRequest) ProtoMessage() {}
 
 func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[63]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6665,7 +6735,7 @@ func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsRequest.ProtoReflect.Descriptor instead.
 func (*ListSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{63}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListSecretsRequest) GetUser() string {
@@ -6691,7 +6761,7 @@ type ListSecretsResponse struct {
 
 func (x *ListSecretsResponse) Reset() {
 	*x = ListSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[64]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6703,7 +6773,7 @@ func (x *ListSecretsResponse) String() string {
 func (*ListSecretsResponse) ProtoMessage() {}
 
 func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[64]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6716,7 +6786,7 @@ func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsResponse.ProtoReflect.Descriptor instead.
 func (*ListSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{64}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ListSecretsResponse) GetSecrets() []*Secret {
@@ -6737,7 +6807,7 @@ type DeleteSecretsRequest struct {
 
 func (x *DeleteSecretsRequest) Reset() {
 	*x = DeleteSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[65]
+	mi := &file_greylag_v1_job_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6749,7 +6819,7 @@ func (x *DeleteSecretsRequest) String() string {
 func (*DeleteSecretsRequest) ProtoMessage() {}
 
 func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[65]
+	mi := &file_greylag_v1_job_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6762,7 +6832,7 @@ func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{65}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *DeleteSecretsRequest) GetRequestId() string {
@@ -6794,7 +6864,7 @@ type DeleteSecretsResponse struct {
 
 func (x *DeleteSecretsResponse) Reset() {
 	*x = DeleteSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[66]
+	mi := &file_greylag_v1_job_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6806,7 +6876,7 @@ func (x *DeleteSecretsResponse) String() string {
 func (*DeleteSecretsResponse) ProtoMessage() {}
 
 func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[66]
+	mi := &file_greylag_v1_job_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6819,7 +6889,7 @@ func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{66}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{67}
 }
 
 var File_greylag_v1_job_proto protoreflect.FileDescriptor
@@ -6933,7 +7003,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
 	"\aminutes\x18\x03 \x01(\x05R\aminutes\x12\x10\n" +
-	"\x03any\x18\x04 \x01(\bR\x03any\"\xc7\x13\n" +
+	"\x03any\x18\x04 \x01(\bR\x03any\"\x85\x14\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -7012,7 +7082,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\aretries\x18C \x01(\x05R\aretries\x12I\n" +
 	"\x11checkpoint_signal\x18D \x01(\v2\x1c.greylag.v1.CheckpointSignalR\x10checkpointSignal\x12(\n" +
 	"\x10requeue_at_limit\x18E \x01(\bR\x0erequeueAtLimit\x12M\n" +
-	"\x15checkpoint_write_time\x18F \x01(\v2\x19.google.protobuf.DurationR\x13checkpointWriteTime\x12\x12\n" +
+	"\x15checkpoint_write_time\x18F \x01(\v2\x19.google.protobuf.DurationR\x13checkpointWriteTime\x12<\n" +
+	"\ravoided_nodes\x18L \x03(\v2\x17.greylag.v1.AvoidedNodeR\favoidedNodes\x12\x12\n" +
 	"\x04also\x18< \x01(\x05R\x04also\"\xc2\x01\n" +
 	"\rRestartCauses\x12\x1f\n" +
 	"\vnode_failed\x18\x01 \x01(\x05R\n" +
@@ -7022,7 +7093,11 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\tpreempted\x18\x03 \x01(\x05R\tpreempted\x12\x1a\n" +
 	"\brequeued\x18\x04 \x01(\x05R\brequeued\x12\x18\n" +
 	"\aretried\x18\x05 \x01(\x05R\aretried\x12\x1b\n" +
-	"\ttimed_out\x18\x06 \x01(\x05R\btimedOut\"\xf3\x02\n" +
+	"\ttimed_out\x18\x06 \x01(\x05R\btimedOut\"m\n" +
+	"\vAvoidedNode\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x120\n" +
+	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x18\n" +
+	"\aattempt\x18\x03 \x01(\rR\aattempt\"\xf3\x02\n" +
 	"\n" +
 	"Checkpoint\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x18\n" +
@@ -7618,7 +7693,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(JobState)(0),                    // 0: greylag.v1.JobState
 	(Reason)(0),                      // 1: greylag.v1.Reason
@@ -7645,81 +7720,82 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(*Dependency)(nil),               // 22: greylag.v1.Dependency
 	(*Job)(nil),                      // 23: greylag.v1.Job
 	(*RestartCauses)(nil),            // 24: greylag.v1.RestartCauses
-	(*Checkpoint)(nil),               // 25: greylag.v1.Checkpoint
-	(*NodeAllocation)(nil),           // 26: greylag.v1.NodeAllocation
-	(*Task)(nil),                     // 27: greylag.v1.Task
-	(*SubmitJobsRequest)(nil),        // 28: greylag.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),       // 29: greylag.v1.SubmitJobsResponse
-	(*Submitted)(nil),                // 30: greylag.v1.Submitted
-	(*Filter)(nil),                   // 31: greylag.v1.Filter
-	(*Read)(nil),                     // 32: greylag.v1.Read
-	(*AsOf)(nil),                     // 33: greylag.v1.AsOf
-	(*ListJobsRequest)(nil),          // 34: greylag.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 35: greylag.v1.ListJobsResponse
-	(*GetJobRequest)(nil),            // 36: greylag.v1.GetJobRequest
-	(*GetJobResponse)(nil),           // 37: greylag.v1.GetJobResponse
-	(*WatchJobsRequest)(nil),         // 38: greylag.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),        // 39: greylag.v1.WatchJobsResponse
-	(*CancelJobsRequest)(nil),        // 40: greylag.v1.CancelJobsRequest
-	(*CancelJobsResponse)(nil),       // 41: greylag.v1.CancelJobsResponse
-	(*Outcome)(nil),                  // 42: greylag.v1.Outcome
-	(*ForecastJobRequest)(nil),       // 43: greylag.v1.ForecastJobRequest
-	(*ForecastJobResponse)(nil),      // 44: greylag.v1.ForecastJobResponse
-	(*UpdateJobsRequest)(nil),        // 45: greylag.v1.UpdateJobsRequest
-	(*StringList)(nil),               // 46: greylag.v1.StringList
-	(*Dependencies)(nil),             // 47: greylag.v1.Dependencies
-	(*UpdateJobsResponse)(nil),       // 48: greylag.v1.UpdateJobsResponse
-	(*GetScriptRequest)(nil),         // 49: greylag.v1.GetScriptRequest
-	(*GetScriptResponse)(nil),        // 50: greylag.v1.GetScriptResponse
-	(*StreamLogsRequest)(nil),        // 51: greylag.v1.StreamLogsRequest
-	(*StreamLogsResponse)(nil),       // 52: greylag.v1.StreamLogsResponse
-	(*StepSpec)(nil),                 // 53: greylag.v1.StepSpec
-	(*CreateStepRequest)(nil),        // 54: greylag.v1.CreateStepRequest
-	(*CreateStepResponse)(nil),       // 55: greylag.v1.CreateStepResponse
-	(*SignalStepRequest)(nil),        // 56: greylag.v1.SignalStepRequest
-	(*SignalStepResponse)(nil),       // 57: greylag.v1.SignalStepResponse
-	(*AttachStepRequest)(nil),        // 58: greylag.v1.AttachStepRequest
-	(*AttachStepResponse)(nil),       // 59: greylag.v1.AttachStepResponse
-	(*CommitCheckpointRequest)(nil),  // 60: greylag.v1.CommitCheckpointRequest
-	(*CommitCheckpointResponse)(nil), // 61: greylag.v1.CommitCheckpointResponse
-	(*SetCheckpointRequest)(nil),     // 62: greylag.v1.SetCheckpointRequest
-	(*SetCheckpointResponse)(nil),    // 63: greylag.v1.SetCheckpointResponse
-	(*Step)(nil),                     // 64: greylag.v1.Step
-	(*StepNode)(nil),                 // 65: greylag.v1.StepNode
-	(*CronEntry)(nil),                // 66: greylag.v1.CronEntry
-	(*SetCronRequest)(nil),           // 67: greylag.v1.SetCronRequest
-	(*SetCronResponse)(nil),          // 68: greylag.v1.SetCronResponse
-	(*UpdateCronRequest)(nil),        // 69: greylag.v1.UpdateCronRequest
-	(*UpdateCronResponse)(nil),       // 70: greylag.v1.UpdateCronResponse
-	(*ListCronRequest)(nil),          // 71: greylag.v1.ListCronRequest
-	(*ListCronResponse)(nil),         // 72: greylag.v1.ListCronResponse
-	(*RunCronRequest)(nil),           // 73: greylag.v1.RunCronRequest
-	(*RunCronResponse)(nil),          // 74: greylag.v1.RunCronResponse
-	(*Secret)(nil),                   // 75: greylag.v1.Secret
-	(*SetSecretRequest)(nil),         // 76: greylag.v1.SetSecretRequest
-	(*SetSecretResponse)(nil),        // 77: greylag.v1.SetSecretResponse
-	(*ListSecretsRequest)(nil),       // 78: greylag.v1.ListSecretsRequest
-	(*ListSecretsResponse)(nil),      // 79: greylag.v1.ListSecretsResponse
-	(*DeleteSecretsRequest)(nil),     // 80: greylag.v1.DeleteSecretsRequest
-	(*DeleteSecretsResponse)(nil),    // 81: greylag.v1.DeleteSecretsResponse
-	(*durationpb.Duration)(nil),      // 82: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 83: google.protobuf.Timestamp
+	(*AvoidedNode)(nil),              // 25: greylag.v1.AvoidedNode
+	(*Checkpoint)(nil),               // 26: greylag.v1.Checkpoint
+	(*NodeAllocation)(nil),           // 27: greylag.v1.NodeAllocation
+	(*Task)(nil),                     // 28: greylag.v1.Task
+	(*SubmitJobsRequest)(nil),        // 29: greylag.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),       // 30: greylag.v1.SubmitJobsResponse
+	(*Submitted)(nil),                // 31: greylag.v1.Submitted
+	(*Filter)(nil),                   // 32: greylag.v1.Filter
+	(*Read)(nil),                     // 33: greylag.v1.Read
+	(*AsOf)(nil),                     // 34: greylag.v1.AsOf
+	(*ListJobsRequest)(nil),          // 35: greylag.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 36: greylag.v1.ListJobsResponse
+	(*GetJobRequest)(nil),            // 37: greylag.v1.GetJobRequest
+	(*GetJobResponse)(nil),           // 38: greylag.v1.GetJobResponse
+	(*WatchJobsRequest)(nil),         // 39: greylag.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),        // 40: greylag.v1.WatchJobsResponse
+	(*CancelJobsRequest)(nil),        // 41: greylag.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),       // 42: greylag.v1.CancelJobsResponse
+	(*Outcome)(nil),                  // 43: greylag.v1.Outcome
+	(*ForecastJobRequest)(nil),       // 44: greylag.v1.ForecastJobRequest
+	(*ForecastJobResponse)(nil),      // 45: greylag.v1.ForecastJobResponse
+	(*UpdateJobsRequest)(nil),        // 46: greylag.v1.UpdateJobsRequest
+	(*StringList)(nil),               // 47: greylag.v1.StringList
+	(*Dependencies)(nil),             // 48: greylag.v1.Dependencies
+	(*UpdateJobsResponse)(nil),       // 49: greylag.v1.UpdateJobsResponse
+	(*GetScriptRequest)(nil),         // 50: greylag.v1.GetScriptRequest
+	(*GetScriptResponse)(nil),        // 51: greylag.v1.GetScriptResponse
+	(*StreamLogsRequest)(nil),        // 52: greylag.v1.StreamLogsRequest
+	(*StreamLogsResponse)(nil),       // 53: greylag.v1.StreamLogsResponse
+	(*StepSpec)(nil),                 // 54: greylag.v1.StepSpec
+	(*CreateStepRequest)(nil),        // 55: greylag.v1.CreateStepRequest
+	(*CreateStepResponse)(nil),       // 56: greylag.v1.CreateStepResponse
+	(*SignalStepRequest)(nil),        // 57: greylag.v1.SignalStepRequest
+	(*SignalStepResponse)(nil),       // 58: greylag.v1.SignalStepResponse
+	(*AttachStepRequest)(nil),        // 59: greylag.v1.AttachStepRequest
+	(*AttachStepResponse)(nil),       // 60: greylag.v1.AttachStepResponse
+	(*CommitCheckpointRequest)(nil),  // 61: greylag.v1.CommitCheckpointRequest
+	(*CommitCheckpointResponse)(nil), // 62: greylag.v1.CommitCheckpointResponse
+	(*SetCheckpointRequest)(nil),     // 63: greylag.v1.SetCheckpointRequest
+	(*SetCheckpointResponse)(nil),    // 64: greylag.v1.SetCheckpointResponse
+	(*Step)(nil),                     // 65: greylag.v1.Step
+	(*StepNode)(nil),                 // 66: greylag.v1.StepNode
+	(*CronEntry)(nil),                // 67: greylag.v1.CronEntry
+	(*SetCronRequest)(nil),           // 68: greylag.v1.SetCronRequest
+	(*SetCronResponse)(nil),          // 69: greylag.v1.SetCronResponse
+	(*UpdateCronRequest)(nil),        // 70: greylag.v1.UpdateCronRequest
+	(*UpdateCronResponse)(nil),       // 71: greylag.v1.UpdateCronResponse
+	(*ListCronRequest)(nil),          // 72: greylag.v1.ListCronRequest
+	(*ListCronResponse)(nil),         // 73: greylag.v1.ListCronResponse
+	(*RunCronRequest)(nil),           // 74: greylag.v1.RunCronRequest
+	(*RunCronResponse)(nil),          // 75: greylag.v1.RunCronResponse
+	(*Secret)(nil),                   // 76: greylag.v1.Secret
+	(*SetSecretRequest)(nil),         // 77: greylag.v1.SetSecretRequest
+	(*SetSecretResponse)(nil),        // 78: greylag.v1.SetSecretResponse
+	(*ListSecretsRequest)(nil),       // 79: greylag.v1.ListSecretsRequest
+	(*ListSecretsResponse)(nil),      // 80: greylag.v1.ListSecretsResponse
+	(*DeleteSecretsRequest)(nil),     // 81: greylag.v1.DeleteSecretsRequest
+	(*DeleteSecretsResponse)(nil),    // 82: greylag.v1.DeleteSecretsResponse
+	(*durationpb.Duration)(nil),      // 83: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 84: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
 	19,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	82,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	83,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	83,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	83,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	84,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	84,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
 	22,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	82,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	83,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
 	2,   // 6: greylag.v1.JobSpec.mail_types:type_name -> greylag.v1.MailType
 	18,  // 7: greylag.v1.JobSpec.mounts:type_name -> greylag.v1.Mount
 	17,  // 8: greylag.v1.JobSpec.retry:type_name -> greylag.v1.Retry
 	16,  // 9: greylag.v1.JobSpec.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
-	82,  // 10: greylag.v1.CheckpointSignal.before:type_name -> google.protobuf.Duration
-	82,  // 11: greylag.v1.CheckpointSignal.every:type_name -> google.protobuf.Duration
+	83,  // 10: greylag.v1.CheckpointSignal.before:type_name -> google.protobuf.Duration
+	83,  // 11: greylag.v1.CheckpointSignal.every:type_name -> google.protobuf.Duration
 	4,   // 12: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	82,  // 13: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	83,  // 13: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
 	21,  // 14: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
 	5,   // 15: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
 	20,  // 16: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
@@ -7727,140 +7803,142 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	0,   // 18: greylag.v1.Job.state:type_name -> greylag.v1.JobState
 	1,   // 19: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
 	19,  // 20: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	82,  // 21: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	83,  // 22: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	83,  // 23: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	83,  // 24: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	83,  // 25: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	83,  // 26: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	26,  // 27: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	83,  // 21: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	84,  // 22: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	84,  // 23: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	84,  // 24: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	84,  // 25: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	84,  // 26: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	27,  // 27: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
 	22,  // 28: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	27,  // 29: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	28,  // 29: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
 	3,   // 30: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	83,  // 31: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	83,  // 32: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	83,  // 33: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	84,  // 31: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	84,  // 32: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	84,  // 33: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
 	24,  // 34: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	64,  // 35: greylag.v1.Job.steps:type_name -> greylag.v1.Step
+	65,  // 35: greylag.v1.Job.steps:type_name -> greylag.v1.Step
 	2,   // 36: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
 	18,  // 37: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
-	25,  // 38: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
+	26,  // 38: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
 	17,  // 39: greylag.v1.Job.retry:type_name -> greylag.v1.Retry
 	16,  // 40: greylag.v1.Job.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
-	82,  // 41: greylag.v1.Job.checkpoint_write_time:type_name -> google.protobuf.Duration
-	9,   // 42: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
-	83,  // 43: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
-	83,  // 44: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
-	7,   // 45: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
-	8,   // 46: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	83,  // 47: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	83,  // 48: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	82,  // 49: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	82,  // 50: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	15,  // 51: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	30,  // 52: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
-	0,   // 53: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	83,  // 54: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	31,  // 55: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
-	32,  // 56: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
-	23,  // 57: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
-	33,  // 58: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
-	32,  // 59: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
-	23,  // 60: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
-	33,  // 61: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
-	31,  // 62: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
-	23,  // 63: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
-	31,  // 64: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
-	42,  // 65: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	0,   // 66: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
-	12,  // 67: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
-	15,  // 68: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	83,  // 69: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
-	1,   // 70: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
-	33,  // 71: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
-	31,  // 72: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
-	11,  // 73: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	82,  // 74: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	83,  // 75: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	83,  // 76: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
-	47,  // 77: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	82,  // 78: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
-	46,  // 79: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
-	46,  // 80: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
-	22,  // 81: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	42,  // 82: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	53,  // 83: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
-	65,  // 84: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
-	65,  // 85: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
-	25,  // 86: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
-	10,  // 87: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
-	0,   // 88: greylag.v1.Step.state:type_name -> greylag.v1.JobState
-	65,  // 89: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
-	83,  // 90: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
-	83,  // 91: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
-	82,  // 92: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
-	82,  // 93: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
-	13,  // 94: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
-	15,  // 95: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
-	83,  // 96: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
-	0,   // 97: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
-	83,  // 98: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
-	66,  // 99: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
-	83,  // 100: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
-	14,  // 101: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
-	66,  // 102: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
-	30,  // 103: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
-	83,  // 104: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
-	75,  // 105: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
-	28,  // 106: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	43,  // 107: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	34,  // 108: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	34,  // 109: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	36,  // 110: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	38,  // 111: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	40,  // 112: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	45,  // 113: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	49,  // 114: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	51,  // 115: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	54,  // 116: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
-	56,  // 117: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
-	58,  // 118: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
-	60,  // 119: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
-	62,  // 120: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
-	67,  // 121: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
-	69,  // 122: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
-	71,  // 123: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
-	73,  // 124: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
-	76,  // 125: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
-	78,  // 126: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
-	80,  // 127: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
-	29,  // 128: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	44,  // 129: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	35,  // 130: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	35,  // 131: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	37,  // 132: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	39,  // 133: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	41,  // 134: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	48,  // 135: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	50,  // 136: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	52,  // 137: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	55,  // 138: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
-	57,  // 139: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
-	59,  // 140: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
-	61,  // 141: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
-	63,  // 142: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
-	68,  // 143: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
-	70,  // 144: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
-	72,  // 145: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
-	74,  // 146: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
-	77,  // 147: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
-	79,  // 148: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
-	81,  // 149: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
-	128, // [128:150] is the sub-list for method output_type
-	106, // [106:128] is the sub-list for method input_type
-	106, // [106:106] is the sub-list for extension type_name
-	106, // [106:106] is the sub-list for extension extendee
-	0,   // [0:106] is the sub-list for field type_name
+	83,  // 41: greylag.v1.Job.checkpoint_write_time:type_name -> google.protobuf.Duration
+	25,  // 42: greylag.v1.Job.avoided_nodes:type_name -> greylag.v1.AvoidedNode
+	84,  // 43: greylag.v1.AvoidedNode.until:type_name -> google.protobuf.Timestamp
+	9,   // 44: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
+	84,  // 45: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
+	84,  // 46: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
+	7,   // 47: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
+	8,   // 48: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
+	84,  // 49: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	84,  // 50: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	83,  // 51: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	83,  // 52: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	15,  // 53: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	31,  // 54: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	0,   // 55: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
+	84,  // 56: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	32,  // 57: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	33,  // 58: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	23,  // 59: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	34,  // 60: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	33,  // 61: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	23,  // 62: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	34,  // 63: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	32,  // 64: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	23,  // 65: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	32,  // 66: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	43,  // 67: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	0,   // 68: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
+	12,  // 69: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
+	15,  // 70: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	84,  // 71: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	1,   // 72: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
+	34,  // 73: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	32,  // 74: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	11,  // 75: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
+	83,  // 76: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	84,  // 77: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	84,  // 78: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	48,  // 79: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	83,  // 80: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	47,  // 81: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	47,  // 82: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	22,  // 83: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	43,  // 84: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	54,  // 85: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
+	66,  // 86: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
+	66,  // 87: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
+	26,  // 88: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
+	10,  // 89: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
+	0,   // 90: greylag.v1.Step.state:type_name -> greylag.v1.JobState
+	66,  // 91: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
+	84,  // 92: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	84,  // 93: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	83,  // 94: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	83,  // 95: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	13,  // 96: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
+	15,  // 97: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
+	84,  // 98: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
+	0,   // 99: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
+	84,  // 100: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
+	67,  // 101: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
+	84,  // 102: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
+	14,  // 103: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
+	67,  // 104: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
+	31,  // 105: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
+	84,  // 106: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
+	76,  // 107: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
+	29,  // 108: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	44,  // 109: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	35,  // 110: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	35,  // 111: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	37,  // 112: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	39,  // 113: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	41,  // 114: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	46,  // 115: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	50,  // 116: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	52,  // 117: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	55,  // 118: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
+	57,  // 119: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
+	59,  // 120: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
+	61,  // 121: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
+	63,  // 122: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
+	68,  // 123: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
+	70,  // 124: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
+	72,  // 125: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
+	74,  // 126: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
+	77,  // 127: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
+	79,  // 128: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
+	81,  // 129: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
+	30,  // 130: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	45,  // 131: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	36,  // 132: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	36,  // 133: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	38,  // 134: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	40,  // 135: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	42,  // 136: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	49,  // 137: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	51,  // 138: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	53,  // 139: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	56,  // 140: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	58,  // 141: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	60,  // 142: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
+	62,  // 143: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
+	64,  // 144: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
+	69,  // 145: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
+	71,  // 146: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
+	73,  // 147: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
+	75,  // 148: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
+	78,  // 149: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
+	80,  // 150: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
+	82,  // 151: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
+	130, // [130:152] is the sub-list for method output_type
+	108, // [108:130] is the sub-list for method input_type
+	108, // [108:108] is the sub-list for extension type_name
+	108, // [108:108] is the sub-list for extension extendee
+	0,   // [0:108] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -7868,17 +7946,17 @@ func file_greylag_v1_job_proto_init() {
 	if File_greylag_v1_job_proto != nil {
 		return
 	}
-	file_greylag_v1_job_proto_msgTypes[10].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[12].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[30].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[38].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[11].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[13].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[31].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[39].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      15,
-			NumMessages:   67,
+			NumMessages:   68,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -48,7 +48,7 @@ func Command(t *tool.Tool) *cobra.Command {
 		Use: "checkpoint", Short: "Record and verify the saved work of jobs", Long: long, GroupID: tool.GroupJobs, Args: tool.RequireSubcommand,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(x.begin(), x.commit(), x.list(), x.verify(), x.drop())
+	c.AddCommand(x.begin(), x.commit(), x.list(), x.verify(), x.advise(), x.drop())
 	return c
 }
 
