@@ -52,9 +52,9 @@ func assemble(cfg config.Node, log *slog.Logger) parts {
 		Images:   runtime.Keep{Age: cfg.Images.Keep, Bytes: int64(cfg.Images.Size)},
 		Programs: jobPrograms(), CheckpointProgram: installed("gnoded"),
 		Prolog: cfg.Prolog, Epilog: cfg.Epilog, HookTimeout: cfg.HookTimeout, LaunchTimeout: cfg.LaunchTimeout, Log: log,
-		GPUMemory: cfg.Health.GPUMemory,
+		GPUMemory: cfg.Health.GPUMemory, SelfFenceAfter: cfg.SelfFenceAfter,
 		Checks: agent.Checks{
-			Program: cfg.Health.Program, Period: cfg.Health.Period, Timeout: cfg.Health.Timeout, WhileBusy: cfg.Health.WhileBusy,
+			Program: cfg.Health.Program, Period: cfg.Health.Period, Timeout: cfg.Health.Timeout, Validate: cfg.Health.ValidateProgram, ValidateTimeout: cfg.Health.ValidateTimeout, WhileBusy: cfg.Health.WhileBusy,
 			InfiniBand: "/sys/class/infiniband", Ports: cfg.Health.InfiniBandPorts, KernelLog: "/dev/kmsg", Dirs: []string{cfg.StateDir, cfg.DataDir},
 		},
 	}}

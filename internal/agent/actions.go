@@ -196,6 +196,7 @@ func (a *Agent) remove(_ context.Context, t *task) {
 		nudge(a.reports)
 		if a.isIdle() {
 			nudge(a.idle)
+			nudge(a.validate)
 		}
 	})
 }

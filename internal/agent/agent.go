@@ -58,6 +58,9 @@ type Config struct {
 	// exceeds it ends as a node fault.
 	LaunchTimeout time.Duration
 
+	// SelfFenceAfter is how long no controller may answer before the node kills all its tasks; 0: it never
+	// does.
+	SelfFenceAfter time.Duration
 	// UnkillableAfter is how long the processes of a task may outlive SIGKILL before the node takes no new
 	// work and the job ends without them; 0: 55 s.
 	UnkillableAfter time.Duration
@@ -111,6 +114,7 @@ type Agent struct {
 	reports             chan struct{} // a change that the controllers must learn
 	reregister          chan struct{} // the node changed: register again
 	idle                chan struct{} // the last task has left the node
+	validate            chan struct{} // the same, or a validation is required
 	preparing           chan struct{} // limits children that prepare checkpoints
 	slots               chan struct{} // limits concurrent starts and removals
 	staleScratchRenamed chan struct{} // closed once stale scratch directories have been renamed
@@ -119,6 +123,8 @@ type Agent struct {
 	workers             sync.WaitGroup
 	reading             context.Context // ends with Run, and ends readers of outputs
 
+	began        time.Time    // when this process began
+	reachedAt    atomic.Int64 // when the last call was sent that a controller answered, in ns since began
 	reportedAt   atomic.Int64 // when the last report was accepted, in ns since 1970; 0: none
 	reportErrors atomic.Uint64
 
@@ -142,6 +148,7 @@ type state struct {
 	conditions map[string]cluster.Condition
 	shown      []cluster.Condition
 	unchecked  map[string]bool
+	repairing  map[string]bool                  // causes that drain the node until a repair
 	hookFailed map[string]time.Time             // when a prolog or epilog failed last, by source
 	users      map[string]health.Use            // GPU by UUID: its use after its job
 	ports      []string                         // InfiniBand ports that were active
@@ -205,6 +212,9 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 	if cfg.Checks.Timeout <= 0 {
 		cfg.Checks.Timeout = time.Minute
 	}
+	if cfg.Checks.ValidateTimeout <= 0 {
+		cfg.Checks.ValidateTimeout = 10 * time.Minute
+	}
 	if cfg.Name == "" || cfg.StateDir == "" || cfg.Log == nil {
 		return nil, errors.New("agent: name, state directory and log must be set")
 	}
@@ -212,6 +222,7 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		cfg.Observer = unobserved{}
 	}
 	a := &Agent{
+		began: time.Now(), validate: make(chan struct{}, 1),
 		cfg: cfg, session: session, runtime: rt, gpus: gpus, log: cfg.Log,
 		calls: make(chan func(), callBacklog), done: make(chan struct{}),
 		reports: make(chan struct{}, 1), reregister: make(chan struct{}, 1), idle: make(chan struct{}, 1),
@@ -252,7 +263,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.reading = background
 	for _, part := range []func(context.Context){
 		a.runSession, a.watchGPUs, a.watchRuntime, a.watchInventory, a.watchUse, a.collectImages,
-		a.refreshHealth, a.watchProgram, a.watchPorts, a.watchDisks, a.watchKernel,
+		a.refreshHealth, a.watchProgram, a.watchPorts, a.watchDisks, a.watchKernel, a.watchValidation, a.watchFence,
 	} {
 		a.workers.Go(func() { part(background) })
 	}

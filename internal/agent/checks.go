@@ -21,6 +21,10 @@ type Checks struct {
 	Program         string
 	Period, Timeout time.Duration
 	WhileBusy       bool
+	// Validate is run as root on the idle node after a boot, and when a condition has ended that drained it
+	// until a repair, before it takes jobs; "": none. It is killed after ValidateTimeout.
+	Validate        string
+	ValidateTimeout time.Duration
 	// InfiniBand is the directory of the ports, /sys/class/infiniband, and Ports the number of them that
 	// must be active; 0: those that were.
 	InfiniBand string
@@ -64,7 +68,13 @@ func (a *Agent) loadHealth() {
 		}
 		a.conditions[c.Cause] = c
 	}
-	if found {
+	switch {
+	case !found:
+		a.requireValidation("a boot")
+	case saved.Validating:
+		a.requireValidation("a repair")
+		return
+	default:
 		return
 	}
 	for cause, enabled := range map[string]bool{
@@ -78,8 +88,8 @@ func (a *Agent) loadHealth() {
 
 // saveHealth writes the health of the node for the next daemon. That runs the prolog and the epilog again.
 func (a *Agent) saveHealth() {
-	saved := health.Saved{Boot: a.boot(), GPUs: a.health, Ports: a.ports, Users: a.users}
-	for _, cause := range []string{causeProgram, causeInfiniBand, causeDisk, causeDriver} {
+	saved := health.Saved{Boot: a.boot(), GPUs: a.health, Ports: a.ports, Users: a.users, Validating: a.unchecked[causeValidation]}
+	for _, cause := range []string{causeProgram, causeInfiniBand, causeDisk, causeDriver, causeValidation} {
 		if c, is := a.conditions[cause]; is {
 			saved.Conditions = append(saved.Conditions, c)
 		}

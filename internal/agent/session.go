@@ -129,6 +129,7 @@ func (a *Agent) register(ctx context.Context) (epoch, version uint64, err error)
 	if err != nil {
 		return 0, 0, err
 	}
+	a.reached(asked)
 	if at := response.GetClock(); at != nil {
 		off := clockOffset(asked, time.Now(), at.AsTime())
 		a.post(func() { a.setCondition(causeClock, clockCondition(off)) })
@@ -160,6 +161,7 @@ func clockOffset(asked, answered, at time.Time) time.Duration {
 }
 
 func (a *Agent) describe(request *greylagv1.RegisterNodeRequest) {
+	a.noteRepairs()
 	request.BootId = a.boot()
 	request.Cpus = int32(a.host.cpus)
 	request.Memory = int64(a.host.memory)
@@ -251,12 +253,14 @@ func (a *Agent) reportAll(ctx context.Context, epoch, version uint64) error {
 			return err
 		}
 		limited, cancel := context.WithTimeout(ctx, callTimeout)
+		sent := time.Now()
 		_, err := a.session.Report(limited, request)
 		cancel()
 		if err != nil {
 			a.reportErrors.Add(1)
 			return fmt.Errorf("report: %w", err)
 		}
+		a.reached(sent)
 		a.reportedAt.Store(time.Now().UnixNano())
 		version = devices
 	}
@@ -265,6 +269,7 @@ func (a *Agent) reportAll(ctx context.Context, epoch, version uint64) error {
 // report fills in the state of the node, in the loop. It lists the devices if they changed since
 // sent.
 func (a *Agent) report(request *greylagv1.ReportTasksRequest, version uint64) uint64 {
+	a.noteRepairs()
 	request.Fault, request.Seen, request.Health = a.fault(), a.acted, a.nodeHealth()
 	if version != a.badSince {
 		request.Gpus = a.devices()

@@ -36,13 +36,14 @@ type Node struct {
 	// ScratchReserve is the part of its file system that is withheld from jobs.
 	ScratchDir     string          `toml:"scratch_dir"`
 	ScratchReserve cluster.Bytes   `toml:"scratch_reserve"`
-	Prolog         string          `toml:"prolog"`         // program run as root before each task; "": none
-	Epilog         string          `toml:"epilog"`         // the same after each task
-	HookTimeout    time.Duration   `toml:"hook_timeout"`   // of either
-	LaunchTimeout  time.Duration   `toml:"launch_timeout"` // of everything before a task's start
-	Health         NodeChecks      `toml:"health"`         // checks that the node makes of itself
-	Poll           Poll            `toml:"poll"`           // intervals of checks
-	SimulatedGPUs  []SimulatedGPUs `toml:"simulated_gpus"` // instead of those of the host
+	Prolog         string          `toml:"prolog"`           // program run as root before each task; "": none
+	Epilog         string          `toml:"epilog"`           // the same after each task
+	HookTimeout    time.Duration   `toml:"hook_timeout"`     // of either
+	LaunchTimeout  time.Duration   `toml:"launch_timeout"`   // of everything before a task's start
+	SelfFenceAfter time.Duration   `toml:"self_fence_after"` // without an answer of a controller; 0: never
+	Health         NodeChecks      `toml:"health"`           // checks that the node makes of itself
+	Poll           Poll            `toml:"poll"`             // intervals of checks
+	SimulatedGPUs  []SimulatedGPUs `toml:"simulated_gpus"`   // instead of those of the host
 	// SimulatedGPUOffset is the number of simulated devices that other nodes on this host have, so
 	// that the kernel distinguishes the nodes' GPUs.
 	SimulatedGPUOffset int `toml:"simulated_gpu_offset" was:"simulated_gpus_after"`
@@ -74,6 +75,8 @@ type NodeChecks struct {
 	Timeout         time.Duration `toml:"timeout"` // of the program
 	WhileBusy       bool          `toml:"while_busy"`
 	InfiniBandPorts int           `toml:"infiniband_ports"` // that must be active; 0: those that were
+	ValidateProgram string        `toml:"validate_program"` // run as root after a boot or a repair; "": none
+	ValidateTimeout time.Duration `toml:"validate_timeout"` // of that program
 	GPUMemory       cluster.Bytes `toml:"gpu_memory"`       // of a GPU that may be in use after a job; 0: any
 }
 
@@ -109,7 +112,7 @@ func DefaultNode() Node {
 		Images:         defaultImages(),
 		ScratchReserve: 10 * cluster.GiB,
 		HookTimeout:    5 * time.Minute, LaunchTimeout: 30 * time.Minute,
-		Health:  NodeChecks{Period: 5 * time.Minute, Timeout: time.Minute, GPUMemory: 128 * cluster.MiB},
+		Health:  NodeChecks{Period: 5 * time.Minute, Timeout: time.Minute, GPUMemory: 128 * cluster.MiB, ValidateTimeout: 10 * time.Minute},
 		Poll:    Poll{Report: 10 * time.Second, Health: 30 * time.Second, Meter: 5 * time.Second},
 		Metrics: NodeMetrics{Textfile: "/var/lib/prometheus/node-exporter/greylag.prom"},
 		Log:     defaultLog(),
@@ -167,11 +170,18 @@ func (cfg *Node) check(c *checker) {
 	}
 	c.AtLeast("hook_timeout", cfg.HookTimeout, time.Second)
 	c.AtLeast("launch_timeout", cfg.LaunchTimeout, 10*time.Second)
+	if f := cfg.SelfFenceAfter; f != 0 && f < 30*time.Second {
+		c.Fault("self_fence_after", "%v is too short, at least 30s, or 0s for never: controllers need seconds to elect a leader", f)
+	}
 	if cfg.Health.Program != "" {
 		c.Absolute("health.program", cfg.Health.Program)
 	}
 	c.AtLeast("health.period", cfg.Health.Period, 10*time.Second)
 	c.AtLeast("health.timeout", cfg.Health.Timeout, time.Second)
+	if cfg.Health.ValidateProgram != "" {
+		c.Absolute("health.validate_program", cfg.Health.ValidateProgram)
+	}
+	c.AtLeast("health.validate_timeout", cfg.Health.ValidateTimeout, time.Second)
 	c.Between("health.infiniband_ports", cfg.Health.InfiniBandPorts, 0, 256)
 	if g := cfg.Health.GPUMemory; g < 0 || g > 16*cluster.TiB {
 		c.Fault("health.gpu_memory", "%v is out of range, 0 to 16T", g)

@@ -19,6 +19,8 @@ type Saved struct {
 	Ports      []string
 	// Users are GPUs, by UUID, that were still in use after a job.
 	Users map[string]Use
+	// Validating reports that the validation program has no result yet.
+	Validating bool
 }
 
 // Use is why a GPU is out of service after a job that used it: something still does.
@@ -34,6 +36,7 @@ type savedFile struct {
 	Conditions []cluster.Condition `json:"conditions,omitempty"`
 	Ports      []string            `json:"ports,omitempty"`
 	Users      map[string]Use      `json:"users,omitempty"`
+	Validating bool                `json:"validating,omitempty"`
 }
 
 // Load reads what was saved in the same boot of the kernel, and reports whether there was any. A missing
@@ -50,12 +53,12 @@ func Load(path, boot string) (Saved, bool) {
 			delete(file.GPUs.Devices, uuid)
 		}
 	}
-	return Saved{boot, &GPUs{file.GPUs}, file.Conditions, file.Ports, file.Users}, true
+	return Saved{boot, &GPUs{file.GPUs}, file.Conditions, file.Ports, file.Users, file.Validating}, true
 }
 
 // Save writes the file atomically.
 func (s Saved) Save(path string) error {
-	data, err := json.MarshalIndent(savedFile{s.Boot, s.GPUs.saved, s.Conditions, s.Ports, s.Users}, "", "\t")
+	data, err := json.MarshalIndent(savedFile{s.Boot, s.GPUs.saved, s.Conditions, s.Ports, s.Users, s.Validating}, "", "\t")
 	if err != nil {
 		return fmt.Errorf("save the health of the node: %w", err)
 	}

@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/gpu"
+)
+
+// TestValidationAfterABoot: a node reports no conditions and takes no jobs until the program has a result. It
+// stays out with its last line if it fails, also after a restart of gnoded.
+func TestValidationAfterABoot(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "process", func(n *node) {
+		path := program(t, n, "#!/bin/sh\nuntil [ -e "+n.dir+"/go ]; do sleep 0.02; done\n[ -e "+n.dir+"/good ] || { echo nccl-tests: 12 GB/s; exit 1; }\n")
+		n.cfg.Checks = Checks{Validate: path, Period: 100 * time.Millisecond}
+	})
+	n.until("registered", func() bool { return len(n.registry) > 0 })
+	if first := n.registry[0]; first.GetHealth() != nil || !strings.HasPrefix(first.GetFault(), "validation after a boot: ") {
+		t.Errorf("registered with %v, %q before the validation", first.GetHealth(), first.GetFault())
+	}
+	write := func(name string) {
+		if err := os.WriteFile(filepath.Join(n.dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("go")
+	failed := func() bool {
+		c := n.condition(causeValidation)
+		return strings.HasPrefix(c, "drains 0: validation failed: ") && strings.HasSuffix(c, ": nccl-tests: 12 GB/s") && n.fault() == ""
+	}
+	n.until("a condition", failed)
+	n.stop()
+	n.change(func() { n.reports = nil })
+	n.start()
+	n.until("a condition after a restart", func() bool { return len(n.reports) > 0 && failed() })
+	write("good")
+	n.until("in service", func() bool { return n.condition(causeValidation) == "" && n.fault() == "" })
+}
+
+// TestValidationAfterARepair: the driver asks for a reboot, and later for nothing any more. The node stays drained
+// until the program has succeeded.
+func TestValidationAfterARepair(t *testing.T) {
+	t.Parallel()
+	var h *hardware
+	n := newNode(t, "process", func(n *node) {
+		h = withGPUs(n)
+		path := program(t, n, "#!/bin/sh\nuntil [ -e "+n.dir+"/go ]; do sleep 0.02; done\n")
+		n.cfg.Checks = Checks{Validate: path, Period: time.Hour}
+		if err := os.WriteFile(filepath.Join(n.dir, "go"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	n.until("in service", func() bool {
+		return len(n.reports) > 0 && n.fault() == "" && n.reports[len(n.reports)-1].GetHealth() != nil
+	})
+	h.events <- gpu.Event{UUID: "GPU-0", Action: gpu.Verdict, Judged: true, Recovery: gpu.RecoverReboot, Message: "reboot"}
+	drained := func() bool { return n.drained() }
+	n.until("reboot wanted", drained)
+	if err := os.Remove(filepath.Join(n.dir, "go")); err != nil {
+		t.Fatal(err)
+	}
+	h.events <- gpu.Event{UUID: "GPU-0", Action: gpu.Verdict, Judged: true, Message: "healed"}
+	n.until("validation", func() bool {
+		last := n.reports[len(n.reports)-1]
+		return last.GetHealth() == nil && strings.HasPrefix(last.GetFault(), "validation after a repair (")
+	})
+	if err := os.WriteFile(filepath.Join(n.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.until("in service", func() bool {
+		return n.reports[len(n.reports)-1].GetHealth() != nil && n.fault() == "" && !n.drained()
+	})
+}
+
+// drained reports whether the node reports a draining condition with a repair.
+func (n *node) drained() bool {
+	for _, c := range n.reports[len(n.reports)-1].GetHealth().GetConditions() {
+		if c.GetEffect() == greylagv1.ConditionEffect_CONDITION_EFFECT_DRAINS && c.GetRepair() != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// TestNoControllerAnswers: after self_fence_after the node kills its tasks, and reports the reason when a controller
+// answers again. A shorter time has no consequences.
+func TestNoControllerAnswers(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "process", func(n *node) { n.cfg.SelfFenceAfter = 5 * time.Second })
+	n.want(at(1, 1), "#!/bin/sh\nsleep 1000\n", nil)
+	n.reach(at(1, 1), "started")
+	n.change(func() { n.down = true })
+	waitFor(t, "the end of the task", func() bool { return !n.alive(t, at(1, 1)) })
+	n.change(func() { n.down = false })
+	if end := n.settled(at(1, 1)); end.GetCause() != greylagv1.TaskCause_TASK_CAUSE_NODE || end.GetMessage() != "the node reached no controller for 5s (self_fence_after)" {
+		t.Errorf("report: %v", end)
+	}
+}
