@@ -171,7 +171,7 @@ func TestUnknownErrors(t *testing.T) {
 		b.xid(999, 1)
 		b.now = b.now.Add(10 * time.Minute)
 	}
-	if s := b.Status(b.now, "u0"); !strings.HasSuffix(s.Degraded, "XID 999 is not in table version 1") {
+	if s := b.Status(b.now, "u0"); !strings.HasSuffix(s.Degraded, "XID 999 is not in table version 2") {
 		t.Errorf("after 3: %+v", s)
 	}
 }
