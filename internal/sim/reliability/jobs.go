@@ -97,7 +97,7 @@ func (x *simulation) submit(s *slot) error {
 	}
 	if s.saves {
 		spec.CheckpointDir = "/checkpoints/%j"
-		spec.Signal = cluster.WarnSignal{Number: userSignal, Before: 2 * time.Minute}
+		spec.CheckpointSignal = cluster.WarnSignal{Number: userSignal, Before: 2 * time.Minute}
 	}
 	answer, err := x.Apply(&command.SubmitJobs{Actor: command.Actor{Identity: spec.Owner, Source: "simulation"}, Jobs: []command.Submission{{Spec: spec}}})
 	if err != nil {
