@@ -142,16 +142,33 @@ func describe(dir string, inventory gpu.Inventory) error {
 	return containerd.WriteDevices(dir, gpus, nodes(inventory.Common))
 }
 
+// layoutsOf returns the MIG layouts of the node's GPUs.
+func layoutsOf(cfg config.Node) gpu.Layouts {
+	layouts := gpu.Layouts{}
+	for _, m := range cfg.MIG {
+		for _, index := range m.GPUs {
+			layouts[int32(index)] = m.Layout
+		}
+		if len(m.GPUs) == 0 {
+			layouts[gpu.AllGPUs] = m.Layout
+		}
+	}
+	return layouts
+}
+
 func openGPUs(cfg config.Node, log *slog.Logger) (gpu.Provider, func()) {
 	if len(cfg.SimulatedGPUs) == 0 {
 		helper := gpu.NewHelper(installed("gnvml"), cfg.Name, gpu.Limits{}, log)
+		helper.SetLayouts(layoutsOf(cfg))
 		return helper, helper.Close
 	}
 	var groups []gpu.Group
 	for _, g := range cfg.SimulatedGPUs {
 		groups = append(groups, gpu.Group{Count: g.Count, Type: g.Type, Memory: g.Memory, Domain: g.NVLinkDomain})
 	}
-	return gpu.NewSimulatedAfter(cfg.Name, filepath.Join(cfg.StateDir, "gpus"), cfg.SimulatedGPUOffset, groups), func() {}
+	simulated := gpu.NewSimulatedAfter(cfg.Name, filepath.Join(cfg.StateDir, "gpus"), cfg.SimulatedGPUOffset, groups)
+	simulated.SetLayouts(layoutsOf(cfg))
+	return simulated, func() {}
 }
 
 // installed returns the path of a program that is installed with this one.

@@ -139,10 +139,14 @@ type state struct {
 	cluster   string // display name; "" before the first session
 	host      host
 	inventory gpu.Inventory
-	health    *health.GPUs
-	badSince  uint64            // number of changes of the GPUs' health
-	counting  uint64            // identifies this process, whose counters begin at 0
-	faults    map[string]string // by source: why the node is unfit for work
+	// divided reports that GPUs were divided into MIG instances since the last inventory, and undividable is why
+	// that failed last.
+	divided     bool
+	undividable string
+	health      *health.GPUs
+	badSince    uint64            // number of changes of the GPUs' health
+	counting    uint64            // identifies this process, whose counters begin at 0
+	faults      map[string]string // by source: why the node is unfit for work
 	// conditions are problems of the node, except those of its GPUs, by cause. shown are all that were
 	// reported last, and unchecked are the checks that have no result yet.
 	conditions map[string]cluster.Condition
@@ -258,6 +262,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := a.load(ctx); err != nil {
 		return err
 	}
+	a.divideAtStart(ctx)
 	background, stop := context.WithCancel(ctx)
 	defer stop()
 	a.reading = background

@@ -199,11 +199,23 @@ func visible(l *launch) string {
 	for i, gpu := range l.gpus {
 		list[i] = gpu.uuid
 		if l.pinned {
-			list[i] = number(i)
+			list[i] = seenAs(i, gpu.uuid)
 		}
 	}
 	return strings.Join(list, ",")
 }
+
+// seenAs returns how CUDA names a GPU of a task that sees only its own: by number, or a MIG instance by UUID,
+// since numbers count whole GPUs.
+func seenAs[N int | int32](i N, uuid string) string {
+	if strings.HasPrefix(uuid, migPrefix) {
+		return uuid
+	}
+	return number(i)
+}
+
+// migPrefix begins the UUIDs of MIG instances.
+const migPrefix = "MIG-"
 
 func number[N int | int32 | int64 | uint32 | uint64](n N) string {
 	if n < 0 {

@@ -23,6 +23,7 @@ const healthRefresh = time.Minute
 const (
 	causeDriver = "driver"
 	causeGPUs   = "gpus"
+	causeMIG    = "mig"
 )
 
 // probeGPUs takes an inventory. If the driver does not answer, it asks a second time: the provider has
@@ -43,6 +44,10 @@ func (a *Agent) applyInventory(inventory gpu.Inventory, err error) {
 			Message: fmt.Sprintf("the NVIDIA driver does not answer (%v): check nvidia-smi and dmesg on the node", err)})
 		return
 	}
+	if err == nil && a.divided {
+		a.health.Retain(inventory.Devices)
+		a.inventory.Devices, a.divided = nil, false
+	}
 	if err == nil {
 		inventory.Devices = keepLost(a.inventory.Devices, inventory.Devices)
 	}
@@ -58,6 +63,7 @@ func (a *Agent) applyInventory(inventory gpu.Inventory, err error) {
 		return
 	}
 	a.setFault(causeGPUs, "")
+	a.setUndivided(inventory.Undivided)
 	a.setCondition(causeDriver, cluster.Condition{})
 	before := a.devices()
 	a.inventory = inventory
@@ -102,7 +108,7 @@ func (a *Agent) handleGPUEvent(event gpu.Event) {
 	before := a.devices()
 	for i := range a.inventory.Devices {
 		d := &a.inventory.Devices[i]
-		if event.UUID != "" && event.UUID != d.UUID || event.Bus != "" && event.Bus != d.Bus {
+		if !event.Concerns(d) {
 			continue
 		}
 		if event.XID != 0 && event.Bus == "" { // NVML reports those of the kernel log too

@@ -126,6 +126,7 @@ func (a *Agent) watchInventory(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
+		a.divideGPUs(ctx)
 		inventory, err := a.probeGPUs(ctx)
 		if ctx.Err() != nil {
 			return

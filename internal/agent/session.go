@@ -346,6 +346,7 @@ func (s *state) devices() []*greylagv1.GPU {
 		list = append(list, &greylagv1.GPU{
 			Index: d.Index, Uuid: d.UUID, Type: d.Type, Memory: int64(d.Memory), Minor: d.Minor,
 			Numa: d.NUMA, Domain: d.Domain, Fault: status.Fault, Degraded: status.Degraded, Repair: greylagv1.Repair(status.Repair),
+			ParentType: d.ParentType, Share: d.Share,
 		})
 	}
 	return list

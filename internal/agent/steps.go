@@ -194,7 +194,7 @@ func (a *Agent) stepGPUs(t *task, wanted *greylagv1.WantedStep) (names []string)
 		switch {
 		case int(at) >= len(own) || int(own[at]) >= len(a.inventory.Devices):
 		case a.cfg.Device != nil: // the task sees only its own, numbered from 0
-			names = append(names, number(at))
+			names = append(names, seenAs(at, a.inventory.Devices[own[at]].UUID))
 		default:
 			names = append(names, a.inventory.Devices[own[at]].UUID)
 		}

@@ -343,6 +343,8 @@ func gpuFields(c *codec.Coder, x *cluster.GPU) {
 	codec.String(c, &x.Fault)
 	codec.String(c, &x.Degraded)
 	codec.Uint(c, &x.Repair)
+	codec.String(c, &x.ParentType)
+	codec.Int(c, &x.Share)
 }
 
 // PolicyFields are those of the policy.

@@ -73,7 +73,10 @@ func TestExamples(t *testing.T) {
 			if !reflect.DeepEqual(node.SimulatedGPUs, want) {
 				t.Errorf("simulated GPUs %+v", node.SimulatedGPUs)
 			}
-			node.SimulatedGPUs = nil
+			if len(node.MIG) != 1 || len(node.MIG[0].Layout) != 4 {
+				t.Errorf("MIG %+v", node.MIG)
+			}
+			node.SimulatedGPUs, node.MIG = nil, nil
 			for _, list := range []*[]string{&node.Features, &node.Metrics.Compat} {
 				if len(*list) == 0 {
 					*list = nil

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/greylag/greylag/internal/config/strict"
+	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -43,6 +44,7 @@ type Node struct {
 	SelfFenceAfter time.Duration   `toml:"self_fence_after"` // without an answer of a controller; 0: never
 	Health         NodeChecks      `toml:"health"`           // checks that the node makes of itself
 	Poll           Poll            `toml:"poll"`             // intervals of checks
+	MIG            []MIG           `toml:"mig"`              // GPUs that are divided
 	SimulatedGPUs  []SimulatedGPUs `toml:"simulated_gpus"`   // instead of those of the host
 	// SimulatedGPUOffset is the number of simulated devices that other nodes on this host have, so
 	// that the kernel distinguishes the nodes' GPUs.
@@ -85,6 +87,13 @@ type Poll struct {
 	Report time.Duration `toml:"report"` // of full reports without a change, which show that the node is alive
 	Health time.Duration `toml:"health"` // of GPUs: presence, health, memory and NVLink domains
 	Meter  time.Duration `toml:"meter"`  // of the utilisation of tasks' GPUs
+}
+
+// MIG says how GPUs are divided into instances. Others are whole.
+type MIG struct {
+	Nodes  []string `toml:"nodes"`  // names or host lists; empty: every node that reads the file
+	GPUs   []int    `toml:"gpus"`   // indices, as the driver numbers them; empty: all of the node
+	Layout []string `toml:"layout"` // profiles
 }
 
 // SimulatedGPUs is a group of GPUs that do not exist. Character devices replace them, so that
@@ -202,6 +211,7 @@ func (cfg *Node) check(c *checker) {
 		c.address("metrics.listen", cfg.Metrics.Listen, true)
 	}
 	cfg.checkGPUs(c)
+	cfg.checkMIG(c)
 }
 
 // checkScratch refuses directories that tasks cannot see or that have other uses, and a generic resource of the
@@ -250,4 +260,77 @@ func (cfg *Node) checkGPUs(c *checker) {
 	if total > maxGPUs {
 		c.Fault("simulated_gpus", "%d in total, at most %d", total, maxGPUs)
 	}
+}
+
+// checkMIG refuses layouts that no GPU can have, and two for one GPU. It removes the entries of other nodes.
+func (cfg *Node) checkMIG(c *checker) {
+	var own []MIG
+	seen := map[int]bool{}
+	for i, m := range cfg.MIG {
+		at := fmt.Sprintf("mig[%d]", i)
+		if len(m.Layout) == 0 {
+			c.Fault(at+".layout", "no profiles: name some, such as 3g.40gb, or remove the entry")
+		} else if err := cluster.CheckMIGLayout(m.Layout); err != nil {
+			c.Fault(at+".layout", "%v", err)
+		}
+		for j, index := range m.GPUs {
+			c.Between(fmt.Sprintf("%s.gpus[%d]", at, j), index, 0, maxGPUs-1)
+		}
+		if !cfg.isAmong(c, at+".nodes", m.Nodes) {
+			continue
+		}
+		gpus := m.GPUs
+		if len(gpus) == 0 {
+			gpus = []int{-1} // all
+		}
+		for _, index := range gpus {
+			if seen[index] || seen[-1] || index == -1 && len(seen) > 0 {
+				c.Fault(at+".gpus", "a GPU of node %s has two layouts", cfg.Name)
+				break
+			}
+			seen[index] = true
+		}
+		own = append(own, m)
+	}
+	cfg.MIG = own
+	if instances := cfg.simulatedInstances(); len(own) > 0 && instances > maxGPUs {
+		c.Fault("mig", "%d simulated GPUs and instances in total, at most %d", instances, maxGPUs)
+	}
+}
+
+// isAmong reports whether host lists name this node. No list names every node.
+func (cfg *Node) isAmong(c *checker, key string, lists []string) bool {
+	for i, text := range lists {
+		names, err := hostlist.Expand(text)
+		if err != nil {
+			c.Fault(fmt.Sprintf("%s[%d]", key, i), "%v", err)
+			continue
+		}
+		if slices.Contains(names, cfg.Name) {
+			return true
+		}
+	}
+	return len(lists) == 0
+}
+
+// LayoutOf returns the profiles into which a GPU is divided; nil for none.
+func (cfg *Node) LayoutOf(index int) []string {
+	for _, m := range cfg.MIG {
+		if len(m.GPUs) == 0 || slices.Contains(m.GPUs, index) {
+			return m.Layout
+		}
+	}
+	return nil
+}
+
+// simulatedInstances counts simulated GPUs that are whole, and instances of the others.
+func (cfg *Node) simulatedInstances() int {
+	total, index := 0, 0
+	for _, g := range cfg.SimulatedGPUs {
+		for range min(max(g.Count, 0), maxGPUs) {
+			total += max(1, len(cfg.LayoutOf(index)))
+			index++
+		}
+	}
+	return total
 }

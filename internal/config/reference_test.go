@@ -51,7 +51,9 @@ func references() map[string]*configtest.Page {
 	}
 	for _, p := range pages {
 		p.Write, p.Types = writeValue, ownTypes
-		p.Elements = map[string]string{"simulated_gpus": "count = 1\ntype = \"h100\"\nmemory = \"1GiB\"\n"}
+		p.Elements = map[string]string{
+			"simulated_gpus": "count = 1\ntype = \"h100\"\nmemory = \"1GiB\"\n", "mig": "layout = [\"3g.40gb\"]\n",
+		}
 	}
 	return pages
 }

@@ -42,7 +42,7 @@ func (c *Coalescer) AddEvent(now time.Time, e Event) bool {
 	for range c.Due(now) { // forgets kinds that did not come again
 		continue
 	}
-	return c.Add(now, RawEvent{UUID: e.Bus, Type: uint64(e.Action)<<16 | uint64(e.Recovery), Data: uint64(e.XID)})
+	return c.Add(now, RawEvent{UUID: e.Bus, Instance: e.Instance, Type: uint64(e.Action)<<16 | uint64(e.Recovery), Data: uint64(e.XID)})
 }
 
 // Due returns the events that were counted long enough, each kind once with its count.

@@ -46,15 +46,26 @@ type Inventory struct {
 	Driver  string // version; "" for none
 	Devices []Device
 	Common  []File // added to any device: nvidiactl, nvidia-uvm
+	// Undivided is why GPUs are not divided as configured; "" if they are. See Divider.
+	Undivided string
 }
 
-// Device is one GPU with its device files.
+// Divider is a provider that can divide GPUs into MIG instances. Instances end at a reboot.
+type Divider interface {
+	// Divide divides those GPUs that are not yet as configured. No task may have a GPU of the node. It
+	// reports whether it changed anything.
+	Divide(ctx context.Context) (changed bool, err error)
+}
+
+// Device is one GPU with its device files, or one MIG instance.
 type Device struct {
 	cluster.GPU
-	Product string // as its maker names it
-	Files   []File
-	Bus     string // PCI address; "" if unknown
-	Serial  string // "" if unknown
+	Parent   string // UUID of the GPU that this is an instance of; "" for a whole GPU
+	Instance uint32 // the number of the instance in its GPU plus 1; 0 for a whole GPU
+	Product  string // as its maker names it
+	Files    []File
+	Bus      string // PCI address; "" if unknown
+	Serial   string // "" if unknown
 
 	Lost    bool // it does not answer, or is no longer listed
 	Pending bool // memory rows are set aside at its next reset
@@ -113,6 +124,17 @@ type Event struct {
 	Judged   bool
 	Count    uint32
 	Message  string // what happened, as part of a sentence
+	// Instance is the number of the MIG instance that the event concerns, plus 1; 0: the whole GPU.
+	Instance uint32
+}
+
+// Concerns reports whether an event concerns a device. Errors after which the GPU needs a reset concern all
+// of its instances.
+func (e *Event) Concerns(d *Device) bool {
+	if e.UUID != "" && e.UUID != d.UUID && e.UUID != d.Parent || e.Bus != "" && e.Bus != d.Bus {
+		return false
+	}
+	return e.Instance == 0 || d.Instance == 0 || e.Instance == d.Instance || e.Action.wholeGPU()
 }
 
 // None is the provider of a node without GPUs.

@@ -21,12 +21,13 @@ type Limits struct {
 	Inventory time.Duration // 45 s: without its persistence daemon a driver initialises each GPU
 	Processes time.Duration // 10 s
 	Silence   time.Duration // 30 s without a beat
+	Divide    time.Duration // 2 min
 	Restart   time.Duration // 1 s between two helpers, doubled up to 30 times
 }
 
 func (l Limits) withDefaults() Limits {
 	for field, value := range map[*time.Duration]time.Duration{
-		&l.Inventory: 45 * time.Second, &l.Processes: 10 * time.Second, &l.Silence: 30 * time.Second, &l.Restart: time.Second,
+		&l.Inventory: 45 * time.Second, &l.Processes: 10 * time.Second, &l.Silence: 30 * time.Second, &l.Restart: time.Second, &l.Divide: 2 * time.Minute,
 	} {
 		if *field <= 0 {
 			*field = value
@@ -42,6 +43,8 @@ type Helper struct {
 	host    string
 	limits  Limits
 	log     *slog.Logger
+	layouts Layouts
+	root    string // of the files of the driver, for tests; "" for /
 
 	mu    sync.Mutex
 	child *child
@@ -90,6 +93,15 @@ func (h *Helper) current() (*child, error) {
 // call sends one request. It kills a child that misses the deadline, since the child hangs in the
 // driver and a new one may not.
 func (h *Helper) call(ctx context.Context, request Request, limit time.Duration) (Reply, error) {
+	reply, err := h.callRaw(ctx, request, limit)
+	if err == nil && reply.Error != "" {
+		return Reply{}, fmt.Errorf("%s: %w", reply.Error, ErrUnanswered)
+	}
+	return reply, err
+}
+
+// callRaw is call without the error that the child reports.
+func (h *Helper) callRaw(ctx context.Context, request Request, limit time.Duration) (Reply, error) {
 	child, err := h.current()
 	if err != nil {
 		return Reply{}, err
@@ -103,8 +115,6 @@ func (h *Helper) call(ctx context.Context, request Request, limit time.Duration)
 		return Reply{}, fmt.Errorf("no answer within %s: %w", limit, ErrUnanswered)
 	case err != nil:
 		return Reply{}, err
-	case reply.Error != "":
-		return Reply{}, fmt.Errorf("%s: %w", reply.Error, ErrUnanswered)
 	}
 	return reply, nil
 }
@@ -216,29 +226,47 @@ func (h *Helper) watchOnce(ctx context.Context, report func(Event)) error {
 	}
 }
 
-// describe decides the names of the devices here.
+// describe decides the names of the devices here. The instances of a GPU take its place.
 func (h *Helper) describe(host Host) Inventory {
-	inventory := Inventory{Driver: host.Driver}
+	inventory := Inventory{Driver: host.Driver, Undivided: undivided(host.Devices, h.layouts)}
 	names := domains(h.host, host.Devices)
-	for i, raw := range host.Devices {
-		d := Device{GPU: cluster.GPU{
-			Index: raw.Index, UUID: raw.UUID, Type: Type(raw.Name), Memory: cluster.Bytes(raw.Memory),
-			Minor: raw.Minor, NUMA: numa(raw.Bus), Domain: names[i], Fault: raw.Bad,
-		}, Product: raw.Name, Bus: raw.Bus, Serial: raw.Serial, Lost: raw.Lost, Pending: raw.Pending, Slow: raw.Slow}
-		d.Links, d.Joined = len(raw.Links), slices.ContainsFunc(raw.Links, func(end string) bool { return end != "switch" })
-		if raw.Recovery != nil {
-			d.Recovery, d.Judged = *raw.Recovery, true
+	for i := range host.Devices {
+		raw := &host.Devices[i]
+		d := deviceOf(raw, names[i])
+		if !raw.MIG {
+			inventory.add(d)
+			continue
 		}
-		if raw.Minor >= 0 {
-			path := "/dev/nvidia" + strconv.Itoa(int(raw.Minor))
-			d.Files = []File{{Host: path, Task: path}}
+		for j := range raw.Instances {
+			inventory.add(h.instanceOf(&d, &raw.Instances[j]))
 		}
-		inventory.Devices = append(inventory.Devices, d)
 	}
 	if len(inventory.Devices) > 0 {
 		inventory.Common = commonFiles()
 	}
 	return inventory
+}
+
+// add appends a device.
+func (i *Inventory) add(d Device) {
+	d.Index = int32(len(i.Devices))
+	i.Devices = append(i.Devices, d)
+}
+
+func deviceOf(raw *RawDevice, domain string) Device {
+	d := Device{GPU: cluster.GPU{
+		Index: raw.Index, UUID: raw.UUID, Type: Type(raw.Name), Memory: cluster.Bytes(raw.Memory),
+		Minor: raw.Minor, NUMA: numa(raw.Bus), Domain: domain, Fault: raw.Bad,
+	}, Product: raw.Name, Bus: raw.Bus, Serial: raw.Serial, Lost: raw.Lost, Pending: raw.Pending, Slow: raw.Slow}
+	d.Links, d.Joined = len(raw.Links), slices.ContainsFunc(raw.Links, func(end string) bool { return end != "switch" })
+	if raw.Recovery != nil {
+		d.Recovery, d.Judged = *raw.Recovery, true
+	}
+	if raw.Minor >= 0 {
+		path := "/dev/nvidia" + strconv.Itoa(int(raw.Minor))
+		d.Files = []File{{Host: path, Task: path}}
+	}
+	return d
 }
 
 // commonFiles lists the driver's devices that every program needs, and those for rack-scale GPUs if

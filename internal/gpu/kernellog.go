@@ -9,6 +9,7 @@ import (
 // other lines. The driver writes
 //
 //	NVRM: Xid (PCI:0000:1b:00): 79, pid=1234, name=python, GPU has fallen off the bus.
+//	NVRM: Xid (PCI:0000:1b:00 GPU-I:05): 94, pid=1234, name=python, Contained: SM (0x1).
 //	NVRM: GPU at PCI:0000:1b:00: ... GPU 0000:1b:00.0 has fallen off the bus.
 //	nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error
 func KernelEvent(line string) (Event, bool) {
@@ -27,11 +28,12 @@ func KernelEvent(line string) (Event, bool) {
 
 // xidEvent reads a line from the PCI address on.
 func xidEvent(rest string) (Event, bool) {
+	rest, instance := cutInstance(rest)
 	bus, number, text, ok := numbered(rest)
 	if !ok {
 		return Event{}, false
 	}
-	e := Event{Bus: bus, Count: 1}.withXID(number)
+	e := Event{Bus: bus, Count: 1, Instance: instance}.withXID(number)
 	if e.Action == Verdict {
 		_, to, found := strings.Cut(text, " to 0x")
 		hex, _, _ := strings.Cut(to, " ")
@@ -43,6 +45,21 @@ func xidEvent(rest string) (Event, bool) {
 		e.Message = "the driver asks for: " + e.Recovery.String()
 	}
 	return e, true
+}
+
+// cutInstance removes the MIG instance that follows a PCI address. It returns its number plus 1; 0 for none.
+func cutInstance(rest string) (without string, instance uint32) {
+	bus, attributes, has := strings.Cut(rest, " GPU-I:")
+	attributes, text, closed := strings.Cut(attributes, ")")
+	if !has || !closed || strings.Contains(bus, ")") {
+		return rest, 0
+	}
+	digits, _, _ := strings.Cut(attributes, " ") // a compute instance may follow
+	number, err := strconv.ParseUint(digits, 10, 16)
+	if err != nil {
+		return rest, 0
+	}
+	return bus + ")" + text, uint32(number) + 1
 }
 
 // switchEvent reads the error of a switch. It concerns all GPUs: fatal ones count as errors of links.

@@ -14,8 +14,10 @@ const Beat = 5
 // Request is a request of the daemon to its helper, one JSON object a line.
 type Request struct {
 	ID    uint64   `json:"id"`
-	Op    string   `json:"op"` // "inventory", "processes" or "loads"
+	Op    string   `json:"op"` // "inventory", "processes", "loads" or "divide"
 	UUIDs []string `json:"uuids,omitempty"`
+	// Layouts are the MIG profiles of GPUs by index, for "divide".
+	Layouts map[int32][]string `json:"layouts,omitempty"`
 }
 
 // Reply is a message of the helper: an answer (with the ID of the request), an event, or a
@@ -29,7 +31,8 @@ type Reply struct {
 	Event     *RawEvent `json:"event,omitempty"`
 	Beat      bool      `json:"beat,omitempty"`
 	// Memory is InUse.Memory, in an answer with Processes.
-	Memory map[string]int64 `json:"memory,omitempty"`
+	Memory  map[string]int64 `json:"memory,omitempty"`
+	Changed bool             `json:"changed,omitempty"` // GPUs were divided
 }
 
 // Host holds NVML's data before any decision about it.
@@ -58,6 +61,18 @@ type RawDevice struct {
 	// Recovery is the driver's recovery action; absent if the driver has none.
 	Recovery *Recovery `json:"recovery,omitempty"`
 	Slow     string    `json:"slow,omitempty"`
+	// MIG reports that the GPU is in MIG mode: programs use only its instances.
+	MIG       bool          `json:"mig,omitempty"`
+	Instances []RawInstance `json:"instances,omitempty"`
+}
+
+// RawInstance is one MIG instance as NVML describes it.
+type RawInstance struct {
+	UUID    string `json:"uuid"`
+	Profile string `json:"profile"` // "1g.10gb"
+	Memory  int64  `json:"memory"`
+	GPU     uint32 `json:"gpu"`     // number of the GPU instance
+	Compute uint32 `json:"compute"` // number of the compute instance in it
 }
 
 // RawEvent is one event as NVML describes it.
@@ -67,6 +82,8 @@ type RawEvent struct {
 	Data uint64 `json:"data"` // XID events: the number
 	// Count is the number of equal events since the last message about them; 0 means 1.
 	Count uint32 `json:"count,omitempty"`
+	// Instance is the number of the GPU instance plus 1; 0 for none.
+	Instance uint32 `json:"instance,omitempty"`
 }
 
 // Encode encodes a message as one line.
@@ -84,7 +101,7 @@ func DecodeRequest(line []byte) (Request, error) {
 	if err := json.Unmarshal(line, &r); err != nil {
 		return Request{}, fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
-	if r.ID == 0 || r.Op != "inventory" && r.Op != "processes" && r.Op != "loads" {
+	if r.ID == 0 || r.Op != "inventory" && r.Op != "processes" && r.Op != "loads" && r.Op != "divide" {
 		return Request{}, fmt.Errorf("%w: request %d for %q", ErrProtocol, r.ID, r.Op)
 	}
 	return r, nil
@@ -92,6 +109,9 @@ func DecodeRequest(line []byte) (Request, error) {
 
 // maxDevices limits the devices of an inventory.
 const maxDevices = 1024
+
+// maxInstance limits the numbers of MIG instances.
+const maxInstance = 1 << 16
 
 // DecodeReply decodes one line and refuses invalid content: an inventory out of order or with a
 // duplicate, numbers out of range. Errors wrap ErrProtocol.
@@ -115,6 +135,12 @@ func DecodeReply(line []byte) (Reply, error) {
 			return Reply{}, fmt.Errorf("%w: device %d is %+v", ErrProtocol, i, d)
 		}
 		seen[d.UUID] = true
+		for _, x := range d.Instances {
+			if x.UUID == "" || seen[x.UUID] || x.Profile == "" || x.Memory < 0 || x.GPU > maxInstance || x.Compute > maxInstance {
+				return Reply{}, fmt.Errorf("%w: instance of device %d is %+v", ErrProtocol, i, x)
+			}
+			seen[x.UUID] = true
+		}
 	}
 	return r, nil
 }

@@ -23,6 +23,8 @@ type Simulated struct {
 	first  int // skipped devices, which other nodes on this machine have
 	groups []Group
 
+	layouts Layouts
+
 	mu      sync.Mutex
 	made    *Inventory
 	numbers map[string]uint64 // device number by UUID, for those with a device file
@@ -50,6 +52,10 @@ func NewSimulatedAfter(node, dir string, first int, groups []Group) *Simulated {
 	return &Simulated{node: node, dir: dir, first: first, groups: groups, counters: map[string]*simulatedCounters{}}
 }
 
+// SetLayouts sets the layouts of the GPUs by index, before any other call. The GPUs are divided when they are
+// first listed, unless FaultsFile has a line "INDEX undivided".
+func (s *Simulated) SetLayouts(layouts Layouts) { s.layouts = layouts }
+
 // Inventory creates the device files once. Without root the devices have no files, which suffices
 // for a runtime without isolation.
 func (s *Simulated) Inventory(context.Context) (Inventory, error) {
@@ -71,6 +77,12 @@ func (s *Simulated) withFaults(inventory Inventory) Inventory {
 	inventory.Devices = slices.Clone(inventory.Devices)
 	for i := range inventory.Devices {
 		d, at := &inventory.Devices[i], strconv.Itoa(i)
+		if d.Parent == "" && s.layouts.of(d.Minor) != nil {
+			inventory.Undivided = fmt.Sprintf("GPU %d is not divided", d.Minor)
+			if faults[simulatedFault{strconv.Itoa(int(d.Minor)), undividedFault}] {
+				inventory.Undivided += ": it is in use by process 1 (simulated)"
+			}
+		}
 		d.Pending, d.Judged = faults[simulatedFault{at, "remap"}], true
 		if faults[simulatedFault{at, "lost"}] {
 			d.Lost, d.Fault = true, "GPU does not answer"
@@ -86,25 +98,95 @@ func (s *Simulated) withFaults(inventory Inventory) Inventory {
 }
 
 func (s *Simulated) makeAll() (Inventory, error) {
-	inventory := Inventory{Driver: "simulated"}
+	inventory, files := Inventory{Driver: "simulated"}, 0
+	faults := readFaults(s.dir)
+	index := 0
 	for _, group := range s.groups {
 		for range group.Count {
-			inventory.Devices = append(inventory.Devices, s.device(len(inventory.Devices), group))
+			whole := s.device(index, group)
+			layout := s.layouts.of(int32(index))
+			if layout == nil || faults[simulatedFault{strconv.Itoa(index), undividedFault}] {
+				inventory.add(whole)
+			} else {
+				for _, x := range s.instances(&whole, layout) {
+					inventory.add(x)
+				}
+				files += 2 * len(layout)
+			}
+			index, files = index+1, files+1
 		}
 	}
-	files, err := simgpu.CreateFrom(s.dir, s.first, len(inventory.Devices))
+	made, err := simgpu.CreateFrom(s.dir, s.first, files)
 	if errors.Is(err, simgpu.ErrPermission) {
 		return inventory, nil
 	}
 	if err != nil {
 		return Inventory{}, err
 	}
-	s.numbers = map[string]uint64{}
-	for i, file := range files {
-		s.numbers[inventory.Devices[i].UUID] = file.Number()
-		inventory.Devices[i].Files = []File{{Host: file.Path, Task: "/dev/nvidia" + strconv.Itoa(i)}}
-	}
+	s.give(inventory.Devices, made, index)
 	return inventory, nil
+}
+
+// undividedFault is the fault of a GPU that cannot be divided.
+const undividedFault = "undivided"
+
+// instances returns the instances of a GPU, by their places as on a real one.
+func (s *Simulated) instances(whole *Device, layout []string) (list []Device) {
+	for _, model := range cluster.MIGModels() {
+		places, err := cluster.PlaceMIG(model, layout)
+		if err != nil {
+			continue
+		}
+		for i, place := range places {
+			d := *whole
+			d.UUID = fmt.Sprintf("MIG-%s-%d", whole.UUID[len("GPU-"):], i+1)
+			d.Parent, d.Instance, d.Domain = whole.UUID, uint32(i)+2, ""
+			d.GPU.Type, d.Memory = place.Profile, cluster.MIGMemory(place.Profile)
+			d.ParentType, d.Share = whole.GPU.Type, cluster.MIGShare(place.Profile, d.Memory, whole.Memory)
+			list = append(list, d)
+		}
+		break
+	}
+	return list
+}
+
+// give gives devices their files: the first n files are those of the GPUs, and each instance has two more.
+func (s *Simulated) give(devices []Device, files []simgpu.Device, n int) {
+	s.numbers = map[string]uint64{}
+	next := n
+	take := func() (simgpu.Device, string) {
+		next++
+		return files[next-1], "/dev/nvidia-caps/nvidia-cap" + strconv.Itoa(next-n)
+	}
+	for i := range devices {
+		d := &devices[i]
+		own := files[d.Minor]
+		d.Files = []File{{Host: own.Path, Task: "/dev/nvidia" + strconv.Itoa(int(d.Minor))}}
+		if d.Parent != "" {
+			for range 2 { // of the GPU instance, and of its compute instance
+				file, path := take()
+				d.Files, own = append(d.Files, File{Host: file.Path, Task: path}), file
+			}
+		}
+		s.numbers[d.UUID] = own.Number()
+	}
+}
+
+// Divide implements Divider: it divides GPUs that could not be divided before.
+func (s *Simulated) Divide(ctx context.Context) (changed bool, err error) {
+	inventory, err := s.Inventory(ctx)
+	if err != nil || inventory.Undivided == "" {
+		return false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for fault := range readFaults(s.dir) {
+		if fault.fault == undividedFault {
+			return false, fmt.Errorf("%w: %s", ErrUndivided, inventory.Undivided)
+		}
+	}
+	s.made = nil
+	return true, nil
 }
 
 func (s *Simulated) device(index int, group Group) Device {
@@ -152,7 +234,12 @@ func (s *Simulated) errorOf(fault simulatedFault) (Event, bool) {
 	if !is || err != nil || err2 != nil || s.made == nil || i < 0 || i >= len(s.made.Devices) {
 		return Event{}, false
 	}
-	return Event{UUID: s.made.Devices[i].UUID, Count: 1}.withXID(number), true
+	d := &s.made.Devices[i]
+	e := Event{UUID: d.UUID, Count: 1}
+	if d.Parent != "" { // as the driver reports it
+		e.UUID, e.Instance = d.Parent, d.Instance
+	}
+	return e.withXID(number), true
 }
 
 // InUse returns no processes: a task's open devices are closed when its processes end. Memory is in use as

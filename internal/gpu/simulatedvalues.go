@@ -11,8 +11,9 @@ import (
 // FaultsFile is the file in the directory of simulated GPUs that lists their injected faults, one a line:
 // "INDEX FAULT" with the faults ecc (an uncorrectable memory error), remap (a memory row is remapped
 // at the next reset), throttle (overheating), lost (the device does not answer), xidN (the error N
-// occurs, once for each line that appears), recoveryN (the driver's recovery action) and memoryN (N MiB of
-// its memory stay in use without a process). It is read at each query.
+// occurs, once for each line that appears), recoveryN (the driver's recovery action), memoryN (N MiB of
+// its memory stay in use without a process) and undivided (the GPU of that number cannot be divided into MIG
+// instances). It is read at each query.
 const FaultsFile = "faults"
 
 // simulatedFault is a line of FaultsFile.

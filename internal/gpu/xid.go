@@ -36,7 +36,7 @@ func (r Recovery) String() string {
 
 // event returns the meaning of an NVML event.
 func event(raw RawEvent) (Event, bool) {
-	e := Event{UUID: raw.UUID, Count: max(raw.Count, 1)}
+	e := Event{UUID: raw.UUID, Instance: raw.Instance, Count: max(raw.Count, 1)}
 	switch raw.Type {
 	case typeXID:
 		// Numbers are below 1,000; others are reported unchanged.

@@ -58,6 +58,10 @@ func (a Action) Class() string {
 	return "broken"
 }
 
+// wholeGPU reports whether an event concerns all instances of a GPU: after it the GPU needs a reset at
+// once, or it is about the board.
+func (a Action) wholeGPU() bool { return a >= Link && a != Contained }
+
 //go:embed xids.txt
 var xidText string
 

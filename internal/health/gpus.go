@@ -255,6 +255,13 @@ func (d *device) degrade(until time.Time, why string) {
 	d.Degraded = d.Degraded[max(0, len(d.Degraded)-maxRecorded):]
 }
 
+// Retain forgets devices that are not listed, after GPUs were divided into other MIG instances.
+func (g *GPUs) Retain(devices []gpu.Device) {
+	maps.DeleteFunc(g.saved.Devices, func(uuid string, _ *device) bool {
+		return !slices.ContainsFunc(devices, func(d gpu.Device) bool { return d.UUID == uuid })
+	})
+}
+
 // Inspect takes an inventory. It returns the outcomes for the jobs on GPUs that are newly lost, by UUID.
 func (g *GPUs) Inspect(devices []gpu.Device) map[string]Outcome {
 	lost := map[string]Outcome{}
@@ -296,10 +303,16 @@ func (d *device) lose(uuid, why string, lost map[string]Outcome) {
 
 // nameOf returns how messages name a GPU.
 func nameOf(x *gpu.Device) string {
-	if x.Serial == "" {
-		return fmt.Sprintf("GPU %d", x.Index)
+	name := fmt.Sprintf("GPU %d", x.Index)
+	switch {
+	case x.Parent != "" && x.Serial != "":
+		return fmt.Sprintf("%s (%s of serial %s)", name, x.Type, x.Serial)
+	case x.Parent != "":
+		return fmt.Sprintf("%s (%s of %s)", name, x.Type, x.Parent)
+	case x.Serial != "":
+		return fmt.Sprintf("%s (serial %s)", name, x.Serial)
 	}
-	return fmt.Sprintf("GPU %d (serial %s)", x.Index, x.Serial)
+	return name
 }
 
 // Status is the state of a GPU for the scheduler.

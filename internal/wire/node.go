@@ -78,6 +78,7 @@ func ReadGPUs(list []*greylagv1.GPU) ([]cluster.GPU, error) {
 			Index: p.GetIndex(), UUID: short(p.GetUuid()), Type: short(p.GetType()), Memory: cluster.Bytes(p.GetMemory()),
 			Minor: p.GetMinor(), NUMA: p.GetNuma(), Domain: short(p.GetDomain()), Fault: short(p.GetFault()),
 			Degraded: short(p.GetDegraded()), Repair: cluster.Repair(max(0, min(p.GetRepair(), 255))),
+			ParentType: short(p.GetParentType()), Share: max(0, min(p.GetShare(), cluster.MIGShares)),
 		})
 	}
 	return all, nil
@@ -90,7 +91,7 @@ func WriteGPUs(list []cluster.GPU) []*greylagv1.GPU {
 		all = append(all, &greylagv1.GPU{
 			Index: g.Index, Uuid: g.UUID, Type: g.Type, Memory: int64(g.Memory),
 			Minor: g.Minor, Numa: g.NUMA, Domain: g.Domain, Fault: g.Fault,
-			Degraded: g.Degraded, Repair: greylagv1.Repair(g.Repair),
+			Degraded: g.Degraded, Repair: greylagv1.Repair(g.Repair), ParentType: g.ParentType, Share: g.Share,
 		})
 	}
 	return all

@@ -57,6 +57,11 @@ type GPU struct {
 
 	Degraded string // why jobs of several nodes avoid the device; "" when they need not
 	Repair   Repair // what it needs; with no Fault, when it is idle
+
+	// Of a MIG instance, whose Type is its profile: the type of the GPU that it is a part of, and its share
+	// in that GPU, in 1/MIGShares. "" and 0 for a whole GPU.
+	ParentType string
+	Share      int32
 }
 
 // Node is one compute node. Like a Job it is replaced, never changed in place.

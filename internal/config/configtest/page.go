@@ -98,6 +98,9 @@ func (p *Page) kindOf(t reflect.Type) (string, bool) {
 		if t.Elem().Kind() == reflect.String {
 			return "list of strings", true
 		}
+		if t.Elem().Kind() == reflect.Int {
+			return "list of integers", true
+		}
 	}
 	return "", false
 }

@@ -5,6 +5,7 @@ package nvml
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -34,6 +35,8 @@ type library struct {
 	known   []known // by index: the last answers of each device
 	started chan struct{}
 	begin   sync.Once
+	now     func() time.Time
+	pause   func(time.Duration)
 }
 
 // known is a device with its last answers.
@@ -42,9 +45,15 @@ type known struct {
 	raw     gpu.RawDevice
 	values  [2]values // by index of groups
 	profile profile
+	// instances are the handles of raw.Instances.
+	instances []nvml.Device
 }
 
-func open() source { return &library{lib: nvml.New(), started: make(chan struct{})} }
+func open() source { return newLibrary(nvml.New()) }
+
+func newLibrary(lib nvml.Interface) *library {
+	return &library{lib: lib, started: make(chan struct{}), now: time.Now, pause: time.Sleep}
+}
 
 // has reports whether the installed driver has a function. Calling a missing one ends the process.
 func (l *library) has(symbol string) bool { return l.lib.Extensions().LookupSymbol(symbol) == nil }
@@ -134,6 +143,7 @@ func (l *library) look(index int, answered []bool) []bool {
 	raw.Index = int32(i)
 	raw.Bad, raw.Pending = l.ailing(device)
 	raw.Recovery, raw.Slow = l.recovery(device), l.slow(device)
+	raw.MIG, raw.Instances, l.known[i].instances = l.instances(device)
 	l.known[i].device, l.known[i].raw, answered[i] = device, raw, true
 	return answered
 }
@@ -282,25 +292,51 @@ func (l *library) processes(uuids []string) ([]gpu.Process, error) {
 		wanted[uuid] = true
 	}
 	var users []gpu.Process
-	for _, at := range l.known {
-		if !wanted[at.raw.UUID] || at.device == nil {
-			continue
-		}
-		for symbol, list := range map[string]func() ([]nvml.ProcessInfo, nvml.Return){
-			"nvmlDeviceGetComputeRunningProcesses":    at.device.GetComputeRunningProcesses,
-			"nvmlDeviceGetGraphicsRunningProcesses":   at.device.GetGraphicsRunningProcesses,
-			"nvmlDeviceGetMPSComputeRunningProcesses": at.device.GetMPSComputeRunningProcesses,
-		} {
-			if !l.has(symbol) && !l.has(symbol+"_v2") && !l.has(symbol+"_v3") {
+	for i := range l.known {
+		for uuid, device := range l.known[i].devices() {
+			if !wanted[uuid] {
 				continue
 			}
-			infos, ret := list()
-			if ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_SUPPORTED {
-				return nil, said("list processes of GPU "+at.raw.UUID, ret)
+			found, err := l.usersOf(uuid, device)
+			if err != nil {
+				return nil, err
 			}
-			for _, info := range infos {
-				users = append(users, gpu.Process{UUID: at.raw.UUID, PID: int(info.Pid)})
+			users = append(users, found...)
+		}
+	}
+	return users, nil
+}
+
+// devices iterates over a device and its instances.
+func (at *known) devices() iter.Seq2[string, nvml.Device] {
+	return func(yield func(string, nvml.Device) bool) {
+		if at.device == nil || !yield(at.raw.UUID, at.device) {
+			return
+		}
+		for i, device := range at.instances {
+			if !yield(at.raw.Instances[i].UUID, device) {
+				return
 			}
+		}
+	}
+}
+
+// usersOf lists the processes of a GPU or of an instance.
+func (l *library) usersOf(uuid string, device nvml.Device) (users []gpu.Process, err error) {
+	for symbol, list := range map[string]func() ([]nvml.ProcessInfo, nvml.Return){
+		"nvmlDeviceGetComputeRunningProcesses":    device.GetComputeRunningProcesses,
+		"nvmlDeviceGetGraphicsRunningProcesses":   device.GetGraphicsRunningProcesses,
+		"nvmlDeviceGetMPSComputeRunningProcesses": device.GetMPSComputeRunningProcesses,
+	} {
+		if !l.has(symbol) && !l.has(symbol+"_v2") && !l.has(symbol+"_v3") {
+			continue
+		}
+		infos, ret := list()
+		if ret != nvml.SUCCESS && ret != nvml.ERROR_NOT_SUPPORTED {
+			return nil, said("list processes of GPU "+uuid, ret)
+		}
+		for _, info := range infos {
+			users = append(users, gpu.Process{UUID: uuid, PID: int(info.Pid)})
 		}
 	}
 	return users, nil
@@ -331,6 +367,11 @@ func (l *library) loads(uuids []string) []gpu.Load {
 	var all []gpu.Load
 	for i := range l.known {
 		at := &l.known[i]
+		for j, instance := range at.instances { // the driver knows no more of them
+			if uuid := at.raw.Instances[j].UUID; slices.Contains(uuids, uuid) {
+				all = append(all, gpu.Load{UUID: uuid, Memory: l.taken(instance)})
+			}
+		}
 		if at.device == nil || !slices.Contains(uuids, at.raw.UUID) {
 			continue
 		}
@@ -369,6 +410,9 @@ const interesting = nvml.EventTypeXidCriticalError | nvml.EventTypeDoubleBitEccE
 	nvml.EventTypeNonFatalPoisonError | nvml.EventTypeFatalPoisonError |
 	nvml.EventTypeGpuUnavailableError | nvml.EventTypeGpuRecoveryAction
 
+// noInstance is the least number that stands for no instance in an event.
+const noInstance = 0xffff
+
 func (l *library) watch(report func(*gpu.RawEvent)) {
 	beat := time.NewTicker(gpu.Beat * time.Second)
 	defer beat.Stop()
@@ -398,6 +442,9 @@ func (l *library) watch(report func(*gpu.RawEvent)) {
 		}
 		data, ret := set.Wait(gpu.Beat * 1000)
 		e := gpu.RawEvent{UUID: devices[data.Device], Type: data.EventType, Data: data.EventData}
+		if data.GpuInstanceId < noInstance {
+			e.Instance = data.GpuInstanceId + 1
+		}
 		switch ret {
 		case nvml.SUCCESS:
 		case nvml.ERROR_TIMEOUT:

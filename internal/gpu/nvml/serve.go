@@ -17,6 +17,8 @@ type source interface {
 	processes(uuids []string) ([]gpu.Process, error)
 	memory(uuids []string) map[string]int64
 	loads(uuids []string) []gpu.Load
+	// divide divides GPUs into MIG instances, by index.
+	divide(layouts map[int32][]string) (changed bool, err error)
 	// watch calls report for events, and with nil periodically as a heartbeat. It never returns.
 	watch(report func(*gpu.RawEvent))
 }
@@ -73,6 +75,8 @@ func answer(s source, request gpu.Request) gpu.Reply {
 		}
 	case "loads":
 		reply.Loads = s.loads(request.UUIDs)
+	case "divide":
+		reply.Changed, err = s.divide(request.Layouts)
 	}
 	if err != nil {
 		reply.Error = err.Error()

@@ -25,7 +25,7 @@ func openFake(t *testing.T) (*library, string) {
 		t.Skipf("needs gcc: %v\n%s", err, out)
 	}
 	t.Setenv("FAKE_NVML", dir)
-	l := &library{lib: nvml.New(nvml.WithLibraryPath(path)), started: make(chan struct{})}
+	l := newLibrary(nvml.New(nvml.WithLibraryPath(path)))
 	if _, err := l.inventory(); err != nil || len(l.known) != 2 {
 		t.Fatal(l.known, err)
 	}

@@ -196,17 +196,21 @@ func (StopReason) EnumDescriptor() ([]byte, []int) {
 
 // GPU is one GPU of a node.
 type GPU struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Index         int32                  `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	Uuid          string                 `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
-	Type          string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
-	Memory        int64                  `protobuf:"varint,4,opt,name=memory,proto3" json:"memory,omitempty"`
-	Minor         int32                  `protobuf:"varint,5,opt,name=minor,proto3" json:"minor,omitempty"`
-	Numa          int32                  `protobuf:"varint,6,opt,name=numa,proto3" json:"numa,omitempty"`
-	Domain        string                 `protobuf:"bytes,7,opt,name=domain,proto3" json:"domain,omitempty"`                          // NVLink domain
-	Fault         string                 `protobuf:"bytes,8,opt,name=fault,proto3" json:"fault,omitempty"`                            // empty: the GPU works
-	Degraded      string                 `protobuf:"bytes,9,opt,name=degraded,proto3" json:"degraded,omitempty"`                      // why jobs of several nodes avoid it; empty: they need not
-	Repair        Repair                 `protobuf:"varint,10,opt,name=repair,proto3,enum=greylag.v1.Repair" json:"repair,omitempty"` // without a fault: when it is idle
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Index    int32                  `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Uuid     string                 `protobuf:"bytes,2,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	Type     string                 `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	Memory   int64                  `protobuf:"varint,4,opt,name=memory,proto3" json:"memory,omitempty"`
+	Minor    int32                  `protobuf:"varint,5,opt,name=minor,proto3" json:"minor,omitempty"`
+	Numa     int32                  `protobuf:"varint,6,opt,name=numa,proto3" json:"numa,omitempty"`
+	Domain   string                 `protobuf:"bytes,7,opt,name=domain,proto3" json:"domain,omitempty"`                          // NVLink domain
+	Fault    string                 `protobuf:"bytes,8,opt,name=fault,proto3" json:"fault,omitempty"`                            // empty: the GPU works
+	Degraded string                 `protobuf:"bytes,9,opt,name=degraded,proto3" json:"degraded,omitempty"`                      // why jobs of several nodes avoid it; empty: they need not
+	Repair   Repair                 `protobuf:"varint,10,opt,name=repair,proto3,enum=greylag.v1.Repair" json:"repair,omitempty"` // without a fault: when it is idle
+	// Of a MIG instance, whose type is its profile: the type of the GPU that it is a part of, and its share in
+	// that GPU, in 1/56. Empty and 0 for a whole GPU.
+	ParentType    string `protobuf:"bytes,11,opt,name=parent_type,json=parentType,proto3" json:"parent_type,omitempty"`
+	Share         int32  `protobuf:"varint,12,opt,name=share,proto3" json:"share,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -309,6 +313,20 @@ func (x *GPU) GetRepair() Repair {
 		return x.Repair
 	}
 	return Repair_REPAIR_UNSPECIFIED
+}
+
+func (x *GPU) GetParentType() string {
+	if x != nil {
+		return x.ParentType
+	}
+	return ""
+}
+
+func (x *GPU) GetShare() int32 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
 }
 
 // Condition is a problem that a node has found in itself. Its tasks continue.
@@ -2379,7 +2397,7 @@ var File_greylag_v1_node_proto protoreflect.FileDescriptor
 const file_greylag_v1_node_proto_rawDesc = "" +
 	"\n" +
 	"\x15greylag/v1/node.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14greylag/v1/job.proto\"\xfb\x01\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x14greylag/v1/job.proto\"\xb2\x02\n" +
 	"\x03GPU\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x05R\x05index\x12\x12\n" +
 	"\x04uuid\x18\x02 \x01(\tR\x04uuid\x12\x12\n" +
@@ -2391,7 +2409,10 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05fault\x18\b \x01(\tR\x05fault\x12\x1a\n" +
 	"\bdegraded\x18\t \x01(\tR\bdegraded\x12*\n" +
 	"\x06repair\x18\n" +
-	" \x01(\x0e2\x12.greylag.v1.RepairR\x06repair\"\xae\x01\n" +
+	" \x01(\x0e2\x12.greylag.v1.RepairR\x06repair\x12\x1f\n" +
+	"\vparent_type\x18\v \x01(\tR\n" +
+	"parentType\x12\x14\n" +
+	"\x05share\x18\f \x01(\x05R\x05share\"\xae\x01\n" +
 	"\tCondition\x12\x14\n" +
 	"\x05cause\x18\x01 \x01(\tR\x05cause\x123\n" +
 	"\x06effect\x18\x02 \x01(\x0e2\x1b.greylag.v1.ConditionEffectR\x06effect\x12*\n" +
