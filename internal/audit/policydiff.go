@@ -41,6 +41,9 @@ var policyParts = []policyPart{
 	{"licences", func(p *cluster.Policy) cluster.Policy {
 		return cluster.Policy{Scheduling: cluster.Scheduling{Licences: p.Scheduling.Licences}}
 	}},
+	{"checkpoint_store", func(p *cluster.Policy) cluster.Policy {
+		return cluster.Policy{CheckpointStores: p.CheckpointStores}
+	}},
 	{"credits", func(p *cluster.Policy) cluster.Policy { return cluster.Policy{Credits: p.Credits} }},
 }
 

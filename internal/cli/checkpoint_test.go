@@ -45,3 +45,8 @@ func (m *memory) SetCheckpoint(_ context.Context, r *greylagv1.SetCheckpointRequ
 	}
 	return &greylagv1.SetCheckpointResponse{}, nil
 }
+
+// BeginCheckpoint implements JobServiceHandler.
+func (m *memory) BeginCheckpoint(context.Context, *greylagv1.BeginCheckpointRequest) (*greylagv1.BeginCheckpointResponse, error) {
+	return &greylagv1.BeginCheckpointResponse{Granted: true}, nil
+}

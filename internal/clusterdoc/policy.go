@@ -45,12 +45,19 @@ type policy struct {
 	Partitions []partition `toml:"partition"`
 	QOS        []qos       `toml:"qos"`
 
-	Scheduling   scheduling    `toml:"scheduling"`
-	Topology     nearness      `toml:"topology"`
-	FairShare    fairShare     `toml:"fair_share"`
-	Credits      creditRules   `toml:"credits"`
-	Licences     counts        `toml:"licences" empty:"omit"` // number of each
-	Reservations []reservation `toml:"reservation" empty:"omit"`
+	Scheduling scheduling  `toml:"scheduling"`
+	Topology   nearness    `toml:"topology"`
+	FairShare  fairShare   `toml:"fair_share"`
+	Credits    creditRules `toml:"credits"`
+	Licences   counts      `toml:"licences" empty:"omit"` // number of each
+	// CheckpointStores are file systems to which only some jobs may write checkpoints at a time.
+	CheckpointStores []checkpointStore `toml:"checkpoint_store" empty:"omit"`
+	Reservations     []reservation     `toml:"reservation" empty:"omit"`
+}
+
+type checkpointStore struct {
+	Path  string `toml:"path"`  // of the directory where it is mounted
+	Slots int    `toml:"slots"` // jobs that write at a time
 }
 
 type partition struct {
@@ -142,6 +149,9 @@ func (p *policy) check(c *strict.Checker) {
 		c.Between(at+".priority", q.Priority, -most, most)
 		c.Between(at+".usage_extra", q.UsageExtra, -most, most)
 	}
+	for i, s := range p.CheckpointStores {
+		c.Between("checkpoint_store["+strconv.Itoa(i)+"].slots", s.Slots, 1, most)
+	}
 	for i, r := range p.Reservations {
 		at := "reservation[" + strconv.Itoa(i) + "]"
 		c.NodeLists(at+".nodes", r.Nodes)
@@ -179,6 +189,9 @@ func (p *policy) policy() cluster.Policy {
 			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, Open: x.Open,
 		})
 	}
+	for _, x := range p.CheckpointStores {
+		out.CheckpointStores = append(out.CheckpointStores, cluster.CheckpointStore{Path: x.Path, Slots: int32(x.Slots)})
+	}
 	return out
 }
 
@@ -208,6 +221,9 @@ func fileOf(p *cluster.Policy) policy {
 			Name: x.Name, Tier: int(x.Tier), Priority: int(x.Priority), MaxTime: x.MaxTime, DefaultTime: x.DefaultTime, UsageExtra: int(x.UsageExtra), Limits: x.Limits,
 			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, Open: x.Open,
 		})
+	}
+	for _, x := range p.CheckpointStores {
+		out.CheckpointStores = append(out.CheckpointStores, checkpointStore{Path: x.Path, Slots: int(x.Slots)})
 	}
 	return out
 }

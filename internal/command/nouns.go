@@ -369,6 +369,16 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.Bool(c, &x.RequireAccount)
 	codec.Record(c, &x.Credits, creditPolicyFields)
 	codec.Record(c, &x.Retry, retryFields)
+	codec.List(c, &x.CheckpointStores, checkpointStore)
+}
+
+func checkpointStore(c *codec.Coder, x *cluster.CheckpointStore) {
+	codec.Record(c, x, checkpointStoreFields)
+}
+
+func checkpointStoreFields(c *codec.Coder, x *cluster.CheckpointStore) {
+	codec.String(c, &x.Path)
+	codec.Int(c, &x.Slots)
 }
 
 func schedulingFields(c *codec.Coder, x *cluster.Scheduling) {

@@ -45,6 +45,7 @@ var table = []Procedure{
 
 	// auth.ViewOf decides what a caller sees of other users' jobs.
 	{Name: "JobService/AttachStep", Own: User, Others: Operator, Action: "attach to steps of other users' jobs", Route: Leader, Cost: 1, Mutation: true},
+	{Name: "JobService/BeginCheckpoint", Own: User, Route: Leader, Cost: 1},
 	{Name: "JobService/CancelJobs", Own: User, Others: Operator, Action: "cancel or signal other users' jobs", Route: Leader, Cost: 1, Mutation: true},
 	{Name: "JobService/CommitCheckpoint", Own: User, Route: Leader, Cost: 1, Mutation: true},
 	{Name: "JobService/CreateStep", Own: User, Others: Operator, Action: "start steps in other users' jobs", Route: Leader, Cost: 1, Mutation: true},

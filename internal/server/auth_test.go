@@ -31,6 +31,7 @@ var bodies = map[string]string{
 	"JobService/CreateStep": `{"job":"%d","step":{"contact":["192.0.2.1:1"],"fingerprint":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","key":"AAAAAAAAAAAAAAAAAAAAAA=="}}`,
 	"JobService/SignalStep": `{"job":"%d"}`, "JobService/SetCheckpoint": `{"job":"%d","number":1,"action":"CHECKPOINT_ACTION_DROP"}`,
 	"JobService/CommitCheckpoint": `{"job":"%d","attempt":1,"checkpoint":{"dir":"/c","files":"1","state":"CHECKPOINT_STATE_WRITTEN","digest":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}}`,
+	"JobService/BeginCheckpoint":  `{"job":"%d","attempt":1,"dir":"/c"}`,
 	"JobService/SetCron":          `{"entry":{"name":"a","schedule":"@daily","job":{"script":"IyEvYmluL3NoCg=="}},"replace":true}`,
 	"JobService/UpdateCron":       `{"user":"ann","names":["a"],"action":"CRON_ACTION_HOLD"}`,
 	"JobService/SetSecret":        `{"name":"a","value":"eA=="}`, "JobService/ListSecrets": `{"user":"ann"}`, "JobService/DeleteSecrets": `{"user":"ann","names":["a"]}`,

@@ -10,6 +10,24 @@ import (
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
+// BeginCheckpoint gives an attempt a slot of the store that contains its checkpoints, as soon as one is free.
+func (s *jobService) BeginCheckpoint(ctx context.Context, p *greylagv1.BeginCheckpointRequest) (*greylagv1.BeginCheckpointResponse, error) {
+	if err := cluster.CheckCheckpointDir(p.GetDir()); err != nil {
+		return nil, call.Refuse(command.InvalidArgument, "", "%v", err)
+	}
+	v := s.cfg.State.View()
+	w := writer{cluster.JobID(p.GetJob()), cluster.Attempt(p.GetAttempt())}
+	if _, refusal := v.Committing(w.job, w.attempt, call.From(ctx).Actor()); refusal != nil {
+		return nil, refusal
+	}
+	store, found := v.Policy().CheckpointStore(p.GetDir())
+	if !found {
+		return &greylagv1.BeginCheckpointResponse{Granted: true}, nil
+	}
+	granted, ahead := s.slots.take(v, store, w, s.cfg.Clock())
+	return &greylagv1.BeginCheckpointResponse{Granted: granted, Store: store.Path, Slots: store.Slots, Ahead: ahead}, nil
+}
+
 // CommitCheckpoint records a checkpoint that the current attempt of a job has written.
 func (s *jobService) CommitCheckpoint(ctx context.Context, p *greylagv1.CommitCheckpointRequest) (*greylagv1.CommitCheckpointResponse, error) {
 	checkpoint, err := wire.ReadCheckpoint(p.GetCheckpoint())
@@ -27,6 +45,7 @@ func (s *jobService) CommitCheckpoint(ctx context.Context, p *greylagv1.CommitCh
 	if err != nil {
 		return nil, err
 	}
+	s.slots.release(writer{cmd.Job, cmd.Attempt})
 	return &greylagv1.CommitCheckpointResponse{Number: answer.Number, Index: index}, nil
 }
 

@@ -144,6 +144,7 @@ type Server struct {
 	certs    *certs.Service
 	journals *journals.Reader
 	tunnels  *tunnel.Broker
+	slots    checkpointSlots
 	// explaining is held by the one explanation in progress: each may cost a pass.
 	explaining chan struct{}
 	guesses    expectedStarts

@@ -15,7 +15,7 @@ func (s *State) commitCheckpoint(c *command.CommitCheckpoint) command.Result {
 	if again := s.repeated(c.Request); again != nil {
 		return again
 	}
-	old, refusal := s.committingJob(c)
+	old, refusal := s.committing(c.Job, c.Attempt, c.Actor)
 	if refusal != nil {
 		return refusal
 	}
@@ -105,25 +105,29 @@ func endCheckpoints(j *cluster.Job) {
 	j.Checkpoints = kept
 }
 
-// committingJob returns the job of a commit if the commit comes from its owner and from its current attempt,
-// and that runs or ends.
-func (s *State) committingJob(c *command.CommitCheckpoint) (*cluster.Job, *command.Refusal) {
-	j, refusal := s.ownJob(c.Job, c.Actor)
+// Committing returns the job of an attempt if the actor may commit checkpoints for it, else a refusal.
+func (v *View) Committing(id cluster.JobID, attempt cluster.Attempt, a command.Actor) (*cluster.Job, *command.Refusal) {
+	return v.committing(id, attempt, a)
+}
+
+// committing returns the job of an attempt for its owner if the attempt is the current one, and runs or ends.
+func (s *tables) committing(id cluster.JobID, attempt cluster.Attempt, a command.Actor) (*cluster.Job, *command.Refusal) {
+	j, refusal := s.ownJob(id, a)
 	switch {
 	case refusal != nil:
 		return nil, refusal
-	case c.Attempt < j.Attempt:
-		return nil, command.Refusef(command.Conflict, "attempt %d of job %s was superseded by attempt %d: its checkpoints are not accepted", c.Attempt, j.Ref(), j.Attempt)
-	case c.Attempt > j.Attempt:
-		return nil, command.Refusef(command.InvalidArgument, "job %s has no attempt %d yet", j.Ref(), c.Attempt)
+	case attempt < j.Attempt:
+		return nil, command.Refusef(command.Conflict, "attempt %d of job %s was superseded by attempt %d: its checkpoints are not accepted", attempt, j.Ref(), j.Attempt)
+	case attempt > j.Attempt:
+		return nil, command.Refusef(command.InvalidArgument, "job %s has no attempt %d yet", j.Ref(), attempt)
 	case j.State.Final(), j.State == cluster.Pending:
-		return nil, command.Refusef(command.Conflict, "attempt %d of job %s has ended: its checkpoints are not accepted", c.Attempt, j.Ref())
+		return nil, command.Refusef(command.Conflict, "attempt %d of job %s has ended: its checkpoints are not accepted", attempt, j.Ref())
 	}
 	return j, nil
 }
 
 // ownJob returns a job of the actor.
-func (s *State) ownJob(id cluster.JobID, a command.Actor) (*cluster.Job, *command.Refusal) {
+func (s *tables) ownJob(id cluster.JobID, a command.Actor) (*cluster.Job, *command.Refusal) {
 	ref := cluster.JobRef{ID: id, Index: cluster.NoIndex}
 	j, found := s.job(id)
 	switch {

@@ -72,6 +72,8 @@ type Policy struct {
 	// RequireAccount refuses jobs without an account, once accounts are defined.
 	RequireAccount bool
 	Credits        CreditPolicy
+	// CheckpointStores are the file systems to which only some jobs may write checkpoints at a time.
+	CheckpointStores []CheckpointStore
 }
 
 // DefaultPolicy returns the policy of a new cluster: one partition over all nodes and five tiers.

@@ -66,6 +66,7 @@ func (p *Policy) Faults() []PolicyFault {
 	p.checkPartitions(fault)
 	p.checkQOS(fault)
 	p.checkPreempt(fault)
+	p.checkCheckpointStores(fault)
 	p.Scheduling.check(fault)
 	p.Credits.check(fault, p.Partitions)
 	for _, d := range []struct {

@@ -5517,6 +5517,134 @@ func (x *AttachStepResponse) GetNode() *StepNode {
 	return nil
 }
 
+type BeginCheckpointRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Job           uint64                 `protobuf:"varint,1,opt,name=job,proto3" json:"job,omitempty"`
+	Attempt       uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Dir           string                 `protobuf:"bytes,3,opt,name=dir,proto3" json:"dir,omitempty"` // the folder of the job's checkpoints
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginCheckpointRequest) Reset() {
+	*x = BeginCheckpointRequest{}
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginCheckpointRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginCheckpointRequest) ProtoMessage() {}
+
+func (x *BeginCheckpointRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginCheckpointRequest.ProtoReflect.Descriptor instead.
+func (*BeginCheckpointRequest) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *BeginCheckpointRequest) GetJob() uint64 {
+	if x != nil {
+		return x.Job
+	}
+	return 0
+}
+
+func (x *BeginCheckpointRequest) GetAttempt() uint32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *BeginCheckpointRequest) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+type BeginCheckpointResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Granted       bool                   `protobuf:"varint,1,opt,name=granted,proto3" json:"granted,omitempty"` // until the attempt commits a checkpoint or ends, at most 10 minutes; also without a store
+	Store         string                 `protobuf:"bytes,2,opt,name=store,proto3" json:"store,omitempty"`      // path of the store; empty: the directory is in none
+	Slots         int32                  `protobuf:"varint,3,opt,name=slots,proto3" json:"slots,omitempty"`     // of the store
+	Ahead         int32                  `protobuf:"varint,4,opt,name=ahead,proto3" json:"ahead,omitempty"`     // jobs that get a slot earlier, if not granted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginCheckpointResponse) Reset() {
+	*x = BeginCheckpointResponse{}
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginCheckpointResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginCheckpointResponse) ProtoMessage() {}
+
+func (x *BeginCheckpointResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginCheckpointResponse.ProtoReflect.Descriptor instead.
+func (*BeginCheckpointResponse) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *BeginCheckpointResponse) GetGranted() bool {
+	if x != nil {
+		return x.Granted
+	}
+	return false
+}
+
+func (x *BeginCheckpointResponse) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+func (x *BeginCheckpointResponse) GetSlots() int32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+func (x *BeginCheckpointResponse) GetAhead() int32 {
+	if x != nil {
+		return x.Ahead
+	}
+	return 0
+}
+
 type CommitCheckpointRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -5530,7 +5658,7 @@ type CommitCheckpointRequest struct {
 
 func (x *CommitCheckpointRequest) Reset() {
 	*x = CommitCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5542,7 +5670,7 @@ func (x *CommitCheckpointRequest) String() string {
 func (*CommitCheckpointRequest) ProtoMessage() {}
 
 func (x *CommitCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5555,7 +5683,7 @@ func (x *CommitCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CommitCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CommitCheckpointRequest) GetRequestId() string {
@@ -5596,7 +5724,7 @@ type CommitCheckpointResponse struct {
 
 func (x *CommitCheckpointResponse) Reset() {
 	*x = CommitCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5608,7 +5736,7 @@ func (x *CommitCheckpointResponse) String() string {
 func (*CommitCheckpointResponse) ProtoMessage() {}
 
 func (x *CommitCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5621,7 +5749,7 @@ func (x *CommitCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CommitCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CommitCheckpointResponse) GetNumber() uint32 {
@@ -5652,7 +5780,7 @@ type SetCheckpointRequest struct {
 
 func (x *SetCheckpointRequest) Reset() {
 	*x = SetCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5664,7 +5792,7 @@ func (x *SetCheckpointRequest) String() string {
 func (*SetCheckpointRequest) ProtoMessage() {}
 
 func (x *SetCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5677,7 +5805,7 @@ func (x *SetCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*SetCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SetCheckpointRequest) GetRequestId() string {
@@ -5731,7 +5859,7 @@ type SetCheckpointResponse struct {
 
 func (x *SetCheckpointResponse) Reset() {
 	*x = SetCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5743,7 +5871,7 @@ func (x *SetCheckpointResponse) String() string {
 func (*SetCheckpointResponse) ProtoMessage() {}
 
 func (x *SetCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5756,7 +5884,7 @@ func (x *SetCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*SetCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SetCheckpointResponse) GetIndex() uint64 {
@@ -5788,7 +5916,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5800,7 +5928,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5813,7 +5941,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Step) GetId() uint32 {
@@ -5920,7 +6048,7 @@ type StepNode struct {
 
 func (x *StepNode) Reset() {
 	*x = StepNode{}
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5932,7 +6060,7 @@ func (x *StepNode) String() string {
 func (*StepNode) ProtoMessage() {}
 
 func (x *StepNode) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5945,7 +6073,7 @@ func (x *StepNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepNode.ProtoReflect.Descriptor instead.
 func (*StepNode) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *StepNode) GetNode() string {
@@ -5999,7 +6127,7 @@ type CronEntry struct {
 
 func (x *CronEntry) Reset() {
 	*x = CronEntry{}
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6011,7 +6139,7 @@ func (x *CronEntry) String() string {
 func (*CronEntry) ProtoMessage() {}
 
 func (x *CronEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6024,7 +6152,7 @@ func (x *CronEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CronEntry.ProtoReflect.Descriptor instead.
 func (*CronEntry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CronEntry) GetName() string {
@@ -6122,7 +6250,7 @@ type SetCronRequest struct {
 
 func (x *SetCronRequest) Reset() {
 	*x = SetCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6134,7 +6262,7 @@ func (x *SetCronRequest) String() string {
 func (*SetCronRequest) ProtoMessage() {}
 
 func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6147,7 +6275,7 @@ func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronRequest.ProtoReflect.Descriptor instead.
 func (*SetCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SetCronRequest) GetRequestId() string {
@@ -6180,7 +6308,7 @@ type SetCronResponse struct {
 
 func (x *SetCronResponse) Reset() {
 	*x = SetCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6192,7 +6320,7 @@ func (x *SetCronResponse) String() string {
 func (*SetCronResponse) ProtoMessage() {}
 
 func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6205,7 +6333,7 @@ func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronResponse.ProtoReflect.Descriptor instead.
 func (*SetCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SetCronResponse) GetNext() *timestamppb.Timestamp {
@@ -6227,7 +6355,7 @@ type UpdateCronRequest struct {
 
 func (x *UpdateCronRequest) Reset() {
 	*x = UpdateCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6239,7 +6367,7 @@ func (x *UpdateCronRequest) String() string {
 func (*UpdateCronRequest) ProtoMessage() {}
 
 func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6252,7 +6380,7 @@ func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *UpdateCronRequest) GetRequestId() string {
@@ -6291,7 +6419,7 @@ type UpdateCronResponse struct {
 
 func (x *UpdateCronResponse) Reset() {
 	*x = UpdateCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6303,7 +6431,7 @@ func (x *UpdateCronResponse) String() string {
 func (*UpdateCronResponse) ProtoMessage() {}
 
 func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6316,7 +6444,7 @@ func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronResponse.ProtoReflect.Descriptor instead.
 func (*UpdateCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 type ListCronRequest struct {
@@ -6331,7 +6459,7 @@ type ListCronRequest struct {
 
 func (x *ListCronRequest) Reset() {
 	*x = ListCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6343,7 +6471,7 @@ func (x *ListCronRequest) String() string {
 func (*ListCronRequest) ProtoMessage() {}
 
 func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6356,7 +6484,7 @@ func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronRequest.ProtoReflect.Descriptor instead.
 func (*ListCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListCronRequest) GetUser() string {
@@ -6396,7 +6524,7 @@ type ListCronResponse struct {
 
 func (x *ListCronResponse) Reset() {
 	*x = ListCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6408,7 +6536,7 @@ func (x *ListCronResponse) String() string {
 func (*ListCronResponse) ProtoMessage() {}
 
 func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6421,7 +6549,7 @@ func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronResponse.ProtoReflect.Descriptor instead.
 func (*ListCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListCronResponse) GetEntries() []*CronEntry {
@@ -6441,7 +6569,7 @@ type RunCronRequest struct {
 
 func (x *RunCronRequest) Reset() {
 	*x = RunCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6453,7 +6581,7 @@ func (x *RunCronRequest) String() string {
 func (*RunCronRequest) ProtoMessage() {}
 
 func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6466,7 +6594,7 @@ func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronRequest.ProtoReflect.Descriptor instead.
 func (*RunCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RunCronRequest) GetRequestId() string {
@@ -6493,7 +6621,7 @@ type RunCronResponse struct {
 
 func (x *RunCronResponse) Reset() {
 	*x = RunCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[60]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6505,7 +6633,7 @@ func (x *RunCronResponse) String() string {
 func (*RunCronResponse) ProtoMessage() {}
 
 func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[60]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6518,7 +6646,7 @@ func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronResponse.ProtoReflect.Descriptor instead.
 func (*RunCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{60}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RunCronResponse) GetJob() *Submitted {
@@ -6548,7 +6676,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_greylag_v1_job_proto_msgTypes[61]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6560,7 +6688,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[61]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6573,7 +6701,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{61}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Secret) GetName() string {
@@ -6615,7 +6743,7 @@ type SetSecretRequest struct {
 
 func (x *SetSecretRequest) Reset() {
 	*x = SetSecretRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[62]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6627,7 +6755,7 @@ func (x *SetSecretRequest) String() string {
 func (*SetSecretRequest) ProtoMessage() {}
 
 func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[62]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6640,7 +6768,7 @@ func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretRequest.ProtoReflect.Descriptor instead.
 func (*SetSecretRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{62}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SetSecretRequest) GetRequestId() string {
@@ -6672,7 +6800,7 @@ type SetSecretResponse struct {
 
 func (x *SetSecretResponse) Reset() {
 	*x = SetSecretResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[63]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6684,7 +6812,7 @@ func (x *SetSecretResponse) String() string {
 func (*SetSecretResponse) ProtoMessage() {}
 
 func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[63]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6697,7 +6825,7 @@ func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretResponse.ProtoReflect.Descriptor instead.
 func (*SetSecretResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{63}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{65}
 }
 
 type ListSecretsRequest struct {
@@ -6710,7 +6838,7 @@ type ListSecretsRequest struct {
 
 func (x *ListSecretsRequest) Reset() {
 	*x = ListSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[64]
+	mi := &file_greylag_v1_job_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6722,7 +6850,7 @@ func (x *ListSecretsRequest) String() string {
 func (*ListSecretsRequest) ProtoMessage() {}
 
 func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[64]
+	mi := &file_greylag_v1_job_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6735,7 +6863,7 @@ func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsRequest.ProtoReflect.Descriptor instead.
 func (*ListSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{64}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ListSecretsRequest) GetUser() string {
@@ -6761,7 +6889,7 @@ type ListSecretsResponse struct {
 
 func (x *ListSecretsResponse) Reset() {
 	*x = ListSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[65]
+	mi := &file_greylag_v1_job_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6773,7 +6901,7 @@ func (x *ListSecretsResponse) String() string {
 func (*ListSecretsResponse) ProtoMessage() {}
 
 func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[65]
+	mi := &file_greylag_v1_job_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6786,7 +6914,7 @@ func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsResponse.ProtoReflect.Descriptor instead.
 func (*ListSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{65}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ListSecretsResponse) GetSecrets() []*Secret {
@@ -6807,7 +6935,7 @@ type DeleteSecretsRequest struct {
 
 func (x *DeleteSecretsRequest) Reset() {
 	*x = DeleteSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[66]
+	mi := &file_greylag_v1_job_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6819,7 +6947,7 @@ func (x *DeleteSecretsRequest) String() string {
 func (*DeleteSecretsRequest) ProtoMessage() {}
 
 func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[66]
+	mi := &file_greylag_v1_job_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6832,7 +6960,7 @@ func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{66}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *DeleteSecretsRequest) GetRequestId() string {
@@ -6864,7 +6992,7 @@ type DeleteSecretsResponse struct {
 
 func (x *DeleteSecretsResponse) Reset() {
 	*x = DeleteSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[67]
+	mi := &file_greylag_v1_job_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6876,7 +7004,7 @@ func (x *DeleteSecretsResponse) String() string {
 func (*DeleteSecretsResponse) ProtoMessage() {}
 
 func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[67]
+	mi := &file_greylag_v1_job_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6889,7 +7017,7 @@ func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{67}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{69}
 }
 
 var File_greylag_v1_job_proto protoreflect.FileDescriptor
@@ -7356,7 +7484,16 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\vfingerprint\x18\x05 \x01(\fR\vfingerprint\x12\x10\n" +
 	"\x03key\x18\x06 \x01(\fR\x03key\">\n" +
 	"\x12AttachStepResponse\x12(\n" +
-	"\x04node\x18\x01 \x01(\v2\x14.greylag.v1.StepNodeR\x04node\"\x9c\x01\n" +
+	"\x04node\x18\x01 \x01(\v2\x14.greylag.v1.StepNodeR\x04node\"V\n" +
+	"\x16BeginCheckpointRequest\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x10\n" +
+	"\x03dir\x18\x03 \x01(\tR\x03dir\"u\n" +
+	"\x17BeginCheckpointResponse\x12\x18\n" +
+	"\agranted\x18\x01 \x01(\bR\agranted\x12\x14\n" +
+	"\x05store\x18\x02 \x01(\tR\x05store\x12\x14\n" +
+	"\x05slots\x18\x03 \x01(\x05R\x05slots\x12\x14\n" +
+	"\x05ahead\x18\x04 \x01(\x05R\x05ahead\"\x9c\x01\n" +
 	"\x17CommitCheckpointRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x10\n" +
@@ -7645,7 +7782,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x17CRON_ACTION_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10CRON_ACTION_HOLD\x10\x01\x12\x17\n" +
 	"\x13CRON_ACTION_RELEASE\x10\x02\x12\x16\n" +
-	"\x12CRON_ACTION_REMOVE\x10\x032\xa3\r\n" +
+	"\x12CRON_ACTION_REMOVE\x10\x032\xff\r\n" +
 	"\n" +
 	"JobService\x12K\n" +
 	"\n" +
@@ -7668,7 +7805,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"SignalStep\x12\x1d.greylag.v1.SignalStepRequest\x1a\x1e.greylag.v1.SignalStepResponse\x12K\n" +
 	"\n" +
-	"AttachStep\x12\x1d.greylag.v1.AttachStepRequest\x1a\x1e.greylag.v1.AttachStepResponse\x12]\n" +
+	"AttachStep\x12\x1d.greylag.v1.AttachStepRequest\x1a\x1e.greylag.v1.AttachStepResponse\x12Z\n" +
+	"\x0fBeginCheckpoint\x12\".greylag.v1.BeginCheckpointRequest\x1a#.greylag.v1.BeginCheckpointResponse\x12]\n" +
 	"\x10CommitCheckpoint\x12#.greylag.v1.CommitCheckpointRequest\x1a$.greylag.v1.CommitCheckpointResponse\x12T\n" +
 	"\rSetCheckpoint\x12 .greylag.v1.SetCheckpointRequest\x1a!.greylag.v1.SetCheckpointResponse\x12B\n" +
 	"\aSetCron\x12\x1a.greylag.v1.SetCronRequest\x1a\x1b.greylag.v1.SetCronResponse\x12K\n" +
@@ -7693,7 +7831,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 68)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(JobState)(0),                    // 0: greylag.v1.JobState
 	(Reason)(0),                      // 1: greylag.v1.Reason
@@ -7756,46 +7894,48 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(*SignalStepResponse)(nil),       // 58: greylag.v1.SignalStepResponse
 	(*AttachStepRequest)(nil),        // 59: greylag.v1.AttachStepRequest
 	(*AttachStepResponse)(nil),       // 60: greylag.v1.AttachStepResponse
-	(*CommitCheckpointRequest)(nil),  // 61: greylag.v1.CommitCheckpointRequest
-	(*CommitCheckpointResponse)(nil), // 62: greylag.v1.CommitCheckpointResponse
-	(*SetCheckpointRequest)(nil),     // 63: greylag.v1.SetCheckpointRequest
-	(*SetCheckpointResponse)(nil),    // 64: greylag.v1.SetCheckpointResponse
-	(*Step)(nil),                     // 65: greylag.v1.Step
-	(*StepNode)(nil),                 // 66: greylag.v1.StepNode
-	(*CronEntry)(nil),                // 67: greylag.v1.CronEntry
-	(*SetCronRequest)(nil),           // 68: greylag.v1.SetCronRequest
-	(*SetCronResponse)(nil),          // 69: greylag.v1.SetCronResponse
-	(*UpdateCronRequest)(nil),        // 70: greylag.v1.UpdateCronRequest
-	(*UpdateCronResponse)(nil),       // 71: greylag.v1.UpdateCronResponse
-	(*ListCronRequest)(nil),          // 72: greylag.v1.ListCronRequest
-	(*ListCronResponse)(nil),         // 73: greylag.v1.ListCronResponse
-	(*RunCronRequest)(nil),           // 74: greylag.v1.RunCronRequest
-	(*RunCronResponse)(nil),          // 75: greylag.v1.RunCronResponse
-	(*Secret)(nil),                   // 76: greylag.v1.Secret
-	(*SetSecretRequest)(nil),         // 77: greylag.v1.SetSecretRequest
-	(*SetSecretResponse)(nil),        // 78: greylag.v1.SetSecretResponse
-	(*ListSecretsRequest)(nil),       // 79: greylag.v1.ListSecretsRequest
-	(*ListSecretsResponse)(nil),      // 80: greylag.v1.ListSecretsResponse
-	(*DeleteSecretsRequest)(nil),     // 81: greylag.v1.DeleteSecretsRequest
-	(*DeleteSecretsResponse)(nil),    // 82: greylag.v1.DeleteSecretsResponse
-	(*durationpb.Duration)(nil),      // 83: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 84: google.protobuf.Timestamp
+	(*BeginCheckpointRequest)(nil),   // 61: greylag.v1.BeginCheckpointRequest
+	(*BeginCheckpointResponse)(nil),  // 62: greylag.v1.BeginCheckpointResponse
+	(*CommitCheckpointRequest)(nil),  // 63: greylag.v1.CommitCheckpointRequest
+	(*CommitCheckpointResponse)(nil), // 64: greylag.v1.CommitCheckpointResponse
+	(*SetCheckpointRequest)(nil),     // 65: greylag.v1.SetCheckpointRequest
+	(*SetCheckpointResponse)(nil),    // 66: greylag.v1.SetCheckpointResponse
+	(*Step)(nil),                     // 67: greylag.v1.Step
+	(*StepNode)(nil),                 // 68: greylag.v1.StepNode
+	(*CronEntry)(nil),                // 69: greylag.v1.CronEntry
+	(*SetCronRequest)(nil),           // 70: greylag.v1.SetCronRequest
+	(*SetCronResponse)(nil),          // 71: greylag.v1.SetCronResponse
+	(*UpdateCronRequest)(nil),        // 72: greylag.v1.UpdateCronRequest
+	(*UpdateCronResponse)(nil),       // 73: greylag.v1.UpdateCronResponse
+	(*ListCronRequest)(nil),          // 74: greylag.v1.ListCronRequest
+	(*ListCronResponse)(nil),         // 75: greylag.v1.ListCronResponse
+	(*RunCronRequest)(nil),           // 76: greylag.v1.RunCronRequest
+	(*RunCronResponse)(nil),          // 77: greylag.v1.RunCronResponse
+	(*Secret)(nil),                   // 78: greylag.v1.Secret
+	(*SetSecretRequest)(nil),         // 79: greylag.v1.SetSecretRequest
+	(*SetSecretResponse)(nil),        // 80: greylag.v1.SetSecretResponse
+	(*ListSecretsRequest)(nil),       // 81: greylag.v1.ListSecretsRequest
+	(*ListSecretsResponse)(nil),      // 82: greylag.v1.ListSecretsResponse
+	(*DeleteSecretsRequest)(nil),     // 83: greylag.v1.DeleteSecretsRequest
+	(*DeleteSecretsResponse)(nil),    // 84: greylag.v1.DeleteSecretsResponse
+	(*durationpb.Duration)(nil),      // 85: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 86: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
 	19,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	83,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	84,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	84,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	85,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	86,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	86,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
 	22,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	83,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	85,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
 	2,   // 6: greylag.v1.JobSpec.mail_types:type_name -> greylag.v1.MailType
 	18,  // 7: greylag.v1.JobSpec.mounts:type_name -> greylag.v1.Mount
 	17,  // 8: greylag.v1.JobSpec.retry:type_name -> greylag.v1.Retry
 	16,  // 9: greylag.v1.JobSpec.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
-	83,  // 10: greylag.v1.CheckpointSignal.before:type_name -> google.protobuf.Duration
-	83,  // 11: greylag.v1.CheckpointSignal.every:type_name -> google.protobuf.Duration
+	85,  // 10: greylag.v1.CheckpointSignal.before:type_name -> google.protobuf.Duration
+	85,  // 11: greylag.v1.CheckpointSignal.every:type_name -> google.protobuf.Duration
 	4,   // 12: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	83,  // 13: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	85,  // 13: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
 	21,  // 14: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
 	5,   // 15: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
 	20,  // 16: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
@@ -7803,42 +7943,42 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	0,   // 18: greylag.v1.Job.state:type_name -> greylag.v1.JobState
 	1,   // 19: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
 	19,  // 20: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	83,  // 21: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	84,  // 22: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	84,  // 23: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	84,  // 24: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	84,  // 25: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	84,  // 26: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	85,  // 21: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	86,  // 22: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	86,  // 23: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	86,  // 24: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	86,  // 25: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	86,  // 26: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
 	27,  // 27: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
 	22,  // 28: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
 	28,  // 29: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
 	3,   // 30: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	84,  // 31: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	84,  // 32: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	84,  // 33: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	86,  // 31: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	86,  // 32: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	86,  // 33: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
 	24,  // 34: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	65,  // 35: greylag.v1.Job.steps:type_name -> greylag.v1.Step
+	67,  // 35: greylag.v1.Job.steps:type_name -> greylag.v1.Step
 	2,   // 36: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
 	18,  // 37: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
 	26,  // 38: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
 	17,  // 39: greylag.v1.Job.retry:type_name -> greylag.v1.Retry
 	16,  // 40: greylag.v1.Job.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
-	83,  // 41: greylag.v1.Job.checkpoint_write_time:type_name -> google.protobuf.Duration
+	85,  // 41: greylag.v1.Job.checkpoint_write_time:type_name -> google.protobuf.Duration
 	25,  // 42: greylag.v1.Job.avoided_nodes:type_name -> greylag.v1.AvoidedNode
-	84,  // 43: greylag.v1.AvoidedNode.until:type_name -> google.protobuf.Timestamp
+	86,  // 43: greylag.v1.AvoidedNode.until:type_name -> google.protobuf.Timestamp
 	9,   // 44: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
-	84,  // 45: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
-	84,  // 46: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
+	86,  // 45: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
+	86,  // 46: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
 	7,   // 47: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
 	8,   // 48: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	84,  // 49: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	84,  // 50: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	83,  // 51: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	83,  // 52: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	86,  // 49: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	86,  // 50: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	85,  // 51: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	85,  // 52: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
 	15,  // 53: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
 	31,  // 54: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
 	0,   // 55: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	84,  // 56: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	86,  // 56: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
 	32,  // 57: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
 	33,  // 58: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
 	23,  // 59: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
@@ -7853,43 +7993,43 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	0,   // 68: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
 	12,  // 69: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
 	15,  // 70: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	84,  // 71: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	86,  // 71: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
 	1,   // 72: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
 	34,  // 73: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
 	32,  // 74: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
 	11,  // 75: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	83,  // 76: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	84,  // 77: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	84,  // 78: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	85,  // 76: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	86,  // 77: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	86,  // 78: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
 	48,  // 79: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	83,  // 80: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	85,  // 80: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
 	47,  // 81: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
 	47,  // 82: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
 	22,  // 83: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
 	43,  // 84: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
 	54,  // 85: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
-	66,  // 86: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
-	66,  // 87: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
+	68,  // 86: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
+	68,  // 87: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
 	26,  // 88: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
 	10,  // 89: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
 	0,   // 90: greylag.v1.Step.state:type_name -> greylag.v1.JobState
-	66,  // 91: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
-	84,  // 92: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
-	84,  // 93: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
-	83,  // 94: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
-	83,  // 95: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	68,  // 91: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
+	86,  // 92: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	86,  // 93: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	85,  // 94: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	85,  // 95: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
 	13,  // 96: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
 	15,  // 97: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
-	84,  // 98: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
+	86,  // 98: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
 	0,   // 99: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
-	84,  // 100: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
-	67,  // 101: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
-	84,  // 102: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
+	86,  // 100: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
+	69,  // 101: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
+	86,  // 102: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
 	14,  // 103: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
-	67,  // 104: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
+	69,  // 104: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
 	31,  // 105: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
-	84,  // 106: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
-	76,  // 107: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
+	86,  // 106: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
+	78,  // 107: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
 	29,  // 108: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
 	44,  // 109: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
 	35,  // 110: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
@@ -7903,39 +8043,41 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	55,  // 118: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
 	57,  // 119: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
 	59,  // 120: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
-	61,  // 121: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
-	63,  // 122: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
-	68,  // 123: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
-	70,  // 124: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
-	72,  // 125: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
-	74,  // 126: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
-	77,  // 127: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
-	79,  // 128: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
-	81,  // 129: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
-	30,  // 130: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	45,  // 131: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	36,  // 132: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	36,  // 133: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	38,  // 134: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	40,  // 135: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	42,  // 136: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	49,  // 137: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	51,  // 138: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	53,  // 139: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	56,  // 140: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
-	58,  // 141: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
-	60,  // 142: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
-	62,  // 143: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
-	64,  // 144: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
-	69,  // 145: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
-	71,  // 146: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
-	73,  // 147: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
-	75,  // 148: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
-	78,  // 149: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
-	80,  // 150: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
-	82,  // 151: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
-	130, // [130:152] is the sub-list for method output_type
-	108, // [108:130] is the sub-list for method input_type
+	61,  // 121: greylag.v1.JobService.BeginCheckpoint:input_type -> greylag.v1.BeginCheckpointRequest
+	63,  // 122: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
+	65,  // 123: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
+	70,  // 124: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
+	72,  // 125: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
+	74,  // 126: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
+	76,  // 127: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
+	79,  // 128: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
+	81,  // 129: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
+	83,  // 130: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
+	30,  // 131: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	45,  // 132: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	36,  // 133: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	36,  // 134: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	38,  // 135: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	40,  // 136: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	42,  // 137: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	49,  // 138: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	51,  // 139: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	53,  // 140: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	56,  // 141: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	58,  // 142: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	60,  // 143: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
+	62,  // 144: greylag.v1.JobService.BeginCheckpoint:output_type -> greylag.v1.BeginCheckpointResponse
+	64,  // 145: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
+	66,  // 146: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
+	71,  // 147: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
+	73,  // 148: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
+	75,  // 149: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
+	77,  // 150: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
+	80,  // 151: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
+	82,  // 152: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
+	84,  // 153: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
+	131, // [131:154] is the sub-list for method output_type
+	108, // [108:131] is the sub-list for method input_type
 	108, // [108:108] is the sub-list for extension type_name
 	108, // [108:108] is the sub-list for extension extendee
 	0,   // [0:108] is the sub-list for field type_name
@@ -7956,7 +8098,7 @@ func file_greylag_v1_job_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      15,
-			NumMessages:   68,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -14,7 +14,9 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -70,12 +72,17 @@ func (t commands) thisAttempt() (a attempt, err error) {
 
 const beginLong = `Creates an empty directory for a checkpoint of this job, and prints its path:
 FOLDER/aATTEMPT-NUMBER in the folder of --checkpoint. It is not a checkpoint
-before it is committed.`
+before it is committed.
+
+If the cluster limits how many jobs write to the file system at a time, the
+command waits for its turn. Jobs that are about to be preempted come first, then
+those that would repeat the most work for each byte that they write. A job keeps
+its turn until it commits, at most 10 minutes.`
 
 func (t commands) begin() *cobra.Command {
 	return &cobra.Command{
 		Use: "begin", Short: "Create a directory for a checkpoint of this job", Long: beginLong, Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: t.On(func(ctx context.Context, c ui.Cluster, _ []string) error {
 			a, err := t.thisAttempt()
 			if err != nil {
 				return err
@@ -85,13 +92,51 @@ func (t commands) begin() *cobra.Command {
 				return &ui.UsageError{Problem: "the job has no directory for checkpoints", Advice: "submit it with --checkpoint=FOLDER"}
 			}
 			t.surviveSignals()
+			if err := t.awaitSlot(ctx, c, a, folder); err != nil {
+				return err
+			}
 			dir, err := newDir(folder, a.number)
 			if err != nil {
 				return err
 			}
 			_, err = fmt.Fprintln(t.Stdout, dir)
 			return err
-		},
+		}),
+	}
+}
+
+const (
+	// slotPoll is the time between two requests for a slot.
+	slotPoll = 2 * time.Second
+	// slotTimeout limits one request.
+	slotTimeout = 20 * time.Second
+)
+
+// awaitSlot waits for a slot of the store that contains the folder. If no controller answers, the job may write:
+// saved work is worth more than the speed of the store.
+func (t commands) awaitSlot(ctx context.Context, c ui.Cluster, a attempt, folder string) error {
+	noted := false
+	for {
+		limited, cancel := context.WithTimeout(ctx, slotTimeout)
+		answer, err := c.Jobs().BeginCheckpoint(limited, &greylagv1.BeginCheckpointRequest{Job: a.job, Attempt: a.number, Dir: folder})
+		cancel()
+		switch code := connect.CodeOf(err); {
+		case err == nil && answer.Granted:
+			return nil
+		case err != nil && (code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded):
+			t.Note("no controller answers: writing without a slot of a checkpoint store")
+			return nil
+		case err != nil:
+			return err
+		case !noted:
+			t.Note("waiting for one of the %d slots of checkpoint store %s; jobs ahead: %d", answer.Slots, answer.Store, answer.Ahead)
+			noted = true
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(slotPoll):
+		}
 	}
 }
 

@@ -61,6 +61,9 @@ const (
 	JobServiceSignalStepProcedure = "/greylag.v1.JobService/SignalStep"
 	// JobServiceAttachStepProcedure is the fully-qualified name of the JobService's AttachStep RPC.
 	JobServiceAttachStepProcedure = "/greylag.v1.JobService/AttachStep"
+	// JobServiceBeginCheckpointProcedure is the fully-qualified name of the JobService's
+	// BeginCheckpoint RPC.
+	JobServiceBeginCheckpointProcedure = "/greylag.v1.JobService/BeginCheckpoint"
 	// JobServiceCommitCheckpointProcedure is the fully-qualified name of the JobService's
 	// CommitCheckpoint RPC.
 	JobServiceCommitCheckpointProcedure = "/greylag.v1.JobService/CommitCheckpoint"
@@ -118,6 +121,9 @@ type JobServiceClient interface {
 	// AttachStep connects the node of a step with a terminal to the caller, instead of to the program that
 	// has the terminal now.
 	AttachStep(context.Context, *v1.AttachStepRequest) (*v1.AttachStepResponse, error)
+	// BeginCheckpoint asks for a slot of the checkpoint store that contains a directory. A caller that gets none asks
+	// again every few seconds.
+	BeginCheckpoint(context.Context, *v1.BeginCheckpointRequest) (*v1.BeginCheckpointResponse, error)
 	// CommitCheckpoint records a checkpoint that the current attempt of a job has written. Later attempts resume
 	// from the newest one that is not damaged.
 	CommitCheckpoint(context.Context, *v1.CommitCheckpointRequest) (*v1.CommitCheckpointResponse, error)
@@ -228,6 +234,12 @@ func NewJobServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(jobServiceMethods.ByName("AttachStep")),
 			connect.WithClientOptions(opts...),
 		),
+		beginCheckpoint: connect.NewClient[v1.BeginCheckpointRequest, v1.BeginCheckpointResponse](
+			httpClient,
+			baseURL+JobServiceBeginCheckpointProcedure,
+			connect.WithSchema(jobServiceMethods.ByName("BeginCheckpoint")),
+			connect.WithClientOptions(opts...),
+		),
 		commitCheckpoint: connect.NewClient[v1.CommitCheckpointRequest, v1.CommitCheckpointResponse](
 			httpClient,
 			baseURL+JobServiceCommitCheckpointProcedure,
@@ -300,6 +312,7 @@ type jobServiceClient struct {
 	createStep       *connect.Client[v1.CreateStepRequest, v1.CreateStepResponse]
 	signalStep       *connect.Client[v1.SignalStepRequest, v1.SignalStepResponse]
 	attachStep       *connect.Client[v1.AttachStepRequest, v1.AttachStepResponse]
+	beginCheckpoint  *connect.Client[v1.BeginCheckpointRequest, v1.BeginCheckpointResponse]
 	commitCheckpoint *connect.Client[v1.CommitCheckpointRequest, v1.CommitCheckpointResponse]
 	setCheckpoint    *connect.Client[v1.SetCheckpointRequest, v1.SetCheckpointResponse]
 	setCron          *connect.Client[v1.SetCronRequest, v1.SetCronResponse]
@@ -410,6 +423,15 @@ func (c *jobServiceClient) SignalStep(ctx context.Context, req *v1.SignalStepReq
 // AttachStep calls greylag.v1.JobService.AttachStep.
 func (c *jobServiceClient) AttachStep(ctx context.Context, req *v1.AttachStepRequest) (*v1.AttachStepResponse, error) {
 	response, err := c.attachStep.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// BeginCheckpoint calls greylag.v1.JobService.BeginCheckpoint.
+func (c *jobServiceClient) BeginCheckpoint(ctx context.Context, req *v1.BeginCheckpointRequest) (*v1.BeginCheckpointResponse, error) {
+	response, err := c.beginCheckpoint.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -531,6 +553,9 @@ type JobServiceHandler interface {
 	// AttachStep connects the node of a step with a terminal to the caller, instead of to the program that
 	// has the terminal now.
 	AttachStep(context.Context, *v1.AttachStepRequest) (*v1.AttachStepResponse, error)
+	// BeginCheckpoint asks for a slot of the checkpoint store that contains a directory. A caller that gets none asks
+	// again every few seconds.
+	BeginCheckpoint(context.Context, *v1.BeginCheckpointRequest) (*v1.BeginCheckpointResponse, error)
 	// CommitCheckpoint records a checkpoint that the current attempt of a job has written. Later attempts resume
 	// from the newest one that is not damaged.
 	CommitCheckpoint(context.Context, *v1.CommitCheckpointRequest) (*v1.CommitCheckpointResponse, error)
@@ -637,6 +662,12 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(jobServiceMethods.ByName("AttachStep")),
 		connect.WithHandlerOptions(opts...),
 	)
+	jobServiceBeginCheckpointHandler := connect.NewUnaryHandlerSimple(
+		JobServiceBeginCheckpointProcedure,
+		svc.BeginCheckpoint,
+		connect.WithSchema(jobServiceMethods.ByName("BeginCheckpoint")),
+		connect.WithHandlerOptions(opts...),
+	)
 	jobServiceCommitCheckpointHandler := connect.NewUnaryHandlerSimple(
 		JobServiceCommitCheckpointProcedure,
 		svc.CommitCheckpoint,
@@ -719,6 +750,8 @@ func NewJobServiceHandler(svc JobServiceHandler, opts ...connect.HandlerOption) 
 			jobServiceSignalStepHandler.ServeHTTP(w, r)
 		case JobServiceAttachStepProcedure:
 			jobServiceAttachStepHandler.ServeHTTP(w, r)
+		case JobServiceBeginCheckpointProcedure:
+			jobServiceBeginCheckpointHandler.ServeHTTP(w, r)
 		case JobServiceCommitCheckpointProcedure:
 			jobServiceCommitCheckpointHandler.ServeHTTP(w, r)
 		case JobServiceSetCheckpointProcedure:
@@ -796,6 +829,10 @@ func (UnimplementedJobServiceHandler) SignalStep(context.Context, *v1.SignalStep
 
 func (UnimplementedJobServiceHandler) AttachStep(context.Context, *v1.AttachStepRequest) (*v1.AttachStepResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.AttachStep is not implemented"))
+}
+
+func (UnimplementedJobServiceHandler) BeginCheckpoint(context.Context, *v1.BeginCheckpointRequest) (*v1.BeginCheckpointResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("greylag.v1.JobService.BeginCheckpoint is not implemented"))
 }
 
 func (UnimplementedJobServiceHandler) CommitCheckpoint(context.Context, *v1.CommitCheckpointRequest) (*v1.CommitCheckpointResponse, error) {
