@@ -62,7 +62,7 @@ func warnMaxPrice(v *state.View, now cluster.Instant, subs []command.Submission)
 		for n := range v.Nodes() {
 			for g := range n.GPUs {
 				kind := n.GPUs[g].Type
-				if len(r.GPUTypes) == 0 || slices.Contains(r.GPUTypes, kind) {
+				if r.AcceptsGPU(kind) {
 					prices[kind], _ = v.Credits().Price(kind, now) // without a price it costs nothing
 					low = low || prices[kind] <= accounting.Credits(r.MaxPrice)
 				}

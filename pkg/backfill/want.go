@@ -103,7 +103,7 @@ func (m *model) demandOf(need *topology.NodeRequest, kind string) demand {
 	}
 	for i := range m.count {
 		pool := &m.pools[i]
-		if kind != "" && pool.Kind != kind || pool.Memory < need.GPUMemory ||
+		if !topology.Accepts(kind, pool.Kind) || pool.Memory < need.GPUMemory ||
 			need.Linked && (d.gpus > 1 || need.PerNode < 0 && need.Total > 1) && m.linked.Of(i) == 0 {
 			continue
 		}

@@ -163,7 +163,7 @@ func (f *NodeFilter) GPU(g *GPU) (Mismatch, bool) {
 }
 
 func (f *NodeFilter) accepts(gpuType string) bool {
-	return len(f.request.GPUTypes) == 0 || slices.Contains(f.request.GPUTypes, gpuType)
+	return f.request.AcceptsGPU(gpuType)
 }
 
 // tooExpensive reports whether the GPU costs more than the job accepts.

@@ -1,6 +1,9 @@
 package cluster
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Request is what a job asks for. A zero quantity is not requested.
 type Request struct {
@@ -68,6 +71,14 @@ func ParseConnect(word string) (Connect, bool) {
 		}
 	}
 	return 0, false
+}
+
+// AcceptsGPU reports whether a job may be given GPUs of a type. One that names no type gets whole GPUs.
+func (r *Request) AcceptsGPU(gpuType string) bool {
+	if len(r.GPUTypes) == 0 {
+		return !IsMIGProfile(gpuType)
+	}
+	return slices.Contains(r.GPUTypes, gpuType)
 }
 
 // HasLocality reports whether the request constrains the locality of its nodes or GPUs.

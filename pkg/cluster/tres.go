@@ -78,7 +78,7 @@ func (r *Request) Requested(resource string) int64 {
 		return nodes * mib(r.MemoryOn(each))
 	}
 	if kind, ok := strings.CutPrefix(resource, gpuPrefix); ok {
-		if len(r.GPUTypes) == 0 || slices.Contains(r.GPUTypes, kind) {
+		if r.AcceptsGPU(kind) {
 			return int64(r.TotalGPUs())
 		}
 		return 0
@@ -112,7 +112,7 @@ func (r *Request) RequestedOnNode(resource string) int64 {
 	case ResourceMem:
 		return mib(r.MemoryOn(gpus))
 	}
-	if kind, typed := strings.CutPrefix(resource, gpuPrefix); typed && (len(r.GPUTypes) == 0 || slices.Contains(r.GPUTypes, kind)) {
+	if kind, typed := strings.CutPrefix(resource, gpuPrefix); typed && r.AcceptsGPU(kind) {
 		return int64(gpus)
 	}
 	if name, ok := strings.CutPrefix(resource, gresPrefix); ok {

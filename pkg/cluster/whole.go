@@ -30,7 +30,7 @@ func (m *NodeModel) amount(resource string) (n int64, ok bool) {
 // wanted counts the GPUs of the requested types; all GPUs if the request names none.
 func (m *NodeModel) wanted(r *Request) (n int64) {
 	for _, g := range m.GPUs {
-		if len(r.GPUTypes) == 0 || slices.Contains(r.GPUTypes, strings.TrimPrefix(g.Resource, gpuPrefix)) {
+		if r.AcceptsGPU(strings.TrimPrefix(g.Resource, gpuPrefix)) {
 			n += g.Count
 		}
 	}
@@ -132,6 +132,9 @@ func (s *JobSpec) TakesOnNode(resource string, models map[string][]NodeModel) in
 func (s *JobSpec) MayGet(resource string, models map[string][]NodeModel) bool {
 	if !strings.HasPrefix(resource, gpuPrefix) || models == nil || len(s.Request.GPUTypes) > 0 {
 		return true
+	}
+	if kind, _ := GPUTypeOf(resource); !s.Request.AcceptsGPU(kind) {
+		return false
 	}
 	has := func(partition string) bool {
 		return slices.ContainsFunc(models[partition], func(m NodeModel) bool {

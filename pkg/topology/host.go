@@ -16,6 +16,7 @@ type Host struct {
 	Size   cluster.NodeSize
 	Gres   []cluster.Gres
 	GPUs   GPUSet  // the healthy ones
+	whole  GPUSet  // those that are no MIG instances
 	kinds  []group // by type
 	links  []group // by NVLink domain; only GPUs that are in one
 	Pools  []Pool  // the healthy ones again, by type, memory and NVLink domain
@@ -55,6 +56,9 @@ func NewHost(n *cluster.Node) *Host {
 			continue
 		}
 		h.GPUs = h.GPUs.With(g.Index)
+		if !cluster.IsMIGProfile(g.Type) {
+			h.whole = h.whole.With(g.Index)
+		}
 		h.kinds = grouped(h.kinds, g.Type, g.Index)
 		h.Pools = pooled(h.Pools, g)
 		if g.Domain != "" {
@@ -80,10 +84,10 @@ func grouped(groups []group, name string, index int32) []group {
 	return append(groups, group{name, GPUSet{}.With(index)})
 }
 
-// OfType returns the host's healthy GPUs of a type; "" means any.
+// OfType returns the host's healthy GPUs of a type; "" means any whole GPU.
 func (h *Host) OfType(kind string) GPUSet {
 	if kind == "" {
-		return h.GPUs
+		return h.whole
 	}
 	for _, g := range h.kinds {
 		if g.name == kind {

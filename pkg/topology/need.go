@@ -40,6 +40,14 @@ func NeedOf(r *cluster.Request) NodeRequest {
 
 var anyType = []string{""}
 
+// Accepts reports whether a requested type accepts GPUs of a type. "" is any whole GPU.
+func Accepts(kind, gpuType string) bool {
+	if kind == "" {
+		return !cluster.IsMIGProfile(gpuType)
+	}
+	return kind == gpuType
+}
+
 // Gives returns how many GPUs of a type ("" means any) the host can give to one node's share of the
 // need, and whether it can serve as a node at all: it has the CPUs and the memory, and the GPUs
 // where every node needs the same number. Of generic resources it considers what the host has, free or

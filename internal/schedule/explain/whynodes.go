@@ -46,7 +46,7 @@ func (l deficit) from(s *nodeSurvey, n *cluster.Node, q *cluster.Request, a *clu
 
 // accepts reports whether a GPU is healthy and of a type that the job accepts.
 func (s *nodeSurvey) accepts(gpu *cluster.GPU) bool {
-	return gpu.Fault == "" && (s.need.Types[0] == "" || slices.Contains(s.need.Types, gpu.Type))
+	return gpu.Fault == "" && slices.ContainsFunc(s.need.Types, func(kind string) bool { return topology.Accepts(kind, gpu.Type) })
 }
 
 // newNodeSurvey checks every node for a job. O(nodes + GPUs + running jobs).
@@ -174,7 +174,7 @@ func (s *nodeSurvey) gives(n *cluster.Node, kind string) (gpus int32) {
 	u := cmp.Or(s.used[n.Name], &cluster.NodeUse{})
 	for i := range n.GPUs {
 		gpu := &n.GPUs[i]
-		if gpu.Fault == "" && !(i < len(u.GPUs) && u.GPUs[i]) && (kind == "" || gpu.Type == kind) && gpu.Memory >= s.need.GPUMemory {
+		if gpu.Fault == "" && !(i < len(u.GPUs) && u.GPUs[i]) && topology.Accepts(kind, gpu.Type) && gpu.Memory >= s.need.GPUMemory {
 			gpus++
 		}
 	}

@@ -208,7 +208,7 @@ func countShape(shapes []shape, s shape) []shape {
 func (s shape) gpusOf(r *cluster.Request) int32 {
 	var n int32
 	for _, g := range s.gpus {
-		if (len(r.GPUTypes) == 0 || slices.Contains(r.GPUTypes, g.typ)) && g.memory >= r.GPUMemory {
+		if r.AcceptsGPU(g.typ) && g.memory >= r.GPUMemory {
 			n += g.count
 		}
 	}
@@ -219,7 +219,7 @@ func (s shape) gpusOf(r *cluster.Request) int32 {
 func (s shape) gpuMemory(r *cluster.Request) cluster.Bytes {
 	var most cluster.Bytes
 	for _, g := range s.gpus {
-		if len(r.GPUTypes) == 0 || slices.Contains(r.GPUTypes, g.typ) {
+		if r.AcceptsGPU(g.typ) {
 			most = max(most, g.memory)
 		}
 	}

@@ -66,6 +66,7 @@ func (x *Credits) byPrice(e *Env, partitions []string) []string {
 	for _, name := range partitions {
 		types = append(types, e.Partitions.GPUTypes(name)...)
 	}
+	types = slices.DeleteFunc(types, cluster.IsMIGProfile)
 	slices.Sort(types)
 	types = slices.Compact(types)
 	price := func(t string) accounting.Credits {
