@@ -15,6 +15,9 @@ import (
 
 // checkpointDir returns the directory of a job's checkpoints; "" if it has none.
 func checkpointDir(w *greylagv1.WantedTask, node string) string {
+	if w.GetCheckpointDir() == "" {
+		return "" // an empty pattern is the path "."
+	}
 	return expand(w.GetCheckpointDir(), w, node)
 }
 

@@ -66,6 +66,10 @@ func TestResume(t *testing.T) {
 		if want := "from= step= dir=" + n.home + "/new/5"; end.GetExitCode() != 0 || lines[0] != want || lines[1] != "directory "+lines[2] {
 			t.Errorf("the first attempt ended with %v; it printed %q, want %q", end, lines, want)
 		}
+		n.want(at(7, 2), "#!/bin/sh\necho \"${GREYLAG_CHECKPOINT_DIR-unset}\" >env\n", func(w *greylagv1.WantedTask) { w.WorkDir = n.home })
+		if n.settled(at(7, 2)); n.read("env") != "unset\n" {
+			t.Errorf("GREYLAG_CHECKPOINT_DIR of a job without --checkpoint: %q, want it unset", n.read("env"))
+		}
 		n.want(at(6, 2), "#!/bin/sh\necho \"from=$GREYLAG_RESUME_FROM step=$GREYLAG_RESUME_STEP\" >env\n", func(w *greylagv1.WantedTask) {
 			w.WorkDir, w.Resume, w.CheckpointDir, w.Waits = n.home, from, n.home+"/other", true
 		})

@@ -57,7 +57,7 @@ func (r *resolver) finishVariables(o *Options) {
 	for i, size := range [len(cluster.AskedSizes)]int32{o.Request.TasksPerNode, o.Request.TasksPerNode, o.Request.CPUsPerTask} {
 		name := cluster.AskedSizes[i]
 		long := strings.ReplaceAll(strings.ToLower(name), "_", "-")
-		if size <= 1 && slices.ContainsFunc(r.asks, func(a ask) bool { return a.row.Long == long }) {
+		if size <= 1 && r.given(long) {
 			o.Export.Set = append(o.Export.Set, "GREYLAG_"+name+"=1") // a larger one was certainly given
 		}
 	}

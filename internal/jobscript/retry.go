@@ -14,9 +14,11 @@ func restartRows(all []option) []option {
 	return append(all, []option{
 		{Option: getopt.Option{Long: "checkpoint", Value: "FOLDER", Help: "where the job keeps its checkpoints, on a file system that all nodes share; %j job, %A array, %a index, %x name, %u user"},
 			set: text(func(o *Options) *string { return &o.Checkpoint })},
-		{Option: getopt.Option{Long: "checkpoint-signal", Value: "[B:]SIG[@SEC]", Help: "send SIG to have the job write a checkpoint: this many seconds before its time limit [120], and when it is preempted; B: only to the batch shell"},
+		{Option: getopt.Option{Long: "checkpoint-signal", Value: "[B:]SIG[@SEC]", Help: "send SIG to have the job write a checkpoint: this many seconds before its time limit [120, at most half of it], and when it is preempted; B: only to the batch shell"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
-				o.CheckpointSignal, err = parseWarn(v, cluster.DefaultCheckpointLead)
+				if o.CheckpointSignal, err = parseWarn(v, "B", cluster.DefaultCheckpointLead); err == nil {
+					err = checkAsking(o.CheckpointSignal.Number)
+				}
 				return err
 			}},
 		{Option: getopt.Option{Long: "checkpoint-every", Value: "TIME", Help: "send it also each time that TIME has passed since the last checkpoint: 30m, or as in --time"},
@@ -62,6 +64,9 @@ func parseEvery(word string) (time.Duration, error) {
 	if err != nil {
 		d, err = cluster.ParseLimit(word)
 	}
+	if err != nil {
+		return 0, advise(fmt.Sprintf("not a time: %q", word), "write a duration such as 30m or 1h30m, or as in --time: minutes, h:m:s or d-h:m:s")
+	}
 	if err == nil && d < time.Second {
 		err = advise(fmt.Sprintf("%q is less than a second", word), "write for example 30m")
 	}
@@ -76,6 +81,8 @@ func (r *resolver) finishRetry(o *Options) {
 	if o.RequeueAtLimit && o.NoRequeue {
 		r.fault("--requeue-at-limit", "--no-requeue excludes it", "leave out one of them")
 	}
+	r.finishSignals(o)
+	r.warnCheckpoint(o)
 	switch {
 	case o.retries == nil && o.retryOn == nil:
 		return

@@ -349,7 +349,7 @@ func timeRows(all []option) []option {
 			}},
 		{Option: getopt.Option{Long: "signal", Value: "[B:]SIG[@SEC]", Help: "send SIG this many seconds before the time limit [60]; B: only to the batch shell; R: is ignored"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
-				o.Signal, err = parseWarn(v, warnDefault)
+				o.Signal, err = parseWarn(v, "RB", warnDefault)
 				return err
 			}},
 	}...)

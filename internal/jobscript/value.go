@@ -274,14 +274,18 @@ func dependencyKind(name string) cluster.DependencyKind {
 // warnDefault is how long before the time limit sbatch sends a signal when no time is given.
 const warnDefault = 60 * time.Second
 
-// parseWarn reads [R:][B:]SIGNAL[@SECONDS]; lead is the time without @SECONDS. R has no effect: it lets sbatch's job overlap
-// reservations that can be delayed.
-func parseWarn(word string, lead time.Duration) (cluster.WarnSignal, error) {
+// parseWarn reads [R:][B:]SIGNAL[@SECONDS], where the time may also be a duration such as 2m; lead is the time without it.
+// flags are the letters that may precede the signal. R has no effect: it lets sbatch's job overlap reservations that can
+// be delayed.
+func parseWarn(word, flags string, lead time.Duration) (cluster.WarnSignal, error) {
 	w := cluster.WarnSignal{Before: lead}
 	name, seconds, timed := strings.Cut(word, "@")
-	flags, bare, flagged := strings.Cut(name, ":")
-	if flagged && strings.Trim(flags, "RB") == "" {
-		name, w.BatchOnly = bare, strings.Contains(flags, "B")
+	given, bare, flagged := strings.Cut(name, ":")
+	switch {
+	case flagged && strings.Trim(given, flags) == "":
+		name, w.BatchOnly = bare, strings.Contains(given, "B")
+	case flagged && strings.Trim(given, "RB") == "":
+		return w, advise(fmt.Sprintf("unknown prefix %q", given+":"), "only B: is known here: the signal goes to the batch shell alone")
 	}
 	n, err := ParseSignal(name)
 	if err != nil {
@@ -289,18 +293,17 @@ func parseWarn(word string, lead time.Duration) (cluster.WarnSignal, error) {
 	}
 	w.Number = n
 	if timed {
-		s, err := parseCount(seconds, 0)
-		if err != nil || s > 1<<16 {
-			return w, advise(fmt.Sprintf("not a time before the limit: %q", seconds), "write seconds, at most 65536, such as USR1@120")
+		before, err := time.ParseDuration(seconds)
+		if s, notCount := parseCount(seconds, 0); notCount == nil {
+			before, err = time.Duration(s)*time.Second, nil
 		}
-		w.Before = time.Duration(s) * time.Second
+		if err != nil || before < 0 || before > 1<<16*time.Second {
+			return w, advise(fmt.Sprintf("not a time before the limit: %q", seconds), "write seconds, at most 65536, or a duration: USR1@120, USR1@2m")
+		}
+		w.Before = before.Truncate(time.Second)
 	}
 	return w, nil
 }
-
-// signalNames are Linux's, which are the same on all machines that Greylag is built for.
-const signalNames = "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT " +
-	"CHLD CONT STOP TSTP TTIN TTOU URG XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
 
 // maxSignal is the last real-time signal.
 const maxSignal = 64
@@ -310,11 +313,8 @@ func ParseSignal(word string) (int32, error) {
 	if n, err := strconv.ParseUint(word, 10, 31); err == nil && n >= 1 && n <= maxSignal {
 		return int32(n), nil
 	}
-	name := strings.TrimPrefix(strings.ToUpper(word), "SIG")
-	for i, known := range strings.Fields(signalNames) {
-		if known == name {
-			return int32(i + 1), nil
-		}
+	if n, known := cluster.SignalNumber(word); known {
+		return n, nil
 	}
 	return 0, advise(fmt.Sprintf("unknown signal %q", word), "use a name such as USR1 or TERM, or a number from 1 to 64")
 }

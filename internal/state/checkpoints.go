@@ -167,7 +167,8 @@ func (s *State) setCheckpoint(c *command.SetCheckpoint) command.Result {
 		at := slices.IndexFunc(old.Checkpoints, func(k *cluster.Checkpoint) bool { return k.Number == c.Number })
 		switch {
 		case old.State.Final():
-			return command.Refusef(command.Conflict, "job %s has ended (%s)", old.Ref(), old.State), false
+			return command.WithHint(command.Refusef(command.Conflict, "job %s has ended (%s): the records of its checkpoints cannot be changed", old.Ref(), old.State),
+				"delete directories that are not needed; no attempt resumes from them"), false
 		case at < 0:
 			return command.WithHint(command.Refusef(command.NotFound, "job %s has no checkpoint %d", old.Ref(), c.Number), "gctl checkpoint list %s lists them", old.Ref()), false
 		case c.Action == command.DropCheckpoint && c.Number == old.Resume && old.State.HasAllocation():

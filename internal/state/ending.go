@@ -41,8 +41,15 @@ func (s *State) advance(j *cluster.Job, rank int) {
 	}
 	if j.State == cluster.Configuring || j.State == cluster.Running {
 		if e, over := attemptResult(j, rank); over {
+			if e.reason == cluster.ReasonNonZeroExitCode {
+				e.detail = s.ownSignal(j, e.exit)
+			}
 			if j.Preempting != nil && e.reason == cluster.ReasonNonZeroExitCode {
+				killed := e.detail
 				e = s.preempted(j, j.Preempting) // it followed its signal
+				if killed != "" {
+					e.detail += "; " + killed
+				}
 			} else if s.savedForLimit(j) && e.reason == cluster.ReasonNonZeroExitCode {
 				e = ending{outcome: cluster.TimedOut, reason: cluster.ReasonTimeLimit, exit: e.exit, returns: true} // likewise
 			}
@@ -58,7 +65,24 @@ func (s *State) advance(j *cluster.Job, rank int) {
 // committed a checkpoint since then. O(checkpoints).
 func (s *State) savedForLimit(j *cluster.Job) bool {
 	limit := j.Limit()
-	return j.Spec.RequeueAtLimit && limit > 0 && j.Asked > 0 && j.Asked.Add(j.Spec.CheckpointSignal.Before) >= limit && j.Saved() >= j.Asked
+	return j.Spec.RequeueAtLimit && limit > 0 && j.Asked > 0 && j.Asked.Add(j.Spec.CheckpointSignal.Lead(j.Spec.TimeLimit)) >= limit && j.Saved() >= j.Asked
+}
+
+// ownSignal describes the end of an attempt that a signal killed which the job requested and got in this attempt; ""
+// for another end. O(checkpoints).
+func (s *State) ownSignal(j *cluster.Job, exit cluster.Exit) string {
+	option := ""
+	switch {
+	case exit.Signal == 0:
+	case exit.Signal == j.Spec.CheckpointSignal.Number && (j.Asked > 0 || j.AskedBy(s.now) > 0):
+		option = "--checkpoint-signal"
+	case exit.Signal == j.Spec.Signal.Number && j.Warned:
+		option = "--signal"
+	}
+	if option == "" {
+		return ""
+	}
+	return fmt.Sprintf("ended by %s, its own %s: the script has no trap for it", cluster.SignalName(exit.Signal), option)
 }
 
 // blameSilent makes the failure of a job on several nodes one of the cluster if the node of an active task
@@ -207,13 +231,17 @@ func (s *State) checkContinues(j *cluster.Job) {
 	if j.Outcome != cluster.TimedOut || !j.Returns {
 		return
 	}
-	limit := cluster.FormatElapsed(j.Ended.Sub(j.Started))
+	ran := cluster.FormatElapsed(j.Ended.Sub(j.Started))
 	if !j.MadeProgress() {
 		j.Returns, j.Canceller = false, ""
-		j.Detail = fmt.Sprintf("ran for %s without a checkpoint of a later step, so it does not continue", limit)
+		j.Detail = fmt.Sprintf("ran for %s without a checkpoint of a later step, so it does not continue", ran)
 		return
 	}
-	j.Detail = fmt.Sprintf("reached its time limit after %s, and continues from its last checkpoint", limit)
+	if j.Ended < j.Limit() {
+		j.Detail = fmt.Sprintf("ended after its checkpoint signal, %s after its start; continues from its last checkpoint", ran)
+		return
+	}
+	j.Detail = fmt.Sprintf("reached its time limit after %s, and continues from its last checkpoint", ran)
 }
 
 // requeue makes a job pending again. A failure adds a backoff. Too many failures of the cluster without progress
@@ -232,6 +260,9 @@ func (s *State) requeue(j *cluster.Job) {
 	detail := fmt.Sprintf("attempt %d: %s", j.Attempt, j.Detail)
 	if failure == cluster.OwnFailure {
 		detail = fmt.Sprintf("attempt %d: %s, exit status %d; retry %d of %d", j.Attempt, j.Outcome, j.Exit.Status(), j.Retries, j.Spec.Retry.Limit)
+		if j.Detail != "" {
+			detail += "; " + j.Detail
+		}
 	}
 	s.step(j, cluster.Requeue)
 	j.Eligible, j.Reason, j.Detail = max(s.now, j.Spec.Begin), cluster.ReasonNone, detail

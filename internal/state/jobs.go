@@ -262,7 +262,7 @@ func dueOf(j *cluster.Job) cluster.Instant {
 		if limit := j.Limit(); limit > 0 {
 			at = min(at, limit)
 			if j.Spec.Signal.Number > 0 && !j.Warned {
-				at = min(at, limit.Add(-j.Spec.Signal.Before))
+				at = min(at, limit.Add(-j.Spec.Signal.Lead(j.Spec.TimeLimit)))
 			}
 			at = min(at, askAt(j))
 		}
@@ -280,7 +280,7 @@ func askAt(j *cluster.Job) cluster.Instant {
 	if signal.Number == 0 || limit == 0 {
 		return cluster.Never
 	}
-	at := max(limit.Add(-signal.Before), j.Started)
+	at := limit.Add(-signal.Lead(j.Spec.TimeLimit))
 	if j.Asked >= at {
 		return cluster.Never
 	}

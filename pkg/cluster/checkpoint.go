@@ -154,6 +154,20 @@ func CheckCheckpointDir(dir string) error {
 	return nil
 }
 
+// kernelFolder returns the root of the kernel file system on which a clean path lies; "" for another path. /dev/shm has
+// memory for files.
+func kernelFolder(dir string) string {
+	if dir == "/dev/shm" || strings.HasPrefix(dir, "/dev/shm/") {
+		return ""
+	}
+	for _, root := range []string{"/proc", "/sys", "/dev"} {
+		if dir == root || strings.HasPrefix(dir, root+"/") {
+			return root
+		}
+	}
+	return ""
+}
+
 // checkCheckpointDir checks the pattern of a job's checkpoint directory: %j and the other words that have the
 // same value on every node and in every attempt.
 func (s *JobSpec) checkCheckpointDir(fault func(string, ...any)) {
@@ -162,6 +176,9 @@ func (s *JobSpec) checkCheckpointDir(fault func(string, ...any)) {
 	}
 	if err := CheckCheckpointDir(s.CheckpointDir); err != nil {
 		fault("%v", err)
+	}
+	if root := kernelFolder(s.CheckpointDir); root != "" {
+		fault("checkpoint directory %.200q: %s is a file system of the kernel; name a directory on a file system that all nodes share", s.CheckpointDir, root)
 	}
 	for i := 0; i+1 < len(s.CheckpointDir); i++ {
 		if s.CheckpointDir[i] != '%' {

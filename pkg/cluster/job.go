@@ -92,13 +92,6 @@ func (s *JobSpec) AllPartitions() []string {
 	return append([]string{s.Partition}, s.OtherPartitions...)
 }
 
-// WarnSignal is a signal sent a given time before the time limit.
-type WarnSignal struct {
-	Number    int32 // 0 means none
-	Before    time.Duration
-	BatchOnly bool // only the script itself, not its children
-}
-
 // DependencyKind is the condition on another job.
 type DependencyKind uint8
 

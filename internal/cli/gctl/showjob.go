@@ -246,7 +246,7 @@ func exitText(j *greylagv1.Job) string {
 	case err != nil || !state.Final() || j.Started == nil:
 		return ""
 	case j.ExitSignal != 0:
-		return fmt.Sprintf("signal %d", j.ExitSignal)
+		return ui.SignalWords(j.ExitSignal)
 	}
 	return fmt.Sprintf("status %d", j.ExitCode)
 }
@@ -352,7 +352,7 @@ func taskText(task *greylagv1.Task) string {
 	}
 	switch {
 	case task.ExitSignal != 0:
-		words = append(words, fmt.Sprintf("signal %d", task.ExitSignal))
+		words = append(words, ui.SignalWords(task.ExitSignal))
 	case task.Phase == greylagv1.TaskPhase_TASK_PHASE_ENDED || task.Phase == greylagv1.TaskPhase_TASK_PHASE_CLEAN:
 		words = append(words, fmt.Sprintf("status %d", task.ExitCode))
 	}

@@ -53,7 +53,11 @@ func RetryText(j *greylagv1.Job) string {
 	if r == nil {
 		return ""
 	}
-	return fmt.Sprintf("%d of %d, after %s", r.Used, r.Limit, r.On)
+	text := fmt.Sprintf("%d of %d", r.Used, r.Limit)
+	if all := j.RestartCauses.GetRetried(); all > r.Used {
+		text = fmt.Sprintf("%d so far, %s since the last progress", all, text)
+	}
+	return text + ", after " + r.On
 }
 
 // retryJSON is the retries of a job in JSON.
@@ -87,13 +91,23 @@ func writeSignal(s *greylagv1.CheckpointSignal) *signalJSON {
 	return &signalJSON{s.Number, s.Before.AsDuration().Seconds(), s.Every.AsDuration().Seconds(), s.BatchOnly}
 }
 
+// SignalWords returns a signal by number and name.
+func SignalWords(number int32) string {
+	text := fmt.Sprintf("signal %d", number)
+	if name := cluster.SignalName(number); name != text {
+		text += " (" + name + ")"
+	}
+	return text
+}
+
 // SignalText describes when a job is asked for checkpoints, and how long it takes to write them; "" if it is not.
 func SignalText(j *greylagv1.Job) string {
 	s := j.CheckpointSignal
 	if s == nil {
 		return ""
 	}
-	text := fmt.Sprintf("signal %d, %s before the time limit", s.Number, cluster.FormatElapsed(s.Before.AsDuration()))
+	lead := cluster.WarnSignal{Before: s.Before.AsDuration()}.Lead(j.TimeLimit.AsDuration())
+	text := fmt.Sprintf("%s, %s before the time limit", SignalWords(s.Number), cluster.FormatElapsed(lead))
 	if s.Every != nil {
 		text += ", and each " + cluster.FormatElapsed(s.Every.AsDuration()) + " without one"
 	}
