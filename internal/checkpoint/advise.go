@@ -18,10 +18,9 @@ type Costs struct {
 	Restart time.Duration // from a failure until the program runs on
 }
 
-// Advise returns the interval between saves at which the least time is lost, for a job on some nodes that fail
-// thousandths/1000 times in 1,000 node-days. A failure costs half an interval on average, and a restart. The
-// interval is that of arXiv 2410.18124, which also counts failures during saves and restarts. nodes and
-// thousandths are at least 1.
+// Advise returns the optimal interval between saves for a job on some nodes that fail thousandths/1000 times in
+// 1,000 node-days: that of arXiv 2410.18124, which also counts failures during saves and restarts. Loss is the
+// simpler estimate of LossAt. nodes and thousandths are at least 1.
 func Advise(nodes, thousandths int64, c Costs) Advice {
 	const day = float64(24 * time.Hour)
 	mtbf := 1e6 * day / float64(nodes) / float64(thousandths)
@@ -32,7 +31,8 @@ func Advise(nodes, thousandths int64, c Costs) Advice {
 	return a
 }
 
-// LossAt returns the part of the time that is lost by a job that saves at some interval; at most 1.
+// LossAt estimates the part of the time that is lost by a job that saves at some interval: a failure costs half an
+// interval on average, and a restart. It is at most 1.
 func (a Advice) LossAt(every time.Duration, c Costs) float64 {
 	loss := (float64(every)/2 + float64(c.Restart)) / float64(a.MTBF)
 	if every > 0 {

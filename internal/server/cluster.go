@@ -234,9 +234,9 @@ func (s *clusterService) ListNodes(ctx context.Context, p *greylagv1.ListNodesRe
 	nodes := slices.Collect(v.Nodes())
 	rate, failing := cluster.RateOf(nodes, v.Now()), cluster.OftenFailing(nodes, v.Now())
 	add := func(n *cluster.Node) {
-		p := wire.WriteNode(n, v.Use(n.Name), in[n.Name])
+		p := wire.WriteNode(n, v.Use(n.Name), in[n.Name], v.Now())
 		p.Reservations = reserved[n.Name]
-		if len(n.Failures) > 0 {
+		if len(p.Failures) > 0 {
 			p.FailureScore, p.FailsOften = n.Score(v.Now(), rate), slices.Contains(failing, n.Name)
 		}
 		response.Nodes = append(response.Nodes, p)

@@ -17,7 +17,7 @@ type CheckpointOptions struct {
 	Every   time.Duration // between two checkpoints of each job
 	Write   time.Duration // that a checkpoint stops a job for which no time is measured
 	Restart time.Duration // from a failure until the job works again, without the repeated work
-	Rate    float64       // failures of a node in 1,000 days
+	Rate    float64       // failures per 1,000 node-days
 }
 
 // CheckpointCost is what regular checkpoints cost one job, and what they save.

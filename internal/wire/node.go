@@ -179,8 +179,9 @@ func readTask(p *greylagv1.ReportedTask, node string) (cluster.Task, error) {
 }
 
 // WriteNode writes a node with its allocations and its partitions. Since is the time from which it
-// accepts no new work: of its drain while it answers, else of its silence.
-func WriteNode(n *cluster.Node, use cluster.NodeUse, partitions []string) *greylagv1.Node {
+// accepts no new work: of its drain while it answers, else of its silence. Its failures are those within
+// FailureWindow at now.
+func WriteNode(n *cluster.Node, use cluster.NodeUse, partitions []string, now cluster.Instant) *greylagv1.Node {
 	p := &greylagv1.Node{
 		Name: n.Name, State: Enum[greylagv1.NodeState](n.State(use).String()), Address: n.Address, Cpus: n.CPUs, Memory: int64(n.Memory),
 		Gpus: WriteGPUs(n.GPUs), Features: n.Features, Region: n.Region, Version: n.Version, Runtime: n.Runtime,
@@ -190,7 +191,7 @@ func WriteNode(n *cluster.Node, use cluster.NodeUse, partitions []string) *greyl
 		Gres: WriteGres(n.Gres), GresUsed: WriteGres(use.Gres),
 		Conditions: WriteConditions(n.Conditions), DrainCause: n.DrainCause, DrainSuppressed: len(n.Undrained()) > 0, Repair: greylagv1.Repair(n.Repair()),
 	}
-	for _, f := range n.Failures {
+	for _, f := range n.FailuresAt(now) {
 		p.Failures = append(p.Failures, &greylagv1.NodeFailure{Time: Timestamp(f.At), Cause: f.Cause})
 	}
 	if n.Drain && n.Liveness == cluster.Alive {

@@ -181,7 +181,7 @@ func checkNode(t *testing.T, c *command.RegisterNode) {
 	if c.Node.Name != "n1" || c.Node.Address != "10.0.0.1" || c.Node.Epoch != 0 || c.Node.Drain {
 		t.Fatalf("a node chose %+v itself", c.Node)
 	}
-	shown := WriteNode(&c.Node, cluster.NodeUse{}, nil)
+	shown := WriteNode(&c.Node, cluster.NodeUse{}, nil, 0)
 	if _, err := proto.Marshal(shown); err != nil {
 		t.Fatalf("cannot be sent: %v", err)
 	}

@@ -135,11 +135,11 @@ func (s *JobSpec) checkCheckpointSignal(fault func(string, ...any)) {
 	signal, every := s.CheckpointSignal, s.CheckpointEvery
 	switch {
 	case signal.Number < 0 || signal.Number > MaxSignal || signal.Before < 0 || signal.Before > maxLimit:
-		fault("checkpoint signal %d, %s before the end, is out of range", signal.Number, signal.Before)
+		fault("checkpoint signal %d with lead time %s is out of range: want signal 1 to %d, and 0s to %s", signal.Number, signal.Before, MaxSignal, maxLimit)
 	case every != 0 && signal.Number == 0:
-		fault("checkpoints every %s without a checkpoint signal", every)
+		fault("checkpoint interval %s needs a checkpoint signal", every)
 	case every != 0 && (every < minCheckpointEvery || every > maxLimit):
-		fault("checkpoints every %s: want at least %s", every, minCheckpointEvery)
+		fault("checkpoint interval %s is out of range: want %s to %s", every, minCheckpointEvery, maxLimit)
 	}
 }
 

@@ -75,8 +75,8 @@ type SelfDrain struct {
 	Cause string
 	Job   JobID // see Condition
 	Ended bool  // the condition ended, and with it the drain
-	// Excused reports that the job had the same on several nodes and was held: the node was not at fault. If
-	// the breaker kept the node in service, there was no drain.
+	// Excused reports that the same condition on several nodes was attributed to the job, which is held. If the
+	// breaker kept the node in service, there was no drain.
 	Excused bool
 }
 

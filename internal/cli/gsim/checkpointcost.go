@@ -25,7 +25,7 @@ func (a *asking) writeCheckpointCosts(name string, data []byte) error {
 	case len(a.files)+len(a.submit)+len(a.add)+len(a.remove) > 0 || a.policy != "":
 		return &ui.UsageError{Problem: "--checkpoint-every cannot be combined with other changes", Advice: "run gsim what-if once for each question"}
 	case o.Every < time.Minute || o.Write < 0 || o.Restart < 0 || o.Rate <= 0:
-		return &ui.UsageError{Problem: "the checkpoint options are out of range", Advice: "want --checkpoint-every of at least 1m, a positive --failure-rate, and no negative times"}
+		return &ui.UsageError{Problem: "the checkpoint options are out of range", Advice: "want --checkpoint-every of at least 1m, a positive --failure-rate, and --checkpoint-write and --restart-time of at least 0s"}
 	}
 	list, err := sim.CheckpointCosts(data, o)
 	if errors.Is(err, sim.ErrSnapshot) {
@@ -36,8 +36,10 @@ func (a *asking) writeCheckpointCosts(name string, data []byte) error {
 	}
 	if a.json {
 		return a.WriteJSON(struct {
+			Interval    float64         `json:"interval_seconds"`
+			Restart     float64         `json:"restart_seconds"`
 			Checkpoints []checkpointRow `json:"checkpoints"`
-		}{checkpointRows(list)})
+		}{o.Every.Seconds(), o.Restart.Seconds(), checkpointRows(list)})
 	}
 	t := ui.Table{Head: []string{"JOB", "USER", "NAME", "NODES", "FAILS", "NOW", "WRITE", "LOST", "THEN", "WRITES", "GPU-H/DAY"}, Right: "lllrrrrrrrr"}
 	var saved float64
@@ -56,7 +58,7 @@ func (a *asking) writeCheckpointCosts(name string, data []byte) error {
 	if err := a.WriteTable(t); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.Stdout, "a checkpoint every %s saves %.1f GPU-hours a day, at %g failures of a node in 1,000 days\n", o.Every, saved, o.Rate)
+	_, err = fmt.Fprintf(a.Stdout, "checkpoints every %s save %.1f GPU-hours per day (negative: cost), at %g failures per 1,000 node-days\n", cluster.FormatElapsed(o.Every), saved, o.Rate)
 	return err
 }
 
@@ -67,8 +69,8 @@ type checkpointRow struct {
 	Name     string  `json:"name"`
 	Nodes    int     `json:"nodes"`
 	GPUs     int     `json:"gpus"`
-	MTTF     float64 `json:"seconds_between_failures"`
-	Now      float64 `json:"interval_now"`
+	MTTF     float64 `json:"mtbf_seconds"`
+	Now      float64 `json:"present_interval_seconds"`
 	Write    float64 `json:"write_seconds"`
 	Measured bool    `json:"write_measured"`
 	LostNow  float64 `json:"lost_now"`

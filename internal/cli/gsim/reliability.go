@@ -128,8 +128,13 @@ func (r *reliable) replayable(err error) error {
 		return err
 	}
 	command := fmt.Sprintf("gsim reliability --scenario %s --check-every %d --seeds %d", r.scenario, max(r.every, 1), failed.Seed)
-	if r.words != "" {
-		command += " --model " + r.words
+	var doubled *reliability.DoubledError
+	model := r.words
+	if errors.As(err, &doubled) {
+		model = strings.TrimPrefix(model+","+doubled.Word, ",")
+	}
+	if model != "" {
+		command += " --model " + model
 	}
 	if r.policy != "" {
 		command += " --policy-file " + r.policy
@@ -145,7 +150,7 @@ func (r *reliable) double(m *reliability.Model, p *cluster.Policy, seeds reliabi
 		}
 	})
 	if err != nil {
-		return err
+		return r.replayable(err)
 	}
 	if r.json {
 		return r.WriteJSON(struct {
@@ -181,7 +186,7 @@ func figures(m *reliability.Model, s *reliability.Summary) [][]string {
 		rows = append(rows, []string{"effective time", fmt.Sprintf("mean %s, minimum %s of %d nodes", percent(s.Effective.Mean), percent(s.Effective.Min), m.Gang)},
 			[]string{"its failures", fmt.Sprintf("%.1f a run, %.1f from day 10 on; held %d, failed %d in all runs", s.GangFailures, s.FromDay10, s.GangHeld, s.GangFailed)},
 			[]string{"restart", times(s.Restarts)},
-			[]string{"nodes found", times(s.Placed) + fmt.Sprintf("; %s within 60s, %s within 60s of the pause", percent(s.PlacedIn60), percent(s.WaitedIn60))},
+			[]string{"nodes found", times(s.Placed) + fmt.Sprintf("; %s within 60s, %s within 60s after the backoff", percent(s.PlacedIn60), percent(s.WaitedIn60))},
 			[]string{"work repeated", times(s.Repeated)})
 	}
 	var sizes []string
@@ -195,8 +200,9 @@ func figures(m *reliability.Model, s *reliability.Summary) [][]string {
 	return append(rows,
 		[]string{"time to failure", strings.Join(sizes, ", ")},
 		[]string{"GPU-hours lost", fmt.Sprintf("%.2f %% of %.0f a run: ", s.LostPercent(), s.GPUHours) + strings.Join(lost, ", ")},
+		[]string{"checkpoints", fmt.Sprintf("writing them takes %.3f %% of the GPU-hours", s.Writes)},
 		[]string{"other jobs", fmt.Sprintf("%.0f a run; held %d, failed %d in all runs; longest wait p50 %s, max %s", s.Jobs, s.Held-s.GangHeld, s.Failed-s.GangFailed, reliability.Seconds(s.LongestWait.P50), reliability.Seconds(s.LongestWait.Max))},
-		[]string{"preemptions", fmt.Sprintf("%.1f a run for %.1f jobs, %d of them did not start; at most %d of a job in 24h; %.3f %% of the GPU-hours repeated", s.Preempted, s.Preemptors, s.NotStarted, s.MostPreempt, s.Again["preemption"])},
+		[]string{"preemptions", fmt.Sprintf("%.1f a run for %.1f jobs, %d of them did not start; at most %d of a job in 24h; %.3f %% of the GPU-hours repeated", s.Preempted, s.Preemptors, s.NotStarted, s.MostPreempt, s.RepeatedPercent["preemption"])},
 		[]string{"drains", fmt.Sprintf("at most %d in 10m for one cause; %.1f resumed by operators a run, %.1f nodes drained at the end", s.MostDrained, s.Resumed, s.Drained)},
 	)
 }

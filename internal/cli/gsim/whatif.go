@@ -111,10 +111,10 @@ func (t *tool) whatIf() *cobra.Command {
 	f.StringVar(&a.user, "user", defaultUser, "user of the added jobs, for fair share and charges; the default, what-if, has no usage and no account")
 	f.StringVar(&a.lasts, "runtimes", "limits", "run times of jobs: limits, or expected (learned from similar jobs)")
 	f.BoolVar(&a.check, "check", false, "check all invariants after every command: slow")
-	f.DurationVar(&a.saves.every, "checkpoint-every", 0, "print instead what a checkpoint in each such time costs and saves each job")
-	f.DurationVar(&a.saves.write, "checkpoint-write", 10*time.Second, "how long a checkpoint stops a job for which no time is measured")
-	f.DurationVar(&a.saves.restart, "restart-time", 4*time.Minute, "with --checkpoint-every: from a failure until the job works again")
-	f.Float64Var(&a.saves.rate, "failure-rate", 6.5, "with --checkpoint-every: failures of a node in 1,000 days")
+	f.DurationVar(&a.saves.every, "checkpoint-every", 0, "print what a checkpoint at this interval would cost and save each job, instead of start times")
+	f.DurationVar(&a.saves.write, "checkpoint-write", time.Minute, "with --checkpoint-every: how long a save stops the program, if it was not measured")
+	f.DurationVar(&a.saves.restart, "restart-time", 10*time.Minute, "with --checkpoint-every: from a failure until the program works again")
+	f.Float64Var(&a.saves.rate, "failure-rate", 6.5, "with --checkpoint-every: failures per 1,000 node-days")
 	return c
 }
 

@@ -4,5 +4,6 @@
 // It decides which node fails when, why, how the failure is noticed and how long the repair takes, and
 // how far the programs of jobs have come. It never decides how an attempt ends, where the next one
 // starts, or from which checkpoint: every change is a command to the state, as in a cluster, and every
-// plan is that of the scheduler. A seed gives the same failures, whatever the policy.
+// plan is that of the scheduler. A seed gives the same failures under every policy, except in the scenario losses,
+// whose failures follow the large job.
 package reliability

@@ -52,7 +52,7 @@ const (
 	causeLeaf        = "leaf switch"
 	causeRack        = "rack power"
 	causePreemption  = "preemption"
-	causeCorrupt     = "corrupt checkpoint"
+	causeDamaged     = "damaged checkpoint"
 	causeWrites      = "writing checkpoints"
 )
 
@@ -155,7 +155,7 @@ func (x *simulation) scheduleFailure(h *host, n uint64) {
 	})
 }
 
-// fail has a node, or one of its GPUs, fail, unless it has failed already.
+// fail makes a node, or one of its GPUs, fail, unless it has failed already.
 func (x *simulation) fail(h *host, f *failure) error {
 	if h.failed != nil || !h.on {
 		return nil
@@ -185,7 +185,7 @@ func (x *simulation) fail(h *host, f *failure) error {
 	return nil
 }
 
-// find has a node notice its failure: it reports a condition, and with an event ends the tasks that it hit.
+// find makes a node notice its failure: it reports a condition, and with an event ends the tasks that it hit.
 func (x *simulation) find(h *host, f *failure, event bool) error {
 	if h.failed != f || !h.on {
 		return nil
@@ -241,7 +241,7 @@ func (x *simulation) repair(h *host, f *failure) error {
 	return x.callOperator(h)
 }
 
-// callOperator has an operator resume a node that stays drained after its repair.
+// callOperator makes an operator resume a node that stays drained after its repair.
 func (x *simulation) callOperator(h *host) error {
 	if n, known := x.State.Peek().Node(h.node.Name); !known || !n.Drain {
 		return nil
@@ -256,12 +256,12 @@ func (x *simulation) callOperator(h *host) error {
 	return nil
 }
 
-// silence cuts a node off. After a flap it responds again, with its tasks; else it is off until it is repaired.
+// silence cuts a node off. After a flap it responds again, with its tasks; else it is off until its repair.
 func (x *simulation) silence(h *host, f *failure) error {
 	h.reachable, h.losses = false, h.losses+1
 	last := x.Now.Add(-x.hostTime(h, 0, heartbeat))
-	x.fade(h, last, cluster.SilentAfter, cluster.Silent)
-	x.fade(h, last, x.State.Peek().Policy().NodeTimeout, cluster.Dead)
+	x.scheduleLiveness(h, last, cluster.SilentAfter, cluster.Silent)
+	x.scheduleLiveness(h, last, x.State.Peek().Policy().NodeTimeout, cluster.Dead)
 	if !f.flap {
 		h.on = false
 		x.stallOn(h, f)
@@ -277,8 +277,9 @@ func (x *simulation) silence(h *host, f *failure) error {
 	return nil
 }
 
-// fade has the leader lower the liveness of a node that has been silent for a time, as far as it has listened.
-func (x *simulation) fade(h *host, last cluster.Instant, wait time.Duration, to cluster.Liveness) {
+// scheduleLiveness makes the leader lower the liveness of a node that has been silent for a time, counted at the
+// earliest from when it began to lead.
+func (x *simulation) scheduleLiveness(h *host, last cluster.Instant, wait time.Duration, to cluster.Liveness) {
 	loss := h.losses
 	at := max(last, x.leaderSince).Add(wait)
 	x.in(at.Sub(x.Now), func() error {
@@ -286,7 +287,7 @@ func (x *simulation) fade(h *host, last cluster.Instant, wait time.Duration, to 
 		case h.reachable || h.losses != loss:
 			return nil
 		case x.leaderSince.Add(wait) > x.Now:
-			x.fade(h, last, wait, to)
+			x.scheduleLiveness(h, last, wait, to)
 			return nil
 		}
 		return x.Must(&command.SetLiveness{Nodes: []command.NodeLiveness{{Node: h.node.Name, Epoch: h.epoch, Liveness: to}}})
@@ -345,7 +346,7 @@ func (x *simulation) leafConditions(h *host) []cluster.Condition {
 	return []cluster.Condition{{Cause: "infiniband", Effect: cluster.Drains, Message: "InfiniBand port mlx5_0/1 is down"}}
 }
 
-// showLeaf has a node report the state of its ports.
+// showLeaf makes a node report the state of its ports.
 func (x *simulation) showLeaf(h *host) error {
 	if h.failed != nil || !h.on {
 		return nil

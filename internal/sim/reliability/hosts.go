@@ -63,7 +63,7 @@ func (h *host) order() []attemptID {
 	})
 }
 
-// boot has a machine start again, without its tasks.
+// boot makes a machine start again, without its tasks.
 func (h *host) boot() {
 	h.boots++
 	h.node.BootID = fmt.Sprintf("simulated-%d", h.boots)
@@ -92,7 +92,7 @@ func (x *simulation) wakeHost(h *host) {
 	})
 }
 
-// sync has a machine start and stop tasks as the state wants, and report.
+// sync makes a machine start and stop tasks as the state wants, and report.
 func (x *simulation) sync(h *host) error {
 	if !h.reachable {
 		return nil
@@ -152,7 +152,7 @@ func (x *simulation) launch(h *host, id attemptID, j *cluster.Job, rank int) err
 		if h.tasks[id] != t || t.task.Phase >= cluster.TaskEnded || t.stopping {
 			return nil
 		}
-		if s := x.slotOf[id.job]; rank == 0 && s != nil && s.corrupt[j.Resume] {
+		if s := x.slotOf[id.job]; rank == 0 && s != nil && s.damaged[j.Resume] {
 			x.finish(h, id, t, cluster.Task{Cause: cluster.CheckpointFailed, Message: fmt.Sprintf("checkpoint %d: shard-0017: 3 of 420 pieces differ", j.Resume)})
 			return x.report(h)
 		}

@@ -21,28 +21,28 @@ const (
 // userSignal is SIGUSR1, by which a job that is preempted learns of it.
 const userSignal = 10
 
-// slot is a series of jobs of one size: the next is submitted when one has ended. So the cluster is as full as
-// the model says.
+// slot is a series of jobs of one size: the next is submitted when one has ended. So the cluster is as full
+// as the model says.
 type slot struct {
-	index      int
-	nodes      int32
-	gpus       int32 // per node
-	mean       time.Duration
-	saves      bool // it writes checkpoints
-	n          uint64
-	job        cluster.JobID
-	work       time.Duration
-	corrupt    map[uint32]bool // its checkpoints that cannot be used
-	reached    time.Duration   // by the last attempt
-	saved      time.Duration   // the newest checkpoint that can be used
-	points     map[uint32]time.Duration
-	cause      string          // of the last attempt's end; "" in the first
-	stalledAt  cluster.Instant // when the last attempt stopped working
-	verdict    cluster.Instant // when its end was decided
-	eligible   cluster.Instant // when it may start again
-	pending    cluster.Instant // since when it is pending
-	urgent     bool
-	everWorked cluster.Instant // when the first attempt began to work
+	index       int
+	nodes       int32
+	gpus        int32 // per node
+	mean        time.Duration
+	saves       bool // it writes checkpoints
+	n           uint64
+	job         cluster.JobID
+	work        time.Duration
+	damaged     map[uint32]bool // its checkpoints that cannot be used
+	reached     time.Duration   // by the last attempt
+	saved       time.Duration   // the newest checkpoint that can be used
+	points      map[uint32]time.Duration
+	cause       string          // of the last attempt's end; "" in the first
+	stalledAt   cluster.Instant // when the last attempt stopped working
+	verdict     cluster.Instant // when its end was decided
+	eligible    cluster.Instant // when it may start again
+	pending     cluster.Instant // since when it is pending
+	urgent      bool
+	firstWorked cluster.Instant // when the first attempt began to work
 }
 
 // gang reports whether the slot is the large job.
@@ -80,7 +80,7 @@ func (x *simulation) addSlots() {
 func (x *simulation) submit(s *slot) error {
 	s.n++
 	r := x.streams.For(streamJobs, uint64(s.index), s.n)
-	*s = slot{index: s.index, nodes: s.nodes, gpus: s.gpus, mean: s.mean, saves: s.saves, n: s.n, corrupt: map[uint32]bool{}, points: map[uint32]time.Duration{}, pending: x.Now}
+	*s = slot{index: s.index, nodes: s.nodes, gpus: s.gpus, mean: s.mean, saves: s.saves, n: s.n, damaged: map[uint32]bool{}, points: map[uint32]time.Duration{}, pending: x.Now}
 	spec := cluster.JobSpec{
 		Name: "job", Owner: cluster.Identity{User: fmt.Sprintf("user%d", s.index%8), UID: 10_001 + uint32(s.index%8), GID: 10_001}, Requeue: true,
 		Request: cluster.Request{Nodes: s.nodes, GPUsPerNode: s.gpus, TasksPerNode: 1, CPUsPerTask: s.gpus},
@@ -190,7 +190,7 @@ func (x *simulation) jobChanged(old, j *cluster.Job) error {
 	return nil
 }
 
-// jobEnded has the next job of a slot submitted.
+// jobEnded schedules the submission of the next job of a slot.
 func (x *simulation) jobEnded(s *slot, j *cluster.Job) error {
 	delete(x.slotOf, j.ID)
 	delete(x.programs, j.ID)
@@ -207,7 +207,7 @@ func (x *simulation) jobEnded(s *slot, j *cluster.Job) error {
 	return nil
 }
 
-// held has an operator release a job that the state holds.
+// held makes an operator release a job that the state holds.
 func (x *simulation) held(s *slot, j *cluster.Job) {
 	x.r.Held++
 	if s.gang() {
@@ -247,7 +247,7 @@ func (x *simulation) stallAtOnce(p *program) {
 	}
 }
 
-// workOn has a program begin to work. It resumed from the newest checkpoint that can be used.
+// workOn makes a program begin to work. It resumed from the newest checkpoint that can be used.
 func (x *simulation) workOn(p *program) error {
 	s := p.slot
 	if p.done < s.saved {
@@ -304,15 +304,15 @@ func (x *simulation) commit(p *program) error {
 	}
 	x.r.Checkpoints++
 	s.points[a.Number] = p.done.Truncate(time.Second)
-	if faults.Yes(x.streams.For(streamCheckpoints, uint64(p.id.job), uint64(a.Number)), x.m.Corrupt) {
-		s.corrupt[a.Number] = true
+	if faults.Yes(x.streams.For(streamCheckpoints, uint64(p.id.job), uint64(a.Number)), x.m.Damaged) {
+		s.damaged[a.Number] = true
 		return nil
 	}
 	s.saved = s.points[a.Number]
 	return nil
 }
 
-// exit has the script of a program exit.
+// exit makes the script of a program exit.
 func (x *simulation) exit(p *program, status int32) error {
 	h := p.hosts[0]
 	t := h.tasks[p.id]
@@ -323,7 +323,7 @@ func (x *simulation) exit(p *program, status int32) error {
 	return x.report(h)
 }
 
-// followNotice has a program that is preempted save its work, and exit.
+// followNotice makes a program that is preempted save its work, and exit.
 func (x *simulation) followNotice(p *program) {
 	if p == nil || p.stalled != nil || p.ending {
 		return
@@ -355,7 +355,8 @@ func (x *simulation) stallOn(h *host, f *failure) {
 	}
 }
 
-// stall has a program work no more. It exits when it notices that, unless its script was on a node that is off.
+// stall stops the work of a program. It exits when it notices the failure, unless its script was on a node that
+// is off.
 func (x *simulation) stall(p *program, f *failure, h *host) {
 	if p.stalled != nil {
 		return
@@ -395,7 +396,7 @@ func (x *simulation) attemptEnded(s *slot, old, j *cluster.Job) {
 	damaged := slices.ContainsFunc(old.Tasks.List(), func(t cluster.Task) bool { return t.Cause == cluster.CheckpointFailed })
 	if damaged { // attempts that resumed from it may have committed others
 		s.saved = 0
-		if c := j.ResumePoint(); c != nil && !s.corrupt[c.Number] {
+		if c := j.ResumePoint(); c != nil && !s.damaged[c.Number] {
 			s.saved = s.points[c.Number]
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // Result is what a run has measured. Times are in seconds.
 type Result struct {
 	Seed      uint64
-	Effective float64 // part of the time since it first worked that the large job has to show
+	Effective float64 // useful work of the large job, as a fraction of the time since its first attempt began to work
 	Restarts  []float64
 	Placed    []float64 // of the restarts, from the end of the attempt to the next allocation
 	Waited    []float64 // likewise, from the end of the pause before it
@@ -18,10 +18,10 @@ type Result struct {
 	GangCause map[string]int
 	GangDays  []float64 // when it failed, in days
 
-	GPUHours float64            // allocated
-	Lost     map[string]float64 // GPU-hours by cause: repeated work, and allocated time without work
-	Again    map[string]float64 // GPU-hours of repeated work alone
-	Sizes    map[int32]*Size    // by nodes
+	GPUHours      float64            // allocated
+	Lost          map[string]float64 // GPU-hours by cause: repeated work, and allocated time without work
+	RepeatedHours map[string]float64 // GPU-hours of repeated work alone
+	Sizes         map[int32]*Size    // by nodes
 
 	NodeFailures, LeavesLost, Resumed, Checkpoints      int
 	Jobs, Completed, Failed, Held, GangHeld, GangFailed int
@@ -38,7 +38,7 @@ type Size struct {
 }
 
 func newResult(seed uint64) Result {
-	return Result{Seed: seed, GangCause: map[string]int{}, Lost: map[string]float64{}, Again: map[string]float64{}, Sizes: map[int32]*Size{}}
+	return Result{Seed: seed, GangCause: map[string]int{}, Lost: map[string]float64{}, RepeatedHours: map[string]float64{}, Sizes: map[int32]*Size{}}
 }
 
 // lose counts lost time of GPUs.
@@ -57,15 +57,15 @@ func (x *simulation) recordStart(s *slot, j *cluster.Job) {
 // recordWork records that a job works again.
 func (x *simulation) recordWork(p *program) {
 	s := p.slot
-	if s.everWorked == 0 {
-		s.everWorked = x.Now
+	if s.firstWorked == 0 {
+		s.firstWorked = x.Now
 	}
 	if s.cause == "" {
 		return
 	}
 	again := max(0, s.reached-p.done)
 	x.r.lose(s.cause, p.gpus(), again+x.Now.Sub(p.started))
-	x.r.Again[s.cause] += p.gpus() * again.Hours()
+	x.r.RepeatedHours[s.cause] += p.gpus() * again.Hours()
 	if s.gang() && s.cause != causePreemption {
 		x.r.Restarts = append(x.r.Restarts, x.Now.Sub(s.stalledAt).Seconds())
 		x.r.Repeated = append(x.r.Repeated, again.Seconds())
@@ -117,7 +117,7 @@ func (x *simulation) recordEnd(s *slot, old *cluster.Job, p *program, e attemptE
 func (x *simulation) causeOf(old *cluster.Job, p *program, e attemptEnd) string {
 	switch {
 	case e.damaged:
-		return causeCorrupt
+		return causeDamaged
 	case e.outcome == cluster.Preempted:
 		return causePreemption
 	case p != nil && p.stalled != nil:
@@ -158,12 +158,12 @@ func (x *simulation) conclude() error {
 		} else if j.State.HasAllocation() {
 			x.recordRunning(s, j)
 		}
-		if p := x.programs[j.ID]; s.gang() && s.everWorked > 0 {
+		if p := x.programs[j.ID]; s.gang() && s.firstWorked > 0 {
 			kept := s.saved
 			if p != nil && p.stalled == nil {
 				kept = max(kept, p.progress(x.Now))
 			}
-			x.r.Effective = kept.Seconds() / x.Now.Sub(s.everWorked).Seconds()
+			x.r.Effective = kept.Seconds() / x.Now.Sub(s.firstWorked).Seconds()
 		}
 	}
 	if err := x.State.Check(); err != nil {

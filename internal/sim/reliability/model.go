@@ -13,8 +13,8 @@ import (
 // ErrModel is wrapped by the error of an invalid model.
 var ErrModel = errors.New("model")
 
-// Model is a cluster, its jobs and its failures. Parts are of 1, and times are means unless their comment
-// says otherwise.
+// Model is a cluster, its jobs and its failures. Probabilities and shares are fractions of 1. Times are fixed
+// unless their comment says otherwise; repairs vary by ± 50 %.
 type Model struct {
 	Days      time.Duration // simulated time
 	Nodes     int
@@ -35,8 +35,8 @@ type Model struct {
 	// event of the driver.
 	Exit, Silent, Hang              float64
 	EventAfter, ExitAfter, HangsFor time.Duration
-	PeersAfter                      time.Duration // at most: programs of several nodes exit when another node is silent or has no network
-	CheckAfter                      time.Duration // at most: checks of the node find what the driver did not report
+	PeersAfter                      time.Duration // at most: programs exit when another node is silent or has no network
+	CheckAfter                      time.Duration // at most: checks find what the driver did not report
 
 	// Repair: part of the failures and its time. The rest takes 5 min.
 	Repair15m, Repair4h, Repair3d float64
@@ -46,7 +46,7 @@ type Model struct {
 	Operator                      time.Duration // until an operator resumes a node or releases a job
 	Announced                     time.Duration // from the drain to the start of maintenance
 
-	Corrupt float64 // part of the checkpoints that cannot be used
+	Damaged float64 // part of the checkpoints that cannot be used
 
 	Gang     int           // nodes of the large job; 0: none
 	Interval time.Duration // between its checkpoints
@@ -77,7 +77,7 @@ func Default() Model {
 		PeersAfter: time.Minute, CheckAfter: time.Minute,
 		Repair15m: 0.35, Repair4h: 0.15, Repair3d: 0.10, RepairTimes: 1, Flap: 0.1, FlapFor: time.Minute,
 		Operator: time.Hour, Announced: 30 * time.Minute,
-		Corrupt: 1.0 / 2000,
+		Damaged: 1.0 / 2000,
 		Gang:    64, Interval: 30 * time.Minute, Block: 10 * time.Second,
 		Launch: 20 * time.Second, Verify: 20 * time.Second, Load: 2 * time.Minute,
 		Spare: 10,
@@ -86,11 +86,11 @@ func Default() Model {
 
 // key is one word of a model: a number, a part or a time.
 type key struct {
-	name   string
-	number func(*Model) *float64
-	count  func(*Model) *int
-	time   func(*Model) *time.Duration
-	judged bool // no source gives it
+	name      string
+	number    func(*Model) *float64
+	count     func(*Model) *int
+	time      func(*Model) *time.Duration
+	estimated bool // no source gives it
 }
 
 var keys = []key{
@@ -108,31 +108,31 @@ var keys = []key{
 	{name: "gang-preempts", number: func(m *Model) *float64 { return &m.GangPreempts }},
 	{name: "loss-every", time: func(m *Model) *time.Duration { return &m.LossEvery }},
 	{name: "leaf-at", time: func(m *Model) *time.Duration { return &m.LeafAt }},
-	{name: "often", judged: true, number: func(m *Model) *float64 { return &m.Often }},
-	{name: "often-times", judged: true, number: func(m *Model) *float64 { return &m.OftenTimes }},
-	{name: "gpu-only", judged: true, number: func(m *Model) *float64 { return &m.GPUOnly }},
-	{name: "leaf", judged: true, number: func(m *Model) *float64 { return &m.Leaf }},
-	{name: "rack", judged: true, number: func(m *Model) *float64 { return &m.Rack }},
-	{name: "leaf-down", judged: true, time: func(m *Model) *time.Duration { return &m.LeafDown }},
-	{name: "exit", judged: true, number: func(m *Model) *float64 { return &m.Exit }},
-	{name: "silent", judged: true, number: func(m *Model) *float64 { return &m.Silent }},
-	{name: "hang", judged: true, number: func(m *Model) *float64 { return &m.Hang }},
-	{name: "event-after", judged: true, time: func(m *Model) *time.Duration { return &m.EventAfter }},
-	{name: "exit-after", judged: true, time: func(m *Model) *time.Duration { return &m.ExitAfter }},
-	{name: "hangs-for", judged: true, time: func(m *Model) *time.Duration { return &m.HangsFor }},
-	{name: "peers-after", judged: true, time: func(m *Model) *time.Duration { return &m.PeersAfter }},
-	{name: "check-after", judged: true, time: func(m *Model) *time.Duration { return &m.CheckAfter }},
-	{name: "repair-15m", judged: true, number: func(m *Model) *float64 { return &m.Repair15m }},
-	{name: "repair-4h", judged: true, number: func(m *Model) *float64 { return &m.Repair4h }},
-	{name: "repair-3d", judged: true, number: func(m *Model) *float64 { return &m.Repair3d }},
-	{name: "repair-times", judged: true, number: func(m *Model) *float64 { return &m.RepairTimes }},
-	{name: "flap", judged: true, number: func(m *Model) *float64 { return &m.Flap }},
-	{name: "operator", judged: true, time: func(m *Model) *time.Duration { return &m.Operator }},
-	{name: "announced", judged: true, time: func(m *Model) *time.Duration { return &m.Announced }},
-	{name: "corrupt", judged: true, number: func(m *Model) *float64 { return &m.Corrupt }},
-	{name: "launch", judged: true, time: func(m *Model) *time.Duration { return &m.Launch }},
-	{name: "verify", judged: true, time: func(m *Model) *time.Duration { return &m.Verify }},
-	{name: "load", judged: true, time: func(m *Model) *time.Duration { return &m.Load }},
+	{name: "often", estimated: true, number: func(m *Model) *float64 { return &m.Often }},
+	{name: "often-times", estimated: true, number: func(m *Model) *float64 { return &m.OftenTimes }},
+	{name: "gpu-only", estimated: true, number: func(m *Model) *float64 { return &m.GPUOnly }},
+	{name: "leaf", estimated: true, number: func(m *Model) *float64 { return &m.Leaf }},
+	{name: "rack", estimated: true, number: func(m *Model) *float64 { return &m.Rack }},
+	{name: "leaf-down", estimated: true, time: func(m *Model) *time.Duration { return &m.LeafDown }},
+	{name: "exit", estimated: true, number: func(m *Model) *float64 { return &m.Exit }},
+	{name: "silent", estimated: true, number: func(m *Model) *float64 { return &m.Silent }},
+	{name: "hang", estimated: true, number: func(m *Model) *float64 { return &m.Hang }},
+	{name: "event-after", estimated: true, time: func(m *Model) *time.Duration { return &m.EventAfter }},
+	{name: "exit-after", estimated: true, time: func(m *Model) *time.Duration { return &m.ExitAfter }},
+	{name: "hangs-for", estimated: true, time: func(m *Model) *time.Duration { return &m.HangsFor }},
+	{name: "peers-after", estimated: true, time: func(m *Model) *time.Duration { return &m.PeersAfter }},
+	{name: "check-after", estimated: true, time: func(m *Model) *time.Duration { return &m.CheckAfter }},
+	{name: "repair-15m", estimated: true, number: func(m *Model) *float64 { return &m.Repair15m }},
+	{name: "repair-4h", estimated: true, number: func(m *Model) *float64 { return &m.Repair4h }},
+	{name: "repair-3d", estimated: true, number: func(m *Model) *float64 { return &m.Repair3d }},
+	{name: "repair-times", estimated: true, number: func(m *Model) *float64 { return &m.RepairTimes }},
+	{name: "flap", estimated: true, number: func(m *Model) *float64 { return &m.Flap }},
+	{name: "operator", estimated: true, time: func(m *Model) *time.Duration { return &m.Operator }},
+	{name: "announced", estimated: true, time: func(m *Model) *time.Duration { return &m.Announced }},
+	{name: "damaged", estimated: true, number: func(m *Model) *float64 { return &m.Damaged }},
+	{name: "launch", estimated: true, time: func(m *Model) *time.Duration { return &m.Launch }},
+	{name: "verify", estimated: true, time: func(m *Model) *time.Duration { return &m.Verify }},
+	{name: "load", estimated: true, time: func(m *Model) *time.Duration { return &m.Load }},
 }
 
 // Words lists the words of a model.
@@ -156,10 +156,21 @@ func (m *Model) Set(text string) error {
 			return fmt.Errorf("%w: %q is not one of %s", ErrModel, name, Words())
 		}
 		if !keys[at].set(m, value) {
-			return fmt.Errorf("%w: %s=%s: want a number of at least 0, or a time such as 90s, 4h or 30d", ErrModel, name, value)
+			return fmt.Errorf("%w: %s=%s: want %s", ErrModel, name, value, keys[at].values())
 		}
 	}
 	return m.check()
+}
+
+// values describes the values of a parameter.
+func (k *key) values() string {
+	switch {
+	case k.time != nil:
+		return "a time from 0s to 36500d, such as 90s, 4h or 30d"
+	case k.count != nil:
+		return "a whole number of at least 0"
+	}
+	return "a number from 0 to 1e6, or a percentage such as 5%"
 }
 
 func (k *key) set(m *Model, value string) bool {
@@ -191,13 +202,24 @@ func (k *key) set(m *Model, value string) bool {
 func (m *Model) check() error {
 	switch {
 	case m.Nodes < 1 || m.Nodes > 10_000 || m.LeafNodes < 1 || m.RackNodes < 1:
-		return fmt.Errorf("%w: %d nodes, %d below a leaf switch, %d in a rack: want 1 to 10000 nodes, and at least 1 in each", ErrModel, m.Nodes, m.LeafNodes, m.RackNodes)
+		return fmt.Errorf("%w: nodes=%d, leaf-nodes=%d, rack-nodes=%d: want 1 to 10000 nodes, and at least 1 of the others",
+			ErrModel, m.Nodes, m.LeafNodes, m.RackNodes)
 	case m.Gang > m.Nodes || m.Gang+m.Spare > m.Nodes:
 		return fmt.Errorf("%w: gang=%d and spare=%d exceed nodes=%d", ErrModel, m.Gang, m.Spare, m.Nodes)
 	case m.Interval < time.Minute || m.Days < time.Hour:
 		return fmt.Errorf("%w: interval=%s, days=%s: want at least 1m and 1h", ErrModel, m.Interval, m.Days)
-	case m.GPUOnly+m.Leaf+m.Rack > 1 || m.Exit+m.Silent+m.Hang > 1 || m.Repair15m+m.Repair4h+m.Repair3d > 1:
-		return fmt.Errorf("%w: the parts of one kind exceed 1", ErrModel)
+	}
+	for _, s := range []struct {
+		names string
+		sum   float64
+	}{
+		{"gpu-only + leaf + rack", m.GPUOnly + m.Leaf + m.Rack},
+		{"exit + silent + hang", m.Exit + m.Silent + m.Hang},
+		{"repair-15m + repair-4h + repair-3d", m.Repair15m + m.Repair4h + m.Repair3d},
+	} {
+		if s.sum > 1 {
+			return fmt.Errorf("%w: %s = %.3g: want at most 1", ErrModel, s.names, s.sum)
+		}
 	}
 	return nil
 }
@@ -227,7 +249,7 @@ func (k *key) text(m *Model) string {
 	return strconv.FormatFloat(*k.number(m), 'g', -1, 64)
 }
 
-// Doubled is a model with one judged parameter doubled.
+// Doubled is a model with one estimated parameter doubled.
 type Doubled struct {
 	Name     string
 	From, To string
@@ -239,7 +261,7 @@ func (m *Model) DoubleEach() (list []Doubled) {
 	for i := range keys {
 		k, d := &keys[i], *m
 		switch {
-		case !k.judged:
+		case !k.estimated:
 			continue
 		case k.time != nil:
 			*k.time(&d) *= 2

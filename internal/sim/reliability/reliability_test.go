@@ -84,7 +84,7 @@ func TestLeafOutage(t *testing.T) {
 // the job ends in the same state as without a change.
 func TestLeaderAtEachStep(t *testing.T) {
 	m, p := Default(), cluster.DefaultPolicy()
-	if err := m.Set("nodes=8,leaf-nodes=8,rack-nodes=8,gang=3,spare=2,days=90m,interval=20m,loss-every=1h,corrupt=0"); err != nil {
+	if err := m.Set("nodes=8,leaf-nodes=8,rack-nodes=8,gang=3,spare=2,days=90m,interval=20m,loss-every=1h,damaged=0"); err != nil {
 		t.Fatal(err)
 	}
 	for _, how := range []string{"exit=0,silent=0,hang=0", "exit=1,silent=0,hang=0", "exit=0,silent=1,hang=0"} {
@@ -129,8 +129,8 @@ func TestModelWords(t *testing.T) {
 		t.Errorf("%s: %v", m.String(), err)
 	}
 	for text, says := range map[string]string{
-		"rates=1": "is not one of", "rate=-1": "want a number", "load=x": "or a time", "nodes=0": "0 nodes", "gang=300": "exceed",
-		"exit=90%,silent=20%": "exceed 1", "interval=1s": "at least 1m",
+		"rates=1": "is not one of", "rate=-1": "want a number", "load=x": "want a time", "nodes=x": "whole number", "nodes=0": "nodes=0",
+		"gang=300": "exceed", "exit=90%,silent=20%": "exit + silent + hang = 1.15: want at most 1", "interval=1s": "at least 1m",
 	} {
 		m := Default()
 		if err := m.Set(text); !errors.Is(err, ErrModel) || !strings.Contains(err.Error(), says) {

@@ -2,8 +2,9 @@ package reliability
 
 import (
 	"errors"
-	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -97,7 +98,19 @@ type Shift struct {
 	Lost     float64 `json:"lost_percent_after"`
 }
 
-// Shifts runs a model once more for each judged parameter, with that one doubled.
+// DoubledError is the error of a run with a doubled parameter.
+type DoubledError struct {
+	Word string // as of [Model.Set]
+	Err  error
+}
+
+// Error returns the message of the run, with the parameter.
+func (e *DoubledError) Error() string { return e.Word + ": " + e.Err.Error() }
+
+// Unwrap returns the error of the run.
+func (e *DoubledError) Unwrap() error { return e.Err }
+
+// Shifts runs a model once more for each estimated parameter, with that one doubled.
 func Shifts(m *Model, policy *cluster.Policy, seeds Range, progress func(name string)) (*Summary, []Shift, error) {
 	runs, err := RunSeeds(m, policy, seeds, 0, nil)
 	if err != nil {
@@ -111,7 +124,7 @@ func Shifts(m *Model, policy *cluster.Policy, seeds Range, progress func(name st
 		}
 		runs, err := RunSeeds(&d.Model, policy, seeds, 0, nil)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s=%s: %w", d.Name, d.To, err)
+			return nil, nil, &DoubledError{d.Name + "=" + d.To, err}
 		}
 		s := Summarize(&d.Model, runs)
 		list = append(list, Shift{d.Name, d.From, d.To, base.Effective.Mean, s.Effective.Mean, s.Restarts.P50, s.GangFailures, s.LostPercent()})
@@ -119,13 +132,11 @@ func Shifts(m *Model, policy *cluster.Policy, seeds Range, progress func(name st
 	return base, list, nil
 }
 
-// LostPercent returns the part of the GPU-hours that failures and preemptions destroyed, in percent; without the
-// time for checkpoints.
+// LostPercent returns the part of the GPU-hours that failures and preemptions destroyed, in percent. The time for
+// checkpoints is Writes.
 func (s *Summary) LostPercent() (sum float64) {
-	for cause, part := range s.Lost {
-		if cause != causeWrites {
-			sum += part
-		}
+	for _, cause := range slices.Sorted(maps.Keys(s.Lost)) {
+		sum += s.Lost[cause]
 	}
 	return sum
 }

@@ -31,7 +31,7 @@ type simulation struct {
 	slots       []*slot
 	slotOf      map[cluster.JobID]*slot
 	programs    map[cluster.JobID]*program
-	agenda      heap.Heap[event]
+	timeHeap    heap.Heap[event]
 	turn        uint64
 	wake        cluster.Instant
 	seen        uint64 // index of the last command before the last pass
@@ -49,7 +49,8 @@ type event struct {
 	do   func() error
 }
 
-// Run runs a model under a seed. The state checks its invariants after that many commands; 0: only at the end.
+// Run runs a model under a seed. The state checks its invariants each time after that many commands; 0: only at
+// the end.
 func Run(m *Model, policy *cluster.Policy, seed uint64, every int) (*Result, error) {
 	x, err := newSimulation(m, policy, seed, every)
 	if err == nil {
@@ -74,7 +75,7 @@ func newSimulation(m *Model, policy *cluster.Policy, seed uint64, every int) (*s
 	x := &simulation{
 		Virtual: v, m: m, every: every, streams: faults.NewStreams(seed), named: map[string]*host{}, leavesDown: map[int]bool{},
 		slotOf: map[cluster.JobID]*slot{}, programs: map[cluster.JobID]*program{}, wake: sim.Epoch, preemptors: map[cluster.JobID]cluster.Instant{},
-		agenda:      heap.New(func(a, b *event) bool { return a.at < b.at || a.at == b.at && a.turn < b.turn }),
+		timeHeap:    heap.New(func(a, b *event) bool { return a.at < b.at || a.at == b.at && a.turn < b.turn }),
 		leaderSince: sim.Epoch, until: sim.Epoch.Add(m.Days), r: newResult(seed),
 	}
 	x.addHosts(f)
@@ -154,7 +155,7 @@ func (x *simulation) prepare() error {
 	return nil
 }
 
-// scheduleLoss has a node of the large job fail once in each interval, at a random instant of it.
+// scheduleLoss makes a node of the large job fail once in each interval, at a random instant of it.
 func (x *simulation) scheduleLoss(n int64) {
 	begin, part := sim.Epoch.Add(time.Duration(n)*x.m.LossEvery), x.streams.Of(streamLosses).Float64()
 	x.in(begin.Sub(x.Now)+time.Duration(part*float64(x.m.LossEvery)), x.loseOfGang)
@@ -164,7 +165,7 @@ func (x *simulation) scheduleLoss(n int64) {
 	})
 }
 
-// loseOfGang has a random node of the large job fail.
+// loseOfGang makes a random node of the large job fail.
 func (x *simulation) loseOfGang() error {
 	j, known := x.State.Peek().Job(x.slots[0].job)
 	if !known || j.Alloc == nil {
@@ -183,7 +184,7 @@ func (x *simulation) loseOfGang() error {
 // in schedules an action.
 func (x *simulation) in(d time.Duration, do func() error) {
 	x.turn++
-	x.agenda.Push(event{x.Now.Add(max(d, 0)), x.turn, do})
+	x.timeHeap.Push(event{x.Now.Add(max(d, 0)), x.turn, do})
 }
 
 // run advances from one instant with an event to the next.
@@ -208,8 +209,8 @@ func (x *simulation) run() error {
 // nextInstant returns the next instant with an event.
 func (x *simulation) nextInstant() cluster.Instant {
 	at := cluster.Never
-	if x.agenda.Len() > 0 {
-		at = x.agenda.Items()[0].at
+	if x.timeHeap.Len() > 0 {
+		at = x.timeHeap.Items()[0].at
 	}
 	if x.wake < cluster.Never {
 		at = min(at, max(x.wake, x.Now.Add(time.Second)))
@@ -222,8 +223,8 @@ func (x *simulation) nextInstant() cluster.Instant {
 
 // processInstant handles all events of an instant.
 func (x *simulation) processInstant() error {
-	for x.agenda.Len() > 0 && x.agenda.Items()[0].at <= x.Now {
-		if err := x.agenda.Pop().do(); err != nil {
+	for x.timeHeap.Len() > 0 && x.timeHeap.Items()[0].at <= x.Now {
+		if err := x.timeHeap.Pop().do(); err != nil {
 			return err
 		}
 	}
@@ -292,7 +293,7 @@ func (x *simulation) After(_ command.Command, _ command.Result, e *state.Effects
 	return nil
 }
 
-// changeLeader has another controller lead: it has the state, but neither the plans of the scheduler nor the
+// changeLeader makes another controller lead: it has the state, but neither the plans of the scheduler nor the
 // heartbeats of nodes.
 func (x *simulation) changeLeader() error {
 	var b bytes.Buffer

@@ -32,42 +32,43 @@ func spreadOf(values []float64) Spread {
 
 // Summary is what runs of one model under several seeds have measured. Times are in seconds.
 type Summary struct {
-	Seeds        int                `json:"seeds"`
-	Model        string             `json:"model"` // the words in which it differs from the default one
-	Effective    Spread             `json:"effective"`
-	Restarts     Spread             `json:"restarts"`           // of the large job: from the failure until it works again
-	Placed       Spread             `json:"placed"`             // from the end of the attempt until it has nodes
-	PlacedIn60   float64            `json:"placed_in_60s"`      // part of them
-	WaitedIn60   float64            `json:"waited_at_most_60s"` // likewise, from the end of the pause after the failure
-	Repeated     Spread             `json:"repeated"`           // work of the large job that a failure destroyed
-	GangFailures float64            `json:"gang_failures"`      // per run
-	GangCauses   map[string]float64 `json:"gang_failures_by_cause"`
-	FromDay10    float64            `json:"gang_failures_from_day_10"`
-	MTTF         map[int32]float64  `json:"mttf_hours"` // by nodes of a job
-	GPUHours     float64            `json:"gpu_hours"`
-	Lost         map[string]float64 `json:"lost_percent"` // of the GPU-hours, by cause
-	Again        map[string]float64 `json:"repeated_percent"`
-	NodeFailures float64            `json:"node_failures"`
-	NodeDays     float64            `json:"node_days"`
-	Resumed      float64            `json:"resumed_by_operators"`
-	Held         int                `json:"held"` // in all runs
-	GangHeld     int                `json:"gang_held"`
-	Failed       int                `json:"failed"`
-	GangFailed   int                `json:"gang_failed"`
-	Jobs         float64            `json:"jobs"`
-	Preempted    float64            `json:"preempted"`
-	Preemptors   float64            `json:"preemptors"`
-	NotStarted   int                `json:"preemptors_not_started"`
-	MostPreempt  int                `json:"most_preemptions_of_a_job_in_a_day"`
-	LongestWait  Spread             `json:"longest_wait"`
-	MostDrained  int                `json:"most_drained_in_10_minutes"`
-	Drained      float64            `json:"drained_at_the_end"`
-	Commands     int                `json:"commands"`
+	Seeds           int                `json:"seeds"`
+	Model           string             `json:"model"` // the words in which it differs from the default one
+	Effective       Spread             `json:"effective"`
+	Restarts        Spread             `json:"restarts"`           // of the large job: from the failure until it works again
+	Placed          Spread             `json:"placed"`             // from the end of the attempt until it has nodes
+	PlacedIn60      float64            `json:"placed_in_60s"`      // part of them
+	WaitedIn60      float64            `json:"waited_at_most_60s"` // likewise, from the end of the pause after the failure
+	Repeated        Spread             `json:"repeated"`           // work of the large job that a failure destroyed
+	GangFailures    float64            `json:"gang_failures"`      // per run
+	GangCauses      map[string]float64 `json:"gang_failures_by_cause"`
+	FromDay10       float64            `json:"gang_failures_from_day_10"`
+	MTTF            map[int32]float64  `json:"mttf_hours"` // by nodes of a job
+	GPUHours        float64            `json:"gpu_hours"`
+	Lost            map[string]float64 `json:"lost_percent"`              // of the GPU-hours, by cause
+	Writes          float64            `json:"checkpoint_writes_percent"` // of the GPU-hours
+	RepeatedPercent map[string]float64 `json:"repeated_percent"`
+	NodeFailures    float64            `json:"node_failures"`
+	NodeDays        float64            `json:"node_days"`
+	Resumed         float64            `json:"resumed_by_operators"`
+	Held            int                `json:"held"` // in all runs
+	GangHeld        int                `json:"gang_held"`
+	Failed          int                `json:"failed"`
+	GangFailed      int                `json:"gang_failed"`
+	Jobs            float64            `json:"jobs"`
+	Preempted       float64            `json:"preempted"`
+	Preemptors      float64            `json:"preemptors"`
+	NotStarted      int                `json:"preemptors_not_started"`
+	MostPreempt     int                `json:"most_preemptions_of_a_job_in_a_day"`
+	LongestWait     Spread             `json:"longest_wait"`
+	MostDrained     int                `json:"most_drained_in_10_minutes"`
+	Drained         float64            `json:"drained_at_the_end"`
+	Commands        int                `json:"commands"`
 }
 
 // Summarize summarizes runs of one model.
 func Summarize(m *Model, runs []*Result) *Summary {
-	s := &Summary{Seeds: len(runs), Model: m.String(), MTTF: map[int32]float64{}, GangCauses: map[string]float64{}, Lost: map[string]float64{}, Again: map[string]float64{}}
+	s := &Summary{Seeds: len(runs), Model: m.String(), MTTF: map[int32]float64{}, GangCauses: map[string]float64{}, Lost: map[string]float64{}, RepeatedPercent: map[string]float64{}}
 	var effective, restarts, placed, repeated, waits []float64
 	var in60, waited60 float64
 	sizes, n := map[int32]*Size{}, float64(len(runs))
@@ -100,11 +101,13 @@ func Summarize(m *Model, runs []*Result) *Summary {
 			s.MTTF[nodes] = z.Hours / float64(z.Failures)
 		}
 	}
-	for _, parts := range []map[string]float64{s.Lost, s.Again} {
+	for _, parts := range []map[string]float64{s.Lost, s.RepeatedPercent} {
 		for cause := range parts {
 			parts[cause] *= 100 / max(s.GPUHours*n, 1)
 		}
 	}
+	s.Writes = s.Lost[causeWrites]
+	delete(s.Lost, causeWrites)
 	s.PlacedIn60, s.WaitedIn60 = in60/max(1, float64(len(placed))), waited60/max(1, float64(len(placed)))
 	s.NodeDays = float64(m.Nodes) * m.Days.Hours() / 24
 	s.Effective, s.Restarts, s.Placed, s.Repeated, s.LongestWait = spreadOf(effective), spreadOf(restarts), spreadOf(placed), spreadOf(repeated), spreadOf(waits)
@@ -125,8 +128,8 @@ func (s *Summary) add(r *Result, n float64) {
 	for cause, hours := range r.Lost {
 		s.Lost[cause] += hours
 	}
-	for cause, hours := range r.Again {
-		s.Again[cause] += hours
+	for cause, hours := range r.RepeatedHours {
+		s.RepeatedPercent[cause] += hours
 	}
 	s.GPUHours += r.GPUHours / n
 	s.NodeFailures += float64(r.NodeFailures) / n
