@@ -202,7 +202,8 @@ func (t commands) commit() *cobra.Command {
 		if c.Flags().Changed("step") {
 			request.Checkpoint.Step = &step
 		}
-		if err := t.current(ctx, cl, a); err != nil {
+		job, err := t.current(ctx, cl, a)
+		if err != nil {
 			return err
 		}
 		if err := write(ctx, args[0], request, !noHash); err != nil {
@@ -212,9 +213,8 @@ func (t commands) commit() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if answer.Number == 1 {
-			t.warnLocal(request.Checkpoint.Dir)
-		}
+		t.warnLocal(request.Checkpoint.Dir, answer.Number == 1)
+		t.warnStep(job, a, request.Checkpoint)
 		if t.JSON {
 			return t.WriteJSON(struct {
 				Job    uint64 `json:"job"`
@@ -228,16 +228,38 @@ func (t commands) commit() *cobra.Command {
 	return c
 }
 
-// current refuses to hash the files of an attempt that was superseded. The cluster checks it again.
-func (t commands) current(ctx context.Context, c ui.Cluster, a attempt) error {
+// current returns the job, and refuses to hash the files of an attempt that was superseded. The cluster checks it again.
+func (t commands) current(ctx context.Context, c ui.Cluster, a attempt) (*greylagv1.Job, error) {
 	answer, err := c.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: strconv.FormatUint(a.job, 10)})
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return nil, err
+	case len(answer.Jobs) != 1:
+		return &greylagv1.Job{}, nil
+	case answer.Jobs[0].Attempt > a.number:
+		return nil, fmt.Errorf("attempt %d of job %s was superseded by attempt %d: its checkpoints are not accepted", a.number, answer.Jobs[0].Ref, answer.Jobs[0].Attempt)
 	}
-	if len(answer.Jobs) == 1 && answer.Jobs[0].Attempt > a.number {
-		return fmt.Errorf("attempt %d of job %s was superseded by attempt %d: its checkpoints are not accepted", a.number, answer.Jobs[0].Ref, answer.Jobs[0].Attempt)
+	return answer.Jobs[0], nil
+}
+
+// warnStep warns if a new checkpoint of a job counts as no progress because of its step. O(checkpoints).
+func (t commands) warnStep(j *greylagv1.Job, a attempt, k *greylagv1.Checkpoint) {
+	if k.Step == nil {
+		if j.RequeueAtLimit {
+			t.Warn("no --step is given: at its time limit the job continues only after a checkpoint of a later step")
+		}
+		return
 	}
-	return nil
+	var later *greylagv1.Checkpoint
+	for _, old := range j.Checkpoints {
+		same := old.Dir == k.Dir && old.Attempt == a.number // it is committed again
+		if !same && old.GetStep() > max(k.GetStep(), later.GetStep()) {
+			later = old
+		}
+	}
+	if later != nil {
+		t.Warn(fmt.Sprintf("step %d is lower than step %d of checkpoint %d: the next attempt resumes from this one, and it counts as no progress", k.GetStep(), later.GetStep(), later.Number))
+	}
 }
 
 // write writes the manifest of a directory, and sets the checkpoint of the request.
@@ -270,8 +292,9 @@ func write(ctx context.Context, dir string, request *greylagv1.CommitCheckpointR
 }
 
 const verifyLong = `Reads the files of a checkpoint on this host and compares them with its list. A
-checkpoint whose files differ is marked as damaged: no attempt resumes from it.
-Without NUMBER it verifies the newest one that is not damaged.`
+checkpoint whose files differ is marked as damaged: no attempt resumes from it. Of
+a job that has ended, the result is printed and not recorded. Without NUMBER it
+verifies the newest one that is not damaged.`
 
 func (t commands) verify() *cobra.Command {
 	return &cobra.Command{
@@ -308,20 +331,37 @@ func (t commands) verifyOne(ctx context.Context, c ui.Cluster, job *greylagv1.Jo
 	case err != nil:
 		return fmt.Errorf("cannot read checkpoint %d: %w", k.Number, err)
 	}
-	if state, err := cluster.ParseJobState(wire.Word(job.State)); err == nil && !state.Final() { // else it needs no record
+	noted := "; not recorded: job " + job.Ref + " has ended"
+	if state, err := cluster.ParseJobState(wire.Word(job.State)); err == nil && !state.Final() {
 		if _, err := c.Jobs().SetCheckpoint(ctx, request); err != nil {
+			return err
+		}
+		if noted, err = t.released(ctx, c, job); err != nil {
 			return err
 		}
 	}
 	if damage != nil {
-		return fmt.Errorf("checkpoint %d of job %s is damaged: %s", k.Number, job.Ref, damage.Text)
+		return fmt.Errorf("checkpoint %d of job %s is damaged: %s%s", k.Number, job.Ref, damage.Text, noted)
 	}
 	what := "the hashes match"
 	if !m.Hashed() {
 		what = "the sizes match; it has no hashes"
 	}
-	t.Note("checkpoint %d of job %s: %s, %s: %s", k.Number, job.Ref, ui.Count(int64(m.Files), "file"), ui.SizeText(cluster.Bytes(m.Bytes)), what)
+	t.Note("checkpoint %d of job %s: %s, %s: %s%s", k.Number, job.Ref, ui.Count(int64(m.Files), "file"), ui.SizeText(cluster.Bytes(m.Bytes)), what, noted)
 	return nil
+}
+
+// released returns a text if a job was held because all of its checkpoints were damaged, and is not any more; "" for
+// another job.
+func (t commands) released(ctx context.Context, c ui.Cluster, was *greylagv1.Job) (string, error) {
+	if was.Reason != greylagv1.Reason_REASON_CHECKPOINT_DAMAGED {
+		return "", nil
+	}
+	answer, err := c.Jobs().GetJob(ctx, &greylagv1.GetJobRequest{Job: was.Ref})
+	if err != nil || len(answer.Jobs) != 1 || answer.Jobs[0].Reason == was.Reason {
+		return "", err
+	}
+	return "; job " + was.Ref + " is released", nil
 }
 
 func (t commands) drop() *cobra.Command {

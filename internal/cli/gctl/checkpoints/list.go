@@ -3,6 +3,7 @@ package checkpoints
 import (
 	"context"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -10,6 +11,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/cli/ui"
+	"github.com/greylag/greylag/internal/config"
 	"github.com/greylag/greylag/internal/wire"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -72,13 +74,33 @@ var localFileSystems = map[int64]string{
 	unix.TMPFS_MAGIC: "tmpfs", unix.OVERLAYFS_SUPER_MAGIC: "overlay",
 }
 
-// warnLocal warns if a directory is on a file system that other nodes do not see.
-func (t commands) warnLocal(dir string) {
+// warnLocal warns if a directory is private to this attempt or, at the first checkpoint of a job, on a file system that
+// other nodes do not see.
+func (t commands) warnLocal(dir string, first bool) {
+	root, tmp := mountOf("/"), ""
+	for _, temporary := range []string{"/tmp", "/var/tmp"} {
+		if id := mountOf(temporary); id != 0 && id != root && id == mountOf(dir) && strings.HasPrefix(dir, temporary+"/") {
+			tmp = temporary
+		}
+	}
 	var stat syscall.Statfs_t
-	if syscall.Statfs(dir, &stat) != nil {
+	switch {
+	case tmp != "" && t.Variable(config.SocketEnv) != "":
+		t.Warn(ui.Printable(dir) + " is in the private " + tmp + " of this attempt: no other attempt can see it, on any node")
+		return
+	case !first || syscall.Statfs(dir, &stat) != nil:
 		return
 	}
 	if name := localFileSystems[int64(stat.Type)]; name != "" {
 		t.Warn(ui.Printable(dir) + " is on a local file system (" + name + "): an attempt on another node cannot resume from it")
 	}
+}
+
+// mountOf returns the ID of the mount of a directory; 0 if the kernel does not report it.
+func mountOf(dir string) uint64 {
+	var stat unix.Statx_t
+	if unix.Statx(unix.AT_FDCWD, dir, unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &stat) != nil || stat.Mask&unix.STATX_MNT_ID == 0 {
+		return 0
+	}
+	return stat.Mnt_id
 }
