@@ -72,10 +72,10 @@ func (a *Agent) busyGPU(uuid string, use gpu.InUse) problem {
 	used := cluster.Bytes(use.Memory[uuid])
 	switch {
 	case len(pids) > 0:
-		return problem{gpu: uuid, reason: fmt.Sprintf("GPU %s is still in use after its job by %s: end it", uuid, processNames("/proc", pids))}
+		return problem{gpu: uuid, reason: fmt.Sprintf("GPU %s is still in use by %s after its job: kill that process", uuid, processNames("/proc", pids))}
 	case a.cfg.GPUMemory > 0 && used > a.cfg.GPUMemory:
 		return problem{gpu: uuid, repair: cluster.RepairReset, reason: fmt.Sprintf(
-			"GPU %s has %d MiB of its memory in use after its job, and no process; reset wanted: nvidia-smi --gpu-reset -i %s", uuid, used/cluster.MiB, uuid)}
+			"GPU %s has %d MiB in use after its job, but no process: reset it with nvidia-smi --gpu-reset -i %s", uuid, used/cluster.MiB, uuid)}
 	}
 	return problem{}
 }

@@ -463,7 +463,7 @@ func TestGPUMemoryNotFreeAfterItsJob(t *testing.T) {
 	set(70000, 523)
 	n.want(at(2, 1), "#!/bin/sh\n", onGPU(n, 1))
 	n.settled(at(2, 1))
-	const want = "GPU GPU-1 has 523 MiB of its memory in use after its job, and no process; reset wanted: nvidia-smi --gpu-reset -i GPU-1"
+	const want = "GPU GPU-1 has 523 MiB in use after its job, but no process: reset it with nvidia-smi --gpu-reset -i GPU-1"
 	n.until("a GPU out of service", func() bool {
 		gpus := n.lastGPUs()
 		return len(gpus) == 2 && gpus[1].GetFault() == want && gpus[1].GetRepair() == greylagv1.Repair_REPAIR_RESET && gpus[0].GetFault() == "" && n.fault() == ""

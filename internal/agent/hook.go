@@ -53,9 +53,9 @@ func (a *Agent) setProblem(job cluster.JobID, p problem) {
 	}
 }
 
-// hookWorked ends the condition of a prolog or epilog when it worked for a task that the node received later:
+// clearHookFailure ends the condition of a prolog or epilog when it worked for a task that the node received later:
 // an operator resumed the node.
-func (a *Agent) hookWorked(source, program string, h *hook) {
+func (a *Agent) clearHookFailure(source, program string, h *hook) {
 	if program == "" || h == nil {
 		return
 	}
@@ -136,7 +136,7 @@ func (a *Agent) checkAfterTask(ctx context.Context, uuids []string, h *hook) []p
 	case errors.As(err, &failed):
 		found = append(found, problem{source: causeEpilog, reason: failed.Error()})
 	case err == nil:
-		a.hookWorked(causeEpilog, a.cfg.Epilog, h)
+		a.clearHookFailure(causeEpilog, a.cfg.Epilog, h)
 	}
 	return found
 }

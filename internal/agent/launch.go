@@ -195,7 +195,7 @@ func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err er
 	if err := a.runHook(ctx, a.cfg.Prolog, l.hook); err != nil {
 		return spec, err
 	}
-	a.hookWorked(causeProlog, a.cfg.Prolog, l.hook)
+	a.clearHookFailure(causeProlog, a.cfg.Prolog, l.hook)
 	return spec, a.prepareCheckpoint(ctx, l, spec.Owner)
 }
 

@@ -15,9 +15,9 @@ const fenceInterval = time.Second
 // fencedBy begins the reason of tasks that the node ended because it reached no controller.
 const fencedBy = "the node reached no controller for "
 
-// reached records that a controller has answered a call that was sent at a time. The controllers wait for
+// recordContact records that a controller has answered a call that was sent at a time. The controllers wait for
 // node_timeout from when they received it, which is later.
-func (a *Agent) reached(sent time.Time) { a.reachedAt.Store(sent.Sub(a.began).Nanoseconds()) }
+func (a *Agent) recordContact(sent time.Time) { a.reachedAt.Store(sent.Sub(a.began).Nanoseconds()) }
 
 // watchFence kills all tasks when no controller has answered for SelfFenceAfter: the controllers may be about
 // to start the next attempts elsewhere. The time is that of a monotonic clock, and begins with the daemon.
@@ -39,7 +39,7 @@ func (a *Agent) watchFence(ctx context.Context) {
 	}
 }
 
-// fenceTasks dooms all tasks that have not ended. It runs in the loop.
+// fenceTasks marks all tasks that have not ended to be killed. It runs in the loop.
 func (a *Agent) fenceTasks() {
 	for _, t := range a.tasks {
 		if t.Phase >= reconcile.Ended || t.Doomed != "" {

@@ -129,7 +129,7 @@ func (a *Agent) register(ctx context.Context) (epoch, version uint64, err error)
 	if err != nil {
 		return 0, 0, err
 	}
-	a.reached(asked)
+	a.recordContact(asked)
 	if at := response.GetClock(); at != nil {
 		off := clockOffset(asked, time.Now(), at.AsTime())
 		a.post(func() { a.setCondition(causeClock, clockCondition(off)) })
@@ -260,7 +260,7 @@ func (a *Agent) reportAll(ctx context.Context, epoch, version uint64) error {
 			a.reportErrors.Add(1)
 			return fmt.Errorf("report: %w", err)
 		}
-		a.reached(sent)
+		a.recordContact(sent)
 		a.reportedAt.Store(time.Now().UnixNano())
 		version = devices
 	}

@@ -33,7 +33,7 @@ func unkillableKey(id cluster.JobID) string { return causeUnkillable + " " + id.
 // process in an uninterruptible system call executes no more of its program, so that its job ends without
 // it. The removal of the task continues until the processes are gone.
 func (a *Agent) endUnkillable(t *task) {
-	err := fmt.Errorf("its processes do not end %s after SIGKILL", time.Since(t.killing).Round(time.Second))
+	err := fmt.Errorf("its processes still exist %s after SIGKILL; reboot the node if they remain", time.Since(t.killing).Round(time.Second))
 	a.log.Error("task cannot be killed", "job", t.ID.Job, "attempt", t.ID.Attempt, "err", err)
 	a.setUnkillable(t, err)
 	a.collectSteps(t)

@@ -82,7 +82,7 @@ func TestTaskOutlivesSIGKILL(t *testing.T) {
 	reported := func() bool {
 		r := n.last(at(1, 1))
 		return r.GetStuck() && r.GetCause() == greylagv1.TaskCause_TASK_CAUSE_STOPPED && r.GetExitSignal() == int32(syscall.SIGKILL) &&
-			strings.Contains(n.condition(causeUnkillable), "its processes do not end")
+			strings.Contains(n.condition(causeUnkillable), "its processes still exist")
 	}
 	n.until("its end without the processes", reported)
 	n.change(func() { delete(n.wanted, at(1, 1)) }) // its job has ended

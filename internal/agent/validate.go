@@ -68,7 +68,7 @@ func (a *Agent) watchValidation(ctx context.Context) {
 			if ctx.Err() != nil {
 				return
 			}
-			a.post(func() { a.validated(line, err) })
+			a.post(func() { a.recordValidation(line, err) })
 		}
 		select {
 		case <-ctx.Done():
@@ -79,8 +79,8 @@ func (a *Agent) watchValidation(ctx context.Context) {
 	}
 }
 
-// validated takes the result of the validation program. It runs in the loop.
-func (a *Agent) validated(line string, err error) {
+// recordValidation takes the result of the validation program. It runs in the loop.
+func (a *Agent) recordValidation(line string, err error) {
 	condition := cluster.Condition{}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

@@ -180,7 +180,7 @@ func (cfg *Node) check(c *checker) {
 	c.AtLeast("hook_timeout", cfg.HookTimeout, time.Second)
 	c.AtLeast("launch_timeout", cfg.LaunchTimeout, 10*time.Second)
 	if f := cfg.SelfFenceAfter; f != 0 && f < 30*time.Second {
-		c.Fault("self_fence_after", "%v is too short, at least 30s, or 0s for never: controllers need seconds to elect a leader", f)
+		c.Fault("self_fence_after", "%v is too short: want at least 30s (a leader election takes seconds), or 0s for never", f)
 	}
 	if cfg.Health.Program != "" {
 		c.Absolute("health.program", cfg.Health.Program)
@@ -193,7 +193,7 @@ func (cfg *Node) check(c *checker) {
 	c.AtLeast("health.validate_timeout", cfg.Health.ValidateTimeout, time.Second)
 	c.Between("health.infiniband_ports", cfg.Health.InfiniBandPorts, 0, 256)
 	if g := cfg.Health.GPUMemory; g < 0 || g > 16*cluster.TiB {
-		c.Fault("health.gpu_memory", "%v is out of range, 0 to 16T", g)
+		c.Fault("health.gpu_memory", "%v is out of range: want 0 to 16T", g)
 	}
 	c.AtLeast("poll.report", cfg.Poll.Report, 100*time.Millisecond)
 	if cfg.Poll.Report > 10*time.Second {

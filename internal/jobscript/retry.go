@@ -14,19 +14,19 @@ func restartRows(all []option) []option {
 	return append(all, []option{
 		{Option: getopt.Option{Long: "checkpoint", Value: "FOLDER", Help: "where the job keeps its checkpoints, on a file system that all nodes share; %j job, %A array, %a index, %x name, %u user"},
 			set: text(func(o *Options) *string { return &o.Checkpoint })},
-		{Option: getopt.Option{Long: "checkpoint-signal", Value: "[B:]SIG[@SEC]", Help: "send SIG to have the job write a checkpoint: this many seconds before its time limit [120, at most half of it], and when it is preempted; B: only to the batch shell"},
+		{Option: getopt.Option{Long: "checkpoint-signal", Value: "[B:]SIG[@SEC]", Help: "ask the job for a checkpoint with SIG, SEC seconds before the time limit [120, at most half of it] and before a preemption; B: batch shell only"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				if o.CheckpointSignal, err = parseWarn(v, "B", cluster.DefaultCheckpointLead); err == nil {
 					err = checkAsking(o.CheckpointSignal.Number)
 				}
 				return err
 			}},
-		{Option: getopt.Option{Long: "checkpoint-every", Value: "TIME", Help: "send it also each time that TIME has passed since the last checkpoint: 30m, or as in --time"},
+		{Option: getopt.Option{Long: "checkpoint-every", Value: "TIME", Help: "also send the checkpoint signal every TIME after the last checkpoint: 30m, or as in --time"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.CheckpointEvery, err = parseEvery(v)
 				return err
 			}},
-		{Option: getopt.Option{Long: "requeue-at-limit", Help: "at the time limit continue as the next attempt, if this one has a checkpoint of a later step than those before"},
+		{Option: getopt.Option{Long: "requeue-at-limit", Help: "requeue at the time limit if this attempt has a checkpoint of a later step than all before"},
 			set: turn(func(o *Options) { o.RequeueAtLimit = true })},
 		{Option: getopt.Option{Long: "restart", Value: "MODE", Help: "when all checkpoints are damaged: hold the job, or start it from scratch [hold]"},
 			set: func(o *Options, v string, _ time.Time) error {
@@ -79,7 +79,7 @@ func (r *resolver) finishRetry(o *Options) {
 		r.fault("--checkpoint-every", "requires --checkpoint-signal", "add --checkpoint-signal=USR1, and handle the signal: without a handler it ends the program")
 	}
 	if o.RequeueAtLimit && o.NoRequeue {
-		r.fault("--requeue-at-limit", "--no-requeue excludes it", "leave out one of them")
+		r.fault("--requeue-at-limit", "cannot be combined with --no-requeue", "drop one of the two")
 	}
 	r.finishSignals(o)
 	r.warnCheckpoint(o)

@@ -59,12 +59,12 @@ func running(informed bool, w *Wanted, s *Seen, now cluster.Instant) (Action, cl
 			return Action{Kind: Deliver, ID: s.ID, Signal: signal}, 0
 		}
 	}
-	return periodic(w, s, now)
+	return periodicSignal(w, s, now)
 }
 
-// periodic sends the periodic signal of a running task if it is due, and returns when it is due next. From a change of
+// periodicSignal sends the periodic signal of a running task if it is due, and returns when it is due next. From a change of
 // From or the start of the process on, the periods begin again.
-func periodic(w *Wanted, s *Seen, now cluster.Instant) (Action, cluster.Instant) {
+func periodicSignal(w *Wanted, s *Seen, now cluster.Instant) (Action, cluster.Instant) {
 	if w.Every <= 0 {
 		return Action{}, 0
 	}

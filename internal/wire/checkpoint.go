@@ -107,13 +107,13 @@ func (s *Submission) readCheckpointSignal(p *greylagv1.JobSpec) error {
 	x := &s.Spec
 	x.CheckpointSignal = cluster.WarnSignal{Number: c.GetNumber(), Before: cluster.DefaultCheckpointLead, BatchOnly: c.GetBatchOnly()}
 	if c.GetNumber() < 1 {
-		return refuse("the checkpoint signal has no number")
+		return refuse("checkpoint_signal.number is not set")
 	}
 	var errs [2]error
 	if c.GetBefore() != nil {
-		x.CheckpointSignal.Before, errs[0] = duration("the time of the checkpoint signal before the end", c.GetBefore())
+		x.CheckpointSignal.Before, errs[0] = duration("checkpoint_signal.before", c.GetBefore())
 	}
-	x.CheckpointEvery, errs[1] = duration("the time between checkpoints", c.GetEvery())
+	x.CheckpointEvery, errs[1] = duration("checkpoint_signal.every", c.GetEvery())
 	return errors.Join(errs[:]...)
 }
 

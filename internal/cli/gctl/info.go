@@ -51,7 +51,7 @@ func (t commands) info() *cobra.Command {
 // noteRepairs names the nodes that an operator should look after.
 func (t commands) noteRepairs(answer *greylagv1.GetInfoResponse) {
 	for _, x := range []struct{ what, nodes string }{
-		{"reset wanted", answer.ResetNodes}, {"reboot wanted", answer.RebootNodes}, {"faulty, but not drained, as too many nodes were", answer.UndrainedNodes}, {"failing often", answer.FailingNodes},
+		{"reset wanted", answer.ResetNodes}, {"reboot wanted", answer.RebootNodes}, {"faulty, but not drained, as too many nodes were", answer.UndrainedNodes}, {"nodes that fail often", answer.FailingNodes},
 	} {
 		if x.nodes != "" {
 			t.Note("%s: %s (gctl show node %s)", x.what, x.nodes, x.nodes)

@@ -152,7 +152,7 @@ func (t commands) failureFacts(n *greylagv1.Node) (facts [][2]string) {
 	if len(n.Failures) > 0 {
 		text := fmt.Sprintf("%d.%d times the rate of the cluster", n.FailureScore/10, n.FailureScore%10)
 		if n.FailsOften {
-			text += "; jobs of more than 8 nodes start here only if they cannot start as early elsewhere"
+			text += "; jobs that request more than 8 nodes start here only if they cannot start as early elsewhere"
 		}
 		facts = append(facts, [2]string{"failure rate", text})
 	}

@@ -105,7 +105,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 		facts = append(facts, [2]string{"notifies", cmp.Or(j.MailUser, j.User) + " of " + strings.Join(ui.MailWords(j), ", ")})
 	}
 	facts = append(facts, [2]string{"secrets", strings.Join(j.Secrets, ", ")}, [2]string{"mounts", strings.Join(ui.MountWords(j), ", ")})
-	facts = append(facts, [2]string{"checkpoints", t.checkpointText(j)}, [2]string{"saves on", ui.SignalText(j)}, [2]string{"at the limit", atLimitText(j)}, [2]string{"retries", ui.RetryText(j)})
+	facts = append(facts, [2]string{"checkpoints", t.checkpointText(j)}, [2]string{"checkpoint signal", ui.SignalText(j)}, [2]string{"at the limit", atLimitText(j)}, [2]string{"retries", ui.RetryText(j)})
 	for _, a := range j.AvoidedNodes {
 		facts = append(facts, [2]string{"avoids", fmt.Sprintf("%s until %s, attempt %d failed there", a.Node, t.FormatTime(a.Until), a.Attempt)})
 	}
@@ -123,7 +123,7 @@ func atLimitText(j *greylagv1.Job) string {
 	if !j.RequeueAtLimit {
 		return ""
 	}
-	return "continues after a checkpoint of a later step"
+	return "requeued if this attempt has a checkpoint of a later step"
 }
 
 // stepText describes a step of a job.

@@ -107,12 +107,12 @@ func SignalText(j *greylagv1.Job) string {
 		return ""
 	}
 	lead := cluster.WarnSignal{Before: s.Before.AsDuration()}.Lead(j.TimeLimit.AsDuration())
-	text := fmt.Sprintf("%s, %s before the time limit", SignalWords(s.Number), cluster.FormatElapsed(lead))
+	text := fmt.Sprintf("%s %s before the time limit", cluster.SignalName(s.Number), cluster.FormatElapsed(lead))
 	if s.Every != nil {
-		text += ", and each " + cluster.FormatElapsed(s.Every.AsDuration()) + " without one"
+		text += ", and every " + cluster.FormatElapsed(s.Every.AsDuration())
 	}
 	if j.CheckpointWriteTime != nil {
-		text += "; the last one took " + cluster.FormatElapsed(j.CheckpointWriteTime.AsDuration())
+		text += "; last checkpoint took " + cluster.FormatElapsed(j.CheckpointWriteTime.AsDuration())
 	}
 	return text
 }

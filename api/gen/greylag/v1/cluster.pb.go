@@ -1923,8 +1923,8 @@ type Node struct {
 	DrainSuppressed bool                   `protobuf:"varint,29,opt,name=drain_suppressed,json=drainSuppressed,proto3" json:"drain_suppressed,omitempty"` // a condition would drain it, but has drained too many nodes, or an operator resumed it
 	Repair          Repair                 `protobuf:"varint,30,opt,name=repair,proto3,enum=greylag.v1.Repair" json:"repair,omitempty"`                   // what it or one of its GPUs needs
 	Failures        []*NodeFailure         `protobuf:"bytes,47,rep,name=failures,proto3" json:"failures,omitempty"`                                       // of the last 28 days, oldest first, at most 16
-	FailureScore    int64                  `protobuf:"varint,48,opt,name=failure_score,json=failureScore,proto3" json:"failure_score,omitempty"`          // 10 times how many times as often as the nodes of the cluster it failed
-	FailsOften      bool                   `protobuf:"varint,49,opt,name=fails_often,json=failsOften,proto3" json:"fails_often,omitempty"`                // jobs of more than 8 nodes start there only if they cannot start as early elsewhere
+	FailureScore    int64                  `protobuf:"varint,48,opt,name=failure_score,json=failureScore,proto3" json:"failure_score,omitempty"`          // 10 x its failure rate / the cluster's
+	FailsOften      bool                   `protobuf:"varint,49,opt,name=fails_often,json=failsOften,proto3" json:"fails_often,omitempty"`                // jobs that request more than 8 nodes start there only if they cannot start as early elsewhere
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }

@@ -1490,11 +1490,12 @@ func (x *JobSpec) GetRequeueAtLimit() bool {
 
 // CheckpointSignal asks the program of a job to write a checkpoint.
 type CheckpointSignal struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	Before        *durationpb.Duration   `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`                         // time before the time limit; absent: 2 minutes
-	BatchOnly     bool                   `protobuf:"varint,3,opt,name=batch_only,json=batchOnly,proto3" json:"batch_only,omitempty"` // only to the batch shell
-	Every         *durationpb.Duration   `protobuf:"bytes,4,opt,name=every,proto3" json:"every,omitempty"`                           // also each time this has passed since the last checkpoint; absent: not
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	// lead time before the time limit, and grace time of a preemption; absent: 2 minutes
+	Before        *durationpb.Duration `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
+	BatchOnly     bool                 `protobuf:"varint,3,opt,name=batch_only,json=batchOnly,proto3" json:"batch_only,omitempty"` // only to the batch shell
+	Every         *durationpb.Duration `protobuf:"bytes,4,opt,name=every,proto3" json:"every,omitempty"`                           // also each time this has passed since the last checkpoint; absent: not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2176,9 +2177,9 @@ type Job struct {
 	Retries          int32                  `protobuf:"varint,67,opt,name=retries,proto3" json:"retries,omitempty"`                                          // attempts that its own failure ended since its last checkpoint
 	CheckpointSignal *CheckpointSignal      `protobuf:"bytes,68,opt,name=checkpoint_signal,json=checkpointSignal,proto3" json:"checkpoint_signal,omitempty"` // absent: none is sent
 	RequeueAtLimit   bool                   `protobuf:"varint,69,opt,name=requeue_at_limit,json=requeueAtLimit,proto3" json:"requeue_at_limit,omitempty"`
-	// time from the last checkpoint signal that a checkpoint followed until that checkpoint; absent: unknown
+	// time from a checkpoint signal to the next checkpoint, last measured; absent: unknown
 	CheckpointWriteTime *durationpb.Duration `protobuf:"bytes,70,opt,name=checkpoint_write_time,json=checkpointWriteTime,proto3" json:"checkpoint_write_time,omitempty"`
-	AvoidedNodes        []*AvoidedNode       `protobuf:"bytes,76,rep,name=avoided_nodes,json=avoidedNodes,proto3" json:"avoided_nodes,omitempty"` // by name; absent in lists
+	AvoidedNodes        []*AvoidedNode       `protobuf:"bytes,76,rep,name=avoided_nodes,json=avoidedNodes,proto3" json:"avoided_nodes,omitempty"` // by name; absent in brief lists
 	// Number of elements of its array that follow with the next IDs and indexes, and are the same otherwise;
 	// only in a folded listing.
 	Also          int32 `protobuf:"varint,60,opt,name=also,proto3" json:"also,omitempty"`
