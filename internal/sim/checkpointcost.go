@@ -17,7 +17,7 @@ type CheckpointOptions struct {
 	Every   time.Duration // between two checkpoints of each job
 	Write   time.Duration // that a checkpoint stops a job for which no time is measured
 	Restart time.Duration // from a failure until the job works again, without the repeated work
-	Rate    float64       // failures per 1,000 node-days
+	Rate    float64       // failures per 1,000 node-days; 0: as the nodes of the cluster failed
 }
 
 // CheckpointCost is what regular checkpoints cost one job, and what they save.
@@ -38,11 +38,14 @@ type CheckpointCost struct {
 }
 
 // CheckpointCosts returns what checkpoints of all pending and running jobs of a saved cluster would cost and save,
-// the largest savings first.
-func CheckpointCosts(snapshot []byte, o CheckpointOptions) ([]CheckpointCost, error) {
+// the largest savings first, and the rate of failures.
+func CheckpointCosts(snapshot []byte, o CheckpointOptions) ([]CheckpointCost, float64, error) {
 	s, err := state.Decode(bytes.NewReader(snapshot))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSnapshot, err)
+		return nil, 0, fmt.Errorf("%w: %w", ErrSnapshot, err)
+	}
+	if o.Rate == 0 {
+		o.Rate = rateOf(s.View())
 	}
 	var list []CheckpointCost
 	for j := range s.View().Jobs(0) {
@@ -51,7 +54,16 @@ func CheckpointCosts(snapshot []byte, o CheckpointOptions) ([]CheckpointCost, er
 		}
 	}
 	slices.SortStableFunc(list, func(a, b CheckpointCost) int { return cmp.Compare(b.Saved, a.Saved) })
-	return list, nil
+	return list, o.Rate, nil
+}
+
+// rateOf returns how often a node of the cluster fails in 1,000 days, as its nodes did.
+func rateOf(v *state.View) float64 {
+	var nodes []*cluster.Node
+	for n := range v.Nodes() {
+		nodes = append(nodes, n)
+	}
+	return float64(cluster.RateOf(nodes, v.Now()).Thousandths()) / 1000
 }
 
 func (o *CheckpointOptions) costOf(j *cluster.Job) CheckpointCost {

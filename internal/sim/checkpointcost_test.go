@@ -53,7 +53,7 @@ func TestCheckpointCosts(t *testing.T) {
 	if err := s.View().Encode(&b); err != nil {
 		t.Fatal(err)
 	}
-	list, err := CheckpointCosts(b.Bytes(), CheckpointOptions{Every: 30 * time.Minute, Write: 10 * time.Second, Restart: 4 * time.Minute, Rate: 6.5})
+	list, _, err := CheckpointCosts(b.Bytes(), CheckpointOptions{Every: 30 * time.Minute, Write: 10 * time.Second, Restart: 4 * time.Minute, Rate: 6.5})
 	if err != nil || len(list) != 3 {
 		t.Fatal(list, err)
 	}
@@ -66,7 +66,10 @@ func TestCheckpointCosts(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	if _, err := CheckpointCosts([]byte("x"), CheckpointOptions{}); !errors.Is(err, ErrSnapshot) {
+	if _, rate, err := CheckpointCosts(b.Bytes(), CheckpointOptions{Every: time.Hour}); err != nil || rate != 3.8 {
+		t.Errorf("a new cluster: %g failures, %v", rate, err)
+	}
+	if _, _, err := CheckpointCosts([]byte("x"), CheckpointOptions{}); !errors.Is(err, ErrSnapshot) {
 		t.Error(err)
 	}
 }

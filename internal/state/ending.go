@@ -18,7 +18,11 @@ const (
 	maxBackOff      = 5 * time.Minute
 	retryBackOff    = time.Minute // after a failure of the job itself
 	maxRetryBackOff = 30 * time.Minute
+	continuePause   = time.Minute // from the start of an attempt that ended at its time limit until the next one
 )
+
+// sigterm is the number of SIGTERM, which a job gets at its time limit.
+const sigterm = 15
 
 // silentWindow is how long after the end of a job its failure may turn out to be that of a node. A node is
 // UNKNOWN within two heartbeats.
@@ -50,7 +54,7 @@ func (s *State) advance(j *cluster.Job, rank int) {
 				if killed != "" {
 					e.detail += "; " + killed
 				}
-			} else if s.savedForLimit(j) && e.reason == cluster.ReasonNonZeroExitCode {
+			} else if s.savedForLimit(j, e.exit) && e.reason == cluster.ReasonNonZeroExitCode {
 				e = ending{outcome: cluster.TimedOut, reason: cluster.ReasonTimeLimit, exit: e.exit, returns: true} // likewise
 			}
 			s.end(j, e)
@@ -61,11 +65,13 @@ func (s *State) advance(j *cluster.Job, rank int) {
 	s.settle(j)
 }
 
-// savedForLimit reports whether a job that continues at its time limit got its checkpoint signal for that, and has
-// committed a checkpoint since then. O(checkpoints).
-func (s *State) savedForLimit(j *cluster.Job) bool {
-	limit := j.Limit()
-	return j.Spec.RequeueAtLimit && limit > 0 && j.Asked > 0 && j.Asked.Add(j.Spec.CheckpointSignal.Lead(j.Spec.TimeLimit)) >= limit && j.Saved() >= j.Asked
+// savedForLimit reports whether an attempt that ended by itself follows the checkpoint signal before its time limit, and
+// continues: it has committed a checkpoint of a later step since then, and did not crash. O(checkpoints).
+func (s *State) savedForLimit(j *cluster.Job, exit cluster.Exit) bool {
+	limit, signal := j.Limit(), j.Spec.CheckpointSignal
+	crashed := exit.Signal != 0 && exit.Signal != sigterm && exit.Signal != signal.Number
+	return j.Spec.RequeueAtLimit && limit > 0 && j.Asked > 0 && j.Asked.Add(signal.Lead(j.Spec.TimeLimit)) >= limit && !crashed &&
+		j.Saved() >= j.Asked && j.MadeProgress()
 }
 
 // ownSignal describes the end of an attempt that a signal killed which the job requested and got in this attempt; ""
@@ -120,10 +126,10 @@ func (s *State) blameGPU(t *cluster.Task) {
 	}
 }
 
-// recordFailure adds a failure of a node to n, which is not shared yet. What happens to a node that an operator has
-// drained is no failure: it is being repaired.
+// recordFailure adds a failure of a node to n, which is not shared yet. What happens to a drained node is no further
+// failure: it is being repaired.
 func (s *State) recordFailure(n *cluster.Node, cause string) {
-	if n.Drain && n.DrainBy != selfDrainUser {
+	if n.Drain {
 		return
 	}
 	n.Failures = cluster.AppendFailure(n.Failures, cluster.NodeFailure{At: s.now, Cause: command.Sanitize(cause)})
@@ -268,6 +274,9 @@ func (s *State) requeue(j *cluster.Job) {
 	j.Eligible, j.Reason, j.Detail = max(s.now, j.Spec.Begin), cluster.ReasonNone, detail
 	if failure != cluster.NoFailure {
 		j.Eligible = max(j.Eligible, s.now.Add(backOff(j, failure)))
+	}
+	if j.Outcome == cluster.TimedOut { // an attempt of seconds that saves its work must not return at once again and again
+		j.Eligible = max(j.Eligible, j.Started.Add(continuePause))
 	}
 	if j.Eligible > s.now {
 		j.Reason = cluster.ReasonBeginTime

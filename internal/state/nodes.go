@@ -146,7 +146,7 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 			n.Since = old.Since
 		}
 	case known:
-		if old.Liveness != cluster.Dead { // else that was the failure
+		if old.Liveness != cluster.Dead && !old.Drain { // else that was the failure, or it is repaired
 			s.recordFailure(&n, "restarted")
 		}
 		s.loseTasks(n.Name, "the node was restarted")

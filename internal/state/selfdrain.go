@@ -84,6 +84,15 @@ func (s *State) excuseNodes(id cluster.JobID) {
 	}
 }
 
+// lastDrain returns the index of the last drain of a node that is not excused; -1 for none.
+func lastDrain(n *cluster.Node) int {
+	last := len(n.Drains) - 1
+	for last >= 0 && n.Drains[last].Excused {
+		last--
+	}
+	return last
+}
+
 // excuse returns a new list with d in the place of the last drain of its job and cause.
 func excuse(list []cluster.SelfDrain, d cluster.SelfDrain) []cluster.SelfDrain {
 	for i := len(list) - 1; i >= 0; i-- {
@@ -110,7 +119,7 @@ func (s *State) endSelfDrain(n *cluster.Node) {
 		return
 	}
 	n.Drains = slices.Clone(n.Drains)
-	if last := len(n.Drains) - 1; last >= 0 {
+	if last := lastDrain(n); last >= 0 {
 		n.Drains[last].Ended = true
 	}
 	n.Drain, n.DrainCause, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", "", 0
@@ -130,7 +139,7 @@ func (s *State) mayDrain(c *cluster.Condition) bool {
 // drainedBy returns the nodes that conditions of a job keep drained. O(nodes).
 func (x *nodeTables) drainedBy(id cluster.JobID) (names []string) {
 	for name, n := range x.nodes.All() {
-		if last := len(n.Drains) - 1; n.Drain && n.DrainBy == selfDrainUser && last >= 0 && n.Drains[last].Job == id {
+		if last := lastDrain(n); n.Drain && n.DrainBy == selfDrainUser && last >= 0 && n.Drains[last].Job == id {
 			names = append(names, name)
 		}
 	}

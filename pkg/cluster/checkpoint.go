@@ -116,14 +116,15 @@ func (j *Job) AskedBy(at Instant) Instant {
 }
 
 // MadeProgress reports whether the current attempt has a checkpoint of a later step than all earlier attempts.
-// O(checkpoints).
+// Damaged checkpoints do not count. O(checkpoints).
 func (j *Job) MadeProgress() bool {
 	earlier, own := int64(NoStep), int64(NoStep)
 	for _, c := range j.Checkpoints {
 		switch {
+		case c.State == CheckpointDamaged:
 		case c.Attempt != j.Attempt:
 			earlier = max(earlier, c.Step)
-		case c.State != CheckpointDamaged:
+		default:
 			own = max(own, c.Step)
 		}
 	}
@@ -133,6 +134,9 @@ func (j *Job) MadeProgress() bool {
 // checkCheckpointSignal checks when a job is asked for checkpoints.
 func (s *JobSpec) checkCheckpointSignal(fault func(string, ...any)) {
 	signal, every := s.CheckpointSignal, s.CheckpointEvery
+	if s.RequeueAtLimit && !s.Requeue {
+		fault("a job that is not requeued cannot continue at its time limit")
+	}
 	switch {
 	case signal.Number < 0 || signal.Number > MaxSignal || signal.Before < 0 || signal.Before > maxLimit:
 		fault("checkpoint signal %d with lead time %s is out of range: want signal 1 to %d, and 0s to %s", signal.Number, signal.Before, MaxSignal, maxLimit)

@@ -24,10 +24,10 @@ func (a *asking) writeCheckpointCosts(name string, data []byte) error {
 	switch {
 	case len(a.files)+len(a.submit)+len(a.add)+len(a.remove) > 0 || a.policy != "":
 		return &ui.UsageError{Problem: "--checkpoint-every cannot be combined with other changes", Advice: "run gsim what-if once for each question"}
-	case o.Every < time.Minute || o.Write < 0 || o.Restart < 0 || o.Rate <= 0:
-		return &ui.UsageError{Problem: "the checkpoint options are out of range", Advice: "want --checkpoint-every of at least 1m, a positive --failure-rate, and --checkpoint-write and --restart-time of at least 0s"}
+	case o.Every < time.Minute || o.Write < 0 || o.Restart < 0 || o.Rate < 0:
+		return &ui.UsageError{Problem: "the checkpoint options are out of range", Advice: "want --checkpoint-every of at least 1m, and no negative --failure-rate, --checkpoint-write or --restart-time"}
 	}
-	list, err := sim.CheckpointCosts(data, o)
+	list, rate, err := sim.CheckpointCosts(data, o)
 	if errors.Is(err, sim.ErrSnapshot) {
 		return noSnapshot(name, err)
 	}
@@ -38,8 +38,9 @@ func (a *asking) writeCheckpointCosts(name string, data []byte) error {
 		return a.WriteJSON(struct {
 			Interval    float64         `json:"interval_seconds"`
 			Restart     float64         `json:"restart_seconds"`
+			Rate        float64         `json:"failure_rate"`
 			Checkpoints []checkpointRow `json:"checkpoints"`
-		}{o.Every.Seconds(), o.Restart.Seconds(), checkpointRows(list)})
+		}{o.Every.Seconds(), o.Restart.Seconds(), rate, checkpointRows(list)})
 	}
 	t := ui.Table{Head: []string{"JOB", "USER", "NAME", "NODES", "FAILS", "NOW", "WRITE", "LOST", "THEN", "WRITES", "GPU-H/DAY"}, Right: "lllrrrrrrrr"}
 	var saved float64
@@ -58,7 +59,7 @@ func (a *asking) writeCheckpointCosts(name string, data []byte) error {
 	if err := a.WriteTable(t); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.Stdout, "checkpoints every %s save %.1f GPU-hours per day (negative: cost), at %g failures per 1,000 node-days\n", cluster.FormatElapsed(o.Every), saved, o.Rate)
+	_, err = fmt.Fprintf(a.Stdout, "checkpoints every %s save %.1f GPU-hours per day (negative: cost), at %.1f failures per 1,000 node-days\n", cluster.FormatElapsed(o.Every), saved, rate)
 	return err
 }
 

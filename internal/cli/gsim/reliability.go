@@ -180,7 +180,7 @@ func figures(m *reliability.Model, s *reliability.Summary) [][]string {
 	}
 	rows := [][]string{
 		{"runs", fmt.Sprintf("%s of %s, %s", ui.Count(int64(s.Seeds), "seed"), m.Days, ui.Count(int64(s.Commands), "command"))},
-		{"node failures", fmt.Sprintf("%.1f a run, %.1f per 1,000 node-days", s.NodeFailures, 1000*s.NodeFailures/s.NodeDays)},
+		{"node failures", fmt.Sprintf("%.1f a run, %.1f per 1,000 node-days; %.1f nodes fail often, %.1f of them were found, and %.1f others", s.NodeFailures, 1000*s.NodeFailures/s.NodeDays, s.Often, s.OftenFound, s.OftenFalse)},
 	}
 	if m.Gang > 0 {
 		rows = append(rows, []string{"effective time", fmt.Sprintf("mean %s, minimum %s of %d nodes", percent(s.Effective.Mean), percent(s.Effective.Min), m.Gang)},

@@ -114,7 +114,7 @@ func (t *tool) whatIf() *cobra.Command {
 	f.DurationVar(&a.saves.every, "checkpoint-every", 0, "print what a checkpoint at this interval would cost and save each job, instead of start times")
 	f.DurationVar(&a.saves.write, "checkpoint-write", time.Minute, "with --checkpoint-every: how long a save stops the program, if it was not measured")
 	f.DurationVar(&a.saves.restart, "restart-time", 10*time.Minute, "with --checkpoint-every: from a failure until the program works again")
-	f.Float64Var(&a.saves.rate, "failure-rate", 6.5, "with --checkpoint-every: failures per 1,000 node-days")
+	f.Float64Var(&a.saves.rate, "failure-rate", 0, "with --checkpoint-every: failures per 1,000 node-days; 0: the rate of the saved cluster")
 	return c
 }
 

@@ -226,10 +226,7 @@ func (x *simulation) repair(h *host, f *failure) error {
 	if f.gpu >= 0 {
 		x.setGPU(h, f.gpu, "")
 	}
-	h.conditions = []cluster.Condition{}
-	for _, c := range x.leafConditions(h) {
-		h.conditions = append(h.conditions, c)
-	}
+	h.conditions = append([]cluster.Condition{}, x.leafConditions(h)...)
 	if f.gpu < 0 && f.repair >= 10*time.Minute {
 		h.boot()
 		if err := x.join(h); err != nil {

@@ -24,6 +24,7 @@ type host struct {
 	node       cluster.Node // as the node describes itself
 	leaf, rack int
 	often      bool // it fails often
+	found      bool // the state took it for such a node
 	epoch      uint64
 	boots      int
 	on         bool

@@ -174,7 +174,7 @@ func (x *simulation) jobChanged(old, j *cluster.Job) error {
 	switch {
 	case old.State == cluster.Pending && j.State == cluster.Configuring:
 		delete(x.preemptors, j.ID)
-		x.recordStart(s, j)
+		x.recordStart(s)
 	case old.State == cluster.Configuring && j.State == cluster.Running:
 		x.begin(s, j)
 	case j.Preempting != nil && old.Preempting == nil:

@@ -27,6 +27,7 @@ type Result struct {
 	Jobs, Completed, Failed, Held, GangHeld, GangFailed int
 	Preempted, MostPreempted, Preemptors, NotStarted    int
 	MostDrained, Drained                                int // within the breaker's window; at the end
+	Often, OftenFound, OftenFalse                       int // nodes that fail often; those that the state found; ordinary ones that it took for such
 	LongestWait                                         float64
 	Commands                                            int
 }
@@ -45,7 +46,7 @@ func newResult(seed uint64) Result {
 func (r *Result) lose(cause string, gpus float64, d time.Duration) { r.Lost[cause] += gpus * d.Hours() }
 
 // recordStart records an allocation.
-func (x *simulation) recordStart(s *slot, j *cluster.Job) {
+func (x *simulation) recordStart(s *slot) {
 	since := max(s.pending, s.eligible)
 	x.r.LongestWait = max(x.r.LongestWait, x.Now.Sub(since).Seconds())
 	if s.gang() && s.cause != "" {
@@ -133,6 +134,27 @@ func (x *simulation) causeOf(old *cluster.Job, p *program, e attemptEnd) string 
 		}
 	}
 	return "other"
+}
+
+// findOften compares once a day the nodes that the state takes for failing often with those that do.
+func (x *simulation) findOften() error {
+	x.in(day, x.findOften)
+	var nodes []*cluster.Node
+	for n := range x.State.Peek().Nodes() {
+		nodes = append(nodes, n)
+	}
+	for _, name := range cluster.OftenFailing(nodes, x.Now) {
+		h := x.named[name]
+		if h.found {
+			continue
+		}
+		if h.found = true; h.often {
+			x.r.OftenFound++
+		} else {
+			x.r.OftenFalse++
+		}
+	}
+	return nil
 }
 
 // conclude measures the state at the end.

@@ -116,7 +116,9 @@ func (x *simulation) addHosts(f *sim.Machine) {
 			index: i, node: f.Nodes[i], leaf: i / x.m.LeafNodes, rack: i / x.m.RackNodes, on: true, reachable: true,
 			tasks: map[attemptID]*hostTask{}, conditions: []cluster.Condition{},
 		}
-		h.often = faults.Yes(x.streams.For(streamOften, uint64(i), 0), x.m.Often)
+		if h.often = faults.Yes(x.streams.For(streamOften, uint64(i), 0), x.m.Often); h.often {
+			x.r.Often++
+		}
 		x.hosts, x.named[h.node.Name] = append(x.hosts, h), h
 		if h.leaf == len(f.Switches) {
 			f.Switches = append(f.Switches, cluster.Switch{Name: fmt.Sprintf("leaf%d", h.leaf+1)})
@@ -136,6 +138,7 @@ func (x *simulation) addHosts(f *sim.Machine) {
 
 // prepare submits the first jobs and schedules the first failures.
 func (x *simulation) prepare() error {
+	x.in(day, x.findOften)
 	x.addSlots()
 	for _, s := range x.slots {
 		if err := x.submit(s); err != nil {

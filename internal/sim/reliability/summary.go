@@ -64,6 +64,9 @@ type Summary struct {
 	MostDrained     int                `json:"most_drained_in_10_minutes"`
 	Drained         float64            `json:"drained_at_the_end"`
 	Commands        int                `json:"commands"`
+	Often           float64            `json:"often"` // nodes that fail often, in a run
+	OftenFound      float64            `json:"often_found"`
+	OftenFalse      float64            `json:"often_false"`
 }
 
 // Summarize summarizes runs of one model.
@@ -134,6 +137,7 @@ func (s *Summary) add(r *Result, n float64) {
 	s.GPUHours += r.GPUHours / n
 	s.NodeFailures += float64(r.NodeFailures) / n
 	s.Resumed += float64(r.Resumed) / n
+	s.Often, s.OftenFound, s.OftenFalse = s.Often+float64(r.Often)/n, s.OftenFound+float64(r.OftenFound)/n, s.OftenFalse+float64(r.OftenFalse)/n
 	s.Jobs += float64(r.Jobs) / n
 	s.Preempted += float64(r.Preempted) / n
 	s.Preemptors += float64(r.Preemptors) / n
