@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/checkpoint"
+	tasks "github.com/greylag/greylag/internal/runtime"
 )
 
 // saved makes a checkpoint of the test user and returns it as the controllers would send it.
@@ -160,4 +163,68 @@ func TestPeriodicCheckpointSignal(t *testing.T) {
 			t.Errorf("%d signals before the checkpoint, %d after it; the task ended with %v", before, after, end)
 		}
 	})
+}
+
+// stepper is a runtime whose steps run until it is closed. A step gets each signal once, by its number.
+type stepper struct {
+	tasks.Runtime
+	mu  sync.Mutex
+	got map[uint64]syscall.Signal
+}
+
+// StartStep implements tasks.Steps.
+func (s *stepper) StartStep(context.Context, tasks.TaskID, uint32, []byte, tasks.Owner) error {
+	return nil
+}
+
+// WaitStep implements tasks.Steps.
+func (s *stepper) WaitStep(ctx context.Context, _ tasks.TaskID, _ uint32) (tasks.Exit, error) {
+	<-ctx.Done()
+	return tasks.Exit{}, ctx.Err()
+}
+
+// SignalStep implements tasks.Steps.
+func (s *stepper) SignalStep(_ context.Context, _ tasks.TaskID, _ uint32, number uint64, sig syscall.Signal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got[number] = sig
+	return nil
+}
+
+// count returns how often a step got a signal.
+func (s *stepper) count(sig syscall.Signal) (count int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, got := range s.got {
+		if got == sig {
+			count++
+		}
+	}
+	return count
+}
+
+// TestPeriodicCheckpointSignalOfAStep checks that a step gets the signal in each period, and an ordered one after it.
+func TestPeriodicCheckpointSignalOfAStep(t *testing.T) {
+	t.Parallel()
+	rt := &stepper{got: map[uint64]syscall.Signal{}}
+	n := newNode(t, "process", func(n *node) {
+		open := n.open
+		n.open = func() (tasks.Runtime, func() error, error) {
+			inner, end, err := open()
+			rt.Runtime = inner
+			return rt, end, err
+		}
+	})
+	n.want(at(5, 1), "#!/bin/sh\nexec sleep 600\n", func(w *greylagv1.WantedTask) {
+		w.CheckpointSignal = &greylagv1.CheckpointSignal{Number: int32(syscall.SIGUSR1), Every: durationpb.New(time.Second)}
+		w.CheckpointBase = timestamppb.Now()
+		w.Steps = []*greylagv1.WantedStep{{Id: 1, Nodes: []*greylagv1.StepNode{{}}}}
+	})
+	waitFor(t, "three signals", func() bool { return rt.count(syscall.SIGUSR1) >= 3 })
+	n.change(func() {
+		signalled := proto.CloneOf(n.wanted[at(5, 1)])
+		signalled.Signals = []*greylagv1.Signal{{Id: 7, Number: int32(syscall.SIGUSR2)}}
+		n.wanted[at(5, 1)] = signalled
+	})
+	waitFor(t, "an ordered signal", func() bool { return rt.count(syscall.SIGUSR2) == 1 })
 }

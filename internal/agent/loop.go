@@ -141,8 +141,10 @@ func (a *Agent) take(action reconcile.Action) {
 			a.dirty[t.ID] = true
 		}
 	case reconcile.Deliver:
-		if t.Signalled = max(t.Signalled, action.Signal.ID); action.Signal.ID == 0 {
+		if action.Signal.Periodic() {
 			t.askedAt = cluster.InstantOf(time.Now())
+		} else {
+			t.Signalled = max(t.Signalled, action.Signal.ID)
 		}
 		t.work = reconcile.Working
 		a.dirty[t.ID] = true

@@ -65,12 +65,18 @@ const (
 	Working       // any other action; the next step waits for it
 )
 
-// Signal is one signal that a user sent to a task.
+// PeriodicID is the bit of the ID of a periodic signal that no log index has. The other bits are when it was due.
+const PeriodicID = 1 << 63
+
+// Signal is one signal to a task: one that a user sent, or a periodic one.
 type Signal struct {
-	ID        uint64 // ascending; each is delivered at most once
+	ID        uint64 // ascending for each of the two; each is delivered at most once
 	Number    int32
 	BatchOnly bool
 }
+
+// Periodic reports whether it is a periodic signal.
+func (s Signal) Periodic() bool { return s.ID&PeriodicID != 0 }
 
 // Wanted is one task that should be on the node.
 type Wanted struct {
@@ -81,7 +87,7 @@ type Wanted struct {
 	// Granted is the log index that granted the attempt. After a restore from a backup the same job
 	// and attempt can be granted again, but never with the same index.
 	Granted uint64
-	// Periodic is sent each time that Every has passed since From; Every 0: never. Its ID is 0.
+	// Periodic is sent each time that Every has passed since From; Every 0: never. Diff sets its ID.
 	Periodic Signal
 	Every    time.Duration
 	From     cluster.Instant

@@ -71,7 +71,9 @@ func periodicSignal(w *Wanted, s *Seen, now cluster.Instant) (Action, cluster.In
 	from := max(w.From, s.Started)
 	passed := max(now.Sub(from), 0) / w.Every
 	if due := from.Add(passed * w.Every); passed > 0 && due > s.Periodic {
-		return Action{Kind: Deliver, ID: s.ID, Signal: w.Periodic}, 0
+		signal := w.Periodic
+		signal.ID = PeriodicID | uint64(due)
+		return Action{Kind: Deliver, ID: s.ID, Signal: signal}, 0
 	}
 	return Action{}, from.Add((passed + 1) * w.Every)
 }
