@@ -38,10 +38,9 @@ func (a *Agent) dispatch(ctx context.Context, action reconcile.Action) {
 		a.signal(t, syscall.SIGTERM, true, stopNotice(a.specs[t.ID], a.cfg.Name, time.Now()))
 	case reconcile.Kill:
 		if t.kills++; t.kills == 1 {
-			t.killing = time.Now()
 			a.log.Info("killing task", "job", t.ID.Job, "attempt", t.ID.Attempt)
 		}
-		if time.Since(t.killing) >= a.cfg.UnkillableAfter {
+		if !t.killing.IsZero() && time.Since(t.killing) >= a.cfg.UnkillableAfter {
 			a.endUnkillable(t)
 			return
 		}
@@ -67,6 +66,9 @@ func (a *Agent) signal(t *task, sig syscall.Signal, all bool, notice string) {
 		return err
 	}, func(err error) {
 		t.work = reconcile.NoWork
+		if err == nil && sig == syscall.SIGKILL && t.killing.IsZero() {
+			t.killing = time.Now()
+		}
 		if err != nil && !errors.Is(err, tasks.ErrNotFound) {
 			a.log.Warn("cannot signal task", "job", t.ID.Job, "attempt", t.ID.Attempt, "signal", int(sig), "err", err)
 		}
@@ -213,14 +215,15 @@ func (a *Agent) clearTask(ctx context.Context, id reconcile.ID, uuids []string, 
 	return a.checkAfterTask(ctx, uuids, h), nil
 }
 
-// removeAgain schedules another attempt. A node that cannot remove tasks gets no new ones.
+// removeAgain schedules another attempt. A node that cannot remove tasks gets no new ones. The job waits for a task
+// whose processes may still execute its program.
 func (a *Agent) removeAgain(t *task, err error) {
 	t.tries++
 	pause := min(minRetry<<min(t.tries-1, 10), maxRetry)
 	t.notBefore = cluster.InstantOf(time.Now().Add(pause))
 	a.log.Warn("cannot remove task", "job", t.ID.Job, "attempt", t.ID.Attempt, "err", err, "retry_in", pause)
 	long := time.Since(t.removing) >= a.cfg.UnkillableAfter
-	if long && !t.stuck {
+	if long && !t.stuck && a.onlyKilled(t) {
 		t.stuck = true
 		nudge(a.reports)
 	}

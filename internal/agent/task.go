@@ -25,7 +25,7 @@ type task struct {
 	notBefore  cluster.Instant
 	killed     cluster.Instant
 	kills      int                    // number of SIGKILLs sent
-	killing    time.Time              // of the first SIGKILL
+	killing    time.Time              // of the first SIGKILL that the runtime accepted
 	stuck      bool                   // its processes outlive SIGKILL
 	tries      int                    // number of failed removals
 	removing   time.Time              // of the first try

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -39,6 +41,63 @@ func (a *Agent) endUnkillable(t *task) {
 	a.collectSteps(t)
 	t.work, t.stuck = reconcile.NoWork, true
 	a.end(t, classify(t, tasks.Exit{Signal: int(syscall.SIGKILL), Ended: time.Now()}))
+}
+
+// onlyKilled reports whether a task has processes, and each of them has received SIGKILL. It is false if the runtime
+// cannot list them.
+func (a *Agent) onlyKilled(t *task) bool {
+	lister, lists := a.runtime.(tasks.ProcessLister)
+	if !lists {
+		return false
+	}
+	pids, err := lister.Processes(taskID(t.ID))
+	runs := func(pid int) bool { return !isKilled("/proc", pid) }
+	return err == nil && len(pids) > 0 && !slices.ContainsFunc(pids, runs)
+}
+
+// isKilled reports whether no thread of a process executes more of its program: SIGKILL is pending, or it is ending or
+// has ended.
+func isKilled(proc string, pid int) bool {
+	dir := filepath.Join(proc, strconv.Itoa(pid), "task")
+	threads, err := os.ReadDir(dir)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	return !slices.ContainsFunc(threads, func(thread fs.DirEntry) bool {
+		status, errStatus := os.ReadFile(filepath.Join(dir, thread.Name(), "status"))
+		stat, errStat := os.ReadFile(filepath.Join(dir, thread.Name(), "stat"))
+		if err := errors.Join(errStatus, errStat); err != nil {
+			return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH)
+		}
+		return !hasSIGKILL(string(status)) && !isExiting(string(stat))
+	})
+}
+
+// hasSIGKILL reports whether SIGKILL is pending for a thread with a status, see proc_pid_status(5).
+func hasSIGKILL(status string) bool {
+	for line := range strings.Lines(status) {
+		name, value, _ := strings.Cut(line, ":")
+		if name != "SigPnd" && name != "ShdPnd" {
+			continue
+		}
+		mask, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+		if err == nil && mask&(1<<(syscall.SIGKILL-1)) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// isExiting reports whether a thread has ended, or is ending (PF_EXITING), see proc_pid_stat(5). No signal is pending
+// for such a thread any more.
+func isExiting(stat string) bool {
+	const exiting = 0x4
+	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:]) // from the state on, field 3
+	if len(fields) < 7 {
+		return false
+	}
+	flags, err := strconv.ParseUint(fields[6], 10, 64)
+	return fields[0] == "Z" || fields[0] == "X" || err == nil && flags&exiting != 0
 }
 
 // dropUnkillable ends the conditions of tasks that no longer exist. It runs in the loop.
