@@ -93,7 +93,7 @@ func (j *Job) Saved() Instant {
 const DefaultCheckpointLead = 2 * time.Minute
 
 // minCheckpointEvery is the least time between checkpoint signals.
-const minCheckpointEvery = time.Second
+const minCheckpointEvery = 10 * time.Second
 
 // SignalBase returns the instant from which the periodic checkpoint signals of the current attempt count: its last
 // checkpoint or signal, else its start. O(checkpoints).
