@@ -152,7 +152,8 @@ type state struct {
 	conditions map[string]cluster.Condition
 	shown      []cluster.Condition
 	unchecked  map[string]bool
-	repairing  map[string]bool                  // causes that drain the node until a repair
+	repairing  map[string]cluster.Condition     // by cause: those that drain the node until a repair
+	repaired   map[string]cluster.Condition     // by cause: those of them that have ended, until the validation has a result
 	hookFailed map[string]time.Time             // when a prolog or epilog failed last, by source
 	users      map[string]health.Use            // GPU by UUID: its use after its job
 	ports      []string                         // InfiniBand ports that were active
@@ -235,7 +236,7 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 		staleScratchRenamed: make(chan struct{}),
 		blobs:               newBlobCache(), accounts: newAccounts(),
 		state: state{
-			counting: uint64(time.Now().UnixNano()), health: health.NewGPUs(), conditions: map[string]cluster.Condition{}, unchecked: map[string]bool{}, hookFailed: map[string]time.Time{}, users: map[string]health.Use{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
+			counting: uint64(time.Now().UnixNano()), health: health.NewGPUs(), conditions: map[string]cluster.Condition{}, unchecked: map[string]bool{}, repaired: map[string]cluster.Condition{}, hookFailed: map[string]time.Time{}, users: map[string]health.Use{}, faults: map[string]string{}, loads: map[string]gpu.Load{}, xids: map[xid]uint64{}, lastXID: map[string]int{}, tasks: map[reconcile.ID]*task{},
 			dirty: map[reconcile.ID]bool{}, logs: map[string]context.CancelFunc{}, leftScratch: map[string]error{},
 		},
 	}

@@ -68,13 +68,7 @@ func (a *Agent) loadHealth() {
 		}
 		a.conditions[c.Cause] = c
 	}
-	switch {
-	case !found:
-		a.requireValidation("a boot")
-	case saved.Validating:
-		a.requireValidation("a repair")
-		return
-	default:
+	if a.loadValidation(saved, found); found {
 		return
 	}
 	for cause, enabled := range map[string]bool{
@@ -88,7 +82,7 @@ func (a *Agent) loadHealth() {
 
 // saveHealth writes the health of the node for the next daemon. That runs the prolog and the epilog again.
 func (a *Agent) saveHealth() {
-	saved := health.Saved{Boot: a.boot(), GPUs: a.health, Ports: a.ports, Users: a.users, Validating: a.unchecked[causeValidation]}
+	saved := health.Saved{Boot: a.boot(), GPUs: a.health, Ports: a.ports, Users: a.users, Validating: a.unchecked[causeValidation], Repaired: slices.Collect(maps.Values(a.repaired))}
 	for _, cause := range []string{causeProgram, causeInfiniBand, causeDisk, causeDriver, causeValidation} {
 		if c, is := a.conditions[cause]; is {
 			saved.Conditions = append(saved.Conditions, c)

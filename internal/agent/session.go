@@ -334,7 +334,7 @@ func (s *state) nodeHealth() *greylagv1.NodeHealth {
 	if len(s.unchecked) > 0 {
 		return nil
 	}
-	return &greylagv1.NodeHealth{Conditions: wire.WriteConditions(s.conditionList())}
+	return &greylagv1.NodeHealth{Conditions: wire.WriteConditions(s.drainingConditions())}
 }
 
 // devices returns the GPUs of the node for a message.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"time"
 
 	"github.com/greylag/greylag/internal/health"
@@ -15,35 +15,67 @@ import (
 // fault of one that is being validated.
 const causeValidation = "validation"
 
-// requireValidation has the node validated before it takes jobs: after a boot or a repair. Until there is a
-// result it reports no conditions, so that no drain ends. It runs in the loop, or before it.
-func (a *Agent) requireValidation(why string) {
-	if a.cfg.Checks.Validate == "" || a.unchecked[causeValidation] {
+// loadValidation has the node validated after a boot, or if an earlier daemon did not see the program succeed.
+// After a boot the node reports no conditions until there is a result, so that no drain ends.
+func (a *Agent) loadValidation(saved health.Saved, found bool) {
+	if a.cfg.Checks.Validate == "" {
+		delete(a.conditions, causeValidation)
 		return
 	}
-	a.unchecked[causeValidation] = true
+	for _, c := range saved.Repaired {
+		a.repaired[c.Cause] = c
+	}
+	_, failed := a.conditions[causeValidation]
+	switch {
+	case !found || saved.Validating:
+		a.unchecked[causeValidation] = true
+		a.requireValidation("a boot")
+	case failed:
+		a.requireValidation("a failed one")
+	case len(a.repaired) > 0:
+		a.requireValidation("a repair")
+	}
+}
+
+// requireValidation keeps the node from taking jobs until the program has succeeded. It runs in the loop, or
+// before it.
+func (a *Agent) requireValidation(why string) {
 	a.setFault(causeValidation, fmt.Sprintf("validation after %s: %s must succeed first", why, a.cfg.Checks.Validate))
 	nudge(a.validate)
 }
 
-// noteRepairs requires a validation when a condition has ended that drained the node until a repair. It runs
-// in the loop, before each report.
+// noteRepairs requires a validation when a condition has ended that drained the node until a repair. The node
+// reports this condition until there is a result, so that the drain does not end. It runs in the loop, before each
+// report.
 func (a *Agent) noteRepairs() {
 	if a.cfg.Checks.Validate == "" {
 		return
 	}
-	now := map[string]bool{}
+	now := map[string]cluster.Condition{}
 	for _, c := range a.conditionList() {
 		if c.Effect == cluster.Drains && c.Repair != cluster.NoRepair {
-			now[c.Cause] = true
+			now[c.Cause] = c
 		}
 	}
-	for cause := range a.repairing {
-		if !now[cause] {
+	for cause, c := range a.repairing {
+		if _, is := now[cause]; !is {
+			a.repaired[cause] = c
 			a.requireValidation("a repair (" + cause + ")")
+			a.saveHealth()
 		}
 	}
-	a.repairing = maps.Clone(now)
+	a.repairing = now
+}
+
+// drainingConditions returns the conditions of the node, and those that have ended without a validation yet, sorted.
+func (s *state) drainingConditions() []cluster.Condition {
+	list := s.conditionList()
+	for cause, c := range s.repaired {
+		if !slices.ContainsFunc(list, func(now cluster.Condition) bool { return now.Cause == cause }) {
+			list = append(list, c)
+		}
+	}
+	return cluster.SortConditions(list)
 }
 
 // watchValidation runs the validation program on the idle node when it is required, and again every Period
@@ -58,8 +90,7 @@ func (a *Agent) watchValidation(ctx context.Context) {
 	for {
 		due := false
 		if a.ask(ctx, func() {
-			_, failed := a.conditions[causeValidation]
-			due = a.isIdle() && (failed || a.unchecked[causeValidation])
+			due = a.isIdle() && a.faults[causeValidation] != ""
 		}) != nil {
 			return
 		}
@@ -79,7 +110,8 @@ func (a *Agent) watchValidation(ctx context.Context) {
 	}
 }
 
-// recordValidation takes the result of the validation program. It runs in the loop.
+// recordValidation takes the result of the validation program. A node that failed takes no jobs, also while the program
+// runs again and whatever ends its drain. It runs in the loop.
 func (a *Agent) recordValidation(line string, err error) {
 	condition := cluster.Condition{}
 	switch {
@@ -92,9 +124,10 @@ func (a *Agent) recordValidation(line string, err error) {
 		condition = cluster.Condition{Effect: cluster.Drains, Message: fmt.Sprintf("validation failed: %s: %s", a.cfg.Checks.Validate, line)}
 	} else {
 		a.log.Info("validation succeeded", "program", a.cfg.Checks.Validate)
+		a.setFault(causeValidation, "")
 	}
 	a.setCondition(causeValidation, condition)
-	a.setFault(causeValidation, "")
+	clear(a.repaired)
 	delete(a.unchecked, causeValidation)
 	a.saveHealth()
 	nudge(a.reports)

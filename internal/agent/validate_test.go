@@ -9,10 +9,11 @@ import (
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
 	"github.com/greylag/greylag/internal/gpu"
+	"github.com/greylag/greylag/pkg/cluster"
 )
 
-// TestValidationAfterABoot: a node reports no conditions and takes no jobs until the program has a result. It
-// stays out with its last line if it fails, also after a restart of gnoded.
+// TestValidationAfterABoot: a node reports no conditions until the program has a result, and takes no jobs until it has
+// succeeded. If it fails, a condition has its last line, also after a restart of gnoded.
 func TestValidationAfterABoot(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "process", func(n *node) {
@@ -31,7 +32,7 @@ func TestValidationAfterABoot(t *testing.T) {
 	write("go")
 	failed := func() bool {
 		c := n.condition(causeValidation)
-		return strings.HasPrefix(c, "drains 0: validation failed: ") && strings.HasSuffix(c, ": nccl-tests: 12 GB/s") && n.fault() == ""
+		return strings.HasPrefix(c, "drains 0: validation failed: ") && strings.HasSuffix(c, ": nccl-tests: 12 GB/s") && strings.HasPrefix(n.fault(), "validation after a ")
 	}
 	n.until("a condition", failed)
 	n.stop()
@@ -43,7 +44,7 @@ func TestValidationAfterABoot(t *testing.T) {
 }
 
 // TestValidationAfterARepair: the driver asks for a reboot, and later for nothing any more. The node stays drained
-// until the program has succeeded.
+// until the program has succeeded, and reports other conditions meanwhile, also after a restart of gnoded.
 func TestValidationAfterARepair(t *testing.T) {
 	t.Parallel()
 	var h *hardware
@@ -66,9 +67,18 @@ func TestValidationAfterARepair(t *testing.T) {
 	}
 	h.events <- gpu.Event{UUID: "GPU-0", Action: gpu.Verdict, Judged: true, Message: "healed"}
 	n.until("validation", func() bool {
-		last := n.reports[len(n.reports)-1]
-		return last.GetHealth() == nil && strings.HasPrefix(last.GetFault(), "validation after a repair (")
+		return drained() && strings.HasPrefix(n.fault(), "validation after a repair (")
 	})
+	n.agent.post(func() { n.agent.setCondition(causeProgram, cluster.Condition{Effect: cluster.Drains, Message: "bad"}) })
+	both := func() bool {
+		return len(n.reports) > 0 && drained() && n.condition(causeProgram) != "" && n.fault() != ""
+	}
+	n.until("another condition", both)
+	n.stop()
+	n.change(func() { n.reports = nil })
+	n.start()
+	n.until("both after a restart", both)
+	n.agent.post(func() { n.agent.setCondition(causeProgram, cluster.Condition{}) })
 	if err := os.WriteFile(filepath.Join(n.dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,10 @@ type Saved struct {
 	Ports      []string
 	// Users are GPUs, by UUID, that were still in use after a job.
 	Users map[string]Use
-	// Validating reports that the validation program has no result yet.
+	// Validating reports that the validation program has no result yet since the boot, and Repaired are conditions
+	// that have ended, but still drain the node until it has one.
 	Validating bool
+	Repaired   []cluster.Condition
 }
 
 // Use is why a GPU is out of service after a job that used it: something still does.
@@ -37,6 +39,7 @@ type savedFile struct {
 	Ports      []string            `json:"ports,omitempty"`
 	Users      map[string]Use      `json:"users,omitempty"`
 	Validating bool                `json:"validating,omitempty"`
+	Repaired   []cluster.Condition `json:"repaired,omitempty"`
 }
 
 // Load reads what was saved in the same boot of the kernel, and reports whether there was any. A missing
@@ -53,12 +56,12 @@ func Load(path, boot string) (Saved, bool) {
 			delete(file.GPUs.Devices, uuid)
 		}
 	}
-	return Saved{boot, &GPUs{file.GPUs}, file.Conditions, file.Ports, file.Users, file.Validating}, true
+	return Saved{boot, &GPUs{file.GPUs}, file.Conditions, file.Ports, file.Users, file.Validating, file.Repaired}, true
 }
 
 // Save writes the file atomically.
 func (s Saved) Save(path string) error {
-	data, err := json.MarshalIndent(savedFile{s.Boot, s.GPUs.saved, s.Conditions, s.Ports, s.Users, s.Validating}, "", "\t")
+	data, err := json.MarshalIndent(savedFile{s.Boot, s.GPUs.saved, s.Conditions, s.Ports, s.Users, s.Validating, s.Repaired}, "", "\t")
 	if err != nil {
 		return fmt.Errorf("save the health of the node: %w", err)
 	}
