@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -37,7 +38,9 @@ func TestWriteSubmissionIsTheReverse(t *testing.T) {
 			t.Errorf("the job of the test has no %s: add it, also to WriteSubmission", f.Name())
 		}
 	}
-	for _, p := range []*greylagv1.JobSpec{whole, {Script: []byte("#!/bin/sh\n")}, {Script: []byte("#!/bin/sh\n"), TimeLimit: durationpb.New(0)}} {
+	requeued, once := proto.CloneOf(whole), proto.CloneOf(whole) // each excludes the other
+	requeued.NoRequeue, once.RequeueAtLimit = false, false
+	for _, p := range []*greylagv1.JobSpec{requeued, once, {Script: []byte("#!/bin/sh\n")}, {Script: []byte("#!/bin/sh\n"), TimeLimit: durationpb.New(0)}} {
 		want, err := ReadSubmission(p, cluster.Identity{User: "ann", UID: 1001, GID: 1001})
 		if err != nil {
 			t.Fatal(err)
