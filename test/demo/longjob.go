@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
 	"strings"
@@ -44,6 +45,10 @@ func (s *stage) longJob() {
 		s.fail("apply the policy: %w", err)
 		return
 	}
+	if err := s.provideGctl(); err != nil {
+		s.fail("copy gctl: %w", err)
+		return
+	}
 	calm := s.submit("--wait", "train.sh")
 	want := lastLine(s.output("train-" + calm + ".out"))
 	id := s.submit("--env", "STOPS=1.6 3.9", "train.sh")
@@ -72,6 +77,27 @@ func (s *stage) longJob() {
 	if err := lost.Start(); err != nil {
 		s.fail("start %s: %w", lost.Name, err)
 	}
+}
+
+// provideGctl copies gctl to the folder of the jobs, which they see. Jobs have a /tmp of their own, so that they
+// do not see programs that were built below /tmp.
+func (s *stage) provideGctl() error {
+	from, err := exec.LookPath("gctl")
+	if err != nil {
+		return err
+	}
+	program, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(s.c.Work, "bin")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "gctl"), program, 0o755); err != nil {
+		return err
+	}
+	return os.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
 // lastLine returns the last line of a text.
