@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/greylag/greylag/internal/auth"
 	"github.com/greylag/greylag/internal/command"
 	"github.com/greylag/greylag/internal/controller"
+	"github.com/greylag/greylag/internal/jobmail"
 	"github.com/greylag/greylag/internal/pki"
 	"github.com/greylag/greylag/internal/raftlog"
 	"github.com/greylag/greylag/internal/schedule"
@@ -136,8 +138,8 @@ func (b *bank) Backup(context.Context, io.Writer, raftlog.Contents) (raftlog.Bac
 }
 
 // banking is the pages' command "bank": begin; "bank as USER"; "bank at TIME"; "bank before TIME",
-// without a tick; "bank node NAME TYPE GPUS"; "bank pass", a scheduling pass; "bank end JOB", on
-// all its nodes.
+// without a tick; "bank node NAME TYPE GPUS"; "bank pass", a scheduling pass; "bank run JOB" and "bank end JOB", on
+// all its nodes; "bank notices JOB FILE", of its user.
 func banking(ts *testscript.TestScript, _ bool, args []string) {
 	w := ts.Value("cluster").(*world)
 	if len(args) == 0 {
@@ -171,10 +173,22 @@ func banking(ts *testscript.TestScript, _ bool, args []string) {
 		snap.Now = cluster.InstantOf(b.clock())
 		d := schedule.Decide(snap)
 		ts.Check(b.do(&command.CommitPlan{Plan: d.Plan}))
-	case "end":
+	case "run", "end", "notices":
 		id, err := strconv.ParseUint(args[1], 10, 64)
 		ts.Check(err)
-		ts.Check(b.end(cluster.JobID(id)))
+		switch job := cluster.JobID(id); args[0] {
+		case "run":
+			ts.Check(b.report(job, cluster.TaskStarted, cluster.TaskStarted))
+		case "end":
+			ts.Check(b.report(job, cluster.TaskStarted, cluster.TaskClean))
+		case "notices":
+			j, _ := b.View().Job(job)
+			text := ""
+			for _, e := range jobmail.Of(j, 0, cluster.InstantOf(b.clock())) {
+				text += e.Text("job "+j.Ref().String()) + "\n"
+			}
+			ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(text), 0o600))
+		}
 	default:
 		ts.Fatalf("bank %s?", args[0])
 	}
@@ -190,9 +204,9 @@ func nodeOf(ts *testscript.TestScript, words []string) cluster.Node {
 	return n
 }
 
-// end reports that the tasks of a job ran and succeeded.
-func (b *bank) end(id cluster.JobID) error {
-	for phase := cluster.TaskStarted; phase <= cluster.TaskClean; phase++ {
+// report reports that the tasks of a job went through phases, and succeeded.
+func (b *bank) report(id cluster.JobID, first, last cluster.TaskPhase) error {
+	for phase := first; phase <= last; phase++ {
 		v := b.View()
 		j, active := v.Job(id)
 		if !active || j.Alloc == nil {

@@ -173,6 +173,7 @@ func (m *jobMail) event(v *state.View, j *cluster.Job, e jobmail.Event, add func
 			once(e, "element "+j.Ref().String())
 		}
 		if e.Type = cluster.MailEnd; j.Spec.MailTypes&e.Type != 0 && !runsOn(v, j.Array) {
+			e.Detail = "" // of one element
 			once(e, array)
 		}
 	default:

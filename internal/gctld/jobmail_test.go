@@ -91,7 +91,7 @@ func TestArrayIsNotifiedOfOnce(t *testing.T) {
 		}
 		want := "[ada@example.org array 1 (sweep) ended: CANCELLED]"
 		if types&cluster.MailArrayTasks != 0 {
-			want = "[ada@example.org job 4_0 (sweep) ended: CANCELLED ada@example.org job 4_1 (sweep) ended: CANCELLED ada@example.org job 4_2 (sweep) ended: CANCELLED]"
+			want = "[ada@example.org job 4_0 (sweep) ended: CANCELLED: cancelled by root ada@example.org job 4_1 (sweep) ended: CANCELLED: cancelled by root ada@example.org job 4_2 (sweep) ended: CANCELLED: cancelled by root]"
 		}
 		if fmt.Sprint(got) != want {
 			t.Errorf("%s: %v, want %s", types, got, want)

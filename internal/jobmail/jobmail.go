@@ -19,6 +19,7 @@ type Event struct {
 	At      cluster.Instant
 	Attempt cluster.Attempt
 	Outcome cluster.JobState // of the attempt, where it ended
+	Detail  string           // why it ended; "" for other events
 }
 
 // collector collects the events of one job.
@@ -41,7 +42,7 @@ func Of(j *cluster.Job, from, to cluster.Instant) []Event {
 	for i := range j.Attempts {
 		a := &j.Attempts[i]
 		c.run(j, a.Attempt, a.Started, a.Ended)
-		c.add(Event{cluster.MailRequeue, a.Ended, a.Attempt, a.Outcome})
+		c.add(Event{cluster.MailRequeue, a.Ended, a.Attempt, a.Outcome, a.Detail})
 	}
 	completing := j.State == cluster.Completing
 	over := j.State.Final() || completing && !j.Returns
@@ -58,9 +59,9 @@ func Of(j *cluster.Job, from, to cluster.Instant) []Event {
 	}
 	switch {
 	case over:
-		c.end(Event{cluster.MailEnd, j.Ended, j.Attempt, outcome})
+		c.end(Event{cluster.MailEnd, j.Ended, j.Attempt, outcome, j.Detail})
 	case completing:
-		c.add(Event{cluster.MailRequeue, j.Ended, j.Attempt, outcome})
+		c.add(Event{cluster.MailRequeue, j.Ended, j.Attempt, outcome, j.Detail})
 	}
 	for _, n := range j.History {
 		if n.Reason == cluster.ReasonDependencyNeverSatisfied {
@@ -91,7 +92,7 @@ func (c *collector) run(j *cluster.Job, attempt cluster.Attempt, started, end cl
 // failures, else as an end.
 func (c *collector) end(e Event) {
 	if e.Outcome == cluster.TimedOut {
-		c.add(Event{cluster.MailTimeLimit, e.At, e.Attempt, e.Outcome})
+		c.add(Event{cluster.MailTimeLimit, e.At, e.Attempt, e.Outcome, ""})
 	}
 	if e.Failed() && c.types&cluster.MailFail != 0 {
 		e.Type = cluster.MailFail
@@ -106,6 +107,15 @@ func (e Event) Failed() bool {
 
 // Text describes the event of what, a job or an array, in one line.
 func (e Event) Text(what string) string {
+	text := e.brief(what)
+	if e.Detail != "" {
+		text += ": " + e.Detail
+	}
+	return text
+}
+
+// brief describes the event without the reason of an end.
+func (e Event) brief(what string) string {
 	switch e.Type {
 	case cluster.MailBegin:
 		return what + " started"

@@ -240,7 +240,10 @@ func (s *State) checkContinues(j *cluster.Job) {
 	ran := cluster.FormatElapsed(j.Ended.Sub(j.Started))
 	if !j.MadeProgress() {
 		j.Returns, j.Canceller = false, ""
-		j.Detail = fmt.Sprintf("ran for %s without a checkpoint of a later step, so it does not continue", ran)
+		j.Detail = fmt.Sprintf("not requeued at its time limit: no checkpoint of a later step in %s", ran)
+		if k := j.ResumePoint(); k != nil && k.Attempt == j.Attempt && k.Step == cluster.NoStep {
+			j.Detail = fmt.Sprintf("not requeued at its time limit: checkpoint %d has no --step", k.Number)
+		}
 		return
 	}
 	if j.Ended < j.Limit() {
@@ -289,9 +292,10 @@ func (s *State) requeue(j *cluster.Job) {
 		j.Hold, j.Reason = cluster.HeldByAdmin, cluster.ReasonRequeueLimit
 		resumed := ""
 		if s.excuseNodes(j.ID); len(s.drainedBy(j.ID)) == 0 {
-			resumed = ", now resumed"
+			resumed = " (now resumed)"
 		}
-		j.Detail = fmt.Sprintf("its attempts drained the nodes %s%s; %s", hostlist.Compress(drained), resumed, detail)
+		j.Detail = fmt.Sprintf("its attempts drained nodes %s%s; check its request and the prolog, then gctl release %s; %s",
+			hostlist.Compress(drained), resumed, j.Ref(), detail)
 	}
 	j.Alloc, j.TRES, j.Tasks, j.Steps, j.Outcome, j.Exit, j.Requester = nil, nil, nil, nil, 0, cluster.Exit{}, ""
 	j.Started, j.Ended, j.Planned, j.Granted = 0, 0, 0, 0

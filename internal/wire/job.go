@@ -47,6 +47,10 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	for _, a := range j.Avoided {
 		p.AvoidedNodes = append(p.AvoidedNodes, &greylagv1.AvoidedNode{Node: a.Node, Until: Timestamp(a.Until), Attempt: uint32(a.Attempt)})
 	}
+	if n := len(j.Attempts); n > 0 {
+		a := &j.Attempts[n-1]
+		p.LastAttempt = &greylagv1.LastAttempt{Attempt: uint32(a.Attempt), Outcome: greylagv1.JobState(a.Outcome), Ended: Timestamp(a.Ended), Detail: a.Detail}
+	}
 	return p
 }
 

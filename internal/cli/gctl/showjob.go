@@ -67,7 +67,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	facts := [][2]string{
 		{"name", j.Name}, {"user", fmt.Sprintf("%s (%d), group %d", j.User, j.Uid, j.Gid)}, {"account", j.Account},
 		{"partition", j.Partition}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", t.stateText(j)}, {"held by", wire.Word(j.Hold)}, {"cancelled by", j.Requester},
-		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"requests", requestText(j.Request)},
+		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"last attempt", lastAttemptText(j)}, {"requests", requestText(j.Request)},
 		{"time limit", cluster.FormatLimit(j.TimeLimit.AsDuration())},
 		{"submitted", t.FormatTime(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.FormatTime(j.Begin)}, {"deadline", t.FormatTime(j.Deadline)}, {"nice", niceText(j.Nice)},
 		{"waits for", dependsText(j)},
@@ -258,6 +258,19 @@ func attemptText(j *greylagv1.Job) string {
 	text := fmt.Sprintf("%d, %s", j.Attempt, ui.Count(int64(j.Restarts), "restart"))
 	if causes := wire.ReadRestartCauses(j.RestartCauses).Words(); causes != "" {
 		text += ": " + causes
+	}
+	return text
+}
+
+// lastAttemptText describes how the attempt before the current or next one ended; "" if the job's state does.
+func lastAttemptText(j *greylagv1.Job) string {
+	a := j.LastAttempt
+	if a == nil || a.Detail != "" && strings.Contains(j.Detail, a.Detail) {
+		return ""
+	}
+	text := fmt.Sprintf("%d, %s", a.Attempt, wire.Word(a.Outcome))
+	if a.Detail != "" {
+		text += ": " + a.Detail
 	}
 	return text
 }

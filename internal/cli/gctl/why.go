@@ -54,9 +54,13 @@ func (t commands) printWhy(a *greylagv1.ExplainJobResponse) error {
 		case len(a.Awaited) > 0:
 			title = "job " + j.Ref + " waits for its nodes"
 		}
-		return t.Facts(title, append(facts, t.awaited(a)...))
+		facts = append(facts, t.awaited(a)...)
+		if last := lastAttemptText(j); last != "" {
+			facts = append(facts, [2]string{"last attempt", last})
+		}
+		return t.Facts(title, facts)
 	}
-	facts := [][2]string{{"state", t.stateText(j)}, {"planned start", t.plannedStart(a)}}
+	facts := [][2]string{{"state", t.stateText(j)}, {"last attempt", lastAttemptText(j)}, {"planned start", t.plannedStart(a)}}
 	if a.Expected != nil {
 		facts = append(facts, [2]string{"expected", t.FormatTime(a.Expected) + ", based on run times of similar jobs"})
 	}

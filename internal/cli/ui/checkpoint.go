@@ -136,6 +136,22 @@ type avoidedJSON struct {
 	Attempt uint32     `json:"attempt"`
 }
 
+// lastAttemptJSON is how the attempt before the current or next one ended, in JSON.
+type lastAttemptJSON struct {
+	Attempt uint32     `json:"attempt"`
+	Outcome string     `json:"outcome"`
+	Ended   *time.Time `json:"ended"`
+	Detail  string     `json:"detail,omitempty"`
+}
+
+func writeLastAttempt(j *greylagv1.Job) *lastAttemptJSON {
+	a := j.LastAttempt
+	if a == nil {
+		return nil
+	}
+	return &lastAttemptJSON{a.Attempt, wire.Word(a.Outcome), Stamp(TimeOf(a.Ended)), a.Detail}
+}
+
 func writeAvoided(j *greylagv1.Job) (list []avoidedJSON) {
 	for _, a := range j.AvoidedNodes {
 		list = append(list, avoidedJSON{a.Node, Stamp(TimeOf(a.Until)), a.Attempt})

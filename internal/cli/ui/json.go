@@ -75,6 +75,7 @@ type JobJSON struct {
 	AtLimit      bool             `json:"requeue_at_limit,omitempty"`
 	WriteTime    float64          `json:"checkpoint_write_time,omitempty"` // seconds
 	Avoided      []avoidedJSON    `json:"avoided_nodes,omitempty"`
+	LastAttempt  *lastAttemptJSON `json:"last_attempt,omitempty"`
 	SubmitHost   string           `json:"submit_host,omitempty"`
 	CancelledBy  string           `json:"cancelled_by,omitempty"`
 	Version      uint64           `json:"version,omitempty"`
@@ -156,7 +157,7 @@ func JobOf(j *greylagv1.Job) JobJSON {
 		Depends: DependencyWords(j.Depends), DependsAny: len(j.Depends) > 0 && j.Depends[0].Any, EveryNode: j.EveryNode, Image: j.Image, Command: j.Command, Args: j.Args, WorkDir: j.WorkDir,
 		Output: OutputPath(j, j.Output), Error: OutputPath(j, j.Error), Comment: j.Comment, AdminComment: j.AdminComment, WCKey: j.Wckey, MailTypes: MailWords(j), MailUser: j.MailUser, Secrets: j.Secrets, Mounts: MountWords(j), SubmitHost: j.SubmitHost, CancelledBy: j.Requester, Version: j.Version,
 		CkptSignal: writeSignal(j.CheckpointSignal), AtLimit: j.RequeueAtLimit, WriteTime: j.CheckpointWriteTime.AsDuration().Seconds(),
-		Checkpoint: OutputPath(j, j.CheckpointDir), Restart: restartMode(j), Checkpoints: Checkpoints(j), Resume: j.Resume, Retry: writeRetry(j), Avoided: writeAvoided(j),
+		Checkpoint: OutputPath(j, j.CheckpointDir), Restart: restartMode(j), Checkpoints: Checkpoints(j), Resume: j.Resume, Retry: writeRetry(j), Avoided: writeAvoided(j), LastAttempt: writeLastAttempt(j),
 		Others: j.OtherPartitions, Reservation: j.Reservation,
 		Charged: CreditsWord(j.Charged), SetAside: CreditsWord(j.Lien), FundedUntil: Stamp(TimeOf(j.FundedUntil)), PaidIn: j.PaidIn,
 	}

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Table is rows under headings, for listings of tens or hundreds of rows.
+// Table is rows under headings, for listings of tens or hundreds of rows. The last cell of a row with fewer cells
+// than Head is text that spans the other columns.
 type Table struct {
 	Head  []string
 	Right string // for each column a byte: 'r' aligns it to the right
@@ -48,7 +49,9 @@ func (t *Table) write(out io.Writer, width int, edge bool) {
 	total := len(columns) - 1
 	for i := range columns {
 		for _, row := range rows {
-			columns[i].Width = max(columns[i].Width, Columns([]byte(Printable(row[i]))))
+			if i < len(row) && (i < len(row)-1 || len(row) == len(columns)) {
+				columns[i].Width = max(columns[i].Width, Columns([]byte(Printable(row[i]))))
+			}
 		}
 		columns[i].Right = i < len(t.Right) && t.Right[i] == 'r'
 		if i > 0 {
@@ -71,7 +74,11 @@ func (t *Table) write(out io.Writer, width int, edge bool) {
 	}
 	for _, row := range rows {
 		var line []byte
-		for i := range columns {
+		for i := range row {
+			if i == len(row)-1 && len(row) < len(columns) {
+				line = append(append(line, columns[i].Before...), Printable(row[i])...)
+				continue
+			}
 			line = columns[i].Append(line, func(dst []byte) []byte { return AppendPrintable(dst, row[i]) }, i == len(columns)-1)
 		}
 		io.WriteString(out, strings.TrimRight(string(line), " ")+"\n") // an error shows at Flush

@@ -193,13 +193,21 @@ func notes(p *plan.Pass, job *cluster.Job, mayStart bool) (list []string) {
 
 // avoidNotes names the nodes that a job avoids.
 func avoidNotes(p *plan.Pass, job *cluster.Job) (list []string) {
+	more := 0
 	for _, a := range job.Avoided {
-		if a.Until > p.Snap.Now && len(list) < maxFirst {
-			list = append(list, fmt.Sprintf("attempt %d failed on node %s: for 24 hours the job starts there only if it cannot start as early elsewhere", a.Attempt, a.Node))
+		switch {
+		case a.Until <= p.Snap.Now:
+		case len(list) < maxFirst:
+			list = append(list, fmt.Sprintf("avoids node %s, since attempt %d failed there: starts there only if it cannot start as early elsewhere", a.Node, a.Attempt))
+		default:
+			more++
 		}
 	}
+	if more > 0 {
+		list = append(list, fmt.Sprintf("avoids %d more nodes on which an attempt failed", more))
+	}
 	if failing := p.Resources().Failing; len(failing) > 0 && job.Spec.Request.AvoidsFailing() {
-		list = append(list, fmt.Sprintf("nodes that fail often: the job starts there only if it cannot start as early elsewhere: %s", hostlist.Compress(failing)))
+		list = append(list, fmt.Sprintf("avoids nodes that fail often unless they allow an earlier start: %s", hostlist.Compress(failing)))
 	}
 	return list
 }

@@ -62,7 +62,7 @@ func (x *Credits) Bill(e *Env, j *cluster.Job) accounting.Credits {
 	}
 	left := x.refundFault(e, j, n.ID)
 	if bill.Provisional {
-		x.bills.Set(n.ID, &ProvisionalBill{lost, ran, left, j.Granted})
+		x.bills.Set(n.ID, &ProvisionalBill{lost, ran, left, j.Granted, j.Detail})
 	}
 	settled, _ := x.ledger.Lien(n.ID)
 	return settled.Paid() // including hourly charges
@@ -142,18 +142,21 @@ func (x *Credits) refundFault(e *Env, j *cluster.Job, id accounting.LienID) (lef
 	most := e.Policy.Credits.FaultRefund
 	n, _ := x.ledger.Lien(id)
 	lasted, _ := n.Latest(most)
-	x.refundLast(e.Now, &n, most)
+	x.refundLast(e.Now, &n, most, j.Detail)
 	return most - lasted
 }
 
-// refundLast refunds the charge for the last part of a bill, except what was refunded before.
-func (x *Credits) refundLast(now cluster.Instant, n *accounting.Lien, part time.Duration) {
+// refundLast refunds the charge for the last part of a bill, except what was refunded before. The note of the entry
+// is the cause.
+func (x *Credits) refundLast(now cluster.Instant, n *accounting.Lien, part time.Duration, cause string) {
 	_, cost := n.Latest(part)
 	amount := min(cost, n.Paid())
 	if amount <= 0 {
 		return
 	}
-	if _, err := x.ledger.Refund(logStamp(now), accounting.Refund{Lien: n.ID, Amount: amount}); err != nil {
+	stamp := logStamp(now)
+	stamp.Note = cause
+	if _, err := x.ledger.Refund(stamp, accounting.Refund{Lien: n.ID, Amount: amount}); err != nil {
 		x.fault("lien %s: refund: %w", n.ID, err)
 	}
 }

@@ -32,6 +32,7 @@ type ProvisionalBill struct {
 	Ran     time.Duration // how long it had its GPUs by the log, or by the lost node that had it shortest
 	Forgive time.Duration // the time that a later charge also refunds, since a fault destroyed the work
 	Granted uint64        // cluster.Job.Granted of the attempt
+	Cause   string        // why the attempt ended
 }
 
 func billFields(c *codec.Coder, x *ProvisionalBill) {
@@ -39,6 +40,7 @@ func billFields(c *codec.Coder, x *ProvisionalBill) {
 	codec.Int(c, &x.Ran)
 	codec.Int(c, &x.Forgive)
 	codec.Uint(c, &x.Granted)
+	codec.String(c, &x.Cause)
 }
 
 func lienKey(c *codec.Coder, x *accounting.LienID) {
@@ -124,7 +126,7 @@ func (x *Credits) amend(now cluster.Instant, id accounting.LienID, u *Provisiona
 	if is, _ := x.ledger.Lien(id); u.Forgive > 0 {
 		before, _ := n.Latest(math.MaxInt64)
 		after, _ := is.Latest(math.MaxInt64)
-		x.refundLast(now, &is, min(u.Forgive, after-before))
+		x.refundLast(now, &is, min(u.Forgive, after-before), u.Cause)
 	}
 }
 

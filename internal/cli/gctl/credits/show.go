@@ -319,10 +319,10 @@ func (t commands) billRows(e *greylagv1.JournalEntry) (rows [][]string) {
 // saidRows follow an entry with a key or a note.
 func saidRows(e *greylagv1.JournalEntry) (rows [][]string) {
 	if e.Named {
-		rows = append(rows, []string{"", "  key", e.Key, "", "", "", ""})
+		rows = append(rows, []string{"", "  key", e.Key})
 	}
 	if e.Note != "" {
-		rows = append(rows, []string{"", "  note", e.Note, "", "", "", ""})
+		rows = append(rows, []string{"", "  note", e.Note})
 	}
 	return rows
 }
