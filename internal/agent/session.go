@@ -304,6 +304,9 @@ func reported(t *task) *greylagv1.ReportedTask {
 		MemoryPeak: int64(t.End.Memory), RanMs: t.ran.Milliseconds(),
 		GpuBusyMs: t.GPU.BusyMs, GpuKnownMs: t.GPU.KnownMs, Granted: t.Granted, Stuck: t.stuck && t.Phase == reconcile.Ended,
 	}
+	if t.Phase == reconcile.Started {
+		r.Quiet, r.IdleGpus = t.quiet.level, t.quiet.idleGPUs
+	}
 	if t.Phase == reconcile.Accepted {
 		r.Message = t.waitsFor(time.Now())
 	}

@@ -40,6 +40,7 @@ type task struct {
 	abandon    context.CancelFunc // cancels the start in progress
 	done       chan struct{}      // closed when it has ended
 	steps      map[uint32]*stepRun
+	quiet      quiet
 	others     chan struct{} // closed when the other nodes of its job are ready; nil: it need not wait
 }
 

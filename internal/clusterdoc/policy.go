@@ -38,7 +38,11 @@ type policy struct {
 	MaxPreemptions int           `toml:"max_preemptions"`
 	// PreemptGrace is how long a preempted job that requested a signal runs on after it at most.
 	PreemptGrace time.Duration `toml:"preempt_grace"`
-	Private      bool          `toml:"private"`
+	// QuietWarn is after how long a job that does nothing, or has idle GPUs, gets a warning, and QuietEnd after how
+	// long one that does nothing ends; 0: never.
+	QuietWarn time.Duration `toml:"quiet_warn"`
+	QuietEnd  time.Duration `toml:"quiet_end"`
+	Private   bool          `toml:"private"`
 	// RequireAccount refuses jobs without an account once there are accounts.
 	RequireAccount bool `toml:"require_account"`
 
@@ -92,6 +96,9 @@ type qos struct {
 	// PreemptExempt and PreemptGrace replace those of the policy for its jobs, unless they are 0.
 	PreemptExempt time.Duration `toml:"preempt_exempt"`
 	PreemptGrace  time.Duration `toml:"preempt_grace"`
+	// QuietWarn and QuietEnd do likewise.
+	QuietWarn time.Duration `toml:"quiet_warn"`
+	QuietEnd  time.Duration `toml:"quiet_end"`
 }
 
 // ReadPolicy reads the text of a policy file; faults contain name. Keys that the text does not set
@@ -172,7 +179,7 @@ func (p *policy) policy() cluster.Policy {
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
 		MaxJobs: int64(p.MaxJobs), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
-		PreemptExempt: p.PreemptExempt, MaxPreemptions: int32(p.MaxPreemptions), PreemptGrace: p.PreemptGrace,
+		PreemptExempt: p.PreemptExempt, MaxPreemptions: int32(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, QuietWarn: p.QuietWarn, QuietEnd: p.QuietEnd,
 		Scheduling: p.scheduling(), RequireAccount: p.RequireAccount, Credits: p.credits(),
 	}
 	out.Retry, _ = cluster.ParseRetryCauses(p.RetryOn) // checked before
@@ -186,7 +193,7 @@ func (p *policy) policy() cluster.Policy {
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, cluster.QOS{
 			Name: x.Name, Tier: int32(x.Tier), Priority: int32(x.Priority), MaxTime: x.MaxTime, DefaultTime: x.DefaultTime, UsageExtra: int32(x.UsageExtra), Limits: x.Limits,
-			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, Open: x.Open,
+			Preempts: orNone(x.Preempts), PreemptMode: preemptMode(x.PreemptMode), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, QuietWarn: x.QuietWarn, QuietEnd: x.QuietEnd, Open: x.Open,
 		})
 	}
 	for _, x := range p.CheckpointStores {
@@ -206,7 +213,7 @@ func fileOf(p *cluster.Policy) policy {
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
 		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
 		MaxJobs: int(p.MaxJobs), MaxRestarts: int(p.MaxRestarts), Private: p.Private, RequireAccount: p.RequireAccount, Retry: int(p.Retry.Limit), RetryOn: p.Retry.Causes(),
-		PreemptExempt: p.PreemptExempt, MaxPreemptions: int(p.MaxPreemptions), PreemptGrace: p.PreemptGrace,
+		PreemptExempt: p.PreemptExempt, MaxPreemptions: int(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, QuietWarn: p.QuietWarn, QuietEnd: p.QuietEnd,
 	}
 	out.schedulingOf(&p.Scheduling)
 	out.creditsOf(&p.Credits)
@@ -219,7 +226,7 @@ func fileOf(p *cluster.Policy) policy {
 	for _, x := range p.QOS {
 		out.QOS = append(out.QOS, qos{
 			Name: x.Name, Tier: int(x.Tier), Priority: int(x.Priority), MaxTime: x.MaxTime, DefaultTime: x.DefaultTime, UsageExtra: int(x.UsageExtra), Limits: x.Limits,
-			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, Open: x.Open,
+			Preempts: x.Preempts, PreemptMode: x.PreemptMode.String(), PreemptExempt: x.PreemptExempt, PreemptGrace: x.PreemptGrace, QuietWarn: x.QuietWarn, QuietEnd: x.QuietEnd, Open: x.Open,
 		})
 	}
 	for _, x := range p.CheckpointStores {

@@ -68,6 +68,18 @@ func fieldsAfterPlacement(c *codec.Coder, x *cluster.Job) {
 	codec.Int(c, &x.WriteTime)
 	codec.Int(c, &x.Causes.TimedOut)
 	codec.List(c, &x.Avoided, avoided)
+	codec.Uint(c, &x.Warns)
+	codec.Int(c, &x.WarnsFrom)
+	codec.Uint(c, &x.Noticed)
+	codec.Int(c, &x.NoticedAt)
+	codec.Record(c, &x.Idle, idleFields)
+}
+
+func idleFields(c *codec.Coder, x *cluster.IdleGPUs) {
+	codec.Int(c, &x.GPUs)
+	codec.Int(c, &x.At)
+	codec.Int(c, &x.Ms)
+	codec.Int(c, &x.Price)
 }
 
 func avoided(c *codec.Coder, x *cluster.Avoided) { codec.Record(c, x, avoidedFields) }
@@ -261,6 +273,8 @@ func TaskFields(c *codec.Coder, x *cluster.Task) {
 	gpuUse(c, &x.GPU)
 	codec.Int(c, &x.Ran)
 	codec.Int(c, &x.User)
+	codec.Uint(c, &x.Quiet)
+	codec.Int(c, &x.IdleGPUs)
 }
 
 func gpuUse(c *codec.Coder, x *cluster.GPUUse) { codec.Record(c, x, gpuUseFields) }
@@ -370,6 +384,8 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.Record(c, &x.Credits, creditPolicyFields)
 	codec.Record(c, &x.Retry, retryFields)
 	codec.List(c, &x.CheckpointStores, checkpointStore)
+	codec.Int(c, &x.QuietWarn)
+	codec.Int(c, &x.QuietEnd)
 }
 
 func checkpointStore(c *codec.Coder, x *cluster.CheckpointStore) {
@@ -470,4 +486,6 @@ func qosFields(c *codec.Coder, x *cluster.QOS) {
 	codec.Int(c, &x.PreemptGrace)
 	codec.Bool(c, &x.Open)
 	codec.Int(c, &x.DefaultTime)
+	codec.Int(c, &x.QuietWarn)
+	codec.Int(c, &x.QuietEnd)
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -19,7 +20,7 @@ type Event struct {
 	At      cluster.Instant
 	Attempt cluster.Attempt
 	Outcome cluster.JobState // of the attempt, where it ended
-	Detail  string           // why it ended; "" for other events
+	Detail  string           // why it ended; of a warning, what is wrong; "" for other events
 }
 
 // collector collects the events of one job.
@@ -43,6 +44,9 @@ func Of(j *cluster.Job, from, to cluster.Instant) []Event {
 		a := &j.Attempts[i]
 		c.run(j, a.Attempt, a.Started, a.Ended)
 		c.add(Event{cluster.MailRequeue, a.Ended, a.Attempt, a.Outcome, a.Detail})
+	}
+	if j.Warns != 0 {
+		c.add(Event{Type: cluster.MailWarning, At: j.NoticedAt, Attempt: j.Attempt, Detail: warningOf(j, to)})
 	}
 	completing := j.State == cluster.Completing
 	over := j.State.Final() || completing && !j.Returns
@@ -70,6 +74,15 @@ func Of(j *cluster.Job, from, to cluster.Instant) []Event {
 	}
 	slices.SortStableFunc(c.events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	return c.events
+}
+
+// warningOf returns the text of the warnings about a job; "" without any.
+func warningOf(j *cluster.Job, now cluster.Instant) string {
+	text := j.Warning()
+	if text == "" || j.Idle.GPUs == 0 {
+		return text
+	}
+	return text + "; GPUs without use so far: " + accounting.IdleText(&j.Idle, now)
 }
 
 // run adds the start of an attempt, and the parts of the time limit that it has used.
@@ -127,6 +140,8 @@ func (e Event) brief(what string) string {
 		return fmt.Sprintf("%s was requeued: attempt %d ended %s", what, e.Attempt, e.Outcome)
 	case cluster.MailInvalidDepend:
 		return what + " cannot start: its dependency can never be satisfied"
+	case cluster.MailWarning:
+		return what + " has a warning"
 	case cluster.MailTimeLimit:
 		return what + " reached its time limit"
 	case cluster.MailTimeLimit90:

@@ -149,10 +149,10 @@ func identityRows(all []option) []option {
 			set: text(func(o *Options) *string { return &o.Comment })},
 		{Option: getopt.Option{Long: "wckey", Value: "KEY", Help: "workload characterization key, for the site's statistics"},
 			set: text(func(o *Options) *string { return &o.WCKey })},
-		{Option: getopt.Option{Long: "mail-type", Value: "EVENTS", Help: "notify a user of BEGIN, END, FAIL, REQUEUE, INVALID_DEPEND, TIME_LIMIT, TIME_LIMIT_90, _80 or _50, separated by commas; ALL, NONE; ARRAY_TASKS: of each element"},
+		{Option: getopt.Option{Long: "mail-type", Value: "EVENTS", Help: "notify a user of BEGIN, END, FAIL, REQUEUE, INVALID_DEPEND, WARNING, TIME_LIMIT, TIME_LIMIT_90, _80 or _50, separated by commas; ALL, NONE; ARRAY_TASKS: of each element"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				if o.MailTypes, err = cluster.ParseMailTypes(v); err != nil {
-					return advise(err.Error(), "write BEGIN, END, FAIL, REQUEUE, INVALID_DEPEND, TIME_LIMIT, TIME_LIMIT_90, TIME_LIMIT_80, TIME_LIMIT_50, ARRAY_TASKS, ALL or NONE, separated by commas")
+					return advise(err.Error(), "write BEGIN, END, FAIL, REQUEUE, INVALID_DEPEND, WARNING, TIME_LIMIT, TIME_LIMIT_90, TIME_LIMIT_80, TIME_LIMIT_50, ARRAY_TASKS, ALL or NONE, separated by commas")
 				}
 				return nil
 			}},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -208,7 +209,8 @@ func (w *wanted) tell(v *state.View) error {
 	for j, rank := range v.OnNode(w.node) {
 		if j.Tasks.At(rank).Phase < cluster.TaskClean {
 			signals := v.Signals(j.ID)
-			maphash.WriteComparable(&h, [...]any{j.ID, j.Attempt, wire.Stops(j), len(signals), newest(signals), j.Spec.TimeLimit, v.Policy().KillWait, wire.Waits(j, rank), wire.SignalBase(j)})
+			warn, end := v.Policy().QuietTimes(j.Spec.QOS)
+			maphash.WriteComparable(&h, [...]any{j.ID, j.Attempt, wire.Stops(j), len(signals), newest(signals), j.Spec.TimeLimit, v.Policy().KillWait, wire.Waits(j, rank), wire.SignalBase(j), warn, end})
 			for id, step := range j.ActiveSteps() {
 				if at := step.On(rank); at >= 0 && !step.Nodes[at].Ended {
 					maphash.WriteComparable(&h, [...]any{id, step.Stop, newestOf(step), step.Contact.Key})
@@ -224,7 +226,10 @@ func (w *wanted) tell(v *state.View) error {
 	var tasks []*greylagv1.WantedTask
 	for j, rank := range v.OnNode(w.node) {
 		if j.Tasks.At(rank).Phase < cluster.TaskClean {
-			tasks = append(tasks, wire.WriteWanted(j, rank, v.Span(j.Array), v.Policy().KillWait, signalsOf(v, j.ID)))
+			w := wire.WriteWanted(j, rank, v.Span(j.Array), v.Policy().KillWait, signalsOf(v, j.ID))
+			warn, end := v.Policy().QuietTimes(j.Spec.QOS)
+			w.QuietWarn, w.QuietEnd = durationpb.New(warn), durationpb.New(end)
+			tasks = append(tasks, w)
 		}
 	}
 	return w.send(&greylagv1.WatchTasksResponse{Version: v.Index(), Tasks: tasks})

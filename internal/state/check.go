@@ -188,6 +188,7 @@ func (x *checking) allocation(j *cluster.Job) {
 		}
 		x.noticed++
 	}
+	x.activity(j)
 	for i, a := range j.Alloc.Nodes {
 		x.onNode++
 		if g := j.Tasks.At(i).GPU; g != g.Within(int64(len(a.GPUs))*int64(max(0, x.State.now.Sub(j.Started))/time.Millisecond), maxNodeMemory) {
@@ -290,5 +291,20 @@ func (x *checking) kept() {
 		if !x.holding.Has(id) || len(list) == 0 || len(list) > maxSignals {
 			x.fault("job %d has %d signals", id, len(list))
 		}
+	}
+}
+
+// activity checks what is known of the activity of a job that has nodes.
+func (x *checking) activity(j *cluster.Job) {
+	gpus := int64(0)
+	for i := range j.Alloc.Nodes {
+		gpus += int64(len(j.Alloc.Nodes[i].GPUs))
+	}
+	since := gpus * max(0, x.State.now.Sub(j.Started)).Milliseconds()
+	if g := &j.Idle; int64(g.GPUs) > gpus || g.GPUs < 0 || g.Ms < 0 || g.Until(x.State.now) > since || j.State == cluster.Completing && g.GPUs > 0 {
+		x.fault("job %d has idle GPUs as is not possible: %+v", j.ID, *g)
+	}
+	if j.Warns&^j.Noticed != 0 || j.Warns != 0 && j.State != cluster.Running {
+		x.fault("job %d is %s with warnings %b, and got %b", j.ID, j.State, j.Warns, j.Noticed)
 	}
 }

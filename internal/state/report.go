@@ -61,6 +61,12 @@ func (s *State) report(c *command.ReportTasks) command.Result {
 func (s *State) putTask(x taskChange) {
 	old, _ := s.holding.Get(x.job.ID)
 	s.advance(x.job, x.rank)
+	if x.job.State == cluster.Running {
+		now, before := x.job.Tasks.At(x.rank), old.Tasks.At(x.rank)
+		if old.State != cluster.Running || now.Quiet != before.Quiet || now.IdleGPUs != before.IdleGPUs {
+			s.checkActivity(x.job)
+		}
+	}
 	s.put(old, x.job)
 	if s.unwatched || x.job.State != old.State {
 		return
@@ -182,6 +188,7 @@ func (t *tables) merge(j *cluster.Job, rank int, said *command.TaskReport) (clus
 		return t.gauge(j, rank, r)
 	}
 	task.GPU = t.used(j, rank, r)
+	task.Quiet, task.IdleGPUs = 0, 0
 	if task.Phase < cluster.TaskEnded {
 		task.Cause, task.Exit, task.Message = r.Cause, r.Exit, command.Sanitize(r.Message)
 		task.Ran = max(0, said.Ran)
@@ -214,15 +221,20 @@ const gaugeSpacing = int64(time.Minute / time.Millisecond)
 // entry. That follows from the report alone: the log's clock may stand still.
 func (t *tables) gauge(j *cluster.Job, rank int, r cluster.Task) (cluster.Task, bool) {
 	task, gpus := *j.Tasks.At(rank), int64(len(j.Alloc.Nodes[rank].GPUs))
-	if r.Phase != cluster.TaskStarted || task.Phase != cluster.TaskStarted || gpus == 0 {
+	if r.Phase != cluster.TaskStarted || task.Phase != cluster.TaskStarted {
 		return task, false
+	}
+	changed := task.Quiet != r.Quiet || task.IdleGPUs != r.IdleGPUs
+	task.Quiet, task.IdleGPUs = min(r.Quiet, cluster.QuietForEnd), min(max(0, r.IdleGPUs), int32(gpus))
+	if gpus == 0 {
+		return task, changed
 	}
 	least := int64(j.Tasks.Len()/64) * gaugeSpacing // the first of a small job at once
 	if task.GPU.Known() {
 		least = max(least+gaugeSpacing, task.GPU.KnownMs/gpus/16)
 	}
 	if more := max(0, r.GPU.KnownMs) - task.GPU.KnownMs; more <= 0 || more/gpus < least {
-		return task, false
+		return task, changed
 	}
 	task.GPU = t.used(j, rank, r)
 	return task, true

@@ -42,6 +42,7 @@ func (x *script) report(rest string) string {
 		t.Task.Exit = cluster.Exit{Code: int32(w.number("exit", 0)), Signal: int32(w.number("signal", 0))}
 		t.Task.Message = w.keys["message"]
 		t.Task.GPU = cluster.GPUUse{BusyMs: w.duration("busy").Milliseconds(), KnownMs: w.duration("known").Milliseconds(), MemoryPeak: w.size("held")}
+		t.Task.Quiet, t.Task.IdleGPUs = uint8(w.number("quiet", 0)), int32(w.number("idle", 0))
 		t.Task.GPU.MemoryKnown = w.keys["held"] != ""
 		if t.Task.Phase == cluster.TaskStarted {
 			t.Task.Started = x.now
@@ -159,6 +160,7 @@ func (x *script) policy(w scriptLine) string {
 	}
 	p.MaxArray, p.MaxJobs = int32(w.number("maxarray", 1000)), w.number("maxpending", 1000)
 	p.PreemptExempt, p.PreemptGrace = w.duration("exempt"), w.duration("grace")
+	p.QuietEnd = w.duration("quietend")
 	p.MaxRestarts, p.Private = int32(w.number("restarts", 5)), w.has("private")
 	schedulingOf(w, &p.Scheduling)
 	if w.has("broken") {

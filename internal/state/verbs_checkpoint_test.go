@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -68,6 +70,9 @@ func (x *script) ofCheckpoints(verb string, w scriptLine) string {
 	j, known := x.s.View().Job(id(w.plain[0]))
 	if !known {
 		x.t.Fatalf("no such job: %s", w.plain[0])
+	}
+	if verb == "warning" {
+		return fmt.Sprintf("warning %q since %s, sent %s; idle %s", j.Warning(), time.Duration(j.WarnsFrom), time.Duration(j.NoticedAt), accounting.IdleText(&j.Idle, x.now))
 	}
 	var out strings.Builder
 	for _, k := range j.Checkpoints {

@@ -52,7 +52,7 @@ func (x *script) run(line string) string {
 		return x.ofCertificates(verb, w)
 	case "step", "stepsignal", "stepattach", "steps":
 		return x.ofSteps(verb, w)
-	case "cron", "secret", "suspects", "checkpoint", "checkpointset", "checkpoints":
+	case "cron", "secret", "suspects", "checkpoint", "checkpointset", "checkpoints", "warning":
 		return x.ofUsers(verb, w)
 	case "topology":
 		return x.topology(w)

@@ -24,7 +24,7 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p.ExitCode, p.ExitSignal = j.Exit.Code, j.Exit.Signal
 	p.WorkDir, p.Output, p.Error, p.Image = spec.WorkDir, spec.Output, spec.Error, spec.Image
 	p.Comment, p.Wckey, p.SubmitHost, p.Args = spec.Comment, spec.WCKey, spec.SubmitHost, spec.Args
-	p.AdminComment = j.AdminComment
+	p.AdminComment, p.Warning, p.WarningAt, p.IdleGpus = j.AdminComment, j.Warning(), Timestamp(j.WarnsFrom), writeIdle(j.Idle)
 	p.Command = spec.Command
 	p.MailTypes, p.MailUser, p.Secrets = writeMailTypes(spec.MailTypes), spec.MailUser, spec.Secrets
 	p.Mounts = writeMounts(spec.Mounts)
@@ -52,6 +52,18 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 		p.LastAttempt = &greylagv1.LastAttempt{Attempt: uint32(a.Attempt), Outcome: greylagv1.JobState(a.Outcome), Ended: Timestamp(a.Ended), Detail: a.Detail}
 	}
 	return p
+}
+
+func writeIdle(x cluster.IdleGPUs) *greylagv1.IdleGPUs {
+	if x == (cluster.IdleGPUs{}) {
+		return nil
+	}
+	return &greylagv1.IdleGPUs{Gpus: x.GPUs, At: Timestamp(x.At), GpuMs: x.Ms, Price: x.Price}
+}
+
+// ReadIdle reads the idle GPUs in an answer.
+func ReadIdle(p *greylagv1.IdleGPUs) cluster.IdleGPUs {
+	return cluster.IdleGPUs{GPUs: p.GetGpus(), At: cluster.InstantOf(p.GetAt().AsTime()), Ms: p.GetGpuMs(), Price: p.GetPrice()}
 }
 
 func writeRestartCauses(c cluster.RestartCauses) *greylagv1.RestartCauses {

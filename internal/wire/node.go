@@ -166,6 +166,9 @@ func readTask(p *greylagv1.ReportedTask, node string) (cluster.Task, error) {
 	t.CPUTime, errs[2] = duration("CPU time", p.GetCpuTime())
 	t.User, errs[3] = duration("user time", p.GetUserTime())
 	t.User = min(t.User, t.CPUTime)
+	if t.Phase == cluster.TaskStarted {
+		t.Quiet, t.IdleGPUs = uint8(min(p.GetQuiet(), cluster.QuietForEnd)), min(max(0, p.GetIdleGpus()), maxGPUs)
+	}
 	for _, err := range errs {
 		if err != nil {
 			return t, err

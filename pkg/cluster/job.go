@@ -227,6 +227,11 @@ type Job struct {
 	Asked     Instant
 	WriteTime time.Duration
 	Avoided   []Avoided // nodes on which attempts failed, by name; replaced, never changed
+	Warns     Warnings  // what its user should know about the running attempt: see Warning
+	WarnsFrom Instant   // about since when
+	Noticed   Warnings  // kinds of warnings in this attempt
+	NoticedAt Instant   // when the last one came that was new in this attempt
+	Idle      IdleGPUs  // of this attempt
 }
 
 // Association returns the key of the association that jobs of the specification belong to, with
@@ -341,16 +346,18 @@ const (
 
 // Task is the part of one attempt on one node, as last reported.
 type Task struct {
-	Node    string
-	Phase   TaskPhase
-	Cause   TaskCause
-	Exit    Exit
-	Message string // the node's message when something failed
-	Started Instant
-	Ended   Instant
-	Memory  Bytes         // peak
-	CPUTime time.Duration // user and system
-	GPU     GPUUse        // of its GPUs; partial while it runs, complete when it has ended
-	User    time.Duration // user time within CPUTime; 0 where unknown
-	Ran     time.Duration // at its end: how long the node's daemon had run it, measured without a settable clock
+	Node     string
+	Phase    TaskPhase
+	Cause    TaskCause
+	Exit     Exit
+	Message  string // the node's message when something failed
+	Started  Instant
+	Ended    Instant
+	Memory   Bytes         // peak
+	CPUTime  time.Duration // user and system
+	GPU      GPUUse        // of its GPUs; partial while it runs, complete when it has ended
+	User     time.Duration // user time within CPUTime; 0 where unknown
+	Quiet    uint8         // while it runs: see QuietForWarning
+	IdleGPUs int32         // while it runs: its GPUs on which no program has run for the time of a warning
+	Ran      time.Duration // at its end: how long the node's daemon had run it, measured without a settable clock
 }

@@ -21,14 +21,15 @@ const (
 	MailTimeLimit80
 	MailTimeLimit50
 	MailArrayTasks // notify of each element of an array, not of the array as a whole
+	MailWarning    // it does nothing, or does not use its GPUs
 	mailEnd        // behind the last one
 )
 
 // mailAll is what sbatch means by ALL.
-const mailAll = MailBegin | MailEnd | MailFail | MailRequeue | MailInvalidDepend
+const mailAll = MailBegin | MailEnd | MailFail | MailRequeue | MailInvalidDepend | MailWarning
 
 var mailTypeNames = [...]string{
-	"BEGIN", "END", "FAIL", "REQUEUE", "INVALID_DEPEND", "TIME_LIMIT", "TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS",
+	"BEGIN", "END", "FAIL", "REQUEUE", "INVALID_DEPEND", "TIME_LIMIT", "TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50", "ARRAY_TASKS", "WARNING",
 }
 
 // Each returns the members of a set in the order of the constants.

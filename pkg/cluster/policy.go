@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -43,6 +44,8 @@ type QOS struct {
 	PreemptMode   PreemptMode
 	PreemptExempt time.Duration // as those of the policy, for jobs of this QOS; 0 means those
 	PreemptGrace  time.Duration
+	QuietWarn     time.Duration
+	QuietEnd      time.Duration
 	Open          bool // every user whose account has no list of QOS may use it; else it must be granted
 }
 
@@ -67,8 +70,11 @@ type Policy struct {
 	MaxPreemptions int32
 	// PreemptGrace is how long a preempted job that requested a signal runs on after it at most.
 	PreemptGrace time.Duration
-	Private      bool // jobs of other users are not shown
-	Scheduling   Scheduling
+	// QuietWarn is after how long a job that does nothing, or has idle GPUs, gets a warning, and QuietEnd after how
+	// long one that does nothing ends; 0: never.
+	QuietWarn, QuietEnd time.Duration
+	Private             bool // jobs of other users are not shown
+	Scheduling          Scheduling
 	// RequireAccount refuses jobs without an account, once accounts are defined.
 	RequireAccount bool
 	Credits        CreditPolicy
@@ -93,10 +99,20 @@ func DefaultPolicy() Policy {
 		MaxJobs:       5_000_000,
 		MaxRestarts:   10,
 		Retry:         Retry{AnyExit: true},
-		PreemptExempt: 10 * time.Minute, MaxPreemptions: 3, PreemptGrace: 2 * time.Minute,
+		PreemptExempt: 10 * time.Minute, MaxPreemptions: 3, PreemptGrace: 2 * time.Minute, QuietWarn: 30 * time.Minute,
 		Scheduling: DefaultScheduling(),
 		Credits:    DefaultCreditPolicy(),
 	}
+}
+
+// QuietTimes returns after how long jobs of a QOS that do nothing get a warning, and end; 0: never. O(QOS).
+func (p *Policy) QuietTimes(qos string) (warn, end time.Duration) {
+	q, _ := p.QOSNamed(qos)
+	return p.quietTimes(&q)
+}
+
+func (p *Policy) quietTimes(q *QOS) (warn, end time.Duration) {
+	return cmp.Or(q.QuietWarn, p.QuietWarn), cmp.Or(q.QuietEnd, p.QuietEnd)
 }
 
 // Partition finds a partition by name; "" finds the default one.

@@ -83,6 +83,7 @@ func (p *Policy) Faults() []PolicyFault {
 	if p.MaxJobs < 1 {
 		fault("max_jobs", "at most %d jobs at once, want at least 1", p.MaxJobs)
 	}
+	checkQuiet(fault, "", p.QuietWarn, p.QuietEnd)
 	if err := p.Retry.Check(); err != nil || p.Retry.Limit < 0 {
 		fault("retry", "%d retries after %q, want 0 to %d and causes such as exit, exit:75, oom", p.Retry.Limit, p.Retry.Causes(), MaxRetries)
 	}
@@ -165,6 +166,8 @@ func (p *Policy) checkQOS(fault faultReporter) {
 		if q.MaxTime < 0 || q.MaxTime > maxLimit {
 			fault(at+".max_time", "qos %q: time %s is out of range", q.Name, q.MaxTime)
 		}
+		warn, end := p.quietTimes(&q)
+		checkQuiet(fault, at+".", warn, end)
 		if q.DefaultTime < 0 || q.DefaultTime > maxLimit {
 			fault(at+".default_time", "qos %q: the default time %s is out of range", q.Name, q.DefaultTime)
 		} else if q.MaxTime > 0 && q.DefaultTime > q.MaxTime {
@@ -188,4 +191,16 @@ func checkWord(fault func(string, ...any), what, word string) {
 		fault("one %s has no name", what)
 	}
 	checkName(fault, what, word, maxName)
+}
+
+// checkQuiet checks after how long jobs that do nothing get a warning, and end.
+func checkQuiet(fault faultReporter, at string, warn, end time.Duration) {
+	if warn < 0 || warn > maxLimit {
+		fault(at+"quiet_warn", "time %s is out of range", warn)
+	}
+	if end < 0 || end > maxLimit {
+		fault(at+"quiet_end", "time %s is out of range", end)
+	} else if end > 0 && (warn == 0 || end < warn) {
+		fault(at+"quiet_end", "jobs that do nothing end after %s: want quiet_warn, now %s, above 0 and not above that", end, warn)
+	}
 }

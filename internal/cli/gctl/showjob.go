@@ -14,6 +14,7 @@ import (
 	"github.com/greylag/greylag/internal/cli/ui"
 	"github.com/greylag/greylag/internal/hostlist"
 	"github.com/greylag/greylag/internal/wire"
+	"github.com/greylag/greylag/pkg/accounting"
 	"github.com/greylag/greylag/pkg/cluster"
 )
 
@@ -66,7 +67,7 @@ func (t commands) showJobs(ctx context.Context, c ui.Cluster, args []string) err
 func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	facts := [][2]string{
 		{"name", j.Name}, {"user", fmt.Sprintf("%s (%d), group %d", j.User, j.Uid, j.Gid)}, {"account", j.Account},
-		{"partition", j.Partition}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", t.stateText(j)}, {"held by", wire.Word(j.Hold)}, {"cancelled by", j.Requester},
+		{"partition", j.Partition}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", t.stateText(j)}, {"warning", t.warningText(j)}, {"held by", wire.Word(j.Hold)}, {"cancelled by", j.Requester},
 		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"last attempt", lastAttemptText(j)}, {"requests", requestText(j.Request)},
 		{"time limit", cluster.FormatLimit(j.TimeLimit.AsDuration())},
 		{"submitted", t.FormatTime(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.FormatTime(j.Begin)}, {"deadline", t.FormatTime(j.Deadline)}, {"nice", niceText(j.Nice)},
@@ -89,7 +90,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	for rank, n := range j.Nodes {
 		facts = append(facts, [2]string{fmt.Sprintf("node %d", rank), nodeUse(n)})
 	}
-	facts = append(facts, [2]string{"GPUs busy", busyText(ui.GPUUseOf(j.Tasks), j)})
+	facts = append(facts, [2]string{"GPUs busy", busyText(ui.GPUUseOf(j.Tasks), j)}, [2]string{"GPUs without use", t.idleText(j)})
 	for _, task := range j.Tasks {
 		if task.Message != "" || task.ExitCode != 0 || task.ExitSignal != 0 || task.MemoryPeak != 0 || task.GpuKnownMs != 0 && len(j.Tasks) > 1 {
 			facts = append(facts, [2]string{"on " + task.Node, taskText(task)})
@@ -116,6 +117,27 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 		facts = append(facts, [2]string{"admin comment", j.AdminComment})
 	}
 	return facts
+}
+
+// warningText describes what the user of a running job should know; "" for nothing.
+func (t commands) warningText(j *greylagv1.Job) string {
+	if j.Warning == "" {
+		return ""
+	}
+	return j.Warning + "; since about " + t.FormatTime(j.WarningAt)
+}
+
+// idleText describes how long GPUs of a job had no program; "" if no node noticed any.
+func (t commands) idleText(j *greylagv1.Job) string {
+	if j.IdleGpus == nil {
+		return ""
+	}
+	idle := wire.ReadIdle(j.IdleGpus)
+	text := accounting.IdleText(&idle, cluster.InstantOf(t.Now()))
+	if idle.GPUs > 0 {
+		text += fmt.Sprintf(" so far, %d now", idle.GPUs)
+	}
+	return text
 }
 
 // atLimitText describes what happens at the time limit of a job that may continue then.

@@ -346,6 +346,7 @@ const (
 	MailType_MAIL_TYPE_TIME_LIMIT_80  MailType = 8
 	MailType_MAIL_TYPE_TIME_LIMIT_50  MailType = 9
 	MailType_MAIL_TYPE_ARRAY_TASKS    MailType = 10 // notify of each element of an array, not of the array as a whole
+	MailType_MAIL_TYPE_WARNING        MailType = 11 // it does nothing, or does not use its GPUs
 )
 
 // Enum value maps for MailType.
@@ -362,6 +363,7 @@ var (
 		8:  "MAIL_TYPE_TIME_LIMIT_80",
 		9:  "MAIL_TYPE_TIME_LIMIT_50",
 		10: "MAIL_TYPE_ARRAY_TASKS",
+		11: "MAIL_TYPE_WARNING",
 	}
 	MailType_value = map[string]int32{
 		"MAIL_TYPE_UNSPECIFIED":    0,
@@ -375,6 +377,7 @@ var (
 		"MAIL_TYPE_TIME_LIMIT_80":  8,
 		"MAIL_TYPE_TIME_LIMIT_50":  9,
 		"MAIL_TYPE_ARRAY_TASKS":    10,
+		"MAIL_TYPE_WARNING":        11,
 	}
 )
 
@@ -2178,9 +2181,12 @@ type Job struct {
 	CheckpointSignal *CheckpointSignal      `protobuf:"bytes,68,opt,name=checkpoint_signal,json=checkpointSignal,proto3" json:"checkpoint_signal,omitempty"` // absent: none is sent
 	RequeueAtLimit   bool                   `protobuf:"varint,69,opt,name=requeue_at_limit,json=requeueAtLimit,proto3" json:"requeue_at_limit,omitempty"`
 	// time from a checkpoint signal to the next checkpoint, last measured; absent: unknown
-	CheckpointWriteTime *durationpb.Duration `protobuf:"bytes,70,opt,name=checkpoint_write_time,json=checkpointWriteTime,proto3" json:"checkpoint_write_time,omitempty"`
-	AvoidedNodes        []*AvoidedNode       `protobuf:"bytes,76,rep,name=avoided_nodes,json=avoidedNodes,proto3" json:"avoided_nodes,omitempty"` // by name; absent in brief lists
-	LastAttempt         *LastAttempt         `protobuf:"bytes,91,opt,name=last_attempt,json=lastAttempt,proto3" json:"last_attempt,omitempty"`    // of a job that was requeued; absent in brief lists
+	CheckpointWriteTime *durationpb.Duration   `protobuf:"bytes,70,opt,name=checkpoint_write_time,json=checkpointWriteTime,proto3" json:"checkpoint_write_time,omitempty"`
+	AvoidedNodes        []*AvoidedNode         `protobuf:"bytes,76,rep,name=avoided_nodes,json=avoidedNodes,proto3" json:"avoided_nodes,omitempty"` // by name; absent in brief lists
+	LastAttempt         *LastAttempt           `protobuf:"bytes,91,opt,name=last_attempt,json=lastAttempt,proto3" json:"last_attempt,omitempty"`    // of a job that was requeued; absent in brief lists
+	Warning             string                 `protobuf:"bytes,71,opt,name=warning,proto3" json:"warning,omitempty"`                               // what its user should know about the running attempt
+	WarningAt           *timestamppb.Timestamp `protobuf:"bytes,72,opt,name=warning_at,json=warningAt,proto3" json:"warning_at,omitempty"`          // about since when
+	IdleGpus            *IdleGPUs              `protobuf:"bytes,88,opt,name=idle_gpus,json=idleGpus,proto3" json:"idle_gpus,omitempty"`             // of the current or last attempt; absent: none were noticed
 	// Number of elements of its array that follow with the next IDs and indexes, and are the same otherwise;
 	// only in a folded listing.
 	Also          int32 `protobuf:"varint,60,opt,name=also,proto3" json:"also,omitempty"`
@@ -2715,6 +2721,27 @@ func (x *Job) GetLastAttempt() *LastAttempt {
 	return nil
 }
 
+func (x *Job) GetWarning() string {
+	if x != nil {
+		return x.Warning
+	}
+	return ""
+}
+
+func (x *Job) GetWarningAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.WarningAt
+	}
+	return nil
+}
+
+func (x *Job) GetIdleGpus() *IdleGPUs {
+	if x != nil {
+		return x.IdleGpus
+	}
+	return nil
+}
+
 func (x *Job) GetAlso() int32 {
 	if x != nil {
 		return x.Also
@@ -2791,6 +2818,76 @@ func (x *LastAttempt) GetDetail() string {
 	return ""
 }
 
+// IdleGPUs is the time of an attempt's GPUs on which no program ran, as far as its nodes have noticed it: after
+// quiet_warn of the policy.
+type IdleGPUs struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gpus          int32                  `protobuf:"varint,1,opt,name=gpus,proto3" json:"gpus,omitempty"`                // now
+	At            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`                     // last change of their number
+	GpuMs         int64                  `protobuf:"varint,3,opt,name=gpu_ms,json=gpuMs,proto3" json:"gpu_ms,omitempty"` // GPU-milliseconds until then
+	Price         int64                  `protobuf:"varint,4,opt,name=price,proto3" json:"price,omitempty"`              // micro-credits per GPU-hour; 0: not charged
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IdleGPUs) Reset() {
+	*x = IdleGPUs{}
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IdleGPUs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IdleGPUs) ProtoMessage() {}
+
+func (x *IdleGPUs) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IdleGPUs.ProtoReflect.Descriptor instead.
+func (*IdleGPUs) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *IdleGPUs) GetGpus() int32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+func (x *IdleGPUs) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *IdleGPUs) GetGpuMs() int64 {
+	if x != nil {
+		return x.GpuMs
+	}
+	return 0
+}
+
+func (x *IdleGPUs) GetPrice() int64 {
+	if x != nil {
+		return x.Price
+	}
+	return 0
+}
+
 // RestartCauses counts the restarts of a job by cause.
 type RestartCauses struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2806,7 +2903,7 @@ type RestartCauses struct {
 
 func (x *RestartCauses) Reset() {
 	*x = RestartCauses{}
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2818,7 +2915,7 @@ func (x *RestartCauses) String() string {
 func (*RestartCauses) ProtoMessage() {}
 
 func (x *RestartCauses) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2831,7 +2928,7 @@ func (x *RestartCauses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartCauses.ProtoReflect.Descriptor instead.
 func (*RestartCauses) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RestartCauses) GetNodeFailed() int32 {
@@ -2889,7 +2986,7 @@ type AvoidedNode struct {
 
 func (x *AvoidedNode) Reset() {
 	*x = AvoidedNode{}
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +2998,7 @@ func (x *AvoidedNode) String() string {
 func (*AvoidedNode) ProtoMessage() {}
 
 func (x *AvoidedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +3011,7 @@ func (x *AvoidedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AvoidedNode.ProtoReflect.Descriptor instead.
 func (*AvoidedNode) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AvoidedNode) GetNode() string {
@@ -2958,7 +3055,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2970,7 +3067,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2983,7 +3080,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Checkpoint) GetNumber() uint32 {
@@ -3076,7 +3173,7 @@ type NodeAllocation struct {
 
 func (x *NodeAllocation) Reset() {
 	*x = NodeAllocation{}
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3088,7 +3185,7 @@ func (x *NodeAllocation) String() string {
 func (*NodeAllocation) ProtoMessage() {}
 
 func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3101,7 +3198,7 @@ func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAllocation.ProtoReflect.Descriptor instead.
 func (*NodeAllocation) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NodeAllocation) GetNode() string {
@@ -3157,7 +3254,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3169,7 +3266,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3182,7 +3279,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Task) GetNode() string {
@@ -3293,7 +3390,7 @@ type SubmitJobsRequest struct {
 
 func (x *SubmitJobsRequest) Reset() {
 	*x = SubmitJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3402,7 @@ func (x *SubmitJobsRequest) String() string {
 func (*SubmitJobsRequest) ProtoMessage() {}
 
 func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3415,7 @@ func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SubmitJobsRequest) GetRequestId() string {
@@ -3347,7 +3444,7 @@ type SubmitJobsResponse struct {
 
 func (x *SubmitJobsResponse) Reset() {
 	*x = SubmitJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3359,7 +3456,7 @@ func (x *SubmitJobsResponse) String() string {
 func (*SubmitJobsResponse) ProtoMessage() {}
 
 func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3372,7 +3469,7 @@ func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SubmitJobsResponse) GetJobs() []*Submitted {
@@ -3414,7 +3511,7 @@ type Submitted struct {
 
 func (x *Submitted) Reset() {
 	*x = Submitted{}
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3523,7 @@ func (x *Submitted) String() string {
 func (*Submitted) ProtoMessage() {}
 
 func (x *Submitted) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3536,7 @@ func (x *Submitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submitted.ProtoReflect.Descriptor instead.
 func (*Submitted) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Submitted) GetId() uint64 {
@@ -3475,7 +3572,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3487,7 +3584,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3500,7 +3597,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Filter) GetJobs() []string {
@@ -3584,7 +3681,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3596,7 +3693,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3609,7 +3706,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Read) GetStale() bool {
@@ -3639,7 +3736,7 @@ type AsOf struct {
 
 func (x *AsOf) Reset() {
 	*x = AsOf{}
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3651,7 +3748,7 @@ func (x *AsOf) String() string {
 func (*AsOf) ProtoMessage() {}
 
 func (x *AsOf) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3664,7 +3761,7 @@ func (x *AsOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AsOf.ProtoReflect.Descriptor instead.
 func (*AsOf) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AsOf) GetIndex() uint64 {
@@ -3709,7 +3806,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3721,7 +3818,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3734,7 +3831,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListJobsRequest) GetFilter() *Filter {
@@ -3790,7 +3887,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3802,7 +3899,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3815,7 +3912,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -3849,7 +3946,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3861,7 +3958,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3874,7 +3971,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetJobRequest) GetJob() string {
@@ -3901,7 +3998,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3913,7 +4010,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3926,7 +4023,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetJobResponse) GetJobs() []*Job {
@@ -3953,7 +4050,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3965,7 +4062,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3978,7 +4075,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WatchJobsRequest) GetFilter() *Filter {
@@ -4006,7 +4103,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4018,7 +4115,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4031,7 +4128,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WatchJobsResponse) GetJobs() []*Job {
@@ -4067,7 +4164,7 @@ type CancelJobsRequest struct {
 
 func (x *CancelJobsRequest) Reset() {
 	*x = CancelJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4079,7 +4176,7 @@ func (x *CancelJobsRequest) String() string {
 func (*CancelJobsRequest) ProtoMessage() {}
 
 func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4092,7 +4189,7 @@ func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsRequest.ProtoReflect.Descriptor instead.
 func (*CancelJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CancelJobsRequest) GetRequestId() string {
@@ -4133,7 +4230,7 @@ type CancelJobsResponse struct {
 
 func (x *CancelJobsResponse) Reset() {
 	*x = CancelJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4145,7 +4242,7 @@ func (x *CancelJobsResponse) String() string {
 func (*CancelJobsResponse) ProtoMessage() {}
 
 func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4158,7 +4255,7 @@ func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsResponse.ProtoReflect.Descriptor instead.
 func (*CancelJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CancelJobsResponse) GetOutcomes() []*Outcome {
@@ -4190,7 +4287,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4202,7 +4299,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4215,7 +4312,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Outcome) GetId() uint64 {
@@ -4269,7 +4366,7 @@ type ForecastJobRequest struct {
 
 func (x *ForecastJobRequest) Reset() {
 	*x = ForecastJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4281,7 +4378,7 @@ func (x *ForecastJobRequest) String() string {
 func (*ForecastJobRequest) ProtoMessage() {}
 
 func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4294,7 +4391,7 @@ func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobRequest.ProtoReflect.Descriptor instead.
 func (*ForecastJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ForecastJobRequest) GetJob() *JobSpec {
@@ -4322,7 +4419,7 @@ type ForecastJobResponse struct {
 
 func (x *ForecastJobResponse) Reset() {
 	*x = ForecastJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4334,7 +4431,7 @@ func (x *ForecastJobResponse) String() string {
 func (*ForecastJobResponse) ProtoMessage() {}
 
 func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4347,7 +4444,7 @@ func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobResponse.ProtoReflect.Descriptor instead.
 func (*ForecastJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ForecastJobResponse) GetStart() *timestamppb.Timestamp {
@@ -4449,7 +4546,7 @@ type UpdateJobsRequest struct {
 
 func (x *UpdateJobsRequest) Reset() {
 	*x = UpdateJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4461,7 +4558,7 @@ func (x *UpdateJobsRequest) String() string {
 func (*UpdateJobsRequest) ProtoMessage() {}
 
 func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4474,7 +4571,7 @@ func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsRequest.ProtoReflect.Descriptor instead.
 func (*UpdateJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *UpdateJobsRequest) GetRequestId() string {
@@ -4662,7 +4759,7 @@ type StringList struct {
 
 func (x *StringList) Reset() {
 	*x = StringList{}
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4674,7 +4771,7 @@ func (x *StringList) String() string {
 func (*StringList) ProtoMessage() {}
 
 func (x *StringList) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4687,7 +4784,7 @@ func (x *StringList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StringList.ProtoReflect.Descriptor instead.
 func (*StringList) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *StringList) GetAll() []string {
@@ -4707,7 +4804,7 @@ type Dependencies struct {
 
 func (x *Dependencies) Reset() {
 	*x = Dependencies{}
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4719,7 +4816,7 @@ func (x *Dependencies) String() string {
 func (*Dependencies) ProtoMessage() {}
 
 func (x *Dependencies) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4732,7 +4829,7 @@ func (x *Dependencies) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependencies.ProtoReflect.Descriptor instead.
 func (*Dependencies) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Dependencies) GetAll() []*Dependency {
@@ -4752,7 +4849,7 @@ type UpdateJobsResponse struct {
 
 func (x *UpdateJobsResponse) Reset() {
 	*x = UpdateJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4764,7 +4861,7 @@ func (x *UpdateJobsResponse) String() string {
 func (*UpdateJobsResponse) ProtoMessage() {}
 
 func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4777,7 +4874,7 @@ func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsResponse.ProtoReflect.Descriptor instead.
 func (*UpdateJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *UpdateJobsResponse) GetOutcomes() []*Outcome {
@@ -4803,7 +4900,7 @@ type GetScriptRequest struct {
 
 func (x *GetScriptRequest) Reset() {
 	*x = GetScriptRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4815,7 +4912,7 @@ func (x *GetScriptRequest) String() string {
 func (*GetScriptRequest) ProtoMessage() {}
 
 func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4828,7 +4925,7 @@ func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptRequest.ProtoReflect.Descriptor instead.
 func (*GetScriptRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetScriptRequest) GetJob() string {
@@ -4848,7 +4945,7 @@ type GetScriptResponse struct {
 
 func (x *GetScriptResponse) Reset() {
 	*x = GetScriptResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4860,7 +4957,7 @@ func (x *GetScriptResponse) String() string {
 func (*GetScriptResponse) ProtoMessage() {}
 
 func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4873,7 +4970,7 @@ func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptResponse.ProtoReflect.Descriptor instead.
 func (*GetScriptResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetScriptResponse) GetScript() []byte {
@@ -4905,7 +5002,7 @@ type StreamLogsRequest struct {
 
 func (x *StreamLogsRequest) Reset() {
 	*x = StreamLogsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4917,7 +5014,7 @@ func (x *StreamLogsRequest) String() string {
 func (*StreamLogsRequest) ProtoMessage() {}
 
 func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4930,7 +5027,7 @@ func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsRequest.ProtoReflect.Descriptor instead.
 func (*StreamLogsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *StreamLogsRequest) GetJob() string {
@@ -4992,7 +5089,7 @@ type StreamLogsResponse struct {
 
 func (x *StreamLogsResponse) Reset() {
 	*x = StreamLogsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5004,7 +5101,7 @@ func (x *StreamLogsResponse) String() string {
 func (*StreamLogsResponse) ProtoMessage() {}
 
 func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5017,7 +5114,7 @@ func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsResponse.ProtoReflect.Descriptor instead.
 func (*StreamLogsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StreamLogsResponse) GetData() []byte {
@@ -5063,7 +5160,7 @@ type StepSpec struct {
 
 func (x *StepSpec) Reset() {
 	*x = StepSpec{}
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5075,7 +5172,7 @@ func (x *StepSpec) String() string {
 func (*StepSpec) ProtoMessage() {}
 
 func (x *StepSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5088,7 +5185,7 @@ func (x *StepSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepSpec.ProtoReflect.Descriptor instead.
 func (*StepSpec) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *StepSpec) GetName() string {
@@ -5228,7 +5325,7 @@ type CreateStepRequest struct {
 
 func (x *CreateStepRequest) Reset() {
 	*x = CreateStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5240,7 +5337,7 @@ func (x *CreateStepRequest) String() string {
 func (*CreateStepRequest) ProtoMessage() {}
 
 func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5253,7 +5350,7 @@ func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepRequest.ProtoReflect.Descriptor instead.
 func (*CreateStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CreateStepRequest) GetRequestId() string {
@@ -5292,7 +5389,7 @@ type CreateStepResponse struct {
 
 func (x *CreateStepResponse) Reset() {
 	*x = CreateStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5304,7 +5401,7 @@ func (x *CreateStepResponse) String() string {
 func (*CreateStepResponse) ProtoMessage() {}
 
 func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5317,7 +5414,7 @@ func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepResponse.ProtoReflect.Descriptor instead.
 func (*CreateStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CreateStepResponse) GetStep() uint32 {
@@ -5367,7 +5464,7 @@ type SignalStepRequest struct {
 
 func (x *SignalStepRequest) Reset() {
 	*x = SignalStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5379,7 +5476,7 @@ func (x *SignalStepRequest) String() string {
 func (*SignalStepRequest) ProtoMessage() {}
 
 func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5392,7 +5489,7 @@ func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepRequest.ProtoReflect.Descriptor instead.
 func (*SignalStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SignalStepRequest) GetRequestId() string {
@@ -5432,7 +5529,7 @@ type SignalStepResponse struct {
 
 func (x *SignalStepResponse) Reset() {
 	*x = SignalStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5444,7 +5541,7 @@ func (x *SignalStepResponse) String() string {
 func (*SignalStepResponse) ProtoMessage() {}
 
 func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5457,7 +5554,7 @@ func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepResponse.ProtoReflect.Descriptor instead.
 func (*SignalStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SignalStepResponse) GetIndex() uint64 {
@@ -5481,7 +5578,7 @@ type AttachStepRequest struct {
 
 func (x *AttachStepRequest) Reset() {
 	*x = AttachStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5493,7 +5590,7 @@ func (x *AttachStepRequest) String() string {
 func (*AttachStepRequest) ProtoMessage() {}
 
 func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5506,7 +5603,7 @@ func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepRequest.ProtoReflect.Descriptor instead.
 func (*AttachStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AttachStepRequest) GetRequestId() string {
@@ -5560,7 +5657,7 @@ type AttachStepResponse struct {
 
 func (x *AttachStepResponse) Reset() {
 	*x = AttachStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5572,7 +5669,7 @@ func (x *AttachStepResponse) String() string {
 func (*AttachStepResponse) ProtoMessage() {}
 
 func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5585,7 +5682,7 @@ func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepResponse.ProtoReflect.Descriptor instead.
 func (*AttachStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AttachStepResponse) GetNode() *StepNode {
@@ -5606,7 +5703,7 @@ type BeginCheckpointRequest struct {
 
 func (x *BeginCheckpointRequest) Reset() {
 	*x = BeginCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5618,7 +5715,7 @@ func (x *BeginCheckpointRequest) String() string {
 func (*BeginCheckpointRequest) ProtoMessage() {}
 
 func (x *BeginCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5631,7 +5728,7 @@ func (x *BeginCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*BeginCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BeginCheckpointRequest) GetJob() uint64 {
@@ -5667,7 +5764,7 @@ type BeginCheckpointResponse struct {
 
 func (x *BeginCheckpointResponse) Reset() {
 	*x = BeginCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5679,7 +5776,7 @@ func (x *BeginCheckpointResponse) String() string {
 func (*BeginCheckpointResponse) ProtoMessage() {}
 
 func (x *BeginCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5692,7 +5789,7 @@ func (x *BeginCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*BeginCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BeginCheckpointResponse) GetGranted() bool {
@@ -5736,7 +5833,7 @@ type CommitCheckpointRequest struct {
 
 func (x *CommitCheckpointRequest) Reset() {
 	*x = CommitCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5748,7 +5845,7 @@ func (x *CommitCheckpointRequest) String() string {
 func (*CommitCheckpointRequest) ProtoMessage() {}
 
 func (x *CommitCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5761,7 +5858,7 @@ func (x *CommitCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CommitCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CommitCheckpointRequest) GetRequestId() string {
@@ -5802,7 +5899,7 @@ type CommitCheckpointResponse struct {
 
 func (x *CommitCheckpointResponse) Reset() {
 	*x = CommitCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5814,7 +5911,7 @@ func (x *CommitCheckpointResponse) String() string {
 func (*CommitCheckpointResponse) ProtoMessage() {}
 
 func (x *CommitCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5827,7 +5924,7 @@ func (x *CommitCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CommitCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CommitCheckpointResponse) GetNumber() uint32 {
@@ -5858,7 +5955,7 @@ type SetCheckpointRequest struct {
 
 func (x *SetCheckpointRequest) Reset() {
 	*x = SetCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5870,7 +5967,7 @@ func (x *SetCheckpointRequest) String() string {
 func (*SetCheckpointRequest) ProtoMessage() {}
 
 func (x *SetCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5883,7 +5980,7 @@ func (x *SetCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*SetCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SetCheckpointRequest) GetRequestId() string {
@@ -5937,7 +6034,7 @@ type SetCheckpointResponse struct {
 
 func (x *SetCheckpointResponse) Reset() {
 	*x = SetCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5949,7 +6046,7 @@ func (x *SetCheckpointResponse) String() string {
 func (*SetCheckpointResponse) ProtoMessage() {}
 
 func (x *SetCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5962,7 +6059,7 @@ func (x *SetCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*SetCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SetCheckpointResponse) GetIndex() uint64 {
@@ -5994,7 +6091,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6006,7 +6103,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6019,7 +6116,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Step) GetId() uint32 {
@@ -6126,7 +6223,7 @@ type StepNode struct {
 
 func (x *StepNode) Reset() {
 	*x = StepNode{}
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6138,7 +6235,7 @@ func (x *StepNode) String() string {
 func (*StepNode) ProtoMessage() {}
 
 func (x *StepNode) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6151,7 +6248,7 @@ func (x *StepNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepNode.ProtoReflect.Descriptor instead.
 func (*StepNode) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *StepNode) GetNode() string {
@@ -6205,7 +6302,7 @@ type CronEntry struct {
 
 func (x *CronEntry) Reset() {
 	*x = CronEntry{}
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6217,7 +6314,7 @@ func (x *CronEntry) String() string {
 func (*CronEntry) ProtoMessage() {}
 
 func (x *CronEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6230,7 +6327,7 @@ func (x *CronEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CronEntry.ProtoReflect.Descriptor instead.
 func (*CronEntry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CronEntry) GetName() string {
@@ -6328,7 +6425,7 @@ type SetCronRequest struct {
 
 func (x *SetCronRequest) Reset() {
 	*x = SetCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6340,7 +6437,7 @@ func (x *SetCronRequest) String() string {
 func (*SetCronRequest) ProtoMessage() {}
 
 func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6353,7 +6450,7 @@ func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronRequest.ProtoReflect.Descriptor instead.
 func (*SetCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *SetCronRequest) GetRequestId() string {
@@ -6386,7 +6483,7 @@ type SetCronResponse struct {
 
 func (x *SetCronResponse) Reset() {
 	*x = SetCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6398,7 +6495,7 @@ func (x *SetCronResponse) String() string {
 func (*SetCronResponse) ProtoMessage() {}
 
 func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6411,7 +6508,7 @@ func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronResponse.ProtoReflect.Descriptor instead.
 func (*SetCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SetCronResponse) GetNext() *timestamppb.Timestamp {
@@ -6433,7 +6530,7 @@ type UpdateCronRequest struct {
 
 func (x *UpdateCronRequest) Reset() {
 	*x = UpdateCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6445,7 +6542,7 @@ func (x *UpdateCronRequest) String() string {
 func (*UpdateCronRequest) ProtoMessage() {}
 
 func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6458,7 +6555,7 @@ func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *UpdateCronRequest) GetRequestId() string {
@@ -6497,7 +6594,7 @@ type UpdateCronResponse struct {
 
 func (x *UpdateCronResponse) Reset() {
 	*x = UpdateCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6509,7 +6606,7 @@ func (x *UpdateCronResponse) String() string {
 func (*UpdateCronResponse) ProtoMessage() {}
 
 func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6522,7 +6619,7 @@ func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronResponse.ProtoReflect.Descriptor instead.
 func (*UpdateCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{60}
 }
 
 type ListCronRequest struct {
@@ -6537,7 +6634,7 @@ type ListCronRequest struct {
 
 func (x *ListCronRequest) Reset() {
 	*x = ListCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[60]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6549,7 +6646,7 @@ func (x *ListCronRequest) String() string {
 func (*ListCronRequest) ProtoMessage() {}
 
 func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[60]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6562,7 +6659,7 @@ func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronRequest.ProtoReflect.Descriptor instead.
 func (*ListCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{60}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListCronRequest) GetUser() string {
@@ -6602,7 +6699,7 @@ type ListCronResponse struct {
 
 func (x *ListCronResponse) Reset() {
 	*x = ListCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[61]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6614,7 +6711,7 @@ func (x *ListCronResponse) String() string {
 func (*ListCronResponse) ProtoMessage() {}
 
 func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[61]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6627,7 +6724,7 @@ func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronResponse.ProtoReflect.Descriptor instead.
 func (*ListCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{61}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ListCronResponse) GetEntries() []*CronEntry {
@@ -6647,7 +6744,7 @@ type RunCronRequest struct {
 
 func (x *RunCronRequest) Reset() {
 	*x = RunCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[62]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6659,7 +6756,7 @@ func (x *RunCronRequest) String() string {
 func (*RunCronRequest) ProtoMessage() {}
 
 func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[62]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6672,7 +6769,7 @@ func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronRequest.ProtoReflect.Descriptor instead.
 func (*RunCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{62}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RunCronRequest) GetRequestId() string {
@@ -6699,7 +6796,7 @@ type RunCronResponse struct {
 
 func (x *RunCronResponse) Reset() {
 	*x = RunCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[63]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6711,7 +6808,7 @@ func (x *RunCronResponse) String() string {
 func (*RunCronResponse) ProtoMessage() {}
 
 func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[63]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6724,7 +6821,7 @@ func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronResponse.ProtoReflect.Descriptor instead.
 func (*RunCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{63}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RunCronResponse) GetJob() *Submitted {
@@ -6754,7 +6851,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_greylag_v1_job_proto_msgTypes[64]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6766,7 +6863,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[64]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6779,7 +6876,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{64}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Secret) GetName() string {
@@ -6821,7 +6918,7 @@ type SetSecretRequest struct {
 
 func (x *SetSecretRequest) Reset() {
 	*x = SetSecretRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[65]
+	mi := &file_greylag_v1_job_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6833,7 +6930,7 @@ func (x *SetSecretRequest) String() string {
 func (*SetSecretRequest) ProtoMessage() {}
 
 func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[65]
+	mi := &file_greylag_v1_job_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6846,7 +6943,7 @@ func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretRequest.ProtoReflect.Descriptor instead.
 func (*SetSecretRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{65}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SetSecretRequest) GetRequestId() string {
@@ -6878,7 +6975,7 @@ type SetSecretResponse struct {
 
 func (x *SetSecretResponse) Reset() {
 	*x = SetSecretResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[66]
+	mi := &file_greylag_v1_job_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6890,7 +6987,7 @@ func (x *SetSecretResponse) String() string {
 func (*SetSecretResponse) ProtoMessage() {}
 
 func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[66]
+	mi := &file_greylag_v1_job_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6903,7 +7000,7 @@ func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretResponse.ProtoReflect.Descriptor instead.
 func (*SetSecretResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{66}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{67}
 }
 
 type ListSecretsRequest struct {
@@ -6916,7 +7013,7 @@ type ListSecretsRequest struct {
 
 func (x *ListSecretsRequest) Reset() {
 	*x = ListSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[67]
+	mi := &file_greylag_v1_job_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6928,7 +7025,7 @@ func (x *ListSecretsRequest) String() string {
 func (*ListSecretsRequest) ProtoMessage() {}
 
 func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[67]
+	mi := &file_greylag_v1_job_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6941,7 +7038,7 @@ func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsRequest.ProtoReflect.Descriptor instead.
 func (*ListSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{67}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ListSecretsRequest) GetUser() string {
@@ -6967,7 +7064,7 @@ type ListSecretsResponse struct {
 
 func (x *ListSecretsResponse) Reset() {
 	*x = ListSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[68]
+	mi := &file_greylag_v1_job_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6979,7 +7076,7 @@ func (x *ListSecretsResponse) String() string {
 func (*ListSecretsResponse) ProtoMessage() {}
 
 func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[68]
+	mi := &file_greylag_v1_job_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6992,7 +7089,7 @@ func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsResponse.ProtoReflect.Descriptor instead.
 func (*ListSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{68}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ListSecretsResponse) GetSecrets() []*Secret {
@@ -7013,7 +7110,7 @@ type DeleteSecretsRequest struct {
 
 func (x *DeleteSecretsRequest) Reset() {
 	*x = DeleteSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[69]
+	mi := &file_greylag_v1_job_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7025,7 +7122,7 @@ func (x *DeleteSecretsRequest) String() string {
 func (*DeleteSecretsRequest) ProtoMessage() {}
 
 func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[69]
+	mi := &file_greylag_v1_job_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7038,7 +7135,7 @@ func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{69}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *DeleteSecretsRequest) GetRequestId() string {
@@ -7070,7 +7167,7 @@ type DeleteSecretsResponse struct {
 
 func (x *DeleteSecretsResponse) Reset() {
 	*x = DeleteSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[70]
+	mi := &file_greylag_v1_job_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7082,7 +7179,7 @@ func (x *DeleteSecretsResponse) String() string {
 func (*DeleteSecretsResponse) ProtoMessage() {}
 
 func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[70]
+	mi := &file_greylag_v1_job_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7095,7 +7192,7 @@ func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{70}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{71}
 }
 
 var File_greylag_v1_job_proto protoreflect.FileDescriptor
@@ -7209,7 +7306,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
 	"\aminutes\x18\x03 \x01(\x05R\aminutes\x12\x10\n" +
-	"\x03any\x18\x04 \x01(\bR\x03any\"\xc1\x14\n" +
+	"\x03any\x18\x04 \x01(\bR\x03any\"\xc9\x15\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -7290,13 +7387,22 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x10requeue_at_limit\x18E \x01(\bR\x0erequeueAtLimit\x12M\n" +
 	"\x15checkpoint_write_time\x18F \x01(\v2\x19.google.protobuf.DurationR\x13checkpointWriteTime\x12<\n" +
 	"\ravoided_nodes\x18L \x03(\v2\x17.greylag.v1.AvoidedNodeR\favoidedNodes\x12:\n" +
-	"\flast_attempt\x18[ \x01(\v2\x17.greylag.v1.LastAttemptR\vlastAttempt\x12\x12\n" +
+	"\flast_attempt\x18[ \x01(\v2\x17.greylag.v1.LastAttemptR\vlastAttempt\x12\x18\n" +
+	"\awarning\x18G \x01(\tR\awarning\x129\n" +
+	"\n" +
+	"warning_at\x18H \x01(\v2\x1a.google.protobuf.TimestampR\twarningAt\x121\n" +
+	"\tidle_gpus\x18X \x01(\v2\x14.greylag.v1.IdleGPUsR\bidleGpus\x12\x12\n" +
 	"\x04also\x18< \x01(\x05R\x04also\"\xa1\x01\n" +
 	"\vLastAttempt\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\rR\aattempt\x12.\n" +
 	"\aoutcome\x18\x02 \x01(\x0e2\x14.greylag.v1.JobStateR\aoutcome\x120\n" +
 	"\x05ended\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12\x16\n" +
-	"\x06detail\x18\x04 \x01(\tR\x06detail\"\xc2\x01\n" +
+	"\x06detail\x18\x04 \x01(\tR\x06detail\"w\n" +
+	"\bIdleGPUs\x12\x12\n" +
+	"\x04gpus\x18\x01 \x01(\x05R\x04gpus\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x15\n" +
+	"\x06gpu_ms\x18\x03 \x01(\x03R\x05gpuMs\x12\x14\n" +
+	"\x05price\x18\x04 \x01(\x03R\x05price\"\xc2\x01\n" +
 	"\rRestartCauses\x12\x1f\n" +
 	"\vnode_failed\x18\x01 \x01(\x05R\n" +
 	"nodeFailed\x12\x1f\n" +
@@ -7765,7 +7871,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x13REASON_QOS_MIN_GRES\x10:\x12\x16\n" +
 	"\x12REASON_INVALID_QOS\x10;\x12\x1e\n" +
 	"\x1aREASON_ACCOUNT_NOT_ALLOWED\x10<\x12\x1d\n" +
-	"\x19REASON_CHECKPOINT_DAMAGED\x10=*\xa2\x02\n" +
+	"\x19REASON_CHECKPOINT_DAMAGED\x10=*\xb9\x02\n" +
 	"\bMailType\x12\x19\n" +
 	"\x15MAIL_TYPE_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fMAIL_TYPE_BEGIN\x10\x01\x12\x11\n" +
@@ -7778,7 +7884,8 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x17MAIL_TYPE_TIME_LIMIT_80\x10\b\x12\x1b\n" +
 	"\x17MAIL_TYPE_TIME_LIMIT_50\x10\t\x12\x19\n" +
 	"\x15MAIL_TYPE_ARRAY_TASKS\x10\n" +
-	"*M\n" +
+	"\x12\x15\n" +
+	"\x11MAIL_TYPE_WARNING\x10\v*M\n" +
 	"\x04Hold\x12\x14\n" +
 	"\x10HOLD_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tHOLD_USER\x10\x01\x12\x0e\n" +
@@ -7915,7 +8022,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 71)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(JobState)(0),                    // 0: greylag.v1.JobState
 	(Reason)(0),                      // 1: greylag.v1.Reason
@@ -7942,85 +8049,86 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(*Dependency)(nil),               // 22: greylag.v1.Dependency
 	(*Job)(nil),                      // 23: greylag.v1.Job
 	(*LastAttempt)(nil),              // 24: greylag.v1.LastAttempt
-	(*RestartCauses)(nil),            // 25: greylag.v1.RestartCauses
-	(*AvoidedNode)(nil),              // 26: greylag.v1.AvoidedNode
-	(*Checkpoint)(nil),               // 27: greylag.v1.Checkpoint
-	(*NodeAllocation)(nil),           // 28: greylag.v1.NodeAllocation
-	(*Task)(nil),                     // 29: greylag.v1.Task
-	(*SubmitJobsRequest)(nil),        // 30: greylag.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),       // 31: greylag.v1.SubmitJobsResponse
-	(*Submitted)(nil),                // 32: greylag.v1.Submitted
-	(*Filter)(nil),                   // 33: greylag.v1.Filter
-	(*Read)(nil),                     // 34: greylag.v1.Read
-	(*AsOf)(nil),                     // 35: greylag.v1.AsOf
-	(*ListJobsRequest)(nil),          // 36: greylag.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 37: greylag.v1.ListJobsResponse
-	(*GetJobRequest)(nil),            // 38: greylag.v1.GetJobRequest
-	(*GetJobResponse)(nil),           // 39: greylag.v1.GetJobResponse
-	(*WatchJobsRequest)(nil),         // 40: greylag.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),        // 41: greylag.v1.WatchJobsResponse
-	(*CancelJobsRequest)(nil),        // 42: greylag.v1.CancelJobsRequest
-	(*CancelJobsResponse)(nil),       // 43: greylag.v1.CancelJobsResponse
-	(*Outcome)(nil),                  // 44: greylag.v1.Outcome
-	(*ForecastJobRequest)(nil),       // 45: greylag.v1.ForecastJobRequest
-	(*ForecastJobResponse)(nil),      // 46: greylag.v1.ForecastJobResponse
-	(*UpdateJobsRequest)(nil),        // 47: greylag.v1.UpdateJobsRequest
-	(*StringList)(nil),               // 48: greylag.v1.StringList
-	(*Dependencies)(nil),             // 49: greylag.v1.Dependencies
-	(*UpdateJobsResponse)(nil),       // 50: greylag.v1.UpdateJobsResponse
-	(*GetScriptRequest)(nil),         // 51: greylag.v1.GetScriptRequest
-	(*GetScriptResponse)(nil),        // 52: greylag.v1.GetScriptResponse
-	(*StreamLogsRequest)(nil),        // 53: greylag.v1.StreamLogsRequest
-	(*StreamLogsResponse)(nil),       // 54: greylag.v1.StreamLogsResponse
-	(*StepSpec)(nil),                 // 55: greylag.v1.StepSpec
-	(*CreateStepRequest)(nil),        // 56: greylag.v1.CreateStepRequest
-	(*CreateStepResponse)(nil),       // 57: greylag.v1.CreateStepResponse
-	(*SignalStepRequest)(nil),        // 58: greylag.v1.SignalStepRequest
-	(*SignalStepResponse)(nil),       // 59: greylag.v1.SignalStepResponse
-	(*AttachStepRequest)(nil),        // 60: greylag.v1.AttachStepRequest
-	(*AttachStepResponse)(nil),       // 61: greylag.v1.AttachStepResponse
-	(*BeginCheckpointRequest)(nil),   // 62: greylag.v1.BeginCheckpointRequest
-	(*BeginCheckpointResponse)(nil),  // 63: greylag.v1.BeginCheckpointResponse
-	(*CommitCheckpointRequest)(nil),  // 64: greylag.v1.CommitCheckpointRequest
-	(*CommitCheckpointResponse)(nil), // 65: greylag.v1.CommitCheckpointResponse
-	(*SetCheckpointRequest)(nil),     // 66: greylag.v1.SetCheckpointRequest
-	(*SetCheckpointResponse)(nil),    // 67: greylag.v1.SetCheckpointResponse
-	(*Step)(nil),                     // 68: greylag.v1.Step
-	(*StepNode)(nil),                 // 69: greylag.v1.StepNode
-	(*CronEntry)(nil),                // 70: greylag.v1.CronEntry
-	(*SetCronRequest)(nil),           // 71: greylag.v1.SetCronRequest
-	(*SetCronResponse)(nil),          // 72: greylag.v1.SetCronResponse
-	(*UpdateCronRequest)(nil),        // 73: greylag.v1.UpdateCronRequest
-	(*UpdateCronResponse)(nil),       // 74: greylag.v1.UpdateCronResponse
-	(*ListCronRequest)(nil),          // 75: greylag.v1.ListCronRequest
-	(*ListCronResponse)(nil),         // 76: greylag.v1.ListCronResponse
-	(*RunCronRequest)(nil),           // 77: greylag.v1.RunCronRequest
-	(*RunCronResponse)(nil),          // 78: greylag.v1.RunCronResponse
-	(*Secret)(nil),                   // 79: greylag.v1.Secret
-	(*SetSecretRequest)(nil),         // 80: greylag.v1.SetSecretRequest
-	(*SetSecretResponse)(nil),        // 81: greylag.v1.SetSecretResponse
-	(*ListSecretsRequest)(nil),       // 82: greylag.v1.ListSecretsRequest
-	(*ListSecretsResponse)(nil),      // 83: greylag.v1.ListSecretsResponse
-	(*DeleteSecretsRequest)(nil),     // 84: greylag.v1.DeleteSecretsRequest
-	(*DeleteSecretsResponse)(nil),    // 85: greylag.v1.DeleteSecretsResponse
-	(*durationpb.Duration)(nil),      // 86: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 87: google.protobuf.Timestamp
+	(*IdleGPUs)(nil),                 // 25: greylag.v1.IdleGPUs
+	(*RestartCauses)(nil),            // 26: greylag.v1.RestartCauses
+	(*AvoidedNode)(nil),              // 27: greylag.v1.AvoidedNode
+	(*Checkpoint)(nil),               // 28: greylag.v1.Checkpoint
+	(*NodeAllocation)(nil),           // 29: greylag.v1.NodeAllocation
+	(*Task)(nil),                     // 30: greylag.v1.Task
+	(*SubmitJobsRequest)(nil),        // 31: greylag.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),       // 32: greylag.v1.SubmitJobsResponse
+	(*Submitted)(nil),                // 33: greylag.v1.Submitted
+	(*Filter)(nil),                   // 34: greylag.v1.Filter
+	(*Read)(nil),                     // 35: greylag.v1.Read
+	(*AsOf)(nil),                     // 36: greylag.v1.AsOf
+	(*ListJobsRequest)(nil),          // 37: greylag.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 38: greylag.v1.ListJobsResponse
+	(*GetJobRequest)(nil),            // 39: greylag.v1.GetJobRequest
+	(*GetJobResponse)(nil),           // 40: greylag.v1.GetJobResponse
+	(*WatchJobsRequest)(nil),         // 41: greylag.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),        // 42: greylag.v1.WatchJobsResponse
+	(*CancelJobsRequest)(nil),        // 43: greylag.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),       // 44: greylag.v1.CancelJobsResponse
+	(*Outcome)(nil),                  // 45: greylag.v1.Outcome
+	(*ForecastJobRequest)(nil),       // 46: greylag.v1.ForecastJobRequest
+	(*ForecastJobResponse)(nil),      // 47: greylag.v1.ForecastJobResponse
+	(*UpdateJobsRequest)(nil),        // 48: greylag.v1.UpdateJobsRequest
+	(*StringList)(nil),               // 49: greylag.v1.StringList
+	(*Dependencies)(nil),             // 50: greylag.v1.Dependencies
+	(*UpdateJobsResponse)(nil),       // 51: greylag.v1.UpdateJobsResponse
+	(*GetScriptRequest)(nil),         // 52: greylag.v1.GetScriptRequest
+	(*GetScriptResponse)(nil),        // 53: greylag.v1.GetScriptResponse
+	(*StreamLogsRequest)(nil),        // 54: greylag.v1.StreamLogsRequest
+	(*StreamLogsResponse)(nil),       // 55: greylag.v1.StreamLogsResponse
+	(*StepSpec)(nil),                 // 56: greylag.v1.StepSpec
+	(*CreateStepRequest)(nil),        // 57: greylag.v1.CreateStepRequest
+	(*CreateStepResponse)(nil),       // 58: greylag.v1.CreateStepResponse
+	(*SignalStepRequest)(nil),        // 59: greylag.v1.SignalStepRequest
+	(*SignalStepResponse)(nil),       // 60: greylag.v1.SignalStepResponse
+	(*AttachStepRequest)(nil),        // 61: greylag.v1.AttachStepRequest
+	(*AttachStepResponse)(nil),       // 62: greylag.v1.AttachStepResponse
+	(*BeginCheckpointRequest)(nil),   // 63: greylag.v1.BeginCheckpointRequest
+	(*BeginCheckpointResponse)(nil),  // 64: greylag.v1.BeginCheckpointResponse
+	(*CommitCheckpointRequest)(nil),  // 65: greylag.v1.CommitCheckpointRequest
+	(*CommitCheckpointResponse)(nil), // 66: greylag.v1.CommitCheckpointResponse
+	(*SetCheckpointRequest)(nil),     // 67: greylag.v1.SetCheckpointRequest
+	(*SetCheckpointResponse)(nil),    // 68: greylag.v1.SetCheckpointResponse
+	(*Step)(nil),                     // 69: greylag.v1.Step
+	(*StepNode)(nil),                 // 70: greylag.v1.StepNode
+	(*CronEntry)(nil),                // 71: greylag.v1.CronEntry
+	(*SetCronRequest)(nil),           // 72: greylag.v1.SetCronRequest
+	(*SetCronResponse)(nil),          // 73: greylag.v1.SetCronResponse
+	(*UpdateCronRequest)(nil),        // 74: greylag.v1.UpdateCronRequest
+	(*UpdateCronResponse)(nil),       // 75: greylag.v1.UpdateCronResponse
+	(*ListCronRequest)(nil),          // 76: greylag.v1.ListCronRequest
+	(*ListCronResponse)(nil),         // 77: greylag.v1.ListCronResponse
+	(*RunCronRequest)(nil),           // 78: greylag.v1.RunCronRequest
+	(*RunCronResponse)(nil),          // 79: greylag.v1.RunCronResponse
+	(*Secret)(nil),                   // 80: greylag.v1.Secret
+	(*SetSecretRequest)(nil),         // 81: greylag.v1.SetSecretRequest
+	(*SetSecretResponse)(nil),        // 82: greylag.v1.SetSecretResponse
+	(*ListSecretsRequest)(nil),       // 83: greylag.v1.ListSecretsRequest
+	(*ListSecretsResponse)(nil),      // 84: greylag.v1.ListSecretsResponse
+	(*DeleteSecretsRequest)(nil),     // 85: greylag.v1.DeleteSecretsRequest
+	(*DeleteSecretsResponse)(nil),    // 86: greylag.v1.DeleteSecretsResponse
+	(*durationpb.Duration)(nil),      // 87: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 88: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
 	19,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	86,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	87,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	87,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	87,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	88,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	88,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
 	22,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	86,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	87,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
 	2,   // 6: greylag.v1.JobSpec.mail_types:type_name -> greylag.v1.MailType
 	18,  // 7: greylag.v1.JobSpec.mounts:type_name -> greylag.v1.Mount
 	17,  // 8: greylag.v1.JobSpec.retry:type_name -> greylag.v1.Retry
 	16,  // 9: greylag.v1.JobSpec.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
-	86,  // 10: greylag.v1.CheckpointSignal.before:type_name -> google.protobuf.Duration
-	86,  // 11: greylag.v1.CheckpointSignal.every:type_name -> google.protobuf.Duration
+	87,  // 10: greylag.v1.CheckpointSignal.before:type_name -> google.protobuf.Duration
+	87,  // 11: greylag.v1.CheckpointSignal.every:type_name -> google.protobuf.Duration
 	4,   // 12: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	86,  // 13: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	87,  // 13: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
 	21,  // 14: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
 	5,   // 15: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
 	20,  // 16: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
@@ -8028,147 +8136,150 @@ var file_greylag_v1_job_proto_depIdxs = []int32{
 	0,   // 18: greylag.v1.Job.state:type_name -> greylag.v1.JobState
 	1,   // 19: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
 	19,  // 20: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	86,  // 21: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	87,  // 22: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	87,  // 23: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	87,  // 24: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	87,  // 25: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	87,  // 26: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	28,  // 27: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	87,  // 21: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	88,  // 22: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	88,  // 23: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	88,  // 24: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	88,  // 25: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	88,  // 26: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	29,  // 27: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
 	22,  // 28: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	29,  // 29: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	30,  // 29: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
 	3,   // 30: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	87,  // 31: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	87,  // 32: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	87,  // 33: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	25,  // 34: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	68,  // 35: greylag.v1.Job.steps:type_name -> greylag.v1.Step
+	88,  // 31: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	88,  // 32: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	88,  // 33: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	26,  // 34: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
+	69,  // 35: greylag.v1.Job.steps:type_name -> greylag.v1.Step
 	2,   // 36: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
 	18,  // 37: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
-	27,  // 38: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
+	28,  // 38: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
 	17,  // 39: greylag.v1.Job.retry:type_name -> greylag.v1.Retry
 	16,  // 40: greylag.v1.Job.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
-	86,  // 41: greylag.v1.Job.checkpoint_write_time:type_name -> google.protobuf.Duration
-	26,  // 42: greylag.v1.Job.avoided_nodes:type_name -> greylag.v1.AvoidedNode
+	87,  // 41: greylag.v1.Job.checkpoint_write_time:type_name -> google.protobuf.Duration
+	27,  // 42: greylag.v1.Job.avoided_nodes:type_name -> greylag.v1.AvoidedNode
 	24,  // 43: greylag.v1.Job.last_attempt:type_name -> greylag.v1.LastAttempt
-	0,   // 44: greylag.v1.LastAttempt.outcome:type_name -> greylag.v1.JobState
-	87,  // 45: greylag.v1.LastAttempt.ended:type_name -> google.protobuf.Timestamp
-	87,  // 46: greylag.v1.AvoidedNode.until:type_name -> google.protobuf.Timestamp
-	9,   // 47: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
-	87,  // 48: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
-	87,  // 49: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
-	7,   // 50: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
-	8,   // 51: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	87,  // 52: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	87,  // 53: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	86,  // 54: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	86,  // 55: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	15,  // 56: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	32,  // 57: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
-	0,   // 58: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	87,  // 59: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	33,  // 60: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
-	34,  // 61: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
-	23,  // 62: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
-	35,  // 63: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
-	34,  // 64: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
-	23,  // 65: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
-	35,  // 66: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
-	33,  // 67: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
-	23,  // 68: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
-	33,  // 69: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
-	44,  // 70: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	0,   // 71: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
-	12,  // 72: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
-	15,  // 73: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	87,  // 74: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
-	1,   // 75: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
-	35,  // 76: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
-	33,  // 77: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
-	11,  // 78: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	86,  // 79: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	87,  // 80: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	87,  // 81: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
-	49,  // 82: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	86,  // 83: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
-	48,  // 84: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
-	48,  // 85: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
-	22,  // 86: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	44,  // 87: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	55,  // 88: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
-	69,  // 89: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
-	69,  // 90: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
-	27,  // 91: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
-	10,  // 92: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
-	0,   // 93: greylag.v1.Step.state:type_name -> greylag.v1.JobState
-	69,  // 94: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
-	87,  // 95: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
-	87,  // 96: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
-	86,  // 97: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
-	86,  // 98: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
-	13,  // 99: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
-	15,  // 100: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
-	87,  // 101: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
-	0,   // 102: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
-	87,  // 103: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
-	70,  // 104: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
-	87,  // 105: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
-	14,  // 106: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
-	70,  // 107: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
-	32,  // 108: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
-	87,  // 109: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
-	79,  // 110: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
-	30,  // 111: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	45,  // 112: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	36,  // 113: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	36,  // 114: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	38,  // 115: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	40,  // 116: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	42,  // 117: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	47,  // 118: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	51,  // 119: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	53,  // 120: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	56,  // 121: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
-	58,  // 122: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
-	60,  // 123: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
-	62,  // 124: greylag.v1.JobService.BeginCheckpoint:input_type -> greylag.v1.BeginCheckpointRequest
-	64,  // 125: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
-	66,  // 126: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
-	71,  // 127: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
-	73,  // 128: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
-	75,  // 129: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
-	77,  // 130: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
-	80,  // 131: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
-	82,  // 132: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
-	84,  // 133: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
-	31,  // 134: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	46,  // 135: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	37,  // 136: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	37,  // 137: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	39,  // 138: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	41,  // 139: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	43,  // 140: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	50,  // 141: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	52,  // 142: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	54,  // 143: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	57,  // 144: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
-	59,  // 145: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
-	61,  // 146: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
-	63,  // 147: greylag.v1.JobService.BeginCheckpoint:output_type -> greylag.v1.BeginCheckpointResponse
-	65,  // 148: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
-	67,  // 149: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
-	72,  // 150: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
-	74,  // 151: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
-	76,  // 152: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
-	78,  // 153: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
-	81,  // 154: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
-	83,  // 155: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
-	85,  // 156: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
-	134, // [134:157] is the sub-list for method output_type
-	111, // [111:134] is the sub-list for method input_type
-	111, // [111:111] is the sub-list for extension type_name
-	111, // [111:111] is the sub-list for extension extendee
-	0,   // [0:111] is the sub-list for field type_name
+	88,  // 44: greylag.v1.Job.warning_at:type_name -> google.protobuf.Timestamp
+	25,  // 45: greylag.v1.Job.idle_gpus:type_name -> greylag.v1.IdleGPUs
+	0,   // 46: greylag.v1.LastAttempt.outcome:type_name -> greylag.v1.JobState
+	88,  // 47: greylag.v1.LastAttempt.ended:type_name -> google.protobuf.Timestamp
+	88,  // 48: greylag.v1.IdleGPUs.at:type_name -> google.protobuf.Timestamp
+	88,  // 49: greylag.v1.AvoidedNode.until:type_name -> google.protobuf.Timestamp
+	9,   // 50: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
+	88,  // 51: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
+	88,  // 52: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
+	7,   // 53: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
+	8,   // 54: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
+	88,  // 55: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	88,  // 56: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	87,  // 57: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	87,  // 58: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	15,  // 59: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	33,  // 60: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	0,   // 61: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
+	88,  // 62: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	34,  // 63: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	35,  // 64: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	23,  // 65: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	36,  // 66: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	35,  // 67: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	23,  // 68: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	36,  // 69: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	34,  // 70: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	23,  // 71: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	34,  // 72: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	45,  // 73: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	0,   // 74: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
+	12,  // 75: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
+	15,  // 76: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	88,  // 77: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	1,   // 78: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
+	36,  // 79: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	34,  // 80: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	11,  // 81: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
+	87,  // 82: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	88,  // 83: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	88,  // 84: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	50,  // 85: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	87,  // 86: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	49,  // 87: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	49,  // 88: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	22,  // 89: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	45,  // 90: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	56,  // 91: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
+	70,  // 92: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
+	70,  // 93: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
+	28,  // 94: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
+	10,  // 95: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
+	0,   // 96: greylag.v1.Step.state:type_name -> greylag.v1.JobState
+	70,  // 97: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
+	88,  // 98: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	88,  // 99: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	87,  // 100: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	87,  // 101: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	13,  // 102: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
+	15,  // 103: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
+	88,  // 104: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
+	0,   // 105: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
+	88,  // 106: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
+	71,  // 107: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
+	88,  // 108: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
+	14,  // 109: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
+	71,  // 110: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
+	33,  // 111: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
+	88,  // 112: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
+	80,  // 113: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
+	31,  // 114: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	46,  // 115: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	37,  // 116: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	37,  // 117: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	39,  // 118: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	41,  // 119: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	43,  // 120: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	48,  // 121: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	52,  // 122: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	54,  // 123: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	57,  // 124: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
+	59,  // 125: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
+	61,  // 126: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
+	63,  // 127: greylag.v1.JobService.BeginCheckpoint:input_type -> greylag.v1.BeginCheckpointRequest
+	65,  // 128: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
+	67,  // 129: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
+	72,  // 130: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
+	74,  // 131: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
+	76,  // 132: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
+	78,  // 133: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
+	81,  // 134: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
+	83,  // 135: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
+	85,  // 136: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
+	32,  // 137: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	47,  // 138: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	38,  // 139: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	38,  // 140: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	40,  // 141: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	42,  // 142: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	44,  // 143: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	51,  // 144: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	53,  // 145: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	55,  // 146: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	58,  // 147: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	60,  // 148: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	62,  // 149: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
+	64,  // 150: greylag.v1.JobService.BeginCheckpoint:output_type -> greylag.v1.BeginCheckpointResponse
+	66,  // 151: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
+	68,  // 152: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
+	73,  // 153: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
+	75,  // 154: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
+	77,  // 155: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
+	79,  // 156: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
+	82,  // 157: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
+	84,  // 158: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
+	86,  // 159: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
+	137, // [137:160] is the sub-list for method output_type
+	114, // [114:137] is the sub-list for method input_type
+	114, // [114:114] is the sub-list for extension type_name
+	114, // [114:114] is the sub-list for extension extendee
+	0,   // [0:114] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -8176,17 +8287,17 @@ func file_greylag_v1_job_proto_init() {
 	if File_greylag_v1_job_proto != nil {
 		return
 	}
-	file_greylag_v1_job_proto_msgTypes[12].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[14].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[32].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[40].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[13].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[15].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[33].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[41].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      15,
-			NumMessages:   71,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

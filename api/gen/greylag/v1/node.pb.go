@@ -825,6 +825,8 @@ type WantedTask struct {
 	Mounts           []*Mount               `protobuf:"bytes,46,rep,name=mounts,proto3" json:"mounts,omitempty"`
 	Resume           *ResumePoint           `protobuf:"bytes,47,opt,name=resume,proto3" json:"resume,omitempty"`                                             // checkpoint to verify and to resume from; absent: none
 	CheckpointDir    string                 `protobuf:"bytes,48,opt,name=checkpoint_dir,json=checkpointDir,proto3" json:"checkpoint_dir,omitempty"`          // a pattern; empty: none
+	QuietWarn        *durationpb.Duration   `protobuf:"bytes,55,opt,name=quiet_warn,json=quietWarn,proto3" json:"quiet_warn,omitempty"`                      // a task that does nothing for this long is reported; 0: not
+	QuietEnd         *durationpb.Duration   `protobuf:"bytes,56,opt,name=quiet_end,json=quietEnd,proto3" json:"quiet_end,omitempty"`                         // likewise, so that its job ends
 	CheckpointSignal *CheckpointSignal      `protobuf:"bytes,53,opt,name=checkpoint_signal,json=checkpointSignal,proto3" json:"checkpoint_signal,omitempty"` // absent: none is sent
 	CheckpointBase   *timestamppb.Timestamp `protobuf:"bytes,54,opt,name=checkpoint_base,json=checkpointBase,proto3" json:"checkpoint_base,omitempty"`       // start of the periods of checkpoint_signal; absent: it is not periodic
 	Waits            bool                   `protobuf:"varint,49,opt,name=waits,proto3" json:"waits,omitempty"`                                              // do not start the script yet: other nodes are verifying the checkpoint
@@ -1196,6 +1198,20 @@ func (x *WantedTask) GetCheckpointDir() string {
 		return x.CheckpointDir
 	}
 	return ""
+}
+
+func (x *WantedTask) GetQuietWarn() *durationpb.Duration {
+	if x != nil {
+		return x.QuietWarn
+	}
+	return nil
+}
+
+func (x *WantedTask) GetQuietEnd() *durationpb.Duration {
+	if x != nil {
+		return x.QuietEnd
+	}
+	return nil
 }
 
 func (x *WantedTask) GetCheckpointSignal() *CheckpointSignal {
@@ -1719,10 +1735,12 @@ type ReportedTask struct {
 	GpuBusyMs          int64                `protobuf:"varint,13,opt,name=gpu_busy_ms,json=gpuBusyMs,proto3" json:"gpu_busy_ms,omitempty"`
 	GpuKnownMs         int64                `protobuf:"varint,14,opt,name=gpu_known_ms,json=gpuKnownMs,proto3" json:"gpu_known_ms,omitempty"`
 	GpuMemoryPeakBytes *int64               `protobuf:"varint,15,opt,name=gpu_memory_peak_bytes,json=gpuMemoryPeakBytes,proto3,oneof" json:"gpu_memory_peak_bytes,omitempty"`
-	UserTime           *durationpb.Duration `protobuf:"bytes,16,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"` // part of cpu_time
-	Granted            uint64               `protobuf:"varint,17,opt,name=granted,proto3" json:"granted,omitempty"`                  // of the WantedTask; 0: the node has no record of it
-	Steps              []*ReportedStep      `protobuf:"bytes,18,rep,name=steps,proto3" json:"steps,omitempty"`                       // wanted steps that have ended on the node
-	Stuck              bool                 `protobuf:"varint,19,opt,name=stuck,proto3" json:"stuck,omitempty"`                      // its processes outlive SIGKILL: its job ends, and the node takes no work while the task is reported
+	UserTime           *durationpb.Duration `protobuf:"bytes,16,opt,name=user_time,json=userTime,proto3" json:"user_time,omitempty"`  // part of cpu_time
+	Granted            uint64               `protobuf:"varint,17,opt,name=granted,proto3" json:"granted,omitempty"`                   // of the WantedTask; 0: the node has no record of it
+	Steps              []*ReportedStep      `protobuf:"bytes,18,rep,name=steps,proto3" json:"steps,omitempty"`                        // wanted steps that have ended on the node
+	Quiet              uint32               `protobuf:"varint,22,opt,name=quiet,proto3" json:"quiet,omitempty"`                       // while it runs: 1 if it has done nothing for quiet_warn, 2 for quiet_end
+	IdleGpus           int32                `protobuf:"varint,23,opt,name=idle_gpus,json=idleGpus,proto3" json:"idle_gpus,omitempty"` // while it runs: its GPUs on which no program has run for quiet_warn
+	Stuck              bool                 `protobuf:"varint,19,opt,name=stuck,proto3" json:"stuck,omitempty"`                       // its processes outlive SIGKILL: its job ends, and the node takes no work while the task is reported
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1881,6 +1899,20 @@ func (x *ReportedTask) GetSteps() []*ReportedStep {
 		return x.Steps
 	}
 	return nil
+}
+
+func (x *ReportedTask) GetQuiet() uint32 {
+	if x != nil {
+		return x.Quiet
+	}
+	return 0
+}
+
+func (x *ReportedTask) GetIdleGpus() int32 {
+	if x != nil {
+		return x.IdleGpus
+	}
+	return 0
 }
 
 func (x *ReportedTask) GetStuck() bool {
@@ -2450,7 +2482,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
-	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xfa\f\n" +
+	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xec\r\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -2509,7 +2541,10 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x03tmp\x18- \x01(\x03R\x03tmp\x12)\n" +
 	"\x06mounts\x18. \x03(\v2\x11.greylag.v1.MountR\x06mounts\x12/\n" +
 	"\x06resume\x18/ \x01(\v2\x17.greylag.v1.ResumePointR\x06resume\x12%\n" +
-	"\x0echeckpoint_dir\x180 \x01(\tR\rcheckpointDir\x12I\n" +
+	"\x0echeckpoint_dir\x180 \x01(\tR\rcheckpointDir\x128\n" +
+	"\n" +
+	"quiet_warn\x187 \x01(\v2\x19.google.protobuf.DurationR\tquietWarn\x126\n" +
+	"\tquiet_end\x188 \x01(\v2\x19.google.protobuf.DurationR\bquietEnd\x12I\n" +
 	"\x11checkpoint_signal\x185 \x01(\v2\x1c.greylag.v1.CheckpointSignalR\x10checkpointSignal\x12C\n" +
 	"\x0fcheckpoint_base\x186 \x01(\v2\x1a.google.protobuf.TimestampR\x0echeckpointBase\x12\x14\n" +
 	"\x05waits\x181 \x01(\bR\x05waits\"\x97\x01\n" +
@@ -2561,7 +2596,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05fault\x18\x04 \x01(\tR\x05fault\x12#\n" +
 	"\x04gpus\x18\x05 \x03(\v2\x0f.greylag.v1.GPUR\x04gpus\x12#\n" +
 	"\rcounter_epoch\x18\x06 \x01(\x04R\fcounterEpoch\x12.\n" +
-	"\x06health\x18\a \x01(\v2\x16.greylag.v1.NodeHealthR\x06health\"\xee\x05\n" +
+	"\x06health\x18\a \x01(\v2\x16.greylag.v1.NodeHealthR\x06health\"\xa1\x06\n" +
 	"\fReportedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12+\n" +
@@ -2585,6 +2620,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\tuser_time\x18\x10 \x01(\v2\x19.google.protobuf.DurationR\buserTime\x12\x18\n" +
 	"\agranted\x18\x11 \x01(\x04R\agranted\x12.\n" +
 	"\x05steps\x18\x12 \x03(\v2\x18.greylag.v1.ReportedStepR\x05steps\x12\x14\n" +
+	"\x05quiet\x18\x16 \x01(\rR\x05quiet\x12\x1b\n" +
+	"\tidle_gpus\x18\x17 \x01(\x05R\bidleGpus\x12\x14\n" +
 	"\x05stuck\x18\x13 \x01(\bR\x05stuckB\x18\n" +
 	"\x16_gpu_memory_peak_bytes\"\x8f\x02\n" +
 	"\fReportedStep\x12\x0e\n" +
@@ -2722,41 +2759,43 @@ var file_greylag_v1_node_proto_depIdxs = []int32{
 	12, // 17: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
 	30, // 18: greylag.v1.WantedTask.mounts:type_name -> greylag.v1.Mount
 	11, // 19: greylag.v1.WantedTask.resume:type_name -> greylag.v1.ResumePoint
-	31, // 20: greylag.v1.WantedTask.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
-	26, // 21: greylag.v1.WantedTask.checkpoint_base:type_name -> google.protobuf.Timestamp
-	32, // 22: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
-	13, // 23: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
-	10, // 24: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
-	16, // 25: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
-	3,  // 26: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
-	5,  // 27: greylag.v1.ReportTasksRequest.health:type_name -> greylag.v1.NodeHealth
-	33, // 28: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
-	34, // 29: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
-	26, // 30: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
-	26, // 31: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
-	28, // 32: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	28, // 33: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
-	17, // 34: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
-	28, // 35: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
-	28, // 36: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
-	23, // 37: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
-	6,  // 38: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
-	8,  // 39: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
-	15, // 40: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
-	19, // 41: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
-	21, // 42: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
-	24, // 43: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	7,  // 44: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
-	9,  // 45: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
-	18, // 46: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
-	20, // 47: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
-	22, // 48: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
-	25, // 49: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	44, // [44:50] is the sub-list for method output_type
-	38, // [38:44] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	28, // 20: greylag.v1.WantedTask.quiet_warn:type_name -> google.protobuf.Duration
+	28, // 21: greylag.v1.WantedTask.quiet_end:type_name -> google.protobuf.Duration
+	31, // 22: greylag.v1.WantedTask.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
+	26, // 23: greylag.v1.WantedTask.checkpoint_base:type_name -> google.protobuf.Timestamp
+	32, // 24: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
+	13, // 25: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
+	10, // 26: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
+	16, // 27: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
+	3,  // 28: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
+	5,  // 29: greylag.v1.ReportTasksRequest.health:type_name -> greylag.v1.NodeHealth
+	33, // 30: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
+	34, // 31: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
+	26, // 32: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
+	26, // 33: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
+	28, // 34: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
+	28, // 35: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
+	17, // 36: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
+	28, // 37: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
+	28, // 38: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
+	23, // 39: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
+	6,  // 40: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
+	8,  // 41: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
+	15, // 42: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
+	19, // 43: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
+	21, // 44: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
+	24, // 45: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	7,  // 46: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
+	9,  // 47: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
+	18, // 48: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
+	20, // 49: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
+	22, // 50: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
+	25, // 51: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	46, // [46:52] is the sub-list for method output_type
+	40, // [40:46] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }

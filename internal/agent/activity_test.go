@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/gpu"
+)
+
+// TestActivity checks what counts as activity of a task with one GPU within a minute.
+func TestActivity(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		busy, watts float64 // of its GPU; watts 0: not measured
+		output      int64
+		written     uint64
+		cpu         time.Duration
+		active      bool
+	}{
+		{"sleeps", 0, 70, 0, 0, time.Second, false},
+		{"works on the GPU", 90, 650, 0, 0, time.Minute, true},
+		{"hangs in NCCL: busy, little power, and waits in a loop", 100, 130, 0, 100, time.Minute, false},
+		{"waits for its data", 20, 130, 0, 100, time.Second, true},
+		{"busy, power not measured", 100, 0, 0, 0, 0, true},
+		{"works on CPUs, its GPU is idle", 0, 70, 0, 0, time.Minute, true},
+		{"a line of output", 0, 70, 20, 20, 0, true},
+		{"the output was truncated", 0, 70, -20, 0, 0, true},
+		{"writes a checkpoint", 0, 70, 0, 1 << 30, 0, true},
+		{"wakes up now and then", 0, 70, 0, 4096, time.Second, false},
+	} {
+		q := quiet{last: activitySample{output: 100}}
+		load := func(busy int64, watts float64) map[string]gpu.Load {
+			l := gpu.Load{UUID: "g", Busy: &busy}
+			if watts > 0 {
+				l.Values = map[string]float64{powerOfGPU: watts}
+			}
+			return map[string]gpu.Load{"g": l}
+		}
+		q.addLoads([]string{"g"}, load(100, 650*min(c.watts, 1))) // it worked before
+		q.worked, q.sampled = false, false
+		clear(q.busy)
+		q.addLoads([]string{"g"}, load(int64(c.busy), c.watts))
+		s := activitySample{cpu: c.cpu, written: c.written, output: 100 + c.output}
+		if got := q.active(s, time.Minute, true); got != c.active {
+			t.Errorf("%s: active is %t, want %t", c.name, got, c.active)
+		}
+	}
+	unknown := quiet{}
+	if !unknown.active(activitySample{}, time.Minute, true) {
+		t.Error("a task whose GPU could not be sampled is not active")
+	}
+}
+
+// TestQuietTask checks that a task that does nothing is reported, once, and no longer when it writes.
+func TestQuietTask(t *testing.T) {
+	n := newNode(t, "containerd", func(n *node) { n.cfg.Meter = 20 * time.Millisecond })
+	const script = "#!/bin/sh\ntrap 'echo works' USR1\nwhile :; do sleep 0.2; done\n"
+	n.want(at(5, 1), script, func(w *greylagv1.WantedTask) {
+		w.WorkDir, w.Output, w.QuietWarn, w.QuietEnd = n.home, "out", durationpb.New(time.Second), durationpb.New(2*time.Second)
+	})
+	level := func(want uint32) {
+		t.Helper()
+		n.until(fmt.Sprintf("the task is quiet at level %d", want), func() bool {
+			r := n.last(at(5, 1))
+			return r.GetPhase() == greylagv1.TaskPhase_TASK_PHASE_STARTED && r.GetQuiet() == want
+		})
+	}
+	level(1)
+	level(2)
+	n.change(func() {
+		w := n.wanted[at(5, 1)]
+		w.Signals = append(w.Signals, &greylagv1.Signal{Id: 7, Number: int32(syscall.SIGUSR1), BatchOnly: true})
+	})
+	level(0)
+	if got := n.read("out"); got != "works\n" {
+		t.Errorf("the task wrote %q", got)
+	}
+	level(1)
+}

@@ -1,0 +1,78 @@
+package state
+
+import (
+	"time"
+
+	"github.com/greylag/greylag/pkg/accounting"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// checkActivity warns the user of a running job, a value that is not shared yet, that does nothing or does not use its
+// GPUs, as its nodes have measured, and takes the warning back when that is over. If the policy says so, it ends a job
+// that has done nothing for longer. O(nodes).
+func (s *State) checkActivity(j *cluster.Job) {
+	quiet, idle, gpus := activityOf(j)
+	warn, end := s.policy.QuietTimes(j.Spec.QOS)
+	if quiet == cluster.QuietForEnd && end > 0 {
+		s.end(j, ending{
+			outcome: cluster.Cancelled, reason: cluster.ReasonCancelled,
+			detail: "ended by the cluster (quiet_end): did nothing for " + cluster.FormatElapsed(end) + ": " + cluster.QuietText(gpus),
+		})
+		return
+	}
+	if idle != j.Idle.GPUs {
+		j.Idle.Change(idle, warn, s.now)
+		j.Idle.Ms = min(j.Idle.Ms, int64(gpus)*s.now.Sub(j.Started).Milliseconds())
+		j.Idle.Price = s.priceOf(j)
+	}
+	kinds := cluster.Warnings(0)
+	switch {
+	case quiet > 0:
+		kinds = cluster.WarnedQuiet
+	case idle > 0:
+		kinds = cluster.WarnedIdle
+	}
+	s.warn(j, kinds, s.now.Add(-warn))
+}
+
+// warn sets the warnings about a job, a value that is not shared yet, which hold since an instant. Only the first one
+// of a kind in an attempt is sent to the user.
+func (s *State) warn(j *cluster.Job, kinds cluster.Warnings, since cluster.Instant) {
+	switch {
+	case kinds == 0:
+		j.WarnsFrom = 0
+	case kinds != j.Warns:
+		j.WarnsFrom = max(j.Started, since)
+	}
+	if kinds&^j.Noticed != 0 {
+		j.Noticed, j.NoticedAt = j.Noticed|kinds, s.now
+	}
+	j.Warns = kinds
+}
+
+// activityOf returns for how long all tasks of a job have been quiet, as in Task.Quiet, and the numbers of its idle
+// GPUs and of all its GPUs. Tasks that have ended do not count. O(nodes).
+func activityOf(j *cluster.Job) (quiet uint8, idle int32, gpus int) {
+	running := 0
+	quiet = cluster.QuietForEnd
+	for rank, t := range j.Tasks.All() {
+		gpus += len(j.Alloc.Nodes[rank].GPUs)
+		if t.Phase == cluster.TaskStarted {
+			running, quiet, idle = running+1, min(quiet, t.Quiet), idle+t.IdleGPUs
+		}
+	}
+	if running == 0 {
+		quiet = 0
+	}
+	return quiet, idle, gpus
+}
+
+// priceOf returns the micro-credits that a GPU of a running job costs per hour, on average; 0 if it is not charged.
+func (s *State) priceOf(j *cluster.Job) int64 {
+	n, held := s.credits.OpenLien(j.ID, j.Attempt)
+	if !held || len(n.Segments) == 0 {
+		return 0
+	}
+	g := &n.Segments[len(n.Segments)-1]
+	return int64(g.Cost(accounting.Millis(g.GPUs, time.Hour))) / max(1, g.GPUs)
+}
