@@ -59,6 +59,9 @@ func assemble(cfg config.Node, log *slog.Logger) parts {
 		},
 	}}
 	p.config.Observer = p.metrics
+	if cfg.RebootProgram != "" {
+		p.config.Reboot = []string{cfg.RebootProgram}
+	}
 	gpus, closeGPUs := openGPUs(cfg, log)
 	rt, closeRuntime, err := openRuntime(cfg, &p.config)
 	if err != nil {

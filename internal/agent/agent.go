@@ -52,6 +52,8 @@ type Config struct {
 	ScratchDir     string
 	ScratchReserve cluster.Bytes
 
+	// Reboot is the program with its arguments that reboots the node; nil: systemctl reboot.
+	Reboot         []string
 	Prolog, Epilog string // programs run as root before and after a task; "": none
 	HookTimeout    time.Duration
 	// LaunchTimeout limits the time before the start of a task: script, image, prolog. A task that
@@ -152,16 +154,19 @@ type state struct {
 	conditions map[string]cluster.Condition
 	shown      []cluster.Condition
 	unchecked  map[string]bool
-	repairing  map[string]cluster.Condition     // by cause: those that drain the node until a repair
-	repaired   map[string]cluster.Condition     // by cause: those of them that have ended, until the validation has a result
-	hookFailed map[string]time.Time             // when a prolog or epilog failed last, by source
-	users      map[string]health.Use            // GPU by UUID: its use after its job
-	ports      []string                         // InfiniBand ports that were active
-	connected  bool                             // a session is open
-	loads      map[string]gpu.Load              // by UUID; those of the last sample
-	xids       map[xid]uint64                   // events since the start
-	lastXID    map[string]int                   // by UUID
-	ends       [cluster.MaxTaskCause + 1]uint64 // tasks that ended since the start, by cause
+	repairing  map[string]cluster.Condition // by cause: those that drain the node until a repair
+	repaired   map[string]cluster.Condition // by cause: those of them that have ended, until the validation has a result
+	hookFailed map[string]time.Time         // when a prolog or epilog failed last, by source
+	users      map[string]health.Use        // GPU by UUID: its use after its job
+	ports      []string                     // InfiniBand ports that were active
+	// rebootOrder is the boot ID that is to end by a reboot; "": none. rebooting: its program was started.
+	rebootOrder string
+	rebooting   bool
+	connected   bool                             // a session is open
+	loads       map[string]gpu.Load              // by UUID; those of the last sample
+	xids        map[xid]uint64                   // events since the start
+	lastXID     map[string]int                   // by UUID
+	ends        [cluster.MaxTaskCause + 1]uint64 // tasks that ended since the start, by cause
 
 	tasks map[reconcile.ID]*task
 	set   *reconcile.Set // the newest set admitted since the daemon started
@@ -210,6 +215,9 @@ func New(cfg Config, session Session, rt tasks.Runtime, gpus gpu.Provider) (*Age
 	}
 	if cfg.UnkillableAfter <= 0 {
 		cfg.UnkillableAfter = unkillableAfter
+	}
+	if len(cfg.Reboot) == 0 {
+		cfg.Reboot = []string{"systemctl", "reboot"}
 	}
 	if cfg.Checks.Period <= 0 {
 		cfg.Checks.Period = 5 * time.Minute

@@ -42,6 +42,7 @@ type controller struct {
 	logs     []*greylagv1.LogRequest
 	blobs    map[[sha256.Size]byte][]byte
 	down     bool
+	reboot   string // boot ID that is to end
 	lost     string // its answer about contents that it does not have
 	lives    int    // a change ends all streams
 	boots    []string
@@ -130,7 +131,7 @@ func (c *controller) settled(id reconcile.ID) *greylagv1.ReportedTask {
 }
 
 func (c *controller) set() *greylagv1.WatchTasksResponse {
-	message := &greylagv1.WatchTasksResponse{Version: c.version}
+	message := &greylagv1.WatchTasksResponse{Version: c.version, Reboot: c.reboot}
 	for _, id := range slices.SortedFunc(maps.Keys(c.wanted), reconcile.ID.Compare) {
 		message.Tasks = append(message.Tasks, proto.Clone(c.wanted[id]).(*greylagv1.WantedTask))
 	}

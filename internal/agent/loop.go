@@ -28,6 +28,7 @@ func (a *Agent) loop(ctx context.Context) {
 		case <-timer.C:
 		}
 		a.step(ctx)
+		a.rebootIfDue()
 		a.runSteps()
 		for _, request := range a.asked { // after their tasks were admitted
 			a.serveLog(request)

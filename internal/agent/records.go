@@ -168,7 +168,7 @@ func taskID(id reconcile.ID) tasks.TaskID {
 
 // bootID returns the identity of this boot of the kernel (random(4)).
 func bootID() (string, error) {
-	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	data, err := os.ReadFile(bootFile())
 	if err != nil {
 		return "", fmt.Errorf("boot id: %w", err)
 	}

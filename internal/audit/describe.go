@@ -196,10 +196,14 @@ func describeOutcomes(kind string, by command.Actor, refs []cluster.JobRef, set 
 }
 
 func describeNodes(c *command.UpdateNodes) Description {
-	kinds := map[command.NodeAction]string{command.DrainNodes: "drain", command.ResumeNodes: "resume", command.RemoveNodes: "remove"}
+	kinds := map[command.NodeAction]string{command.DrainNodes: "drain", command.ResumeNodes: "resume", command.RemoveNodes: "remove",
+		command.RebootNodes: "reboot", command.RebootNodesWhenIdle: "reboot when idle", command.CancelReboots: "cancel reboot"}
 	names := hostlist.Compress(c.Names)
-	if c.Force {
+	switch {
+	case c.Force && c.Action == command.RemoveNodes:
 		names += " by force"
+	case c.Force:
+		names += ", then keep drained"
 	}
 	return Description{"nodes " + kinds[c.Action], c.Actor, strings.TrimSuffix(names+": "+sanitize(c.Reason), ": ")}
 }
@@ -286,16 +290,24 @@ func describeCredits(c *command.ChangeCredits, r command.Result) Description {
 
 // describeLiveness records nodes that are dead: their tasks end.
 func describeLiveness(c *command.SetLiveness) Description {
-	var dead []string
+	var dead, late []string
 	for i := range c.Nodes {
-		if c.Nodes[i].Liveness == cluster.Dead {
-			dead = append(dead, c.Nodes[i].Node)
+		switch l := &c.Nodes[i]; {
+		case l.RebootLate:
+			late = append(late, l.Node)
+		case l.Liveness == cluster.Dead:
+			dead = append(dead, l.Node)
 		}
 	}
-	if len(dead) == 0 {
+	switch {
+	case len(late) == 0 && len(dead) == 0:
 		return Description{}
+	case len(late) == 0:
+		return Description{Kind: "nodes dead", Text: hostlist.Compress(dead)}
+	case len(dead) == 0:
+		return Description{Kind: "nodes reboot", Text: "too late: " + hostlist.Compress(late)}
 	}
-	return Description{Kind: "nodes dead", Text: hostlist.Compress(dead)}
+	return Description{Kind: "nodes dead", Text: hostlist.Compress(dead) + "; reboot too late: " + hostlist.Compress(late)}
 }
 
 func rotationStep(c *command.RotateCA) string {

@@ -26,12 +26,14 @@ type policy struct {
 	Operators   []string      `toml:"operators"` // user names
 	DefaultQOS  string        `toml:"default_qos"`
 	NodeTimeout time.Duration `toml:"node_timeout"`
-	KillWait    time.Duration `toml:"kill_wait"`
-	MaxArray    int           `toml:"max_array"`
-	MaxJobs     int           `toml:"max_jobs" was:"max_pending"`
-	MaxRestarts int           `toml:"max_restarts"`
-	Retry       int           `toml:"retry"`    // own failures after which a job is requeued
-	RetryOn     string        `toml:"retry_on"` // "exit", "exit:75", "oom", separated by commas
+	// RebootTimeout is how long a node that was asked to reboot may take to return; 0: without limit.
+	RebootTimeout time.Duration `toml:"reboot_timeout"`
+	KillWait      time.Duration `toml:"kill_wait"`
+	MaxArray      int           `toml:"max_array"`
+	MaxJobs       int           `toml:"max_jobs" was:"max_pending"`
+	MaxRestarts   int           `toml:"max_restarts"`
+	Retry         int           `toml:"retry"`    // own failures after which a job is requeued
+	RetryOn       string        `toml:"retry_on"` // "exit", "exit:75", "oom", separated by commas
 	// PreemptExempt is how long a job runs before it may be preempted, and MaxPreemptions how often it may be
 	// in 24 hours; 0: no limit.
 	PreemptExempt  time.Duration `toml:"preempt_exempt"`
@@ -177,7 +179,7 @@ func (p *policy) check(c *strict.Checker) {
 func (p *policy) policy() cluster.Policy {
 	out := cluster.Policy{
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
-		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
+		NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
 		MaxJobs: int64(p.MaxJobs), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
 		PreemptExempt: p.PreemptExempt, MaxPreemptions: int32(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, QuietWarn: p.QuietWarn, QuietEnd: p.QuietEnd,
 		Scheduling: p.scheduling(), RequireAccount: p.RequireAccount, Credits: p.credits(),
@@ -211,7 +213,7 @@ func preemptMode(word string) cluster.PreemptMode {
 func fileOf(p *cluster.Policy) policy {
 	out := policy{
 		Cluster: p.Cluster, Admins: p.Admins, Operators: p.Operators, DefaultQOS: p.DefaultQOS,
-		NodeTimeout: p.NodeTimeout, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
+		NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
 		MaxJobs: int(p.MaxJobs), MaxRestarts: int(p.MaxRestarts), Private: p.Private, RequireAccount: p.RequireAccount, Retry: int(p.Retry.Limit), RetryOn: p.Retry.Causes(),
 		PreemptExempt: p.PreemptExempt, MaxPreemptions: int(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, QuietWarn: p.QuietWarn, QuietEnd: p.QuietEnd,
 	}

@@ -21,6 +21,7 @@ func AuditKinds() []string {
 		"signal", "submit", "token", "topology", "update", "step", "step end", "step signal",
 		"cron set", "cron hold", "cron release", "cron remove", "step attach", "secret set", "secret delete",
 		"checkpoint commit", "checkpoint verify", "checkpoint damage", "checkpoint drop",
+		"nodes reboot", "nodes reboot when idle", "nodes cancel reboot",
 	}
 }
 

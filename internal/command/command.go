@@ -256,6 +256,8 @@ type NodeLiveness struct {
 	Node     string
 	Epoch    uint64
 	Liveness cluster.Liveness
+	// RebootLate says that a node which was asked to reboot did not return within RebootTimeout.
+	RebootLate bool
 }
 
 // NodeAction is what UpdateNodes does.
@@ -266,6 +268,9 @@ const (
 	DrainNodes NodeAction = iota + 1
 	ResumeNodes
 	RemoveNodes
+	RebootNodes         // drain them, and reboot each when its jobs have ended
+	RebootNodesWhenIdle // reboot each at the first moment without jobs
+	CancelReboots
 )
 
 // UpdateNodes drains, resumes or forgets nodes.
@@ -275,7 +280,7 @@ type UpdateNodes struct {
 	Names   []string
 	Action  NodeAction
 	Reason  string
-	Force   bool // remove a silent node though it has jobs
+	Force   bool // remove a silent node though it has jobs; keep a node drained after its reboot
 }
 
 // CommitPlan carries out what a scheduling pass decided. Each start is checked

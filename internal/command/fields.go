@@ -139,6 +139,7 @@ func nodeLivenessFields(c *codec.Coder, x *NodeLiveness) {
 	codec.String(c, &x.Node)
 	codec.Uint(c, &x.Epoch)
 	codec.Uint(c, &x.Liveness)
+	codec.Bool(c, &x.RebootLate)
 }
 
 func updateNodesFields(c *codec.Coder, x *UpdateNodes) {

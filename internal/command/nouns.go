@@ -313,6 +313,7 @@ func NodeFields(c *codec.Coder, x *cluster.Node) {
 	codec.List(c, &x.Conditions, condition)
 	codec.String(c, &x.DrainCause)
 	codec.List(c, &x.Drains, selfDrain)
+	codec.Record(c, &x.Reboot, rebootFields)
 	codec.Int(c, &x.Joined)
 	codec.List(c, &x.Failures, nodeFailure)
 }
@@ -332,6 +333,15 @@ func conditionFields(c *codec.Coder, x *cluster.Condition) {
 	codec.Uint(c, &x.Repair)
 	codec.String(c, &x.Message)
 	codec.Uint(c, &x.Job)
+}
+
+func rebootFields(c *codec.Coder, x *cluster.Reboot) {
+	codec.Uint(c, &x.When)
+	codec.String(c, &x.By)
+	codec.String(c, &x.Why)
+	codec.Int(c, &x.Since)
+	codec.Bool(c, &x.Drained)
+	codec.Bool(c, &x.Down)
 }
 
 func selfDrain(c *codec.Coder, x *cluster.SelfDrain) { codec.Record(c, x, selfDrainFields) }
@@ -371,6 +381,7 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.List(c, &x.QOS, qos)
 	codec.String(c, &x.DefaultQOS)
 	codec.Int(c, &x.NodeTimeout)
+	codec.Int(c, &x.RebootTimeout)
 	codec.Int(c, &x.KillWait)
 	codec.Int(c, &x.MaxArray)
 	codec.Int(c, &x.MaxJobs)

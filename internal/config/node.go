@@ -39,6 +39,7 @@ type Node struct {
 	ScratchReserve cluster.Bytes   `toml:"scratch_reserve"`
 	Prolog         string          `toml:"prolog"`           // program run as root before each task; "": none
 	Epilog         string          `toml:"epilog"`           // the same after each task
+	RebootProgram  string          `toml:"reboot_program"`   // that reboots the node; "": systemctl reboot
 	HookTimeout    time.Duration   `toml:"hook_timeout"`     // of either
 	LaunchTimeout  time.Duration   `toml:"launch_timeout"`   // of everything before a task's start
 	SelfFenceAfter time.Duration   `toml:"self_fence_after"` // without an answer of a controller; 0: never
@@ -176,6 +177,9 @@ func (cfg *Node) check(c *checker) {
 	}
 	if cfg.Epilog != "" {
 		c.Absolute("epilog", cfg.Epilog)
+	}
+	if cfg.RebootProgram != "" {
+		c.Absolute("reboot_program", cfg.RebootProgram)
 	}
 	c.AtLeast("hook_timeout", cfg.HookTimeout, time.Second)
 	c.AtLeast("launch_timeout", cfg.LaunchTimeout, 10*time.Second)

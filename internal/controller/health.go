@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -22,6 +23,8 @@ type heartbeats struct {
 	mu       sync.Mutex
 	since    time.Time
 	received map[string]sign
+	// rebooting is since when each node is to reboot, as far as this term knows: a new leader waits again.
+	rebooting map[string]time.Time
 }
 
 type sign struct {
@@ -32,7 +35,7 @@ type sign struct {
 func (e *heartbeats) open(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.since, e.received = now, map[string]sign{}
+	e.since, e.received, e.rebooting = now, map[string]sign{}, map[string]time.Time{}
 }
 
 func (e *heartbeats) record(node string, epoch uint64, now time.Time) {
@@ -66,6 +69,10 @@ func (e *heartbeats) forget(v *state.View) {
 			delete(e.received, name)
 		}
 	}
+	maps.DeleteFunc(e.rebooting, func(name string, _ time.Time) bool {
+		_, known := v.Node(name)
+		return !known
+	})
 }
 
 // health proposes the liveness of nodes when it changes.
@@ -104,11 +111,28 @@ func (e *heartbeats) evaluate(v *state.View, now time.Time) []command.NodeLivene
 		if !received {
 			is = max(is, n.Liveness) // silence never improves liveness
 		}
-		if is != n.Liveness {
-			changed = append(changed, command.NodeLiveness{Node: n.Name, Epoch: n.Epoch, Liveness: is})
+		late := e.isRebootLate(v, n, now)
+		if is != n.Liveness || late {
+			changed = append(changed, command.NodeLiveness{Node: n.Name, Epoch: n.Epoch, Liveness: is, RebootLate: late})
 		}
 	}
 	return changed
+}
+
+// isRebootLate reports whether a node takes longer than RebootTimeout to return from its reboot.
+func (e *heartbeats) isRebootLate(v *state.View, n *cluster.Node, now time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !n.RebootDue(v.Use(n.Name)) {
+		delete(e.rebooting, n.Name)
+		return false
+	}
+	since, known := e.rebooting[n.Name]
+	if !known {
+		since, e.rebooting[n.Name] = now, now
+	}
+	limit := v.Policy().RebootTimeout
+	return limit > 0 && now.Sub(since) >= limit
 }
 
 // liveness returns the liveness after a silence.

@@ -35,7 +35,7 @@ func TestLiveness(t *testing.T) {
 				apply(&command.SetLiveness{Nodes: changed})
 			}
 		}
-		is := func(l cluster.Liveness) string { return fmt.Sprintf("[{n1 %d %d}]", epoch, l) }
+		is := func(l cluster.Liveness) string { return fmt.Sprintf("[{n1 %d %d false}]", epoch, l) }
 		expect(19*time.Second, "[]")
 		expect(2*time.Second, is(cluster.Silent))
 		e.record("n1", epoch-1, time.Now()) // a heartbeat of an earlier life does not count

@@ -218,6 +218,11 @@ func (w *wanted) tell(v *state.View) error {
 			}
 		}
 	}
+	reboot := ""
+	if n.RebootDue(v.Use(w.node)) {
+		reboot = n.BootID
+	}
+	maphash.WriteComparable(&h, [...]any{reboot, n.Reboot.Since})
 	print := h.Sum64()
 	if w.begun && print == w.sent {
 		return nil
@@ -232,7 +237,7 @@ func (w *wanted) tell(v *state.View) error {
 			tasks = append(tasks, w)
 		}
 	}
-	return w.send(&greylagv1.WatchTasksResponse{Version: v.Index(), Tasks: tasks})
+	return w.send(&greylagv1.WatchTasksResponse{Version: v.Index(), Tasks: tasks, Reboot: reboot})
 }
 
 func signalsOf(v *state.View, id cluster.JobID) []*greylagv1.Signal {

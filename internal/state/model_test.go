@@ -240,7 +240,7 @@ func (x *chaos) next() command.Command {
 	case n < 96:
 		return x.policy()
 	case n < 97:
-		return &command.UpdateNodes{Actor: x.actor(), Names: []string{x.node()}, Action: command.NodeAction(x.pick(5)), Reason: "chance", Force: true}
+		return &command.UpdateNodes{Actor: x.actor(), Names: []string{x.node()}, Action: nodeActions[x.pick(len(nodeActions))], Reason: "chance", Force: true}
 	case n < 98:
 		return &command.PutBlob{Digest: digestOf([]byte("ab")), Size: 2, Offset: int64(x.pick(2)), Part: []byte("ab")[:1+x.pick(2)]}
 	case n < 99:
@@ -327,4 +327,10 @@ func encode(t *testing.T, s *State) []byte {
 		t.Fatal(err)
 	}
 	return b.Bytes()
+}
+
+// nodeActions are the changes of nodes of the model, one of them invalid. Most end a drain, as few nodes reboot.
+var nodeActions = [...]command.NodeAction{
+	0, command.DrainNodes, command.ResumeNodes, command.ResumeNodes, command.RemoveNodes,
+	command.RebootNodes, command.RebootNodesWhenIdle, command.CancelReboots, command.CancelReboots,
 }

@@ -111,6 +111,9 @@ func (s *State) allocate(j *cluster.Job, sign int32) {
 	for i, name := range names {
 		s.fleet.change(s.now, before[i], s.partsOf(name), s.limits.levels)
 	}
+	if sign < 0 {
+		s.rebootIdle(j)
+	}
 }
 
 // register adds a node that connected. A new boot ID begins a new epoch without its former tasks.
@@ -127,12 +130,15 @@ func (s *State) register(c *command.RegisterNode) command.Result {
 	n.Fault = command.Sanitize(n.Fault)
 	n.Liveness, n.Since, n.Registered = cluster.Alive, s.now, s.now
 	n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", 0
-	n.Conditions, n.DrainCause, n.Drains = nil, "", nil
+	n.Conditions, n.DrainCause, n.Drains, n.Reboot = nil, "", nil, cluster.Reboot{}
 	n.Joined, n.Failures = s.now, nil
 	n.Epoch = s.index
 	if known {
 		n.Drain, n.DrainWhy, n.DrainBy, n.DrainSince = old.Drain, old.DrainWhy, old.DrainBy, old.DrainSince
-		n.Conditions, n.DrainCause, n.Drains = old.Conditions, old.DrainCause, old.Drains
+		n.Conditions, n.DrainCause, n.Drains, n.Reboot = old.Conditions, old.DrainCause, old.Drains, old.Reboot
+		if n.Reboot.When != cluster.NoReboot && !cluster.SameBoot(old.BootID, n.BootID) {
+			endReboot(&n, true)
+		}
 		n.Joined, n.Failures = old.Joined, old.Failures
 		n.Epoch = max(s.index, old.Epoch+1)
 	}
@@ -228,7 +234,13 @@ func (s *State) nodeChanged(name string, before []part) {
 func (s *State) setLiveness(c *command.SetLiveness) command.Result {
 	for _, l := range c.Nodes {
 		old, known := s.nodes.Get(l.Node)
-		if !known || old.Epoch != l.Epoch || old.Liveness == l.Liveness || l.Liveness > cluster.Dead {
+		if !known || old.Epoch != l.Epoch || l.Liveness > cluster.Dead {
+			continue
+		}
+		if l.RebootLate {
+			old = s.missReboot(old, l.Liveness)
+		}
+		if old.Liveness == l.Liveness {
 			continue
 		}
 		n := *old
@@ -268,7 +280,7 @@ func (s *State) blameNode(node string) {
 	}
 }
 
-// updateNodes drains, resumes or removes nodes: all that are named, or none.
+// updateNodes drains, resumes, reboots or removes nodes: all that are named, or none.
 func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 	if again := s.repeated(c.Request); again != nil {
 		return again
@@ -276,7 +288,7 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 	switch {
 	case len(c.Names) == 0:
 		return command.Refuse(command.InvalidArgument, "no node is named", "")
-	case c.Action < command.DrainNodes || c.Action > command.RemoveNodes:
+	case c.Action < command.DrainNodes || c.Action > command.CancelReboots:
 		return command.Refusef(command.InvalidArgument, "unknown action %d on nodes", c.Action)
 	case c.Action == command.DrainNodes && strings.TrimSpace(c.Reason) == "":
 		return command.Refuse(command.InvalidArgument, "draining needs a reason", "give one with --reason")
@@ -288,7 +300,7 @@ func (s *State) updateNodes(c *command.UpdateNodes) command.Result {
 		if !known {
 			return s.remember(c.Request, command.WithHint(command.Refusef(command.NotFound, "no node %q", command.Sanitize(name)), "gctl info lists the nodes"))
 		}
-		if refusal := s.removable(n, c); refusal != nil {
+		if refusal := cmp.Or(s.removable(n, c), rebootable(n, c)); refusal != nil {
 			return s.remember(c.Request, refusal)
 		}
 	}
@@ -332,12 +344,23 @@ func (s *State) updateNode(name string, c *command.UpdateNodes) bool {
 		if old.Drain && old.DrainWhy == why {
 			return false
 		}
+		n.Reboot.Drained = false // it stays drained
 		n.Drain, n.DrainCause, n.DrainWhy, n.DrainBy, n.DrainSince = true, "", why, c.Actor.Identity.User, s.now
 	case command.ResumeNodes:
-		if !old.Drain {
+		if !old.Drain && old.Reboot.When == cluster.NoReboot {
 			return false
 		}
+		n.Reboot = cluster.Reboot{}
 		n.Drain, n.DrainCause, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", "", 0
+	case command.RebootNodes, command.RebootNodesWhenIdle:
+		if !s.requestReboot(&n, c) {
+			return false
+		}
+	case command.CancelReboots:
+		if old.Reboot.When == cluster.NoReboot {
+			return false
+		}
+		endReboot(&n, false)
 	case command.RemoveNodes:
 		s.loseTasks(name, "the node was removed")
 		s.hosts.Revoke(s.now, "node", name, c.Actor.Identity.User, "the node was removed")

@@ -78,7 +78,7 @@ func (x *script) report(rest string) string {
 func (x *script) liveness(verb string, w scriptLine) string {
 	c := &command.SetLiveness{}
 	for _, name := range names(w.plain[0]) {
-		l := command.NodeLiveness{Node: name, Liveness: cluster.Liveness(slices.Index([]string{"alive", "silent", "dead"}, verb))}
+		l := command.NodeLiveness{Node: name, Liveness: cluster.Liveness(slices.Index([]string{"alive", "silent", "dead"}, verb)), RebootLate: w.has("late")}
 		if n, known := x.s.nodes.Get(name); known {
 			l.Epoch = uint64(w.number("epoch", int64(n.Epoch)))
 		}
@@ -299,6 +299,9 @@ func (x *script) nodes() string {
 		line := fmt.Sprintf("%s %s epoch %d jobs %d cpus %d mem %s gpus %v", n.Name, n.State(u), n.Epoch, u.Jobs, u.CPUs, u.Memory, taken(u.GPUs))
 		if n.Drain {
 			line += fmt.Sprintf(" drained by %s: %s", n.DrainBy, n.DrainWhy)
+		}
+		if n.Reboot.When != cluster.NoReboot {
+			line += " reboot " + map[bool]string{true: "due", false: "waits"}[n.RebootDue(u)]
 		}
 		if len(u.Gres) > 0 {
 			line += " gres " + cluster.FormatGres(u.Gres)

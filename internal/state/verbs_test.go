@@ -37,9 +37,8 @@ func (x *script) run(line string) string {
 		return x.liveness(verb, w)
 	case "cancel", "signal", "hold", "release", "requeue", "set", "admincomment":
 		return x.change(verb, w)
-	case "drain", "resume", "remove":
-		action := map[string]command.NodeAction{"drain": command.DrainNodes, "resume": command.ResumeNodes, "remove": command.RemoveNodes}
-		return x.apply(&command.UpdateNodes{Request: request16(w), Actor: actor(w.plain[0]), Names: names(w.plain[1]), Action: action[verb], Reason: w.keys["why"], Force: w.has("force")})
+	case "drain", "resume", "remove", "reboot", "rebootidle", "cancelreboot":
+		return x.updateNodes(verb, w)
 	case "audit":
 		return x.audited()
 	case "tick":
@@ -260,4 +259,12 @@ func (x *script) verdict(w scriptLine) string {
 			Planned: cluster.Instant(w.duration("planned")),
 		}},
 	}})
+}
+
+func (x *script) updateNodes(verb string, w scriptLine) string {
+	action := map[string]command.NodeAction{
+		"drain": command.DrainNodes, "resume": command.ResumeNodes, "remove": command.RemoveNodes,
+		"reboot": command.RebootNodes, "rebootidle": command.RebootNodesWhenIdle, "cancelreboot": command.CancelReboots,
+	}
+	return x.apply(&command.UpdateNodes{Request: request16(w), Actor: actor(w.plain[0]), Names: names(w.plain[1]), Action: action[verb], Reason: w.keys["why"], Force: w.has("force")})
 }

@@ -40,7 +40,7 @@ var vocabulary = map[protoreflect.Name][]string{
 	"Journal":           {"", "credits", "audit"},
 	"MailType":          mailTypes(),
 	"MemorySource":      words(cluster.MemoryOfPartition, cluster.MemoryAll),
-	"NodeAction":        {"", "drain", "resume", "remove"},
+	"NodeAction":        {"", "drain", "resume", "remove", "reboot", "reboot-when-idle", "cancel-reboot"},
 	"NodeState":         append(words(cluster.NodeIdle, cluster.NodeDown), "RESERVED"),
 	"Reason":            words(cluster.ReasonNone, cluster.ReasonCheckpoint),
 	"Repair":            words(cluster.RepairReset, cluster.RepairReboot),

@@ -197,6 +197,11 @@ func WriteNode(n *cluster.Node, use cluster.NodeUse, partitions []string, now cl
 	for _, f := range n.FailuresAt(now) {
 		p.Failures = append(p.Failures, &greylagv1.NodeFailure{Time: Timestamp(f.At), Cause: f.Cause})
 	}
+	if r := &n.Reboot; r.When != cluster.NoReboot {
+		p.Reboot = &greylagv1.NodeReboot{
+			WhenIdle: r.When == cluster.RebootIdling, By: r.By, Reason: r.Why, Since: Timestamp(r.Since), Due: n.RebootDue(use), StayDrained: r.Down,
+		}
+	}
 	if n.Drain && n.Liveness == cluster.Alive {
 		p.Since = p.ReasonSince
 	}

@@ -1,6 +1,9 @@
 package cluster
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // NodeState is the state of a node as users see it.
 type NodeState uint8
@@ -92,10 +95,44 @@ type Node struct {
 	Conditions []Condition // what the node reports about its health, sorted; replaced, never changed
 	// DrainCause is the cause of the condition that drained the node; "" if an operator drained it.
 	DrainCause string
+	Reboot     Reboot
 	Drains     []SelfDrain // the last drains by conditions, oldest first; replaced, never changed
 
 	Joined   Instant       // of its first registration
 	Failures []NodeFailure // its last failures, oldest first; replaced, never changed
+}
+
+// RebootWhen says when a node reboots for an operator.
+type RebootWhen uint8
+
+// The times of a reboot.
+const (
+	NoReboot     RebootWhen = iota
+	RebootASAP              // it takes no new jobs, and reboots when those that run have ended
+	RebootIdling            // at the first moment without jobs
+)
+
+// Reboot is an operator's request to reboot a node. It ends when the node returns under another boot ID.
+type Reboot struct {
+	When    RebootWhen
+	By, Why string
+	Since   Instant
+	// Drained says that the request drained the node; its end resumes it. It remains after a reboot that took too
+	// long.
+	Drained bool
+	Down    bool // the node stays drained afterwards
+}
+
+// RebootDue reports whether the node is to reboot now.
+func (n *Node) RebootDue(u NodeUse) bool {
+	return n.Reboot.When != NoReboot && n.Drain && u.Jobs == 0
+}
+
+// SameBoot reports whether two boot IDs of nodes, "KERNEL.INSTANCE", are of one boot of the kernel.
+func SameBoot(a, b string) bool {
+	kernelA, _, _ := strings.Cut(a, ".")
+	kernelB, _, _ := strings.Cut(b, ".")
+	return kernelA == kernelB
 }
 
 // Usable reports whether new tasks may be placed on the node.

@@ -59,11 +59,13 @@ type Policy struct {
 	QOS         []QOS
 	DefaultQOS  string
 	NodeTimeout time.Duration // a node silent for this long is DOWN
-	KillWait    time.Duration // between SIGTERM and SIGKILL
-	MaxArray    int32         // most elements of one array
-	MaxJobs     int64         // most active jobs
-	MaxRestarts int32         // cluster failures without progress before a job is held
-	Retry       Retry         // of jobs that do not ask for another
+	// RebootTimeout is how long a node that was asked to reboot may take to return; 0: without limit.
+	RebootTimeout time.Duration
+	KillWait      time.Duration // between SIGTERM and SIGKILL
+	MaxArray      int32         // most elements of one array
+	MaxJobs       int64         // most active jobs
+	MaxRestarts   int32         // cluster failures without progress before a job is held
+	Retry         Retry         // of jobs that do not ask for another
 	// PreemptExempt is how long a job runs before it may be preempted, and MaxPreemptions how often it may be in
 	// 24 hours; 0 means no limit.
 	PreemptExempt  time.Duration
@@ -94,6 +96,7 @@ func DefaultPolicy() Policy {
 		},
 		DefaultQOS:    "standard",
 		NodeTimeout:   300 * time.Second,
+		RebootTimeout: 15 * time.Minute,
 		KillWait:      30 * time.Second,
 		MaxArray:      100_000,
 		MaxJobs:       5_000_000,

@@ -72,7 +72,7 @@ func (p *Policy) Faults() []PolicyFault {
 	for _, d := range []struct {
 		key, what string
 		time      time.Duration
-	}{{"node_timeout", "node timeout", p.NodeTimeout}, {"kill_wait", "kill wait", p.KillWait}, {"preempt_exempt", "preempt exempt time", p.PreemptExempt}} {
+	}{{"node_timeout", "node timeout", p.NodeTimeout}, {"reboot_timeout", "reboot timeout", p.RebootTimeout}, {"kill_wait", "kill wait", p.KillWait}, {"preempt_exempt", "preempt exempt time", p.PreemptExempt}} {
 		if d.time < 0 || d.time > maxLimit {
 			fault(d.key, "%s %s is out of range", d.what, d.time)
 		}

@@ -37,8 +37,8 @@ func build(ctx context.Context, dir, tags string, names ...string) error {
 	return nil
 }
 
-// findPrograms finds the folder of the programs, and gctld, which is built separately when its
-// clock is to be moved. It builds missing programs.
+// findPrograms finds the folder of the programs, and gctld and gnoded, which are built separately when a
+// clock is to be moved or a node to boot. It builds missing programs.
 func (c *Cluster) findPrograms(ctx context.Context) error {
 	dir, err := c.programsDir(ctx)
 	if err != nil {
@@ -47,10 +47,37 @@ func (c *Cluster) findPrograms(ctx context.Context) error {
 	if c.programs, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	c.gctld = c.program("gctld")
+	c.gctld, c.gnoded = c.program("gctld"), c.program("gnoded")
 	if c.options.Clocks {
 		c.gctld = filepath.Join(c.Dir, "clocks", "gctld")
-		return build(ctx, filepath.Dir(c.gctld), "clockfault", "gctld")
+		err = build(ctx, filepath.Dir(c.gctld), "clockfault", "gctld")
+	}
+	if err == nil && c.options.Boots {
+		c.gnoded = filepath.Join(c.Dir, "boots", "gnoded")
+		err = c.buildNode(ctx, filepath.Dir(c.gnoded))
+	}
+	return err
+}
+
+// bootVariable names the file with the boot ID of a gnoded built with the tag bootfault.
+const bootVariable = "GREYLAG_BOOT_ID"
+
+// buildNode builds gnoded for Options.Boots. It finds the programs that it starts next to itself.
+func (c *Cluster) buildNode(ctx context.Context, dir string) error {
+	if err := build(ctx, dir, "bootfault", "gnoded"); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(c.programs)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == "gnoded" {
+			continue
+		}
+		if err := os.Symlink(c.program(e.Name()), filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ type Cluster struct {
 	options     Options
 	programs    string // folder
 	gctld       string
+	gnoded      string
 	controllers []*Controller
 	nodes       []*Node
 	auth        *Process

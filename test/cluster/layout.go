@@ -111,13 +111,20 @@ func (c *Cluster) layOutNode(i int) error {
 			return fmt.Errorf("state_dir of %s: %w", name, err)
 		}
 	}
-	node.Process = newProcess(c.logs(), name, c.program("gnoded"), "--config", filepath.Join(dir, "gnoded.toml"))
+	node.Process = newProcess(c.logs(), name, c.gnoded, "--config", filepath.Join(dir, "gnoded.toml"))
+	if c.options.Boots {
+		boot := filepath.Join(dir, "boot_id")
+		if err := os.WriteFile(boot, fmt.Appendf(nil, "00000000-0000-4000-8000-%012d\n", i+1), 0o644); err != nil {
+			return err
+		}
+		node.env = append(node.env, bootVariable+"="+boot)
+	}
 	text := fmt.Sprintf("name = %q\ncontrollers = %s\ndata_dir = %q\nstate_dir = %q\npki_dir = %q\ncdi_dir = %q\nruntime = %q\ncpus = %d\n",
 		name, c.addresses(), node.Data, filepath.Join(dir, "state"), filepath.Join(dir, "pki"), filepath.Join(dir, "cdi"), c.options.Runtime, c.options.CPUs)
 	if c.options.Memory != "" {
 		text += fmt.Sprintf("memory = %q\n", c.options.Memory)
 	}
-	text += fmt.Sprintf("gres = { %s }\n", c.options.Gres)
+	text += fmt.Sprintf("gres = { %s }\n%s\n", c.options.Gres, c.options.NodeConfig)
 	if c.options.Scratch {
 		if err := os.MkdirAll(filepath.Join(dir, "scratch"), 0o755); err != nil {
 			return err

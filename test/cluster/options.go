@@ -32,6 +32,11 @@ type Options struct {
 	Memory     string
 	// Gres is put into the table gres of gnoded.toml, such as "nvme = 2".
 	Gres string
+	// NodeConfig is put into gnoded.toml, such as "launch_timeout = \"1m\"".
+	NodeConfig string
+	// Boots gives each node a boot ID of its own, that of the file $GREYLAG_BOOT_ID, which a stand-in for a reboot
+	// program can change: gnoded is built with the tag bootfault, whatever Programs says.
+	Boots bool
 	// Scratch gives each node a scratch directory.
 	Scratch bool
 	// Runtime runs tasks: "containerd" (needs root) or "process" (refuses root); empty: the

@@ -50,11 +50,12 @@ func (t commands) info() *cobra.Command {
 
 // noteRepairs names the nodes that an operator should look after.
 func (t commands) noteRepairs(answer *greylagv1.GetInfoResponse) {
-	for _, x := range []struct{ what, nodes string }{
-		{"reset wanted", answer.ResetNodes}, {"reboot wanted", answer.RebootNodes}, {"faulty, but not drained, as too many nodes were", answer.UndrainedNodes}, {"nodes that fail often", answer.FailingNodes},
+	for _, x := range []struct{ what, nodes, commands string }{
+		{"reset wanted", answer.ResetNodes, "gctl show node %s"}, {"reboot wanted", answer.RebootNodes, "gctl show node %[1]s, gctl reboot %[1]s"},
+		{"faulty, but not drained, as too many nodes were", answer.UndrainedNodes, "gctl show node %s"}, {"nodes that fail often", answer.FailingNodes, "gctl show node %s"},
 	} {
 		if x.nodes != "" {
-			t.Note("%s: %s (gctl show node %s)", x.what, x.nodes, x.nodes)
+			t.Note("%s: %s (%s)", x.what, x.nodes, fmt.Sprintf(x.commands, x.nodes))
 		}
 	}
 }

@@ -87,6 +87,7 @@ type nodeJSON struct {
 	Epoch       uint64     `json:"epoch"`
 
 	Conditions      []conditionJSON `json:"conditions,omitempty"`
+	Reboot          *rebootJSON     `json:"reboot,omitempty"`
 	DrainCause      string          `json:"drain_cause,omitempty"`
 	DrainSuppressed bool            `json:"drain_suppressed,omitempty"`
 	Failures        []failureJSON   `json:"failures,omitempty"`
@@ -124,6 +125,23 @@ type conditionJSON struct {
 	Job     uint64 `json:"job,omitempty"`
 }
 
+// rebootJSON is a request to reboot a node.
+type rebootJSON struct {
+	WhenIdle    bool       `json:"when_idle"`
+	Due         bool       `json:"due"`
+	StayDrained bool       `json:"stay_drained,omitempty"`
+	By          string     `json:"by"`
+	Since       *time.Time `json:"since"`
+	Reason      string     `json:"reason,omitempty"`
+}
+
+func rebootOf(r *greylagv1.NodeReboot) *rebootJSON {
+	if r == nil {
+		return nil
+	}
+	return &rebootJSON{r.WhenIdle, r.Due, r.StayDrained, r.By, tool.Timestamp(r.Since), r.Reason}
+}
+
 type failureJSON struct {
 	Time  *time.Time `json:"time"`
 	Cause string     `json:"cause"`
@@ -141,7 +159,7 @@ func nodesOf(all []*greylagv1.Node) nodeListJSON {
 			Memory: n.Memory, MemoryUsed: n.MemoryUsed, GPUs: []gpuJSON{}, Jobs: n.Jobs, Features: n.Features, Region: n.Region, Partitions: n.Partitions, Reserved: n.Reservations,
 			Drain: n.Drain, Reason: n.Reason, ReasonBy: n.ReasonBy, ReasonSince: tool.Timestamp(n.ReasonSince), Fault: n.Fault,
 			Version: n.Version, Runtime: n.Runtime, Registered: tool.Timestamp(n.Registered), Epoch: n.Epoch,
-			DrainCause: n.DrainCause, DrainSuppressed: n.DrainSuppressed, Repair: wire.Word(n.Repair),
+			Reboot: rebootOf(n.Reboot), DrainCause: n.DrainCause, DrainSuppressed: n.DrainSuppressed, Repair: wire.Word(n.Repair),
 			FailureScore: n.FailureScore, FailsOften: n.FailsOften,
 		}
 		for _, g := range n.Gpus {

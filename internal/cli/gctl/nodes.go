@@ -79,10 +79,14 @@ func standing(n *greylagv1.Node) string {
 	if len(n.Reservations) > 0 && n.State == greylagv1.NodeState_NODE_STATE_IDLE {
 		return "RESERVED"
 	}
-	if n.Drain && !strings.HasPrefix(wire.Word(n.State), "DRAIN") {
-		return wire.Word(n.State) + "+DRAIN"
+	word := wire.Word(n.State)
+	if n.Drain && !strings.HasPrefix(word, "DRAIN") {
+		word += "+DRAIN"
 	}
-	return wire.Word(n.State)
+	if n.Reboot != nil {
+		word += "+REBOOT"
+	}
+	return word
 }
 
 // gib formats a node's memory in a column's few characters.
@@ -111,14 +115,21 @@ func whyNot(n *greylagv1.Node) string {
 		return n.Fault
 	case n.Reason != "":
 		return n.Reason
+	case n.Reboot != nil:
+		return "reboots when idle"
 	case len(n.Conditions) > 0:
-		return conditionText(n.Conditions[0])
+		return conditionText(n, n.Conditions[0])
 	}
 	return ""
 }
 
-// conditionText describes a condition: message (reboot wanted).
-func conditionText(c *greylagv1.Condition) string { return c.Message + repairText(c.Repair) }
+// conditionText describes a condition of a node: message (reboot wanted: gctl reboot NODE).
+func conditionText(n *greylagv1.Node, c *greylagv1.Condition) string {
+	if c.Repair == greylagv1.Repair_REPAIR_REBOOT && n.Reboot == nil {
+		return c.Message + " (reboot wanted: gctl reboot " + n.Name + ")"
+	}
+	return c.Message + repairText(c.Repair)
+}
 
 func repairText(r greylagv1.Repair) string {
 	if r == greylagv1.Repair_REPAIR_UNSPECIFIED {
@@ -139,7 +150,7 @@ func conditionFacts(n *greylagv1.Node) (facts [][2]string) {
 		case greylagv1.ConditionEffect_CONDITION_EFFECT_DEGRADES:
 			effect = "no jobs of several nodes: "
 		}
-		facts = append(facts, [2]string{"condition", effect + conditionText(c)})
+		facts = append(facts, [2]string{"condition", effect + conditionText(n, c)})
 	}
 	return facts
 }
@@ -183,7 +194,7 @@ func gresText(n *greylagv1.Node) string {
 
 func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 	facts := [][2]string{
-		{"state", standing(n)}, {"since", t.FormatTime(n.Since)}, {"fault", n.Fault}, {"drain reason", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.FormatTime(n.ReasonSince)},
+		{"state", standing(n)}, {"since", t.FormatTime(n.Since)}, {"fault", n.Fault}, {"drain reason", n.Reason}, {"drained by", n.ReasonBy}, {"drained since", t.FormatTime(n.ReasonSince)}, {"reboot", t.rebootText(n.Reboot)},
 		{"partitions", strings.Join(n.Partitions, ", ")}, {"reserved by", strings.Join(n.Reservations, ", ")}, {"jobs", number(n.Jobs)},
 		{"CPUs", fmt.Sprintf("%d, %d used", n.Cpus, n.CpusUsed)},
 		{"memory", fmt.Sprintf("%s, %s used", cluster.Bytes(n.Memory)/cluster.MiB*cluster.MiB, cluster.Bytes(n.MemoryUsed))},
@@ -213,6 +224,27 @@ func (t commands) nodeFacts(n *greylagv1.Node) [][2]string {
 		facts = append(facts, [2]string{fmt.Sprintf("GPU %d", g.Index), fmt.Sprintf("%s, %s, %s, %s", g.Type, cluster.Bytes(g.Memory), g.Uuid, state)})
 	}
 	return facts
+}
+
+// rebootText describes the request to reboot a node; "" for none.
+func (t commands) rebootText(r *greylagv1.NodeReboot) string {
+	if r == nil {
+		return ""
+	}
+	text := "when its jobs have ended"
+	switch {
+	case r.Due:
+		text = "begun"
+	case r.WhenIdle:
+		text = "at the first moment without jobs"
+	}
+	if text += ", by " + r.By + " at " + t.FormatTime(r.Since); r.Reason != "" {
+		text += ": " + r.Reason
+	}
+	if r.StayDrained {
+		text += "; stays drained afterwards"
+	}
+	return text
 }
 
 func (t commands) drain() *cobra.Command {
@@ -306,7 +338,9 @@ func (t commands) change(ctx context.Context, c ui.Cluster, request *greylagv1.U
 	if request.Action == greylagv1.NodeAction_NODE_ACTION_DRAIN {
 		return t.tellDrained(ctx, c, answer.Names)
 	}
-	_, err = fmt.Fprintf(t.Stdout, "%s %s\n", map[string]string{"resume": "resumed", "remove": "removed"}[wire.Word(request.Action)], hostlist.Compress(answer.Names))
+	_, err = fmt.Fprintf(t.Stdout, "%s %s\n", map[string]string{
+		"resume": "resumed", "remove": "removed", "reboot": "will reboot", "reboot-when-idle": "will reboot when idle:", "cancel-reboot": "reboot cancelled:",
+	}[wire.Word(request.Action)], hostlist.Compress(answer.Names))
 	return err
 }
 

@@ -93,7 +93,7 @@ func (t commands) root() *cobra.Command {
 	root.AddCommand(t.info(), t.show(), t.nodesCommand(), t.logs(), t.script(), t.why(), t.history(), t.plan(), top.Command(t.Tool))
 	root.AddCommand(acct.Command(t.Tool), cron.Command(t.Tool), secret.Command(t.Tool), checkpoints.Command(t.Tool), t.hold(), t.release(), t.requeue(), t.update())
 	root.AddCommand(interactive.AllocCommand(t.Tool), interactive.ShellCommand(t.Tool), interactive.AttachCommand(t.Tool), interactive.ForwardCommand(t.Tool), interactive.SSHCheckCommand(t.Tool))
-	root.AddCommand(t.drain(), t.resume(), t.node(), t.cert())
+	root.AddCommand(t.drain(), t.resume(), t.reboot(), t.node(), t.cert())
 	root.AddCommand(t.clusterCommand(), t.apply(), t.topology(), t.importCommand())
 	root.AddCommand(accounts.Command(t.Tool), accounts.SharesCommand(t.Tool), accounts.PriorityCommand(t.Tool), credits.Command(t.Tool), t.verify(), t.audit(), reports.Command(t.Tool))
 	root.AddCommand(setup.InitCommand(t.Tool), setup.JoinCommand(t.Tool), t.config(), doctor.Command(t.Tool), t.completion(), t.versionCommand())

@@ -181,7 +181,7 @@ func (m *mapper) repair() {
 		case list == "cluster":
 			p.Cluster = standard.Cluster
 		default:
-			p.Scheduling, p.NodeTimeout, p.KillWait = standard.Scheduling, standard.NodeTimeout, standard.KillWait
+			p.Scheduling, p.NodeTimeout, p.RebootTimeout, p.KillWait = standard.Scheduling, standard.NodeTimeout, standard.RebootTimeout, standard.KillWait
 		}
 	}
 }
@@ -211,6 +211,11 @@ func (m *mapper) cluster() {
 			p.NodeTimeout = d
 		} else if ok {
 			m.note(Check, s, "Slurm never sets a node down at 0; node_timeout stays %s", p.NodeTimeout)
+		}
+	}
+	if s, set := m.take("ResumeTimeout"); set {
+		if d, ok := m.seconds(s); ok {
+			p.RebootTimeout = d
 		}
 	}
 	if s, set := m.take("KillWait"); set {

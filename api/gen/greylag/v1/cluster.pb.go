@@ -256,10 +256,13 @@ func (NodeState) EnumDescriptor() ([]byte, []int) {
 type NodeAction int32
 
 const (
-	NodeAction_NODE_ACTION_UNSPECIFIED NodeAction = 0
-	NodeAction_NODE_ACTION_DRAIN       NodeAction = 1
-	NodeAction_NODE_ACTION_RESUME      NodeAction = 2
-	NodeAction_NODE_ACTION_REMOVE      NodeAction = 3
+	NodeAction_NODE_ACTION_UNSPECIFIED      NodeAction = 0
+	NodeAction_NODE_ACTION_DRAIN            NodeAction = 1
+	NodeAction_NODE_ACTION_RESUME           NodeAction = 2
+	NodeAction_NODE_ACTION_REMOVE           NodeAction = 3
+	NodeAction_NODE_ACTION_REBOOT           NodeAction = 4 // drain them, and reboot each when its jobs have ended
+	NodeAction_NODE_ACTION_REBOOT_WHEN_IDLE NodeAction = 5 // reboot each at the first moment without jobs
+	NodeAction_NODE_ACTION_CANCEL_REBOOT    NodeAction = 6
 )
 
 // Enum value maps for NodeAction.
@@ -269,12 +272,18 @@ var (
 		1: "NODE_ACTION_DRAIN",
 		2: "NODE_ACTION_RESUME",
 		3: "NODE_ACTION_REMOVE",
+		4: "NODE_ACTION_REBOOT",
+		5: "NODE_ACTION_REBOOT_WHEN_IDLE",
+		6: "NODE_ACTION_CANCEL_REBOOT",
 	}
 	NodeAction_value = map[string]int32{
-		"NODE_ACTION_UNSPECIFIED": 0,
-		"NODE_ACTION_DRAIN":       1,
-		"NODE_ACTION_RESUME":      2,
-		"NODE_ACTION_REMOVE":      3,
+		"NODE_ACTION_UNSPECIFIED":      0,
+		"NODE_ACTION_DRAIN":            1,
+		"NODE_ACTION_RESUME":           2,
+		"NODE_ACTION_REMOVE":           3,
+		"NODE_ACTION_REBOOT":           4,
+		"NODE_ACTION_REBOOT_WHEN_IDLE": 5,
+		"NODE_ACTION_CANCEL_REBOOT":    6,
 	}
 )
 
@@ -468,51 +477,54 @@ func (CertificateOrigin) EnumDescriptor() ([]byte, []int) {
 type AuditKind int32
 
 const (
-	AuditKind_AUDIT_KIND_UNSPECIFIED       AuditKind = 0
-	AuditKind_AUDIT_KIND_ACCOUNTS          AuditKind = 1
-	AuditKind_AUDIT_KIND_CANCEL            AuditKind = 2
-	AuditKind_AUDIT_KIND_CONTROLLER_ADD    AuditKind = 3
-	AuditKind_AUDIT_KIND_CONTROLLER_REMOVE AuditKind = 4
-	AuditKind_AUDIT_KIND_CREDIT_BUDGET     AuditKind = 5
-	AuditKind_AUDIT_KIND_CREDIT_CLOSE      AuditKind = 6
-	AuditKind_AUDIT_KIND_CREDIT_CORRECT    AuditKind = 7
-	AuditKind_AUDIT_KIND_CREDIT_GRANT      AuditKind = 8
-	AuditKind_AUDIT_KIND_CREDIT_PRICE      AuditKind = 9
-	AuditKind_AUDIT_KIND_CREDIT_REFUND     AuditKind = 10
-	AuditKind_AUDIT_KIND_CREDIT_VOID       AuditKind = 11
-	AuditKind_AUDIT_KIND_HOLD              AuditKind = 12
-	AuditKind_AUDIT_KIND_INIT              AuditKind = 13
-	AuditKind_AUDIT_KIND_JOIN              AuditKind = 14
-	AuditKind_AUDIT_KIND_NODES_DEAD        AuditKind = 15
-	AuditKind_AUDIT_KIND_NODES_DRAIN       AuditKind = 16
-	AuditKind_AUDIT_KIND_NODES_REMOVE      AuditKind = 17
-	AuditKind_AUDIT_KIND_NODES_RESUME      AuditKind = 18
-	AuditKind_AUDIT_KIND_PLAN              AuditKind = 19
-	AuditKind_AUDIT_KIND_POLICY            AuditKind = 20
-	AuditKind_AUDIT_KIND_RELEASE           AuditKind = 21
-	AuditKind_AUDIT_KIND_REQUEUE           AuditKind = 22
-	AuditKind_AUDIT_KIND_RESTORE           AuditKind = 23
-	AuditKind_AUDIT_KIND_REVOKE            AuditKind = 24
-	AuditKind_AUDIT_KIND_ROTATE            AuditKind = 25
-	AuditKind_AUDIT_KIND_SIGNAL            AuditKind = 26
-	AuditKind_AUDIT_KIND_SUBMIT            AuditKind = 27
-	AuditKind_AUDIT_KIND_TOKEN             AuditKind = 28
-	AuditKind_AUDIT_KIND_TOPOLOGY          AuditKind = 29
-	AuditKind_AUDIT_KIND_UPDATE            AuditKind = 30
-	AuditKind_AUDIT_KIND_STEP              AuditKind = 31
-	AuditKind_AUDIT_KIND_STEP_END          AuditKind = 32
-	AuditKind_AUDIT_KIND_STEP_SIGNAL       AuditKind = 33
-	AuditKind_AUDIT_KIND_CRON_SET          AuditKind = 34
-	AuditKind_AUDIT_KIND_CRON_HOLD         AuditKind = 35
-	AuditKind_AUDIT_KIND_CRON_RELEASE      AuditKind = 36
-	AuditKind_AUDIT_KIND_CRON_REMOVE       AuditKind = 37
-	AuditKind_AUDIT_KIND_STEP_ATTACH       AuditKind = 38
-	AuditKind_AUDIT_KIND_SECRET_SET        AuditKind = 39
-	AuditKind_AUDIT_KIND_SECRET_DELETE     AuditKind = 40
-	AuditKind_AUDIT_KIND_CHECKPOINT_COMMIT AuditKind = 41
-	AuditKind_AUDIT_KIND_CHECKPOINT_VERIFY AuditKind = 42
-	AuditKind_AUDIT_KIND_CHECKPOINT_DAMAGE AuditKind = 43
-	AuditKind_AUDIT_KIND_CHECKPOINT_DROP   AuditKind = 44
+	AuditKind_AUDIT_KIND_UNSPECIFIED            AuditKind = 0
+	AuditKind_AUDIT_KIND_ACCOUNTS               AuditKind = 1
+	AuditKind_AUDIT_KIND_CANCEL                 AuditKind = 2
+	AuditKind_AUDIT_KIND_CONTROLLER_ADD         AuditKind = 3
+	AuditKind_AUDIT_KIND_CONTROLLER_REMOVE      AuditKind = 4
+	AuditKind_AUDIT_KIND_CREDIT_BUDGET          AuditKind = 5
+	AuditKind_AUDIT_KIND_CREDIT_CLOSE           AuditKind = 6
+	AuditKind_AUDIT_KIND_CREDIT_CORRECT         AuditKind = 7
+	AuditKind_AUDIT_KIND_CREDIT_GRANT           AuditKind = 8
+	AuditKind_AUDIT_KIND_CREDIT_PRICE           AuditKind = 9
+	AuditKind_AUDIT_KIND_CREDIT_REFUND          AuditKind = 10
+	AuditKind_AUDIT_KIND_CREDIT_VOID            AuditKind = 11
+	AuditKind_AUDIT_KIND_HOLD                   AuditKind = 12
+	AuditKind_AUDIT_KIND_INIT                   AuditKind = 13
+	AuditKind_AUDIT_KIND_JOIN                   AuditKind = 14
+	AuditKind_AUDIT_KIND_NODES_DEAD             AuditKind = 15
+	AuditKind_AUDIT_KIND_NODES_DRAIN            AuditKind = 16
+	AuditKind_AUDIT_KIND_NODES_REMOVE           AuditKind = 17
+	AuditKind_AUDIT_KIND_NODES_RESUME           AuditKind = 18
+	AuditKind_AUDIT_KIND_PLAN                   AuditKind = 19
+	AuditKind_AUDIT_KIND_POLICY                 AuditKind = 20
+	AuditKind_AUDIT_KIND_RELEASE                AuditKind = 21
+	AuditKind_AUDIT_KIND_REQUEUE                AuditKind = 22
+	AuditKind_AUDIT_KIND_RESTORE                AuditKind = 23
+	AuditKind_AUDIT_KIND_REVOKE                 AuditKind = 24
+	AuditKind_AUDIT_KIND_ROTATE                 AuditKind = 25
+	AuditKind_AUDIT_KIND_SIGNAL                 AuditKind = 26
+	AuditKind_AUDIT_KIND_SUBMIT                 AuditKind = 27
+	AuditKind_AUDIT_KIND_TOKEN                  AuditKind = 28
+	AuditKind_AUDIT_KIND_TOPOLOGY               AuditKind = 29
+	AuditKind_AUDIT_KIND_UPDATE                 AuditKind = 30
+	AuditKind_AUDIT_KIND_STEP                   AuditKind = 31
+	AuditKind_AUDIT_KIND_STEP_END               AuditKind = 32
+	AuditKind_AUDIT_KIND_STEP_SIGNAL            AuditKind = 33
+	AuditKind_AUDIT_KIND_CRON_SET               AuditKind = 34
+	AuditKind_AUDIT_KIND_CRON_HOLD              AuditKind = 35
+	AuditKind_AUDIT_KIND_CRON_RELEASE           AuditKind = 36
+	AuditKind_AUDIT_KIND_CRON_REMOVE            AuditKind = 37
+	AuditKind_AUDIT_KIND_STEP_ATTACH            AuditKind = 38
+	AuditKind_AUDIT_KIND_SECRET_SET             AuditKind = 39
+	AuditKind_AUDIT_KIND_SECRET_DELETE          AuditKind = 40
+	AuditKind_AUDIT_KIND_CHECKPOINT_COMMIT      AuditKind = 41
+	AuditKind_AUDIT_KIND_CHECKPOINT_VERIFY      AuditKind = 42
+	AuditKind_AUDIT_KIND_CHECKPOINT_DAMAGE      AuditKind = 43
+	AuditKind_AUDIT_KIND_CHECKPOINT_DROP        AuditKind = 44
+	AuditKind_AUDIT_KIND_NODES_REBOOT           AuditKind = 45
+	AuditKind_AUDIT_KIND_NODES_REBOOT_WHEN_IDLE AuditKind = 46
+	AuditKind_AUDIT_KIND_NODES_CANCEL_REBOOT    AuditKind = 47
 )
 
 // Enum value maps for AuditKind.
@@ -563,53 +575,59 @@ var (
 		42: "AUDIT_KIND_CHECKPOINT_VERIFY",
 		43: "AUDIT_KIND_CHECKPOINT_DAMAGE",
 		44: "AUDIT_KIND_CHECKPOINT_DROP",
+		45: "AUDIT_KIND_NODES_REBOOT",
+		46: "AUDIT_KIND_NODES_REBOOT_WHEN_IDLE",
+		47: "AUDIT_KIND_NODES_CANCEL_REBOOT",
 	}
 	AuditKind_value = map[string]int32{
-		"AUDIT_KIND_UNSPECIFIED":       0,
-		"AUDIT_KIND_ACCOUNTS":          1,
-		"AUDIT_KIND_CANCEL":            2,
-		"AUDIT_KIND_CONTROLLER_ADD":    3,
-		"AUDIT_KIND_CONTROLLER_REMOVE": 4,
-		"AUDIT_KIND_CREDIT_BUDGET":     5,
-		"AUDIT_KIND_CREDIT_CLOSE":      6,
-		"AUDIT_KIND_CREDIT_CORRECT":    7,
-		"AUDIT_KIND_CREDIT_GRANT":      8,
-		"AUDIT_KIND_CREDIT_PRICE":      9,
-		"AUDIT_KIND_CREDIT_REFUND":     10,
-		"AUDIT_KIND_CREDIT_VOID":       11,
-		"AUDIT_KIND_HOLD":              12,
-		"AUDIT_KIND_INIT":              13,
-		"AUDIT_KIND_JOIN":              14,
-		"AUDIT_KIND_NODES_DEAD":        15,
-		"AUDIT_KIND_NODES_DRAIN":       16,
-		"AUDIT_KIND_NODES_REMOVE":      17,
-		"AUDIT_KIND_NODES_RESUME":      18,
-		"AUDIT_KIND_PLAN":              19,
-		"AUDIT_KIND_POLICY":            20,
-		"AUDIT_KIND_RELEASE":           21,
-		"AUDIT_KIND_REQUEUE":           22,
-		"AUDIT_KIND_RESTORE":           23,
-		"AUDIT_KIND_REVOKE":            24,
-		"AUDIT_KIND_ROTATE":            25,
-		"AUDIT_KIND_SIGNAL":            26,
-		"AUDIT_KIND_SUBMIT":            27,
-		"AUDIT_KIND_TOKEN":             28,
-		"AUDIT_KIND_TOPOLOGY":          29,
-		"AUDIT_KIND_UPDATE":            30,
-		"AUDIT_KIND_STEP":              31,
-		"AUDIT_KIND_STEP_END":          32,
-		"AUDIT_KIND_STEP_SIGNAL":       33,
-		"AUDIT_KIND_CRON_SET":          34,
-		"AUDIT_KIND_CRON_HOLD":         35,
-		"AUDIT_KIND_CRON_RELEASE":      36,
-		"AUDIT_KIND_CRON_REMOVE":       37,
-		"AUDIT_KIND_STEP_ATTACH":       38,
-		"AUDIT_KIND_SECRET_SET":        39,
-		"AUDIT_KIND_SECRET_DELETE":     40,
-		"AUDIT_KIND_CHECKPOINT_COMMIT": 41,
-		"AUDIT_KIND_CHECKPOINT_VERIFY": 42,
-		"AUDIT_KIND_CHECKPOINT_DAMAGE": 43,
-		"AUDIT_KIND_CHECKPOINT_DROP":   44,
+		"AUDIT_KIND_UNSPECIFIED":            0,
+		"AUDIT_KIND_ACCOUNTS":               1,
+		"AUDIT_KIND_CANCEL":                 2,
+		"AUDIT_KIND_CONTROLLER_ADD":         3,
+		"AUDIT_KIND_CONTROLLER_REMOVE":      4,
+		"AUDIT_KIND_CREDIT_BUDGET":          5,
+		"AUDIT_KIND_CREDIT_CLOSE":           6,
+		"AUDIT_KIND_CREDIT_CORRECT":         7,
+		"AUDIT_KIND_CREDIT_GRANT":           8,
+		"AUDIT_KIND_CREDIT_PRICE":           9,
+		"AUDIT_KIND_CREDIT_REFUND":          10,
+		"AUDIT_KIND_CREDIT_VOID":            11,
+		"AUDIT_KIND_HOLD":                   12,
+		"AUDIT_KIND_INIT":                   13,
+		"AUDIT_KIND_JOIN":                   14,
+		"AUDIT_KIND_NODES_DEAD":             15,
+		"AUDIT_KIND_NODES_DRAIN":            16,
+		"AUDIT_KIND_NODES_REMOVE":           17,
+		"AUDIT_KIND_NODES_RESUME":           18,
+		"AUDIT_KIND_PLAN":                   19,
+		"AUDIT_KIND_POLICY":                 20,
+		"AUDIT_KIND_RELEASE":                21,
+		"AUDIT_KIND_REQUEUE":                22,
+		"AUDIT_KIND_RESTORE":                23,
+		"AUDIT_KIND_REVOKE":                 24,
+		"AUDIT_KIND_ROTATE":                 25,
+		"AUDIT_KIND_SIGNAL":                 26,
+		"AUDIT_KIND_SUBMIT":                 27,
+		"AUDIT_KIND_TOKEN":                  28,
+		"AUDIT_KIND_TOPOLOGY":               29,
+		"AUDIT_KIND_UPDATE":                 30,
+		"AUDIT_KIND_STEP":                   31,
+		"AUDIT_KIND_STEP_END":               32,
+		"AUDIT_KIND_STEP_SIGNAL":            33,
+		"AUDIT_KIND_CRON_SET":               34,
+		"AUDIT_KIND_CRON_HOLD":              35,
+		"AUDIT_KIND_CRON_RELEASE":           36,
+		"AUDIT_KIND_CRON_REMOVE":            37,
+		"AUDIT_KIND_STEP_ATTACH":            38,
+		"AUDIT_KIND_SECRET_SET":             39,
+		"AUDIT_KIND_SECRET_DELETE":          40,
+		"AUDIT_KIND_CHECKPOINT_COMMIT":      41,
+		"AUDIT_KIND_CHECKPOINT_VERIFY":      42,
+		"AUDIT_KIND_CHECKPOINT_DAMAGE":      43,
+		"AUDIT_KIND_CHECKPOINT_DROP":        44,
+		"AUDIT_KIND_NODES_REBOOT":           45,
+		"AUDIT_KIND_NODES_REBOOT_WHEN_IDLE": 46,
+		"AUDIT_KIND_NODES_CANCEL_REBOOT":    47,
 	}
 )
 
@@ -1925,6 +1943,7 @@ type Node struct {
 	Failures        []*NodeFailure         `protobuf:"bytes,47,rep,name=failures,proto3" json:"failures,omitempty"`                                       // of the last 28 days, oldest first, at most 16
 	FailureScore    int64                  `protobuf:"varint,48,opt,name=failure_score,json=failureScore,proto3" json:"failure_score,omitempty"`          // 10 x its failure rate / the cluster's
 	FailsOften      bool                   `protobuf:"varint,49,opt,name=fails_often,json=failsOften,proto3" json:"fails_often,omitempty"`                // jobs that request more than 8 nodes start there only if they cannot start as early elsewhere
+	Reboot          *NodeReboot            `protobuf:"bytes,31,opt,name=reboot,proto3" json:"reboot,omitempty"`                                           // absent: none is requested
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2190,6 +2209,13 @@ func (x *Node) GetFailsOften() bool {
 	return false
 }
 
+func (x *Node) GetReboot() *NodeReboot {
+	if x != nil {
+		return x.Reboot
+	}
+	return nil
+}
+
 // NodeFailure is a failure of a node itself, not of a program on it.
 type NodeFailure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2243,6 +2269,91 @@ func (x *NodeFailure) GetCause() string {
 	return ""
 }
 
+// NodeReboot is an operator's request to reboot a node.
+type NodeReboot struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	WhenIdle      bool                   `protobuf:"varint,1,opt,name=when_idle,json=whenIdle,proto3" json:"when_idle,omitempty"` // it takes jobs until it has none
+	By            string                 `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	Due           bool                   `protobuf:"varint,5,opt,name=due,proto3" json:"due,omitempty"` // it has no jobs: the reboot has begun or begins
+	StayDrained   bool                   `protobuf:"varint,6,opt,name=stay_drained,json=stayDrained,proto3" json:"stay_drained,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeReboot) Reset() {
+	*x = NodeReboot{}
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeReboot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeReboot) ProtoMessage() {}
+
+func (x *NodeReboot) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeReboot.ProtoReflect.Descriptor instead.
+func (*NodeReboot) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *NodeReboot) GetWhenIdle() bool {
+	if x != nil {
+		return x.WhenIdle
+	}
+	return false
+}
+
+func (x *NodeReboot) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *NodeReboot) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *NodeReboot) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *NodeReboot) GetDue() bool {
+	if x != nil {
+		return x.Due
+	}
+	return false
+}
+
+func (x *NodeReboot) GetStayDrained() bool {
+	if x != nil {
+		return x.StayDrained
+	}
+	return false
+}
+
 type ListNodesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"` // host list expressions; empty: all
@@ -2253,7 +2364,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2265,7 +2376,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[15]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2278,7 +2389,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListNodesRequest) GetNames() []string {
@@ -2305,7 +2416,7 @@ type ListNodesResponse struct {
 
 func (x *ListNodesResponse) Reset() {
 	*x = ListNodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2317,7 +2428,7 @@ func (x *ListNodesResponse) String() string {
 func (*ListNodesResponse) ProtoMessage() {}
 
 func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[16]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2330,7 +2441,7 @@ func (x *ListNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesResponse.ProtoReflect.Descriptor instead.
 func (*ListNodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListNodesResponse) GetNodes() []*Node {
@@ -2348,19 +2459,21 @@ func (x *ListNodesResponse) GetAsOf() *AsOf {
 }
 
 type UpdateNodesRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	Names         []string               `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
-	Action        NodeAction             `protobuf:"varint,3,opt,name=action,proto3,enum=greylag.v1.NodeAction" json:"action,omitempty"`
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // required to drain
-	Force         bool                   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`  // removes a silent node even if it has jobs; the jobs end as after a node failure
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Names     []string               `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	Action    NodeAction             `protobuf:"varint,3,opt,name=action,proto3,enum=greylag.v1.NodeAction" json:"action,omitempty"`
+	Reason    string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // required to drain
+	// Removes a silent node even if it has jobs; the jobs end as after a node failure. Keeps a node drained after
+	// its reboot.
+	Force         bool `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateNodesRequest) Reset() {
 	*x = UpdateNodesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2372,7 +2485,7 @@ func (x *UpdateNodesRequest) String() string {
 func (*UpdateNodesRequest) ProtoMessage() {}
 
 func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[17]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2385,7 +2498,7 @@ func (x *UpdateNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesRequest.ProtoReflect.Descriptor instead.
 func (*UpdateNodesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *UpdateNodesRequest) GetRequestId() string {
@@ -2433,7 +2546,7 @@ type UpdateNodesResponse struct {
 
 func (x *UpdateNodesResponse) Reset() {
 	*x = UpdateNodesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2445,7 +2558,7 @@ func (x *UpdateNodesResponse) String() string {
 func (*UpdateNodesResponse) ProtoMessage() {}
 
 func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[18]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2458,7 +2571,7 @@ func (x *UpdateNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateNodesResponse.ProtoReflect.Descriptor instead.
 func (*UpdateNodesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *UpdateNodesResponse) GetNames() []string {
@@ -2489,7 +2602,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2501,7 +2614,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[19]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2514,7 +2627,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateTokenRequest) GetRequestId() string {
@@ -2569,7 +2682,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2581,7 +2694,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[20]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2594,7 +2707,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateTokenResponse) GetToken() string {
@@ -2624,7 +2737,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2636,7 +2749,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[21]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2649,7 +2762,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *JoinRequest) GetToken() string {
@@ -2701,7 +2814,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2713,7 +2826,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[22]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2726,7 +2839,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JoinResponse) GetCertificate() []byte {
@@ -2780,7 +2893,7 @@ type RenewCertificateRequest struct {
 
 func (x *RenewCertificateRequest) Reset() {
 	*x = RenewCertificateRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2792,7 +2905,7 @@ func (x *RenewCertificateRequest) String() string {
 func (*RenewCertificateRequest) ProtoMessage() {}
 
 func (x *RenewCertificateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[23]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2805,7 +2918,7 @@ func (x *RenewCertificateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewCertificateRequest.ProtoReflect.Descriptor instead.
 func (*RenewCertificateRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RenewCertificateRequest) GetCsr() []byte {
@@ -2824,7 +2937,7 @@ type RenewCertificateResponse struct {
 
 func (x *RenewCertificateResponse) Reset() {
 	*x = RenewCertificateResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2836,7 +2949,7 @@ func (x *RenewCertificateResponse) String() string {
 func (*RenewCertificateResponse) ProtoMessage() {}
 
 func (x *RenewCertificateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[24]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2849,7 +2962,7 @@ func (x *RenewCertificateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewCertificateResponse.ProtoReflect.Descriptor instead.
 func (*RenewCertificateResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RenewCertificateResponse) GetCertificate() []byte {
@@ -2868,7 +2981,7 @@ type ListCertificatesRequest struct {
 
 func (x *ListCertificatesRequest) Reset() {
 	*x = ListCertificatesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +2993,7 @@ func (x *ListCertificatesRequest) String() string {
 func (*ListCertificatesRequest) ProtoMessage() {}
 
 func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[25]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +3006,7 @@ func (x *ListCertificatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesRequest.ProtoReflect.Descriptor instead.
 func (*ListCertificatesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListCertificatesRequest) GetRead() *Read {
@@ -2914,7 +3027,7 @@ type ListCertificatesResponse struct {
 
 func (x *ListCertificatesResponse) Reset() {
 	*x = ListCertificatesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2926,7 +3039,7 @@ func (x *ListCertificatesResponse) String() string {
 func (*ListCertificatesResponse) ProtoMessage() {}
 
 func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[26]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2939,7 +3052,7 @@ func (x *ListCertificatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCertificatesResponse.ProtoReflect.Descriptor instead.
 func (*ListCertificatesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListCertificatesResponse) GetAsOf() *AsOf {
@@ -2978,7 +3091,7 @@ type Rotation struct {
 
 func (x *Rotation) Reset() {
 	*x = Rotation{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2990,7 +3103,7 @@ func (x *Rotation) String() string {
 func (*Rotation) ProtoMessage() {}
 
 func (x *Rotation) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[27]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3003,7 +3116,7 @@ func (x *Rotation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rotation.ProtoReflect.Descriptor instead.
 func (*Rotation) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Rotation) GetPhase() RotationPhase {
@@ -3056,7 +3169,7 @@ type ListAuthoritiesRequest struct {
 
 func (x *ListAuthoritiesRequest) Reset() {
 	*x = ListAuthoritiesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +3181,7 @@ func (x *ListAuthoritiesRequest) String() string {
 func (*ListAuthoritiesRequest) ProtoMessage() {}
 
 func (x *ListAuthoritiesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[28]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +3194,7 @@ func (x *ListAuthoritiesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuthoritiesRequest.ProtoReflect.Descriptor instead.
 func (*ListAuthoritiesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 type ListAuthoritiesResponse struct {
@@ -3093,7 +3206,7 @@ type ListAuthoritiesResponse struct {
 
 func (x *ListAuthoritiesResponse) Reset() {
 	*x = ListAuthoritiesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3105,7 +3218,7 @@ func (x *ListAuthoritiesResponse) String() string {
 func (*ListAuthoritiesResponse) ProtoMessage() {}
 
 func (x *ListAuthoritiesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[29]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3118,7 +3231,7 @@ func (x *ListAuthoritiesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuthoritiesResponse.ProtoReflect.Descriptor instead.
 func (*ListAuthoritiesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListAuthoritiesResponse) GetCa() [][]byte {
@@ -3139,7 +3252,7 @@ type RotateAuthorityRequest struct {
 
 func (x *RotateAuthorityRequest) Reset() {
 	*x = RotateAuthorityRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3151,7 +3264,7 @@ func (x *RotateAuthorityRequest) String() string {
 func (*RotateAuthorityRequest) ProtoMessage() {}
 
 func (x *RotateAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[30]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3164,7 +3277,7 @@ func (x *RotateAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*RotateAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RotateAuthorityRequest) GetRequestId() string {
@@ -3196,7 +3309,7 @@ type RotateAuthorityResponse struct {
 
 func (x *RotateAuthorityResponse) Reset() {
 	*x = RotateAuthorityResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3208,7 +3321,7 @@ func (x *RotateAuthorityResponse) String() string {
 func (*RotateAuthorityResponse) ProtoMessage() {}
 
 func (x *RotateAuthorityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[31]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3221,7 +3334,7 @@ func (x *RotateAuthorityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateAuthorityResponse.ProtoReflect.Descriptor instead.
 func (*RotateAuthorityResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 type GetAuthorityRequest struct {
@@ -3232,7 +3345,7 @@ type GetAuthorityRequest struct {
 
 func (x *GetAuthorityRequest) Reset() {
 	*x = GetAuthorityRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3244,7 +3357,7 @@ func (x *GetAuthorityRequest) String() string {
 func (*GetAuthorityRequest) ProtoMessage() {}
 
 func (x *GetAuthorityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[32]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3257,7 +3370,7 @@ func (x *GetAuthorityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAuthorityRequest.ProtoReflect.Descriptor instead.
 func (*GetAuthorityRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 type GetAuthorityResponse struct {
@@ -3270,7 +3383,7 @@ type GetAuthorityResponse struct {
 
 func (x *GetAuthorityResponse) Reset() {
 	*x = GetAuthorityResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3395,7 @@ func (x *GetAuthorityResponse) String() string {
 func (*GetAuthorityResponse) ProtoMessage() {}
 
 func (x *GetAuthorityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[33]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3408,7 @@ func (x *GetAuthorityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAuthorityResponse.ProtoReflect.Descriptor instead.
 func (*GetAuthorityResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetAuthorityResponse) GetCa() [][]byte {
@@ -3328,7 +3441,7 @@ type CertificateHolder struct {
 
 func (x *CertificateHolder) Reset() {
 	*x = CertificateHolder{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3340,7 +3453,7 @@ func (x *CertificateHolder) String() string {
 func (*CertificateHolder) ProtoMessage() {}
 
 func (x *CertificateHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[34]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3353,7 +3466,7 @@ func (x *CertificateHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateHolder.ProtoReflect.Descriptor instead.
 func (*CertificateHolder) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CertificateHolder) GetRole() HostRole {
@@ -3414,7 +3527,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +3539,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[35]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +3552,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Certificate) GetSerial() string {
@@ -3504,7 +3617,7 @@ type RevokeCertificatesRequest struct {
 
 func (x *RevokeCertificatesRequest) Reset() {
 	*x = RevokeCertificatesRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3516,7 +3629,7 @@ func (x *RevokeCertificatesRequest) String() string {
 func (*RevokeCertificatesRequest) ProtoMessage() {}
 
 func (x *RevokeCertificatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[36]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3529,7 +3642,7 @@ func (x *RevokeCertificatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCertificatesRequest.ProtoReflect.Descriptor instead.
 func (*RevokeCertificatesRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RevokeCertificatesRequest) GetRequestId() string {
@@ -3575,7 +3688,7 @@ type RevokeCertificatesResponse struct {
 
 func (x *RevokeCertificatesResponse) Reset() {
 	*x = RevokeCertificatesResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3587,7 +3700,7 @@ func (x *RevokeCertificatesResponse) String() string {
 func (*RevokeCertificatesResponse) ProtoMessage() {}
 
 func (x *RevokeCertificatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[37]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3600,7 +3713,7 @@ func (x *RevokeCertificatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeCertificatesResponse.ProtoReflect.Descriptor instead.
 func (*RevokeCertificatesResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 type AddMemberRequest struct {
@@ -3613,7 +3726,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3625,7 +3738,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[38]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3638,7 +3751,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AddMemberRequest) GetId() string {
@@ -3663,7 +3776,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3675,7 +3788,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[39]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3688,7 +3801,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 type RemoveMemberRequest struct {
@@ -3700,7 +3813,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3712,7 +3825,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[40]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3725,7 +3838,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RemoveMemberRequest) GetId() string {
@@ -3743,7 +3856,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3755,7 +3868,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[41]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3768,7 +3881,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 type TransferLeadershipRequest struct {
@@ -3780,7 +3893,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3792,7 +3905,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[42]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3805,7 +3918,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *TransferLeadershipRequest) GetId() string {
@@ -3824,7 +3937,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3836,7 +3949,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[43]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3849,7 +3962,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{43}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TransferLeadershipResponse) GetLeader() string {
@@ -3868,7 +3981,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3880,7 +3993,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[44]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3893,7 +4006,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{44}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetPolicyRequest) GetRead() *Read {
@@ -3914,7 +4027,7 @@ type GetPolicyResponse struct {
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3926,7 +4039,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[45]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3939,7 +4052,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{45}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetPolicyResponse) GetToml() string {
@@ -3976,7 +4089,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3988,7 +4101,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[46]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4001,7 +4114,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SetPolicyRequest) GetRequestId() string {
@@ -4050,7 +4163,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4062,7 +4175,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[47]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4075,7 +4188,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SetPolicyResponse) GetDiff() string {
@@ -4108,7 +4221,7 @@ type StreamSnapshotRequest struct {
 
 func (x *StreamSnapshotRequest) Reset() {
 	*x = StreamSnapshotRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4120,7 +4233,7 @@ func (x *StreamSnapshotRequest) String() string {
 func (*StreamSnapshotRequest) ProtoMessage() {}
 
 func (x *StreamSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[48]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4133,7 +4246,7 @@ func (x *StreamSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*StreamSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StreamSnapshotRequest) GetHistory() bool {
@@ -4154,7 +4267,7 @@ type StreamSnapshotResponse struct {
 
 func (x *StreamSnapshotResponse) Reset() {
 	*x = StreamSnapshotResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4166,7 +4279,7 @@ func (x *StreamSnapshotResponse) String() string {
 func (*StreamSnapshotResponse) ProtoMessage() {}
 
 func (x *StreamSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[49]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4179,7 +4292,7 @@ func (x *StreamSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*StreamSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{49}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *StreamSnapshotResponse) GetData() []byte {
@@ -4204,7 +4317,7 @@ type GetReadIndexRequest struct {
 
 func (x *GetReadIndexRequest) Reset() {
 	*x = GetReadIndexRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4216,7 +4329,7 @@ func (x *GetReadIndexRequest) String() string {
 func (*GetReadIndexRequest) ProtoMessage() {}
 
 func (x *GetReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[50]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4229,7 +4342,7 @@ func (x *GetReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*GetReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{50}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 type GetReadIndexResponse struct {
@@ -4241,7 +4354,7 @@ type GetReadIndexResponse struct {
 
 func (x *GetReadIndexResponse) Reset() {
 	*x = GetReadIndexResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4253,7 +4366,7 @@ func (x *GetReadIndexResponse) String() string {
 func (*GetReadIndexResponse) ProtoMessage() {}
 
 func (x *GetReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[51]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4266,7 +4379,7 @@ func (x *GetReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*GetReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{51}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetReadIndexResponse) GetIndex() uint64 {
@@ -4286,7 +4399,7 @@ type ListFinishedJobsRequest struct {
 
 func (x *ListFinishedJobsRequest) Reset() {
 	*x = ListFinishedJobsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4298,7 +4411,7 @@ func (x *ListFinishedJobsRequest) String() string {
 func (*ListFinishedJobsRequest) ProtoMessage() {}
 
 func (x *ListFinishedJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[52]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4311,7 +4424,7 @@ func (x *ListFinishedJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFinishedJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListFinishedJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{52}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListFinishedJobsRequest) GetFrom() uint64 {
@@ -4338,7 +4451,7 @@ type ListFinishedJobsResponse struct {
 
 func (x *ListFinishedJobsResponse) Reset() {
 	*x = ListFinishedJobsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4350,7 +4463,7 @@ func (x *ListFinishedJobsResponse) String() string {
 func (*ListFinishedJobsResponse) ProtoMessage() {}
 
 func (x *ListFinishedJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[53]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4363,7 +4476,7 @@ func (x *ListFinishedJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFinishedJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListFinishedJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{53}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListFinishedJobsResponse) GetRecords() [][]byte {
@@ -4391,7 +4504,7 @@ type ListJournalRowsRequest struct {
 
 func (x *ListJournalRowsRequest) Reset() {
 	*x = ListJournalRowsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4403,7 +4516,7 @@ func (x *ListJournalRowsRequest) String() string {
 func (*ListJournalRowsRequest) ProtoMessage() {}
 
 func (x *ListJournalRowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[54]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4416,7 +4529,7 @@ func (x *ListJournalRowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJournalRowsRequest.ProtoReflect.Descriptor instead.
 func (*ListJournalRowsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{54}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListJournalRowsRequest) GetJournal() uint32 {
@@ -4449,7 +4562,7 @@ type ListJournalRowsResponse struct {
 
 func (x *ListJournalRowsResponse) Reset() {
 	*x = ListJournalRowsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4461,7 +4574,7 @@ func (x *ListJournalRowsResponse) String() string {
 func (*ListJournalRowsResponse) ProtoMessage() {}
 
 func (x *ListJournalRowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[55]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4474,7 +4587,7 @@ func (x *ListJournalRowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJournalRowsResponse.ProtoReflect.Descriptor instead.
 func (*ListJournalRowsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{55}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListJournalRowsResponse) GetRows() [][]byte {
@@ -4493,7 +4606,7 @@ type GetBlobsRequest struct {
 
 func (x *GetBlobsRequest) Reset() {
 	*x = GetBlobsRequest{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[56]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4505,7 +4618,7 @@ func (x *GetBlobsRequest) String() string {
 func (*GetBlobsRequest) ProtoMessage() {}
 
 func (x *GetBlobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[56]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4518,7 +4631,7 @@ func (x *GetBlobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobsRequest.ProtoReflect.Descriptor instead.
 func (*GetBlobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{56}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetBlobsRequest) GetDigests() [][]byte {
@@ -4537,7 +4650,7 @@ type GetBlobsResponse struct {
 
 func (x *GetBlobsResponse) Reset() {
 	*x = GetBlobsResponse{}
-	mi := &file_greylag_v1_cluster_proto_msgTypes[57]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4549,7 +4662,7 @@ func (x *GetBlobsResponse) String() string {
 func (*GetBlobsResponse) ProtoMessage() {}
 
 func (x *GetBlobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_cluster_proto_msgTypes[57]
+	mi := &file_greylag_v1_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4562,7 +4675,7 @@ func (x *GetBlobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBlobsResponse.ProtoReflect.Descriptor instead.
 func (*GetBlobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{57}
+	return file_greylag_v1_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GetBlobsResponse) GetContents() [][]byte {
@@ -4704,7 +4817,7 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\tgpus_used\x18\x06 \x01(\x05R\bgpusUsed\x12\x1d\n" +
 	"\n" +
 	"cpus_total\x18\a \x01(\x05R\tcpusTotal\x12\x1b\n" +
-	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xf0\b\n" +
+	"\tcpus_used\x18\b \x01(\x05R\bcpusUsed\"\xa0\t\n" +
 	"\x04Node\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x15.greylag.v1.NodeStateR\x05state\x12\x18\n" +
@@ -4748,10 +4861,19 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\bfailures\x18/ \x03(\v2\x17.greylag.v1.NodeFailureR\bfailures\x12#\n" +
 	"\rfailure_score\x180 \x01(\x03R\ffailureScore\x12\x1f\n" +
 	"\vfails_often\x181 \x01(\bR\n" +
-	"failsOften\"S\n" +
+	"failsOften\x12.\n" +
+	"\x06reboot\x18\x1f \x01(\v2\x16.greylag.v1.NodeRebootR\x06reboot\"S\n" +
 	"\vNodeFailure\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x14\n" +
-	"\x05cause\x18\x02 \x01(\tR\x05cause\"N\n" +
+	"\x05cause\x18\x02 \x01(\tR\x05cause\"\xb8\x01\n" +
+	"\n" +
+	"NodeReboot\x12\x1b\n" +
+	"\twhen_idle\x18\x01 \x01(\bR\bwhenIdle\x12\x0e\n" +
+	"\x02by\x18\x02 \x01(\tR\x02by\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x10\n" +
+	"\x03due\x18\x05 \x01(\bR\x03due\x12!\n" +
+	"\fstay_drained\x18\x06 \x01(\bR\vstayDrained\"N\n" +
 	"\x10ListNodesRequest\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\tR\x05names\x12$\n" +
 	"\x04read\x18\x02 \x01(\v2\x10.greylag.v1.ReadR\x04read\"b\n" +
@@ -4924,13 +5046,16 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x12NODE_STATE_DRAINED\x10\x05\x12\x16\n" +
 	"\x12NODE_STATE_UNKNOWN\x10\x06\x12\x13\n" +
 	"\x0fNODE_STATE_DOWN\x10\a\x12\x17\n" +
-	"\x13NODE_STATE_RESERVED\x10\b*p\n" +
+	"\x13NODE_STATE_RESERVED\x10\b*\xc9\x01\n" +
 	"\n" +
 	"NodeAction\x12\x1b\n" +
 	"\x17NODE_ACTION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11NODE_ACTION_DRAIN\x10\x01\x12\x16\n" +
 	"\x12NODE_ACTION_RESUME\x10\x02\x12\x16\n" +
-	"\x12NODE_ACTION_REMOVE\x10\x03*\x83\x01\n" +
+	"\x12NODE_ACTION_REMOVE\x10\x03\x12\x16\n" +
+	"\x12NODE_ACTION_REBOOT\x10\x04\x12 \n" +
+	"\x1cNODE_ACTION_REBOOT_WHEN_IDLE\x10\x05\x12\x1d\n" +
+	"\x19NODE_ACTION_CANCEL_REBOOT\x10\x06*\x83\x01\n" +
 	"\rRotationPhase\x12\x1e\n" +
 	"\x1aROTATION_PHASE_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17ROTATION_PHASE_RENEWING\x10\x01\x12\x1c\n" +
@@ -4945,7 +5070,8 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x1eCERTIFICATE_ORIGIN_UNSPECIFIED\x10\x00\x12\x1d\n" +
 	"\x19CERTIFICATE_ORIGIN_JOINED\x10\x01\x12\x1e\n" +
 	"\x1aCERTIFICATE_ORIGIN_RENEWED\x10\x02\x12\x1b\n" +
-	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xbd\t\n" +
+	"\x17CERTIFICATE_ORIGIN_SEEN\x10\x03*\xa5\n" +
+	"\n" +
 	"\tAuditKind\x12\x1a\n" +
 	"\x16AUDIT_KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13AUDIT_KIND_ACCOUNTS\x10\x01\x12\x15\n" +
@@ -4992,7 +5118,10 @@ const file_greylag_v1_cluster_proto_rawDesc = "" +
 	"\x1cAUDIT_KIND_CHECKPOINT_COMMIT\x10)\x12 \n" +
 	"\x1cAUDIT_KIND_CHECKPOINT_VERIFY\x10*\x12 \n" +
 	"\x1cAUDIT_KIND_CHECKPOINT_DAMAGE\x10+\x12\x1e\n" +
-	"\x1aAUDIT_KIND_CHECKPOINT_DROP\x10,2\x92\x0e\n" +
+	"\x1aAUDIT_KIND_CHECKPOINT_DROP\x10,\x12\x1b\n" +
+	"\x17AUDIT_KIND_NODES_REBOOT\x10-\x12%\n" +
+	"!AUDIT_KIND_NODES_REBOOT_WHEN_IDLE\x10.\x12\"\n" +
+	"\x1eAUDIT_KIND_NODES_CANCEL_REBOOT\x10/2\x92\x0e\n" +
 	"\x0eClusterService\x12H\n" +
 	"\tGetStatus\x12\x1c.greylag.v1.GetStatusRequest\x1a\x1d.greylag.v1.GetStatusResponse\x12B\n" +
 	"\aGetInfo\x12\x1a.greylag.v1.GetInfoRequest\x1a\x1b.greylag.v1.GetInfoResponse\x12H\n" +
@@ -5037,7 +5166,7 @@ func file_greylag_v1_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_greylag_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_greylag_v1_cluster_proto_goTypes = []any{
 	(Role)(0),                          // 0: greylag.v1.Role
 	(HostRole)(0),                      // 1: greylag.v1.HostRole
@@ -5063,190 +5192,193 @@ var file_greylag_v1_cluster_proto_goTypes = []any{
 	(*NodeGroup)(nil),                  // 21: greylag.v1.NodeGroup
 	(*Node)(nil),                       // 22: greylag.v1.Node
 	(*NodeFailure)(nil),                // 23: greylag.v1.NodeFailure
-	(*ListNodesRequest)(nil),           // 24: greylag.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),          // 25: greylag.v1.ListNodesResponse
-	(*UpdateNodesRequest)(nil),         // 26: greylag.v1.UpdateNodesRequest
-	(*UpdateNodesResponse)(nil),        // 27: greylag.v1.UpdateNodesResponse
-	(*CreateTokenRequest)(nil),         // 28: greylag.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),        // 29: greylag.v1.CreateTokenResponse
-	(*JoinRequest)(nil),                // 30: greylag.v1.JoinRequest
-	(*JoinResponse)(nil),               // 31: greylag.v1.JoinResponse
-	(*RenewCertificateRequest)(nil),    // 32: greylag.v1.RenewCertificateRequest
-	(*RenewCertificateResponse)(nil),   // 33: greylag.v1.RenewCertificateResponse
-	(*ListCertificatesRequest)(nil),    // 34: greylag.v1.ListCertificatesRequest
-	(*ListCertificatesResponse)(nil),   // 35: greylag.v1.ListCertificatesResponse
-	(*Rotation)(nil),                   // 36: greylag.v1.Rotation
-	(*ListAuthoritiesRequest)(nil),     // 37: greylag.v1.ListAuthoritiesRequest
-	(*ListAuthoritiesResponse)(nil),    // 38: greylag.v1.ListAuthoritiesResponse
-	(*RotateAuthorityRequest)(nil),     // 39: greylag.v1.RotateAuthorityRequest
-	(*RotateAuthorityResponse)(nil),    // 40: greylag.v1.RotateAuthorityResponse
-	(*GetAuthorityRequest)(nil),        // 41: greylag.v1.GetAuthorityRequest
-	(*GetAuthorityResponse)(nil),       // 42: greylag.v1.GetAuthorityResponse
-	(*CertificateHolder)(nil),          // 43: greylag.v1.CertificateHolder
-	(*Certificate)(nil),                // 44: greylag.v1.Certificate
-	(*RevokeCertificatesRequest)(nil),  // 45: greylag.v1.RevokeCertificatesRequest
-	(*RevokeCertificatesResponse)(nil), // 46: greylag.v1.RevokeCertificatesResponse
-	(*AddMemberRequest)(nil),           // 47: greylag.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),          // 48: greylag.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),        // 49: greylag.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),       // 50: greylag.v1.RemoveMemberResponse
-	(*TransferLeadershipRequest)(nil),  // 51: greylag.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 52: greylag.v1.TransferLeadershipResponse
-	(*GetPolicyRequest)(nil),           // 53: greylag.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),          // 54: greylag.v1.GetPolicyResponse
-	(*SetPolicyRequest)(nil),           // 55: greylag.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),          // 56: greylag.v1.SetPolicyResponse
-	(*StreamSnapshotRequest)(nil),      // 57: greylag.v1.StreamSnapshotRequest
-	(*StreamSnapshotResponse)(nil),     // 58: greylag.v1.StreamSnapshotResponse
-	(*GetReadIndexRequest)(nil),        // 59: greylag.v1.GetReadIndexRequest
-	(*GetReadIndexResponse)(nil),       // 60: greylag.v1.GetReadIndexResponse
-	(*ListFinishedJobsRequest)(nil),    // 61: greylag.v1.ListFinishedJobsRequest
-	(*ListFinishedJobsResponse)(nil),   // 62: greylag.v1.ListFinishedJobsResponse
-	(*ListJournalRowsRequest)(nil),     // 63: greylag.v1.ListJournalRowsRequest
-	(*ListJournalRowsResponse)(nil),    // 64: greylag.v1.ListJournalRowsResponse
-	(*GetBlobsRequest)(nil),            // 65: greylag.v1.GetBlobsRequest
-	(*GetBlobsResponse)(nil),           // 66: greylag.v1.GetBlobsResponse
-	(*timestamppb.Timestamp)(nil),      // 67: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 68: google.protobuf.Duration
-	(*Read)(nil),                       // 69: greylag.v1.Read
-	(*AsOf)(nil),                       // 70: greylag.v1.AsOf
-	(*LicenceInfo)(nil),                // 71: greylag.v1.LicenceInfo
-	(JobState)(0),                      // 72: greylag.v1.JobState
-	(*GPU)(nil),                        // 73: greylag.v1.GPU
-	(*Gres)(nil),                       // 74: greylag.v1.Gres
-	(*Condition)(nil),                  // 75: greylag.v1.Condition
-	(Repair)(0),                        // 76: greylag.v1.Repair
-	(*GetTopologyRequest)(nil),         // 77: greylag.v1.GetTopologyRequest
-	(*SetTopologyRequest)(nil),         // 78: greylag.v1.SetTopologyRequest
-	(*ExplainJobRequest)(nil),          // 79: greylag.v1.ExplainJobRequest
-	(*GetPlanRequest)(nil),             // 80: greylag.v1.GetPlanRequest
-	(*GetTopologyResponse)(nil),        // 81: greylag.v1.GetTopologyResponse
-	(*SetTopologyResponse)(nil),        // 82: greylag.v1.SetTopologyResponse
-	(*ExplainJobResponse)(nil),         // 83: greylag.v1.ExplainJobResponse
-	(*GetPlanResponse)(nil),            // 84: greylag.v1.GetPlanResponse
+	(*NodeReboot)(nil),                 // 24: greylag.v1.NodeReboot
+	(*ListNodesRequest)(nil),           // 25: greylag.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),          // 26: greylag.v1.ListNodesResponse
+	(*UpdateNodesRequest)(nil),         // 27: greylag.v1.UpdateNodesRequest
+	(*UpdateNodesResponse)(nil),        // 28: greylag.v1.UpdateNodesResponse
+	(*CreateTokenRequest)(nil),         // 29: greylag.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),        // 30: greylag.v1.CreateTokenResponse
+	(*JoinRequest)(nil),                // 31: greylag.v1.JoinRequest
+	(*JoinResponse)(nil),               // 32: greylag.v1.JoinResponse
+	(*RenewCertificateRequest)(nil),    // 33: greylag.v1.RenewCertificateRequest
+	(*RenewCertificateResponse)(nil),   // 34: greylag.v1.RenewCertificateResponse
+	(*ListCertificatesRequest)(nil),    // 35: greylag.v1.ListCertificatesRequest
+	(*ListCertificatesResponse)(nil),   // 36: greylag.v1.ListCertificatesResponse
+	(*Rotation)(nil),                   // 37: greylag.v1.Rotation
+	(*ListAuthoritiesRequest)(nil),     // 38: greylag.v1.ListAuthoritiesRequest
+	(*ListAuthoritiesResponse)(nil),    // 39: greylag.v1.ListAuthoritiesResponse
+	(*RotateAuthorityRequest)(nil),     // 40: greylag.v1.RotateAuthorityRequest
+	(*RotateAuthorityResponse)(nil),    // 41: greylag.v1.RotateAuthorityResponse
+	(*GetAuthorityRequest)(nil),        // 42: greylag.v1.GetAuthorityRequest
+	(*GetAuthorityResponse)(nil),       // 43: greylag.v1.GetAuthorityResponse
+	(*CertificateHolder)(nil),          // 44: greylag.v1.CertificateHolder
+	(*Certificate)(nil),                // 45: greylag.v1.Certificate
+	(*RevokeCertificatesRequest)(nil),  // 46: greylag.v1.RevokeCertificatesRequest
+	(*RevokeCertificatesResponse)(nil), // 47: greylag.v1.RevokeCertificatesResponse
+	(*AddMemberRequest)(nil),           // 48: greylag.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),          // 49: greylag.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),        // 50: greylag.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),       // 51: greylag.v1.RemoveMemberResponse
+	(*TransferLeadershipRequest)(nil),  // 52: greylag.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 53: greylag.v1.TransferLeadershipResponse
+	(*GetPolicyRequest)(nil),           // 54: greylag.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),          // 55: greylag.v1.GetPolicyResponse
+	(*SetPolicyRequest)(nil),           // 56: greylag.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),          // 57: greylag.v1.SetPolicyResponse
+	(*StreamSnapshotRequest)(nil),      // 58: greylag.v1.StreamSnapshotRequest
+	(*StreamSnapshotResponse)(nil),     // 59: greylag.v1.StreamSnapshotResponse
+	(*GetReadIndexRequest)(nil),        // 60: greylag.v1.GetReadIndexRequest
+	(*GetReadIndexResponse)(nil),       // 61: greylag.v1.GetReadIndexResponse
+	(*ListFinishedJobsRequest)(nil),    // 62: greylag.v1.ListFinishedJobsRequest
+	(*ListFinishedJobsResponse)(nil),   // 63: greylag.v1.ListFinishedJobsResponse
+	(*ListJournalRowsRequest)(nil),     // 64: greylag.v1.ListJournalRowsRequest
+	(*ListJournalRowsResponse)(nil),    // 65: greylag.v1.ListJournalRowsResponse
+	(*GetBlobsRequest)(nil),            // 66: greylag.v1.GetBlobsRequest
+	(*GetBlobsResponse)(nil),           // 67: greylag.v1.GetBlobsResponse
+	(*timestamppb.Timestamp)(nil),      // 68: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 69: google.protobuf.Duration
+	(*Read)(nil),                       // 70: greylag.v1.Read
+	(*AsOf)(nil),                       // 71: greylag.v1.AsOf
+	(*LicenceInfo)(nil),                // 72: greylag.v1.LicenceInfo
+	(JobState)(0),                      // 73: greylag.v1.JobState
+	(*GPU)(nil),                        // 74: greylag.v1.GPU
+	(*Gres)(nil),                       // 75: greylag.v1.Gres
+	(*Condition)(nil),                  // 76: greylag.v1.Condition
+	(Repair)(0),                        // 77: greylag.v1.Repair
+	(*GetTopologyRequest)(nil),         // 78: greylag.v1.GetTopologyRequest
+	(*SetTopologyRequest)(nil),         // 79: greylag.v1.SetTopologyRequest
+	(*ExplainJobRequest)(nil),          // 80: greylag.v1.ExplainJobRequest
+	(*GetPlanRequest)(nil),             // 81: greylag.v1.GetPlanRequest
+	(*GetTopologyResponse)(nil),        // 82: greylag.v1.GetTopologyResponse
+	(*SetTopologyResponse)(nil),        // 83: greylag.v1.SetTopologyResponse
+	(*ExplainJobResponse)(nil),         // 84: greylag.v1.ExplainJobResponse
+	(*GetPlanResponse)(nil),            // 85: greylag.v1.GetPlanResponse
 }
 var file_greylag_v1_cluster_proto_depIdxs = []int32{
 	8,  // 0: greylag.v1.StreamAuditRequest.kind:type_name -> greylag.v1.AuditKind
-	67, // 1: greylag.v1.StreamAuditRequest.from:type_name -> google.protobuf.Timestamp
-	67, // 2: greylag.v1.StreamAuditRequest.before:type_name -> google.protobuf.Timestamp
-	67, // 3: greylag.v1.StreamAuditResponse.at:type_name -> google.protobuf.Timestamp
+	68, // 1: greylag.v1.StreamAuditRequest.from:type_name -> google.protobuf.Timestamp
+	68, // 2: greylag.v1.StreamAuditRequest.before:type_name -> google.protobuf.Timestamp
+	68, // 3: greylag.v1.StreamAuditResponse.at:type_name -> google.protobuf.Timestamp
 	0,  // 4: greylag.v1.StreamAuditResponse.role:type_name -> greylag.v1.Role
 	8,  // 5: greylag.v1.StreamAuditResponse.kind:type_name -> greylag.v1.AuditKind
 	14, // 6: greylag.v1.GetStatusResponse.members:type_name -> greylag.v1.Member
 	13, // 7: greylag.v1.GetStatusResponse.restored:type_name -> greylag.v1.Restored
 	5,  // 8: greylag.v1.GetStatusResponse.ca_rotation:type_name -> greylag.v1.RotationPhase
-	67, // 9: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
-	67, // 10: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
-	67, // 11: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
-	68, // 12: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	69, // 13: greylag.v1.GetInfoRequest.read:type_name -> greylag.v1.Read
+	68, // 9: greylag.v1.Restored.at:type_name -> google.protobuf.Timestamp
+	68, // 10: greylag.v1.Restored.backup:type_name -> google.protobuf.Timestamp
+	68, // 11: greylag.v1.Restored.jobs_since:type_name -> google.protobuf.Timestamp
+	69, // 12: greylag.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	70, // 13: greylag.v1.GetInfoRequest.read:type_name -> greylag.v1.Read
 	20, // 14: greylag.v1.GetInfoResponse.partitions:type_name -> greylag.v1.PartitionInfo
-	70, // 15: greylag.v1.GetInfoResponse.as_of:type_name -> greylag.v1.AsOf
+	71, // 15: greylag.v1.GetInfoResponse.as_of:type_name -> greylag.v1.AsOf
 	18, // 16: greylag.v1.GetInfoResponse.reservations:type_name -> greylag.v1.ReservationInfo
-	71, // 17: greylag.v1.GetInfoResponse.licences:type_name -> greylag.v1.LicenceInfo
+	72, // 17: greylag.v1.GetInfoResponse.licences:type_name -> greylag.v1.LicenceInfo
 	17, // 18: greylag.v1.GetInfoResponse.failure_rate:type_name -> greylag.v1.FailureRate
-	67, // 19: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
-	67, // 20: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
+	68, // 19: greylag.v1.ReservationInfo.start:type_name -> google.protobuf.Timestamp
+	68, // 20: greylag.v1.ReservationInfo.end:type_name -> google.protobuf.Timestamp
 	2,  // 21: greylag.v1.ReservationInfo.state:type_name -> greylag.v1.ReservationState
 	19, // 22: greylag.v1.ReservationInfo.jobs:type_name -> greylag.v1.ReservedJob
-	72, // 23: greylag.v1.ReservedJob.state:type_name -> greylag.v1.JobState
-	68, // 24: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
+	73, // 23: greylag.v1.ReservedJob.state:type_name -> greylag.v1.JobState
+	69, // 24: greylag.v1.PartitionInfo.max_time:type_name -> google.protobuf.Duration
 	21, // 25: greylag.v1.PartitionInfo.groups:type_name -> greylag.v1.NodeGroup
 	3,  // 26: greylag.v1.NodeGroup.state:type_name -> greylag.v1.NodeState
 	3,  // 27: greylag.v1.Node.state:type_name -> greylag.v1.NodeState
-	73, // 28: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
-	67, // 29: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
-	67, // 30: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
-	67, // 31: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
-	74, // 32: greylag.v1.Node.gres:type_name -> greylag.v1.Gres
-	74, // 33: greylag.v1.Node.gres_used:type_name -> greylag.v1.Gres
-	75, // 34: greylag.v1.Node.conditions:type_name -> greylag.v1.Condition
-	76, // 35: greylag.v1.Node.repair:type_name -> greylag.v1.Repair
+	74, // 28: greylag.v1.Node.gpus:type_name -> greylag.v1.GPU
+	68, // 29: greylag.v1.Node.reason_since:type_name -> google.protobuf.Timestamp
+	68, // 30: greylag.v1.Node.registered:type_name -> google.protobuf.Timestamp
+	68, // 31: greylag.v1.Node.since:type_name -> google.protobuf.Timestamp
+	75, // 32: greylag.v1.Node.gres:type_name -> greylag.v1.Gres
+	75, // 33: greylag.v1.Node.gres_used:type_name -> greylag.v1.Gres
+	76, // 34: greylag.v1.Node.conditions:type_name -> greylag.v1.Condition
+	77, // 35: greylag.v1.Node.repair:type_name -> greylag.v1.Repair
 	23, // 36: greylag.v1.Node.failures:type_name -> greylag.v1.NodeFailure
-	67, // 37: greylag.v1.NodeFailure.time:type_name -> google.protobuf.Timestamp
-	69, // 38: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
-	22, // 39: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
-	70, // 40: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
-	4,  // 41: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
-	1,  // 42: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
-	68, // 43: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
-	67, // 44: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	67, // 45: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
-	69, // 46: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
-	70, // 47: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
-	43, // 48: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
-	36, // 49: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
-	5,  // 50: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
-	67, // 51: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
-	6,  // 52: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
-	1,  // 53: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
-	44, // 54: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
-	67, // 55: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
-	67, // 56: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
-	67, // 57: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
-	7,  // 58: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
-	1,  // 59: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
-	69, // 60: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
-	70, // 61: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
-	11, // 62: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
-	15, // 63: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
-	24, // 64: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
-	26, // 65: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
-	28, // 66: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
-	30, // 67: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
-	32, // 68: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
-	34, // 69: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
-	45, // 70: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
-	37, // 71: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
-	39, // 72: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
-	47, // 73: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
-	49, // 74: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
-	51, // 75: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
-	53, // 76: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
-	55, // 77: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
-	77, // 78: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
-	78, // 79: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
-	79, // 80: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
-	80, // 81: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
-	57, // 82: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
-	9,  // 83: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
-	59, // 84: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
-	61, // 85: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
-	65, // 86: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
-	63, // 87: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
-	41, // 88: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
-	12, // 89: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
-	16, // 90: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
-	25, // 91: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
-	27, // 92: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
-	29, // 93: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
-	31, // 94: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
-	33, // 95: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
-	35, // 96: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
-	46, // 97: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
-	38, // 98: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
-	40, // 99: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
-	48, // 100: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
-	50, // 101: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
-	52, // 102: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
-	54, // 103: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
-	56, // 104: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
-	81, // 105: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
-	82, // 106: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
-	83, // 107: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
-	84, // 108: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
-	58, // 109: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
-	10, // 110: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
-	60, // 111: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
-	62, // 112: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
-	66, // 113: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
-	64, // 114: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
-	42, // 115: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
-	89, // [89:116] is the sub-list for method output_type
-	62, // [62:89] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	24, // 37: greylag.v1.Node.reboot:type_name -> greylag.v1.NodeReboot
+	68, // 38: greylag.v1.NodeFailure.time:type_name -> google.protobuf.Timestamp
+	68, // 39: greylag.v1.NodeReboot.since:type_name -> google.protobuf.Timestamp
+	70, // 40: greylag.v1.ListNodesRequest.read:type_name -> greylag.v1.Read
+	22, // 41: greylag.v1.ListNodesResponse.nodes:type_name -> greylag.v1.Node
+	71, // 42: greylag.v1.ListNodesResponse.as_of:type_name -> greylag.v1.AsOf
+	4,  // 43: greylag.v1.UpdateNodesRequest.action:type_name -> greylag.v1.NodeAction
+	1,  // 44: greylag.v1.CreateTokenRequest.role:type_name -> greylag.v1.HostRole
+	69, // 45: greylag.v1.CreateTokenRequest.valid:type_name -> google.protobuf.Duration
+	68, // 46: greylag.v1.CreateTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	68, // 47: greylag.v1.JoinRequest.clock:type_name -> google.protobuf.Timestamp
+	70, // 48: greylag.v1.ListCertificatesRequest.read:type_name -> greylag.v1.Read
+	71, // 49: greylag.v1.ListCertificatesResponse.as_of:type_name -> greylag.v1.AsOf
+	44, // 50: greylag.v1.ListCertificatesResponse.holders:type_name -> greylag.v1.CertificateHolder
+	37, // 51: greylag.v1.ListCertificatesResponse.rotation:type_name -> greylag.v1.Rotation
+	5,  // 52: greylag.v1.Rotation.phase:type_name -> greylag.v1.RotationPhase
+	68, // 53: greylag.v1.Rotation.started:type_name -> google.protobuf.Timestamp
+	6,  // 54: greylag.v1.RotateAuthorityRequest.step:type_name -> greylag.v1.RotationStep
+	1,  // 55: greylag.v1.CertificateHolder.role:type_name -> greylag.v1.HostRole
+	45, // 56: greylag.v1.CertificateHolder.certificates:type_name -> greylag.v1.Certificate
+	68, // 57: greylag.v1.CertificateHolder.revoked:type_name -> google.protobuf.Timestamp
+	68, // 58: greylag.v1.Certificate.issued:type_name -> google.protobuf.Timestamp
+	68, // 59: greylag.v1.Certificate.expires:type_name -> google.protobuf.Timestamp
+	7,  // 60: greylag.v1.Certificate.origin:type_name -> greylag.v1.CertificateOrigin
+	1,  // 61: greylag.v1.RevokeCertificatesRequest.role:type_name -> greylag.v1.HostRole
+	70, // 62: greylag.v1.GetPolicyRequest.read:type_name -> greylag.v1.Read
+	71, // 63: greylag.v1.GetPolicyResponse.as_of:type_name -> greylag.v1.AsOf
+	11, // 64: greylag.v1.ClusterService.GetStatus:input_type -> greylag.v1.GetStatusRequest
+	15, // 65: greylag.v1.ClusterService.GetInfo:input_type -> greylag.v1.GetInfoRequest
+	25, // 66: greylag.v1.ClusterService.ListNodes:input_type -> greylag.v1.ListNodesRequest
+	27, // 67: greylag.v1.ClusterService.UpdateNodes:input_type -> greylag.v1.UpdateNodesRequest
+	29, // 68: greylag.v1.ClusterService.CreateToken:input_type -> greylag.v1.CreateTokenRequest
+	31, // 69: greylag.v1.ClusterService.Join:input_type -> greylag.v1.JoinRequest
+	33, // 70: greylag.v1.ClusterService.RenewCertificate:input_type -> greylag.v1.RenewCertificateRequest
+	35, // 71: greylag.v1.ClusterService.ListCertificates:input_type -> greylag.v1.ListCertificatesRequest
+	46, // 72: greylag.v1.ClusterService.RevokeCertificates:input_type -> greylag.v1.RevokeCertificatesRequest
+	38, // 73: greylag.v1.ClusterService.ListAuthorities:input_type -> greylag.v1.ListAuthoritiesRequest
+	40, // 74: greylag.v1.ClusterService.RotateAuthority:input_type -> greylag.v1.RotateAuthorityRequest
+	48, // 75: greylag.v1.ClusterService.AddMember:input_type -> greylag.v1.AddMemberRequest
+	50, // 76: greylag.v1.ClusterService.RemoveMember:input_type -> greylag.v1.RemoveMemberRequest
+	52, // 77: greylag.v1.ClusterService.TransferLeadership:input_type -> greylag.v1.TransferLeadershipRequest
+	54, // 78: greylag.v1.ClusterService.GetPolicy:input_type -> greylag.v1.GetPolicyRequest
+	56, // 79: greylag.v1.ClusterService.SetPolicy:input_type -> greylag.v1.SetPolicyRequest
+	78, // 80: greylag.v1.ClusterService.GetTopology:input_type -> greylag.v1.GetTopologyRequest
+	79, // 81: greylag.v1.ClusterService.SetTopology:input_type -> greylag.v1.SetTopologyRequest
+	80, // 82: greylag.v1.ClusterService.ExplainJob:input_type -> greylag.v1.ExplainJobRequest
+	81, // 83: greylag.v1.ClusterService.GetPlan:input_type -> greylag.v1.GetPlanRequest
+	58, // 84: greylag.v1.ClusterService.StreamSnapshot:input_type -> greylag.v1.StreamSnapshotRequest
+	9,  // 85: greylag.v1.ClusterService.StreamAudit:input_type -> greylag.v1.StreamAuditRequest
+	60, // 86: greylag.v1.PeerService.GetReadIndex:input_type -> greylag.v1.GetReadIndexRequest
+	62, // 87: greylag.v1.PeerService.ListFinishedJobs:input_type -> greylag.v1.ListFinishedJobsRequest
+	66, // 88: greylag.v1.PeerService.GetBlobs:input_type -> greylag.v1.GetBlobsRequest
+	64, // 89: greylag.v1.PeerService.ListJournalRows:input_type -> greylag.v1.ListJournalRowsRequest
+	42, // 90: greylag.v1.PeerService.GetAuthority:input_type -> greylag.v1.GetAuthorityRequest
+	12, // 91: greylag.v1.ClusterService.GetStatus:output_type -> greylag.v1.GetStatusResponse
+	16, // 92: greylag.v1.ClusterService.GetInfo:output_type -> greylag.v1.GetInfoResponse
+	26, // 93: greylag.v1.ClusterService.ListNodes:output_type -> greylag.v1.ListNodesResponse
+	28, // 94: greylag.v1.ClusterService.UpdateNodes:output_type -> greylag.v1.UpdateNodesResponse
+	30, // 95: greylag.v1.ClusterService.CreateToken:output_type -> greylag.v1.CreateTokenResponse
+	32, // 96: greylag.v1.ClusterService.Join:output_type -> greylag.v1.JoinResponse
+	34, // 97: greylag.v1.ClusterService.RenewCertificate:output_type -> greylag.v1.RenewCertificateResponse
+	36, // 98: greylag.v1.ClusterService.ListCertificates:output_type -> greylag.v1.ListCertificatesResponse
+	47, // 99: greylag.v1.ClusterService.RevokeCertificates:output_type -> greylag.v1.RevokeCertificatesResponse
+	39, // 100: greylag.v1.ClusterService.ListAuthorities:output_type -> greylag.v1.ListAuthoritiesResponse
+	41, // 101: greylag.v1.ClusterService.RotateAuthority:output_type -> greylag.v1.RotateAuthorityResponse
+	49, // 102: greylag.v1.ClusterService.AddMember:output_type -> greylag.v1.AddMemberResponse
+	51, // 103: greylag.v1.ClusterService.RemoveMember:output_type -> greylag.v1.RemoveMemberResponse
+	53, // 104: greylag.v1.ClusterService.TransferLeadership:output_type -> greylag.v1.TransferLeadershipResponse
+	55, // 105: greylag.v1.ClusterService.GetPolicy:output_type -> greylag.v1.GetPolicyResponse
+	57, // 106: greylag.v1.ClusterService.SetPolicy:output_type -> greylag.v1.SetPolicyResponse
+	82, // 107: greylag.v1.ClusterService.GetTopology:output_type -> greylag.v1.GetTopologyResponse
+	83, // 108: greylag.v1.ClusterService.SetTopology:output_type -> greylag.v1.SetTopologyResponse
+	84, // 109: greylag.v1.ClusterService.ExplainJob:output_type -> greylag.v1.ExplainJobResponse
+	85, // 110: greylag.v1.ClusterService.GetPlan:output_type -> greylag.v1.GetPlanResponse
+	59, // 111: greylag.v1.ClusterService.StreamSnapshot:output_type -> greylag.v1.StreamSnapshotResponse
+	10, // 112: greylag.v1.ClusterService.StreamAudit:output_type -> greylag.v1.StreamAuditResponse
+	61, // 113: greylag.v1.PeerService.GetReadIndex:output_type -> greylag.v1.GetReadIndexResponse
+	63, // 114: greylag.v1.PeerService.ListFinishedJobs:output_type -> greylag.v1.ListFinishedJobsResponse
+	67, // 115: greylag.v1.PeerService.GetBlobs:output_type -> greylag.v1.GetBlobsResponse
+	65, // 116: greylag.v1.PeerService.ListJournalRows:output_type -> greylag.v1.ListJournalRowsResponse
+	43, // 117: greylag.v1.PeerService.GetAuthority:output_type -> greylag.v1.GetAuthorityResponse
+	91, // [91:118] is the sub-list for method output_type
+	64, // [64:91] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_cluster_proto_init() }
@@ -5264,7 +5396,7 @@ func file_greylag_v1_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_cluster_proto_rawDesc), len(file_greylag_v1_cluster_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   58,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -710,6 +710,7 @@ type WatchTasksResponse struct {
 	Tasks         []*WantedTask          `protobuf:"bytes,2,rep,name=tasks,proto3" json:"tasks,omitempty"`
 	Logs          []*LogRequest          `protobuf:"bytes,3,rep,name=logs,proto3" json:"logs,omitempty"`
 	Heartbeat     bool                   `protobuf:"varint,4,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"` // only a heartbeat: tasks is empty
+	Reboot        string                 `protobuf:"bytes,5,opt,name=reboot,proto3" json:"reboot,omitempty"`        // boot ID that is to end: reboot when no task is left; empty: do not reboot
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -770,6 +771,13 @@ func (x *WatchTasksResponse) GetHeartbeat() bool {
 		return x.Heartbeat
 	}
 	return false
+}
+
+func (x *WatchTasksResponse) GetReboot() string {
+	if x != nil {
+		return x.Reboot
+	}
+	return ""
 }
 
 // WantedTask is a task that should exist on the node.
@@ -2477,12 +2485,13 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05clock\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05clock\x12!\n" +
 	"\fcluster_name\x18\x04 \x01(\tR\vclusterName\")\n" +
 	"\x11WatchTasksRequest\x12\x14\n" +
-	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"\xa6\x01\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\"\xbe\x01\n" +
 	"\x12WatchTasksResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12,\n" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
-	"\theartbeat\x18\x04 \x01(\bR\theartbeat\"\xec\r\n" +
+	"\theartbeat\x18\x04 \x01(\bR\theartbeat\x12\x16\n" +
+	"\x06reboot\x18\x05 \x01(\tR\x06reboot\"\xec\r\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +

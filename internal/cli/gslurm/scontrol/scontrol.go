@@ -73,6 +73,8 @@ func verbs() []verb {
 		{"release", "release JOB...", same, "", action("release")},
 		{"requeue", "requeue JOB...", same, "", action("requeue")},
 		{"update", "update JobId=... or NodeName=...", differs, "jobs, and State and Reason of nodes", command.update},
+		{"reboot", "reboot [ASAP] [nextstate=RESUME|DOWN] [reason=TEXT] NODES", differs, "ALL is refused: name the nodes", command.reboot},
+		{"cancel_reboot", "cancel_reboot NODES", same, "", command.cancelReboot},
 		{"ping", "ping", same, "", command.ping},
 		{"wait_job", "wait_job JOB", same, "", command.waitJob},
 		{"write", "write batch_script JOB [FILE]", same, "", command.write},
@@ -81,11 +83,11 @@ func verbs() []verb {
 		refused("suspend", "jobs are not suspended: cancel or requeue the job"), refused("resume", "jobs are not suspended"),
 		refused("top", "an operator changes the order with scontrol update Nice"), refused("notify", "messages cannot be sent to a job"),
 		refused("token", "gauthd issues tokens: docs/api.md"), refused("reconfigure", "gctl apply changes the policy at once"),
-		refused("create", policy), refused("delete", policy), refused("reboot", "drain the node with gctl drain, then reboot it"),
+		refused("create", policy), refused("delete", policy),
 		refused("power", "nodes are not powered by the cluster"), refused("takeover", "gctl cluster transfer changes the leader"),
 		refused("setdebug", "set the log level of gctld"), refused("setdebugflags", "set the log level of gctld"), refused("shutdown", "stop gctld with systemctl"),
 		refused("schedloglevel", "set the log level of gctld"), refused("completing", "write squeue -t CG"), refused("listpids", "run ps on the node"),
-		refused("getent", "run getent on the node"), refused("cancel_reboot", "the cluster reboots no nodes"), refused("errnumstr", "errors are sentences"),
+		refused("getent", "run getent on the node"), refused("errnumstr", "errors are sentences"),
 		refused("fsdampeningfactor", policy), refused("checkpoint", "jobs save their work themselves"), refused("pidinfo", "run ps on the node"),
 	}
 }

@@ -77,9 +77,9 @@ func (l *listing) keep(n *greylagv1.Node) bool {
 	if len(l.states) == 0 {
 		return true
 	}
-	short, long := strings.TrimSuffix(state.Short(), "*"), strings.TrimSuffix(state.Long(), "*")
+	short, long := strings.TrimRight(state.Short(), "*@^"), strings.TrimRight(state.Long(), "*@^")
 	return slices.ContainsFunc(l.states, func(word string) bool {
-		return word == short || word == long || word == "drain" && state.Drain || word == "no_respond" && state.Silent || (word == "unk" || word == "unknown") && state.Silent && state.Base != "DOWN"
+		return word == short || word == long || word == "drain" && state.Drain || word == "reboot" && (state.Reboot || state.Rebooting) || word == "no_respond" && state.Silent || (word == "unk" || word == "unknown") && state.Silent && state.Base != "DOWN"
 	})
 }
 

@@ -20,11 +20,13 @@ type NodeState struct {
 	// Silent means that the node does not respond.
 	Silent   bool
 	Reserved bool
+	// Reboot means that a reboot is requested, and Rebooting that it has begun.
+	Reboot, Rebooting bool
 }
 
 // StateOf returns the state of a node.
 func StateOf(n *greylagv1.Node) NodeState {
-	s := NodeState{Base: "IDLE", Drain: n.Drain, Reserved: len(n.Reservations) > 0}
+	s := NodeState{Base: "IDLE", Drain: n.Drain, Reserved: len(n.Reservations) > 0, Reboot: n.Reboot != nil && !n.Reboot.Due, Rebooting: n.Reboot.GetDue()}
 	switch {
 	case n.Jobs > 0 && (n.CpusUsed >= n.Cpus || len(n.Gpus) > 0 && len(n.GpusUsed) >= len(n.Gpus)):
 		s.Base = "ALLOCATED"
@@ -46,7 +48,7 @@ func (s NodeState) Full() string {
 	for _, flag := range []struct {
 		on   bool
 		word string
-	}{{s.Drain, "DRAIN"}, {s.Silent, "NOT_RESPONDING"}, {s.Reserved, "RESERVED"}} {
+	}{{s.Drain, "DRAIN"}, {s.Silent, "NOT_RESPONDING"}, {s.Reserved, "RESERVED"}, {s.Reboot, "REBOOT_REQUESTED"}, {s.Rebooting, "REBOOT_ISSUED"}} {
 		if flag.on {
 			words = append(words, flag.word)
 		}
@@ -76,7 +78,12 @@ func (s NodeState) word(short map[string]string) string {
 	if cut, ok := short[word]; ok {
 		word = cut
 	}
-	if s.Silent {
+	switch {
+	case s.Rebooting:
+		word += "^"
+	case s.Reboot:
+		word += "@"
+	case s.Silent:
 		word += "*"
 	}
 	return word

@@ -1,0 +1,90 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// requestReboot notes in n, which is not shared yet, that an operator wants it to reboot, and reports whether
+// that is new. A node that is idle, or is to reboot as soon as possible, takes no new jobs from now on.
+func (s *State) requestReboot(n *cluster.Node, c *command.UpdateNodes) bool {
+	when := cluster.RebootASAP
+	if c.Action == command.RebootNodesWhenIdle {
+		when = cluster.RebootIdling
+	}
+	why := command.Sanitize(c.Reason)
+	if r := &n.Reboot; r.When == when && r.Why == why && r.Down == c.Force {
+		return false
+	}
+	n.Reboot = cluster.Reboot{When: when, By: c.Actor.Identity.User, Why: why, Since: s.now, Drained: n.Reboot.Drained, Down: c.Force}
+	if u, _ := s.uses.Get(n.Name); when == cluster.RebootASAP || u.Jobs == 0 {
+		s.drainToReboot(n)
+	}
+	return true
+}
+
+// drainToReboot drains a node that is to reboot. A node that is drained for another cause stays so afterwards.
+func (s *State) drainToReboot(n *cluster.Node) {
+	if n.Drain && !n.Reboot.Drained {
+		return
+	}
+	n.Reboot.Drained = true
+	n.Drain, n.DrainCause, n.DrainBy, n.DrainSince = true, "", n.Reboot.By, s.now
+	n.DrainWhy = "reboot: " + cmp.Or(n.Reboot.Why, "requested")
+}
+
+// rebootIdle drains the nodes of a job that has ended, if they have no other and wait for that to reboot.
+func (s *State) rebootIdle(j *cluster.Job) {
+	for _, a := range j.Alloc.Nodes {
+		n, _ := s.nodes.Get(a.Node)
+		if u, _ := s.uses.Get(a.Node); n == nil || n.Reboot.When != cluster.RebootIdling || n.Drain || u.Jobs > 0 {
+			continue
+		}
+		c := *n
+		s.drainToReboot(&c)
+		s.putNode(&c)
+	}
+}
+
+// endReboot ends the request of n, which is not shared yet: the node has rebooted, or the request is cancelled.
+func endReboot(n *cluster.Node, rebooted bool) {
+	r := n.Reboot
+	n.Reboot = cluster.Reboot{}
+	switch {
+	case rebooted && r.Down && n.Drain:
+		n.DrainCause, n.DrainWhy = "", "rebooted; check it, then gctl resume "+n.Name
+	case r.Drained && n.Drain:
+		n.Drain, n.DrainCause, n.DrainWhy, n.DrainBy, n.DrainSince = false, "", "", "", 0
+	}
+}
+
+// rebootable refuses to reboot a node that cannot be asked to.
+func rebootable(n *cluster.Node, c *command.UpdateNodes) *command.Refusal {
+	if n.Liveness != cluster.Dead || c.Action != command.RebootNodes && c.Action != command.RebootNodesWhenIdle {
+		return nil
+	}
+	return command.WithHint(command.Refusef(command.Conflict, "node %q is DOWN: it cannot be asked to reboot", n.Name), "power-cycle the host")
+}
+
+// missReboot returns a node whose reboot has taken too long, without the request: it stays drained until an operator
+// resumes it, or reboots it successfully.
+func (s *State) missReboot(old *cluster.Node, l cluster.Liveness) *cluster.Node {
+	if u, _ := s.uses.Get(old.Name); !old.RebootDue(u) {
+		return old
+	}
+	n := *old
+	why := fmt.Sprintf("did not return within %s of its reboot: check its console, then gctl resume %s", s.policy.RebootTimeout, n.Name)
+	if l == cluster.Alive {
+		why = fmt.Sprintf("did not reboot within %s: check reboot_program, then gctl reboot %s", s.policy.RebootTimeout, n.Name)
+	}
+	if !n.Reboot.Drained {
+		why += " (drained before: " + n.DrainWhy + ")"
+	}
+	n.DrainCause, n.DrainWhy, n.DrainBy, n.DrainSince = "", command.Sanitize(why), n.Reboot.By, s.now
+	n.Reboot = cluster.Reboot{Drained: n.Reboot.Drained}
+	s.putNode(&n)
+	return &n
+}
