@@ -68,6 +68,12 @@ func fieldsAfterPlacement(c *codec.Coder, x *cluster.Job) {
 	codec.Int(c, &x.WriteTime)
 	codec.Int(c, &x.Causes.TimedOut)
 	codec.List(c, &x.Avoided, avoided)
+	codec.Optional(c, &x.Activity, activityFields)
+	codec.Bool(c, &x.Preempts)
+	codec.Int(c, &x.PreemptsFrom)
+}
+
+func activityFields(c *codec.Coder, x *cluster.Activity) {
 	codec.Uint(c, &x.Warns)
 	codec.Int(c, &x.WarnsFrom)
 	codec.Uint(c, &x.Noticed)

@@ -45,8 +45,8 @@ func Of(j *cluster.Job, from, to cluster.Instant) []Event {
 		c.run(j, a.Attempt, a.Started, a.Ended)
 		c.add(Event{cluster.MailRequeue, a.Ended, a.Attempt, a.Outcome, a.Detail})
 	}
-	if j.Warns != 0 {
-		c.add(Event{Type: cluster.MailWarning, At: j.NoticedAt, Attempt: j.Attempt, Detail: warningOf(j, to)})
+	if a := j.Activity.Value(); a.Warns != 0 {
+		c.add(Event{Type: cluster.MailWarning, At: a.NoticedAt, Attempt: j.Attempt, Detail: warningOf(j, to)})
 	}
 	completing := j.State == cluster.Completing
 	over := j.State.Final() || completing && !j.Returns
@@ -78,11 +78,11 @@ func Of(j *cluster.Job, from, to cluster.Instant) []Event {
 
 // warningOf returns the text of the warnings about a job; "" without any.
 func warningOf(j *cluster.Job, now cluster.Instant) string {
-	text := j.Warning()
-	if text == "" || j.Idle.GPUs == 0 {
+	text, idle := j.Warning(), j.Activity.Value().Idle
+	if text == "" || idle.GPUs == 0 {
 		return text
 	}
-	return text + "; GPUs without use so far: " + accounting.IdleText(&j.Idle, now)
+	return text + "; GPUs without use so far: " + accounting.IdleText(&idle, now)
 }
 
 // run adds the start of an attempt, and the parts of the time limit that it has used.

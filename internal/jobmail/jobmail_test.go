@@ -51,8 +51,8 @@ func TestEvents(t *testing.T) {
 		{"a job that completes", &cluster.Job{Spec: spec(all), State: cluster.Completing, Outcome: cluster.Completed, Started: at(1), Ended: at(3)}, 1, 9, "3 END COMPLETED"},
 		{"a job that will run again", &cluster.Job{Spec: spec(all), State: cluster.Completing, Outcome: cluster.Preempted, Returns: true, Started: at(1), Ended: at(3)}, 1, 9, "3 REQUEUE PREEMPTED"},
 		{"an impossible dependency", &cluster.Job{Spec: spec(all), State: cluster.Pending, History: []cluster.Note{{At: at(4), Reason: cluster.ReasonDependencyNeverSatisfied}}}, 0, 9, "4 INVALID_DEPEND"},
-		{"a warning", &cluster.Job{Spec: spec(all | cluster.MailWarning), State: cluster.Running, Started: at(1), Warns: cluster.WarnedQuiet, NoticedAt: at(31)}, 1, 40, "31 WARNING"},
-		{"a warning that is over", &cluster.Job{Spec: spec(all | cluster.MailWarning), State: cluster.Running, Started: at(1), NoticedAt: at(31)}, 1, 40, ""},
+		{"a warning", &cluster.Job{Spec: spec(all | cluster.MailWarning), State: cluster.Running, Started: at(1), Activity: &cluster.Activity{Warns: cluster.WarnedQuiet, NoticedAt: at(31)}}, 1, 40, "31 WARNING"},
+		{"a warning that is over", &cluster.Job{Spec: spec(all | cluster.MailWarning), State: cluster.Running, Started: at(1), Activity: &cluster.Activity{NoticedAt: at(31)}}, 1, 40, ""},
 	} {
 		if got := shown(Of(x.job, at(x.from), at(x.to))); got != x.want {
 			t.Errorf("%s: %s\nwant %s", x.what, got, x.want)
@@ -71,9 +71,9 @@ func TestTexts(t *testing.T) {
 // TestWarningText checks what a user reads about idle GPUs, with their cost until then.
 func TestWarningText(t *testing.T) {
 	j := &cluster.Job{
-		Spec: &cluster.JobSpec{MailTypes: cluster.MailWarning}, State: cluster.Running, Started: at(1), Warns: cluster.WarnedIdle, NoticedAt: at(90),
-		Alloc: &cluster.Allocation{Nodes: []cluster.NodeAllocation{{Node: "n1", GPUs: []int32{0, 1, 2, 3}}}},
-		Idle:  cluster.IdleGPUs{GPUs: 2, At: at(90), Ms: 3_600_000, Price: 2_000_000},
+		Spec: &cluster.JobSpec{MailTypes: cluster.MailWarning}, State: cluster.Running, Started: at(1),
+		Alloc:    &cluster.Allocation{Nodes: []cluster.NodeAllocation{{Node: "n1", GPUs: []int32{0, 1, 2, 3}}}},
+		Activity: &cluster.Activity{Warns: cluster.WarnedIdle, NoticedAt: at(90), Idle: cluster.IdleGPUs{GPUs: 2, At: at(90), Ms: 3_600_000, Price: 2_000_000}},
 	}
 	events := Of(j, at(60), at(120))
 	if len(events) != 1 {

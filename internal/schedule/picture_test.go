@@ -34,7 +34,7 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //	price TYPE is=N [from=D]
 //
 // A job may also have [connect=WORD] [switches=N] [late=D] [gpumin=SIZE] [licence=NAME:N] [in=RESERVATION] [or=PARTITIONS]
-// [region=R,S] [price=N] [most=N nodes] [gres=NAME:TYPE:N,NAME:N] [avoids=NODES]; a node [region=R].
+// [region=R,S] [price=N] [most=N nodes] [gres=NAME:TYPE:N,NAME:N] [avoids=NODES] [crashed]; a node [region=R].
 type picture struct {
 	snap   cluster.Snapshot
 	ended  map[cluster.JobID]*cluster.Job
@@ -275,12 +275,20 @@ func id(word string) cluster.JobID {
 	return cluster.JobID(n)
 }
 
-func (p *picture) job(t testing.TB, fields []string, w words) {
-	t.Helper()
-	j := &cluster.Job{ID: id(fields[1]), Index: cluster.NoIndex, State: cluster.Pending, Submitted: start.Add(-time.Hour + w.d("after", 0))}
+// failedBefore sets what earlier attempts of a job leave.
+func failedBefore(j *cluster.Job, w words) {
+	if w.has("crashed") {
+		j.PreemptsFrom = start.Add(20 * time.Minute)
+	}
 	for _, name := range w.list("avoids") {
 		j.Avoided = append(j.Avoided, cluster.Avoided{Node: name, Until: start.Add(time.Hour), Attempt: 1})
 	}
+}
+
+func (p *picture) job(t testing.TB, fields []string, w words) {
+	t.Helper()
+	j := &cluster.Job{ID: id(fields[1]), Index: cluster.NoIndex, State: cluster.Pending, Submitted: start.Add(-time.Hour + w.d("after", 0))}
+	failedBefore(j, w)
 	spec := p.spec(t, w)
 	j.Spec = spec
 	j.Attempt = cluster.Attempt(w.n("attempt", 0))

@@ -70,6 +70,11 @@ func (p *Planner) preempt(c *plan.Pass) []PreemptRequest {
 			list = append(list, e)
 		}
 	}
+	for _, e := range list {
+		if from := e.Job.PreemptsFrom; from > c.Snap.Now && len(c.Resources().QOS[e.Job.Spec.QOS].Preempts) > 0 {
+			p.retryAt(from)
+		}
+	}
 	preemptors := slices.DeleteFunc(list, func(e *plan.Entry) bool { return !c.MayPreempt(e) })
 	if len(preemptors) == 0 {
 		return nil

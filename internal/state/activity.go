@@ -20,10 +20,11 @@ func (s *State) checkActivity(j *cluster.Job) {
 		})
 		return
 	}
-	if idle != j.Idle.GPUs {
-		j.Idle.Change(idle, warn, s.now)
-		j.Idle.Ms = min(j.Idle.Ms, int64(gpus)*s.now.Sub(j.Started).Milliseconds())
-		j.Idle.Price = s.priceOf(j)
+	a := j.Activity.Value()
+	if idle != a.Idle.GPUs {
+		a.Idle.Change(idle, warn, s.now)
+		a.Idle.Ms = min(a.Idle.Ms, int64(gpus)*s.now.Sub(j.Started).Milliseconds())
+		a.Idle.Price = s.priceOf(j)
 	}
 	kinds := cluster.Warnings(0)
 	switch {
@@ -32,22 +33,8 @@ func (s *State) checkActivity(j *cluster.Job) {
 	case idle > 0:
 		kinds = cluster.WarnedIdle
 	}
-	s.warn(j, kinds, s.now.Add(-warn))
-}
-
-// warn sets the warnings about a job, a value that is not shared yet, which hold since an instant. Only the first one
-// of a kind in an attempt is sent to the user.
-func (s *State) warn(j *cluster.Job, kinds cluster.Warnings, since cluster.Instant) {
-	switch {
-	case kinds == 0:
-		j.WarnsFrom = 0
-	case kinds != j.Warns:
-		j.WarnsFrom = max(j.Started, since)
-	}
-	if kinds&^j.Noticed != 0 {
-		j.Noticed, j.NoticedAt = j.Noticed|kinds, s.now
-	}
-	j.Warns = kinds
+	a.Warn(kinds, max(j.Started, s.now.Add(-warn)), s.now)
+	j.SetActivity(a)
 }
 
 // activityOf returns for how long all tasks of a job have been quiet, as in Task.Quiet, and the numbers of its idle

@@ -301,10 +301,11 @@ func (x *checking) activity(j *cluster.Job) {
 		gpus += int64(len(j.Alloc.Nodes[i].GPUs))
 	}
 	since := gpus * max(0, x.State.now.Sub(j.Started)).Milliseconds()
-	if g := &j.Idle; int64(g.GPUs) > gpus || g.GPUs < 0 || g.Ms < 0 || g.Until(x.State.now) > since || j.State == cluster.Completing && g.GPUs > 0 {
+	a := j.Activity.Value()
+	if g := &a.Idle; int64(g.GPUs) > gpus || g.GPUs < 0 || g.Ms < 0 || g.Until(x.State.now) > since || j.State == cluster.Completing && g.GPUs > 0 {
 		x.fault("job %d has idle GPUs as is not possible: %+v", j.ID, *g)
 	}
-	if j.Warns&^j.Noticed != 0 || j.Warns != 0 && j.State != cluster.Running {
-		x.fault("job %d is %s with warnings %b, and got %b", j.ID, j.State, j.Warns, j.Noticed)
+	if a.Warns&^a.Noticed != 0 || a.Warns != 0 && j.State != cluster.Running {
+		x.fault("job %d is %s with warnings %b, and got %b", j.ID, j.State, a.Warns, a.Noticed)
 	}
 }

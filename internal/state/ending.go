@@ -198,8 +198,11 @@ func (s *State) end(j *cluster.Job, e ending) {
 	s.step(j, cluster.End)
 	j.Outcome, j.Reason, j.Detail, j.Exit = e.outcome, e.reason, e.detail, e.exit
 	j.Returns = e.returns
-	j.Ended, j.Preempting, j.Warns, j.WarnsFrom = s.now, nil, 0, 0
-	j.Idle.Change(0, 0, s.now)
+	j.Ended, j.Preempting = s.now, nil
+	if a := j.Activity.Value(); j.Activity != nil {
+		a.End(s.now)
+		j.SetActivity(a)
+	}
 }
 
 // settle ends a COMPLETING job when all of its nodes are clean: it is requeued, or is over.
@@ -261,6 +264,7 @@ func (s *State) requeue(j *cluster.Job) {
 		j.Attempts = cluster.AppendAttempt(j.Attempts, j.ThisAttempt())
 	}
 	failure := j.CountRestart()
+	j.PausePreemption(failure)
 	if failure != cluster.NoFailure {
 		j.Avoided = cluster.AvoidNodes(j.Avoided, j.Suspects(failure), j.Attempt, s.now)
 	}
@@ -301,7 +305,7 @@ func (s *State) requeue(j *cluster.Job) {
 	j.Alloc, j.TRES, j.Tasks, j.Steps, j.Outcome, j.Exit, j.Requester = nil, nil, nil, nil, 0, cluster.Exit{}, ""
 	j.Started, j.Ended, j.Planned, j.Granted = 0, 0, 0, 0
 	j.Returns, j.Warned, j.Asked, j.Partition, j.Canceller, j.Resume = false, false, 0, "", "", 0
-	j.Noticed, j.NoticedAt, j.Idle = 0, 0, cluster.IdleGPUs{}
+	j.Activity = nil
 	holdWithoutCheckpoint(j, detail)
 }
 

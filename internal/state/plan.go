@@ -37,13 +37,20 @@ func (s *State) commit(c *command.CommitPlan) command.Result {
 		allowed.take(sized(j, p))
 		answer.Started = append(answer.Started, p.Job)
 	}
+	var preemptors []cluster.JobID
 	for i := range c.Plan.Evictions {
-		if why := s.evict(&c.Plan.Evictions[i]); why != "" {
-			answer.Stale = append(answer.Stale, command.Stale{Job: c.Plan.Evictions[i].Job, Why: why})
+		e := &c.Plan.Evictions[i]
+		if why := s.evict(e); why != "" {
+			answer.Stale = append(answer.Stale, command.Stale{Job: e.Job, Why: why})
+			continue
 		}
+		preemptors = append(preemptors, e.For)
 	}
 	for _, v := range c.Plan.Verdicts {
 		s.setPendingReason(v, c.Plan.Index)
+	}
+	for _, id := range preemptors { // last: verdicts are for unchanged jobs only
+		s.markPreemptor(id)
 	}
 	return answer
 }

@@ -31,6 +31,8 @@ func (s *State) evict(e *cluster.Preemption) string {
 		return fmt.Sprintf("job %s is no longer pending", e.For)
 	case by.Hold != cluster.NotHeld || by.Eligible > s.now:
 		return fmt.Sprintf("job %s may not start now", by.Ref())
+	case by.PreemptsFrom > s.now:
+		return fmt.Sprintf("job %s failed soon after others were preempted for it, and preempts none for another %s", by.Ref(), cluster.FormatElapsed(by.PreemptsFrom.Sub(s.now)))
 	case !s.policy.MayPreempt(by.Spec.QOS, old.Spec.QOS):
 		return fmt.Sprintf("qos %q does not preempt %q", by.Spec.QOS, old.Spec.QOS)
 	case s.policy.ExemptUntil(old) > s.now:
@@ -53,6 +55,15 @@ func (s *State) evict(e *cluster.Preemption) string {
 	s.settle(&j)
 	s.put(old, &j)
 	return ""
+}
+
+// markPreemptor records that others were preempted for a pending job.
+func (s *State) markPreemptor(id cluster.JobID) {
+	if old, waits := s.pending.Get(id); waits && !old.Preempts {
+		j := *old
+		j.Preempts = true
+		s.put(old, &j)
+	}
 }
 
 // askToSave sends a job, a value that is not shared yet, the signal on which it saves its work.

@@ -72,7 +72,8 @@ func (x *script) ofCheckpoints(verb string, w scriptLine) string {
 		x.t.Fatalf("no such job: %s", w.plain[0])
 	}
 	if verb == "warning" {
-		return fmt.Sprintf("warning %q since %s, sent %s; idle %s", j.Warning(), time.Duration(j.WarnsFrom), time.Duration(j.NoticedAt), accounting.IdleText(&j.Idle, x.now))
+		a := j.Activity.Value()
+		return fmt.Sprintf("warning %q since %s, sent %s; idle %s", j.Warning(), time.Duration(a.WarnsFrom), time.Duration(a.NoticedAt), accounting.IdleText(&a.Idle, x.now))
 	}
 	var out strings.Builder
 	for _, k := range j.Checkpoints {

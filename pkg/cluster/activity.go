@@ -21,6 +21,50 @@ const (
 	WarnedIdle                       // it has GPUs on which no program runs
 )
 
+// Activity is what the nodes of a job have noticed of an attempt that should interest its user.
+type Activity struct {
+	Warns     Warnings // now: see Job.Warning
+	WarnsFrom Instant  // about since when
+	Noticed   Warnings // kinds of warnings so far
+	NoticedAt Instant  // when the last one came that was new
+	Idle      IdleGPUs
+}
+
+// Value returns the activity, or a zero one.
+func (a *Activity) Value() Activity {
+	if a == nil {
+		return Activity{}
+	}
+	return *a
+}
+
+// Warn sets the warnings, which hold since an instant. Only the first one of a kind is sent to the user.
+func (a *Activity) Warn(kinds Warnings, since, now Instant) {
+	switch {
+	case kinds == 0:
+		a.WarnsFrom = 0
+	case kinds != a.Warns:
+		a.WarnsFrom = since
+	}
+	if kinds&^a.Noticed != 0 {
+		a.Noticed, a.NoticedAt = a.Noticed|kinds, now
+	}
+	a.Warns = kinds
+}
+
+// End records that the attempt has ended.
+func (a *Activity) End(now Instant) {
+	a.Warns, a.WarnsFrom = 0, 0
+	a.Idle.Change(0, 0, now)
+}
+
+// SetActivity stores the activity of a job, a value that is not shared yet.
+func (j *Job) SetActivity(a Activity) {
+	if j.Activity = nil; a != (Activity{}) {
+		j.Activity = &a
+	}
+}
+
 // IdleGPUs is the time of an attempt's GPUs on which no program ran, as far as its nodes have noticed it.
 type IdleGPUs struct {
 	GPUs  int32   // now
@@ -42,7 +86,8 @@ func (x *IdleGPUs) Until(at Instant) int64 {
 
 // Warning describes what the user of a running job should know; "" for nothing. O(nodes).
 func (j *Job) Warning() string {
-	if j.Warns == 0 || j.Alloc == nil {
+	a := j.Activity.Value()
+	if a.Warns == 0 || j.Alloc == nil {
 		return ""
 	}
 	gpus := 0
@@ -50,11 +95,11 @@ func (j *Job) Warning() string {
 		gpus += len(j.Alloc.Nodes[i].GPUs)
 	}
 	var list []string
-	if j.Warns&WarnedQuiet != 0 {
+	if a.Warns&WarnedQuiet != 0 {
 		list = append(list, "does nothing: "+QuietText(gpus))
 	}
-	if j.Warns&WarnedIdle != 0 {
-		list = append(list, fmt.Sprintf("idle GPUs: %d of %d", j.Idle.GPUs, gpus))
+	if a.Warns&WarnedIdle != 0 {
+		list = append(list, fmt.Sprintf("idle GPUs: %d of %d", a.Idle.GPUs, gpus))
 	}
 	return strings.Join(list, "; ")
 }

@@ -227,11 +227,12 @@ type Job struct {
 	Asked     Instant
 	WriteTime time.Duration
 	Avoided   []Avoided // nodes on which attempts failed, by name; replaced, never changed
-	Warns     Warnings  // what its user should know about the running attempt: see Warning
-	WarnsFrom Instant   // about since when
-	Noticed   Warnings  // kinds of warnings in this attempt
-	NoticedAt Instant   // when the last one came that was new in this attempt
-	Idle      IdleGPUs  // of this attempt
+	// Activity is what its nodes have noticed of the current or last attempt; nil for nothing. Replaced, never changed.
+	Activity *Activity
+	// Preempts is set once others were preempted for the current or next attempt. Its failure soon after its start
+	// keeps the job from preempting others until PreemptsFrom.
+	Preempts     bool
+	PreemptsFrom Instant
 }
 
 // Association returns the key of the association that jobs of the specification belong to, with

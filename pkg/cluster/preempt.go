@@ -58,6 +58,22 @@ func (p *Policy) MayPreempt(qos, victim string) bool {
 	return known && of.PreemptMode != PreemptOff && of.Tier < by.Tier
 }
 
+// A job that fails within preemptedFailure of a start for which others were preempted does not preempt others for
+// preemptPause: else a job that crashes at once would end one job after another.
+const (
+	preemptedFailure = 10 * time.Minute
+	preemptPause     = time.Hour
+)
+
+// PausePreemption keeps a job, whose attempt ended by a failure, from preempting others if it failed soon after others
+// were preempted for it. A failure of hardware is not the job's.
+func (j *Job) PausePreemption(failure Failure) {
+	if j.Preempts && (failure == OwnFailure || failure == LaunchFailure) && j.Ended.Sub(j.Started) < preemptedFailure {
+		j.PreemptsFrom = j.Ended.Add(preemptPause)
+	}
+	j.Preempts = false
+}
+
 // maxPreemptGrace bounds the grace time of preempted jobs.
 const maxPreemptGrace = 10 * time.Minute
 

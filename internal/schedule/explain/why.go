@@ -188,6 +188,9 @@ func notes(p *plan.Pass, job *cluster.Job, mayStart bool) (list []string) {
 	if job.Hold != cluster.NotHeld && job.Reason == cluster.ReasonCheckpoint {
 		list = append(list, fmt.Sprintf("gctl checkpoint list %[1]s lists them; gctl checkpoint verify %[1]s NUMBER verifies one again; gctl release %[1]s starts the job from the beginning", job.Ref()))
 	}
+	if from := job.PreemptsFrom; from > p.Snap.Now && len(p.Resources().QOS[job.Spec.QOS].Preempts) > 0 {
+		list = append(list, fmt.Sprintf("preempts no other job for another %s, since it failed within 10 minutes of a start for which others were preempted", cluster.FormatElapsed(from.Sub(p.Snap.Now))))
+	}
 	return append(list, avoidNotes(p, job)...)
 }
 

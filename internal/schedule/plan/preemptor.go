@@ -10,10 +10,10 @@ import (
 // minGain is how long a job has to wait at least for others to be preempted for it.
 const minGain = 5 * time.Minute
 
-// MayPreempt reports whether a job may preempt others, waits for longer than they take to end, and is
+// MayPreempt reports whether a job may preempt others now, waits for longer than they take to end, and is
 // not kept by a limit from using what they have.
 func (p *Pass) MayPreempt(e *Entry) bool {
-	if len(p.res.QOS[e.Job.Spec.QOS].Preempts) == 0 || p.res.OverBudget(e.Job.Spec) != "" {
+	if len(p.res.QOS[e.Job.Spec.QOS].Preempts) == 0 || e.Job.PreemptsFrom > p.Snap.Now || p.res.OverBudget(e.Job.Spec) != "" {
 		return false
 	}
 	waits := !e.removed && !e.Starting && p.entries[e.Job.ID] == e && e.Eligible()

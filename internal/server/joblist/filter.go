@@ -186,7 +186,7 @@ func (e *Visibility) See(j *cluster.Job) *cluster.Job {
 		shown := *j
 		shown.Spec, shown.Tasks, shown.Steps, shown.Requester = e.redacted, nil, nil, ""
 		shown.Charged, shown.AdminComment, shown.Avoided, shown.WriteTime, shown.Attempts = 0, "", nil, 0, nil
-		shown.Warns, shown.WarnsFrom, shown.Idle = 0, 0, cluster.IdleGPUs{}
+		shown.Activity = nil
 		if j.State != cluster.Pending || j.Hold == cluster.HeldForCredits { // what an account lacks is private
 			shown.Detail = ""
 		}
