@@ -100,6 +100,7 @@ func (a *Agent) started(ctx context.Context, t *task, asked time.Time, err error
 		a.log.Info("task started", "job", t.ID.Job, "attempt", t.ID.Attempt, "user", t.spec.GetUser(), "uid", t.spec.GetUid())
 		a.dirty[t.ID] = true
 		nudge(a.reports)
+		a.updateMembers(t)
 		a.watchTask(ctx, t)
 	case abandoned:
 		// The task stays Accepted: a stop removes it, otherwise the next daemon starts it.
@@ -235,6 +236,9 @@ func (a *Agent) specify(ctx context.Context, l *launch) (tasks.Spec, error) {
 	}
 	socket, inside := a.addCommands(&spec, l)
 	if err := a.addSecrets(ctx, &spec, l, socket, inside); err != nil {
+		return tasks.Spec{}, err
+	}
+	if err := a.addMembers(&spec, l, socket, inside); err != nil {
 		return tasks.Spec{}, err
 	}
 	a.addMounts(&spec, account.home, l)

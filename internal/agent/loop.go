@@ -218,7 +218,7 @@ func (a *Agent) admit(set *reconcile.Set, specs wantedTasks) bool {
 	for id, spec := range specs {
 		t := a.tasks[id]
 		if t != nil && reconcile.Superseded(t.Granted, spec.GetGranted()) {
-			a.log.Warn("removing a task of the same job and attempt from before the cluster was restored", "job", id.Job, "attempt", id.Attempt)
+			a.log.Warn("removing a task of an earlier grant of the same job and attempt", "job", id.Job, "attempt", id.Attempt)
 			continue
 		}
 		if t != nil && t.others != nil && !spec.GetWaits() {
@@ -230,6 +230,9 @@ func (a *Agent) admit(set *reconcile.Set, specs wantedTasks) bool {
 			a.reopenSocket(t)
 			t.Granted = spec.GetGranted()
 			a.dirty[id] = true
+		}
+		if t != nil {
+			a.updateMembers(t)
 		}
 	}
 	return true

@@ -8,7 +8,7 @@ import (
 // defaultOutput returns the pattern of a job without an output file.
 func defaultOutput(w *greylagv1.WantedTask) string {
 	switch {
-	case w.GetRank() > 0:
+	case numberOf(w) > 0:
 		return "greylag-%j-%n.out"
 	case w.GetArrayId() != 0:
 		return "greylag-%A_%a.out"
@@ -20,6 +20,6 @@ func defaultOutput(w *greylagv1.WantedTask) string {
 func expand(pattern string, w *greylagv1.WantedTask, node string) string {
 	return cluster.PathValues{
 		Job: cluster.JobID(w.GetJob()), Array: cluster.JobID(w.GetArrayId()), Index: w.GetArrayIndex(), Name: w.GetName(),
-		User: w.GetUser(), Restarts: w.GetRestarts(), Node: node, Rank: w.GetRank(),
+		User: w.GetUser(), Restarts: w.GetRestarts(), Node: node, Rank: numberOf(w),
 	}.Expand(pattern)
 }

@@ -41,6 +41,7 @@ type task struct {
 	done       chan struct{}      // closed when it has ended
 	steps      map[uint32]*stepRun
 	quiet      quiet
+	members    uint32        // version of its members file; 0: not written since this daemon has it
 	others     chan struct{} // closed when the other nodes of its job are ready; nil: it need not wait
 }
 

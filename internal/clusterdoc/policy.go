@@ -44,7 +44,12 @@ type policy struct {
 	// long one that does nothing ends; 0: never.
 	QuietWarn time.Duration `toml:"quiet_warn"`
 	QuietEnd  time.Duration `toml:"quiet_end"`
-	Private   bool          `toml:"private"`
+	// Extra nodes of elastic jobs: for how long they are in no plan when they are granted, how long a job runs on with
+	// one after the decision to take it back, and how long after a change of its nodes a job may grow.
+	MinExtraTime   time.Duration `toml:"min_extra_time"`
+	ResizeGrace    time.Duration `toml:"resize_grace"`
+	ResizeInterval time.Duration `toml:"resize_interval"`
+	Private        bool          `toml:"private"`
 	// RequireAccount refuses jobs without an account once there are accounts.
 	RequireAccount bool `toml:"require_account"`
 
@@ -182,6 +187,7 @@ func (p *policy) policy() cluster.Policy {
 		NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, KillWait: p.KillWait, MaxArray: int32(p.MaxArray),
 		MaxJobs: int64(p.MaxJobs), MaxRestarts: int32(p.MaxRestarts), Private: p.Private,
 		PreemptExempt: p.PreemptExempt, MaxPreemptions: int32(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, QuietWarn: p.QuietWarn, QuietEnd: p.QuietEnd,
+		Elastic:    cluster.ElasticPolicy{MinExtraTime: p.MinExtraTime, ResizeGrace: p.ResizeGrace, ResizeInterval: p.ResizeInterval},
 		Scheduling: p.scheduling(), RequireAccount: p.RequireAccount, Credits: p.credits(),
 	}
 	out.Retry, _ = cluster.ParseRetryCauses(p.RetryOn) // checked before
@@ -216,6 +222,7 @@ func fileOf(p *cluster.Policy) policy {
 		NodeTimeout: p.NodeTimeout, RebootTimeout: p.RebootTimeout, KillWait: p.KillWait, MaxArray: int(p.MaxArray),
 		MaxJobs: int(p.MaxJobs), MaxRestarts: int(p.MaxRestarts), Private: p.Private, RequireAccount: p.RequireAccount, Retry: int(p.Retry.Limit), RetryOn: p.Retry.Causes(),
 		PreemptExempt: p.PreemptExempt, MaxPreemptions: int(p.MaxPreemptions), PreemptGrace: p.PreemptGrace, QuietWarn: p.QuietWarn, QuietEnd: p.QuietEnd,
+		MinExtraTime: p.Elastic.MinExtraTime, ResizeGrace: p.Elastic.ResizeGrace, ResizeInterval: p.Elastic.ResizeInterval,
 	}
 	out.schedulingOf(&p.Scheduling)
 	out.creditsOf(&p.Credits)

@@ -157,6 +157,27 @@ func planFields(c *codec.Coder, x *CommitPlan) {
 	codec.List(c, &x.Plan.Verdicts, verdict)
 	codec.Uint(c, &x.Plan.Policy)
 	codec.List(c, &x.Plan.Evictions, eviction)
+	codec.List(c, &x.Plan.TakeBacks, takeBack)
+	codec.List(c, &x.Plan.Grants, nodeGrant)
+}
+
+func takeBack(c *codec.Coder, x *cluster.TakeBack) { codec.Record(c, x, takeBackFields) }
+
+func takeBackFields(c *codec.Coder, x *cluster.TakeBack) {
+	codec.Uint(c, &x.Job)
+	codec.Uint(c, &x.Attempt)
+	codec.Uint(c, &x.Epoch)
+	codec.List(c, &x.Nodes, codec.String)
+	codec.Uint(c, &x.For)
+}
+
+func nodeGrant(c *codec.Coder, x *cluster.NodeGrant) { codec.Record(c, x, nodeGrantFields) }
+
+func nodeGrantFields(c *codec.Coder, x *cluster.NodeGrant) {
+	codec.Uint(c, &x.Job)
+	codec.Uint(c, &x.Attempt)
+	codec.Uint(c, &x.Epoch)
+	codec.List(c, &x.Nodes, nodeAllocation)
 }
 
 func eviction(c *codec.Coder, x *cluster.Preemption) { codec.Record(c, x, evictionFields) }

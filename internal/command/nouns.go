@@ -71,6 +71,7 @@ func fieldsAfterPlacement(c *codec.Coder, x *cluster.Job) {
 	codec.Optional(c, &x.Activity, activityFields)
 	codec.Bool(c, &x.Preempts)
 	codec.Int(c, &x.PreemptsFrom)
+	codec.Optional(c, &x.Members, membersFields)
 }
 
 func activityFields(c *codec.Coder, x *cluster.Activity) {
@@ -86,6 +87,29 @@ func idleFields(c *codec.Coder, x *cluster.IdleGPUs) {
 	codec.Int(c, &x.At)
 	codec.Int(c, &x.Ms)
 	codec.Int(c, &x.Price)
+}
+
+func membersFields(c *codec.Coder, x *cluster.Members) {
+	codec.Uint(c, &x.Epoch)
+	codec.Uint(c, &x.Version)
+	codec.Int(c, &x.Resized)
+	codec.Int(c, &x.Left.CPUTime)
+	codec.Int(c, &x.Left.User)
+	gpuUse(c, &x.Left.GPU)
+	codec.List(c, &x.List, member)
+}
+
+func member(c *codec.Coder, x *cluster.Member) { codec.Record(c, x, memberFields) }
+
+func memberFields(c *codec.Coder, x *cluster.Member) {
+	codec.Int(c, &x.Number)
+	codec.Uint(c, &x.Granted)
+	codec.Int(c, &x.Joined)
+	codec.Uint(c, &x.Since)
+	codec.Uint(c, &x.Quiet)
+	codec.Int(c, &x.Leaves)
+	codec.Bool(c, &x.Stops)
+	codec.String(c, &x.Why)
 }
 
 func avoided(c *codec.Coder, x *cluster.Avoided) { codec.Record(c, x, avoidedFields) }
@@ -165,6 +189,9 @@ func SpecFields(c *codec.Coder, x *cluster.JobSpec) {
 	codec.Bool(c, &x.CheckpointSignal.BatchOnly)
 	codec.Int(c, &x.CheckpointEvery)
 	codec.Bool(c, &x.RequeueAtLimit)
+	codec.Int(c, &x.Elastic.Step)
+	codec.Int(c, &x.Elastic.Signal)
+	codec.Bool(c, &x.Elastic.BatchOnly)
 }
 
 func retryFields(c *codec.Coder, x *cluster.Retry) {
@@ -403,6 +430,9 @@ func PolicyFields(c *codec.Coder, x *cluster.Policy) {
 	codec.List(c, &x.CheckpointStores, checkpointStore)
 	codec.Int(c, &x.QuietWarn)
 	codec.Int(c, &x.QuietEnd)
+	codec.Int(c, &x.Elastic.MinExtraTime)
+	codec.Int(c, &x.Elastic.ResizeGrace)
+	codec.Int(c, &x.Elastic.ResizeInterval)
 }
 
 func checkpointStore(c *codec.Coder, x *cluster.CheckpointStore) {

@@ -45,6 +45,7 @@ type Options struct {
 	FromScratch bool   // start from the beginning when all checkpoints are damaged
 
 	CheckpointSignal cluster.WarnSignal
+	Elastic          cluster.Elastic
 	CheckpointEvery  time.Duration
 	RequeueAtLimit   bool
 

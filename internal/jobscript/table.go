@@ -286,6 +286,13 @@ func nodeRows(all []option) []option {
 				o.Request.Nodes, o.Request.MaxNodes, err = parseNodes(v)
 				return err
 			}},
+		{Option: getopt.Option{Long: "elastic", Value: "step:N", Absent: "step:1", Help: "with a range for --nodes: start with the minimum or more, and get further idle nodes while the job runs, in multiples of N [1]; they are taken back for other jobs"},
+			set: func(o *Options, v string, _ time.Time) (err error) {
+				o.Elastic.Step, err = parseStep(v)
+				return err
+			}},
+		{Option: getopt.Option{Long: "resize-signal", Value: "[B:]SIG", Help: "with --elastic: send SIG to the tasks when the nodes of the job change; B: batch shells only"},
+			set: func(o *Options, v string, _ time.Time) error { return setResizeSignal(o, v) }},
 		{Option: getopt.Option{Long: "constraint", Short: 'C', Value: "FEATURES", Help: "only nodes with these features: a&b (both), a|b (one of them), [a|b] (one, the same on all nodes)"},
 			set: func(o *Options, v string, _ time.Time) (err error) {
 				o.Request.Features, err = ParseFeatures(v)

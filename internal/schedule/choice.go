@@ -223,13 +223,17 @@ func (m *preemptTrial) remove(gone []Candidate) {
 		want[c.Job] = true
 		if t := m.Running().Job(c.Job); t != nil && !m.gone[c.Job] && t.Until > m.at {
 			m.gone[c.Job] = true
-			m.Running().Release(t, m.at, t.Until)
+			for _, part := range t.Parts() {
+				m.Running().Release(part, m.at, part.Until)
+			}
 		}
 	}
 	for id := range m.gone {
 		if t := m.Running().Job(id); !want[id] {
 			delete(m.gone, id)
-			m.Running().Hold(t, m.at, t.Until)
+			for _, part := range t.Parts() {
+				m.Running().Hold(part, m.at, part.Until)
+			}
 		}
 	}
 }

@@ -33,6 +33,8 @@ var start = cluster.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 //	licence NAME count=N
 //	price TYPE is=N [from=D]
 //
+// An elastic job has [step=N]; one that runs also [resized=D ago] [leaves=NODES]. Its nodes beyond nodes=N are extra ones.
+//
 // A job may also have [connect=WORD] [switches=N] [late=D] [gpumin=SIZE] [licence=NAME:N] [in=RESERVATION] [or=PARTITIONS]
 // [region=R,S] [price=N] [most=N nodes] [gres=NAME:TYPE:N,NAME:N] [avoids=NODES] [crashed]; a node [region=R].
 type picture struct {
@@ -229,7 +231,7 @@ func readRequest(t testing.TB, spec *cluster.JobSpec, w words) {
 	}
 	q.Gres = gresIn(w)
 	spec.OtherPartitions, spec.Reservation = w.list("or"), w["in"]
-	q.Regions, q.MaxPrice, q.MaxNodes = w.list("region"), int64(w.n("price", 0)), w.n("most", 0)
+	q.Regions, q.MaxPrice = w.list("region"), int64(w.n("price", 0))
 	if q.Switches == 0 && q.Connect == cluster.ConnectAny {
 		q.SwitchWait = 0
 	}
@@ -341,7 +343,26 @@ func (p *picture) job(t testing.TB, fields []string, w words) {
 		}
 		j.Alloc.Nodes = append(j.Alloc.Nodes, a)
 	}
+	elastic(j, w)
 	p.snap.Active = append(p.snap.Active, j)
+}
+
+// elastic gives an elastic job its members: the later a node is named, the younger is its grant.
+func elastic(j *cluster.Job, w words) {
+	if !j.Spec.Elastic.On() {
+		return
+	}
+	m := cluster.NewMembers(len(j.Alloc.Nodes), 1, j.Started)
+	if w.has("resized") {
+		m.Resized = start.Add(-w.d("resized", 0))
+	}
+	for i := range m.List {
+		m.List[i].Granted += uint64(i)
+		if slices.Contains(w.list("leaves"), j.Alloc.Nodes[i].Node) {
+			m.List[i].Leaves = start.Add(time.Minute)
+		}
+	}
+	j.Members, j.Partition = m, j.Spec.Partition
 }
 
 func (p *picture) spec(t testing.TB, w words) *cluster.JobSpec {
@@ -350,10 +371,11 @@ func (p *picture) spec(t testing.TB, w words) *cluster.JobSpec {
 		Name: w["name"], Account: w["account"], Owner: cluster.Identity{User: cmp.Or(w["user"], "ada"), UID: 1000},
 		Partition: cmp.Or(w["part"], "main"), QOS: cmp.Or(w["qos"], "standard"),
 		TimeLimit: w.d("limit", time.Hour), Nice: w.n("nice", 0), ArrayLimit: w.n("atmost", 0),
+		Elastic: cluster.Elastic{Step: w.n("step", 0)},
 		Request: cluster.Request{
 			Nodes: w.n("nodes", 0), GPUsPerNode: w.n("gpus", 0), GPUs: w.n("total", 0), GPUTypes: w.list("type"),
 			CPUsPerTask: w.n("cpus", 0), MemPerNode: w.size("mem"), MemPerGPU: w.size("gpumem"), Features: w.list("has"),
-			NodeList: w.list("only"), Exclude: w.list("not"), Exclusive: w.has("alone"),
+			NodeList: w.list("only"), MaxNodes: w.n("most", 0), Exclude: w.list("not"), Exclusive: w.has("alone"),
 		},
 	}
 	readRequest(t, spec, w)
@@ -417,6 +439,16 @@ func write(d Decision) string {
 			text += ": " + v.Detail
 		}
 		lines = append(lines, line{v.Job, text})
+	}
+	for _, g := range d.Plan.Grants {
+		text := fmt.Sprintf("%d grows by", g.Job)
+		for _, n := range g.Nodes {
+			text += " " + n.Node + spans(n.GPUs)
+		}
+		lines = append(lines, line{g.Job, text})
+	}
+	for _, b := range d.Plan.TakeBacks {
+		lines = append(lines, line{b.Job, fmt.Sprintf("%d gives up %s for %d", b.Job, strings.Join(b.Nodes, " "), b.For)})
 	}
 	for i := range d.Preempt {
 		q := &d.Preempt[i]

@@ -92,7 +92,7 @@ func (s *nodeService) ReportTasks(ctx context.Context, p *greylagv1.ReportTasksR
 		s.cfg.Leader.RecordHeartbeat(name, report.Epoch)
 		for i, t := range p.GetTasks() {
 			r := &report.Tasks[i]
-			if !v.SameGrant(r) {
+			if !v.SameGrant(name, r) {
 				continue
 			}
 			s.cfg.Leader.Ran(name, p.GetCounterEpoch(), r.Job, r.Attempt, time.Duration(t.GetRanMs())*time.Millisecond, r.Task.Phase >= cluster.TaskEnded)
@@ -210,7 +210,7 @@ func (w *wanted) tell(v *state.View) error {
 		if j.Tasks.At(rank).Phase < cluster.TaskClean {
 			signals := v.Signals(j.ID)
 			warn, end := v.Policy().QuietTimes(j.Spec.QOS)
-			maphash.WriteComparable(&h, [...]any{j.ID, j.Attempt, wire.Stops(j), len(signals), newest(signals), j.Spec.TimeLimit, v.Policy().KillWait, wire.Waits(j, rank), wire.SignalBase(j), warn, end})
+			maphash.WriteComparable(&h, [...]any{j.ID, j.Attempt, wire.Stops(j, rank), len(signals), newest(signals), j.Spec.TimeLimit, v.Policy().KillWait, wire.Waits(j, rank), wire.SignalBase(j), warn, end, wire.MembersVersion(j)})
 			for id, step := range j.ActiveSteps() {
 				if at := step.On(rank); at >= 0 && !step.Nodes[at].Ended {
 					maphash.WriteComparable(&h, [...]any{id, step.Stop, newestOf(step), step.Contact.Key})
@@ -231,7 +231,7 @@ func (w *wanted) tell(v *state.View) error {
 	var tasks []*greylagv1.WantedTask
 	for j, rank := range v.OnNode(w.node) {
 		if j.Tasks.At(rank).Phase < cluster.TaskClean {
-			w := wire.WriteWanted(j, rank, v.Span(j.Array), v.Policy().KillWait, signalsOf(v, j.ID))
+			w := wire.WriteWanted(j, rank, v.Span(j.Array), v.Policy().KillWait, signalsOf(v, j, rank))
 			warn, end := v.Policy().QuietTimes(j.Spec.QOS)
 			w.QuietWarn, w.QuietEnd = durationpb.New(warn), durationpb.New(end)
 			tasks = append(tasks, w)
@@ -240,9 +240,13 @@ func (w *wanted) tell(v *state.View) error {
 	return w.send(&greylagv1.WatchTasksResponse{Version: v.Index(), Tasks: tasks, Reboot: reboot})
 }
 
-func signalsOf(v *state.View, id cluster.JobID) []*greylagv1.Signal {
+// signalsOf returns the signals for the tasks of a job on a node, since it belongs to the job.
+func signalsOf(v *state.View, j *cluster.Job, rank int) []*greylagv1.Signal {
 	var all []*greylagv1.Signal
-	for _, s := range v.Signals(id) {
+	for _, s := range v.Signals(j.ID) {
+		if s.ID <= j.SignalsFrom(rank) {
+			continue
+		}
 		all = append(all, &greylagv1.Signal{Id: s.ID, Number: s.Number, BatchOnly: s.BatchOnly})
 	}
 	return all

@@ -88,7 +88,7 @@ func (s *jobService) StreamLogs(ctx context.Context, p *greylagv1.StreamLogsRequ
 	default:
 		return call.Refuse(command.Conflict, "gctl logs -f waits for its start, gctl why "+j.Ref().String()+" shows the reason", "job %s has no output yet: it has not started", j.Ref())
 	}
-	rank := int(p.GetRank())
+	rank := j.RankOf(p.GetRank())
 	if p.GetFrom() < 0 {
 		return call.Refuse(command.InvalidArgument, "", "from byte %d: no --bytes before the first", p.GetFrom())
 	}
@@ -96,7 +96,7 @@ func (s *jobService) StreamLogs(ctx context.Context, p *greylagv1.StreamLogsRequ
 		return call.Refuse(command.InvalidArgument, "", "the last %d bytes, %d lines: want one of them, and not less than 0", p.GetTail(), p.GetTailLines())
 	}
 	if rank < 0 || rank >= len(j.Alloc.Nodes) {
-		return call.Refuse(command.InvalidArgument, "", "job %s has ranks 0 to %d", j.Ref(), len(j.Alloc.Nodes)-1)
+		return call.Refuse(command.InvalidArgument, "", "job %s has no node of rank %d", j.Ref(), p.GetRank())
 	}
 	user := ""
 	if c := call.From(ctx); !c.Unlimited() {

@@ -105,10 +105,10 @@ func (s *nodeService) GetSecrets(ctx context.Context, p *greylagv1.GetSecretsReq
 	}
 	v := s.cfg.State.View()
 	for j, rank := range v.OnNode(name) {
-		if uint64(j.ID) != p.GetJob() || uint32(j.Attempt) != p.GetAttempt() || j.Granted != p.GetGranted() {
+		if uint64(j.ID) != p.GetJob() || uint32(j.Attempt) != p.GetAttempt() || j.GrantOf(rank) != p.GetGranted() {
 			continue
 		}
-		if wire.Stops(j) || j.Tasks.At(rank).Phase >= cluster.TaskEnded {
+		if wire.Stops(j, rank) || j.Tasks.At(rank).Phase >= cluster.TaskEnded {
 			break
 		}
 		response := &greylagv1.GetSecretsResponse{}

@@ -38,6 +38,11 @@ func (s *clusterService) ExplainJob(ctx context.Context, p *greylagv1.ExplainJob
 			return nil, err
 		}
 	}
+	if job.Members != nil && job.State == cluster.Running {
+		if response.Notes, err = s.whyNotMore(ctx, v, job); err != nil {
+			return nil, err
+		}
+	}
 	response.Job, response.History, response.Promise = wire.WriteJob(visibility.See(job)), wire.WriteNotes(job.History), wire.WriteShares(job.Promise)
 	response.Awaited = wire.WriteAwaited(job, v.Node, v.Policy().NodeTimeout)
 	response.RunsAgain = (job.State == cluster.Configuring || job.State == cluster.Running) && job.Spec.Requeue
@@ -70,6 +75,20 @@ func (s *clusterService) why(ctx context.Context, v *state.View, job *cluster.Jo
 	response.Licences = licencesOf(v, job)
 	response.Expected = wire.Timestamp(explain.ExpectedAt(expected[job.ID], job, cluster.InstantOf(s.cfg.Clock())))
 	return response, job, nil
+}
+
+// whyNotMore says why a running elastic job gets no more nodes.
+func (s *clusterService) whyNotMore(ctx context.Context, v *state.View, job *cluster.Job) ([]string, error) {
+	select {
+	case s.explaining <- struct{}{}:
+		defer func() { <-s.explaining }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if why := explain.Growth(v.Snapshot(), job); why != "" {
+		return []string{"gets no more nodes now: " + why}, nil
+	}
+	return []string{"gets more nodes in the next pass"}, nil
 }
 
 // explained returns the job that a reference names: for an array the first pending element, else

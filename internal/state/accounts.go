@@ -51,6 +51,9 @@ func (s *State) meter(old, j *cluster.Job) {
 		s.beginCharge(j)
 	case before && !after:
 		s.accounts.End(s.now, j.ID)
+	case before && after && old.Alloc != j.Alloc: // its nodes changed
+		s.accounts.End(s.now, j.ID)
+		s.beginCharge(j)
 	}
 }
 

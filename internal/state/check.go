@@ -70,7 +70,7 @@ func (x *checking) jobs() {
 		if j.Promise != nil && (j.Planned == 0 || j.Hold != cluster.NotHeld || len(j.Promise.Hosts) == 0) {
 			x.fault("job %d has a promise without a planned start", id)
 		}
-		if j.State != cluster.Pending || j.Alloc != nil || j.Tasks != nil || j.Outcome != 0 || j.Returns || j.Canceller != "" {
+		if j.State != cluster.Pending || j.Alloc != nil || j.Members != nil || j.Tasks != nil || j.Outcome != 0 || j.Returns || j.Canceller != "" {
 			x.fault("job %d is among the pending ones: %s, %d tasks", id, j.State, j.Tasks.Len())
 		}
 		x.job(id, j)
@@ -153,7 +153,7 @@ func (x *checking) steps(j *cluster.Job) {
 		if cluster.FindStep(j.Steps, s.ID) != at {
 			x.fault("step %d.%d is at position %d", j.ID, s.ID, at)
 		}
-		if s.Active() != (s.Contact != nil) || len(s.Nodes) == 0 {
+		if s.Active() != (s.Contact != nil) || len(s.Nodes) == 0 && j.Members == nil {
 			x.fault("step %d.%d on %d nodes has ended: %v, and still has a contact: %v", j.ID, s.ID, len(s.Nodes), !s.Active(), s.Contact != nil)
 		}
 		for _, n := range s.Nodes {
@@ -181,6 +181,7 @@ func (x *checking) allocation(j *cluster.Job) {
 		return
 	}
 	x.steps(j)
+	x.members(j)
 	if p := j.Preempting; p != nil {
 		by, waits := x.pending.Get(p.By)
 		if waits && by.Hold != cluster.NotHeld || j.State == cluster.Completing || !x.victims.Has(victim{p.By, j.ID}) {
@@ -213,9 +214,9 @@ func (x *checking) allocation(j *cluster.Job) {
 	over := false
 	for rank := range j.Tasks.Len() {
 		_, ends := attemptResult(j, rank)
-		over = over || ends
+		over = over || ends && !j.Leaving(rank)
 	}
-	clean, started := j.Tasks.AllReached(cluster.TaskClean), j.Tasks.AllReached(cluster.TaskStarted)
+	clean, started := j.Tasks.AllReached(cluster.TaskClean), j.AllNamedReached(cluster.TaskStarted)
 	switch {
 	case j.State == cluster.Completing && (clean || !ends && !j.Returns || j.Ended == 0):
 		x.fault("job %d is COMPLETING with outcome %s, all tasks clean: %v", j.ID, j.Outcome, clean)
@@ -223,6 +224,34 @@ func (x *checking) allocation(j *cluster.Job) {
 		x.fault("job %d is %s though it is over", j.ID, j.State)
 	case j.State == cluster.Configuring && started, j.State == cluster.Running && !started:
 		x.fault("job %d is %s ; all tasks started: %v", j.ID, j.State, started)
+	}
+}
+
+// members checks the nodes of an elastic job: at least its minimum and at most its maximum stay, in multiples of its
+// step, each with a number and a grant of its own, and none is left when it is clean.
+func (x *checking) members(j *cluster.Job) {
+	m := j.Members
+	if j.Spec.Elastic.On() != (m != nil) || m != nil && len(m.List) != j.Tasks.Len() {
+		x.fault("job %d: its members do not match its %d tasks", j.ID, j.Tasks.Len())
+		return
+	}
+	if m == nil {
+		return
+	}
+	r := &j.Spec.Request
+	if n := int32(m.Staying()); n < r.Nodes || n > r.MaxNodes || (n-r.Nodes)%j.Spec.Elastic.Step != 0 {
+		x.fault("job %d keeps %d nodes, want %d to %d in steps of %d", j.ID, n, r.Nodes, r.MaxNodes, j.Spec.Elastic.Step)
+	}
+	numbers := map[int32]bool{}
+	for rank := range m.List {
+		member := &m.List[rank]
+		if numbers[member.Number] || member.Number < 0 || member.Granted < j.Granted || member.Granted > x.index || member.Since > m.Version || member.Joined < j.Started {
+			x.fault("job %d has a member %+v, version %d", j.ID, *member, m.Version)
+		}
+		numbers[member.Number] = true
+		if j.State != cluster.Completing && !member.Stays() && j.Tasks.At(rank).Phase == cluster.TaskClean {
+			x.fault("job %d still has node %s, which has left", j.ID, j.Alloc.Nodes[rank].Node)
+		}
 	}
 }
 

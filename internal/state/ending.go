@@ -40,7 +40,10 @@ type ending struct {
 // advance moves a job, a value that is not shared yet, as far as its tasks allow: to RUNNING, to
 // COMPLETING, and to its end. Only the task of the rank has changed. O(1) until the job ends.
 func (s *State) advance(j *cluster.Job, rank int) {
-	if j.State == cluster.Configuring && j.Tasks.AllReached(cluster.TaskStarted) {
+	if j.Members != nil && (j.State == cluster.Configuring || j.State == cluster.Running) {
+		rank = s.advanceMembers(j, rank)
+	}
+	if j.State == cluster.Configuring && j.AllNamedReached(cluster.TaskStarted) {
 		s.step(j, cluster.Run)
 	}
 	if j.State == cluster.Configuring || j.State == cluster.Running {
@@ -147,7 +150,7 @@ func attemptResult(j *cluster.Job, rank int) (e ending, over bool) {
 	if e.outcome == cluster.OutOfMemory || e.reason == cluster.ReasonNonZeroExitCode {
 		e.returns = j.Spec.Requeue && j.Retries < j.Spec.Retry.Limit && j.Spec.Retry.Covers(e.outcome, e.exit)
 	}
-	return e, e.outcome != cluster.Completed || rank == 0 && !j.Spec.EveryNode || j.Tasks.AllReached(cluster.TaskEnded)
+	return e, e.outcome != cluster.Completed || rank == 0 && !j.Spec.EveryNode || j.AllNamedReached(cluster.TaskEnded)
 }
 
 // endingOf returns how a task that has ended ends its job.
@@ -302,7 +305,7 @@ func (s *State) requeue(j *cluster.Job) {
 		j.Detail = fmt.Sprintf("its attempts drained nodes %s%s; check its request and the prolog, then gctl release %s; %s",
 			hostlist.Compress(drained), resumed, j.Ref(), detail)
 	}
-	j.Alloc, j.TRES, j.Tasks, j.Steps, j.Outcome, j.Exit, j.Requester = nil, nil, nil, nil, 0, cluster.Exit{}, ""
+	j.Alloc, j.Members, j.TRES, j.Tasks, j.Steps, j.Outcome, j.Exit, j.Requester = nil, nil, nil, nil, nil, 0, cluster.Exit{}, ""
 	j.Started, j.Ended, j.Planned, j.Granted = 0, 0, 0, 0
 	j.Returns, j.Warned, j.Asked, j.Partition, j.Canceller, j.Resume = false, false, 0, "", "", 0
 	j.Activity = nil

@@ -205,6 +205,11 @@ func (s *State) put(old, j *cluster.Job) {
 	if held && !j.State.HasAllocation() {
 		s.allocate(old, -1)
 	}
+	if held && j.State.HasAllocation() && old.Alloc != j.Alloc {
+		s.allocate(old, -1)
+		s.allocate(j, 1)
+		s.credits.ResizeBilling(s.env(), j, s.granted)
+	}
 	s.jobTables.put(old, j, s.limits.tail)
 	if old != nil && !held && j.State.HasAllocation() {
 		s.allocate(j, 1)
@@ -269,6 +274,7 @@ func dueOf(j *cluster.Job) cluster.Instant {
 		if j.Preempting != nil {
 			at = min(at, j.Preempting.At)
 		}
+		at = min(at, j.Members.Due())
 	}
 	return at
 }

@@ -46,6 +46,16 @@ func (s *State) commit(c *command.CommitPlan) command.Result {
 		}
 		preemptors = append(preemptors, e.For)
 	}
+	for i := range c.Plan.TakeBacks {
+		if why := s.takeBack(&c.Plan.TakeBacks[i]); why != "" {
+			answer.Stale = append(answer.Stale, command.Stale{Job: c.Plan.TakeBacks[i].Job, Why: why})
+		}
+	}
+	for i := range c.Plan.Grants {
+		if why := s.grant(&c.Plan.Grants[i], &c.Plan, &allowed); why != "" {
+			answer.Stale = append(answer.Stale, command.Stale{Job: c.Plan.Grants[i].Job, Why: why})
+		}
+	}
 	for _, v := range c.Plan.Verdicts {
 		s.setPendingReason(v, c.Plan.Index)
 	}
@@ -82,6 +92,9 @@ func (s *State) start(p *cluster.PlannedStart) {
 		tasks[i].Node = j.Alloc.Nodes[i].Node
 	}
 	j.Tasks = cluster.NewTasks(tasks...)
+	if j.Spec.Elastic.On() {
+		j.Members = cluster.NewMembers(len(tasks), s.index, s.now)
+	}
 	s.words.share(&j.Partition)
 	j.Started, j.Granted, j.Planned, j.Resume = s.now, s.index, 0, 0
 	if from := j.ResumePoint(); from != nil {
@@ -239,6 +252,8 @@ func wrongSize(j *cluster.Job, p *cluster.Placement, part cluster.Partition) str
 		return "the placement has no node"
 	case r.Nodes > 0 && len(p.Nodes) != int(r.Nodes), r.Nodes < j.Spec.Request.Nodes:
 		return fmt.Sprintf("the placement has %d nodes, not %d", len(p.Nodes), j.Spec.Request.Nodes)
+	case j.Spec.Elastic.On() && (r.Nodes-j.Spec.Request.Nodes)%j.Spec.Elastic.Step != 0:
+		return fmt.Sprintf("%d nodes beyond the minimum are no multiple of %d", r.Nodes-j.Spec.Request.Nodes, j.Spec.Elastic.Step)
 	case part.MaxNodes > 0 && len(p.Nodes) > int(part.MaxNodes):
 		return "the placement has more nodes than the partition allows"
 	case gpus < int64(r.TotalGPUs()):

@@ -213,15 +213,20 @@ type limitChecker struct {
 	count *eligible.Limits // nil if the pass's own check holds
 }
 
-// over returns which limit a start would exceed.
-func (l *limitChecker) over(j *cluster.Job) string {
+// active reports whether the check of limits has to be repeated.
+func (l *limitChecker) active() bool {
 	if !l.asked {
 		l.asked = true
 		if l.s.admission().Limited() && l.changed() {
 			l.count = eligible.NewLimits(l.s.sharingNow())
 		}
 	}
-	if l.count == nil {
+	return l.count != nil
+}
+
+// over returns which limit a start would exceed.
+func (l *limitChecker) over(j *cluster.Job) string {
+	if !l.active() {
 		return ""
 	}
 	o, _ := l.count.First(j)
@@ -234,24 +239,22 @@ func (l *limitChecker) changed() bool {
 		return true
 	}
 	for _, j := range l.s.holding.All() {
-		if j.Granted > l.plan.Index {
+		if j.LastGrant() > l.plan.Index {
 			return true
 		}
 	}
 	return l.others()
 }
 
-// others reports whether a node of the plan's starts changed since: its GPUs may be of a type that
+// others reports whether a node of the plan's starts and grants changed since: its GPUs may be of a type that
 // a job which names none could not get before.
 func (l *limitChecker) others() bool {
-	for i := range l.plan.Starts {
-		for _, a := range l.plan.Starts[i].Placement.Nodes {
-			if n, known := l.s.nodes.Get(a.Node); known && n.Changed > l.plan.Index {
-				return true
-			}
-		}
+	changed := func(a cluster.NodeAllocation) bool {
+		n, known := l.s.nodes.Get(a.Node)
+		return known && n.Changed > l.plan.Index
 	}
-	return false
+	return slices.ContainsFunc(l.plan.Starts, func(p cluster.PlannedStart) bool { return slices.ContainsFunc(p.Placement.Nodes, changed) }) ||
+		slices.ContainsFunc(l.plan.Grants, func(g cluster.NodeGrant) bool { return slices.ContainsFunc(g.Nodes, changed) })
 }
 
 // take counts a start.

@@ -61,14 +61,16 @@ func (s *State) report(c *command.ReportTasks) command.Result {
 func (s *State) putTask(x taskChange) {
 	old, _ := s.holding.Get(x.job.ID)
 	s.advance(x.job, x.rank)
-	if x.job.State == cluster.Running {
+	if x.job.State == cluster.Running && x.job.Alloc != old.Alloc { // a node has left it
+		s.checkActivity(x.job)
+	} else if x.job.State == cluster.Running {
 		now, before := x.job.Tasks.At(x.rank), old.Tasks.At(x.rank)
 		if old.State != cluster.Running || now.Quiet != before.Quiet || now.IdleGPUs != before.IdleGPUs {
 			s.checkActivity(x.job)
 		}
 	}
 	s.put(old, x.job)
-	if s.unwatched || x.job.State != old.State {
+	if s.unwatched || x.job.State != old.State || x.job.Members != old.Members {
 		return
 	}
 	s.effects.Changed[len(s.effects.Changed)-1].Node = x.job.Tasks.At(x.rank).Node // the change that put has added
@@ -95,8 +97,10 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 		r := &c.Tasks[i]
 		j, found := t.holding.Get(r.Job)
 		rank := -1
-		if found && j.Attempt == r.Attempt && r.OfGrant(j.Granted) {
-			rank = t.rankOf(j.ID, c.Node)
+		if found && j.Attempt == r.Attempt {
+			if rank = t.rankOf(j.ID, c.Node); rank >= 0 && !r.OfGrant(j.GrantOf(rank)) {
+				rank = -1
+			}
 		}
 		if _, duplicate := seen[r.Job]; duplicate && rank >= 0 {
 			continue
@@ -131,7 +135,7 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 			continue
 		}
 		j, _ := t.holding.Get(k.id)
-		if task := j.Tasks.At(rank); j.Granted <= c.Seen && task.Phase < cluster.TaskClean {
+		if task := j.Tasks.At(rank); j.GrantOf(rank) <= c.Seen && task.Phase < cluster.TaskClean {
 			result.jobs = append(result.jobs, withTask(j, rank, gone(*task, "the task is no longer on the node")))
 		}
 	}
@@ -140,10 +144,14 @@ func (t *tables) reportDiffOf(c *command.ReportTasks) reportDiff {
 	return result
 }
 
-// SameGrant reports whether a reported task belongs to the job's current attempt.
-func (v *View) SameGrant(r *command.TaskReport) bool {
+// SameGrant reports whether a task that a node reports belongs to the job's current attempt.
+func (v *View) SameGrant(node string, r *command.TaskReport) bool {
 	j, found := v.holding.Get(r.Job)
-	return found && j.Attempt == r.Attempt && r.OfGrant(j.Granted)
+	if !found || j.Attempt != r.Attempt {
+		return false
+	}
+	rank := v.rankOf(j.ID, node)
+	return rank >= 0 && r.OfGrant(j.GrantOf(rank))
 }
 
 // changed returns the node as reported; nil if it did not change.

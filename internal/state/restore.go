@@ -169,7 +169,10 @@ func (x *restoring) sound(j *cluster.Job) bool {
 		return false
 	}
 	if !j.State.HasAllocation() {
-		return j.State.Final() || j.Alloc == nil && j.Tasks == nil
+		return j.State.Final() || j.Alloc == nil && j.Tasks == nil && j.Members == nil
+	}
+	if j.Spec.Elastic.On() != (j.Members != nil) || j.Members != nil && len(j.Members.List) != j.Tasks.Len() {
+		return false
 	}
 	if j.Alloc == nil || len(j.Alloc.Nodes) == 0 || len(j.Alloc.Nodes) != j.Tasks.Len() {
 		return false

@@ -59,6 +59,9 @@ func (s *State) fallDue(j *cluster.Job) {
 		s.end(j, ending{outcome: cluster.TimedOut, reason: cluster.ReasonTimeLimit, returns: j.Spec.RequeueAtLimit})
 	case j.Preempting != nil && j.Preempting.At <= s.now:
 		s.end(j, s.preempted(j, j.Preempting))
+	case j.Members.Due() <= s.now:
+		s.stopLeaving(j)
+		return
 	case askAt(j) <= s.now:
 		s.askToSave(j)
 		return

@@ -212,7 +212,7 @@ func changedSpec(spec *cluster.JobSpec, c *command.UpdateJobs) cluster.JobSpec {
 	assign(&changed.Reservation, c.Reservation)
 	assign(&changed.Request.Nodes, c.Nodes)
 	if c.Nodes != nil {
-		changed.Request.MaxNodes = 0
+		changed.Request.MaxNodes, changed.Elastic = 0, cluster.Elastic{}
 	}
 	assign(&changed.Request.GPUsPerNode, c.GPUsPerNode)
 	assign(&changed.Request.GPUs, c.GPUs)

@@ -37,7 +37,7 @@ func (x *script) report(rest string) string {
 		}
 		job, attempt, _ := strings.Cut(w.plain[0], "/")
 		a, _ := strconv.Atoi(attempt)
-		t := command.TaskReport{Job: id(job), Attempt: cluster.Attempt(a)}
+		t := command.TaskReport{Job: id(job), Attempt: cluster.Attempt(a), Granted: uint64(w.number("grant", 0))}
 		t.Task.Phase = cluster.TaskPhase(slices.Index(phases, w.plain[1]))
 		t.Task.Exit = cluster.Exit{Code: int32(w.number("exit", 0)), Signal: int32(w.number("signal", 0))}
 		t.Task.Message = w.keys["message"]
@@ -264,6 +264,7 @@ func jobLine(v *View, j *cluster.Job) string {
 		}
 		line += fmt.Sprintf(" %s:%v=%s%s", t.Node, j.Alloc.Nodes[i].GPUs, phase, useText(t.GPU))
 	}
+	line += membersText(j)
 	if j.Exit != (cluster.Exit{}) {
 		line += fmt.Sprintf(" exit %d:%d", j.Exit.Code, j.Exit.Signal)
 	}

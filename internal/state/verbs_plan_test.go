@@ -25,7 +25,39 @@ func (x *script) pass() string {
 		}
 		lines = append(lines, line)
 	}
+	for _, b := range x.plan.TakeBacks {
+		lines = append(lines, fmt.Sprintf("takes %s back from %d for %d", strings.Join(b.Nodes, " "), b.Job, b.For))
+	}
+	for _, g := range x.plan.Grants {
+		line := fmt.Sprintf("grows %d by", g.Job)
+		for _, n := range g.Nodes {
+			line += fmt.Sprintf(" %s:%v", n.Node, n.GPUs)
+		}
+		lines = append(lines, line)
+	}
 	return strings.Join(lines, "\n")
+}
+
+// membersText describes the nodes of an elastic job: their numbers, those that join or leave, and the version of the
+// members file.
+func membersText(j *cluster.Job) string {
+	if j.Members == nil {
+		return ""
+	}
+	text := fmt.Sprintf(" members %d:", j.Members.Version)
+	for i := range j.Members.List {
+		m := &j.Members.List[i]
+		text += fmt.Sprintf(" %d", m.Number)
+		switch {
+		case m.Stops:
+			text += "(stops: " + m.Why + ")"
+		case !m.Stays():
+			text += fmt.Sprintf("(leaves at %s: %s)", m.Leaves.Sub(1), m.Why)
+		case m.Since == 0:
+			text += "(joins)"
+		}
+	}
+	return text
 }
 
 // commit commits the plan of the last pass, whatever happened since.

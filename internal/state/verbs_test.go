@@ -167,7 +167,7 @@ func (x *script) submission(w scriptLine) *command.SubmitJobs {
 		Begin: cluster.Instant(w.duration("begin")), FromScratch: w.has("scratch"), Retry: x.retryOf(w),
 		Signal:           cluster.WarnSignal{Number: int32(w.number("warn", 0)), Before: w.duration("before")},
 		CheckpointSignal: cluster.WarnSignal{Number: int32(w.number("save", 0)), Before: w.duration("lead")}, CheckpointEvery: w.duration("every"),
-		RequeueAtLimit: w.has("continue"),
+		RequeueAtLimit: w.has("continue"), Elastic: cluster.Elastic{Step: int32(w.number("step", 0)), Signal: int32(w.number("resize", 0))},
 		Request: cluster.Request{
 			Nodes: int32(w.number("nodes", 0)), MaxNodes: int32(w.number("upto", 0)), GPUsPerNode: int32(w.number("gpusper", 0)), GPUs: int32(w.number("gpus", 0)),
 			GPUTypes: w.list("types"), CPUsPerTask: int32(w.number("cpus", 0)), TasksPerNode: int32(w.number("tasks", 0)), MemPerNode: w.size("mem"),

@@ -48,7 +48,7 @@ var vocabulary = map[protoreflect.Name][]string{
 	"Role":              {"", "user", "operator", "admin"},
 	"RotationPhase":     {"", "renewing", "finishing", "done"},
 	"RotationStep":      {"", "begin", "finish", "cancel"},
-	"StopReason":        {"", "cancelled", "CREDITS", "TIME LIMIT", "DEADLINE", "PREEMPTION", "NODE FAILURE", "JOB REQUEUE"},
+	"StopReason":        {"", "cancelled", "CREDITS", "TIME LIMIT", "DEADLINE", "PREEMPTION", "NODE FAILURE", "JOB REQUEUE", "RESIZE"},
 	"TaskCause":         words(cluster.Exited, cluster.CheckpointFailed),
 	"TaskPhase":         {"", "wanted", "started", "ended", "clean"},
 }

@@ -41,6 +41,7 @@ func WriteJob(j *cluster.Job) *greylagv1.Job {
 	p.CheckpointDir, p.FromScratch = spec.CheckpointDir, spec.FromScratch
 	p.Retry, p.Retries = writeRetry(&spec.Retry), j.Retries
 	p.CheckpointSignal, p.RequeueAtLimit = writeCheckpointSignal(spec), spec.RequeueAtLimit
+	p.Elastic, p.Members = writeElastic(spec), writeMembers(j)
 	if j.WriteTime > 0 {
 		p.CheckpointWriteTime = durationpb.New(j.WriteTime)
 	}

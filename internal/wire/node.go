@@ -226,20 +226,20 @@ func ranIn(j *cluster.Job) string {
 func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait time.Duration, signals []*greylagv1.Signal) *greylagv1.WantedTask {
 	spec := j.Spec
 	w := &greylagv1.WantedTask{
-		Job: uint64(j.ID), Attempt: uint32(j.Attempt), Granted: j.Granted, Ref: j.Ref().String(), ArrayIndex: j.Index,
-		Stop: Stops(j), KillWait: durationpb.New(killWait), Signals: signals,
+		Job: uint64(j.ID), Attempt: uint32(j.Attempt), Granted: j.GrantOf(rank), Ref: j.Ref().String(), ArrayIndex: j.Index,
+		Stop: Stops(j, rank), KillWait: durationpb.New(killWait), Signals: signals,
 		TimeLimit: durationpb.New(spec.TimeLimit),
 		User:      spec.Owner.User, Uid: spec.Owner.UID, Gid: spec.Owner.GID,
 		Name: spec.Name, Account: spec.Account, Partition: ranIn(j), Qos: spec.QOS,
 		Args: spec.Args, WorkDir: spec.WorkDir, Input: spec.Input, Output: spec.Output, Error: spec.Error,
-		Append: spec.Append, Image: spec.Image, Nodes: writeAllocation(j.Alloc), Rank: int32(rank),
+		Append: spec.Append || joinsLate(j, rank), Image: spec.Image, Nodes: writeAllocation(j.Alloc), Rank: int32(rank),
 		TasksPerNode: spec.Request.TasksPerNode, CpusPerTask: spec.Request.CPUsPerTask, Restarts: j.Restarts,
 		GpusPerNode: spec.Request.GPUsPerNode, MemPerCpu: int64(spec.Request.MemPerCPU), MemPerGpu: int64(spec.Request.MemPerGPU),
 		SubmitHost: spec.SubmitHost, Started: Timestamp(j.Started), Idle: rank > 0 && !spec.EveryNode,
-		StopReason: Enum[greylagv1.StopReason](stopReason(j)), Steps: writeWantedSteps(j, rank), Secrets: len(spec.Secrets) > 0,
+		StopReason: Enum[greylagv1.StopReason](stopReason(j, rank)), Steps: writeWantedSteps(j, rank), Secrets: len(spec.Secrets) > 0,
 		Tmp:    cluster.CountGres(spec.Request.Gres, &cluster.Gres{Name: cluster.GresTmp}) * int64(cluster.MiB),
 		Mounts: writeMounts(spec.Mounts), Resume: writeResumePoint(j, rank), Waits: Waits(j, rank), CheckpointDir: spec.CheckpointDir,
-		CheckpointSignal: writeCheckpointSignal(spec), CheckpointBase: Timestamp(SignalBase(j)),
+		CheckpointSignal: writeCheckpointSignal(spec), CheckpointBase: Timestamp(SignalBase(j)), Elastic: writeElasticTask(j, rank),
 	}
 	if j.Array != 0 {
 		w.ArrayId, w.ArraySize = uint64(j.Array), spec.ArraySize
@@ -254,13 +254,17 @@ func WriteWanted(j *cluster.Job, rank int, span command.IndexRange, killWait tim
 	return w
 }
 
-// Stops reports whether the nodes of a job end its tasks.
-func Stops(j *cluster.Job) bool { return j.State == cluster.Completing || !j.State.HasAllocation() }
+// Stops reports whether the node of a rank ends the tasks of a job.
+func Stops(j *cluster.Job, rank int) bool {
+	return j.State == cluster.Completing || !j.State.HasAllocation() || j.Members != nil && j.Members.List[rank].Stops
+}
 
 // stopReason returns the cause of the stop of a job's tasks, in the words that Slurm writes to the
 // output; empty if the job ended by itself.
-func stopReason(j *cluster.Job) string {
+func stopReason(j *cluster.Job, rank int) string {
 	switch {
+	case j.Leaving(rank) && j.State != cluster.Completing:
+		return "RESIZE"
 	case j.State != cluster.Completing && j.State != cluster.Cancelled:
 		return ""
 	case j.Outcome == cluster.TimedOut && j.Reason == cluster.ReasonCredits:

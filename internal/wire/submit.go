@@ -44,7 +44,8 @@ func ReadSubmission(p *greylagv1.JobSpec, owner cluster.Identity) (Submission, e
 		Comment: p.GetComment(), WCKey: p.GetWckey(), MailUser: p.GetMailUser(), SubmitHost: p.GetSubmitHost(), EveryNode: p.GetEveryNode(),
 		OtherPartitions: p.GetOtherPartitions(), Reservation: p.GetReservation(), Command: p.GetCommand(), Secrets: p.GetSecrets(), Mounts: readMounts(p.GetMounts()),
 		CheckpointDir: p.GetCheckpointDir(), FromScratch: p.GetFromScratch(), Retry: readRetry(p.GetRetry()), RequeueAtLimit: p.GetRequeueAtLimit(),
-		Signal: cluster.WarnSignal{Number: p.GetSignal(), BatchOnly: p.GetSignalBatchOnly()},
+		Elastic: cluster.Elastic{Step: p.GetElastic().GetStep(), Signal: p.GetElastic().GetSignal(), BatchOnly: p.GetElastic().GetBatchOnly()},
+		Signal:  cluster.WarnSignal{Number: p.GetSignal(), BatchOnly: p.GetSignalBatchOnly()},
 	}
 	s.Held, s.DefaultTime = p.GetHold(), p.GetTimeLimit() == nil
 	for _, read := range []func(*greylagv1.JobSpec) error{s.readTimes, s.readCheckpointSignal, s.readArray, s.readMail, s.readDepends, s.readScript, s.readEnvironment} {
@@ -69,7 +70,7 @@ func WriteSubmission(s *Submission) *greylagv1.JobSpec {
 		Signal: x.Signal.Number, SignalBatchOnly: x.Signal.BatchOnly, EveryNode: x.EveryNode, OtherPartitions: x.OtherPartitions,
 		Reservation: x.Reservation, Command: x.Command, Wckey: x.WCKey, MailTypes: writeMailTypes(x.MailTypes), MailUser: x.MailUser, Secrets: x.Secrets,
 		Mounts: writeMounts(x.Mounts), CheckpointDir: x.CheckpointDir, FromScratch: x.FromScratch, Retry: writeRetry(&x.Retry),
-		CheckpointSignal: writeCheckpointSignal(x), RequeueAtLimit: x.RequeueAtLimit,
+		CheckpointSignal: writeCheckpointSignal(x), RequeueAtLimit: x.RequeueAtLimit, Elastic: writeElastic(x),
 	}
 	if x.Signal.Before > 0 {
 		p.SignalBefore = durationpb.New(x.Signal.Before)

@@ -28,6 +28,7 @@ func wholeJob() *greylagv1.JobSpec {
 		Mounts:        []*greylagv1.Mount{{Source: "/a", Target: "/b", ReadOnly: true}},
 		CheckpointDir: "/ckpt/%j", FromScratch: true, Retry: &greylagv1.Retry{Limit: 3, AnyExit: true, ExitStatuses: []int32{75}, OutOfMemory: true},
 		CheckpointSignal: &greylagv1.CheckpointSignal{Number: 12, Before: durationpb.New(time.Minute), BatchOnly: true, Every: durationpb.New(time.Hour)}, RequeueAtLimit: true,
+		Elastic: &greylagv1.Elastic{Step: 1, Signal: 12, BatchOnly: true},
 	}
 }
 
@@ -40,7 +41,9 @@ func TestWriteSubmissionIsTheReverse(t *testing.T) {
 	}
 	requeued, once := proto.CloneOf(whole), proto.CloneOf(whole) // each excludes the other
 	requeued.NoRequeue, once.RequeueAtLimit = false, false
-	for _, p := range []*greylagv1.JobSpec{requeued, once, {Script: []byte("#!/bin/sh\n")}, {Script: []byte("#!/bin/sh\n"), TimeLimit: durationpb.New(0)}} {
+	elastic := &greylagv1.JobSpec{Script: []byte("#!/bin/sh\n"), Request: &greylagv1.Request{Nodes: 1, MaxNodes: 3}, Elastic: whole.Elastic}
+	requeued.Elastic, once.Elastic = nil, nil // they have one number of nodes
+	for _, p := range []*greylagv1.JobSpec{requeued, once, elastic, {Script: []byte("#!/bin/sh\n")}, {Script: []byte("#!/bin/sh\n"), TimeLimit: durationpb.New(0)}} {
 		want, err := ReadSubmission(p, cluster.Identity{User: "ann", UID: 1001, GID: 1001})
 		if err != nil {
 			t.Fatal(err)

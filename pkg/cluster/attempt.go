@@ -132,6 +132,9 @@ func (j *Job) ThisAttempt() AttemptRecord {
 	if r.Outcome != 0 {
 		r.Detail = j.Detail
 	}
+	if m := j.Members; m != nil {
+		r.CPUTime, r.User, r.GPU = m.Left.CPUTime, m.Left.User, m.Left.GPU
+	}
 	for _, t := range j.Tasks.All() {
 		r.CPUTime += t.CPUTime
 		r.User += t.User

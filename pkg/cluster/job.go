@@ -65,6 +65,7 @@ type JobSpec struct {
 	CheckpointEvery  time.Duration
 	// RequeueAtLimit continues a job at its time limit as the next attempt, if it made progress.
 	RequeueAtLimit bool
+	Elastic        Elastic // whether its number of nodes may change while it runs
 }
 
 // JobText is a text of a specification with its limit in bytes.
@@ -227,6 +228,7 @@ type Job struct {
 	Asked     Instant
 	WriteTime time.Duration
 	Avoided   []Avoided // nodes on which attempts failed, by name; replaced, never changed
+	Members   *Members  // of an elastic job with an allocation; else nil
 	// Activity is what its nodes have noticed of the current or last attempt; nil for nothing. Replaced, never changed.
 	Activity *Activity
 	// Preempts is set once others were preempted for the current or next attempt. Its failure soon after its start

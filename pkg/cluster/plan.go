@@ -49,6 +49,8 @@ type Plan struct {
 	Verdicts []Verdict // only those that differ from the job's current one
 	// Evictions end preemptible jobs so that these can start soon.
 	Evictions []Preemption
+	TakeBacks []TakeBack
+	Grants    []NodeGrant
 }
 
 // PlannedStart starts one job now on a placement.

@@ -82,6 +82,7 @@ type Policy struct {
 	Credits        CreditPolicy
 	// CheckpointStores are the file systems to which only some jobs may write checkpoints at a time.
 	CheckpointStores []CheckpointStore
+	Elastic          ElasticPolicy
 }
 
 // DefaultPolicy returns the policy of a new cluster: one partition over all nodes and five tiers.
@@ -105,6 +106,7 @@ func DefaultPolicy() Policy {
 		PreemptExempt: 10 * time.Minute, MaxPreemptions: 3, PreemptGrace: 2 * time.Minute, QuietWarn: 30 * time.Minute,
 		Scheduling: DefaultScheduling(),
 		Credits:    DefaultCreditPolicy(),
+		Elastic:    DefaultElasticPolicy(),
 	}
 }
 

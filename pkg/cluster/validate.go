@@ -71,6 +71,7 @@ func (s *JobSpec) Validate() error {
 	s.checkMounts(fault)
 	s.checkCheckpointDir(fault)
 	s.checkCheckpointSignal(fault)
+	s.checkElastic(fault)
 	if err := s.Retry.Check(); err != nil {
 		fault("%v", err)
 	}

@@ -68,7 +68,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	facts := [][2]string{
 		{"name", j.Name}, {"user", fmt.Sprintf("%s (%d), group %d", j.User, j.Uid, j.Gid)}, {"account", j.Account},
 		{"partition", j.Partition}, {"reservation", j.Reservation}, {"qos", j.Qos}, {"state", t.stateText(j)}, {"warning", t.warningText(j)}, {"held by", wire.Word(j.Hold)}, {"cancelled by", j.Requester},
-		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"last attempt", lastAttemptText(j)}, {"requests", requestText(j.Request)},
+		{"exit", exitText(j)}, {"attempt", attemptText(j)}, {"last attempt", lastAttemptText(j)}, {"requests", requestText(j.Request)}, {"elastic", ui.ElasticText(j)},
 		{"time limit", cluster.FormatLimit(j.TimeLimit.AsDuration())},
 		{"submitted", t.FormatTime(j.Submitted)}, {"from host", j.SubmitHost}, {"not before", t.FormatTime(j.Begin)}, {"deadline", t.FormatTime(j.Deadline)}, {"nice", niceText(j.Nice)},
 		{"waits for", dependsText(j)},
@@ -90,6 +90,7 @@ func (t commands) jobFacts(j *greylagv1.Job) [][2]string {
 	for rank, n := range j.Nodes {
 		facts = append(facts, [2]string{fmt.Sprintf("node %d", rank), nodeUse(n)})
 	}
+	facts = append(facts, t.leavingFacts(j)...)
 	facts = append(facts, [2]string{"GPUs busy", busyText(ui.GPUUseOf(j.Tasks), j)}, [2]string{"GPUs without use", t.idleText(j)})
 	for _, task := range j.Tasks {
 		if task.Message != "" || task.ExitCode != 0 || task.ExitSignal != 0 || task.MemoryPeak != 0 || task.GpuKnownMs != 0 && len(j.Tasks) > 1 {
@@ -138,6 +139,16 @@ func (t commands) idleText(j *greylagv1.Job) string {
 		text += fmt.Sprintf(" so far, %d now", idle.GPUs)
 	}
 	return text
+}
+
+// leavingFacts lists the nodes that leave an elastic job.
+func (t commands) leavingFacts(j *greylagv1.Job) (facts [][2]string) {
+	for _, x := range j.Members.GetList() {
+		if x.Leaves != nil {
+			facts = append(facts, [2]string{"leaves", fmt.Sprintf("%s at %s: %s", x.Node, t.FormatTime(x.Leaves), x.Why)})
+		}
+	}
+	return facts
 }
 
 // atLimitText describes what happens at the time limit of a job that may continue then.

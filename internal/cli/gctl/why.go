@@ -18,7 +18,7 @@ import (
 func (t commands) why() *cobra.Command {
 	c := &cobra.Command{
 		Use: "why JOB", Short: "Explain why a job is pending", GroupID: tool.GroupInspect, Args: cobra.ExactArgs(1),
-		Long: "Explains a pending job: everything that blocks it, how many nodes each condition\nrules out, which jobs hold what it waits for, its planned start, and options of\ngsubmit that would each let it start now without delaying a job ahead of it.\nFor an array it explains the first pending element.",
+		Long: "Explains a pending job: everything that blocks it, how many nodes each condition\nrules out, which jobs hold what it waits for, its planned start, and options of\ngsubmit that would each let it start now without delaying a job ahead of it.\nFor an array it explains the first pending element.\nFor a running elastic job it says why the job gets no more nodes.",
 		RunE: t.On(func(ctx context.Context, c ui.Cluster, args []string) error {
 			refs, err := ui.Refs(args)
 			if err != nil {
@@ -57,6 +57,11 @@ func (t commands) printWhy(a *greylagv1.ExplainJobResponse) error {
 		facts = append(facts, t.awaited(a)...)
 		if last := lastAttemptText(j); last != "" {
 			facts = append(facts, [2]string{"last attempt", last})
+		}
+		facts = append(facts, [2]string{"elastic", ui.ElasticText(j)})
+		facts = append(facts, t.leavingFacts(j)...)
+		for _, note := range a.Notes {
+			facts = append(facts, [2]string{"note", note})
 		}
 		return t.Facts(title, facts)
 	}

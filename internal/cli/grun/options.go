@@ -53,7 +53,7 @@ func (p command) options() []getopt.Option {
 
 // batchOptions lists options of batch jobs that do not apply to grun.
 var batchOptions = []string{
-	"array", "wrap", "hold", "parsable", "json", "quote", "wait", "every-node", "env", "requeue", "no-requeue", "checkpoint", "checkpoint-signal", "checkpoint-every", "requeue-at-limit", "restart", "retry", "retry-on", "signal", "get-user-env",
+	"array", "wrap", "hold", "parsable", "json", "quote", "wait", "every-node", "env", "requeue", "no-requeue", "checkpoint", "checkpoint-signal", "checkpoint-every", "requeue-at-limit", "elastic", "resize-signal", "restart", "retry", "retry-on", "signal", "get-user-env",
 	"open-mode", "clusters", "help", "usage", "version", "quiet", "verbose", "test-only", "ignore-pbs", "batch", "export-file",
 }
 

@@ -155,6 +155,13 @@ func (m *message) restarts(o jobscript.Options, dir string) {
 		m.child(40, c)
 	}
 	m.flag(41, o.RequeueAtLimit)
+	if o.Elastic.On() {
+		var e message
+		e.number(1, int64(o.Elastic.Step))
+		e.number(2, int64(o.Elastic.Signal))
+		e.flag(3, o.Elastic.BatchOnly)
+		m.child(42, e)
+	}
 	if o.Retry == nil {
 		return
 	}

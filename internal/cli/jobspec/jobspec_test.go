@@ -24,7 +24,7 @@ func full() jobscript.Options {
 		Name: "name", Account: "account", Partition: "partition", Others: []string{"other_partitions"}, QOS: "qos",
 		Comment: "comment", WCKey: "wckey", MailTypes: cluster.MailBegin, MailUser: "mail_user", Secrets: []string{"secrets"}, Reservation: "reservation", Image: "image", Mounts: []cluster.Mount{{Source: "/source", Target: "/target", ReadOnly: true}}, Array: "array", WorkDir: "/work_dir",
 		Checkpoint: "/checkpoint_dir", FromScratch: true, Retry: &cluster.Retry{Limit: 1, AnyExit: true, ExitStatuses: []int32{3}, OutOfMemory: true},
-		CheckpointSignal: cluster.WarnSignal{Number: 1, Before: 2 * time.Second, BatchOnly: true}, CheckpointEvery: 4 * time.Second, RequeueAtLimit: true,
+		CheckpointSignal: cluster.WarnSignal{Number: 1, Before: 2 * time.Second, BatchOnly: true}, CheckpointEvery: 4 * time.Second, RequeueAtLimit: true, Elastic: cluster.Elastic{Step: 1, Signal: 2, BatchOnly: true},
 		Input: "/input", Output: "/output", Error: "/error", Append: true, Hold: true, NoRequeue: true, EveryNode: true,
 		Nice: -17, TimeLimit: &limit, Begin: time.Unix(18, 5), Deadline: time.Unix(19, 0),
 		Signal:  cluster.WarnSignal{Number: 25, Before: 26 * time.Second, BatchOnly: true},

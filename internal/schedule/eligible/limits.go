@@ -310,3 +310,42 @@ func (l *Limits) All(spec *cluster.JobSpec) []Obstacle {
 
 // Scopes calls f for each scope whose limits apply to a specification.
 func (l *Limits) Scopes(spec *cluster.JobSpec, f func(cluster.LimitScope)) { l.tree.Scopes(spec, f) }
+
+// Grows returns the first limit that keeps a running job from getting more nodes than the ones that it has, if one does.
+// O(its limits).
+func (l *Limits) Grows(spec *cluster.JobSpec, has, more int32) (Obstacle, bool) {
+	if l.bounds == nil {
+		return Obstacle{}, false
+	}
+	before, after := spec.OnNodes(has), spec.OnNodes(has+more)
+	for _, b := range l.Bounds(spec) {
+		used, asked := l.Against(&b, after)
+		_, had := l.Against(&b, before)
+		if asked == had {
+			continue
+		}
+		if used >= 0 {
+			asked -= had
+		}
+		if max(used, 0)+asked > b.Value {
+			return Obstacle{b.Reason(), b.Exceeded(used, asked)}, true
+		}
+	}
+	return Obstacle{}, false
+}
+
+// Grow counts nodes that a running job gets in this pass.
+func (l *Limits) Grow(spec *cluster.JobSpec, has, more int32) {
+	if l.bounds == nil {
+		return
+	}
+	before, after := spec.OnNodes(has), spec.OnNodes(has+more)
+	g, minutes := l.none(), wall(spec)/60
+	for resource, i := range l.index {
+		if i > 0 && spec.MayGet(resource, l.snap.Models) {
+			g.amounts[i] = after.Takes(resource, l.snap.Models) - before.Takes(resource, l.snap.Models)
+			g.minutes[i] = g.amounts[i] * minutes
+		}
+	}
+	l.tree.Scopes(spec, func(scope cluster.LimitScope) { l.using(scope).add(g) })
+}

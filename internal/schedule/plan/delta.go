@@ -19,6 +19,9 @@ type delta struct {
 func (p *Pass) applyDelta() bool {
 	d := &delta{Pass: p}
 	p.bookings.Profile.Advance(p.Snap.Now)
+	if d.extendMembers(); d.late {
+		return false
+	}
 	p.Check.Names = p.names
 	active, pending := changes(p.jobs.Active, p.Check.Jobs.Active), changes(p.jobs.Pending, p.Check.Jobs.Pending)
 	for _, c := range active {
@@ -100,20 +103,25 @@ func (d *delta) removeRunning(job *cluster.Job) {
 
 // freeRunning records that the hosts of a running job become free.
 func (d *delta) freeRunning(j *RunningJob) {
-	for _, h := range j.Hosts {
-		d.freedHosts[h] = true
+	for _, part := range j.Parts() {
+		for _, h := range part.Hosts {
+			d.freedHosts[h] = true
+		}
 	}
 }
 
 // updateRunning books an active job that has an allocation now, or is expected to end at another time.
 func (d *delta) updateRunning(old, job *cluster.Job) {
-	if old == nil || d.running.Job(job.ID) == nil || old.Attempt != job.Attempt {
+	if old == nil || d.running.Job(job.ID) == nil || old.Attempt != job.Attempt || old.Members != job.Members || job.Members != nil && old.State != job.State {
 		if old != nil {
 			d.removeRunning(old)
 		}
 		if job.Alloc != nil {
 			j := d.running.newJob(d.Snap.Now, job)
-			if d.late = d.late || d.running.overlapsPlan(j, d.Snap.Now, j.Until); !d.late {
+			for _, part := range j.Parts() {
+				d.late = d.late || d.running.overlapsPlan(part, d.Snap.Now, part.Until)
+			}
+			if !d.late {
 				d.running.add(d.Snap.Now, j)
 			}
 		}

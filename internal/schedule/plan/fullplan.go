@@ -80,11 +80,13 @@ func (p *Pass) isLate() bool {
 func (p *Pass) checkAll() {
 	p.fullPlan = fullPlan{prior: p.priorPlans(), preemptor: p.waitingPreemptor()}
 	p.reset()
+	p.running.promisedAt = promisedNodes(p.Check.Jobs.Pending)
 	for _, job := range p.Check.Jobs.Active {
 		if job.Alloc != nil {
 			p.running.add(p.Snap.Now, p.running.newJob(p.Snap.Now, job))
 		}
 	}
+	p.running.promisedAt = nil
 	p.res.block(p.bookings.Profile)
 	p.fullPlan.jobs = make([]*Entry, 0, len(p.Check.Jobs.Pending))
 	for _, promised := range [...]bool{true, false} { // the limit of an array is for promised elements first

@@ -7,6 +7,7 @@ import (
 	"github.com/greylag/greylag/internal/schedule/eligible"
 	"github.com/greylag/greylag/pkg/backfill"
 	"github.com/greylag/greylag/pkg/cluster"
+	"github.com/greylag/greylag/pkg/topology"
 )
 
 // Stats counts what a pass did.
@@ -26,6 +27,7 @@ type Pass struct {
 	More   bool // the pass ended before it had tried everything
 	Stats  Stats
 
+	used        map[int]topology.GPUSet // allocated GPUs by host, with those of this pass's starts and grants
 	number      uint64
 	full        bool                      // all jobs are checked and planned again
 	fullPlan    fullPlan                  // while they are
@@ -47,7 +49,7 @@ func (s *Schedule) Begin(snap *cluster.Snapshot) *Pass {
 	s.elements.Begin()
 	s.passes++
 	p := &Pass{
-		Schedule: s, Snap: snap, number: s.passes, freedHosts: s.freed,
+		Schedule: s, Snap: snap, number: s.passes, used: map[int]topology.GPUSet{}, freedHosts: s.freed,
 		Check: eligible.NewChecker(snap, eligible.NewJobList(snap, &s.jobs), s.rules, s.elements),
 	}
 	s.promises.begin(p.Check.Limits)
@@ -136,7 +138,7 @@ func (p *Pass) End() (wake cluster.Instant) {
 	p.last, p.jobs, p.names = p.Snap, p.Check.Jobs, p.Check.Names
 	p.Stats.Full, p.Stats.Planned = p.full, p.bookings.due.Len()
 	p.Stats.Rows, p.bookings.Profile.Rows = p.bookings.Profile.Rows, 0
-	wake = nextPriceChange(p.Snap)
+	wake = min(nextPriceChange(p.Snap), p.elasticWake())
 	if w := &p.ineligible.wakeups; w.Len() > 0 {
 		wake = min(wake, w.Items()[0].at)
 	}

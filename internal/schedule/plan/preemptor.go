@@ -17,7 +17,7 @@ func (p *Pass) MayPreempt(e *Entry) bool {
 		return false
 	}
 	waits := !e.removed && !e.Starting && p.entries[e.Job.ID] == e && e.Eligible()
-	if !waits || e.At > 0 && e.At <= p.Snap.Now.Add(max(p.res.Grace, minGain)) {
+	if !waits || e.At > 0 && e.At <= p.Snap.Now.Add(max(p.res.Grace, p.res.Lead, minGain)) {
 		return false
 	}
 	if _, limited := p.Check.Limits.First(e.Job); limited {

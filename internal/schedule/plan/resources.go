@@ -28,6 +28,8 @@ type Resources struct {
 	Prices   map[string]int64 // of an hour of a GPU, by type
 	Failing  []string         // the nodes that fail often, by name
 
+	Lead time.Duration // from the decision to take an extra node back until it is free
+
 	policy      *cluster.Policy
 	switches    []cluster.Switch
 	index       map[string]int            // host of a node, outside reservations
@@ -72,6 +74,7 @@ func NewResources(snap *cluster.Snapshot, rules *eligible.Rules) *Resources {
 			r.Hosts = append(r.Hosts, topology.NewHost(n))
 		}
 	}
+	r.Lead = snap.Policy.Elastic.ResizeGrace + r.Grace
 	r.Failing = cluster.OftenFailing(snap.Nodes, snap.Now)
 	r.arrange(snap)
 	for h, host := range r.Hosts {
@@ -286,13 +289,19 @@ func (r *Resources) leaves(job *cluster.Job) cluster.Instant {
 // End returns when a job is expected to have left its nodes.
 func (r *Resources) End(now cluster.Instant, job *cluster.Job) cluster.Instant {
 	end := r.leaves(job)
+	if job.State == cluster.Completing && end.Add(Leeway) <= now && job.Ended.Add(r.Grace) > now { // its end was late
+		return job.Ended.Add(r.Grace)
+	}
+	return overdue(now, end)
+}
+
+// overdue returns when what should be free by an instant is expected to be free.
+func overdue(now, end cluster.Instant) cluster.Instant {
 	switch {
 	case end > now:
 		return end
 	case end.Add(Leeway) > now:
 		return end.Add(Leeway)
-	case job.State == cluster.Completing && job.Ended.Add(r.Grace) > now: // its end was late
-		return job.Ended.Add(r.Grace)
 	}
 	return (now/cluster.Instant(overdueStep) + 1) * cluster.Instant(overdueStep)
 }

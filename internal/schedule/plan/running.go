@@ -17,9 +17,11 @@ type Running struct {
 	byEnd       heap.Heap[*RunningJob]
 	unallocated []backfill.Amount // of each host
 	taken       []topology.GPUSet // allocated GPUs, by host
+	elastic     map[cluster.JobID]*RunningJob
+	promisedAt  map[string]cluster.Instant // when a full plan begins: from when on nodes are promised to pending jobs
 }
 
-// RunningJob is a job with an allocation.
+// RunningJob is a job with an allocation, or what one has on some of its nodes.
 type RunningJob struct {
 	Hosts   []int
 	Amounts []backfill.Amount // by index of Hosts
@@ -28,12 +30,13 @@ type RunningJob struct {
 	job      *cluster.Job
 	alloc    *cluster.Allocation
 	licences []backfill.Licence
-	place    int // in the heap by end
+	members  []memberNode // its extra nodes, and those that leave it
+	place    int          // in the heap by end
 }
 
 func newRunning(r *Resources, profile *backfill.Profile) Running {
 	t := Running{
-		res: r, profile: profile, byID: map[cluster.JobID]*RunningJob{},
+		res: r, profile: profile, byID: map[cluster.JobID]*RunningJob{}, elastic: map[cluster.JobID]*RunningJob{},
 		byEnd: heap.NewIndexed(
 			func(a, b **RunningJob) bool { return (*a).Until < (*b).Until }, func(j **RunningJob, place int) { (*j).place = place }),
 		unallocated: make([]backfill.Amount, len(r.Hosts)), taken: make([]topology.GPUSet, len(r.Hosts)),
@@ -49,9 +52,22 @@ func (t *Running) Job(id cluster.JobID) *RunningJob { return t.byID[id] }
 
 // newJob describes what a job has until it is expected to end.
 func (t *Running) newJob(now cluster.Instant, job *cluster.Job) *RunningJob {
-	j := &RunningJob{job: job, alloc: job.Alloc, Until: t.res.End(now, job)}
-	for i := range job.Alloc.Nodes {
-		a := &job.Alloc.Nodes[i]
+	j := &RunningJob{job: job, Until: t.res.End(now, job)}
+	j.alloc = &cluster.Allocation{Nodes: t.newMembers(now, job, j)}
+	t.describe(j, j.alloc.Nodes)
+	for _, l := range job.Spec.Request.Licences {
+		if row, known := t.res.licenceRows[l.Name]; known {
+			j.licences = append(j.licences, backfill.Licence{Row: row, Count: l.Count})
+		}
+	}
+	return j
+}
+
+// describe adds what a job has of some nodes.
+func (t *Running) describe(j *RunningJob, nodes []cluster.NodeAllocation) {
+	job := j.job
+	for i := range nodes {
+		a := &nodes[i]
 		h, ok := t.res.index[a.Node]
 		if !ok {
 			continue
@@ -67,34 +83,36 @@ func (t *Running) newJob(now cluster.Instant, job *cluster.Job) *RunningJob {
 			}
 		}
 	}
-	for _, l := range job.Spec.Request.Licences {
-		if row, known := t.res.licenceRows[l.Name]; known {
-			j.licences = append(j.licences, backfill.Licence{Row: row, Count: l.Count})
-		}
-	}
-	return j
 }
 
 // add books what a job has.
 func (t *Running) add(now cluster.Instant, j *RunningJob) {
-	t.Hold(j, now, j.Until)
 	t.byID[j.job.ID] = j
 	t.byEnd.Push(j)
-	for i, h := range j.Hosts {
-		t.unallocated[h].Subtract(&j.Amounts[i])
+	if j.job.Members != nil {
+		t.elastic[j.job.ID] = j
 	}
-	t.updateTaken(j, topology.GPUSet.Or)
+	for _, part := range j.Parts() {
+		t.Hold(part, now, part.Until)
+		for i, h := range part.Hosts {
+			t.unallocated[h].Subtract(&part.Amounts[i])
+		}
+		t.updateTaken(part, topology.GPUSet.Or)
+	}
 }
 
 // remove is the inverse of add.
 func (t *Running) remove(now cluster.Instant, j *RunningJob) {
-	t.Release(j, now, j.Until)
 	t.byEnd.Remove(j.place)
 	delete(t.byID, j.job.ID)
-	for i, h := range j.Hosts {
-		t.unallocated[h].Add(&j.Amounts[i])
+	delete(t.elastic, j.job.ID)
+	for _, part := range j.Parts() {
+		t.Release(part, now, part.Until)
+		for i, h := range part.Hosts {
+			t.unallocated[h].Add(&part.Amounts[i])
+		}
+		t.updateTaken(part, topology.GPUSet.Minus)
 	}
-	t.updateTaken(j, topology.GPUSet.Minus)
 }
 
 // setEnd changes the expected end of a job, whose place is free for that long.

@@ -29,7 +29,6 @@ func (p *Pass) startDue() {
 	}
 	slices.SortFunc(due, compareRanks)
 	p.startNames = map[eligible.JobName]bool{}
-	used := map[int]topology.GPUSet{} // allocated GPUs by host, with those of this pass's starts
 	for _, e := range due {
 		// A singleton waits for the outcome of another start of its name.
 		if len(p.Starts) == MaxStarts || p.startNames[eligible.JobNameOf(e.Job)] && eligible.IsSingleton(e.Job.Spec) {
@@ -48,7 +47,7 @@ func (p *Pass) startDue() {
 			p.withdraw(e, o)
 			continue
 		}
-		p.start(e, used)
+		p.start(e)
 	}
 }
 
@@ -60,7 +59,7 @@ func (p *Pass) freeForNext(e *Entry) {
 }
 
 // start starts a job.
-func (p *Pass) start(e *Entry, used map[int]topology.GPUSet) {
+func (p *Pass) start(e *Entry) {
 	p.promises.release(e)
 	if !e.Starting {
 		p.bookings.due.Push(e)
@@ -73,7 +72,7 @@ func (p *Pass) start(e *Entry, used map[int]topology.GPUSet) {
 	p.started = append(p.started, e)
 	where := cluster.Placement{}
 	for i := range e.Shares {
-		where.Nodes = append(where.Nodes, p.allocate(&e.Shares[i], used))
+		where.Nodes = append(where.Nodes, p.allocate(&e.Shares[i], p.used))
 	}
 	slices.SortFunc(where.Nodes, func(a, b cluster.NodeAllocation) int { return strings.Compare(a.Node, b.Node) })
 	p.Starts = append(p.Starts, cluster.PlannedStart{
@@ -108,6 +107,9 @@ func (p *Pass) chooseHosts(e *Entry) {
 func (p *Pass) widen(e *Entry) {
 	q := &e.Job.Spec.Request
 	most := q.MaxNodes
+	if e.Job.Spec.Elastic.On() { // it gets extra nodes when all is planned
+		return
+	}
 	if part := p.res.parts[e.Option().Partition]; part.MaxNodes > 0 {
 		most = min(most, part.MaxNodes)
 	}

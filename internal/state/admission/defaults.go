@@ -194,8 +194,12 @@ func (x *Checker) openFor(r *cluster.Reservation, from cluster.Instant) (longest
 
 // limited refuses a job beyond the limits of a partition or of the QOS.
 func limited(spec *cluster.JobSpec, part cluster.Partition, qos cluster.QOS) *command.Refusal {
-	if r := &spec.Request; part.MaxNodes > 0 && r.Nodes > part.MaxNodes {
-		return command.WithHint(command.Refusef(command.InvalidArgument, "partition %q gives a job at most %s, not %d", part.Name, words.Count(part.MaxNodes, "node"), r.Nodes), "request at most %d with --nodes", part.MaxNodes)
+	most := spec.Request.Nodes
+	if spec.Elastic.On() {
+		most = spec.Request.MaxNodes
+	}
+	if part.MaxNodes > 0 && most > part.MaxNodes {
+		return command.WithHint(command.Refusef(command.InvalidArgument, "partition %q gives a job at most %s, not %d", part.Name, words.Count(part.MaxNodes, "node"), most), "request at most %d with --nodes", part.MaxNodes)
 	}
 	return checkTime(spec, part, qos)
 }

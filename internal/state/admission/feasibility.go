@@ -85,6 +85,10 @@ func (x *Checker) fitsIn(spec *cluster.JobSpec, partition string) *command.Refus
 	if refusal := tooLarge(r, shapes, where); refusal != nil {
 		return refusal
 	}
+	if spec.Elastic.On() && int(r.MaxNodes) > len(names) {
+		return command.WithHint(command.Refusef(command.InvalidArgument, "%s has %s, fewer than the maximum of the elastic job, %d", where, words.Count(int32(len(names)), "node"), r.MaxNodes),
+			"request at most --nodes=%d-%d", r.Nodes, len(names))
+	}
 	if refusal := checkSets(r, shapes, where); refusal != nil {
 		return refusal
 	}

@@ -33,6 +33,21 @@ func (x *Credits) StartBilling(e *Env, j *cluster.Job, granted func(*cluster.Job
 	}
 }
 
+// ResizeBilling charges an attempt for other GPUs from now on, and for those that it had until now.
+func (x *Credits) ResizeBilling(e *Env, j *cluster.Job, granted func(*cluster.Job) []accounting.GPUs) {
+	n, held := x.OpenLien(j.ID, j.Attempt)
+	last, on := len(n.Segments)-1, granted(j)
+	if !held || last < 0 || len(on) == 0 {
+		return
+	}
+	g := &n.Segments[last]
+	had := accounting.Millis(g.GPUs, e.Now.Sub(g.Since))
+	x.ledger.Meter(e.Now, []accounting.Sample{{Lien: n.ID, Segment: last, Epoch: g.Epoch + 1, Number: 1, Count: max(0, had-g.Base-g.Count)}})
+	if _, err := x.ledger.StartBilling(logStamp(e.Now), n.ID, on...); err != nil {
+		x.fault("job %s: resize: %w", j.ID, err)
+	}
+}
+
 // Bill charges an attempt whose nodes are all clean for its interval in the log, at the quoted
 // price, releases the rest of its lien, and returns the charge. The time between its end and the
 // log entry of that end is not charged. Time that lost nodes cannot confirm is not charged either,
@@ -50,6 +65,7 @@ func (x *Credits) Bill(e *Env, j *cluster.Job) accounting.Credits {
 	var lost []string
 	if last := len(n.Segments) - 1; last >= 0 {
 		g := &n.Segments[last]
+		ran = max(0, ran-earlier(j, &n)) // on the GPUs of the last segment
 		bill.Total = accounting.Millis(g.GPUs, ran)
 		if lost = lostNodes(j); len(lost) > 0 {
 			bill.Total = min(bill.Total, g.Base+g.Count)
@@ -66,6 +82,14 @@ func (x *Credits) Bill(e *Env, j *cluster.Job) accounting.Credits {
 	}
 	settled, _ := x.ledger.Lien(n.ID)
 	return settled.Paid() // including hourly charges
+}
+
+// earlier returns for how long an attempt was charged in earlier segments of its lien: until its nodes changed last.
+func earlier(j *cluster.Job, n *accounting.Lien) time.Duration {
+	if last := len(n.Segments) - 1; last > 0 {
+		return max(0, n.Segments[last].Since.Sub(j.Started))
+	}
+	return 0
 }
 
 // maxReportDelay is the longest delay between the end of an attempt on a node and its log entry that is
@@ -87,7 +111,7 @@ func billableTime(j *cluster.Job, n *accounting.Lien) time.Duration {
 	}
 	if last := len(n.Segments) - 1; last >= 0 {
 		g := &n.Segments[last]
-		had = max(had, time.Duration((g.Base+g.Count)/g.GPUs)*time.Millisecond)
+		had = max(had, earlier(j, n)+time.Duration((g.Base+g.Count)/g.GPUs)*time.Millisecond)
 	}
 	if interval-had <= maxReportDelay {
 		return interval

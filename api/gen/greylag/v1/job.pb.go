@@ -1169,7 +1169,8 @@ type JobSpec struct {
 	Retry            *Retry            `protobuf:"bytes,39,opt,name=retry,proto3" json:"retry,omitempty"`                                                           // absent: that of the policy
 	CheckpointSignal *CheckpointSignal `protobuf:"bytes,40,opt,name=checkpoint_signal,json=checkpointSignal,proto3" json:"checkpoint_signal,omitempty"`             // absent: none is sent
 	// at its time limit the job continues as the next attempt if it has a checkpoint of a later step than before
-	RequeueAtLimit bool `protobuf:"varint,41,opt,name=requeue_at_limit,json=requeueAtLimit,proto3" json:"requeue_at_limit,omitempty"`
+	RequeueAtLimit bool     `protobuf:"varint,41,opt,name=requeue_at_limit,json=requeueAtLimit,proto3" json:"requeue_at_limit,omitempty"`
+	Elastic        *Elastic `protobuf:"bytes,42,opt,name=elastic,proto3" json:"elastic,omitempty"` // absent: its nodes do not change while it runs
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1491,6 +1492,220 @@ func (x *JobSpec) GetRequeueAtLimit() bool {
 	return false
 }
 
+func (x *JobSpec) GetElastic() *Elastic {
+	if x != nil {
+		return x.Elastic
+	}
+	return nil
+}
+
+// Elastic says that a job with a range of nodes gets extra nodes while it runs, and gives them up to other jobs.
+type Elastic struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Step          int32                  `protobuf:"varint,1,opt,name=step,proto3" json:"step,omitempty"`                            // extra nodes are granted in multiples of it; at least 1
+	Signal        int32                  `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`                        // that tells its tasks of a change of its nodes; 0: none is sent
+	BatchOnly     bool                   `protobuf:"varint,3,opt,name=batch_only,json=batchOnly,proto3" json:"batch_only,omitempty"` // only the scripts get it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Elastic) Reset() {
+	*x = Elastic{}
+	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Elastic) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Elastic) ProtoMessage() {}
+
+func (x *Elastic) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Elastic.ProtoReflect.Descriptor instead.
+func (*Elastic) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Elastic) GetStep() int32 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *Elastic) GetSignal() int32 {
+	if x != nil {
+		return x.Signal
+	}
+	return 0
+}
+
+func (x *Elastic) GetBatchOnly() bool {
+	if x != nil {
+		return x.BatchOnly
+	}
+	return false
+}
+
+// JobMembers are the nodes of an elastic job that has an allocation, by rank.
+type JobMembers struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // of the members file
+	Resized       *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=resized,proto3" json:"resized,omitempty"`  // last change of the nodes; absent: they are those of the start
+	List          []*JobMember           `protobuf:"bytes,3,rep,name=list,proto3" json:"list,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobMembers) Reset() {
+	*x = JobMembers{}
+	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobMembers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobMembers) ProtoMessage() {}
+
+func (x *JobMembers) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobMembers.ProtoReflect.Descriptor instead.
+func (*JobMembers) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *JobMembers) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *JobMembers) GetResized() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Resized
+	}
+	return nil
+}
+
+func (x *JobMembers) GetList() []*JobMember {
+	if x != nil {
+		return x.List
+	}
+	return nil
+}
+
+// JobMember is a node of an elastic job.
+type JobMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Number        int32                  `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"` // GREYLAG_NODEID
+	Extra         bool                   `protobuf:"varint,3,opt,name=extra,proto3" json:"extra,omitempty"`   // beyond the minimum: it can be taken back
+	Joins         bool                   `protobuf:"varint,4,opt,name=joins,proto3" json:"joins,omitempty"`   // the members file does not name it yet: its task has not started
+	Leaves        *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=leaves,proto3" json:"leaves,omitempty"`  // when its tasks get SIGTERM; absent: it stays
+	Why           string                 `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`        // it leaves
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JobMember) Reset() {
+	*x = JobMember{}
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JobMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JobMember) ProtoMessage() {}
+
+func (x *JobMember) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JobMember.ProtoReflect.Descriptor instead.
+func (*JobMember) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *JobMember) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *JobMember) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *JobMember) GetExtra() bool {
+	if x != nil {
+		return x.Extra
+	}
+	return false
+}
+
+func (x *JobMember) GetJoins() bool {
+	if x != nil {
+		return x.Joins
+	}
+	return false
+}
+
+func (x *JobMember) GetLeaves() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Leaves
+	}
+	return nil
+}
+
+func (x *JobMember) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 // CheckpointSignal asks the program of a job to write a checkpoint.
 type CheckpointSignal struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1505,7 +1720,7 @@ type CheckpointSignal struct {
 
 func (x *CheckpointSignal) Reset() {
 	*x = CheckpointSignal{}
-	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1732,7 @@ func (x *CheckpointSignal) String() string {
 func (*CheckpointSignal) ProtoMessage() {}
 
 func (x *CheckpointSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[1]
+	mi := &file_greylag_v1_job_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1745,7 @@ func (x *CheckpointSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointSignal.ProtoReflect.Descriptor instead.
 func (*CheckpointSignal) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{1}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CheckpointSignal) GetNumber() int32 {
@@ -1574,7 +1789,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1586,7 +1801,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[2]
+	mi := &file_greylag_v1_job_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1599,7 +1814,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{2}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Retry) GetLimit() int32 {
@@ -1642,7 +1857,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1654,7 +1869,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[3]
+	mi := &file_greylag_v1_job_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1667,7 +1882,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{3}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Mount) GetSource() string {
@@ -1728,7 +1943,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1740,7 +1955,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[4]
+	mi := &file_greylag_v1_job_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1753,7 +1968,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{4}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Request) GetNodes() int32 {
@@ -1936,7 +2151,7 @@ type Gres struct {
 
 func (x *Gres) Reset() {
 	*x = Gres{}
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2163,7 @@ func (x *Gres) String() string {
 func (*Gres) ProtoMessage() {}
 
 func (x *Gres) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[5]
+	mi := &file_greylag_v1_job_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2176,7 @@ func (x *Gres) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gres.ProtoReflect.Descriptor instead.
 func (*Gres) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{5}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Gres) GetName() string {
@@ -1996,7 +2211,7 @@ type Licence struct {
 
 func (x *Licence) Reset() {
 	*x = Licence{}
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2008,7 +2223,7 @@ func (x *Licence) String() string {
 func (*Licence) ProtoMessage() {}
 
 func (x *Licence) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[6]
+	mi := &file_greylag_v1_job_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2021,7 +2236,7 @@ func (x *Licence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Licence.ProtoReflect.Descriptor instead.
 func (*Licence) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{6}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Licence) GetName() string {
@@ -2052,7 +2267,7 @@ type Dependency struct {
 
 func (x *Dependency) Reset() {
 	*x = Dependency{}
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2064,7 +2279,7 @@ func (x *Dependency) String() string {
 func (*Dependency) ProtoMessage() {}
 
 func (x *Dependency) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[7]
+	mi := &file_greylag_v1_job_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2077,7 +2292,7 @@ func (x *Dependency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependency.ProtoReflect.Descriptor instead.
 func (*Dependency) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{7}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Dependency) GetKind() DependencyKind {
@@ -2182,6 +2397,8 @@ type Job struct {
 	RequeueAtLimit   bool                   `protobuf:"varint,69,opt,name=requeue_at_limit,json=requeueAtLimit,proto3" json:"requeue_at_limit,omitempty"`
 	// time from a checkpoint signal to the next checkpoint, last measured; absent: unknown
 	CheckpointWriteTime *durationpb.Duration   `protobuf:"bytes,70,opt,name=checkpoint_write_time,json=checkpointWriteTime,proto3" json:"checkpoint_write_time,omitempty"`
+	Elastic             *Elastic               `protobuf:"bytes,77,opt,name=elastic,proto3" json:"elastic,omitempty"`                               // absent: its nodes do not change while it runs
+	Members             *JobMembers            `protobuf:"bytes,78,opt,name=members,proto3" json:"members,omitempty"`                               // absent in lists, and without an allocation
 	AvoidedNodes        []*AvoidedNode         `protobuf:"bytes,76,rep,name=avoided_nodes,json=avoidedNodes,proto3" json:"avoided_nodes,omitempty"` // by name; absent in brief lists
 	LastAttempt         *LastAttempt           `protobuf:"bytes,91,opt,name=last_attempt,json=lastAttempt,proto3" json:"last_attempt,omitempty"`    // of a job that was requeued; absent in brief lists
 	Warning             string                 `protobuf:"bytes,71,opt,name=warning,proto3" json:"warning,omitempty"`                               // what its user should know about the running attempt
@@ -2196,7 +2413,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2208,7 +2425,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[8]
+	mi := &file_greylag_v1_job_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2221,7 +2438,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Job) GetId() uint64 {
@@ -2707,6 +2924,20 @@ func (x *Job) GetCheckpointWriteTime() *durationpb.Duration {
 	return nil
 }
 
+func (x *Job) GetElastic() *Elastic {
+	if x != nil {
+		return x.Elastic
+	}
+	return nil
+}
+
+func (x *Job) GetMembers() *JobMembers {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
 func (x *Job) GetAvoidedNodes() []*AvoidedNode {
 	if x != nil {
 		return x.AvoidedNodes
@@ -2762,7 +2993,7 @@ type LastAttempt struct {
 
 func (x *LastAttempt) Reset() {
 	*x = LastAttempt{}
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2774,7 +3005,7 @@ func (x *LastAttempt) String() string {
 func (*LastAttempt) ProtoMessage() {}
 
 func (x *LastAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[9]
+	mi := &file_greylag_v1_job_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2787,7 +3018,7 @@ func (x *LastAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LastAttempt.ProtoReflect.Descriptor instead.
 func (*LastAttempt) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LastAttempt) GetAttempt() uint32 {
@@ -2832,7 +3063,7 @@ type IdleGPUs struct {
 
 func (x *IdleGPUs) Reset() {
 	*x = IdleGPUs{}
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2844,7 +3075,7 @@ func (x *IdleGPUs) String() string {
 func (*IdleGPUs) ProtoMessage() {}
 
 func (x *IdleGPUs) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[10]
+	mi := &file_greylag_v1_job_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2857,7 +3088,7 @@ func (x *IdleGPUs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdleGPUs.ProtoReflect.Descriptor instead.
 func (*IdleGPUs) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *IdleGPUs) GetGpus() int32 {
@@ -2903,7 +3134,7 @@ type RestartCauses struct {
 
 func (x *RestartCauses) Reset() {
 	*x = RestartCauses{}
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2915,7 +3146,7 @@ func (x *RestartCauses) String() string {
 func (*RestartCauses) ProtoMessage() {}
 
 func (x *RestartCauses) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[11]
+	mi := &file_greylag_v1_job_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2928,7 +3159,7 @@ func (x *RestartCauses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestartCauses.ProtoReflect.Descriptor instead.
 func (*RestartCauses) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RestartCauses) GetNodeFailed() int32 {
@@ -2986,7 +3217,7 @@ type AvoidedNode struct {
 
 func (x *AvoidedNode) Reset() {
 	*x = AvoidedNode{}
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3229,7 @@ func (x *AvoidedNode) String() string {
 func (*AvoidedNode) ProtoMessage() {}
 
 func (x *AvoidedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[12]
+	mi := &file_greylag_v1_job_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3242,7 @@ func (x *AvoidedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AvoidedNode.ProtoReflect.Descriptor instead.
 func (*AvoidedNode) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AvoidedNode) GetNode() string {
@@ -3055,7 +3286,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3067,7 +3298,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[13]
+	mi := &file_greylag_v1_job_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3080,7 +3311,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Checkpoint) GetNumber() uint32 {
@@ -3173,7 +3404,7 @@ type NodeAllocation struct {
 
 func (x *NodeAllocation) Reset() {
 	*x = NodeAllocation{}
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3185,7 +3416,7 @@ func (x *NodeAllocation) String() string {
 func (*NodeAllocation) ProtoMessage() {}
 
 func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[14]
+	mi := &file_greylag_v1_job_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3198,7 +3429,7 @@ func (x *NodeAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeAllocation.ProtoReflect.Descriptor instead.
 func (*NodeAllocation) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NodeAllocation) GetNode() string {
@@ -3254,7 +3485,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3266,7 +3497,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[15]
+	mi := &file_greylag_v1_job_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3279,7 +3510,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Task) GetNode() string {
@@ -3390,7 +3621,7 @@ type SubmitJobsRequest struct {
 
 func (x *SubmitJobsRequest) Reset() {
 	*x = SubmitJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3402,7 +3633,7 @@ func (x *SubmitJobsRequest) String() string {
 func (*SubmitJobsRequest) ProtoMessage() {}
 
 func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[16]
+	mi := &file_greylag_v1_job_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3415,7 +3646,7 @@ func (x *SubmitJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsRequest.ProtoReflect.Descriptor instead.
 func (*SubmitJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SubmitJobsRequest) GetRequestId() string {
@@ -3444,7 +3675,7 @@ type SubmitJobsResponse struct {
 
 func (x *SubmitJobsResponse) Reset() {
 	*x = SubmitJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3456,7 +3687,7 @@ func (x *SubmitJobsResponse) String() string {
 func (*SubmitJobsResponse) ProtoMessage() {}
 
 func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[17]
+	mi := &file_greylag_v1_job_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3469,7 +3700,7 @@ func (x *SubmitJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubmitJobsResponse.ProtoReflect.Descriptor instead.
 func (*SubmitJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SubmitJobsResponse) GetJobs() []*Submitted {
@@ -3511,7 +3742,7 @@ type Submitted struct {
 
 func (x *Submitted) Reset() {
 	*x = Submitted{}
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3523,7 +3754,7 @@ func (x *Submitted) String() string {
 func (*Submitted) ProtoMessage() {}
 
 func (x *Submitted) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[18]
+	mi := &file_greylag_v1_job_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3536,7 +3767,7 @@ func (x *Submitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Submitted.ProtoReflect.Descriptor instead.
 func (*Submitted) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Submitted) GetId() uint64 {
@@ -3572,7 +3803,7 @@ type Filter struct {
 
 func (x *Filter) Reset() {
 	*x = Filter{}
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3584,7 +3815,7 @@ func (x *Filter) String() string {
 func (*Filter) ProtoMessage() {}
 
 func (x *Filter) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[19]
+	mi := &file_greylag_v1_job_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3597,7 +3828,7 @@ func (x *Filter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Filter.ProtoReflect.Descriptor instead.
 func (*Filter) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Filter) GetJobs() []string {
@@ -3681,7 +3912,7 @@ type Read struct {
 
 func (x *Read) Reset() {
 	*x = Read{}
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3693,7 +3924,7 @@ func (x *Read) String() string {
 func (*Read) ProtoMessage() {}
 
 func (x *Read) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[20]
+	mi := &file_greylag_v1_job_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3706,7 +3937,7 @@ func (x *Read) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Read.ProtoReflect.Descriptor instead.
 func (*Read) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Read) GetStale() bool {
@@ -3736,7 +3967,7 @@ type AsOf struct {
 
 func (x *AsOf) Reset() {
 	*x = AsOf{}
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3748,7 +3979,7 @@ func (x *AsOf) String() string {
 func (*AsOf) ProtoMessage() {}
 
 func (x *AsOf) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[21]
+	mi := &file_greylag_v1_job_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3761,7 +3992,7 @@ func (x *AsOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AsOf.ProtoReflect.Descriptor instead.
 func (*AsOf) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AsOf) GetIndex() uint64 {
@@ -3806,7 +4037,7 @@ type ListJobsRequest struct {
 
 func (x *ListJobsRequest) Reset() {
 	*x = ListJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3818,7 +4049,7 @@ func (x *ListJobsRequest) String() string {
 func (*ListJobsRequest) ProtoMessage() {}
 
 func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[22]
+	mi := &file_greylag_v1_job_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3831,7 +4062,7 @@ func (x *ListJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListJobsRequest) GetFilter() *Filter {
@@ -3887,7 +4118,7 @@ type ListJobsResponse struct {
 
 func (x *ListJobsResponse) Reset() {
 	*x = ListJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3899,7 +4130,7 @@ func (x *ListJobsResponse) String() string {
 func (*ListJobsResponse) ProtoMessage() {}
 
 func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[23]
+	mi := &file_greylag_v1_job_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3912,7 +4143,7 @@ func (x *ListJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{23}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListJobsResponse) GetJobs() []*Job {
@@ -3946,7 +4177,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3958,7 +4189,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[24]
+	mi := &file_greylag_v1_job_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3971,7 +4202,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{24}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetJobRequest) GetJob() string {
@@ -3998,7 +4229,7 @@ type GetJobResponse struct {
 
 func (x *GetJobResponse) Reset() {
 	*x = GetJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4010,7 +4241,7 @@ func (x *GetJobResponse) String() string {
 func (*GetJobResponse) ProtoMessage() {}
 
 func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[25]
+	mi := &file_greylag_v1_job_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4023,7 +4254,7 @@ func (x *GetJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobResponse.ProtoReflect.Descriptor instead.
 func (*GetJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{25}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetJobResponse) GetJobs() []*Job {
@@ -4050,7 +4281,7 @@ type WatchJobsRequest struct {
 
 func (x *WatchJobsRequest) Reset() {
 	*x = WatchJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4062,7 +4293,7 @@ func (x *WatchJobsRequest) String() string {
 func (*WatchJobsRequest) ProtoMessage() {}
 
 func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[26]
+	mi := &file_greylag_v1_job_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4075,7 +4306,7 @@ func (x *WatchJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsRequest.ProtoReflect.Descriptor instead.
 func (*WatchJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{26}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchJobsRequest) GetFilter() *Filter {
@@ -4103,7 +4334,7 @@ type WatchJobsResponse struct {
 
 func (x *WatchJobsResponse) Reset() {
 	*x = WatchJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4115,7 +4346,7 @@ func (x *WatchJobsResponse) String() string {
 func (*WatchJobsResponse) ProtoMessage() {}
 
 func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[27]
+	mi := &file_greylag_v1_job_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4128,7 +4359,7 @@ func (x *WatchJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchJobsResponse.ProtoReflect.Descriptor instead.
 func (*WatchJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{27}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchJobsResponse) GetJobs() []*Job {
@@ -4164,7 +4395,7 @@ type CancelJobsRequest struct {
 
 func (x *CancelJobsRequest) Reset() {
 	*x = CancelJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4176,7 +4407,7 @@ func (x *CancelJobsRequest) String() string {
 func (*CancelJobsRequest) ProtoMessage() {}
 
 func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[28]
+	mi := &file_greylag_v1_job_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4189,7 +4420,7 @@ func (x *CancelJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsRequest.ProtoReflect.Descriptor instead.
 func (*CancelJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{28}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelJobsRequest) GetRequestId() string {
@@ -4230,7 +4461,7 @@ type CancelJobsResponse struct {
 
 func (x *CancelJobsResponse) Reset() {
 	*x = CancelJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4242,7 +4473,7 @@ func (x *CancelJobsResponse) String() string {
 func (*CancelJobsResponse) ProtoMessage() {}
 
 func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[29]
+	mi := &file_greylag_v1_job_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4255,7 +4486,7 @@ func (x *CancelJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelJobsResponse.ProtoReflect.Descriptor instead.
 func (*CancelJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{29}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CancelJobsResponse) GetOutcomes() []*Outcome {
@@ -4287,7 +4518,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4299,7 +4530,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[30]
+	mi := &file_greylag_v1_job_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4312,7 +4543,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{30}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Outcome) GetId() uint64 {
@@ -4366,7 +4597,7 @@ type ForecastJobRequest struct {
 
 func (x *ForecastJobRequest) Reset() {
 	*x = ForecastJobRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4378,7 +4609,7 @@ func (x *ForecastJobRequest) String() string {
 func (*ForecastJobRequest) ProtoMessage() {}
 
 func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[31]
+	mi := &file_greylag_v1_job_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4391,7 +4622,7 @@ func (x *ForecastJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobRequest.ProtoReflect.Descriptor instead.
 func (*ForecastJobRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{31}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ForecastJobRequest) GetJob() *JobSpec {
@@ -4419,7 +4650,7 @@ type ForecastJobResponse struct {
 
 func (x *ForecastJobResponse) Reset() {
 	*x = ForecastJobResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4431,7 +4662,7 @@ func (x *ForecastJobResponse) String() string {
 func (*ForecastJobResponse) ProtoMessage() {}
 
 func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[32]
+	mi := &file_greylag_v1_job_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4444,7 +4675,7 @@ func (x *ForecastJobResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastJobResponse.ProtoReflect.Descriptor instead.
 func (*ForecastJobResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{32}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ForecastJobResponse) GetStart() *timestamppb.Timestamp {
@@ -4546,7 +4777,7 @@ type UpdateJobsRequest struct {
 
 func (x *UpdateJobsRequest) Reset() {
 	*x = UpdateJobsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4558,7 +4789,7 @@ func (x *UpdateJobsRequest) String() string {
 func (*UpdateJobsRequest) ProtoMessage() {}
 
 func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[33]
+	mi := &file_greylag_v1_job_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4571,7 +4802,7 @@ func (x *UpdateJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsRequest.ProtoReflect.Descriptor instead.
 func (*UpdateJobsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{33}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *UpdateJobsRequest) GetRequestId() string {
@@ -4759,7 +4990,7 @@ type StringList struct {
 
 func (x *StringList) Reset() {
 	*x = StringList{}
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4771,7 +5002,7 @@ func (x *StringList) String() string {
 func (*StringList) ProtoMessage() {}
 
 func (x *StringList) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[34]
+	mi := &file_greylag_v1_job_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4784,7 +5015,7 @@ func (x *StringList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StringList.ProtoReflect.Descriptor instead.
 func (*StringList) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{34}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StringList) GetAll() []string {
@@ -4804,7 +5035,7 @@ type Dependencies struct {
 
 func (x *Dependencies) Reset() {
 	*x = Dependencies{}
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4816,7 +5047,7 @@ func (x *Dependencies) String() string {
 func (*Dependencies) ProtoMessage() {}
 
 func (x *Dependencies) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[35]
+	mi := &file_greylag_v1_job_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4829,7 +5060,7 @@ func (x *Dependencies) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dependencies.ProtoReflect.Descriptor instead.
 func (*Dependencies) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{35}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Dependencies) GetAll() []*Dependency {
@@ -4849,7 +5080,7 @@ type UpdateJobsResponse struct {
 
 func (x *UpdateJobsResponse) Reset() {
 	*x = UpdateJobsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4861,7 +5092,7 @@ func (x *UpdateJobsResponse) String() string {
 func (*UpdateJobsResponse) ProtoMessage() {}
 
 func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[36]
+	mi := &file_greylag_v1_job_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4874,7 +5105,7 @@ func (x *UpdateJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateJobsResponse.ProtoReflect.Descriptor instead.
 func (*UpdateJobsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{36}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UpdateJobsResponse) GetOutcomes() []*Outcome {
@@ -4900,7 +5131,7 @@ type GetScriptRequest struct {
 
 func (x *GetScriptRequest) Reset() {
 	*x = GetScriptRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4912,7 +5143,7 @@ func (x *GetScriptRequest) String() string {
 func (*GetScriptRequest) ProtoMessage() {}
 
 func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[37]
+	mi := &file_greylag_v1_job_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4925,7 +5156,7 @@ func (x *GetScriptRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptRequest.ProtoReflect.Descriptor instead.
 func (*GetScriptRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{37}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetScriptRequest) GetJob() string {
@@ -4945,7 +5176,7 @@ type GetScriptResponse struct {
 
 func (x *GetScriptResponse) Reset() {
 	*x = GetScriptResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4957,7 +5188,7 @@ func (x *GetScriptResponse) String() string {
 func (*GetScriptResponse) ProtoMessage() {}
 
 func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[38]
+	mi := &file_greylag_v1_job_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4970,7 +5201,7 @@ func (x *GetScriptResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetScriptResponse.ProtoReflect.Descriptor instead.
 func (*GetScriptResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{38}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetScriptResponse) GetScript() []byte {
@@ -5002,7 +5233,7 @@ type StreamLogsRequest struct {
 
 func (x *StreamLogsRequest) Reset() {
 	*x = StreamLogsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5014,7 +5245,7 @@ func (x *StreamLogsRequest) String() string {
 func (*StreamLogsRequest) ProtoMessage() {}
 
 func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[39]
+	mi := &file_greylag_v1_job_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5027,7 +5258,7 @@ func (x *StreamLogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsRequest.ProtoReflect.Descriptor instead.
 func (*StreamLogsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{39}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StreamLogsRequest) GetJob() string {
@@ -5089,7 +5320,7 @@ type StreamLogsResponse struct {
 
 func (x *StreamLogsResponse) Reset() {
 	*x = StreamLogsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5101,7 +5332,7 @@ func (x *StreamLogsResponse) String() string {
 func (*StreamLogsResponse) ProtoMessage() {}
 
 func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[40]
+	mi := &file_greylag_v1_job_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5114,7 +5345,7 @@ func (x *StreamLogsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamLogsResponse.ProtoReflect.Descriptor instead.
 func (*StreamLogsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{40}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *StreamLogsResponse) GetData() []byte {
@@ -5160,7 +5391,7 @@ type StepSpec struct {
 
 func (x *StepSpec) Reset() {
 	*x = StepSpec{}
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5172,7 +5403,7 @@ func (x *StepSpec) String() string {
 func (*StepSpec) ProtoMessage() {}
 
 func (x *StepSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[41]
+	mi := &file_greylag_v1_job_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5185,7 +5416,7 @@ func (x *StepSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepSpec.ProtoReflect.Descriptor instead.
 func (*StepSpec) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{41}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *StepSpec) GetName() string {
@@ -5325,7 +5556,7 @@ type CreateStepRequest struct {
 
 func (x *CreateStepRequest) Reset() {
 	*x = CreateStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5337,7 +5568,7 @@ func (x *CreateStepRequest) String() string {
 func (*CreateStepRequest) ProtoMessage() {}
 
 func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[42]
+	mi := &file_greylag_v1_job_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5350,7 +5581,7 @@ func (x *CreateStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepRequest.ProtoReflect.Descriptor instead.
 func (*CreateStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{42}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CreateStepRequest) GetRequestId() string {
@@ -5389,7 +5620,7 @@ type CreateStepResponse struct {
 
 func (x *CreateStepResponse) Reset() {
 	*x = CreateStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5401,7 +5632,7 @@ func (x *CreateStepResponse) String() string {
 func (*CreateStepResponse) ProtoMessage() {}
 
 func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[43]
+	mi := &file_greylag_v1_job_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5414,7 +5645,7 @@ func (x *CreateStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateStepResponse.ProtoReflect.Descriptor instead.
 func (*CreateStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{43}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CreateStepResponse) GetStep() uint32 {
@@ -5464,7 +5695,7 @@ type SignalStepRequest struct {
 
 func (x *SignalStepRequest) Reset() {
 	*x = SignalStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5476,7 +5707,7 @@ func (x *SignalStepRequest) String() string {
 func (*SignalStepRequest) ProtoMessage() {}
 
 func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[44]
+	mi := &file_greylag_v1_job_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5489,7 +5720,7 @@ func (x *SignalStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepRequest.ProtoReflect.Descriptor instead.
 func (*SignalStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{44}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SignalStepRequest) GetRequestId() string {
@@ -5529,7 +5760,7 @@ type SignalStepResponse struct {
 
 func (x *SignalStepResponse) Reset() {
 	*x = SignalStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5541,7 +5772,7 @@ func (x *SignalStepResponse) String() string {
 func (*SignalStepResponse) ProtoMessage() {}
 
 func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[45]
+	mi := &file_greylag_v1_job_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5554,7 +5785,7 @@ func (x *SignalStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalStepResponse.ProtoReflect.Descriptor instead.
 func (*SignalStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{45}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SignalStepResponse) GetIndex() uint64 {
@@ -5578,7 +5809,7 @@ type AttachStepRequest struct {
 
 func (x *AttachStepRequest) Reset() {
 	*x = AttachStepRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5590,7 +5821,7 @@ func (x *AttachStepRequest) String() string {
 func (*AttachStepRequest) ProtoMessage() {}
 
 func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[46]
+	mi := &file_greylag_v1_job_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5603,7 +5834,7 @@ func (x *AttachStepRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepRequest.ProtoReflect.Descriptor instead.
 func (*AttachStepRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{46}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AttachStepRequest) GetRequestId() string {
@@ -5657,7 +5888,7 @@ type AttachStepResponse struct {
 
 func (x *AttachStepResponse) Reset() {
 	*x = AttachStepResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5669,7 +5900,7 @@ func (x *AttachStepResponse) String() string {
 func (*AttachStepResponse) ProtoMessage() {}
 
 func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[47]
+	mi := &file_greylag_v1_job_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5682,7 +5913,7 @@ func (x *AttachStepResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachStepResponse.ProtoReflect.Descriptor instead.
 func (*AttachStepResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{47}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *AttachStepResponse) GetNode() *StepNode {
@@ -5703,7 +5934,7 @@ type BeginCheckpointRequest struct {
 
 func (x *BeginCheckpointRequest) Reset() {
 	*x = BeginCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5715,7 +5946,7 @@ func (x *BeginCheckpointRequest) String() string {
 func (*BeginCheckpointRequest) ProtoMessage() {}
 
 func (x *BeginCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[48]
+	mi := &file_greylag_v1_job_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5728,7 +5959,7 @@ func (x *BeginCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*BeginCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{48}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BeginCheckpointRequest) GetJob() uint64 {
@@ -5764,7 +5995,7 @@ type BeginCheckpointResponse struct {
 
 func (x *BeginCheckpointResponse) Reset() {
 	*x = BeginCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5776,7 +6007,7 @@ func (x *BeginCheckpointResponse) String() string {
 func (*BeginCheckpointResponse) ProtoMessage() {}
 
 func (x *BeginCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[49]
+	mi := &file_greylag_v1_job_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5789,7 +6020,7 @@ func (x *BeginCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*BeginCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{49}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BeginCheckpointResponse) GetGranted() bool {
@@ -5833,7 +6064,7 @@ type CommitCheckpointRequest struct {
 
 func (x *CommitCheckpointRequest) Reset() {
 	*x = CommitCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5845,7 +6076,7 @@ func (x *CommitCheckpointRequest) String() string {
 func (*CommitCheckpointRequest) ProtoMessage() {}
 
 func (x *CommitCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[50]
+	mi := &file_greylag_v1_job_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5858,7 +6089,7 @@ func (x *CommitCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CommitCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{50}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CommitCheckpointRequest) GetRequestId() string {
@@ -5899,7 +6130,7 @@ type CommitCheckpointResponse struct {
 
 func (x *CommitCheckpointResponse) Reset() {
 	*x = CommitCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5911,7 +6142,7 @@ func (x *CommitCheckpointResponse) String() string {
 func (*CommitCheckpointResponse) ProtoMessage() {}
 
 func (x *CommitCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[51]
+	mi := &file_greylag_v1_job_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5924,7 +6155,7 @@ func (x *CommitCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CommitCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{51}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CommitCheckpointResponse) GetNumber() uint32 {
@@ -5955,7 +6186,7 @@ type SetCheckpointRequest struct {
 
 func (x *SetCheckpointRequest) Reset() {
 	*x = SetCheckpointRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5967,7 +6198,7 @@ func (x *SetCheckpointRequest) String() string {
 func (*SetCheckpointRequest) ProtoMessage() {}
 
 func (x *SetCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[52]
+	mi := &file_greylag_v1_job_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5980,7 +6211,7 @@ func (x *SetCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*SetCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{52}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SetCheckpointRequest) GetRequestId() string {
@@ -6034,7 +6265,7 @@ type SetCheckpointResponse struct {
 
 func (x *SetCheckpointResponse) Reset() {
 	*x = SetCheckpointResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6046,7 +6277,7 @@ func (x *SetCheckpointResponse) String() string {
 func (*SetCheckpointResponse) ProtoMessage() {}
 
 func (x *SetCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[53]
+	mi := &file_greylag_v1_job_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6059,7 +6290,7 @@ func (x *SetCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*SetCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{53}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SetCheckpointResponse) GetIndex() uint64 {
@@ -6091,7 +6322,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6103,7 +6334,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[54]
+	mi := &file_greylag_v1_job_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6116,7 +6347,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{54}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Step) GetId() uint32 {
@@ -6223,7 +6454,7 @@ type StepNode struct {
 
 func (x *StepNode) Reset() {
 	*x = StepNode{}
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6235,7 +6466,7 @@ func (x *StepNode) String() string {
 func (*StepNode) ProtoMessage() {}
 
 func (x *StepNode) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[55]
+	mi := &file_greylag_v1_job_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6248,7 +6479,7 @@ func (x *StepNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepNode.ProtoReflect.Descriptor instead.
 func (*StepNode) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{55}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *StepNode) GetNode() string {
@@ -6302,7 +6533,7 @@ type CronEntry struct {
 
 func (x *CronEntry) Reset() {
 	*x = CronEntry{}
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6314,7 +6545,7 @@ func (x *CronEntry) String() string {
 func (*CronEntry) ProtoMessage() {}
 
 func (x *CronEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[56]
+	mi := &file_greylag_v1_job_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6327,7 +6558,7 @@ func (x *CronEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CronEntry.ProtoReflect.Descriptor instead.
 func (*CronEntry) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{56}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *CronEntry) GetName() string {
@@ -6425,7 +6656,7 @@ type SetCronRequest struct {
 
 func (x *SetCronRequest) Reset() {
 	*x = SetCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6437,7 +6668,7 @@ func (x *SetCronRequest) String() string {
 func (*SetCronRequest) ProtoMessage() {}
 
 func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[57]
+	mi := &file_greylag_v1_job_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6450,7 +6681,7 @@ func (x *SetCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronRequest.ProtoReflect.Descriptor instead.
 func (*SetCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{57}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SetCronRequest) GetRequestId() string {
@@ -6483,7 +6714,7 @@ type SetCronResponse struct {
 
 func (x *SetCronResponse) Reset() {
 	*x = SetCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6495,7 +6726,7 @@ func (x *SetCronResponse) String() string {
 func (*SetCronResponse) ProtoMessage() {}
 
 func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[58]
+	mi := &file_greylag_v1_job_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6508,7 +6739,7 @@ func (x *SetCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetCronResponse.ProtoReflect.Descriptor instead.
 func (*SetCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{58}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SetCronResponse) GetNext() *timestamppb.Timestamp {
@@ -6530,7 +6761,7 @@ type UpdateCronRequest struct {
 
 func (x *UpdateCronRequest) Reset() {
 	*x = UpdateCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6542,7 +6773,7 @@ func (x *UpdateCronRequest) String() string {
 func (*UpdateCronRequest) ProtoMessage() {}
 
 func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[59]
+	mi := &file_greylag_v1_job_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6555,7 +6786,7 @@ func (x *UpdateCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronRequest.ProtoReflect.Descriptor instead.
 func (*UpdateCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{59}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *UpdateCronRequest) GetRequestId() string {
@@ -6594,7 +6825,7 @@ type UpdateCronResponse struct {
 
 func (x *UpdateCronResponse) Reset() {
 	*x = UpdateCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[60]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6606,7 +6837,7 @@ func (x *UpdateCronResponse) String() string {
 func (*UpdateCronResponse) ProtoMessage() {}
 
 func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[60]
+	mi := &file_greylag_v1_job_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6619,7 +6850,7 @@ func (x *UpdateCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateCronResponse.ProtoReflect.Descriptor instead.
 func (*UpdateCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{60}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{63}
 }
 
 type ListCronRequest struct {
@@ -6634,7 +6865,7 @@ type ListCronRequest struct {
 
 func (x *ListCronRequest) Reset() {
 	*x = ListCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[61]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6646,7 +6877,7 @@ func (x *ListCronRequest) String() string {
 func (*ListCronRequest) ProtoMessage() {}
 
 func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[61]
+	mi := &file_greylag_v1_job_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6659,7 +6890,7 @@ func (x *ListCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronRequest.ProtoReflect.Descriptor instead.
 func (*ListCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{61}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListCronRequest) GetUser() string {
@@ -6699,7 +6930,7 @@ type ListCronResponse struct {
 
 func (x *ListCronResponse) Reset() {
 	*x = ListCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[62]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6711,7 +6942,7 @@ func (x *ListCronResponse) String() string {
 func (*ListCronResponse) ProtoMessage() {}
 
 func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[62]
+	mi := &file_greylag_v1_job_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6724,7 +6955,7 @@ func (x *ListCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCronResponse.ProtoReflect.Descriptor instead.
 func (*ListCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{62}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ListCronResponse) GetEntries() []*CronEntry {
@@ -6744,7 +6975,7 @@ type RunCronRequest struct {
 
 func (x *RunCronRequest) Reset() {
 	*x = RunCronRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[63]
+	mi := &file_greylag_v1_job_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6756,7 +6987,7 @@ func (x *RunCronRequest) String() string {
 func (*RunCronRequest) ProtoMessage() {}
 
 func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[63]
+	mi := &file_greylag_v1_job_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6769,7 +7000,7 @@ func (x *RunCronRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronRequest.ProtoReflect.Descriptor instead.
 func (*RunCronRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{63}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *RunCronRequest) GetRequestId() string {
@@ -6796,7 +7027,7 @@ type RunCronResponse struct {
 
 func (x *RunCronResponse) Reset() {
 	*x = RunCronResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[64]
+	mi := &file_greylag_v1_job_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6808,7 +7039,7 @@ func (x *RunCronResponse) String() string {
 func (*RunCronResponse) ProtoMessage() {}
 
 func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[64]
+	mi := &file_greylag_v1_job_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6821,7 +7052,7 @@ func (x *RunCronResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCronResponse.ProtoReflect.Descriptor instead.
 func (*RunCronResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{64}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *RunCronResponse) GetJob() *Submitted {
@@ -6851,7 +7082,7 @@ type Secret struct {
 
 func (x *Secret) Reset() {
 	*x = Secret{}
-	mi := &file_greylag_v1_job_proto_msgTypes[65]
+	mi := &file_greylag_v1_job_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6863,7 +7094,7 @@ func (x *Secret) String() string {
 func (*Secret) ProtoMessage() {}
 
 func (x *Secret) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[65]
+	mi := &file_greylag_v1_job_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6876,7 +7107,7 @@ func (x *Secret) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Secret.ProtoReflect.Descriptor instead.
 func (*Secret) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{65}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Secret) GetName() string {
@@ -6918,7 +7149,7 @@ type SetSecretRequest struct {
 
 func (x *SetSecretRequest) Reset() {
 	*x = SetSecretRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[66]
+	mi := &file_greylag_v1_job_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6930,7 +7161,7 @@ func (x *SetSecretRequest) String() string {
 func (*SetSecretRequest) ProtoMessage() {}
 
 func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[66]
+	mi := &file_greylag_v1_job_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6943,7 +7174,7 @@ func (x *SetSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretRequest.ProtoReflect.Descriptor instead.
 func (*SetSecretRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{66}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *SetSecretRequest) GetRequestId() string {
@@ -6975,7 +7206,7 @@ type SetSecretResponse struct {
 
 func (x *SetSecretResponse) Reset() {
 	*x = SetSecretResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[67]
+	mi := &file_greylag_v1_job_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6987,7 +7218,7 @@ func (x *SetSecretResponse) String() string {
 func (*SetSecretResponse) ProtoMessage() {}
 
 func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[67]
+	mi := &file_greylag_v1_job_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7000,7 +7231,7 @@ func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretResponse.ProtoReflect.Descriptor instead.
 func (*SetSecretResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{67}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{70}
 }
 
 type ListSecretsRequest struct {
@@ -7013,7 +7244,7 @@ type ListSecretsRequest struct {
 
 func (x *ListSecretsRequest) Reset() {
 	*x = ListSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[68]
+	mi := &file_greylag_v1_job_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7025,7 +7256,7 @@ func (x *ListSecretsRequest) String() string {
 func (*ListSecretsRequest) ProtoMessage() {}
 
 func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[68]
+	mi := &file_greylag_v1_job_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7038,7 +7269,7 @@ func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsRequest.ProtoReflect.Descriptor instead.
 func (*ListSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{68}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ListSecretsRequest) GetUser() string {
@@ -7064,7 +7295,7 @@ type ListSecretsResponse struct {
 
 func (x *ListSecretsResponse) Reset() {
 	*x = ListSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[69]
+	mi := &file_greylag_v1_job_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7076,7 +7307,7 @@ func (x *ListSecretsResponse) String() string {
 func (*ListSecretsResponse) ProtoMessage() {}
 
 func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[69]
+	mi := &file_greylag_v1_job_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7089,7 +7320,7 @@ func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsResponse.ProtoReflect.Descriptor instead.
 func (*ListSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{69}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ListSecretsResponse) GetSecrets() []*Secret {
@@ -7110,7 +7341,7 @@ type DeleteSecretsRequest struct {
 
 func (x *DeleteSecretsRequest) Reset() {
 	*x = DeleteSecretsRequest{}
-	mi := &file_greylag_v1_job_proto_msgTypes[70]
+	mi := &file_greylag_v1_job_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7122,7 +7353,7 @@ func (x *DeleteSecretsRequest) String() string {
 func (*DeleteSecretsRequest) ProtoMessage() {}
 
 func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[70]
+	mi := &file_greylag_v1_job_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7135,7 +7366,7 @@ func (x *DeleteSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{70}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *DeleteSecretsRequest) GetRequestId() string {
@@ -7167,7 +7398,7 @@ type DeleteSecretsResponse struct {
 
 func (x *DeleteSecretsResponse) Reset() {
 	*x = DeleteSecretsResponse{}
-	mi := &file_greylag_v1_job_proto_msgTypes[71]
+	mi := &file_greylag_v1_job_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7179,7 +7410,7 @@ func (x *DeleteSecretsResponse) String() string {
 func (*DeleteSecretsResponse) ProtoMessage() {}
 
 func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_job_proto_msgTypes[71]
+	mi := &file_greylag_v1_job_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7192,7 +7423,7 @@ func (x *DeleteSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretsResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_job_proto_rawDescGZIP(), []int{71}
+	return file_greylag_v1_job_proto_rawDescGZIP(), []int{74}
 }
 
 var File_greylag_v1_job_proto protoreflect.FileDescriptor
@@ -7200,8 +7431,7 @@ var File_greylag_v1_job_proto protoreflect.FileDescriptor
 const file_greylag_v1_job_proto_rawDesc = "" +
 	"\n" +
 	"\x14greylag/v1/job.proto\x12\n" +
-	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfe\n" +
-	"\n" +
+	"greylag.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xad\v\n" +
 	"\aJobSpec\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aaccount\x18\x02 \x01(\tR\aaccount\x12\x1c\n" +
@@ -7249,7 +7479,25 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\ffrom_scratch\x18& \x01(\bR\vfromScratch\x12'\n" +
 	"\x05retry\x18' \x01(\v2\x11.greylag.v1.RetryR\x05retry\x12I\n" +
 	"\x11checkpoint_signal\x18( \x01(\v2\x1c.greylag.v1.CheckpointSignalR\x10checkpointSignal\x12(\n" +
-	"\x10requeue_at_limit\x18) \x01(\bR\x0erequeueAtLimit\"\xad\x01\n" +
+	"\x10requeue_at_limit\x18) \x01(\bR\x0erequeueAtLimit\x12-\n" +
+	"\aelastic\x18* \x01(\v2\x13.greylag.v1.ElasticR\aelastic\"T\n" +
+	"\aElastic\x12\x12\n" +
+	"\x04step\x18\x01 \x01(\x05R\x04step\x12\x16\n" +
+	"\x06signal\x18\x02 \x01(\x05R\x06signal\x12\x1d\n" +
+	"\n" +
+	"batch_only\x18\x03 \x01(\bR\tbatchOnly\"\x87\x01\n" +
+	"\n" +
+	"JobMembers\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\rR\aversion\x124\n" +
+	"\aresized\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\aresized\x12)\n" +
+	"\x04list\x18\x03 \x03(\v2\x15.greylag.v1.JobMemberR\x04list\"\xa9\x01\n" +
+	"\tJobMember\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x05R\x06number\x12\x14\n" +
+	"\x05extra\x18\x03 \x01(\bR\x05extra\x12\x14\n" +
+	"\x05joins\x18\x04 \x01(\bR\x05joins\x122\n" +
+	"\x06leaves\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06leaves\x12\x10\n" +
+	"\x03why\x18\x06 \x01(\tR\x03why\"\xad\x01\n" +
 	"\x10CheckpointSignal\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x05R\x06number\x121\n" +
 	"\x06before\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06before\x12\x1d\n" +
@@ -7306,7 +7554,7 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.greylag.v1.DependencyKindR\x04kind\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
 	"\aminutes\x18\x03 \x01(\x05R\aminutes\x12\x10\n" +
-	"\x03any\x18\x04 \x01(\bR\x03any\"\xc9\x15\n" +
+	"\x03any\x18\x04 \x01(\bR\x03any\"\xaa\x16\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x19\n" +
 	"\barray_id\x18\x02 \x01(\x04R\aarrayId\x12\x1f\n" +
@@ -7385,7 +7633,9 @@ const file_greylag_v1_job_proto_rawDesc = "" +
 	"\aretries\x18C \x01(\x05R\aretries\x12I\n" +
 	"\x11checkpoint_signal\x18D \x01(\v2\x1c.greylag.v1.CheckpointSignalR\x10checkpointSignal\x12(\n" +
 	"\x10requeue_at_limit\x18E \x01(\bR\x0erequeueAtLimit\x12M\n" +
-	"\x15checkpoint_write_time\x18F \x01(\v2\x19.google.protobuf.DurationR\x13checkpointWriteTime\x12<\n" +
+	"\x15checkpoint_write_time\x18F \x01(\v2\x19.google.protobuf.DurationR\x13checkpointWriteTime\x12-\n" +
+	"\aelastic\x18M \x01(\v2\x13.greylag.v1.ElasticR\aelastic\x120\n" +
+	"\amembers\x18N \x01(\v2\x16.greylag.v1.JobMembersR\amembers\x12<\n" +
 	"\ravoided_nodes\x18L \x03(\v2\x17.greylag.v1.AvoidedNodeR\favoidedNodes\x12:\n" +
 	"\flast_attempt\x18[ \x01(\v2\x17.greylag.v1.LastAttemptR\vlastAttempt\x12\x18\n" +
 	"\awarning\x18G \x01(\tR\awarning\x129\n" +
@@ -8022,7 +8272,7 @@ func file_greylag_v1_job_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_job_proto_enumTypes = make([]protoimpl.EnumInfo, 15)
-var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_greylag_v1_job_proto_msgTypes = make([]protoimpl.MessageInfo, 75)
 var file_greylag_v1_job_proto_goTypes = []any{
 	(JobState)(0),                    // 0: greylag.v1.JobState
 	(Reason)(0),                      // 1: greylag.v1.Reason
@@ -8040,246 +8290,255 @@ var file_greylag_v1_job_proto_goTypes = []any{
 	(CronOverlap)(0),                 // 13: greylag.v1.CronOverlap
 	(CronAction)(0),                  // 14: greylag.v1.CronAction
 	(*JobSpec)(nil),                  // 15: greylag.v1.JobSpec
-	(*CheckpointSignal)(nil),         // 16: greylag.v1.CheckpointSignal
-	(*Retry)(nil),                    // 17: greylag.v1.Retry
-	(*Mount)(nil),                    // 18: greylag.v1.Mount
-	(*Request)(nil),                  // 19: greylag.v1.Request
-	(*Gres)(nil),                     // 20: greylag.v1.Gres
-	(*Licence)(nil),                  // 21: greylag.v1.Licence
-	(*Dependency)(nil),               // 22: greylag.v1.Dependency
-	(*Job)(nil),                      // 23: greylag.v1.Job
-	(*LastAttempt)(nil),              // 24: greylag.v1.LastAttempt
-	(*IdleGPUs)(nil),                 // 25: greylag.v1.IdleGPUs
-	(*RestartCauses)(nil),            // 26: greylag.v1.RestartCauses
-	(*AvoidedNode)(nil),              // 27: greylag.v1.AvoidedNode
-	(*Checkpoint)(nil),               // 28: greylag.v1.Checkpoint
-	(*NodeAllocation)(nil),           // 29: greylag.v1.NodeAllocation
-	(*Task)(nil),                     // 30: greylag.v1.Task
-	(*SubmitJobsRequest)(nil),        // 31: greylag.v1.SubmitJobsRequest
-	(*SubmitJobsResponse)(nil),       // 32: greylag.v1.SubmitJobsResponse
-	(*Submitted)(nil),                // 33: greylag.v1.Submitted
-	(*Filter)(nil),                   // 34: greylag.v1.Filter
-	(*Read)(nil),                     // 35: greylag.v1.Read
-	(*AsOf)(nil),                     // 36: greylag.v1.AsOf
-	(*ListJobsRequest)(nil),          // 37: greylag.v1.ListJobsRequest
-	(*ListJobsResponse)(nil),         // 38: greylag.v1.ListJobsResponse
-	(*GetJobRequest)(nil),            // 39: greylag.v1.GetJobRequest
-	(*GetJobResponse)(nil),           // 40: greylag.v1.GetJobResponse
-	(*WatchJobsRequest)(nil),         // 41: greylag.v1.WatchJobsRequest
-	(*WatchJobsResponse)(nil),        // 42: greylag.v1.WatchJobsResponse
-	(*CancelJobsRequest)(nil),        // 43: greylag.v1.CancelJobsRequest
-	(*CancelJobsResponse)(nil),       // 44: greylag.v1.CancelJobsResponse
-	(*Outcome)(nil),                  // 45: greylag.v1.Outcome
-	(*ForecastJobRequest)(nil),       // 46: greylag.v1.ForecastJobRequest
-	(*ForecastJobResponse)(nil),      // 47: greylag.v1.ForecastJobResponse
-	(*UpdateJobsRequest)(nil),        // 48: greylag.v1.UpdateJobsRequest
-	(*StringList)(nil),               // 49: greylag.v1.StringList
-	(*Dependencies)(nil),             // 50: greylag.v1.Dependencies
-	(*UpdateJobsResponse)(nil),       // 51: greylag.v1.UpdateJobsResponse
-	(*GetScriptRequest)(nil),         // 52: greylag.v1.GetScriptRequest
-	(*GetScriptResponse)(nil),        // 53: greylag.v1.GetScriptResponse
-	(*StreamLogsRequest)(nil),        // 54: greylag.v1.StreamLogsRequest
-	(*StreamLogsResponse)(nil),       // 55: greylag.v1.StreamLogsResponse
-	(*StepSpec)(nil),                 // 56: greylag.v1.StepSpec
-	(*CreateStepRequest)(nil),        // 57: greylag.v1.CreateStepRequest
-	(*CreateStepResponse)(nil),       // 58: greylag.v1.CreateStepResponse
-	(*SignalStepRequest)(nil),        // 59: greylag.v1.SignalStepRequest
-	(*SignalStepResponse)(nil),       // 60: greylag.v1.SignalStepResponse
-	(*AttachStepRequest)(nil),        // 61: greylag.v1.AttachStepRequest
-	(*AttachStepResponse)(nil),       // 62: greylag.v1.AttachStepResponse
-	(*BeginCheckpointRequest)(nil),   // 63: greylag.v1.BeginCheckpointRequest
-	(*BeginCheckpointResponse)(nil),  // 64: greylag.v1.BeginCheckpointResponse
-	(*CommitCheckpointRequest)(nil),  // 65: greylag.v1.CommitCheckpointRequest
-	(*CommitCheckpointResponse)(nil), // 66: greylag.v1.CommitCheckpointResponse
-	(*SetCheckpointRequest)(nil),     // 67: greylag.v1.SetCheckpointRequest
-	(*SetCheckpointResponse)(nil),    // 68: greylag.v1.SetCheckpointResponse
-	(*Step)(nil),                     // 69: greylag.v1.Step
-	(*StepNode)(nil),                 // 70: greylag.v1.StepNode
-	(*CronEntry)(nil),                // 71: greylag.v1.CronEntry
-	(*SetCronRequest)(nil),           // 72: greylag.v1.SetCronRequest
-	(*SetCronResponse)(nil),          // 73: greylag.v1.SetCronResponse
-	(*UpdateCronRequest)(nil),        // 74: greylag.v1.UpdateCronRequest
-	(*UpdateCronResponse)(nil),       // 75: greylag.v1.UpdateCronResponse
-	(*ListCronRequest)(nil),          // 76: greylag.v1.ListCronRequest
-	(*ListCronResponse)(nil),         // 77: greylag.v1.ListCronResponse
-	(*RunCronRequest)(nil),           // 78: greylag.v1.RunCronRequest
-	(*RunCronResponse)(nil),          // 79: greylag.v1.RunCronResponse
-	(*Secret)(nil),                   // 80: greylag.v1.Secret
-	(*SetSecretRequest)(nil),         // 81: greylag.v1.SetSecretRequest
-	(*SetSecretResponse)(nil),        // 82: greylag.v1.SetSecretResponse
-	(*ListSecretsRequest)(nil),       // 83: greylag.v1.ListSecretsRequest
-	(*ListSecretsResponse)(nil),      // 84: greylag.v1.ListSecretsResponse
-	(*DeleteSecretsRequest)(nil),     // 85: greylag.v1.DeleteSecretsRequest
-	(*DeleteSecretsResponse)(nil),    // 86: greylag.v1.DeleteSecretsResponse
-	(*durationpb.Duration)(nil),      // 87: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 88: google.protobuf.Timestamp
+	(*Elastic)(nil),                  // 16: greylag.v1.Elastic
+	(*JobMembers)(nil),               // 17: greylag.v1.JobMembers
+	(*JobMember)(nil),                // 18: greylag.v1.JobMember
+	(*CheckpointSignal)(nil),         // 19: greylag.v1.CheckpointSignal
+	(*Retry)(nil),                    // 20: greylag.v1.Retry
+	(*Mount)(nil),                    // 21: greylag.v1.Mount
+	(*Request)(nil),                  // 22: greylag.v1.Request
+	(*Gres)(nil),                     // 23: greylag.v1.Gres
+	(*Licence)(nil),                  // 24: greylag.v1.Licence
+	(*Dependency)(nil),               // 25: greylag.v1.Dependency
+	(*Job)(nil),                      // 26: greylag.v1.Job
+	(*LastAttempt)(nil),              // 27: greylag.v1.LastAttempt
+	(*IdleGPUs)(nil),                 // 28: greylag.v1.IdleGPUs
+	(*RestartCauses)(nil),            // 29: greylag.v1.RestartCauses
+	(*AvoidedNode)(nil),              // 30: greylag.v1.AvoidedNode
+	(*Checkpoint)(nil),               // 31: greylag.v1.Checkpoint
+	(*NodeAllocation)(nil),           // 32: greylag.v1.NodeAllocation
+	(*Task)(nil),                     // 33: greylag.v1.Task
+	(*SubmitJobsRequest)(nil),        // 34: greylag.v1.SubmitJobsRequest
+	(*SubmitJobsResponse)(nil),       // 35: greylag.v1.SubmitJobsResponse
+	(*Submitted)(nil),                // 36: greylag.v1.Submitted
+	(*Filter)(nil),                   // 37: greylag.v1.Filter
+	(*Read)(nil),                     // 38: greylag.v1.Read
+	(*AsOf)(nil),                     // 39: greylag.v1.AsOf
+	(*ListJobsRequest)(nil),          // 40: greylag.v1.ListJobsRequest
+	(*ListJobsResponse)(nil),         // 41: greylag.v1.ListJobsResponse
+	(*GetJobRequest)(nil),            // 42: greylag.v1.GetJobRequest
+	(*GetJobResponse)(nil),           // 43: greylag.v1.GetJobResponse
+	(*WatchJobsRequest)(nil),         // 44: greylag.v1.WatchJobsRequest
+	(*WatchJobsResponse)(nil),        // 45: greylag.v1.WatchJobsResponse
+	(*CancelJobsRequest)(nil),        // 46: greylag.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),       // 47: greylag.v1.CancelJobsResponse
+	(*Outcome)(nil),                  // 48: greylag.v1.Outcome
+	(*ForecastJobRequest)(nil),       // 49: greylag.v1.ForecastJobRequest
+	(*ForecastJobResponse)(nil),      // 50: greylag.v1.ForecastJobResponse
+	(*UpdateJobsRequest)(nil),        // 51: greylag.v1.UpdateJobsRequest
+	(*StringList)(nil),               // 52: greylag.v1.StringList
+	(*Dependencies)(nil),             // 53: greylag.v1.Dependencies
+	(*UpdateJobsResponse)(nil),       // 54: greylag.v1.UpdateJobsResponse
+	(*GetScriptRequest)(nil),         // 55: greylag.v1.GetScriptRequest
+	(*GetScriptResponse)(nil),        // 56: greylag.v1.GetScriptResponse
+	(*StreamLogsRequest)(nil),        // 57: greylag.v1.StreamLogsRequest
+	(*StreamLogsResponse)(nil),       // 58: greylag.v1.StreamLogsResponse
+	(*StepSpec)(nil),                 // 59: greylag.v1.StepSpec
+	(*CreateStepRequest)(nil),        // 60: greylag.v1.CreateStepRequest
+	(*CreateStepResponse)(nil),       // 61: greylag.v1.CreateStepResponse
+	(*SignalStepRequest)(nil),        // 62: greylag.v1.SignalStepRequest
+	(*SignalStepResponse)(nil),       // 63: greylag.v1.SignalStepResponse
+	(*AttachStepRequest)(nil),        // 64: greylag.v1.AttachStepRequest
+	(*AttachStepResponse)(nil),       // 65: greylag.v1.AttachStepResponse
+	(*BeginCheckpointRequest)(nil),   // 66: greylag.v1.BeginCheckpointRequest
+	(*BeginCheckpointResponse)(nil),  // 67: greylag.v1.BeginCheckpointResponse
+	(*CommitCheckpointRequest)(nil),  // 68: greylag.v1.CommitCheckpointRequest
+	(*CommitCheckpointResponse)(nil), // 69: greylag.v1.CommitCheckpointResponse
+	(*SetCheckpointRequest)(nil),     // 70: greylag.v1.SetCheckpointRequest
+	(*SetCheckpointResponse)(nil),    // 71: greylag.v1.SetCheckpointResponse
+	(*Step)(nil),                     // 72: greylag.v1.Step
+	(*StepNode)(nil),                 // 73: greylag.v1.StepNode
+	(*CronEntry)(nil),                // 74: greylag.v1.CronEntry
+	(*SetCronRequest)(nil),           // 75: greylag.v1.SetCronRequest
+	(*SetCronResponse)(nil),          // 76: greylag.v1.SetCronResponse
+	(*UpdateCronRequest)(nil),        // 77: greylag.v1.UpdateCronRequest
+	(*UpdateCronResponse)(nil),       // 78: greylag.v1.UpdateCronResponse
+	(*ListCronRequest)(nil),          // 79: greylag.v1.ListCronRequest
+	(*ListCronResponse)(nil),         // 80: greylag.v1.ListCronResponse
+	(*RunCronRequest)(nil),           // 81: greylag.v1.RunCronRequest
+	(*RunCronResponse)(nil),          // 82: greylag.v1.RunCronResponse
+	(*Secret)(nil),                   // 83: greylag.v1.Secret
+	(*SetSecretRequest)(nil),         // 84: greylag.v1.SetSecretRequest
+	(*SetSecretResponse)(nil),        // 85: greylag.v1.SetSecretResponse
+	(*ListSecretsRequest)(nil),       // 86: greylag.v1.ListSecretsRequest
+	(*ListSecretsResponse)(nil),      // 87: greylag.v1.ListSecretsResponse
+	(*DeleteSecretsRequest)(nil),     // 88: greylag.v1.DeleteSecretsRequest
+	(*DeleteSecretsResponse)(nil),    // 89: greylag.v1.DeleteSecretsResponse
+	(*durationpb.Duration)(nil),      // 90: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 91: google.protobuf.Timestamp
 }
 var file_greylag_v1_job_proto_depIdxs = []int32{
-	19,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
-	87,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
-	88,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
-	88,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
-	22,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
-	87,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
+	22,  // 0: greylag.v1.JobSpec.request:type_name -> greylag.v1.Request
+	90,  // 1: greylag.v1.JobSpec.time_limit:type_name -> google.protobuf.Duration
+	91,  // 2: greylag.v1.JobSpec.begin:type_name -> google.protobuf.Timestamp
+	91,  // 3: greylag.v1.JobSpec.deadline:type_name -> google.protobuf.Timestamp
+	25,  // 4: greylag.v1.JobSpec.depends:type_name -> greylag.v1.Dependency
+	90,  // 5: greylag.v1.JobSpec.signal_before:type_name -> google.protobuf.Duration
 	2,   // 6: greylag.v1.JobSpec.mail_types:type_name -> greylag.v1.MailType
-	18,  // 7: greylag.v1.JobSpec.mounts:type_name -> greylag.v1.Mount
-	17,  // 8: greylag.v1.JobSpec.retry:type_name -> greylag.v1.Retry
-	16,  // 9: greylag.v1.JobSpec.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
-	87,  // 10: greylag.v1.CheckpointSignal.before:type_name -> google.protobuf.Duration
-	87,  // 11: greylag.v1.CheckpointSignal.every:type_name -> google.protobuf.Duration
-	4,   // 12: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
-	87,  // 13: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
-	21,  // 14: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
-	5,   // 15: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
-	20,  // 16: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
-	6,   // 17: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
-	0,   // 18: greylag.v1.Job.state:type_name -> greylag.v1.JobState
-	1,   // 19: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
-	19,  // 20: greylag.v1.Job.request:type_name -> greylag.v1.Request
-	87,  // 21: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
-	88,  // 22: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	88,  // 23: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
-	88,  // 24: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
-	88,  // 25: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
-	88,  // 26: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	29,  // 27: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
-	22,  // 28: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
-	30,  // 29: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
-	3,   // 30: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
-	88,  // 31: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
-	88,  // 32: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
-	88,  // 33: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
-	26,  // 34: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
-	69,  // 35: greylag.v1.Job.steps:type_name -> greylag.v1.Step
-	2,   // 36: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
-	18,  // 37: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
-	28,  // 38: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
-	17,  // 39: greylag.v1.Job.retry:type_name -> greylag.v1.Retry
-	16,  // 40: greylag.v1.Job.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
-	87,  // 41: greylag.v1.Job.checkpoint_write_time:type_name -> google.protobuf.Duration
-	27,  // 42: greylag.v1.Job.avoided_nodes:type_name -> greylag.v1.AvoidedNode
-	24,  // 43: greylag.v1.Job.last_attempt:type_name -> greylag.v1.LastAttempt
-	88,  // 44: greylag.v1.Job.warning_at:type_name -> google.protobuf.Timestamp
-	25,  // 45: greylag.v1.Job.idle_gpus:type_name -> greylag.v1.IdleGPUs
-	0,   // 46: greylag.v1.LastAttempt.outcome:type_name -> greylag.v1.JobState
-	88,  // 47: greylag.v1.LastAttempt.ended:type_name -> google.protobuf.Timestamp
-	88,  // 48: greylag.v1.IdleGPUs.at:type_name -> google.protobuf.Timestamp
-	88,  // 49: greylag.v1.AvoidedNode.until:type_name -> google.protobuf.Timestamp
-	9,   // 50: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
-	88,  // 51: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
-	88,  // 52: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
-	7,   // 53: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
-	8,   // 54: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
-	88,  // 55: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
-	88,  // 56: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
-	87,  // 57: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
-	87,  // 58: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
-	15,  // 59: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
-	33,  // 60: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
-	0,   // 61: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
-	88,  // 62: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
-	34,  // 63: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
-	35,  // 64: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
-	23,  // 65: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
-	36,  // 66: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
-	35,  // 67: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
-	23,  // 68: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
-	36,  // 69: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
-	34,  // 70: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
-	23,  // 71: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
-	34,  // 72: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
-	45,  // 73: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	0,   // 74: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
-	12,  // 75: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
-	15,  // 76: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
-	88,  // 77: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
-	1,   // 78: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
-	36,  // 79: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
-	34,  // 80: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
-	11,  // 81: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
-	87,  // 82: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
-	88,  // 83: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
-	88,  // 84: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
-	50,  // 85: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
-	87,  // 86: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
-	49,  // 87: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
-	49,  // 88: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
-	22,  // 89: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
-	45,  // 90: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
-	56,  // 91: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
-	70,  // 92: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
-	70,  // 93: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
-	28,  // 94: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
-	10,  // 95: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
-	0,   // 96: greylag.v1.Step.state:type_name -> greylag.v1.JobState
-	70,  // 97: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
-	88,  // 98: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
-	88,  // 99: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
-	87,  // 100: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
-	87,  // 101: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
-	13,  // 102: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
-	15,  // 103: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
-	88,  // 104: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
-	0,   // 105: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
-	88,  // 106: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
-	71,  // 107: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
-	88,  // 108: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
-	14,  // 109: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
-	71,  // 110: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
-	33,  // 111: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
-	88,  // 112: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
-	80,  // 113: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
-	31,  // 114: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
-	46,  // 115: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
-	37,  // 116: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
-	37,  // 117: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
-	39,  // 118: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
-	41,  // 119: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
-	43,  // 120: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
-	48,  // 121: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
-	52,  // 122: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
-	54,  // 123: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
-	57,  // 124: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
-	59,  // 125: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
-	61,  // 126: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
-	63,  // 127: greylag.v1.JobService.BeginCheckpoint:input_type -> greylag.v1.BeginCheckpointRequest
-	65,  // 128: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
-	67,  // 129: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
-	72,  // 130: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
-	74,  // 131: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
-	76,  // 132: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
-	78,  // 133: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
-	81,  // 134: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
-	83,  // 135: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
-	85,  // 136: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
-	32,  // 137: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
-	47,  // 138: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
-	38,  // 139: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
-	38,  // 140: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
-	40,  // 141: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
-	42,  // 142: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
-	44,  // 143: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
-	51,  // 144: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
-	53,  // 145: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
-	55,  // 146: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
-	58,  // 147: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
-	60,  // 148: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
-	62,  // 149: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
-	64,  // 150: greylag.v1.JobService.BeginCheckpoint:output_type -> greylag.v1.BeginCheckpointResponse
-	66,  // 151: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
-	68,  // 152: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
-	73,  // 153: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
-	75,  // 154: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
-	77,  // 155: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
-	79,  // 156: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
-	82,  // 157: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
-	84,  // 158: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
-	86,  // 159: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
-	137, // [137:160] is the sub-list for method output_type
-	114, // [114:137] is the sub-list for method input_type
-	114, // [114:114] is the sub-list for extension type_name
-	114, // [114:114] is the sub-list for extension extendee
-	0,   // [0:114] is the sub-list for field type_name
+	21,  // 7: greylag.v1.JobSpec.mounts:type_name -> greylag.v1.Mount
+	20,  // 8: greylag.v1.JobSpec.retry:type_name -> greylag.v1.Retry
+	19,  // 9: greylag.v1.JobSpec.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
+	16,  // 10: greylag.v1.JobSpec.elastic:type_name -> greylag.v1.Elastic
+	91,  // 11: greylag.v1.JobMembers.resized:type_name -> google.protobuf.Timestamp
+	18,  // 12: greylag.v1.JobMembers.list:type_name -> greylag.v1.JobMember
+	91,  // 13: greylag.v1.JobMember.leaves:type_name -> google.protobuf.Timestamp
+	90,  // 14: greylag.v1.CheckpointSignal.before:type_name -> google.protobuf.Duration
+	90,  // 15: greylag.v1.CheckpointSignal.every:type_name -> google.protobuf.Duration
+	4,   // 16: greylag.v1.Request.connect:type_name -> greylag.v1.Connect
+	90,  // 17: greylag.v1.Request.switch_wait:type_name -> google.protobuf.Duration
+	24,  // 18: greylag.v1.Request.licences:type_name -> greylag.v1.Licence
+	5,   // 19: greylag.v1.Request.memory:type_name -> greylag.v1.MemorySource
+	23,  // 20: greylag.v1.Request.gres:type_name -> greylag.v1.Gres
+	6,   // 21: greylag.v1.Dependency.kind:type_name -> greylag.v1.DependencyKind
+	0,   // 22: greylag.v1.Job.state:type_name -> greylag.v1.JobState
+	1,   // 23: greylag.v1.Job.reason:type_name -> greylag.v1.Reason
+	22,  // 24: greylag.v1.Job.request:type_name -> greylag.v1.Request
+	90,  // 25: greylag.v1.Job.time_limit:type_name -> google.protobuf.Duration
+	91,  // 26: greylag.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	91,  // 27: greylag.v1.Job.eligible:type_name -> google.protobuf.Timestamp
+	91,  // 28: greylag.v1.Job.planned:type_name -> google.protobuf.Timestamp
+	91,  // 29: greylag.v1.Job.started:type_name -> google.protobuf.Timestamp
+	91,  // 30: greylag.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	32,  // 31: greylag.v1.Job.nodes:type_name -> greylag.v1.NodeAllocation
+	25,  // 32: greylag.v1.Job.depends:type_name -> greylag.v1.Dependency
+	33,  // 33: greylag.v1.Job.tasks:type_name -> greylag.v1.Task
+	3,   // 34: greylag.v1.Job.hold:type_name -> greylag.v1.Hold
+	91,  // 35: greylag.v1.Job.begin:type_name -> google.protobuf.Timestamp
+	91,  // 36: greylag.v1.Job.deadline:type_name -> google.protobuf.Timestamp
+	91,  // 37: greylag.v1.Job.funded_until:type_name -> google.protobuf.Timestamp
+	29,  // 38: greylag.v1.Job.restart_causes:type_name -> greylag.v1.RestartCauses
+	72,  // 39: greylag.v1.Job.steps:type_name -> greylag.v1.Step
+	2,   // 40: greylag.v1.Job.mail_types:type_name -> greylag.v1.MailType
+	21,  // 41: greylag.v1.Job.mounts:type_name -> greylag.v1.Mount
+	31,  // 42: greylag.v1.Job.checkpoints:type_name -> greylag.v1.Checkpoint
+	20,  // 43: greylag.v1.Job.retry:type_name -> greylag.v1.Retry
+	19,  // 44: greylag.v1.Job.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
+	90,  // 45: greylag.v1.Job.checkpoint_write_time:type_name -> google.protobuf.Duration
+	16,  // 46: greylag.v1.Job.elastic:type_name -> greylag.v1.Elastic
+	17,  // 47: greylag.v1.Job.members:type_name -> greylag.v1.JobMembers
+	30,  // 48: greylag.v1.Job.avoided_nodes:type_name -> greylag.v1.AvoidedNode
+	27,  // 49: greylag.v1.Job.last_attempt:type_name -> greylag.v1.LastAttempt
+	91,  // 50: greylag.v1.Job.warning_at:type_name -> google.protobuf.Timestamp
+	28,  // 51: greylag.v1.Job.idle_gpus:type_name -> greylag.v1.IdleGPUs
+	0,   // 52: greylag.v1.LastAttempt.outcome:type_name -> greylag.v1.JobState
+	91,  // 53: greylag.v1.LastAttempt.ended:type_name -> google.protobuf.Timestamp
+	91,  // 54: greylag.v1.IdleGPUs.at:type_name -> google.protobuf.Timestamp
+	91,  // 55: greylag.v1.AvoidedNode.until:type_name -> google.protobuf.Timestamp
+	9,   // 56: greylag.v1.Checkpoint.state:type_name -> greylag.v1.CheckpointState
+	91,  // 57: greylag.v1.Checkpoint.committed:type_name -> google.protobuf.Timestamp
+	91,  // 58: greylag.v1.Checkpoint.verified:type_name -> google.protobuf.Timestamp
+	7,   // 59: greylag.v1.Task.phase:type_name -> greylag.v1.TaskPhase
+	8,   // 60: greylag.v1.Task.cause:type_name -> greylag.v1.TaskCause
+	91,  // 61: greylag.v1.Task.started:type_name -> google.protobuf.Timestamp
+	91,  // 62: greylag.v1.Task.ended:type_name -> google.protobuf.Timestamp
+	90,  // 63: greylag.v1.Task.cpu_time:type_name -> google.protobuf.Duration
+	90,  // 64: greylag.v1.Task.user_time:type_name -> google.protobuf.Duration
+	15,  // 65: greylag.v1.SubmitJobsRequest.jobs:type_name -> greylag.v1.JobSpec
+	36,  // 66: greylag.v1.SubmitJobsResponse.jobs:type_name -> greylag.v1.Submitted
+	0,   // 67: greylag.v1.Filter.states:type_name -> greylag.v1.JobState
+	91,  // 68: greylag.v1.AsOf.time:type_name -> google.protobuf.Timestamp
+	37,  // 69: greylag.v1.ListJobsRequest.filter:type_name -> greylag.v1.Filter
+	38,  // 70: greylag.v1.ListJobsRequest.read:type_name -> greylag.v1.Read
+	26,  // 71: greylag.v1.ListJobsResponse.jobs:type_name -> greylag.v1.Job
+	39,  // 72: greylag.v1.ListJobsResponse.as_of:type_name -> greylag.v1.AsOf
+	38,  // 73: greylag.v1.GetJobRequest.read:type_name -> greylag.v1.Read
+	26,  // 74: greylag.v1.GetJobResponse.jobs:type_name -> greylag.v1.Job
+	39,  // 75: greylag.v1.GetJobResponse.as_of:type_name -> greylag.v1.AsOf
+	37,  // 76: greylag.v1.WatchJobsRequest.filter:type_name -> greylag.v1.Filter
+	26,  // 77: greylag.v1.WatchJobsResponse.jobs:type_name -> greylag.v1.Job
+	37,  // 78: greylag.v1.CancelJobsRequest.filter:type_name -> greylag.v1.Filter
+	48,  // 79: greylag.v1.CancelJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	0,   // 80: greylag.v1.Outcome.state:type_name -> greylag.v1.JobState
+	12,  // 81: greylag.v1.Outcome.code:type_name -> greylag.v1.ErrorCode
+	15,  // 82: greylag.v1.ForecastJobRequest.job:type_name -> greylag.v1.JobSpec
+	91,  // 83: greylag.v1.ForecastJobResponse.start:type_name -> google.protobuf.Timestamp
+	1,   // 84: greylag.v1.ForecastJobResponse.reason:type_name -> greylag.v1.Reason
+	39,  // 85: greylag.v1.ForecastJobResponse.as_of:type_name -> greylag.v1.AsOf
+	37,  // 86: greylag.v1.UpdateJobsRequest.filter:type_name -> greylag.v1.Filter
+	11,  // 87: greylag.v1.UpdateJobsRequest.action:type_name -> greylag.v1.JobAction
+	90,  // 88: greylag.v1.UpdateJobsRequest.time_limit:type_name -> google.protobuf.Duration
+	91,  // 89: greylag.v1.UpdateJobsRequest.begin:type_name -> google.protobuf.Timestamp
+	91,  // 90: greylag.v1.UpdateJobsRequest.deadline:type_name -> google.protobuf.Timestamp
+	53,  // 91: greylag.v1.UpdateJobsRequest.depends:type_name -> greylag.v1.Dependencies
+	90,  // 92: greylag.v1.UpdateJobsRequest.time_limit_by:type_name -> google.protobuf.Duration
+	52,  // 93: greylag.v1.UpdateJobsRequest.node_list:type_name -> greylag.v1.StringList
+	52,  // 94: greylag.v1.UpdateJobsRequest.features:type_name -> greylag.v1.StringList
+	25,  // 95: greylag.v1.Dependencies.all:type_name -> greylag.v1.Dependency
+	48,  // 96: greylag.v1.UpdateJobsResponse.outcomes:type_name -> greylag.v1.Outcome
+	59,  // 97: greylag.v1.CreateStepRequest.step:type_name -> greylag.v1.StepSpec
+	73,  // 98: greylag.v1.CreateStepResponse.nodes:type_name -> greylag.v1.StepNode
+	73,  // 99: greylag.v1.AttachStepResponse.node:type_name -> greylag.v1.StepNode
+	31,  // 100: greylag.v1.CommitCheckpointRequest.checkpoint:type_name -> greylag.v1.Checkpoint
+	10,  // 101: greylag.v1.SetCheckpointRequest.action:type_name -> greylag.v1.CheckpointAction
+	0,   // 102: greylag.v1.Step.state:type_name -> greylag.v1.JobState
+	73,  // 103: greylag.v1.Step.nodes:type_name -> greylag.v1.StepNode
+	91,  // 104: greylag.v1.Step.started:type_name -> google.protobuf.Timestamp
+	91,  // 105: greylag.v1.Step.ended:type_name -> google.protobuf.Timestamp
+	90,  // 106: greylag.v1.Step.cpu_time:type_name -> google.protobuf.Duration
+	90,  // 107: greylag.v1.Step.user_time:type_name -> google.protobuf.Duration
+	13,  // 108: greylag.v1.CronEntry.overlap:type_name -> greylag.v1.CronOverlap
+	15,  // 109: greylag.v1.CronEntry.job:type_name -> greylag.v1.JobSpec
+	91,  // 110: greylag.v1.CronEntry.next:type_name -> google.protobuf.Timestamp
+	0,   // 111: greylag.v1.CronEntry.last_state:type_name -> greylag.v1.JobState
+	91,  // 112: greylag.v1.CronEntry.last_time:type_name -> google.protobuf.Timestamp
+	74,  // 113: greylag.v1.SetCronRequest.entry:type_name -> greylag.v1.CronEntry
+	91,  // 114: greylag.v1.SetCronResponse.next:type_name -> google.protobuf.Timestamp
+	14,  // 115: greylag.v1.UpdateCronRequest.action:type_name -> greylag.v1.CronAction
+	74,  // 116: greylag.v1.ListCronResponse.entries:type_name -> greylag.v1.CronEntry
+	36,  // 117: greylag.v1.RunCronResponse.job:type_name -> greylag.v1.Submitted
+	91,  // 118: greylag.v1.Secret.changed:type_name -> google.protobuf.Timestamp
+	83,  // 119: greylag.v1.ListSecretsResponse.secrets:type_name -> greylag.v1.Secret
+	34,  // 120: greylag.v1.JobService.SubmitJobs:input_type -> greylag.v1.SubmitJobsRequest
+	49,  // 121: greylag.v1.JobService.ForecastJob:input_type -> greylag.v1.ForecastJobRequest
+	40,  // 122: greylag.v1.JobService.ListJobs:input_type -> greylag.v1.ListJobsRequest
+	40,  // 123: greylag.v1.JobService.StreamJobs:input_type -> greylag.v1.ListJobsRequest
+	42,  // 124: greylag.v1.JobService.GetJob:input_type -> greylag.v1.GetJobRequest
+	44,  // 125: greylag.v1.JobService.WatchJobs:input_type -> greylag.v1.WatchJobsRequest
+	46,  // 126: greylag.v1.JobService.CancelJobs:input_type -> greylag.v1.CancelJobsRequest
+	51,  // 127: greylag.v1.JobService.UpdateJobs:input_type -> greylag.v1.UpdateJobsRequest
+	55,  // 128: greylag.v1.JobService.GetScript:input_type -> greylag.v1.GetScriptRequest
+	57,  // 129: greylag.v1.JobService.StreamLogs:input_type -> greylag.v1.StreamLogsRequest
+	60,  // 130: greylag.v1.JobService.CreateStep:input_type -> greylag.v1.CreateStepRequest
+	62,  // 131: greylag.v1.JobService.SignalStep:input_type -> greylag.v1.SignalStepRequest
+	64,  // 132: greylag.v1.JobService.AttachStep:input_type -> greylag.v1.AttachStepRequest
+	66,  // 133: greylag.v1.JobService.BeginCheckpoint:input_type -> greylag.v1.BeginCheckpointRequest
+	68,  // 134: greylag.v1.JobService.CommitCheckpoint:input_type -> greylag.v1.CommitCheckpointRequest
+	70,  // 135: greylag.v1.JobService.SetCheckpoint:input_type -> greylag.v1.SetCheckpointRequest
+	75,  // 136: greylag.v1.JobService.SetCron:input_type -> greylag.v1.SetCronRequest
+	77,  // 137: greylag.v1.JobService.UpdateCron:input_type -> greylag.v1.UpdateCronRequest
+	79,  // 138: greylag.v1.JobService.ListCron:input_type -> greylag.v1.ListCronRequest
+	81,  // 139: greylag.v1.JobService.RunCron:input_type -> greylag.v1.RunCronRequest
+	84,  // 140: greylag.v1.JobService.SetSecret:input_type -> greylag.v1.SetSecretRequest
+	86,  // 141: greylag.v1.JobService.ListSecrets:input_type -> greylag.v1.ListSecretsRequest
+	88,  // 142: greylag.v1.JobService.DeleteSecrets:input_type -> greylag.v1.DeleteSecretsRequest
+	35,  // 143: greylag.v1.JobService.SubmitJobs:output_type -> greylag.v1.SubmitJobsResponse
+	50,  // 144: greylag.v1.JobService.ForecastJob:output_type -> greylag.v1.ForecastJobResponse
+	41,  // 145: greylag.v1.JobService.ListJobs:output_type -> greylag.v1.ListJobsResponse
+	41,  // 146: greylag.v1.JobService.StreamJobs:output_type -> greylag.v1.ListJobsResponse
+	43,  // 147: greylag.v1.JobService.GetJob:output_type -> greylag.v1.GetJobResponse
+	45,  // 148: greylag.v1.JobService.WatchJobs:output_type -> greylag.v1.WatchJobsResponse
+	47,  // 149: greylag.v1.JobService.CancelJobs:output_type -> greylag.v1.CancelJobsResponse
+	54,  // 150: greylag.v1.JobService.UpdateJobs:output_type -> greylag.v1.UpdateJobsResponse
+	56,  // 151: greylag.v1.JobService.GetScript:output_type -> greylag.v1.GetScriptResponse
+	58,  // 152: greylag.v1.JobService.StreamLogs:output_type -> greylag.v1.StreamLogsResponse
+	61,  // 153: greylag.v1.JobService.CreateStep:output_type -> greylag.v1.CreateStepResponse
+	63,  // 154: greylag.v1.JobService.SignalStep:output_type -> greylag.v1.SignalStepResponse
+	65,  // 155: greylag.v1.JobService.AttachStep:output_type -> greylag.v1.AttachStepResponse
+	67,  // 156: greylag.v1.JobService.BeginCheckpoint:output_type -> greylag.v1.BeginCheckpointResponse
+	69,  // 157: greylag.v1.JobService.CommitCheckpoint:output_type -> greylag.v1.CommitCheckpointResponse
+	71,  // 158: greylag.v1.JobService.SetCheckpoint:output_type -> greylag.v1.SetCheckpointResponse
+	76,  // 159: greylag.v1.JobService.SetCron:output_type -> greylag.v1.SetCronResponse
+	78,  // 160: greylag.v1.JobService.UpdateCron:output_type -> greylag.v1.UpdateCronResponse
+	80,  // 161: greylag.v1.JobService.ListCron:output_type -> greylag.v1.ListCronResponse
+	82,  // 162: greylag.v1.JobService.RunCron:output_type -> greylag.v1.RunCronResponse
+	85,  // 163: greylag.v1.JobService.SetSecret:output_type -> greylag.v1.SetSecretResponse
+	87,  // 164: greylag.v1.JobService.ListSecrets:output_type -> greylag.v1.ListSecretsResponse
+	89,  // 165: greylag.v1.JobService.DeleteSecrets:output_type -> greylag.v1.DeleteSecretsResponse
+	143, // [143:166] is the sub-list for method output_type
+	120, // [120:143] is the sub-list for method input_type
+	120, // [120:120] is the sub-list for extension type_name
+	120, // [120:120] is the sub-list for extension extendee
+	0,   // [0:120] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_job_proto_init() }
@@ -8287,17 +8546,17 @@ func file_greylag_v1_job_proto_init() {
 	if File_greylag_v1_job_proto != nil {
 		return
 	}
-	file_greylag_v1_job_proto_msgTypes[13].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[15].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[33].OneofWrappers = []any{}
-	file_greylag_v1_job_proto_msgTypes[41].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[16].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[18].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[36].OneofWrappers = []any{}
+	file_greylag_v1_job_proto_msgTypes[44].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_job_proto_rawDesc), len(file_greylag_v1_job_proto_rawDesc)),
 			NumEnums:      15,
-			NumMessages:   72,
+			NumMessages:   75,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

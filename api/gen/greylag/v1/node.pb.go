@@ -141,6 +141,7 @@ const (
 	StopReason_STOP_REASON_PREEMPTION   StopReason = 5
 	StopReason_STOP_REASON_NODE_FAILURE StopReason = 6
 	StopReason_STOP_REASON_JOB_REQUEUE  StopReason = 7
+	StopReason_STOP_REASON_RESIZE       StopReason = 8
 )
 
 // Enum value maps for StopReason.
@@ -154,6 +155,7 @@ var (
 		5: "STOP_REASON_PREEMPTION",
 		6: "STOP_REASON_NODE_FAILURE",
 		7: "STOP_REASON_JOB_REQUEUE",
+		8: "STOP_REASON_RESIZE",
 	}
 	StopReason_value = map[string]int32{
 		"STOP_REASON_UNSPECIFIED":  0,
@@ -164,6 +166,7 @@ var (
 		"STOP_REASON_PREEMPTION":   5,
 		"STOP_REASON_NODE_FAILURE": 6,
 		"STOP_REASON_JOB_REQUEUE":  7,
+		"STOP_REASON_RESIZE":       8,
 	}
 )
 
@@ -838,6 +841,7 @@ type WantedTask struct {
 	CheckpointSignal *CheckpointSignal      `protobuf:"bytes,53,opt,name=checkpoint_signal,json=checkpointSignal,proto3" json:"checkpoint_signal,omitempty"` // absent: none is sent
 	CheckpointBase   *timestamppb.Timestamp `protobuf:"bytes,54,opt,name=checkpoint_base,json=checkpointBase,proto3" json:"checkpoint_base,omitempty"`       // start of the periods of checkpoint_signal; absent: it is not periodic
 	Waits            bool                   `protobuf:"varint,49,opt,name=waits,proto3" json:"waits,omitempty"`                                              // do not start the script yet: other nodes are verifying the checkpoint
+	Elastic          *ElasticTask           `protobuf:"bytes,57,opt,name=elastic,proto3" json:"elastic,omitempty"`                                           // absent: the nodes of the job do not change
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1243,6 +1247,90 @@ func (x *WantedTask) GetWaits() bool {
 	return false
 }
 
+func (x *WantedTask) GetElastic() *ElasticTask {
+	if x != nil {
+		return x.Elastic
+	}
+	return nil
+}
+
+// ElasticTask is a task of an elastic job. All but number changes while the task runs.
+type ElasticTask struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        int32                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`   // in place of the rank in the environment and in file names
+	Version       uint32                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"` // of the members file
+	Members       []string               `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`  // host names, by rank
+	MinNodes      int32                  `protobuf:"varint,4,opt,name=min_nodes,json=minNodes,proto3" json:"min_nodes,omitempty"`
+	MaxNodes      int32                  `protobuf:"varint,5,opt,name=max_nodes,json=maxNodes,proto3" json:"max_nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ElasticTask) Reset() {
+	*x = ElasticTask{}
+	mi := &file_greylag_v1_node_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ElasticTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ElasticTask) ProtoMessage() {}
+
+func (x *ElasticTask) ProtoReflect() protoreflect.Message {
+	mi := &file_greylag_v1_node_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ElasticTask.ProtoReflect.Descriptor instead.
+func (*ElasticTask) Descriptor() ([]byte, []int) {
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ElasticTask) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *ElasticTask) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *ElasticTask) GetMembers() []string {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *ElasticTask) GetMinNodes() int32 {
+	if x != nil {
+		return x.MinNodes
+	}
+	return 0
+}
+
+func (x *ElasticTask) GetMaxNodes() int32 {
+	if x != nil {
+		return x.MaxNodes
+	}
+	return 0
+}
+
 // ResumePoint is the checkpoint from which an attempt resumes. Each node of the job verifies a part of it before
 // the task starts.
 type ResumePoint struct {
@@ -1259,7 +1347,7 @@ type ResumePoint struct {
 
 func (x *ResumePoint) Reset() {
 	*x = ResumePoint{}
-	mi := &file_greylag_v1_node_proto_msgTypes[8]
+	mi := &file_greylag_v1_node_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1359,7 @@ func (x *ResumePoint) String() string {
 func (*ResumePoint) ProtoMessage() {}
 
 func (x *ResumePoint) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[8]
+	mi := &file_greylag_v1_node_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1372,7 @@ func (x *ResumePoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumePoint.ProtoReflect.Descriptor instead.
 func (*ResumePoint) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{8}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ResumePoint) GetNumber() uint32 {
@@ -1349,7 +1437,7 @@ type WantedStep struct {
 
 func (x *WantedStep) Reset() {
 	*x = WantedStep{}
-	mi := &file_greylag_v1_node_proto_msgTypes[9]
+	mi := &file_greylag_v1_node_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1361,7 +1449,7 @@ func (x *WantedStep) String() string {
 func (*WantedStep) ProtoMessage() {}
 
 func (x *WantedStep) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[9]
+	mi := &file_greylag_v1_node_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1374,7 +1462,7 @@ func (x *WantedStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WantedStep.ProtoReflect.Descriptor instead.
 func (*WantedStep) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{9}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WantedStep) GetId() uint32 {
@@ -1466,7 +1554,7 @@ type Signal struct {
 
 func (x *Signal) Reset() {
 	*x = Signal{}
-	mi := &file_greylag_v1_node_proto_msgTypes[10]
+	mi := &file_greylag_v1_node_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1566,7 @@ func (x *Signal) String() string {
 func (*Signal) ProtoMessage() {}
 
 func (x *Signal) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[10]
+	mi := &file_greylag_v1_node_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1579,7 @@ func (x *Signal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Signal.ProtoReflect.Descriptor instead.
 func (*Signal) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{10}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Signal) GetId() uint64 {
@@ -1534,7 +1622,7 @@ type LogRequest struct {
 
 func (x *LogRequest) Reset() {
 	*x = LogRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[11]
+	mi := &file_greylag_v1_node_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1634,7 @@ func (x *LogRequest) String() string {
 func (*LogRequest) ProtoMessage() {}
 
 func (x *LogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[11]
+	mi := &file_greylag_v1_node_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1647,7 @@ func (x *LogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogRequest.ProtoReflect.Descriptor instead.
 func (*LogRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{11}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LogRequest) GetId() string {
@@ -1647,7 +1735,7 @@ type ReportTasksRequest struct {
 
 func (x *ReportTasksRequest) Reset() {
 	*x = ReportTasksRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[12]
+	mi := &file_greylag_v1_node_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +1747,7 @@ func (x *ReportTasksRequest) String() string {
 func (*ReportTasksRequest) ProtoMessage() {}
 
 func (x *ReportTasksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[12]
+	mi := &file_greylag_v1_node_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +1760,7 @@ func (x *ReportTasksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTasksRequest.ProtoReflect.Descriptor instead.
 func (*ReportTasksRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{12}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReportTasksRequest) GetEpoch() uint64 {
@@ -1755,7 +1843,7 @@ type ReportedTask struct {
 
 func (x *ReportedTask) Reset() {
 	*x = ReportedTask{}
-	mi := &file_greylag_v1_node_proto_msgTypes[13]
+	mi := &file_greylag_v1_node_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +1855,7 @@ func (x *ReportedTask) String() string {
 func (*ReportedTask) ProtoMessage() {}
 
 func (x *ReportedTask) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[13]
+	mi := &file_greylag_v1_node_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +1868,7 @@ func (x *ReportedTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportedTask.ProtoReflect.Descriptor instead.
 func (*ReportedTask) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{13}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ReportedTask) GetJob() uint64 {
@@ -1946,7 +2034,7 @@ type ReportedStep struct {
 
 func (x *ReportedStep) Reset() {
 	*x = ReportedStep{}
-	mi := &file_greylag_v1_node_proto_msgTypes[14]
+	mi := &file_greylag_v1_node_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2046,7 @@ func (x *ReportedStep) String() string {
 func (*ReportedStep) ProtoMessage() {}
 
 func (x *ReportedStep) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[14]
+	mi := &file_greylag_v1_node_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2059,7 @@ func (x *ReportedStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportedStep.ProtoReflect.Descriptor instead.
 func (*ReportedStep) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{14}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReportedStep) GetId() uint32 {
@@ -2032,7 +2120,7 @@ type ReportTasksResponse struct {
 
 func (x *ReportTasksResponse) Reset() {
 	*x = ReportTasksResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[15]
+	mi := &file_greylag_v1_node_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2132,7 @@ func (x *ReportTasksResponse) String() string {
 func (*ReportTasksResponse) ProtoMessage() {}
 
 func (x *ReportTasksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[15]
+	mi := &file_greylag_v1_node_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2145,7 @@ func (x *ReportTasksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTasksResponse.ProtoReflect.Descriptor instead.
 func (*ReportTasksResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{15}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ReportTasksResponse) GetIndex() uint64 {
@@ -2076,7 +2164,7 @@ type GetContentRequest struct {
 
 func (x *GetContentRequest) Reset() {
 	*x = GetContentRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[16]
+	mi := &file_greylag_v1_node_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2176,7 @@ func (x *GetContentRequest) String() string {
 func (*GetContentRequest) ProtoMessage() {}
 
 func (x *GetContentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[16]
+	mi := &file_greylag_v1_node_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2189,7 @@ func (x *GetContentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetContentRequest.ProtoReflect.Descriptor instead.
 func (*GetContentRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{16}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetContentRequest) GetDigest() []byte {
@@ -2120,7 +2208,7 @@ type GetContentResponse struct {
 
 func (x *GetContentResponse) Reset() {
 	*x = GetContentResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[17]
+	mi := &file_greylag_v1_node_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2132,7 +2220,7 @@ func (x *GetContentResponse) String() string {
 func (*GetContentResponse) ProtoMessage() {}
 
 func (x *GetContentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[17]
+	mi := &file_greylag_v1_node_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2145,7 +2233,7 @@ func (x *GetContentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetContentResponse.ProtoReflect.Descriptor instead.
 func (*GetContentResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{17}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetContentResponse) GetContent() []byte {
@@ -2166,7 +2254,7 @@ type GetSecretsRequest struct {
 
 func (x *GetSecretsRequest) Reset() {
 	*x = GetSecretsRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[18]
+	mi := &file_greylag_v1_node_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2178,7 +2266,7 @@ func (x *GetSecretsRequest) String() string {
 func (*GetSecretsRequest) ProtoMessage() {}
 
 func (x *GetSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[18]
+	mi := &file_greylag_v1_node_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2191,7 +2279,7 @@ func (x *GetSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSecretsRequest.ProtoReflect.Descriptor instead.
 func (*GetSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{18}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetSecretsRequest) GetJob() uint64 {
@@ -2224,7 +2312,7 @@ type GetSecretsResponse struct {
 
 func (x *GetSecretsResponse) Reset() {
 	*x = GetSecretsResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[19]
+	mi := &file_greylag_v1_node_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2236,7 +2324,7 @@ func (x *GetSecretsResponse) String() string {
 func (*GetSecretsResponse) ProtoMessage() {}
 
 func (x *GetSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[19]
+	mi := &file_greylag_v1_node_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2249,7 +2337,7 @@ func (x *GetSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSecretsResponse.ProtoReflect.Descriptor instead.
 func (*GetSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{19}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetSecretsResponse) GetSecrets() []*SecretValue {
@@ -2270,7 +2358,7 @@ type SecretValue struct {
 
 func (x *SecretValue) Reset() {
 	*x = SecretValue{}
-	mi := &file_greylag_v1_node_proto_msgTypes[20]
+	mi := &file_greylag_v1_node_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2282,7 +2370,7 @@ func (x *SecretValue) String() string {
 func (*SecretValue) ProtoMessage() {}
 
 func (x *SecretValue) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[20]
+	mi := &file_greylag_v1_node_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2295,7 +2383,7 @@ func (x *SecretValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SecretValue.ProtoReflect.Descriptor instead.
 func (*SecretValue) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{20}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SecretValue) GetName() string {
@@ -2325,7 +2413,7 @@ type PushLogRequest struct {
 
 func (x *PushLogRequest) Reset() {
 	*x = PushLogRequest{}
-	mi := &file_greylag_v1_node_proto_msgTypes[21]
+	mi := &file_greylag_v1_node_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2425,7 @@ func (x *PushLogRequest) String() string {
 func (*PushLogRequest) ProtoMessage() {}
 
 func (x *PushLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[21]
+	mi := &file_greylag_v1_node_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2438,7 @@ func (x *PushLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushLogRequest.ProtoReflect.Descriptor instead.
 func (*PushLogRequest) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{21}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PushLogRequest) GetId() string {
@@ -2397,7 +2485,7 @@ type PushLogResponse struct {
 
 func (x *PushLogResponse) Reset() {
 	*x = PushLogResponse{}
-	mi := &file_greylag_v1_node_proto_msgTypes[22]
+	mi := &file_greylag_v1_node_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2409,7 +2497,7 @@ func (x *PushLogResponse) String() string {
 func (*PushLogResponse) ProtoMessage() {}
 
 func (x *PushLogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_greylag_v1_node_proto_msgTypes[22]
+	mi := &file_greylag_v1_node_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2422,7 +2510,7 @@ func (x *PushLogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PushLogResponse.ProtoReflect.Descriptor instead.
 func (*PushLogResponse) Descriptor() ([]byte, []int) {
-	return file_greylag_v1_node_proto_rawDescGZIP(), []int{22}
+	return file_greylag_v1_node_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PushLogResponse) GetStop() bool {
@@ -2491,7 +2579,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x05tasks\x18\x02 \x03(\v2\x16.greylag.v1.WantedTaskR\x05tasks\x12*\n" +
 	"\x04logs\x18\x03 \x03(\v2\x16.greylag.v1.LogRequestR\x04logs\x12\x1c\n" +
 	"\theartbeat\x18\x04 \x01(\bR\theartbeat\x12\x16\n" +
-	"\x06reboot\x18\x05 \x01(\tR\x06reboot\"\xec\r\n" +
+	"\x06reboot\x18\x05 \x01(\tR\x06reboot\"\x9f\x0e\n" +
 	"\n" +
 	"WantedTask\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\x04R\x03job\x12\x18\n" +
@@ -2556,7 +2644,14 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\tquiet_end\x188 \x01(\v2\x19.google.protobuf.DurationR\bquietEnd\x12I\n" +
 	"\x11checkpoint_signal\x185 \x01(\v2\x1c.greylag.v1.CheckpointSignalR\x10checkpointSignal\x12C\n" +
 	"\x0fcheckpoint_base\x186 \x01(\v2\x1a.google.protobuf.TimestampR\x0echeckpointBase\x12\x14\n" +
-	"\x05waits\x181 \x01(\bR\x05waits\"\x97\x01\n" +
+	"\x05waits\x181 \x01(\bR\x05waits\x121\n" +
+	"\aelastic\x189 \x01(\v2\x17.greylag.v1.ElasticTaskR\aelastic\"\x93\x01\n" +
+	"\vElasticTask\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x05R\x06number\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\rR\aversion\x12\x18\n" +
+	"\amembers\x18\x03 \x03(\tR\amembers\x12\x1b\n" +
+	"\tmin_nodes\x18\x04 \x01(\x05R\bminNodes\x12\x1b\n" +
+	"\tmax_nodes\x18\x05 \x01(\x05R\bmaxNodes\"\x97\x01\n" +
 	"\vResumePoint\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\rR\x06number\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\tR\x03dir\x12\x17\n" +
@@ -2674,7 +2769,7 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x1cCONDITION_EFFECT_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17CONDITION_EFFECT_NOTICE\x10\x01\x12\x1d\n" +
 	"\x19CONDITION_EFFECT_DEGRADES\x10\x02\x12\x1b\n" +
-	"\x17CONDITION_EFFECT_DRAINS\x10\x03*\xea\x01\n" +
+	"\x17CONDITION_EFFECT_DRAINS\x10\x03*\x82\x02\n" +
 	"\n" +
 	"StopReason\x12\x1b\n" +
 	"\x17STOP_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
@@ -2684,7 +2779,8 @@ const file_greylag_v1_node_proto_rawDesc = "" +
 	"\x14STOP_REASON_DEADLINE\x10\x04\x12\x1a\n" +
 	"\x16STOP_REASON_PREEMPTION\x10\x05\x12\x1c\n" +
 	"\x18STOP_REASON_NODE_FAILURE\x10\x06\x12\x1b\n" +
-	"\x17STOP_REASON_JOB_REQUEUE\x10\a2\xdd\x03\n" +
+	"\x17STOP_REASON_JOB_REQUEUE\x10\a\x12\x16\n" +
+	"\x12STOP_REASON_RESIZE\x10\b2\xdd\x03\n" +
 	"\vNodeService\x12Q\n" +
 	"\fRegisterNode\x12\x1f.greylag.v1.RegisterNodeRequest\x1a .greylag.v1.RegisterNodeResponse\x12M\n" +
 	"\n" +
@@ -2709,7 +2805,7 @@ func file_greylag_v1_node_proto_rawDescGZIP() []byte {
 }
 
 var file_greylag_v1_node_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_greylag_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_greylag_v1_node_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_greylag_v1_node_proto_goTypes = []any{
 	(Repair)(0),                   // 0: greylag.v1.Repair
 	(ConditionEffect)(0),          // 1: greylag.v1.ConditionEffect
@@ -2722,30 +2818,31 @@ var file_greylag_v1_node_proto_goTypes = []any{
 	(*WatchTasksRequest)(nil),     // 8: greylag.v1.WatchTasksRequest
 	(*WatchTasksResponse)(nil),    // 9: greylag.v1.WatchTasksResponse
 	(*WantedTask)(nil),            // 10: greylag.v1.WantedTask
-	(*ResumePoint)(nil),           // 11: greylag.v1.ResumePoint
-	(*WantedStep)(nil),            // 12: greylag.v1.WantedStep
-	(*Signal)(nil),                // 13: greylag.v1.Signal
-	(*LogRequest)(nil),            // 14: greylag.v1.LogRequest
-	(*ReportTasksRequest)(nil),    // 15: greylag.v1.ReportTasksRequest
-	(*ReportedTask)(nil),          // 16: greylag.v1.ReportedTask
-	(*ReportedStep)(nil),          // 17: greylag.v1.ReportedStep
-	(*ReportTasksResponse)(nil),   // 18: greylag.v1.ReportTasksResponse
-	(*GetContentRequest)(nil),     // 19: greylag.v1.GetContentRequest
-	(*GetContentResponse)(nil),    // 20: greylag.v1.GetContentResponse
-	(*GetSecretsRequest)(nil),     // 21: greylag.v1.GetSecretsRequest
-	(*GetSecretsResponse)(nil),    // 22: greylag.v1.GetSecretsResponse
-	(*SecretValue)(nil),           // 23: greylag.v1.SecretValue
-	(*PushLogRequest)(nil),        // 24: greylag.v1.PushLogRequest
-	(*PushLogResponse)(nil),       // 25: greylag.v1.PushLogResponse
-	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
-	(*Gres)(nil),                  // 27: greylag.v1.Gres
-	(*durationpb.Duration)(nil),   // 28: google.protobuf.Duration
-	(*NodeAllocation)(nil),        // 29: greylag.v1.NodeAllocation
-	(*Mount)(nil),                 // 30: greylag.v1.Mount
-	(*CheckpointSignal)(nil),      // 31: greylag.v1.CheckpointSignal
-	(*StepNode)(nil),              // 32: greylag.v1.StepNode
-	(TaskPhase)(0),                // 33: greylag.v1.TaskPhase
-	(TaskCause)(0),                // 34: greylag.v1.TaskCause
+	(*ElasticTask)(nil),           // 11: greylag.v1.ElasticTask
+	(*ResumePoint)(nil),           // 12: greylag.v1.ResumePoint
+	(*WantedStep)(nil),            // 13: greylag.v1.WantedStep
+	(*Signal)(nil),                // 14: greylag.v1.Signal
+	(*LogRequest)(nil),            // 15: greylag.v1.LogRequest
+	(*ReportTasksRequest)(nil),    // 16: greylag.v1.ReportTasksRequest
+	(*ReportedTask)(nil),          // 17: greylag.v1.ReportedTask
+	(*ReportedStep)(nil),          // 18: greylag.v1.ReportedStep
+	(*ReportTasksResponse)(nil),   // 19: greylag.v1.ReportTasksResponse
+	(*GetContentRequest)(nil),     // 20: greylag.v1.GetContentRequest
+	(*GetContentResponse)(nil),    // 21: greylag.v1.GetContentResponse
+	(*GetSecretsRequest)(nil),     // 22: greylag.v1.GetSecretsRequest
+	(*GetSecretsResponse)(nil),    // 23: greylag.v1.GetSecretsResponse
+	(*SecretValue)(nil),           // 24: greylag.v1.SecretValue
+	(*PushLogRequest)(nil),        // 25: greylag.v1.PushLogRequest
+	(*PushLogResponse)(nil),       // 26: greylag.v1.PushLogResponse
+	(*timestamppb.Timestamp)(nil), // 27: google.protobuf.Timestamp
+	(*Gres)(nil),                  // 28: greylag.v1.Gres
+	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
+	(*NodeAllocation)(nil),        // 30: greylag.v1.NodeAllocation
+	(*Mount)(nil),                 // 31: greylag.v1.Mount
+	(*CheckpointSignal)(nil),      // 32: greylag.v1.CheckpointSignal
+	(*StepNode)(nil),              // 33: greylag.v1.StepNode
+	(TaskPhase)(0),                // 34: greylag.v1.TaskPhase
+	(TaskCause)(0),                // 35: greylag.v1.TaskCause
 }
 var file_greylag_v1_node_proto_depIdxs = []int32{
 	0,  // 0: greylag.v1.GPU.repair:type_name -> greylag.v1.Repair
@@ -2753,58 +2850,59 @@ var file_greylag_v1_node_proto_depIdxs = []int32{
 	0,  // 2: greylag.v1.Condition.repair:type_name -> greylag.v1.Repair
 	4,  // 3: greylag.v1.NodeHealth.conditions:type_name -> greylag.v1.Condition
 	3,  // 4: greylag.v1.RegisterNodeRequest.gpus:type_name -> greylag.v1.GPU
-	26, // 5: greylag.v1.RegisterNodeRequest.clock:type_name -> google.protobuf.Timestamp
-	27, // 6: greylag.v1.RegisterNodeRequest.gres:type_name -> greylag.v1.Gres
+	27, // 5: greylag.v1.RegisterNodeRequest.clock:type_name -> google.protobuf.Timestamp
+	28, // 6: greylag.v1.RegisterNodeRequest.gres:type_name -> greylag.v1.Gres
 	5,  // 7: greylag.v1.RegisterNodeRequest.health:type_name -> greylag.v1.NodeHealth
-	26, // 8: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
+	27, // 8: greylag.v1.RegisterNodeResponse.clock:type_name -> google.protobuf.Timestamp
 	10, // 9: greylag.v1.WatchTasksResponse.tasks:type_name -> greylag.v1.WantedTask
-	14, // 10: greylag.v1.WatchTasksResponse.logs:type_name -> greylag.v1.LogRequest
-	28, // 11: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
-	13, // 12: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
-	29, // 13: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
-	28, // 14: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
-	26, // 15: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
+	15, // 10: greylag.v1.WatchTasksResponse.logs:type_name -> greylag.v1.LogRequest
+	29, // 11: greylag.v1.WantedTask.kill_wait:type_name -> google.protobuf.Duration
+	14, // 12: greylag.v1.WantedTask.signals:type_name -> greylag.v1.Signal
+	30, // 13: greylag.v1.WantedTask.nodes:type_name -> greylag.v1.NodeAllocation
+	29, // 14: greylag.v1.WantedTask.time_limit:type_name -> google.protobuf.Duration
+	27, // 15: greylag.v1.WantedTask.started:type_name -> google.protobuf.Timestamp
 	2,  // 16: greylag.v1.WantedTask.stop_reason:type_name -> greylag.v1.StopReason
-	12, // 17: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
-	30, // 18: greylag.v1.WantedTask.mounts:type_name -> greylag.v1.Mount
-	11, // 19: greylag.v1.WantedTask.resume:type_name -> greylag.v1.ResumePoint
-	28, // 20: greylag.v1.WantedTask.quiet_warn:type_name -> google.protobuf.Duration
-	28, // 21: greylag.v1.WantedTask.quiet_end:type_name -> google.protobuf.Duration
-	31, // 22: greylag.v1.WantedTask.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
-	26, // 23: greylag.v1.WantedTask.checkpoint_base:type_name -> google.protobuf.Timestamp
-	32, // 24: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
-	13, // 25: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
-	10, // 26: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
-	16, // 27: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
-	3,  // 28: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
-	5,  // 29: greylag.v1.ReportTasksRequest.health:type_name -> greylag.v1.NodeHealth
-	33, // 30: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
-	34, // 31: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
-	26, // 32: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
-	26, // 33: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
-	28, // 34: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
-	28, // 35: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
-	17, // 36: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
-	28, // 37: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
-	28, // 38: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
-	23, // 39: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
-	6,  // 40: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
-	8,  // 41: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
-	15, // 42: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
-	19, // 43: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
-	21, // 44: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
-	24, // 45: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
-	7,  // 46: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
-	9,  // 47: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
-	18, // 48: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
-	20, // 49: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
-	22, // 50: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
-	25, // 51: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
-	46, // [46:52] is the sub-list for method output_type
-	40, // [40:46] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	13, // 17: greylag.v1.WantedTask.steps:type_name -> greylag.v1.WantedStep
+	31, // 18: greylag.v1.WantedTask.mounts:type_name -> greylag.v1.Mount
+	12, // 19: greylag.v1.WantedTask.resume:type_name -> greylag.v1.ResumePoint
+	29, // 20: greylag.v1.WantedTask.quiet_warn:type_name -> google.protobuf.Duration
+	29, // 21: greylag.v1.WantedTask.quiet_end:type_name -> google.protobuf.Duration
+	32, // 22: greylag.v1.WantedTask.checkpoint_signal:type_name -> greylag.v1.CheckpointSignal
+	27, // 23: greylag.v1.WantedTask.checkpoint_base:type_name -> google.protobuf.Timestamp
+	11, // 24: greylag.v1.WantedTask.elastic:type_name -> greylag.v1.ElasticTask
+	33, // 25: greylag.v1.WantedStep.nodes:type_name -> greylag.v1.StepNode
+	14, // 26: greylag.v1.WantedStep.signals:type_name -> greylag.v1.Signal
+	10, // 27: greylag.v1.LogRequest.task:type_name -> greylag.v1.WantedTask
+	17, // 28: greylag.v1.ReportTasksRequest.tasks:type_name -> greylag.v1.ReportedTask
+	3,  // 29: greylag.v1.ReportTasksRequest.gpus:type_name -> greylag.v1.GPU
+	5,  // 30: greylag.v1.ReportTasksRequest.health:type_name -> greylag.v1.NodeHealth
+	34, // 31: greylag.v1.ReportedTask.phase:type_name -> greylag.v1.TaskPhase
+	35, // 32: greylag.v1.ReportedTask.cause:type_name -> greylag.v1.TaskCause
+	27, // 33: greylag.v1.ReportedTask.started:type_name -> google.protobuf.Timestamp
+	27, // 34: greylag.v1.ReportedTask.ended:type_name -> google.protobuf.Timestamp
+	29, // 35: greylag.v1.ReportedTask.cpu_time:type_name -> google.protobuf.Duration
+	29, // 36: greylag.v1.ReportedTask.user_time:type_name -> google.protobuf.Duration
+	18, // 37: greylag.v1.ReportedTask.steps:type_name -> greylag.v1.ReportedStep
+	29, // 38: greylag.v1.ReportedStep.cpu_time:type_name -> google.protobuf.Duration
+	29, // 39: greylag.v1.ReportedStep.user_time:type_name -> google.protobuf.Duration
+	24, // 40: greylag.v1.GetSecretsResponse.secrets:type_name -> greylag.v1.SecretValue
+	6,  // 41: greylag.v1.NodeService.RegisterNode:input_type -> greylag.v1.RegisterNodeRequest
+	8,  // 42: greylag.v1.NodeService.WatchTasks:input_type -> greylag.v1.WatchTasksRequest
+	16, // 43: greylag.v1.NodeService.ReportTasks:input_type -> greylag.v1.ReportTasksRequest
+	20, // 44: greylag.v1.NodeService.GetContent:input_type -> greylag.v1.GetContentRequest
+	22, // 45: greylag.v1.NodeService.GetSecrets:input_type -> greylag.v1.GetSecretsRequest
+	25, // 46: greylag.v1.NodeService.PushLog:input_type -> greylag.v1.PushLogRequest
+	7,  // 47: greylag.v1.NodeService.RegisterNode:output_type -> greylag.v1.RegisterNodeResponse
+	9,  // 48: greylag.v1.NodeService.WatchTasks:output_type -> greylag.v1.WatchTasksResponse
+	19, // 49: greylag.v1.NodeService.ReportTasks:output_type -> greylag.v1.ReportTasksResponse
+	21, // 50: greylag.v1.NodeService.GetContent:output_type -> greylag.v1.GetContentResponse
+	23, // 51: greylag.v1.NodeService.GetSecrets:output_type -> greylag.v1.GetSecretsResponse
+	26, // 52: greylag.v1.NodeService.PushLog:output_type -> greylag.v1.PushLogResponse
+	47, // [47:53] is the sub-list for method output_type
+	41, // [41:47] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_greylag_v1_node_proto_init() }
@@ -2813,15 +2911,15 @@ func file_greylag_v1_node_proto_init() {
 		return
 	}
 	file_greylag_v1_job_proto_init()
-	file_greylag_v1_node_proto_msgTypes[8].OneofWrappers = []any{}
-	file_greylag_v1_node_proto_msgTypes[13].OneofWrappers = []any{}
+	file_greylag_v1_node_proto_msgTypes[9].OneofWrappers = []any{}
+	file_greylag_v1_node_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_greylag_v1_node_proto_rawDesc), len(file_greylag_v1_node_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,259 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/greylag/greylag/pkg/backfill"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// An extra node of an elastic job counts as occupied only until it could be free if it were taken back now. So jobs are
+// planned there as on nodes that become free soon, and before that no job is preempted. A pass takes extra nodes back
+// for the starts that are planned as soon as that, and grants what is idle and in no plan for a while.
+
+// backBefore is how much earlier than needed an extra node is taken back: a pass may come late.
+const backBefore = 2 * slack
+
+// memberNode is what an elastic job has of an extra node, or of one that leaves it: a job of one node for the profile.
+type memberNode struct {
+	*RunningJob
+	rank int
+}
+
+// newMembers describes the extra and leaving nodes of a job, and returns the others.
+func (t *Running) newMembers(now cluster.Instant, job *cluster.Job, j *RunningJob) []cluster.NodeAllocation {
+	if job.Members == nil || job.State == cluster.Completing {
+		return job.Alloc.Nodes
+	}
+	extra := job.ExtraRanks()
+	var own []cluster.NodeAllocation
+	for rank, a := range job.Alloc.Nodes {
+		if !job.Leaving(rank) && !slices.Contains(extra, rank) {
+			own = append(own, a)
+			continue
+		}
+		m := &RunningJob{job: job, alloc: &cluster.Allocation{Nodes: []cluster.NodeAllocation{a}}}
+		t.describe(m, m.alloc.Nodes)
+		m.Until = t.memberEnd(now, job, rank)
+		if at, promised := t.promisedAt[a.Node]; promised && !job.Leaving(rank) {
+			m.Until = max(now+1, min(m.Until, at)) // a late pass breaks no promise
+		}
+		j.members = append(j.members, memberNode{m, rank})
+	}
+	return own
+}
+
+// memberEnd returns until when an extra or leaving node counts as occupied.
+func (t *Running) memberEnd(now cluster.Instant, job *cluster.Job, rank int) cluster.Instant {
+	end := t.res.End(now, job)
+	if job.Leaving(rank) {
+		return min(end, overdue(now, job.Members.List[rank].Leaves.Add(t.res.Grace-slack)))
+	}
+	return min(end, now.Add(t.res.Lead))
+}
+
+// Parts returns what a job has on its nodes: first on those that it keeps.
+func (j *RunningJob) Parts() []*RunningJob {
+	parts := []*RunningJob{j}
+	for _, m := range j.members {
+		parts = append(parts, m.RunningJob)
+	}
+	return parts
+}
+
+// promisedNodes returns from when on nodes are promised to pending jobs.
+func promisedNodes(pending []*cluster.Job) map[string]cluster.Instant {
+	at := map[string]cluster.Instant{}
+	for _, job := range pending {
+		if job.Promise == nil {
+			continue
+		}
+		for _, share := range job.Promise.Hosts {
+			if first, known := at[share.Node]; !known || job.Promise.At < first {
+				at[share.Node] = job.Promise.At
+			}
+		}
+	}
+	return at
+}
+
+// extendMembers moves the end of extra and leaving nodes: the former until they could be free if they were taken back
+// now, or until another job is planned there.
+func (d *delta) extendMembers() {
+	for _, j := range d.running.elastic {
+		for _, m := range j.members {
+			end := d.running.memberEnd(d.Snap.Now, j.job, m.rank)
+			if end > m.Until && !j.job.Leaving(m.rank) {
+				end = d.running.freeUntil(m.RunningJob, m.Until, end)
+			}
+			if end < m.Until {
+				d.freeRunning(m.RunningJob)
+				d.running.Release(m.RunningJob, end, m.Until)
+			} else if end > m.Until {
+				d.late = d.late || d.running.overlapsPlan(m.RunningJob, m.Until, end)
+				if d.late {
+					return
+				}
+				d.running.Hold(m.RunningJob, m.Until, end)
+			}
+			m.Until = end
+			d.late = d.late || end <= d.Snap.Now
+		}
+	}
+}
+
+// freeUntil returns the first instant of an interval at which another job is planned where a job is; its end if none is.
+func (t *Running) freeUntil(j *RunningJob, from, to cluster.Instant) cluster.Instant {
+	for i, h := range j.Hosts {
+		for s := range t.profile.Row(h).Steps(from, to) {
+			if !s.Free.Covers(&j.Amounts[i]) {
+				to = min(to, s.From)
+				break
+			}
+		}
+	}
+	return max(from, to)
+}
+
+// extraNode is a host that an elastic job has as an extra node.
+type extraNode struct {
+	job  *cluster.Job
+	rank int
+	host int
+	tier int32
+}
+
+// keepFirst orders extra nodes by how long they are kept: those of the highest tier, and of the oldest grants, first.
+func keepFirst(a, b *extraNode) int {
+	return cmp.Or(cmp.Compare(b.tier, a.tier), cmp.Compare(a.job.Members.List[a.rank].Granted, b.job.Members.List[b.rank].Granted),
+		cmp.Compare(a.job.ID, b.job.ID), cmp.Compare(a.rank, b.rank))
+}
+
+// extraNodes returns the extra nodes that stay, in the order of keepFirst. O(extra nodes log extra nodes).
+func (p *Pass) extraNodes() (list []*extraNode) {
+	for _, j := range p.running.elastic {
+		for _, m := range j.members {
+			if j.job.Leaving(m.rank) || len(m.Hosts) == 0 {
+				continue
+			}
+			for _, h := range m.Hosts {
+				list = append(list, &extraNode{j.job, m.rank, h, p.res.QOS[j.job.Spec.QOS].Tier})
+			}
+		}
+	}
+	slices.SortFunc(list, keepFirst)
+	return list
+}
+
+// TakeBack returns the extra nodes to take back now: those on which jobs are planned to start as soon as the nodes can be
+// free, the lowest tier and the youngest grant first where there is a choice.
+func (p *Pass) TakeBack() (list []cluster.TakeBack) {
+	extra := p.extraNodes()
+	if len(extra) == 0 {
+		return nil
+	}
+	due := p.Snap.Now.Add(p.res.Lead + backBefore)
+	var starts []*Entry
+	for _, x := range extra {
+		for _, e := range p.bookings.byHost[x.host] {
+			if e.At <= due && !slices.Contains(starts, e) {
+				starts = append(starts, e)
+			}
+		}
+	}
+	slices.SortFunc(starts, compareRanks)
+	for _, e := range starts {
+		p.spareExtra(e, extra)
+	}
+	for _, j := range p.running.elastic {
+		var nodes []string
+		var by cluster.JobID
+		for _, e := range starts {
+			for _, x := range extra {
+				if x.job == j.job && e.uses(x.host) && !slices.Contains(nodes, x.node()) {
+					nodes, by = append(nodes, x.node()), cmp.Or(by, e.Job.ID)
+				}
+			}
+		}
+		if len(nodes) > 0 {
+			nodes = wholeSteps(j.job, nodes, extra)
+			list = append(list, cluster.TakeBack{Job: j.job.ID, Attempt: j.job.Attempt, Epoch: j.job.Members.Epoch, Nodes: nodes, For: by})
+		}
+	}
+	slices.SortFunc(list, func(a, b cluster.TakeBack) int { return cmp.Compare(a.Job, b.Job) })
+	return list
+}
+
+func (x *extraNode) node() string { return x.job.Alloc.Nodes[x.rank].Node }
+
+// uses reports whether a start is on a host.
+func (e *Entry) uses(host int) bool {
+	return e.At > 0 && slices.ContainsFunc(e.Shares, func(s backfill.HostShare) bool { return s.Host == host })
+}
+
+// wholeSteps adds the youngest other extra nodes of a job, so that it keeps a multiple of its step.
+func wholeSteps(job *cluster.Job, nodes []string, extra []*extraNode) []string {
+	step := int(job.Spec.Elastic.Step)
+	for i := len(extra) - 1; i >= 0 && len(nodes)%step != 0; i-- {
+		if x := extra[i]; x.job == job && !slices.Contains(nodes, x.node()) {
+			nodes = append(nodes, x.node())
+		}
+	}
+	return nodes
+}
+
+// spareExtra moves a start to other hosts at the same time, as far as that spares extra nodes that are to be kept first.
+// O(extra nodes of the start × search).
+func (p *Pass) spareExtra(e *Entry, extra []*extraNode) {
+	var needed []int
+	for i, x := range extra {
+		if !e.uses(x.host) || slices.Contains(needed, x.host) {
+			continue
+		}
+		var closed []int
+		for _, other := range extra[:i+1] {
+			if !slices.Contains(needed, other.host) {
+				closed = append(closed, other.host)
+			}
+		}
+		w := e.Class.want(e.Choice)
+		var s backfill.Start
+		choice, ok := 0, false
+		p.bookings.Profile.Hide(w, e.At, e.Shares)
+		p.bookings.Profile.Closed(closed, e.At, e.At.Add(w.Lasts), func() { s, choice, ok = p.bookings.Find(e.Class, e.At, e.At+1) })
+		p.bookings.Profile.Show(w, e.At, e.Shares)
+		if !ok || choice%2 != e.Choice%2 {
+			needed = append(needed, x.host)
+			continue
+		}
+		p.bookings.rebook(e, s, choice)
+		p.markChanged(e)
+	}
+}
+
+// elasticWake returns when extra nodes have to be taken back next, or a job may grow.
+func (p *Pass) elasticWake() cluster.Instant {
+	at := cluster.Never
+	for _, x := range p.extraNodes() {
+		for _, e := range p.bookings.byHost[x.host] {
+			if take := e.At.Add(-p.res.Lead - backBefore); take > p.Snap.Now {
+				at = min(at, take)
+			}
+		}
+	}
+	for _, j := range p.running.elastic {
+		if from := growsFrom(p.Snap.Policy, j.job); from > p.Snap.Now {
+			at = min(at, from)
+		}
+	}
+	return at
+}
+
+// growsFrom returns from when on a job may grow after its last change of nodes.
+func growsFrom(policy *cluster.Policy, job *cluster.Job) cluster.Instant {
+	if job.Members.Resized == 0 {
+		return 0
+	}
+	return job.Members.Resized.Add(policy.Elastic.ResizeInterval)
+}

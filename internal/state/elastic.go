@@ -1,0 +1,273 @@
+package state
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/greylag/greylag/internal/command"
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// The members of an elastic job change in three ways: a plan grants extra nodes, a plan takes some back, or a node is
+// lost. A node that leaves belongs to the job until nothing of it is left there. Each change begins another epoch.
+
+// takeBack has extra nodes leave a job. It returns why not.
+func (s *State) takeBack(t *cluster.TakeBack) string {
+	old, why := s.resizable(t.Job, t.Attempt, t.Epoch)
+	if why != "" {
+		return why
+	}
+	extra := old.ExtraRanks()
+	ranks := make([]int, len(t.Nodes))
+	for i, node := range t.Nodes {
+		ranks[i] = s.rankOf(old.ID, node)
+		if !slices.Contains(extra, ranks[i]) || slices.Contains(ranks[:i], ranks[i]) {
+			return fmt.Sprintf("node %s is not an extra node of the job", node)
+		}
+	}
+	j := *old
+	s.dismiss(&j, ranks, s.now.Add(s.policy.Elastic.ResizeGrace), "taken back for job "+s.refOf(t.For))
+	s.endIfOver(&j)
+	s.put(old, &j)
+	return ""
+}
+
+// refOf returns the name of a job; its ID if it is unknown.
+func (s *State) refOf(id cluster.JobID) string {
+	if j, known := s.job(id); known {
+		return j.Ref().String()
+	}
+	return id.String()
+}
+
+// resizable returns a job whose nodes a plan changes, if they are still those of the plan; else why not.
+func (s *State) resizable(id cluster.JobID, attempt cluster.Attempt, epoch uint32) (*cluster.Job, string) {
+	j, holds := s.holding.Get(id)
+	switch {
+	case !holds || j.Members == nil || j.State != cluster.Running && j.State != cluster.Configuring:
+		return nil, "the job is not running, or not elastic"
+	case j.Attempt != attempt:
+		return nil, fmt.Sprintf("attempt %d is not the running one", attempt)
+	case j.Members.Epoch != epoch:
+		return nil, "the nodes of the job have changed since the plan"
+	}
+	return j, ""
+}
+
+// grant gives extra nodes to a job. It returns why not.
+func (s *State) grant(g *cluster.NodeGrant, plan *cluster.Plan, allowed *limitChecker) string {
+	old, why := s.resizable(g.Job, g.Attempt, g.Epoch)
+	if why == "" {
+		why = s.grantMismatch(old, g, plan)
+	}
+	if why == "" {
+		why = allowed.growsOver(old, int32(len(g.Nodes)))
+	}
+	if why != "" {
+		return why
+	}
+	j := *old
+	nodes := g.Nodes
+	if j.Spec.Request.Exclusive {
+		nodes = s.whole(nodes)
+	}
+	tasks := j.Tasks.List()
+	nodes = slices.Clone(nodes)
+	for i := range nodes {
+		s.words.share(&nodes[i].Node)
+		tasks = append(tasks, cluster.Task{Node: nodes[i].Node})
+	}
+	j.Alloc = &cluster.Allocation{Nodes: slices.Concat(old.Alloc.Nodes, nodes)}
+	j.Tasks, j.Members = cluster.NewTasks(tasks...), old.Members.And(len(nodes), s.index, s.now)
+	s.put(old, &j)
+	return ""
+}
+
+// grantMismatch returns why extra nodes do not suit a job, or its present state; "" if they do.
+func (s *State) grantMismatch(j *cluster.Job, g *cluster.NodeGrant, plan *cluster.Plan) string {
+	r, n := &j.Spec.Request, int32(j.NodeCount()+len(g.Nodes))
+	part, known := s.policy.Partition(j.Partition)
+	switch {
+	case j.State != cluster.Running || j.Preempting != nil || !j.Members.MayGrow():
+		return "the job cannot grow now"
+	case len(g.Nodes) == 0 || n > r.MaxNodes || (n-r.Nodes)%j.Spec.Elastic.Step != 0:
+		return fmt.Sprintf("the job would have %d nodes", n)
+	case !known || part.Down || part.MaxNodes > 0 && n > part.MaxNodes:
+		return "the partition is down, or does not allow as many nodes"
+	}
+	filter := cluster.NewNodeFilter(r)
+	filter.Price = func(kind string) int64 { return s.credits.Price(kind, s.now) }
+	for i := range g.Nodes {
+		a := &g.Nodes[i]
+		if s.rankOf(j.ID, a.Node) >= 0 || slices.ContainsFunc(g.Nodes[:i], func(o cluster.NodeAllocation) bool { return o.Node == a.Node }) {
+			return "node " + a.Node + " belongs to the job already"
+		}
+		if !s.partitions.Partition(part.Name).Has(a.Node) {
+			return "node " + a.Node + " is not in the partition"
+		}
+		if why := s.nodeMismatch(j, a, plan.Index); why != "" {
+			return why
+		}
+		if int32(len(a.GPUs)) < r.GPUsPerNode {
+			return "node " + a.Node + " provides too few GPUs"
+		}
+		if why := s.unsuitable(filter, a); why != "" {
+			return why
+		}
+		if why := s.reservedElsewhere(j, a.Node, plan); why != "" {
+			return why
+		}
+	}
+	all := cluster.Placement{Nodes: slices.Concat(j.Alloc.Nodes[:1], g.Nodes)}
+	if kind, other := s.kinds(&all); other != "" {
+		return fmt.Sprintf("its GPUs are of types %s and %s", kind, other)
+	}
+	return ""
+}
+
+// growsOver returns which limit a job would exceed with more nodes.
+func (l *limitChecker) growsOver(j *cluster.Job, more int32) string {
+	if !l.active() {
+		return ""
+	}
+	o, _ := l.count.Grows(j.Spec, int32(j.NodeCount()), more)
+	if o.Detail == "" {
+		l.count.Grow(j.Spec, int32(j.NodeCount()), more)
+	}
+	return o.Detail
+}
+
+// dismiss has nodes leave a job, a value that is not shared yet: their tasks get SIGTERM at an instant. Further extra
+// nodes leave with them, the youngest first, if only a part of a step remained.
+func (s *State) dismiss(j *cluster.Job, ranks []int, at cluster.Instant, why string) {
+	m := *j.Members
+	m.List = slices.Clone(m.List)
+	m.Resized, m.Epoch = s.now, m.Epoch+1
+	named := false
+	leave := func(rank int, at cluster.Instant, why string) {
+		x := &m.List[rank]
+		x.Leaves, x.Stops, x.Why = at, at <= s.now, why
+		named = named || x.Since > 0
+	}
+	for _, rank := range ranks {
+		leave(rank, at, why)
+	}
+	j.Members = &m
+	extra, step := j.ExtraRanks(), int(j.Spec.Elastic.Step)
+	for range len(extra) % step {
+		leave(extra[len(extra)-1], s.now.Add(s.policy.Elastic.ResizeGrace), fmt.Sprintf("less than a step of %d nodes is left", step))
+		extra = extra[:len(extra)-1]
+	}
+	if named {
+		s.nameMembers(j, &m)
+	}
+}
+
+// nameMembers begins another version of the members file, which names the nodes that m has, and sends the resize signal
+// of a running job: not to the tasks that the last version does not name. m is not shared yet.
+func (s *State) nameMembers(j *cluster.Job, m *cluster.Members) {
+	m.Version++
+	if j.Spec.Elastic.Signal == 0 || j.State != cluster.Running {
+		return
+	}
+	s.send(s.index, j.ID, j.Spec.Elastic.Signal, j.Spec.Elastic.BatchOnly)
+	list, _ := s.signals.Get(j.ID)
+	for i := range m.List {
+		if x := &m.List[i]; x.Since == 0 || x.Since == m.Version {
+			x.Quiet = list[len(list)-1].ID
+		}
+	}
+}
+
+// advanceMembers follows a change of the task of a rank in an elastic job, a value that is not shared yet, that has not
+// ended. It returns the rank whose task may end the attempt.
+func (s *State) advanceMembers(j *cluster.Job, rank int) int {
+	t := j.Tasks.At(rank)
+	if t.Phase >= cluster.TaskEnded && !j.Leaving(rank) && j.MayLose(rank) {
+		e := endingOf(j, t, j.Spec.EveryNode)
+		if joins := j.Members.List[rank].Since == 0; e.outcome == cluster.NodeFailed || joins && e.outcome != cluster.Completed {
+			why := "lost: " + command.Sanitize(t.Message)
+			if t.Message == "" {
+				why = "lost: " + t.Cause.String()
+			}
+			s.dismiss(j, []int{rank}, s.now, why)
+			s.blameGPU(t)
+		}
+	}
+	switch {
+	case !j.Leaving(rank):
+	case t.Phase == cluster.TaskClean:
+		s.removeMember(j, rank)
+		rank = 0
+	case t.Phase >= cluster.TaskEnded && !j.Members.List[rank].Stops:
+		x := j.Members.List[rank]
+		x.Stops = true
+		j.Members = j.Members.With(rank, x)
+		rank = 0
+	default:
+		rank = 0
+	}
+	s.nameJoined(j)
+	return rank
+}
+
+// nameJoined names the nodes that have joined a job in the members file, once the tasks on all of them have started.
+func (s *State) nameJoined(j *cluster.Job) {
+	joined := false
+	for rank := range j.Members.List {
+		if x := &j.Members.List[rank]; x.Stays() && x.Since == 0 {
+			if j.Tasks.At(rank).Phase < cluster.TaskStarted {
+				return
+			}
+			joined = true
+		}
+	}
+	if !joined {
+		return
+	}
+	m := *j.Members
+	m.List = slices.Clone(m.List)
+	for rank := range m.List {
+		if x := &m.List[rank]; x.Stays() && x.Since == 0 {
+			x.Since = m.Version + 1
+		}
+	}
+	s.nameMembers(j, &m)
+	j.Members = &m
+}
+
+// removeMember removes a node from a job when nothing of the job is left there.
+func (s *State) removeMember(j *cluster.Job, rank int) {
+	t := j.Tasks.At(rank)
+	m := j.Members.Without(rank)
+	m.Left.CPUTime += t.CPUTime
+	m.Left.User += t.User
+	m.Left.GPU = m.Left.GPU.Plus(t.GPU)
+	j.Members = m
+	j.Alloc = &cluster.Allocation{Nodes: slices.Delete(slices.Clone(j.Alloc.Nodes), rank, rank+1)}
+	j.Tasks = cluster.NewTasks(slices.Delete(j.Tasks.List(), rank, rank+1)...)
+	j.Steps = cluster.WithoutNode(j.Steps, int32(rank), s.now)
+}
+
+// endIfOver ends a job, a value that is not shared yet, whose last running scripts have left it.
+func (s *State) endIfOver(j *cluster.Job) {
+	if j.State != cluster.Configuring && j.State != cluster.Running {
+		return
+	}
+	if e, over := attemptResult(j, 0); over {
+		s.end(j, e)
+	}
+	s.settle(j)
+}
+
+// stopLeaving ends the tasks of members whose grace time is over, in a job that is not shared yet.
+func (s *State) stopLeaving(j *cluster.Job) {
+	m := *j.Members
+	m.List = slices.Clone(m.List)
+	for i := range m.List {
+		if x := &m.List[i]; !x.Stays() && x.Leaves <= s.now {
+			x.Stops = true
+		}
+	}
+	j.Members = &m
+}
