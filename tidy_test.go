@@ -61,6 +61,8 @@ var owners = map[string][]string{
 	"github.com/klauspost/compress":     {"internal/archive", "internal/raftlog"},
 	"github.com/rogpeppe/go-internal":   {"internal/cli"},
 	"github.com/parquet-go/":            {"internal/report/parquet"},
+	"github.com/minio/minio-go":         {"internal/checkpoint"},
+	"github.com/johannesboyne/gofakes3": {"internal/checkpoint", "internal/agent", "test/e2e"},
 	"github.com/anishathalye/porcupine": {"test"},
 	"go.yaml.in/yaml":                   {"internal/topologyimport"},
 	"github.com/cockroachdb/datadriven": {"test/scenario"},

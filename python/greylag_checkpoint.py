@@ -41,10 +41,10 @@ def attempt():
 def resume_from():
     """Return the directory of the checkpoint to continue from as a pathlib.Path; None to start from the beginning.
 
-    The nodes of the job have verified it.
+    The nodes of the job have verified it. A prefix in S3 is a string such as s3://bucket/prefix.
     """
     path = os.environ.get("GREYLAG_RESUME_FROM")
-    return pathlib.Path(path) if path else None
+    return _place(path) if path else None
 
 
 def resume_step():
@@ -53,13 +53,13 @@ def resume_step():
 
 
 def begin():
-    """Create an empty directory for a checkpoint, and return its path.
+    """Create an empty directory for a checkpoint, and return its path; in S3 an unused prefix, as a string.
 
     Raise NoCheckpointDir if the job was submitted without --checkpoint.
     """
     if not os.environ.get("GREYLAG_CHECKPOINT_DIR"):
         raise NoCheckpointDir("submit the program in a job with --checkpoint=FOLDER")
-    return pathlib.Path(_gctl("checkpoint", "begin").rstrip("\n"))
+    return _place(_gctl("checkpoint", "begin").rstrip("\n"))
 
 
 def commit(path, step=None, hashes=True):
@@ -123,6 +123,10 @@ class Committer:
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+
+def _place(text):
+    return text if text.startswith("s3://") else pathlib.Path(text)
 
 
 def _gctl(*words):

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
@@ -32,7 +34,7 @@ func resumeStep(w *greylagv1.WantedTask) string {
 // checkpointDirs returns the directories of a job's checkpoints that its tasks have to see.
 func checkpointDirs(w *greylagv1.WantedTask, node string) (list []string) {
 	for _, dir := range []string{checkpointDir(w, node), w.GetResume().GetDir()} {
-		if dir != "" {
+		if dir != "" && !cluster.InS3(dir) {
 			list = append(list, dir)
 		}
 	}
@@ -42,15 +44,18 @@ func checkpointDirs(w *greylagv1.WantedTask, node string) (list []string) {
 // prepareCheckpoint creates the directory of a job's checkpoints in the first attempt, or verifies this node's share
 // of the checkpoint to resume from and waits for the other nodes. A damaged checkpoint ends the attempt: the next one
 // resumes from the one before.
-func (a *Agent) prepareCheckpoint(ctx context.Context, l *launch, owner tasks.Owner) error {
+func (a *Agent) prepareCheckpoint(ctx context.Context, l *launch, spec *tasks.Spec) error {
 	from := l.spec.GetResume()
 	if from == nil {
-		return a.createCheckpointDir(ctx, l, owner)
+		return a.createCheckpointDir(ctx, l, spec.Owner)
 	}
 	p := checkpoint.Preparation{Verify: from.GetDir(), Index: int(from.GetShare()), Of: int(from.GetOf())}
 	copy(p.Digest[:], from.GetDigest())
+	if cluster.InS3(p.Verify) {
+		p.Env, p.Credentials = s3Environment(spec.Env), l.credentials
+	}
 	l.setWaitingFor(fmt.Sprintf("checkpoint %d in %s is still being verified", from.GetNumber(), p.Verify))
-	err := a.inChild(ctx, l, owner, p)
+	err := a.inChild(ctx, l, spec.Owner, p)
 	var damage *checkpoint.Damage
 	switch {
 	case errors.As(err, &damage):
@@ -69,11 +74,24 @@ func (a *Agent) prepareCheckpoint(ctx context.Context, l *launch, owner tasks.Ow
 	}
 }
 
+// credentialsSecret is the secret that is a file of S3 credentials.
+const credentialsSecret = "aws-credentials"
+
+// s3Environment returns the variables of a task that reach its S3 buckets.
+func s3Environment(env []string) (list []string) {
+	for _, setting := range env {
+		if name, _, _ := strings.Cut(setting, "="); slices.Contains(checkpoint.S3Variables, name) {
+			list = append(list, setting)
+		}
+	}
+	return list
+}
+
 // createCheckpointDir creates the directory of a job's checkpoints as the user, if the job has one. It is not created
 // for an attempt that resumes: on a node without the file system it would hide that the checkpoints are missing.
 func (a *Agent) createCheckpointDir(ctx context.Context, l *launch, owner tasks.Owner) error {
 	p := checkpoint.Preparation{Create: checkpointDir(l.spec, l.node)}
-	if p.Create == "" {
+	if p.Create == "" || cluster.InS3(p.Create) {
 		return nil
 	}
 	l.setWaitingFor("directory " + p.Create + " has not been created yet")

@@ -33,7 +33,7 @@ func saved(t *testing.T, n *node) *greylagv1.ResumePoint {
 			t.Fatal(err)
 		}
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := checkpoint.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func saved(t *testing.T, n *node) *greylagv1.ResumePoint {
 	if err != nil {
 		t.Fatal(err)
 	}
-	digest, err := m.Write(root)
+	digest, err := m.Write(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)
 	}

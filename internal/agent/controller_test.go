@@ -42,9 +42,10 @@ type controller struct {
 	logs     []*greylagv1.LogRequest
 	blobs    map[[sha256.Size]byte][]byte
 	down     bool
-	reboot   string // boot ID that is to end
-	lost     string // its answer about contents that it does not have
-	lives    int    // a change ends all streams
+	reboot   string                   // boot ID that is to end
+	lost     string                   // its answer about contents that it does not have
+	secrets  []*greylagv1.SecretValue // of any task, besides its token
+	lives    int                      // a change ends all streams
 	boots    []string
 	registry []*greylagv1.RegisterNodeRequest
 	reports  []*greylagv1.ReportTasksRequest
@@ -229,7 +230,7 @@ func (c *controller) Fetch(_ context.Context, r *greylagv1.GetContentRequest) (*
 	return &greylagv1.GetContentResponse{Content: content}, nil
 }
 
-// Secrets returns one secret, which names the attempt, for any task.
+// Secrets returns a secret that names the attempt, and the others, for any task.
 func (c *controller) Secrets(_ context.Context, r *greylagv1.GetSecretsRequest) (*greylagv1.GetSecretsResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,7 +240,8 @@ func (c *controller) Secrets(_ context.Context, r *greylagv1.GetSecretsRequest) 
 	case c.lost != "":
 		return nil, connect.NewError(connect.CodeDataLoss, errors.New(c.lost))
 	}
-	return &greylagv1.GetSecretsResponse{Secrets: []*greylagv1.SecretValue{{Name: "token", Value: fmt.Appendf(nil, "value of %d.%d", r.GetJob(), r.GetAttempt())}}}, nil
+	token := &greylagv1.SecretValue{Name: "token", Value: fmt.Appendf(nil, "value of %d.%d", r.GetJob(), r.GetAttempt())}
+	return &greylagv1.GetSecretsResponse{Secrets: append([]*greylagv1.SecretValue{token}, c.secrets...)}, nil
 }
 
 func (c *controller) PushLog(_ context.Context, r *greylagv1.PushLogRequest) (*greylagv1.PushLogResponse, error) {

@@ -48,6 +48,8 @@ type launch struct {
 	tmpDir  string          // its scratch space; "": none
 	others  <-chan struct{} // closed when the other nodes of the job are ready; nil: it need not wait
 
+	credentials string // path on this node of the secret with S3 credentials; "": none
+
 	limit      time.Duration           // for everything before the runtime's start, including retries
 	waitingFor *atomic.Pointer[string] // what the start waits for, as a sentence; shared with the task
 	asked      time.Time               // when the runtime was called to start it
@@ -197,7 +199,7 @@ func (a *Agent) prepare(ctx context.Context, l *launch) (spec tasks.Spec, err er
 		return spec, err
 	}
 	a.clearHookFailure(causeProlog, a.cfg.Prolog, l.hook)
-	return spec, a.prepareCheckpoint(ctx, l, spec.Owner)
+	return spec, a.prepareCheckpoint(ctx, l, &spec)
 }
 
 // specify builds the runtime's specification of the task.

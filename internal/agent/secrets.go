@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
 	greylagv1 "github.com/greylag/greylag/api/gen/greylag/v1"
+	"github.com/greylag/greylag/internal/checkpoint"
 	tasks "github.com/greylag/greylag/internal/runtime"
 	"github.com/greylag/greylag/pkg/cluster"
 )
@@ -45,6 +48,12 @@ func (a *Agent) addSecrets(ctx context.Context, spec *tasks.Spec, l *launch, hos
 		return err
 	}
 	spec.Env = append(spec.Env, secretsEnv+"="+filepath.Join(inside, secretsFolder))
+	chosen := slices.ContainsFunc(spec.Env, func(setting string) bool { return strings.HasPrefix(setting, checkpoint.CredentialsVariable+"=") })
+	given := slices.ContainsFunc(response.GetSecrets(), func(s *greylagv1.SecretValue) bool { return s.GetName() == credentialsSecret })
+	if given && !chosen {
+		spec.Env = append(spec.Env, checkpoint.CredentialsVariable+"="+filepath.Join(inside, secretsFolder, credentialsSecret))
+		l.credentials = filepath.Join(host, secretsFolder, credentialsSecret)
+	}
 	return nil
 }
 

@@ -38,21 +38,21 @@ func commit(t testing.TB, dir string, withHashes bool) [32]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	digest, err := m.Write(root)
+	digest, err := m.Write(t.Context(), root)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return digest
 }
 
-func open(t testing.TB, dir string) *os.Root {
+func open(t testing.TB, dir string) Store {
 	t.Helper()
-	root, err := os.OpenRoot(dir)
+	s, err := Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { root.Close() })
-	return root
+	t.Cleanup(func() { s.Close() })
+	return s
 }
 
 // large spans three pieces.
@@ -210,6 +210,7 @@ func TestCreate(t *testing.T) {
 		"name that is no UTF-8": {func(dir string) error { return os.WriteFile(filepath.Join(dir, "mod\xe8le"), nil, 0o644) }, ErrName},
 		"only the manifest":     {func(dir string) error { return os.WriteFile(filepath.Join(dir, Name([32]byte{})), []byte("x"), 0o644) }, ErrEmpty},
 		"file that goes away":   {func(dir string) error { return os.WriteFile(filepath.Join(dir, "a"), make([]byte, 9), 0o644) }, ErrChanged},
+		"file that is replaced": {func(dir string) error { return os.WriteFile(filepath.Join(dir, "a"), make([]byte, 9), 0o644) }, ErrChanged},
 		"another file":          {func(dir string) error { return os.WriteFile(filepath.Join(dir, "a"), make([]byte, 9), 0o644) }, ErrChanged},
 		"file that is growing":  {func(dir string) error { return os.WriteFile(filepath.Join(dir, "a"), make([]byte, 9), 0o644) }, ErrChanged},
 	} {
@@ -232,9 +233,9 @@ func TestCreate(t *testing.T) {
 
 // changing changes a file between the listing of a directory and the end of its hashing: the state that Create
 // compares at its end.
-func changing(t *testing.T, root *os.Root, dir, how string) error {
+func changing(t *testing.T, s Store, dir, how string) error {
 	t.Helper()
-	before, err := syncFile(root, "a")
+	before, err := s.list(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,13 +244,15 @@ func changing(t *testing.T, root *os.Root, dir, how string) error {
 		err = os.WriteFile(path, make([]byte, 10), 0o644)
 	case "file that goes away":
 		err = os.Remove(path)
+	case "file that is replaced":
+		err = errors.Join(os.WriteFile(path+".new", make([]byte, 9), 0o644), os.Chtimes(path+".new", time.Now(), time.Unix(1, 0)), os.Rename(path+".new", path))
 	default:
 		err = os.WriteFile(path+"2", nil, 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return unchanged(root, []File{{Path: "a", Size: 9}}, []os.FileInfo{before})
+	return unchanged(t.Context(), s, before)
 }
 
 // FuzzDecode reads arbitrary texts: they are refused or are manifests whose paths stay in the directory.

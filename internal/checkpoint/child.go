@@ -21,6 +21,9 @@ type Preparation struct {
 	Digest [32]byte `json:"digest"`           // of its manifest
 	Index  int      `json:"index"`            // share of this host: see Share
 	Of     int      `json:"of"`
+	Env    []string `json:"-"` // of the child, as KEY=VALUE
+	// Credentials is a file of the user with S3 credentials, whose path the user may not be able to follow; "": none.
+	Credentials string `json:"-"`
 }
 
 // outcome is the answer of a child.
@@ -55,7 +58,16 @@ func PrepareIn(ctx context.Context, program string, as *syscall.Credential, core
 	cmd := exec.Command("/proc/self/fd/3", ChildCommand)
 	cmd.ExtraFiles = []*os.File{file}
 	cmd.Stdin, cmd.Stdout, cmd.Dir = bytes.NewReader(order), &answer, "/"
-	cmd.Env = []string{"GOMAXPROCS=" + strconv.Itoa(max(cores, 1))}
+	cmd.Env = append(slices.Clip(p.Env), "GOMAXPROCS="+strconv.Itoa(max(cores, 1)))
+	if p.Credentials != "" {
+		secret, err := os.Open(p.Credentials)
+		if err != nil {
+			return fmt.Errorf("credentials of a checkpoint: %w", err)
+		}
+		defer secret.Close()
+		cmd.ExtraFiles = append(cmd.ExtraFiles, secret)
+		cmd.Env = append(cmd.Env, CredentialsVariable+"=/proc/self/fd/4")
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: as}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("verification of a checkpoint: %w", err)

@@ -1,6 +1,7 @@
-// Package checkpoint writes and verifies the manifest of a checkpoint: a directory with the saved work of a job.
+// Package checkpoint writes and verifies the manifest of a checkpoint: a directory, or a prefix of an S3 bucket, with
+// the saved work of a job.
 //
-// It decides whether the files of a directory are those that its manifest lists, from their sizes and the hashes
+// It decides whether the files of a checkpoint are those that its manifest lists, from their sizes and the hashes
 // of their pieces. It never decides which checkpoint a job resumes from, and it never changes or removes a file
 // except the manifest: the state of the cluster records which checkpoints exist.
 package checkpoint
@@ -8,7 +9,6 @@ package checkpoint
 import (
 	"bufio"
 	"bytes"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -16,12 +16,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
-	"path"
-	"slices"
 	"strings"
-	"syscall"
-	"unicode/utf8"
 )
 
 // A manifest has its digest in its name: a later one of the same directory does not replace it, so a refused or
@@ -83,6 +78,8 @@ type File struct {
 	Path   string   `json:"path"` // relative, with slashes
 	Size   int64    `json:"size"`
 	Pieces []string `json:"pieces,omitempty"` // SHA-256 of each piece, in hexadecimal
+
+	version string // changes with the content: only of a listed file
 }
 
 // Manifest is the list of a checkpoint's files, sorted by path.
@@ -198,124 +195,8 @@ func (m *Manifest) pieces(size int64) int {
 	return int(n)
 }
 
-// Read reads the manifest with a digest in a directory. fs.ErrNotExist without one, ErrMalformed if it is torn or
-// altered.
-func Read(root *os.Root, want [sha256.Size]byte) (m Manifest, err error) {
-	f, err := openRegular(root, Name(want))
-	if err != nil {
-		return m, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxText+1))
-	if err != nil {
-		return m, err
-	}
-	if len(text) > maxText {
-		return m, fmt.Errorf("%w: above %d bytes", ErrMalformed, maxText)
-	}
-	if body, _, ok := cutLastLine(text); !ok || sha256.Sum256(body) != want { // before anything is decoded
-		return m, fmt.Errorf("%w: incomplete or altered", ErrMalformed)
-	}
-	m, _, err = decode(text)
-	return m, err
-}
-
-// openRegular opens a regular file for reading. It does not wait for the writer of a named pipe.
-func openRegular(root *os.Root, name string) (*os.File, error) {
-	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s: %w", name, ErrForeign)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-// Write writes the manifest into the directory and returns its digest. A crash leaves it whole or not at all.
-// The same manifest is not written again.
-func (m *Manifest) Write(root *os.Root) (digest [sha256.Size]byte, err error) {
-	text, digest, err := m.encode()
-	if err != nil {
-		return digest, err
-	}
-	if _, err := Read(root, digest); err == nil {
-		return digest, nil
-	}
-	temporary := temporaryPrefix + rand.Text() + temporarySuffix
-	if err := writeSynced(root, temporary, text); err != nil {
-		return digest, errors.Join(err, root.Remove(temporary))
-	}
-	if err := root.Rename(temporary, Name(digest)); err != nil {
-		// A server that executes a rename twice refuses the second time.
-		if _, again := Read(root, digest); again != nil {
-			return digest, errors.Join(err, root.Remove(temporary))
-		}
-	}
-	return digest, syncDir(root, ".")
-}
-
-// The names of manifests that are being written. Several hosts may write at the same time: each renames its own
-// text, and they are equal.
-const (
-	temporaryPrefix = ".greylag-manifest-"
-	temporarySuffix = ".tmp"
-)
-
 // own reports whether a file in the directory of a checkpoint belongs to this package.
 func own(name string) bool {
 	return strings.HasPrefix(name, namePrefix) && strings.HasSuffix(name, nameSuffix) ||
 		strings.HasPrefix(name, temporaryPrefix) && strings.HasSuffix(name, temporarySuffix)
-}
-
-func writeSynced(root *os.Root, name string, text []byte) error {
-	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// syncDir makes the names in a directory durable.
-func syncDir(root *os.Root, name string) error {
-	d, err := root.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
-// list returns the files of a directory without hashes, sorted, and its directories. It refuses anything but
-// regular files and directories: a link could lead out of the checkpoint. O(files).
-func list(root *os.Root) (files []File, dirs []string, err error) {
-	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir():
-			dirs = append(dirs, name)
-			return nil
-		case path.Dir(name) == "." && own(name):
-			return nil
-		case !d.Type().IsRegular():
-			return fmt.Errorf("%s: %w", name, ErrForeign)
-		case len(name) > maxPath, !utf8.ValidString(name):
-			return fmt.Errorf("%q: %w", name, ErrName)
-		case len(files) == maxFiles:
-			return fmt.Errorf("%w: above %d", ErrTooMany, maxFiles)
-		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		files = append(files, File{Path: name, Size: info.Size()})
-		return nil
-	})
-	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
-	return files, dirs, err
 }

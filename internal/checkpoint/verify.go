@@ -37,12 +37,12 @@ const maxNamed = 3
 // a *Damage if they differ, and another one if the directory cannot be read here, so that another host may see
 // it. O(bytes of the share), on all cores.
 func Verify(ctx context.Context, dir string, want [32]byte, share Share) (*Manifest, error) {
-	root, err := os.OpenRoot(dir)
+	s, err := Open(dir)
 	if err != nil {
 		return nil, missing(dir, err)
 	}
-	defer root.Close()
-	m, err := Read(root, want)
+	defer s.Close()
+	m, err := Read(ctx, s, want)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, &Damage{Name(want) + " does not exist"}
@@ -53,7 +53,7 @@ func Verify(ctx context.Context, dir string, want [32]byte, share Share) (*Manif
 	case err != nil:
 		return nil, err
 	}
-	found, err := compare(ctx, root, &m, share)
+	found, err := compare(ctx, s, &m, share)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func Verify(ctx context.Context, dir string, want [32]byte, share Share) (*Manif
 	return &m, nil
 }
 
-// missing returns how a directory that cannot be opened is judged. It is damage if other checkpoints are next to it,
+// missing returns how a checkpoint that cannot be opened is judged. It is damage if other checkpoints are next to it,
 // or if the user may not open it. Otherwise its file system may be missing on this host.
 func missing(dir string, err error) error {
 	others, _ := os.ReadDir(filepath.Dir(dir)) // unreadable: no others are seen
@@ -87,23 +87,23 @@ func damageOf(found []string) *Damage {
 }
 
 // compare returns what is damaged, one text a file.
-func compare(ctx context.Context, root *os.Root, m *Manifest, share Share) (found []string, err error) {
+func compare(ctx context.Context, s Store, m *Manifest, share Share) (found []string, err error) {
 	var all []piece
 	number := 0
 	for i := range m.List {
 		f := &m.List[i]
 		if share.has(i) {
-			switch info, err := root.Lstat(f.Path); {
+			switch size, err := s.size(ctx, f.Path); {
 			case errors.Is(err, os.ErrNotExist):
 				found = append(found, f.Path+": does not exist")
 				continue
-			case err != nil:
-				return nil, err
-			case !info.Mode().IsRegular():
+			case errors.Is(err, ErrForeign):
 				found = append(found, f.Path+": "+ErrForeign.Error())
 				continue
-			case info.Size() != f.Size:
-				found = append(found, fmt.Sprintf("%s: %d bytes, want %d", f.Path, info.Size(), f.Size))
+			case err != nil:
+				return nil, err
+			case size != f.Size:
+				found = append(found, fmt.Sprintf("%s: %d bytes, want %d", f.Path, size, f.Size))
 				continue
 			}
 		}
@@ -114,7 +114,7 @@ func compare(ctx context.Context, root *os.Root, m *Manifest, share Share) (foun
 		}
 		number += len(f.Pieces)
 	}
-	different, err := differing(ctx, root, m, all)
+	different, err := differing(ctx, s, m, all)
 	for i, n := range different {
 		f := &m.List[i]
 		found = append(found, fmt.Sprintf("%s: %d of %d pieces differ", f.Path, n, len(f.Pieces)))
@@ -126,10 +126,10 @@ func compare(ctx context.Context, root *os.Root, m *Manifest, share Share) (foun
 var contentErrors = []error{io.ErrUnexpectedEOF, os.ErrNotExist, os.ErrPermission, ErrForeign}
 
 // differing hashes pieces, and returns how many of each file differ from the manifest.
-func differing(ctx context.Context, root *os.Root, m *Manifest, all []piece) (map[int]int, error) {
+func differing(ctx context.Context, s Store, m *Manifest, all []piece) (map[int]int, error) {
 	var lock sync.Mutex
 	different := map[int]int{}
-	err := m.eachPiece(ctx, root, all, func(ctx context.Context, h *hasher, p piece) error {
+	err := m.eachPiece(ctx, s, all, func(ctx context.Context, h *hasher, p piece) error {
 		f := &m.List[p.file]
 		sum, err := h.hash(ctx, f, p.index)
 		if err != nil && !slices.ContainsFunc(contentErrors, func(e error) bool { return errors.Is(err, e) }) {

@@ -150,9 +150,14 @@ func (s *JobSpec) checkCheckpointSignal(fault func(string, ...any)) {
 // CheckCheckpointDir returns an error for a path that cannot be the directory of a checkpoint.
 func CheckCheckpointDir(dir string) error {
 	switch {
+	case InS3(dir):
+		if err := checkS3(dir); err != nil {
+			return err
+		}
 	case !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/":
-		return fmt.Errorf("checkpoint directory %.200q: want an absolute path that has no . or .. in it", dir)
-	case len(dir) > maxCheckpointDir || !utf8.ValidString(dir) || strings.ContainsFunc(dir, UnsafeToDisplay):
+		return fmt.Errorf("checkpoint directory %.200q: want an absolute path that has no . or .. in it, or s3://BUCKET/PREFIX", dir)
+	}
+	if len(dir) > maxCheckpointDir || !utf8.ValidString(dir) || strings.ContainsFunc(dir, UnsafeToDisplay) {
 		return fmt.Errorf("checkpoint directory %.200q: want at most %d bytes without control characters", dir, maxCheckpointDir)
 	}
 	return nil
@@ -192,4 +197,26 @@ func (s *JobSpec) checkCheckpointDir(fault func(string, ...any)) {
 			fault("checkpoint directory %.200q: %%%c is not known here; known: %%j %%A %%a %%x %%u, and %%%% for a percent sign", s.CheckpointDir, s.CheckpointDir[i])
 		}
 	}
+}
+
+// s3Scheme begins the place of a checkpoint in an S3 bucket: s3://BUCKET/PREFIX.
+const s3Scheme = "s3://"
+
+// InS3 reports whether a checkpoint directory is a prefix of an S3 bucket.
+func InS3(dir string) bool { return strings.HasPrefix(dir, s3Scheme) }
+
+// SplitS3 splits a directory that InS3 accepts into bucket and prefix.
+func SplitS3(dir string) (bucket, prefix string) {
+	bucket, prefix, _ = strings.Cut(strings.TrimPrefix(dir, s3Scheme), "/")
+	return bucket, prefix
+}
+
+// checkS3 returns an error for a place that no bucket has.
+func checkS3(dir string) error {
+	bucket, prefix := SplitS3(dir)
+	odd := strings.ContainsFunc(bucket, func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789.-", r) })
+	if len(bucket) < 3 || len(bucket) > 63 || odd || prefix == "" || path.Clean("/"+prefix) != "/"+prefix {
+		return fmt.Errorf("checkpoint directory %.200q: want s3://BUCKET/PREFIX without . or .. and without a slash at its end", dir)
+	}
+	return nil
 }

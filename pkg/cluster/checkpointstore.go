@@ -26,9 +26,11 @@ const (
 // CheckpointStore returns the store that contains a directory: that with the longest path; false if none does.
 // O(stores).
 func (p *Policy) CheckpointStore(dir string) (found CheckpointStore, ok bool) {
-	dir = path.Clean(dir)
+	if !InS3(dir) {
+		dir = path.Clean(dir)
+	}
 	for _, s := range p.CheckpointStores {
-		if below := s.Path == "/" || dir == s.Path || strings.HasPrefix(dir, s.Path+"/"); below && len(s.Path) > len(found.Path) {
+		if below := s.Path == "/" && !InS3(dir) || dir == s.Path || strings.HasPrefix(dir, s.Path+"/"); below && len(s.Path) > len(found.Path) {
 			found, ok = s, true
 		}
 	}
@@ -72,8 +74,8 @@ func (p *Policy) checkCheckpointStores(fault faultReporter) {
 	seen := map[string]bool{}
 	for i, s := range p.CheckpointStores {
 		at := fmt.Sprintf("checkpoint_store[%d]", i)
-		if len(s.Path) > maxCheckpointDir || !path.IsAbs(s.Path) || path.Clean(s.Path) != s.Path {
-			fault(at+".path", "%q is not an absolute path of at most %d bytes without .. and a slash at its end", Sanitize(s.Path, 256), maxCheckpointDir)
+		if len(s.Path) > maxCheckpointDir || InS3(s.Path) && checkS3(s.Path+"/any") != nil || !InS3(s.Path) && (!path.IsAbs(s.Path) || path.Clean(s.Path) != s.Path) {
+			fault(at+".path", "%q is neither an absolute path nor s3://BUCKET, of at most %d bytes without .. and a slash at its end", Sanitize(s.Path, 256), maxCheckpointDir)
 		}
 		if seen[s.Path] {
 			fault(at+".path", "checkpoint store %s is listed twice", s.Path)

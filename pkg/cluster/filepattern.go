@@ -53,6 +53,9 @@ func (w PathValues) Expand(pattern string) string {
 		b.WriteString(text)
 		rest = after[digits+1:]
 	}
+	if rest, ok := strings.CutPrefix(b.String(), s3Scheme); ok {
+		return s3Scheme + path.Clean(rest)
+	}
 	return path.Clean(b.String())
 }
 

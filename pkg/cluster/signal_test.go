@@ -36,6 +36,28 @@ func TestSignalNames(t *testing.T) {
 	}
 }
 
+// TestCheckpointDirInS3 checks which places in S3 are accepted, and that a pattern keeps both slashes.
+func TestCheckpointDirInS3(t *testing.T) {
+	for dir, want := range map[string]bool{
+		"s3://lab/runs/7": true, "s3://lab.data-1/x": true, "s3://lab": false, "s3://lab/": false, "s3://l/x": false, "s3://Lab/x": false,
+		"s3://lab/x/": false, "s3://lab/../x": false, "s3://lab//x": false, "s3://": false, "s3:/lab/x": false, "s3://lab/x\ny": false,
+	} {
+		if err := CheckCheckpointDir(dir); (err == nil) != want {
+			t.Errorf("%s: %v, accepted: want %t", dir, err, want)
+		}
+	}
+	if got := (PathValues{Job: 7, Name: "a/b"}).Expand("s3://lab/%x/%j"); got != "s3://lab/a_b/7" {
+		t.Errorf("the pattern became %s", got)
+	}
+	p := Policy{CheckpointStores: []CheckpointStore{{Path: "s3://lab", Slots: 1}, {Path: "/", Slots: 1}}}
+	if s, ok := p.CheckpointStore("s3://lab/runs/7"); !ok || s.Path != "s3://lab" {
+		t.Errorf("the store is %+v, %t", s, ok)
+	}
+	if s, ok := p.CheckpointStore("s3://labs/runs/7"); ok {
+		t.Errorf("another bucket is in store %+v", s)
+	}
+}
+
 // TestCheckpointDirOfTheKernel checks that no job keeps checkpoints where no file can be.
 func TestCheckpointDirOfTheKernel(t *testing.T) {
 	for dir, refused := range map[string]bool{"/proc/1/c": true, "/sys": true, "/dev/c": true, "/dev/shm/c": false, "/device/c": false} {

@@ -140,7 +140,10 @@ func (m *message) mounts(o jobscript.Options, dir string) {
 
 // restarts encodes what happens after a failure.
 func (m *message) restarts(o jobscript.Options, dir string) {
-	if o.Checkpoint != "" {
+	switch {
+	case cluster.InS3(o.Checkpoint):
+		m.text(37, o.Checkpoint)
+	case o.Checkpoint != "":
 		m.text(37, filepath.Clean(below(dir, o.Checkpoint)))
 	}
 	m.flag(38, o.FromScratch)

@@ -6,11 +6,13 @@ package checkpoints
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -33,8 +35,8 @@ import (
 type commands struct{ *tool.Tool }
 
 const long = `Records the saved work of jobs, so that the next attempt resumes from it. A
-checkpoint is a directory on a file system that all nodes of the job share. In a
-job that was submitted with --checkpoint=FOLDER:
+checkpoint is a directory on a file system that all nodes of the job share, or a
+prefix of an S3 bucket. In a job that was submitted with --checkpoint=FOLDER:
 
   dir=$(gctl checkpoint begin)          # an empty directory
   ./train --save "$dir"                 # write all files, and close them
@@ -72,7 +74,7 @@ func (t commands) thisAttempt() (a attempt, err error) {
 
 const beginLong = `Creates an empty directory for a checkpoint of this job, and prints its path:
 FOLDER/aATTEMPT-NUMBER in the folder of --checkpoint. It is not a checkpoint
-before it is committed.
+before it is committed. In S3 it prints an unused prefix, and creates nothing.
 
 If the cluster limits how many jobs write to the file system at a time, the
 command waits for its turn. Jobs that are about to be preempted come first, then
@@ -95,9 +97,11 @@ func (t commands) begin() *cobra.Command {
 			if err := t.awaitSlot(ctx, c, a, folder); err != nil {
 				return err
 			}
-			dir, err := newDir(folder, a.number)
-			if err != nil {
-				return err
+			dir := newPrefix(folder, a.number, t.Now())
+			if !cluster.InS3(folder) {
+				if dir, err = newDir(folder, a.number, t.recorded(ctx, c, a)); err != nil {
+					return err
+				}
 			}
 			_, err = fmt.Fprintln(t.Stdout, dir)
 			return err
@@ -148,17 +152,41 @@ func (t commands) surviveSignals() {
 	}
 }
 
-// newDir creates the next directory of an attempt. Processes that call it at the same time get different ones.
-// O(entries of the folder).
-func newDir(folder string, number uint32) (string, error) {
+// newPrefix returns a prefix in S3 for a checkpoint of an attempt, which no other process gets.
+func newPrefix(folder string, number uint32, now time.Time) string {
+	return fmt.Sprintf("%s/a%d-%s-%s", folder, number, now.UTC().Format("20060102T150405Z"), rand.Text()[:8])
+}
+
+// recorded returns the directories of the job's checkpoints, of which the user may have removed some. The order of the
+// names is all that they are for: without an answer of a controller there are none.
+func (t commands) recorded(ctx context.Context, c ui.Cluster, a attempt) (names []string) {
+	limited, cancel := context.WithTimeout(ctx, slotTimeout)
+	defer cancel()
+	job, err := t.current(limited, c, a)
+	if err != nil {
+		return nil
+	}
+	for _, k := range job.Checkpoints {
+		names = append(names, filepath.Base(k.Dir))
+	}
+	return names
+}
+
+// newDir creates the next directory of an attempt, after those in the folder and the recorded ones. Processes that call
+// it at the same time get different ones. O(entries of the folder).
+func newDir(folder string, number uint32, recorded []string) (string, error) {
 	prefix := fmt.Sprintf("a%d-", number)
 	entries, err := os.ReadDir(folder)
 	if err != nil {
 		return "", err
 	}
-	next := 1
+	names := slices.Clone(recorded)
 	for _, e := range entries {
-		digits, ours := strings.CutPrefix(e.Name(), prefix)
+		names = append(names, e.Name())
+	}
+	next := 1
+	for _, name := range names {
+		digits, ours := strings.CutPrefix(name, prefix)
 		if n, err := strconv.Atoi(digits); ours && err == nil {
 			next = max(next, n+1)
 		}
@@ -264,22 +292,28 @@ func (t commands) warnStep(j *greylagv1.Job, a attempt, k *greylagv1.Checkpoint)
 
 // write writes the manifest of a directory, and sets the checkpoint of the request.
 func write(ctx context.Context, dir string, request *greylagv1.CommitCheckpointRequest, withHashes bool) error {
-	dir, err := filepath.Abs(dir)
+	if !cluster.InS3(dir) {
+		absolute, err := filepath.Abs(dir)
+		if err != nil {
+			return err
+		}
+		dir = absolute
+	}
+	if err := cluster.CheckCheckpointDir(dir); err != nil {
+		return err
+	}
+	store, err := checkpoint.Open(dir)
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
+	defer store.Close()
 	k := request.Checkpoint
 	head := checkpoint.Header{Job: request.Job, Attempt: request.Attempt, Step: k.Step}
-	m, err := checkpoint.Create(ctx, root, head, withHashes)
+	m, err := checkpoint.Create(ctx, store, head, withHashes)
 	if err != nil {
 		return fmt.Errorf("checkpoint %s: %w", dir, err)
 	}
-	digest, err := m.Write(root)
+	digest, err := m.Write(ctx, store)
 	if err != nil {
 		return fmt.Errorf("checkpoint %s: %w", dir, err)
 	}

@@ -1,0 +1,150 @@
+package checkpoint
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/greylag/greylag/pkg/cluster"
+)
+
+// bucket is a checkpoint in objects of an S3 bucket whose keys begin with a prefix. S3 shows only whole objects, and
+// has no rename: the manifest is written as one object, under a condition that no other replaces it.
+type bucket struct {
+	client *minio.Core
+	name   string
+	prefix string // with a slash at its end
+}
+
+// CredentialsVariable is the environment variable with the path of a file of S3 credentials.
+const CredentialsVariable = "AWS_SHARED_CREDENTIALS_FILE"
+
+// S3Variables are the environment variables from which Open takes the server and the credentials of a bucket, as other
+// S3 clients do. Credentials of the host are never used.
+var S3Variables = []string{
+	"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", CredentialsVariable, "AWS_PROFILE", "HOME",
+	"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "SSL_CERT_FILE",
+	"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy",
+}
+
+// ErrNoCredentials means that the environment has no credentials for S3.
+var ErrNoCredentials = errors.New("no S3 credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SHARED_CREDENTIALS_FILE")
+
+const defaultEndpoint = "https://s3.amazonaws.com"
+
+func openBucket(dir string) (Store, error) {
+	name, prefix := cluster.SplitS3(dir)
+	text := firstOf("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+	if text == "" {
+		text = defaultEndpoint
+	}
+	endpoint, err := url.Parse(text)
+	if err != nil || endpoint.Host == "" || endpoint.Scheme != "https" && endpoint.Scheme != "http" {
+		return nil, fmt.Errorf("AWS_ENDPOINT_URL %q: want https://HOST or http://HOST", text)
+	}
+	// A file that is named is the only one: others of the user may be unreadable here.
+	file := &credentials.FileAWSCredentials{Filename: os.Getenv(CredentialsVariable)}
+	from := credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, file})
+	if v, err := from.GetWithContext(nil); err != nil || v.AccessKeyID == "" {
+		return nil, ErrNoCredentials
+	}
+	client, err := minio.NewCore(endpoint.Host, &minio.Options{
+		Creds: from, Secure: endpoint.Scheme == "https", Region: firstOf("AWS_REGION", "AWS_DEFAULT_REGION"),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("S3: %w", err)
+	}
+	return &bucket{client, name, prefix + "/"}, nil
+}
+
+// firstOf returns the value of the first of some environment variables that is set; "" if none is.
+func firstOf(names ...string) string {
+	for _, name := range names {
+		if v := os.Getenv(name); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// Close does nothing: a bucket holds no resources.
+func (b *bucket) Close() error { return nil }
+
+func (b *bucket) list(ctx context.Context) (files []File, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the listing
+	for o := range b.client.Client.ListObjects(ctx, b.name, minio.ListObjectsOptions{Prefix: b.prefix, Recursive: true}) {
+		name := strings.TrimPrefix(o.Key, b.prefix)
+		switch {
+		case o.Err != nil:
+			return nil, b.explain(name, o.Err)
+		case own(name), strings.HasSuffix(name, "/") && o.Size == 0: // some programs mark folders with such objects
+			continue
+		case len(name) > maxPath, !utf8.ValidString(name), !fs.ValidPath(name), name == ".":
+			return nil, fmt.Errorf("%q: %w", name, ErrName)
+		case len(files) == maxFiles:
+			return nil, fmt.Errorf("%w: above %d", ErrTooMany, maxFiles)
+		}
+		files = append(files, File{Path: name, Size: o.Size, version: o.ETag + " " + o.LastModified.String()})
+	}
+	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+	return files, ctx.Err()
+}
+
+// sync does nothing: objects are durable when they are visible.
+func (b *bucket) sync(context.Context, []File) error { return nil }
+
+func (b *bucket) size(ctx context.Context, name string) (int64, error) {
+	o, err := b.client.StatObject(ctx, b.name, b.prefix+name, minio.StatObjectOptions{})
+	return o.Size, b.explain(name, err)
+}
+
+func (b *bucket) open(ctx context.Context, name string, offset, size int64) (io.ReadCloser, error) {
+	var part minio.GetObjectOptions
+	if offset > 0 || size <= maxText { // a manifest is read as a whole: a range of an empty object is an error
+		if err := part.SetRange(offset, offset+size-1); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	r, _, _, err := b.client.GetObject(ctx, b.name, b.prefix+name, part)
+	if err != nil {
+		return nil, b.explain(name, err)
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(r, size), r}, nil
+}
+
+func (b *bucket) write(ctx context.Context, name string, text []byte) error {
+	o := minio.PutObjectOptions{ContentType: "application/json", DisableMultipart: true}
+	o.SetMatchETagExcept("*")
+	_, err := b.client.Client.PutObject(ctx, b.name, b.prefix+name, bytes.NewReader(text), int64(len(text)), o)
+	return b.explain(name, err)
+}
+
+// explain returns the error of a request for an object. A missing bucket and refused credentials say nothing about
+// the checkpoint.
+func (b *bucket) explain(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	switch code := minio.ToErrorResponse(err).Code; code {
+	case minio.NoSuchKey:
+		return fmt.Errorf("%s: %w", name, fs.ErrNotExist)
+	case minio.InvalidRange:
+		return fmt.Errorf("%s: %w", name, io.ErrUnexpectedEOF)
+	}
+	return fmt.Errorf("bucket %s: %s: %w", b.name, name, err)
+}
