@@ -157,8 +157,8 @@ func newPrefix(folder string, number uint32, now time.Time) string {
 	return fmt.Sprintf("%s/a%d-%s-%s", folder, number, now.UTC().Format("20060102T150405Z"), rand.Text()[:8])
 }
 
-// recorded returns the directories of the job's checkpoints, of which the user may have removed some. The order of the
-// names is all that they are for: without an answer of a controller there are none.
+// recorded returns the names of the recorded directories of the job; the user may have removed some. Without an answer
+// of a controller it returns none.
 func (t commands) recorded(ctx context.Context, c ui.Cluster, a attempt) (names []string) {
 	limited, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
