@@ -48,8 +48,11 @@ func (s *State) advance(j *cluster.Job, rank int) {
 	}
 	if j.State == cluster.Configuring || j.State == cluster.Running {
 		if e, over := attemptResult(j, rank); over {
-			if e.reason == cluster.ReasonNonZeroExitCode {
+			switch {
+			case e.reason == cluster.ReasonNonZeroExitCode:
 				e.detail = s.ownSignal(j, e.exit)
+			case e.outcome == cluster.Completed && (j.Preempting != nil || s.savedForLimit(j, e.exit)):
+				e.detail = "exit status 0 after its signal, so it is not requeued"
 			}
 			if j.Preempting != nil && e.reason == cluster.ReasonNonZeroExitCode {
 				killed := e.detail
